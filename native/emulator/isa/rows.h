@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The parts of the instruction table. Every isa/*.cc is compiled once a level of host vector instructions,
+// with FMHA_EMU_LEVEL as v2, v3 or v4; all its code lives in that namespace, so that the linker never merges
+// code of two levels.
+#pragma once
+
+#include <span>
+
+#include "../inst.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+
+std::span<const Row> scalar_rows();  // SOP1, SOP2, SOPC, SOPK, SOPP
+std::span<const Row> smem_rows();
+std::span<const Row> vop1_rows();
+std::span<const Row> vop2_rows();
+std::span<const Row> vopc_rows();
+std::span<const Row> vop3_rows();    // those that have no shorter form
+std::span<const Row> vop3p_rows();
+std::span<const Row> mai_rows();
+std::span<const Row> ds_rows();
+std::span<const Row> mubuf_rows();
+std::span<const Row> flat_rows();    // FLAT, GLOBAL, SCRATCH
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

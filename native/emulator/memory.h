@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The memory a device may touch: what came from this runtime, and nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fmha::emu {
+
+enum class MemoryKind : uint8_t { kDevice, kHost, kRegistered, kManaged, kCode, kKernarg };
+
+struct Allocation {
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+  int device = 0;
+};
+
+// The allocations of the process. Every function may be called from any thread.
+void memory_add(const Allocation& a);
+bool memory_remove(uint64_t base);                          // false: no allocation starts there
+bool memory_find(uint64_t address, Allocation* out);        // the allocation that holds `address`
+std::string memory_describe_nearest(uint64_t address);      // "12 bytes past the end of 0x… (4096 bytes, device 0)"
+
+// A few allocations remembered by one wave, so that most accesses take no lock. An allocation is never freed
+// while a launch runs: hipFree waits for the device.
+class MemoryCache {
+ public:
+  uint8_t* lookup(uint64_t address, uint64_t bytes) {
+    for (const Allocation& a : entries_) {
+      if (address - a.base < a.bytes && bytes <= a.bytes - (address - a.base)) {
+        return reinterpret_cast<uint8_t*>(address);
+      }
+    }
+    return fill(address, bytes);
+  }
+
+ private:
+  uint8_t* fill(uint64_t address, uint64_t bytes);  // nullptr: not all of it is in one allocation
+  Allocation entries_[8];
+  uint32_t next_ = 0;
+};
+
+}  // namespace fmha::emu

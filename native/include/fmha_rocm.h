@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * fmha_rocm: attention on AMD GPUs behind a plain C ABI.
+ *
+ * This header is the manual. What holds for every function:
+ *
+ *  - Memory. The library allocates no device memory and owns none. Tensors are
+ *    device pointers plus strides in elements; sizes named `_bytes` are bytes.
+ *  - Streams. Work is enqueued on the hipStream_t given, NULL being the null
+ *    stream, and the call returns at once. The library never synchronises.
+ *  - Devices. A call uses the calling thread's current HIP device, which must be
+ *    the one the pointers and the stream belong to.
+ *  - Threads. Every function may be called from any thread at any time.
+ *  - Graphs. After one call, or one fmha_prepare, for the same kind of problem on
+ *    the same device, a call does nothing but one kernel launch and is legal
+ *    while the stream is being captured.
+ *  - Errors. A function that returns fmha_status returns FMHA_OK or has done
+ *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
+ *  - Structs. Set struct_size to sizeof the struct and every other field to zero
+ *    before filling it; zero is always the default. Structs only ever grow at
+ *    their end: a longer struct from a newer header is accepted as long as the
+ *    bytes this library does not know are zero.
+ */
+#ifndef FMHA_ROCM_H
+#define FMHA_ROCM_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define FMHA_API
+#elif defined(__GNUC__)
+#define FMHA_API __attribute__((visibility("default")))
+#else
+#define FMHA_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this header; fmha_version() is that of the library loaded. */
+#define FMHA_VERSION_MAJOR 0
+#define FMHA_VERSION_MINOR 1
+#define FMHA_VERSION_PATCH 0
+
+/* cffi-begin: pyfa_rocm reads what is between the two cffi marks. */
+
+/* What a call came to. Values never change. */
+typedef int32_t fmha_status;
+enum {
+  FMHA_OK = 0,
+  FMHA_INVALID_ARGUMENT = 1, /* the arguments make no sense; the message names which, got, expected */
+  FMHA_UNSUPPORTED = 2,      /* they make sense, but no kernel here does it; the message says what would work */
+  FMHA_HIP_ERROR = 3,        /* the HIP runtime is missing, ambiguous, or refused; the message has its words */
+  FMHA_INTERNAL = 4,         /* a defect of this library: please report it */
+  FMHA_ABI_MISMATCH = 5      /* struct_size is too small, or asks for fields this library does not have */
+};
+
+/* Element type of q, k, v and o. Zero is no type, so that it cannot be forgotten. */
+typedef int32_t fmha_dtype;
+enum { FMHA_FP16 = 1, FMHA_BF16 = 2 };
+
+/* Which keys a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
+ * ("bottom-right": the last query sees the last key) unless the name says top-left,
+ * where it stands at column i. */
+typedef int32_t fmha_mask;
+enum {
+  FMHA_MASK_NONE = 0,             /* every key */
+  FMHA_MASK_CAUSAL = 1,           /* no key to the right of its own column */
+  FMHA_MASK_CAUSAL_TOP_LEFT = 2,  /* the same, aligned top-left */
+  FMHA_MASK_WINDOW = 3            /* at most window_left keys to the left and window_right to the right of
+                                     its own column; a side of seqlen or more (INT32_MAX, say) is unlimited */
+};
+
+/* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
+ * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
+ * Strides are in elements, not negative, and multiples of 8; data is a device pointer aligned to 16 bytes.
+ * A stride of a dimension of size one is not read. The library writes through `o` alone. */
+typedef struct fmha_tensor {
+  void *data;
+  int64_t stride_batch;
+  int64_t stride_seqlen;
+  int64_t stride_head;
+} fmha_tensor;
+
+/* The log-sum-exp of each softmax row: float32 (batch, nhead_q, seqlen_q), natural logarithm, of the
+ * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
+ * data NULL: not wanted. data is aligned to 4 bytes. */
+typedef struct fmha_lse {
+  float *data;
+  int64_t stride_batch;
+  int64_t stride_head;
+} fmha_lse;
+
+/* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
+typedef struct fmha_fwd_params {
+  uint32_t struct_size;  /* sizeof(fmha_fwd_params) */
+  fmha_dtype dtype;      /* of q, k, v, o; required */
+  int64_t batch;         /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing */
+  int64_t seqlen_q;
+  int64_t seqlen_k;      /* 0: o is 0 and lse is -inf */
+  int64_t nhead_q;       /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
+  int64_t nhead_k;       /* required */
+  int64_t hdim_q;        /* head dim of q and k; required */
+  int64_t hdim_v;        /* head dim of v and o; required */
+  float softmax_scale;   /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, not 0 */
+  fmha_mask mask;
+  int64_t window_left;   /* read for FMHA_MASK_WINDOW alone; not negative */
+  int64_t window_right;  /* read for FMHA_MASK_WINDOW alone; not negative */
+  fmha_tensor q;         /* (batch, seqlen_q, nhead_q, hdim_q) */
+  fmha_tensor k;         /* (batch, seqlen_k, nhead_k, hdim_q) */
+  fmha_tensor v;         /* (batch, seqlen_k, nhead_k, hdim_v) */
+  fmha_tensor o;         /* (batch, seqlen_q, nhead_q, hdim_v), written; must not overlap q, k or v */
+  fmha_lse lse;          /* (batch, nhead_q, seqlen_q), written if data is set */
+} fmha_fwd_params;
+
+/* A kernel of this library and what it uses. Strings live as long as the library. */
+typedef struct fmha_kernel_info {
+  uint32_t struct_size;      /* sizeof(fmha_kernel_info), set by the caller */
+  int32_t vgpr_count;        /* vector registers a lane, accumulation registers included */
+  int32_t sgpr_count;        /* scalar registers a wave */
+  int32_t scratch_bytes;     /* a lane */
+  int64_t lds_bytes;         /* a workgroup */
+  int32_t block_size;        /* threads a workgroup */
+  int32_t tile_m;            /* query rows a workgroup */
+  int32_t tile_n;            /* keys a main-loop step */
+  uint32_t grid[3];          /* workgroups of this problem in x, y, z */
+  const char *name;          /* symbol of the kernel in its code object */
+  const char *arch;          /* "gfx942", ... */
+  const char *sha256;        /* of the code object, 64 hex digits */
+} fmha_kernel_info;
+
+/* Version of the library loaded, "major.minor.patch". Never NULL. */
+const char *fmha_version(void);
+
+/* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version" and
+ * "kernels" (an array: name, arch, dtype, hdim_q, hdim_v, mask, pad, sha256, bytes). Never NULL. */
+const char *fmha_build_info(void);
+
+/* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
+ * thread's next failure. */
+const char *fmha_last_error(void);
+
+/* Chooses the HIP runtime by the path of its libamdhip64. Legal only before the first call that needs
+ * one (FMHA_INVALID_ARGUMENT after it, unless the path is the one in use). Without it the library takes, in
+ * this order: $FMHA_HIP_RUNTIME; the copy already mapped into the process (two different copies are an
+ * error); libamdhip64.so.7, .so.6 and .so by the loader's search; $ROCM_PATH/lib; /opt/rocm/lib. */
+fmha_status fmha_set_hip_runtime(const char *path);
+
+/* Path of the HIP runtime in use, binding one now if none is. NULL on failure, see fmha_last_error(). */
+const char *fmha_hip_runtime_path(void);
+
+/* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
+ * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. */
+fmha_status fmha_fwd_supported(const fmha_fwd_params *params);
+
+/* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
+fmha_status fmha_fwd_kernel(const fmha_fwd_params *params, fmha_kernel_info *info);
+
+/* Like fmha_fwd_supported, but also loads that kernel onto the current device, so that the next fmha_fwd
+ * of the kind is one launch and nothing else. Not legal under graph capture. */
+fmha_status fmha_prepare(const fmha_fwd_params *params);
+
+/* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
+ * LSE = -inf. The kernel it runs is found in native/kernels/fwd.hip. */
+fmha_status fmha_fwd(const fmha_fwd_params *params, void *stream);
+
+/* cffi-end */
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* FMHA_ROCM_H */
