@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The parts of this level's instruction table, for isa_select.cc to put together.
+#include "table.h"
+
+#include "rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+
+void table_parts(std::span<const Row>* out) {
+  *out++ = scalar_rows();
+  *out++ = smem_rows();
+  *out++ = vop1_rows();
+  *out++ = vop2_rows();
+  *out++ = vopc_rows();
+  *out++ = vop3_rows();
+  *out++ = vop3p_rows();
+  *out++ = mai_rows();
+  *out++ = ds_rows();
+  *out++ = mubuf_rows();
+  *out++ = flat_rows();
+}
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

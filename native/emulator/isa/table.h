@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What isa_select.cc sees of the three copies of the instruction table.
+#pragma once
+
+#include <span>
+
+#include "../inst.h"
+
+namespace fmha::emu {
+
+constexpr int kTableParts = 11;
+
+// Each writes kTableParts spans.
+namespace v2 { void table_parts(std::span<const Row>* out); }
+namespace v3 { void table_parts(std::span<const Row>* out); }
+namespace v4 { void table_parts(std::span<const Row>* out); }
+
+}  // namespace fmha::emu
