@@ -74,6 +74,21 @@ enum RowFlag : uint32_t {
 using Exec = void (*)(Wave&, const Inst&);
 
 // One instruction of the ISA. Adding one is a row here and a test.
+//
+// What the decoder reads in a row, by format:
+// - opcode: VOP1, VOP2 and VOPC rows give the opcode of the short form; the VOP3 form (VOPC op, 0x100 + VOP2,
+//   0x140 + VOP1) comes for free. kVop3/kVop3b: 10 bits. kVop3p/kMai: 7 bits. Memory: as in its encoding.
+// - VALU: src[i] types the sources as written; kNone ends them. kReadsVcc rows do not list the mask source:
+//   Inst::src[2] is VCC (short, SDWA, DPP forms) or the SGPR pair of the VOP3 form. VOPC: dst is kMask.
+//   kLiteralK: sources are the two registers; K is Inst::imm, and src[2] as a constant of type src[0].
+// - DS: src = {address or kNone, data0 or kNone, data1 or kNone}; dst is what is loaded or returned.
+// - MUBUF, FLAT, GLOBAL, SCRATCH: dst is what is loaded or returned, else kNone; src[0] is the data stored or
+//   given to an atomic, else kNone (cmpswap: both values). Addresses are not in the row. An atomic's row has
+//   dst set; without sc0 (glc) the instruction returns nothing and Inst::dst is kNone.
+// - SMEM: dst, src[0] the type of sbase (kI64 for s_load, kB128 for s_buffer_load), kNone if there is none.
+// - MFMA: src[2] is the accumulator, or the index register of SMFMAC (kReadsDst).
+//
+// When exec runs, Wave::next already points behind the instruction; a branch overwrites it.
 struct Row {
   const char* mnemonic;   // as LLVM prints it, without _e32, _e64, _sdwa, _dpp
   Format format;
@@ -115,7 +130,8 @@ struct Dpp {
 
 struct Inst {
   Exec exec = nullptr;
-  const Row* row = nullptr;          // null: not decodable; exec then stops the wave and says so
+  const Row* row = nullptr;          // null: not decodable; exec then stops the wave and says so; the two
+                                     // words are in data.value, low word first
   uint64_t pc = 0;                   // address in the loaded image
   uint8_t bytes = 4;
   Encoding encoding = Encoding::kPlain;
