@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# One build target per kernel of the catalogue: compile it, report on it; then the table and the images the library
+# embeds. Sets FMHA_KERNEL_SOURCES, the generated sources of the library.
+
+set(FMHA_KERNELS_FROM "" CACHE PATH
+    "Build folder whose code objects are taken as they are instead of being compiled (debug and sanitizer presets)")
+
+set(_tools "${PROJECT_SOURCE_DIR}/native/tools")
+set(_kernels "${PROJECT_SOURCE_DIR}/native/kernels")
+set(_out "${PROJECT_BINARY_DIR}/kernels")
+set(_generated "${PROJECT_BINARY_DIR}/generated")
+
+# Every flag was measured on CK's kernels with clang 19; those that are not plain are here for a reason:
+set(FMHA_DEVICE_FLAGS
+    -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
+    --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH} --rocm-device-lib-path=${FMHA_BITCODE}
+    -isystem ${CK_INCLUDE} -I ${_kernels}
+    -Wall -Wextra -Werror
+    # CK's softmax relies on flushed denormals, and is faster for it.
+    -fgpu-flush-denormals-to-zero
+    # Without it upstream clang keeps buffer descriptors in scratch and loops over lanes (384 bytes, 24 loops).
+    -DCK_TILE_USE_BUFFER_ADDRESSING_BUILTIN=1
+    # All of CK must be inlined: a descriptor passed to a function ends in vector registers and does not assemble.
+    "SHELL:-mllvm -inline-threshold=100000"
+    # 8 vector registers fewer.
+    "SHELL:-mllvm --lsr-drop-solution=1"
+    # A few instructions fewer in the loop.
+    "SHELL:-mllvm -greedy-reverse-local-assignment=1")
+list(TRANSFORM FMHA_DEVICE_FLAGS REPLACE "^SHELL:" "")
+string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
+
+string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_kernels}/catalogue.toml" "${_tools}/catalogue.py")
+execute_process(
+  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue.toml" --set "${FMHA_KERNEL_SET}"
+          --targets "${_targets}" --out "${_out}"
+  COMMAND_ERROR_IS_FATAL ANY)
+include("${_out}/kernels.cmake")
+list(LENGTH FMHA_KERNELS _count)
+if(_count EQUAL 0)
+  message(FATAL_ERROR "No kernel in set ${FMHA_KERNEL_SET} for FMHA_GPU_TARGETS=${FMHA_GPU_TARGETS}")
+endif()
+
+# fmha_add_kernel(<arch>/<name>): <arch>/<name>.co and its report
+function(fmha_add_kernel kernel)
+  string(REPLACE "/" "_" key "FMHA_KERNEL_${kernel}")
+  get_filename_component(arch "${kernel}" DIRECTORY)
+  set(object "${_out}/${kernel}.co")
+  set(source "${_kernels}/${${key}_SOURCE}")
+  if(FMHA_KERNELS_FROM)
+    add_custom_command(
+      OUTPUT "${object}"
+      COMMAND ${CMAKE_COMMAND} -E copy "${FMHA_KERNELS_FROM}/kernels/${kernel}.co" "${object}"
+      DEPENDS "${FMHA_KERNELS_FROM}/kernels/${kernel}.co"
+      COMMENT "Taking kernel ${kernel}"
+      VERBATIM)
+  else()
+    list(TRANSFORM ${key}_DEFINES PREPEND -D OUTPUT_VARIABLE defines)
+    add_custom_command(
+      OUTPUT "${object}"
+      COMMAND ${FMHA_DEVICE_COMPILER} --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} ${defines} -MD -MF "${object}.d"
+              -MT "${object}" -c "${source}" -o "${object}"
+      DEPENDS "${source}"
+      DEPFILE "${object}.d"
+      COMMENT "Compiling kernel ${kernel}"
+      VERBATIM)
+  endif()
+  add_custom_command(
+    OUTPUT "${_out}/${kernel}.json"
+    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --row "${_out}/${kernel}.row.json" --objdump
+            "${FMHA_OBJDUMP}" --out "${_out}/${kernel}.json"
+    DEPENDS "${object}" "${_out}/${kernel}.row.json" "${_tools}/report.py" "${_tools}/code_object.py"
+    COMMENT "Reporting on kernel ${kernel}"
+    VERBATIM)
+endfunction()
+
+set(_objects)
+set(_reports)
+foreach(kernel IN LISTS FMHA_KERNELS)
+  fmha_add_kernel("${kernel}")
+  list(APPEND _objects "${_out}/${kernel}.co")
+  list(APPEND _reports "${_out}/${kernel}.json")
+endforeach()
+
+set(FMHA_KERNEL_SOURCES "${_generated}/kernels.cc" "${_generated}/kernels.S")
+add_custom_command(
+  OUTPUT ${FMHA_KERNEL_SOURCES} "${PROJECT_BINARY_DIR}/kernels.json"
+  COMMAND
+    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${_generated}" --report
+    "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
+    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
+  DEPENDS ${_reports} "${_tools}/embed.py"
+  COMMENT "Writing kernels.json and the kernel table"
+  VERBATIM)
+set_source_files_properties("${_generated}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_objects}")
+add_custom_target(kernels DEPENDS "${PROJECT_BINARY_DIR}/kernels.json")
