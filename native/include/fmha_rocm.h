@@ -12,10 +12,16 @@
  *    the one the pointers and the stream belong to.
  *  - Threads. Every function may be called from any thread at any time.
  *  - Graphs. After one call, or one fmha_prepare, for the same kind of problem on
- *    the same device, a call does nothing but one kernel launch and is legal
- *    while the stream is being captured.
+ *    the same device, a call asks HIP for the current device and whose memory each
+ *    tensor is in, launches one kernel, and does nothing else: it allocates nothing,
+ *    takes no lock, and is legal while the stream is being captured.
  *  - Errors. A function that returns fmha_status returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
+ *    A HIP call that failed is reported by that alone: HIP's own last error is
+ *    cleared. What a kernel does wrong later shows in HIP, as ever.
+ *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
+ *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
+ *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current.
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before filling it; zero is always the default. Structs only ever grow at
  *    their end: a longer struct from a newer header is accepted as long as the
@@ -26,16 +32,11 @@
 
 #include <stdint.h>
 
-#if defined(_WIN32)
-#define FMHA_API
-#elif defined(__GNUC__)
-#define FMHA_API __attribute__((visibility("default")))
-#else
-#define FMHA_API
-#endif
-
 #ifdef __cplusplus
 extern "C" {
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default) /* the library is built with everything else hidden */
 #endif
 
 /* Version of this header; fmha_version() is that of the library loaded. */
@@ -69,13 +70,17 @@ enum {
   FMHA_MASK_CAUSAL = 1,           /* no key to the right of its own column */
   FMHA_MASK_CAUSAL_TOP_LEFT = 2,  /* the same, aligned top-left */
   FMHA_MASK_WINDOW = 3            /* at most window_left keys to the left and window_right to the right of
-                                     its own column; a side of seqlen or more (INT32_MAX, say) is unlimited */
+                                     its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
+                                     as flash-attention has it, even where seqlen_q is larger */
 };
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
  * Strides are in elements, not negative, and multiples of 8; data is a device pointer aligned to 16 bytes.
- * A stride of a dimension of size one is not read. The library writes through `o` alone. */
+ * A stride of a dimension of size one is not read; one of 0 repeats the same elements, which `o` may not do.
+ * The library writes through `o` and `lse` alone.
+ * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; seqlen * stride_seqlen of
+ * 2^31 or more, seqlen rounded up to 256 (4 GiB a head); for `o` 2^30 or more, unless 256 divides seqlen. */
 typedef struct fmha_tensor {
   void *data;
   int64_t stride_batch;
@@ -85,7 +90,7 @@ typedef struct fmha_tensor {
 
 /* The log-sum-exp of each softmax row: float32 (batch, nhead_q, seqlen_q), natural logarithm, of the
  * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
- * data NULL: not wanted. data is aligned to 4 bytes. */
+ * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below 2^31. */
 typedef struct fmha_lse {
   float *data;
   int64_t stride_batch;
@@ -96,22 +101,26 @@ typedef struct fmha_lse {
 typedef struct fmha_fwd_params {
   uint32_t struct_size;  /* sizeof(fmha_fwd_params) */
   fmha_dtype dtype;      /* of q, k, v, o; required */
-  int64_t batch;         /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing */
-  int64_t seqlen_q;
-  int64_t seqlen_k;      /* 0: o is 0 and lse is -inf */
+  int64_t batch;         /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
+                            data pointer is looked at; at most 65535 */
+  int64_t seqlen_q;      /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
+  int64_t seqlen_k;      /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; as seqlen_q,
+                            at most 2^29 - 256 */
   int64_t nhead_q;       /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
   int64_t nhead_k;       /* required */
   int64_t hdim_q;        /* head dim of q and k; required */
   int64_t hdim_v;        /* head dim of v and o; required */
-  float softmax_scale;   /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, not 0 */
+  float softmax_scale;   /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
+                            (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
   fmha_mask mask;
   int64_t window_left;   /* read for FMHA_MASK_WINDOW alone; not negative */
   int64_t window_right;  /* read for FMHA_MASK_WINDOW alone; not negative */
   fmha_tensor q;         /* (batch, seqlen_q, nhead_q, hdim_q) */
   fmha_tensor k;         /* (batch, seqlen_k, nhead_k, hdim_q) */
   fmha_tensor v;         /* (batch, seqlen_k, nhead_k, hdim_v) */
-  fmha_tensor o;         /* (batch, seqlen_q, nhead_q, hdim_v), written; must not overlap q, k or v */
-  fmha_lse lse;          /* (batch, nhead_q, seqlen_q), written if data is set */
+  fmha_tensor o;         /* (batch, seqlen_q, nhead_q, hdim_v), written; from its first to its last element
+                            it must not overlap another tensor, nor any of its elements each other */
+  fmha_lse lse;          /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
 } fmha_fwd_params;
 
 /* A kernel of this library and what it uses. Strings live as long as the library. */
@@ -124,7 +133,7 @@ typedef struct fmha_kernel_info {
   int32_t block_size;        /* threads a workgroup */
   int32_t tile_m;            /* query rows a workgroup */
   int32_t tile_n;            /* keys a main-loop step */
-  uint32_t grid[3];          /* workgroups of this problem in x, y, z */
+  uint32_t grid[3];          /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
   const char *name;          /* symbol of the kernel in its code object */
   const char *arch;          /* "gfx942", ... */
   const char *sha256;        /* of the code object, 64 hex digits */
@@ -141,17 +150,21 @@ const char *fmha_build_info(void);
  * thread's next failure. */
 const char *fmha_last_error(void);
 
-/* Chooses the HIP runtime by the path of its libamdhip64. Legal only before the first call that needs
- * one (FMHA_INVALID_ARGUMENT after it, unless the path is the one in use). Without it the library takes, in
- * this order: $FMHA_HIP_RUNTIME; the copy already mapped into the process (two different copies are an
- * error); libamdhip64.so.7, .so.6 and .so by the loader's search; $ROCM_PATH/lib; /opt/rocm/lib. */
+/* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on.
+ * FMHA_HIP_ERROR if it cannot be loaded: none is then in use, and another may be tried. Once one is in use,
+ * by this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and the same one FMHA_OK.
+ * Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy already mapped into the
+ * process (two different copies are FMHA_HIP_ERROR, naming both); libamdhip64.so.7, .so.6 and .so by the
+ * loader's search; the same in $ROCM_PATH/lib; in /opt/rocm/lib. It stays loaded until the process ends. */
 fmha_status fmha_set_hip_runtime(const char *path);
 
-/* Path of the HIP runtime in use, binding one now if none is. NULL on failure, see fmha_last_error(). */
+/* Path of the HIP runtime in use, loading one now if none is; no device is needed. NULL on failure, see
+ * fmha_last_error(). Lives as long as the library. */
 const char *fmha_hip_runtime_path(void);
 
 /* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
- * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. */
+ * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. A NULL lse.data
+ * means here too that it is not wanted, which changes nothing: every kernel can store it. */
 fmha_status fmha_fwd_supported(const fmha_fwd_params *params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
@@ -167,6 +180,9 @@ fmha_status fmha_fwd(const fmha_fwd_params *params, void *stream);
 
 /* cffi-end */
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -38,6 +38,30 @@ extern const Kernel kKernels[];
 extern const size_t kKernelCount;
 extern const char* const kBuildInfoJson;  // what fmha_build_info returns
 
+// What is known of an arch besides its kernels.
+struct ArchInfo {
+  Arch arch;
+  const char* name;
+  int capability_major;  // HIP's compute capability: the version in the name without its stepping
+  int capability_minor;
+};
+
+inline constexpr ArchInfo kArchs[] = {
+    {Arch::kGfx90a, "gfx90a", 9, 0},
+    {Arch::kGfx942, "gfx942", 9, 4},
+};
+
+struct DTypeInfo {
+  DType dtype;
+  const char* name;
+};
+
+inline constexpr DTypeInfo kDTypes[] = {
+    {DType::kFp16, "fp16"},
+    {DType::kBf16, "bf16"},
+};
+
 const char* arch_name(Arch arch);
+const char* dtype_name(DType dtype);
 
 }  // namespace fmha

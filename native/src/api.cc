@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The C entries, and nothing else: each runs its body under the guard.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "catalogue.h"
+#include "error.h"
+#include "fmha_rocm.h"
+#include "hip_runtime.h"
+#include "launch.h"
+#include "problem.h"
+#include "select.h"
+
+#define FMHA_TEXT_OF(x) #x
+#define FMHA_TEXT(x) FMHA_TEXT_OF(x)
+
+namespace fmha {
+namespace {
+
+// What every entry that takes fmha_fwd_params comes to know before it does anything.
+struct Plan {
+  Problem problem;
+  Device& device;
+  const Kernel& kernel;
+};
+
+Plan make_plan(const fmha_fwd_params* params, Pointers pointers) {
+  const Problem problem = make_problem(params, pointers);
+  Device& device = Device::current();
+  const Kernel& kernel = select_kernel(problem, device.arch());
+  device.check_memory(problem);
+  return {problem, device, kernel};
+}
+
+void describe(const Plan& plan, fmha_kernel_info* info) {
+  const Kernel& k = plan.kernel;
+  const Grid grid = grid_of(k, plan.problem);
+  fmha_kernel_info full{};
+  full.struct_size = info->struct_size;
+  full.vgpr_count = k.vgpr_count;
+  full.sgpr_count = k.sgpr_count;
+  full.scratch_bytes = k.scratch_bytes;
+  full.lds_bytes = k.lds_bytes;
+  full.block_size = k.block_size;
+  full.tile_m = k.tile_m;
+  full.tile_n = k.tile_n;
+  full.grid[0] = grid.x;
+  full.grid[1] = grid.y;
+  full.grid[2] = grid.z;
+  full.name = k.name;
+  full.arch = arch_name(k.arch);
+  full.sha256 = k.sha256;
+  std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
+}
+
+}  // namespace
+}  // namespace fmha
+
+extern "C" {
+
+const char* fmha_version(void) {
+  return FMHA_TEXT(FMHA_VERSION_MAJOR) "." FMHA_TEXT(FMHA_VERSION_MINOR) "." FMHA_TEXT(FMHA_VERSION_PATCH);
+}
+
+const char* fmha_build_info(void) { return fmha::kBuildInfoJson; }
+
+const char* fmha_last_error(void) { return fmha::last_error(); }
+
+fmha_status fmha_set_hip_runtime(const char* path) {
+  return fmha::guard([&] { fmha::choose_hip(path); });
+}
+
+const char* fmha_hip_runtime_path(void) {
+  const char* path = nullptr;
+  (void)fmha::guard([&] { path = fmha::bind_hip().path.c_str(); });
+  return path;
+}
+
+fmha_status fmha_fwd_supported(const fmha_fwd_params* params) {
+  return fmha::guard([&] { (void)fmha::make_plan(params, fmha::Pointers::kOptional); });
+}
+
+fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info) {
+  return fmha::guard([&] {
+    // Every field of version 0.1.
+    constexpr uint32_t kSmallest = offsetof(fmha_kernel_info, sha256) + sizeof(const char*);
+    fmha::check_struct_size("info", info, kSmallest, sizeof(fmha_kernel_info));
+    fmha::describe(fmha::make_plan(params, fmha::Pointers::kOptional), info);
+  });
+}
+
+fmha_status fmha_prepare(const fmha_fwd_params* params) {
+  return fmha::guard([&] {
+    const fmha::Plan plan = fmha::make_plan(params, fmha::Pointers::kOptional);
+    (void)plan.device.function(plan.kernel);
+  });
+}
+
+fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
+  return fmha::guard([&] {
+    const fmha::Plan plan = fmha::make_plan(params, fmha::Pointers::kRequired);
+    if (!plan.problem.empty) plan.device.launch(plan.kernel, plan.problem, stream);
+  });
+}
+
+}  // extern "C"

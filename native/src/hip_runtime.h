@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The HIP runtime of this process: found, bound by name, never linked. The prototypes are our own, reduced to
+// what is called, so that one binary serves every HIP release; the numbers below are the same in HIP 5, 6, 7.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fmha {
+
+inline constexpr int kHipSuccess = 0;
+inline constexpr int kHipErrorNoBinaryForGpu = 209;
+
+// hipDeviceAttribute_t
+inline constexpr int kHipAttributeComputeCapabilityMajor = 23;
+inline constexpr int kHipAttributeComputeCapabilityMinor = 61;
+
+// hipPointer_attribute
+inline constexpr int kHipPointerMemoryType = 2;
+inline constexpr int kHipPointerDeviceOrdinal = 9;
+
+// hipModuleLaunchKernel's `extra` list: the arguments as one block of bytes.
+inline void* const kHipLaunchBufferPointer = reinterpret_cast<void*>(1);
+inline void* const kHipLaunchBufferSize = reinterpret_cast<void*>(2);
+inline void* const kHipLaunchEnd = reinterpret_cast<void*>(3);
+
+struct HipApi {
+  std::string path;  // of the file the functions came from
+
+  int (*hipInit)(unsigned flags);
+  int (*hipRuntimeGetVersion)(int* version);
+  int (*hipGetDevice)(int* device);
+  int (*hipDeviceGetAttribute)(int* value, int attribute, int device);
+  int (*hipPointerGetAttribute)(void* value, int attribute, void* pointer);
+  int (*hipModuleLoadData)(void** module, const void* image);
+  int (*hipModuleUnload)(void* module);
+  int (*hipModuleGetFunction)(void** function, void* module, const char* name);
+  int (*hipModuleLaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                               unsigned block_y, unsigned block_z, unsigned lds_bytes, void* stream, void** params,
+                               void** extra);
+  const char* (*hipGetErrorName)(int error);
+  const char* (*hipGetErrorString)(int error);
+  int (*hipGetLastError)();
+};
+
+// The runtime in use, bound now if none is, and initialised. Lock-free once that has been done.
+const HipApi& hip();
+
+// Like hip(), but does not initialise it: a machine without a device has a path too.
+const HipApi& bind_hip();
+
+// Binds the runtime at this path; fails if another one is in use.
+void choose_hip(const char* path);
+
+// Fails with HIP_ERROR, naming the call, what it was for and what the runtime said. The failed call is also
+// taken off HIP's own last-error slot: it has been reported here, and the next framework to look would take
+// it for its own.
+[[noreturn, gnu::format(printf, 4, 5)]] void fail_hip(const HipApi& api, const char* call, int error,
+                                                      const char* format, ...);
+
+}  // namespace fmha

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Devices as the library sees them: an arch and the kernels loaded so far. After the first call for a kernel
+// and device the way from here to hipModuleLaunchKernel takes no lock and allocates nothing.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "catalogue.h"
+#include "hip_runtime.h"
+#include "problem.h"
+#include "select.h"
+
+namespace fmha {
+
+class Device {
+ public:
+  // The calling thread's current HIP device.
+  static Device& current();
+
+  Device(const HipApi& api, int ordinal, Arch arch);
+
+  Arch arch() const { return arch_; }
+  int ordinal() const { return ordinal_; }
+
+  // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
+  void check_memory(const Problem& problem) const;
+
+  // The kernel's hipFunction_t, loading its module now if this is the first time.
+  void* function(const Kernel& kernel);
+
+  void launch(const Kernel& kernel, const Problem& problem, void* stream);
+
+ private:
+  void check_memory_of(const char* name, const void* pointer) const;
+  void* load(const Kernel& kernel);
+
+  const HipApi& api_;
+  const int ordinal_;
+  const Arch arch_;
+  std::mutex load_mutex_;
+  std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
+};
+
+}  // namespace fmha
