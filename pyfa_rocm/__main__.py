@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""``python -m pyfa_rocm``."""
+
+import sys
+
+from pyfa_rocm._cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

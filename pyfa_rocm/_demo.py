@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Prove it, then compare time, memory and result with standard attention over sequence lengths."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from pyfa_rocm import _prove
+from pyfa_rocm._problem import Problem
+from pyfa_rocm._problem import run as run_problem
+
+SEQLENS = (128, 256, 384, 512, 768, 1024)
+Float32 = npt.NDArray[np.float32]
+
+
+def standard_attention(q: Float32, k: Float32, v: Float32) -> Float32:
+    """Causal attention as it is written down: all scores, then all probabilities, in float32 NumPy.
+
+    Shapes (batch, nhead, seqlen, hdim), as many heads in k and v as in q.
+    """
+    scores = q @ k.swapaxes(-1, -2)
+    scores *= np.float32(1 / math.sqrt(q.shape[-1]))
+    seqlen = q.shape[2]
+    scores[..., ~np.tri(seqlen, dtype=bool)] = -np.inf
+    probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    return np.asarray(probabilities @ v)
+
+
+def _standard_inputs(problem: Problem) -> list[Float32]:
+    group = problem.nhead_q // problem.nhead_k
+    q, k, v = (x.astype(np.float32).transpose(0, 2, 1, 3) for x in problem.inputs())
+    return [np.ascontiguousarray(x) for x in (q, k.repeat(group, axis=1), v.repeat(group, axis=1))]
+
+
+def measure_standard(problem: Problem) -> tuple[float, int]:
+    """Return seconds and peak bytes of standard attention for a problem.
+
+    The bytes are measured, not computed: tracemalloc sees every array NumPy allocates. Time is taken in a
+    run without it. Inputs count, as they do for ours; here all is float32, since NumPy has no 16-bit matmul.
+    """
+    inputs = _standard_inputs(problem)
+    start = time.perf_counter()
+    standard_attention(*inputs)
+    seconds = time.perf_counter() - start
+    tracemalloc.start()
+    try:
+        standard_attention(*inputs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return seconds, peak + sum(x.nbytes for x in inputs)
+
+
+def measure(seqlen: int) -> dict[str, Any]:
+    """Measure one row of the table."""
+    problem = Problem(batch=1, seqlen=seqlen, nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
+    outcome = run_problem(problem)
+    standard_seconds, standard_bytes = measure_standard(problem)
+    return {
+        "seqlen": seqlen,
+        "seconds": outcome.seconds,
+        "standard_seconds": standard_seconds,
+        "peak_bytes": outcome.peak_bytes,
+        "standard_peak_bytes": standard_bytes,
+        "max_difference": outcome.o_error,
+        "o_max_error_over_tolerance": outcome.o_ratio,
+        "lse_max_error": outcome.lse_error,
+        "ok": outcome.ok,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The table for people."""
+    lines = [
+        "        |      time, ms      |  peak memory, MiB  | max difference |",
+        " seqlen |    ours   standard |    ours   standard | from float64   | of tolerance",
+    ]
+    for row in rows:
+        times = f"{1e3 * row['seconds']:8.1f}   {1e3 * row['standard_seconds']:8.1f}"
+        sizes = f"{row['peak_bytes'] / 2**20:8.2f}   {row['standard_peak_bytes'] / 2**20:8.2f}"
+        errors = f"{row['max_difference']:14.3g} | {row['o_max_error_over_tolerance']:6.2f}"
+        lines.append(f"{row['seqlen']:7} | {times} | {sizes} | {errors}{'' if row['ok'] else '  WRONG'}")
+    return "\n".join(lines)
+
+
+def run(as_json: bool) -> int:
+    """Prove, measure, print; 0 if every result is within tolerance, else 1."""
+    proof = _prove.report(_prove.PROBLEM, run_problem(_prove.PROBLEM))
+    if not as_json:
+        print(_prove.describe_text(proof), flush=True)
+    bar = tqdm(SEQLENS, desc="seqlen", unit="row", file=sys.stderr, leave=False)
+    rows = [measure(seqlen) for seqlen in bar]
+    ok = bool(proof["ok"]) and all(row["ok"] for row in rows)
+    if as_json:
+        print(json.dumps({"ok": ok, "prove": proof, "rows": rows}, indent=2))
+        return 0 if ok else 1
+    problem = "bfloat16, causal, 1 x 4 heads, hdim 128; standard attention is NumPy's in float32 on the CPU"
+    where = "the software device, so times are not a GPU's" if proof["emulated"] else proof["device"]
+    print(f"\n{problem}; ours runs on {where}\n\n{table(rows)}\n\n{'all right' if ok else 'WRONG results'}")
+    return 0 if ok else 1

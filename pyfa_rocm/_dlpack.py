@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""DLPack, both ways, in both capsule versions, through ctypes: no compiled extension is needed for it.
+
+Source: the DLPack C structures (dlpack.h, versions 0 and 1) and the Python array API standard, which says
+how streams are handed over: for ROCm 0 is the default stream and -1 asks for no synchronisation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyfa_rocm.errors import InvalidArgumentError
+
+CPU, CUDA, ROCM, ROCM_HOST = 1, 2, 10, 11
+_DEVICE_NAMES = {
+    1: "CPU", 2: "CUDA", 3: "CUDA host", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 9: "VPI",
+    10: "ROCm", 11: "ROCm host", 13: "CUDA managed", 14: "oneAPI",
+}  # fmt: skip
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_BFLOAT = 4
+_FLAG_READ_ONLY, _FLAG_COPIED = 1, 2
+_OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
+# Version of the structures below; a producer of another major version is not readable.
+VERSION = (1, 0)
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("dl_tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("dl_tensor", _DLTensor),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+_get_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+# The same by bare address: a capsule under destruction must not become a Python reference again.
+_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a capsule says; the memory lives at least as long as the capsule. Strides are in elements."""
+
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+    readonly: bool
+    copied: bool
+    capsule: object
+
+
+def require_rocm(device_type: int, name: str) -> None:
+    """Raise unless a DLPack device type is memory that a ROCm device can read."""
+    if device_type in (ROCM, ROCM_HOST):
+        return
+    got = _DEVICE_NAMES.get(device_type, f"device type {device_type}")
+    hint = "; copy it with pyfa_rocm.DeviceArray.from_numpy" if device_type == CPU else ""
+    raise InvalidArgumentError(f"{name}: got an array in {got} memory, expected ROCm device memory{hint}")
+
+
+def request(obj: Any, name: str, stream: int | None) -> Export:
+    """Ask an object for its capsule and read it. It stays unconsumed: its own destructor ends the loan."""
+    try:
+        try:
+            capsule = obj.__dlpack__(stream=stream, max_version=VERSION)
+        except TypeError:  # a producer from before max_version existed
+            capsule = obj.__dlpack__(stream=stream)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{name}: {type(obj).__name__}.__dlpack__ refused ({error}), expected an array it can export"
+        ) from error
+    return read(capsule, name)
+
+
+def read(capsule: object, name: str) -> Export:
+    """Read an unconsumed capsule of either version."""
+    kind = _get_name(capsule)
+    if kind == _VERSIONED:
+        managed = _ManagedVersioned.from_address(_get_pointer(capsule, kind))
+        if managed.major != VERSION[0]:
+            raise InvalidArgumentError(
+                f"{name}: got DLPack version {managed.major}.{managed.minor}, expected {VERSION[0]}.x"
+            )
+        flags, tensor = managed.flags, managed.dl_tensor
+    elif kind == _OLD:
+        flags, tensor = 0, _Managed.from_address(_get_pointer(capsule, kind)).dl_tensor
+    else:
+        raise InvalidArgumentError(f"{name}: got a capsule named {kind!r}, expected an unused dltensor")
+    return Export(
+        data=(tensor.data or 0) + tensor.byte_offset,
+        shape=tuple(tensor.shape[: tensor.ndim]),
+        strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None,
+        dtype=_dtype_name(tensor.dtype),
+        readonly=bool(flags & _FLAG_READ_ONLY),
+        copied=bool(flags & _FLAG_COPIED),
+        capsule=capsule,
+    )
+
+
+def _dtype_name(dtype: Any) -> str:
+    kind = _KINDS.get(dtype.code, f"type code {dtype.code} ")
+    lanes = f"x{dtype.lanes}" if dtype.lanes != 1 else ""
+    return f"{kind}{dtype.bits}{lanes}"
+
+
+# Exports that a consumer still holds, by address of the managed struct.
+_exported: dict[int, tuple[Any, ...]] = {}
+
+
+def _forget(address: int) -> None:
+    _exported.pop(address, None)
+
+
+def _destroy_capsule(capsule: int) -> None:
+    for kind in (_OLD, _VERSIONED):  # a consumer renames the capsule it takes over: then it is not ours
+        if _is_valid_raw(capsule, kind):
+            _forget(_get_pointer_raw(capsule, kind))
+
+
+# Made once and kept: C code holds their addresses.
+_forget_callback = _Deleter(_forget)
+_destroy_callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_destroy_capsule)
+
+
+def _address(callback: Any) -> int | None:
+    return ctypes.cast(callback, ctypes.c_void_p).value
+
+
+def _data_type(dtype: str) -> _DataType:
+    """Inverse of _dtype_name."""
+    if dtype == "bfloat16":
+        return _DataType(_BFLOAT, 16, 1)
+    numpy_dtype = np.dtype(dtype)
+    code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[numpy_dtype.kind]
+    return _DataType(code, 8 * numpy_dtype.itemsize, 1)
+
+
+def make_capsule(
+    data: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int, *,
+    versioned: bool, owner: object,
+) -> object:  # fmt: skip
+    """Export device memory as a capsule that keeps `owner` alive until its consumer is done."""
+    int64s = ctypes.c_int64 * max(len(shape), 1)
+    shape_array, strides_array = int64s(*shape), int64s(*strides)
+    tensor = _DLTensor(
+        data, _Device(ROCM, device), len(shape), _data_type(dtype),
+        ctypes.cast(shape_array, ctypes.POINTER(ctypes.c_int64)),
+        ctypes.cast(strides_array, ctypes.POINTER(ctypes.c_int64)), 0,
+    )  # fmt: skip
+    managed: _Managed | _ManagedVersioned
+    if versioned:
+        managed = _ManagedVersioned(*VERSION, None, _address(_forget_callback), 0, tensor)
+    else:
+        managed = _Managed(tensor, None, _address(_forget_callback))
+    address = ctypes.addressof(managed)
+    _exported[address] = (managed, shape_array, strides_array, owner)
+    return _new_capsule(address, _VERSIONED if versioned else _OLD, _address(_destroy_callback))

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""One HIP runtime for the whole process: chosen here, given to hip-python and to libfmha_rocm alike.
+
+Two runtimes in one process break streams and pointers, so the copy that is already mapped (torch's, say)
+wins over anything that could be found on disk. hip-python would look elsewhere on its own: it never looks
+at what is mapped. The choice is made once, at the first call that needs a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyfa_rocm import _lib
+from pyfa_rocm.errors import HipError, InvalidArgumentError, check
+
+MODES = ("auto", "gpu", "emulator")
+_SONAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+# Device files without which no AMD GPU works: the kernel driver's, and that of WSL.
+_DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
+_SUCCESS = 0
+_RTLD_DI_LINKMAP = 2
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The HIP runtime in use.
+
+    Attributes
+    ----------
+    path : str
+        Path of its libamdhip64.
+    emulated : bool
+        Whether it is the software device.
+    reason : str
+        Why it was taken, in a few words.
+    """
+
+    path: str
+    emulated: bool
+    reason: str
+
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+_hip: Any = None
+
+
+def mode() -> str:
+    """Value of ``$PYFA_ROCM_DEVICE``, "auto" if unset."""
+    value = os.environ.get("PYFA_ROCM_DEVICE") or "auto"
+    if value not in MODES:
+        raise InvalidArgumentError(f"PYFA_ROCM_DEVICE: got {value!r}, expected one of {', '.join(MODES)}")
+    return value
+
+
+def mapped_runtimes() -> list[str]:
+    """Paths of the different libamdhip64 files mapped into this process."""
+    found: dict[tuple[str, str], str] = {}
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            fields = line.rstrip("\n").split(maxsplit=5)
+            if len(fields) == 6 and Path(fields[5]).name.startswith("libamdhip64.so"):
+                found.setdefault((fields[3], fields[4]), fields[5])
+    return list(found.values())
+
+
+def _same_file(a: str, b: str) -> bool:
+    try:
+        return Path(a).samefile(b)
+    except OSError:
+        return False
+
+
+def _search() -> list[str]:
+    """Return what may be opened as a HIP runtime of this machine, in order of preference."""
+    candidates: list[str] = []
+    try:  # ROCm as Python wheels (TheRock)
+        from rocm_sdk import find_libraries
+
+        candidates += [str(path) for path in find_libraries("amdhip64")]
+    except Exception:  # not installed, or installed without that library: nothing to take from there
+        pass
+    candidates += _SONAMES
+    roots = [root for root in (os.environ.get("ROCM_PATH"), "/opt/rocm") if root]
+    installed = (Path(root, "lib", name) for root in roots for name in _SONAMES)
+    return candidates + [str(path) for path in installed if path.exists()]
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise HipError(f"cannot open the HIP runtime {path}: {error}") from error
+
+
+class _LinkMap(ctypes.Structure):
+    """Head of glibc's struct link_map."""
+
+    _fields_ = (("l_addr", ctypes.c_void_p), ("l_name", ctypes.c_char_p))
+
+
+def _path_of(library: ctypes.CDLL) -> str:
+    """Return the file behind an open library, which a bare name leaves to the loader's search."""
+    link_map = ctypes.POINTER(_LinkMap)()
+    dlinfo = ctypes.CDLL(None).dlinfo
+    dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    if dlinfo(library._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
+        raise HipError("dlinfo failed on the HIP runtime")
+    return os.fsdecode(link_map.contents.l_name)
+
+
+def _hip_python() -> Any:
+    """Import hip-python late: its module is large, and errors should name a cause, not an import."""
+    from rocm.bindings import hip
+
+    return hip
+
+
+def _arch_names(library: ctypes.CDLL) -> list[str]:
+    """Return gcnArchName of every device, straight from one runtime, before hip-python is bound to it."""
+    hip = _hip_python()
+    count = ctypes.c_int(0)
+    status = library.hipInit(0) or library.hipGetDeviceCount(ctypes.byref(count))
+    if status != _SUCCESS:
+        raise HipError(f"no device: hipGetDeviceCount gave HIP error {status}")
+    names = []
+    for index in range(count.value):
+        properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
+        status = library.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
+        if status != _SUCCESS:
+            raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
+        names.append(str(properties.gcnArchName))
+    return names
+
+
+def _require_usable(path: str) -> None:
+    """Raise unless the runtime has a device with an arch that the library was built for."""
+    library = _open(path)
+    names = _arch_names(library)
+    if not names:
+        raise HipError(f"{path} has no device")
+    built = json.loads(_lib.build_info_json())["archs"]
+    if not any(name.split(":")[0] in built for name in names):
+        raise HipError(f"{path} has {', '.join(names)}; this library was built for {', '.join(built)}")
+
+
+def _find_gpu() -> tuple[str, str]:
+    """Return path and reason of a HIP runtime that drives a GPU; HipError says why there is none."""
+    if explicit := os.environ.get("FMHA_HIP_RUNTIME"):
+        _require_usable(explicit)
+        return explicit, "FMHA_HIP_RUNTIME"
+    mapped = mapped_runtimes()
+    if len(mapped) > 1:
+        raise InvalidArgumentError(
+            f"this process has {len(mapped)} HIP runtimes mapped ({', '.join(mapped)}), expected one: "
+            "set FMHA_HIP_RUNTIME to the one to use"
+        )
+    if mapped:
+        _require_usable(mapped[0])
+        return mapped[0], "already in this process"
+    if not any(Path(file).exists() for file in _DRIVER_FILES):
+        raise HipError(f"no AMD GPU driver ({' or '.join(_DRIVER_FILES)})")
+    failures = []
+    for candidate in _search():
+        try:
+            _require_usable(candidate)
+        except HipError as error:
+            failures.append(str(error))
+            continue
+        return candidate, "found on this machine"
+    raise HipError("no working HIP runtime: " + "; ".join(failures))
+
+
+def _choose() -> tuple[str, str]:
+    """Return path and reason of the runtime that the environment asks for."""
+    wanted = mode()
+    explicit = os.environ.get("FMHA_HIP_RUNTIME")
+    if wanted == "emulator":
+        path = str(_lib.emulator_path())
+        if explicit and not _same_file(explicit, path):
+            raise InvalidArgumentError(
+                f"FMHA_HIP_RUNTIME: got {explicit}, expected {path} or nothing, as PYFA_ROCM_DEVICE=emulator"
+            )
+        return path, "PYFA_ROCM_DEVICE=emulator"
+    if wanted == "gpu":
+        try:
+            return _find_gpu()
+        except HipError as error:
+            raise HipError(f"PYFA_ROCM_DEVICE=gpu, but no GPU works: {error}") from error
+    try:
+        return _find_gpu()
+    except HipError as error:
+        if explicit:  # asked for by name: nothing else will do
+            raise
+        path = str(_lib.emulator_path())
+        print(
+            f"pyfa_rocm: using the software device, since no GPU works here: {error} "
+            "(PYFA_ROCM_DEVICE=emulator or gpu makes the choice explicit)",
+            file=sys.stderr,
+        )
+        return path, f"no GPU: {error}"
+
+
+def _bind_hip_python(path: str) -> Any:
+    """Make hip-python open exactly this file, and return its `hip` module.
+
+    hip-python asks rocm.bindings.util.paths.get_library_path where libamdhip64 is, once, at its first HIP
+    call. That function is replaced for the length of this first call only.
+    """
+    from rocm.bindings.util import paths
+
+    hip = _hip_python()
+
+    original = paths.get_library_path
+    asked = []
+
+    def get_library_path(shortname: str, bundled_location: Path | None = None) -> bytes:
+        if shortname != "amdhip64":
+            return bytes(original(shortname, bundled_location))
+        asked.append(shortname)
+        return os.fsencode(path)
+
+    before = mapped_runtimes()
+    paths.get_library_path = get_library_path
+    try:
+        (status,) = hip.hipInit(0)
+    finally:
+        paths.get_library_path = original
+    # Not asked: hip-python was bound before us, to something that is mapped. Fine if that is this file.
+    if not asked and not (len(before) == 1 and _same_file(before[0], path)):
+        raise InvalidArgumentError(
+            f"hip-python is already bound to another HIP runtime ({', '.join(before)}), expected {path}: "
+            "call pyfa_rocm before hip-python, or set FMHA_HIP_RUNTIME"
+        )
+    if status != hip.hipError_t.hipSuccess:
+        raise HipError(f"{path}: hipInit gave {status.name}")
+    return hip
+
+
+def _bind() -> Runtime:
+    global _hip
+    path, reason = _choose()
+    path = _path_of(_open(path))
+    ffi, lib = _lib.load()
+    hip = _bind_hip_python(path)
+    check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
+    _hip = hip
+    emulated = _count(hip) > 0 and "Emulated" in str(call("hipGetDeviceProperties", 0).name)
+    if emulated and mode() == "gpu":
+        raise HipError(f"PYFA_ROCM_DEVICE=gpu, but the HIP runtime {path} is the software device")
+    return Runtime(path, emulated, reason)
+
+
+def _count(hip: Any) -> int:
+    status, count = hip.hipGetDeviceCount()
+    return int(count) if status == hip.hipError_t.hipSuccess else 0
+
+
+def runtime() -> Runtime:
+    """Return the HIP runtime in use, choosing and binding it at the first call.
+
+    Raises
+    ------
+    HipError
+        There is none that works, as the message says.
+    InvalidArgumentError
+        The environment contradicts itself, or two runtimes are mapped.
+    """
+    global _runtime
+    if _runtime is None:
+        with _lock:
+            if _runtime is None:
+                _runtime = _bind()
+    return _runtime
+
+
+def call(name: str, *args: Any) -> Any:
+    """Call a function of hip-python and return its result without the status.
+
+    Parameters
+    ----------
+    name : str
+        Of the function, "hipMalloc" say.
+    *args
+        Its arguments; addresses and streams may be integers.
+
+    Returns
+    -------
+    object
+        None, the one result, or a tuple of them.
+
+    Raises
+    ------
+    HipError
+        The status was not hipSuccess; the message has the function, the error's name and its text.
+    """
+    hip = module()
+    status, *results = getattr(hip, name)(*args)
+    if status != hip.hipError_t.hipSuccess:
+        text = hip.hipGetErrorString(status)[1]
+        raise HipError(f"{name}: {status.name} ({text})")
+    if len(results) > 1:
+        return tuple(results)
+    return results[0] if results else None
+
+
+def module() -> Any:
+    """hip-python's `hip` module, bound to the runtime in use."""
+    if _hip is None:
+        runtime()
+    return _hip

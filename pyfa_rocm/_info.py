@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Say what is in use: HIP runtime, devices, library, kernels, versions."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from pyfa_rocm import __version__, _hip, _lib
+from pyfa_rocm.device import devices, runtime
+
+
+def collect() -> dict[str, Any]:
+    """Gather everything, binding a HIP runtime if none is bound."""
+    in_use = runtime()
+    build = json.loads(_lib.build_info_json())
+    return {
+        "versions": {
+            "pyfa_rocm": __version__,
+            "libfmha_rocm": _lib.version(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "hip-python": _distribution_version("hip-python"),
+            "hip_runtime": _hip.call("hipRuntimeGetVersion"),
+        },
+        "library": str(_lib.library_path()),
+        "runtime": {
+            "path": in_use.path,
+            "path_in_library": _lib.hip_runtime_path(),
+            "emulated": in_use.emulated,
+            "reason": in_use.reason,
+        },
+        "devices": [vars(device) for device in devices()],
+        "build": build,
+    }
+
+
+def _distribution_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def run(as_json: bool) -> int:
+    """Print what `collect` gathers."""
+    info = collect()
+    if as_json:
+        print(json.dumps(info, indent=2))
+        return 0
+    in_use, build = info["runtime"], info["build"]
+    kind = "software device" if in_use["emulated"] else "GPU"
+    print(f"HIP runtime   {in_use['path']} ({kind}; {in_use['reason']})")
+    for device in info["devices"]:
+        gib = device["memory_bytes"] / 2**30
+        print(f"device {device['index']}      {device['name']}, {device['arch']}, {gib:.1f} GiB")
+    print(f"library       {info['library']}")
+    print(f"built for     {', '.join(build['archs'])} by {build['compiler']}, CK {build['ck_version']}")
+    print("versions      " + ", ".join(f"{name} {value}" for name, value in info["versions"].items()))
+    print(f"kernels       {len(build['kernels'])} (set {build['kernel_set']})")
+    for kernel in build["kernels"]:
+        print(
+            f"  {kernel['arch']}  {kernel['name']}  {kernel['bytes']} bytes  sha256 {kernel['sha256'][:16]}"
+        )
+    return 0

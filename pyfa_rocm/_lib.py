@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The C library: where it is, what it declares, and the cffi handle to it.
+
+The declarations are cut out of the installed header, so there is no second copy of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+from pyfa_rocm.errors import AbiMismatchError, FmhaError, HipError
+
+_PACKAGE = Path(__file__).resolve().parent
+_SOURCE_TREE = _PACKAGE.parent
+_BEGIN = "/* cffi-begin"
+_END = "/* cffi-end"
+
+
+def _source_build_dirs() -> list[Path]:
+    """Build directories of a source checkout, the release preset's first; none in an installed package."""
+    if not (_SOURCE_TREE / "CMakeLists.txt").is_file():
+        return []
+    build = _SOURCE_TREE / "build"
+    return [build / preset for preset in ("release", "debug", "sanitize")]
+
+
+def _find(what: str, variable: str, candidates: list[Path]) -> Path:
+    """Path from the environment variable, else the first candidate that exists."""
+    if explicit := os.environ.get(variable):
+        path = Path(explicit)
+        if not path.is_file():
+            raise FmhaError(f"{variable}: got {explicit!r}, expected the path of {what}; no such file")
+        return path.resolve()
+    for path in candidates:
+        if path.is_file():
+            return path.resolve()
+    tried = ", ".join(map(str, candidates))
+    hint = f"in a source checkout run `make`; or set {variable} to its path"
+    raise FmhaError(f"{what} was not found (tried {tried}): {hint}")
+
+
+def library_path() -> Path:
+    """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree."""
+    name = "libfmha_rocm.so"
+    dirs = [_PACKAGE / "lib"]
+    for build in _source_build_dirs():
+        dirs += [build / "lib", build / "native", build]
+    return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in dirs])
+
+
+def emulator_path() -> Path:
+    """Path of the software device: ``$PYFA_ROCM_EMULATOR``, the installed one, or that of the build tree."""
+    name = "libamdhip64.so.6"
+    dirs = [_PACKAGE / "lib"]
+    for build in _source_build_dirs():
+        dirs += [build / "native" / "emulator", build / "emulator", build / "lib", build]
+    return _find(f"the software device's {name}", "PYFA_ROCM_EMULATOR", [d / name for d in dirs])
+
+
+def header_path() -> Path:
+    """Path of fmha_rocm.h: the installed one, or that of the source tree."""
+    for path in (_PACKAGE / "include" / "fmha_rocm.h", _SOURCE_TREE / "native" / "include" / "fmha_rocm.h"):
+        if path.is_file():
+            return path
+    raise FmhaError(f"fmha_rocm.h was not found beside {_PACKAGE}: the installation is incomplete")
+
+
+def declarations(header: str) -> str:
+    """Return the part of the header's text between its two cffi marks."""
+    begin, end = header.find(_BEGIN), header.find(_END)
+    if begin < 0 or end < begin:
+        raise AbiMismatchError("fmha_rocm.h: got a header without the marks cffi-begin and cffi-end")
+    return header[header.index("*/", begin) + 2 : end]
+
+
+def header_version(header: str) -> str:
+    """Return "major.minor.patch" as the header's text states it."""
+    parts = re.findall(r"#define FMHA_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
+    return ".".join(parts)
+
+
+@functools.cache
+def load() -> tuple[Any, Any]:
+    """Open the library once.
+
+    Returns
+    -------
+    ffi, lib
+        The cffi instance with the header's declarations, and the open library.
+
+    Raises
+    ------
+    FmhaError
+        The library is missing or cannot be opened.
+    AbiMismatchError
+        Its major version is not the header's.
+    """
+    header = header_path().read_text(encoding="utf-8")
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(header))
+    path = library_path()
+    try:
+        lib = ffi.dlopen(str(path))
+    except OSError as error:
+        raise FmhaError(f"cannot open {path}: {error}") from error
+    expected, got = header_version(header), ffi.string(lib.fmha_version()).decode()
+    if got.split(".")[0] != expected.split(".")[0]:
+        raise AbiMismatchError(f"{path}: got version {got}, expected {expected} as in {header_path()}")
+    return ffi, lib
+
+
+def last_error() -> str:
+    """Message of the last failure of the library on this thread."""
+    ffi, lib = load()
+    return str(ffi.string(lib.fmha_last_error()).decode(errors="replace"))
+
+
+def build_info_json() -> str:
+    """Return what was built, as the library's JSON text."""
+    ffi, lib = load()
+    return str(ffi.string(lib.fmha_build_info()).decode())
+
+
+def version() -> str:
+    """Version of the library loaded."""
+    ffi, lib = load()
+    return str(ffi.string(lib.fmha_version()).decode())
+
+
+def hip_runtime_path() -> str:
+    """Path of the HIP runtime that the library has bound, binding one if it has none."""
+    ffi, lib = load()
+    path = lib.fmha_hip_runtime_path()
+    if path == ffi.NULL:
+        raise HipError(last_error())
+    return os.fsdecode(ffi.string(path))

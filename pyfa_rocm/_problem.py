@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A problem run on the device and judged against float64: what `prove` and `demo` share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyfa_rocm import _reference, array, attention
+from pyfa_rocm.device import synchronize
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A self-attention problem; hdim is that of q, k and v."""
+
+    batch: int
+    seqlen: int
+    nhead_q: int
+    nhead_k: int
+    hdim: int
+    dtype: str
+    causal: bool
+    seed: int = 0
+
+    def inputs(self) -> tuple[Array, Array, Array]:
+        """Return q, k, v from a normal distribution, the same for the same seed."""
+        rng = np.random.default_rng(self.seed)
+        dtype = array.bfloat16 if self.dtype == "bfloat16" else np.dtype(self.dtype)
+        shapes = [
+            (self.batch, self.seqlen, heads, self.hdim)
+            for heads in (self.nhead_q, self.nhead_k, self.nhead_k)
+        ]
+        q, k, v = (rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes)
+        return q, k, v
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes
+    ----------
+    seconds : float
+        Wall time of one call including waiting for it, its kernel being loaded already.
+    peak_bytes : int
+        Peak of the device bytes held for it: q, k, v, O and LSE.
+    o_error, lse_error : float
+        Largest distances from float64.
+    o_ratio : float
+        Largest distance of O as a fraction of its element's tolerance.
+    kernel : KernelInfo
+        What ran.
+    """
+
+    seconds: float
+    peak_bytes: int
+    o_error: float
+    o_ratio: float
+    lse_error: float
+    kernel: attention.KernelInfo
+
+    @property
+    def ok(self) -> bool:
+        """Whether O and LSE are within tolerance (false for NaN)."""
+        return self.o_ratio <= 1.0 and self.lse_error <= _reference.LSE_TOLERANCE
+
+
+def run(problem: Problem) -> Outcome:
+    """Run a problem on the current device and judge the result."""
+    host = problem.inputs()
+    before = array.memory.live_bytes
+    array.memory.reset_peak()
+    q, k, v = (array.DeviceArray.from_numpy(x) for x in host)
+    params = kernel_params(problem, q, k, v)
+    kernel = attention.fmha_fwd_kernel(params)
+    attention.fmha_prepare(params)
+    start = time.perf_counter()
+    out, lse = attention.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
+    synchronize()
+    seconds = time.perf_counter() - start
+    peak = array.memory.peak_bytes - before
+    expected = _reference.attention(*host, causal=problem.causal)
+    error = np.abs(out.to_numpy().astype(np.float64) - expected.o)
+    return Outcome(
+        seconds=seconds,
+        peak_bytes=peak,
+        o_error=float(error.max()),
+        o_ratio=float((error / expected.o_tolerance).max()),
+        lse_error=float(np.abs(lse.to_numpy() - expected.lse).max()),
+        kernel=kernel,
+    )
+
+
+def kernel_params(problem: Problem, q: Any, k: Any, v: Any) -> attention.FwdParams:
+    """Describe a problem for the raw layer, O like q; for questions about kernels, not for running."""
+    return attention.FwdParams(
+        dtype=problem.dtype,
+        batch=problem.batch,
+        seqlen_q=problem.seqlen,
+        seqlen_k=problem.seqlen,
+        nhead_q=problem.nhead_q,
+        nhead_k=problem.nhead_k,
+        hdim_q=problem.hdim,
+        hdim_v=problem.hdim,
+        softmax_scale=problem.hdim**-0.5,
+        q=attention.Strided(q.data, *q.strides[:3]),
+        k=attention.Strided(k.data, *k.strides[:3]),
+        v=attention.Strided(v.data, *v.strides[:3]),
+        o=attention.Strided(0, *q.strides[:3]),
+        mask="causal" if problem.causal else "none",
+    )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Run one forward pass, say exactly what ran where, and check it against float64."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyfa_rocm import _lib, _reference
+from pyfa_rocm._problem import Outcome, Problem
+from pyfa_rocm._problem import run as run_problem
+from pyfa_rocm.device import current_device, describe, runtime
+
+# Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
+PROBLEM = Problem(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
+
+
+def report(problem: Problem, outcome: Outcome) -> dict[str, Any]:
+    """Say what ran where, and how right it was."""
+    in_use, device = runtime(), describe(current_device())
+    return {
+        "ok": outcome.ok,
+        "device": device.name,
+        "arch": device.arch,
+        "emulated": in_use.emulated,
+        "hip_runtime": in_use.path,
+        "library": str(_lib.library_path()),
+        "kernel": outcome.kernel.name,
+        "code_object_sha256": outcome.kernel.sha256,
+        "problem": vars(problem),
+        "o_max_error": outcome.o_error,
+        "o_max_error_over_tolerance": outcome.o_ratio,
+        "lse_max_error": outcome.lse_error,
+        "lse_tolerance": _reference.LSE_TOLERANCE,
+    }
+
+
+def describe_text(result: dict[str, Any]) -> str:
+    """The report for people."""
+    p = result["problem"]
+    shape = f"batch {p['batch']}, seqlen {p['seqlen']}, heads {p['nhead_q']}/{p['nhead_k']}, hdim {p['hdim']}"
+    mask = "causal" if p["causal"] else "no mask"
+    return "\n".join(
+        [
+            f"device        {result['device']} ({result['arch']})",
+            f"HIP runtime   {result['hip_runtime']}",
+            f"library       {result['library']}",
+            f"kernel        {result['kernel']}",
+            f"code object   sha256 {result['code_object_sha256']}",
+            f"problem       {shape}, {p['dtype']}, {mask}",
+            f"O error       {result['o_max_error']:.3g} from float64, "
+            f"{result['o_max_error_over_tolerance']:.2f} of the tolerance",
+            f"LSE error     {result['lse_max_error']:.3g} from float64, "
+            f"tolerance {result['lse_tolerance']:.0e}",
+            f"result        {'right' if result['ok'] else 'WRONG'}",
+        ]
+    )
+
+
+def run(as_json: bool) -> int:
+    """Prove it; 0 if right, else 1."""
+    result = report(PROBLEM, run_problem(PROBLEM))
+    print(json.dumps(result, indent=2) if as_json else describe_text(result))
+    return 0 if result["ok"] else 1

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Anyone's device array -> address, shape, strides: DLPack, __cuda_array_interface__, or our DeviceArray.
+
+Nothing is copied. What is not in device memory, or not readable as it stands, is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyfa_rocm import _dlpack, _hip
+from pyfa_rocm.errors import HipError, InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor in device memory.
+
+    Attributes
+    ----------
+    data : int
+        Address of element 0.
+    shape, strides : tuple of int
+        Sizes, and strides in elements.
+    dtype : str
+        NumPy's name of the element type, or "bfloat16".
+    device : int
+        Index of the HIP device.
+    readonly : bool
+        Whether its owner forbids writing.
+    owner : object
+        What keeps the memory alive.
+    """
+
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int
+    readonly: bool
+    owner: object
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a C-contiguous array."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def as_tensor(obj: object, name: str, stream: int) -> Tensor:
+    """Describe a device array, after its producer has made it ready on a stream.
+
+    Parameters
+    ----------
+    obj : object
+        A DeviceArray, or any object with ``__dlpack__`` or ``__cuda_array_interface__``.
+    name : str
+        What to call it in messages.
+    stream : int
+        The hipStream_t that will read or write it, 0 being the null stream. A DeviceArray is taken as it
+        is: between streams of one's own the order is one's own, as in HIP.
+
+    Raises
+    ------
+    TypeError
+        It is none of these.
+    InvalidArgumentError
+        It is not in device memory, or is exported in a form that cannot be used.
+    """
+    if describe := getattr(type(obj), "__pyfa_rocm_tensor__", None):
+        tensor: Tensor = describe(obj)
+        return tensor
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        return _from_dlpack(obj, name, stream)
+    # hasattr, not a Protocol: the attribute is a property that may refuse by raising AttributeError.
+    if hasattr(obj, "__cuda_array_interface__"):
+        return _from_cuda_array_interface(obj.__cuda_array_interface__, name, stream, obj)
+    hint = "; wrap host data with pyfa_rocm.DeviceArray.from_numpy" if isinstance(obj, (list, tuple)) else ""
+    raise TypeError(
+        f"{name}: got {type(obj).__name__}, expected a pyfa_rocm.DeviceArray or an object with __dlpack__ "
+        f"or __cuda_array_interface__{hint}"
+    )
+
+
+def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
+    device_type, device = obj.__dlpack_device__()
+    _dlpack.require_rocm(int(device_type), name)
+    export = _dlpack.request(obj, name, stream if device_type == _dlpack.ROCM else None)
+    if export.copied:
+        # The copy would be freed when this call returns, while the kernel may still be reading it.
+        raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")
+    strides = contiguous_strides(export.shape) if export.strides is None else export.strides
+    return Tensor(
+        export.data, export.shape, strides, export.dtype, int(device), export.readonly, (obj, export.capsule)
+    )
+
+
+def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int, owner: object) -> Tensor:
+    try:
+        dtype = np.dtype(interface["typestr"])
+        shape = tuple(int(n) for n in interface["shape"])
+        address, readonly = interface["data"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{name}: __cuda_array_interface__ is malformed ({type(error).__name__}: {error}), "
+            "expected shape, typestr and data"
+        ) from error
+    if interface.get("mask") is not None:
+        raise InvalidArgumentError(f"{name}: __cuda_array_interface__ has a mask, expected none")
+    byte_strides = interface.get("strides")
+    if byte_strides is None:
+        strides = contiguous_strides(shape)
+    else:
+        if any(int(s) % dtype.itemsize for s in byte_strides):
+            raise InvalidArgumentError(
+                f"{name}: got strides {tuple(byte_strides)} bytes, expected multiples of {dtype.itemsize}"
+            )
+        strides = tuple(int(s) // dtype.itemsize for s in byte_strides)
+    address = int(address or 0)
+    device = _device_of(address, name) if address else int(_hip.call("hipGetDevice"))
+    _order_after(interface.get("stream"), stream, device)
+    return Tensor(address, shape, strides, dtype.name, device, bool(readonly), owner)
+
+
+def _device_of(address: int, name: str) -> int:
+    """Return the device of an address, which __cuda_array_interface__ does not say."""
+    try:
+        attributes = _hip.call("hipPointerGetAttributes", address)
+    except HipError as error:
+        raise InvalidArgumentError(
+            f"{name}: got address {address:#x}, expected device memory of {_hip.runtime().path} ({error})"
+        ) from error
+    return int(attributes.device)
+
+
+def _order_after(producer: int | None, consumer: int, device: int) -> None:
+    """Make the consumer's stream wait for what the producer's stream has now been given."""
+    if producer is None:
+        return
+    # Version 3 of the interface: 1 is the legacy default stream, which HIP writes as the null stream.
+    source = 0 if producer == 1 else int(producer)
+    if source == consumer:
+        return
+    from pyfa_rocm.device import use_device
+
+    with use_device(device):
+        event = _hip.call("hipEventCreateWithFlags", _hip.module().hipEventDisableTiming)
+        try:
+            _hip.call("hipEventRecord", event, source)
+            _hip.call("hipStreamWaitEvent", consumer, event, 0)
+        finally:
+            _hip.call("hipEventDestroy", event)

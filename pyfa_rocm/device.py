@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Devices and streams of the HIP runtime in use, through hip-python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyfa_rocm import _hip
+from pyfa_rocm._hip import Runtime, runtime
+from pyfa_rocm.errors import InvalidArgumentError
+
+__all__ = [
+    "Device",
+    "Runtime",
+    "Stream",
+    "current_device",
+    "device_count",
+    "devices",
+    "runtime",
+    "stream_handle",
+    "synchronize",
+    "use_device",
+]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as its runtime describes it.
+
+    Attributes
+    ----------
+    index : int
+        HIP's number of it.
+    name, arch : str
+        "AMD Instinct MI300X", "gfx942".
+    memory_bytes : int
+        Size of its memory.
+    compute_units : int
+        Number of its compute units.
+    """
+
+    index: int
+    name: str
+    arch: str
+    memory_bytes: int
+    compute_units: int
+
+
+def device_count() -> int:
+    """Return the number of devices."""
+    return int(_hip.call("hipGetDeviceCount"))
+
+
+def describe(index: int) -> Device:
+    """Describe one device."""
+    properties = _hip.call("hipGetDeviceProperties", index)
+    arch = str(properties.gcnArchName).split(":")[0]
+    return Device(
+        index, str(properties.name), arch, int(properties.totalGlobalMem), int(properties.multiProcessorCount)
+    )
+
+
+def devices() -> list[Device]:
+    """Describe all devices."""
+    return [describe(index) for index in range(device_count())]
+
+
+def current_device() -> int:
+    """Return the calling thread's current device."""
+    return int(_hip.call("hipGetDevice"))
+
+
+@contextmanager
+def use_device(index: int) -> Iterator[None]:
+    """Make a device the calling thread's current one for the length of a block."""
+    previous = current_device()
+    if previous == index:
+        yield
+        return
+    _hip.call("hipSetDevice", index)
+    try:
+        yield
+    finally:
+        _hip.call("hipSetDevice", previous)
+
+
+def synchronize(device: int | None = None) -> None:
+    """Wait for all work on a device, the current one by default."""
+    with use_device(current_device() if device is None else device):
+        _hip.call("hipDeviceSynchronize")
+
+
+class Stream:
+    """A stream of our own, for a program that has none.
+
+    Parameters
+    ----------
+    device : int, optional
+        Where; the current device by default.
+
+    Attributes
+    ----------
+    handle : int
+        The hipStream_t.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device = current_device() if device is None else device
+        self.handle = 0
+        with use_device(self.device):
+            self.handle = int(_hip.call("hipStreamCreate"))
+
+    def synchronize(self) -> None:
+        """Wait for all work of this stream."""
+        _hip.call("hipStreamSynchronize", self.handle)
+
+    def close(self) -> None:
+        """Give the stream back once its work is done. Further use is an error."""
+        handle, self.handle = self.handle, 0
+        if handle:
+            _hip.call("hipStreamDestroy", handle)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Stream({self.handle:#x}, device={self.device})"
+
+
+def stream_handle(stream: object) -> int:
+    """Return the hipStream_t behind a stream object.
+
+    Parameters
+    ----------
+    stream : object
+        None (the null stream), an integer, a Stream, or a stream of torch, CuPy or hip-python.
+
+    Raises
+    ------
+    TypeError
+        It is none of these.
+    """
+    if stream is None:
+        return 0
+    if isinstance(stream, Stream):
+        if not stream.handle:
+            raise InvalidArgumentError("stream: got a Stream that has been closed, expected an open one")
+        return stream.handle
+    # hip-python's ihipStream_t converts itself; torch names the handle cuda_stream on ROCm too, CuPy ptr.
+    for attribute in ("cuda_stream", "ptr"):
+        stream = getattr(stream, attribute, stream)
+    if isinstance(stream, bool) or not hasattr(stream, "__int__") or isinstance(stream, float):
+        raise TypeError(
+            f"stream: got {type(stream).__name__}, expected None, an integer handle, or a Stream of "
+            "pyfa_rocm, torch, CuPy or hip-python"
+        )
+    handle = int(stream)
+    if handle < 0:
+        raise InvalidArgumentError(f"stream: got {handle}, expected a hipStream_t")
+    return handle

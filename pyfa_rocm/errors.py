@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Exceptions of this package: one class for each failure status of the C library.
+
+Every message names the argument, what it got and what was expected.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AbiMismatchError",
+    "FmhaError",
+    "HipError",
+    "InternalError",
+    "InvalidArgumentError",
+    "UnsupportedError",
+    "check",
+]
+
+
+class FmhaError(Exception):
+    """Base of all errors of this package.
+
+    Attributes
+    ----------
+    status : int
+        The ``fmha_status`` of the C library this error stands for.
+    """
+
+    status = -1
+
+
+class InvalidArgumentError(FmhaError, ValueError):
+    """The arguments make no sense (``FMHA_INVALID_ARGUMENT``)."""
+
+    status = 1
+
+
+class UnsupportedError(FmhaError, NotImplementedError):
+    """The arguments make sense, but no kernel here does it (``FMHA_UNSUPPORTED``)."""
+
+    status = 2
+
+
+class HipError(FmhaError, RuntimeError):
+    """The HIP runtime is missing, ambiguous, or refused (``FMHA_HIP_ERROR``)."""
+
+    status = 3
+
+
+class InternalError(FmhaError, RuntimeError):
+    """A defect of the library: please report it (``FMHA_INTERNAL``)."""
+
+    status = 4
+
+
+class AbiMismatchError(FmhaError, RuntimeError):
+    """Header and library do not fit together (``FMHA_ABI_MISMATCH``)."""
+
+    status = 5
+
+
+_BY_STATUS: dict[int, type[FmhaError]] = {
+    cls.status: cls
+    for cls in (InvalidArgumentError, UnsupportedError, HipError, InternalError, AbiMismatchError)
+}
+
+
+def check(status: int) -> None:
+    """Raise the exception of a C status with the library's message; return for ``FMHA_OK``.
+
+    Must run on the thread that made the call, since the message is thread-local.
+    """
+    if status == 0:
+        return
+    from pyfa_rocm import _lib
+
+    message = _lib.last_error()
+    raise _BY_STATUS.get(status, FmhaError)(message or f"status {status} without a message")
