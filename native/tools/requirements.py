@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Print the requirements that pyproject.toml declares, one a line: ``requirements.py PYPROJECT EXTRA...``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Print the package's dependencies and those of the extras named."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10: the copy inside pip
+        from pip._vendor import tomli as tomllib  # type: ignore[no-redef]
+    project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
+    for extra in ("", *sys.argv[2:]):
+        print("\n".join(project["optional-dependencies"][extra] if extra else project["dependencies"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

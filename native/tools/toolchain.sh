@@ -1,0 +1,239 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Prepares what a build needs and this machine lacks; run by `make toolchain`.
+#
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint]
+#
+# Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
+# device bitcode, nlohmann/json and Composable Kernel, downloaded and unpacked, never installed. A Python
+# environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# With everything there it does nothing, in well under a second.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+prefix=$root/build/toolchain venv=$root/build/venv lint=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) prefix=$2; shift 2 ;;
+    --venv) venv=$2; shift 2 ;;
+    --lint) lint=1; shift ;;
+    *) echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR or --lint" >&2; exit 2 ;;
+  esac
+done
+
+llvm=19        # Debian 12 and 13 both have it, with the AMDGPU target
+suite=trixie   # where HIP headers new enough for CK are
+say() { echo "toolchain: $*"; }
+die() { printf 'toolchain: %s\n' "$@" >&2; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+find_rocm() {
+  local candidate
+  for candidate in "${ROCM_PATH:-}" /opt/rocm; do
+    if [ -n "$candidate" ] && [ -e "$candidate/include/hip/hip_runtime.h" ] &&
+      { [ -x "$candidate/bin/amdclang++" ] || [ -x "$candidate/llvm/bin/clang++" ]; }; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+# What is missing: names of system packages, and of parts to unpack.
+rocm=$(find_rocm)
+packages=() parts=()
+need_command() { has "$1" || packages+=("$2"); }  # command, package that has it
+
+check_system() {
+  if [ -z "$rocm" ]; then
+    need_command "clang++-$llvm" "clang-$llvm"
+    need_command "ld.lld-$llvm" "lld-$llvm"
+    need_command "llvm-objdump-$llvm" "llvm-$llvm"
+  fi
+  if [ -n "$lint" ]; then
+    need_command "clang-format-$llvm" "clang-format-$llvm"
+    need_command "clang-tidy-$llvm" "clang-tidy-$llvm"
+  fi
+  need_command cmake cmake
+  need_command ninja ninja-build
+  need_command gcc gcc
+  need_command g++ g++
+  need_command python3 python3
+  [ -x "$venv/bin/python" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+}
+
+check_parts() {
+  if [ -z "$rocm" ]; then
+    [ -e "$prefix/hip/include/hip/hip_runtime.h" ] || parts+=(hip)
+    [ -e "$prefix/bitcode/ocml.bc" ] || parts+=(bitcode)
+  fi
+  [ -e /usr/include/nlohmann/json.hpp ] || [ -e "$prefix/json/include/nlohmann/json.hpp" ] || parts+=(json)
+  if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
+    [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
+  fi
+}
+
+# One message with all of it, before anything is begun.
+check_possible() {
+  local install="apt-get update && apt-get install --no-install-recommends ${packages[*]}"
+  if ! has apt-get; then
+    [ ${#packages[@]} -eq 0 ] && [ ${#parts[@]} -eq 0 ] && return
+    die "this machine has no apt-get, and lacks: ${packages[*]} ${parts[*]}" \
+      "Install these programs by your distribution's means. With a ROCm (set ROCM_PATH) the compiler, the HIP" \
+      "headers and the bitcode come from it; Composable Kernel can be given as CK_ROOT."
+  fi
+  [ ${#packages[@]} -eq 0 ] || [ "$(id -u)" -eq 0 ] || die \
+    "this needs system packages that only root can install. As root, run" "" "    $install" "" \
+    "and then \`make toolchain\` again as yourself. It will then do the rest without root, under $prefix and" \
+    "$venv: ${parts[*]:-} and a Python environment. Or point ROCM_PATH at a ROCm, which brings the compiler."
+}
+
+install_packages() {
+  say "installing ${packages[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+}
+
+# Prints "URI<TAB>keyring" of the machine's own Debian source: the first one that offers this release's main
+# archive, in either of apt's formats.
+debian_source() {
+  local codename files=() file
+  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+    [ -e "$file" ] && files+=("$file")
+  done
+  [ ${#files[@]} -eq 0 ] || awk -v codename="$codename" '
+    function found(uri, keyring) { if (!done++) print uri "\t" keyring }
+    function has_word(list, word,   words, n, i) {
+      n = split(list, words, /[ \t]+/)
+      for (i = 1; i <= n; i++) if (words[i] == word) return 1
+      return 0
+    }
+    function end_stanza() {
+      if (has_word(f["types"], "deb") && has_word(f["components"], "main") && tolower(f["enabled"]) != "no" &&
+          (has_word(f["suites"], codename) || has_word(f["suites"], "stable"))) {
+        split(f["uris"], uris, /[ \t]+/)
+        found(uris[1], f["signed-by"])
+      }
+      delete f
+    }
+    FNR == 1 { end_stanza() }
+    /^[ \t]*#/ { next }
+    FILENAME ~ /\.sources$/ {
+      if ($0 ~ /^[ \t]*$/) { end_stanza(); next }
+      if (match($0, /^[A-Za-z-]+:[ \t]*/)) {
+        key = tolower(substr($0, 1, index($0, ":") - 1))
+        f[key] = substr($0, RLENGTH + 1)
+      }
+      next
+    }
+    $1 == "deb" {
+      line = $0; keyring = ""
+      if (match(line, /\[[^]]*\]/)) {
+        options = substr(line, RSTART + 1, RLENGTH - 2)
+        line = substr(line, 1, RSTART - 1) substr(line, RSTART + RLENGTH)
+        if (match(options, /signed-by=[^ \t]+/)) keyring = substr(options, RSTART + 10, RLENGTH - 10)
+      }
+      n = split(line, words, /[ \t]+/)
+      main = 0
+      for (i = 4; i <= n; i++) if (words[i] == "main") main = 1
+      if (main && (words[3] == codename || words[3] == "stable")) found(words[2], keyring)
+    }
+    END { end_stanza() }' "${files[@]}"
+}
+
+# Downloads packages of $suite into $1, by a source list and state of its own: the machine's apt is not touched.
+download_debs() {
+  local folder=$1 source uri keyring
+  shift
+  source=$(debian_source)
+  uri=${source%%$'\t'*} keyring=${source#*$'\t'}
+  keyring=${keyring:-/usr/share/keyrings/debian-archive-keyring.gpg}
+  [ -n "$uri" ] || die "no Debian source with this release's main archive in /etc/apt, to fetch $* of $suite from." \
+    "Use a ROCm (ROCM_PATH), or unpack those packages under $prefix: hip/include, bitcode/*.bc, json/include."
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+  printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$uri" "$suite" "$keyring" \
+    >"$folder/$suite.sources"
+  local options=(-o "Dir::Etc::sourcelist=$folder/$suite.sources" -o Dir::Etc::sourceparts=-
+    -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o APT::Sandbox::User=root
+    -o Acquire::Languages=none -o "APT::Default-Release=")
+  say "reading the package list of $suite"
+  apt-get "${options[@]}" -qq update
+  say "downloading $*"
+  (cd "$folder" && apt-get "${options[@]}" -q download "$@")
+}
+
+# unpack_deb FOLDER PACKAGE PATH PART: what PACKAGE has under PATH becomes $prefix/PART
+unpack_deb() {
+  dpkg -x "$1/$2"_*.deb "$1/$2"
+  local found=("$1/$2"/$3)
+  [ -d "${found[0]}" ] || die "package $2 of $suite has no $3 any more"
+  mkdir -p "$(dirname "$prefix/$4")"
+  rm -rf "${prefix:?}/$4"
+  mv "${found[0]}" "$prefix/$4"
+}
+
+fetch_debs() {
+  local folder=$1 part names=()
+  for part in "${parts[@]}"; do
+    case $part in
+      hip) names+=(libamdhip64-dev) ;;
+      bitcode) names+=(rocm-device-libs-17) ;;
+      json) names+=(nlohmann-json3-dev) ;;
+    esac
+  done
+  [ ${#names[@]} -eq 0 ] && return
+  download_debs "$folder" "${names[@]}"
+  for part in "${parts[@]}"; do
+    case $part in
+      hip)
+        unpack_deb "$folder" libamdhip64-dev usr/share/hip hip/share/hip
+        unpack_deb "$folder" libamdhip64-dev usr/include hip/include
+        ;;
+      bitcode) unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode ;;
+      json) unpack_deb "$folder" nlohmann-json3-dev usr/include json/include ;;
+    esac
+  done
+}
+
+fetch_ck() {
+  [[ " ${parts[*]} " == *" ck "* ]] || return 0
+  say "downloading Composable Kernel"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$here/ck-requirements.txt" -d "$1/ck-wheel"
+  "$venv/bin/python" "$here/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
+  rm -rf "${prefix:?}/ck"
+  mv "$1/ck" "$prefix/ck"
+}
+
+# The stamp says which requirements the environment was made for.
+make_venv() {
+  local extras=(test) wanted stamp=$venv/.requirements
+  [ -z "$lint" ] || extras+=(lint)
+  if [ ! -x "$venv/bin/python" ]; then
+    say "making a Python environment in $venv"
+    python3 -m venv "$venv"
+  fi
+  [ -e "$root/pyproject.toml" ] || return 0
+  wanted=$("$venv/bin/python" "$here/requirements.py" "$root/pyproject.toml" "${extras[@]}")
+  if [ -e "$stamp" ] && ! grep -qvxFf "$stamp" <<<"$wanted"; then return; fi
+  say "installing Python packages"
+  mapfile -t names <<<"$wanted"
+  "$venv/bin/python" -m pip install --disable-pip-version-check "${names[@]}"
+  echo "$wanted" >>"$stamp"
+}
+
+check_system
+check_parts
+check_possible
+[ ${#packages[@]} -eq 0 ] || install_packages
+make_venv
+if [ ${#parts[@]} -gt 0 ]; then
+  mkdir -p "$prefix"
+  scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
+  trap 'rm -rf "$scratch"' EXIT
+  fetch_debs "$scratch"
+  fetch_ck "$scratch"
+fi
+say "ready${rocm:+, with ROCm in $rocm}"
