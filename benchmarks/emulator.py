@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Speed of the software device: one workgroup of the d128 forward kernel on one core.
+
+The time of a step of the main loop (a 128-query workgroup against 128 keys) is the slope between a short and
+a long key sequence, so that start-up, prologue and epilogue do not count. Run it with nothing else running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import statistics
+import sys
+
+os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+os.environ["FMHA_EMU_THREADS"] = "1"
+
+import numpy as np
+
+import pyfa_rocm as fa
+from pyfa_rocm.device import runtime
+
+DTYPES = {"bfloat16": fa.bfloat16, "float16": np.dtype(np.float16)}
+TILE = 128
+HDIM = 128
+SHORT, LONG = 4, 36  # tiles of keys
+MACS_PER_TILE = 2 * TILE * TILE * HDIM  # Q K^T and P V
+
+
+class LaunchStats(ctypes.Structure):
+    """fmha_emu_launch_stats of native/emulator/emu_exports.h."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("workgroups", "waves", "instructions", "mfma_macs", "nanoseconds")
+    ]
+
+
+def measure(library: ctypes.CDLL, dtype: str, tiles: int) -> LaunchStats:
+    """Run one workgroup over `tiles` x 128 keys and return what the device counted."""
+    rng = np.random.default_rng(0)
+    q, k, v = (
+        fa.DeviceArray.from_numpy(rng.standard_normal((1, rows, 1, HDIM)).astype(DTYPES[dtype]))
+        for rows in (TILE, tiles * TILE, tiles * TILE)
+    )
+    out = fa.flash_attn_func(q, k, v, softmax_scale=1 / math.sqrt(HDIM))
+    out.to_numpy()
+    stats = LaunchStats()
+    library.fmha_emu_last_launch_stats(ctypes.byref(stats))
+    return stats
+
+
+def benchmark(dtype: str, repeats: int) -> dict[str, float | str]:
+    """Median over `repeats` of the slope between the short and the long sequence."""
+    library = ctypes.CDLL(runtime().path)
+    library.fmha_emu_isa_level.restype = ctypes.c_char_p
+    times, instructions = [], 0.0
+    for _ in range(repeats):
+        short, long = measure(library, dtype, SHORT), measure(library, dtype, LONG)
+        times.append((long.nanoseconds - short.nanoseconds) / (LONG - SHORT))
+        instructions = (long.instructions - short.instructions) / (LONG - SHORT)
+    ns = statistics.median(times)
+    return {
+        "dtype": dtype,
+        "host_isa": library.fmha_emu_isa_level().decode(),
+        "ms_per_tile_d128": ns / 1e6,
+        "ms_per_tile_d128_min": min(times) / 1e6,
+        "ms_per_tile_d128_max": max(times) / 1e6,
+        "wave_instructions_per_tile": instructions,
+        "wave_instructions_per_second": instructions / ns * 1e9,
+        "gmac_per_second": MACS_PER_TILE / ns,
+    }
+
+
+def main() -> int:
+    """Print the table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="bfloat16")
+    parser.add_argument("--repeats", type=int, default=9)
+    args = parser.parse_args()
+    result = benchmark(args.dtype, args.repeats)
+    if args.json:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, value in result.items():
+            print(f"{name:32} {value if isinstance(value, str) else f'{value:.4g}'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
