@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
+
+# The software device is a gfx942, so that is what is built here; FMHA_GPU_TARGETS of CMake has more.
+GPU_TARGETS ?= gfx942
+KERNEL_SET ?= ci
+JOBS ?= $(shell nproc)
+# gpu runs the tests on the first AMD GPU instead of the software device
+DEVICE ?= emulator
+
+PYTHON := build/venv/bin/python
+BUILD := build/release
+LLVM := 19
+
+.PHONY: help toolchain build demo test lint sanitize clean
+
+help:
+	@echo "make demo       prepare, build, prove that it is right, and compare with standard attention"
+	@echo "make test       prepare, build, run every test (DEVICE=gpu: on hardware)"
+	@echo "make lint       style and static checks"
+	@echo "make sanitize   native tests with the address and undefined-behaviour sanitizers"
+	@echo "make build      library, software device and kernels, in $(BUILD)"
+	@echo "make toolchain  fetch what is missing for a build, under build/"
+	@echo "make clean      remove what was built, but not what was fetched"
+
+toolchain:
+	@native/tools/toolchain.sh
+
+build: toolchain
+	@cmake --preset release -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) --log-level=WARNING
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@ln -sfn release/kernels.json build/kernels.json
+
+demo: build
+	@$(PYTHON) -m pyfa_rocm demo
+
+test: build
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
+
+sanitize: build
+	@cmake --preset sanitize -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) --log-level=WARNING
+	@cmake --build build/sanitize --parallel $(JOBS)
+	ctest --test-dir build/sanitize --output-on-failure
+
+lint:
+	@native/tools/toolchain.sh --lint
+	@native/tools/lint.sh $(BUILD) $(LLVM)
+
+clean:
+	rm -rf build/release build/debug build/sanitize build/kernels.json

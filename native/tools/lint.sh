@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Every style and static check: lint.sh BUILD_DIR LLVM_VERSION. Runs them all, then fails if one did.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=$1 llvm=$2 bin=build/venv/bin failed=()
+
+check() {  # name, command...
+  local name=$1
+  shift
+  echo "lint: $name"
+  "$@" || failed+=("$name")
+}
+files() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ -e "$f" ] && echo "$f"; done; }
+
+# What a person reads and edits stays short; SPDX says on what terms.
+file_rules() {
+  local file lines ok=0
+  while read -r file; do
+    lines=$(wc -l <"$file")
+    [ "$lines" -le 500 ] || { echo "$file: $lines lines, expected at most 500"; ok=1; }
+    head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT OR Apache-2.0' ||
+      { echo "$file: no SPDX-License-Identifier in the first three lines"; ok=1; }
+  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' Makefile)
+  return $ok
+}
+
+# clang-tidy needs every generated header and the compile commands: a configured build.
+tidy() {
+  local sources
+  [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
+  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc')
+  printf '%s\n' "${sources[@]}" |
+    xargs -P "$(nproc)" -n 1 "clang-tidy-$llvm" -p "$build" --quiet --warnings-as-errors='*' 2> >(
+      grep -v 'warnings generated\|warning generated' >&2)
+}
+
+mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/kernels/*' 'tests/native/*' |
+  grep -E '\.(cc|h|hip|c)$')
+check "file length and licence" file_rules
+check "ruff check" "$bin/ruff" check -q .
+check "ruff format" "$bin/ruff" format -q --check .
+check "mypy" "$bin/mypy" --no-error-summary
+check "mypy of the build's programs" "$bin/mypy" --no-error-summary --strict native/tools/*.py
+check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
+check "clang-tidy" tidy
+
+[ ${#failed[@]} -eq 0 ] || { printf 'lint: FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
+echo "lint: all clean"
