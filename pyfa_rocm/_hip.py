@@ -60,13 +60,19 @@ def mode() -> str:
     return value
 
 
+def _is_hip_runtime(path: str) -> bool:
+    """libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6."""
+    name = Path(path).name
+    return name.startswith("libamdhip64") and ".so" in name
+
+
 def mapped_runtimes() -> list[str]:
     """Paths of the different libamdhip64 files mapped into this process."""
     found: dict[tuple[str, str], str] = {}
     with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             fields = line.rstrip("\n").split(maxsplit=5)
-            if len(fields) == 6 and Path(fields[5]).name.startswith("libamdhip64.so"):
+            if len(fields) == 6 and _is_hip_runtime(fields[5]):
                 found.setdefault((fields[3], fields[4]), fields[5])
     return list(found.values())
 
@@ -199,13 +205,7 @@ def _choose() -> tuple[str, str]:
     except HipError as error:
         if explicit:  # asked for by name: nothing else will do
             raise
-        path = str(_lib.emulator_path())
-        print(
-            f"pyfa_rocm: using the software device, since no GPU works here: {error} "
-            "(PYFA_ROCM_DEVICE=emulator or gpu makes the choice explicit)",
-            file=sys.stderr,
-        )
-        return path, f"no GPU: {error}"
+        return str(_lib.emulator_path()), f"no GPU works here: {error}"
 
 
 def _bind_hip_python(path: str) -> Any:
@@ -255,6 +255,12 @@ def _bind() -> Runtime:
     emulated = _count(hip) > 0 and "Emulated" in str(call("hipGetDeviceProperties", 0).name)
     if emulated and mode() == "gpu":
         raise HipError(f"PYFA_ROCM_DEVICE=gpu, but the HIP runtime {path} is the software device")
+    if emulated and mode() == "auto":
+        print(
+            f"pyfa_rocm: using the software device ({reason}); "
+            "PYFA_ROCM_DEVICE=emulator or gpu makes the choice explicit",
+            file=sys.stderr,
+        )
     return Runtime(path, emulated, reason)
 
 

@@ -50,7 +50,7 @@ def library_path() -> Path:
     name = "libfmha_rocm.so"
     dirs = [_PACKAGE / "lib"]
     for build in _source_build_dirs():
-        dirs += [build / "lib", build / "native", build]
+        dirs += [build, build / "native", build / "lib"]
     return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in dirs])
 
 
@@ -59,7 +59,7 @@ def emulator_path() -> Path:
     name = "libamdhip64.so.6"
     dirs = [_PACKAGE / "lib"]
     for build in _source_build_dirs():
-        dirs += [build / "native" / "emulator", build / "emulator", build / "lib", build]
+        dirs += [build / "emulator", build / "native" / "emulator", build / "lib"]
     return _find(f"the software device's {name}", "PYFA_ROCM_EMULATOR", [d / name for d in dirs])
 
 

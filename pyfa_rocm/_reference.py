@@ -112,8 +112,9 @@ def attention(
 
     **The expected error of O.** Rounding errors are spread evenly, so that of P has variance u^2 p^2 / 3 at
     most (it depends on the significand) and that of O ulp^2 / 12, and they are independent. `o_variance` is
-    their sum: the mean square error over many rows must not exceed it by more than O_SLACK squared. This is
-    far tighter than the worst case, and it catches a bias (truncation, a lost key) that the latter lets pass.
+    their sum: the mean square error over many rows must not exceed it by more than O_SLACK squared, and the
+    mean error must be 0 within what that variance allows. This is far tighter than the worst case, which lets
+    a biased rounding of P pass.
     """
     dtype = q.dtype.name if dtype is None else dtype
     batch, seqlen_q, nhead_q, hdim = q.shape

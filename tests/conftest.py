@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Chooses the device before anything binds a HIP runtime."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Derandomised: a run is the same everywhere, and a failing case prints all that it takes to repeat it.
+settings.register_profile(
+    "fmha", derandomize=True, deadline=None, print_blob=True, database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+settings.load_profile("fmha")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        choices=("emulator", "gpu"),
+        default="emulator",
+        help="where kernels run (default: emulator)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["PYFA_ROCM_DEVICE"] = config.getoption("--device")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"pyfa_rocm device: {config.getoption('--device')}"
+
+
+@pytest.fixture(scope="session")
+def device_kind(request: pytest.FixtureRequest) -> str:
+    """Where kernels run: "emulator" or "gpu"."""
+    return str(request.config.getoption("--device"))

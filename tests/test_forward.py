@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The forward pass against float64: fixed cases that matter, and random ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import Case, Layout, Placement, cases, expected, judge, run_flash, run_raw
+from hypothesis import given, settings
+
+import pyfa_rocm
+from pyfa_rocm import DeviceArray, Stream, flash_attn_func
+
+BASE = Case(batch=2, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=7)
+BSHD, BHSD, SBHD = Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("hdim", [64, 128])
+@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(256, 256), (128, 512), (200, 333), (1, 600), (333, 17)])
+@pytest.mark.parametrize("mask", ["none", "causal", "top_left", "window"])
+def test_every_kernel(dtype: str, hdim: int, seqlen_q: int, seqlen_k: int, mask: str) -> None:
+    """Every instance, on lengths that are and are not multiples of its tiles."""
+    run_raw(
+        replace(
+            BASE,
+            batch=1,
+            dtype=dtype,
+            hdim=hdim,
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            causal=mask == "causal",
+            top_left=mask == "top_left",
+            window=(70, 40) if mask == "window" else (-1, -1),
+        )
+    )
+
+
+@settings(max_examples=250)
+@given(case=cases())
+def test_random_raw(case: Case) -> None:
+    """fmha_fwd on anything it takes."""
+    run_raw(case)
+
+
+@settings(max_examples=100)
+@given(case=cases().filter(lambda case: not case.top_left))
+def test_random_flash(case: Case) -> None:
+    """flash_attn_func on anything it takes: its mapping of masks, shapes and strides."""
+    run_flash(case)
+
+
+@pytest.mark.parametrize("ratio", range(1, 9))
+def test_grouped_queries(ratio: int) -> None:
+    run_raw(replace(BASE, batch=1, ratio=ratio, seqlen_q=130, seqlen_k=140, hdim=64))
+
+
+@pytest.mark.parametrize("layout", [BSHD, BHSD, SBHD], ids=["bshd", "bhsd", "sbhd"])
+def test_layouts(layout: Layout) -> None:
+    run_flash(replace(BASE, layouts=(layout,) * 4))
+
+
+def test_packed_qkv() -> None:
+    """q, k and v as slices of one (batch, seqlen, 3, nhead, hdim) buffer."""
+    rng = np.random.default_rng(3)
+    host = rng.standard_normal((2, 150, 3, 2, 64), np.float32).astype(np.float16)
+    packed = DeviceArray.from_numpy(host)
+    out = flash_attn_func(*(packed[:, :, i] for i in range(3)), causal=True)
+    case = replace(BASE, seqlen_q=150, seqlen_k=150, ratio=1, hdim=64, dtype="float16", causal=True)
+    judge(expected(case, [host[:, :, i] for i in range(3)]), out.to_numpy(), None)
+
+
+def test_broadcast_keys() -> None:
+    """A stride of 0: all batches share one K and V."""
+    case = replace(BASE, batch=3, seqlen_q=70, seqlen_k=90)
+    placement = Placement(case)
+    placement.inputs[1][...], placement.inputs[2][...] = placement.inputs[1][:1], placement.inputs[2][:1]
+    params = placement.params()
+    shared = replace(params, k=params.k._replace(stride_batch=0), v=params.v._replace(stride_batch=0))
+    pyfa_rocm.fmha_fwd(shared)
+    o, lse = placement.o.take(), placement.lse.take()[..., 0]
+    judge(expected(case, placement.inputs), o, lse)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seqlen_q": 300, "seqlen_k": 100, "causal": True},  # rows 0 to 199 stand left of the first key
+        {"seqlen_q": 257, "seqlen_k": 1, "causal": True},
+        {"seqlen_q": 300, "seqlen_k": 40, "window": (10, -1), "seed": 1},
+        {"seqlen_q": 400, "seqlen_k": 60, "window": (0, 0)},
+        {"seqlen_q": 400, "seqlen_k": 130, "window": (5, 3), "causal": True},
+    ],
+    ids=str,
+)
+def test_rows_without_keys(dtype: str, change: dict[str, object]) -> None:
+    """O = 0 and LSE = -inf, exactly; judge() compares them so."""
+    case = replace(BASE, dtype=dtype, **change)  # type: ignore[arg-type]
+    if case.window != (10, -1):
+        assert np.isneginf(expected(case, case.inputs()).lse).any()
+    run_raw(case)
+    run_flash(case)
+
+
+def test_no_keys_at_all() -> None:
+    """seqlen_k = 0: every row is one without keys."""
+    run_raw(replace(BASE, seqlen_k=0))
+    run_raw(replace(BASE, seqlen_k=0, causal=True))
+
+
+@pytest.mark.parametrize("change", [{"batch": 0}, {"seqlen_q": 0}, {"nhead_k": 2, "ratio": 0}], ids=str)
+def test_nothing_to_do(change: dict[str, int]) -> None:
+    """An empty problem is no error and writes nothing."""
+    placement = Placement(replace(BASE, **change))  # type: ignore[arg-type]
+    pyfa_rocm.fmha_fwd(placement.params())
+    assert placement.unchanged()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("value", [1.0, -2.0, 48.0])
+def test_constant_v_is_exact(dtype: str, value: float) -> None:
+    """The mean of equal values is that value: a biased rounding of P would move it."""
+    case = replace(BASE, dtype=dtype, seqlen_q=64, seqlen_k=600)
+    inputs = case.inputs()
+    inputs[2][...] = value
+    placement = Placement(case, inputs)
+    pyfa_rocm.fmha_fwd(placement.params())
+    o, _ = placement.results()
+    assert (o.astype(np.float32) == value).all()
+
+
+def test_window_that_hides_nothing() -> None:
+    """A window wider than the keys is no window, whatever its size."""
+    case = replace(BASE, seqlen_q=100, seqlen_k=100)
+    results = []
+    for window in ((-1, -1), (100, 100), (99, 2**31 - 1)):
+        placement = Placement(replace(case, window=window))
+        pyfa_rocm.fmha_fwd(placement.params())
+        results.append(placement.results()[0].tobytes())
+    assert results[0] == results[1] == results[2]
+
+
+def test_repeatable() -> None:
+    """The same call gives the same bits."""
+    outs = []
+    for _ in range(3):
+        placement = Placement(BASE)
+        pyfa_rocm.fmha_fwd(placement.params())
+        outs.append(placement.results()[0].tobytes())
+    assert len(set(outs)) == 1
+
+
+def test_on_a_stream() -> None:
+    with Stream() as stream:
+        run_raw(BASE, stream.handle)
+        q = DeviceArray.from_numpy(np.ones((1, 64, 1, 64), np.float16))
+        out = flash_attn_func(q, q, q, stream=stream)
+        stream.synchronize()
+        assert (out.to_numpy() == 1).all()
+
+
+def test_kernel_info_and_prepare() -> None:
+    params = Placement(BASE).params()
+    pyfa_rocm.fmha_fwd_supported(params)
+    pyfa_rocm.fmha_prepare(params)
+    kernel = pyfa_rocm.fmha_fwd_kernel(params)
+    assert kernel.arch in (device.arch for device in pyfa_rocm.devices())
+    assert len(kernel.sha256) == 64
+    assert kernel.scratch_bytes == 0
+    # One workgroup for each block of query rows, head and batch.
+    blocks = -(-BASE.seqlen_q // kernel.tile_m)
+    assert kernel.grid[0] * kernel.grid[1] * kernel.grid[2] == blocks * BASE.nhead_q * BASE.batch
