@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Bodies in scalar_control.cc of rows that stand in scalar.cc's table, and the parts of that table.
+#pragma once
+
+#include <span>
+
+#include "../wave.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+
+std::span<const Row> scalar_alu_rows();      // scalar.cc: SOP1, SOP2, SOPC
+
+void s_getpc(Wave& w, const Inst& i);
+void s_setpc(Wave& w, const Inst& i);
+void s_swappc(Wave& w, const Inst& i);
+void s_gpr_idx(Wave& w, const Inst& i);
+template <int kDwords>
+void s_movrels(Wave& w, const Inst& i);
+template <int kDwords>
+void s_movreld(Wave& w, const Inst& i);
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL
