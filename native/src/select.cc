@@ -25,10 +25,10 @@ bool same_type(const Kernel& k, const Problem& p, Arch arch) {
   return k.arch == arch && k.family == Family::kFwd && k.dtype == p.dtype;
 }
 
-// An unpadded kernel checks no row against the end of its tensor, so its tiles must be whole. Without a mask
-// it also enters its key loop unconditionally and so needs at least one key.
+// An unpadded kernel does not check keys against seqlen_k, so its last tile of keys must be whole, and it enters
+// its loop over the keys unconditionally, so there must be one. Rows of queries are checked by every kernel.
 bool fits_unpadded(const Kernel& k, const Problem& p) {
-  return p.args.seqlen_q % k.tile_m == 0 && p.args.seqlen_k % k.tile_n == 0 && p.args.seqlen_k > 0;
+  return p.args.seqlen_k > 0 && p.args.seqlen_k % k.tile_n == 0;
 }
 
 // A masked kernel does an unmasked problem too, with both sides of its window unlimited.

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A HIP runtime that runs nothing: it counts calls, keeps the last launch and fails on demand. For tests of
+ * the way to a launch alone; what kernels compute is tested on the software device. */
+#ifndef FMHA_TESTS_FAKE_HIP_H
+#define FMHA_TESTS_FAKE_HIP_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fake_hip_state {
+  /* Calls so far; every function of the runtime adds to exactly one. */
+  int inits, get_devices, attributes, pointer_queries, loads, unloads, get_functions, launches;
+  int last_error_reads;
+
+  /* Set by a test: the error to give (0: none), what the device claims to be. */
+  int init_error, load_error, get_function_error, launch_error;
+  int capability_major, capability_minor, version;
+
+  /* The last launch. */
+  unsigned grid[3], block[3], lds_bytes;
+  void *function, *stream;
+  unsigned char arguments[512];
+  size_t argument_bytes;
+  char function_name[128];
+} fake_hip_state;
+
+typedef fake_hip_state *(*fake_hip_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The public header alone, as a C++17 program sees it, and the layout that every caller has compiled in.
+#include "fmha_rocm.h"
+
+#include <cstddef>
+
+static_assert(sizeof(fmha_tensor) == 32 && sizeof(fmha_lse) == 24);
+static_assert(sizeof(fmha_fwd_params) == 240 && offsetof(fmha_fwd_params, softmax_scale) == 64);
+static_assert(offsetof(fmha_fwd_params, q) == 88 && offsetof(fmha_fwd_params, lse) == 216);
+static_assert(sizeof(fmha_kernel_info) == 72 && offsetof(fmha_kernel_info, name) == 48);
+
+int header_cxx17() { return fmha_version()[0] == '0' && fmha_last_error()[0] == '\0'; }
