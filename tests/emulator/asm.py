@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Assembles tiny kernels with LLVM, runs them on the device, and hands back their registers.
+
+A :class:`Case` is a few instructions with the registers they start from and those to look at afterwards. A
+:class:`Suite` puts all its cases into one code object, since starting an assembler for each would take minutes.
+
+Register use: the case may use v0..v119, all AccVGPRs, s0..s69, vcc, m0, exec and SCC. s[70:71] holds the address
+of the case's memory. The harness keeps v120 and up, and s72 and up.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from . import hip
+from .toolchain import tool
+
+U32 = NDArray[np.uint32]
+LANES = 64
+ALL_LANES = (1 << 64) - 1
+MODE_DEFAULT = 0x3F0  # denormals kept everywhere, DX10_CLAMP, IEEE, round to nearest even
+_ROW_BYTES = 4 * LANES
+_SPECIAL_IN = {"vcc": 72, "exec": 74, "m0": 76, "scc": 77, "mode": 78}
+
+
+def registers(name: str) -> list[str]:
+    """Names of the single registers in "v3", "v[2:5]", "s[0:1]", "a7", "vcc"."""
+    if name == "vcc":
+        return ["vcc_lo", "vcc_hi"]
+    if name == "exec":
+        return ["s74", "s75"]
+    match = re.fullmatch(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])", name)
+    if not match:
+        raise ValueError(f"not a register: {name!r}")
+    first = int(match[2] or match[3])
+    last = int(match[2] or match[4])
+    return [f"{match[1]}{i}" for i in range(first, last + 1)]
+
+
+def dword_rows(values: ArrayLike, count: int) -> U32:
+    """Values of `count` registers as (count, lanes) dwords: 64-bit types split, 16-bit types zero-extended."""
+    a = np.atleast_1d(np.asarray(values))
+    if a.dtype.kind == "i" and a.dtype.itemsize > 4 and a.ndim == 1 and count == 1:
+        a = a.astype(np.uint32)
+    if a.dtype.itemsize == 8:
+        a = np.ascontiguousarray(a).view(np.uint32).reshape(*a.shape, 2)
+        a = np.moveaxis(a, -1, -2).reshape(-1, a.shape[-2]) if a.ndim == 3 else a.T
+    elif a.dtype.itemsize == 4:
+        a = np.ascontiguousarray(a).view(np.uint32)
+    else:
+        a = np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}").astype(np.uint32)
+    a = a.reshape(count, -1)
+    return np.ascontiguousarray(a)
+
+
+@dataclass
+class Result:
+    """Registers and memory after a case; each register as (dwords, lanes)."""
+
+    regs: dict[str, U32]
+    vcc: list[int]
+    exec: list[int]
+    scc: list[int]
+    mem: NDArray[np.uint8]
+    address: int
+
+    def __getitem__(self, name: str) -> U32:
+        """The dwords of a register or register range, one row a dword."""
+        return self.regs[name]
+
+
+Check = Callable[[Result], None]
+
+
+@dataclass
+class Case:
+    """A few instructions, what they start from, and a check of what they leave."""
+
+    name: str
+    lines: Sequence[str]
+    out: Sequence[str]
+    check: Check
+    vin: dict[str, Any] = field(default_factory=dict)
+    sin: dict[str, Any] = field(default_factory=dict)  # int, or a function of the memory's address
+    mem: NDArray[Any] | None = None
+    lds: int = 0
+    scratch: int = 0
+    covers: Sequence[str] = ()   # mnemonics; the first line's when empty
+
+    def mnemonics(self) -> list[str]:
+        """Rows of the instruction table this case tests."""
+        return [bare(m) for m in (self.covers or [self.lines[0].split()[0]])]
+
+    def workgroups(self) -> int:
+        """Workgroups of one wave that the lanes of the inputs fill."""
+        widths = {dword_rows(v, len(registers(k))).shape[1] for k, v in self.vin.items()} - {1}
+        if len(widths) > 1 or any(w % LANES for w in widths):
+            raise ValueError(f"{self.name}: inputs of {widths} lanes")
+        return (widths.pop() if widths else LANES) // LANES
+
+
+def bare(mnemonic: str) -> str:
+    """Mnemonic without _e32, _e64, _sdwa, _dpp: the name of its row."""
+    return re.sub(r"_(e32|e64|sdwa|dpp)$", "", mnemonic)
+
+
+def _move_to_vgpr(register: str) -> tuple[str, list[str]]:
+    if register[0] == "v" and register[1].isdigit():
+        return register, []
+    if register[0] == "a":
+        return "v121", [f"v_accvgpr_read_b32 v121, {register}", "s_nop 4"]
+    return "v121", [f"v_mov_b32 v121, {register}"]
+
+
+def _body(case: Case) -> tuple[list[str], int]:
+    """The kernel's text and the number of input rows it reads."""
+    text = [
+        "s_load_dwordx4 s[80:83], s[0:1], 0x0", "s_load_dwordx2 s[84:85], s[0:1], 0x10",
+        "s_load_dwordx2 s[70:71], s[0:1], 0x18", "s_waitcnt lgkmcnt(0)",
+        "s_mul_i32 s86, s2, s84", "s_add_u32 s80, s80, s86", "s_addc_u32 s81, s81, 0",
+        "s_mul_i32 s86, s2, s85", "s_add_u32 s82, s82, s86", "s_addc_u32 s83, s83, 0",
+        "v_lshlrev_b32 v120, 2, v0", "v_mov_b32 v122, v120",
+    ]
+    row = 0
+    for name in case.vin:
+        for register in registers(name):
+            target = register if register[0] == "v" else "v121"
+            text.append(f"global_load_dword {target}, v122, s[80:81]")
+            text.append(f"v_add_u32 v122, 0x{_ROW_BYTES:x}, v122")
+            if register[0] == "a":
+                text += ["s_waitcnt vmcnt(0)", f"v_accvgpr_write_b32 {register}, v121"]
+            row += 1
+    text.append("s_waitcnt vmcnt(0)")
+    specials = {"exec": ALL_LANES, "mode": MODE_DEFAULT} | {k: 0 for k in ("vcc", "m0", "scc")}
+    scalars = [r for name in case.sin if name not in _SPECIAL_IN for r in registers(name)]
+    for register in [*(f"s{i}" for i in range(72, 79)), *scalars]:
+        text.append(f"s_load_dword {register}, s[80:81], 0x{row * _ROW_BYTES:x}")
+        row += 1
+    assert len(specials) == len(_SPECIAL_IN)
+    text += [
+        "s_waitcnt lgkmcnt(0)", "s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s78", "s_mov_b32 m0, s76",
+        "s_mov_b64 vcc, s[72:73]", "s_mov_b64 exec, s[74:75]", "s_cmp_lg_u32 s77, 0", "s_nop 7",
+        *case.lines,
+        "s_nop 7", "s_nop 7", "s_cselect_b32 s77, 1, 0", "s_mov_b64 s[74:75], exec", "s_mov_b64 exec, -1",
+        "s_waitcnt vmcnt(0) lgkmcnt(0)",
+    ]
+    for register in [*(r for name in case.out for r in registers(name)), "vcc_lo", "vcc_hi", "s74", "s75", "s77"]:
+        source, move = _move_to_vgpr(register)
+        text += [*move, f"global_store_dword v120, {source}, s[82:83]", f"v_add_u32 v120, 0x{_ROW_BYTES:x}, v120"]
+    return [*text, "s_endpgm"], row
+
+
+def _input_rows(case: Case, groups: int, address: int) -> U32:
+    parts: list[U32] = []
+    for name, value in case.vin.items():
+        count = len(registers(name))
+        parts.append(np.broadcast_to(dword_rows(value, count), (count, groups * LANES)))
+    values = {"exec": ALL_LANES, "mode": MODE_DEFAULT, "vcc": 0, "m0": 0, "scc": 0} | case.sin
+    values = {k: v(address) if callable(v) else int(v) for k, v in values.items()}
+    dwords = []
+    for name in ("vcc", "exec"):
+        dwords += [values[name] & 0xFFFFFFFF, values[name] >> 32 & 0xFFFFFFFF]
+    dwords += [values[name] & 0xFFFFFFFF for name in ("m0", "scc", "mode")]
+    for name in case.sin:
+        if name not in _SPECIAL_IN:
+            dwords += [values[name] >> (32 * i) & 0xFFFFFFFF for i in range(len(registers(name)))]
+    parts.append(np.repeat(np.array(dwords, np.uint32)[:, None], groups * LANES, 1))
+    rows = np.concatenate(parts)
+    return np.ascontiguousarray(rows.reshape(len(rows), groups, LANES).swapaxes(0, 1))
+
+
+_DESCRIPTOR = """
+.rodata
+.p2align 6
+.amdhsa_kernel {name}
+  .amdhsa_group_segment_fixed_size {lds}
+  .amdhsa_private_segment_fixed_size {scratch}
+  .amdhsa_enable_private_segment {has_scratch}
+  .amdhsa_kernarg_size {kernarg}
+  .amdhsa_user_sgpr_kernarg_segment_ptr 1
+  .amdhsa_system_sgpr_workgroup_id_x 1
+  .amdhsa_system_sgpr_workgroup_id_y 1
+  .amdhsa_system_sgpr_workgroup_id_z 1
+  .amdhsa_system_vgpr_workitem_id 2
+  .amdhsa_next_free_vgpr 256
+  .amdhsa_accum_offset 128
+  .amdhsa_next_free_sgpr 96
+  .amdhsa_float_denorm_mode_32 3
+  .amdhsa_float_denorm_mode_16_64 3
+  .amdhsa_ieee_mode 1
+  .amdhsa_dx10_clamp 1
+  {extra}
+.end_amdhsa_kernel
+"""
+
+_METADATA = """  - .name: {name}
+    .symbol: {name}.kd
+    .kernarg_segment_size: {kernarg}
+    .kernarg_segment_align: 8
+    .group_segment_fixed_size: {lds}
+    .private_segment_fixed_size: {scratch}
+    .wavefront_size: 64
+    .sgpr_count: 102
+    .vgpr_count: 256
+    .agpr_count: 128
+    .max_flat_workgroup_size: 1024
+    .args:
+{args}
+"""
+
+
+@dataclass
+class Kernel:
+    """A kernel in assembly text. `args` are (offset, bytes, value kind) of the metadata."""
+
+    name: str
+    lines: Sequence[str]
+    lds: int = 0
+    scratch: int = 0
+    args: Sequence[tuple[int, int, str]] = ((0, 8, "global_buffer"), (8, 8, "global_buffer"), (16, 4, "by_value"),
+                                            (20, 4, "by_value"), (24, 8, "global_buffer"))
+    extra: str = ""
+
+    def text(self) -> str:
+        """Code and descriptor."""
+        descriptor = _DESCRIPTOR.format(name=self.name, lds=self.lds, scratch=self.scratch, extra=self.extra,
+                                        has_scratch=int(self.scratch > 0), kernarg=self.kernarg())
+        head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
+        return head + "\n".join(self.lines) + descriptor
+
+    def kernarg(self) -> int:
+        """Bytes of the argument block."""
+        return max((offset + size for offset, size, _ in self.args), default=0) + 7 & ~7
+
+    def metadata(self) -> str:
+        """The kernel's entry in the metadata note."""
+        space = "\n        .address_space: global"
+        args = "\n".join(f"      - .offset: {o}\n        .size: {s}\n        .value_kind: {k}"
+                         + (space if k == "global_buffer" else "") for o, s, k in self.args)
+        return _METADATA.format(name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args)
+
+
+def assemble(kernels: Sequence[Kernel], cpu: str = "gfx942") -> bytes:
+    """A code object of these kernels."""
+    text = f'.amdgcn_target "amdgcn-amd-amdhsa--{cpu}"\n' + "".join(k.text() for k in kernels)
+    text += ".amdgpu_metadata\namdhsa.version: [1, 2]\namdhsa.target: amdgcn-amd-amdhsa--" + cpu
+    text += "\namdhsa.kernels:\n" + "".join(k.metadata() for k in kernels) + ".end_amdgpu_metadata\n"
+    with tempfile.TemporaryDirectory() as folder:
+        source, obj, out = (Path(folder, n) for n in ("k.s", "k.o", "k.co"))
+        source.write_text(text)
+        _run(tool("clang"), "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-c", source, "-o", obj,
+             source=text)
+        _run(tool("ld.lld"), "-shared", obj, "-o", out)
+        return out.read_bytes()
+
+
+def _run(*command: object, source: str = "") -> None:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stderr[:4000]}")
+
+
+def legal(lines: Sequence[str], cpu: str = "gfx942") -> list[bool]:
+    """Which of these instructions LLVM's assembler accepts."""
+    done = subprocess.run([tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=null"], input="\n".join(lines),
+                          capture_output=True, text=True)
+    bad = {int(n) for n in re.findall(r"<stdin>:(\d+):\d+: error", done.stderr)}
+    return [i + 1 not in bad for i in range(len(lines))]
+
+
+class Suite:
+    """Cases that share one code object, assembled and run at the first test that asks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cases: list[Case] = []
+        self._results: dict[int, Result | Exception] = {}
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Add a :class:`Case` of these arguments."""
+        self.cases.append(Case(*args, **kwargs))
+
+    def parametrize(self) -> pytest.MarkDecorator:
+        """Decorator that calls a test with every case; the test calls :meth:`check`."""
+        return pytest.mark.parametrize("case", self.cases, ids=[c.name for c in self.cases])
+
+    def check(self, case: Case) -> None:
+        """Run all cases if they have not been, and check this one."""
+        if not self._results:
+            self._run_all()
+        result = self._results[id(case)]
+        if isinstance(result, Exception):
+            raise AssertionError(f"{case.name}: {'; '.join(case.lines)}: {result}") from result
+        case.check(result)
+
+    def _run_all(self) -> None:
+        kernels: dict[tuple[Any, ...], Kernel] = {}
+        used: list[tuple[Case, Kernel, int]] = []
+        for case in self._assemblable():
+            body, rows = _body(case)
+            key = (tuple(body), case.lds, case.scratch)
+            kernel = kernels.setdefault(key, Kernel(f"k{len(kernels)}", body, case.lds, case.scratch))
+            used.append((case, kernel, rows))
+        module = hip.Module(assemble(list(kernels.values())))
+        for case, kernel, rows in used:
+            try:
+                self._results[id(case)] = _launch(module, case, kernel.name, rows)
+            except hip.HipError as error:
+                self._results[id(case)] = error
+        module.unload()
+
+
+    def _assemblable(self) -> list[Case]:
+        """The cases LLVM accepts; the others fail, without taking the rest with them."""
+        owners = [case for case in self.cases for _ in case.lines]
+        accepted = legal([line for case in self.cases for line in case.lines])
+        rejected = {id(case) for case, good in zip(owners, accepted, strict=True) if not good}
+        for case in self.cases:
+            if id(case) in rejected:
+                self._results[id(case)] = ValueError("LLVM's assembler rejects this")
+        return [case for case in self.cases if id(case) not in rejected]
+
+
+def _launch(module: hip.Module, case: Case, kernel: str, rows: int) -> Result:
+    groups = case.workgroups()
+    out_registers = [(name, len(registers(name))) for name in case.out]
+    out_rows = sum(n for _, n in out_registers) + 5
+    memory = hip.Buffer.of(np.zeros(4, np.uint8) if case.mem is None else case.mem)
+    inputs = hip.Buffer.of(_input_rows(case, groups, memory.address))
+    outputs = hip.Buffer.of(np.full(groups * out_rows * LANES, 0xDEADBEEF, np.uint32))
+    try:
+        args = struct.pack("<QQIIQ", inputs.address, outputs.address, rows * _ROW_BYTES, out_rows * _ROW_BYTES,
+                           memory.address)
+        module.launch(kernel, args, (groups, 1, 1))
+        raw = outputs.read().reshape(groups, out_rows, LANES).swapaxes(0, 1)
+        return _result(raw, out_registers, memory)
+    finally:
+        for buffer in (memory, inputs, outputs):
+            buffer.free()
+
+
+def _result(raw: Any, out_registers: Iterable[tuple[str, int]], memory: hip.Buffer) -> Result:
+    regs: dict[str, U32] = {}
+    row = 0
+    for name, count in out_registers:
+        regs[name] = raw[row:row + count].reshape(count, -1).copy()
+        row += count
+    tail = raw[row:, :, 0].astype(object)
+    vcc = [int(lo) | int(hi) << 32 for lo, hi in zip(tail[0], tail[1], strict=True)]
+    mask = [int(lo) | int(hi) << 32 for lo, hi in zip(tail[2], tail[3], strict=True)]
+    return Result(regs, vcc, mask, [int(s) for s in tail[4]], memory.read(np.uint8), memory.address)
