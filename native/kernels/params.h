@@ -19,12 +19,12 @@ struct FwdKernelParams {
   int32_t hdim_q;
   int32_t hdim_v;
   int32_t nhead_q;
-  int32_t nhead_ratio_qk;    // nhead_q / nhead_k
-  float scale_log2e;         // softmax_scale * log2(e): CK's exponentials are base 2
-  int32_t mask_type;         // CK's GenericAttentionMaskEnum; read by masked kernels alone
-  int32_t window_left;       // negative: unlimited
-  int32_t window_right;      // negative: unlimited
-  int32_t stride_q;          // per row (seqlen)
+  int32_t nhead_ratio_qk;  // nhead_q / nhead_k
+  float scale_log2e;       // softmax_scale * log2(e): CK's exponentials are base 2
+  int32_t mask_type;       // CK's GenericAttentionMaskEnum; read by masked kernels alone
+  int32_t window_left;     // negative: unlimited
+  int32_t window_right;    // negative: unlimited
+  int32_t stride_q;        // per row (seqlen)
   int32_t stride_k;
   int32_t stride_v;
   int32_t stride_o;

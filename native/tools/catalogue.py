@@ -16,6 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 SETS = ("ci", "default", "full")
 ARCHS = ("gfx90a", "gfx942")
 DTYPES = ("fp16", "bf16")
@@ -84,10 +89,6 @@ def read_catalogue(path: Path) -> list[Row]:
     ValueError
         If the catalogue says something this program does not understand, or names a kernel twice.
     """
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[import-not-found, no-redef]
     with open(path, "rb") as file:
         content = tomllib.load(file)
     rows: dict[tuple[str, str], Row] = {}
@@ -138,18 +139,20 @@ def main() -> int:
     try:
         unknown = [target for target in targets if target not in ARCHS]
         if unknown:
-            raise ValueError(f"FMHA_GPU_TARGETS: got {', '.join(unknown)}, expected some of {', '.join(ARCHS)}")
+            known = ", ".join(ARCHS)
+            raise ValueError(f"FMHA_GPU_TARGETS: got {', '.join(unknown)}, expected some of {known}")
         rows = select_rows(read_catalogue(args.catalogue), args.set, targets)
     except (ValueError, KeyError, OSError) as error:
         print(f"catalogue.py: {error}", file=sys.stderr)
         return 1
     lines = ["# Generated from catalogue.toml.", "set(FMHA_KERNELS)"]
     for row in rows:
-        _write_if_changed(args.out / row.arch / f"{row.name}.row.json", json.dumps(asdict(row), indent=1) + "\n")
+        row_file = args.out / row.arch / f"{row.name}.row.json"
+        _write_if_changed(row_file, json.dumps(asdict(row), indent=1) + "\n")
         key = f"FMHA_KERNEL_{row.arch}_{row.name}"
         lines.append(f'list(APPEND FMHA_KERNELS "{row.arch}/{row.name}")')
         lines.append(f'set({key}_SOURCE "{row.source}")')
-        lines.append(f'set({key}_DEFINES {" ".join(row.defines())})')
+        lines.append(f"set({key}_DEFINES {' '.join(row.defines())})")
     _write_if_changed(args.out / "kernels.cmake", "\n".join(lines) + "\n")
     return 0
 

@@ -77,7 +77,8 @@ def _unpack(data: bytes, at: int) -> tuple[Any, int]:
     if tag in _FIXED:
         return struct.unpack_from(_FIXED[tag], data, at)[0], at + struct.calcsize(_FIXED[tag])
     if tag <= 0xBF:
-        kind, count = ("map", tag & 15) if tag <= 0x8F else ("array", tag & 15) if tag <= 0x9F else ("str", tag & 31)
+        kind = "map" if tag <= 0x8F else "array" if tag <= 0x9F else "str"
+        count = tag & (31 if kind == "str" else 15)
     elif tag in _LENGTH:
         kind = "str" if tag <= 0xDB else "array" if tag <= 0xDD else "map"
         count = struct.unpack_from(_LENGTH[tag], data, at)[0]
@@ -90,4 +91,4 @@ def _unpack(data: bytes, at: int) -> tuple[Any, int]:
     for _ in range(count * 2 if kind == "map" else count):
         item, at = _unpack(data, at)
         items.append(item)
-    return (dict(zip(items[::2], items[1::2])) if kind == "map" else items), at
+    return (dict(zip(items[::2], items[1::2], strict=True)) if kind == "map" else items), at

@@ -41,7 +41,8 @@ check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
-check "mypy of the build's programs" "$bin/mypy" --no-error-summary --strict native/tools/*.py
+check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-error-summary --strict \
+  --python-version 3.11 native/tools/*.py
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
 

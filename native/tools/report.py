@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Report of one kernel: what its code object uses, and what its main loop is made of.
 
-``report.py CODE_OBJECT --row ROW.json --objdump LLVM_OBJDUMP --out REPORT.json``. Fails, and so fails the build,
-if the kernel spills registers or uses scratch and its catalogue row does not allow that.
+``report.py CODE_OBJECT --row ROW.json --objdump LLVM_OBJDUMP --out REPORT.json``. Fails, and so fails the
+build, if the kernel spills registers or uses scratch and its catalogue row does not allow that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def disassemble(objdump: str, path: Path) -> list[tuple[int, str, int | None]]:
 def main_loop(code: list[tuple[int, str, int | None]]) -> dict[str, int]:
     """Instruction counts of the main loop: the loop with the most MFMAs, the innermost of those.
 
-    Counted from the text: a part that a branch skips on most iterations (masking of edge tiles) counts in full.
+    Counted from the text: what a branch skips on most iterations (masking of edge tiles) counts in full.
     """
     index = {address: i for i, (address, _, _) in enumerate(code)}
     best: tuple[int, int, int, int] | None = None
@@ -88,11 +88,13 @@ def make_report(path: Path, row: dict[str, Any], objdump: str) -> dict[str, Any]
     image = CodeObject(path)
     kernels = image.kernels()
     if [kernel[".name"] for kernel in kernels] != [row["name"]]:
-        raise ValueError(f"{path}: expected the one kernel {row['name']}, got {[k['.name'] for k in kernels]}")
+        names = [kernel[".name"] for kernel in kernels]
+        raise ValueError(f"{path}: expected the one kernel {row['name']}, got {names}")
     kernel = kernels[0]
     tile_m, tile_n, tile_nv, block = struct.unpack("<4i", image.symbol("fmha_kernel_facts"))
     if kernel[".max_flat_workgroup_size"] != block:
-        raise ValueError(f"{path}: launch bounds {kernel['.max_flat_workgroup_size']}, the kernel says {block}")
+        bound = kernel[".max_flat_workgroup_size"]
+        raise ValueError(f"{path}: launch bound is {bound}, the kernel says {block}")
     code = disassemble(objdump, path)
     return {
         **row,
@@ -121,7 +123,8 @@ def complaint(report: dict[str, Any]) -> str | None:
     if not uses or report["allow_scratch"]:
         return None
     said = ", ".join(f"{key} {value}" for key, value in uses.items())
-    return f"{report['arch']} {report['name']}: {said}; expected none, or allow_scratch = \"reason\" in its row"
+    wanted = 'expected none, or allow_scratch = "reason" in its row'
+    return f"{report['arch']} {report['name']}: {said}; {wanted}"
 
 
 def main() -> int:

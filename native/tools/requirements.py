@@ -6,13 +6,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the copy inside pip
+    from pip._vendor import tomli as tomllib
+
 
 def main() -> int:
     """Print the package's dependencies and those of the extras named."""
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10: the copy inside pip
-        from pip._vendor import tomli as tomllib  # type: ignore[no-redef]
     project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
     for extra in ("", *sys.argv[2:]):
         print("\n".join(project["optional-dependencies"][extra] if extra else project["dependencies"]))
