@@ -26,7 +26,8 @@ constexpr int64_t kElementBytes = 2;
 constexpr int64_t kAlignElements = kAlignBytes / kElementBytes;
 
 // LSE offsets are int32 bytes, and a store past the last row is dropped by adding 2 GiB to its address, so
-// that seqlen_q * 4 must stay below that. It also keeps the masks' int32 sums of two lengths from overflowing.
+// that seqlen_q * 4 must stay below that. It also keeps the masks' int32 sums of two lengths from
+// overflowing.
 constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
 
 // Row offsets are int32 elements; in bytes they are taken modulo 4 GiB.
@@ -41,10 +42,10 @@ struct View {
   const char* name;
   const void* data;
   int64_t element_bytes;
-  int64_t row;                     // contiguous elements at the end of each index
-  std::array<int64_t, 3> size;     // batch, seqlen, head
-  std::array<int64_t, 3> stride;   // elements
-  bool touched;                    // false: has no elements, so the pointer means nothing
+  int64_t row;                    // contiguous elements at the end of each index
+  std::array<int64_t, 3> size;    // batch, seqlen, head
+  std::array<int64_t, 3> stride;  // elements
+  bool touched;                   // false: has no elements, so the pointer means nothing
 };
 
 constexpr const char* kStrideNames[] = {"stride_batch", "stride_seqlen", "stride_head"};
@@ -142,7 +143,8 @@ void check_span(const View& v, bool written) {
   if (span >= most) {
     fail(FMHA_UNSUPPORTED,
          "%s.stride_seqlen = %" PRId64 " over %" PRId64 " rows: one head spans %" PRId64
-         " bytes, and kernels address %" PRId64 "; a layout with a smaller stride_seqlen, such as (batch, head, "
+         " bytes, and kernels address %" PRId64
+         "; a layout with a smaller stride_seqlen, such as (batch, head, "
          "seqlen, hdim), fits",
          v.name, v.stride[1], v.size[1], span * v.element_bytes, most * v.element_bytes);
   }
@@ -151,6 +153,7 @@ void check_span(const View& v, bool written) {
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded
 // dense layout: each stride steps over all that the smaller ones reach.
 void check_no_self_overlap(const View& v) {
+  if (!v.touched) return;  // an empty array's strides may well be 0
   std::array<size_t, 3> order = {0, 1, 2};
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v.stride[a] < v.stride[b]; });
   uint64_t reach = static_cast<uint64_t>(v.row);
@@ -215,8 +218,11 @@ void set_mask(const fmha_fwd_params& p, Problem& problem) {
   a.window_left = kUnlimited;
   a.window_right = kUnlimited;
   switch (p.mask) {
-    case FMHA_MASK_NONE: break;
-    case FMHA_MASK_CAUSAL: a.window_right = 0; break;
+    case FMHA_MASK_NONE:
+      break;
+    case FMHA_MASK_CAUSAL:
+      a.window_right = 0;
+      break;
     case FMHA_MASK_CAUSAL_TOP_LEFT:
       a.mask_type = kMaskTopLeft;
       a.window_right = 0;
@@ -328,14 +334,16 @@ void check_struct_size(const char* name, const void* data, uint32_t smallest, ui
   // could leave the caller's memory.
   constexpr uint32_t kLargest = 4096;
   if (size < smallest || size > kLargest) {
-    fail(FMHA_ABI_MISMATCH, "%s->struct_size = %" PRIu32 ": expected %" PRIu32 ", its sizeof in fmha_rocm.h %d.%d.%d",
-         name, size, known, FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR, FMHA_VERSION_PATCH);
+    fail(FMHA_ABI_MISMATCH,
+         "%s->struct_size = %" PRIu32 ": expected %" PRIu32 ", its sizeof in fmha_rocm.h %d.%d.%d", name,
+         size, known, FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR, FMHA_VERSION_PATCH);
   }
   const auto* bytes = static_cast<const unsigned char*>(data);
   for (uint32_t i = known; i < size; ++i) {
     if (bytes[i] != 0) {
       fail(FMHA_ABI_MISMATCH,
-           "%s->struct_size = %" PRIu32 ": byte %" PRIu32 " is set, but this library (%d.%d.%d) knows the first %" PRIu32
+           "%s->struct_size = %" PRIu32 ": byte %" PRIu32
+           " is set, but this library (%d.%d.%d) knows the first %" PRIu32
            " alone; expected zeros there, or a newer library",
            name, size, i, FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR, FMHA_VERSION_PATCH, known);
     }
