@@ -51,10 +51,10 @@ typedef int32_t fmha_status;
 enum {
   FMHA_OK = 0,
   FMHA_INVALID_ARGUMENT = 1, /* the arguments make no sense; the message names which, got, expected */
-  FMHA_UNSUPPORTED = 2,      /* they make sense, but no kernel here does it; the message says what would work */
-  FMHA_HIP_ERROR = 3,        /* the HIP runtime is missing, ambiguous, or refused; the message has its words */
-  FMHA_INTERNAL = 4,         /* a defect of this library: please report it */
-  FMHA_ABI_MISMATCH = 5      /* struct_size is too small, or asks for fields this library does not have */
+  FMHA_UNSUPPORTED = 2, /* they make sense, but no kernel here does it; the message says what would work */
+  FMHA_HIP_ERROR = 3,   /* the HIP runtime is missing, ambiguous, or refused; the message has its words */
+  FMHA_INTERNAL = 4,    /* a defect of this library: please report it */
+  FMHA_ABI_MISMATCH = 5 /* struct_size is too small, or asks for fields this library does not have */
 };
 
 /* Element type of q, k, v and o. Zero is no type, so that it cannot be forgotten. */
@@ -66,12 +66,12 @@ enum { FMHA_FP16 = 1, FMHA_BF16 = 2 };
  * where it stands at column i. */
 typedef int32_t fmha_mask;
 enum {
-  FMHA_MASK_NONE = 0,             /* every key */
-  FMHA_MASK_CAUSAL = 1,           /* no key to the right of its own column */
-  FMHA_MASK_CAUSAL_TOP_LEFT = 2,  /* the same, aligned top-left */
-  FMHA_MASK_WINDOW = 3            /* at most window_left keys to the left and window_right to the right of
-                                     its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
-                                     as flash-attention has it, even where seqlen_q is larger */
+  FMHA_MASK_NONE = 0,            /* every key */
+  FMHA_MASK_CAUSAL = 1,          /* no key to the right of its own column */
+  FMHA_MASK_CAUSAL_TOP_LEFT = 2, /* the same, aligned top-left */
+  FMHA_MASK_WINDOW = 3           /* at most window_left keys to the left and window_right to the right of
+                                    its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
+                                    as flash-attention has it, even where seqlen_q is larger */
 };
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
@@ -82,7 +82,7 @@ enum {
  * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; seqlen * stride_seqlen of
  * 2^31 or more, seqlen rounded up to 256 (4 GiB a head); for `o` 2^30 or more, unless 256 divides seqlen. */
 typedef struct fmha_tensor {
-  void *data;
+  void* data;
   int64_t stride_batch;
   int64_t stride_seqlen;
   int64_t stride_head;
@@ -92,63 +92,63 @@ typedef struct fmha_tensor {
  * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
  * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below 2^31. */
 typedef struct fmha_lse {
-  float *data;
+  float* data;
   int64_t stride_batch;
   int64_t stride_head;
 } fmha_lse;
 
 /* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_fwd_params {
-  uint32_t struct_size;  /* sizeof(fmha_fwd_params) */
-  fmha_dtype dtype;      /* of q, k, v, o; required */
-  int64_t batch;         /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
-                            data pointer is looked at; at most 65535 */
-  int64_t seqlen_q;      /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
-  int64_t seqlen_k;      /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; as seqlen_q,
-                            at most 2^29 - 256 */
-  int64_t nhead_q;       /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
-  int64_t nhead_k;       /* required */
-  int64_t hdim_q;        /* head dim of q and k; required */
-  int64_t hdim_v;        /* head dim of v and o; required */
-  float softmax_scale;   /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
-                            (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
+  uint32_t struct_size; /* sizeof(fmha_fwd_params) */
+  fmha_dtype dtype;     /* of q, k, v, o; required */
+  int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
+                           data pointer is looked at; at most 65535 */
+  int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
+  int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; as seqlen_q,
+                           at most 2^29 - 256 */
+  int64_t nhead_q;      /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
+  int64_t nhead_k;      /* required */
+  int64_t hdim_q;       /* head dim of q and k; required */
+  int64_t hdim_v;       /* head dim of v and o; required */
+  float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
+                           (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
   fmha_mask mask;
-  int64_t window_left;   /* read for FMHA_MASK_WINDOW alone; not negative */
-  int64_t window_right;  /* read for FMHA_MASK_WINDOW alone; not negative */
-  fmha_tensor q;         /* (batch, seqlen_q, nhead_q, hdim_q) */
-  fmha_tensor k;         /* (batch, seqlen_k, nhead_k, hdim_q) */
-  fmha_tensor v;         /* (batch, seqlen_k, nhead_k, hdim_v) */
-  fmha_tensor o;         /* (batch, seqlen_q, nhead_q, hdim_v), written; from its first to its last element
-                            it must not overlap another tensor, nor any of its elements each other */
-  fmha_lse lse;          /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
+  int64_t window_left;  /* read for FMHA_MASK_WINDOW alone; not negative */
+  int64_t window_right; /* read for FMHA_MASK_WINDOW alone; not negative */
+  fmha_tensor q;        /* (batch, seqlen_q, nhead_q, hdim_q) */
+  fmha_tensor k;        /* (batch, seqlen_k, nhead_k, hdim_q) */
+  fmha_tensor v;        /* (batch, seqlen_k, nhead_k, hdim_v) */
+  fmha_tensor o;        /* (batch, seqlen_q, nhead_q, hdim_v), written; from its first to its last element
+                           it must not overlap another tensor, nor any of its elements each other */
+  fmha_lse lse;         /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
 } fmha_fwd_params;
 
 /* A kernel of this library and what it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
-  uint32_t struct_size;      /* sizeof(fmha_kernel_info), set by the caller */
-  int32_t vgpr_count;        /* vector registers a lane, accumulation registers included */
-  int32_t sgpr_count;        /* scalar registers a wave */
-  int32_t scratch_bytes;     /* a lane */
-  int64_t lds_bytes;         /* a workgroup */
-  int32_t block_size;        /* threads a workgroup */
-  int32_t tile_m;            /* query rows a workgroup */
-  int32_t tile_n;            /* keys a main-loop step */
-  uint32_t grid[3];          /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
-  const char *name;          /* symbol of the kernel in its code object */
-  const char *arch;          /* "gfx942", ... */
-  const char *sha256;        /* of the code object, 64 hex digits */
+  uint32_t struct_size;  /* sizeof(fmha_kernel_info), set by the caller */
+  int32_t vgpr_count;    /* vector registers a lane, accumulation registers included */
+  int32_t sgpr_count;    /* scalar registers a wave */
+  int32_t scratch_bytes; /* a lane */
+  int64_t lds_bytes;     /* a workgroup */
+  int32_t block_size;    /* threads a workgroup */
+  int32_t tile_m;        /* query rows a workgroup */
+  int32_t tile_n;        /* keys a main-loop step */
+  uint32_t grid[3];      /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
+  const char* name;      /* symbol of the kernel in its code object */
+  const char* arch;      /* "gfx942", ... */
+  const char* sha256;    /* of the code object, 64 hex digits */
 } fmha_kernel_info;
 
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
-const char *fmha_version(void);
+const char* fmha_version(void);
 
 /* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version" and
  * "kernels" (an array: name, arch, dtype, hdim_q, hdim_v, mask, pad, sha256, bytes). Never NULL. */
-const char *fmha_build_info(void);
+const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
  * thread's next failure. */
-const char *fmha_last_error(void);
+const char* fmha_last_error(void);
 
 /* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on.
  * FMHA_HIP_ERROR if it cannot be loaded: none is then in use, and another may be tried. Once one is in use,
@@ -156,27 +156,27 @@ const char *fmha_last_error(void);
  * Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy already mapped into the
  * process (two different copies are FMHA_HIP_ERROR, naming both); libamdhip64.so.7, .so.6 and .so by the
  * loader's search; the same in $ROCM_PATH/lib; in /opt/rocm/lib. It stays loaded until the process ends. */
-fmha_status fmha_set_hip_runtime(const char *path);
+fmha_status fmha_set_hip_runtime(const char* path);
 
 /* Path of the HIP runtime in use, loading one now if none is; no device is needed. NULL on failure, see
  * fmha_last_error(). Lives as long as the library. */
-const char *fmha_hip_runtime_path(void);
+const char* fmha_hip_runtime_path(void);
 
 /* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
  * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. A NULL lse.data
  * means here too that it is not wanted, which changes nothing: every kernel can store it. */
-fmha_status fmha_fwd_supported(const fmha_fwd_params *params);
+fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
-fmha_status fmha_fwd_kernel(const fmha_fwd_params *params, fmha_kernel_info *info);
+fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info);
 
 /* Like fmha_fwd_supported, but also loads that kernel onto the current device, so that the next fmha_fwd
  * of the kind is one launch and nothing else. Not legal under graph capture. */
-fmha_status fmha_prepare(const fmha_fwd_params *params);
+fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
  * LSE = -inf. The kernel it runs is found in native/kernels/fwd.hip. */
-fmha_status fmha_fwd(const fmha_fwd_params *params, void *stream);
+fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
 /* cffi-end */
 

@@ -18,6 +18,9 @@
 namespace fmha {
 namespace {
 
+// Every field of version 0.1.
+constexpr uint32_t kInfoSmallestBytes = offsetof(fmha_kernel_info, sha256) + sizeof(const char*);
+
 // What every entry that takes fmha_fwd_params comes to know before it does anything.
 struct Plan {
   Problem problem;
@@ -83,9 +86,7 @@ fmha_status fmha_fwd_supported(const fmha_fwd_params* params) {
 
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info) {
   return fmha::guard([&] {
-    // Every field of version 0.1.
-    constexpr uint32_t kSmallest = offsetof(fmha_kernel_info, sha256) + sizeof(const char*);
-    fmha::check_struct_size("info", info, kSmallest, sizeof(fmha_kernel_info));
+    fmha::check_struct_size("info", info, fmha::kInfoSmallestBytes, sizeof(fmha_kernel_info));
     fmha::describe(fmha::make_plan(params, fmha::Pointers::kOptional), info);
   });
 }

@@ -19,8 +19,8 @@ struct Kernel {
   DType dtype;
   int16_t hdim_q;
   int16_t hdim_v;
-  bool mask;  // CK's generic mask: causal and windows are run-time values of it
-  bool pad;   // any seqlen_k; without, a positive multiple of tile_n. Any seqlen_q either way
+  bool mask;        // CK's generic mask: causal and windows are run-time values of it
+  bool pad;         // any seqlen_k; without, a positive multiple of tile_n. Any seqlen_q either way
   int16_t tile_m;   // kM0: query rows a workgroup
   int16_t tile_n;   // kN0: keys a main-loop step
   int16_t tile_nv;  // kN1: columns of V a workgroup

@@ -20,13 +20,12 @@ fmha_status keep(fmha_status status, const char* message) noexcept {
 }  // namespace
 
 void fail(fmha_status status, const char* format, ...) {
-  Error error;
-  error.status = status;
+  char message[kMessageBytes];
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(error.message, sizeof error.message, format, arguments);
+  std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  throw error;
+  throw Error(status, message);
 }
 
 fmha_status report_current_exception() noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
 #include "fmha_rocm.h"
 
@@ -12,6 +13,10 @@ namespace fmha {
 inline constexpr size_t kMessageBytes = 2048;
 
 struct Error {
+  Error(fmha_status status_of, const char* text) noexcept : status(status_of) {
+    std::snprintf(message, sizeof message, "%s", text);
+  }
+
   fmha_status status;
   char message[kMessageBytes];
 };

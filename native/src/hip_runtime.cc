@@ -31,7 +31,7 @@ template <typename Function>
 void resolve(void* library, const char* path, const char* name, Function& function) {
   void* symbol = dlsym(library, name);
   if (symbol == nullptr) fail(FMHA_HIP_ERROR, "%s has no %s: not a HIP runtime, or too old", path, name);
-  std::memcpy(&function, &symbol, sizeof function);
+  function = reinterpret_cast<Function>(symbol);
 }
 
 std::unique_ptr<HipApi> resolve_all(void* library, const char* path) {
@@ -118,15 +118,16 @@ const HipApi* open_mapped() {
   if (paths.empty()) return nullptr;
   if (paths.size() > 1) {
     fail(FMHA_HIP_ERROR,
-         "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to the other; "
+         "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to the "
+         "other; "
          "choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
          paths[0].c_str(), paths[1].c_str());
   }
   void* library = dlopen(paths[0].c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) {
     const char* reason = dlerror();
-    fail(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s", paths[0].c_str(),
-         reason != nullptr ? reason : "its file has moved");
+    fail(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s",
+         paths[0].c_str(), reason != nullptr ? reason : "its file has moved");
   }
   return &adopt(library, paths[0].c_str());
 }
@@ -152,13 +153,14 @@ const HipApi& find() {
   }
   if (const HipApi* api = open_first_in("/opt/rocm/lib/")) return *api;
   fail(FMHA_HIP_ERROR,
-       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found neither "
+       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
+       "neither "
        "by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path of one",
        rocm != nullptr && rocm[0] != '\0' ? rocm : "not set");
 }
 
 bool is_same_file(const char* a, const char* b) {
-  struct stat sa {}, sb {};
+  struct stat sa{}, sb{};
   if (stat(a, &sa) != 0 || stat(b, &sb) != 0) return std::strcmp(a, b) == 0;
   return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
@@ -196,14 +198,16 @@ const HipApi& hip() {
 
 void choose_hip(const char* path) {
   if (path == nullptr || path[0] == '\0') {
-    fail(FMHA_INVALID_ARGUMENT, "path = %s: expected the path of a libamdhip64", path == nullptr ? "NULL" : "\"\"");
+    fail(FMHA_INVALID_ARGUMENT, "path = %s: expected the path of a libamdhip64",
+         path == nullptr ? "NULL" : "\"\"");
   }
   const std::lock_guard lock(g_mutex);
   const HipApi* api = g_bound.load(std::memory_order_relaxed);
   if (api == nullptr) {
     open_chosen(path, "fmha_set_hip_runtime");
   } else if (!is_bound(*api, path)) {
-    fail(FMHA_INVALID_ARGUMENT, "path = %s: the HIP runtime %s is already in use; choose before the first call", path,
+    fail(FMHA_INVALID_ARGUMENT,
+         "path = %s: the HIP runtime %s is already in use; choose before the first call", path,
          api->path.c_str());
   }
 }
@@ -217,8 +221,8 @@ void fail_hip(const HipApi& api, const char* call, int error, const char* format
   const char* name = api.hipGetErrorName(error);
   const char* words = api.hipGetErrorString(error);
   (void)api.hipGetLastError();
-  fail(FMHA_HIP_ERROR, "%s (%s): %s (%d): %s [%s]", call, subject, name != nullptr ? name : "unknown error", error,
-       words != nullptr ? words : "no description", api.path.c_str());
+  fail(FMHA_HIP_ERROR, "%s (%s): %s (%d): %s [%s]", call, subject, name != nullptr ? name : "unknown error",
+       error, words != nullptr ? words : "no description", api.path.c_str());
 }
 
 }  // namespace fmha

@@ -36,9 +36,9 @@ struct HipApi {
   int (*hipModuleLoadData)(void** module, const void* image);
   int (*hipModuleUnload)(void* module);
   int (*hipModuleGetFunction)(void** function, void* module, const char* name);
-  int (*hipModuleLaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                               unsigned block_y, unsigned block_z, unsigned lds_bytes, void* stream, void** params,
-                               void** extra);
+  int (*hipModuleLaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                               unsigned block_x, unsigned block_y, unsigned block_z, unsigned lds_bytes,
+                               void* stream, void** params, void** extra);
   const char* (*hipGetErrorName)(int error);
   const char* (*hipGetErrorString)(int error);
   int (*hipGetLastError)();

@@ -35,8 +35,8 @@ Arch arch_of(const HipApi& api, int device) {
   }
   ItemList archs;
   for (const ArchInfo& info : kArchs) archs.add(info.name);
-  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows %s alone", device, major, minor,
-       archs.c_str());
+  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows %s alone", device, major,
+       minor, archs.c_str());
 }
 
 Device& open_device(const HipApi& api, int ordinal) {
@@ -57,9 +57,11 @@ Device& Device::current() {
     fail_hip(api, "hipGetDevice", error, "current device of this thread");
   }
   if (ordinal < 0 || ordinal >= kMaxDevices) {
-    fail(FMHA_UNSUPPORTED, "current device is %d: this library keeps devices 0 to %d", ordinal, kMaxDevices - 1);
+    fail(FMHA_UNSUPPORTED, "current device is %d: this library keeps devices 0 to %d", ordinal,
+         kMaxDevices - 1);
   }
-  if (Device* device = g_devices[static_cast<size_t>(ordinal)].load(std::memory_order_acquire)) return *device;
+  if (Device* device = g_devices[static_cast<size_t>(ordinal)].load(std::memory_order_acquire))
+    return *device;
   return open_device(api, ordinal);
 }
 
@@ -102,8 +104,8 @@ void Device::check_memory_of(const char* name, const void* pointer) const {
   // HIP 6 renumbered hipMemoryType; versions are major * 10^7 + minor * 10^5 + patch.
   const int device_memory = version >= 60000000 ? 2 : 1;
   if (type == device_memory) {
-    fail(FMHA_INVALID_ARGUMENT, "%s.data = %p: memory of device %d; expected memory of the current device %d", name,
-         pointer, owner, ordinal_);
+    fail(FMHA_INVALID_ARGUMENT, "%s.data = %p: memory of device %d; expected memory of the current device %d",
+         name, pointer, owner, ordinal_);
   }
 }
 
@@ -121,17 +123,19 @@ void* Device::load(const Kernel& kernel) {
   void* module = nullptr;
   if (const int error = api_.hipModuleLoadData(&module, kernel.image); error != kHipSuccess) {
     if (error == kHipErrorNoBinaryForGpu) {
-      fail_hip(api_, "hipModuleLoadData", error, "%s for %s: device %d has that compute capability but another arch",
-               kernel.name, arch_name(kernel.arch), ordinal_);
+      fail_hip(api_, "hipModuleLoadData", error,
+               "%s for %s: device %d has that compute capability but another arch", kernel.name,
+               arch_name(kernel.arch), ordinal_);
     }
-    fail_hip(api_, "hipModuleLoadData", error, "%s for %s on device %d; under graph capture call fmha_prepare before it",
-             kernel.name, arch_name(kernel.arch), ordinal_);
+    fail_hip(api_, "hipModuleLoadData", error,
+             "%s for %s on device %d; under graph capture call fmha_prepare before it", kernel.name,
+             arch_name(kernel.arch), ordinal_);
   }
   void* function = nullptr;
   if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
     (void)api_.hipModuleUnload(module);
-    fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name, arch_name(kernel.arch),
-             ordinal_);
+    fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
+             arch_name(kernel.arch), ordinal_);
   }
   return function;
 }
@@ -142,11 +146,12 @@ void Device::launch(const Kernel& kernel, const Problem& problem, void* stream) 
   FwdKernelParams args = problem.args;
   size_t bytes = sizeof args;
   void* extra[] = {kHipLaunchBufferPointer, &args, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
-  const int error = api_.hipModuleLaunchKernel(entry, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size),
-                                               1, 1, 0, stream, nullptr, extra);
+  const int error =
+      api_.hipModuleLaunchKernel(entry, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size), 1,
+                                 1, 0, stream, nullptr, extra);
   if (error != kHipSuccess) {
-    fail_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p", kernel.name,
-             ordinal_, grid.x, grid.y, grid.z, stream);
+    fail_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
+             kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
   }
 }
 

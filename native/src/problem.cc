@@ -35,6 +35,15 @@ constexpr int64_t kMaxSpan = int64_t{1} << 31;
 // Rows of `o` past the end are dropped by adding 2 GiB to their address: they need a span below that.
 constexpr int64_t kMaxPaddedStoreSpan = int64_t{1} << 30;
 
+// More than any process can address.
+constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
+
+// Every field of version 0.1.
+constexpr uint32_t kParamsSmallestBytes = offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse);
+// A struct of any version stays far below this; a larger number was never set, and reading that many bytes
+// could leave the caller's memory.
+constexpr uint32_t kLargestStructBytes = 4096;
+
 constexpr float kLog2E = 1.4426950408889634F;
 
 // A tensor as it is checked: dims of size one have lost the stride that nobody reads.
@@ -187,7 +196,6 @@ uint64_t reach_bytes(const View& v) {
   for (size_t i = 0; i < v.size.size(); ++i) {
     reach += static_cast<uint64_t>(v.size[i] - 1) * static_cast<uint64_t>(v.stride[i]);
   }
-  constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
   return std::min(reach, kAddressSpace) * static_cast<uint64_t>(v.element_bytes);
 }
 
@@ -316,9 +324,7 @@ void set_tensors(const fmha_fwd_params& p, Pointers pointers, Problem& problem) 
 }
 
 fmha_fwd_params read_params(const fmha_fwd_params* params) {
-  // Every field of version 0.1.
-  constexpr uint32_t kSmallest = offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse);
-  check_struct_size("params", params, kSmallest, sizeof(fmha_fwd_params));
+  check_struct_size("params", params, kParamsSmallestBytes, sizeof(fmha_fwd_params));
   fmha_fwd_params copy{};
   std::memcpy(&copy, params, std::min<size_t>(params->struct_size, sizeof copy));
   return copy;
@@ -330,10 +336,7 @@ void check_struct_size(const char* name, const void* data, uint32_t smallest, ui
   if (data == nullptr) fail(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a struct", name);
   uint32_t size = 0;
   std::memcpy(&size, data, sizeof size);
-  // A struct of any version stays far below this; a larger number was never set, and reading that many bytes
-  // could leave the caller's memory.
-  constexpr uint32_t kLargest = 4096;
-  if (size < smallest || size > kLargest) {
+  if (size < smallest || size > kLargestStructBytes) {
     fail(FMHA_ABI_MISMATCH,
          "%s->struct_size = %" PRIu32 ": expected %" PRIu32 ", its sizeof in fmha_rocm.h %d.%d.%d", name,
          size, known, FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR, FMHA_VERSION_PATCH);

@@ -19,8 +19,8 @@ struct Problem {
   DType dtype;
   int32_t batch;
   int32_t nhead_k;
-  bool masked;          // false as well for a mask that hides nothing
-  bool empty;           // nothing to write: select, but do not launch
+  bool masked;           // false as well for a mask that hides nothing
+  bool empty;            // nothing to write: select, but do not launch
   FwdKernelParams args;  // what the kernel is handed, and the home of lengths, head dims and strides
 };
 

@@ -25,8 +25,9 @@ bool same_type(const Kernel& k, const Problem& p, Arch arch) {
   return k.arch == arch && k.family == Family::kFwd && k.dtype == p.dtype;
 }
 
-// An unpadded kernel does not check keys against seqlen_k, so its last tile of keys must be whole, and it enters
-// its loop over the keys unconditionally, so there must be one. Rows of queries are checked by every kernel.
+// An unpadded kernel does not check keys against seqlen_k, so its last tile of keys must be whole, and it
+// enters its loop over the keys unconditionally, so there must be one. Rows of queries are checked by every
+// kernel.
 bool fits_unpadded(const Kernel& k, const Problem& p) {
   return p.args.seqlen_k > 0 && p.args.seqlen_k % k.tile_n == 0;
 }
@@ -81,11 +82,14 @@ int64_t distance(const Kernel& k, const Problem& p) {
   }
   if (nearest == nullptr) fail_for_type(p, arch);
   if (nearest_above == nullptr) {
-    fail(FMHA_UNSUPPORTED, "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the largest near is hdim_q = %d, hdim_v = %d",
-         p.args.hdim_q, p.args.hdim_v, dtype_name(p.dtype), arch_name(arch), nearest->hdim_q, nearest->hdim_v);
+    fail(FMHA_UNSUPPORTED,
+         "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the largest near is hdim_q = %d, hdim_v = %d",
+         p.args.hdim_q, p.args.hdim_v, dtype_name(p.dtype), arch_name(arch), nearest->hdim_q,
+         nearest->hdim_v);
   }
   fail(FMHA_UNSUPPORTED,
-       "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the nearest is hdim_q = %d, hdim_v = %d, and columns of "
+       "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the nearest is hdim_q = %d, hdim_v = %d, and columns "
+       "of "
        "zeros make the tensors fit hdim_q = %d, hdim_v = %d",
        p.args.hdim_q, p.args.hdim_v, dtype_name(p.dtype), arch_name(arch), nearest->hdim_q, nearest->hdim_v,
        nearest_above->hdim_q, nearest_above->hdim_v);
@@ -95,10 +99,11 @@ int64_t distance(const Kernel& k, const Problem& p) {
   for (size_t i = 0; i < kKernelCount; ++i) {
     if (!same_type(kKernels[i], p, arch) || !same_head_dims(kKernels[i], p)) continue;
     fail(FMHA_UNSUPPORTED,
-         "%s, seqlen_q = %d, seqlen_k = %d: the %s kernels of this build for %s and hdim_q = %d do no such mask or "
+         "%s, seqlen_q = %d, seqlen_k = %d: the %s kernels of this build for %s and hdim_q = %d do no such "
+         "mask or "
          "no such lengths; %s (tiles of %d queries and %d keys, %s) comes nearest",
-         p.masked ? "a mask" : "no mask", p.args.seqlen_q, p.args.seqlen_k, dtype_name(p.dtype), arch_name(arch),
-         p.args.hdim_q, kKernels[i].name, kKernels[i].tile_m, kKernels[i].tile_n,
+         p.masked ? "a mask" : "no mask", p.args.seqlen_q, p.args.seqlen_k, dtype_name(p.dtype),
+         arch_name(arch), p.args.hdim_q, kKernels[i].name, kKernels[i].tile_m, kKernels[i].tile_n,
          kKernels[i].mask ? "any mask" : "no mask");
   }
   fail_for_head_dims(p, arch);
@@ -110,8 +115,8 @@ void check_grid(const Kernel& k, const Problem& p) {
          static_cast<long long>(kMaxGridYZ));
   }
   if (ceil_div(p.args.seqlen_q, k.tile_m) * ceil_div(p.args.hdim_v, k.tile_nv) > kMaxGridYZ) {
-    fail(FMHA_UNSUPPORTED, "seqlen_q = %d: one launch does at most %lld rows; split the queries", p.args.seqlen_q,
-         static_cast<long long>(kMaxGridYZ * k.tile_m / ceil_div(p.args.hdim_v, k.tile_nv)));
+    fail(FMHA_UNSUPPORTED, "seqlen_q = %d: one launch does at most %lld rows; split the queries",
+         p.args.seqlen_q, static_cast<long long>(kMaxGridYZ * k.tile_m / ceil_div(p.args.hdim_v, k.tile_nv)));
   }
   if (int64_t{p.args.nhead_q} * k.block_size > kMaxWorkItemsX) {
     fail(FMHA_UNSUPPORTED, "nhead_q = %d: one launch does at most %lld", p.args.nhead_q,
@@ -135,7 +140,8 @@ const Kernel& select_kernel(const Problem& problem, Arch arch) {
 // CK's FmhaFwdKernel::GridSize: one workgroup a head, a tile of queries (times tiles of V columns), a batch.
 Grid grid_of(const Kernel& kernel, const Problem& problem) {
   if (problem.empty) return {0, 0, 0};
-  const int64_t tiles = ceil_div(problem.args.seqlen_q, kernel.tile_m) * ceil_div(problem.args.hdim_v, kernel.tile_nv);
+  const int64_t tiles =
+      ceil_div(problem.args.seqlen_q, kernel.tile_m) * ceil_div(problem.args.hdim_v, kernel.tile_nv);
   return {static_cast<uint32_t>(problem.args.nhead_q), static_cast<uint32_t>(tiles),
           static_cast<uint32_t>(problem.batch)};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The way from fmha_fwd to hipModuleLaunchKernel, over a runtime that counts: what is called, what a kernel is
-// handed, that nothing is allocated after the first call, and how the runtime's failures are reported.
+// The way from fmha_fwd to hipModuleLaunchKernel, over a runtime that counts: what is called, what a kernel
+// is handed, that nothing is allocated after the first call, and how the runtime's failures are reported.
 //   call_path_test FAKE_RUNTIME
 #include <dlfcn.h>
 
@@ -63,7 +63,8 @@ void test_first_call_failures(const fmha_fwd_params& p) {
   hip->capability_major = 9;
 
   hip->load_error = 209;
-  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipErrorNoBinaryForGpu (209): the fake runtime was told");
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR,
+               "hipErrorNoBinaryForGpu (209): the fake runtime was told");
   CHECK_STATUS(fmha_prepare(&p), FMHA_HIP_ERROR, "device 0 has that compute capability but another arch");
   hip->load_error = 900;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "under graph capture call fmha_prepare before it");
@@ -159,7 +160,8 @@ void test_memory(const fmha_fwd_params& good) {
     CHECK(hip_set_device(1) == 0);
     p.k.data = device_memory(2 * 150 * 2 * 64 * 2);
     CHECK(hip_set_device(0) == 0);
-    CHECK_STATUS(fmha_prepare(&p), FMHA_INVALID_ARGUMENT, "memory of device 1; expected memory of the current device 0");
+    CHECK_STATUS(fmha_prepare(&p), FMHA_INVALID_ARGUMENT,
+                 "memory of device 1; expected memory of the current device 0");
     CHECK(hip_set_device(1) == 0);
     CHECK(hip_host_malloc(&p.k.data, 2 * 150 * 2 * 64 * 2, 0) == 0);
     CHECK(hip_set_device(0) == 0);

@@ -31,23 +31,23 @@ static inline int check_result(void) {
 }
 #endif
 
-#define CHECK(condition)                                                               \
-  do {                                                                                 \
-    ++g_check_count;                                                                   \
-    if (!(condition)) check_fail(__FILE__, __LINE__, "not true: %s", #condition);      \
+#define CHECK(condition)                                                          \
+  do {                                                                            \
+    ++g_check_count;                                                              \
+    if (!(condition)) check_fail(__FILE__, __LINE__, "not true: %s", #condition); \
   } while (0)
 
 // The status, and a message that contains the text.
-#define CHECK_STATUS(call, expected, text)                                                                      \
-  do {                                                                                                          \
-    const int check_status_ = (call);                                                                           \
-    ++g_check_count;                                                                                            \
-    if (check_status_ != (expected)) {                                                                          \
-      check_fail(__FILE__, __LINE__, "%s gave %d, expected %d: %s", #call, check_status_, (int)(expected),      \
-                 fmha_last_error());                                                                            \
-    } else if (check_status_ != FMHA_OK && strstr(fmha_last_error(), (text)) == NULL) {                         \
-      check_fail(__FILE__, __LINE__, "%s: no '%s' in its message: %s", #call, (text), fmha_last_error());       \
-    }                                                                                                           \
+#define CHECK_STATUS(call, expected, text)                                                                 \
+  do {                                                                                                     \
+    const int check_status_ = (call);                                                                      \
+    ++g_check_count;                                                                                       \
+    if (check_status_ != (expected)) {                                                                     \
+      check_fail(__FILE__, __LINE__, "%s gave %d, expected %d: %s", #call, check_status_, (int)(expected), \
+                 fmha_last_error());                                                                       \
+    } else if (check_status_ != FMHA_OK && strstr(fmha_last_error(), (text)) == NULL) {                    \
+      check_fail(__FILE__, __LINE__, "%s: no '%s' in its message: %s", #call, (text), fmha_last_error());  \
+    }                                                                                                      \
   } while (0)
 
 #define CHECK_OK(call) CHECK_STATUS(call, FMHA_OK, "")

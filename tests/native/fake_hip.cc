@@ -108,8 +108,9 @@ EXPORT int hipModuleGetFunction(void** function, void* module, const char* name)
   return 0;
 }
 
-EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                                 unsigned bz, unsigned lds, void* stream, void** params, void** extra) {
+EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                 unsigned by, unsigned bz, unsigned lds, void* stream, void** params,
+                                 void** extra) {
   ++g_state.launches;
   if (g_state.launch_error != 0) return g_state.launch_error;
   if (params != nullptr || extra[0] != reinterpret_cast<void*>(1) || extra[2] != reinterpret_cast<void*>(2) ||
@@ -127,7 +128,9 @@ EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsig
   return 0;
 }
 
-EXPORT const char* hipGetErrorName(int error) { return error == 209 ? "hipErrorNoBinaryForGpu" : "hipErrorFake"; }
+EXPORT const char* hipGetErrorName(int error) {
+  return error == 209 ? "hipErrorNoBinaryForGpu" : "hipErrorFake";
+}
 EXPORT const char* hipGetErrorString(int) { return "the fake runtime was told to fail"; }
 
 EXPORT int hipGetLastError(void) {

@@ -27,7 +27,7 @@ typedef struct fake_hip_state {
   char function_name[128];
 } fake_hip_state;
 
-typedef fake_hip_state *(*fake_hip_fn)(void);
+typedef fake_hip_state* (*fake_hip_fn)(void);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The public header alone, as a C++17 program sees it, and the layout that every caller has compiled in.
-#include "fmha_rocm.h"
-
 #include <cstddef>
+
+#include "fmha_rocm.h"
 
 static_assert(sizeof(fmha_tensor) == 32 && sizeof(fmha_lse) == 24);
 static_assert(sizeof(fmha_fwd_params) == 240 && offsetof(fmha_fwd_params, softmax_scale) == 64);

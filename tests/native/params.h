@@ -11,7 +11,7 @@
 /* BSHD: (batch, seqlen, nhead, hdim) in memory. BHSD: (batch, nhead, seqlen, hdim). */
 enum { TEST_BSHD, TEST_BHSD };
 
-static inline fmha_tensor test_tensor(void *data, int layout, int64_t seqlen, int64_t nhead, int64_t hdim) {
+static inline fmha_tensor test_tensor(void* data, int layout, int64_t seqlen, int64_t nhead, int64_t hdim) {
   fmha_tensor t;
   t.data = data;
   t.stride_batch = seqlen * nhead * hdim;

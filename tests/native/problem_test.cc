@@ -40,18 +40,18 @@ fmha_status make(const fmha_fwd_params* p, Pointers pointers = Pointers::kRequir
 const char* fmha_last_error() { return fmha::last_error(); }
 
 // Applies a change to a good problem and expects a status and a text.
-#define CHECK_BAD(change, status, text)           \
-  do {                                            \
-    fmha_fwd_params p = good();                   \
-    change;                                       \
-    CHECK_STATUS(make(&p), status, text);         \
+#define CHECK_BAD(change, status, text)   \
+  do {                                    \
+    fmha_fwd_params p = good();           \
+    change;                               \
+    CHECK_STATUS(make(&p), status, text); \
   } while (0)
 
-#define CHECK_GOOD(...)   \
-  do {                       \
+#define CHECK_GOOD(...)         \
+  do {                          \
     fmha_fwd_params p = good(); \
-    __VA_ARGS__;             \
-    CHECK_OK(make(&p));      \
+    __VA_ARGS__;                \
+    CHECK_OK(make(&p));         \
   } while (0)
 
 void test_sizes() {
@@ -73,7 +73,8 @@ void test_sizes() {
 }
 
 void test_scale() {
-  CHECK_BAD(p.softmax_scale = 0, FMHA_INVALID_ARGUMENT, "softmax_scale = 0: expected a finite number above 0");
+  CHECK_BAD(p.softmax_scale = 0, FMHA_INVALID_ARGUMENT,
+            "softmax_scale = 0: expected a finite number above 0");
   CHECK_BAD(p.softmax_scale = std::numeric_limits<float>::quiet_NaN(), FMHA_INVALID_ARGUMENT, "nan");
   CHECK_BAD(p.softmax_scale = std::numeric_limits<float>::infinity(), FMHA_INVALID_ARGUMENT, "inf");
   CHECK_BAD(p.softmax_scale = -0.125F, FMHA_UNSUPPORTED, "softmax_scale = -0.125");
@@ -91,14 +92,17 @@ void test_strides() {
   CHECK_BAD(p.k.stride_head = -64, FMHA_INVALID_ARGUMENT, "k.stride_head = -64");
   CHECK_BAD(p.v.stride_batch = -8, FMHA_INVALID_ARGUMENT, "v.stride_batch = -8");
   CHECK_BAD(p.o.stride_batch = -8, FMHA_INVALID_ARGUMENT, "o.stride_batch = -8");
-  CHECK_BAD(p.k.stride_seqlen = 132, FMHA_INVALID_ARGUMENT, "k.stride_seqlen = 132: expected a multiple of 8");
+  CHECK_BAD(p.k.stride_seqlen = 132, FMHA_INVALID_ARGUMENT,
+            "k.stride_seqlen = 132: expected a multiple of 8");
   CHECK_BAD(p.k.stride_batch = int64_t{1} << 31, FMHA_UNSUPPORTED, "k.stride_batch = 2147483648");
   CHECK_BAD(p.lse.stride_head = -1, FMHA_INVALID_ARGUMENT, "lse.stride_head = -1");
   CHECK_BAD(p.lse.stride_batch = int64_t{1} << 31, FMHA_UNSUPPORTED, "lse.stride_batch");
   CHECK_GOOD(p.lse.stride_head = 101, p.lse.stride_batch = 1001);
-  CHECK_GOOD(p.k.stride_batch = 0, p.k.stride_head = 0, p.k.stride_seqlen = 0);  // repeated elements are fine to read
+  CHECK_GOOD(p.k.stride_batch = 0, p.k.stride_head = 0,
+             p.k.stride_seqlen = 0);  // repeated elements are fine to read
   // A stride of a dimension of size one is not read.
-  CHECK_GOOD(p.batch = 1, p.q.stride_batch = -3, p.o.stride_batch = int64_t{1} << 40, p.lse.stride_batch = -1);
+  CHECK_GOOD(p.batch = 1, p.q.stride_batch = -3, p.o.stride_batch = int64_t{1} << 40,
+             p.lse.stride_batch = -1);
   CHECK_GOOD(p.seqlen_q = 1, p.q.stride_seqlen = -3, p.o.stride_seqlen = 1);
   CHECK_GOOD(p.nhead_k = 1, p.k.stride_head = 3, p.v.stride_head = INT64_MIN);
   CHECK_GOOD(p.lse.data = nullptr, p.lse.stride_head = -1);
@@ -107,8 +111,8 @@ void test_strides() {
              p.v.data = at(3), p.o.data = at(4));
 }
 
-// 32-bit offsets: 4 GiB a head for what is read; 2 GiB for o where its last tile is a partial one. The 150 rows
-// of k and the 100 of q and o count as 256.
+// 32-bit offsets: 4 GiB a head for what is read; 2 GiB for o where its last tile is a partial one. The 150
+// rows of k and the 100 of q and o count as 256.
 void test_spans() {
   constexpr int64_t kMebi = int64_t{1} << 20;
   CHECK_GOOD(p.k.stride_seqlen = 8 * kMebi - 8);
@@ -118,7 +122,8 @@ void test_spans() {
   CHECK_BAD(p.q.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED, "q.stride_seqlen");
   CHECK_BAD(p.v.stride_seqlen = 16 * kMebi, FMHA_UNSUPPORTED, "(batch, head, seqlen, hdim)");
   CHECK_GOOD(p.batch = 1, p.o.stride_seqlen = 4 * kMebi - 8);
-  CHECK_BAD((p.batch = 1, p.o.stride_seqlen = 4 * kMebi), FMHA_UNSUPPORTED, "o.stride_seqlen = 4194304 over 100 rows");
+  CHECK_BAD((p.batch = 1, p.o.stride_seqlen = 4 * kMebi), FMHA_UNSUPPORTED,
+            "o.stride_seqlen = 4194304 over 100 rows");
   CHECK_GOOD(p.batch = 1, p.seqlen_q = 256, p.lse.stride_head = 256, p.o.stride_seqlen = 8 * kMebi - 8);
 }
 
@@ -146,12 +151,16 @@ void test_pointers() {
 }
 
 void test_overlap() {
-  CHECK_BAD(p.o.stride_head = 0, FMHA_INVALID_ARGUMENT, "o.stride_head = 0: its elements overlap one another");
+  CHECK_BAD(p.o.stride_head = 0, FMHA_INVALID_ARGUMENT,
+            "o.stride_head = 0: its elements overlap one another");
   CHECK_BAD(p.o.stride_batch = 0, FMHA_INVALID_ARGUMENT, "o.stride_batch = 0: its elements overlap");
   CHECK_BAD(p.o.stride_seqlen = 0, FMHA_INVALID_ARGUMENT, "o.stride_seqlen = 0");
-  CHECK_BAD(p.o.stride_head = 56, FMHA_INVALID_ARGUMENT, "o.stride_head = 56: its elements overlap one another; expected 64");
-  CHECK_BAD(p.o.stride_seqlen = 248, FMHA_INVALID_ARGUMENT, "o.stride_seqlen = 248: its elements overlap one another; expected 256");
-  CHECK_BAD(p.lse.stride_head = 99, FMHA_INVALID_ARGUMENT, "lse.stride_head = 99: its elements overlap one another; expected 100");
+  CHECK_BAD(p.o.stride_head = 56, FMHA_INVALID_ARGUMENT,
+            "o.stride_head = 56: its elements overlap one another; expected 64");
+  CHECK_BAD(p.o.stride_seqlen = 248, FMHA_INVALID_ARGUMENT,
+            "o.stride_seqlen = 248: its elements overlap one another; expected 256");
+  CHECK_BAD(p.lse.stride_head = 99, FMHA_INVALID_ARGUMENT,
+            "lse.stride_head = 99: its elements overlap one another; expected 100");
   CHECK_BAD(p.lse.stride_batch = 0, FMHA_INVALID_ARGUMENT, "lse.stride_batch = 0");
   // (batch, seqlen, nhead) in any order, and with gaps.
   CHECK_GOOD(p.o.stride_head = 64, p.o.stride_batch = 4 * 64, p.o.stride_seqlen = 2 * 4 * 64);
@@ -159,8 +168,10 @@ void test_overlap() {
 
   CHECK_BAD(p.o.data = p.q.data, FMHA_INVALID_ARGUMENT, "o is written but overlaps q");
   CHECK_BAD(p.o.data = p.v.data, FMHA_INVALID_ARGUMENT, "o is written but overlaps v");
-  CHECK_BAD(p.lse.data = static_cast<float*>(p.k.data), FMHA_INVALID_ARGUMENT, "lse is written but overlaps k");
-  CHECK_BAD(p.lse.data = static_cast<float*>(p.o.data), FMHA_INVALID_ARGUMENT, "lse is written but overlaps o");
+  CHECK_BAD(p.lse.data = static_cast<float*>(p.k.data), FMHA_INVALID_ARGUMENT,
+            "lse is written but overlaps k");
+  CHECK_BAD(p.lse.data = static_cast<float*>(p.o.data), FMHA_INVALID_ARGUMENT,
+            "lse is written but overlaps o");
   // q spans 2 * 100 * 4 * 64 elements of 2 bytes; the byte after it is free.
   const int64_t q_bytes = 2 * 100 * 4 * 64 * 2;
   CHECK_BAD(p.o.data = static_cast<char*>(p.q.data) + q_bytes - 16, FMHA_INVALID_ARGUMENT, "overlaps q");
@@ -216,7 +227,8 @@ void test_masks() {
 
   CHECK_BAD(p.mask = 4, FMHA_INVALID_ARGUMENT, "mask = 4: expected one of FMHA_MASK_*");
   CHECK_BAD(p.mask = -1, FMHA_INVALID_ARGUMENT, "mask = -1");
-  CHECK_BAD((p.mask = FMHA_MASK_WINDOW, p.window_left = -1), FMHA_INVALID_ARGUMENT, "window_left = -1: expected 0");
+  CHECK_BAD((p.mask = FMHA_MASK_WINDOW, p.window_left = -1), FMHA_INVALID_ARGUMENT,
+            "window_left = -1: expected 0");
   CHECK_BAD((p.mask = FMHA_MASK_WINDOW, p.window_right = -1), FMHA_INVALID_ARGUMENT, "window_right = -1");
 }
 

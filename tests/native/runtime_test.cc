@@ -18,15 +18,14 @@ namespace {
 constexpr int kSkip = 77;
 
 bool is_same_file(const char* a, const char* b) {
-  struct stat sa {}, sb {};
-  return a != nullptr && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_ino == sb.st_ino && sa.st_dev == sb.st_dev;
+  struct stat sa{}, sb{};
+  return a != nullptr && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_ino == sb.st_ino &&
+         sa.st_dev == sb.st_dev;
 }
 
 void check_in_use(const char* path) { CHECK(is_same_file(fmha_hip_runtime_path(), path)); }
 
-void map(const char* path) {
-  CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr);
-}
+void map(const char* path) { CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr); }
 
 // What fmha_fwd says when it gets no runtime; a null pointer is found before it is needed.
 void check_no_runtime(const char* text) {
@@ -39,8 +38,9 @@ void check_no_runtime(const char* text) {
 }
 
 int test_none() {
-  for (const char* name : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so",
-                           "/opt/rocm/lib/libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so.7"}) {
+  for (const char* name :
+       {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so",
+        "/opt/rocm/lib/libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so.7"}) {
     if (void* library = dlopen(name, RTLD_LAZY)) {
       dlclose(library);
       std::fprintf(stderr, "skipped: this machine has a HIP runtime, %s\n", name);
@@ -77,7 +77,8 @@ int test_two_mapped(const char* runtime, const char* copy) {
   map(runtime);
   map(copy);
   check_no_runtime("two HIP runtimes mapped");
-  CHECK(std::strstr(fmha_last_error(), runtime) != nullptr && std::strstr(fmha_last_error(), copy) != nullptr);
+  CHECK(std::strstr(fmha_last_error(), runtime) != nullptr &&
+        std::strstr(fmha_last_error(), copy) != nullptr);
   CHECK_OK(fmha_set_hip_runtime(copy));  // the way out that the message names
   check_in_use(copy);
   return check_result();
@@ -86,7 +87,8 @@ int test_two_mapped(const char* runtime, const char* copy) {
 int test_chosen(const char* runtime, const char* copy, const char* other_library) {
   CHECK_STATUS(fmha_set_hip_runtime(nullptr), FMHA_INVALID_ARGUMENT, "path = NULL");
   CHECK_STATUS(fmha_set_hip_runtime(""), FMHA_INVALID_ARGUMENT, "path = \"\"");
-  CHECK_STATUS(fmha_set_hip_runtime("/nonexistent/libamdhip64.so"), FMHA_HIP_ERROR, "/nonexistent/libamdhip64.so");
+  CHECK_STATUS(fmha_set_hip_runtime("/nonexistent/libamdhip64.so"), FMHA_HIP_ERROR,
+               "/nonexistent/libamdhip64.so");
   CHECK_STATUS(fmha_set_hip_runtime(other_library), FMHA_HIP_ERROR, "has no hipInit: not a HIP runtime");
   setenv("FMHA_HIP_RUNTIME", copy, 1);  // comes second
   CHECK_OK(fmha_set_hip_runtime(runtime));

@@ -75,11 +75,13 @@ void test_rules() {
 }
 
 void test_refusals() {
-  CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 72), Arch::kGfx942,
-                "hdim_q = 72, hdim_v = 72: no fp16 kernel for gfx942; the nearest is hdim_q = 64, hdim_v = 64, and "
-                "columns of zeros make the tensors fit hdim_q = 128, hdim_v = 128");
+  CHECK_REFUSED(
+      problem(FMHA_FP16, 128, 128, 72), Arch::kGfx942,
+      "hdim_q = 72, hdim_v = 72: no fp16 kernel for gfx942; the nearest is hdim_q = 64, hdim_v = 64, and "
+      "columns of zeros make the tensors fit hdim_q = 128, hdim_v = 128");
   CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 30), Arch::kGfx942, "the nearest is hdim_q = 64, hdim_v = 64");
-  CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 256), Arch::kGfx942, "the largest near is hdim_q = 128, hdim_v = 128");
+  CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 256), Arch::kGfx942,
+                "the largest near is hdim_q = 128, hdim_v = 128");
   fmha_fwd_params mixed = problem(FMHA_FP16, 128, 128, 128);
   mixed.hdim_v = 64;
   CHECK_REFUSED(mixed, Arch::kGfx942, "hdim_q = 128, hdim_v = 64: no fp16 kernel");

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Calls that must fail, on a device: each gives its status and message, and no byte of device memory changes.
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "check.h"
+#include "fmha_rocm.h"
+#include "hip_calls.h"
+#include "params.h"
+
+namespace {
+
+hip_calls hip;
+
+constexpr int64_t kBatch = 2, kSeqlenQ = 40, kSeqlenK = 50, kNheadQ = 4, kNheadK = 2, kHdim = 64;
+
+// All tensors in one allocation, filled with a pattern that a stray write would break.
+struct Memory {
+  static constexpr size_t kBytes = size_t{1} << 20;
+  static constexpr size_t kStep = kBytes / 5;
+
+  Memory() : pattern(kBytes) {
+    for (size_t i = 0; i < kBytes; ++i) pattern[i] = static_cast<uint8_t>(i * 37 + i / 251);
+    CHECK(hip.malloc_(&base, kBytes) == 0);
+    CHECK(hip.copy(base, pattern.data(), kBytes, HIP_TO_DEVICE) == 0);
+  }
+
+  void* tensor(size_t index) const { return static_cast<char*>(base) + index * kStep / 256 * 256; }
+
+  bool is_unchanged() const {
+    std::vector<uint8_t> now(kBytes);
+    return hip.synchronize() == 0 && hip.copy(now.data(), base, kBytes, HIP_TO_HOST) == 0 && now == pattern;
+  }
+
+  void* base = nullptr;
+  std::vector<uint8_t> pattern;
+};
+
+fmha_fwd_params good_params(const Memory& memory) {
+  fmha_fwd_params p = test_params(FMHA_BF16, TEST_BSHD, kBatch, kSeqlenQ, kSeqlenK, kNheadQ, kNheadK, kHdim);
+  p.q.data = memory.tensor(0);
+  p.k.data = memory.tensor(1);
+  p.v.data = memory.tensor(2);
+  p.o.data = memory.tensor(3);
+  p.lse.data = static_cast<float*>(memory.tensor(4));
+  return p;
+}
+
+struct BadCase {
+  std::function<void(fmha_fwd_params&)> change;
+  fmha_status status;
+  const char* text;
+};
+
+alignas(16) char g_host_memory[1 << 16];
+
+const BadCase kCases[] = {
+    {[](auto& p) { p.q.data = nullptr; }, FMHA_INVALID_ARGUMENT, "q.data = NULL: expected a device pointer"},
+    {[](auto& p) { p.k.data = nullptr; }, FMHA_INVALID_ARGUMENT, "k.data = NULL"},
+    {[](auto& p) { p.v.data = nullptr; }, FMHA_INVALID_ARGUMENT, "v.data = NULL"},
+    {[](auto& p) { p.o.data = nullptr; }, FMHA_INVALID_ARGUMENT, "o.data = NULL"},
+    {[](auto& p) { p.q.data = static_cast<char*>(p.q.data) + 2; }, FMHA_INVALID_ARGUMENT,
+     "aligned to 16 bytes"},
+    {[](auto& p) { p.o.data = static_cast<char*>(p.o.data) + 8; }, FMHA_INVALID_ARGUMENT,
+     "aligned to 16 bytes"},
+    {[](auto& p) { p.dtype = 0; }, FMHA_INVALID_ARGUMENT, "dtype = 0"},
+    {[](auto& p) { p.dtype = 17; }, FMHA_INVALID_ARGUMENT, "dtype = 17"},
+    {[](auto& p) { p.mask = 9; }, FMHA_INVALID_ARGUMENT, "mask = 9"},
+    {[](auto& p) { p.hdim_q = p.hdim_v = 72; }, FMHA_UNSUPPORTED, "hdim_q = 72, hdim_v = 72"},
+    {[](auto& p) { p.nhead_q = 3; }, FMHA_INVALID_ARGUMENT,
+     "nhead_q = 3: expected a multiple of nhead_k = 2"},
+    {[](auto& p) { p.k.stride_seqlen = -128; }, FMHA_INVALID_ARGUMENT, "k.stride_seqlen = -128"},
+    {[](auto& p) { p.o.stride_head = 0; }, FMHA_INVALID_ARGUMENT, "o.stride_head = 0"},
+    {[](auto& p) { p.o.data = p.q.data; }, FMHA_INVALID_ARGUMENT, "o is written but overlaps q"},
+    {[](auto& p) { p.seqlen_k = -1; }, FMHA_INVALID_ARGUMENT, "seqlen_k = -1"},
+    {[](auto& p) { p.softmax_scale = 0; }, FMHA_INVALID_ARGUMENT, "softmax_scale = 0"},
+    {[](auto& p) { p.v.stride_batch = int64_t{1} << 33; }, FMHA_UNSUPPORTED, "v.stride_batch = 8589934592"},
+    {[](auto& p) { p.struct_size = 16; }, FMHA_ABI_MISMATCH, "params->struct_size = 16"},
+    {[](auto& p) { p.q.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "q.data"},
+    {[](auto& p) { p.k.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "not device memory"},
+    {[](auto& p) { p.o.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "o.data"},
+    {[](auto& p) { p.lse.data = reinterpret_cast<float*>(g_host_memory); }, FMHA_INVALID_ARGUMENT,
+     "lse.data"},
+};
+
+void test_future_struct(const fmha_fwd_params& good) {
+  struct Future {
+    fmha_fwd_params known;
+    int64_t unknown;
+  } future = {good, 1};
+  future.known.struct_size = sizeof future;
+  CHECK_STATUS(fmha_fwd(&future.known, nullptr), FMHA_ABI_MISMATCH, "byte 240 is set");
+}
+
+// Memory of the second device, from the first.
+void test_other_device(const fmha_fwd_params& good) {
+  int count = 0;
+  CHECK(hip.get_device_count(&count) == 0);
+  if (count < 2) return;
+  fmha_fwd_params p = good;
+  CHECK(hip.set_device(1) == 0);
+  CHECK(hip.malloc_(&p.k.data, 1 << 16) == 0);
+  CHECK(hip.set_device(0) == 0);
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT,
+               "memory of device 1; expected memory of the current device 0");
+  CHECK(hip.free_(p.k.data) == 0);
+}
+
+}  // namespace
+
+int main() {
+  if (!hip_open(&hip)) return 1;
+  const Memory memory;
+  const fmha_fwd_params good = good_params(memory);
+  CHECK_OK(fmha_fwd_supported(&good));
+  for (const BadCase& bad : kCases) {
+    fmha_fwd_params p = good;
+    bad.change(p);
+    CHECK_STATUS(fmha_fwd(&p, nullptr), bad.status, bad.text);
+  }
+  test_future_struct(good);
+  CHECK_STATUS(fmha_fwd(nullptr, nullptr), FMHA_INVALID_ARGUMENT, "params = NULL");
+  test_other_device(good);
+  for (const char byte : g_host_memory) {
+    if (byte != 0) CHECK(byte == 0);
+  }
+  CHECK(memory.is_unchanged());
+  CHECK_OK(fmha_fwd(&good, nullptr));  // and the good one does write
+  CHECK(!memory.is_unchanged());
+  CHECK(hip.free_(memory.base) == 0);
+  return check_result();
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Forward attention from C99, against double arithmetic. Links this library, libdl and libm alone. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "check.h"
+#include "fmha_rocm.h"
+#include "hip_calls.h"
+#include "params.h"
+#include "reference.h"
+
+static hip_calls hip;
+
+typedef struct problem_case {
+  const char* name;
+  fmha_dtype dtype;
+  int layout;
+  int64_t batch, seqlen_q, seqlen_k, nhead_q, nhead_k, hdim;
+  fmha_mask mask;
+  int64_t window_left, window_right;
+  int wants_lse;
+} problem_case;
+
+static const problem_case kCases[] = {
+    {"one tile", FMHA_BF16, TEST_BSHD, 1, 128, 128, 1, 1, 128, FMHA_MASK_NONE, 0, 0, 1},
+    {"whole tiles, BHSD, no lse", FMHA_FP16, TEST_BHSD, 2, 128, 256, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 0},
+    {"ragged, GQA", FMHA_FP16, TEST_BSHD, 2, 131, 173, 6, 2, 64, FMHA_MASK_NONE, 0, 0, 1},
+    {"one query, MQA", FMHA_BF16, TEST_BSHD, 3, 1, 97, 4, 1, 128, FMHA_MASK_CAUSAL, 0, 0, 1},
+    {"causal, fewer queries", FMHA_BF16, TEST_BHSD, 1, 67, 201, 2, 1, 64, FMHA_MASK_CAUSAL, 0, 0, 1},
+    {"causal, more queries: empty rows", FMHA_FP16, TEST_BSHD, 1, 201, 67, 2, 1, 128, FMHA_MASK_CAUSAL, 0, 0,
+     1},
+    {"causal top-left", FMHA_FP16, TEST_BSHD, 1, 130, 190, 2, 2, 64, FMHA_MASK_CAUSAL_TOP_LEFT, 0, 0, 1},
+    {"window", FMHA_BF16, TEST_BSHD, 1, 150, 190, 2, 2, 128, FMHA_MASK_WINDOW, 17, 5, 1},
+    {"window, left side alone", FMHA_FP16, TEST_BHSD, 1, 190, 150, 2, 2, 128, FMHA_MASK_WINDOW, 20, INT64_MAX,
+     1},
+    {"no keys", FMHA_FP16, TEST_BSHD, 2, 70, 0, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 1},
+};
+
+static void* to_device(const void* from, size_t bytes) {
+  void* pointer = NULL;
+  CHECK(hip.malloc_(&pointer, bytes + 16) == 0);
+  if (bytes != 0) CHECK(hip.copy(pointer, from, bytes, HIP_TO_DEVICE) == 0);
+  return pointer;
+}
+
+static uint16_t* filled(fmha_dtype dtype, uint32_t seed, size_t count) {
+  uint16_t* data = malloc((count + 1) * sizeof *data);
+  if (data == NULL) abort();
+  reference_fill(dtype, seed, data, count);
+  return data;
+}
+
+static void run_case(const problem_case* c, uint32_t seed) {
+  fmha_fwd_params p =
+      test_params(c->dtype, c->layout, c->batch, c->seqlen_q, c->seqlen_k, c->nhead_q, c->nhead_k, c->hdim);
+  const size_t count_q = (size_t)(c->batch * c->seqlen_q * c->nhead_q * c->hdim);
+  const size_t count_k = (size_t)(c->batch * c->seqlen_k * c->nhead_k * c->hdim);
+  const size_t count_lse = (size_t)(c->batch * c->seqlen_q * c->nhead_q);
+  uint16_t *q = filled(c->dtype, seed, count_q), *k = filled(c->dtype, seed + 100, count_k);
+  uint16_t *v = filled(c->dtype, seed + 200, count_k), *o = filled(c->dtype, seed + 300, count_q);
+  float* lse = calloc(count_lse, sizeof *lse);
+  fmha_kernel_info info;
+  reference_errors errors;
+  p.mask = c->mask;
+  p.window_left = c->window_left;
+  p.window_right = c->window_right;
+  p.q.data = to_device(q, count_q * 2);
+  p.k.data = to_device(k, count_k * 2);
+  p.v.data = to_device(v, count_k * 2);
+  p.o.data = to_device(o, count_q * 2);
+  if (c->wants_lse) p.lse.data = to_device(lse, count_lse * 4);
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  CHECK_OK(fmha_fwd(&p, NULL));
+  CHECK(hip.synchronize() == 0);
+  CHECK(hip.copy(o, p.o.data, count_q * 2, HIP_TO_HOST) == 0);
+  if (c->wants_lse) CHECK(hip.copy(lse, p.lse.data, count_lse * 4, HIP_TO_HOST) == 0);
+  errors = reference_compare(&p, q, k, v, o, c->wants_lse ? lse : NULL);
+  fprintf(stderr, "%-34s %-24s o %.3f of its tolerance, lse %.1e, %ld of %ld rows empty\n", c->name,
+          info.name, errors.worst_o, errors.worst_lse, errors.empty_rows, errors.rows);
+  CHECK(errors.worst_o <= 1.0);
+  CHECK(errors.worst_lse <= 1e-5);
+  CHECK(hip.free_(p.q.data) == 0 && hip.free_(p.k.data) == 0 && hip.free_(p.v.data) == 0 &&
+        hip.free_(p.o.data) == 0);
+  if (c->wants_lse) CHECK(hip.free_(p.lse.data) == 0);
+  free(q), free(k), free(v), free(o), free(lse);
+}
+
+/* The reference's own conversions: every finite number comes back, and halves go to even. */
+static void test_conversions(void) {
+  const fmha_dtype dtypes[] = {FMHA_FP16, FMHA_BF16};
+  int d, bits;
+  for (d = 0; d < 2; ++d) {
+    int wrong = 0;
+    for (bits = 0; bits < 0x10000; ++bits) {
+      const double value = reference_to_double(dtypes[d], (uint16_t)bits);
+      if (isfinite(value) && bits != 0x8000) wrong += reference_from_double(dtypes[d], value) != bits;
+    }
+    CHECK(wrong == 0);
+  }
+  CHECK(reference_to_double(FMHA_FP16, 0x3c01) == 1.0 + 1.0 / 1024 &&
+        reference_to_double(FMHA_BF16, 0x3f81) == 1.0 + 1.0 / 128);
+  CHECK(reference_from_double(FMHA_FP16, 1.0 + 1.0 / 2048) == 0x3c00 &&
+        reference_from_double(FMHA_FP16, 1.0 + 3.0 / 2048) == 0x3c02);
+  CHECK(reference_from_double(FMHA_BF16, -1.0 - 1.0 / 256) == 0xbf80 &&
+        reference_from_double(FMHA_BF16, -1.0 - 3.0 / 256) == 0xbf82);
+}
+
+int main(void) {
+  size_t i;
+  test_conversions();
+  if (!hip_open(&hip)) return 1;
+  CHECK(strcmp(fmha_version(), "0.1.0") == 0);
+  CHECK(fmha_build_info()[0] == '{');
+  for (i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) run_case(&kCases[i], (uint32_t)i + 1);
+  return check_result();
+}
