@@ -25,6 +25,7 @@ struct KernelCode {
   std::string name;
   uint64_t entry = 0;              // address of its first instruction in the loaded image
   uint32_t entry_index = 0;        // of the same in CodeObject::text
+  uint64_t descriptor = 0;         // address of its descriptor: the packet's kernel_object
   uint32_t lds_bytes = 0;
   uint32_t private_bytes = 0;
   uint32_t kernarg_bytes = 0;
@@ -56,9 +57,12 @@ DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base);
 // disasm.cc. As llvm-objdump prints it, mnemonic and operands.
 std::string disassemble(const Inst& inst, Arch arch);
 
+// Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
+size_t code_object_bytes(const void* image);
+
 class CodeObject {
  public:
-  // Loads an ELF; on failure returns nullptr, *hip_error and *message set.
+  // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error and *message set.
   static std::unique_ptr<CodeObject> load(const void* image, size_t bytes, Arch device_arch, int device,
                                           int* hip_error, std::string* message);
   ~CodeObject();
@@ -72,6 +76,8 @@ class CodeObject {
  private:
   CodeObject() = default;
   struct Symbol { std::string name; uint64_t address, bytes; };
+  void read_kernels(const class ElfImage& elf);
+  void decode_text(const class ElfImage& elf);
   Arch arch_ = Arch::kGfx942;
   uint8_t* image_ = nullptr;
   size_t image_bytes_ = 0;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// State the HIP entry points share: devices, the error of the calling thread, handles, the gate between
+// launches and frees.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <unordered_set>
+
+#include "code_object.h"
+#include "dispatch.h"
+#include "hip_types.h"
+
+// Every entry point: C name, exported, no exception leaves it.
+#define HIP_API extern "C" [[gnu::visibility("default")]]
+
+namespace fmha::emu {
+
+// Remembers the error and its text for this thread (hipGetLastError, fmha_emu_last_error); returns the error.
+[[gnu::format(printf, 2, 3)]] int fail(int error, const char* format, ...);
+const char* error_name(int error);
+const char* error_text(int error);
+
+// Runs an entry point's body; std::bad_alloc becomes hipErrorOutOfMemory.
+template <class F>
+int guarded(F&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(hipErrorOutOfMemory, "no host memory");
+  } catch (const std::exception& e) {
+    return fail(hipErrorUnknown, "%s", e.what());
+  }
+}
+
+// What the emulated hardware is.
+struct DeviceModel {
+  Arch arch;
+  const char* name;
+  const char* gcn_arch_name;
+  uint64_t memory_bytes;
+  int major, minor, gcn_arch;
+  int compute_units, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes, xccs;
+};
+
+struct Device {
+  int index = 0;
+  std::atomic<uint64_t> used_bytes{0};
+  std::atomic<uint32_t> peers{0};        // bit n: access to device n was enabled
+  // A launch stopped: launches, copies and waits on the device return this until it is acknowledged, by
+  // hipGetLastError on a thread that was told, or by hipDeviceReset.
+  std::atomic<int> fault{0};
+};
+
+const DeviceModel& device_model();
+uint64_t device_memory_bytes();
+int device_count();
+Device& device(int index);
+int current_device();
+// hipSuccess, or the fault that a launch on the device ended in.
+int device_fault(int index);
+// The calling thread has been told of device `index`'s fault; -1: of another error.
+void set_told_of_fault(int index);
+
+// Launches hold it shared; what takes memory or code away from under them, exclusively.
+std::shared_mutex& launch_gate();
+
+struct Stream {
+  int device = 0;
+  unsigned flags = 0;
+  int priority = 0;
+  uint64_t id = 0;
+};
+
+struct Event {
+  unsigned flags = 0;
+  int device = 0;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point time;
+};
+
+// True for the null, legacy and per-thread streams and for those created and not destroyed.
+bool stream_is_valid(HipStream stream);
+// Device of a stream: the current one for the null stream and its kin.
+int stream_device(HipStream stream);
+// hipSuccess, or an error recorded: not a stream, or its device has faulted.
+int check_stream(HipStream stream, const char* function);
+
+struct Function {
+  Module* module;
+  const KernelCode* kernel;
+};
+
+// Null with the error recorded if `function` is not a live handle.
+const Function* find_function(HipFunction function, const char* caller);
+
+// Launches on `stream`; args are the bytes of the explicit arguments.
+int launch(const Function& function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
+           const void* args, size_t args_bytes);
+
+// Frees everything hipMalloc gave on `device`.
+void free_device_memory(int device);
+
+}  // namespace fmha::emu

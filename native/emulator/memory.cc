@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "memory.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+namespace fmha::emu {
+namespace {
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::map<uint64_t, Allocation> by_base;  // disjoint
+};
+
+// Never destroyed: threads may still run while the process ends.
+Registry& registry() {
+  static Registry* r = new Registry;
+  return *r;
+}
+
+// The allocation that starts at or before `address`; end() if there is none.
+std::map<uint64_t, Allocation>::const_iterator at_or_before(const Registry& r, uint64_t address) {
+  auto it = r.by_base.upper_bound(address);
+  return it == r.by_base.begin() ? r.by_base.end() : std::prev(it);
+}
+
+const char* kind_name(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kDevice: return "device memory";
+    case MemoryKind::kHost: return "host memory";
+    case MemoryKind::kRegistered: return "registered host memory";
+    case MemoryKind::kManaged: return "managed memory";
+    case MemoryKind::kCode: return "a code object";
+    case MemoryKind::kKernarg: return "the launch's own block";
+  }
+  return "memory";
+}
+
+std::string describe(const char* position, uint64_t distance, const Allocation& a) {
+  char text[192];
+  std::snprintf(text, sizeof text, "%" PRIu64 " bytes %s 0x%" PRIx64 " (%" PRIu64 " bytes of %s, device %d)", distance,
+                position, a.base, a.bytes, kind_name(a.kind), a.device);
+  return text;
+}
+
+}  // namespace
+
+void memory_add(const Allocation& a) {
+  Registry& r = registry();
+  std::unique_lock lock(r.mutex);
+  r.by_base[a.base] = a;
+}
+
+bool memory_remove(uint64_t base) {
+  Registry& r = registry();
+  std::unique_lock lock(r.mutex);
+  return r.by_base.erase(base) != 0;
+}
+
+bool memory_find(uint64_t address, Allocation* out) {
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  const auto it = at_or_before(r, address);
+  if (it == r.by_base.end() || address - it->first >= it->second.bytes) return false;
+  *out = it->second;
+  return true;
+}
+
+bool memory_overlaps(uint64_t address, uint64_t bytes) {
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  const auto it = at_or_before(r, address);
+  if (it != r.by_base.end() && address - it->first < it->second.bytes) return true;
+  const auto next = r.by_base.lower_bound(address);
+  return next != r.by_base.end() && next->first - address < bytes;
+}
+
+std::vector<Allocation> memory_all() {
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  std::vector<Allocation> all;
+  for (const auto& [base, a] : r.by_base) all.push_back(a);
+  return all;
+}
+
+std::string memory_describe_nearest(uint64_t address) {
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  if (r.by_base.empty()) return "no memory is allocated";
+  const auto below = at_or_before(r, address);
+  const auto above = r.by_base.upper_bound(address);
+  const bool has_below = below != r.by_base.end(), has_above = above != r.by_base.end();
+  const uint64_t inside = has_below ? address - below->first : 0;
+  if (has_below && inside < below->second.bytes) return describe("into", inside, below->second);
+  const uint64_t past = has_below ? inside - below->second.bytes : 0;
+  const uint64_t before = has_above ? above->first - address : 0;
+  if (!has_above || (has_below && past <= before)) return describe("past the end of", past, below->second);
+  return describe("before the start of", before, above->second);
+}
+
+uint8_t* MemoryCache::fill(uint64_t address, uint64_t bytes) {
+  Allocation a;
+  if (!memory_find(address, &a) || bytes > a.bytes - (address - a.base)) return nullptr;
+  entries_[next_++ % 8] = a;
+  return reinterpret_cast<uint8_t*>(address);
+}
+
+}  // namespace fmha::emu

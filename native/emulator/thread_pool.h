@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Threads that stay alive between launches and share the workgroups of whatever runs.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fmha::emu {
+
+class ThreadPool {
+ public:
+  // One thread less than $FMHA_EMU_THREADS (default: the cores), since the caller of run() works too.
+  static ThreadPool& instance();
+
+  // Calls body(context, i) for i in [0, count), each once, on any thread, and returns when all are done. Once
+  // a call returns false no further ones start. May be called from several threads at once.
+  void run(uint64_t count, bool (*body)(void* context, uint64_t index), void* context);
+
+ private:
+  struct Job {
+    std::atomic<uint64_t> next{0};
+    uint64_t count;
+    bool (*body)(void*, uint64_t);
+    void* context;
+    int helpers = 0;  // threads of the pool inside work(); under mutex_
+  };
+  explicit ThreadPool(unsigned threads);
+  static void work(Job& job);
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable has_job_, job_done_;
+  std::list<Job*> jobs_;  // those with work left
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fmha::emu
