@@ -144,6 +144,8 @@ def read(capsule: object, name: str) -> Export:
 
 def _dtype_name(dtype: Any) -> str:
     kind = _KINDS.get(dtype.code, f"type code {dtype.code} ")
+    if (kind, dtype.bits, dtype.lanes) == ("bool", 8, 1):
+        return "bool"
     lanes = f"x{dtype.lanes}" if dtype.lanes != 1 else ""
     return f"{kind}{dtype.bits}{lanes}"
 

@@ -46,8 +46,8 @@ class Tensor:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a C-contiguous array."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    """Strides, in elements, of a C-contiguous array; never 0, as in NumPy and torch."""
+    return tuple(math.prod(max(n, 1) for n in shape[i + 1 :]) for i in range(len(shape)))
 
 
 def as_tensor(obj: object, name: str, stream: int) -> Tensor:

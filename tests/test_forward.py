@@ -163,7 +163,8 @@ def test_on_a_stream() -> None:
 
 
 def test_kernel_info_and_prepare() -> None:
-    params = Placement(BASE).params()
+    placement = Placement(BASE)
+    params = placement.params()
     pyfa_rocm.fmha_fwd_supported(params)
     pyfa_rocm.fmha_prepare(params)
     kernel = pyfa_rocm.fmha_fwd_kernel(params)

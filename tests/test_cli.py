@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The commands: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyfa_rocm
+from pyfa_rocm import _cli, _demo, _lib, _reference
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pyfa_rocm", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def _json(*arguments: str) -> dict[str, Any]:
+    done = _run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_info() -> None:
+    info = _json("info")
+    assert info["runtime"]["path"] == info["runtime"]["path_in_library"] == pyfa_rocm.runtime().path
+    assert info["library"] == str(_lib.library_path())
+    assert info["devices"][0]["arch"] in info["build"]["archs"]
+    assert {"name", "arch", "sha256"} <= info["build"]["kernels"][0].keys()
+    text = _run("info")
+    assert text.returncode == 0, text.stderr
+    assert info["devices"][0]["name"] in text.stdout
+    assert info["runtime"]["path"] in text.stdout
+
+
+def test_prove() -> None:
+    proof = _json("prove")
+    assert proof["ok"] is True
+    assert 0 < proof["o_max_error_over_tolerance"] <= 1
+    assert proof["lse_max_error"] <= proof["lse_tolerance"]
+    kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
+    assert kernels[proof["kernel"]] == proof["code_object_sha256"]
+    text = _run("prove")
+    assert text.returncode == 0, text.stderr
+    for key in ("device", "arch", "hip_runtime", "library", "kernel", "code_object_sha256"):
+        assert str(proof[key]) in text.stdout
+
+
+@pytest.mark.parametrize("command", ["prove", "demo"])
+def test_a_wrong_result_is_said(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a tolerance that nothing can meet, the exit status is 1."""
+    monkeypatch.setattr(_reference, "O_SLACK", 1e-9)
+    monkeypatch.setattr(_demo, "SEQLENS", (128,))
+    assert _cli.main([command, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert _cli.main([command]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_demo() -> None:
+    result = _json("demo")
+    assert result["ok"] is True
+    assert [row["seqlen"] for row in result["rows"]] == list(_demo.SEQLENS)
+    assert _demo.SEQLENS[0] == 128
+    assert _demo.SEQLENS[-1] == 1024
+    for row in result["rows"]:
+        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE.
+        assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)
+        # At the very least the scores are there at once, in float32.
+        assert row["standard_peak_bytes"] >= 4 * 4 * row["seqlen"] ** 2
+    text = _run("demo")
+    assert text.returncode == 0, text.stderr
+    assert "all right" in text.stdout
+
+
+def test_cannot_run() -> None:
+    """No library: status 2, and one line that says so."""
+    done = _run("prove", PYFA_ROCM_LIBRARY="/nonexistent.so")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyfa-rocm prove: PYFA_ROCM_LIBRARY")
+    assert done.stdout == ""
+
+
+def test_no_command() -> None:
+    done = _run()
+    assert done.returncode == 2
+    assert "info,prove,demo" in done.stderr.replace(" ", "") or "COMMAND" in done.stderr
