@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "../wave.h"
+#include "host_rounding.h"
 #include "mfma_convert.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
@@ -67,26 +68,6 @@ template <class In, class V>
     return r;
   }
 }
-
-// Round to nearest, denormals kept (or, gfx90a, flushed) while a matrix instruction runs, whatever MODE says.
-class MatrixRounding {
- public:
-  explicit MatrixRounding(bool flush) : saved_(_mm_getcsr()) {
-    const unsigned wanted = flush ? kFlush : 0;
-    if ((saved_ & (kFlush | kRound)) != wanted) [[unlikely]] _mm_setcsr((saved_ & ~(kFlush | kRound)) | wanted);
-    changed_ = (saved_ & (kFlush | kRound)) != wanted;
-  }
-  ~MatrixRounding() {
-    if (changed_) [[unlikely]] _mm_setcsr(saved_);
-  }
-  MatrixRounding(const MatrixRounding&) = delete;
-  MatrixRounding& operator=(const MatrixRounding&) = delete;
-
- private:
-  static constexpr unsigned kFlush = 0x8040, kRound = 0x6000;
-  unsigned saved_;
-  bool changed_;
-};
 
 // Shape and types of an instruction. InA and InB are of mfma_convert.h. Broadcast: CBSZ, ABID and BLGP are
 // honoured; kNegate: BLGP negates A, B, C; else they must be zero.
@@ -297,7 +278,7 @@ inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<S>& m) {
 template <class S>
 void mfma(Wave& w, const Inst& inst) {
   if ((inst.cbsz | inst.abid | inst.blgp) && !modifiers_ok<S>(w, inst)) [[unlikely]] return;
-  const MatrixRounding rounding(S::kFlush);
+  const HostRounding rounding(S::kFlush);
   Matrices<S> m;
   S::InA::template widen<S::kPerLane>(w.vgpr[inst.src[0].index], m.a);
   S::InB::template widen<S::kPerLane>(w.vgpr[inst.src[1].index], m.b);

@@ -19,6 +19,7 @@ std::span<const Row> vop3_rows();    // those that have no shorter form
 std::span<const Row> vop3p_rows();
 std::span<const Row> mai_rows();
 std::span<const Row> ds_rows();
+std::span<const Row> ds_atomic_rows();
 std::span<const Row> mubuf_rows();
 std::span<const Row> flat_rows();    // FLAT, GLOBAL, SCRATCH
 

@@ -8,7 +8,7 @@
 
 namespace fmha::emu {
 
-constexpr int kTableParts = 11;
+constexpr int kTableParts = 12;
 
 // Each writes kTableParts spans.
 namespace v2 { void table_parts(std::span<const Row>* out); }
