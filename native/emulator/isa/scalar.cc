@@ -201,7 +201,7 @@ const Row kRows[] = {
     ROW2("s_bfe_u64", 39, L, L, I, two<u64, u64, u32, kNonZero, bfe<u64>>),
     ROW2("s_bfe_i64", 40, L, L, I, two<i64, i64, u32, kNonZero, bfe_signed<i64>>),
     ROW2("s_absdiff_i32", 42, I, I, I,
-         same<u32, kNonZero, [](u32 a, u32 b) { const u32 d = a - b; return d >> 31 ? 0 - d : d; }>),
+         same<u32, kNonZero, [](u32 a, u32 b) { const u32 d = a - b; return (d >> 31) ? 0 - d : d; }>),
     ROW2("s_mul_hi_u32", 44, I, I, I,
          same<u32, kKeep, [](u32 a, u32 b) { return static_cast<u32>(u64{a} * b >> 32); }>),
     ROW2("s_mul_hi_i32", 45, I, I, I,
@@ -215,7 +215,7 @@ const Row kRows[] = {
     ROW2("s_pack_lh_b32_b16", 51, I, I, I,
          same<u32, kKeep, [](u32 a, u32 b) { return (a & 0xffff) | (b & 0xffff0000); }>),
     ROW2("s_pack_hh_b32_b16", 52, I, I, I,
-         same<u32, kKeep, [](u32 a, u32 b) { return a >> 16 | (b & 0xffff0000); }>),
+         same<u32, kKeep, [](u32 a, u32 b) { return (a >> 16) | (b & 0xffff0000); }>),
 
     ROW1("s_mov_b32", 0, I, I, one<u32, u32, kKeep, [](u32 a) { return a; }>),
     ROW1("s_mov_b64", 1, L, L, one<u64, u64, kKeep, [](u64 a) { return a; }>),
@@ -270,7 +270,7 @@ const Row kRows[] = {
     ROW1("s_andn2_wrexec_b64", 54, L, L, wrexec<[](u64 s, u64 e) { return s & ~e; }>),
     ROW1("s_bitreplicate_b64_b32", 55, L, I, one<u64, u32, kKeep, [](u32 a) {
            u64 d = 0;
-           for (int i = 0; i < 32; ++i) d |= u64{a >> i & 1} * 3 << (2 * i);
+           for (int i = 0; i < 32; ++i) d |= u64{(a >> i) & 1} * 3 << (2 * i);
            return d;
          }>),
 
