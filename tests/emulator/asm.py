@@ -31,7 +31,7 @@ LANES = 64
 ALL_LANES = (1 << 64) - 1
 MODE_DEFAULT = 0x3F0  # denormals kept everywhere, DX10_CLAMP, IEEE, round to nearest even
 _ROW_BYTES = 4 * LANES
-_SPECIAL_IN = {"vcc": 72, "exec": 74, "m0": 76, "scc": 77, "mode": 78}
+_SPECIAL_IN = ("vcc", "exec", "m0", "scc", "mode")  # loaded into s[72:78] in this order
 
 
 def registers(name: str) -> list[str]:
@@ -66,7 +66,7 @@ def dword_rows(values: ArrayLike, count: int) -> U32:
 
 @dataclass
 class Result:
-    """Registers and memory after a case; each register as (dwords, lanes)."""
+    """Registers and memory after a case; each register as (dwords, lanes). vcc, exec and scc: one a workgroup."""
 
     regs: dict[str, U32]
     vcc: list[int]
@@ -74,6 +74,10 @@ class Result:
     scc: list[int]
     mem: NDArray[np.uint8]
     address: int
+
+    def scalar(self, name: str) -> list[int]:
+        """A scalar register (or range) as one integer a workgroup."""
+        return [sum(int(d) << (32 * i) for i, d in enumerate(column)) for column in self.regs[name][:, ::LANES].T]
 
     def __getitem__(self, name: str) -> U32:
         """The dwords of a register or register range, one row a dword."""
@@ -92,7 +96,8 @@ class Case:
     out: Sequence[str]
     check: Check
     vin: dict[str, Any] = field(default_factory=dict)
-    sin: dict[str, Any] = field(default_factory=dict)  # int, or a function of the memory's address
+    # An int, a list of one for each workgroup, or a function of the memory's address that gives either.
+    sin: dict[str, Any] = field(default_factory=dict)
     mem: NDArray[Any] | None = None
     lds: int = 0
     scratch: int = 0
@@ -105,6 +110,7 @@ class Case:
     def workgroups(self) -> int:
         """Workgroups of one wave that the lanes of the inputs fill."""
         widths = {dword_rows(v, len(registers(k))).shape[1] for k, v in self.vin.items()} - {1}
+        widths |= {LANES * len(v) for v in self.sin.values() if isinstance(v, list)}
         if len(widths) > 1 or any(w % LANES for w in widths):
             raise ValueError(f"{self.name}: inputs of {widths} lanes")
         return (widths.pop() if widths else LANES) // LANES
@@ -142,12 +148,10 @@ def _body(case: Case) -> tuple[list[str], int]:
                 text += ["s_waitcnt vmcnt(0)", f"v_accvgpr_write_b32 {register}, v121"]
             row += 1
     text.append("s_waitcnt vmcnt(0)")
-    specials = {"exec": ALL_LANES, "mode": MODE_DEFAULT} | {k: 0 for k in ("vcc", "m0", "scc")}
     scalars = [r for name in case.sin if name not in _SPECIAL_IN for r in registers(name)]
     for register in [*(f"s{i}" for i in range(72, 79)), *scalars]:
         text.append(f"s_load_dword {register}, s[80:81], 0x{row * _ROW_BYTES:x}")
         row += 1
-    assert len(specials) == len(_SPECIAL_IN)
     text += [
         "s_waitcnt lgkmcnt(0)", "s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s78", "s_mov_b32 m0, s76",
         "s_mov_b64 vcc, s[72:73]", "s_mov_b64 exec, s[74:75]", "s_cmp_lg_u32 s77, 0", "s_nop 7",
@@ -167,15 +171,14 @@ def _input_rows(case: Case, groups: int, address: int) -> U32:
         count = len(registers(name))
         parts.append(np.broadcast_to(dword_rows(value, count), (count, groups * LANES)))
     values = {"exec": ALL_LANES, "mode": MODE_DEFAULT, "vcc": 0, "m0": 0, "scc": 0} | case.sin
-    values = {k: v(address) if callable(v) else int(v) for k, v in values.items()}
-    dwords = []
-    for name in ("vcc", "exec"):
-        dwords += [values[name] & 0xFFFFFFFF, values[name] >> 32 & 0xFFFFFFFF]
-    dwords += [values[name] & 0xFFFFFFFF for name in ("m0", "scc", "mode")]
-    for name in case.sin:
-        if name not in _SPECIAL_IN:
-            dwords += [values[name] >> (32 * i) & 0xFFFFFFFF for i in range(len(registers(name)))]
-    parts.append(np.repeat(np.array(dwords, np.uint32)[:, None], groups * LANES, 1))
+    names = [*_SPECIAL_IN, *(name for name in case.sin if name not in _SPECIAL_IN)]
+    for name in names:
+        value = values[name](address) if callable(values[name]) else values[name]
+        per_group = value if isinstance(value, list) else [value] * groups
+        count = len(registers(name)) if name not in _SPECIAL_IN else 2 if name in ("vcc", "exec") else 1
+        for i in range(count):
+            dwords = np.array([int(v) >> (32 * i) & 0xFFFFFFFF for v in per_group], np.uint32)
+            parts.append(np.repeat(dwords, LANES)[None])
     rows = np.concatenate(parts)
     return np.ascontiguousarray(rows.reshape(len(rows), groups, LANES).swapaxes(0, 1))
 
