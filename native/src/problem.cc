@@ -293,7 +293,7 @@ void set_tensors(const fmha_fwd_params& p, Pointers pointers, Problem& problem) 
     tensor->touched = tensor->touched && !problem.empty;
     check_pointer(*tensor, kAlignBytes, pointers);
   }
-  if (o.touched) check_no_self_overlap(o);
+  check_no_self_overlap(o);
   if (lse.touched) {
     check_strides(lse, 1);
     check_pointer(lse, sizeof(float), pointers);
