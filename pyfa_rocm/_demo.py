@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from pyfa_rocm import _prove
-from pyfa_rocm._problem import Problem
+from pyfa_rocm._problem import Problem, to_json
 from pyfa_rocm._problem import run as run_problem
 
 SEQLENS = (128, 256, 384, 512, 768, 1024)
@@ -102,7 +101,7 @@ def run(as_json: bool) -> int:
     rows = [measure(seqlen) for seqlen in bar]
     ok = bool(proof["ok"]) and all(row["ok"] for row in rows)
     if as_json:
-        print(json.dumps({"ok": ok, "prove": proof, "rows": rows}, indent=2))
+        print(to_json({"ok": ok, "prove": proof, "rows": rows}))
         return 0 if ok else 1
     problem = "bfloat16, causal, 1 x 4 heads, hdim 128; standard attention is NumPy's in float32 on the CPU"
     where = "the software device, so times are not a GPU's" if proof["emulated"] else proof["device"]

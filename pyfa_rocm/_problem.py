@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -87,15 +89,30 @@ def run(problem: Problem) -> Outcome:
     seconds = time.perf_counter() - start
     peak = array.memory.peak_bytes - before
     expected = _reference.attention(*host, causal=problem.causal)
-    error = np.abs(out.to_numpy().astype(np.float64) - expected.o)
+    with np.errstate(all="ignore"):  # whatever a broken kernel may give
+        error = np.abs(out.to_numpy().astype(np.float64) - expected.o)
+        lse_error = np.abs(lse.to_numpy() - expected.lse)
     return Outcome(
         seconds=seconds,
         peak_bytes=peak,
         o_error=float(error.max()),
         o_ratio=float((error / expected.o_tolerance).max()),
-        lse_error=float(np.abs(lse.to_numpy() - expected.lse).max()),
+        lse_error=float(lse_error.max()),
         kernel=kernel,
     )
+
+
+def to_json(value: dict[str, Any]) -> str:
+    """JSON text, with null for NaN and infinities, which JSON cannot say."""
+
+    def finite(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {key: finite(item) for key, item in x.items()}
+        if isinstance(x, list):
+            return [finite(item) for item in x]
+        return None if isinstance(x, float) and not math.isfinite(x) else x
+
+    return json.dumps(finite(value), indent=2)
 
 
 def kernel_params(problem: Problem, q: Any, k: Any, v: Any) -> attention.FwdParams:

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pyfa_rocm import _lib, _reference
-from pyfa_rocm._problem import Outcome, Problem
+from pyfa_rocm._problem import Outcome, Problem, to_json
 from pyfa_rocm._problem import run as run_problem
 from pyfa_rocm.device import current_device, describe, runtime
 
@@ -60,5 +59,5 @@ def describe_text(result: dict[str, Any]) -> str:
 def run(as_json: bool) -> int:
     """Prove it; 0 if right, else 1."""
     result = report(PROBLEM, run_problem(PROBLEM))
-    print(json.dumps(result, indent=2) if as_json else describe_text(result))
+    print(to_json(result) if as_json else describe_text(result))
     return 0 if result["ok"] else 1

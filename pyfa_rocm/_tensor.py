@@ -7,8 +7,7 @@ Nothing is copied. What is not in device memory, or not readable as it stands, i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from pyfa_rocm import _dlpack, _hip
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A tensor in device memory.
 
     Attributes

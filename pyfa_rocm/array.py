@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
@@ -20,6 +21,12 @@ from pyfa_rocm.errors import InvalidArgumentError
 __all__ = ["DeviceArray", "MemoryStats", "bfloat16", "memory"]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """dtype.name, which NumPy works out anew each time: too slow for the path of a call."""
+    return dtype.name
 
 
 class MemoryStats:
@@ -120,6 +127,7 @@ class DeviceArray:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
+        self._dtype_name = _name_of(dtype)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, device: int | None = None) -> DeviceArray:
@@ -242,7 +250,9 @@ class DeviceArray:
         self._buffer.written_on = stream
 
     def __pyfa_rocm_tensor__(self) -> Tensor:
-        return Tensor(self.data, self.shape, self.strides, self.dtype.name, self.device, False, self._buffer)
+        return Tensor(
+            self.data, self.shape, self.strides, self._dtype_name, self._buffer.device, False, self._buffer
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.ROCM, self.device

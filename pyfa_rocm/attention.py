@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ class Lse(NamedTuple):
     stride_head: int
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class FwdParams:
     """Arguments of a forward pass: ``fmha_fwd_params`` of fmha_rocm.h, field for field.
 
@@ -109,37 +110,53 @@ class KernelInfo(NamedTuple):
     sha256: str
 
 
-_FIELDS = [field.name for field in fields(FwdParams)]
+_TENSORS = ("q", "k", "v", "o")
 
 
-def _constant(lib: Any, names: dict[str, str], name: str, value: str) -> int:
-    if value not in names:
-        raise InvalidArgumentError(f"{name}: got {value!r}, expected one of {', '.join(names)}")
-    return int(getattr(lib, names[value]))
+@functools.cache
+def _constants() -> dict[str, int]:
+    """Values of the C constants behind the names used here, "float16" or "causal" say."""
+    _, lib = _lib.load()
+    return {name: int(getattr(lib, constant)) for name, constant in (_DTYPES | _MASKS).items()}
 
 
-def _to_c(ffi: Any, lib: Any, params: FwdParams) -> Any:
-    """Fill an fmha_fwd_params."""
+def _to_c(ffi: Any, p: FwdParams) -> Any:
+    """Return an fmha_fwd_params. One initialiser, since this is on the path of every call."""
+    constants = _constants()
+    try:
+        return ffi.new("fmha_fwd_params *", (
+            ffi.sizeof("fmha_fwd_params"), constants[p.dtype], p.batch, p.seqlen_q, p.seqlen_k, p.nhead_q,
+            p.nhead_k, p.hdim_q, p.hdim_v, p.softmax_scale, constants[p.mask], p.window_left, p.window_right,
+            (ffi.cast("void *", p.q[0]), *p.q[1:]),
+            (ffi.cast("void *", p.k[0]), *p.k[1:]),
+            (ffi.cast("void *", p.v[0]), *p.v[1:]),
+            (ffi.cast("void *", p.o[0]), *p.o[1:]),
+            (ffi.cast("float *", p.lse[0]), *p.lse[1:]) if p.lse is not None else (ffi.NULL, 0, 0),
+        ))  # fmt: skip
+    except (KeyError, OverflowError, TypeError, IndexError) as error:
+        raise _bad_field(ffi, p) from error
+
+
+def _bad_field(ffi: Any, p: FwdParams) -> InvalidArgumentError:
+    """Find the field that a C struct cannot hold, and say so."""
+    for name, names in (("dtype", _DTYPES), ("mask", _MASKS)):
+        if getattr(p, name) not in names:
+            got = getattr(p, name)
+            return InvalidArgumentError(f"{name}: got {got!r}, expected one of {', '.join(names)}")
     c = ffi.new("fmha_fwd_params *")
-    c.struct_size = ffi.sizeof("fmha_fwd_params")
-    for name in _FIELDS:
-        value = getattr(params, name)
-        if name == "dtype":
-            value = _constant(lib, _DTYPES, name, value)
-        elif name == "mask":
-            value = _constant(lib, _MASKS, name, value)
-        elif name in ("q", "k", "v", "o", "lse"):
-            if value is None:
-                continue
-            pointer = "float *" if name == "lse" else "void *"
-            value = (ffi.cast(pointer, value[0]), *value[1:])
+    for field in fields(p):
+        value = getattr(p, field.name)
         try:
-            setattr(c, name, value)
-        except (OverflowError, TypeError) as error:
-            raise InvalidArgumentError(
-                f"{name}: got {getattr(params, name)!r}, expected a value of the C field ({error})"
-            ) from error
-    return c
+            if field.name in (*_TENSORS, "lse"):
+                pointer = "float *" if field.name == "lse" else "void *"
+                setattr(c, field.name, (ffi.cast(pointer, value[0]), *value[1:]))
+            elif field.name not in ("dtype", "mask"):
+                setattr(c, field.name, value)
+        except (OverflowError, TypeError, IndexError) as error:
+            return InvalidArgumentError(
+                f"{field.name}: got {value!r}, expected a value of the C field ({error})"
+            )
+    return InvalidArgumentError(f"params: got {p!r}, expected values of the C struct")
 
 
 def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
@@ -163,14 +180,14 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     """
     _hip.runtime()
     ffi, lib = _lib.load()
-    check(lib.fmha_fwd(_to_c(ffi, lib, params), ffi.cast("void *", stream)))
+    check(lib.fmha_fwd(_to_c(ffi, params), ffi.cast("void *", stream)))
 
 
 def fmha_fwd_supported(params: FwdParams) -> None:
     """Raise what `fmha_fwd` would raise on the current device. Addresses may be 0: then they are not read."""
     _hip.runtime()
     ffi, lib = _lib.load()
-    check(lib.fmha_fwd_supported(_to_c(ffi, lib, params)))
+    check(lib.fmha_fwd_supported(_to_c(ffi, params)))
 
 
 def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
@@ -179,7 +196,7 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
     ffi, lib = _lib.load()
     info = ffi.new("fmha_kernel_info *")
     info.struct_size = ffi.sizeof("fmha_kernel_info")
-    check(lib.fmha_fwd_kernel(_to_c(ffi, lib, params), info))
+    check(lib.fmha_fwd_kernel(_to_c(ffi, params), info))
     values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
     values["grid"] = tuple(info.grid)
     for name in ("name", "arch", "sha256"):
@@ -195,7 +212,7 @@ def fmha_prepare(params: FwdParams) -> None:
     """
     _hip.runtime()
     ffi, lib = _lib.load()
-    check(lib.fmha_prepare(_to_c(ffi, lib, params)))
+    check(lib.fmha_prepare(_to_c(ffi, params)))
 
 
 def flash_attn_func(

@@ -147,7 +147,7 @@ def test_statuses_are_the_headers() -> None:
 def test_struct_size_of_no_version(size: int) -> None:
     placement = Placement(CASE)
     ffi, lib = _lib.load()
-    params = _to_c(ffi, lib, placement.params())
+    params = _to_c(ffi, placement.params())
     params.struct_size = size
     _assert_refused(
         lambda: check(lib.fmha_fwd(params, ffi.NULL)),
@@ -164,7 +164,7 @@ def test_struct_from_the_future(tail: int) -> None:
     ffi, lib = _lib.load()
     known = ffi.sizeof("fmha_fwd_params")
     longer = ffi.new("char[]", known + 16)
-    ffi.memmove(longer, _to_c(ffi, lib, placement.params()), known)
+    ffi.memmove(longer, _to_c(ffi, placement.params()), known)
     params = ffi.cast("fmha_fwd_params *", longer)
     params.struct_size = known + 16
     longer[known + 8] = bytes([tail])
