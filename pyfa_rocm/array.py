@@ -26,7 +26,7 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
     """dtype.name, which NumPy works out anew each time: too slow for the path of a call."""
-    return dtype.name
+    return str(dtype.name)
 
 
 class MemoryStats:
