@@ -89,7 +89,7 @@ std::vector<Allocation> memory_all() {
 std::string memory_describe_nearest(uint64_t address) {
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
-  if (r.by_base.empty()) return "no memory is allocated";
+  if (r.by_base.empty()) return "nowhere near any allocation: there is none";
   const auto below = at_or_before(r, address);
   const auto above = r.by_base.upper_bound(address);
   const bool has_below = below != r.by_base.end(), has_above = above != r.by_base.end();
