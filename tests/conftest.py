@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import os
 
+# The oracle's matrix products are small: BLAS threads would only wait for each other, and for other workers.
+# Said before anything imports NumPy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 
