@@ -9,6 +9,8 @@ import os
 # Said before anything imports NumPy.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -31,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYFA_ROCM_DEVICE"] = config.getoption("--device")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """On a GPU leave out the emulator's own tests: a process may have one HIP runtime."""
+    gpu = config.getoption("--device") == "gpu"
+    return True if gpu and collection_path.name == "emulator" else None
 
 
 def pytest_report_header(config: pytest.Config) -> str:
