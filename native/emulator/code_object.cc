@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kInvalidImage = 200;        // hipErrorInvalidImage
-constexpr int kNoBinary = 209;            // hipErrorNoBinaryForGpu
+constexpr int kInvalidImage = 200;  // hipErrorInvalidImage
+constexpr int kNoBinary = 209;      // hipErrorNoBinaryForGpu
 constexpr char kBundleMagic[] = "__CLANG_OFFLOAD_BUNDLE__";
 constexpr char kCompressedMagic[] = "CCOB";
 constexpr size_t kDescriptorBytes = 64;
@@ -72,7 +72,8 @@ bool read_bundle(const uint8_t* p, size_t bytes, std::vector<BundleEntry>* out) 
   at += 8;
   for (uint64_t i = 0; i < count; ++i) {
     if (bytes - at < 24) return false;
-    const uint64_t offset = read<uint64_t>(p + at), size = read<uint64_t>(p + at + 8), id = read<uint64_t>(p + at + 16);
+    const uint64_t offset = read<uint64_t>(p + at), size = read<uint64_t>(p + at + 8),
+                   id = read<uint64_t>(p + at + 16);
     at += 24;
     if (id > bytes - at || offset > bytes || size > bytes - offset) return false;
     out->push_back({std::string(reinterpret_cast<const char*>(p + at), id), offset, size});
@@ -209,13 +210,15 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
     return nullptr;
   };
   if (starts_with(image, bytes, kCompressedMagic)) {
-    return refuse(kInvalidImage, "code object: compressed offload bundles are not supported; "
-                                 "build with --no-offload-compress");
+    return refuse(kInvalidImage,
+                  "code object: compressed offload bundles are not supported; "
+                  "build with --no-offload-compress");
   }
   if (starts_with(image, bytes, kBundleMagic)) {
     std::vector<BundleEntry> entries;
     const auto* p = static_cast<const uint8_t*>(image);
-    if (!read_bundle(p, bytes, &entries)) return refuse(kInvalidImage, "offload bundle: its table is damaged");
+    if (!read_bundle(p, bytes, &entries))
+      return refuse(kInvalidImage, "offload bundle: its table is damaged");
     std::string found;
     for (const BundleEntry& e : entries) {
       found += (found.empty() ? "" : ", ") + e.id;
@@ -223,11 +226,13 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
       if (!elf.check_header() || !why_not(elf.flags(), device_arch).empty()) continue;
       return load(p + e.offset, e.bytes, device_arch, device, hip_error, message);
     }
-    return refuse(kNoBinary, std::string("offload bundle: nothing for ") + arch_name(device_arch) + " in: " + found);
+    return refuse(kNoBinary,
+                  std::string("offload bundle: nothing for ") + arch_name(device_arch) + " in: " + found);
   }
   ElfImage elf(image, bytes);
   if (!elf.check_header()) return refuse(elf.hip_error(), elf.error());
-  if (std::string reason = why_not(elf.flags(), device_arch); !reason.empty()) return refuse(kNoBinary, reason);
+  if (std::string reason = why_not(elf.flags(), device_arch); !reason.empty())
+    return refuse(kNoBinary, reason);
   if (!elf.load()) return refuse(elf.hip_error(), elf.error());
   std::unique_ptr<CodeObject> code(new CodeObject);
   code->arch_ = device_arch;

@@ -84,13 +84,17 @@ class MxcsrGuard {
 class Grid {
  public:
   explicit Grid(const Launch& launch)
-      : launch_(launch), block_(launch), budget_(instruction_budget()),
+      : launch_(launch),
+        block_(launch),
+        budget_(instruction_budget()),
         waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
         scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
 
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
-  static bool run_workgroup(void* self, uint64_t index) { return static_cast<Grid*>(self)->run_workgroup(index); }
+  static bool run_workgroup(void* self, uint64_t index) {
+    return static_cast<Grid*>(self)->run_workgroup(index);
+  }
   LaunchResult result;
 
  private:
@@ -195,7 +199,8 @@ LaunchResult run(const Launch& launch) {
     ThreadPool::instance().run(grid.workgroups(), Grid::run_workgroup, &grid);
     LaunchResult result = std::move(grid.result);
     result.stats.nanoseconds = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count());
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+            .count());
     return result;
   } catch (const std::bad_alloc&) {
     LaunchResult result;

@@ -19,16 +19,16 @@ struct Launch {
   const CodeObject* code = nullptr;
   const KernelCode* kernel = nullptr;
   int device = 0;
-  uint32_t grid[3] = {1, 1, 1};    // in workgroups
+  uint32_t grid[3] = {1, 1, 1};  // in workgroups
   uint32_t block[3] = {1, 1, 1};
   uint32_t dynamic_lds = 0;
-  const void* args = nullptr;      // the explicit arguments, as laid out in the kernel argument block
+  const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
   size_t args_bytes = 0;
 };
 
 struct LaunchResult {
   int hip_error = 0;
-  std::string message;             // set with hip_error
+  std::string message;  // set with hip_error
   LaunchStats stats;
 };
 

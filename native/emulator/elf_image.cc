@@ -20,8 +20,16 @@ constexpr uint64_t kLargestImage = uint64_t{1} << 32;
 
 // Relocation types of the AMDGPU psABI.
 enum Relocation : uint32_t {
-  kNone = 0, kAbs32Lo = 1, kAbs32Hi = 2, kAbs64 = 3, kRel32 = 4, kRel64 = 5, kAbs32 = 6, kRel32Lo = 10,
-  kRel32Hi = 11, kRelative64 = 13,
+  kNone = 0,
+  kAbs32Lo = 1,
+  kAbs32Hi = 2,
+  kAbs64 = 3,
+  kRel32 = 4,
+  kRel64 = 5,
+  kAbs32 = 6,
+  kRel32Lo = 10,
+  kRel32Hi = 11,
+  kRelative64 = 13,
 };
 
 uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -39,7 +47,8 @@ bool ElfImage::fail(std::string message) {
 }
 
 bool ElfImage::check_header() {
-  if (bytes_ < sizeof(Elf64_Ehdr)) return fail("code object: " + std::to_string(bytes_) + " bytes hold no ELF header");
+  if (bytes_ < sizeof(Elf64_Ehdr))
+    return fail("code object: " + std::to_string(bytes_) + " bytes hold no ELF header");
   const Elf64_Ehdr& h = header();
   if (std::memcmp(h.e_ident, ELFMAG, SELFMAG) != 0) return fail("code object: not an ELF file");
   if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB) {
@@ -144,7 +153,8 @@ bool ElfImage::read_dynamic(const Elf64_Phdr& segment) {
 }
 
 bool ElfImage::read_symbols(uint64_t symtab, uint64_t strtab, uint64_t strsz, uint64_t count) {
-  if (!has(symtab, count * sizeof(Elf64_Sym)) || !has(strtab, strsz) || !strsz || *(at(strtab) + strsz - 1) != 0) {
+  if (!has(symtab, count * sizeof(Elf64_Sym)) || !has(strtab, strsz) || !strsz ||
+      *(at(strtab) + strsz - 1) != 0) {
     return fail("code object: the dynamic symbols lie outside the image");
   }
   raw_symbols_.resize(count);
@@ -168,13 +178,15 @@ bool ElfImage::relocate(uint64_t rela, uint64_t bytes) {
     const uint32_t type = ELF64_R_TYPE(r.r_info), index = ELF64_R_SYM(r.r_info);
     if (type == kNone) continue;
     const bool wide = type == kAbs64 || type == kRel64 || type == kRelative64;
-    if (!has(r.r_offset, wide ? 8 : 4)) return fail("code object: a relocation's place lies outside the image");
+    if (!has(r.r_offset, wide ? 8 : 4))
+      return fail("code object: a relocation's place lies outside the image");
     const uint64_t place = reinterpret_cast<uint64_t>(at(r.r_offset));
     uint64_t value = static_cast<uint64_t>(r.r_addend);
     if (type == kRelative64) {
       value += reinterpret_cast<uint64_t>(base_) - low_;
     } else {
-      if (index >= raw_symbols_.size()) return fail("code object: a relocation names a symbol that does not exist");
+      if (index >= raw_symbols_.size())
+        return fail("code object: a relocation names a symbol that does not exist");
       if (raw_symbols_[index].st_shndx == SHN_UNDEF) {
         hip_error_ = kSymbolNotFound;
         return fail("code object: symbol number " + std::to_string(index) + " is undefined");
@@ -184,11 +196,21 @@ bool ElfImage::relocate(uint64_t rela, uint64_t bytes) {
     if (type == kRel32 || type == kRel64 || type == kRel32Lo || type == kRel32Hi) value -= place;
     if (type == kAbs32Hi || type == kRel32Hi) value >>= 32;
     switch (type) {
-      case kAbs64: case kRel64: case kRelative64: std::memcpy(at(r.r_offset), &value, 8); break;
-      case kAbs32Lo: case kAbs32Hi: case kAbs32: case kRel32: case kRel32Lo: case kRel32Hi:
+      case kAbs64:
+      case kRel64:
+      case kRelative64:
+        std::memcpy(at(r.r_offset), &value, 8);
+        break;
+      case kAbs32Lo:
+      case kAbs32Hi:
+      case kAbs32:
+      case kRel32:
+      case kRel32Lo:
+      case kRel32Hi:
         std::memcpy(at(r.r_offset), &value, 4);
         break;
-      default: return fail("code object: relocation type " + std::to_string(type) + " is not supported");
+      default:
+        return fail("code object: relocation type " + std::to_string(type) + " is not supported");
     }
   }
   return true;

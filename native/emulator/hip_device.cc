@@ -16,17 +16,18 @@ constexpr int kMostDevices = 32;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 constexpr DeviceModel kModels[] = {
-    {Arch::kGfx942, "Emulated AMD Instinct MI300X (gfx942)", "gfx942:sramecc+:xnack-", 192 * kGiB, 9, 4, 942, 304,
-     2'100'000, 1'300'000, 8192, 4 << 20, 8},
-    {Arch::kGfx90a, "Emulated AMD Instinct MI250X (gfx90a)", "gfx90a:sramecc+:xnack-", 64 * kGiB, 9, 0, 910, 110,
-     1'700'000, 1'600'000, 4096, 8 << 20, 1},
+    {Arch::kGfx942, "Emulated AMD Instinct MI300X (gfx942)", "gfx942:sramecc+:xnack-", 192 * kGiB, 9, 4, 942,
+     304, 2'100'000, 1'300'000, 8192, 4 << 20, 8},
+    {Arch::kGfx90a, "Emulated AMD Instinct MI250X (gfx90a)", "gfx90a:sramecc+:xnack-", 64 * kGiB, 9, 0, 910,
+     110, 1'700'000, 1'600'000, 4096, 8 << 20, 1},
 };
 
 const DeviceModel& chosen_model() {
   const char* wish = std::getenv("FMHA_EMU_ARCH");
   if (!wish || !*wish || !std::strcmp(wish, "gfx942")) return kModels[0];
   if (!std::strcmp(wish, "gfx90a")) return kModels[1];
-  std::fprintf(stderr, "amdhip64 software device: FMHA_EMU_ARCH must be gfx942 or gfx90a, got \"%s\"\n", wish);
+  std::fprintf(stderr, "amdhip64 software device: FMHA_EMU_ARCH must be gfx942 or gfx90a, got \"%s\"\n",
+               wish);
   std::abort();  // running another architecture than the one asked for would be a silent lie
 }
 
@@ -52,7 +53,8 @@ thread_local int this_device = 0;
 
 int check_device(int index, const char* function) {
   if (index >= 0 && index < device_count()) return hipSuccess;
-  return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index, device_count() - 1);
+  return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index,
+              device_count() - 1);
 }
 
 int null_argument(const char* function, const char* name) {
@@ -141,7 +143,8 @@ HIP_API int hipDeviceGet(int* device, int ordinal) {
 HIP_API int hipDeviceGetName(char* name, int bytes, int index) {
   if (!name) return null_argument("hipDeviceGetName", "name");
   if (int e = check_device(index, "hipDeviceGetName")) return e;
-  if (bytes <= 0) return fail(hipErrorInvalidValue, "hipDeviceGetName: len is %d, expected more than 0", bytes);
+  if (bytes <= 0)
+    return fail(hipErrorInvalidValue, "hipDeviceGetName: len is %d, expected more than 0", bytes);
   std::snprintf(name, static_cast<size_t>(bytes), "%s", device_model().name);
   return hipSuccess;
 }
@@ -171,7 +174,8 @@ HIP_API int hipDeviceComputeCapability(int* major, int* minor, int index) {
 }
 
 HIP_API int hipDeviceGetPCIBusId(char* text, int bytes, int index) {
-  if (!text || bytes < 13) return fail(hipErrorInvalidValue, "hipDeviceGetPCIBusId: needs a buffer of at least 13 bytes");
+  if (!text || bytes < 13)
+    return fail(hipErrorInvalidValue, "hipDeviceGetPCIBusId: needs a buffer of at least 13 bytes");
   if (int e = check_device(index, "hipDeviceGetPCIBusId")) return e;
   std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", index + 1);
   return hipSuccess;
@@ -225,10 +229,12 @@ HIP_API int hipDeviceCanAccessPeer(int* can, int index, int peer) {
 HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags) return fail(hipErrorInvalidValue, "hipDeviceEnablePeerAccess: flags is %u, expected 0", flags);
   if (int e = check_device(peer, "hipDeviceEnablePeerAccess")) return e;
-  if (peer == this_device) return fail(hipErrorInvalidDevice, "hipDeviceEnablePeerAccess: the peer is the device itself");
+  if (peer == this_device)
+    return fail(hipErrorInvalidDevice, "hipDeviceEnablePeerAccess: the peer is the device itself");
   const uint32_t bit = 1u << peer;
   if (device(this_device).peers.fetch_or(bit) & bit) {
-    return fail(hipErrorPeerAccessAlreadyEnabled, "hipDeviceEnablePeerAccess: device %d is enabled already", peer);
+    return fail(hipErrorPeerAccessAlreadyEnabled, "hipDeviceEnablePeerAccess: device %d is enabled already",
+                peer);
   }
   return hipSuccess;
 }
@@ -243,13 +249,16 @@ HIP_API int hipDeviceDisablePeerAccess(int peer) {
 }
 
 HIP_API int hipIpcGetMemHandle(HipIpcHandle*, void*) {
-  return fail(hipErrorNotSupported, "hipIpcGetMemHandle: the software device shares no memory between processes");
+  return fail(hipErrorNotSupported,
+              "hipIpcGetMemHandle: the software device shares no memory between processes");
 }
 HIP_API int hipIpcOpenMemHandle(void**, HipIpcHandle, unsigned) {
-  return fail(hipErrorNotSupported, "hipIpcOpenMemHandle: the software device shares no memory between processes");
+  return fail(hipErrorNotSupported,
+              "hipIpcOpenMemHandle: the software device shares no memory between processes");
 }
 HIP_API int hipIpcCloseMemHandle(void*) {
-  return fail(hipErrorNotSupported, "hipIpcCloseMemHandle: the software device shares no memory between processes");
+  return fail(hipErrorNotSupported,
+              "hipIpcCloseMemHandle: the software device shares no memory between processes");
 }
 
 // Lets a test go on after a launch that was meant to stop, without losing the device's memory.

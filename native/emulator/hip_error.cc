@@ -72,7 +72,8 @@ constexpr ErrorRow kErrors[] = {
     {708, "hipErrorSetOnActiveProcess", "cannot set while device is active in this process"},
     {709, "hipErrorContextIsDestroyed", "context is destroyed"},
     {710, "hipErrorAssert", "device-side assert triggered"},
-    {712, "hipErrorHostMemoryAlreadyRegistered", "part or all of the requested memory range is already mapped"},
+    {712, "hipErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
     {713, "hipErrorHostMemoryNotRegistered", "pointer does not correspond to a registered memory region"},
     {715, "hipErrorIllegalInstruction", "an illegal instruction was encountered"},
     {719, "hipErrorLaunchFailure", "unspecified launch failure"},
@@ -84,10 +85,13 @@ constexpr ErrorRow kErrors[] = {
     {903, "hipErrorStreamCaptureUnmatched", "capture was not ended in the same stream as it began"},
     {904, "hipErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
     {905, "hipErrorStreamCaptureIsolation", "dependency created on uncaptured work in another stream"},
-    {906, "hipErrorStreamCaptureImplicit", "operation would make the legacy stream depend on a capturing stream"},
+    {906, "hipErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing stream"},
     {907, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"},
-    {908, "hipErrorStreamCaptureWrongThread", "attempt to terminate a thread-local capture sequence from another thread"},
-    {910, "hipErrorGraphExecUpdateFailure", "the graph update was not performed: it violates the constraints"},
+    {908, "hipErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+    {910, "hipErrorGraphExecUpdateFailure",
+     "the graph update was not performed: it violates the constraints"},
     {911, "hipErrorInvalidChannelDescriptor", "invalid channel descriptor"},
     {912, "hipErrorInvalidTexture", "invalid texture"},
     {914, "hipErrorInvalidResourceType", "invalid resource type"},
@@ -99,7 +103,8 @@ constexpr ErrorRow kErrors[] = {
 };
 
 const ErrorRow* find_error(int code) {
-  const auto* it = std::find_if(std::begin(kErrors), std::end(kErrors), [&](const ErrorRow& r) { return r.code == code; });
+  const auto* it =
+      std::find_if(std::begin(kErrors), std::end(kErrors), [&](const ErrorRow& r) { return r.code == code; });
   return it == std::end(kErrors) ? nullptr : it;
 }
 

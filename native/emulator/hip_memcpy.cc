@@ -20,27 +20,41 @@ int check_range(const char* function, const char* name, const void* p, size_t by
   Allocation a;
   if (memory_find(address, &a)) {
     if (bytes <= a.bytes - (address - a.base)) return hipSuccess;
-    return fail(hipErrorInvalidValue, "%s: %s = %p, %zu bytes leave the allocation at 0x%llx (%llu bytes)", function,
-                name, p, bytes, static_cast<unsigned long long>(a.base), static_cast<unsigned long long>(a.bytes));
+    return fail(hipErrorInvalidValue, "%s: %s = %p, %zu bytes leave the allocation at 0x%llx (%llu bytes)",
+                function, name, p, bytes, static_cast<unsigned long long>(a.base),
+                static_cast<unsigned long long>(a.bytes));
   }
   if (side == Side::kDevice) {
     return fail(hipErrorInvalidValue, "%s: %s = %p is not device memory; it is %s", function, name, p,
                 memory_describe_nearest(address).c_str());
   }
   if (memory_overlaps(address, bytes)) {
-    return fail(hipErrorInvalidValue, "%s: %s = %p, %zu bytes run into an allocation", function, name, p, bytes);
+    return fail(hipErrorInvalidValue, "%s: %s = %p, %zu bytes run into an allocation", function, name, p,
+                bytes);
   }
   return hipSuccess;
 }
 
 int sides(const char* function, int kind, Side* dst, Side* src) {
   switch (kind) {
-    case hipMemcpyHostToHost: *dst = *src = Side::kHost; return hipSuccess;
-    case hipMemcpyHostToDevice: *dst = Side::kDevice, *src = Side::kHost; return hipSuccess;
-    case hipMemcpyDeviceToHost: *dst = Side::kHost, *src = Side::kDevice; return hipSuccess;
-    case hipMemcpyDeviceToDevice: case hipMemcpyDeviceToDeviceNoCU: *dst = *src = Side::kDevice; return hipSuccess;
-    case hipMemcpyDefault: *dst = *src = Side::kAny; return hipSuccess;
-    default: return fail(hipErrorInvalidMemcpyDirection, "%s: kind is %d", function, kind);
+    case hipMemcpyHostToHost:
+      *dst = *src = Side::kHost;
+      return hipSuccess;
+    case hipMemcpyHostToDevice:
+      *dst = Side::kDevice, *src = Side::kHost;
+      return hipSuccess;
+    case hipMemcpyDeviceToHost:
+      *dst = Side::kHost, *src = Side::kDevice;
+      return hipSuccess;
+    case hipMemcpyDeviceToDevice:
+    case hipMemcpyDeviceToDeviceNoCU:
+      *dst = *src = Side::kDevice;
+      return hipSuccess;
+    case hipMemcpyDefault:
+      *dst = *src = Side::kAny;
+      return hipSuccess;
+    default:
+      return fail(hipErrorInvalidMemcpyDirection, "%s: kind is %d", function, kind);
   }
 }
 
@@ -60,15 +74,16 @@ int copy(const char* function, const Copy& c, int kind, HipStream stream) {
     if (const int e = sides(function, kind, &dst_side, &src_side)) return e;
     if (!c.width || !c.height) return static_cast<int>(hipSuccess);
     if (c.height > 1 && (c.dst_pitch < c.width || c.src_pitch < c.width)) {
-      return fail(hipErrorInvalidPitchValue, "%s: pitches are %zu and %zu, width is %zu", function, c.dst_pitch,
-                  c.src_pitch, c.width);
+      return fail(hipErrorInvalidPitchValue, "%s: pitches are %zu and %zu, width is %zu", function,
+                  c.dst_pitch, c.src_pitch, c.width);
     }
-    const size_t dst_bytes = c.dst_pitch * (c.height - 1) + c.width, src_bytes = c.src_pitch * (c.height - 1) + c.width;
+    const size_t dst_bytes = c.dst_pitch * (c.height - 1) + c.width,
+                 src_bytes = c.src_pitch * (c.height - 1) + c.width;
     if (const int e = check_range(function, "dst", c.dst, dst_bytes, dst_side)) return e;
     if (const int e = check_range(function, "src", c.src, src_bytes, src_side)) return e;
     for (size_t y = 0; y < c.height; ++y) {
-      std::memmove(static_cast<char*>(c.dst) + y * c.dst_pitch, static_cast<const char*>(c.src) + y * c.src_pitch,
-                   c.width);
+      std::memmove(static_cast<char*>(c.dst) + y * c.dst_pitch,
+                   static_cast<const char*>(c.src) + y * c.src_pitch, c.width);
     }
     return static_cast<int>(hipSuccess);
   });
@@ -80,11 +95,13 @@ int copy(const char* function, void* dst, const void* src, size_t bytes, int kin
 
 // Rows of `width` elements of `value`.
 template <class T>
-int fill(const char* function, void* dst, size_t pitch_bytes, T value, size_t width, size_t height, HipStream stream) {
+int fill(const char* function, void* dst, size_t pitch_bytes, T value, size_t width, size_t height,
+         HipStream stream) {
   return guarded([&] {
     if (const int e = check_stream(stream, function)) return e;
     if (!width || !height) return static_cast<int>(hipSuccess);
-    if (width > ~size_t{0} / sizeof(T)) return fail(hipErrorInvalidValue, "%s: count is %zu", function, width);
+    if (width > ~size_t{0} / sizeof(T))
+      return fail(hipErrorInvalidValue, "%s: count is %zu", function, width);
     if (height > 1 && pitch_bytes < width * sizeof(T)) {
       return fail(hipErrorInvalidPitchValue, "%s: pitch is %zu, a row has %zu bytes", function, pitch_bytes,
                   width * sizeof(T));
@@ -108,12 +125,19 @@ void* end_of(int type, void* device_pointer, const void* host_pointer) {
 
 int copy_params(const char* function, const HipMemcpy2D* p, HipStream stream) {
   if (!p) return fail(hipErrorInvalidValue, "%s: pCopy is null", function);
-  if (p->src_array || p->dst_array) return fail(hipErrorNotSupported, "%s: arrays are not supported", function);
+  if (p->src_array || p->dst_array)
+    return fail(hipErrorNotSupported, "%s: arrays are not supported", function);
   auto* dst = static_cast<char*>(end_of(p->dst_type, p->dst_device, p->dst_host));
   const auto* src = static_cast<const char*>(end_of(p->src_type, p->src_device, p->src_host));
-  if (!dst || !src) return fail(hipErrorInvalidValue, "%s: the pointer of the source's or destination's type is null", function);
-  const Copy c{dst + p->dst_y * p->dst_pitch + p->dst_x_bytes, p->dst_pitch,
-               src + p->src_y * p->src_pitch + p->src_x_bytes, p->src_pitch, p->width_bytes, p->height};
+  if (!dst || !src)
+    return fail(hipErrorInvalidValue, "%s: the pointer of the source's or destination's type is null",
+                function);
+  const Copy c{dst + p->dst_y * p->dst_pitch + p->dst_x_bytes,
+               p->dst_pitch,
+               src + p->src_y * p->src_pitch + p->src_x_bytes,
+               p->src_pitch,
+               p->width_bytes,
+               p->height};
   return copy(function, c, hipMemcpyDefault, stream);
 }
 
@@ -158,7 +182,8 @@ HIP_API int hipMemcpyDtoDAsync(void* dst, void* src, size_t bytes, HipStream str
 HIP_API int hipMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t bytes,
                                HipStream stream) {
   for (const int d : {dst_device, src_device}) {
-    if (d < 0 || d >= device_count()) return fail(hipErrorInvalidDevice, "hipMemcpyPeer: there is no device %d", d);
+    if (d < 0 || d >= device_count())
+      return fail(hipErrorInvalidDevice, "hipMemcpyPeer: there is no device %d", d);
   }
   return copy("hipMemcpyPeer", dst, src, bytes, hipMemcpyDeviceToDevice, stream);
 }
@@ -169,8 +194,8 @@ HIP_API int hipMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_
                              size_t height, int kind, HipStream stream) {
   return copy("hipMemcpy2DAsync", {dst, dst_pitch, src, src_pitch, width, height}, kind, stream);
 }
-HIP_API int hipMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
-                        int kind) {
+HIP_API int hipMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
+                        size_t height, int kind) {
   return copy("hipMemcpy2D", {dst, dst_pitch, src, src_pitch, width, height}, kind, nullptr);
 }
 HIP_API int hipMemcpyParam2D(const HipMemcpy2D* p) { return copy_params("hipMemcpyParam2D", p, nullptr); }
@@ -206,7 +231,8 @@ HIP_API int hipMemsetD32(void* dst, int value, size_t count) {
 HIP_API int hipMemsetD32Async(void* dst, int value, size_t count, HipStream stream) {
   return fill("hipMemsetD32Async", dst, 0, static_cast<uint32_t>(value), count, 1, stream);
 }
-HIP_API int hipMemset2DAsync(void* dst, size_t pitch, int value, size_t width, size_t height, HipStream stream) {
+HIP_API int hipMemset2DAsync(void* dst, size_t pitch, int value, size_t width, size_t height,
+                             HipStream stream) {
   return fill("hipMemset2DAsync", dst, pitch, static_cast<uint8_t>(value), width, height, stream);
 }
 HIP_API int hipMemset2D(void* dst, size_t pitch, int value, size_t width, size_t height) {

@@ -20,8 +20,23 @@ constexpr size_t kSlack = 64;
 constexpr size_t kLargeBytes = 64 << 20;
 
 enum PointerAttribute : int {
-  kContext = 1, kMemoryType, kDevicePointer, kHostPointer, kP2pTokens, kSyncMemops, kBufferId, kIsManaged,
-  kDeviceOrdinal, kIpcCapable, kRangeStart, kRangeSize, kMapped, kHandleTypes, kRdmaCapable, kAccessFlags, kMempool,
+  kContext = 1,
+  kMemoryType,
+  kDevicePointer,
+  kHostPointer,
+  kP2pTokens,
+  kSyncMemops,
+  kBufferId,
+  kIsManaged,
+  kDeviceOrdinal,
+  kIpcCapable,
+  kRangeStart,
+  kRangeSize,
+  kMapped,
+  kHandleTypes,
+  kRdmaCapable,
+  kAccessFlags,
+  kMempool,
 };
 
 std::mutex flags_mutex;
@@ -39,7 +54,9 @@ uint64_t host_available_bytes() {
   return kib << 10;
 }
 
-const char* device_memory_name(MemoryKind kind) { return kind == MemoryKind::kManaged ? "managed" : "device"; }
+const char* device_memory_name(MemoryKind kind) {
+  return kind == MemoryKind::kManaged ? "managed" : "device";
+}
 
 // Memory filled with poison: what nobody wrote must not read as zeros.
 int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
@@ -50,8 +67,9 @@ int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
   const bool counts = kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
   const uint64_t total = device_memory_bytes();
   if (bytes > total || (counts && d.used_bytes + bytes > total)) {
-    return fail(hipErrorOutOfMemory, "%s: %zu bytes asked for, %llu of the device's %llu in use", function, bytes,
-                static_cast<unsigned long long>(d.used_bytes.load()), static_cast<unsigned long long>(total));
+    return fail(hipErrorOutOfMemory, "%s: %zu bytes asked for, %llu of the device's %llu in use", function,
+                bytes, static_cast<unsigned long long>(d.used_bytes.load()),
+                static_cast<unsigned long long>(total));
   }
   if (bytes >= kLargeBytes && bytes > host_available_bytes()) {
     return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes for %s memory", function, bytes,
@@ -82,8 +100,8 @@ int release(void* p, bool host, const char* function) {
     return fail(hipErrorInvalidValue, "%s: %p is not the start of an allocation; it is %s", function, p,
                 memory_describe_nearest(address).c_str());
   }
-  const bool fits = host ? a.kind == MemoryKind::kHost
-                         : a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged;
+  const bool fits =
+      host ? a.kind == MemoryKind::kHost : a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged;
   if (!fits) return fail(hipErrorInvalidValue, "%s: %p is another kind of memory", function, p);
   if (host) {
     std::lock_guard lock(flags_mutex);
@@ -102,9 +120,13 @@ int allocate_host(void** out, size_t bytes, unsigned flags, const char* function
 
 int memory_type(MemoryKind kind) {
   switch (kind) {
-    case MemoryKind::kHost: case MemoryKind::kRegistered: return hipMemoryTypeHost;
-    case MemoryKind::kManaged: return hipMemoryTypeManaged;
-    default: return hipMemoryTypeDevice;
+    case MemoryKind::kHost:
+    case MemoryKind::kRegistered:
+      return hipMemoryTypeHost;
+    case MemoryKind::kManaged:
+      return hipMemoryTypeManaged;
+    default:
+      return hipMemoryTypeDevice;
   }
 }
 
@@ -129,24 +151,53 @@ int pointer_attribute(void* data, int attribute, void* p) {
   Allocation a;
   if (const int e = find_pointer(p, &a, "hipPointerGetAttribute")) return e;
   switch (attribute) {
-    case kMemoryType: *static_cast<int*>(data) = memory_type(a.kind); break;
-    case kDevicePointer: *static_cast<void**>(data) = p; break;
-    case kHostPointer:
-      if (!on_host(a.kind)) return fail(hipErrorInvalidValue, "hipPointerGetAttribute: %p has no host pointer", p);
+    case kMemoryType:
+      *static_cast<int*>(data) = memory_type(a.kind);
+      break;
+    case kDevicePointer:
       *static_cast<void**>(data) = p;
       break;
-    case kSyncMemops: *static_cast<unsigned*>(data) = 0; break;
-    case kBufferId: *static_cast<uint64_t*>(data) = a.base; break;
-    case kIsManaged: *static_cast<unsigned*>(data) = a.kind == MemoryKind::kManaged; break;
-    case kDeviceOrdinal: *static_cast<int*>(data) = a.device; break;
-    case kIpcCapable: case kRdmaCapable: *static_cast<int*>(data) = 0; break;
-    case kRangeStart: *static_cast<uint64_t*>(data) = a.base; break;
-    case kRangeSize: *static_cast<uint64_t*>(data) = a.bytes; break;
-    case kMapped: *static_cast<int*>(data) = 1; break;
-    case kHandleTypes: *static_cast<uint64_t*>(data) = 0; break;
-    case kAccessFlags: *static_cast<int*>(data) = 3; break;  // read and write
-    case kMempool: *static_cast<void**>(data) = nullptr; break;
-    default: return fail(hipErrorInvalidValue, "hipPointerGetAttribute: attribute %d is not supported", attribute);
+    case kHostPointer:
+      if (!on_host(a.kind))
+        return fail(hipErrorInvalidValue, "hipPointerGetAttribute: %p has no host pointer", p);
+      *static_cast<void**>(data) = p;
+      break;
+    case kSyncMemops:
+      *static_cast<unsigned*>(data) = 0;
+      break;
+    case kBufferId:
+      *static_cast<uint64_t*>(data) = a.base;
+      break;
+    case kIsManaged:
+      *static_cast<unsigned*>(data) = a.kind == MemoryKind::kManaged;
+      break;
+    case kDeviceOrdinal:
+      *static_cast<int*>(data) = a.device;
+      break;
+    case kIpcCapable:
+    case kRdmaCapable:
+      *static_cast<int*>(data) = 0;
+      break;
+    case kRangeStart:
+      *static_cast<uint64_t*>(data) = a.base;
+      break;
+    case kRangeSize:
+      *static_cast<uint64_t*>(data) = a.bytes;
+      break;
+    case kMapped:
+      *static_cast<int*>(data) = 1;
+      break;
+    case kHandleTypes:
+      *static_cast<uint64_t*>(data) = 0;
+      break;
+    case kAccessFlags:
+      *static_cast<int*>(data) = 3;
+      break;  // read and write
+    case kMempool:
+      *static_cast<void**>(data) = nullptr;
+      break;
+    default:
+      return fail(hipErrorInvalidValue, "hipPointerGetAttribute: attribute %d is not supported", attribute);
   }
   return hipSuccess;
 }
@@ -209,11 +260,12 @@ HIP_API int hipFreeHost(void* p) { return hipHostFree(p); }
 HIP_API int hipHostRegister(void* p, size_t bytes, unsigned flags) {
   return guarded([&] {
     const uint64_t address = reinterpret_cast<uint64_t>(p);
-    if (!p || !bytes) return fail(hipErrorInvalidValue, "hipHostRegister: got %p, %zu bytes, expected memory", p, bytes);
+    if (!p || !bytes)
+      return fail(hipErrorInvalidValue, "hipHostRegister: got %p, %zu bytes, expected memory", p, bytes);
     std::lock_guard lock(flags_mutex);
     if (memory_overlaps(address, bytes)) {
-      return fail(hipErrorHostMemoryAlreadyRegistered, "hipHostRegister: %p, %zu bytes overlap memory known already", p,
-                  bytes);
+      return fail(hipErrorHostMemoryAlreadyRegistered,
+                  "hipHostRegister: %p, %zu bytes overlap memory known already", p, bytes);
     }
     host_flags[address] = flags;
     memory_add({address, bytes, MemoryKind::kRegistered, current_device()});
@@ -239,9 +291,11 @@ HIP_API int hipHostUnregister(void* p) {
 HIP_API int hipHostGetDevicePointer(void** device_pointer, void* p, unsigned flags) {
   return guarded([&] {
     Allocation a;
-    if (!device_pointer || flags) return fail(hipErrorInvalidValue, "hipHostGetDevicePointer: null pointer or flags");
+    if (!device_pointer || flags)
+      return fail(hipErrorInvalidValue, "hipHostGetDevicePointer: null pointer or flags");
     if (const int e = find_pointer(p, &a, "hipHostGetDevicePointer")) return e;
-    if (!on_host(a.kind)) return fail(hipErrorInvalidValue, "hipHostGetDevicePointer: %p is device memory", p);
+    if (!on_host(a.kind))
+      return fail(hipErrorInvalidValue, "hipHostGetDevicePointer: %p is device memory", p);
     *device_pointer = p;
     return static_cast<int>(hipSuccess);
   });
@@ -282,7 +336,8 @@ HIP_API int hipPointerGetAttribute(void* data, int attribute, void* p) {
 
 HIP_API int hipDrvPointerGetAttributes(unsigned count, int* attributes, void** data, void* p) {
   return guarded([&] {
-    if (!count || !attributes || !data) return fail(hipErrorInvalidValue, "hipDrvPointerGetAttributes: null or empty");
+    if (!count || !attributes || !data)
+      return fail(hipErrorInvalidValue, "hipDrvPointerGetAttributes: null or empty");
     for (unsigned i = 0; i < count; ++i) {
       if (const int e = pointer_attribute(data[i], attributes[i], p)) return e;
     }

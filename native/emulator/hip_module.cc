@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Modules and functions: handles over CodeObject.
+#include "hip_module.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -7,7 +9,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hip_module.h"
 #include "hip_state.h"
 
 namespace fmha::emu {
@@ -39,19 +40,28 @@ int load_image(HipModule* out, const void* image, const char* function) {
   return guarded([&] {
     if (!out || !image) return fail(hipErrorInvalidValue, "%s: module or image is null", function);
     const size_t bytes = code_object_bytes(image);
-    if (!bytes) return fail(hipErrorInvalidImage, "%s: neither a code object nor an offload bundle", function);
+    if (!bytes)
+      return fail(hipErrorInvalidImage, "%s: neither a code object nor an offload bundle", function);
     return load_module(out, image, bytes, current_device(), function);
   });
 }
 
 // Function attributes of hipFuncGetAttribute.
 enum FunctionAttribute : int {
-  kMaxThreads, kSharedBytes, kConstBytes, kLocalBytes, kRegisters, kPtxVersion, kBinaryVersion, kCacheMode,
-  kMaxDynamicShared, kCarveout,
+  kMaxThreads,
+  kSharedBytes,
+  kConstBytes,
+  kLocalBytes,
+  kRegisters,
+  kPtxVersion,
+  kBinaryVersion,
+  kCacheMode,
+  kMaxDynamicShared,
+  kCarveout,
 };
 
-// Workgroups of a kernel that fit a compute unit: by registers (512 a lane on each of 4 SIMDs, at most 8 waves
-// each) and LDS.
+// Workgroups of a kernel that fit a compute unit: by registers (512 a lane on each of 4 SIMDs, at most 8
+// waves each) and LDS.
 int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
   const uint32_t waves = (static_cast<uint32_t>(block_size) + kLanes - 1) / kLanes;
   const uint32_t registers = std::max(1u, (k.vgpr_count + k.agpr_count + 7) / 8 * 8);
@@ -112,7 +122,8 @@ const Function* find_function(HipFunction function, const char* caller) {
   ModuleTable& t = table();
   std::shared_lock lock(t.mutex);
   if (function && t.functions.contains(function)) return function;
-  fail(hipErrorInvalidHandle, "%s: %p is not a function of a loaded module", caller, static_cast<void*>(function));
+  fail(hipErrorInvalidHandle, "%s: %p is not a function of a loaded module", caller,
+       static_cast<void*>(function));
   return nullptr;
 }
 
@@ -130,7 +141,9 @@ void function_attributes(const KernelCode& k, HipFuncAttributes* out) {
 
 using namespace fmha::emu;
 
-HIP_API int hipModuleLoadData(HipModule* out, const void* image) { return load_image(out, image, "hipModuleLoadData"); }
+HIP_API int hipModuleLoadData(HipModule* out, const void* image) {
+  return load_image(out, image, "hipModuleLoadData");
+}
 // JIT options do not apply to machine code.
 HIP_API int hipModuleLoadDataEx(HipModule* out, const void* image, unsigned, int*, void**) {
   return load_image(out, image, "hipModuleLoadDataEx");
@@ -154,9 +167,11 @@ HIP_API int hipModuleUnload(HipModule module) {
 
 HIP_API int hipModuleGetFunction(HipFunction* out, HipModule module, const char* name) {
   return guarded([&] {
-    if (!out || !name || !*name) return fail(hipErrorInvalidValue, "hipModuleGetFunction: function or name is null");
+    if (!out || !name || !*name)
+      return fail(hipErrorInvalidValue, "hipModuleGetFunction: function or name is null");
     if (!module_is_valid(module)) {
-      return fail(hipErrorInvalidHandle, "hipModuleGetFunction: %p is not a module", static_cast<void*>(module));
+      return fail(hipErrorInvalidHandle, "hipModuleGetFunction: %p is not a module",
+                  static_cast<void*>(module));
     }
     *out = module_function(module, name);
     if (*out) return static_cast<int>(hipSuccess);
@@ -193,15 +208,34 @@ HIP_API int hipFuncGetAttribute(int* value, int attribute, HipFunction function)
     HipFuncAttributes a;
     function_attributes(*f->kernel, &a);
     switch (attribute) {
-      case kMaxThreads: *value = a.max_threads; break;
-      case kSharedBytes: *value = static_cast<int>(a.shared_bytes); break;
-      case kConstBytes: case kCacheMode: case kCarveout: *value = 0; break;
-      case kLocalBytes: *value = static_cast<int>(a.local_bytes); break;
-      case kRegisters: *value = a.registers; break;
-      case kPtxVersion: *value = a.ptx_version; break;
-      case kBinaryVersion: *value = a.binary_version; break;
-      case kMaxDynamicShared: *value = a.max_dynamic_shared_bytes; break;
-      default: return fail(hipErrorInvalidValue, "hipFuncGetAttribute: there is no attribute %d", attribute);
+      case kMaxThreads:
+        *value = a.max_threads;
+        break;
+      case kSharedBytes:
+        *value = static_cast<int>(a.shared_bytes);
+        break;
+      case kConstBytes:
+      case kCacheMode:
+      case kCarveout:
+        *value = 0;
+        break;
+      case kLocalBytes:
+        *value = static_cast<int>(a.local_bytes);
+        break;
+      case kRegisters:
+        *value = a.registers;
+        break;
+      case kPtxVersion:
+        *value = a.ptx_version;
+        break;
+      case kBinaryVersion:
+        *value = a.binary_version;
+        break;
+      case kMaxDynamicShared:
+        *value = a.max_dynamic_shared_bytes;
+        break;
+      default:
+        return fail(hipErrorInvalidValue, "hipFuncGetAttribute: there is no attribute %d", attribute);
     }
     return static_cast<int>(hipSuccess);
   });
@@ -211,33 +245,38 @@ HIP_API int hipFuncGetAttribute(int* value, int attribute, HipFunction function)
 HIP_API int hipFuncSetAttribute(const void*, int, int) { return hipSuccess; }
 HIP_API int hipFuncSetCacheConfig(const void*, int) { return hipSuccess; }
 
-HIP_API int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* count, HipFunction function, int block_size,
-                                                               size_t dynamic_lds) {
-  if (!count || block_size <= 0) return fail(hipErrorInvalidValue, "hipModuleOccupancy: null pointer or block size");
+HIP_API int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* count, HipFunction function,
+                                                               int block_size, size_t dynamic_lds) {
+  if (!count || block_size <= 0)
+    return fail(hipErrorInvalidValue, "hipModuleOccupancy: null pointer or block size");
   const Function* f = find_function(function, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
   if (!f) return hipErrorInvalidHandle;
   *count = groups_per_unit(*f->kernel, block_size, dynamic_lds);
   return hipSuccess;
 }
 HIP_API int hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, HipFunction function,
-                                                                        int block_size, size_t dynamic_lds, unsigned) {
+                                                                        int block_size, size_t dynamic_lds,
+                                                                        unsigned) {
   return hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(count, function, block_size, dynamic_lds);
 }
 
-HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFunction function, size_t dynamic_lds,
-                                                    int limit) {
-  if (!grid || !block) return fail(hipErrorInvalidValue, "hipModuleOccupancyMaxPotentialBlockSize: null pointer");
+HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFunction function,
+                                                    size_t dynamic_lds, int limit) {
+  if (!grid || !block)
+    return fail(hipErrorInvalidValue, "hipModuleOccupancyMaxPotentialBlockSize: null pointer");
   const Function* f = find_function(function, "hipModuleOccupancyMaxPotentialBlockSize");
   if (!f) return hipErrorInvalidHandle;
   int best = 0;
   const int most = limit > 0 ? limit : 1024;
-  for (int size = kLanes; size <= most && size <= static_cast<int>(f->kernel->max_workgroup_size); size += kLanes) {
+  for (int size = kLanes; size <= most && size <= static_cast<int>(f->kernel->max_workgroup_size);
+       size += kLanes) {
     const int threads = size * groups_per_unit(*f->kernel, size, dynamic_lds);
     if (threads < best) continue;
     best = threads;
     *block = size;
   }
-  if (!best) return fail(hipErrorInvalidConfiguration, "hipModuleOccupancyMaxPotentialBlockSize: no block size fits");
+  if (!best)
+    return fail(hipErrorInvalidConfiguration, "hipModuleOccupancyMaxPotentialBlockSize: no block size fits");
   *grid = device_model().compute_units * best / *block;
   return hipSuccess;
 }

@@ -22,7 +22,7 @@ HipFunction module_function(HipModule module, const char* name);
 void function_attributes(const KernelCode& kernel, HipFuncAttributes* out);
 
 // Launch with an array of pointers to the arguments, as kernelParams and <<<>>> give them.
-int launch_with_params(const Function& function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
-                       void** params, const char* caller);
+int launch_with_params(const Function& function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds,
+                       HipStream stream, void** params, const char* caller);
 
 }  // namespace fmha::emu

@@ -14,21 +14,95 @@ constexpr uint32_t kArchFeatures = 0x1ffff & ~(1u << 11 | 1u << 14 | 1u << 16);
 constexpr int kWallClockKhz = 100'000;
 constexpr int kLargestInt = 0x7fffffff;
 
-// The hipDeviceAttribute_t values that are not fields of the property struct's first part.
+// hipDeviceAttribute_t; the numbers of ROCm 5 to 7 agree.
 enum Attribute : int {
-  kEcc = 0, kAccessPolicyWindow, kAsyncEngines, kCanMapHost, kHostPointerForRegistered, kClockRate, kComputeMode,
-  kPreemption, kConcurrentKernels, kConcurrentManaged, kCooperative, kCooperativeMulti, kOverlap, kDirectManaged,
-  kGlobalL1, kHostAtomics, kIntegrated, kMultiBoard, kTimeout, kL2Bytes, kLocalL1, kLuid, kLuidMask, kMajor,
-  kManaged, kMaxBlocks, kBlockX, kBlockY, kBlockZ, kGridX, kGridY, kGridZ,
-  kFirstImage = 32, kLastImage = 54,  // surface and texture limits: the device has no images
-  kThreadsDim = 55, kThreadsPerBlock, kThreadsPerCu, kMaxPitch, kBusWidth, kMemoryClock, kMinor, kBoardGroup,
-  kComputeUnits, kPageable = 65, kPageTables, kPciBus, kPciDevice, kPciDomain, kPersistingL2, kRegsPerBlock,
-  kRegsPerCu, kReservedShared, kSharedPerBlock, kSharedOptin, kSharedPerCu, kDoubleRatio, kPriorities,
-  kSurfaceAlign, kTcc, kTextureAlign, kTexturePitch, kConstMemory, kGlobalMemory, kUnified, kWarp = 87, kPools,
-  kVirtualMemory, kHostRegister, kPoolHandles,
-  kInstructionClock = 10000, kMaxSharedPerCu = 10002, kHdpMem = 10005, kHdpReg, kUnmatchedFunc, kUnmatchedGrid,
-  kUnmatchedBlock, kUnmatchedShared, kLargeBar, kRevision, kStreamWaitValue, kImages, kPhysicalUnits, kFineGrain,
-  kWallClock, kXccs, kVgprs, kChipId,
+  kEcc = 0,
+  kAccessPolicyWindow,
+  kAsyncEngines,
+  kCanMapHost,
+  kHostPointerForRegistered,
+  kClockRate,
+  kComputeMode,
+  kPreemption,
+  kConcurrentKernels,
+  kConcurrentManaged,
+  kCooperative,
+  kCooperativeMulti,
+  kOverlap,
+  kDirectManaged,
+  kGlobalL1,
+  kHostAtomics,
+  kIntegrated,
+  kMultiBoard,
+  kTimeout,
+  kL2Bytes,
+  kLocalL1,
+  kLuid,
+  kLuidMask,
+  kMajor,
+  kManaged,
+  kMaxBlocks,
+  kBlockX,
+  kBlockY,
+  kBlockZ,
+  kGridX,
+  kGridY,
+  kGridZ,
+  kFirstImage = 32,
+  kLastImage = 54,  // surface and texture limits: the device has no images
+  kThreadsDim = 55,
+  kThreadsPerBlock,
+  kThreadsPerCu,
+  kMaxPitch,
+  kBusWidth,
+  kMemoryClock,
+  kMinor,
+  kBoardGroup,
+  kComputeUnits,
+  kPageable = 65,
+  kPageTables,
+  kPciBus,
+  kPciDevice,
+  kPciDomain,
+  kPersistingL2,
+  kRegsPerBlock,
+  kRegsPerCu,
+  kReservedShared,
+  kSharedPerBlock,
+  kSharedOptin,
+  kSharedPerCu,
+  kDoubleRatio,
+  kPriorities,
+  kSurfaceAlign,
+  kTcc,
+  kTextureAlign,
+  kTexturePitch,
+  kConstMemory,
+  kGlobalMemory,
+  kUnified,
+  kWarp = 87,
+  kPools,
+  kVirtualMemory,
+  kHostRegister,
+  kPoolHandles,
+  kInstructionClock = 10000,
+  kMaxSharedPerCu = 10002,
+  kHdpMem = 10005,
+  kHdpReg,
+  kUnmatchedFunc,
+  kUnmatchedGrid,
+  kUnmatchedBlock,
+  kUnmatchedShared,
+  kLargeBar,
+  kRevision,
+  kStreamWaitValue,
+  kImages,
+  kPhysicalUnits,
+  kFineGrain,
+  kWallClock,
+  kXccs,
+  kVgprs,
+  kChipId,
 };
 
 void fill_limits(HipDeviceProp& p) {
@@ -116,55 +190,172 @@ bool attribute(int which, int index, int* value) {
   const auto clamp = [](size_t v) { return static_cast<int>(v > kLargestInt ? kLargestInt : v); };
   if (which >= kFirstImage && which <= kLastImage) return *value = 0, true;
   switch (which) {
-    case kEcc: *value = p.ECCEnabled; break;
-    case kAsyncEngines: *value = p.asyncEngineCount; break;
-    case kCanMapHost: *value = p.canMapHostMemory; break;
-    case kHostPointerForRegistered: *value = p.canUseHostPointerForRegisteredMem; break;
-    case kClockRate: *value = p.clockRate; break;
-    case kConcurrentKernels: *value = p.concurrentKernels; break;
-    case kConcurrentManaged: *value = p.concurrentManagedAccess; break;
-    case kL2Bytes: *value = p.l2CacheSize; break;
-    case kMajor: *value = p.major; break;
-    case kMinor: *value = p.minor; break;
-    case kManaged: *value = p.managedMemory; break;
-    case kMaxBlocks: *value = p.maxBlocksPerMultiProcessor; break;
-    case kBlockX: case kBlockY: case kBlockZ: *value = p.maxThreadsDim[which - kBlockX]; break;
-    case kGridX: case kGridY: case kGridZ: *value = p.maxGridSize[which - kGridX]; break;
-    case kThreadsDim: case kThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
-    case kThreadsPerCu: *value = p.maxThreadsPerMultiProcessor; break;
-    case kMaxPitch: *value = clamp(p.memPitch); break;
-    case kBusWidth: *value = p.memoryBusWidth; break;
-    case kMemoryClock: *value = p.memoryClockRate; break;
-    case kComputeUnits: case kPhysicalUnits: *value = p.multiProcessorCount; break;
-    case kPciBus: *value = p.pciBusID; break;
-    case kRegsPerBlock: *value = p.regsPerBlock; break;
-    case kRegsPerCu: *value = p.regsPerMultiprocessor; break;
-    case kSharedPerBlock: case kSharedPerCu: case kMaxSharedPerCu: *value = clamp(p.sharedMemPerBlock); break;
-    case kDoubleRatio: *value = p.singleToDoublePrecisionPerfRatio; break;
-    case kPriorities: *value = p.streamPrioritiesSupported; break;
-    case kTextureAlign: *value = clamp(p.textureAlignment); break;
-    case kTexturePitch: *value = clamp(p.texturePitchAlignment); break;
-    case kConstMemory: *value = clamp(p.totalConstMem); break;
-    case kGlobalMemory: *value = clamp(p.totalGlobalMem); break;
-    case kUnified: *value = p.unifiedAddressing; break;
-    case kWarp: *value = p.warpSize; break;
-    case kHostRegister: *value = p.hostRegisterSupported; break;
-    case kInstructionClock: case kWallClock: *value = kWallClockKhz; break;
-    case kLargeBar: *value = p.isLargeBar; break;
-    case kFineGrain: *value = 1; break;
-    case kXccs: *value = device_model().xccs; break;
-    case kVgprs: *value = 512; break;
+    case kEcc:
+      *value = p.ECCEnabled;
+      break;
+    case kAsyncEngines:
+      *value = p.asyncEngineCount;
+      break;
+    case kCanMapHost:
+      *value = p.canMapHostMemory;
+      break;
+    case kHostPointerForRegistered:
+      *value = p.canUseHostPointerForRegisteredMem;
+      break;
+    case kClockRate:
+      *value = p.clockRate;
+      break;
+    case kConcurrentKernels:
+      *value = p.concurrentKernels;
+      break;
+    case kConcurrentManaged:
+      *value = p.concurrentManagedAccess;
+      break;
+    case kL2Bytes:
+      *value = p.l2CacheSize;
+      break;
+    case kMajor:
+      *value = p.major;
+      break;
+    case kMinor:
+      *value = p.minor;
+      break;
+    case kManaged:
+      *value = p.managedMemory;
+      break;
+    case kMaxBlocks:
+      *value = p.maxBlocksPerMultiProcessor;
+      break;
+    case kBlockX:
+    case kBlockY:
+    case kBlockZ:
+      *value = p.maxThreadsDim[which - kBlockX];
+      break;
+    case kGridX:
+    case kGridY:
+    case kGridZ:
+      *value = p.maxGridSize[which - kGridX];
+      break;
+    case kThreadsDim:
+    case kThreadsPerBlock:
+      *value = p.maxThreadsPerBlock;
+      break;
+    case kThreadsPerCu:
+      *value = p.maxThreadsPerMultiProcessor;
+      break;
+    case kMaxPitch:
+      *value = clamp(p.memPitch);
+      break;
+    case kBusWidth:
+      *value = p.memoryBusWidth;
+      break;
+    case kMemoryClock:
+      *value = p.memoryClockRate;
+      break;
+    case kComputeUnits:
+    case kPhysicalUnits:
+      *value = p.multiProcessorCount;
+      break;
+    case kPciBus:
+      *value = p.pciBusID;
+      break;
+    case kRegsPerBlock:
+      *value = p.regsPerBlock;
+      break;
+    case kRegsPerCu:
+      *value = p.regsPerMultiprocessor;
+      break;
+    case kSharedPerBlock:
+    case kSharedPerCu:
+    case kMaxSharedPerCu:
+      *value = clamp(p.sharedMemPerBlock);
+      break;
+    case kDoubleRatio:
+      *value = p.singleToDoublePrecisionPerfRatio;
+      break;
+    case kPriorities:
+      *value = p.streamPrioritiesSupported;
+      break;
+    case kTextureAlign:
+      *value = clamp(p.textureAlignment);
+      break;
+    case kTexturePitch:
+      *value = clamp(p.texturePitchAlignment);
+      break;
+    case kConstMemory:
+      *value = clamp(p.totalConstMem);
+      break;
+    case kGlobalMemory:
+      *value = clamp(p.totalGlobalMem);
+      break;
+    case kUnified:
+      *value = p.unifiedAddressing;
+      break;
+    case kWarp:
+      *value = p.warpSize;
+      break;
+    case kHostRegister:
+      *value = p.hostRegisterSupported;
+      break;
+    case kInstructionClock:
+    case kWallClock:
+      *value = kWallClockKhz;
+      break;
+    case kLargeBar:
+      *value = p.isLargeBar;
+      break;
+    case kFineGrain:
+      *value = 1;
+      break;
+    case kXccs:
+      *value = device_model().xccs;
+      break;
+    case kVgprs:
+      *value = 512;
+      break;
     // What the device does not have, or does not do: no.
-    case kAccessPolicyWindow: case kComputeMode: case kPreemption: case kCooperative: case kCooperativeMulti:
-    case kOverlap: case kDirectManaged: case kGlobalL1: case kHostAtomics: case kIntegrated: case kMultiBoard:
-    case kTimeout: case kLocalL1: case kLuid: case kLuidMask: case kBoardGroup: case kPageable: case kPageTables:
-    case kPciDevice: case kPciDomain: case kPersistingL2: case kReservedShared: case kSharedOptin: case kSurfaceAlign:
-    case kTcc: case kPools: case kVirtualMemory: case kPoolHandles: case kHdpMem: case kHdpReg: case kUnmatchedFunc:
-    case kUnmatchedGrid: case kUnmatchedBlock: case kUnmatchedShared: case kRevision: case kStreamWaitValue:
-    case kImages: case kChipId:
+    case kAccessPolicyWindow:
+    case kComputeMode:
+    case kPreemption:
+    case kCooperative:
+    case kCooperativeMulti:
+    case kOverlap:
+    case kDirectManaged:
+    case kGlobalL1:
+    case kHostAtomics:
+    case kIntegrated:
+    case kMultiBoard:
+    case kTimeout:
+    case kLocalL1:
+    case kLuid:
+    case kLuidMask:
+    case kBoardGroup:
+    case kPageable:
+    case kPageTables:
+    case kPciDevice:
+    case kPciDomain:
+    case kPersistingL2:
+    case kReservedShared:
+    case kSharedOptin:
+    case kSurfaceAlign:
+    case kTcc:
+    case kPools:
+    case kVirtualMemory:
+    case kPoolHandles:
+    case kHdpMem:
+    case kHdpReg:
+    case kUnmatchedFunc:
+    case kUnmatchedGrid:
+    case kUnmatchedBlock:
+    case kUnmatchedShared:
+    case kRevision:
+    case kStreamWaitValue:
+    case kImages:
+    case kChipId:
       *value = 0;
       break;
-    default: return false;
+    default:
+      return false;
   }
   return true;
 }
@@ -173,7 +364,8 @@ template <class Prop, Prop (*kFill)(int)>
 int get_properties(const char* function, Prop* out, int index) {
   if (!out) return fail(hipErrorInvalidValue, "%s: prop is null", function);
   if (index < 0 || index >= device_count()) {
-    return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index, device_count() - 1);
+    return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index,
+                device_count() - 1);
   }
   *out = kFill(index);
   return hipSuccess;

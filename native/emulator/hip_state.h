@@ -49,7 +49,7 @@ struct DeviceModel {
 struct Device {
   int index = 0;
   std::atomic<uint64_t> used_bytes{0};
-  std::atomic<uint32_t> peers{0};        // bit n: access to device n was enabled
+  std::atomic<uint32_t> peers{0};  // bit n: access to device n was enabled
   // A launch stopped: launches, copies and waits on the device return this until it is acknowledged, by
   // hipGetLastError on a thread that was told, or by hipDeviceReset.
   std::atomic<int> fault{0};

@@ -59,7 +59,8 @@ int check_event(HipEvent event, const char* function) {
 int create_stream(HipStream* out, unsigned flags, int priority, const char* function) {
   return guarded([&] {
     if (!out) return fail(hipErrorInvalidValue, "%s: stream is null", function);
-    if (flags > kNonBlocking) return fail(hipErrorInvalidValue, "%s: flags is %u, expected 0 or 1", function, flags);
+    if (flags > kNonBlocking)
+      return fail(hipErrorInvalidValue, "%s: flags is %u, expected 0 or 1", function, flags);
     static std::atomic<uint64_t> next_id{3};
     auto stream = std::make_unique<Stream>();
     stream->device = current_device();
@@ -103,7 +104,8 @@ HIP_API int hipStreamCreateWithPriority(HipStream* out, unsigned flags, int prio
 
 HIP_API int hipStreamDestroy(HipStream stream) {
   if (is_default(stream) || !streams().remove(stream)) {
-    return fail(hipErrorInvalidHandle, "hipStreamDestroy: %p is not a stream to destroy", static_cast<void*>(stream));
+    return fail(hipErrorInvalidHandle, "hipStreamDestroy: %p is not a stream to destroy",
+                static_cast<void*>(stream));
   }
   return hipSuccess;
 }
@@ -111,7 +113,9 @@ HIP_API int hipStreamDestroy(HipStream stream) {
 HIP_API int hipStreamQuery(HipStream stream) { return check_stream(stream, "hipStreamQuery"); }
 HIP_API int hipStreamSynchronize(HipStream stream) { return check_stream(stream, "hipStreamSynchronize"); }
 HIP_API int hipStreamQuery_spt(HipStream stream) { return check_stream(stream, "hipStreamQuery_spt"); }
-HIP_API int hipStreamSynchronize_spt(HipStream stream) { return check_stream(stream, "hipStreamSynchronize_spt"); }
+HIP_API int hipStreamSynchronize_spt(HipStream stream) {
+  return check_stream(stream, "hipStreamSynchronize_spt");
+}
 
 HIP_API int hipStreamWaitEvent(HipStream stream, HipEvent event, unsigned flags) {
   if (flags) return fail(hipErrorInvalidValue, "hipStreamWaitEvent: flags is %u, expected 0", flags);
@@ -147,7 +151,8 @@ HIP_API int hipStreamGetId(HipStream stream, unsigned long long* id) {
   return hipSuccess;
 }
 
-HIP_API int hipStreamAddCallback(HipStream stream, HipStreamCallback callback, void* user_data, unsigned flags) {
+HIP_API int hipStreamAddCallback(HipStream stream, HipStreamCallback callback, void* user_data,
+                                 unsigned flags) {
   if (!callback || flags) return fail(hipErrorInvalidValue, "hipStreamAddCallback: null callback or flags");
   if (!stream_is_valid(stream)) return check_stream(stream, "hipStreamAddCallback");
   callback(stream, device_fault(stream_device(stream)), user_data);
@@ -175,7 +180,9 @@ HIP_API int hipStreamGetCaptureInfo(HipStream stream, int* status, unsigned long
 
 HIP_API int hipStreamBeginCapture(HipStream, int) { return no_capture("hipStreamBeginCapture"); }
 HIP_API int hipStreamEndCapture(HipStream, void**) { return no_capture("hipStreamEndCapture"); }
-HIP_API int hipThreadExchangeStreamCaptureMode(int*) { return no_capture("hipThreadExchangeStreamCaptureMode"); }
+HIP_API int hipThreadExchangeStreamCaptureMode(int*) {
+  return no_capture("hipThreadExchangeStreamCaptureMode");
+}
 
 HIP_API int hipEventCreateWithFlags(HipEvent* out, unsigned flags) {
   return guarded([&] {
@@ -198,8 +205,8 @@ HIP_API int hipEventRecord(HipEvent event, HipStream stream) {
   if (int e = check_event(event, "hipEventRecord")) return e;
   if (int e = check_stream(stream, "hipEventRecord")) return e;
   if (stream_device(stream) != event->device) {
-    return fail(hipErrorInvalidHandle, "hipEventRecord: event of device %d, stream of device %d", event->device,
-                stream_device(stream));
+    return fail(hipErrorInvalidHandle, "hipEventRecord: event of device %d, stream of device %d",
+                event->device, stream_device(stream));
   }
   std::lock_guard lock(event_mutex);
   event->recorded = true;
@@ -228,7 +235,8 @@ HIP_API int hipEventElapsedTime(float* ms, HipEvent start, HipEvent stop) {
   }
   std::lock_guard lock(event_mutex);
   for (HipEvent event : {start, stop}) {
-    if (!event->recorded) return fail(hipErrorInvalidHandle, "hipEventElapsedTime: an event was not recorded");
+    if (!event->recorded)
+      return fail(hipErrorInvalidHandle, "hipEventElapsedTime: an event was not recorded");
     if (event->flags & kDisableTiming) {
       return fail(hipErrorInvalidHandle, "hipEventElapsedTime: an event was made with hipEventDisableTiming");
     }

@@ -51,7 +51,8 @@ int module_on(Registered* binary, int device_index, HipModule* out) {
   const auto it = binary->modules.find(device_index);
   if (it != binary->modules.end()) return *out = it->second, static_cast<int>(hipSuccess);
   const size_t bytes = code_object_bytes(binary->image);
-  if (!bytes) return fail(hipErrorInvalidImage, "registered code is neither a code object nor an offload bundle");
+  if (!bytes)
+    return fail(hipErrorInvalidImage, "registered code is neither a code object nor an offload bundle");
   if (const int e = load_module(out, binary->image, bytes, device_index, "registered code")) return e;
   binary->modules[device_index] = *out;
   return hipSuccess;
@@ -61,7 +62,8 @@ int find_stub(const void* stub, int device_index, const char* caller, HipFunctio
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   const auto it = r.functions.find(stub);
-  if (it == r.functions.end()) return fail(hipErrorInvalidDeviceFunction, "%s: %p is not a kernel", caller, stub);
+  if (it == r.functions.end())
+    return fail(hipErrorInvalidDeviceFunction, "%s: %p is not a kernel", caller, stub);
   HipModule module = nullptr;
   if (const int e = module_on(it->second.binary, device_index, &module)) return e;
   *out = module_function(module, it->second.device_name.c_str());
@@ -73,7 +75,8 @@ int find_variable(const void* symbol, const char* caller, uint64_t* address, uin
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   const auto it = r.variables.find(symbol);
-  if (it == r.variables.end()) return fail(hipErrorInvalidSymbol, "%s: %p is not a device variable", caller, symbol);
+  if (it == r.variables.end())
+    return fail(hipErrorInvalidSymbol, "%s: %p is not a device variable", caller, symbol);
   HipModule module = nullptr;
   if (const int e = module_on(it->second.binary, current_device(), &module)) return e;
   if (module->code->global(it->second.device_name.c_str(), address, bytes)) return hipSuccess;
@@ -97,14 +100,15 @@ HIP_API void** __hipRegisterFatBinary(const void* data) {
   return reinterpret_cast<void**>(binary);
 }
 
-HIP_API void __hipRegisterFunction(void** handle, const void* stub, char*, const char* device_name, unsigned, void*,
-                                   void*, void*, void*, int*) {
+HIP_API void __hipRegisterFunction(void** handle, const void* stub, char*, const char* device_name, unsigned,
+                                   void*, void*, void*, void*, int*) {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   if (handle) r.functions[stub] = {reinterpret_cast<Registered*>(handle), device_name};
 }
 
-HIP_API void __hipRegisterVar(void** handle, void* variable, char*, char* device_name, int, size_t, int, int) {
+HIP_API void __hipRegisterVar(void** handle, void* variable, char*, char* device_name, int, size_t, int,
+                              int) {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   if (handle) r.variables[variable] = {reinterpret_cast<Registered*>(handle), device_name};
@@ -129,7 +133,8 @@ HIP_API int __hipPushCallConfiguration(HipDim3 grid, HipDim3 block, size_t dynam
 }
 
 HIP_API int __hipPopCallConfiguration(HipDim3* grid, HipDim3* block, size_t* dynamic_lds, HipStream* stream) {
-  if (pushed.empty()) return fail(hipErrorInvalidConfiguration, "__hipPopCallConfiguration: nothing was pushed");
+  if (pushed.empty())
+    return fail(hipErrorInvalidConfiguration, "__hipPopCallConfiguration: nothing was pushed");
   *grid = pushed.back().grid;
   *block = pushed.back().block;
   *dynamic_lds = pushed.back().dynamic_lds;
@@ -145,11 +150,12 @@ HIP_API int hipLaunchKernel(const void* stub, HipDim3 grid, HipDim3 block, void*
     if (const int e = check_stream(stream, "hipLaunchKernel")) return e;
     if (const int e = find_stub(stub, stream_device(stream), "hipLaunchKernel", &function)) return e;
     const size_t lds = std::min<size_t>(dynamic_lds, ~0u);
-    return launch_with_params(*function, grid, block, static_cast<uint32_t>(lds), stream, args, "hipLaunchKernel");
+    return launch_with_params(*function, grid, block, static_cast<uint32_t>(lds), stream, args,
+                              "hipLaunchKernel");
   });
 }
-HIP_API int hipLaunchKernel_spt(const void* stub, HipDim3 grid, HipDim3 block, void** args, size_t dynamic_lds,
-                                HipStream stream) {
+HIP_API int hipLaunchKernel_spt(const void* stub, HipDim3 grid, HipDim3 block, void** args,
+                                size_t dynamic_lds, HipStream stream) {
   return hipLaunchKernel(stub, grid, block, args, dynamic_lds, stream);
 }
 
@@ -187,7 +193,8 @@ HIP_API int hipMemcpyToSymbol(const void* symbol, const void* src, size_t bytes,
   return guarded([&] {
     uint64_t at = 0, size = 0;
     if (const int e = find_variable(symbol, "hipMemcpyToSymbol", &at, &size)) return e;
-    if (offset > size || bytes > size - offset) return fail(hipErrorInvalidValue, "hipMemcpyToSymbol: out of bounds");
+    if (offset > size || bytes > size - offset)
+      return fail(hipErrorInvalidValue, "hipMemcpyToSymbol: out of bounds");
     return hipMemcpy(reinterpret_cast<void*>(at + offset), src, bytes, kind);
   });
 }
@@ -196,7 +203,8 @@ HIP_API int hipMemcpyFromSymbol(void* dst, const void* symbol, size_t bytes, siz
   return guarded([&] {
     uint64_t at = 0, size = 0;
     if (const int e = find_variable(symbol, "hipMemcpyFromSymbol", &at, &size)) return e;
-    if (offset > size || bytes > size - offset) return fail(hipErrorInvalidValue, "hipMemcpyFromSymbol: out of bounds");
+    if (offset > size || bytes > size - offset)
+      return fail(hipErrorInvalidValue, "hipMemcpyFromSymbol: out of bounds");
     return hipMemcpy(dst, reinterpret_cast<void*>(at + offset), bytes, kind);
   });
 }

@@ -24,8 +24,13 @@ constexpr uint16_t kPacketHeader = 2 | 1 << 8 | 2 << 9 | 2 << 11;
 
 // kernel_code_properties.
 enum Property : uint16_t {
-  kPrivateBuffer = 1 << 0, kDispatchPtr = 1 << 1, kQueuePtr = 1 << 2, kKernargPtr = 1 << 3, kDispatchId = 1 << 4,
-  kFlatScratchInit = 1 << 5, kPrivateSize = 1 << 6,
+  kPrivateBuffer = 1 << 0,
+  kDispatchPtr = 1 << 1,
+  kQueuePtr = 1 << 2,
+  kKernargPtr = 1 << 3,
+  kDispatchId = 1 << 4,
+  kFlatScratchInit = 1 << 5,
+  kPrivateSize = 1 << 6,
 };
 
 // compute_pgm_rsrc2.
@@ -34,9 +39,7 @@ constexpr uint32_t user_sgprs(uint32_t rsrc2) { return rsrc2 >> 1 & 0x1f; }
 constexpr uint32_t work_item_dims(uint32_t rsrc2) { return rsrc2 >> 11 & 3; }
 
 uint64_t hidden_value(const std::string& kind, const Launch& l) {
-  const auto axis = [&](const char* prefix) {
-    return kind.starts_with(prefix) ? kind.back() - 'x' : -1;
-  };
+  const auto axis = [&](const char* prefix) { return kind.starts_with(prefix) ? kind.back() - 'x' : -1; };
   if (int i = axis("hidden_block_count_"); i >= 0) return l.grid[i];
   if (int i = axis("hidden_group_size_"); i >= 0) return l.block[i];
   // HIP grids are whole workgroups, and start at 0.
@@ -53,8 +56,13 @@ uint64_t hidden_value(const std::string& kind, const Launch& l) {
 class SgprWriter {
  public:
   explicit SgprWriter(Wave& w) : wave_(w) {}
-  void put(uint32_t v) { if (at_ < kMax) wave_.sgpr[at_++] = v; }
-  void put64(uint64_t v) { put(static_cast<uint32_t>(v)); put(static_cast<uint32_t>(v >> 32)); }
+  void put(uint32_t v) {
+    if (at_ < kMax) wave_.sgpr[at_++] = v;
+  }
+  void put64(uint64_t v) {
+    put(static_cast<uint32_t>(v));
+    put(static_cast<uint32_t>(v >> 32));
+  }
   int at() const { return at_; }
   void seek(int at) { at_ = at; }
 
@@ -64,8 +72,8 @@ class SgprWriter {
   int at_ = 0;
 };
 
-// The V# of private memory where it is reached with buffer instructions (gfx90a): lane l at base + l * stride,
-// by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
+// The V# of private memory where it is reached with buffer instructions (gfx90a): lane l at base + l *
+// stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
 void put_private_buffer(SgprWriter& s, uint64_t base, uint32_t stride) {
   constexpr uint32_t kAddTid = 1u << 23;
   s.put(static_cast<uint32_t>(base));
@@ -142,15 +150,14 @@ void fill_poison(void* p, size_t bytes) {
   std::memset(words + bytes / 4, kPoison & 0xff, bytes % 4);
 }
 
-uint32_t scratch_bytes_per_lane(const KernelCode& kernel) {
-  return (kernel.private_bytes + 15) / 16 * 16;
-}
+uint32_t scratch_bytes_per_lane(const KernelCode& kernel) { return (kernel.private_bytes + 15) / 16 * 16; }
 
 void LaunchBlock::Free::operator()(uint8_t* p) const { std::free(p); }
 
 LaunchBlock::LaunchBlock(const Launch& launch) {
   // Compilers widen loads of arguments up to the alignment of the block.
-  kernarg_bytes_ = std::max<uint64_t>(16, (std::max<uint64_t>(launch.kernel->kernarg_bytes, launch.args_bytes) + 15) / 16 * 16);
+  kernarg_bytes_ = std::max<uint64_t>(
+      16, (std::max<uint64_t>(launch.kernel->kernarg_bytes, launch.args_bytes) + 15) / 16 * 16);
   const size_t bytes = (kKernargOffset + kernarg_bytes_ + 63) / 64 * 64;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
   if (!memory_) throw std::bad_alloc();
@@ -186,7 +193,8 @@ void LaunchBlock::write_kernarg(const Launch& l) {
   if (l.args_bytes) std::memcpy(block, l.args, l.args_bytes);
   for (const HiddenArg& h : l.kernel->hidden) {
     const uint64_t value = hidden_value(h.kind, l);
-    if (h.bytes <= sizeof value && h.offset + h.bytes <= kernarg_bytes_) std::memcpy(block + h.offset, &value, h.bytes);
+    if (h.bytes <= sizeof value && h.offset + h.bytes <= kernarg_bytes_)
+      std::memcpy(block + h.offset, &value, h.bytes);
   }
 }
 

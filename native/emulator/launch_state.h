@@ -31,7 +31,9 @@ class LaunchBlock {
   static constexpr uint64_t kKernargOffset = 4096;
   void write_packet(const Launch& launch);
   void write_kernarg(const Launch& launch);
-  struct Free { void operator()(uint8_t* p) const; };
+  struct Free {
+    void operator()(uint8_t* p) const;
+  };
   std::unique_ptr<uint8_t, Free> memory_;
   uint64_t kernarg_bytes_ = 0;
 };

@@ -29,20 +29,26 @@ std::map<uint64_t, Allocation>::const_iterator at_or_before(const Registry& r, u
 
 const char* kind_name(MemoryKind kind) {
   switch (kind) {
-    case MemoryKind::kDevice: return "device memory";
-    case MemoryKind::kHost: return "host memory";
-    case MemoryKind::kRegistered: return "registered host memory";
-    case MemoryKind::kManaged: return "managed memory";
-    case MemoryKind::kCode: return "a code object";
-    case MemoryKind::kKernarg: return "the launch's own block";
+    case MemoryKind::kDevice:
+      return "device memory";
+    case MemoryKind::kHost:
+      return "host memory";
+    case MemoryKind::kRegistered:
+      return "registered host memory";
+    case MemoryKind::kManaged:
+      return "managed memory";
+    case MemoryKind::kCode:
+      return "a code object";
+    case MemoryKind::kKernarg:
+      return "the launch's own block";
   }
   return "memory";
 }
 
 std::string describe(const char* position, uint64_t distance, const Allocation& a) {
   char text[192];
-  std::snprintf(text, sizeof text, "%" PRIu64 " bytes %s 0x%" PRIx64 " (%" PRIu64 " bytes of %s, device %d)", distance,
-                position, a.base, a.bytes, kind_name(a.kind), a.device);
+  std::snprintf(text, sizeof text, "%" PRIu64 " bytes %s 0x%" PRIx64 " (%" PRIu64 " bytes of %s, device %d)",
+                distance, position, a.base, a.bytes, kind_name(a.kind), a.device);
   return text;
 }
 

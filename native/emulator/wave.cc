@@ -18,8 +18,9 @@ std::string where(const Wave& w, const Inst& inst) {
   const Workgroup& g = *w.group;
   const KernelCode& kernel = *g.launch->kernel;
   char text[256];
-  std::snprintf(text, sizeof text, ", workgroup (%u, %u, %u), wave %u, pc 0x%" PRIx64 " (entry+0x%" PRIx64 ") `",
-                g.id[0], g.id[1], g.id[2], w.id, inst.pc, inst.pc - kernel.entry);
+  std::snprintf(text, sizeof text,
+                ", workgroup (%u, %u, %u), wave %u, pc 0x%" PRIx64 " (entry+0x%" PRIx64 ") `", g.id[0],
+                g.id[1], g.id[2], w.id, inst.pc, inst.pc - kernel.entry);
   std::string s = "kernel " + kernel.name + text;
   s += inst.row ? disassemble(inst, g.launch->code->arch()) : std::string("?");
   return s + "`";
@@ -42,8 +43,12 @@ void Wave::fault(const Inst& inst, int hip_error, const char* format, ...) {
 uint8_t* Wave::global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
   const bool store = inst.row && (inst.row->flags & kStore);
   const bool atomic = inst.row && (inst.row->flags & kAtomic);
-  fault(inst, kIllegalAddress, "lane %d: %s of %u bytes at 0x%" PRIx64 " is not inside one allocation; it is %s", lane,
-        atomic ? "atomic" : store ? "store" : "load", bytes, address, memory_describe_nearest(address).c_str());
+  fault(inst, kIllegalAddress,
+        "lane %d: %s of %u bytes at 0x%" PRIx64 " is not inside one allocation; it is %s", lane,
+        atomic  ? "atomic"
+        : store ? "store"
+                : "load",
+        bytes, address, memory_describe_nearest(address).c_str());
   return nullptr;
 }
 
