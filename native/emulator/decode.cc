@@ -6,6 +6,15 @@
 #include "wave.h"
 
 namespace fmha::emu {
+
+bool has_one_form(const Row& row) {
+  if (row.flags & (kLiteralK | kScalarDst)) return true;
+  for (const char* name : {"v_pk_fmac_f16", "v_accvgpr_mov_b32", "v_swap_b32"}) {
+    if (!std::strcmp(row.mnemonic, name)) return true;
+  }
+  return false;
+}
+
 namespace {
 
 Space space_of(Format f) {
@@ -34,13 +43,21 @@ void put(OpcodeMap* map, Space space, uint32_t opcode, const Row* row) {
   if (opcode < OpcodeMap::kMaxOpcode && !map->rows[space][opcode]) map->rows[space][opcode] = row;
 }
 
+// Scalar sources that must be registers: an address to jump to, a register to count from.
+bool needs_register(const Row& row) {
+  for (const char* name : {"s_setpc", "s_swappc", "s_movrels"}) {
+    if (!std::strncmp(row.mnemonic, name, std::strlen(name))) return true;
+  }
+  return false;
+}
+
 OpcodeMap make_map(int arch) {
   OpcodeMap map;
   for (const Row& row : isa_rows()) {
     const int op = row.opcode[arch];
     if (op < 0) continue;
     put(&map, space_of(row.format), op, &row);
-    if (row.flags & kLiteralK) continue;  // no other form
+    if (has_one_form(row)) continue;
     if (row.format == Format::kVopc) put(&map, kSpaceVop3, kVop3OfVopc + op, &row);
     if (row.format == Format::kVop2) put(&map, kSpaceVop3, kVop3OfVop2 + op, &row);
     if (row.format == Format::kVop1) put(&map, kSpaceVop3, kVop3OfVop1 + op, &row);
@@ -217,7 +234,9 @@ bool Decoder::sop1() {
   literal_allowed_ = true;
   const Row& r = *inst_.row;
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
-  return r.src[0] == Type::kNone || source(bits(0, 8), r.src[0], &inst_.src[0]);
+  if (r.src[0] == Type::kNone) return true;
+  if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
+  return !needs_register(r) || inst_.src[0].kind == OperandKind::kSgpr;
 }
 
 bool Decoder::sop2() {
@@ -239,7 +258,8 @@ bool Decoder::sopc() {
 
 bool Decoder::sopp() {
   inst_.imm = static_cast<int16_t>(bits(0, 16));
-  return row(kSpaceSopp, bits(16, 7));
+  if (!row(kSpaceSopp, bits(16, 7))) return false;
+  return !(inst_.row->flags & kNoSrc) || inst_.imm == 0;
 }
 
 bool Decoder::sopk() {
@@ -259,7 +279,7 @@ bool Decoder::smem() {
   const Row& r = *inst_.row;
   inst_.sc0 = bits(16, 1);
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords_of(r.dst), &inst_.dst)) return false;
-  if (r.src[0] == Type::kNone) return true;
+  if (r.src[0] == Type::kNone) return bits(14, 4) == 0;  // no offset, no glc
   // The field counts SGPR pairs.
   if (!scalar(bits(0, 6) * 2, dwords_of(r.src[0]), &inst_.src[0])) return false;
   const bool imm = bits(17, 1), soffset_en = bits(14, 1);

@@ -50,6 +50,8 @@ struct OpcodeMap {
   }
 };
 const OpcodeMap& opcode_map(Arch arch);
+// A row of VOP1, VOP2 or VOPC that has no VOP3, SDWA or DPP form.
+bool has_one_form(const Row& row);
 
 // The VOP3 opcodes at which the short VALU formats live.
 constexpr uint32_t kVop3OfVopc = 0, kVop3OfVop2 = 0x100, kVop3OfVop1 = 0x140;
@@ -95,6 +97,7 @@ class Decoder {
   bool vop3_destinations();
   bool vop3_sources();
   bool mix_sources();
+  bool modifiers_fit();               // neg, abs and omod only where the row takes them
 
   bool scalar(uint32_t code, int dwords, Operand* out);
   bool vector(uint32_t n, int dwords, bool acc, Operand* out);

@@ -12,6 +12,7 @@ bool Decoder::ds() {
   inst_.offset1 = bits(8, 8);
   if (!(r.flags & kTwoOffsets)) inst_.imm = static_cast<int32_t>(bits(0, 16));
   inst_.gds = bits(16, 1);
+  if (inst_.gds) return false;  // the device has no global data share
   if (r.dst != Type::kNone && !vector(bits(56, 8), dwords_of(r.dst), acc, &inst_.dst)) return false;
   if (r.src[0] != Type::kNone && !vector(bits(32, 8), 1, false, &inst_.src[0])) return false;
   if (r.src[1] != Type::kNone && !vector(bits(40, 8), dwords_of(r.src[1]), acc, &inst_.src[1])) return false;
@@ -30,7 +31,7 @@ bool Decoder::mubuf() {
   inst_.lds = bits(16, 1);
   inst_.nt = bits(17, 1);
   const bool has_data = r.dst != Type::kNone || r.src[0] != Type::kNone;
-  if (!has_data) return true;  // cache control
+  if (!has_data) return !inst_.nt && (gfx942_ || !(inst_.sc0 || inst_.sc1));  // cache control
   const int address = inst_.offen + inst_.idxen;
   if (address && !vector(bits(32, 8), address, false, &inst_.src[0])) return false;
   if (!scalar(bits(48, 5) * 4, 4, &inst_.src[1])) return false;

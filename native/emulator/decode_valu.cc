@@ -13,6 +13,8 @@ int source_count(const Row& row) {
   return n;
 }
 
+bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
+
 constexpr uint32_t kVop1AccvgprMov = 0x52;
 
 }  // namespace
@@ -43,9 +45,10 @@ bool Decoder::vop1() {
   } else if (r.dst != Type::kNone && !vector(n, dwords_of(r.dst), false, &inst_.dst)) {
     return false;
   }
+  if (r.src[0] == Type::kNone && (n || bits(0, 9))) return false;
   if (!short_sources()) return false;
+  if (has_one_form(r) && inst_.src[0].kind != OperandKind::kVgpr) return false;
   if (bits(9, 8) == kVop1AccvgprMov) {  // both registers are AccVGPRs, whatever the encoding's bits
-    if (inst_.src[0].kind != OperandKind::kVgpr) return false;
     inst_.dst.index += 256;
     inst_.src[0].index += 256;
   }
@@ -71,7 +74,9 @@ bool Decoder::vopc() {
 
 bool Decoder::sdwa() {
   const Row& r = *inst_.row;
-  if (r.flags & (kScalarDst | kLiteralK) || r.src[0] == Type::kNone) return false;
+  if (has_one_form(r) || r.src[0] == Type::kNone) return false;
+  // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones.
+  if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc)) return false;
   inst_.encoding = Encoding::kSdwa;
   inst_.bytes = 8;
   const bool two = inst_.src[1].kind == OperandKind::kVgpr;
@@ -92,12 +97,13 @@ bool Decoder::sdwa() {
   s.sext = bits(51, 1) | (two ? bits(59, 1) << 1 : 0);
   inst_.neg = bits(52, 1) | (two ? bits(60, 1) << 1 : 0);
   inst_.abs = bits(53, 1) | (two ? bits(61, 1) << 1 : 0);
-  return s.dst_sel < 7 && s.dst_unused < 3 && s.src_sel[0] < 7 && s.src_sel[1] < 7;
+  if (s.dst_sel > 6 || s.dst_unused > 2 || s.src_sel[0] > 6 || s.src_sel[1] > 6) return false;
+  return modifiers_fit();
 }
 
 bool Decoder::dpp() {
   const Row& r = *inst_.row;
-  if (r.flags & (kScalarDst | kLiteralK) || r.src[0] == Type::kNone) return false;
+  if (has_one_form(r) || r.src[0] == Type::kNone || r.format == Format::kVopc) return false;
   inst_.encoding = Encoding::kDpp;
   inst_.bytes = 8;
   if (!vector(bits(32, 8), dwords_of(r.src[0]), false, &inst_.src[0])) return false;
@@ -107,7 +113,10 @@ bool Decoder::dpp() {
   inst_.abs = bits(53, 1) | bits(55, 1) << 1;
   inst_.dpp.bank_mask = bits(56, 4);
   inst_.dpp.row_mask = bits(60, 4);
-  return true;
+  constexpr uint32_t kRowNewbcast = 0x150;
+  const bool wide = dwords_of(r.src[0]) > 1 || (r.format != Format::kVopc && dwords_of(r.dst) > 1);
+  if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // nothing else can be done with 64-bit data
+  return modifiers_fit();
 }
 
 // The 64-bit form: VOP3A, or VOP3B where there is a second, scalar destination.
@@ -140,13 +149,21 @@ bool Decoder::vop3() {
   if (!row(kSpaceVop3, bits(16, 10))) return false;
   const Row& r = *inst_.row;
   if (r.format < Format::kVop3) inst_.encoding = Encoding::kVop3;
-  // Forms that exist in 32 bits only, though their opcode has a place among VOP3's.
-  if (r.format == Format::kVop1 && r.flags & kScalarDst) return false;
   if (!vop3_destinations() || !vop3_sources()) return false;
   inst_.omod = bits(59, 2);
   inst_.neg = bits(61, 3);
-  const bool modified = inst_.neg || inst_.abs || inst_.omod;
-  return !modified || r.flags & kHasModifiers;
+  return modifiers_fit();
+}
+
+bool Decoder::modifiers_fit() {
+  const Row& r = *inst_.row;
+  if (inst_.omod && !(r.flags & kHasModifiers && is_float(r.dst))) return false;
+  const bool any_type = std::strstr(r.mnemonic, "cndmask");  // moves bits, but its sources read as floats
+  for (int i = 0; i < 3; ++i) {
+    if (!((inst_.neg | inst_.abs) >> i & 1)) continue;
+    if (!(r.flags & kHasModifiers) || !(is_float(r.src[i]) || (any_type && i < 2))) return false;
+  }
+  return true;
 }
 
 // v_fma_mix: op_sel_hi says for each source whether it is f16 or f32, so also how a constant reads.

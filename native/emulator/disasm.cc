@@ -57,18 +57,16 @@ class Printer {
     if (name == "s_waitcnt") return put(waitcnt_text(imm));
     if (name == "s_set_gpr_idx_mode") return put(gpr_idx_text(imm));
     if (name == "s_sendmsg" || name == "s_sendmsghalt") return put(sendmsg_text(imm));
-    const bool no_imm = name == "s_barrier" || name == "s_wakeup" || name == "s_icache_inv" ||
-                        name == "s_ttracedata" || name == "s_set_gpr_idx_off" || (name == "s_endpgm" && imm == 0);
-    if (!no_imm) put(text("%u", imm));
+    const bool end = name == "s_endpgm";
+    if (r_.flags & kNoSrc || (end && imm == 0)) return;
+    put(text(imm <= 64 || end || r_.flags & kBranch ? "%u" : "0x%x", imm));
   }
 
   void sopk() {
     const uint32_t imm = static_cast<uint16_t>(i_.imm);
     if (is_named(r_, "s_setreg")) {
       put(hwreg_text(imm, arch_));
-      const Operand& value = i_.src[0];
-      return put(value.kind == OperandKind::kConst ? text("0x%x", static_cast<uint32_t>(value.value))
-                                                   : operand_text(value, Type::kI32));
+      return put(i_.src[0], Type::kI32);
     }
     put_if(i_.dst, r_.dst);
     put_if(i_.src[0], r_.src[0]);
@@ -155,10 +153,11 @@ class Printer {
 
   void literal_k() {
     const bool middle = is_named(r_, "amk_") || is_named(r_, "admk_");
+    const std::string k = text("0x%x", static_cast<uint32_t>(i_.imm));
     put(i_.src[0], r_.src[0]);
-    if (middle) put(i_.src[2], r_.src[0]);
+    if (middle) put(k);
     put(i_.src[1], r_.src[1]);
-    if (!middle) put(i_.src[2], r_.src[0]);
+    if (!middle) put(k);
   }
 
   void bit_list(const char* name, uint32_t bits, int n) {

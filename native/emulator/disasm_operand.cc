@@ -176,7 +176,8 @@ std::string sendmsg_text(uint32_t imm) {
                                     "HALT_WAVES", "ORDERED_PS_DONE", "EARLY_PRIM_DEALLOC", "GS_ALLOC_REQ",
                                     "GET_DOORBELL"};
   if (imm < 11 && kNames[imm]) return text("sendmsg(MSG_%s)", kNames[imm]);
-  return text("%u", imm);
+  if (imm & ~0x37fu) return text("%u", imm);
+  return text("sendmsg(%u, %u, %u)", imm & 15, imm >> 4 & 7, imm >> 8 & 3);
 }
 
 const char* sdwa_sel_text(uint8_t sel) {
