@@ -139,7 +139,10 @@ def _arch_names(library: ctypes.CDLL) -> list[str]:
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
-        status = library.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
+        try:
+            status = library.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
+        except AttributeError as error:
+            raise HipError(f"{library._name} is older than ROCm 6, which hip-python needs") from error
         if status != _SUCCESS:
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
@@ -217,7 +220,6 @@ def _bind_hip_python(path: str) -> Any:
     from rocm.bindings.util import paths
 
     hip = _hip_python()
-
     original = paths.get_library_path
     asked = []
 

@@ -27,7 +27,7 @@ def _run() -> subprocess.CompletedProcess[str]:
 
 
 def test_out_of_bounds(device_kind: str) -> None:
-    """A read past an allocation ends the launch, naming kernel, pc, lane, address and the nearest allocation."""
+    """A read past an allocation ends the launch, naming kernel, pc, lane, address and what is nearest."""
     if device_kind == "gpu":
         pytest.skip("hardware reads what lies there")
     done = _run()
