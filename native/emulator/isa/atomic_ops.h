@@ -69,4 +69,67 @@ FMHA_EMU_INLINE T atomic_apply(u8* p, Op op) {
   return bits<T>(old);
 }
 
+// One lane of a memory atomic: data from its registers (compare-and-swap has a second value behind the first),
+// the old value into `result` if that is not null.
+template <class T, auto kOp>
+FMHA_EMU_INLINE void atomic_lane(const u32* data, int l, u8* p, u32* result) {
+  const T x = read_lane<T>(data, l);
+  T old;
+  if constexpr (requires(T t) { kOp(t, t, t); }) {
+    const T y = read_lane<T>(data + sizeof(T) / 4 * kLanes, l);
+    old = atomic_apply<T>(p, [=](T was) { return kOp(was, x, y); });
+  } else {
+    old = atomic_apply<T>(p, [=](T was) { return kOp(was, x); });
+  }
+  if (result) write_lane<T>(result, l, old);
+}
+inline constexpr auto kCompareSwap = [](auto old, auto x, auto compare) { return old == compare ? x : old; };
+
+template <class T, auto kOp>
+constexpr Type atomic_data_type() {
+  constexpr bool kTwo = requires(T t) { kOp(t, t, t); };
+  return kTwo ? (sizeof(T) == 8 ? Type::kB128 : Type::kI64) : type_for<T>();
+}
+
+// A misaligned atomic is a fault; true if there was none.
+template <class T>
+FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
+  if (address % sizeof(T) == 0) [[likely]] return true;
+  w.fault(inst, 716 /* hipErrorMisalignedAddress */, "lane %d: address 0x%llx of an atomic is not a multiple of %u",
+          lane, static_cast<unsigned long long>(address), static_cast<unsigned>(sizeof(T)));
+  return false;
+}
+
+// What MUBUF, FLAT and GLOBAL have in common: ROW(name, type, operation, opcode).
+#define FMHA_EMU_MEMORY_ATOMICS(ROW)        \
+  ROW("swap", u32, kSwap, 0x40)             \
+  ROW("cmpswap", u32, kCompareSwap, 0x41)   \
+  ROW("add", u32, kAdd, 0x42)               \
+  ROW("sub", u32, kSub, 0x43)               \
+  ROW("smin", i32, kMin, 0x44)              \
+  ROW("umin", u32, kMin, 0x45)              \
+  ROW("smax", i32, kMax, 0x46)              \
+  ROW("umax", u32, kMax, 0x47)              \
+  ROW("and", u32, kAnd, 0x48)               \
+  ROW("or", u32, kOr, 0x49)                 \
+  ROW("xor", u32, kXor, 0x4a)               \
+  ROW("inc", u32, kIncrement, 0x4b)         \
+  ROW("dec", u32, kDecrement, 0x4c)         \
+  ROW("add_f64", double, kAdd, 0x4f)        \
+  ROW("min_f64", double, kMin, 0x50)        \
+  ROW("max_f64", double, kMax, 0x51)        \
+  ROW("swap_x2", u64, kSwap, 0x60)          \
+  ROW("cmpswap_x2", u64, kCompareSwap, 0x61) \
+  ROW("add_x2", u64, kAdd, 0x62)            \
+  ROW("sub_x2", u64, kSub, 0x63)            \
+  ROW("smin_x2", i64, kMin, 0x64)           \
+  ROW("umin_x2", u64, kMin, 0x65)           \
+  ROW("smax_x2", i64, kMax, 0x66)           \
+  ROW("umax_x2", u64, kMax, 0x67)           \
+  ROW("and_x2", u64, kAnd, 0x68)            \
+  ROW("or_x2", u64, kOr, 0x69)              \
+  ROW("xor_x2", u64, kXor, 0x6a)            \
+  ROW("inc_x2", u64, kIncrement, 0x6b)      \
+  ROW("dec_x2", u64, kDecrement, 0x6c)
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

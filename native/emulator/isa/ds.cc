@@ -126,8 +126,7 @@ constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
 
 template <Width kWidth>
 constexpr Row read_row(const char* mnemonic, int16_t op) {
-  const uint32_t flags = kLoad | (keeps_half(kWidth) ? uint32_t{kReadsDst} : 0u);
-  return {mnemonic, Format::kDs, {op, op}, type_of(kWidth), {kI32, kNo, kNo}, flags, read<kWidth>};
+  return {mnemonic, Format::kDs, {op, op}, type_of(kWidth), {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>};
 }
 template <Width kWidth>
 constexpr Row write_row(const char* mnemonic, int16_t op) {

@@ -141,6 +141,34 @@ inline void scatter(const uint32_t* s, uint64_t lanes, uint8_t* base, const uint
   for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, base + offset[l]); });
 }
 
+// The loads and stores MUBUF, FLAT, GLOBAL and SCRATCH have in common: ROW(name, width, opcode).
+#define FMHA_EMU_LOADS(ROW)                        \
+  ROW("load_ubyte", Width::kU8, 0x10)              \
+  ROW("load_sbyte", Width::kI8, 0x11)              \
+  ROW("load_ushort", Width::kU16, 0x12)            \
+  ROW("load_sshort", Width::kI16, 0x13)            \
+  ROW("load_dword", Width::kB32, 0x14)             \
+  ROW("load_dwordx2", Width::kB64, 0x15)           \
+  ROW("load_dwordx3", Width::kB96, 0x16)           \
+  ROW("load_dwordx4", Width::kB128, 0x17)          \
+  ROW("load_ubyte_d16", Width::kU8D16, 0x20)       \
+  ROW("load_ubyte_d16_hi", Width::kU8D16Hi, 0x21)  \
+  ROW("load_sbyte_d16", Width::kI8D16, 0x22)       \
+  ROW("load_sbyte_d16_hi", Width::kI8D16Hi, 0x23)  \
+  ROW("load_short_d16", Width::kD16, 0x24)         \
+  ROW("load_short_d16_hi", Width::kD16Hi, 0x25)
+#define FMHA_EMU_STORES(ROW)                       \
+  ROW("store_byte", Width::kU8, 0x18)              \
+  ROW("store_byte_d16_hi", Width::kU8D16Hi, 0x19)  \
+  ROW("store_short", Width::kU16, 0x1a)            \
+  ROW("store_short_d16_hi", Width::kD16Hi, 0x1b)   \
+  ROW("store_dword", Width::kB32, 0x1c)            \
+  ROW("store_dwordx2", Width::kB64, 0x1d)          \
+  ROW("store_dwordx3", Width::kB96, 0x1e)          \
+  ROW("store_dwordx4", Width::kB128, 0x1f)
+
+constexpr uint32_t load_flags(Width w) { return kLoad | (keeps_half(w) ? uint32_t{kReadsDst} : 0u); }
+
 // Smallest and largest offset over some lanes.
 struct Span {
   uint32_t low, high;
