@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from . import hip
+from . import hip, rows
 from .toolchain import tool
 
 U32 = NDArray[np.uint32]
@@ -254,8 +254,9 @@ class Kernel:
         return _METADATA.format(name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args)
 
 
-def assemble(kernels: Sequence[Kernel], cpu: str = "gfx942") -> bytes:
-    """A code object of these kernels."""
+def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
+    """A code object of these kernels, for the arch of this process if none is named."""
+    cpu = cpu or rows.arch()
     text = f'.amdgcn_target "amdgcn-amd-amdhsa--{cpu}"\n' + "".join(k.text() for k in kernels)
     text += ".amdgpu_metadata\namdhsa.version: [1, 2]\namdhsa.target: amdgcn-amd-amdhsa--" + cpu
     text += "\namdhsa.kernels:\n" + "".join(k.metadata() for k in kernels) + ".end_amdgpu_metadata\n"
@@ -274,8 +275,9 @@ def _run(*command: object, source: str = "") -> None:
         raise RuntimeError(f"{command[0]} failed:\n{done.stderr[:4000]}")
 
 
-def legal(lines: Sequence[str], cpu: str = "gfx942") -> list[bool]:
+def legal(lines: Sequence[str], cpu: str = "") -> list[bool]:
     """Which of these instructions LLVM's assembler accepts."""
+    cpu = cpu or rows.arch()
     done = subprocess.run([tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=null"], input="\n".join(lines),
                           capture_output=True, text=True)
     bad = {int(n) for n in re.findall(r"<stdin>:(\d+):\d+: error", done.stderr)}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -37,15 +38,24 @@ def all_rows() -> list[RowInfo]:
     return rows
 
 
+def arch() -> str:
+    """The arch the software device plays in this process: $FMHA_EMU_ARCH, else gfx942."""
+    return os.environ.get("FMHA_EMU_ARCH") or "gfx942"
+
+
+def names(of: str | None = None) -> frozenset[str]:
+    """Mnemonics an arch has; this process's arch if none is named."""
+    return _names(of or arch())
+
+
 @cache
-def names(arch: str = "gfx942") -> frozenset[str]:
-    """Mnemonics an arch has."""
-    return frozenset(r.mnemonic for r in all_rows() if getattr(r, arch) >= 0)
+def _names(of: str) -> frozenset[str]:
+    return frozenset(r.mnemonic for r in all_rows() if getattr(r, of) >= 0)
 
 
-def disassemble(code: bytes, arch: str, base: int = 0) -> list[str]:
+def disassemble(code: bytes, of: str, base: int = 0) -> list[str]:
     """The software device's disassembly, a line an instruction."""
-    number = c.c_int(("gfx90a", "gfx942").index(arch))
+    number = c.c_int(("gfx90a", "gfx942").index(of))
     fn = hip.lib().fmha_emu_disassemble
     size = fn(number, code, c.c_size_t(len(code)), c.c_uint64(base), None, c.c_size_t(0))
     text = c.create_string_buffer(size)
