@@ -138,8 +138,14 @@ bool Decoder::vop3_destinations() {
 bool Decoder::vop3_sources() {
   const Row& r = *inst_.row;
   const int n = source_count(r);
+  const bool read_lane = starts_with(r.mnemonic, "v_readlane"), write_lane = starts_with(r.mnemonic, "v_writelane");
   for (int i = 0; i < n; ++i) {
-    if (!source(bits(32 + 9 * i, 9), r.src[i], &inst_.src[i])) return false;
+    Operand& o = inst_.src[i];
+    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    const bool is_vgpr = o.kind == OperandKind::kVgpr;
+    // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has lanes.
+    if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
+    if (dwords_of(r.src[i]) > 2 && !is_vgpr) return false;
   }
   if (r.flags & kReadsVcc && r.format == Format::kVop2) return source(bits(50, 9), Type::kMask, &inst_.src[2]);
   return true;

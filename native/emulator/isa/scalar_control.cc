@@ -74,7 +74,7 @@ namespace {
 // 15:11.
 constexpr uint32_t kHwMode = 1, kHwStatus = 2;
 // What of MODE the device models. Beside it, exception enables (no traps here) are stored and have no effect.
-constexpr uint32_t kModeModelled = 0x3ff, kModeExceptions = 0x7f << 12;
+constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */, kModeExceptions = 0x7f << 12;
 
 struct HwField {
   uint32_t id, offset, mask;
