@@ -19,22 +19,40 @@ namespace {
 
 Space space_of(Format f) {
   switch (f) {
-    case Format::kSop1: return kSpaceSop1;
-    case Format::kSop2: return kSpaceSop2;
-    case Format::kSopc: return kSpaceSopc;
-    case Format::kSopp: return kSpaceSopp;
-    case Format::kSopk: return kSpaceSopk;
-    case Format::kSmem: return kSpaceSmem;
-    case Format::kVop1: return kSpaceVop1;
-    case Format::kVop2: return kSpaceVop2;
-    case Format::kVopc: return kSpaceVopc;
-    case Format::kVop3: case Format::kVop3b: return kSpaceVop3;
-    case Format::kVop3p: case Format::kMai: return kSpaceVop3p;
-    case Format::kDs: return kSpaceDs;
-    case Format::kMubuf: return kSpaceMubuf;
-    case Format::kFlat: return kSpaceFlat;
-    case Format::kGlobal: return kSpaceGlobal;
-    case Format::kScratch: return kSpaceScratch;
+    case Format::kSop1:
+      return kSpaceSop1;
+    case Format::kSop2:
+      return kSpaceSop2;
+    case Format::kSopc:
+      return kSpaceSopc;
+    case Format::kSopp:
+      return kSpaceSopp;
+    case Format::kSopk:
+      return kSpaceSopk;
+    case Format::kSmem:
+      return kSpaceSmem;
+    case Format::kVop1:
+      return kSpaceVop1;
+    case Format::kVop2:
+      return kSpaceVop2;
+    case Format::kVopc:
+      return kSpaceVopc;
+    case Format::kVop3:
+    case Format::kVop3b:
+      return kSpaceVop3;
+    case Format::kVop3p:
+    case Format::kMai:
+      return kSpaceVop3p;
+    case Format::kDs:
+      return kSpaceDs;
+    case Format::kMubuf:
+      return kSpaceMubuf;
+    case Format::kFlat:
+      return kSpaceFlat;
+    case Format::kGlobal:
+      return kSpaceGlobal;
+    case Format::kScratch:
+      return kSpaceScratch;
   }
   return kSpaceCount;
 }
@@ -142,20 +160,30 @@ bool Decoder::any() {
   }
   if (w >> 30 == 2) {  // scalar: SOP2, and the others in its last opcodes
     switch (w >> 23) {
-      case 0x17d: return sop1();
-      case 0x17e: return sopc();
-      case 0x17f: return sopp();
-      default: return w >> 28 == 0xb ? sopk() : sop2();
+      case 0x17d:
+        return sop1();
+      case 0x17e:
+        return sopc();
+      case 0x17f:
+        return sopp();
+      default:
+        return w >> 28 == 0xb ? sopk() : sop2();
     }
   }
   inst_.bytes = 8;
   switch (w >> 26) {
-    case 0x30: return smem();
-    case 0x34: return w >> 23 == 0x1a7 ? vop3p() : vop3();
-    case 0x36: return ds();
-    case 0x37: return flat();
-    case 0x38: return mubuf();
-    default: return false;
+    case 0x30:
+      return smem();
+    case 0x34:
+      return w >> 23 == 0x1a7 ? vop3p() : vop3();
+    case 0x36:
+      return ds();
+    case 0x37:
+      return flat();
+    case 0x38:
+      return mubuf();
+    default:
+      return false;
   }
 }
 

@@ -26,18 +26,29 @@ uint64_t inline_constant(uint32_t code, Type type) {
   }
   const uint32_t i = code - kOpFloat;
   switch (type) {
-    case Type::kI64: case Type::kF64: case Type::kMask: return kDouble[i];
+    case Type::kI64:
+    case Type::kF64:
+    case Type::kMask:
+      return kDouble[i];
     // Packed f16 has the constant in the low half only; op_sel_hi = 0 is how code uses it for both.
-    case Type::kI16: case Type::kF16: case Type::kPkF16: return kHalf[i];
-    default: return kSingle[i];
+    case Type::kI16:
+    case Type::kF16:
+    case Type::kPkF16:
+      return kHalf[i];
+    default:
+      return kSingle[i];
   }
 }
 
 uint64_t literal_constant(uint32_t literal, Type type) {
   switch (type) {
-    case Type::kF64: return static_cast<uint64_t>(literal) << 32;
-    case Type::kF16: case Type::kI16: return literal & 0xffff;
-    default: return literal;  // 64-bit integers: zero-extended
+    case Type::kF64:
+      return static_cast<uint64_t>(literal) << 32;
+    case Type::kF16:
+    case Type::kI16:
+      return literal & 0xffff;
+    default:
+      return literal;  // 64-bit integers: zero-extended
   }
 }
 

@@ -15,17 +15,17 @@ namespace fmha::emu {
 
 // Operand numbers (9-bit source fields; the scalar ones also in 7- and 8-bit fields).
 enum OperandCode : uint32_t {
-  kOpSgprEnd = 102,      // s0..s101, then flat_scratch, xnack_mask, vcc
+  kOpSgprEnd = 102,  // s0..s101, then flat_scratch, xnack_mask, vcc
   kOpVcc = 106,
-  kOpTtmp = 108,         // ..123
+  kOpTtmp = 108,  // ..123
   kOpM0 = 124,
   kOpExec = 126,
-  kOpInt = 128,          // 0, 1..64, then -1..-16
+  kOpInt = 128,  // 0, 1..64, then -1..-16
   kOpIntNegative = 193,
   kOpIntEnd = 209,
-  kOpAperture = 235,     // ..238
+  kOpAperture = 235,  // ..238
   kOpApertureEnd = 239,
-  kOpFloat = 240,        // ..248
+  kOpFloat = 240,  // ..248
   kOpFloatEnd = 249,
   kOpSdwa = 249,
   kOpDpp = 250,
@@ -37,8 +37,23 @@ enum OperandCode : uint32_t {
 
 // Opcode spaces: where a (format, opcode) pair is unique. Formats that share an encoding share a space.
 enum Space : uint8_t {
-  kSpaceSop1, kSpaceSop2, kSpaceSopc, kSpaceSopp, kSpaceSopk, kSpaceSmem, kSpaceVop1, kSpaceVop2, kSpaceVopc,
-  kSpaceVop3, kSpaceVop3p, kSpaceDs, kSpaceMubuf, kSpaceFlat, kSpaceGlobal, kSpaceScratch, kSpaceCount,
+  kSpaceSop1,
+  kSpaceSop2,
+  kSpaceSopc,
+  kSpaceSopp,
+  kSpaceSopk,
+  kSpaceSmem,
+  kSpaceVop1,
+  kSpaceVop2,
+  kSpaceVopc,
+  kSpaceVop3,
+  kSpaceVop3p,
+  kSpaceDs,
+  kSpaceMubuf,
+  kSpaceFlat,
+  kSpaceGlobal,
+  kSpaceScratch,
+  kSpaceCount,
 };
 
 // Opcode -> row, for one architecture; built once from isa_rows().
@@ -64,7 +79,12 @@ uint64_t literal_constant(uint32_t literal, Type type);
 class Decoder {
  public:
   Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
-      : map_(opcode_map(arch)), gfx942_(arch == Arch::kGfx942), text_(text), bytes_(bytes), base_(base), out_(out) {}
+      : map_(opcode_map(arch)),
+        gfx942_(arch == Arch::kGfx942),
+        text_(text),
+        bytes_(bytes),
+        base_(base),
+        out_(out) {}
 
   // The instruction at byte `offset` of the text. What is not understood becomes an Inst without a row.
   Inst at(size_t offset);
@@ -97,7 +117,7 @@ class Decoder {
   bool vop3_destinations();
   bool vop3_sources();
   bool mix_sources();
-  bool modifiers_fit();               // neg, abs and omod only where the row takes them
+  bool modifiers_fit();  // neg, abs and omod only where the row takes them
 
   bool scalar(uint32_t code, int dwords, Operand* out);
   bool vector(uint32_t n, int dwords, bool acc, Operand* out);

@@ -52,7 +52,8 @@ bool Decoder::flat() {
   const bool acc = bits(55, 1);
   const bool sve = bits(13, 1);  // gfx942 scratch: vaddr is used. gfx90a: the lds bit
   // FLAT's offset is unsigned, 12 bits; the others' signed, 13 bits.
-  inst_.imm = segment == 0 ? static_cast<int32_t>(bits(0, 12)) : static_cast<int32_t>(bits(0, 13) << 19) >> 19;
+  inst_.imm =
+      segment == 0 ? static_cast<int32_t>(bits(0, 12)) : static_cast<int32_t>(bits(0, 13) << 19) >> 19;
   if (segment == 0 && bits(12, 1)) return false;
   inst_.sc0 = bits(16, 1);
   inst_.nt = bits(17, 1);

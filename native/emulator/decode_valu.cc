@@ -21,7 +21,8 @@ constexpr uint32_t kVop1AccvgprMov = 0x52;
 
 bool Decoder::implicit_vcc() {
   const uint32_t flags = inst_.row->flags;
-  if (flags & kReadsVcc && inst_.row->format == Format::kVop2 && !scalar(kOpVcc, 2, &inst_.src[2])) return false;
+  if (flags & kReadsVcc && inst_.row->format == Format::kVop2 && !scalar(kOpVcc, 2, &inst_.src[2]))
+    return false;
   return !(flags & kWritesVcc) || scalar(kOpVcc, 2, &inst_.sdst);
 }
 
@@ -76,7 +77,8 @@ bool Decoder::sdwa() {
   const Row& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone) return false;
   // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones.
-  if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc)) return false;
+  if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc))
+    return false;
   inst_.encoding = Encoding::kSdwa;
   inst_.bytes = 8;
   const bool two = inst_.src[1].kind == OperandKind::kVgpr;
@@ -138,16 +140,19 @@ bool Decoder::vop3_destinations() {
 bool Decoder::vop3_sources() {
   const Row& r = *inst_.row;
   const int n = source_count(r);
-  const bool read_lane = starts_with(r.mnemonic, "v_readlane"), write_lane = starts_with(r.mnemonic, "v_writelane");
+  const bool read_lane = starts_with(r.mnemonic, "v_readlane"),
+             write_lane = starts_with(r.mnemonic, "v_writelane");
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];
     if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
     const bool is_vgpr = o.kind == OperandKind::kVgpr;
-    // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has lanes.
+    // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
+    // lanes.
     if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
     if (dwords_of(r.src[i]) > 2 && !is_vgpr) return false;
   }
-  if (r.flags & kReadsVcc && r.format == Format::kVop2) return source(bits(50, 9), Type::kMask, &inst_.src[2]);
+  if (r.flags & kReadsVcc && r.format == Format::kVop2)
+    return source(bits(50, 9), Type::kMask, &inst_.src[2]);
   return true;
 }
 

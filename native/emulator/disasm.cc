@@ -13,21 +13,48 @@ bool is_named(const Row& r, const char* part) { return std::strstr(r.mnemonic, p
 
 class Printer {
  public:
-  Printer(const Inst& inst, Arch arch) : i_(inst), r_(*inst.row), gfx942_(arch == Arch::kGfx942), arch_(arch) {}
+  Printer(const Inst& inst, Arch arch)
+      : i_(inst), r_(*inst.row), gfx942_(arch == Arch::kGfx942), arch_(arch) {}
 
   std::string run() {
     out_ = r_.mnemonic;
     switch (r_.format) {
-      case Format::kSop1: case Format::kSop2: case Format::kSopc: scalar(); break;
-      case Format::kSopp: sopp(); break;
-      case Format::kSopk: sopk(); break;
-      case Format::kSmem: smem(); break;
-      case Format::kVop1: case Format::kVop2: case Format::kVopc:
-      case Format::kVop3: case Format::kVop3b: case Format::kVop3p: valu(); break;
-      case Format::kMai: mai(); break;
-      case Format::kDs: ds(); break;
-      case Format::kMubuf: mubuf(); break;
-      case Format::kFlat: case Format::kGlobal: case Format::kScratch: flat(); break;
+      case Format::kSop1:
+      case Format::kSop2:
+      case Format::kSopc:
+        scalar();
+        break;
+      case Format::kSopp:
+        sopp();
+        break;
+      case Format::kSopk:
+        sopk();
+        break;
+      case Format::kSmem:
+        smem();
+        break;
+      case Format::kVop1:
+      case Format::kVop2:
+      case Format::kVopc:
+      case Format::kVop3:
+      case Format::kVop3b:
+      case Format::kVop3p:
+        valu();
+        break;
+      case Format::kMai:
+        mai();
+        break;
+      case Format::kDs:
+        ds();
+        break;
+      case Format::kMubuf:
+        mubuf();
+        break;
+      case Format::kFlat:
+      case Format::kGlobal:
+      case Format::kScratch:
+        flat();
+        break;
     }
     return std::move(out_);
   }
@@ -70,8 +97,10 @@ class Printer {
     }
     put_if(i_.dst, r_.dst);
     put_if(i_.src[0], r_.src[0]);
-    if (is_named(r_, "s_getreg")) put(hwreg_text(imm, arch_));
-    else put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
+    if (is_named(r_, "s_getreg"))
+      put(hwreg_text(imm, arch_));
+    else
+      put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
   }
 
   void smem() {
@@ -116,13 +145,17 @@ class Printer {
 
   void suffix() {
     if (r_.format > Format::kVopc || r_.flags & kLiteralK) return;
-    if (i_.encoding == Encoding::kSdwa) out_ += "_sdwa";
-    else if (i_.encoding == Encoding::kDpp) out_ += "_dpp";
-    else if (!only_form()) out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
+    if (i_.encoding == Encoding::kSdwa)
+      out_ += "_sdwa";
+    else if (i_.encoding == Encoding::kDpp)
+      out_ += "_dpp";
+    else if (!only_form())
+      out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }
   // Instructions that LLVM gives no suffix.
   bool only_form() const {
-    for (const char* name : {"v_nop", "v_readfirstlane_b32", "v_accvgpr_mov_b32", "v_swap_b32", "v_clrexcp"}) {
+    for (const char* name :
+         {"v_nop", "v_readfirstlane_b32", "v_accvgpr_mov_b32", "v_swap_b32", "v_clrexcp"}) {
       if (!std::strcmp(r_.mnemonic, name)) return true;
     }
     return false;
@@ -197,8 +230,10 @@ class Printer {
     if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
     if (i_.abid) out_ += text(" abid:%u", i_.abid);
     if (!i_.blgp) return;
-    if (f64 && gfx942_) bit_list("neg", i_.blgp, 3);
-    else out_ += text(" blgp:%u", i_.blgp);
+    if (f64 && gfx942_)
+      bit_list("neg", i_.blgp, 3);
+    else
+      out_ += text(" blgp:%u", i_.blgp);
   }
 
   void ds() {
@@ -223,8 +258,10 @@ class Printer {
 
   // The vector data of a memory instruction: what is stored, else what is loaded.
   void memory_data() {
-    if (i_.data.kind != OperandKind::kNone) put(i_.data, r_.src[0]);
-    else put_if(i_.dst, r_.dst);
+    if (i_.data.kind != OperandKind::kNone)
+      put(i_.data, r_.src[0]);
+    else
+      put_if(i_.dst, r_.dst);
   }
 
   void mubuf() {

@@ -9,7 +9,8 @@
 namespace fmha::emu {
 namespace {
 
-constexpr const char* kFloatNames[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494"};
+constexpr const char* kFloatNames[] = {"0.5",  "-0.5", "1.0",  "-1.0",      "2.0",
+                                       "-2.0", "4.0",  "-4.0", "0.15915494"};
 
 // LLVM prints by value: a literal that has an inline form reads like one.
 std::string constant_text(uint64_t value, Type read_as) {
@@ -40,12 +41,22 @@ std::string named_pair(const char* name, uint32_t code, uint32_t first, int dwor
 
 std::string scalar_text(uint32_t code, int dwords) {
   switch (code) {
-    case 102: case 103: return named_pair("flat_scratch", code, 102, dwords);
-    case 104: case 105: return named_pair("xnack_mask", code, 104, dwords);
-    case 106: case 107: return named_pair("vcc", code, 106, dwords);
-    case 124: return "m0";
-    case 126: case 127: return named_pair("exec", code, 126, dwords);
-    default: break;
+    case 102:
+    case 103:
+      return named_pair("flat_scratch", code, 102, dwords);
+    case 104:
+    case 105:
+      return named_pair("xnack_mask", code, 104, dwords);
+    case 106:
+    case 107:
+      return named_pair("vcc", code, 106, dwords);
+    case 124:
+      return "m0";
+    case 126:
+    case 127:
+      return named_pair("exec", code, 126, dwords);
+    default:
+      break;
   }
   if (code >= kOpTtmp && code < kOpM0) return range("ttmp", static_cast<int>(code - kOpTtmp), dwords);
   return range("s", static_cast<int>(code), dwords);
@@ -53,13 +64,20 @@ std::string scalar_text(uint32_t code, int dwords) {
 
 std::string special_text(uint32_t code) {
   switch (code) {
-    case 235: return "src_shared_base";
-    case 236: return "src_shared_limit";
-    case 237: return "src_private_base";
-    case 238: return "src_private_limit";
-    case 251: return "src_vccz";
-    case 252: return "src_execz";
-    default: return "src_scc";
+    case 235:
+      return "src_shared_base";
+    case 236:
+      return "src_shared_limit";
+    case 237:
+      return "src_private_base";
+    case 238:
+      return "src_private_limit";
+    case 251:
+      return "src_vccz";
+    case 252:
+      return "src_execz";
+    default:
+      return "src_scc";
   }
 }
 
@@ -76,26 +94,35 @@ std::string text(const char* format, ...) {
 
 std::string operand_text(const Operand& o, Type type) {
   switch (o.kind) {
-    case OperandKind::kNone: return "off";
-    case OperandKind::kSgpr: return scalar_text(o.index, o.dwords);
-    case OperandKind::kVgpr: return range(o.index >= 256 ? "a" : "v", o.index & 255, o.dwords);
-    case OperandKind::kSpecial: return special_text(o.index);
-    case OperandKind::kConst: break;
+    case OperandKind::kNone:
+      return "off";
+    case OperandKind::kSgpr:
+      return scalar_text(o.index, o.dwords);
+    case OperandKind::kVgpr:
+      return range(o.index >= 256 ? "a" : "v", o.index & 255, o.dwords);
+    case OperandKind::kSpecial:
+      return special_text(o.index);
+    case OperandKind::kConst:
+      break;
   }
   return constant_text(o.value, type);
 }
 
 std::string hwreg_text(uint32_t imm, Arch arch) {
   const uint32_t id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
-  constexpr const char* kNames[] = {nullptr, "MODE", "STATUS", "TRAPSTS", "HW_ID", "GPR_ALLOC", "LDS_ALLOC",
-                                    "IB_STS", nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                    "SH_MEM_BASES", "TBA_LO", "TBA_HI", "TMA_LO", "TMA_HI"};
+  constexpr const char* kNames[] = {nullptr,        "MODE",      "STATUS", "TRAPSTS", "HW_ID",
+                                    "GPR_ALLOC",    "LDS_ALLOC", "IB_STS", nullptr,   nullptr,
+                                    nullptr,        nullptr,     nullptr,  nullptr,   nullptr,
+                                    "SH_MEM_BASES", "TBA_LO",    "TBA_HI", "TMA_LO",  "TMA_HI"};
   constexpr const char* kGfx940Names[] = {"XCC_ID", "SQ_PERF_SNAPSHOT_DATA", "SQ_PERF_SNAPSHOT_DATA1",
                                           "SQ_PERF_SNAPSHOT_PC_LO", "SQ_PERF_SNAPSHOT_PC_HI"};
   std::string s = "hwreg(";
-  if (id < 20 && kNames[id]) s += text("HW_REG_%s", kNames[id]);
-  else if (arch == Arch::kGfx942 && id >= 20 && id < 25) s += text("HW_REG_%s", kGfx940Names[id - 20]);
-  else s += text("%u", id);
+  if (id < 20 && kNames[id])
+    s += text("HW_REG_%s", kNames[id]);
+  else if (arch == Arch::kGfx942 && id >= 20 && id < 25)
+    s += text("HW_REG_%s", kGfx940Names[id - 20]);
+  else
+    s += text("%u", id);
   if (offset != 0 || size != 32) s += text(", %u, %u", offset, size);
   return s + ")";
 }
@@ -114,20 +141,34 @@ std::string waitcnt_text(uint32_t imm) {
 std::string dpp_text(const Dpp& d) {
   const uint32_t c = d.ctrl;
   std::string s;
-  if (c < 0x100) s = text(" quad_perm:[%u,%u,%u,%u]", c & 3, c >> 2 & 3, c >> 4 & 3, c >> 6 & 3);
-  else if (c > 0x100 && c < 0x110) s = text(" row_shl:%u", c & 15);
-  else if (c > 0x110 && c < 0x120) s = text(" row_shr:%u", c & 15);
-  else if (c > 0x120 && c < 0x130) s = text(" row_ror:%u", c & 15);
-  else if (c == 0x130) s = " wave_shl:1";
-  else if (c == 0x134) s = " wave_rol:1";
-  else if (c == 0x138) s = " wave_shr:1";
-  else if (c == 0x13c) s = " wave_ror:1";
-  else if (c == 0x140) s = " row_mirror";
-  else if (c == 0x141) s = " row_half_mirror";
-  else if (c == 0x142) s = " row_bcast:15";
-  else if (c == 0x143) s = " row_bcast:31";
-  else if (c >= 0x150 && c < 0x160) s = text(" row_newbcast:%u", c & 15);
-  else s = " /* Invalid dpp_ctrl value */";
+  if (c < 0x100)
+    s = text(" quad_perm:[%u,%u,%u,%u]", c & 3, c >> 2 & 3, c >> 4 & 3, c >> 6 & 3);
+  else if (c > 0x100 && c < 0x110)
+    s = text(" row_shl:%u", c & 15);
+  else if (c > 0x110 && c < 0x120)
+    s = text(" row_shr:%u", c & 15);
+  else if (c > 0x120 && c < 0x130)
+    s = text(" row_ror:%u", c & 15);
+  else if (c == 0x130)
+    s = " wave_shl:1";
+  else if (c == 0x134)
+    s = " wave_rol:1";
+  else if (c == 0x138)
+    s = " wave_shr:1";
+  else if (c == 0x13c)
+    s = " wave_ror:1";
+  else if (c == 0x140)
+    s = " row_mirror";
+  else if (c == 0x141)
+    s = " row_half_mirror";
+  else if (c == 0x142)
+    s = " row_bcast:15";
+  else if (c == 0x143)
+    s = " row_bcast:31";
+  else if (c >= 0x150 && c < 0x160)
+    s = text(" row_newbcast:%u", c & 15);
+  else
+    s = " /* Invalid dpp_ctrl value */";
   s += text(" row_mask:0x%x bank_mask:0x%x", d.row_mask, d.bank_mask);
   return d.bound_ctrl ? s + " bound_ctrl:1" : s;
 }
@@ -152,7 +193,8 @@ std::string swizzle_text(uint32_t offset) {
   }
   std::string s = " offset:swizzle(BITMASK_PERM,\"";
   for (int bit = 4; bit >= 0; --bit) {
-    const uint32_t of_zero = (or_mask ^ xor_mask) >> bit & 1, of_one = ((and_mask | or_mask) ^ xor_mask) >> bit & 1;
+    const uint32_t of_zero = (or_mask ^ xor_mask) >> bit & 1,
+                   of_one = ((and_mask | or_mask) ^ xor_mask) >> bit & 1;
     s += of_zero == of_one ? (of_zero ? '1' : '0') : (of_zero ? 'i' : 'p');
   }
   return s + "\")";
@@ -172,9 +214,10 @@ std::string gpr_idx_text(uint32_t mode) {
 
 // Messages without operations; the others print as numbers.
 std::string sendmsg_text(uint32_t imm) {
-  constexpr const char* kNames[] = {nullptr, "INTERRUPT", nullptr, nullptr, "SAVEWAVE", "STALL_WAVE_GEN",
-                                    "HALT_WAVES", "ORDERED_PS_DONE", "EARLY_PRIM_DEALLOC", "GS_ALLOC_REQ",
-                                    "GET_DOORBELL"};
+  constexpr const char* kNames[] = {nullptr,        "INTERRUPT",       nullptr,
+                                    nullptr,        "SAVEWAVE",        "STALL_WAVE_GEN",
+                                    "HALT_WAVES",   "ORDERED_PS_DONE", "EARLY_PRIM_DEALLOC",
+                                    "GS_ALLOC_REQ", "GET_DOORBELL"};
   if (imm < 11 && kNames[imm]) return text("sendmsg(MSG_%s)", kNames[imm]);
   if (imm & ~0x37fu) return text("%u", imm);
   return text("sendmsg(%u, %u, %u)", imm & 15, imm >> 4 & 7, imm >> 8 & 3);

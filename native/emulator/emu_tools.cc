@@ -21,19 +21,20 @@ int copy_out(const std::string& s, char* out, size_t out_bytes) {
 }
 
 const char* format_name(Format f) {
-  constexpr const char* kNames[] = {"SOP1", "SOP2", "SOPC", "SOPP", "SOPK", "SMEM", "VOP1", "VOP2", "VOPC",
-                                    "VOP3", "VOP3B", "VOP3P", "MAI", "DS", "MUBUF", "FLAT", "GLOBAL", "SCRATCH"};
+  constexpr const char* kNames[] = {"SOP1", "SOP2", "SOPC",  "SOPP", "SOPK",   "SMEM",
+                                    "VOP1", "VOP2", "VOPC",  "VOP3", "VOP3B",  "VOP3P",
+                                    "MAI",  "DS",   "MUBUF", "FLAT", "GLOBAL", "SCRATCH"};
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
-  constexpr const char* kNames[] = {"none", "i16", "f16", "i32", "f32", "i64", "f64", "pk_i16", "pk_f16",
-                                    "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
+  constexpr const char* kNames[] = {"none",   "i16",    "f16",  "i32", "f32",  "i64",  "f64",  "pk_i16",
+                                    "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
   return kNames[static_cast<int>(t)];
 }
 std::string flag_names(uint32_t flags) {
-  constexpr const char* kNames[] = {"reads_vcc", "writes_vcc", "reads_dst", "writes_exec", "scalar_dst",
-                                    "literal_k", "branch", "load", "store", "atomic", "two_offsets",
-                                    "has_modifiers", "no_src"};
+  constexpr const char* kNames[] = {"reads_vcc",   "writes_vcc",    "reads_dst", "writes_exec", "scalar_dst",
+                                    "literal_k",   "branch",        "load",      "store",       "atomic",
+                                    "two_offsets", "has_modifiers", "no_src"};
   std::string s;
   for (int i = 0; i < 13; ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];

@@ -32,7 +32,8 @@ int chosen_level() {
   if (!wish || !*wish) return best;
   const int level = std::atoi(wish[0] == 'v' ? wish + 1 : wish);
   if (level >= 2 && level <= best) return level;
-  std::fprintf(stderr, "amdhip64 software device: FMHA_EMU_LEVEL must be 2 to %d on this CPU, got \"%s\"; using %d\n",
+  std::fprintf(stderr,
+               "amdhip64 software device: FMHA_EMU_LEVEL must be 2 to %d on this CPU, got \"%s\"; using %d\n",
                best, wish, best);
   return best;
 }
@@ -41,9 +42,18 @@ Table make_table() {
   std::span<const Row> parts[kTableParts];
   Table table;
   switch (chosen_level()) {
-    case 4: v4::table_parts(parts); table.level = "x86-64-v4"; break;
-    case 3: v3::table_parts(parts); table.level = "x86-64-v3"; break;
-    default: v2::table_parts(parts); table.level = "x86-64-v2"; break;
+    case 4:
+      v4::table_parts(parts);
+      table.level = "x86-64-v4";
+      break;
+    case 3:
+      v3::table_parts(parts);
+      table.level = "x86-64-v3";
+      break;
+    default:
+      v2::table_parts(parts);
+      table.level = "x86-64-v2";
+      break;
   }
   for (const auto& part : parts) table.rows.insert(table.rows.end(), part.begin(), part.end());
   return table;

@@ -17,6 +17,8 @@ namespace fmha::emu {
 
 // Called before a wave runs and whenever it changes MODE. Whoever runs waves restores the host's own MXCSR.
 // Always inlined: a shared copy could be one compiled for a newer CPU than this one.
-[[gnu::always_inline]] inline void apply_mode(uint32_t mode) { _mm_setcsr(mxcsr_of(mode & 3, mode >> 4 & 3)); }
+[[gnu::always_inline]] inline void apply_mode(uint32_t mode) {
+  _mm_setcsr(mxcsr_of(mode & 3, mode >> 4 & 3));
+}
 
 }  // namespace fmha::emu

@@ -12,7 +12,8 @@ using i64 = int64_t;
 using u32 = uint32_t;
 using u64 = uint64_t;
 
-// What becomes of SCC: kept, set to "result is not zero", or set by the body, which then gets it by reference.
+// What becomes of SCC: kept, set to "result is not zero", or set by the body, which then gets it by
+// reference.
 enum Scc { kKeep, kNonZero, kBody };
 
 // D = f(S0, S1[, scc]). The operands' types are D, A and B.
@@ -71,14 +72,20 @@ void wrexec(Wave& w, const Inst& i) {
 template <typename T>
 constexpr int kBits = sizeof(T) * 8;
 template <typename T>
-constexpr u32 shift_of(u32 n) { return n & (kBits<T> - 1); }
+constexpr u32 shift_of(u32 n) {
+  return n & (kBits<T> - 1);
+}
 
 template <typename T>
-T field_mask(u32 width) { return width >= kBits<T> ? ~T(0) : (T(1) << width) - 1; }
+T field_mask(u32 width) {
+  return width >= kBits<T> ? ~T(0) : (T(1) << width) - 1;
+}
 
 // Bit field extract: offset in the low bits of `spec`, width in [22:16].
 template <typename T>
-T bfe(T v, u32 spec) { return (v >> shift_of<T>(spec)) & field_mask<T>(spec >> 16 & 0x7f); }
+T bfe(T v, u32 spec) {
+  return (v >> shift_of<T>(spec)) & field_mask<T>(spec >> 16 & 0x7f);
+}
 template <typename T>
 T bfe_signed(T v, u32 spec) {
   using U = std::make_unsigned_t<T>;
@@ -96,9 +103,13 @@ T reverse(T v) {
   return r;
 }
 template <typename T>
-u32 first_one(T v) { return v == 0 ? ~0u : static_cast<u32>(__builtin_ctzll(v)); }
+u32 first_one(T v) {
+  return v == 0 ? ~0u : static_cast<u32>(__builtin_ctzll(v));
+}
 template <typename T>
-u32 leading_zeros(T v) { return v == 0 ? ~0u : static_cast<u32>(__builtin_clzll(v)) - (64 - kBits<T>); }
+u32 leading_zeros(T v) {
+  return v == 0 ? ~0u : static_cast<u32>(__builtin_clzll(v)) - (64 - kBits<T>);
+}
 // Leading bits equal to the sign; -1 if all are.
 template <typename T>
 u32 leading_signs(T v) {
@@ -118,10 +129,22 @@ T quad_mask(T v) {
   return r;
 }
 
-u32 add_u32(u32 a, u32 b, bool& scc) { scc = a + b < a; return a + b; }
-u32 sub_u32(u32 a, u32 b, bool& scc) { scc = b > a; return a - b; }
-u32 add_i32(u32 a, u32 b, bool& scc) { scc = (~(a ^ b) & (a ^ (a + b))) >> 31; return a + b; }
-u32 sub_i32(u32 a, u32 b, bool& scc) { scc = ((a ^ b) & (a ^ (a - b))) >> 31; return a - b; }
+u32 add_u32(u32 a, u32 b, bool& scc) {
+  scc = a + b < a;
+  return a + b;
+}
+u32 sub_u32(u32 a, u32 b, bool& scc) {
+  scc = b > a;
+  return a - b;
+}
+u32 add_i32(u32 a, u32 b, bool& scc) {
+  scc = (~(a ^ b) & (a ^ (a + b))) >> 31;
+  return a + b;
+}
+u32 sub_i32(u32 a, u32 b, bool& scc) {
+  scc = ((a ^ b) & (a ^ (a - b))) >> 31;
+  return a - b;
+}
 u32 addc(u32 a, u32 b, bool& scc) {
   const u64 sum = u64{a} + b + scc;
   scc = sum >> 32;
@@ -139,11 +162,19 @@ u32 lshl_add(u32 a, u32 b, bool& scc) {
   return static_cast<u32>(sum);
 }
 template <typename T>
-T min_of(T a, T b, bool& scc) { scc = a < b; return scc ? a : b; }
+T min_of(T a, T b, bool& scc) {
+  scc = a < b;
+  return scc ? a : b;
+}
 template <typename T>
-T max_of(T a, T b, bool& scc) { scc = a >= b; return scc ? a : b; }
+T max_of(T a, T b, bool& scc) {
+  scc = a >= b;
+  return scc ? a : b;
+}
 template <typename T>
-T select(T a, T b, bool& scc) { return scc ? a : b; }
+T select(T a, T b, bool& scc) {
+  return scc ? a : b;
+}
 
 template <typename T>
 void cmov(Wave& w, const Inst& i) {
@@ -188,9 +219,12 @@ const Row kRows[] = {
     ROW2("s_lshl_b32", 28, I, I, I, same<u32, kNonZero, [](u32 a, u32 b) { return a << (b & 31); }>),
     ROW2("s_lshl_b64", 29, L, L, I, two<u64, u64, u32, kNonZero, [](u64 a, u32 b) { return a << (b & 63); }>),
     ROW2("s_lshr_b32", 30, I, I, I, same<u32, kNonZero, [](u32 a, u32 b) { return (a >> (b & 31)); }>),
-    ROW2("s_lshr_b64", 31, L, L, I, two<u64, u64, u32, kNonZero, [](u64 a, u32 b) { return (a >> (b & 63)); }>),
-    ROW2("s_ashr_i32", 32, I, I, I, two<i32, i32, u32, kNonZero, [](i32 a, u32 b) { return (a >> (b & 31)); }>),
-    ROW2("s_ashr_i64", 33, L, L, I, two<i64, i64, u32, kNonZero, [](i64 a, u32 b) { return (a >> (b & 63)); }>),
+    ROW2("s_lshr_b64", 31, L, L, I,
+         two<u64, u64, u32, kNonZero, [](u64 a, u32 b) { return (a >> (b & 63)); }>),
+    ROW2("s_ashr_i32", 32, I, I, I,
+         two<i32, i32, u32, kNonZero, [](i32 a, u32 b) { return (a >> (b & 31)); }>),
+    ROW2("s_ashr_i64", 33, L, L, I,
+         two<i64, i64, u32, kNonZero, [](i64 a, u32 b) { return (a >> (b & 63)); }>),
     ROW2("s_bfm_b32", 34, I, I, I,
          same<u32, kKeep, [](u32 a, u32 b) { return ((1u << (a & 31)) - 1) << (b & 31); }>),
     ROW2("s_bfm_b64", 35, L, I, I,
@@ -201,7 +235,11 @@ const Row kRows[] = {
     ROW2("s_bfe_u64", 39, L, L, I, two<u64, u64, u32, kNonZero, bfe<u64>>),
     ROW2("s_bfe_i64", 40, L, L, I, two<i64, i64, u32, kNonZero, bfe_signed<i64>>),
     ROW2("s_absdiff_i32", 42, I, I, I,
-         same<u32, kNonZero, [](u32 a, u32 b) { const u32 d = a - b; return (d >> 31) ? 0 - d : d; }>),
+         same<u32, kNonZero,
+              [](u32 a, u32 b) {
+                const u32 d = a - b;
+                return (d >> 31) ? 0 - d : d;
+              }>),
     ROW2("s_mul_hi_u32", 44, I, I, I,
          same<u32, kKeep, [](u32 a, u32 b) { return static_cast<u32>(u64{a} * b >> 32); }>),
     ROW2("s_mul_hi_i32", 45, I, I, I,
@@ -227,8 +265,10 @@ const Row kRows[] = {
     ROW1("s_wqm_b64", 7, L, L, one<u64, u64, kNonZero, whole_quads<u64>>),
     ROW1("s_brev_b32", 8, I, I, one<u32, u32, kKeep, reverse<u32>>),
     ROW1("s_brev_b64", 9, L, L, one<u64, u64, kKeep, reverse<u64>>),
-    ROW1("s_bcnt0_i32_b32", 10, I, I, one<u32, u32, kNonZero, [](u32 a) { return 32 - __builtin_popcount(a); }>),
-    ROW1("s_bcnt0_i32_b64", 11, I, L, one<u32, u64, kNonZero, [](u64 a) { return 64 - __builtin_popcountll(a); }>),
+    ROW1("s_bcnt0_i32_b32", 10, I, I,
+         one<u32, u32, kNonZero, [](u32 a) { return 32 - __builtin_popcount(a); }>),
+    ROW1("s_bcnt0_i32_b64", 11, I, L,
+         one<u32, u64, kNonZero, [](u64 a) { return 64 - __builtin_popcountll(a); }>),
     ROW1("s_bcnt1_i32_b32", 12, I, I, one<u32, u32, kNonZero, [](u32 a) { return __builtin_popcount(a); }>),
     ROW1("s_bcnt1_i32_b64", 13, I, L, one<u32, u64, kNonZero, [](u64 a) { return __builtin_popcountll(a); }>),
     ROW1("s_ff0_i32_b32", 14, I, I, one<u32, u32, kKeep, [](u32 a) { return (first_one<u32>(~a)); }>),
@@ -268,11 +308,13 @@ const Row kRows[] = {
     ROW1("s_orn1_saveexec_b64", 52, L, L, saveexec<[](u64 s, u64 e) { return ~s | e; }>),
     ROW1("s_andn1_wrexec_b64", 53, L, L, wrexec<[](u64 s, u64 e) { return ~s & e; }>),
     ROW1("s_andn2_wrexec_b64", 54, L, L, wrexec<[](u64 s, u64 e) { return s & ~e; }>),
-    ROW1("s_bitreplicate_b64_b32", 55, L, I, one<u64, u32, kKeep, [](u32 a) {
-           u64 d = 0;
-           for (int i = 0; i < 32; ++i) d |= u64{(a >> i) & 1} * 3 << (2 * i);
-           return d;
-         }>),
+    ROW1("s_bitreplicate_b64_b32", 55, L, I,
+         one<u64, u32, kKeep,
+             [](u32 a) {
+               u64 d = 0;
+               for (int i = 0; i < 32; ++i) d |= u64{(a >> i) & 1} * 3 << (2 * i);
+               return d;
+             }>),
 
     ROWC("s_cmp_eq_i32", 0, I, I, compare<i32, i32, [](i32 a, i32 b) { return a == b; }>),
     ROWC("s_cmp_lg_i32", 1, I, I, compare<i32, i32, [](i32 a, i32 b) { return a != b; }>),

@@ -10,7 +10,8 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
 void jump_outside(Wave& w, const Inst& i, uint64_t pc) {
-  w.fault(i, kHipErrorLaunchFailure, "jump to 0x%llx, which is not the start of an instruction of this code object",
+  w.fault(i, kHipErrorLaunchFailure,
+          "jump to 0x%llx, which is not the start of an instruction of this code object",
           static_cast<unsigned long long>(pc));
 }
 
@@ -22,7 +23,8 @@ void jump_to(Wave& w, const Inst& i, uint64_t pc) {
 
 // The records lie in the order of the text, so the target is so many records away.
 void branch(Wave& w, const Inst& i) {
-  if (i.target < 0) [[unlikely]] return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
+  if (i.target < 0) [[unlikely]]
+    return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
   w.next = w.group->launch->code->text().insts.data() + i.target;
 }
 
@@ -37,14 +39,16 @@ void s_swappc(Wave& w, const Inst& i) {
 // VGPR indexing mode would change what every vector operand means; no compiler for this hardware's kernels
 // here has been seen to emit it.
 void s_gpr_idx(Wave& w, const Inst& i) {
-  w.fault(i, kHipErrorLaunchFailure, "VGPR indexing mode (s_set_gpr_idx_*) is not supported by the software device");
+  w.fault(i, kHipErrorLaunchFailure,
+          "VGPR indexing mode (s_set_gpr_idx_*) is not supported by the software device");
 }
 
 // The SGPR that lies M0 behind `o`, or -1 after a fault.
 int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
   const uint64_t index = uint64_t{o.index} + w.sgpr[kM0];
   if (o.kind == OperandKind::kSgpr && index + dwords <= 102) return static_cast<int>(index);
-  w.fault(i, kHipErrorLaunchFailure, "relative access to s%llu, beyond s101", static_cast<unsigned long long>(index));
+  w.fault(i, kHipErrorLaunchFailure, "relative access to s%llu, beyond s101",
+          static_cast<unsigned long long>(index));
   return -1;
 }
 
@@ -60,8 +64,10 @@ template <int kDwords>
 void s_movreld(Wave& w, const Inst& i) {
   const int to = relative_sgpr(w, i, i.dst, kDwords);
   if (to < 0) return;
-  if (kDwords == 1) w.sgpr[to] = read32(w, i.src[0]);
-  else w.set_sgpr64(to, read64(w, i.src[0]));
+  if (kDwords == 1)
+    w.sgpr[to] = read32(w, i.src[0]);
+  else
+    w.set_sgpr64(to, read64(w, i.src[0]));
 }
 template void s_movrels<1>(Wave&, const Inst&);
 template void s_movrels<2>(Wave&, const Inst&);
@@ -90,11 +96,13 @@ void s_getreg(Wave& w, const Inst& i) {
   } else if (f.id == kHwStatus) {  // SCC, EXECZ, VCCZ: what a program can know of itself
     constexpr uint32_t kKnown = 1u | 1u << 9 | 1u << 10;
     if (f.mask << f.offset & ~kKnown) {
-      return w.fault(i, kHipErrorLaunchFailure, "only SCC, EXECZ and VCCZ of the STATUS register can be read");
+      return w.fault(i, kHipErrorLaunchFailure,
+                     "only SCC, EXECZ and VCCZ of the STATUS register can be read");
     }
     value = w.scc | (w.exec() == 0) << 9 | (w.vcc() == 0) << 10;
   } else {
-    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u does not exist on the software device", f.id);
+    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u does not exist on the software device",
+                   f.id);
   }
   write32(w, i.dst, value >> f.offset & f.mask);
 }
@@ -103,12 +111,14 @@ void s_getreg(Wave& w, const Inst& i) {
 void s_setreg(Wave& w, const Inst& i) {
   const HwField f(i.imm);
   if (f.id != kHwMode) {
-    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device", f.id);
+    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
+                   f.id);
   }
   const uint32_t mask = f.mask << f.offset;
   const uint32_t mode = (w.mode & ~mask) | (read32(w, i.src[0]) << f.offset & mask);
   if ((mode ^ w.mode) & ~(kModeModelled | kModeExceptions)) {
-    return w.fault(i, kHipErrorLaunchFailure, "MODE 0x%x asks for what the software device does not model", mode);
+    return w.fault(i, kHipErrorLaunchFailure, "MODE 0x%x asks for what the software device does not model",
+                   mode);
   }
   w.mode = mode;
   apply_mode(mode);

@@ -8,7 +8,7 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-std::span<const Row> scalar_alu_rows();      // scalar.cc: SOP1, SOP2, SOPC
+std::span<const Row> scalar_alu_rows();  // scalar.cc: SOP1, SOP2, SOPC
 
 void s_getpc(Wave& w, const Inst& i);
 void s_setpc(Wave& w, const Inst& i);

@@ -11,13 +11,20 @@ constexpr int kHipErrorLaunchFailure = 719;
 // Operands that are neither registers nor constants, by operand number.
 inline uint64_t special_value(const Wave& w, uint32_t code) {
   switch (code) {
-    case 235: return static_cast<uint64_t>(kSharedApertureHi) << 32;
-    case 236: return static_cast<uint64_t>(kSharedApertureHi) << 32 | 0xffffffff;
-    case 237: return static_cast<uint64_t>(kPrivateApertureHi) << 32;
-    case 238: return static_cast<uint64_t>(kPrivateApertureHi) << 32 | 0xffffffff;
-    case 251: return w.vcc() == 0;
-    case 252: return w.exec() == 0;
-    default: return w.scc;  // 253
+    case 235:
+      return static_cast<uint64_t>(kSharedApertureHi) << 32;
+    case 236:
+      return static_cast<uint64_t>(kSharedApertureHi) << 32 | 0xffffffff;
+    case 237:
+      return static_cast<uint64_t>(kPrivateApertureHi) << 32;
+    case 238:
+      return static_cast<uint64_t>(kPrivateApertureHi) << 32 | 0xffffffff;
+    case 251:
+      return w.vcc() == 0;
+    case 252:
+      return w.exec() == 0;
+    default:
+      return w.scc;  // 253
   }
 }
 
@@ -36,13 +43,17 @@ inline void write64(Wave& w, const Operand& o, uint64_t v) { w.set_sgpr64(o.inde
 
 template <typename T>
 inline T read(const Wave& w, const Operand& o) {
-  if constexpr (sizeof(T) == 8) return static_cast<T>(read64(w, o));
-  else return static_cast<T>(read32(w, o));
+  if constexpr (sizeof(T) == 8)
+    return static_cast<T>(read64(w, o));
+  else
+    return static_cast<T>(read32(w, o));
 }
 template <typename T>
 inline void write(Wave& w, const Operand& o, T v) {
-  if constexpr (sizeof(T) == 8) write64(w, o, static_cast<uint64_t>(v));
-  else write32(w, o, static_cast<uint32_t>(v));
+  if constexpr (sizeof(T) == 8)
+    write64(w, o, static_cast<uint64_t>(v));
+  else
+    write32(w, o, static_cast<uint32_t>(v));
 }
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

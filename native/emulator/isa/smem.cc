@@ -57,8 +57,7 @@ void s_memrealtime(Wave& w, const Inst& i) {
 void nothing(Wave&, const Inst&) {}
 
 constexpr Type N = Type::kNone;
-#define ROW(name, op, d, base, ...) \
-  {name, Format::kSmem, {op, op}, d, {base, N, N}, kLoad, __VA_ARGS__}
+#define ROW(name, op, d, base, ...) {name, Format::kSmem, {op, op}, d, {base, N, N}, kLoad, __VA_ARGS__}
 #define ROW_PLAIN(name, op, d, ...) {name, Format::kSmem, {op, op}, d, {N, N, N}, 0, __VA_ARGS__}
 
 const Row kRows[] = {

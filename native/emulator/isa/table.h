@@ -11,8 +11,14 @@ namespace fmha::emu {
 constexpr int kTableParts = 12;
 
 // Each writes kTableParts spans.
-namespace v2 { void table_parts(std::span<const Row>* out); }
-namespace v3 { void table_parts(std::span<const Row>* out); }
-namespace v4 { void table_parts(std::span<const Row>* out); }
+namespace v2 {
+void table_parts(std::span<const Row>* out);
+}
+namespace v3 {
+void table_parts(std::span<const Row>* out);
+}
+namespace v4 {
+void table_parts(std::span<const Row>* out);
+}
 
 }  // namespace fmha::emu
