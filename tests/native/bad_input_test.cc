@@ -48,6 +48,16 @@ fmha_fwd_params good_params(const Memory& memory) {
   return p;
 }
 
+// The same problem with contiguous tensors of another head dim, at the same addresses.
+void set_hdim(fmha_fwd_params& p, int64_t hdim) {
+  fmha_fwd_params other = test_params(p.dtype, TEST_BSHD, kBatch, kSeqlenQ, kSeqlenK, kNheadQ, kNheadK, hdim);
+  other.q.data = p.q.data;
+  other.k.data = p.k.data;
+  other.v.data = p.v.data;
+  other.o.data = p.o.data;
+  p = other;
+}
+
 struct BadCase {
   std::function<void(fmha_fwd_params&)> change;
   fmha_status status;
@@ -68,7 +78,7 @@ const BadCase kCases[] = {
     {[](auto& p) { p.dtype = 0; }, FMHA_INVALID_ARGUMENT, "dtype = 0"},
     {[](auto& p) { p.dtype = 17; }, FMHA_INVALID_ARGUMENT, "dtype = 17"},
     {[](auto& p) { p.mask = 9; }, FMHA_INVALID_ARGUMENT, "mask = 9"},
-    {[](auto& p) { p.hdim_q = p.hdim_v = 72; }, FMHA_UNSUPPORTED, "hdim_q = 72, hdim_v = 72"},
+    {[](auto& p) { set_hdim(p, 72); }, FMHA_UNSUPPORTED, "hdim_q = 72, hdim_v = 72"},
     {[](auto& p) { p.nhead_q = 3; }, FMHA_INVALID_ARGUMENT,
      "nhead_q = 3: expected a multiple of nhead_k = 2"},
     {[](auto& p) { p.k.stride_seqlen = -128; }, FMHA_INVALID_ARGUMENT, "k.stride_seqlen = -128"},
