@@ -58,7 +58,7 @@ if(_hip VERSION_LESS 5.7)
                       "`make toolchain` fetches them.")
 endif()
 find_path(FMHA_BITCODE ocml.bc HINTS "${_rocm}/amdgcn/bitcode" "${FMHA_TOOLCHAIN_DIR}/bitcode"
-          /usr/lib/x86_64-linux-gnu/amdgcn/bitcode NO_DEFAULT_PATH)
+          /usr/lib/llvm-17/lib/clang/17/amdgcn/bitcode NO_DEFAULT_PATH)
 _fmha_need(FMHA_BITCODE "AMD device bitcode (ocml.bc)")
 
 if(CK_ROOT)

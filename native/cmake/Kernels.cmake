@@ -48,6 +48,10 @@ function(fmha_add_kernel kernel)
   set(object "${_out}/${kernel}.co")
   set(source "${_kernels}/${${key}_SOURCE}")
   if(FMHA_KERNELS_FROM)
+    if(NOT EXISTS "${FMHA_KERNELS_FROM}/kernels/${kernel}.co")
+      message(FATAL_ERROR "FMHA_KERNELS_FROM is ${FMHA_KERNELS_FROM}, which has no ${kernel}: build it there first "
+                          "(`make build`), or compile the kernels here with -DFMHA_KERNELS_FROM=")
+    endif()
     add_custom_command(
       OUTPUT "${object}"
       COMMAND ${CMAKE_COMMAND} -E copy "${FMHA_KERNELS_FROM}/kernels/${kernel}.co" "${object}"
