@@ -51,7 +51,7 @@ def parse(name: str) -> Shape | None:
         return None
     m, k = int(match[2]), int(match[3])
     blocks = int(match[4] or 1)
-    if re.search(r"x\d+[a-z]", name):
+    if re.search(r"x\d+[bfi]", name):
         # gfx90a's names leave the block count out: it is what makes 64 lanes of at least the type's packing.
         pack = {"f32": 1, "f64": 1, "f16": 4, "i8": 4, "bf16": 4 if name.endswith("1k") else 2}[match[5]]
         blocks = LANES * pack // (m * k)
