@@ -48,18 +48,13 @@ def _find(what: str, variable: str, candidates: list[Path]) -> Path:
 def library_path() -> Path:
     """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree."""
     name = "libfmha_rocm.so"
-    dirs = [_PACKAGE / "lib"]
-    for build in _source_build_dirs():
-        dirs += [build, build / "native", build / "lib"]
-    return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in dirs])
+    return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in (_PACKAGE / "lib", *_source_build_dirs())])
 
 
 def emulator_path() -> Path:
     """Path of the software device: ``$PYFA_ROCM_EMULATOR``, the installed one, or that of the build tree."""
     name = "libamdhip64.so.6"
-    dirs = [_PACKAGE / "lib"]
-    for build in _source_build_dirs():
-        dirs += [build / "emulator", build / "native" / "emulator", build / "lib"]
+    dirs = [d / "emulator" for d in (_PACKAGE / "lib", *_source_build_dirs())]
     return _find(f"the software device's {name}", "PYFA_ROCM_EMULATOR", [d / name for d in dirs])
 
 
