@@ -4,6 +4,7 @@
 # The software device is a gfx942, so that is what is built here; FMHA_GPU_TARGETS of CMake has more.
 GPU_TARGETS ?= gfx942
 KERNEL_SET ?= ci
+CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) -DFMHA_WERROR=ON --log-level=WARNING
 JOBS ?= $(shell nproc)
 # gpu runs the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
@@ -27,7 +28,7 @@ toolchain:
 	@native/tools/toolchain.sh
 
 build: toolchain
-	@cmake --preset release -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) --log-level=WARNING
+	@cmake --preset release $(CONFIGURE)
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 
@@ -39,7 +40,7 @@ test: build
 	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
 
 sanitize: build
-	@cmake --preset sanitize -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) --log-level=WARNING
+	@cmake --preset sanitize $(CONFIGURE)
 	@cmake --build build/sanitize --parallel $(JOBS)
 	ctest --test-dir build/sanitize --output-on-failure
 

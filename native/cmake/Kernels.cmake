@@ -15,7 +15,9 @@ set(FMHA_DEVICE_FLAGS
     -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
     --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH} --rocm-device-lib-path=${FMHA_BITCODE}
     -isystem ${CK_INCLUDE} -I ${_kernels}
-    -Wall -Wextra -Werror
+    -Wall -Wextra
+    # Whatever the compiler, an instance that misses its occupancy is not the kernel that was meant.
+    -Werror$<$<NOT:$<BOOL:${FMHA_WERROR}>>:=pass-failed>
     # CK's softmax relies on flushed denormals, and is faster for it.
     -fgpu-flush-denormals-to-zero
     # Without it upstream clang keeps buffer descriptors in scratch and loops over lanes (384 bytes, 24 loops).

@@ -69,7 +69,7 @@ struct Copy {
 
 int copy(const char* function, const Copy& c, int kind, HipStream stream) {
   return guarded([&] {
-    Side dst_side, src_side;
+    Side dst_side{}, src_side{};  // set by sides(), which gcc cannot see
     if (const int e = check_stream(stream, function)) return e;
     if (const int e = sides(function, kind, &dst_side, &src_side)) return e;
     if (!c.width || !c.height) return static_cast<int>(hipSuccess);
