@@ -19,21 +19,25 @@ typedef struct problem_case {
   fmha_mask mask;
   int64_t window_left, window_right;
   int wants_lse;
+  int64_t gap; /* elements left free after each row (seqlen), which must keep what they held */
 } problem_case;
 
 static const problem_case kCases[] = {
-    {"one tile", FMHA_BF16, TEST_BSHD, 1, 128, 128, 1, 1, 128, FMHA_MASK_NONE, 0, 0, 1},
-    {"whole tiles, BHSD, no lse", FMHA_FP16, TEST_BHSD, 2, 128, 256, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 0},
-    {"ragged, GQA", FMHA_FP16, TEST_BSHD, 2, 131, 173, 6, 2, 64, FMHA_MASK_NONE, 0, 0, 1},
-    {"one query, MQA", FMHA_BF16, TEST_BSHD, 3, 1, 97, 4, 1, 128, FMHA_MASK_CAUSAL, 0, 0, 1},
-    {"causal, fewer queries", FMHA_BF16, TEST_BHSD, 1, 67, 201, 2, 1, 64, FMHA_MASK_CAUSAL, 0, 0, 1},
+    {"one tile", FMHA_BF16, TEST_BSHD, 1, 128, 128, 1, 1, 128, FMHA_MASK_NONE, 0, 0, 1, 0},
+    {"whole tiles, BHSD, no lse", FMHA_FP16, TEST_BHSD, 2, 128, 256, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 0, 0},
+    {"ragged, GQA", FMHA_FP16, TEST_BSHD, 2, 131, 173, 6, 2, 64, FMHA_MASK_NONE, 0, 0, 1, 0},
+    {"one query, MQA", FMHA_BF16, TEST_BSHD, 3, 1, 97, 4, 1, 128, FMHA_MASK_CAUSAL, 0, 0, 1, 0},
+    {"causal, fewer queries", FMHA_BF16, TEST_BHSD, 1, 67, 201, 2, 1, 64, FMHA_MASK_CAUSAL, 0, 0, 1, 0},
     {"causal, more queries: empty rows", FMHA_FP16, TEST_BSHD, 1, 201, 67, 2, 1, 128, FMHA_MASK_CAUSAL, 0, 0,
-     1},
-    {"causal top-left", FMHA_FP16, TEST_BSHD, 1, 130, 190, 2, 2, 64, FMHA_MASK_CAUSAL_TOP_LEFT, 0, 0, 1},
-    {"window", FMHA_BF16, TEST_BSHD, 1, 150, 190, 2, 2, 128, FMHA_MASK_WINDOW, 17, 5, 1},
+     1, 0},
+    {"causal top-left", FMHA_FP16, TEST_BSHD, 1, 130, 190, 2, 2, 64, FMHA_MASK_CAUSAL_TOP_LEFT, 0, 0, 1, 0},
+    {"window", FMHA_BF16, TEST_BSHD, 1, 150, 190, 2, 2, 128, FMHA_MASK_WINDOW, 17, 5, 1, 0},
     {"window, left side alone", FMHA_FP16, TEST_BHSD, 1, 190, 150, 2, 2, 128, FMHA_MASK_WINDOW, 20, INT64_MAX,
-     1},
-    {"no keys", FMHA_FP16, TEST_BSHD, 2, 70, 0, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 1},
+     1, 0},
+    {"no keys", FMHA_FP16, TEST_BSHD, 2, 70, 0, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 1, 0},
+    {"gaps, window over many tiles", FMHA_FP16, TEST_BSHD, 2, 300, 410, 2, 1, 64, FMHA_MASK_WINDOW, 130, 70,
+     1, 24},
+    {"gaps, no mask, no lse", FMHA_BF16, TEST_BSHD, 2, 140, 260, 2, 2, 128, FMHA_MASK_NONE, 0, 0, 0, 8},
 };
 
 static void* to_device(const void* from, size_t bytes) {
@@ -50,20 +54,52 @@ static uint16_t* filled(fmha_dtype dtype, uint32_t seed, size_t count) {
   return data;
 }
 
-static void run_case(const problem_case* c, uint32_t seed) {
+static void widen(fmha_tensor* t, int64_t seqlen, int64_t gap) {
+  t->stride_seqlen += gap;
+  t->stride_batch = seqlen * t->stride_seqlen;
+}
+
+/* Sizes and strides of a case. Gaps are for BSHD, where a row holds every head. */
+static fmha_fwd_params params_of(const problem_case* c) {
   fmha_fwd_params p =
       test_params(c->dtype, c->layout, c->batch, c->seqlen_q, c->seqlen_k, c->nhead_q, c->nhead_k, c->hdim);
-  const size_t count_q = (size_t)(c->batch * c->seqlen_q * c->nhead_q * c->hdim);
-  const size_t count_k = (size_t)(c->batch * c->seqlen_k * c->nhead_k * c->hdim);
-  const size_t count_lse = (size_t)(c->batch * c->seqlen_q * c->nhead_q);
-  uint16_t *q = filled(c->dtype, seed, count_q), *k = filled(c->dtype, seed + 100, count_k);
-  uint16_t *v = filled(c->dtype, seed + 200, count_k), *o = filled(c->dtype, seed + 300, count_q);
-  float* lse = calloc(count_lse, sizeof *lse);
-  fmha_kernel_info info;
-  reference_errors errors;
   p.mask = c->mask;
   p.window_left = c->window_left;
   p.window_right = c->window_right;
+  if (c->gap != 0) {
+    widen(&p.q, c->seqlen_q, c->gap);
+    widen(&p.k, c->seqlen_k, c->gap);
+    widen(&p.v, c->seqlen_k, c->gap);
+    widen(&p.o, c->seqlen_q, c->gap);
+  }
+  return p;
+}
+
+/* Elements of o's gaps that are not what they were. */
+static long spoilt_gaps(const problem_case* c, const fmha_fwd_params* p, const uint16_t* o,
+                        const uint16_t* before) {
+  const int64_t rows = c->gap != 0 ? c->batch * c->seqlen_q : 0;
+  long spoilt = 0;
+  int64_t row, i;
+  for (row = 0; row < rows; ++row) {
+    for (i = c->nhead_q * c->hdim; i < p->o.stride_seqlen; ++i) {
+      spoilt += o[row * p->o.stride_seqlen + i] != before[row * p->o.stride_seqlen + i];
+    }
+  }
+  return spoilt;
+}
+
+static void run_case(const problem_case* c, uint32_t seed) {
+  fmha_fwd_params p = params_of(c);
+  const size_t count_q = (size_t)(c->batch * p.q.stride_batch),
+               count_k = (size_t)(c->batch * p.k.stride_batch);
+  const size_t count_lse = (size_t)(c->batch * c->seqlen_q * c->nhead_q);
+  uint16_t *q = filled(c->dtype, seed, count_q), *k = filled(c->dtype, seed + 100, count_k);
+  uint16_t *v = filled(c->dtype, seed + 200, count_k), *o = filled(c->dtype, seed + 300, count_q);
+  uint16_t* before = filled(c->dtype, seed + 300, count_q);
+  float* lse = calloc(count_lse, sizeof *lse);
+  fmha_kernel_info info;
+  reference_errors errors;
   p.q.data = to_device(q, count_q * 2);
   p.k.data = to_device(k, count_k * 2);
   p.v.data = to_device(v, count_k * 2);
@@ -81,10 +117,11 @@ static void run_case(const problem_case* c, uint32_t seed) {
           info.name, errors.worst_o, errors.worst_lse, errors.empty_rows, errors.rows);
   CHECK(errors.worst_o <= 1.0);
   CHECK(errors.worst_lse <= 1e-5);
+  CHECK(spoilt_gaps(c, &p, o, before) == 0);
   CHECK(hip.free_(p.q.data) == 0 && hip.free_(p.k.data) == 0 && hip.free_(p.v.data) == 0 &&
         hip.free_(p.o.data) == 0);
   if (c->wants_lse) CHECK(hip.free_(p.lse.data) == 0);
-  free(q), free(k), free(v), free(o), free(lse);
+  free(q), free(k), free(v), free(o), free(before), free(lse);
 }
 
 /* The reference's own conversions: every finite number comes back, and halves go to even. */
