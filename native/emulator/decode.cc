@@ -107,6 +107,11 @@ void exec_unknown(Wave& w, const Inst& inst) {
           static_cast<unsigned long long>(inst.pc));
 }
 
+void exec_unsupported(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu,
+          "the software device does not model these operands or modifiers of this instruction");
+}
+
 void exec_past_end(Wave& w, const Inst& inst) {
   w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code, at pc 0x%llx",
           static_cast<unsigned long long>(inst.pc));
@@ -140,9 +145,9 @@ Inst Decoder::at(size_t offset) {
   word_ = first | static_cast<uint64_t>(second) << 32;
   inst_ = Inst();
   inst_.pc = base_ + offset;
-  literal_allowed_ = false;
+  literal_allowed_ = unsupported_ = false;
   if (any() && inst_.row->exec && (inst_.bytes == 4 || has_second_)) {
-    inst_.exec = inst_.row->exec;
+    inst_.exec = unsupported_ ? exec_unsupported : inst_.row->exec;
     return inst_;
   }
   Inst unknown;
@@ -198,9 +203,14 @@ uint32_t Decoder::bits(int low, int count) {
 
 // A scalar register or pair, as destination or source.
 bool Decoder::scalar(uint32_t code, int dwords, Operand* out) {
+  const uint32_t aligned = code & ~(dwords >= 4 ? 3u : dwords > 1 ? 1u : 0u);
+  const bool tuple = code < kOpSgprEnd || (code >= kOpTtmp && code < kOpM0) || dwords == 2;
+  if (tuple && aligned != code) {  // the hardware ignores the low bits; no compiler counts on that
+    unsupported_ = true;
+    code = aligned;
+  }
   const uint32_t end = code + dwords;
   const bool special = code >= kOpSgprEnd && code < kOpM0;
-  if (dwords > 1 && code % 2) return false;
   if (code < kOpSgprEnd && end > kOpSgprEnd) return false;
   if (special && end > kOpM0) return false;
   if (code == kOpM0 && dwords > 1) return false;
@@ -249,7 +259,7 @@ bool Decoder::source(uint32_t code, Type type, Operand* out) {
   }
   const bool aperture = code >= kOpAperture && code < kOpApertureEnd;
   if (!aperture && (code < kOpVccz || code > kOpScc)) return false;
-  if (aperture && dwords_of(type) != 2) return false;  // what 32-bit reads give is not documented
+  if (aperture && dwords_of(type) != 2) unsupported_ = true;  // what 32-bit reads give is not documented
   *out = Operand();
   out->kind = OperandKind::kSpecial;
   out->dwords = static_cast<uint8_t>(dwords_of(type));
@@ -264,7 +274,8 @@ bool Decoder::sop1() {
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return true;
   if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
-  return !needs_register(r) || inst_.src[0].kind == OperandKind::kSgpr;
+  if (needs_register(r) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
+  return true;
 }
 
 bool Decoder::sop2() {

@@ -136,11 +136,13 @@ class Decoder {
   uint64_t word_ = 0;        // the first two dwords; the second is zero past the end of the text
   bool has_second_ = false;  // false: the text ends behind the first dword
   bool literal_allowed_ = false;
+  bool unsupported_ = false;  // a known instruction in a form the device does not model: runs into a fault
   std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
 };
 
 // One text for both: what the machine executes when it does not know better.
 void exec_unknown(Wave& w, const Inst& inst);
+void exec_unsupported(Wave& w, const Inst& inst);
 void exec_past_end(Wave& w, const Inst& inst);
 
 }  // namespace fmha::emu

@@ -12,7 +12,7 @@ bool Decoder::ds() {
   inst_.offset1 = bits(8, 8);
   if (!(r.flags & kTwoOffsets)) inst_.imm = static_cast<int32_t>(bits(0, 16));
   inst_.gds = bits(16, 1);
-  if (inst_.gds) return false;  // the device has no global data share
+  unsupported_ = inst_.gds;  // the device has no global data share
   if (r.dst != Type::kNone && !vector(bits(56, 8), dwords_of(r.dst), acc, &inst_.dst)) return false;
   if (r.src[0] != Type::kNone && !vector(bits(32, 8), 1, false, &inst_.src[0])) return false;
   if (r.src[1] != Type::kNone && !vector(bits(40, 8), dwords_of(r.src[1]), acc, &inst_.src[1])) return false;

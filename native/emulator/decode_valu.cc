@@ -168,7 +168,8 @@ bool Decoder::vop3() {
 
 bool Decoder::modifiers_fit() {
   const Row& r = *inst_.row;
-  if (inst_.omod && !(r.flags & kHasModifiers && is_float(r.dst))) return false;
+  if (inst_.omod && !(r.flags & kHasModifiers)) return false;
+  if (inst_.omod && !is_float(r.dst)) unsupported_ = true;
   const bool any_type = std::strstr(r.mnemonic, "cndmask");  // moves bits, but its sources read as floats
   for (int i = 0; i < 3; ++i) {
     if (!((inst_.neg | inst_.abs) >> i & 1)) continue;

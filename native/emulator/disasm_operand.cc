@@ -212,15 +212,21 @@ std::string gpr_idx_text(uint32_t mode) {
   return s + ")";
 }
 
-// Messages without operations; the others print as numbers.
 std::string sendmsg_text(uint32_t imm) {
-  constexpr const char* kNames[] = {nullptr,        "INTERRUPT",       nullptr,
-                                    nullptr,        "SAVEWAVE",        "STALL_WAVE_GEN",
-                                    "HALT_WAVES",   "ORDERED_PS_DONE", "EARLY_PRIM_DEALLOC",
-                                    "GS_ALLOC_REQ", "GET_DOORBELL"};
-  if (imm < 11 && kNames[imm]) return text("sendmsg(MSG_%s)", kNames[imm]);
+  constexpr const char* kNames[] = {nullptr,    "INTERRUPT",      "GS",           "GS_DONE",
+                                    "SAVEWAVE", "STALL_WAVE_GEN", "HALT_WAVES",   "ORDERED_PS_DONE",
+                                    nullptr,    "GS_ALLOC_REQ",   "GET_DOORBELL", nullptr,
+                                    nullptr,    nullptr,          nullptr,        "SYSMSG"};
+  constexpr const char* kGsOps[] = {"GS_OP_NOP", "GS_OP_CUT", "GS_OP_EMIT", "GS_OP_EMIT_CUT"};
+  constexpr const char* kSysOps[] = {nullptr, "ECC_ERR_INTERRUPT", "REG_RD", "HOST_TRAP_ACK", "TTRACE_PC"};
+  const uint32_t id = imm & 15, op = imm >> 4 & 7, stream = imm >> 8 & 3;
   if (imm & ~0x37fu) return text("%u", imm);
-  return text("sendmsg(%u, %u, %u)", imm & 15, imm >> 4 & 7, imm >> 8 & 3);
+  const bool gs = id == 2 || id == 3, sys = id == 15;
+  if (gs && op == 0 && id == 3 && stream == 0) return "sendmsg(MSG_GS_DONE, GS_OP_NOP)";
+  if (gs && op > 0 && op < 4) return text("sendmsg(MSG_%s, %s, %u)", kNames[id], kGsOps[op], stream);
+  if (sys && op > 0 && op < 5 && !stream) return text("sendmsg(MSG_SYSMSG, SYSMSG_OP_%s)", kSysOps[op]);
+  if (kNames[id] && !gs && !sys && op == 0 && stream == 0) return text("sendmsg(MSG_%s)", kNames[id]);
+  return text("sendmsg(%u, %u, %u)", id, op, stream);
 }
 
 const char* sdwa_sel_text(uint8_t sel) {
