@@ -82,7 +82,7 @@ template <class T> FMHA_EMU_INLINE i32 biased_exponent(T x) {
 // Denormal inputs become zeros of their sign where MODE says so.
 template <class T> FMHA_EMU_INLINE T flushed(T x, const Env& e) {
   const BitsOf<T> b = raw(x);
-  return bits<T>(static_cast<BitsOf<T>>((b & Fp<T>::kInf) ? b : b & Fp<T>::keep(e)));
+  return bits<T>(static_cast<BitsOf<T>>(magnitude(x) > Fp<T>::kFraction ? b : b & Fp<T>::keep(e)));
 }
 
 // Bits as an integer of the same order: -inf < ... < -0 < +0 < ... < inf.
@@ -108,9 +108,27 @@ template <class T> FMHA_EMU_INLINE T min_num(T a, T b, const Env& e) { return mi
 template <class T> FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) { return min_or_max<T, true>(a, b, e); }
 template <class T> FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) { return min_num(min_num(a, b, e), c, e); }
 template <class T> FMHA_EMU_INLINE T max3_num(T a, T b, T c, const Env& e) { return max_num(max_num(a, b, e), c, e); }
+// All ones for a NaN.
+template <class T> FMHA_EMU_INLINE BitsOf<T> nan_mask(T x) {
+  using I = typename Fp<T>::I;
+  return static_cast<BitsOf<T>>(static_cast<I>(Fp<T>::kInf - magnitude(x)) >> (8 * sizeof(T) - 1));
+}
+// All ones for numbers that are equal, zeros of either sign among them.
+template <class T> FMHA_EMU_INLINE BitsOf<T> equal_mask(T x, T y) {
+  using U = BitsOf<T>;
+  const U differ = raw(x) ^ raw(y), both = magnitude(x) | magnitude(y);
+  return static_cast<U>(U{0} - static_cast<U>(differ == 0)) | static_cast<U>(U{0} - static_cast<U>(both == 0));
+}
+// Whichever equals the largest is set aside, the larger of the others is the result. In masks, as a
+// conditional around the alternatives would stay a branch.
 template <class T> FMHA_EMU_INLINE T med3_num(T a, T b, T c, const Env& e) {
-  const T middle = max_num(min_num(a, b, e), min_num(max_num(a, b, e), c, e), e);
-  return is_nan(a) | is_nan(b) | is_nan(c) ? min3_num(a, b, c, e) : middle;
+  using U = BitsOf<T>;
+  const T largest = max3_num(a, b, c, e);
+  const U is_a = equal_mask(largest, flushed(a, e)), is_b = equal_mask(largest, flushed(b, e));
+  const U without_a = raw(max_num(b, c, e)), without_b = raw(max_num(a, c, e)), without_c = raw(max_num(a, b, e));
+  const U middle = (without_a & is_a) | (without_b & ~is_a & is_b) | (without_c & ~is_a & ~is_b);
+  const U nan = nan_mask(a) | nan_mask(b) | nan_mask(c);
+  return bits<T>(static_cast<U>((raw(min3_num(a, b, c, e)) & nan) | (middle & ~nan)));
 }
 
 // v_cmp_class: one bit of `mask` a class.
@@ -141,7 +159,7 @@ FMHA_EMU_INLINE u32 round_to_f16(u32 b, u32 nearest, u32 up, u32 down, u32 satur
   const u32 sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
   const i32 exponent = static_cast<i32>(a >> 23);
   // Below f16's normals the significand, with its hidden bit, is shifted out further; 25 leaves only a trace.
-  const u32 significand = exponent ? (a & 0x7fffffu) | 0x800000u : a;
+  const u32 significand = a > 0x7fffffu ? (a & 0x7fffffu) | 0x800000u : a;
   const i32 deep = exponent < 101 ? 25 : 126 - exponent;
   const u32 v = exponent >= 113 ? a - (112u << 23) : significand;
   const u32 shift = exponent >= 113 ? 13u : static_cast<u32>(deep);
@@ -157,7 +175,7 @@ FMHA_EMU_INLINE u32 round_to_f16(u32 b, u32 nearest, u32 up, u32 down, u32 satur
 }
 FMHA_EMU_INLINE f16 to_f16(float x, const Env& e) {
   const u32 r = round_to_f16(raw(flushed(x, e)), e.nearest, e.up, e.down, e.saturate16);
-  return {static_cast<u16>((r & 0x7c00u) ? r : r & e.keep64_out >> 16)};
+  return {static_cast<u16>((r & 0x7fffu) > 0x3ffu ? r : r & e.keep64_out >> 16)};
 }
 FMHA_EMU_INLINE f16 to_f16_toward_zero(float x) { return {static_cast<u16>(round_to_f16(raw(x), 0, 0, 0, 0))}; }
 

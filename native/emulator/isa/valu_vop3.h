@@ -95,7 +95,7 @@ FMHA_EMU_INLINE f16 mad16(const Env& e, f16 a, f16 b, f16 c) {
 }
 FMHA_EMU_INLINE u32 toward_zero16(float x, const Env& e) {
   const u32 r = to_f16_toward_zero(flushed(x, e)).raw;
-  return (r & 0x7c00u) ? r : r & e.keep64_out >> 16;
+  return (r & 0x7fffu) > 0x3ffu ? r : r & e.keep64_out >> 16;
 }
 
 // x * 2^n rounded once: one multiplication if 2^n is normal.
@@ -130,7 +130,8 @@ template <class T> FMHA_EMU_INLINE Carry<T> div_scale(T s0, T d, T n) {
   if (en - ed >= D::kFarApart) return {of_denominator ? s0 * D::kUp : s0, true};
   if (is_denormal(d)) return {s0 * D::kUp, false};
   const bool rcp_denormal = quotient_is_denormal(static_cast<T>(1), d), q_denormal = quotient_is_denormal(n, d);
-  if (rcp_denormal && q_denormal) return {of_denominator ? s0 * D::kUp : s0, true};
+  // The manual scales up here, which would overflow: this denominator is at the top of the range.
+  if (rcp_denormal && q_denormal) return {of_denominator ? s0 * D::kDown : s0, true};
   if (rcp_denormal) return {s0 * D::kDown, false};
   if (q_denormal) return {of_numerator ? s0 * D::kUp : s0, true};
   if (en <= D::kTiny) return {s0 * D::kUp, false};
@@ -155,7 +156,11 @@ template <class T> FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   if (is_zero(d) || is_inf(n)) return with_sign(inf, negative);
   if (is_inf(d) || is_zero(n)) return with_sign(zero, negative);
   if constexpr (!std::is_same_v<T, f16>) {
-    if (biased_exponent(n) - biased_exponent(d) < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
+    const i32 apart = biased_exponent(n) - biased_exponent(d);
+    if (apart < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
+    // Here q is a NaN that the iteration made of infinities. (The manual's condition for overflow, exponent(d)
+    // == 255, cannot be met at this place.)
+    if (apart > Fp<T>::kBias + 1) return with_sign(inf, negative);
   }
   return with_sign(q, negative);
 }
