@@ -49,7 +49,8 @@ bool ElfImage::fail(std::string message) {
 bool ElfImage::check_header() {
   if (bytes_ < sizeof(Elf64_Ehdr))
     return fail("code object: " + std::to_string(bytes_) + " bytes hold no ELF header");
-  const Elf64_Ehdr& h = header();
+  std::memcpy(&header_, file_, sizeof header_);
+  const Elf64_Ehdr& h = header_;
   if (std::memcmp(h.e_ident, ELFMAG, SELFMAG) != 0) return fail("code object: not an ELF file");
   if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB) {
     return fail("code object: not a 64-bit little-endian ELF");
@@ -62,16 +63,14 @@ bool ElfImage::check_header() {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || !in_file(h.e_phoff, uint64_t{h.e_phnum} * sizeof(Elf64_Phdr))) {
     return fail("code object: program headers lie outside the file");
   }
+  segments_.resize(h.e_phnum);
+  if (h.e_phnum) std::memcpy(segments_.data(), file_ + h.e_phoff, h.e_phnum * sizeof(Elf64_Phdr));
   return true;
-}
-
-std::span<const Elf64_Phdr> ElfImage::segments() const {
-  return {reinterpret_cast<const Elf64_Phdr*>(file_ + header().e_phoff), header().e_phnum};
 }
 
 bool ElfImage::load() {
   if (!check_header() || !map_segments()) return false;
-  for (const Elf64_Phdr& s : segments()) {
+  for (const Elf64_Phdr& s : segments_) {
     if (s.p_type == PT_NOTE) read_notes(s);
     if (s.p_type == PT_DYNAMIC && !read_dynamic(s)) return false;
   }
@@ -80,7 +79,7 @@ bool ElfImage::load() {
 
 bool ElfImage::map_segments() {
   uint64_t low = ~uint64_t{0}, high = 0;
-  for (const Elf64_Phdr& s : segments()) {
+  for (const Elf64_Phdr& s : segments_) {
     if (s.p_type != PT_LOAD) continue;
     if (!in_file(s.p_offset, s.p_filesz) || s.p_filesz > s.p_memsz || s.p_vaddr > kLargestImage ||
         s.p_memsz > kLargestImage) {
@@ -99,7 +98,7 @@ bool ElfImage::map_segments() {
   base_ = static_cast<uint8_t*>(p);
   low_ = low;
   span_ = span;
-  for (const Elf64_Phdr& s : segments()) {
+  for (const Elf64_Phdr& s : segments_) {
     if (s.p_type != PT_LOAD) continue;
     std::memcpy(at(s.p_vaddr), file_ + s.p_offset, s.p_filesz);
     if (!(s.p_flags & PF_X)) continue;

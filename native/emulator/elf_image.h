@@ -27,7 +27,7 @@ class ElfImage {
 
   // The header alone: is this an AMDGPU HSA code object? False with error() set if not.
   bool check_header();
-  uint32_t flags() const { return header().e_flags; }
+  uint32_t flags() const { return header_.e_flags; }
   // Maps, copies and relocates the image, reads its symbols. False with error() set.
   bool load();
   const std::string& error() const { return error_; }
@@ -46,9 +46,7 @@ class ElfImage {
 
  private:
   bool fail(std::string message);
-  const Elf64_Ehdr& header() const { return *reinterpret_cast<const Elf64_Ehdr*>(file_); }
   bool in_file(uint64_t offset, uint64_t size) const { return offset <= bytes_ && size <= bytes_ - offset; }
-  std::span<const Elf64_Phdr> segments() const;
   bool map_segments();
   bool read_dynamic(const Elf64_Phdr& segment);
   bool read_symbols(uint64_t symtab, uint64_t strtab, uint64_t strsz, uint64_t count);
@@ -61,6 +59,8 @@ class ElfImage {
 
   const uint8_t* file_;
   size_t bytes_;
+  Elf64_Ehdr header_{};  // copies, since the file may lie at any address
+  std::vector<Elf64_Phdr> segments_;
   uint8_t* base_ = nullptr;
   uint64_t low_ = 0, span_ = 0;  // virtual address of base_, bytes mapped
   std::vector<Symbol> symbols_;
