@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // LDS: loads and stores, and the instructions that only exchange values between lanes.
-// Addresses need no alignment (the driver sets the unaligned mode). Outside the workgroup's LDS is a fault: the
-// hardware would read 0 and drop the write, and a kernel that relies on that is wrong.
+// Addresses need no alignment (the driver sets the unaligned mode). Outside the workgroup's LDS is a fault:
+// the hardware would read 0 and drop the write, and a kernel that relies on that is wrong.
 #include "ds.h"
+
 #include "memory_access.h"
 #include "rows.h"
 
@@ -10,7 +11,8 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
 // Faults for the lane that is outside, which is known to exist.
-[[gnu::cold, gnu::noinline]] void fault_outside(Wave& w, const Inst& inst, const uint32_t* address, uint32_t bytes) {
+[[gnu::cold, gnu::noinline]] void fault_outside(Wave& w, const Inst& inst, const uint32_t* address,
+                                                uint32_t bytes) {
   bool found = false;
   for_lanes(w.exec(), [&](int l) { found = found || !w.lds(inst, address[l], bytes, l); });
 }
@@ -20,7 +22,8 @@ bool addresses(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, uint3
   if (ds_refused(w, inst)) return false;
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   for (int l = 0; l < kLanes; ++l) out[l] = vaddr[l] + offset;
-  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]] return true;
+  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]]
+    return true;
   fault_outside(w, inst, out, bytes);
   return false;
 }
@@ -98,7 +101,8 @@ void permute(Wave& w, const Inst& inst) {
   uint32_t result[kLanes] = {};
   const uint32_t* address = w.vgpr[inst.src[0].index];
   const uint32_t* data = w.vgpr[inst.src[1].index];
-  for_lanes(w.exec(), [&](int l) { result[(address[l] + static_cast<uint32_t>(inst.imm)) / 4 % kLanes] = data[l]; });
+  for_lanes(w.exec(),
+            [&](int l) { result[(address[l] + static_cast<uint32_t>(inst.imm)) / 4 % kLanes] = data[l]; });
   uint32_t* dst = w.vgpr[inst.dst.index];
   for_lanes(w.exec(), [&](int l) { dst[l] = result[l]; });
 }
@@ -126,7 +130,8 @@ constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
 
 template <Width kWidth>
 constexpr Row read_row(const char* mnemonic, int16_t op) {
-  return {mnemonic, Format::kDs, {op, op}, type_of(kWidth), {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>};
+  return {mnemonic,         Format::kDs,        {op, op},    type_of(kWidth),
+          {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>};
 }
 template <Width kWidth>
 constexpr Row write_row(const char* mnemonic, int16_t op) {
@@ -140,7 +145,8 @@ constexpr Row read2_row(const char* mnemonic, int16_t op) {
 template <Width kWidth, uint32_t kUnit>
 constexpr Row write2_row(const char* mnemonic, int16_t op) {
   const Type one = type_of(kWidth);
-  return {mnemonic, Format::kDs, {op, op}, kNo, {kI32, one, one}, kStore | kTwoOffsets, write2<kWidth, kUnit>};
+  return {
+      mnemonic, Format::kDs, {op, op}, kNo, {kI32, one, one}, kStore | kTwoOffsets, write2<kWidth, kUnit>};
 }
 
 constexpr Row kRows[] = {

@@ -8,7 +8,8 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 
 // GDS is gone from everything we know to be compiled for these GPUs.
 inline bool ds_refused(Wave& w, const Inst& inst) {
-  if (!inst.gds) [[likely]] return false;
+  if (!inst.gds) [[likely]]
+    return false;
   w.fault(inst, 719, "global data share (gds) is not implemented");
   return true;
 }

@@ -12,9 +12,11 @@ namespace {
 // A checked pointer to an aligned T, or nullptr after a fault.
 template <class T>
 u8* place(Wave& w, const Inst& inst, u32 address, int lane) {
-  if (address % sizeof(T) == 0) [[likely]] return w.lds(inst, address, sizeof(T), lane);
-  w.fault(inst, 716 /* hipErrorMisalignedAddress */, "lane %d: LDS address 0x%x of an atomic is not a multiple of %u",
-          lane, address, static_cast<unsigned>(sizeof(T)));
+  if (address % sizeof(T) == 0) [[likely]]
+    return w.lds(inst, address, sizeof(T), lane);
+  w.fault(inst, 716 /* hipErrorMisalignedAddress */,
+          "lane %d: LDS address 0x%x of an atomic is not a multiple of %u", lane, address,
+          static_cast<unsigned>(sizeof(T)));
   return nullptr;
 }
 
@@ -37,9 +39,13 @@ FMHA_EMU_INLINE void modify(Wave& w, const Inst& inst, Op op) {
   });
 }
 template <class T, auto kOp, bool kReturn>
-void one(Wave& w, const Inst& inst) { modify<T, false, kReturn>(w, inst, kOp); }
+void one(Wave& w, const Inst& inst) {
+  modify<T, false, kReturn>(w, inst, kOp);
+}
 template <class T, auto kOp, bool kReturn>
-void two(Wave& w, const Inst& inst) { modify<T, true, kReturn>(w, inst, kOp); }
+void two(Wave& w, const Inst& inst) {
+  modify<T, true, kReturn>(w, inst, kOp);
+}
 
 constexpr auto kMaskOr = [](auto old, auto mask, auto x) { return (old & ~mask) | x; };
 constexpr auto kCompareStore = [](auto old, auto compare, auto x) { return old == compare ? x : old; };
@@ -87,8 +93,9 @@ constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
 template <class T, auto kOp, bool kReturn>
 constexpr Row one_row(const char* mnemonic, int16_t op, bool gfx90a = true) {
   const int16_t first = gfx90a ? op : int16_t{-1};
-  return {mnemonic, Format::kDs, {first, op}, kReturn ? type_for<T>() : kNo, {kI32, type_for<T>(), kNo}, kAtomic,
-          one<T, kOp, kReturn>};
+  return {
+      mnemonic, Format::kDs,         {first, op}, kReturn ? type_for<T>() : kNo, {kI32, type_for<T>(), kNo},
+      kAtomic,  one<T, kOp, kReturn>};
 }
 template <class T, auto kOp, bool kReturn>
 constexpr Row two_row(const char* mnemonic, int16_t op) {
@@ -102,6 +109,7 @@ constexpr Row exchange2_row(const char* mnemonic, int16_t op) {
 }
 
 // The form without and with a returned value: opcodes 0x20 apart.
+// clang-format off
 #define ONE(T, kOp, stem, suffix, op) \
   one_row<T, kOp, false>("ds_" stem "_" suffix, op), one_row<T, kOp, true>("ds_" stem "_rtn_" suffix, (op) + 0x20)
 #define TWO(T, kOp, stem, suffix, op) \
@@ -161,6 +169,7 @@ constexpr Row kRows[] = {
 };
 #undef ONE
 #undef TWO
+// clang-format on
 
 }  // namespace
 

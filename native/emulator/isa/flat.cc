@@ -20,8 +20,9 @@ uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, 
   if (offset <= w.scratch_bytes && bytes <= w.scratch_bytes - offset) [[likely]] {
     return w.scratch + static_cast<size_t>(lane) * w.scratch_bytes + offset;
   }
-  w.fault(inst, 700 /* hipErrorIllegalAddress */, "lane %d: scratch address 0x%x + %u is outside the lane's %u bytes",
-          lane, offset, bytes, w.scratch_bytes);
+  w.fault(inst, 700 /* hipErrorIllegalAddress */,
+          "lane %d: scratch address 0x%x + %u is outside the lane's %u bytes", lane, offset, bytes,
+          w.scratch_bytes);
   return nullptr;
 }
 
@@ -41,7 +42,8 @@ bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
 
 // `address` holds what the active lanes address.
 template <bool kApertures>
-[[gnu::noinline]] bool resolve_each(Wave& w, const Inst& inst, uint32_t bytes, const uint64_t* address, Places& p) {
+[[gnu::noinline]] bool resolve_each(Wave& w, const Inst& inst, uint32_t bytes, const uint64_t* address,
+                                    Places& p) {
   p.base = nullptr;
   bool ok = true;
   for_lanes(w.exec(), [&](int l) {
@@ -82,10 +84,15 @@ bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
     address[l] = (low[l] | static_cast<uint64_t>(high[l]) << 32) + static_cast<int64_t>(inst.imm);
   }
   uint64_t first = ~0ull, last = 0;
-  for_lanes(w.exec(), [&](int l) {
+  const auto widen = [&](int l) {
     first = address[l] < first ? address[l] : first;
     last = address[l] > last ? address[l] : last;
-  });
+  };
+  if (w.exec() == ~0ull) [[likely]] {
+    for (int l = 0; l < kLanes; ++l) widen(l);
+  } else {
+    for_lanes(w.exec(), widen);
+  }
   if (last - first < 0xffff0000u && w.global_covers(first, last - first + bytes)) [[likely]] {
     for (int l = 0; l < kLanes; ++l) p.offset[l] = static_cast<uint32_t>(address[l] - first);
     p.base = reinterpret_cast<uint8_t*>(first);
@@ -101,13 +108,14 @@ bool resolve(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
     return resolve_scratch(w, inst, bytes, p);
   } else {
     if (inst.src[1].kind != OperandKind::kNone) return resolve_saddr(w, inst, bytes, p);
-    return resolve_vaddr<kFormat == Format::kFlat>(w, inst, bytes, p);
+    return resolve_vaddr < kFormat == Format::kFlat > (w, inst, bytes, p);
   }
 }
 
 template <Width kWidth>
 void load_lanes(uint32_t* d, uint64_t lanes, const Places& p) {
-  if (p.base) [[likely]] return gather<kWidth>(d, lanes, p.base, p.offset);
+  if (p.base) [[likely]]
+    return gather<kWidth>(d, lanes, p.base, p.offset);
   for_lanes(lanes, [&](int l) { load_lane<kWidth>(d, l, p.pointer[l]); });
 }
 
@@ -131,7 +139,8 @@ void store(Wave& w, const Inst& inst) {
   Places p;
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   const uint32_t* s = w.vgpr[inst.data.index];
-  if (p.base) [[likely]] return scatter<kWidth>(s, w.exec(), p.base, p.offset);
+  if (p.base) [[likely]]
+    return scatter<kWidth>(s, w.exec(), p.base, p.offset);
   for_lanes(w.exec(), [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
 }
 
@@ -151,6 +160,7 @@ void atomic(Wave& w, const Inst& inst) {
 
 constexpr Type kNo = Type::kNone;
 
+// clang-format off
 #define LOAD(prefix, format, name, width, op) \
   {prefix name, format, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>},
 #define STORE(prefix, format, name, width, op) \
@@ -191,6 +201,7 @@ constexpr Row kRows[] = {
     FMHA_EMU_LOADS(SCRATCH_LOAD)
     FMHA_EMU_STORES(SCRATCH_STORE)
 };
+// clang-format on
 
 }  // namespace
 

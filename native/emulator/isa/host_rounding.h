@@ -12,11 +12,14 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 // always that is what it does already, and then this costs reading MXCSR.
 class HostRounding {
  public:
-  explicit HostRounding(bool flush) : saved_(_mm_getcsr()), changed_((saved_ & kAll) != (flush ? kFlush : 0)) {
-    if (changed_) [[unlikely]] _mm_setcsr((saved_ & ~kAll) | (flush ? kFlush : 0));
+  explicit HostRounding(bool flush)
+      : saved_(_mm_getcsr()), changed_((saved_ & kAll) != (flush ? kFlush : 0)) {
+    if (changed_) [[unlikely]]
+      _mm_setcsr((saved_ & ~kAll) | (flush ? kFlush : 0));
   }
   ~HostRounding() {
-    if (changed_) [[unlikely]] _mm_setcsr(saved_);
+    if (changed_) [[unlikely]]
+      _mm_setcsr(saved_);
   }
   HostRounding(const HostRounding&) = delete;
   HostRounding& operator=(const HostRounding&) = delete;

@@ -8,23 +8,31 @@ namespace {
 
 constexpr Type type_of_dwords(int n) {
   switch (n) {
-    case 1: return Type::kF32;
-    case 2: return Type::kI64;
-    case 4: return Type::kB128;
-    case 8: return Type::kB256;
-    case 16: return Type::kB512;
-    default: return Type::kB1024;
+    case 1:
+      return Type::kF32;
+    case 2:
+      return Type::kI64;
+    case 4:
+      return Type::kB128;
+    case 8:
+      return Type::kB256;
+    case 16:
+      return Type::kB512;
+    default:
+      return Type::kB1024;
   }
 }
 
 // A row: gfx90a's opcode, gfx942's opcode. Where the two name the instruction differently it has two rows.
-template <int M, int N, int K, int kBlocks, class In, Modifiers kModifiers, bool kFlush = false, class InB = In>
+template <int M, int N, int K, int kBlocks, class In, Modifiers kModifiers, bool kFlush = false,
+          class InB = In>
 constexpr Row matrix_row(const char* mnemonic, int gfx90a, int gfx942) {
   using S = Shape<M, N, K, kBlocks, In, InB, kModifiers, kFlush>;
   constexpr int kInputDwords = S::kPerLane * In::kBits / 32;
   constexpr Type kInput = type_of_dwords(kInputDwords), kAcc = type_of_dwords(S::kRegisters * S::kAccDwords);
-  return {mnemonic, Format::kMai, {static_cast<int16_t>(gfx90a), static_cast<int16_t>(gfx942)},
-          kAcc, {kInput, kInput, kAcc}, 0, mfma<S>};
+  return {mnemonic, Format::kMai,           {static_cast<int16_t>(gfx90a), static_cast<int16_t>(gfx942)},
+          kAcc,     {kInput, kInput, kAcc}, 0,
+          mfma<S>};
 }
 
 using enum Modifiers;
@@ -39,7 +47,8 @@ void accvgpr_move(Wave& w, const Inst& inst) {
   if (src.kind == OperandKind::kVgpr) {
     from = w.vgpr[src.index];
   } else {
-    const uint32_t value = src.kind == OperandKind::kSgpr ? w.sgpr[src.index] : static_cast<uint32_t>(src.value);
+    const uint32_t value =
+        src.kind == OperandKind::kSgpr ? w.sgpr[src.index] : static_cast<uint32_t>(src.value);
     for (uint32_t& x : constant) x = value;
   }
   if (w.exec() == ~0ull) {

@@ -14,26 +14,56 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 
 // What a lane moves. Loads of bytes and words extend them; the D16 kinds keep the register's other half.
 enum class Width : uint8_t {
-  kU8, kI8, kU16, kI16, kU8D16, kU8D16Hi, kI8D16, kI8D16Hi, kD16, kD16Hi, kB32, kB64, kB96, kB128,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU8D16,
+  kU8D16Hi,
+  kI8D16,
+  kI8D16Hi,
+  kD16,
+  kD16Hi,
+  kB32,
+  kB64,
+  kB96,
+  kB128,
 };
 
 constexpr uint32_t bytes_of(Width w) {
   switch (w) {
-    case Width::kU8: case Width::kI8: case Width::kU8D16: case Width::kU8D16Hi: case Width::kI8D16:
-    case Width::kI8D16Hi: return 1;
-    case Width::kU16: case Width::kI16: case Width::kD16: case Width::kD16Hi: return 2;
-    case Width::kB32: return 4;
-    case Width::kB64: return 8;
-    case Width::kB96: return 12;
-    default: return 16;
+    case Width::kU8:
+    case Width::kI8:
+    case Width::kU8D16:
+    case Width::kU8D16Hi:
+    case Width::kI8D16:
+    case Width::kI8D16Hi:
+      return 1;
+    case Width::kU16:
+    case Width::kI16:
+    case Width::kD16:
+    case Width::kD16Hi:
+      return 2;
+    case Width::kB32:
+      return 4;
+    case Width::kB64:
+      return 8;
+    case Width::kB96:
+      return 12;
+    default:
+      return 16;
   }
 }
 constexpr Type type_of(Width w) {
   switch (w) {
-    case Width::kB64: return Type::kI64;
-    case Width::kB96: return Type::kB96;
-    case Width::kB128: return Type::kB128;
-    default: return Type::kI32;
+    case Width::kB64:
+      return Type::kI64;
+    case Width::kB96:
+      return Type::kB96;
+    case Width::kB128:
+      return Type::kB128;
+    default:
+      return Type::kI32;
   }
 }
 constexpr bool keeps_half(Width w) { return w >= Width::kU8D16 && w <= Width::kD16Hi; }
@@ -52,16 +82,36 @@ inline uint32_t high_half(uint32_t old, uint32_t x) { return (old & 0xffff) | x 
 template <Width kWidth>
 [[gnu::always_inline]] inline void load_lane(uint32_t* d, int l, const uint8_t* p) {
   switch (kWidth) {
-    case Width::kU8: d[l] = *p; break;
-    case Width::kI8: d[l] = static_cast<uint32_t>(load_as<int8_t>(p)); break;
-    case Width::kU16: d[l] = load_as<uint16_t>(p); break;
-    case Width::kI16: d[l] = static_cast<uint32_t>(load_as<int16_t>(p)); break;
-    case Width::kU8D16: d[l] = low_half(d[l], *p); break;
-    case Width::kU8D16Hi: d[l] = high_half(d[l], *p); break;
-    case Width::kI8D16: d[l] = low_half(d[l], static_cast<uint32_t>(load_as<int8_t>(p))); break;
-    case Width::kI8D16Hi: d[l] = high_half(d[l], static_cast<uint32_t>(load_as<int8_t>(p))); break;
-    case Width::kD16: d[l] = low_half(d[l], load_as<uint16_t>(p)); break;
-    case Width::kD16Hi: d[l] = high_half(d[l], load_as<uint16_t>(p)); break;
+    case Width::kU8:
+      d[l] = *p;
+      break;
+    case Width::kI8:
+      d[l] = static_cast<uint32_t>(load_as<int8_t>(p));
+      break;
+    case Width::kU16:
+      d[l] = load_as<uint16_t>(p);
+      break;
+    case Width::kI16:
+      d[l] = static_cast<uint32_t>(load_as<int16_t>(p));
+      break;
+    case Width::kU8D16:
+      d[l] = low_half(d[l], *p);
+      break;
+    case Width::kU8D16Hi:
+      d[l] = high_half(d[l], *p);
+      break;
+    case Width::kI8D16:
+      d[l] = low_half(d[l], static_cast<uint32_t>(load_as<int8_t>(p)));
+      break;
+    case Width::kI8D16Hi:
+      d[l] = high_half(d[l], static_cast<uint32_t>(load_as<int8_t>(p)));
+      break;
+    case Width::kD16:
+      d[l] = low_half(d[l], load_as<uint16_t>(p));
+      break;
+    case Width::kD16Hi:
+      d[l] = high_half(d[l], load_as<uint16_t>(p));
+      break;
     default:
       for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j) d[j * kLanes + l] = load_as<uint32_t>(p + 4 * j);
   }
@@ -108,7 +158,8 @@ inline void gather_all(uint32_t* d, const uint8_t* base, const uint32_t* offset)
         r[i] = kWidth == Width::kB128 ? _mm_loadu_si128(p) : _mm_loadl_epi64(p);
       }
       transpose4(r);
-      for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j) _mm_store_si128(as_vector(d + j * kLanes + l), r[j]);
+      for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j)
+        _mm_store_si128(as_vector(d + j * kLanes + l), r[j]);
     }
   } else {
     for (int l = 0; l < kLanes; ++l) load_lane<kWidth>(d, l, base + offset[l]);
@@ -131,40 +182,42 @@ inline void scatter_all(const uint32_t* s, uint8_t* base, const uint32_t* offset
 
 template <Width kWidth>
 inline void gather(uint32_t* d, uint64_t lanes, const uint8_t* base, const uint32_t* offset) {
-  if (lanes == ~0ull) [[likely]] return gather_all<kWidth>(d, base, offset);
+  if (lanes == ~0ull) [[likely]]
+    return gather_all<kWidth>(d, base, offset);
   for_lanes(lanes, [&](int l) { load_lane<kWidth>(d, l, base + offset[l]); });
 }
 
 template <Width kWidth>
 inline void scatter(const uint32_t* s, uint64_t lanes, uint8_t* base, const uint32_t* offset) {
-  if (lanes == ~0ull) [[likely]] return scatter_all<kWidth>(s, base, offset);
+  if (lanes == ~0ull) [[likely]]
+    return scatter_all<kWidth>(s, base, offset);
   for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, base + offset[l]); });
 }
 
 // The loads and stores MUBUF, FLAT, GLOBAL and SCRATCH have in common: ROW(name, width, opcode).
-#define FMHA_EMU_LOADS(ROW)                        \
-  ROW("load_ubyte", Width::kU8, 0x10)              \
-  ROW("load_sbyte", Width::kI8, 0x11)              \
-  ROW("load_ushort", Width::kU16, 0x12)            \
-  ROW("load_sshort", Width::kI16, 0x13)            \
-  ROW("load_dword", Width::kB32, 0x14)             \
-  ROW("load_dwordx2", Width::kB64, 0x15)           \
-  ROW("load_dwordx3", Width::kB96, 0x16)           \
-  ROW("load_dwordx4", Width::kB128, 0x17)          \
-  ROW("load_ubyte_d16", Width::kU8D16, 0x20)       \
-  ROW("load_ubyte_d16_hi", Width::kU8D16Hi, 0x21)  \
-  ROW("load_sbyte_d16", Width::kI8D16, 0x22)       \
-  ROW("load_sbyte_d16_hi", Width::kI8D16Hi, 0x23)  \
-  ROW("load_short_d16", Width::kD16, 0x24)         \
+#define FMHA_EMU_LOADS(ROW)                       \
+  ROW("load_ubyte", Width::kU8, 0x10)             \
+  ROW("load_sbyte", Width::kI8, 0x11)             \
+  ROW("load_ushort", Width::kU16, 0x12)           \
+  ROW("load_sshort", Width::kI16, 0x13)           \
+  ROW("load_dword", Width::kB32, 0x14)            \
+  ROW("load_dwordx2", Width::kB64, 0x15)          \
+  ROW("load_dwordx3", Width::kB96, 0x16)          \
+  ROW("load_dwordx4", Width::kB128, 0x17)         \
+  ROW("load_ubyte_d16", Width::kU8D16, 0x20)      \
+  ROW("load_ubyte_d16_hi", Width::kU8D16Hi, 0x21) \
+  ROW("load_sbyte_d16", Width::kI8D16, 0x22)      \
+  ROW("load_sbyte_d16_hi", Width::kI8D16Hi, 0x23) \
+  ROW("load_short_d16", Width::kD16, 0x24)        \
   ROW("load_short_d16_hi", Width::kD16Hi, 0x25)
-#define FMHA_EMU_STORES(ROW)                       \
-  ROW("store_byte", Width::kU8, 0x18)              \
-  ROW("store_byte_d16_hi", Width::kU8D16Hi, 0x19)  \
-  ROW("store_short", Width::kU16, 0x1a)            \
-  ROW("store_short_d16_hi", Width::kD16Hi, 0x1b)   \
-  ROW("store_dword", Width::kB32, 0x1c)            \
-  ROW("store_dwordx2", Width::kB64, 0x1d)          \
-  ROW("store_dwordx3", Width::kB96, 0x1e)          \
+#define FMHA_EMU_STORES(ROW)                      \
+  ROW("store_byte", Width::kU8, 0x18)             \
+  ROW("store_byte_d16_hi", Width::kU8D16Hi, 0x19) \
+  ROW("store_short", Width::kU16, 0x1a)           \
+  ROW("store_short_d16_hi", Width::kD16Hi, 0x1b)  \
+  ROW("store_dword", Width::kB32, 0x1c)           \
+  ROW("store_dwordx2", Width::kB64, 0x1d)         \
+  ROW("store_dwordx3", Width::kB96, 0x1e)         \
   ROW("store_dwordx4", Width::kB128, 0x1f)
 
 constexpr uint32_t load_flags(Width w) { return kLoad | (keeps_half(w) ? uint32_t{kReadsDst} : 0u); }

@@ -2,9 +2,9 @@
 // One kernel for every matrix instruction: D[block] = A[block] (M x K) * B[block] (K x N) + C[block].
 //
 // Registers (CDNA3 ISA, "Matrix core"): element e of lane l of A is row l % M, and with g = l / M it is block
-// g % Blocks, k = e + PerLane * (g / Blocks). B is the same with columns. Widening a register to f32 for all 64
-// lanes therefore yields rows of B, contiguous, and columns of A, whose elements are broadcast: no transpose.
-// A D register holds, for each N lanes, one row; see row_place().
+// g % Blocks, k = e + PerLane * (g / Blocks). B is the same with columns. Widening a register to f32 for all
+// 64 lanes therefore yields rows of B, contiguous, and columns of A, whose elements are broadcast: no
+// transpose. A D register holds, for each N lanes, one row; see row_place().
 //
 // Arithmetic: one fused multiply-add a k, k ascending, in the accumulator's type, round to nearest even. The
 // hardware does not document its order. EXEC is ignored. Denormals are kept, except by gfx90a's 16-bit types.
@@ -21,11 +21,11 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
+constexpr int kVectorBytes = 64, kRegisterCount = 32;
 #elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
+constexpr int kVectorBytes = 32, kRegisterCount = 16;
 #else
-constexpr int kVectorBytes = 16;
+constexpr int kVectorBytes = 16, kRegisterCount = 16;
 #endif
 
 template <class T, int Count>
@@ -46,12 +46,16 @@ template <class In, class V>
     return a * b + c;  // integers
   } else {
 #if defined(__AVX512F__)
-    if constexpr (sizeof(V) == 64 && sizeof(T) == 4) return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-    if constexpr (sizeof(V) == 64 && sizeof(T) == 8) return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 4)
+      return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 8)
+      return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #endif
 #if defined(__FMA__)
-    if constexpr (sizeof(V) == 32 && sizeof(T) == 4) return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-    if constexpr (sizeof(V) == 32 && sizeof(T) == 8) return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+    if constexpr (sizeof(V) == 32 && sizeof(T) == 4)
+      return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+    if constexpr (sizeof(V) == 32 && sizeof(T) == 8)
+      return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
     if constexpr (sizeof(V) == 16) return (V)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
 #endif
     if constexpr (In::kExactProduct) return a * b + c;
@@ -62,7 +66,8 @@ template <class In, class V>
       } else if constexpr (In::kSignificantBits > 11) {
         r[i] = __builtin_fmaf(a[i], b[i], c[i]);
       } else {
-        r[i] = static_cast<float>(static_cast<double>(a[i]) * static_cast<double>(b[i]) + static_cast<double>(c[i]));
+        r[i] = static_cast<float>(static_cast<double>(a[i]) * static_cast<double>(b[i]) +
+                                  static_cast<double>(c[i]));
       }
     }
     return r;
@@ -85,7 +90,7 @@ struct Shape {
   static constexpr int kRowsPerGroup = sizeof(Acc) == 8 ? 1 : 4;  // consecutive rows in consecutive registers
   static constexpr int kAccDwords = sizeof(Acc) / 4;
   static constexpr int kGroups = M * kBlocks / kRowsPerGroup;
-  static constexpr int kRegisters = M * N * kBlocks / kLanes;     // of Acc, in a lane
+  static constexpr int kRegisters = M * N * kBlocks / kLanes;  // of Acc, in a lane
 };
 
 // Where a group of rows of a block lies in C and D: first register (of Acc) and first lane.
@@ -99,7 +104,6 @@ constexpr RowPlace row_place(int block, int group) {
   const int linear = block * kRowGroups + group;
   return {S::kRowsPerGroup * (linear / kLaneGroups), S::N * (linear % kLaneGroups)};
 }
-
 
 template <class V, class T>
 [[gnu::always_inline]] inline V splat(T x) {
@@ -129,26 +133,35 @@ struct Matrices {
   int broadcast_mask, broadcast_block;  // blocks of A that share one: CBSZ and ABID
 };
 
-// Rows [group, group + kGroups) x kVectors vectors of columns of one block: the accumulators stay in registers.
+template <class S, class V>
+[[gnu::always_inline]] inline const V* row_of_b(const Matrices<S>& m, int block, int k, int column) {
+  return reinterpret_cast<const V*>(
+      &m.b[k % S::kPerLane][S::N * (block + S::kBlocks * (k / S::kPerLane)) + column]);
+}
+
+// Rows [group, group + kGroups) x kVectors vectors of columns of one block: the accumulators stay in
+// registers.
 template <class S, int kGroups, int kVectors, class V>
 [[gnu::always_inline]] inline void multiply_tile(const Matrices<S>& m, int block, int group, int column,
-                                                 const V (*b)[kVectors]) {
+                                                 const V (*held)[kVectors]) {
   constexpr int kRows = S::kRowsPerGroup, kWidth = sizeof(V) / sizeof(typename S::Acc);
   const int a_block = (block & ~m.broadcast_mask) + m.broadcast_block;
   V acc[kGroups * kRows][kVectors];
   for (int r = 0; r < kGroups * kRows; ++r) {
     const RowPlace place = row_place<S>(block, group + r / kRows);
     const auto* c = m.c + (place.reg + r % kRows) * m.c_stride + (m.c_stride ? place.lane + column : 0);
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = *reinterpret_cast<const V*>(c + v * kWidth * (m.c_stride != 0));
+    for (int v = 0; v < kVectors; ++v)
+      acc[r][v] = *reinterpret_cast<const V*>(c + v * kWidth * (m.c_stride != 0));
   }
 #pragma GCC unroll 32
   for (int k = 0; k < S::K; ++k) {
+    const V* b = held ? held[k] : row_of_b<S, V>(m, block, k, column);
     const auto* a = &m.a[k % S::kPerLane][S::M * (a_block + S::kBlocks * (k / S::kPerLane)) + group * kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kGroups * kRows; ++r) {
       const V row = splat<V>(a[r]);
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = multiply_add<typename S::InA>(row, b[k][v], acc[r][v]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = multiply_add<typename S::InA>(row, b[v], acc[r][v]);
     }
   }
   for (int r = 0; r < kGroups * kRows; ++r) {
@@ -166,18 +179,23 @@ inline void multiply(const Matrices<S>& m) {
   // Eight chains of multiply-adds hide their latency.
   constexpr int kRowGroups = S::M / S::kRowsPerGroup, kWanted = 8 / (kVectors * S::kRowsPerGroup);
   constexpr int kTile = kWanted < 1 ? 1 : kWanted < kRowGroups ? kWanted : kRowGroups;
+  // B's rows stay in registers too, where there are enough; gcc 12 needs the loops' pragmas to keep them
+  // there.
+  constexpr bool kHold = kRegisterCount == 32 && S::K * kVectors <= 16;
   using V = Vector<typename S::Acc, kWidth>;
   for (int block = 0; block < S::kBlocks; ++block) {
     for (int column = 0; column < S::N; column += kVectors * kWidth) {
-      V b[S::K][kVectors];
+      V held[kHold ? S::K : 1][kVectors];
 #pragma GCC unroll 32
-      for (int k = 0; k < S::K; ++k) {
-        const auto* row = &m.b[k % S::kPerLane][S::N * (block + S::kBlocks * (k / S::kPerLane)) + column];
-        for (int v = 0; v < kVectors; ++v) b[k][v] = reinterpret_cast<const V*>(row)[v];
+      for (int k = 0; k < (kHold ? S::K : 0); ++k) {
+        for (int v = 0; v < kVectors; ++v) held[k][v] = row_of_b<S, V>(m, block, k, column)[v];
       }
 #pragma GCC unroll 1
       for (int group = 0; group < kRowGroups; group += kTile) {
-        multiply_tile<S, kTile, kVectors, V>(m, block, group, column, b);
+        int from = column;
+        if constexpr (!kHold)
+          __asm__("" : "+r"(from));  // or gcc moves B's rows out of this loop, to the stack
+        multiply_tile<S, kTile, kVectors, V>(m, block, group, from, kHold ? held : nullptr);
       }
     }
   }
@@ -186,11 +204,16 @@ inline void multiply(const Matrices<S>& m) {
 // BLGP: which lane B's values for lane l come from.
 inline int pattern_lane(int blgp, int l) {
   switch (blgp) {
-    case 1: return l % 32;
-    case 2: return l % 32 + 32;
-    case 3: return (l + 16) % 64;
-    case 0: return l;
-    default: return l % 16 + 16 * (blgp - 4);
+    case 1:
+      return l % 32;
+    case 2:
+      return l % 32 + 32;
+    case 3:
+      return (l + 16) % 64;
+    case 0:
+      return l;
+    default:
+      return l % 16 + 16 * (blgp - 4);
   }
 }
 
@@ -267,7 +290,8 @@ inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<S>& m) {
     } else {
       join_doubles(w.vgpr[inst.src[2].index + 2 * r], acc[r]);
     }
-    if (negate) for (int l = 0; l < kLanes; ++l) acc[r][l] = -acc[r][l];
+    if (negate)
+      for (int l = 0; l < kLanes; ++l) acc[r][l] = -acc[r][l];
   }
   m.c = m.d = acc[0];
   m.c_stride = kLanes;
@@ -277,7 +301,8 @@ inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<S>& m) {
 
 template <class S>
 void mfma(Wave& w, const Inst& inst) {
-  if ((inst.cbsz | inst.abid | inst.blgp) && !modifiers_ok<S>(w, inst)) [[unlikely]] return;
+  if ((inst.cbsz | inst.abid | inst.blgp) && !modifiers_ok<S>(w, inst)) [[unlikely]]
+    return;
   const HostRounding rounding(S::kFlush);
   Matrices<S> m;
   S::InA::template widen<S::kPerLane>(w.vgpr[inst.src[0].index], m.a);
@@ -285,11 +310,16 @@ void mfma(Wave& w, const Inst& inst) {
   m.broadcast_mask = (1 << inst.cbsz) - 1;
   m.broadcast_block = inst.abid;
   if constexpr (S::kModifiers == Modifiers::kBroadcast) {
-    if (inst.blgp) [[unlikely]] permute_lanes<typename S::Acc, S::kPerLane>(m.b, inst.blgp);
+    if (inst.blgp) [[unlikely]]
+      permute_lanes<typename S::Acc, S::kPerLane>(m.b, inst.blgp);
   }
   if constexpr (S::kModifiers == Modifiers::kNegate) {
-    for (auto& row : m.a) if (inst.blgp & 1) for (auto& x : row) x = -x;
-    for (auto& row : m.b) if (inst.blgp & 2) for (auto& x : row) x = -x;
+    for (auto& row : m.a)
+      if (inst.blgp & 1)
+        for (auto& x : row) x = -x;
+    for (auto& row : m.b)
+      if (inst.blgp & 2)
+        for (auto& x : row) x = -x;
   }
   if constexpr (sizeof(typename S::Acc) == 8) {
     multiply_doubles<S>(w, inst, m);

@@ -46,8 +46,8 @@ inline void widen_halves(const uint32_t* in, float* lo, float* hi) {
   }
 #elif defined(__F16C__) && defined(__AVX2__)
   // Within each 128 bits: the four low halves, then the four high halves.
-  const __m256i apart = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9,
-                                         12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+  const __m256i apart = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8,
+                                         9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
   for (int l = 0; l < kLanes; l += 8) {
     const __m256i x = _mm256_shuffle_epi8(_mm256_load_si256(reinterpret_cast<const __m256i*>(in + l)), apart);
     const __m256i y = _mm256_permute4x64_epi64(x, 0xd8);
@@ -157,7 +157,8 @@ struct Byte {
   static void widen(const uint32_t* in, uint32_t (*out)[kLanes]) {
     for (int e = 0; e < kCount; ++e) {
       for (int l = 0; l < kLanes; ++l) {
-        out[e][l] = static_cast<uint32_t>(static_cast<int32_t>(in[e / 4 * kLanes + l] << (24 - 8 * (e % 4))) >> 24);
+        out[e][l] =
+            static_cast<uint32_t>(static_cast<int32_t>(in[e / 4 * kLanes + l] << (24 - 8 * (e % 4))) >> 24);
       }
     }
   }

@@ -17,8 +17,12 @@ struct Resource {
   bool swizzle, add_lane;
 
   explicit Resource(const uint32_t* s)
-      : base(s[0] | static_cast<uint64_t>(s[1] & 0xffff) << 32), records(s[2]), stride(s[1] >> 16 & 0x3fff),
-        index_stride(8u << (s[3] >> 21 & 3)), swizzle(s[1] >> 31), add_lane(s[3] >> 23 & 1) {
+      : base(s[0] | static_cast<uint64_t>(s[1] & 0xffff) << 32),
+        records(s[2]),
+        stride(s[1] >> 16 & 0x3fff),
+        index_stride(8u << (s[3] >> 21 & 3)),
+        swizzle(s[1] >> 31),
+        add_lane(s[3] >> 23 & 1) {
     if (add_lane) stride |= (s[3] >> 15 & 15) << 14;  // the data format's place
   }
 };
@@ -47,7 +51,8 @@ bool raw(Wave& w, const Inst& inst, const Resource& r, uint32_t bytes, BufferAcc
     for (int l = 0; l < kLanes; ++l) a.offset[l] = fixed;
   }
   a.inside = w.exec();
-  if (static_cast<uint64_t>(span_of(a.offset, a.inside).high) + bytes <= a.limit) [[likely]] return true;
+  if (static_cast<uint64_t>(span_of(a.offset, a.inside).high) + bytes <= a.limit) [[likely]]
+    return true;
   for_lanes(w.exec(), [&](int l) {
     if (static_cast<uint64_t>(a.offset[l]) + bytes > a.limit) a.inside &= ~(1ull << l);
   });
@@ -76,13 +81,15 @@ bool structured(Wave& w, const Inst& inst, const Resource& r, BufferAccess& a) {
     a.offset[l] = static_cast<uint32_t>(at);
     a.inside |= 1ull << l;
   });
-  if (far) w.fault(inst, 719, "a structured buffer access 4 GiB or more past the buffer's start is not implemented");
+  if (far)
+    w.fault(inst, 719, "a structured buffer access 4 GiB or more past the buffer's start is not implemented");
   return !far;
 }
 
 bool resolve(Wave& w, const Inst& inst, uint32_t bytes, BufferAccess& a) {
   const Resource r(&w.sgpr[inst.src[1].index]);
-  if (r.stride == 0 || !(inst.idxen || r.add_lane || r.swizzle)) [[likely]] return raw(w, inst, r, bytes, a);
+  if (r.stride == 0 || !(inst.idxen || r.add_lane || r.swizzle)) [[likely]]
+    return raw(w, inst, r, bytes, a);
   return structured(w, inst, r, a);
 }
 
@@ -183,6 +190,7 @@ void nothing(Wave&, const Inst&) {}
 
 constexpr Type kNo = Type::kNone;
 
+// clang-format off
 #define LOAD(name, width, op) \
   {"buffer_" name, Format::kMubuf, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width>},
 #define STORE(name, width, op) \
@@ -209,6 +217,7 @@ constexpr Row kRows[] = {
 #undef STORE
 #undef ATOMIC
 #undef CACHE
+// clang-format on
 
 }  // namespace
 
