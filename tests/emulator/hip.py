@@ -84,11 +84,24 @@ class Module:
         self._handle = c.c_void_p()
         call("hipModuleLoadData", c.byref(self._handle), image)
 
+    def function(self, kernel: str) -> c.c_void_p:
+        """A kernel's handle."""
+        function = c.c_void_p()
+        call("hipModuleGetFunction", c.byref(function), self._handle, kernel.encode())
+        return function
+
+    def launch_params(self, kernel: str, values: Sequence[object], grid: Sequence[int] = (1, 1, 1),
+                      block: Sequence[int] = (64, 1, 1)) -> None:
+        """Run a kernel, arguments given one by one as ctypes objects (kernelParams)."""
+        pointers = (c.c_void_p * len(values))(*(c.cast(c.pointer(v), c.c_void_p) for v in values))  # type: ignore[type-var]
+        call("hipModuleLaunchKernel", self.function(kernel), *map(c.c_uint, grid), *map(c.c_uint, block), c.c_uint(0), None,
+             pointers, None)
+        call("hipDeviceSynchronize")
+
     def launch(self, kernel: str, args: bytes, grid: Sequence[int] = (1, 1, 1), block: Sequence[int] = (64, 1, 1),
                dynamic_lds: int = 0) -> None:
         """Run a kernel to its end, arguments given through `extra`."""
-        function = c.c_void_p()
-        call("hipModuleGetFunction", c.byref(function), self._handle, kernel.encode())
+        function = self.function(kernel)
         size = c.c_size_t(len(args))
         block_of_args = c.create_string_buffer(args, len(args))
         extra = (c.c_void_p * 5)(1, c.addressof(block_of_args), 2, c.addressof(size), 3)
