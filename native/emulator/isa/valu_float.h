@@ -92,27 +92,33 @@ template <class T> FMHA_EMU_INLINE typename Fp<T>::I order(T x) {
   return static_cast<I>(b ^ (static_cast<I>(b >> (8 * sizeof(T) - 1)) & static_cast<I>(~Fp<T>::kSign)));
 }
 
-// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted.
-template <class T, bool kMax>
-FMHA_EMU_INLINE T min_or_max(T x, T y, const Env& e) {
-  using U = BitsOf<T>;
-  const T a = flushed(x, e), b = flushed(y, e);
-  const U quiet_test = e.ieee ? Fp<T>::kQuiet : static_cast<U>(~U{0});  // no NaN has none of these bits
-  const U r = (kMax ? order(a) > order(b) : order(a) < order(b)) ? raw(a) : raw(b);
-  const U r1 = is_nan(b) ? raw(a) : r;
-  const U r2 = is_nan(a) ? raw(b) : r1;
-  const U r3 = is_nan(b) & ((raw(b) & quiet_test) == 0) ? raw(quiet(b)) : r2;
-  return bits<T>(static_cast<U>(is_nan(a) & ((raw(a) & quiet_test) == 0) ? raw(quiet(a)) : r3));
-}
-template <class T> FMHA_EMU_INLINE T min_num(T a, T b, const Env& e) { return min_or_max<T, false>(a, b, e); }
-template <class T> FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) { return min_or_max<T, true>(a, b, e); }
-template <class T> FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) { return min_num(min_num(a, b, e), c, e); }
-template <class T> FMHA_EMU_INLINE T max3_num(T a, T b, T c, const Env& e) { return max_num(max_num(a, b, e), c, e); }
 // All ones for a NaN.
 template <class T> FMHA_EMU_INLINE BitsOf<T> nan_mask(T x) {
   using I = typename Fp<T>::I;
   return static_cast<BitsOf<T>>(static_cast<I>(Fp<T>::kInf - magnitude(x)) >> (8 * sizeof(T) - 1));
 }
+template <class U> FMHA_EMU_INLINE U blend(U mask, U yes, U no) { return static_cast<U>((yes & mask) | (no & ~mask)); }
+
+// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted. Masks throughout:
+// GCC would make branches of these conditionals.
+template <class T, bool kMax>
+FMHA_EMU_INLINE T min_or_max(T x, T y, const Env& e) {
+  using U = BitsOf<T>;
+  const T a = flushed(x, e), b = flushed(y, e);
+  const U quiet_test = e.ieee ? Fp<T>::kQuiet : static_cast<U>(~U{0});  // no NaN has none of these bits
+  const U nan_a = nan_mask(a), nan_b = nan_mask(b);
+  const U signaling_a = nan_a & static_cast<U>(U{0} - static_cast<U>((raw(a) & quiet_test) == 0));
+  const U signaling_b = nan_b & static_cast<U>(U{0} - static_cast<U>((raw(b) & quiet_test) == 0));
+  U r = (kMax ? order(a) > order(b) : order(a) < order(b)) ? raw(a) : raw(b);
+  r = blend<U>(nan_b, raw(a), r);
+  r = blend<U>(nan_a, raw(b), r);
+  r = blend<U>(signaling_b, raw(quiet(b)), r);
+  return bits<T>(blend<U>(signaling_a, raw(quiet(a)), r));
+}
+template <class T> FMHA_EMU_INLINE T min_num(T a, T b, const Env& e) { return min_or_max<T, false>(a, b, e); }
+template <class T> FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) { return min_or_max<T, true>(a, b, e); }
+template <class T> FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) { return min_num(min_num(a, b, e), c, e); }
+template <class T> FMHA_EMU_INLINE T max3_num(T a, T b, T c, const Env& e) { return max_num(max_num(a, b, e), c, e); }
 // All ones for numbers that are equal, zeros of either sign among them.
 template <class T> FMHA_EMU_INLINE BitsOf<T> equal_mask(T x, T y) {
   using U = BitsOf<T>;
@@ -126,9 +132,9 @@ template <class T> FMHA_EMU_INLINE T med3_num(T a, T b, T c, const Env& e) {
   const T largest = max3_num(a, b, c, e);
   const U is_a = equal_mask(largest, flushed(a, e)), is_b = equal_mask(largest, flushed(b, e));
   const U without_a = raw(max_num(b, c, e)), without_b = raw(max_num(a, c, e)), without_c = raw(max_num(a, b, e));
-  const U middle = (without_a & is_a) | (without_b & ~is_a & is_b) | (without_c & ~is_a & ~is_b);
+  const U middle = blend<U>(is_a, without_a, blend<U>(is_b, without_b, without_c));
   const U nan = nan_mask(a) | nan_mask(b) | nan_mask(c);
-  return bits<T>(static_cast<U>((raw(min3_num(a, b, c, e)) & nan) | (middle & ~nan)));
+  return bits<T>(blend<U>(nan, raw(min3_num(a, b, c, e)), middle));
 }
 
 // v_cmp_class: one bit of `mask` a class.
@@ -159,12 +165,12 @@ FMHA_EMU_INLINE u32 round_to_f16(u32 b, u32 nearest, u32 up, u32 down, u32 satur
   const u32 sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
   const i32 exponent = static_cast<i32>(a >> 23);
   // Below f16's normals the significand, with its hidden bit, is shifted out further; 25 leaves only a trace.
-  const u32 significand = a > 0x7fffffu ? (a & 0x7fffffu) | 0x800000u : a;
+  const u32 significand = (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: far below anything that counts
   const i32 deep = exponent < 101 ? 25 : 126 - exponent;
   const u32 v = exponent >= 113 ? a - (112u << 23) : significand;
   const u32 shift = exponent >= 113 ? 13u : static_cast<u32>(deep);
   const u32 below = (1u << shift) - 1;
-  const u32 away = sign ? down : up;
+  const u32 away = (sign ? down : up) & (0u - static_cast<u32>(a != 0));
   const u32 bias = (nearest & ((below >> 1) + (v >> shift & 1))) | (away & below);
   const u32 r = (v + bias) >> shift;
   const u32 overflow = 0x7bffu + ((nearest | away) & ~saturate & 1);

@@ -105,7 +105,7 @@ template <int kMantissa> FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env)
   constexpr i32 kLeast = 128 - kBias;  // biased f32 exponent of the least normal
   const u32 a = magnitude(x);
   const i32 e = static_cast<i32>(a >> 23);
-  const u32 significand = a > 0x7fffffu ? (a & 0x7fffffu) | 0x800000u : a;
+  const u32 significand = (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: it rounds to zero anyway
   const bool normal = e >= kLeast;
   const i32 deep = kLeast - e + 23 - kMantissa;
   const u32 shift = normal ? 23u - kMantissa : deep > 25 ? 25u : static_cast<u32>(deep);
