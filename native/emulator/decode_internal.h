@@ -117,7 +117,7 @@ class Decoder {
   bool vop3_destinations();
   bool vop3_sources();
   bool mix_sources();
-  bool modifiers_fit();  // neg, abs and omod only where the row takes them
+  void check_modifiers();  // neg, abs, omod and op_sel only where the row takes them
 
   bool scalar(uint32_t code, int dwords, Operand* out);
   bool vector(uint32_t n, int dwords, bool acc, Operand* out);

@@ -13,6 +13,7 @@ int source_count(const Row& row) {
   return n;
 }
 
+bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
 bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
 
 constexpr uint32_t kVop1AccvgprMov = 0x52;
@@ -100,7 +101,8 @@ bool Decoder::sdwa() {
   inst_.neg = bits(52, 1) | (two ? bits(60, 1) << 1 : 0);
   inst_.abs = bits(53, 1) | (two ? bits(61, 1) << 1 : 0);
   if (s.dst_sel > 6 || s.dst_unused > 2 || s.src_sel[0] > 6 || s.src_sel[1] > 6) return false;
-  return modifiers_fit();
+  check_modifiers();
+  return true;
 }
 
 bool Decoder::dpp() {
@@ -118,7 +120,8 @@ bool Decoder::dpp() {
   constexpr uint32_t kRowNewbcast = 0x150;
   const bool wide = dwords_of(r.src[0]) > 1 || (r.format != Format::kVopc && dwords_of(r.dst) > 1);
   if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // nothing else can be done with 64-bit data
-  return modifiers_fit();
+  check_modifiers();
+  return true;
 }
 
 // The 64-bit form: VOP3A, or VOP3B where there is a second, scalar destination.
@@ -163,19 +166,24 @@ bool Decoder::vop3() {
   if (!vop3_destinations() || !vop3_sources()) return false;
   inst_.omod = bits(59, 2);
   inst_.neg = bits(61, 3);
-  return modifiers_fit();
+  check_modifiers();
+  return true;
 }
 
-bool Decoder::modifiers_fit() {
+void Decoder::check_modifiers() {
   const Row& r = *inst_.row;
-  if (inst_.omod && !(r.flags & kHasModifiers)) return false;
-  if (inst_.omod && !is_float(r.dst)) unsupported_ = true;
-  const bool any_type = std::strstr(r.mnemonic, "cndmask");  // moves bits, but its sources read as floats
+  const bool takes_any = r.flags & kHasModifiers;
+  const bool moves_bits = std::strstr(r.mnemonic, "cndmask");  // sources of any type, which read as floats
+  if (inst_.omod && !(takes_any && is_float(r.dst))) unsupported_ = true;
+  // op_sel picks halves, so it goes with 16-bit operands; but for v_cvt_sr_* it picks the byte to write.
+  uint32_t halves = starts_with(r.mnemonic, "v_cvt_sr_") ? 0xc : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
-    if (!((inst_.neg | inst_.abs) >> i & 1)) continue;
-    if (!(r.flags & kHasModifiers) || !(is_float(r.src[i]) || (any_type && i < 2))) return false;
+    if (is_half(r.src[i])) halves |= 1u << i;
+    const bool modified = (inst_.neg | inst_.abs) >> i & 1;
+    if (modified && !(takes_any && (is_float(r.src[i]) || (moves_bits && i < 2)))) unsupported_ = true;
   }
-  return true;
+  if (r.format < Format::kVop3) halves = 0;
+  if (inst_.op_sel & ~halves) unsupported_ = true;
 }
 
 // v_fma_mix: op_sel_hi says for each source whether it is f16 or f32, so also how a constant reads.

@@ -199,6 +199,7 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
+    if (is_named(r_, "v_cvt_sr_")) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
   }
   void packed_modifiers(int n) {
