@@ -166,18 +166,19 @@ FMHA_EMU_INLINE u32 round_to_f16(u32 b, u32 nearest, u32 up, u32 down, u32 satur
   const i32 exponent = static_cast<i32>(a >> 23);
   // Below f16's normals the significand, with its hidden bit, is shifted out further; 25 leaves only a trace.
   const u32 significand = (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: far below anything that counts
+  const u32 normal = static_cast<u32>((112 - exponent) >> 31);
   const i32 deep = exponent < 101 ? 25 : 126 - exponent;
-  const u32 v = exponent >= 113 ? a - (112u << 23) : significand;
-  const u32 shift = exponent >= 113 ? 13u : static_cast<u32>(deep);
+  const u32 v = blend(normal, a - (112u << 23), significand);
+  const u32 shift = blend(normal, 13u, static_cast<u32>(deep));
   const u32 below = (1u << shift) - 1;
   const u32 away = (sign ? down : up) & (0u - static_cast<u32>(a != 0));
   const u32 bias = (nearest & ((below >> 1) + (v >> shift & 1))) | (away & below);
   const u32 r = (v + bias) >> shift;
   const u32 overflow = 0x7bffu + ((nearest | away) & ~saturate & 1);
   const u32 nan = 0x7e00u | (a >> 13 & 0x3ffu);
-  const u32 finite = r >= 0x7c00u ? overflow : r;
-  const u32 special = a > 0x7f800000u ? nan : 0x7c00u;
-  return sign | (a >= 0x7f800000u ? special : finite);
+  const u32 finite = blend(static_cast<u32>(static_cast<i32>(0x7bffu - r) >> 31), overflow, r);
+  const u32 special = blend(nan_mask(bits<float>(b)), nan, 0x7c00u);
+  return sign | blend(static_cast<u32>(static_cast<i32>(0x7f7fffffu - a) >> 31), special, finite);
 }
 FMHA_EMU_INLINE f16 to_f16(float x, const Env& e) {
   const u32 r = round_to_f16(raw(flushed(x, e)), e.nearest, e.up, e.down, e.saturate16);

@@ -106,15 +106,16 @@ template <int kMantissa> FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env)
   const u32 a = magnitude(x);
   const i32 e = static_cast<i32>(a >> 23);
   const u32 significand = (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: it rounds to zero anyway
-  const bool normal = e >= kLeast;
+  const u32 normal = static_cast<u32>((kLeast - 1 - e) >> 31);
   const i32 deep = kLeast - e + 23 - kMantissa;
-  const u32 shift = normal ? 23u - kMantissa : deep > 25 ? 25u : static_cast<u32>(deep);
-  const u32 v = normal ? a - (static_cast<u32>(kLeast - 1) << 23) : significand;
+  const u32 shift = blend<u32>(normal, 23u - kMantissa, deep > 25 ? 25u : static_cast<u32>(deep));
+  const u32 v = blend(normal, a - (static_cast<u32>(kLeast - 1) << 23), significand);
   const u32 r = (v + (((1u << shift) - 1) >> 1) + (v >> shift & 1)) >> shift;
-  const u32 signed_r = r | (r && is_negative(x) ? 0x80u : 0u);
-  const bool too_large = r > 0x7f;
-  const u32 largest = 0x7fu | (is_negative(x) ? 0x80u : 0u);
-  return a > Fp<float>::kInf ? 0x80u : too_large ? (env.saturate16 & largest) | (~env.saturate16 & 0x80u) : signed_r;
+  const u32 sign = raw(x) >> 24 & 0x80u;
+  const u32 signed_r = r | (sign & (0u - static_cast<u32>(r != 0)));
+  const u32 too_large = static_cast<u32>(static_cast<i32>(0x7fu - r) >> 31);
+  const u32 limited = blend(too_large, blend(env.saturate16, 0x7fu | sign, 0x80u), signed_r);
+  return blend(nan_mask(x), 0x80u, limited);
 }
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL
