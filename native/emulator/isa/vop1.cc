@@ -148,10 +148,10 @@ constexpr Row kRows[] = {
   {"v_swap_b32", Format::kVop1, {81, 81}, kB32, {kB32}, kReadsDst, swap},
   {"v_cvt_f32_fp8", Format::kVop1, {-1, 84}, kF32, {kB32}, 0, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
   {"v_cvt_f32_bf8", Format::kVop1, {-1, 85}, kF32, {kB32}, 0, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8", Format::kVop1, {-1, 86}, kB64, {kI16}, 0,
-   op<([](u16 a) { return Pair{raw(fp8_to_f32<3>(a)), raw(fp8_to_f32<3>(a >> 8))}; })>},
-  {"v_cvt_pk_f32_bf8", Format::kVop1, {-1, 87}, kB64, {kI16}, 0,
-   op<([](u16 a) { return Pair{raw(fp8_to_f32<2>(a)), raw(fp8_to_f32<2>(a >> 8))}; })>},
+  {"v_cvt_pk_f32_fp8", Format::kVop1, {-1, 86}, kB64, {kB32}, 0,
+   op<([](u32 a) { return Pair{raw(fp8_to_f32<3>(a)), raw(fp8_to_f32<3>(a >> 8))}; })>},
+  {"v_cvt_pk_f32_bf8", Format::kVop1, {-1, 87}, kB64, {kB32}, 0,
+   op<([](u32 a) { return Pair{raw(fp8_to_f32<2>(a)), raw(fp8_to_f32<2>(a >> 8))}; })>},
 };
 
 }  // namespace

@@ -118,7 +118,7 @@ template <int kWidth, bool kSigned> FMHA_EMU_INLINE u32 element(u32 x, int i) {
 }
 template <int kWidth, bool kSigned> [[gnu::flatten]] void dot_int(Wave& w, const Inst& inst) {
   const bool plain = kWidth < 16 || packed_plain(inst, 2);
-  const Inst simple = [&] { Inst i = inst; i.op_sel = i.neg = i.neg_hi = 0; i.op_sel_hi = 3; return i; }();
+  const Inst simple = [&] { Inst i = inst; i.op_sel = i.neg = i.neg_hi = 0; i.op_sel_hi = 7; return i; }();
   const Inst& view = kWidth < 16 ? simple : inst;
   const u32* a = fetch_packed(w, view, 0, plain, false);
   const u32* b = fetch_packed(w, view, 1, plain, false);
