@@ -9,6 +9,7 @@ JOBS ?= $(shell nproc)
 # gpu runs the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
 
+SHELL := bash
 PYTHON := build/venv/bin/python
 BUILD := build/release
 LLVM := 19
