@@ -72,7 +72,8 @@ class FwdParams:
     mask : {"none", "causal", "causal_top_left", "window"}
         Which keys a query sees; "causal" and "window" are aligned bottom-right.
     window_left, window_right : int
-        Keys to the left and right of a query's own column; read for "window" alone.
+        Keys to the left and right of a query's own column, seqlen_k or more being unlimited; read for
+        "window" alone.
     """
 
     dtype: str
@@ -242,8 +243,8 @@ def flash_attn_func(
     causal : bool
         Query row i sees key columns up to ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
     window_size : (int, int)
-        Keys to the left and right of that column that a query sees; negative means unlimited. With `causal`
-        the right side is 0.
+        Keys to the left and right of that column that a query sees; negative, or seqlen_k or more, means
+        unlimited. With `causal` the right side is 0.
     return_lse : bool
         Whether to return the log-sum-exp too.
     out : array, optional

@@ -5,6 +5,7 @@ It lives in the package, since the installed `pyfa-rocm prove` needs it too.
 """
 
 from pyfa_rocm._reference import (
+    BIAS_SLACK,
     LSE_TOLERANCE,
     O_SLACK,
     Expected,
@@ -13,4 +14,4 @@ from pyfa_rocm._reference import (
     visible,
 )
 
-__all__ = ["LSE_TOLERANCE", "O_SLACK", "Expected", "attention", "ulp", "visible"]
+__all__ = ["BIAS_SLACK", "LSE_TOLERANCE", "O_SLACK", "Expected", "attention", "ulp", "visible"]

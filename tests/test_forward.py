@@ -38,14 +38,14 @@ def test_every_kernel(dtype: str, hdim: int, seqlen_q: int, seqlen_k: int, mask:
     )
 
 
-@settings(max_examples=250)
+@settings(max_examples=800)
 @given(case=cases())
 def test_random_raw(case: Case) -> None:
     """fmha_fwd on anything it takes."""
     run_raw(case)
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(case=cases().filter(lambda case: not case.top_left))
 def test_random_flash(case: Case) -> None:
     """flash_attn_func on anything it takes: its mapping of masks, shapes and strides."""
@@ -129,7 +129,11 @@ def test_constant_v_is_exact(dtype: str, value: float) -> None:
     placement = Placement(case, inputs)
     pyfa_rocm.fmha_fwd(placement.params())
     o, _ = placement.results()
-    assert (o.astype(np.float32) == value).all()
+    relative = o.astype(np.float64) / value
+    if dtype == "bfloat16":
+        assert (relative == 1).all()
+    else:  # P is rounded toward zero, by at most an ulp
+        assert ((relative <= 1) & (relative >= 1 - 2.0**-10)).all()
 
 
 def test_window_that_hides_nothing() -> None:

@@ -7,12 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from cases import Case, expected, judge
+from cases import DTYPES, Case, expected, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import attention, ulp, visible
-
-import pyfa_rocm
 
 
 @settings(max_examples=200)
@@ -21,12 +19,12 @@ import pyfa_rocm
     right=st.integers(-1, 13), causal=st.booleans(),
 )  # fmt: skip
 def test_mask_is_flash_attentions(seqlen_q: int, seqlen_k: int, left: int, right: int, causal: bool) -> None:
-    """Key j - (i + sk - sq) is from -left to right; a negative side is unlimited."""
+    """Key j - (i + sk - sq) is from -left to right; a side below 0, or of seqlen_k or more, is unlimited."""
     mask = visible(seqlen_q, seqlen_k, causal=causal, window_size=(left, right))
     for i in range(seqlen_q):
         for j in range(seqlen_k):
             distance = j - (i + seqlen_k - seqlen_q)
-            limit = 0 if causal else right
+            limit = 0 if causal else -1 if right >= seqlen_k else right
             assert mask[i, j] == ((left < 0 or distance >= -left) and (limit < 0 or distance <= limit))
 
 
@@ -67,29 +65,31 @@ def test_ulp() -> None:
     np.testing.assert_array_equal(ulp(np.array([1.0, 255.0]), "bfloat16"), [2.0**-7, 1.0])
 
 
-def _rounded(case: Case, *, truncate: bool = False, forget_key: bool = False) -> np.ndarray:
+def _kernel(case: Case, *, toward_zero: bool, forget_key: bool = False) -> np.ndarray:
     """A kernel in NumPy: float32, P rounded to the 16-bit type; or a faulty one."""
     q, k, v = (x.astype(np.float32) for x in case.inputs())
     scores = np.einsum("bihd,bjhd->bhij", q, k) * np.float32(case.hdim**-0.5)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     total = p.sum(-1, keepdims=True)
-    if truncate:
-        p16 = (p.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    else:
-        p16 = p.astype(pyfa_rocm.bfloat16).astype(np.float32)
+    dtype = DTYPES[case.dtype]
+    p16 = p.astype(dtype)
+    if toward_zero:
+        too_large = p16.astype(np.float32) > p
+        p16 = (p16.view(np.uint16) - too_large).astype(np.uint16).view(dtype)
     if forget_key:
         p16[..., -1] = 0
-    return np.asarray(
-        (np.einsum("bhij,bjhd->bihd", p16, v) / total.transpose(0, 2, 1, 3)).astype(pyfa_rocm.bfloat16)
-    )
+    o = np.einsum("bhij,bjhd->bihd", p16.astype(np.float32), v) / total.transpose(0, 2, 1, 3)
+    return np.asarray(o.astype(dtype))
 
 
-def test_tolerance_takes_a_right_kernel_and_no_other() -> None:
-    """Rounding P to nearest passes; truncating it, or losing one key of 300, does not."""
-    case = Case(batch=1, seqlen_q=256, seqlen_k=300, nhead_k=2, ratio=1, hdim=64, dtype="bfloat16")
+@pytest.mark.parametrize(("dtype", "toward_zero"), [("bfloat16", False), ("float16", True)])
+@pytest.mark.parametrize("seqlen_k", [17, 300])
+def test_tolerance_takes_a_right_kernel_and_no_other(dtype: str, toward_zero: bool, seqlen_k: int) -> None:
+    """Not one that rounds P the other way, nor one that loses a key."""
+    case = Case(batch=1, seqlen_q=256, seqlen_k=seqlen_k, nhead_k=2, ratio=1, hdim=64, dtype=dtype)
     want = expected(case, case.inputs())
-    judge(want, _rounded(case), None)
+    judge(want, _kernel(case, toward_zero=toward_zero), None)
     with pytest.raises(AssertionError, match="off"):
-        judge(want, _rounded(case, forget_key=True), None)
-    with pytest.raises(AssertionError, match="bias"):
-        judge(want, _rounded(case, truncate=True), None)
+        judge(want, _kernel(case, toward_zero=toward_zero, forget_key=True), None)
+    with pytest.raises(AssertionError, match=r"bias|RMS"):
+        judge(want, _kernel(case, toward_zero=not toward_zero), None)
