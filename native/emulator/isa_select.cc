@@ -30,7 +30,7 @@ int chosen_level() {
   const int best = best_level();
   const char* wish = std::getenv("FMHA_EMU_LEVEL");
   if (!wish || !*wish) return best;
-  const int level = std::atoi(wish[0] == 'v' ? wish + 1 : wish);
+  const int level = wish[0] == 'v' ? wish[1] - '0' : wish[0] - '0';
   if (level >= 2 && level <= best) return level;
   std::fprintf(stderr,
                "amdhip64 software device: FMHA_EMU_LEVEL must be 2 to %d on this CPU, got \"%s\"; using %d\n",
