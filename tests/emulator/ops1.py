@@ -108,12 +108,13 @@ def cvt_f16(x: Array) -> Array:
     return x.astype(np.float16)
 
 
-def norm16(signed: bool) -> Callable[[Array], Array]:
-    """Float to a normalised 16-bit integer, nearest even."""
-    def fn(x: Array) -> Array:
+def norm16(signed: bool) -> Callable[[Array], Any]:
+    """Float to a normalised 16-bit integer, nearest even; products a float32 cannot tell from a tie are free."""
+    def fn(x: Array) -> Any:
         wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=2, neginf=-2)
         scaled = np.clip(wide, -1 if signed else 0, 1) * (32767 if signed else 65535)
-        return np.rint(scaled).astype(np.int64).astype(np.int16 if signed else np.uint16)
+        result = np.rint(scaled).astype(np.int64).astype(np.int16 if signed else np.uint16)
+        return free_where(np.abs(np.abs(scaled - np.trunc(scaled)) - 0.5) < 2.0**-7, result)
     return fn
 
 

@@ -121,9 +121,13 @@ def pack16(fn: Callable[[Array], Array]) -> Callable[[Array, Array], Any]:
     return wrapped
 
 
-def pack_nan0(fn: Callable[[Array], Array]) -> Callable[[Array, Array], Any]:
-    """Like pack16 for conversions to integers, where a NaN gives 0."""
-    return lambda a, b: fn(a).view(np.uint16).astype(_U) | fn(b).view(np.uint16).astype(_U) << _U(16)
+def pack_nan0(fn: Callable[[Array], Any]) -> Callable[[Array, Array], Any]:
+    """Like pack16 for conversions to integers, where a NaN gives 0; free lanes of either half stay free."""
+    def wrapped(a: Array, b: Array) -> Any:
+        lo, hi = fn(a), fn(b)
+        bits = [np.ma.getdata(v).view(np.uint16).astype(_U) for v in (lo, hi)]
+        return free_where(np.ma.getmaskarray(lo) | np.ma.getmaskarray(hi), bits[0] | bits[1] << _U(16))
+    return wrapped
 
 
 def cvt_pk_u8(x: Array, byte: Array, old: Array) -> Any:

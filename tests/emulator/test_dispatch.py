@@ -33,8 +33,8 @@ def _store_ids() -> list[str]:
 
 def _packet() -> list[str]:
     """s[0:1] the dispatch packet, s[2:3] the arguments."""
-    return ["s_load_dwordx2 s[8:9], s[2:3], 0x0", *_LANE, "v_lshlrev_b32 v9, 2, v9", "global_load_dword v1, v9, s[0:1]", "v_mov_b32 v2, s2", "v_mov_b32 v3, s3",
-            _WAIT, "v_cmp_gt_u32 vcc, 64, v9", "s_mov_b64 exec, vcc", "global_store_dword v9, v1, s[8:9]", "s_mov_b64 exec, 1",
+    return ["s_load_dwordx2 s[8:9], s[2:3], 0x0", *_LANE, "v_lshlrev_b32 v9, 2, v9", "v_cmp_gt_u32 vcc, 64, v9", "s_mov_b64 exec, vcc",
+            "global_load_dword v1, v9, s[0:1]", "v_mov_b32 v2, s2", "v_mov_b32 v3, s3", _WAIT, "global_store_dword v9, v1, s[8:9]", "s_mov_b64 exec, 1",
             "global_store_dwordx2 v9, v[2:3], s[8:9] offset:64", "s_endpgm"]
 
 
@@ -49,7 +49,7 @@ def _barrier() -> list[str]:
             "v_lshlrev_b32 v3, 2, v3", "v_mov_b32 v4, v1", "s_mov_b32 s10, 0",
             # loop:
             "ds_write_b32 v2, v4", _WAIT, "s_barrier", "ds_read_b32 v4, v3", _WAIT, "v_add_u32 v4, 1, v4", "s_barrier", "s_add_u32 s10, s10, 1",
-            "s_cmp_lt_u32 s10, 10", "s_cbranch_scc1 -13", "global_store_dword v2, v4, s[8:9]", "s_endpgm"]
+            "s_cmp_lt_u32 s10, 10", "s_cbranch_scc1 -12", "global_store_dword v2, v4, s[8:9]", "s_endpgm"]
 
 
 def _early_end() -> list[str]:

@@ -34,6 +34,9 @@ _BODIES: dict[str, list[str]] = {
     "lds": ["v_mov_b32 v2, 0x1fe", "ds_write_b32 v2, v2"],
     "lds_read": ["v_mov_b32 v2, 0x10000", "ds_read_b128 v[4:7], v2"],
     "private": ["scratch_store_dword v1, v1, off offset:2048"],
+    "gpr_index": ["s_set_gpr_idx_on s8, 0x1", "v_mov_b32 v2, v3"],
+    "message": ["s_sendmsg sendmsg(MSG_INTERRUPT)"],
+    "message_halt": ["s_sendmsghalt sendmsg(MSG_INTERRUPT)"],
     "jump_out": ["s_branch 0x7000"],
     "trap": ["s_trap 2"],
     "buffer": ["s_mov_b32 s4, s8", "s_mov_b32 s5, s9", "s_mov_b32 s6, 0x10000", "s_mov_b32 s7, 0x20000", "buffer_load_dword v2, v1, s[4:7], 0 offen offset:2048"],
@@ -130,6 +133,12 @@ def test_lds_range(name: str) -> None:
     assert "512" in fault(name, hip.Buffer(256).address).fault
 
 
+@pytest.mark.parametrize("name", ["gpr_index", "message", "message_halt"])
+def test_refused(name: str) -> None:
+    """What the device decodes but does not do says so: a kernel that needs it cannot get a wrong result."""
+    assert re.search("not supported|no receiver", fault(name, hip.Buffer(256).address).fault)
+
+
 @pytest.mark.parametrize("name", ["private", "jump_out", "trap"])
 def test_other_stops(name: str) -> None:
     """Private memory out of range, a jump out of the text, a trap."""
@@ -177,7 +186,8 @@ def corrupt(image: bytes, at: int, value: Sequence[int]) -> bytes:
 def test_bad_code_objects() -> None:
     """What is not a code object of this arch is refused with a message."""
     good = assemble([Kernel("k", ["s_endpgm"], args=_ARGS)])
-    other = assemble([Kernel("k", ["s_endpgm"], args=_ARGS)], "gfx90a")
+    # e_flags at 48: gfx90a's machine number in place of gfx942's.
+    other = corrupt(good, 48, [0x3F])
     hip.Module(good).unload()
     for image in (b"\x7fELF" + b"\0" * 200, corrupt(good, 18, [62, 0]), other, b"\0" * 64):
         with pytest.raises(hip.HipError):

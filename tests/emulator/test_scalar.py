@@ -119,7 +119,7 @@ _TWO: dict[str, tuple[int, int, int, Fn]] = {
     "s_add_u32": (32, 32, 32, lambda a, b: (a + b & M32, int(a + b > M32))), "s_sub_u32": (32, 32, 32, lambda a, b: (a - b & M32, int(b > a))),
     "s_add_i32": (32, 32, 32, _add_i32), "s_sub_i32": (32, 32, 32, _sub_i32), "s_absdiff_i32": (32, 32, 32, _absdiff),
     "s_min_i32": (32, 32, 32, lambda a, b: (a, 1) if s32(a) < s32(b) else (b, 0)), "s_min_u32": (32, 32, 32, lambda a, b: (a, 1) if a < b else (b, 0)),
-    "s_max_i32": (32, 32, 32, lambda a, b: (a, 1) if s32(a) > s32(b) else (b, 0)), "s_max_u32": (32, 32, 32, lambda a, b: (a, 1) if a > b else (b, 0)),
+    "s_max_i32": (32, 32, 32, lambda a, b: (a, 1) if s32(a) >= s32(b) else (b, 0)), "s_max_u32": (32, 32, 32, lambda a, b: (a, 1) if a >= b else (b, 0)),
     **{f"s_{n}_b{w}": (w, w, w, logic(f, w)) for w in (32, 64) for n, f in {
         "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "andn2": lambda a, b: a & ~b,
         "orn2": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b), "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b)}.items()},
@@ -320,7 +320,7 @@ def _movrel() -> None:
 
 def _mode() -> None:
     """Rounding and denormals of float32, and back: as CK does around a division."""
-    one_third = ["v_mov_b32 v2, 1.0", "v_mov_b32 v3, 0x33000001", "v_add_f32 v4, v2, v3"]
+    one_third = ["v_mov_b32 v2, 1.0", "v_mov_b32 v3, 0x33800001", "v_add_f32 v4, v2, v3"]
     for mode, want in ((0, 0x3F800001), (1, 0x3F800001), (2, 0x3F800000), (3, 0x3F800000)):
         SUITE.add(f"s_setreg_imm32_b32-round{mode}", [f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), {mode}", "s_nop 4", *one_third],
                   ["v4"], lambda r, want=want: _vector(r, "v4", want))
@@ -358,7 +358,7 @@ def _quiet() -> None:
     """Instructions that change nothing a program can see."""
     for line in ("s_nop 3", "s_waitcnt vmcnt(0)", "s_sleep 1", "s_setprio 3", "s_barrier", "s_icache_inv", "s_dcache_inv", "s_dcache_wb",
                  "s_dcache_inv_vol", "s_dcache_wb_vol", "s_incperflevel 1", "s_decperflevel 1", "s_ttracedata", "s_sethalt 0", "s_wakeup",
-                 "buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "s_setkill 0", "s_sendmsg sendmsg(MSG_INTERRUPT)"):
+                 "buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "s_setkill 0"):
         name = line.split()[0]
         if name in rows.names() and name != "s_setkill":
             SUITE.add(name, [line], ["s10", "v2"], lambda r: (_expect(r, {"s10": 5}), _vector(r, "v2", 9)), {"v2": 9}, {"s10": 5, "scc": 1})

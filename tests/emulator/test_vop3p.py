@@ -114,17 +114,16 @@ def _scalar_pair() -> None:
     lo, hi = parts(args[0], "f32")
     s = np.array([1.5, -2.25], np.float32)
 
-    def check(result: Result) -> None:
-        got = parts(np.ascontiguousarray(result["v[10:11]"].T), "f32")
-        same(got[0], lo * s[0], 0, [lo])
-        same(got[1], hi * s[1], 0, [hi])
+    with np.errstate(all="ignore"):
+        wants = [(lo * s[0], hi * s[1]), (lo * s[0], hi * s[0])]
 
-    SUITE.add("v_pk_mul_f32-sgpr", ["v_pk_mul_f32 v[10:11], v[2:3], s[4:5]"], ["v[10:11]"], check, {"v[2:3]": args[0]},
-              {"s[4:5]": int(s.view(np.uint64)[0])})
-    broadcast = lambda r: (same(parts(np.ascontiguousarray(r["v[10:11]"].T), "f32")[0], lo * s[0], 0, [lo]),  # noqa: E731
-                           same(parts(np.ascontiguousarray(r["v[10:11]"].T), "f32")[1], hi * s[0], 0, [hi]))
-    SUITE.add("v_pk_mul_f32-broadcast", ["v_pk_mul_f32 v[10:11], v[2:3], s[4:5] op_sel_hi:[1,0]"], ["v[10:11]"], broadcast,
-              {"v[2:3]": args[0]}, {"s[4:5]": int(s.view(np.uint64)[0])})
+    for text, want in zip(("", " op_sel_hi:[1,0]"), wants, strict=True):
+        def check(result: Result, want: tuple[Array, Array] = want) -> None:
+            for got, half in zip(parts(np.ascontiguousarray(result["v[10:11]"].T), "f32"), want, strict=True):
+                same(got, half, 0, [lo, hi])
+
+        SUITE.add(f"v_pk_mul_f32-sgpr{text.replace(' ', '-')}", [f"v_pk_mul_f32 v[10:11], v[2:3], s[4:5]{text}"], ["v[10:11]"], check,
+                  {"v[2:3]": args[0]}, {"s[4:5]": int(s.view(np.uint64)[0])})
 
 
 def _fields(x: Array, bits: int, signed: bool) -> Array:
