@@ -76,11 +76,12 @@ void exchange2(Wave& w, const Inst& inst) {
   });
 }
 
-// A counter at M0[31:16] + offset goes up (down) by the number of active lanes, which all get its old value.
+// A counter at M0[15:0] + offset, where LLVM puts an LDS pointer (GDS would use M0[31:16]), goes up (down) by
+// the number of active lanes, which all get its old value.
 template <bool kUp>
 void count_lanes(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
-  u8* p = place<u32>(w, inst, (w.sgpr[kM0] >> 16) + static_cast<u32>(inst.imm), 0);
+  u8* p = place<u32>(w, inst, (w.sgpr[kM0] & 0xffff) + static_cast<u32>(inst.imm), 0);
   if (!p) return;
   const u32 old = load_as<u32>(p), lanes = static_cast<u32>(__builtin_popcountll(w.exec()));
   const u32 now = kUp ? old + lanes : old - lanes;
