@@ -9,19 +9,35 @@ namespace {
 
 constexpr int kHipErrorIllegalInstruction = 715;
 
-enum SpecialOperand : u16 { kSharedBase = 235, kSharedLimit, kPrivateBase, kPrivateLimit, kVccz = 251, kExecz, kScc };
+enum SpecialOperand : u16 {
+  kSharedBase = 235,
+  kSharedLimit,
+  kPrivateBase,
+  kPrivateLimit,
+  kVccz = 251,
+  kExecz,
+  kScc
+};
 constexpr u32 kApertureLimit = 0xffffffff;
 
 u64 special_value(const Wave& w, u16 code) {
   switch (code) {
-    case kSharedBase: return static_cast<u64>(kSharedApertureHi) << 32;
-    case kSharedLimit: return static_cast<u64>(kSharedApertureHi) << 32 | kApertureLimit;
-    case kPrivateBase: return static_cast<u64>(kPrivateApertureHi) << 32;
-    case kPrivateLimit: return static_cast<u64>(kPrivateApertureHi) << 32 | kApertureLimit;
-    case kVccz: return w.vcc() == 0;
-    case kExecz: return w.exec() == 0;
-    case kScc: return w.scc;
-    default: return 0;
+    case kSharedBase:
+      return static_cast<u64>(kSharedApertureHi) << 32;
+    case kSharedLimit:
+      return static_cast<u64>(kSharedApertureHi) << 32 | kApertureLimit;
+    case kPrivateBase:
+      return static_cast<u64>(kPrivateApertureHi) << 32;
+    case kPrivateLimit:
+      return static_cast<u64>(kPrivateApertureHi) << 32 | kApertureLimit;
+    case kVccz:
+      return w.vcc() == 0;
+    case kExecz:
+      return w.exec() == 0;
+    case kScc:
+      return w.scc;
+    default:
+      return 0;
   }
 }
 
@@ -33,8 +49,10 @@ void broadcast(u32 value, u32* out) {
 // The operand without modifiers: where it is, or spread over `t`.
 const u32* unmodified(Wave& w, const Operand& o, u32* t) {
   switch (o.kind) {
-    case OperandKind::kVgpr: return w.vgpr[o.index];
-    case OperandKind::kConst: return o.lanes;
+    case OperandKind::kVgpr:
+      return w.vgpr[o.index];
+    case OperandKind::kConst:
+      return o.lanes;
     case OperandKind::kSgpr:
       for (int j = 0; j < o.dwords; ++j) broadcast(w.sgpr[o.index + j], t + j * kLanes);
       return t;
@@ -49,9 +67,19 @@ const u32* unmodified(Wave& w, const Operand& o, u32* t) {
 
 // --- DPP ---
 enum DppControl : u16 {
-  kQuadPermEnd = 0x0ff, kRowShl = 0x100, kRowShr = 0x110, kRowRor = 0x120, kWaveShl = 0x130, kWaveRol = 0x134,
-  kWaveShr = 0x138, kWaveRor = 0x13c, kRowMirror = 0x140, kRowHalfMirror = 0x141, kRowBcast15 = 0x142,
-  kRowBcast31 = 0x143, kRowNewBcast = 0x150,
+  kQuadPermEnd = 0x0ff,
+  kRowShl = 0x100,
+  kRowShr = 0x110,
+  kRowRor = 0x120,
+  kWaveShl = 0x130,
+  kWaveRol = 0x134,
+  kWaveShr = 0x138,
+  kWaveRor = 0x13c,
+  kRowMirror = 0x140,
+  kRowHalfMirror = 0x141,
+  kRowBcast15 = 0x142,
+  kRowBcast31 = 0x143,
+  kRowNewBcast = 0x150,
 };
 constexpr int kNoLane = -1, kBadControl = -2;
 
@@ -64,19 +92,29 @@ int dpp_lane(u16 ctrl, int l) {
   if (ctrl > kRowRor && ctrl < kWaveShl) return row | ((i - n) & 15);
   if ((ctrl & ~15) == kRowNewBcast) return row | n;
   switch (ctrl) {
-    case kWaveShl: return l + 1 < kLanes ? l + 1 : kNoLane;
-    case kWaveRol: return (l + 1) % kLanes;
-    case kWaveShr: return l - 1;  // lane 0: kNoLane
-    case kWaveRor: return (l + kLanes - 1) % kLanes;
-    case kRowMirror: return row | (15 - i);
-    case kRowHalfMirror: return (l & ~7) | (7 - (l & 7));
-    case kRowBcast15: return row ? row - 1 : kNoLane;
-    case kRowBcast31: return l >= 32 ? 31 : kNoLane;
-    default: return kBadControl;
+    case kWaveShl:
+      return l + 1 < kLanes ? l + 1 : kNoLane;
+    case kWaveRol:
+      return (l + 1) % kLanes;
+    case kWaveShr:
+      return l - 1;  // lane 0: kNoLane
+    case kWaveRor:
+      return (l + kLanes - 1) % kLanes;
+    case kRowMirror:
+      return row | (15 - i);
+    case kRowHalfMirror:
+      return (l & ~7) | (7 - (l & 7));
+    case kRowBcast15:
+      return row ? row - 1 : kNoLane;
+    case kRowBcast31:
+      return l >= 32 ? 31 : kNoLane;
+    default:
+      return kBadControl;
   }
 }
 
-// A lane whose source is beyond the end, or switched off, reads 0 under bound_ctrl and is not written without.
+// A lane whose source is beyond the end, or switched off, reads 0 under bound_ctrl and is not written
+// without.
 bool dpp_valid(u64 exec, int from) { return from >= 0 && exec >> from & 1; }
 
 void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
@@ -156,7 +194,8 @@ const u32* negated(const u32* p, u32* t) {
 
 // --- output modifiers ---
 // omod is ignored in IEEE mode and where denormal results are kept; it turns -0 into +0.
-template <class T, class Mul> void apply_omod(const Inst& inst, u32* t, Mul mul) {
+template <class T, class Mul>
+void apply_omod(const Inst& inst, u32* t, Mul mul) {
   const float factor = inst.omod == 1 ? 2.0f : inst.omod == 2 ? 4.0f : 0.5f;
   for_lanes([=](int l) {
     const T v = mul(load_lane<T>(t, l), factor);
@@ -165,14 +204,16 @@ template <class T, class Mul> void apply_omod(const Inst& inst, u32* t, Mul mul)
 }
 
 // To [0, 1], -0 to +0; a NaN to 0 under DX10_CLAMP.
-template <class T> void apply_clamp(const Env& env, T one, u32* t) {
+template <class T>
+void apply_clamp(const Env& env, T one, u32* t) {
   const bool nan_to_zero = env.dx10_clamp;
   for_lanes([=](int l) {
     const T v = load_lane<T>(t, l);
     const T zero = bits<T>(BitsOf<T>{0});
-    const T inside = is_nan(v) ? (nan_to_zero ? zero : v)
-                     : is_negative(v) ? zero
-                     : magnitude(v) > raw(one) ? one : v;
+    const T inside = is_nan(v)                 ? (nan_to_zero ? zero : v)
+                     : is_negative(v)          ? zero
+                     : magnitude(v) > raw(one) ? one
+                                               : v;
     store_lane(t, l, inside);
   });
 }
@@ -182,7 +223,8 @@ void output_modifiers(Wave& w, const Inst& inst, Type type, u32* t) {
   const u32 denorm = type == Type::kF32 ? Mode::kDenorm32 : Mode::kDenorm64;
   if (inst.omod && !env.ieee && !(w.mode >> denorm & 2)) {
     if (type == Type::kF32) apply_omod<float>(inst, t, [](float v, float f) { return v * f; });
-    if (type == Type::kF64) apply_omod<double>(inst, t, [](double v, float f) { return v * static_cast<double>(f); });
+    if (type == Type::kF64)
+      apply_omod<double>(inst, t, [](double v, float f) { return v * static_cast<double>(f); });
     if (type == Type::kF16) {
       apply_omod<f16>(inst, t, [=](f16 v, float f) { return to_f16(to_f32(v, env) * f, env); });
     }
@@ -222,10 +264,14 @@ void fault_modifier(Wave& w, const Inst& inst, const char* what) {
 
 u64 read_scalar(const Wave& w, const Operand& o) {
   switch (o.kind) {
-    case OperandKind::kSgpr: return o.dwords == 2 ? w.sgpr64(o.index) : w.sgpr[o.index];
-    case OperandKind::kConst: return o.value;
-    case OperandKind::kSpecial: return special_value(w, o.index);
-    default: return 0;
+    case OperandKind::kSgpr:
+      return o.dwords == 2 ? w.sgpr64(o.index) : w.sgpr[o.index];
+    case OperandKind::kConst:
+      return o.value;
+    case OperandKind::kSpecial:
+      return special_value(w, o.index);
+    default:
+      return 0;
   }
 }
 
@@ -241,7 +287,8 @@ u64 write_mask(Wave& w, const Inst& inst) {
 u64 pack_mask(const u32* lanes) {
   u64 r = 0;
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-  for (int i = 0; i < 4; ++i) r |= static_cast<u64>(_mm512_movepi32_mask(_mm512_load_si512(lanes + 16 * i))) << (16 * i);
+  for (int i = 0; i < 4; ++i)
+    r |= static_cast<u64>(_mm512_movepi32_mask(_mm512_load_si512(lanes + 16 * i))) << (16 * i);
 #elif defined(__AVX2__)
   for (int i = 0; i < 8; ++i) {
     const __m256 v = _mm256_load_ps(reinterpret_cast<const float*>(lanes + 8 * i));
@@ -344,8 +391,10 @@ void finish_half(Wave& w, const Inst& inst, bool high) {
   u32* t = w.tmp[3][0];
   const u32* old = w.vgpr[inst.dst.index];
   if (inst.clamp) apply_clamp<f16>(Env(w.mode), f16{0x3c00}, t);
-  if (high) for_lanes([=](int l) { t[l] = t[l] << 16 | (old[l] & 0xffff); });
-  else for_lanes([=](int l) { t[l] = (t[l] & 0xffff) | (old[l] & 0xffff0000u); });
+  if (high)
+    for_lanes([=](int l) { t[l] = t[l] << 16 | (old[l] & 0xffff); });
+  else
+    for_lanes([=](int l) { t[l] = (t[l] & 0xffff) | (old[l] & 0xffff0000u); });
   write_back(w, inst, 1, t);
 }
 

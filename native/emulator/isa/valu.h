@@ -15,24 +15,47 @@
 // Every lane reads and writes its own elements only; registers may therefore overlap in any way.
 #pragma once
 
+#include <xmmintrin.h>
+
 #include <type_traits>
 #include <utility>
 
-#include <xmmintrin.h>
-
 #include "valu_float.h"
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"  // "vectorize" below is a wish; branchy bodies stay scalar
+#endif
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-template <class T> struct Old { T value; };
-template <class T> struct Low { T value; };
-template <class T> struct Carry { T value; bool bit; };
-struct Literal { u32 value; };
-struct LaneId { u32 value; };
-struct Pair { u32 low, high; };            // two registers, where no arithmetic type fits
-struct Quad { u32 word[4]; };
+template <class T>
+struct Old {
+  T value;
+};
+template <class T>
+struct Low {
+  T value;
+};
+template <class T>
+struct Carry {
+  T value;
+  bool bit;
+};
+struct Literal {
+  u32 value;
+};
+struct LaneId {
+  u32 value;
+};
+struct Pair {
+  u32 low, high;
+};  // two registers, where no arithmetic type fits
+struct Quad {
+  u32 word[4];
+};
 
-template <class F> FMHA_EMU_INLINE void for_lanes(F f) {
+template <class F>
+FMHA_EMU_INLINE void for_lanes(F f) {
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else
@@ -42,29 +65,48 @@ template <class F> FMHA_EMU_INLINE void for_lanes(F f) {
 }
 
 // --- one lane's value in registers: dword j of a lane is at +64 j ---
-template <class T> constexpr Type kTypeOf = Type::kI32;
-template <> inline constexpr Type kTypeOf<float> = Type::kF32;
-template <> inline constexpr Type kTypeOf<double> = Type::kF64;
-template <> inline constexpr Type kTypeOf<u64> = Type::kI64;
-template <> inline constexpr Type kTypeOf<i64> = Type::kI64;
-template <> inline constexpr Type kTypeOf<Pair> = Type::kI64;
-template <> inline constexpr Type kTypeOf<Quad> = Type::kB128;
-template <> inline constexpr Type kTypeOf<f16> = Type::kF16;
-template <> inline constexpr Type kTypeOf<u16> = Type::kI16;
-template <> inline constexpr Type kTypeOf<i16> = Type::kI16;
-template <class T> inline constexpr Type kTypeOf<Low<T>> = kTypeOf<T>;
-template <class T> inline constexpr Type kTypeOf<Carry<T>> = kTypeOf<T>;
+template <class T>
+constexpr Type kTypeOf = Type::kI32;
+template <>
+inline constexpr Type kTypeOf<float> = Type::kF32;
+template <>
+inline constexpr Type kTypeOf<double> = Type::kF64;
+template <>
+inline constexpr Type kTypeOf<u64> = Type::kI64;
+template <>
+inline constexpr Type kTypeOf<i64> = Type::kI64;
+template <>
+inline constexpr Type kTypeOf<Pair> = Type::kI64;
+template <>
+inline constexpr Type kTypeOf<Quad> = Type::kB128;
+template <>
+inline constexpr Type kTypeOf<f16> = Type::kF16;
+template <>
+inline constexpr Type kTypeOf<u16> = Type::kI16;
+template <>
+inline constexpr Type kTypeOf<i16> = Type::kI16;
+template <class T>
+inline constexpr Type kTypeOf<Low<T>> = kTypeOf<T>;
+template <class T>
+inline constexpr Type kTypeOf<Carry<T>> = kTypeOf<T>;
 constexpr bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
 constexpr bool is_16bit(Type t) { return t == Type::kF16 || t == Type::kI16; }
 
-template <class T> FMHA_EMU_INLINE T load_lane(const u32* p, int l) {
-  if constexpr (std::is_same_v<T, Pair>) return {p[l], p[kLanes + l]};
-  else if constexpr (std::is_same_v<T, Quad>) return {{p[l], p[kLanes + l], p[2 * kLanes + l], p[3 * kLanes + l]}};
-  else if constexpr (sizeof(T) == 8) return bits<T>(static_cast<u64>(p[kLanes + l]) << 32 | p[l]);
-  else if constexpr (sizeof(T) == 4) return bits<T>(p[l]);
-  else return bits<T>(static_cast<u16>(p[l]));
+template <class T>
+FMHA_EMU_INLINE T load_lane(const u32* p, int l) {
+  if constexpr (std::is_same_v<T, Pair>)
+    return {p[l], p[kLanes + l]};
+  else if constexpr (std::is_same_v<T, Quad>)
+    return {{p[l], p[kLanes + l], p[2 * kLanes + l], p[3 * kLanes + l]}};
+  else if constexpr (sizeof(T) == 8)
+    return bits<T>(static_cast<u64>(p[kLanes + l]) << 32 | p[l]);
+  else if constexpr (sizeof(T) == 4)
+    return bits<T>(p[l]);
+  else
+    return bits<T>(static_cast<u16>(p[l]));
 }
-template <class T> FMHA_EMU_INLINE void store_lane(u32* p, int l, T v) {
+template <class T>
+FMHA_EMU_INLINE void store_lane(u32* p, int l, T v) {
   if constexpr (std::is_same_v<T, Pair>) {
     p[l] = v.low;
     p[kLanes + l] = v.high;
@@ -79,7 +121,10 @@ template <class T> FMHA_EMU_INLINE void store_lane(u32* p, int l, T v) {
     p[l] = bits<u16>(v);
   }
 }
-template <class T> FMHA_EMU_INLINE void store_lane(u32* p, int l, Low<T> v) { store_lane(p, l, v.value); }
+template <class T>
+FMHA_EMU_INLINE void store_lane(u32* p, int l, Low<T> v) {
+  store_lane(p, l, v.value);
+}
 
 // --- the slow paths, in valu.cc ---
 const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type);
@@ -94,7 +139,9 @@ u64 write_mask(Wave& w, const Inst& inst);  // EXEC, less what DPP leaves out
 u64 read_scalar(const Wave& w, const Operand& o);
 void write_sgpr64(Wave& w, const Operand& o, u64 value);
 
-FMHA_EMU_INLINE const u32* aligned(const u32* p) { return static_cast<const u32*>(__builtin_assume_aligned(p, 64)); }
+FMHA_EMU_INLINE const u32* aligned(const u32* p) {
+  return static_cast<const u32*>(__builtin_assume_aligned(p, 64));
+}
 FMHA_EMU_INLINE u32* aligned(u32* p) { return static_cast<u32*>(__builtin_assume_aligned(p, 64)); }
 
 FMHA_EMU_INLINE bool sources_plain(const Inst& inst) {
@@ -106,7 +153,8 @@ FMHA_EMU_INLINE bool result_plain(const Wave& w, const Inst& inst) {
 }
 
 // Source n as lanes: in place if nothing modifies it, else in w.tmp[n].
-template <class T> FMHA_EMU_INLINE const u32* fetch(Wave& w, const Inst& inst, int n, bool plain) {
+template <class T>
+FMHA_EMU_INLINE const u32* fetch(Wave& w, const Inst& inst, int n, bool plain) {
   const Operand& o = inst.src[n];
   if (plain && o.kind == OperandKind::kVgpr) return w.vgpr[o.index];
   if (plain && o.kind == OperandKind::kConst) return o.lanes;
@@ -153,7 +201,8 @@ class HostFp {
     const u32 round = mode >> Mode::kRound64 & kRound, keep = mode >> Mode::kDenorm64 & kDenorm;
     const bool same = round == (mode >> Mode::kRound32 & kRound) &&
                       (!denormals || keep == (mode >> Mode::kDenorm32 & kDenorm));
-    if (same) [[likely]] return;
+    if (same) [[likely]]
+      return;
     saved_ = _mm_getcsr();
     switched_ = true;
     u32 v = (saved_ & ~kRoundMask) | kHostRound[round];
@@ -180,34 +229,44 @@ class HostFp {
 };
 
 // --- signatures ---
-template <class T> struct Param {
+template <class T>
+struct Param {
   static constexpr bool kSource = true;
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst& inst, int n, bool plain, u32*) {
     return fetch<T>(w, inst, n, plain);
   }
   FMHA_EMU_INLINE static T lane(const u32* p, int l, const Inst&, const Env&) { return load_lane<T>(p, l); }
 };
-template <> struct Param<Env> {
+template <>
+struct Param<Env> {
   static constexpr bool kSource = false;
   FMHA_EMU_INLINE static const u32* prepare(Wave&, const Inst&, int, bool, u32*) { return nullptr; }
   FMHA_EMU_INLINE static const Env& lane(const u32*, int, const Inst&, const Env& e) { return e; }
 };
-template <> struct Param<Literal> : Param<Env> {
+template <>
+struct Param<Literal> : Param<Env> {
   FMHA_EMU_INLINE static Literal lane(const u32*, int, const Inst& inst, const Env&) {
     return {static_cast<u32>(inst.imm)};
   }
 };
-template <> struct Param<LaneId> : Param<Env> {
-  FMHA_EMU_INLINE static LaneId lane(const u32*, int l, const Inst&, const Env&) { return {static_cast<u32>(l)}; }
+template <>
+struct Param<LaneId> : Param<Env> {
+  FMHA_EMU_INLINE static LaneId lane(const u32*, int l, const Inst&, const Env&) {
+    return {static_cast<u32>(l)};
+  }
 };
-template <class T> struct Param<Old<T>> {
+template <class T>
+struct Param<Old<T>> {
   static constexpr bool kSource = false;
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst& inst, int, bool, u32*) {
     return w.vgpr[inst.dst.index];
   }
-  FMHA_EMU_INLINE static Old<T> lane(const u32* p, int l, const Inst&, const Env&) { return {load_lane<T>(p, l)}; }
+  FMHA_EMU_INLINE static Old<T> lane(const u32* p, int l, const Inst&, const Env&) {
+    return {load_lane<T>(p, l)};
+  }
 };
-template <> struct Param<bool> {
+template <>
+struct Param<bool> {
   static constexpr bool kSource = false;
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst& inst, int, bool, u32* mask) {
     spread_mask(mask_operand(w, inst), mask);
@@ -216,8 +275,10 @@ template <> struct Param<bool> {
   FMHA_EMU_INLINE static bool lane(const u32* p, int l, const Inst&, const Env&) { return p[l] != 0; }
 };
 
-template <class T> struct Signature;
-template <class C, class R, class... A> struct Signature<R (C::*)(A...) const> {
+template <class T>
+struct Signature;
+template <class C, class R, class... A>
+struct Signature<R (C::*)(A...) const> {
   using Result = R;
   static constexpr bool kUsesF64 = (std::is_same_v<A, double> || ...) || std::is_same_v<R, double>;
   static constexpr bool kUsesF32 = (std::is_same_v<A, float> || ...) || std::is_same_v<R, float>;
@@ -232,7 +293,8 @@ template <class C, class R, class... A> struct Signature<R (C::*)(A...) const> {
   }
 
   template <auto F, class Store, int... I>
-  FMHA_EMU_INLINE static void lanes(Wave& w, const Inst& inst, u32* mask, Store store, std::integer_sequence<int, I...>) {
+  FMHA_EMU_INLINE static void lanes(Wave& w, const Inst& inst, u32* mask, Store store,
+                                    std::integer_sequence<int, I...>) {
     const bool plain = sources_plain(inst);
     const Env env(w.mode);
     with_pointers<F>(inst, env, store,
@@ -242,22 +304,31 @@ template <class C, class R, class... A> struct Signature<R (C::*)(A...) const> {
   FMHA_EMU_INLINE static void with_pointers(const Inst& inst, const Env& env, Store store, P... p) {
     const Env local = env;
     (void)local;
-    for_lanes([&](int l) { store(l, F(Param<std::remove_cvref_t<A>>::lane(aligned(p), l, inst, local)...)); });
+    for_lanes(
+        [&](int l) { store(l, F(Param<std::remove_cvref_t<A>>::lane(aligned(p), l, inst, local)...)); });
   }
-  template <auto F, class Store> FMHA_EMU_INLINE static void run(Wave& w, const Inst& inst, u32* mask, Store store) {
+  template <auto F, class Store>
+  FMHA_EMU_INLINE static void run(Wave& w, const Inst& inst, u32* mask, Store store) {
     lanes<F>(w, inst, mask, store, std::make_integer_sequence<int, sizeof...(A)>{});
   }
 };
-template <class T> struct Signature<T&> : Signature<T> {};
-template <auto F> using SignatureOf = Signature<decltype(&std::remove_cvref_t<decltype(F)>::operator())>;
+template <class T>
+struct Signature<T&> : Signature<T> {};
+template <auto F>
+using SignatureOf = Signature<decltype(&std::remove_cvref_t<decltype(F)>::operator())>;
 
-template <class T> constexpr bool kIsLow = false;
-template <class T> inline constexpr bool kIsLow<Low<T>> = true;
-template <class T> constexpr bool kIsCarry = false;
-template <class T> inline constexpr bool kIsCarry<Carry<T>> = true;
+template <class T>
+constexpr bool kIsLow = false;
+template <class T>
+inline constexpr bool kIsLow<Low<T>> = true;
+template <class T>
+constexpr bool kIsCarry = false;
+template <class T>
+inline constexpr bool kIsCarry<Carry<T>> = true;
 
 // --- execution ---
-template <auto F> FMHA_EMU_INLINE void op_value(Wave& w, const Inst& inst) {
+template <auto F>
+FMHA_EMU_INLINE void op_value(Wave& w, const Inst& inst) {
   using R = typename SignatureOf<F>::Result;
   alignas(64) u32 mask[kLanes];
   const bool direct = !kIsLow<R> && result_plain(w, inst);
@@ -266,7 +337,8 @@ template <auto F> FMHA_EMU_INLINE void op_value(Wave& w, const Inst& inst) {
   if (!direct) finish(w, inst, kTypeOf<R>, kIsLow<R>);
 }
 
-template <auto F> FMHA_EMU_INLINE void op_carry(Wave& w, const Inst& inst) {
+template <auto F>
+FMHA_EMU_INLINE void op_carry(Wave& w, const Inst& inst) {
   using R = typename SignatureOf<F>::Result;
   alignas(64) u32 mask[kLanes], carry[kLanes];
   const bool direct = result_plain(w, inst);
@@ -280,7 +352,8 @@ template <auto F> FMHA_EMU_INLINE void op_carry(Wave& w, const Inst& inst) {
   write_sgpr64(w, inst.sdst, pack_mask(carry) & active);
 }
 
-template <auto F, bool kToExec> FMHA_EMU_INLINE void op_compare(Wave& w, const Inst& inst) {
+template <auto F, bool kToExec>
+FMHA_EMU_INLINE void op_compare(Wave& w, const Inst& inst) {
   alignas(64) u32 mask[kLanes], hit[kLanes];
   SignatureOf<F>::template run<F>(w, inst, mask, [&](int l, bool r) { hit[l] = r ? ~0u : 0u; });
   const u64 r = pack_mask(hit) & write_mask(w, inst);
@@ -288,14 +361,19 @@ template <auto F, bool kToExec> FMHA_EMU_INLINE void op_compare(Wave& w, const I
   if (kToExec) w.set_sgpr64(kExecLo, r);
 }
 
-template <auto F, bool kToExec = false> FMHA_EMU_INLINE void op_any(Wave& w, const Inst& inst) {
+template <auto F, bool kToExec = false>
+FMHA_EMU_INLINE void op_any(Wave& w, const Inst& inst) {
   using S = SignatureOf<F>;
-  if constexpr (std::is_same_v<typename S::Result, bool>) op_compare<F, kToExec>(w, inst);
-  else if constexpr (kIsCarry<typename S::Result>) op_carry<F>(w, inst);
-  else op_value<F>(w, inst);
+  if constexpr (std::is_same_v<typename S::Result, bool>)
+    op_compare<F, kToExec>(w, inst);
+  else if constexpr (kIsCarry<typename S::Result>)
+    op_carry<F>(w, inst);
+  else
+    op_value<F>(w, inst);
 }
 
-template <auto F, bool kToExec = false> FMHA_EMU_INLINE void op_in_host_mode(Wave& w, const Inst& inst) {
+template <auto F, bool kToExec = false>
+FMHA_EMU_INLINE void op_in_host_mode(Wave& w, const Inst& inst) {
   using S = SignatureOf<F>;
   if constexpr (S::kUsesF64 && !S::kUsesF32) {
     const HostFp host(w.mode, true);
@@ -309,7 +387,8 @@ template <auto F, bool kToExec = false> FMHA_EMU_INLINE void op_in_host_mode(Wav
 }
 
 // `Saturating` is what an integer operation does under clamp; without it clamp is refused.
-template <auto F, auto Saturating = nullptr> [[gnu::flatten]] void op(Wave& w, const Inst& inst) {
+template <auto F, auto Saturating = nullptr>
+[[gnu::flatten]] void op(Wave& w, const Inst& inst) {
   using R = typename SignatureOf<F>::Result;
   if constexpr (!std::is_same_v<R, bool> && !is_float(kTypeOf<R>)) {
     if (inst.clamp || inst.omod) [[unlikely]] {
@@ -324,12 +403,23 @@ template <auto F, auto Saturating = nullptr> [[gnu::flatten]] void op(Wave& w, c
 }
 
 // v_cmp and v_cmpx.
-template <auto F> [[gnu::flatten]] void cmp(Wave& w, const Inst& inst) { op_in_host_mode<F>(w, inst); }
-template <auto F> [[gnu::flatten]] void cmpx(Wave& w, const Inst& inst) { op_in_host_mode<F, true>(w, inst); }
+template <auto F>
+[[gnu::flatten]] void cmp(Wave& w, const Inst& inst) {
+  op_in_host_mode<F>(w, inst);
+}
+template <auto F>
+[[gnu::flatten]] void cmpx(Wave& w, const Inst& inst) {
+  op_in_host_mode<F, true>(w, inst);
+}
 
 // f16 arithmetic done in f32: exact or, having more than twice the bits, rounded as if once.
-template <auto F, class... A> FMHA_EMU_INLINE f16 via_f32(const Env& e, A... a) { return to_f16(F(to_f32(a, e)...), e); }
-template <auto F> constexpr auto half1 = [](const Env& e, f16 a) { return via_f32<F>(e, a); };
-template <auto F> constexpr auto half2 = [](const Env& e, f16 a, f16 b) { return via_f32<F>(e, a, b); };
+template <auto F, class... A>
+FMHA_EMU_INLINE f16 via_f32(const Env& e, A... a) {
+  return to_f16(F(to_f32(a, e)...), e);
+}
+template <auto F>
+constexpr auto half1 = [](const Env& e, f16 a) { return via_f32<F>(e, a); };
+template <auto F>
+constexpr auto half2 = [](const Env& e, f16 a, f16 b) { return via_f32<F>(e, a, b); };
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -21,86 +21,138 @@ using i64 = int64_t;
 #define FMHA_EMU_INLINE [[gnu::always_inline]] inline
 
 template <class To, class From>
-FMHA_EMU_INLINE To bits(From x) { return __builtin_bit_cast(To, x); }
+FMHA_EMU_INLINE To bits(From x) {
+  return __builtin_bit_cast(To, x);
+}
 
-struct f16 { u16 raw; };
+struct f16 {
+  u16 raw;
+};
 
 // The fields of MODE that lanes ask for, made once an instruction. Masks, so that lanes need no branches.
 struct Env {
   bool ieee, dx10_clamp;
-  u32 nearest, up, down;         // rounding of f16 results: all ones in one of them, or in none (toward zero)
-  u32 saturate16;                // FP16_OVFL: a finite value beyond f16 becomes the largest one
-  u32 keep32, keep64;            // all ones, or only the sign bit where denormal inputs are flushed
+  u32 nearest, up, down;  // rounding of f16 results: all ones in one of them, or in none (toward zero)
+  u32 saturate16;         // FP16_OVFL: a finite value beyond f16 becomes the largest one
+  u32 keep32, keep64;     // all ones, or only the sign bit where denormal inputs are flushed
   u32 keep64_out;
   explicit Env(u32 mode)
-      : ieee(mode >> Mode::kIeee & 1), dx10_clamp(mode >> Mode::kDx10Clamp & 1),
-        nearest(ones_if((mode >> Mode::kRound64 & 3) == 0)), up(ones_if((mode >> Mode::kRound64 & 3) == 1)),
-        down(ones_if((mode >> Mode::kRound64 & 3) == 2)), saturate16(ones_if(mode >> kFp16Ovfl & 1)),
-        keep32(kSign32 | ones_if(mode >> Mode::kDenorm32 & 1)), keep64(kSign32 | ones_if(mode >> Mode::kDenorm64 & 1)),
+      : ieee(mode >> Mode::kIeee & 1),
+        dx10_clamp(mode >> Mode::kDx10Clamp & 1),
+        nearest(ones_if((mode >> Mode::kRound64 & 3) == 0)),
+        up(ones_if((mode >> Mode::kRound64 & 3) == 1)),
+        down(ones_if((mode >> Mode::kRound64 & 3) == 2)),
+        saturate16(ones_if(mode >> kFp16Ovfl & 1)),
+        keep32(kSign32 | ones_if(mode >> Mode::kDenorm32 & 1)),
+        keep64(kSign32 | ones_if(mode >> Mode::kDenorm64 & 1)),
         keep64_out(kSign32 | ones_if(mode >> Mode::kDenorm64 & 2)) {}
   static constexpr u32 kFp16Ovfl = 23, kSign32 = 1u << 31;
   static constexpr u32 ones_if(bool b) { return b ? ~0u : 0u; }
 };
 
 // The layout of a format, for the operations that are the same in all three.
-template <class T> struct Fp;
-template <> struct Fp<f16> {
-  using U = u16; using I = i16;
+template <class T>
+struct Fp;
+template <>
+struct Fp<f16> {
+  using U = u16;
+  using I = i16;
   static constexpr U kSign = 0x8000, kInf = 0x7c00, kQuiet = 0x0200, kFraction = 0x03ff;
   static constexpr int kMantissa = 10, kBias = 15;
   FMHA_EMU_INLINE static U keep(const Env& e) { return e.keep64 >> 16 & 0xffff; }
 };
-template <> struct Fp<float> {
-  using U = u32; using I = i32;
+template <>
+struct Fp<float> {
+  using U = u32;
+  using I = i32;
   static constexpr U kSign = 1u << 31, kInf = 0x7f800000, kQuiet = 0x00400000, kFraction = 0x007fffff;
   static constexpr int kMantissa = 23, kBias = 127;
   FMHA_EMU_INLINE static U keep(const Env& e) { return e.keep32; }
 };
-template <> struct Fp<double> {
-  using U = u64; using I = i64;
-  static constexpr U kSign = 1ull << 63, kInf = 0x7ffull << 52, kQuiet = 1ull << 51, kFraction = (1ull << 52) - 1;
+template <>
+struct Fp<double> {
+  using U = u64;
+  using I = i64;
+  static constexpr U kSign = 1ull << 63, kInf = 0x7ffull << 52, kQuiet = 1ull << 51,
+                     kFraction = (1ull << 52) - 1;
   static constexpr int kMantissa = 52, kBias = 1023;
   FMHA_EMU_INLINE static U keep(const Env& e) { return e.keep64 == ~0u ? ~0ull : kSign; }
 };
 
-template <class T> using BitsOf = typename Fp<T>::U;
-template <class T> FMHA_EMU_INLINE BitsOf<T> raw(T x) { return bits<BitsOf<T>>(x); }
-template <class T> FMHA_EMU_INLINE BitsOf<T> magnitude(T x) { return raw(x) & static_cast<BitsOf<T>>(~Fp<T>::kSign); }
-template <class T> FMHA_EMU_INLINE bool is_nan(T x) { return magnitude(x) > Fp<T>::kInf; }
-template <class T> FMHA_EMU_INLINE bool is_inf(T x) { return magnitude(x) == Fp<T>::kInf; }
-template <class T> FMHA_EMU_INLINE bool is_zero(T x) { return magnitude(x) == 0; }
-template <class T> FMHA_EMU_INLINE bool is_negative(T x) { return (raw(x) & Fp<T>::kSign) != 0; }
-template <class T> FMHA_EMU_INLINE bool is_signaling(T x) { return is_nan(x) && !(raw(x) & Fp<T>::kQuiet); }
-template <class T> FMHA_EMU_INLINE bool is_denormal(T x) { return magnitude(x) - BitsOf<T>{1} < Fp<T>::kFraction; }
-template <class T> FMHA_EMU_INLINE T quiet(T x) { return bits<T>(static_cast<BitsOf<T>>(raw(x) | Fp<T>::kQuiet)); }
-template <class T> FMHA_EMU_INLINE T with_sign(T x, bool negative) {
+template <class T>
+using BitsOf = typename Fp<T>::U;
+template <class T>
+FMHA_EMU_INLINE BitsOf<T> raw(T x) {
+  return bits<BitsOf<T>>(x);
+}
+template <class T>
+FMHA_EMU_INLINE BitsOf<T> magnitude(T x) {
+  return raw(x) & static_cast<BitsOf<T>>(~Fp<T>::kSign);
+}
+template <class T>
+FMHA_EMU_INLINE bool is_nan(T x) {
+  return magnitude(x) > Fp<T>::kInf;
+}
+template <class T>
+FMHA_EMU_INLINE bool is_inf(T x) {
+  return magnitude(x) == Fp<T>::kInf;
+}
+template <class T>
+FMHA_EMU_INLINE bool is_zero(T x) {
+  return magnitude(x) == 0;
+}
+template <class T>
+FMHA_EMU_INLINE bool is_negative(T x) {
+  return (raw(x) & Fp<T>::kSign) != 0;
+}
+template <class T>
+FMHA_EMU_INLINE bool is_signaling(T x) {
+  return is_nan(x) && !(raw(x) & Fp<T>::kQuiet);
+}
+template <class T>
+FMHA_EMU_INLINE bool is_denormal(T x) {
+  return magnitude(x) - BitsOf<T>{1} < Fp<T>::kFraction;
+}
+template <class T>
+FMHA_EMU_INLINE T quiet(T x) {
+  return bits<T>(static_cast<BitsOf<T>>(raw(x) | Fp<T>::kQuiet));
+}
+template <class T>
+FMHA_EMU_INLINE T with_sign(T x, bool negative) {
   return bits<T>(static_cast<BitsOf<T>>(magnitude(x) | (negative ? Fp<T>::kSign : 0)));
 }
-template <class T> FMHA_EMU_INLINE i32 biased_exponent(T x) {
+template <class T>
+FMHA_EMU_INLINE i32 biased_exponent(T x) {
   return static_cast<i32>(magnitude(x) >> Fp<T>::kMantissa);
 }
 // Denormal inputs become zeros of their sign where MODE says so.
-template <class T> FMHA_EMU_INLINE T flushed(T x, const Env& e) {
+template <class T>
+FMHA_EMU_INLINE T flushed(T x, const Env& e) {
   const BitsOf<T> b = raw(x);
   return bits<T>(static_cast<BitsOf<T>>(magnitude(x) > Fp<T>::kFraction ? b : b & Fp<T>::keep(e)));
 }
 
 // Bits as an integer of the same order: -inf < ... < -0 < +0 < ... < inf.
-template <class T> FMHA_EMU_INLINE typename Fp<T>::I order(T x) {
+template <class T>
+FMHA_EMU_INLINE typename Fp<T>::I order(T x) {
   using I = typename Fp<T>::I;
   const I b = bits<I>(x);
   return static_cast<I>(b ^ (static_cast<I>(b >> (8 * sizeof(T) - 1)) & static_cast<I>(~Fp<T>::kSign)));
 }
 
 // All ones for a NaN.
-template <class T> FMHA_EMU_INLINE BitsOf<T> nan_mask(T x) {
+template <class T>
+FMHA_EMU_INLINE BitsOf<T> nan_mask(T x) {
   using I = typename Fp<T>::I;
   return static_cast<BitsOf<T>>(static_cast<I>(Fp<T>::kInf - magnitude(x)) >> (8 * sizeof(T) - 1));
 }
-template <class U> FMHA_EMU_INLINE U blend(U mask, U yes, U no) { return static_cast<U>((yes & mask) | (no & ~mask)); }
+template <class U>
+FMHA_EMU_INLINE U blend(U mask, U yes, U no) {
+  return static_cast<U>((yes & mask) | (no & ~mask));
+}
 
-// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted. Masks throughout:
-// GCC would make branches of these conditionals.
+// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted. Masks
+// throughout: GCC would make branches of these conditionals.
 template <class T, bool kMax>
 FMHA_EMU_INLINE T min_or_max(T x, T y, const Env& e) {
   using U = BitsOf<T>;
@@ -115,34 +167,51 @@ FMHA_EMU_INLINE T min_or_max(T x, T y, const Env& e) {
   r = blend<U>(signaling_b, raw(quiet(b)), r);
   return bits<T>(blend<U>(signaling_a, raw(quiet(a)), r));
 }
-template <class T> FMHA_EMU_INLINE T min_num(T a, T b, const Env& e) { return min_or_max<T, false>(a, b, e); }
-template <class T> FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) { return min_or_max<T, true>(a, b, e); }
-template <class T> FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) { return min_num(min_num(a, b, e), c, e); }
-template <class T> FMHA_EMU_INLINE T max3_num(T a, T b, T c, const Env& e) { return max_num(max_num(a, b, e), c, e); }
+template <class T>
+FMHA_EMU_INLINE T min_num(T a, T b, const Env& e) {
+  return min_or_max<T, false>(a, b, e);
+}
+template <class T>
+FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) {
+  return min_or_max<T, true>(a, b, e);
+}
+template <class T>
+FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) {
+  return min_num(min_num(a, b, e), c, e);
+}
+template <class T>
+FMHA_EMU_INLINE T max3_num(T a, T b, T c, const Env& e) {
+  return max_num(max_num(a, b, e), c, e);
+}
 // All ones for numbers that are equal, zeros of either sign among them.
-template <class T> FMHA_EMU_INLINE BitsOf<T> equal_mask(T x, T y) {
+template <class T>
+FMHA_EMU_INLINE BitsOf<T> equal_mask(T x, T y) {
   using U = BitsOf<T>;
   const U differ = raw(x) ^ raw(y), both = magnitude(x) | magnitude(y);
-  return static_cast<U>(U{0} - static_cast<U>(differ == 0)) | static_cast<U>(U{0} - static_cast<U>(both == 0));
+  return static_cast<U>(U{0} - static_cast<U>(differ == 0)) |
+         static_cast<U>(U{0} - static_cast<U>(both == 0));
 }
 // Whichever equals the largest is set aside, the larger of the others is the result. In masks, as a
 // conditional around the alternatives would stay a branch.
-template <class T> FMHA_EMU_INLINE T med3_num(T a, T b, T c, const Env& e) {
+template <class T>
+FMHA_EMU_INLINE T med3_num(T a, T b, T c, const Env& e) {
   using U = BitsOf<T>;
   const T largest = max3_num(a, b, c, e);
   const U is_a = equal_mask(largest, flushed(a, e)), is_b = equal_mask(largest, flushed(b, e));
-  const U without_a = raw(max_num(b, c, e)), without_b = raw(max_num(a, c, e)), without_c = raw(max_num(a, b, e));
+  const U without_a = raw(max_num(b, c, e)), without_b = raw(max_num(a, c, e)),
+          without_c = raw(max_num(a, b, e));
   const U middle = blend<U>(is_a, without_a, blend<U>(is_b, without_b, without_c));
   const U nan = nan_mask(a) | nan_mask(b) | nan_mask(c);
   return bits<T>(blend<U>(nan, raw(min3_num(a, b, c, e)), middle));
 }
 
 // v_cmp_class: one bit of `mask` a class.
-template <class T> FMHA_EMU_INLINE bool in_class(T x, u32 mask) {
+template <class T>
+FMHA_EMU_INLINE bool in_class(T x, u32 mask) {
   const bool n = is_negative(x);
-  const u32 c = is_nan(x) ? (is_signaling(x) ? 0 : 1)
-                : is_inf(x) ? (n ? 2 : 9)
-                : is_zero(x) ? (n ? 5 : 6)
+  const u32 c = is_nan(x)        ? (is_signaling(x) ? 0 : 1)
+                : is_inf(x)      ? (n ? 2 : 9)
+                : is_zero(x)     ? (n ? 5 : 6)
                 : is_denormal(x) ? (n ? 4 : 7)
                                  : (n ? 3 : 8);
   return mask >> c & 1;
@@ -165,7 +234,8 @@ FMHA_EMU_INLINE u32 round_to_f16(u32 b, u32 nearest, u32 up, u32 down, u32 satur
   const u32 sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
   const i32 exponent = static_cast<i32>(a >> 23);
   // Below f16's normals the significand, with its hidden bit, is shifted out further; 25 leaves only a trace.
-  const u32 significand = (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: far below anything that counts
+  const u32 significand =
+      (a & 0x7fffffu) | 0x800000u;  // of an f32 denormal too: far below anything that counts
   const u32 normal = static_cast<u32>((112 - exponent) >> 31);
   const i32 deep = exponent < 101 ? 25 : 126 - exponent;
   const u32 v = blend(normal, a - (112u << 23), significand);
@@ -184,17 +254,21 @@ FMHA_EMU_INLINE f16 to_f16(float x, const Env& e) {
   const u32 r = round_to_f16(raw(flushed(x, e)), e.nearest, e.up, e.down, e.saturate16);
   return {static_cast<u16>((r & 0x7fffu) > 0x3ffu ? r : r & e.keep64_out >> 16)};
 }
-FMHA_EMU_INLINE f16 to_f16_toward_zero(float x) { return {static_cast<u16>(round_to_f16(raw(x), 0, 0, 0, 0))}; }
+FMHA_EMU_INLINE f16 to_f16_toward_zero(float x) {
+  return {static_cast<u16>(round_to_f16(raw(x), 0, 0, 0, 0))};
+}
 
 // a + b with the lowest bit set if anything was lost ("round to odd"): a later rounding to fewer than half
 // the bits then gives what a single one would have. Needs the host to round to nearest.
-template <class T> FMHA_EMU_INLINE T add_to_odd(T a, T b) {
+template <class T>
+FMHA_EMU_INLINE T add_to_odd(T a, T b) {
   const T s = a + b;
   const T bb = s - a;
   const T lost = (a - (s - bb)) + (b - bb);
   const BitsOf<T> u = raw(s);
   const BitsOf<T> toward_zero = is_negative(lost) == is_negative(s) ? u : u - 1;
-  return (lost == 0) | is_nan(lost) | is_inf(s) ? s : bits<T>(static_cast<BitsOf<T>>(toward_zero | 1));
+  const bool inexact = static_cast<BitsOf<T>>(magnitude(lost) - 1) < Fp<T>::kInf;  // neither zero nor NaN
+  return inexact ? bits<T>(static_cast<BitsOf<T>>(toward_zero | 1)) : s;
 }
 
 // Fused multiply-add with one rounding. Without FMA hardware: the product of two f32 is exact in f64.
@@ -202,7 +276,8 @@ FMHA_EMU_INLINE float fma32(float a, float b, float c) {
 #ifdef __FMA__
   return __builtin_fmaf(a, b, c);
 #else
-  return static_cast<float>(add_to_odd(static_cast<double>(a) * static_cast<double>(b), static_cast<double>(c)));
+  return static_cast<float>(
+      add_to_odd(static_cast<double>(a) * static_cast<double>(b), static_cast<double>(c)));
 #endif
 }
 FMHA_EMU_INLINE double fma64(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -236,18 +311,22 @@ FMHA_EMU_INLINE u32 to_u32(double x) {
 FMHA_EMU_INLINE i32 clamp_int(i32 x, i32 low, i32 high) { return x < low ? low : x > high ? high : x; }
 
 // frexp: x = mantissa * 2^exponent, mantissa in [0.5, 1). Inf and NaN stay, with exponent 0.
-template <class T> FMHA_EMU_INLINE int leading_zeros(T x) {
+template <class T>
+FMHA_EMU_INLINE int leading_zeros(T x) {
   const u64 m = magnitude(x);
   return __builtin_clzll(m | 1) - (64 - (Fp<T>::kMantissa + 1));  // of a denormal, from the hidden bit down
 }
-template <class T> FMHA_EMU_INLINE i32 frexp_exponent(T x) {
+template <class T>
+FMHA_EMU_INLINE i32 frexp_exponent(T x) {
   if (is_nan(x) || is_inf(x) || is_zero(x)) return 0;
   const i32 e = biased_exponent(x);
   return (e ? e : 1 - leading_zeros(x)) - Fp<T>::kBias + 1;
 }
-template <class T> FMHA_EMU_INLINE T frexp_mantissa(T x) {
+template <class T>
+FMHA_EMU_INLINE T frexp_mantissa(T x) {
   if (is_nan(x) || is_inf(x) || is_zero(x)) return x;
-  const BitsOf<T> m = biased_exponent(x) ? magnitude(x) : static_cast<BitsOf<T>>(magnitude(x) << leading_zeros(x));
+  const BitsOf<T> m =
+      biased_exponent(x) ? magnitude(x) : static_cast<BitsOf<T>>(magnitude(x) << leading_zeros(x));
   const BitsOf<T> half = static_cast<BitsOf<T>>(static_cast<u64>(Fp<T>::kBias - 1) << Fp<T>::kMantissa);
   return bits<T>(static_cast<BitsOf<T>>((raw(x) & Fp<T>::kSign) | half | (m & Fp<T>::kFraction)));
 }
@@ -256,12 +335,15 @@ template <class T> FMHA_EMU_INLINE T frexp_mantissa(T x) {
 FMHA_EMU_INLINE float below_one(float x) { return x >= 1.0f ? 0x1.fffffep-1f : x; }
 FMHA_EMU_INLINE double below_one(double x) { return x >= 1.0 ? 0x1.fffffffffffffp-1 : x; }
 
-// To the nearest integer, ties to even, whatever the host's rounding; -0 stays. GCC does not vectorise roundeven.
-template <class T, T (*kFloor)(T)> FMHA_EMU_INLINE T round_even_with(T x) {
+// To the nearest integer, ties to even, whatever the host's rounding; -0 stays. GCC does not vectorise
+// roundeven.
+template <class T, T (*kFloor)(T)>
+FMHA_EMU_INLINE T round_even_with(T x) {
   const T f = kFloor(x), d = x - f;
   const T half = static_cast<T>(0.5);
   const bool odd = kFloor(f * half) != f * half;
-  const T up = (d > half) | ((d == half) & odd) ? static_cast<T>(1) : static_cast<T>(0);
+  const T tie = odd ? static_cast<T>(1) : static_cast<T>(0);
+  const T up = d > half ? static_cast<T>(1) : d == half ? tie : static_cast<T>(0);
   return bits<T>(static_cast<BitsOf<T>>(magnitude(f + up) | (raw(x) & Fp<T>::kSign)));
 }
 FMHA_EMU_INLINE float floor32(float x) { return __builtin_floorf(x); }

@@ -14,7 +14,9 @@ FMHA_EMU_INLINE float flush_denormal(float x) {
 
 // Taylor-like coefficients by Chebyshev interpolation; the comment is the largest relative error.
 FMHA_EMU_INLINE float exp2_f32(float x) {
-  const float c = x < -160.0f ? -160.0f : x > 160.0f ? 160.0f : x;  // NaN goes on, to be dealt with at the end
+  const float c = x < -160.0f  ? -160.0f
+                  : x > 160.0f ? 160.0f
+                               : x;  // NaN goes on, to be dealt with at the end
   const float n = __builtin_floorf(c + 0.5f);
   const double r = static_cast<double>(c) - static_cast<double>(n);
   double p = 0x1.443fffc90d649p-13;  // 2^-28.5 on [-0.5, 0.5]
@@ -75,7 +77,11 @@ FMHA_EMU_INLINE float sin_f32(float x) {
   const double t = flush_denormal(x);
   const double r = t - __builtin_floor(t + 0.5);
   const float y = static_cast<float>(sin_turns(r));
-  return is_nan(x) ? quiet(x) : is_inf(x) ? bits<float>(0x7fc00000u) : t > 256.0 || t < -256.0 ? 0.0f : t == 0.0 ? flush_denormal(x) : y;
+  return is_nan(x)                 ? quiet(x)
+         : is_inf(x)               ? bits<float>(0x7fc00000u)
+         : t > 256.0 || t < -256.0 ? 0.0f
+         : t == 0.0                ? flush_denormal(x)
+                                   : y;
 }
 FMHA_EMU_INLINE float cos_f32(float x) {
   const double t = static_cast<double>(flush_denormal(x)) + 0.25;
@@ -89,7 +95,8 @@ FMHA_EMU_INLINE float rcp_wide(float x) { return 1.0f / x; }
 FMHA_EMU_INLINE float sqrt_wide(float x) { return __builtin_sqrtf(x); }
 
 // FP8 of gfx942: FNUZ. No infinities, no -0 (its code is the only NaN); E4M3 has bias 8, E5M2 bias 16.
-template <int kMantissa> FMHA_EMU_INLINE float fp8_to_f32(u32 code) {
+template <int kMantissa>
+FMHA_EMU_INLINE float fp8_to_f32(u32 code) {
   constexpr int kBias = kMantissa == 3 ? 8 : 16;
   const u32 m = code & 0x7f, sign = (code & 0x80) << 24;
   const u32 normal = (m << (23 - kMantissa)) + ((127u - kBias) << 23);
@@ -100,7 +107,8 @@ template <int kMantissa> FMHA_EMU_INLINE float fp8_to_f32(u32 code) {
   return bits<float>((code & 0xff) == 0x80 ? 0x7fc00000u : value);
 }
 // Nearest even. What is too large becomes NaN, or the largest value if MODE.FP16_OVFL is set.
-template <int kMantissa> FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
+template <int kMantissa>
+FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
   constexpr int kBias = kMantissa == 3 ? 8 : 16;
   constexpr i32 kLeast = 128 - kBias;  // biased f32 exponent of the least normal
   const u32 a = magnitude(x);

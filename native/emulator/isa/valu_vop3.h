@@ -7,12 +7,18 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-struct OpSel { u32 value; };   // parameter: the instruction's op_sel
-struct Vcc { bool bit; };      // parameter: the lane's bit of VCC, whatever src2 is
-template <> struct Param<OpSel> : Param<Env> {
+struct OpSel {
+  u32 value;
+};  // parameter: the instruction's op_sel
+struct Vcc {
+  bool bit;
+};  // parameter: the lane's bit of VCC, whatever src2 is
+template <>
+struct Param<OpSel> : Param<Env> {
   FMHA_EMU_INLINE static OpSel lane(const u32*, int, const Inst& inst, const Env&) { return {inst.op_sel}; }
 };
-template <> struct Param<Vcc> : Param<bool> {
+template <>
+struct Param<Vcc> : Param<bool> {
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst&, int, bool, u32* mask) {
     spread_mask(w.vcc(), mask);
     return mask;
@@ -20,10 +26,22 @@ template <> struct Param<Vcc> : Param<bool> {
   FMHA_EMU_INLINE static Vcc lane(const u32* p, int l, const Inst&, const Env&) { return {p[l] != 0}; }
 };
 
-template <class T> FMHA_EMU_INLINE Low<T> low(T x) { return {x}; }
-template <class T> FMHA_EMU_INLINE T least(T a, T b) { return a < b ? a : b; }
-template <class T> FMHA_EMU_INLINE T most(T a, T b) { return a > b ? a : b; }
-template <class T> FMHA_EMU_INLINE T median(T a, T b, T c) { return most(least(a, b), least(most(a, b), c)); }
+template <class T>
+FMHA_EMU_INLINE Low<T> low(T x) {
+  return {x};
+}
+template <class T>
+FMHA_EMU_INLINE T least(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+FMHA_EMU_INLINE T most(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+FMHA_EMU_INLINE T median(T a, T b, T c) {
+  return most(least(a, b), least(most(a, b), c));
+}
 FMHA_EMU_INLINE u32 halves(u32 low, u32 high) { return (low & 0xffff) | high << 16; }
 
 FMHA_EMU_INLINE u32 saturated_u32(u64 x) { return x > 0xffffffffu ? ~0u : static_cast<u32>(x); }
@@ -32,7 +50,9 @@ FMHA_EMU_INLINE i32 saturated_i32(i64 x) {
 }
 FMHA_EMU_INLINE i16 saturated_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE i32 extended24(u32 x) { return static_cast<i32>(x << 8) >> 8; }
-FMHA_EMU_INLINE u32 mul24(u32 a, u32 b) { return static_cast<u32>(extended24(a)) * static_cast<u32>(extended24(b)); }
+FMHA_EMU_INLINE u32 mul24(u32 a, u32 b) {
+  return static_cast<u32>(extended24(a)) * static_cast<u32>(extended24(b));
+}
 FMHA_EMU_INLINE i32 mad24_saturated(u32 a, u32 b, i32 c) {
   return saturated_i32(static_cast<i64>(extended24(a)) * extended24(b) + c);
 }
@@ -58,7 +78,8 @@ FMHA_EMU_INLINE u32 lerp(u32 a, u32 b, u32 c) {
   return r;
 }
 FMHA_EMU_INLINE u32 difference(u32 a, u32 b) { return a > b ? a - b : b - a; }
-template <int kWidth> FMHA_EMU_INLINE u32 sad(u32 a, u32 b) {
+template <int kWidth>
+FMHA_EMU_INLINE u32 sad(u32 a, u32 b) {
   constexpr u32 kMask = ~0u >> (32 - kWidth);
   u32 sum = 0;
   for (int i = 0; i < 32; i += kWidth) sum += difference(a >> i & kMask, b >> i & kMask);
@@ -69,7 +90,8 @@ FMHA_EMU_INLINE u32 msad(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 32; i += 8) c += b >> i & 0xff ? difference(a >> i & 0xff, b >> i & 0xff) : 0;
   return c;
 }
-template <bool kMasked> FMHA_EMU_INLINE u64 qsad(u64 a, u32 b, u64 c) {
+template <bool kMasked>
+FMHA_EMU_INLINE u64 qsad(u64 a, u32 b, u64 c) {
   u64 r = 0;
   for (int i = 0; i < 4; ++i) {
     const u32 window = static_cast<u32>(a >> (8 * i)), sum = static_cast<u32>(c >> (16 * i)) & 0xffff;
@@ -105,31 +127,38 @@ FMHA_EMU_INLINE double ldexp64(double x, i32 n) {
 }
 
 // --- division: div_scale, then a Newton iteration in FMAs, then div_fmas and div_fixup ---
-template <class T> struct DivTraits;
-template <> struct DivTraits<float> {
+template <class T>
+struct DivTraits;
+template <>
+struct DivTraits<float> {
   static constexpr int kFarApart = 96, kTiny = 23, kScale = 64, kUnderflow = -150;
   static constexpr float kLeastNormal = 0x1p-126f, kUp = 0x1p64f, kDown = 0x1p-64f;
 };
-template <> struct DivTraits<double> {
+template <>
+struct DivTraits<double> {
   static constexpr int kFarApart = 768, kTiny = 53, kScale = 128, kUnderflow = -1075;
   static constexpr double kLeastNormal = 0x1p-1022, kUp = 0x1p128, kDown = 0x1p-128;
 };
 // Would a / b be denormal? Decided on exponents and significands, as MODE must not matter.
-template <class T> FMHA_EMU_INLINE bool quotient_is_denormal(T a, T b) {
+template <class T>
+FMHA_EMU_INLINE bool quotient_is_denormal(T a, T b) {
   const i32 ea = frexp_exponent(a), eb = frexp_exponent(b);
-  const BitsOf<T> ma = raw(frexp_mantissa(a)) & Fp<T>::kFraction, mb = raw(frexp_mantissa(b)) & Fp<T>::kFraction;
+  const BitsOf<T> ma = raw(frexp_mantissa(a)) & Fp<T>::kFraction,
+                  mb = raw(frexp_mantissa(b)) & Fp<T>::kFraction;
   // a / b = 2^(ea - eb) * ma / mb, ma / mb in (1/2, 2).
   const i32 e = ea - eb + (ma < mb ? -1 : 0);  // of the quotient in [1, 2) * 2^e
   return e < 1 - Fp<T>::kBias;
 }
-template <class T> FMHA_EMU_INLINE Carry<T> div_scale(T s0, T d, T n) {
+template <class T>
+FMHA_EMU_INLINE Carry<T> div_scale(T s0, T d, T n) {
   using D = DivTraits<T>;
   const i32 ed = biased_exponent(d), en = biased_exponent(n);
   if (is_zero(n) || is_zero(d)) return {quiet(bits<T>(Fp<T>::kInf)), false};
   const bool of_denominator = raw(s0) == raw(d), of_numerator = raw(s0) == raw(n);
   if (en - ed >= D::kFarApart) return {of_denominator ? s0 * D::kUp : s0, true};
   if (is_denormal(d)) return {s0 * D::kUp, false};
-  const bool rcp_denormal = quotient_is_denormal(static_cast<T>(1), d), q_denormal = quotient_is_denormal(n, d);
+  const bool rcp_denormal = quotient_is_denormal(static_cast<T>(1), d),
+             q_denormal = quotient_is_denormal(n, d);
   // The manual scales up here, which would overflow: this denominator is at the top of the range.
   if (rcp_denormal && q_denormal) return {of_denominator ? s0 * D::kDown : s0, true};
   if (rcp_denormal) return {s0 * D::kDown, false};
@@ -147,7 +176,8 @@ FMHA_EMU_INLINE double div_fmas(double a, double b, double c, bool scaled) {
   const double r = fma64(a, b, c);
   return scaled ? r * (biased_exponent(c) > 1023 ? 0x1p128 : 0x1p-128) : r;
 }
-template <class T> FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
+template <class T>
+FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   const bool negative = is_negative(d) != is_negative(n);
   const T zero = bits<T>(BitsOf<T>{0}), inf = bits<T>(Fp<T>::kInf);
   if (is_nan(n)) return quiet(n);
@@ -158,7 +188,8 @@ template <class T> FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   if constexpr (!std::is_same_v<T, f16>) {
     const i32 apart = biased_exponent(n) - biased_exponent(d);
     if (apart < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
-    // Here q is a NaN that the iteration made of infinities. (The manual's condition for overflow, exponent(d)
+    // Here q is a NaN that the iteration made of infinities. (The manual's condition for overflow,
+    // exponent(d)
     // == 255, cannot be met at this place.)
     if (apart > Fp<T>::kBias + 1) return with_sign(inf, negative);
   }
@@ -174,7 +205,8 @@ FMHA_EMU_INLINE Carry<u64> mad_wide(i64 product, i64 c) {
 }
 
 // The random bits are added below the last bit kept, the sum is then rounded to nearest as usual.
-template <int kMantissa> FMHA_EMU_INLINE u32 stochastic_fp8(float x, u32 random, u32 op_sel, u32 old, const Env& e) {
+template <int kMantissa>
+FMHA_EMU_INLINE u32 stochastic_fp8(float x, u32 random, u32 op_sel, u32 old, const Env& e) {
   const u32 b = raw(x);
   const u32 m = ((b & 0x7fffffu) + (random >> (kMantissa == 3 ? 12 : 11))) & 0x7fffffu;
   const u32 code = f32_to_fp8<kMantissa>(bits<float>((b & ~0x7fffffu) | m), e);
@@ -183,12 +215,15 @@ template <int kMantissa> FMHA_EMU_INLINE u32 stochastic_fp8(float x, u32 random,
 }
 
 // --- not lane by lane ---
-inline u32 lane_select(const Wave& w, const Operand& o) { return static_cast<u32>(read_scalar(w, o)) & (kLanes - 1); }
+inline u32 lane_select(const Wave& w, const Operand& o) {
+  return static_cast<u32>(read_scalar(w, o)) & (kLanes - 1);
+}
 
 inline void readlane(Wave& w, const Inst& inst) {
   const Operand& s = inst.src[0];
   const u32 lane = lane_select(w, inst.src[1]);
-  w.sgpr[inst.dst.index] = s.kind == OperandKind::kVgpr ? w.vgpr[s.index][lane] : static_cast<u32>(read_scalar(w, s));
+  w.sgpr[inst.dst.index] =
+      s.kind == OperandKind::kVgpr ? w.vgpr[s.index][lane] : static_cast<u32>(read_scalar(w, s));
 }
 inline void writelane(Wave& w, const Inst& inst) {
   w.vgpr[inst.dst.index][lane_select(w, inst.src[1])] = static_cast<u32>(read_scalar(w, inst.src[0]));

@@ -39,7 +39,9 @@ FMHA_EMU_INLINE u32 first_from_msb(u32 x) { return x ? static_cast<u32>(__builti
 FMHA_EMU_INLINE u32 first_from_lsb(u32 x) { return x ? static_cast<u32>(__builtin_ctz(x)) : ~0u; }
 // The first bit that differs from the sign.
 FMHA_EMU_INLINE u32 first_unlike_sign(i32 x) { return first_from_msb(static_cast<u32>(x ^ x >> 31)); }
-FMHA_EMU_INLINE float byte_to_f32(u32 x, int i) { return static_cast<float>(static_cast<i32>(x >> (8 * i) & 0xff)); }
+FMHA_EMU_INLINE float byte_to_f32(u32 x, int i) {
+  return static_cast<float>(static_cast<i32>(x >> (8 * i) & 0xff));
+}
 FMHA_EMU_INLINE u32 saturated_byte(i16 x) { return static_cast<u32>(clamp_int(x, 0, 255)); }
 FMHA_EMU_INLINE float fract(float x) { return below_one(x - __builtin_floorf(x)); }
 FMHA_EMU_INLINE double fract(double x) { return below_one(x - __builtin_floor(x)); }
@@ -50,6 +52,7 @@ FMHA_EMU_INLINE f16 fract16(f16 x, const Env& e) {
   return {static_cast<u16>(r.raw == 0x3c00 ? 0x3bff : r.raw)};
 }
 
+// clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
   {"v_nop", Format::kVop1, {0, 0}, kNone, {}, kNoSrc, nop},
   {"v_mov_b32", Format::kVop1, {1, 1}, kB32, {kB32}, 0, op<[](u32 a) { return a; }>},
@@ -153,6 +156,7 @@ constexpr Row kRows[] = {
   {"v_cvt_pk_f32_bf8", Format::kVop1, {-1, 87}, kB64, {kB32}, 0,
    op<([](u32 a) { return Pair{raw(fp8_to_f32<2>(a)), raw(fp8_to_f32<2>(a >> 8))}; })>},
 };
+// clang-format on
 
 }  // namespace
 

@@ -26,12 +26,15 @@ FMHA_EMU_INLINE Carry<u32> saturated(Carry<u32> r, u32 limit) { return {r.bit ? 
 
 FMHA_EMU_INLINE f16 low_half(u32 x) { return {static_cast<u16>(x)}; }
 FMHA_EMU_INLINE f16 high_half(u32 x) { return {static_cast<u16>(x >> 16)}; }
-template <int kWidth> FMHA_EMU_INLINE i32 element(u32 x, int i) {
+template <int kWidth>
+FMHA_EMU_INLINE i32 element(u32 x, int i) {
   return static_cast<i32>(x << (32 - kWidth * (i + 1))) >> (32 - kWidth);
 }
-template <int kWidth> FMHA_EMU_INLINE i32 dot(u32 a, u32 b, i32 c) {
+template <int kWidth>
+FMHA_EMU_INLINE i32 dot(u32 a, u32 b, i32 c) {
   u32 sum = static_cast<u32>(c);
-  for (int i = 0; i < 32 / kWidth; ++i) sum += static_cast<u32>(element<kWidth>(a, i) * element<kWidth>(b, i));
+  for (int i = 0; i < 32 / kWidth; ++i)
+    sum += static_cast<u32>(element<kWidth>(a, i) * element<kWidth>(b, i));
   return static_cast<i32>(sum);
 }
 
@@ -44,6 +47,7 @@ FMHA_EMU_INLINE f16 mad16(const Env& e, f16 a, f16 b, f16 c) {
 FMHA_EMU_INLINE f16 half_of(Literal k) { return {static_cast<u16>(k.value)}; }
 
 // v_cndmask selects bits: neg and abs flip the sign even of a NaN, nothing is rounded or flushed.
+// clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
   {"v_cndmask_b32", Format::kVop2, {0, 0}, kB32, {kF32, kF32}, kReadsVcc | kMod,
    op<[](float a, float b, bool c) { return bits<u32>(c ? raw(b) : raw(a)); }>},
@@ -161,6 +165,7 @@ constexpr Row kRows[] = {
    })>},
   {"v_xnor_b32", Format::kVop2, {61, 61}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return ~(a ^ b); }>},
 };
+// clang-format on
 
 }  // namespace
 

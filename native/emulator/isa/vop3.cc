@@ -15,6 +15,7 @@ constexpr Format kV3 = Format::kVop3;
 
 // The f16 and 16-bit instructions that GFX9 added write their half and keep the other (Low); the "legacy"
 // ones before them clear it.
+// clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
   {"v_mad_i32_i24", kV3, {0x1c2, 0x1c2}, kB32, {kB32, kB32, kB32}, 0,
    op<[](u32 a, u32 b, u32 c) { return mul24(a, b) + c; }, [](u32 a, u32 b, i32 c) { return mad24_saturated(a, b, c); }>},
@@ -200,6 +201,7 @@ constexpr Row kRows[] = {
   {"v_mad_i64_i32", Format::kVop3b, {0x1e9, 0x1e9}, kB64, {kB32, kB32, kB64}, 0,
    op<[](i32 a, i32 b, i64 c) { return mad_wide(i64{a} * b, c); }>},
 };
+// clang-format on
 
 }  // namespace
 

@@ -10,18 +10,25 @@ constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkF32 = Type::kPkF
 constexpr Type kF16 = Type::kF16, kB32 = Type::kI32;
 constexpr u32 kMod = kHasModifiers;
 
-template <class T> FMHA_EMU_INLINE T half_of(u32 x, int i) { return bits<T>(static_cast<u16>(x >> (16 * i))); }
+template <class T>
+FMHA_EMU_INLINE T half_of(u32 x, int i) {
+  return bits<T>(static_cast<u16>(x >> (16 * i)));
+}
 
-template <class T> struct PackedSignature;
-template <class C, class R, class... A> struct PackedSignature<R (C::*)(const Env&, A...) const> {
+template <class T>
+struct PackedSignature;
+template <class C, class R, class... A>
+struct PackedSignature<R (C::*)(const Env&, A...) const> {
   static constexpr int kSources = sizeof...(A);
   static constexpr bool kFloat = is_float(kTypeOf<R>);
-  template <auto F> FMHA_EMU_INLINE static u32 both(const Env& e, decltype(static_cast<u32>(sizeof(A)))... x) {
+  template <auto F>
+  FMHA_EMU_INLINE static u32 both(const Env& e, decltype(static_cast<u32>(sizeof(A)))... x) {
     const u32 low = bits<u16>(F(e, half_of<A>(x, 0)...)), high = bits<u16>(F(e, half_of<A>(x, 1)...));
     return low | high << 16;
   }
 };
-template <auto F> using PackedOf = PackedSignature<decltype(&std::remove_cvref_t<decltype(F)>::operator())>;
+template <auto F>
+using PackedOf = PackedSignature<decltype(&std::remove_cvref_t<decltype(F)>::operator())>;
 
 FMHA_EMU_INLINE const u32* fetch_packed(Wave& w, const Inst& inst, int n, bool plain, bool is_float) {
   const Operand& o = inst.src[n];
@@ -34,7 +41,8 @@ FMHA_EMU_INLINE bool packed_plain(const Inst& inst, int sources) {
 }
 
 // F does one half, and both are done alike.
-template <auto F> FMHA_EMU_INLINE void run_packed(Wave& w, const Inst& inst) {
+template <auto F>
+FMHA_EMU_INLINE void run_packed(Wave& w, const Inst& inst) {
   using S = PackedOf<F>;
   const HostFp host(w.mode, false);
   const Env env(w.mode);
@@ -51,7 +59,8 @@ template <auto F> FMHA_EMU_INLINE void run_packed(Wave& w, const Inst& inst) {
   }
   if (!direct) finish_packed(w, inst, S::kFloat);
 }
-template <auto F, auto Saturating = nullptr> [[gnu::flatten]] void packed(Wave& w, const Inst& inst) {
+template <auto F, auto Saturating = nullptr>
+[[gnu::flatten]] void packed(Wave& w, const Inst& inst) {
   if constexpr (!PackedOf<F>::kFloat) {
     if (inst.clamp) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(Saturating)>, std::nullptr_t>) {
@@ -97,7 +106,8 @@ void pk_mov(Wave& w, const Inst& inst) {
 
 enum class MixTo { kF32, kLow, kHigh };
 // The manual rounds twice for f16 results: the FMA to f32, then the conversion.
-template <MixTo kTo> [[gnu::flatten]] void fma_mix(Wave& w, const Inst& inst) {
+template <MixTo kTo>
+[[gnu::flatten]] void fma_mix(Wave& w, const Inst& inst) {
   const u32* a = aligned(fetch_mix(w, inst, 0));
   const u32* b = aligned(fetch_mix(w, inst, 1));
   const u32* c = aligned(fetch_mix(w, inst, 2));
@@ -107,18 +117,27 @@ template <MixTo kTo> [[gnu::flatten]] void fma_mix(Wave& w, const Inst& inst) {
     const float r = fma32(bits<float>(a[l]), bits<float>(b[l]), bits<float>(c[l]));
     t[l] = kTo == MixTo::kF32 ? raw(r) : to_f16(r, env).raw;
   });
-  if (kTo == MixTo::kF32) finish(w, inst, Type::kF32, false);
-  else finish_half(w, inst, kTo == MixTo::kHigh);
+  if (kTo == MixTo::kF32)
+    finish(w, inst, Type::kF32, false);
+  else
+    finish_half(w, inst, kTo == MixTo::kHigh);
 }
 
 // Dot products. Sources take op_sel and neg as packed halves; the accumulator is 32 bits.
-template <int kWidth, bool kSigned> FMHA_EMU_INLINE u32 element(u32 x, int i) {
+template <int kWidth, bool kSigned>
+FMHA_EMU_INLINE u32 element(u32 x, int i) {
   const u32 top = x << (32 - kWidth * (i + 1));
   return kSigned ? static_cast<u32>(static_cast<i32>(top) >> (32 - kWidth)) : top >> (32 - kWidth);
 }
-template <int kWidth, bool kSigned> [[gnu::flatten]] void dot_int(Wave& w, const Inst& inst) {
+template <int kWidth, bool kSigned>
+[[gnu::flatten]] void dot_int(Wave& w, const Inst& inst) {
   const bool plain = kWidth < 16 || packed_plain(inst, 2);
-  const Inst simple = [&] { Inst i = inst; i.op_sel = i.neg = i.neg_hi = 0; i.op_sel_hi = 7; return i; }();
+  const Inst simple = [&] {
+    Inst i = inst;
+    i.op_sel = i.neg = i.neg_hi = 0;
+    i.op_sel_hi = 7;
+    return i;
+  }();
   const Inst& view = kWidth < 16 ? simple : inst;
   const u32* a = fetch_packed(w, view, 0, plain, false);
   const u32* b = fetch_packed(w, view, 1, plain, false);
@@ -132,7 +151,9 @@ template <int kWidth, bool kSigned> [[gnu::flatten]] void dot_int(Wave& w, const
       sum += kSigned ? static_cast<u64>(static_cast<i64>(static_cast<i32>(p))) : p;
     }
     const i64 s = static_cast<i64>(sum);
-    const u64 limited = kSigned ? static_cast<u64>(s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s)
+    const u64 limited = kSigned ? static_cast<u64>(s > INT32_MAX   ? INT32_MAX
+                                                   : s < INT32_MIN ? INT32_MIN
+                                                                   : s)
                                 : (sum > UINT32_MAX ? UINT32_MAX : sum);
     t[l] = static_cast<u32>(clamp ? limited : sum);
   }
@@ -148,7 +169,8 @@ template <int kWidth, bool kSigned> [[gnu::flatten]] void dot_int(Wave& w, const
   const u32* c = fetch_slow(w, third, 2, Type::kF32);
   u32* t = w.tmp[3][0];
   for_lanes([=](int l) {
-    const float first = bits<float>(c[l]) + to_f32(half_of<f16>(a[l], 0), env) * to_f32(half_of<f16>(b[l], 0), env);
+    const float first =
+        bits<float>(c[l]) + to_f32(half_of<f16>(a[l], 0), env) * to_f32(half_of<f16>(b[l], 0), env);
     t[l] = raw(first + to_f32(half_of<f16>(a[l], 1), env) * to_f32(half_of<f16>(b[l], 1), env));
   });
   finish(w, inst, Type::kF32, false);
@@ -156,8 +178,10 @@ template <int kWidth, bool kSigned> [[gnu::flatten]] void dot_int(Wave& w, const
 
 FMHA_EMU_INLINE i16 limit_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE u16 limit_u16(i64 x) { return static_cast<u16>(x < 0 ? 0 : x > 0xffff ? 0xffff : x); }
-template <auto F> constexpr auto f32_2 = [](const Env& e, f16 a, f16 b) { return to_f16(F(to_f32(a, e), to_f32(b, e)), e); };
+template <auto F>
+constexpr auto f32_2 = [](const Env& e, f16 a, f16 b) { return to_f16(F(to_f32(a, e), to_f32(b, e)), e); };
 
+// clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
   {"v_pk_mad_i16", Format::kVop3p, {0x00, 0x00}, kPkI16, {kPkI16, kPkI16, kPkI16}, 0,
    packed<[](const Env&, i16 a, i16 b, i16 c) { return static_cast<i16>(i32{a} * b + c); },
@@ -221,6 +245,7 @@ constexpr Row kRows[] = {
    pair<[](float a, float b, float) { return a + b; }, 2>},
   {"v_pk_mov_b32", Format::kVop3p, {0x33, 0x33}, kPkF32, {kPkF32, kPkF32}, 0, pk_mov},
 };
+// clang-format on
 
 }  // namespace
 

@@ -6,35 +6,57 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-template <class T> FMHA_EMU_INLINE T number(T x, const Env&) { return x; }
+template <class T>
+FMHA_EMU_INLINE T number(T x, const Env&) {
+  return x;
+}
 FMHA_EMU_INLINE float number(f16 x, const Env& e) { return to_f32(x, e); }
 
 enum class Relation { kF, kLt, kEq, kLe, kGt, kLg, kGe, kO, kU, kNge, kNlg, kNgt, kNle, kNeq, kNlt, kTru };
-template <Relation kRelation, class T> FMHA_EMU_INLINE bool holds(T a, T b) {
+template <Relation kRelation, class T>
+FMHA_EMU_INLINE bool holds(T a, T b) {
   switch (kRelation) {
-    case Relation::kF: return false;
-    case Relation::kLt: return a < b;
-    case Relation::kEq: return a == b;
-    case Relation::kLe: return a <= b;
-    case Relation::kGt: return a > b;
-    case Relation::kLg: return (a < b) | (a > b);
-    case Relation::kGe: return a >= b;
-    case Relation::kO: return (a == a) & (b == b);
-    case Relation::kU: return (a != a) | (b != b);
-    case Relation::kNge: return !(a >= b);
-    case Relation::kNlg: return !((a < b) | (a > b));
-    case Relation::kNgt: return !(a > b);
-    case Relation::kNle: return !(a <= b);
-    case Relation::kNeq: return !(a == b);
-    case Relation::kNlt: return !(a < b);
-    case Relation::kTru: return true;
+    case Relation::kF:
+      return false;
+    case Relation::kLt:
+      return a < b;
+    case Relation::kEq:
+      return a == b;
+    case Relation::kLe:
+      return a <= b;
+    case Relation::kGt:
+      return a > b;
+    case Relation::kLg:
+      return (a < b) | (a > b);
+    case Relation::kGe:
+      return a >= b;
+    case Relation::kO:
+      return (a == a) & (b == b);
+    case Relation::kU:
+      return (a != a) | (b != b);
+    case Relation::kNge:
+      return !(a >= b);
+    case Relation::kNlg:
+      return !((a < b) | (a > b));
+    case Relation::kNgt:
+      return !(a > b);
+    case Relation::kNle:
+      return !(a <= b);
+    case Relation::kNeq:
+      return !(a == b);
+    case Relation::kNlt:
+      return !(a < b);
+    case Relation::kTru:
+      return true;
   }
 }
 template <Relation kRelation, class T>
 constexpr auto kCompare = [](const Env& e, T a, T b) { return holds<kRelation>(number(a, e), number(b, e)); };
-template <class T> constexpr auto kClass = [](T a, u32 mask) { return in_class(a, mask); };
+template <class T>
+constexpr auto kClass = [](T a, u32 mask) { return in_class(a, mask); };
 
 // One row a relation; cmp and cmpx differ in 16 (floats) or 16 (integers) opcodes.
+// clang-format off: a row is a line, or two
 #define FMHA_EMU_COMPARE(name, relation, opcode, type, operand, flags)                            \
   {"v_cmp_" name, Format::kVopc, {opcode, opcode}, Type::kMask, {operand, operand}, flags,        \
    cmp<kCompare<Relation::relation, type>>},                                                      \
@@ -89,6 +111,7 @@ constexpr Row kRows[] = {
   FMHA_EMU_INT_COMPARES("i64", 0xe0, i64, Type::kI64),
   FMHA_EMU_INT_COMPARES("u64", 0xe8, u64, Type::kI64),
 };
+// clang-format on
 
 }  // namespace
 
