@@ -223,7 +223,7 @@ def _others() -> None:
         after[(16 + 128) // 4] += np.uint32(step * int(ON.sum()) & 0xFFFFFFFF)
         add(name, [f"{name} v10 offset:16"], unaddressed,
             lambda lds, r, after=after: (np.testing.assert_array_equal(lds.view(_U), after),
-                                         np.testing.assert_array_equal(r["v10"][0][ON], words[36])), ["v10"], sin={"m0": 128 << 16})
+                                         np.testing.assert_array_equal(r["v10"][0][ON], words[36])), ["v10"], sin={"m0": 128})
 
 
 with np.errstate(all="ignore"):
