@@ -123,18 +123,21 @@ def _vop(m: Maker) -> dict[str, list[str]]:
     e32_dst = ["vcc"] if row.format == "VOPC" else [dst, *(["vcc"] if carry_out else [])]
     e32 = f"{n}_e32 " + ", ".join([*e32_dst, *short[:2], *(["vcc"] if carry_in else [])])
     literal = f"0x{r.getrandbits(32):x}"
+    if row.dst == "f16":
+        literal = f"0x{r.getrandbits(14) | 0x4000:x}"
     fmak = [f"{n} {dst}, {first[0] if first else 'v0'}, {literal}, {m.vgpr('i32')}", f"{n} {dst}, {first[0] if first else 'v0'}, {m.vgpr('i32')}, {literal}"]
     mods = [m.modified(m.any_src(k)) for k in kinds]
     # Output scaling means nothing on integers, though LLVM takes it there.
     scaled = "f" in row.dst and "has_modifiers" in row.flags
     out = m.maybe("clamp", *([r.choice(["mul:2", "mul:4", "div:2"])] if scaled else []))
     sdst = [m.regs("s", 2)] if carry_out or row.format == "VOP3B" else []
-    mask = [r.choice([m.regs("s", 2), "vcc"])] if carry_in else []
-    e64_sources = mods[:2] if carry_in else mods
+    explicit = carry_in and row.format == "VOP2"   # v_div_fmas reads VCC without saying so
+    mask = [r.choice([m.regs("s", 2), "vcc"])] if explicit else []
+    e64_sources = mods[:2] if explicit else mods
     sel = m.maybe(f"op_sel:{m.bits(len(kinds) + 1)}")
     e64 = [f"{n}{suffix} " + ", ".join([r.choice([dst, "vcc"]) if row.format == "VOPC" else dst, *sdst, *e64_sources, *mask]) + tail
            for suffix in ("_e64", "") for tail in (out, "", sel)]
-    e64 += [f"{n}{suffix} {m.regs('s', 1)}, {', '.join(mods)}" for suffix in ("", "_e64")] + [n, f"{n}_e32", f"{n}_e64"]
+    e64 += [f"{n}{suffix} {m.regs('s', 1)}, {', '.join(mods)}" for suffix in ("", "_e64")] + [n, f"{n}_e32", f"{n}_e64", f"{n} {m.regs('a', 1)}, {m.regs('a', 1)}"]
     sources = [r.choice([f"sext({v})", v, v, f"-{v}", f"|{v}|"]) for v in (m.regs(r.choice("vvvs"), 1) for _ in kinds[:2])]
     selects = "".join(f" src{i}_sel:{r.choice(_SEL)}" for i in range(len(kinds[:2])))
     placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(_SEL)} dst_unused:{r.choice(['UNUSED_PAD', 'UNUSED_SEXT', 'UNUSED_PRESERVE'])}"
@@ -201,7 +204,7 @@ def _memory(m: Maker) -> list[str]:
                 shapes = [f"{d}, {a2}", f"{a2}, {d}", f"{ret}, {a2}, {d}"]
             elif row.format == "GLOBAL":
                 shapes = [f"{d}, {a2}, off", f"{d}, {a}, {sp}", f"{a2}, {d}, off", f"{a}, {d}, {sp}", f"{ret}, {a2}, {d}, off", f"{ret}, {a}, {d}, {sp}",
-                          f"{m.regs(bank, max(w // 2, 1))}, {a}, {d}, {sp}"]
+                          f"{m.regs(bank, max(w // 2, 1))}, {a}, {d}, {sp}", f"{a2}, off", f"{a}, {sp}"]
             else:
                 s1 = m.regs("s", 1)
                 shapes = [f"{d}, off, {s1}", f"{d}, {a}, off", f"{d}, off, off", f"off, {d}, {s1}", f"{a}, {d}, off", f"off, {d}, off", f"{d}, {a}, {s1}",

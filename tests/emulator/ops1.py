@@ -125,11 +125,11 @@ def sat_pk_u8(x: Array) -> Array:
     return lo | hi << np.uint32(8)
 
 
-def pk_f32(table: Array) -> Callable[[Array], Array]:
-    """Two 8-bit floats to two float32."""
-    def fn(x: Array) -> Array:
+def pk_f32(table: Array) -> Callable[[Array], Any]:
+    """Two 8-bit floats to two float32; the sign of a NaN is free."""
+    def fn(x: Array) -> Any:
         pair = np.stack([table[x & 255], table[x >> 8 & 255]], 1).astype(np.float32)
-        return np.ascontiguousarray(pair).view(np.uint64)[:, 0]
+        return free_where(np.isnan(pair).any(1), np.ascontiguousarray(pair).view(np.uint64)[:, 0])
     return fn
 
 
@@ -174,6 +174,8 @@ VOP1: list[Op] = [
     *(op(f"v_fract_{t}", t, t, fract) for t in ("f16", "f32", "f64")),
     op("v_exp_f32", "f32", "f32", transcendental(np.exp2, np.float32), ulp=1),
     op("v_log_f32", "f32", "f32", transcendental(np.log2, np.float32), ulp=1),
+    op("v_exp_legacy_f32", "f32", "f32", transcendental(np.exp2, np.float32), ulp=1),
+    op("v_log_legacy_f32", "f32", "f32", transcendental(np.log2, np.float32), ulp=1),
     op("v_rcp_f32", "f32", "f32", transcendental(lambda x: 1 / x, np.float32), ulp=1),
     op("v_rcp_iflag_f32", "f32", "f32", transcendental(lambda x: 1 / x, np.float32), ulp=1),
     op("v_rsq_f32", "f32", "f32", transcendental(_legacy_rsq, np.float32), ulp=1),

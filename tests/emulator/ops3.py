@@ -160,7 +160,8 @@ def div_fixup(q: Array, den: Array, num: Array) -> Any:
         with np.errstate(all="ignore"):
             en, ed = (np.frexp(v.astype(np.float64))[1] for v in (num, den))
         tiny = (np.abs(num) < info.tiny) | (np.abs(den) < info.tiny)
-        free = np.isfinite(num) & np.isfinite(den) & (num != 0) & (den != 0) & ((en - ed < -limit) | tiny)
+        far = (en - ed < -limit) | (en - ed > info.maxexp - 2)
+        free = np.isfinite(num) & np.isfinite(den) & (num != 0) & (den != 0) & (far | tiny)
     out = np.where(np.isinf(den) | (num == 0), zero, out)
     out = np.where((den == 0) | np.isinf(num), inf, out)
     out = np.where((den == 0) & (num == 0) | np.isinf(den) & np.isinf(num), np.nan, out)

@@ -91,7 +91,7 @@ def _two_at_once() -> None:
             dst = reg(2 * width, 10)
             add(name, [f"{name} {dst}, v2 offset0:{first} offset1:{second}"], {"v2": address.astype(_U), dst: np.zeros((2 * width, LANES), _U)},
                 lambda lds, r, want=want, dst=dst: np.testing.assert_array_equal(r[dst][:, ON], want[:, ON]), [dst])
-            address = np.sort(address) if not infix else LANE * 4 * width % 256
+            address = np.sort(address) if not infix else LANE * 4 * width
             data = [rng.integers(0, 1 << 32, (width, LANES), dtype=_U) for _ in range(2)]
             after = IMAGE.copy()
             for d, offset in zip(data, (first, second), strict=True):

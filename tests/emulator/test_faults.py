@@ -35,6 +35,7 @@ _BODIES: dict[str, list[str]] = {
     "lds_read": ["v_mov_b32 v2, 0x10000", "ds_read_b128 v[4:7], v2"],
     "private": ["scratch_store_dword v1, v1, off offset:2048"],
     "gpr_index": ["s_set_gpr_idx_on s8, 0x1", "v_mov_b32 v2, v3"],
+    "gpr_index_off": ["s_set_gpr_idx_off"],
     "message": ["s_sendmsg sendmsg(MSG_INTERRUPT)"],
     "message_halt": ["s_sendmsghalt sendmsg(MSG_INTERRUPT)"],
     "jump_out": ["s_branch 0x7000"],
@@ -133,7 +134,7 @@ def test_lds_range(name: str) -> None:
     assert "512" in fault(name, hip.Buffer(256).address).fault
 
 
-@pytest.mark.parametrize("name", ["gpr_index", "message", "message_halt"])
+@pytest.mark.parametrize("name", ["gpr_index", "gpr_index_off", "message", "message_halt"])
 def test_refused(name: str) -> None:
     """What the device decodes but does not do says so: a kernel that needs it cannot get a wrong result."""
     assert re.search("not supported|no receiver", fault(name, hip.Buffer(256).address).fault)

@@ -251,6 +251,24 @@ def _buffer_to_lds() -> None:
               {"s[64:67]": resource(records), "m0": 64, "exec": HOLES}, MEMORY, lds=4096, covers=["buffer_load_dword"])
 
 
+def _global_to_lds() -> None:
+    """GLOBAL into LDS at M0 + offset + lane*4, narrow loads extended to a dword."""
+    for suffix, (count, fn) in LOADS.items():
+        name = f"global_load_lds_{suffix}"
+        if name not in rows.names():
+            continue
+        want = np.full(256, 0xABABABAB, _U)
+        loaded = fn(gather(MEMORY, LANE * 5 + 16, count), np.zeros((1, LANES), _U))[0]
+        want[(64 + 16) // 4:(64 + 16) // 4 + LANES] = np.where(ON, loaded, 0xABABABAB)
+        fill = [f"ds_write_b32 v3, v4 offset:{256 * i}" for i in range(4)]
+        read = [f"ds_read_b32 v{10 + i}, v3 offset:{256 * i}" for i in range(4)]
+        lines = ["s_mov_b64 s[20:21], exec", "s_mov_b64 exec, -1", *fill, WAIT, "s_mov_b64 exec, s[20:21]", f"{name} v2, s[70:71] offset:16", WAIT,
+                 "s_mov_b64 exec, -1", *read, WAIT]
+        SUITE.add(name, lines, ["v[10:13]"], lambda r, want=want: np.testing.assert_array_equal(r["v[10:13]"].reshape(-1), want),
+                  {"v2": (LANE * 5).astype(_U), "v3": (LANE * 4).astype(_U), "v4": 0xABABABAB}, {"m0": 64, "exec": HOLES}, MEMORY, lds=4096,
+                  covers=[name])
+
+
 def _apertures() -> None:
     """FLAT into LDS and into scratch."""
     base = {"shared": "src_shared_base", "private": "src_private_base"}
@@ -318,6 +336,7 @@ _global_forms()
 _buffer_range()
 _buffer_structured()
 _buffer_to_lds()
+_global_to_lds()
 _apertures()
 _scratch()
 

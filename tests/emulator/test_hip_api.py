@@ -30,8 +30,8 @@ def ok(result):
 ok(hip.hipInit(0))
 assert ok(hip.hipGetDeviceCount()) >= 1
 properties = ok(hip.hipGetDeviceProperties(0))
-assert b"Emulated" in properties.name and b"gfx942" in properties.name, properties.name
-assert properties.gcnArchName.startswith(b"gfx942"), properties.gcnArchName
+assert properties.name == "Emulated AMD Instinct MI300X (gfx942)", properties.name
+assert str(properties.gcnArchName).startswith("gfx942"), properties.gcnArchName
 assert properties.warpSize == 64 and properties.multiProcessorCount > 0 and properties.totalGlobalMem > 1 << 30
 assert properties.maxThreadsPerBlock == 1024 and properties.sharedMemPerBlock == 65536
 assert ok(hip.hipDeviceGetAttribute(hip.hipDeviceAttribute_t.hipDeviceAttributeWarpSize, 0)) == 64
@@ -72,7 +72,7 @@ ok(hip.hipMemcpy(back, memory, size, hip.hipMemcpyKind.hipMemcpyDeviceToHost))
 assert list(back) == [x + 1 for x in host], list(back)[:4]
 ok(hip.hipModuleUnload(module))
 ok(hip.hipEventDestroy(start)); ok(hip.hipEventDestroy(stop)); ok(hip.hipStreamDestroy(stream)); ok(hip.hipFree(memory))
-assert ok(hip.hipGetErrorName(hip.hipError_t.hipErrorOutOfMemory)) == b"hipErrorOutOfMemory"
+assert ok(hip.hipGetErrorName(hip.hipError_t.hipErrorOutOfMemory)) in ("hipErrorOutOfMemory", b"hipErrorOutOfMemory")
 print("hip-python works")
 """
 

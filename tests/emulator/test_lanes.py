@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Instructions that look across lanes or at registers as such: readlane, mbcnt, swap, AccVGPR moves, indexing."""
+"""Instructions that look across lanes or at registers as such: readlane, mbcnt, swap, AccVGPR moves."""
 
 from __future__ import annotations
 
@@ -74,11 +74,6 @@ def _vccz() -> None:
         SUITE.add(name, [f"s_mov_b32 s4, {name}"], ["s4"], _equal("s4", expected), {}, {"vcc": 4, "scc": 1})
 
 
-def _unused_gpr_index() -> None:
-    """Indexing that is never switched on changes nothing. Switched on it is refused: see test_faults."""
-    SUITE.add("s_set_gpr_idx_off", ["s_set_gpr_idx_off", "v_mov_b32 v20, v2"], ["v20"], _equal("v20", X), {"v2": X})
-
-
 def _stochastic() -> None:
     """cvt_sr: noise decides the rounding, op_sel the byte written; the other bytes are kept."""
     rng = np.random.default_rng(3)
@@ -110,7 +105,6 @@ def _stochastic() -> None:
 
 
 _vccz()
-_unused_gpr_index()
 _stochastic()
 
 

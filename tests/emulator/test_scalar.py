@@ -358,7 +358,7 @@ def _quiet() -> None:
     """Instructions that change nothing a program can see."""
     for line in ("s_nop 3", "s_waitcnt vmcnt(0)", "s_sleep 1", "s_setprio 3", "s_barrier", "s_icache_inv", "s_dcache_inv", "s_dcache_wb",
                  "s_dcache_inv_vol", "s_dcache_wb_vol", "s_incperflevel 1", "s_decperflevel 1", "s_ttracedata", "s_sethalt 0", "s_wakeup",
-                 "buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "s_setkill 0"):
+                 "buffer_wbl2", "buffer_invl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "s_setkill 0"):
         name = line.split()[0]
         if name in rows.names() and name != "s_setkill":
             SUITE.add(name, [line], ["s10", "v2"], lambda r: (_expect(r, {"s10": 5}), _vector(r, "v2", 9)), {"v2": 9}, {"s10": 5, "scc": 1})

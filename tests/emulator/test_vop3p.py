@@ -12,6 +12,7 @@ from . import fp, rows
 from .asm import Case, Result, Suite
 from .fp import Array
 from .ops2 import minmax, sat, shift
+from .ops3 import sad
 from .valu import clamp01, modify, same
 
 SUITE = Suite("vop3p")
@@ -150,26 +151,59 @@ def _dots() -> None:
                       lambda r, want=want, args=args: same(r["v10"][0], want, 0, args),
                       {"v2": args[0], "v4": args[1], "v6": args[2]})
     rng = np.random.default_rng(5)
-    for kind, name in (("f16", "v_dot2_f32_f16"),):
+    for name, form in (("v_dot2_f32_f16", "{} v10, v2, v4, v6"), ("v_dot2c_f32_f16", "{}_e32 v6, v2, v4")):
         if name not in rows.names():
             continue
+        out, line = "v10" if "v10" in form else "v6", form.format(name)
         a, b = (rng.normal(0, 4, (256, 2)).astype(np.float16) for _ in range(2))
         c = rng.normal(0, 4, 256).astype(np.float32)
         products = a.astype(np.float64) * b.astype(np.float64)
         want = products.sum(1) + c
         bound = 3 * 2.0**-24 * (np.abs(products).sum(1) + np.abs(c))  # at most three roundings of partial sums
 
-        def check(result: Result, want: Array = want, bound: Array = bound) -> None:
-            assert (np.abs(result["v10"][0].view(np.float32) - want) <= bound).all()
+        def check(result: Result, want: Array = want, bound: Array = bound, out: str = out) -> None:
+            assert (np.abs(result[out][0].view(np.float32) - want) <= bound).all()
 
-        SUITE.add(name, [f"{name} v10, v2, v4, v6"], ["v10"], check,
+        SUITE.add(name, [line], [out], check,
                   {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c})
         ints = [rng.integers(-8, 9, (256, 2)).astype(np.float16) for _ in range(2)]
         exact = (ints[0].astype(np.float64) * ints[1]).sum(1) + 3
-        SUITE.add(f"{name}-exact", [f"{name} v10, v2, v4, v6"], ["v10"],
-                  lambda r, exact=exact: same(r["v10"][0].view(np.float32), exact.astype(np.float32), 0, []),
+        SUITE.add(f"{name}-exact", [line], [out],
+                  lambda r, exact=exact, out=out: same(r[out][0].view(np.float32), exact.astype(np.float32), 0, []),
                   {"v2": ints[0].view(np.uint32)[:, 0], "v4": ints[1].view(np.uint32)[:, 0],
                    "v6": np.full(256, 3, np.float32)})
+
+
+def _pk_fmac() -> None:
+    """The two-operand form: the destination is the third source."""
+    if "v_pk_fmac_f16" not in rows.names():
+        return
+    args = fp.lanes_of(("pf16", "pf16", "pf16"))
+    halves = [parts(a, "f16") for a in args]
+    want = [fp.fma(*(h[i] for h in halves)) for i in range(2)]
+
+    def check(result: Result) -> None:
+        for i, got in enumerate(parts(result["v10"][0], "f16")):
+            same(got, want[i], 0, [h[i] for h in halves])
+
+    SUITE.add("v_pk_fmac_f16", ["v_pk_fmac_f16 v10, v2, v4"], ["v10"], check, {"v2": args[0], "v4": args[1], "v10": args[2]})
+
+
+def _mqsad() -> None:
+    """Four sums of differences, sliding by a byte, parts where the reference is 0 left out."""
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 1 << 63, 64, dtype=np.uint64)
+    b = rng.integers(0, 1 << 32, 64, dtype=np.uint32)
+    b[::3] &= np.uint32(0xFF00FF)
+    c = rng.integers(0, 1 << 32, (4, 64), dtype=np.uint32)
+    want = [sad((a >> np.uint64(8 * i) & np.uint64(0xFFFFFFFF)).astype(np.uint32), b, 8, True) + c[i] for i in range(4)]
+
+    def check(result: Result) -> None:
+        for got, w in zip(result["v[10:13]"], want, strict=True):
+            same(got, w, 0, [a, b])
+
+    SUITE.add("v_mqsad_u32_u8", ["v_mqsad_u32_u8 v[10:13], v[2:3], v4, v[6:9]"], ["v[10:13]"], check,
+              {"v[2:3]": a, "v4": b, "v[6:9]": c})
 
 
 def _mix() -> None:
@@ -238,6 +272,8 @@ _overlap()
 _pk_mov()
 _scalar_pair()
 _dots()
+_pk_fmac()
+_mqsad()
 _mix()
 
 
