@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Allocation, registration of host memory, and what is known about a pointer.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,10 @@ constexpr size_t kAlignment = 256;
 // Behind every allocation, so that the host may load whole vectors at its end. Not the device's to touch.
 constexpr size_t kSlack = 64;
 constexpr size_t kLargeBytes = 64 << 20;
+constexpr size_t kPage = 4096;
+// Where allocations go: a part of the address space that nothing else uses by default.
+constexpr uint64_t kFirstAddress = uint64_t{0x20} << 40, kLastAddress = uint64_t{0x50} << 40;
+constexpr uint64_t kGap = 1 << 20;
 
 enum PointerAttribute : int {
   kContext = 1,
@@ -58,6 +63,26 @@ const char* device_memory_name(MemoryKind kind) {
   return kind == MemoryKind::kManaged ? "managed" : "device";
 }
 
+size_t mapped_bytes(size_t bytes) { return (bytes + kSlack + kPage - 1) / kPage * kPage; }
+
+// Pages at an address that was not given out before, far from the others: then an access behind the end of an
+// allocation, or to one that was freed, does not meet another by chance.
+void* map_pages(size_t bytes) {
+  static std::atomic<uint64_t> next{kFirstAddress};
+  const size_t size = mapped_bytes(bytes);
+  constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const uint64_t step = (size + kGap + kGap - 1) / kGap * kGap;
+  const uint64_t address = next.fetch_add(step);
+  if (address + step < kLastAddress) {
+    void* p = mmap(reinterpret_cast<void*>(address), size, kProtection, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p == reinterpret_cast<void*>(address)) return p;
+    if (p != MAP_FAILED) munmap(p, size);  // a kernel that does not know the flag takes the address as a hint
+  }
+  void* p =
+      mmap(nullptr, size, kProtection, kFlags, -1, 0);  // taken (a sanitizer's, say): wherever there is room
+  return p == MAP_FAILED ? nullptr : p;
+}
+
 // Memory filled with poison: what nobody wrote must not read as zeros.
 int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
   if (!out) return fail(hipErrorInvalidValue, "%s: the pointer to fill is null", function);
@@ -75,7 +100,7 @@ int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
     return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes for %s memory", function, bytes,
                 device_memory_name(kind));
   }
-  void* p = std::aligned_alloc(kAlignment, (bytes + kSlack + kAlignment - 1) / kAlignment * kAlignment);
+  void* p = map_pages(bytes);
   if (!p) return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes", function, bytes);
   fill_poison(p, bytes);
   if (counts) d.used_bytes += bytes;
@@ -89,7 +114,7 @@ void release(const Allocation& a) {
   std::unique_lock gate(launch_gate());
   if (!memory_remove(a.base)) return;  // another thread was faster
   if (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged) device(a.device).used_bytes -= a.bytes;
-  std::free(reinterpret_cast<void*>(a.base));
+  munmap(reinterpret_cast<void*>(a.base), mapped_bytes(a.bytes));
 }
 
 int release(void* p, bool host, const char* function) {
