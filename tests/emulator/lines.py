@@ -137,6 +137,7 @@ def _vop(m: Maker) -> dict[str, list[str]]:
     sel = m.maybe(f"op_sel:{m.bits(len(kinds) + 1)}")
     e64 = [f"{n}{suffix} " + ", ".join([r.choice([dst, "vcc"]) if row.format == "VOPC" else dst, *sdst, *e64_sources, *mask]) + tail
            for suffix in ("_e64", "") for tail in (out, "", sel)]
+    e64.append(f"{n} {', '.join([dst, *sdst, *(m.modified(m.vgpr(k)) for k in kinds)])}{out}")
     e64 += [f"{n}{suffix} {m.regs('s', 1)}, {', '.join(mods)}" for suffix in ("", "_e64")] + [n, f"{n}_e32", f"{n}_e64", f"{n} {m.regs('a', 1)}, {m.regs('a', 1)}"]
     sources = [r.choice([f"sext({v})", v, v, f"-{v}", f"|{v}|"]) for v in (m.regs(r.choice("vvvs"), 1) for _ in kinds[:2])]
     selects = "".join(f" src{i}_sel:{r.choice(_SEL)}" for i in range(len(kinds[:2])))
