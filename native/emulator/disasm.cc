@@ -133,6 +133,7 @@ class Printer {
   Type source_type(int n) const {
     if (n == 2 && reads_vcc()) return Type::kMask;
     if (is_mix()) return i_.op_sel_hi >> n & 1 ? Type::kF16 : Type::kF32;
+    if (n == 1 && is_named(r_, "v_ldexp_f16")) return Type::kF16;  // LLVM prints its i16 constants so
     return r_.src[n];
   }
   bool reads_vcc() const { return r_.flags & kReadsVcc && r_.format == Format::kVop2; }
