@@ -2,9 +2,9 @@
 """Assembles tiny kernels with LLVM, runs them on the device, and hands back their registers.
 
 A :class:`Case` is a few instructions with the registers they start from and those to look at afterwards. A
-:class:`Suite` puts all its cases into one code object, since starting an assembler for each would take minutes.
+:class:`Suite` puts all its cases into one code object, since an assembler for each would take minutes.
 
-Register use: the case may use v0..v119, all AccVGPRs, s0..s69, vcc, m0, exec and SCC. s[70:71] holds the address
+Register use: the case may use v0..v119, all AccVGPRs, s0..s69, vcc, m0, exec and SCC. s[70:71] is the address
 of the case's memory. The harness keeps v120 and up, and s72 and up.
 """
 
@@ -49,7 +49,7 @@ def registers(name: str) -> list[str]:
 
 
 def dword_rows(values: ArrayLike, count: int) -> U32:
-    """Values of `count` registers as (count, lanes) dwords: 64-bit types split, 16-bit types zero-extended."""
+    """Values of `count` registers as (count, lanes) dwords: 64 bits split, 16 zero-extended."""
     a = np.atleast_1d(np.asarray(values))
     if a.dtype.kind == "i" and a.dtype.itemsize > 4 and a.ndim == 1 and count == 1:
         a = a.astype(np.uint32)
@@ -66,7 +66,7 @@ def dword_rows(values: ArrayLike, count: int) -> U32:
 
 @dataclass
 class Result:
-    """Registers and memory after a case; each register as (dwords, lanes). vcc, exec and scc: one a workgroup."""
+    """Registers and memory after a case; registers as (dwords, lanes); vcc, exec, scc: one a workgroup."""
 
     regs: dict[str, U32]
     vcc: list[int]
@@ -77,7 +77,9 @@ class Result:
 
     def scalar(self, name: str) -> list[int]:
         """A scalar register (or range) as one integer a workgroup."""
-        return [sum(int(d) << (32 * i) for i, d in enumerate(column)) for column in self.regs[name][:, ::LANES].T]
+        return [
+            sum(int(d) << (32 * i) for i, d in enumerate(column)) for column in self.regs[name][:, ::LANES].T
+        ]
 
     def __getitem__(self, name: str) -> U32:
         """The dwords of a register or register range, one row a dword."""
@@ -101,7 +103,7 @@ class Case:
     mem: NDArray[Any] | None = None
     lds: int = 0
     scratch: int = 0
-    covers: Sequence[str] = ()   # mnemonics; the first line's when empty
+    covers: Sequence[str] = ()  # mnemonics; the first line's when empty
 
     def mnemonics(self) -> list[str]:
         """Rows of the instruction table this case tests."""
@@ -132,11 +134,18 @@ def _move_to_vgpr(register: str) -> tuple[str, list[str]]:
 def _body(case: Case) -> tuple[list[str], int]:
     """The kernel's text and the number of input rows it reads."""
     text = [
-        "s_load_dwordx4 s[80:83], s[0:1], 0x0", "s_load_dwordx2 s[84:85], s[0:1], 0x10",
-        "s_load_dwordx2 s[70:71], s[0:1], 0x18", "s_waitcnt lgkmcnt(0)",
-        "s_mul_i32 s86, s2, s84", "s_add_u32 s80, s80, s86", "s_addc_u32 s81, s81, 0",
-        "s_mul_i32 s86, s2, s85", "s_add_u32 s82, s82, s86", "s_addc_u32 s83, s83, 0",
-        "v_lshlrev_b32 v120, 2, v0", "v_mov_b32 v122, v120",
+        "s_load_dwordx4 s[80:83], s[0:1], 0x0",
+        "s_load_dwordx2 s[84:85], s[0:1], 0x10",
+        "s_load_dwordx2 s[70:71], s[0:1], 0x18",
+        "s_waitcnt lgkmcnt(0)",
+        "s_mul_i32 s86, s2, s84",
+        "s_add_u32 s80, s80, s86",
+        "s_addc_u32 s81, s81, 0",
+        "s_mul_i32 s86, s2, s85",
+        "s_add_u32 s82, s82, s86",
+        "s_addc_u32 s83, s83, 0",
+        "v_lshlrev_b32 v120, 2, v0",
+        "v_mov_b32 v122, v120",
     ]
     row = 0
     for name in case.vin:
@@ -153,15 +162,35 @@ def _body(case: Case) -> tuple[list[str], int]:
         text.append(f"s_load_dword {register}, s[80:81], 0x{row * _ROW_BYTES:x}")
         row += 1
     text += [
-        "s_waitcnt lgkmcnt(0)", "s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s78", "s_mov_b32 m0, s76",
-        "s_mov_b64 vcc, s[72:73]", "s_mov_b64 exec, s[74:75]", "s_cmp_lg_u32 s77, 0", "s_nop 7",
+        "s_waitcnt lgkmcnt(0)",
+        "s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s78",
+        "s_mov_b32 m0, s76",
+        "s_mov_b64 vcc, s[72:73]",
+        "s_mov_b64 exec, s[74:75]",
+        "s_cmp_lg_u32 s77, 0",
+        "s_nop 7",
         *case.lines,
-        "s_nop 7", "s_nop 7", "s_cselect_b32 s77, 1, 0", "s_mov_b64 s[74:75], exec", "s_mov_b64 exec, -1",
+        "s_nop 7",
+        "s_nop 7",
+        "s_cselect_b32 s77, 1, 0",
+        "s_mov_b64 s[74:75], exec",
+        "s_mov_b64 exec, -1",
         "s_waitcnt vmcnt(0) lgkmcnt(0)",
     ]
-    for register in [*(r for name in case.out for r in registers(name)), "vcc_lo", "vcc_hi", "s74", "s75", "s77"]:
+    for register in [
+        *(r for name in case.out for r in registers(name)),
+        "vcc_lo",
+        "vcc_hi",
+        "s74",
+        "s75",
+        "s77",
+    ]:
         source, move = _move_to_vgpr(register)
-        text += [*move, f"global_store_dword v120, {source}, s[82:83]", f"v_add_u32 v120, 0x{_ROW_BYTES:x}, v120"]
+        text += [
+            *move,
+            f"global_store_dword v120, {source}, s[82:83]",
+            f"v_add_u32 v120, 0x{_ROW_BYTES:x}, v120",
+        ]
     return [*text, "s_endpgm"], row
 
 
@@ -230,16 +259,29 @@ class Kernel:
     lines: Sequence[str]
     lds: int = 0
     scratch: int = 0
-    args: Sequence[tuple[int, int, str]] = ((0, 8, "global_buffer"), (8, 8, "global_buffer"), (16, 4, "by_value"),
-                                            (20, 4, "by_value"), (24, 8, "global_buffer"))
+    args: Sequence[tuple[int, int, str]] = (
+        (0, 8, "global_buffer"),
+        (8, 8, "global_buffer"),
+        (16, 4, "by_value"),
+        (20, 4, "by_value"),
+        (24, 8, "global_buffer"),
+    )
     extra: str = ""
 
     def text(self) -> str:
         """Code and descriptor."""
         # gfx90a has no architected flat scratch; no test there uses scratch.
-        private = f"  .amdhsa_enable_private_segment {int(self.scratch > 0)}\n" if rows.arch() == "gfx942" else ""
-        descriptor = _DESCRIPTOR.format(name=self.name, lds=self.lds, scratch=self.scratch, extra=self.extra, private=private,
-                                        kernarg=self.kernarg())
+        private = (
+            f"  .amdhsa_enable_private_segment {int(self.scratch > 0)}\n" if rows.arch() == "gfx942" else ""
+        )
+        descriptor = _DESCRIPTOR.format(
+            name=self.name,
+            lds=self.lds,
+            scratch=self.scratch,
+            extra=self.extra,
+            private=private,
+            kernarg=self.kernarg(),
+        )
         head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
         return head + "\n".join(self.lines) + descriptor
 
@@ -250,9 +292,14 @@ class Kernel:
     def metadata(self) -> str:
         """The kernel's entry in the metadata note."""
         space = "\n        .address_space: global"
-        args = "\n".join(f"      - .offset: {o}\n        .size: {s}\n        .value_kind: {k}"
-                         + (space if k == "global_buffer" else "") for o, s, k in self.args)
-        return _METADATA.format(name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args)
+        args = "\n".join(
+            f"      - .offset: {o}\n        .size: {s}\n        .value_kind: {k}"
+            + (space if k == "global_buffer" else "")
+            for o, s, k in self.args
+        )
+        return _METADATA.format(
+            name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args
+        )
 
 
 def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
@@ -264,8 +311,19 @@ def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder, n) for n in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        _run(tool("clang"), "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-c", source, "-o", obj,
-             source=text)
+        _run(
+            tool("clang"),
+            "-x",
+            "assembler",
+            "-target",
+            "amdgcn-amd-amdhsa",
+            f"-mcpu={cpu}",
+            "-c",
+            source,
+            "-o",
+            obj,
+            source=text,
+        )
         _run(tool("ld.lld"), "-shared", obj, "-o", out)
         return out.read_bytes()
 
@@ -279,8 +337,12 @@ def _run(*command: object, source: str = "") -> None:
 def legal(lines: Sequence[str], cpu: str = "") -> list[bool]:
     """Which of these instructions LLVM's assembler accepts."""
     cpu = cpu or rows.arch()
-    done = subprocess.run([tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=null"], input="\n".join(lines),
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=null"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+    )
     bad = {int(n) for n in re.findall(r"<stdin>:(\d+):\d+: error", done.stderr)}
     return [i + 1 not in bad for i in range(len(lines))]
 
@@ -326,7 +388,6 @@ class Suite:
                 self._results[id(case)] = error
         module.unload()
 
-
     def _assemblable(self) -> list[Case]:
         """The cases LLVM accepts; the others fail, without taking the rest with them."""
         owners = [case for case in self.cases for _ in case.lines]
@@ -346,8 +407,14 @@ def _launch(module: hip.Module, case: Case, kernel: str, rows: int) -> Result:
     inputs = hip.Buffer.of(_input_rows(case, groups, memory.address))
     outputs = hip.Buffer.of(np.full(groups * out_rows * LANES, 0xDEADBEEF, np.uint32))
     try:
-        args = struct.pack("<QQIIQ", inputs.address, outputs.address, rows * _ROW_BYTES, out_rows * _ROW_BYTES,
-                           memory.address)
+        args = struct.pack(
+            "<QQIIQ",
+            inputs.address,
+            outputs.address,
+            rows * _ROW_BYTES,
+            out_rows * _ROW_BYTES,
+            memory.address,
+        )
         module.launch(kernel, args, (groups, 1, 1))
         raw = outputs.read().reshape(groups, out_rows, LANES).swapaxes(0, 1)
         return _result(raw, out_registers, memory)
@@ -360,7 +427,7 @@ def _result(raw: Any, out_registers: Iterable[tuple[str, int]], memory: hip.Buff
     regs: dict[str, U32] = {}
     row = 0
     for name, count in out_registers:
-        regs[name] = raw[row:row + count].reshape(count, -1).copy()
+        regs[name] = raw[row : row + count].reshape(count, -1).copy()
         row += count
     tail = raw[row:, :, 0].astype(object)
     vcc = [int(lo) | int(hi) << 32 for lo, hi in zip(tail[0], tail[1], strict=True)]

@@ -64,12 +64,24 @@ class Buffer:
     def write(self, array: NDArray[np.generic]) -> None:
         """Copy `array` to the start of the buffer."""
         data = np.ascontiguousarray(array)
-        call("hipMemcpy", c.c_void_p(self.address), data.ctypes.data_as(c.c_void_p), c.c_size_t(data.nbytes), c.c_int(1))
+        call(
+            "hipMemcpy",
+            c.c_void_p(self.address),
+            data.ctypes.data_as(c.c_void_p),
+            c.c_size_t(data.nbytes),
+            c.c_int(1),
+        )
 
     def read(self, dtype: type[np.generic] = np.uint32) -> NDArray[np.generic]:
         """The contents of the buffer."""
         out = np.empty(self.nbytes // np.dtype(dtype).itemsize, dtype)
-        call("hipMemcpy", out.ctypes.data_as(c.c_void_p), c.c_void_p(self.address), c.c_size_t(out.nbytes), c.c_int(2))
+        call(
+            "hipMemcpy",
+            out.ctypes.data_as(c.c_void_p),
+            c.c_void_p(self.address),
+            c.c_size_t(out.nbytes),
+            c.c_int(2),
+        )
         return out
 
     def free(self) -> None:
@@ -90,23 +102,50 @@ class Module:
         call("hipModuleGetFunction", c.byref(function), self._handle, kernel.encode())
         return function
 
-    def launch_params(self, kernel: str, values: Sequence[object], grid: Sequence[int] = (1, 1, 1),
-                      block: Sequence[int] = (64, 1, 1)) -> None:
+    def launch_params(
+        self,
+        kernel: str,
+        values: Sequence[object],
+        grid: Sequence[int] = (1, 1, 1),
+        block: Sequence[int] = (64, 1, 1),
+    ) -> None:
         """Run a kernel, arguments given one by one as ctypes objects (kernelParams)."""
         pointers = (c.c_void_p * len(values))(*(c.cast(c.pointer(v), c.c_void_p) for v in values))  # type: ignore[type-var]
-        call("hipModuleLaunchKernel", self.function(kernel), *map(c.c_uint, grid), *map(c.c_uint, block), c.c_uint(0), None,
-             pointers, None)
+        call(
+            "hipModuleLaunchKernel",
+            self.function(kernel),
+            *map(c.c_uint, grid),
+            *map(c.c_uint, block),
+            c.c_uint(0),
+            None,
+            pointers,
+            None,
+        )
         call("hipDeviceSynchronize")
 
-    def launch(self, kernel: str, args: bytes, grid: Sequence[int] = (1, 1, 1), block: Sequence[int] = (64, 1, 1),
-               dynamic_lds: int = 0) -> None:
+    def launch(
+        self,
+        kernel: str,
+        args: bytes,
+        grid: Sequence[int] = (1, 1, 1),
+        block: Sequence[int] = (64, 1, 1),
+        dynamic_lds: int = 0,
+    ) -> None:
         """Run a kernel to its end, arguments given through `extra`."""
         function = self.function(kernel)
         size = c.c_size_t(len(args))
         block_of_args = c.create_string_buffer(args, len(args))
         extra = (c.c_void_p * 5)(1, c.addressof(block_of_args), 2, c.addressof(size), 3)
-        call("hipModuleLaunchKernel", function, *map(c.c_uint, grid), *map(c.c_uint, block), c.c_uint(dynamic_lds),
-             None, None, extra)
+        call(
+            "hipModuleLaunchKernel",
+            function,
+            *map(c.c_uint, grid),
+            *map(c.c_uint, block),
+            c.c_uint(dynamic_lds),
+            None,
+            None,
+            extra,
+        )
         call("hipDeviceSynchronize")
 
     def unload(self) -> None:

@@ -8,12 +8,72 @@ from collections.abc import Callable
 
 from .rows import RowInfo
 
-_DWORDS = {"none": 0, "i64": 2, "f64": 2, "pk_f32": 2, "mask": 2, "b96": 3, "b128": 4, "b256": 8, "b512": 16, "b1024": 32}
-_SMALL = ["0", "1", "64", "-1", "-16", "0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494", "0.15915494309189532"]
-_SPECIAL = ["vcc", "vcc_lo", "vcc_hi", "exec", "exec_lo", "exec_hi", "m0", "src_shared_base", "src_private_base", "src_vccz", "src_execz",
-            "src_scc", "flat_scratch", "flat_scratch_lo", "xnack_mask_lo"]
-_DPP = ["quad_perm:[0,1,2,3]", "quad_perm:[3,1,0,2]", "row_shl:1", "row_shl:15", "row_shr:7", "row_ror:3", "wave_shl:1", "wave_rol:1",
-        "wave_shr:1", "wave_ror:1", "row_mirror", "row_half_mirror", "row_bcast:15", "row_bcast:31", "row_newbcast:5"]
+_DWORDS = {
+    "none": 0,
+    "i64": 2,
+    "f64": 2,
+    "pk_f32": 2,
+    "mask": 2,
+    "b96": 3,
+    "b128": 4,
+    "b256": 8,
+    "b512": 16,
+    "b1024": 32,
+}
+_SMALL = [
+    "0",
+    "1",
+    "64",
+    "-1",
+    "-16",
+    "0.5",
+    "-0.5",
+    "1.0",
+    "-1.0",
+    "2.0",
+    "-2.0",
+    "4.0",
+    "-4.0",
+    "0.15915494",
+    "0.15915494309189532",
+]
+_SPECIAL = [
+    "vcc",
+    "vcc_lo",
+    "vcc_hi",
+    "exec",
+    "exec_lo",
+    "exec_hi",
+    "m0",
+    "src_shared_base",
+    "src_private_base",
+    "src_vccz",
+    "src_execz",
+    "src_scc",
+    "flat_scratch",
+    "flat_scratch_lo",
+    "xnack_mask_lo",
+]
+_DPP = [
+    "quad_perm:[0,1,2,3]",
+    "quad_perm:[3,1,0,2]",
+    "row_shl:1",
+    "row_shl:15",
+    "row_shr:7",
+    "row_ror:3",
+    "wave_shl:1",
+    "wave_rol:1",
+    "wave_shr:1",
+    "wave_ror:1",
+    "row_mirror",
+    "row_half_mirror",
+    "row_bcast:15",
+    "row_bcast:31",
+    "row_newbcast:5",
+]
+_HWREGS = ["HW_REG_MODE", "HW_REG_STATUS", "HW_REG_TRAPSTS", "HW_REG_HW_ID", "HW_REG_LDS_ALLOC"]
+_MESSAGES = ["MSG_INTERRUPT", "MSG_GS, GS_OP_EMIT, 0", "MSG_SAVEWAVE", "MSG_HALT_WAVES"]
+_UNUSED = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]
 _SEL = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"]
 
 
@@ -84,19 +144,48 @@ def _scalar(m: Maker) -> list[str]:
     row, r = m.row, m.r
     n = row.mnemonic
     srcs = [m.any_src(s, True) for s in m.sources()]
-    sdst = r.choice([m.regs("s", m.width(row.dst)), m.regs("s", m.width(row.dst)), "vcc", "vcc_hi", "m0", "exec", "exec_lo"])
+    sdst = r.choice(
+        [
+            m.regs("s", m.width(row.dst)),
+            m.regs("s", m.width(row.dst)),
+            "vcc",
+            "vcc_hi",
+            "m0",
+            "exec",
+            "exec_lo",
+        ]
+    )
     k = r.choice([f"0x{r.getrandbits(16):x}", str(r.randrange(64))])
-    hwreg = f"hwreg({r.choice(['HW_REG_MODE', 'HW_REG_STATUS', 'HW_REG_TRAPSTS', 'HW_REG_HW_ID', 'HW_REG_LDS_ALLOC'])}" + r.choice(
-        [")", f", {r.randrange(20)}, {r.randrange(1, 12)})"])
-    wait = "s_waitcnt" + m.maybe(f"vmcnt({r.randrange(63)})", f"lgkmcnt({r.randrange(15)})", f"expcnt({r.randrange(7)})")
-    message = f"{n} sendmsg({r.choice(['MSG_INTERRUPT', 'MSG_GS, GS_OP_EMIT, 0', 'MSG_SAVEWAVE', 'MSG_HALT_WAVES'])})"
+    hwreg = f"hwreg({r.choice(_HWREGS)}" + r.choice([")", f", {r.randrange(20)}, {r.randrange(1, 12)})"])
+    wait = "s_waitcnt" + m.maybe(
+        f"vmcnt({r.randrange(63)})", f"lgkmcnt({r.randrange(15)})", f"expcnt({r.randrange(7)})"
+    )
+    message = f"{n} sendmsg({r.choice(_MESSAGES)})"
     by_format: dict[str, list[str]] = {
-        "SOP1": [f"{n} {sdst}, {', '.join(srcs)}", f"{n} {sdst}, {m.any_src('i32', True)}", f"{n} {sdst}", f"{n} {m.any_src('i64')}",
-                 f"{n} {m.any_src('i32')}"],
-        "SOP2": [f"{n} {sdst}, {', '.join(srcs)}"], "SOPC": [f"{n} {', '.join(srcs)}", f"{n} {m.any_src('i32')}, gpr_idx(SRC0,DST)", f"{n} s5, 0x3"],
-        "SOPK": [f"{n} {sdst}, {k}", f"{n} {sdst}, {hwreg}", f"{n} {hwreg}, {m.regs('s', 1)}", f"{n} {hwreg}, 0x{r.getrandbits(32):x}",
-                 f"{n} {m.regs('s', 2)}, {k}"],
-        "SOPP": [n, f"{n} {k}", f"{n} {r.randrange(8)}", wait if n == "s_waitcnt" else n, message, f"{n} gpr_idx(SRC0)"],
+        "SOP1": [
+            f"{n} {sdst}, {', '.join(srcs)}",
+            f"{n} {sdst}, {m.any_src('i32', True)}",
+            f"{n} {sdst}",
+            f"{n} {m.any_src('i64')}",
+            f"{n} {m.any_src('i32')}",
+        ],
+        "SOP2": [f"{n} {sdst}, {', '.join(srcs)}"],
+        "SOPC": [f"{n} {', '.join(srcs)}", f"{n} {m.any_src('i32')}, gpr_idx(SRC0,DST)", f"{n} s5, 0x3"],
+        "SOPK": [
+            f"{n} {sdst}, {k}",
+            f"{n} {sdst}, {hwreg}",
+            f"{n} {hwreg}, {m.regs('s', 1)}",
+            f"{n} {hwreg}, 0x{r.getrandbits(32):x}",
+            f"{n} {m.regs('s', 2)}, {k}",
+        ],
+        "SOPP": [
+            n,
+            f"{n} {k}",
+            f"{n} {r.randrange(8)}",
+            wait if n == "s_waitcnt" else n,
+            message,
+            f"{n} gpr_idx(SRC0)",
+        ],
     }
     return by_format[row.format]
 
@@ -105,7 +194,16 @@ def _smem(m: Maker) -> list[str]:
     n, r = m.row.mnemonic, m.r
     dst = m.regs("s", m.width(m.row.dst))
     base = m.regs("s", 4 if "buffer" in n else 2)
-    offset = r.choice([f"0x{r.getrandbits(20):x}", f"-0x{r.getrandbits(19):x}", m.regs("s", 1), f"{m.regs('s', 1)} offset:0x{r.getrandbits(12):x}", "m0", "0x0"])
+    offset = r.choice(
+        [
+            f"0x{r.getrandbits(20):x}",
+            f"-0x{r.getrandbits(19):x}",
+            m.regs("s", 1),
+            f"{m.regs('s', 1)} offset:0x{r.getrandbits(12):x}",
+            "m0",
+            "0x0",
+        ]
+    )
     return [f"{n} {dst}, {base}, {offset}{m.maybe('glc')}", n, f"{n} {m.regs('s', 2)}"]
 
 
@@ -125,40 +223,78 @@ def _vop(m: Maker) -> dict[str, list[str]]:
     literal = f"0x{r.getrandbits(32):x}"
     if row.dst == "f16":
         literal = f"0x{r.getrandbits(14) | 0x4000:x}"
-    fmak = [f"{n} {dst}, {first[0] if first else 'v0'}, {literal}, {m.vgpr('i32')}", f"{n} {dst}, {first[0] if first else 'v0'}, {m.vgpr('i32')}, {literal}"]
+    fmak = [
+        f"{n} {dst}, {first[0] if first else 'v0'}, {literal}, {m.vgpr('i32')}",
+        f"{n} {dst}, {first[0] if first else 'v0'}, {m.vgpr('i32')}, {literal}",
+    ]
     mods = [m.modified(m.any_src(k)) for k in kinds]
     # Output scaling means nothing on integers, though LLVM takes it there.
     scaled = "f" in row.dst and "has_modifiers" in row.flags
     out = m.maybe("clamp", *([r.choice(["mul:2", "mul:4", "div:2"])] if scaled else []))
     sdst = [m.regs("s", 2)] if carry_out or row.format == "VOP3B" else []
-    explicit = carry_in and row.format == "VOP2"   # v_div_fmas reads VCC without saying so
+    explicit = carry_in and row.format == "VOP2"  # v_div_fmas reads VCC without saying so
     mask = [r.choice([m.regs("s", 2), "vcc"])] if explicit else []
     e64_sources = mods[:2] if explicit else mods
     sel = m.maybe(f"op_sel:{m.bits(len(kinds) + 1)}")
-    e64 = [f"{n}{suffix} " + ", ".join([r.choice([dst, "vcc"]) if row.format == "VOPC" else dst, *sdst, *e64_sources, *mask]) + tail
-           for suffix in ("_e64", "") for tail in (out, "", sel)]
+    e64 = [
+        f"{n}{suffix} "
+        + ", ".join([r.choice([dst, "vcc"]) if row.format == "VOPC" else dst, *sdst, *e64_sources, *mask])
+        + tail
+        for suffix in ("_e64", "")
+        for tail in (out, "", sel)
+    ]
     e64.append(f"{n} {', '.join([dst, *sdst, *(m.modified(m.vgpr(k)) for k in kinds)])}{out}")
-    e64 += [f"{n}{suffix} {m.regs('s', 1)}, {', '.join(mods)}" for suffix in ("", "_e64")] + [n, f"{n}_e32", f"{n}_e64", f"{n} {m.regs('a', 1)}, {m.regs('a', 1)}"]
-    sources = [r.choice([f"sext({v})", v, v, f"-{v}", f"|{v}|"]) for v in (m.regs(r.choice("vvvs"), 1) for _ in kinds[:2])]
+    e64 += [f"{n}{suffix} {m.regs('s', 1)}, {', '.join(mods)}" for suffix in ("", "_e64")] + [
+        n,
+        f"{n}_e32",
+        f"{n}_e64",
+        f"{n} {m.regs('a', 1)}, {m.regs('a', 1)}",
+    ]
+    sources = [
+        r.choice([f"sext({v})", v, v, f"-{v}", f"|{v}|"])
+        for v in (m.regs(r.choice("vvvs"), 1) for _ in kinds[:2])
+    ]
     selects = "".join(f" src{i}_sel:{r.choice(_SEL)}" for i in range(len(kinds[:2])))
-    placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(_SEL)} dst_unused:{r.choice(['UNUSED_PAD', 'UNUSED_SEXT', 'UNUSED_PRESERVE'])}"
-    sdwa_dst = [r.choice(["vcc", m.regs("s", 2)])] if row.format == "VOPC" else [dst, *(["vcc"] if carry_out else [])]
+    placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(_SEL)} dst_unused:{r.choice(_UNUSED)}"
+    sdwa_dst = (
+        [r.choice(["vcc", m.regs("s", 2)])]
+        if row.format == "VOPC"
+        else [dst, *(["vcc"] if carry_out else [])]
+    )
     tail_in = ["vcc"] if carry_in else []
-    sdwa = [f"{n}_sdwa {', '.join([*sdwa_dst, *sources, *tail_in])}{text}{placed}{selects}" for text in ("", m.maybe("clamp"), m.maybe("mul:2", "clamp") if scaled else "")]
+    sdwa = [
+        f"{n}_sdwa {', '.join([*sdwa_dst, *sources, *tail_in])}{text}{placed}{selects}"
+        for text in ("", m.maybe("clamp"), m.maybe("mul:2", "clamp") if scaled else "")
+    ]
     # LLVM also takes signs on the packed halves of v_dot2c, of which the manual says nothing.
-    dpp_sources = [v if "dot2c" in n else r.choice([v, v, f"-{v}", f"|{v}|"]) for v in (m.vgpr(k) for k in kinds[:2])]
-    dpp = [f"{n}_dpp {', '.join([dst, *(['vcc'] if carry_out else []), *dpp_sources, *tail_in])} {r.choice(_DPP)}" + r.choice(
-        ["", f" row_mask:0x{r.randrange(16):x} bank_mask:0x{r.randrange(16):x}"]) + m.maybe("bound_ctrl:0")]
+    dpp_sources = [
+        v if "dot2c" in n else r.choice([v, v, f"-{v}", f"|{v}|"]) for v in (m.vgpr(k) for k in kinds[:2])
+    ]
+    dpp = [
+        f"{n}_dpp {', '.join([dst, *(['vcc'] if carry_out else []), *dpp_sources, *tail_in])} {r.choice(_DPP)}"
+        + r.choice(["", f" row_mask:0x{r.randrange(16):x} bank_mask:0x{r.randrange(16):x}"])
+        + m.maybe("bound_ctrl:0")
+    ]
     return {"e32": [e32, *fmak], "e64": e64, "sdwa": sdwa, "dpp": dpp}
 
 
 def _vop3p(m: Maker) -> list[str]:
     n, kinds = m.row.mnemonic, m.sources()
     count = len(kinds)
-    mods = m.maybe(f"op_sel:{m.bits(count)}") + m.maybe(f"op_sel_hi:{m.bits(count)}") + m.maybe(f"neg_lo:{m.bits(count)}") + m.maybe(f"neg_hi:{m.bits(count)}")
+    mods = (
+        m.maybe(f"op_sel:{m.bits(count)}")
+        + m.maybe(f"op_sel_hi:{m.bits(count)}")
+        + m.maybe(f"neg_lo:{m.bits(count)}")
+        + m.maybe(f"neg_hi:{m.bits(count)}")
+    )
     srcs = [m.any_src(k) for k in kinds]
     mixed = [m.modified(s) if "mix" in n else s for s in srcs]
-    return [f"{n} {m.vgpr(m.row.dst)}, {', '.join(s)}{t}{c}" for s in (mixed, srcs) for t in (mods, "") for c in ("", m.maybe("clamp"))]
+    return [
+        f"{n} {m.vgpr(m.row.dst)}, {', '.join(s)}{t}{c}"
+        for s in (mixed, srcs)
+        for t in (mods, "")
+        for c in ("", m.maybe("clamp"))
+    ]
 
 
 def _mai(m: Maker) -> list[str]:
@@ -167,9 +303,12 @@ def _mai(m: Maker) -> list[str]:
         return [f"{n} {m.regs('v', 1)}, {m.regs('a', 1)}", f"{n} {m.regs('a', 1)}, {m.any_src('i32')}"]
     dst, *srcs = (m.width(k) for k in (m.row.dst, *m.row.srcs))
     bank = r.choice("va")
+    a, b = (m.regs(r.choice("va"), width) for width in srcs[:2])
     c = r.choice([m.regs(bank, dst), m.regs(bank, dst), r.choice(_SMALL)])
-    tail = r.choice(["", f" cbsz:{r.randrange(5)} abid:{r.randrange(16)}", f" blgp:{r.randrange(8)}", f" neg:{m.bits(3)}"])
-    return [f"{n} {m.regs(bank, dst)}, {m.regs(r.choice('va'), srcs[0])}, {m.regs(r.choice('va'), srcs[1])}, {c}{tail}"]
+    tail = r.choice(
+        ["", f" cbsz:{r.randrange(5)} abid:{r.randrange(16)}", f" blgp:{r.randrange(8)}", f" neg:{m.bits(3)}"]
+    )
+    return [f"{n} {m.regs(bank, dst)}, {a}, {b}, {c}{tail}"]
 
 
 def _widths(m: Maker, kind: str) -> list[int]:
@@ -187,16 +326,41 @@ def _memory(m: Maker) -> list[str]:
         half, half2 = m.regs(bank, max(w // 2, 1)), m.regs(bank, max(w // 2, 1))
         a, a2 = m.regs("v", 1), m.regs("v", 2)
         if row.format == "DS":
-            offset = r.choice(["", f" offset:{r.getrandbits(16)}", f" offset0:{r.getrandbits(8)} offset1:{r.getrandbits(8)}"])
-            bodies = [f"{d}, {a}", f"{a}, {d}", f"{a}, {d}, {d2}", f"{ret}, {a}, {d}", f"{ret}, {a}, {d}, {d2}", f"{d}", f"{a}", "",
-                      f"{ret}, {a}, {half}, {half2}"]
+            offset = r.choice(
+                [
+                    "",
+                    f" offset:{r.getrandbits(16)}",
+                    f" offset0:{r.getrandbits(8)} offset1:{r.getrandbits(8)}",
+                ]
+            )
+            bodies = [
+                f"{d}, {a}",
+                f"{a}, {d}",
+                f"{a}, {d}, {d2}",
+                f"{ret}, {a}, {d}",
+                f"{ret}, {a}, {d}, {d2}",
+                f"{d}",
+                f"{a}",
+                "",
+                f"{ret}, {a}, {half}, {half2}",
+            ]
             out += [f"{n} {b}{offset}{m.maybe('gds')}" for b in bodies]
         elif row.format == "MUBUF":
             s = m.regs("s", 4)
             so = r.choice([m.regs("s", 1), "0", "64", "m0", "-1"])
             of = r.choice(["", f" offset:{r.randrange(4096)}"])
-            for shape in (f"off, {s}, {so}", f"{a}, {s}, {so} offen", f"{a}, {s}, {so} idxen", f"{a2}, {s}, {so} idxen offen"):
-                out += [f"{n} {d}, {shape}{of}{policy}", f"{n} {shape}{of} lds", f"{n} {d}, {shape}{of} sc0", f"{n} {d}, {shape}{of} glc"]
+            for shape in (
+                f"off, {s}, {so}",
+                f"{a}, {s}, {so} offen",
+                f"{a}, {s}, {so} idxen",
+                f"{a2}, {s}, {so} idxen offen",
+            ):
+                out += [
+                    f"{n} {d}, {shape}{of}{policy}",
+                    f"{n} {shape}{of} lds",
+                    f"{n} {d}, {shape}{of} sc0",
+                    f"{n} {d}, {shape}{of} glc",
+                ]
             out += [n, f"{n} sc1", f"{n} sc0 sc1"]
         else:
             of = r.choice(["", f" offset:{r.randrange(-4096 if row.format != 'FLAT' else 0, 4096)}"])
@@ -204,12 +368,29 @@ def _memory(m: Maker) -> list[str]:
             if row.format == "FLAT":
                 shapes = [f"{d}, {a2}", f"{a2}, {d}", f"{ret}, {a2}, {d}"]
             elif row.format == "GLOBAL":
-                shapes = [f"{d}, {a2}, off", f"{d}, {a}, {sp}", f"{a2}, {d}, off", f"{a}, {d}, {sp}", f"{ret}, {a2}, {d}, off", f"{ret}, {a}, {d}, {sp}",
-                          f"{m.regs(bank, max(w // 2, 1))}, {a}, {d}, {sp}", f"{a2}, off", f"{a}, {sp}"]
+                shapes = [
+                    f"{d}, {a2}, off",
+                    f"{d}, {a}, {sp}",
+                    f"{a2}, {d}, off",
+                    f"{a}, {d}, {sp}",
+                    f"{ret}, {a2}, {d}, off",
+                    f"{ret}, {a}, {d}, {sp}",
+                    f"{m.regs(bank, max(w // 2, 1))}, {a}, {d}, {sp}",
+                    f"{a2}, off",
+                    f"{a}, {sp}",
+                ]
             else:
                 s1 = m.regs("s", 1)
-                shapes = [f"{d}, off, {s1}", f"{d}, {a}, off", f"{d}, off, off", f"off, {d}, {s1}", f"{a}, {d}, off", f"off, {d}, off", f"{d}, {a}, {s1}",
-                          f"{a}, {d}, {s1}"]
+                shapes = [
+                    f"{d}, off, {s1}",
+                    f"{d}, {a}, off",
+                    f"{d}, off, off",
+                    f"off, {d}, {s1}",
+                    f"{a}, {d}, off",
+                    f"off, {d}, off",
+                    f"{d}, {a}, {s1}",
+                    f"{a}, {d}, {s1}",
+                ]
             out += [f"{n} {b}{of}{p}" for b in shapes for p in (policy, " sc0", " glc", "")]
     return out
 
@@ -218,8 +399,12 @@ def candidates(row: RowInfo, rounds: int = 8) -> dict[str, list[str]]:
     """Lines to try, by form."""
     out: dict[str, list[str]] = {}
     simple: dict[str, Callable[[Maker], list[str]]] = {
-        **{f: _scalar for f in ("SOP1", "SOP2", "SOPC", "SOPP", "SOPK")}, "SMEM": _smem, "VOP3P": _vop3p, "MAI": _mai,
-        **{f: _memory for f in ("DS", "MUBUF", "FLAT", "GLOBAL", "SCRATCH")}}
+        **dict.fromkeys(("SOP1", "SOP2", "SOPC", "SOPP", "SOPK"), _scalar),
+        "SMEM": _smem,
+        "VOP3P": _vop3p,
+        "MAI": _mai,
+        **dict.fromkeys(("DS", "MUBUF", "FLAT", "GLOBAL", "SCRATCH"), _memory),
+    }
     for seed in range(rounds):
         m = Maker(row, seed)
         made = {"": simple[row.format](m)} if row.format in simple else _vop(m)

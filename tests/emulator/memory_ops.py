@@ -32,6 +32,7 @@ def _extend(bits: int, signed: bool) -> Callable[[Array, Array], Array]:
     def fn(data: Array, old: Array) -> Array:
         value = as_dwords(data)
         return ((value.astype(np.int64) ^ 1 << bits - 1) - (1 << bits - 1)).astype(_U) if signed else value
+
     return fn
 
 
@@ -39,6 +40,7 @@ def _half(inner: Callable[[Array, Array], Array], high: bool) -> Callable[[Array
     def fn(data: Array, old: Array) -> Array:
         value = inner(data, old) & _U(0xFFFF)
         return (old & _U(0xFFFF)) | value << _U(16) if high else (old & _U(0xFFFF0000)) | value
+
     return fn
 
 
@@ -48,15 +50,32 @@ def _plain(data: Array, old: Array) -> Array:
 
 # Suffix of MUBUF, FLAT, GLOBAL and SCRATCH loads: bytes, and what the destination becomes.
 LOADS: dict[str, tuple[int, Callable[[Array, Array], Array]]] = {
-    "ubyte": (1, _extend(8, False)), "sbyte": (1, _extend(8, True)), "ushort": (2, _extend(16, False)), "sshort": (2, _extend(16, True)),
-    "dword": (4, _plain), "dwordx2": (8, _plain), "dwordx3": (12, _plain), "dwordx4": (16, _plain),
-    "ubyte_d16": (1, _half(_extend(8, False), False)), "ubyte_d16_hi": (1, _half(_extend(8, False), True)),
-    "sbyte_d16": (1, _half(_extend(8, True), False)), "sbyte_d16_hi": (1, _half(_extend(8, True), True)),
-    "short_d16": (2, _half(_extend(16, False), False)), "short_d16_hi": (2, _half(_extend(16, False), True)),
+    "ubyte": (1, _extend(8, False)),
+    "sbyte": (1, _extend(8, True)),
+    "ushort": (2, _extend(16, False)),
+    "sshort": (2, _extend(16, True)),
+    "dword": (4, _plain),
+    "dwordx2": (8, _plain),
+    "dwordx3": (12, _plain),
+    "dwordx4": (16, _plain),
+    "ubyte_d16": (1, _half(_extend(8, False), False)),
+    "ubyte_d16_hi": (1, _half(_extend(8, False), True)),
+    "sbyte_d16": (1, _half(_extend(8, True), False)),
+    "sbyte_d16_hi": (1, _half(_extend(8, True), True)),
+    "short_d16": (2, _half(_extend(16, False), False)),
+    "short_d16_hi": (2, _half(_extend(16, False), True)),
 }
 # Suffix of stores: bytes, and the bit of the first register they start from.
-STORES = {"byte": (1, 0), "short": (2, 0), "dword": (4, 0), "dwordx2": (8, 0), "dwordx3": (12, 0), "dwordx4": (16, 0),
-          "byte_d16_hi": (1, 16), "short_d16_hi": (2, 16)}
+STORES = {
+    "byte": (1, 0),
+    "short": (2, 0),
+    "dword": (4, 0),
+    "dwordx2": (8, 0),
+    "dwordx3": (12, 0),
+    "dwordx4": (16, 0),
+    "byte_d16_hi": (1, 16),
+    "short_d16_hi": (2, 16),
+}
 
 
 def stored_bytes(data: Array, count: int, shift: int) -> Array:
@@ -74,22 +93,30 @@ def _pk(dtype: Any) -> Callable[[Array, Array], Array]:
         a, b = (np.ascontiguousarray(v).view(dtype).reshape(-1, 2) for v in (m, d))
         total = (a.astype(np.float64) + b.astype(np.float64)).astype(np.float32).astype(dtype)
         return np.ascontiguousarray(total).view(_U)[:, 0]
+
     return fn
 
 
 def _float(dtype: Any, fn: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     def wrapped(m: Array, d: Array) -> Array:
         return np.ascontiguousarray(fn(m.view(dtype), d.view(dtype)).astype(dtype)).view(m.dtype)
+
     return wrapped
 
 
 def _wide(bits: int) -> dict[str, Callable[[Array, Array], Array]]:
     u, s = _int(bits, False), _int(bits, True)
     return {
-        "swap": lambda m, d: d, "add": lambda m, d: m + d, "sub": lambda m, d: m - d,
-        "smin": lambda m, d: np.minimum(m.view(s), d.view(s)).view(u), "umin": np.minimum,
-        "smax": lambda m, d: np.maximum(m.view(s), d.view(s)).view(u), "umax": np.maximum,
-        "and": lambda m, d: m & d, "or": lambda m, d: m | d, "xor": lambda m, d: m ^ d,
+        "swap": lambda m, d: d,
+        "add": lambda m, d: m + d,
+        "sub": lambda m, d: m - d,
+        "smin": lambda m, d: np.minimum(m.view(s), d.view(s)).view(u),
+        "umin": np.minimum,
+        "smax": lambda m, d: np.maximum(m.view(s), d.view(s)).view(u),
+        "umax": np.maximum,
+        "and": lambda m, d: m & d,
+        "or": lambda m, d: m | d,
+        "xor": lambda m, d: m ^ d,
         "inc": lambda m, d: np.where(m >= d, u.type(0), m + u.type(1)),
         "dec": lambda m, d: np.where((m == 0) | (m > d), d, m - u.type(1)),
     }
@@ -97,10 +124,14 @@ def _wide(bits: int) -> dict[str, Callable[[Array, Array], Array]]:
 
 # Suffix of atomics: dwords of the memory word, new value from (memory, data).
 ATOMICS: dict[str, tuple[int, Callable[[Array, Array], Array]]] = {
-    **{n: (1, f) for n, f in _wide(32).items()}, **{f"{n}_x2": (2, f) for n, f in _wide(64).items()},
-    "add_f32": (1, _float(np.float32, lambda a, b: a + b)), "pk_add_f16": (1, _pk(np.float16)),
-    "pk_add_bf16": (1, _pk(ml_dtypes.bfloat16)), "add_f64": (2, _float(np.float64, lambda a, b: a + b)),
-    "min_f64": (2, _float(np.float64, minmax(True))), "max_f64": (2, _float(np.float64, minmax(False))),
+    **{n: (1, f) for n, f in _wide(32).items()},
+    **{f"{n}_x2": (2, f) for n, f in _wide(64).items()},
+    "add_f32": (1, _float(np.float32, lambda a, b: a + b)),
+    "pk_add_f16": (1, _pk(np.float16)),
+    "pk_add_bf16": (1, _pk(ml_dtypes.bfloat16)),
+    "add_f64": (2, _float(np.float64, lambda a, b: a + b)),
+    "min_f64": (2, _float(np.float64, minmax(True))),
+    "max_f64": (2, _float(np.float64, minmax(False))),
 }
 
 
@@ -111,7 +142,7 @@ def atomic_data(name: str, width: int, rng: np.random.Generator) -> tuple[Array,
         return tuple(rng.normal(0, 4, (64, 2)).astype(np.float16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
     if "bf16" in name:
         return tuple(rng.normal(0, 4, (64, 2)).astype(ml_dtypes.bfloat16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
-    if name.endswith("f32") or name.endswith("f64"):
+    if name.endswith(("f32", "f64")):
         kind = np.float32 if width == 1 else np.float64
         return rng.normal(0, 4, 64).astype(kind).view(dtype), rng.normal(0, 4, 64).astype(kind).view(dtype)
     edges = fp.I32_EDGES if width == 1 else fp.I64_EDGES

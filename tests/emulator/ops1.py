@@ -15,9 +15,11 @@ from .valu import NO_MODS, NO_MODS_OUT, Op, op
 
 def to_int(lo: int, hi: int, dtype: Any) -> Callable[[Array], Array]:
     """Float to integer: toward zero, saturating, NaN to 0."""
+
     def fn(x: Array) -> Array:
         wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=1e300, neginf=-1e300))
         return np.clip(wide, lo, hi).astype(np.int64).astype(dtype)
+
     return fn
 
 
@@ -37,13 +39,17 @@ def denormal(x: Array) -> Array:
     return (np.abs(x.astype(np.float64)) < float(np.finfo(x.dtype).tiny)) & (x != 0)
 
 
-def transcendental(fn: Callable[[Array], Array], dtype: Any, denormals: bool = False) -> Callable[[Array], Any]:
+def transcendental(
+    fn: Callable[[Array], Array], dtype: Any, denormals: bool = False
+) -> Callable[[Array], Any]:
     """Result in float64 (compared within an ulp); f32's units have no denormals, so those are left free."""
+
     def wrapped(x: Array) -> Any:
         want = fn(x.astype(np.float64))
         narrow = want.astype(dtype)
         want = np.where(np.isfinite(narrow), want, narrow)
         return want if denormals else free_where(denormal(x) | denormal(narrow), want)
+
     return wrapped
 
 
@@ -78,8 +84,10 @@ def frexp_mant(x: Array) -> Array:
 
 def frexp_exp(dtype: Any) -> Callable[[Array], Array]:
     """Exponent of frexp; 0 for infinities and NaN."""
+
     def fn(x: Array) -> Array:
         return np.where(np.isfinite(x), np.frexp(x.astype(np.float64))[1], 0).astype(dtype)
+
     return fn
 
 
@@ -91,7 +99,8 @@ def fract(x: Array) -> Array:
 
 
 def sin_turns(fn: Callable[[Array], Array], outside: float) -> Callable[[Array], Any]:
-    """sin or cos of x turns. Outside +-256 the manual gives a fixed value; near a zero only the error's size is known."""
+    """sin or cos of x turns. Lanes outside +-256, and exact zeros of the function, are free."""
+
     def wrapped(x: Array) -> Any:
         turns = x.astype(np.float64)
         value = fn(np.fmod(turns, 1.0) * (2 * np.pi))
@@ -100,6 +109,7 @@ def sin_turns(fn: Callable[[Array], Array], outside: float) -> Callable[[Array],
         value = np.where(np.abs(turns) > 256, outside, value)
         value = np.where(np.isfinite(turns), value, np.nan)
         return free_where(denormal(x) | exact_zero | (np.abs(turns) > 256), value)
+
     return wrapped
 
 
@@ -109,12 +119,14 @@ def cvt_f16(x: Array) -> Array:
 
 
 def norm16(signed: bool) -> Callable[[Array], Any]:
-    """Float to a normalised 16-bit integer, nearest even; products a float32 cannot tell from a tie are free."""
+    """Float to a normalised 16-bit integer, nearest even; what float32 takes for a tie is free."""
+
     def fn(x: Array) -> Any:
         wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=2, neginf=-2)
         scaled = np.clip(wide, -1 if signed else 0, 1) * (32767 if signed else 65535)
         result = np.rint(scaled).astype(np.int64).astype(np.int16 if signed else np.uint16)
         return free_where(np.abs(np.abs(scaled - np.trunc(scaled)) - 0.5) < 2.0**-7, result)
+
     return fn
 
 
@@ -127,9 +139,11 @@ def sat_pk_u8(x: Array) -> Array:
 
 def pk_f32(table: Array) -> Callable[[Array], Any]:
     """Two 8-bit floats to two float32; the sign of a NaN is free."""
+
     def fn(x: Array) -> Any:
         pair = np.stack([table[x & 255], table[x >> 8 & 255]], 1).astype(np.float32)
         return free_where(np.isnan(pair).any(1), np.ascontiguousarray(pair).view(np.uint64)[:, 0])
+
     return fn
 
 
@@ -141,7 +155,9 @@ def unary(fn: Callable[[Array], Array]) -> Callable[[Array], Array]:
 def _rounded_up(x: Array) -> Any:
     """floor(x + 0.5); where the addition itself rounds the manual is unclear."""
     exact = x.astype(np.float64) + 0.5
-    return free_where(np.isfinite(x) & ((x + np.float32(0.5)).astype(np.float64) != exact), I32(np.floor(exact)))
+    return free_where(
+        np.isfinite(x) & ((x + np.float32(0.5)).astype(np.float64) != exact), I32(np.floor(exact))
+    )
 
 
 def _legacy_rsq(x: Array) -> Array:
@@ -164,13 +180,28 @@ VOP1: list[Op] = [
     op("v_cvt_f32_f16", "f32", "f16", lambda x: x.astype(np.float32)),
     op("v_cvt_rpi_i32_f32", "i32", "f32", _rounded_up, NO_MODS_OUT),
     op("v_cvt_flr_i32_f32", "i32", "f32", lambda x: I32(np.floor(x)), NO_MODS_OUT),
-    op("v_cvt_off_f32_i4", "f32", "u32", lambda x: (((x & 15) ^ 8).astype(np.int32) - 8).astype(np.float32) / 16),
+    op(
+        "v_cvt_off_f32_i4",
+        "f32",
+        "u32",
+        lambda x: (((x & 15) ^ 8).astype(np.int32) - 8).astype(np.float32) / 16,
+    ),
     op("v_cvt_f32_f64", "f32", "f64", lambda x: x.astype(np.float32)),
     op("v_cvt_f64_f32", "f64", "f32", lambda x: x.astype(np.float64)),
-    *(op(f"v_cvt_f32_ubyte{i}", "f32", "u32", lambda x, i=i: (x >> np.uint32(8 * i) & 255).astype(np.float32))
-      for i in range(4)),
-    *(op(f"v_{name}_{t}", t, t, unary(fn)) for t in ("f16", "f32", "f64")
-      for name, fn in (("trunc", np.trunc), ("ceil", np.ceil), ("rndne", np.rint), ("floor", np.floor))),
+    *(
+        op(
+            f"v_cvt_f32_ubyte{i}",
+            "f32",
+            "u32",
+            lambda x, i=i: (x >> np.uint32(8 * i) & 255).astype(np.float32),
+        )
+        for i in range(4)
+    ),
+    *(
+        op(f"v_{name}_{t}", t, t, unary(fn))
+        for t in ("f16", "f32", "f64")
+        for name, fn in (("trunc", np.trunc), ("ceil", np.ceil), ("rndne", np.rint), ("floor", np.floor))
+    ),
     *(op(f"v_fract_{t}", t, t, fract) for t in ("f16", "f32", "f64")),
     op("v_exp_f32", "f32", "f32", transcendental(np.exp2, np.float32), ulp=1),
     op("v_log_f32", "f32", "f32", transcendental(np.log2, np.float32), ulp=1),

@@ -16,9 +16,11 @@ from .valu import ARITH, KEEPS_HIGH, READS_DST, Op, op
 def sat(dtype: Any, fn: Callable[..., Array]) -> Callable[..., Array]:
     """Computed exactly, then saturated to `dtype`."""
     info = np.iinfo(dtype)
+
     def wrapped(*a: Array) -> Array:
         exact = fn(*(x.astype(object) for x in a))
         return np.array([min(max(int(v), info.min), info.max) for v in exact], dtype)
+
     return wrapped
 
 
@@ -34,13 +36,17 @@ def u24(x: Array) -> Array:
 
 def minmax(smaller: bool) -> Callable[[Array, Array], Array]:
     """v_min/v_max with IEEE set: a signalling NaN comes out quiet; else a NaN loses to a number; -0 < +0."""
+
     def fn(a: Array, b: Array) -> Array:
-        pick = np.where(np.isnan(a), b, np.where(np.isnan(b), a, np.minimum(a, b) if smaller else np.maximum(a, b)))
+        pick = np.where(
+            np.isnan(a), b, np.where(np.isnan(b), a, np.minimum(a, b) if smaller else np.maximum(a, b))
+        )
         zeros = (a == 0) & (b == 0)
         sign = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))
         pick = np.where(zeros, np.where(sign, -0.0, 0.0), pick).astype(a.dtype)
         pick = np.where(fp.is_signalling(b), fp.quiet(b), pick)
         return np.where(fp.is_signalling(a), fp.quiet(a), pick).astype(a.dtype)
+
     return fn
 
 
@@ -87,17 +93,32 @@ _F = ("f16", "f32")
 _S16, _S32 = "i16", "i32"
 
 VOP2: list[Op] = [
-    *(op(f"v_{n}_{t}", t, f"{t} {t}", fn, ARITH) for t in _F for n, fn in (
-        ("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a),
-        ("mul", lambda a, b: a * b))),
+    *(
+        op(f"v_{n}_{t}", t, f"{t} {t}", fn, ARITH)
+        for t in _F
+        for n, fn in (
+            ("add", lambda a, b: a + b),
+            ("sub", lambda a, b: a - b),
+            ("subrev", lambda a, b: b - a),
+            ("mul", lambda a, b: a * b),
+        )
+    ),
     *(op(f"v_{n}_{t}", t, f"{t} {t}", minmax(n == "min")) for t in _F for n in ("min", "max")),
     op("v_mul_legacy_f32", "f32", "f32 f32", mul_legacy),
     op("v_mul_i32_i24", "u32", "u32 u32", lambda a, b: (i24(a) * i24(b)).astype(np.uint32)),
     op("v_mul_hi_i32_i24", "u32", "u32 u32", lambda a, b: (i24(a) * i24(b) >> 32).astype(np.uint32)),
     op("v_mul_u32_u24", "u32", "u32 u32", lambda a, b: (u24(a) * u24(b)).astype(np.uint32)),
-    op("v_mul_hi_u32_u24", "u32", "u32 u32", lambda a, b: (u24(a) * u24(b) >> np.uint64(32)).astype(np.uint32)),
-    *(op(f"v_{n}_{t}", t, f"{t} {t}", np.minimum if n == "min" else np.maximum)
-      for t in ("i32", "u32", "i16", "u16") for n in ("min", "max")),
+    op(
+        "v_mul_hi_u32_u24",
+        "u32",
+        "u32 u32",
+        lambda a, b: (u24(a) * u24(b) >> np.uint64(32)).astype(np.uint32),
+    ),
+    *(
+        op(f"v_{n}_{t}", t, f"{t} {t}", np.minimum if n == "min" else np.maximum)
+        for t in ("i32", "u32", "i16", "u16")
+        for n in ("min", "max")
+    ),
     op("v_lshrrev_b32", "u32", "u32 u32", lambda s, x: shift(x, s, False)),
     op("v_ashrrev_i32", "i32", "u32 i32", lambda s, x: shift(x, s, False)),
     op("v_lshlrev_b32", "u32", "u32 u32", lambda s, x: shift(x, s, True)),
@@ -122,7 +143,13 @@ VOP2: list[Op] = [
     # The unfused multiply-adds round twice and never see denormals; the values here leave them out.
     op("v_dot2c_i32_i16", "u32", "u32 u32", lambda a, b, d: _dot(a, b, d, np.int16), READS_DST),
     op("v_dot4c_i32_i8", "u32", "u32 u32", lambda a, b, d: _dot(a, b, d, np.int8), READS_DST),
-    op("v_dot8c_i32_i4", "u32", "u32 u32", lambda a, b, d: _u32(d.astype(np.int64) + _dot_nibbles(a, b)), READS_DST),
+    op(
+        "v_dot8c_i32_i4",
+        "u32",
+        "u32 u32",
+        lambda a, b, d: _u32(d.astype(np.int64) + _dot_nibbles(a, b)),
+        READS_DST,
+    ),
 ]
 
 

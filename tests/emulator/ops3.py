@@ -22,7 +22,9 @@ _U64 = np.uint64
 def bfe(x: Array, offset: Array, width: Array) -> Array:
     """Bit field: unsigned for u32, sign-extended for i32."""
     bits = width & _U(31)
-    field = (x >> (offset & _U(31)).astype(x.dtype)).astype(np.int64) & ((np.int64(1) << bits.astype(np.int64)) - 1)
+    field = (x >> (offset & _U(31)).astype(x.dtype)).astype(np.int64) & (
+        (np.int64(1) << bits.astype(np.int64)) - 1
+    )
     if x.dtype.kind == "i":
         sign = np.where(bits > 0, np.int64(1) << (bits.astype(np.int64) - 1).clip(0), 0)
         field = (field ^ sign) - sign
@@ -43,7 +45,9 @@ def perm(a: Array, b: Array, selector: Array) -> Array:
     out = np.zeros_like(a)
     for i in range(4):
         s = selector >> _U(8 * i) & _U(255)
-        picked = np.where(s > 12, _U(255), np.take_along_axis(table, np.minimum(s, 12)[None].astype(np.int64), 0)[0])
+        picked = np.where(
+            s > 12, _U(255), np.take_along_axis(table, np.minimum(s, 12)[None].astype(np.int64), 0)[0]
+        )
         out |= picked << _U(8 * i)
     return out
 
@@ -64,12 +68,14 @@ def sad(a: Array, b: Array, bits: int, masked: bool = False) -> Array:
 
 def qsad(masked: bool) -> Callable[..., Array]:
     """Four sums of differences, sliding by a byte, as 16-bit parts."""
+
     def fn(a: Array, b: Array, c: Array) -> Array:
         out = np.zeros_like(a)
         for i in range(4):
             part = sad((a >> _U64(8 * i) & _U64(0xFFFFFFFF)).astype(_U), b, 8, masked)
             out |= ((part.astype(_U64) + (c >> _U64(16 * i))) & _U64(0xFFFF)) << _U64(16 * i)
         return out
+
     return fn
 
 
@@ -101,7 +107,9 @@ def med3(a: Array, b: Array, c: Array) -> Any:
     middle = np.where(top == a, hi(b, c), np.where(top == b, hi(a, c), hi(a, b)))
     value = np.where(nan, nest(True)(a, b, c), middle).astype(a.dtype)
     signalling = fp.is_signalling(a) | fp.is_signalling(b) | fp.is_signalling(c)
-    return free_where(signalling | ((a == 0) & (b == 0) | (b == 0) & (c == 0) | (a == 0) & (c == 0)) & (value == 0), value)
+    return free_where(
+        signalling | ((a == 0) & (b == 0) | (b == 0) & (c == 0) | (a == 0) & (c == 0)) & (value == 0), value
+    )
 
 
 def rtz_f16(x: Array) -> Array:
@@ -114,19 +122,23 @@ def rtz_f16(x: Array) -> Array:
 
 def pack16(fn: Callable[[Array], Array]) -> Callable[[Array, Array], Any]:
     """Both sources converted to 16 bits and packed; a NaN's bits are free."""
+
     def wrapped(a: Array, b: Array) -> Any:
         lo, hi = (fn(v).view(np.uint16).astype(_U) for v in (a, b))
         nan = np.isnan(a.astype(np.float64)) | np.isnan(b.astype(np.float64))
         return free_where(nan, lo | hi << _U(16))
+
     return wrapped
 
 
 def pack_nan0(fn: Callable[[Array], Any]) -> Callable[[Array, Array], Any]:
     """Like pack16 for conversions to integers, where a NaN gives 0; free lanes of either half stay free."""
+
     def wrapped(a: Array, b: Array) -> Any:
         lo, hi = fn(a), fn(b)
         bits = [np.ma.getdata(v).view(np.uint16).astype(_U) for v in (lo, hi)]
         return free_where(np.ma.getmaskarray(lo) | np.ma.getmaskarray(hi), bits[0] | bits[1] << _U(16))
+
     return wrapped
 
 
@@ -140,9 +152,11 @@ def cvt_pk_u8(x: Array, byte: Array, old: Array) -> Any:
 
 def fp8_pair(dtype: Any) -> Callable[..., Array]:
     """Two floats to 8-bit floats in the low half; the rest kept."""
+
     def fn(a: Array, b: Array, old: Array) -> Array:
         lo, hi = (v.astype(dtype).view(np.uint8).astype(_U) for v in (a, b))
         return (old & _U(0xFFFF0000)) | lo | hi << _U(8)
+
     return fn
 
 
@@ -174,11 +188,14 @@ def _cube_axis(x: Array, y: Array, z: Array) -> Array:
     return np.where((az >= ax) & (az >= ay), 2, np.where(ay >= ax, 1, 0))
 
 
-def _cube(on_x: Callable[..., Array], on_y: Callable[..., Array], on_z: Callable[..., Array]) -> Callable[..., Any]:
+def _cube(
+    on_x: Callable[..., Array], on_y: Callable[..., Array], on_z: Callable[..., Array]
+) -> Callable[..., Any]:
     def fn(x: Array, y: Array, z: Array) -> Any:
         axis = _cube_axis(x, y, z)
         out = np.choose(axis, [on_x(x, y, z), on_y(x, y, z), on_z(x, y, z)]).astype(np.float32)
         return free_where(np.isnan(x) | np.isnan(y) | np.isnan(z), out)
+
     return fn
 
 
@@ -214,15 +231,48 @@ def trig_preop(x: Array, segment: Array) -> Array:
 _MAD16 = {"u16": np.uint16, "i16": np.int16}
 
 VOP3_OPS: list[Op] = [
-    op("v_mad_i32_i24", "u32", "u32 u32 u32", lambda a, b, c: (i24(a) * i24(b) + c.astype(np.int64)).astype(_U), VOP3),
+    op(
+        "v_mad_i32_i24",
+        "u32",
+        "u32 u32 u32",
+        lambda a, b, c: (i24(a) * i24(b) + c.astype(np.int64)).astype(_U),
+        VOP3,
+    ),
     op("v_mad_u32_u24", "u32", "u32 u32 u32", lambda a, b, c: (u24(a) * u24(b) + c).astype(_U), VOP3),
-    op("v_cubeid_f32", "f32", "f32 f32 f32", _cube(lambda x, y, z: np.where(x < 0, 1.0, 0.0), lambda x, y, z: np.where(y < 0, 3.0, 2.0),
-       lambda x, y, z: np.where(z < 0, 5.0, 4.0)), VOP3),
-    op("v_cubesc_f32", "f32", "f32 f32 f32", _cube(lambda x, y, z: np.where(x < 0, z, -z), lambda x, y, z: x,
-       lambda x, y, z: np.where(z < 0, -x, x)), VOP3),
-    op("v_cubetc_f32", "f32", "f32 f32 f32", _cube(lambda x, y, z: -y, lambda x, y, z: np.where(y < 0, -z, z),
-       lambda x, y, z: -y), VOP3),
-    op("v_cubema_f32", "f32", "f32 f32 f32", _cube(lambda x, y, z: 2 * x, lambda x, y, z: 2 * y, lambda x, y, z: 2 * z), VOP3),
+    op(
+        "v_cubeid_f32",
+        "f32",
+        "f32 f32 f32",
+        _cube(
+            lambda x, y, z: np.where(x < 0, 1.0, 0.0),
+            lambda x, y, z: np.where(y < 0, 3.0, 2.0),
+            lambda x, y, z: np.where(z < 0, 5.0, 4.0),
+        ),
+        VOP3,
+    ),
+    op(
+        "v_cubesc_f32",
+        "f32",
+        "f32 f32 f32",
+        _cube(
+            lambda x, y, z: np.where(x < 0, z, -z), lambda x, y, z: x, lambda x, y, z: np.where(z < 0, -x, x)
+        ),
+        VOP3,
+    ),
+    op(
+        "v_cubetc_f32",
+        "f32",
+        "f32 f32 f32",
+        _cube(lambda x, y, z: -y, lambda x, y, z: np.where(y < 0, -z, z), lambda x, y, z: -y),
+        VOP3,
+    ),
+    op(
+        "v_cubema_f32",
+        "f32",
+        "f32 f32 f32",
+        _cube(lambda x, y, z: 2 * x, lambda x, y, z: 2 * y, lambda x, y, z: 2 * z),
+        VOP3,
+    ),
     op("v_bfe_u32", "u32", "u32 u32 u32", bfe, VOP3),
     op("v_bfe_i32", "i32", "i32 u32 u32", bfe, VOP3),
     op("v_bfi_b32", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c), VOP3),
@@ -232,16 +282,37 @@ VOP3_OPS: list[Op] = [
     op("v_mad_legacy_f16", "f16", "f16 f16 f16", lambda a, b, c: a * b + c, VOP3),
     op("v_mad_f16", "f16", "f16 f16 f16", lambda a, b, c: a * b + c, VOP3, KEEPS_HIGH, OP_SEL),
     op("v_lerp_u8", "u32", "u32 u32 u32", lerp, VOP3),
-    op("v_alignbit_b32", "u32", "u32 u32 u32", lambda a, b, c: (pair(a, b) >> (c & _U(31)).astype(_U64)).astype(_U), VOP3),
-    op("v_alignbyte_b32", "u32", "u32 u32 u32", lambda a, b, c: (pair(a, b) >> ((c & _U(3)) * _U(8)).astype(_U64)).astype(_U), VOP3),
-    *(op(f"v_{n}3_{t}", t, f"{t} {t} {t}", lambda a, b, c, f=f: f(f(a, b), c), VOP3)
-      for t in ("i32", "u32") for n, f in (("min", np.minimum), ("max", np.maximum))),
-    *(op(f"v_{n}3_{t}", t, f"{t} {t} {t}", lambda a, b, c, f=f: f(f(a, b), c), VOP3, OP_SEL, KEEPS_HIGH)
-      for t in ("i16", "u16") for n, f in (("min", np.minimum), ("max", np.maximum))),
+    op(
+        "v_alignbit_b32",
+        "u32",
+        "u32 u32 u32",
+        lambda a, b, c: (pair(a, b) >> (c & _U(31)).astype(_U64)).astype(_U),
+        VOP3,
+    ),
+    op(
+        "v_alignbyte_b32",
+        "u32",
+        "u32 u32 u32",
+        lambda a, b, c: (pair(a, b) >> ((c & _U(3)) * _U(8)).astype(_U64)).astype(_U),
+        VOP3,
+    ),
+    *(
+        op(f"v_{n}3_{t}", t, f"{t} {t} {t}", lambda a, b, c, f=f: f(f(a, b), c), VOP3)
+        for t in ("i32", "u32")
+        for n, f in (("min", np.minimum), ("max", np.maximum))
+    ),
+    *(
+        op(f"v_{n}3_{t}", t, f"{t} {t} {t}", lambda a, b, c, f=f: f(f(a, b), c), VOP3, OP_SEL, KEEPS_HIGH)
+        for t in ("i16", "u16")
+        for n, f in (("min", np.minimum), ("max", np.maximum))
+    ),
     *(op(f"v_med3_{t}", t, f"{t} {t} {t}", med3_int, VOP3) for t in ("i32", "u32")),
     *(op(f"v_med3_{t}", t, f"{t} {t} {t}", med3_int, VOP3, OP_SEL, KEEPS_HIGH) for t in ("i16", "u16")),
     *(op(f"v_{n}3_f32", "f32", "f32 f32 f32", nest(n == "min"), VOP3) for n in ("min", "max")),
-    *(op(f"v_{n}3_f16", "f16", "f16 f16 f16", nest(n == "min"), VOP3, OP_SEL, KEEPS_HIGH) for n in ("min", "max")),
+    *(
+        op(f"v_{n}3_f16", "f16", "f16 f16 f16", nest(n == "min"), VOP3, OP_SEL, KEEPS_HIGH)
+        for n in ("min", "max")
+    ),
     op("v_med3_f32", "f32", "f32 f32 f32", med3, VOP3),
     op("v_med3_f16", "f16", "f16 f16 f16", med3, VOP3, OP_SEL, KEEPS_HIGH),
     op("v_sad_u8", "u32", "u32 u32 u32", lambda a, b, c: sad(a, b, 8) + c, VOP3),
@@ -264,11 +335,29 @@ VOP3_OPS: list[Op] = [
     op("v_lshl_or_b32", "u32", "u32 u32 u32", lambda a, b, c: (a << (b & _U(31))) | c, VOP3),
     op("v_and_or_b32", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | c, VOP3),
     op("v_or3_b32", "u32", "u32 u32 u32", lambda a, b, c: a | b | c, VOP3),
-    *(op(f"v_mad_{t}", t, f"{t} {t} {t}", lambda a, b, c: a * b + c, VOP3, OP_SEL, KEEPS_HIGH,
-         clamp=sat(_MAD16[t], lambda a, b, c: a * b + c)) for t in ("u16", "i16")),
+    *(
+        op(
+            f"v_mad_{t}",
+            t,
+            f"{t} {t} {t}",
+            lambda a, b, c: a * b + c,
+            VOP3,
+            OP_SEL,
+            KEEPS_HIGH,
+            clamp=sat(_MAD16[t], lambda a, b, c: a * b + c),
+        )
+        for t in ("u16", "i16")
+    ),
     *(op(f"v_mad_legacy_{t}", t, f"{t} {t} {t}", lambda a, b, c: a * b + c, VOP3) for t in ("u16", "i16")),
     op("v_mad_u32_u16", "u32", "u16 u16 u32", lambda a, b, c: a.astype(_U) * b.astype(_U) + c, VOP3, OP_SEL),
-    op("v_mad_i32_i16", "i32", "i16 i16 i32", lambda a, b, c: a.astype(np.int32) * b.astype(np.int32) + c, VOP3, OP_SEL),
+    op(
+        "v_mad_i32_i16",
+        "i32",
+        "i16 i16 i32",
+        lambda a, b, c: a.astype(np.int32) * b.astype(np.int32) + c,
+        VOP3,
+        OP_SEL,
+    ),
     op("v_lshl_add_u64", "u64", "u64 u32 u64", lambda a, b, c: (a << (b & _U(7)).astype(_U64)) + c, VOP3),
     op("v_add_f64", "f64", "f64 f64", lambda a, b: a + b, VOP3, ARITH),
     op("v_mul_f64", "f64", "f64 f64", lambda a, b: a * b, VOP3, ARITH),
@@ -279,7 +368,13 @@ VOP3_OPS: list[Op] = [
     op("v_mul_lo_u32", "u32", "u32 u32", lambda a, b: a * b, VOP3),
     op("v_mul_hi_u32", "u32", "u32 u32", mul_hi, VOP3),
     op("v_mul_hi_i32", "i32", "i32 i32", mul_hi, VOP3),
-    op("v_bcnt_u32_b32", "u32", "u32 u32", lambda a, b: np.array([int(v).bit_count() for v in a], _U) + b, VOP3),
+    op(
+        "v_bcnt_u32_b32",
+        "u32",
+        "u32 u32",
+        lambda a, b: np.array([int(v).bit_count() for v in a], _U) + b,
+        VOP3,
+    ),
     op("v_lshlrev_b64", "u64", "u32 u64", lambda s, x: x << (s & _U(63)).astype(_U64), VOP3),
     op("v_lshrrev_b64", "u64", "u32 u64", lambda s, x: x >> (s & _U(63)).astype(_U64), VOP3),
     op("v_ashrrev_i64", "i64", "u32 i64", lambda s, x: x >> (s & _U(63)).astype(np.int64), VOP3),
@@ -290,14 +385,60 @@ VOP3_OPS: list[Op] = [
     op("v_cvt_pknorm_i16_f16", "u32", "f16 f16", pack_nan0(norm16(True)), VOP3, NO_MODS_OUT, OP_SEL),
     op("v_cvt_pknorm_u16_f16", "u32", "f16 f16", pack_nan0(norm16(False)), VOP3, NO_MODS_OUT, OP_SEL),
     op("v_cvt_pkrtz_f16_f32", "u32", "f32 f32", pack16(rtz_f16), VOP3, NO_MODS_OUT),
-    op("v_cvt_pk_u16_u32", "u32", "u32 u32", lambda a, b: np.minimum(a, 65535) | np.minimum(b, 65535) << _U(16), VOP3),
-    op("v_cvt_pk_i16_i32", "u32", "i32 i32", lambda a, b: pack_nan0(lambda v: np.clip(v, -32768, 32767).astype(np.int16))(a, b), VOP3),
+    op(
+        "v_cvt_pk_u16_u32",
+        "u32",
+        "u32 u32",
+        lambda a, b: np.minimum(a, 65535) | np.minimum(b, 65535) << _U(16),
+        VOP3,
+    ),
+    op(
+        "v_cvt_pk_i16_i32",
+        "u32",
+        "i32 i32",
+        lambda a, b: pack_nan0(lambda v: np.clip(v, -32768, 32767).astype(np.int16))(a, b),
+        VOP3,
+    ),
     op("v_add_i32", "i32", "i32 i32", lambda a, b: a + b, VOP3, clamp=sat(np.int32, lambda a, b: a + b)),
     op("v_sub_i32", "i32", "i32 i32", lambda a, b: a - b, VOP3, clamp=sat(np.int32, lambda a, b: a - b)),
-    op("v_add_i16", "i16", "i16 i16", lambda a, b: a + b, VOP3, OP_SEL, KEEPS_HIGH, clamp=sat(np.int16, lambda a, b: a + b)),
-    op("v_sub_i16", "i16", "i16 i16", lambda a, b: a - b, VOP3, OP_SEL, KEEPS_HIGH, clamp=sat(np.int16, lambda a, b: a - b)),
+    op(
+        "v_add_i16",
+        "i16",
+        "i16 i16",
+        lambda a, b: a + b,
+        VOP3,
+        OP_SEL,
+        KEEPS_HIGH,
+        clamp=sat(np.int16, lambda a, b: a + b),
+    ),
+    op(
+        "v_sub_i16",
+        "i16",
+        "i16 i16",
+        lambda a, b: a - b,
+        VOP3,
+        OP_SEL,
+        KEEPS_HIGH,
+        clamp=sat(np.int16, lambda a, b: a - b),
+    ),
     op("v_pack_b32_f16", "u32", "f16 f16", pack16(lambda v: v), VOP3, NO_MODS_OUT, OP_SEL),
     op("v_mul_legacy_f32", "f32", "f32 f32", mul_legacy, VOP3),
-    op("v_cvt_pk_fp8_f32", "u32", "f32 f32", fp8_pair(ml_dtypes.float8_e4m3fnuz), VOP3, READS_DST, NO_MODS_OUT),
-    op("v_cvt_pk_bf8_f32", "u32", "f32 f32", fp8_pair(ml_dtypes.float8_e5m2fnuz), VOP3, READS_DST, NO_MODS_OUT),
+    op(
+        "v_cvt_pk_fp8_f32",
+        "u32",
+        "f32 f32",
+        fp8_pair(ml_dtypes.float8_e4m3fnuz),
+        VOP3,
+        READS_DST,
+        NO_MODS_OUT,
+    ),
+    op(
+        "v_cvt_pk_bf8_f32",
+        "u32",
+        "f32 f32",
+        fp8_pair(ml_dtypes.float8_e5m2fnuz),
+        VOP3,
+        READS_DST,
+        NO_MODS_OUT,
+    ),
 ]

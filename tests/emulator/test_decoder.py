@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The decoder against LLVM: every row in every form on both archs, and every instruction of every kernel built."""
+"""The decoder against LLVM: every row in every form on both archs, and every kernel built."""
 
 from __future__ import annotations
 
@@ -33,7 +33,12 @@ def normal(text: str) -> str:
 
 def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
     """(address, text) of each instruction, the bytes of .text, and its address."""
-    done = subprocess.run([tool("llvm-objdump"), "-d", f"--mcpu={cpu}", "-j", ".text", str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [tool("llvm-objdump"), "-d", f"--mcpu={cpu}", "-j", ".text", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = []
     words: list[int] = []
     start = -1
@@ -64,21 +69,34 @@ _NONSENSE = re.compile(r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG")
 def differences(ours: list[tuple[int, str]], llvm: list[tuple[int, str]]) -> list[str]:
     """Instructions on which the two disagree."""
     mine = dict(ours)
-    return [f"{address:x}: LLVM {text!r}, the device {mine.get(address)!r}" for address, text in llvm
-            if mine.get(address) != text and not _NONSENSE.search(text)]
+    return [
+        f"{address:x}: LLVM {text!r}, the device {mine.get(address)!r}"
+        for address, text in llvm
+        if mine.get(address) != text and not _NONSENSE.search(text)
+    ]
 
 
 def _assemble(lines: list[str], cpu: str) -> Path:
     path = Path(tempfile.mkdtemp()) / "x.o"
-    subprocess.run([tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)], input="\n".join(lines), text=True, check=True)
+    subprocess.run(
+        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)],
+        input="\n".join(lines),
+        text=True,
+        check=True,
+    )
     return path
 
 
 @cache
 def accepted(cpu: str) -> tuple[dict[tuple[str, str], list[str]], list[tuple[int, str]], list[str]]:
     """By (row, form) the lines LLVM takes and their listing; all of LLVM's listing; the disagreements."""
-    tried = [(row.mnemonic, form, line) for row in rows.all_rows() if getattr(row, cpu) >= 0
-             for form, lines in candidates(row).items() for line in lines]
+    tried = [
+        (row.mnemonic, form, line)
+        for row in rows.all_rows()
+        if getattr(row, cpu) >= 0
+        for form, lines in candidates(row).items()
+        for line in lines
+    ]
     good = legal([line for _, _, line in tried], cpu)
     kept: dict[tuple[str, str], list[str]] = {}
     for (name, form, line), ok in zip(tried, good, strict=True):
@@ -110,8 +128,13 @@ def test_every_form_is_met(cpu: str) -> None:
     """VOP1, VOP2 and VOPC rows were tried in e64 form, and most in SDWA and DPP form."""
     kept, _, _ = accepted(cpu)
     forms = {"VOP1": ("e32", "e64"), "VOP2": ("e32",), "VOPC": ("e32", "e64")}
-    missing = [f"{r.mnemonic}_{form}" for r in rows.all_rows() if getattr(r, cpu) >= 0 for form in forms.get(r.format, ())
-               if not kept.get((r.mnemonic, form))]
+    missing = [
+        f"{r.mnemonic}_{form}"
+        for r in rows.all_rows()
+        if getattr(r, cpu) >= 0
+        for form in forms.get(r.format, ())
+        if not kept.get((r.mnemonic, form))
+    ]
     # Written without a suffix, so counted as e64.
     allowed = {"v_nop_e32", "v_clrexcp_e32", "v_accvgpr_mov_b32_e32"}
     assert not set(missing) - allowed, missing

@@ -24,7 +24,12 @@ _BODIES: dict[str, list[str]] = {
     "undefined_word": [".long 0x7E00FE00"],
     "not_in_table": ["tbuffer_load_format_x v1, off, s[4:7], dfmt:15, nfmt:2, 0"],
     "load": ["global_load_dword v2, v1, s[8:9]"],
-    "load_high_lane": ["v_cmp_eq_u32 vcc, 37, v0", "v_mov_b32 v3, 0x100000", "v_cndmask_b32 v1, v1, v3, vcc", "global_load_dword v2, v1, s[8:9]"],
+    "load_high_lane": [
+        "v_cmp_eq_u32 vcc, 37, v0",
+        "v_mov_b32 v3, 0x100000",
+        "v_cndmask_b32 v1, v1, v3, vcc",
+        "global_load_dword v2, v1, s[8:9]",
+    ],
     "store": ["global_store_dword v1, v1, s[8:9]"],
     "atomic": ["global_atomic_add v1, v1, s[8:9]"],
     "flat": ["v_mov_b32 v2, s8", "v_mov_b32 v3, s9", "flat_load_dword v4, v[2:3]"],
@@ -40,15 +45,33 @@ _BODIES: dict[str, list[str]] = {
     "message_halt": ["s_sendmsghalt sendmsg(MSG_INTERRUPT)"],
     "jump_out": ["s_branch 0x7000"],
     "trap": ["s_trap 2"],
-    "buffer": ["s_mov_b32 s4, s8", "s_mov_b32 s5, s9", "s_mov_b32 s6, 0x10000", "s_mov_b32 s7, 0x20000", "buffer_load_dword v2, v1, s[4:7], 0 offen offset:2048"],
+    "buffer": [
+        "s_mov_b32 s4, s8",
+        "s_mov_b32 s5, s9",
+        "s_mov_b32 s6, 0x10000",
+        "s_mov_b32 s7, 0x20000",
+        "buffer_load_dword v2, v1, s[4:7], 0 offen offset:2048",
+    ],
 }
 
 
 @cache
 def module() -> hip.Module:
     """A kernel a fault."""
-    return hip.Module(assemble([Kernel(f"bad_{n}", [*_HEAD, *b, "s_waitcnt vmcnt(0)", "s_endpgm"], args=_ARGS, lds=512, scratch=16)
-                                for n, b in _BODIES.items()]))
+    return hip.Module(
+        assemble(
+            [
+                Kernel(
+                    f"bad_{n}",
+                    [*_HEAD, *b, "s_waitcnt vmcnt(0)", "s_endpgm"],
+                    args=_ARGS,
+                    lds=512,
+                    scratch=16,
+                )
+                for n, b in _BODIES.items()
+            ]
+        )
+    )
 
 
 def fault(name: str, address: int) -> hip.HipError:
@@ -157,8 +180,13 @@ def test_the_device_lives_on() -> None:
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
     """Output of a Python script run in a new process, which must succeed."""
     root = Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"PYTHONPATH": str(root)} | (env or {}))
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(root)} | (env or {}),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -173,7 +201,7 @@ m = hip.Module(assemble([Kernel("endless", ["s_branch -1"], args=((0, 8, "global
 try:
     m.launch("endless", struct.pack("<Q", 0))
 except hip.HipError as e:
-    assert "endless" in e.fault and "FMHA_EMU_MAX_INSTRUCTIONS" in e.fault or "instructions" in e.fault, e.fault
+    assert "endless" in e.fault and "FMHA_EMU_MAX_INSTRUCTIONS" in e.fault, e.fault
     print("stopped", e.code)
 """
     assert "stopped" in run_script(script, env={"FMHA_EMU_MAX_INSTRUCTIONS": "100000"})
@@ -181,7 +209,7 @@ except hip.HipError as e:
 
 def corrupt(image: bytes, at: int, value: Sequence[int]) -> bytes:
     """`image` with bytes replaced."""
-    return image[:at] + bytes(value) + image[at + len(value):]
+    return image[:at] + bytes(value) + image[at + len(value) :]
 
 
 def test_bad_code_objects() -> None:

@@ -32,7 +32,8 @@ assert ok(hip.hipGetDeviceCount()) >= 1
 properties = ok(hip.hipGetDeviceProperties(0))
 assert properties.name == "Emulated AMD Instinct MI300X (gfx942)", properties.name
 assert str(properties.gcnArchName).startswith("gfx942"), properties.gcnArchName
-assert properties.warpSize == 64 and properties.multiProcessorCount > 0 and properties.totalGlobalMem > 1 << 30
+assert properties.warpSize == 64 and properties.multiProcessorCount > 0
+assert properties.totalGlobalMem > 1 << 30
 assert properties.maxThreadsPerBlock == 1024 and properties.sharedMemPerBlock == 65536
 assert ok(hip.hipDeviceGetAttribute(hip.hipDeviceAttribute_t.hipDeviceAttributeWarpSize, 0)) == 64
 assert ok(hip.hipRuntimeGetVersion()) > 0 and ok(hip.hipDriverGetVersion()) > 0
@@ -62,8 +63,8 @@ module = ok(hip.hipModuleLoadData(image))
 function = ok(hip.hipModuleGetFunction(module, b"add_one"))
 pointer = ctypes.c_void_p(int(memory))
 ok(hip.hipMemcpy(memory, host, size, hip.hipMemcpyKind.hipMemcpyHostToDevice))
-ok(hip.hipModuleLaunchKernel(function, gridDimX=4, gridDimY=1, gridDimZ=1, blockDimX=64, blockDimY=1, blockDimZ=1, sharedMemBytes=0,
-                             stream=stream, kernelParams=None, extra=(pointer,)))
+ok(hip.hipModuleLaunchKernel(function, gridDimX=4, gridDimY=1, gridDimZ=1, blockDimX=64, blockDimY=1, blockDimZ=1,
+                             sharedMemBytes=0, stream=stream, kernelParams=None, extra=(pointer,)))
 ok(hip.hipEventRecord(stop, stream))
 ok(hip.hipEventSynchronize(stop))
 assert ok(hip.hipEventElapsedTime(start, stop)) >= 0
@@ -71,15 +72,27 @@ ok(hip.hipStreamSynchronize(stream))
 ok(hip.hipMemcpy(back, memory, size, hip.hipMemcpyKind.hipMemcpyDeviceToHost))
 assert list(back) == [x + 1 for x in host], list(back)[:4]
 ok(hip.hipModuleUnload(module))
-ok(hip.hipEventDestroy(start)); ok(hip.hipEventDestroy(stop)); ok(hip.hipStreamDestroy(stream)); ok(hip.hipFree(memory))
+for destroy, handle in ((hip.hipEventDestroy, start), (hip.hipEventDestroy, stop), (hip.hipFree, memory)):
+    ok(destroy(handle))
+ok(hip.hipStreamDestroy(stream))
 assert str(ok(hip.hipGetErrorName(hip.hipError_t.hipErrorOutOfMemory))) == "hipErrorOutOfMemory"
 print("hip-python works")
 """
 
 
 def _add_one() -> bytes:
-    lines = ["s_load_dwordx2 s[8:9], s[0:1], 0x0", "s_lshl_b32 s10, s2, 6", "v_add_u32 v1, s10, v0", "v_lshlrev_b32 v1, 2, v1", "s_waitcnt lgkmcnt(0)",
-             "global_load_dword v2, v1, s[8:9]", "s_waitcnt vmcnt(0)", "v_add_f32 v2, 1.0, v2", "global_store_dword v1, v2, s[8:9]", "s_endpgm"]
+    lines = [
+        "s_load_dwordx2 s[8:9], s[0:1], 0x0",
+        "s_lshl_b32 s10, s2, 6",
+        "v_add_u32 v1, s10, v0",
+        "v_lshlrev_b32 v1, 2, v1",
+        "s_waitcnt lgkmcnt(0)",
+        "global_load_dword v2, v1, s[8:9]",
+        "s_waitcnt vmcnt(0)",
+        "v_add_f32 v2, 1.0, v2",
+        "global_store_dword v1, v2, s[8:9]",
+        "s_endpgm",
+    ]
     return assemble([Kernel("add_one", lines, args=((0, 8, "global_buffer"),))])
 
 
@@ -87,10 +100,14 @@ def test_hip_python(tmp_path: Path) -> None:
     """`from hip import hip` on the software device, unchanged: found by the loader's path alone."""
     image = tmp_path / "add_one.co"
     image.write_bytes(_add_one())
-    env = os.environ | {"LD_LIBRARY_PATH": f"{emulator_path().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    env = os.environ | {
+        "LD_LIBRARY_PATH": f"{emulator_path().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    }
     for name in ("ROCM_PATH", "ROCM_HOME", "HIP_PATH"):
         env.pop(name, None)
-    done = subprocess.run([sys.executable, "-c", _HIP_PYTHON, str(image)], capture_output=True, text=True, env=env, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", _HIP_PYTHON, str(image)], capture_output=True, text=True, env=env, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hip-python works" in done.stdout
 
@@ -98,7 +115,10 @@ def test_hip_python(tmp_path: Path) -> None:
 def test_sonames() -> None:
     """One file under every name a consumer asks the loader for."""
     folder = emulator_path().parent
-    targets = {(folder / name).resolve() for name in ("libamdhip64.so", "libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7")}
+    targets = {
+        (folder / name).resolve()
+        for name in ("libamdhip64.so", "libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7")
+    }
     assert len(targets) == 1
 
 
@@ -135,8 +155,14 @@ def test_free_twice() -> None:
 
 class _Attributes(c.Structure):
     # hipPointerAttribute_t of HIP 6: type, device, devicePointer, hostPointer, isManaged, allocationFlags.
-    _fields_ = [("type", c.c_int), ("device", c.c_int), ("device_pointer", c.c_void_p), ("host_pointer", c.c_void_p),
-                ("is_managed", c.c_int), ("flags", c.c_uint)]
+    _fields_ = [
+        ("type", c.c_int),
+        ("device", c.c_int),
+        ("device_pointer", c.c_void_p),
+        ("host_pointer", c.c_void_p),
+        ("is_managed", c.c_int),
+        ("flags", c.c_uint),
+    ]
 
 
 def test_pointer_attributes() -> None:
@@ -174,7 +200,10 @@ def test_host_memory_is_reachable() -> None:
     module.unload()
 
 
-@pytest.mark.parametrize(("grid", "block"), [((1, 1, 1), (1025, 1, 1)), ((1, 1, 1), (32, 32, 2)), ((0, 1, 1), (64, 1, 1)), ((1, 1, 1), (0, 1, 1))])
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [((1, 1, 1), (1025, 1, 1)), ((1, 1, 1), (32, 32, 2)), ((0, 1, 1), (64, 1, 1)), ((1, 1, 1), (0, 1, 1))],
+)
 def test_bad_launch(grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """Sizes that no device takes."""
     module = hip.Module(_add_one())
@@ -206,7 +235,7 @@ def test_threads() -> None:
                 np.testing.assert_array_equal(buffer.read(np.float32), values + np.float32(1))
                 buffer.free()
                 module.unload()
-        except BaseException as error:  # noqa: BLE001  (handed to the main thread)
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(8)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""SDWA selects and DPP controls: every kind once in detail, then every instruction that takes them at random."""
+"""SDWA selects and DPP controls: every kind in detail, then at random on every instruction."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from .ops2 import VOP2
 from .valu import DST, FLOATS, NO_MODS, READS_DST, SRC, Op, bits_of_exec, evaluate, modify, reg, same
 
 SUITE = Suite("sdwa_dpp")
-SELECTS = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16),
-           "WORD_1": (16, 16), "DWORD": (0, 32)}
+SELECTS = {
+    "BYTE_0": (0, 8),
+    "BYTE_1": (8, 8),
+    "BYTE_2": (16, 8),
+    "BYTE_3": (24, 8),
+    "WORD_0": (0, 16),
+    "WORD_1": (16, 16),
+    "DWORD": (0, 32),
+}
 _U = np.uint32
 EXEC_HOLES = 0xFFFF_7FFE_8001_F0F7
 
@@ -60,7 +67,9 @@ def _registers(o: Op, seed: int) -> list[Array]:
         elif kind == "f32":
             wide = np.where(rng.random(192) < 0.5, fp.random_bits("f32", 192, rng).view(_U), wide)
         edges = fp.edges(kind)
-        wide[:len(edges)] = edges if edges.dtype == _U else edges.astype(_U) << _U(16) | edges.astype(_U)[::-1]
+        wide[: len(edges)] = (
+            edges if edges.dtype == _U else edges.astype(_U) << _U(16) | edges.astype(_U)[::-1]
+        )
         out.append(wide)
     return out
 
@@ -95,12 +104,21 @@ def _sdwa_case(o: Op, k: int) -> tuple[str, Callable[[], None]]:
 
     def add() -> None:
         vin = {f"v{SRC[i]}": r for i, r in enumerate(regs)} | {f"v{DST}": old}
-        SUITE.add(f"{o.name}-sdwa{k}", [line], [f"v{DST}"], _check_sdwa(o, args, old, dst_sel, unused), vin,
-                  covers=[o.name])
+        SUITE.add(
+            f"{o.name}-sdwa{k}",
+            [line],
+            [f"v{DST}"],
+            _check_sdwa(o, args, old, dst_sel, unused),
+            vin,
+            covers=[o.name],
+        )
+
     return line, add
 
 
-def _check_sdwa(o: Op, args: Sequence[Array], old: Array, dst_sel: str, unused: str) -> Callable[[Result], None]:
+def _check_sdwa(
+    o: Op, args: Sequence[Array], old: Array, dst_sel: str, unused: str
+) -> Callable[[Result], None]:
     def check(result: Result) -> None:
         want: Any = evaluate(o, args, typed(old, o.dst))
         free = np.ma.getmaskarray(want)
@@ -125,6 +143,7 @@ def _check_sdwa(o: Op, args: Sequence[Array], old: Array, dst_sel: str, unused: 
 
 # --- DPP
 
+
 def dpp_source(control: str, lane: int) -> int:
     """The lane that `lane` reads, -1 if there is none."""
     row, i = lane & ~15, lane & 15
@@ -140,13 +159,36 @@ def dpp_source(control: str, lane: int) -> int:
         return wave if 0 <= wave < 64 else -1
     if name == "row_bcast":
         return (row - 1 if row else -1) if n == 15 else (31 if lane >= 32 else -1)
-    return {"row_ror": row | (i - n) % 16, "wave_rol": (lane + 1) % 64, "wave_ror": (lane - 1) % 64,
-            "row_mirror": row | 15 - i, "row_half_mirror": lane & ~7 | 7 - (lane & 7), "row_newbcast": row | n}[name]
+    return {
+        "row_ror": row | (i - n) % 16,
+        "wave_rol": (lane + 1) % 64,
+        "wave_ror": (lane - 1) % 64,
+        "row_mirror": row | 15 - i,
+        "row_half_mirror": lane & ~7 | 7 - (lane & 7),
+        "row_newbcast": row | n,
+    }[name]
 
 
-CONTROLS = ["quad_perm:[3,2,1,0]", "quad_perm:[0,0,2,2]", "row_shl:1", "row_shl:15", "row_shr:1", "row_shr:8",
-            "row_ror:1", "row_ror:12", "wave_shl:1", "wave_rol:1", "wave_shr:1", "wave_ror:1", "row_mirror",
-            "row_half_mirror", "row_bcast:15", "row_bcast:31", "row_newbcast:0", "row_newbcast:13"]
+CONTROLS = [
+    "quad_perm:[3,2,1,0]",
+    "quad_perm:[0,0,2,2]",
+    "row_shl:1",
+    "row_shl:15",
+    "row_shr:1",
+    "row_shr:8",
+    "row_ror:1",
+    "row_ror:12",
+    "wave_shl:1",
+    "wave_rol:1",
+    "wave_shr:1",
+    "wave_ror:1",
+    "row_mirror",
+    "row_half_mirror",
+    "row_bcast:15",
+    "row_bcast:31",
+    "row_newbcast:0",
+    "row_newbcast:13",
+]
 
 
 def _dpp_expect(control: str, row_mask: int, bank_mask: int, bound: bool, mask: int) -> tuple[Array, Array]:
@@ -162,22 +204,34 @@ def _dpp_expect(control: str, row_mask: int, bank_mask: int, bound: bool, mask: 
     return source, written
 
 
-def _dpp_case(o: Op, control: str, row_mask: int, bank_mask: int, bound: bool, mask: int, seed: int) -> tuple[str, Callable[[], None]]:
+def _dpp_case(
+    o: Op, control: str, row_mask: int, bank_mask: int, bound: bool, mask: int, seed: int
+) -> tuple[str, Callable[[], None]]:
     args = [a[:LANES] for a in fp.lanes_of(o.srcs, seed=seed, limit=192)]
     args = [np.random.default_rng(seed + i).permutation(a) for i, a in enumerate(args)]
     wide = 2 if np.dtype(fp.DTYPES[o.dst]).itemsize == 8 else 1
     old = np.random.default_rng(seed).integers(0, 1 << 32, (wide, LANES), dtype=_U)
-    line = (f"{o.name}_dpp {reg(o.dst, DST)}, {', '.join(reg(k, r) for k, r in zip(o.srcs, SRC, strict=False))} {control} "
-            f"row_mask:0x{row_mask:x} bank_mask:0x{bank_mask:x}{' bound_ctrl:0' if bound else ''}")
+    line = (
+        f"{o.name}_dpp {reg(o.dst, DST)}, "
+        f"{', '.join(reg(k, r) for k, r in zip(o.srcs, SRC, strict=False))} {control} "
+        f"row_mask:0x{row_mask:x} bank_mask:0x{bank_mask:x}{' bound_ctrl:0' if bound else ''}"
+    )
 
     def add() -> None:
         vin: dict[str, Any] = {reg(k, SRC[i]): a for i, (k, a) in enumerate(zip(o.srcs, args, strict=True))}
         if bits_of_exec(mask, LANES).sum() == 0:
             return
         vin = {n: a.view(np.uint16).astype(_U) if a.dtype.itemsize == 2 else a for n, a in vin.items()}
-        SUITE.add(f"{o.name}-dpp-{control}-{row_mask:x}{bank_mask:x}{int(bound)}-{mask:x}", [line], [reg(o.dst, DST)],
-                  _check_dpp(o, args, old, _dpp_expect(control, row_mask, bank_mask, bound, mask)),
-                  vin | {reg(o.dst, DST): old if wide == 2 else old[0]}, {"exec": mask}, covers=[o.name])
+        SUITE.add(
+            f"{o.name}-dpp-{control}-{row_mask:x}{bank_mask:x}{int(bound)}-{mask:x}",
+            [line],
+            [reg(o.dst, DST)],
+            _check_dpp(o, args, old, _dpp_expect(control, row_mask, bank_mask, bound, mask)),
+            vin | {reg(o.dst, DST): old if wide == 2 else old[0]},
+            {"exec": mask},
+            covers=[o.name],
+        )
+
     return line, add
 
 
@@ -188,11 +242,18 @@ def _check_dpp(o: Op, args: list[Array], old: Array, expect: tuple[Array, Array]
         moved = np.where(source >= 0, args[0].view(f"u{args[0].dtype.itemsize}")[np.maximum(source, 0)], 0)
         first = moved.astype(f"u{args[0].dtype.itemsize}").view(args[0].dtype)
         seen = [first, *args[1:]]
-        old_value = typed(old[0], o.dst) if len(old) == 1 else np.ascontiguousarray(old.T).view(fp.DTYPES[o.dst])[:, 0]
+        old_value = (
+            typed(old[0], o.dst)
+            if len(old) == 1
+            else np.ascontiguousarray(old.T).view(fp.DTYPES[o.dst])[:, 0]
+        )
         want = evaluate(o, seen, old_value)
         full = result[reg(o.dst, DST)]
-        got = typed(full[0] & _U(0xFFFF) if np.dtype(fp.DTYPES[o.dst]).itemsize == 2 else full[0], o.dst) if len(old) == 1 \
+        got = (
+            typed(full[0] & _U(0xFFFF) if np.dtype(fp.DTYPES[o.dst]).itemsize == 2 else full[0], o.dst)
+            if len(old) == 1
             else np.ascontiguousarray(full.T).view(fp.DTYPES[o.dst])[:, 0]
+        )
         same(got, want, o.ulp, seen, written)
         assert (full[:, ~written] == old[:, ~written]).all(), "a lane without a source was written"
 
@@ -200,8 +261,11 @@ def _check_dpp(o: Op, args: list[Array], old: Array, expect: tuple[Array, Array]
 
 
 def _build() -> None:
-    ops = [o for o in [*VOP1, *VOP2] if o.name in rows.names() and not any(
-        np.dtype(fp.DTYPES[k]).itemsize == 8 for k in (*o.srcs, o.dst))]
+    ops = [
+        o
+        for o in [*VOP1, *VOP2]
+        if o.name in rows.names() and not any(np.dtype(fp.DTYPES[k]).itemsize == 8 for k in (*o.srcs, o.dst))
+    ]
     made = [_sdwa_case(o, k) for o in ops for k in range(4)]
     mov = next(o for o in VOP1 if o.name == "v_mov_b32")
     add = next(o for o in VOP2 if o.name == "v_add_u32")
@@ -229,8 +293,13 @@ def _sdwa_compare() -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.integers(0, 1 << 32, LANES, dtype=_U) for _ in range(2))
     b[::3] = a[::3]
-    for name, sel0, sel1, sext in (("ge_u16", "BYTE_0", "BYTE_3", 0), ("lt_u16", "BYTE_0", "BYTE_1", 0), ("lt_i32", "WORD_1", "BYTE_2", 1),
-                                   ("eq_u32", "WORD_0", "DWORD", 0), ("gt_i16", "BYTE_1", "WORD_1", 1)):
+    for name, sel0, sel1, sext in (
+        ("ge_u16", "BYTE_0", "BYTE_3", 0),
+        ("lt_u16", "BYTE_0", "BYTE_1", 0),
+        ("lt_i32", "WORD_1", "BYTE_2", 1),
+        ("eq_u32", "WORD_0", "DWORD", 0),
+        ("gt_i16", "BYTE_1", "WORD_1", 1),
+    ):
         x, y = pick(a, sel0, bool(sext)), pick(b, sel1, bool(sext))
         if "16" in name:
             x, y = (v & _U(0xFFFF) for v in (x, y))
@@ -246,8 +315,15 @@ def _sdwa_compare() -> None:
                 got = result.vcc[0] if dst == "vcc" else int(result[dst][0, 0]) | int(result[dst][1, 0]) << 32
                 assert hex(got) == hex(expected)
 
-            SUITE.add(f"v_cmp_{name}-sdwa-{dst}", [line], [] if dst == "vcc" else [dst], check, {"v2": a, "v4": b},
-                      {"s[8:9]": 0} if dst != "vcc" else {}, covers=[f"v_cmp_{name}"])
+            SUITE.add(
+                f"v_cmp_{name}-sdwa-{dst}",
+                [line],
+                [] if dst == "vcc" else [dst],
+                check,
+                {"v2": a, "v4": b},
+                {"s[8:9]": 0} if dst != "vcc" else {},
+                covers=[f"v_cmp_{name}"],
+            )
 
 
 _sdwa_compare()

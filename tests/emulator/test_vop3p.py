@@ -24,7 +24,9 @@ NEG_PATTERNS = [(0, 7, 1, 6), (1, 6, 7, 0), (0, 0, 2, 5)]
 def _text(count: int, pattern: tuple[int, int, int, int]) -> str:
     full = (1 << count) - 1
     out = ""
-    for name, value, default in zip(("op_sel", "op_sel_hi", "neg_lo", "neg_hi"), pattern, (0, full, 0, 0), strict=True):
+    for name, value, default in zip(
+        ("op_sel", "op_sel_hi", "neg_lo", "neg_hi"), pattern, (0, full, 0, 0), strict=True
+    ):
         if value & full != default:
             out += f" {name}:[{','.join(str(value >> i & 1) for i in range(count))}]"
     return out
@@ -45,7 +47,9 @@ def select(args: Sequence[Array], kind: str, sel: int, neg: int) -> list[Array]:
     return out
 
 
-def _packed(name: str, kind: str, count: int, fn: Callable[..., Array], clamp: Callable[..., Array] | None = None) -> None:
+def _packed(
+    name: str, kind: str, count: int, fn: Callable[..., Array], clamp: Callable[..., Array] | None = None
+) -> None:
     if name not in rows.names():
         return
     wide = kind == "f32"
@@ -55,17 +59,29 @@ def _packed(name: str, kind: str, count: int, fn: Callable[..., Array], clamp: C
         for do_clamp in (False, True):
             if do_clamp and (k or (clamp is None and not kind.startswith("f"))):
                 continue
-            args = fp.lanes_of(["pf32" if wide else "pf16" if kind == "f16" else "pi16"] * count, seed=40 + k, limit=704)
+            args = fp.lanes_of(
+                ["pf32" if wide else "pf16" if kind == "f16" else "pi16"] * count, seed=40 + k, limit=704
+            )
             halves = [select(args, kind, pattern[0], pattern[2]), select(args, kind, pattern[1], pattern[3])]
             srcs = [reg(2 + 2 * i) for i in range(count)]
             line = f"{name} {reg(10)}, {', '.join(srcs)}{_text(count, pattern)}{' clamp' if do_clamp else ''}"
-            SUITE.add(f"{name}-{k}{'-clamp' if do_clamp else ''}", [line], [reg(10)],
-                      _check_packed(kind, halves, fn, clamp if do_clamp else None, do_clamp, reg(10)),
-                      dict(zip(srcs, args, strict=True)))
+            SUITE.add(
+                f"{name}-{k}{'-clamp' if do_clamp else ''}",
+                [line],
+                [reg(10)],
+                _check_packed(kind, halves, fn, clamp if do_clamp else None, do_clamp, reg(10)),
+                dict(zip(srcs, args, strict=True)),
+            )
 
 
-def _check_packed(kind: str, halves: list[list[Array]], fn: Callable[..., Array], clamp: Callable[..., Array] | None,
-                  do_clamp: bool, dst: str) -> Callable[[Result], None]:
+def _check_packed(
+    kind: str,
+    halves: list[list[Array]],
+    fn: Callable[..., Array],
+    clamp: Callable[..., Array] | None,
+    do_clamp: bool,
+    dst: str,
+) -> Callable[[Result], None]:
     def check(result: Result) -> None:
         rows_ = result[dst]
         got = parts(np.ascontiguousarray(rows_.T), kind) if kind == "f32" else parts(rows_[0], kind)
@@ -83,7 +99,7 @@ def _overlap() -> None:
     """A destination that overlaps a source by half: both parts read before either is written."""
     args = fp.lanes_of(("pf32", "pf32"), seed=3)
     both = [parts(a, "f32") for a in args]
-    # v[2:3] = v[3:4] * v[6:7] needs a pair that starts odd, which gfx90a+ forbids: use op_sel on the pair itself.
+    # v[2:3] = v[3:4] * v[6:7] needs a pair that starts odd, which gfx90a+ forbids: use op_sel.
     with np.errstate(all="ignore"):
         want = [both[0][1] * both[1][0], both[0][0] * both[1][1]]
 
@@ -91,8 +107,13 @@ def _overlap() -> None:
         for got, w in zip(parts(np.ascontiguousarray(result["v[2:3]"].T), "f32"), want, strict=True):
             same(got, w, 0, args)
 
-    SUITE.add("v_pk_mul_f32-overlap", ["v_pk_mul_f32 v[2:3], v[2:3], v[6:7] op_sel:[1,0] op_sel_hi:[0,1]"], ["v[2:3]"],
-              check, {"v[2:3]": args[0], "v[6:7]": args[1]})
+    SUITE.add(
+        "v_pk_mul_f32-overlap",
+        ["v_pk_mul_f32 v[2:3], v[2:3], v[6:7] op_sel:[1,0] op_sel_hi:[0,1]"],
+        ["v[2:3]"],
+        check,
+        {"v[2:3]": args[0], "v[6:7]": args[1]},
+    )
 
 
 def _pk_mov() -> None:
@@ -104,9 +125,13 @@ def _pk_mov() -> None:
             for got, want in zip(result["v[10:11]"], picks, strict=True):
                 same(got, want, 0, picks)
 
-        SUITE.add(f"v_pk_mov_b32-{pattern}",
-                  [f"v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[{pattern & 1},{pattern >> 1}]"], ["v[10:11]"], check,
-                  {"v[2:3]": args[0], "v[4:5]": args[1]})
+        SUITE.add(
+            f"v_pk_mov_b32-{pattern}",
+            [f"v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[{pattern & 1},{pattern >> 1}]"],
+            ["v[10:11]"],
+            check,
+            {"v[2:3]": args[0], "v[4:5]": args[1]},
+        )
 
 
 def _scalar_pair() -> None:
@@ -119,12 +144,19 @@ def _scalar_pair() -> None:
         wants = [(lo * s[0], hi * s[1]), (lo * s[0], hi * s[0])]
 
     for text, want in zip(("", " op_sel_hi:[1,0]"), wants, strict=True):
+
         def check(result: Result, want: tuple[Array, Array] = want) -> None:
             for got, half in zip(parts(np.ascontiguousarray(result["v[10:11]"].T), "f32"), want, strict=True):
                 same(got, half, 0, [lo, hi])
 
-        SUITE.add(f"v_pk_mul_f32-sgpr{text.replace(' ', '-')}", [f"v_pk_mul_f32 v[10:11], v[2:3], s[4:5]{text}"], ["v[10:11]"], check,
-                  {"v[2:3]": args[0]}, {"s[4:5]": int(s.view(np.uint64)[0])})
+        SUITE.add(
+            f"v_pk_mul_f32-sgpr{text.replace(' ', '-')}",
+            [f"v_pk_mul_f32 v[10:11], v[2:3], s[4:5]{text}"],
+            ["v[10:11]"],
+            check,
+            {"v[2:3]": args[0]},
+            {"s[4:5]": int(s.view(np.uint64)[0])},
+        )
 
 
 def _fields(x: Array, bits: int, signed: bool) -> Array:
@@ -137,8 +169,14 @@ def _fields(x: Array, bits: int, signed: bool) -> Array:
 
 
 def _dots() -> None:
-    for name, bits, signed in (("v_dot2_i32_i16", 16, True), ("v_dot2_u32_u16", 16, False), ("v_dot4_i32_i8", 8, True),
-                               ("v_dot4_u32_u8", 8, False), ("v_dot8_i32_i4", 4, True), ("v_dot8_u32_u4", 4, False)):
+    for name, bits, signed in (
+        ("v_dot2_i32_i16", 16, True),
+        ("v_dot2_u32_u16", 16, False),
+        ("v_dot4_i32_i8", 8, True),
+        ("v_dot4_u32_u8", 8, False),
+        ("v_dot8_i32_i4", 4, True),
+        ("v_dot8_u32_u4", 4, False),
+    ):
         if name not in rows.names():
             continue
         args = fp.lanes_of(("pi16", "pi16", "u32"))
@@ -147,9 +185,13 @@ def _dots() -> None:
         low, high = (-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)
         for text, value in (("", total), (" clamp", np.clip(total, low, high))):
             want = (value & 0xFFFFFFFF).astype(np.uint32)
-            SUITE.add(name + text.replace(" ", "-"), [f"{name} v10, v2, v4, v6{text}"], ["v10"],
-                      lambda r, want=want, args=args: same(r["v10"][0], want, 0, args),
-                      {"v2": args[0], "v4": args[1], "v6": args[2]})
+            SUITE.add(
+                name + text.replace(" ", "-"),
+                [f"{name} v10, v2, v4, v6{text}"],
+                ["v10"],
+                lambda r, want=want, args=args: same(r["v10"][0], want, 0, args),
+                {"v2": args[0], "v4": args[1], "v6": args[2]},
+            )
     rng = np.random.default_rng(5)
     for name, form in (("v_dot2_f32_f16", "{} v10, v2, v4, v6"), ("v_dot2c_f32_f16", "{}_e32 v6, v2, v4")):
         if name not in rows.names():
@@ -159,19 +201,33 @@ def _dots() -> None:
         c = rng.normal(0, 4, 256).astype(np.float32)
         products = a.astype(np.float64) * b.astype(np.float64)
         want = products.sum(1) + c
-        bound = 3 * 2.0**-24 * (np.abs(products).sum(1) + np.abs(c))  # at most three roundings of partial sums
+        bound = (
+            3 * 2.0**-24 * (np.abs(products).sum(1) + np.abs(c))
+        )  # at most three roundings of partial sums
 
         def check(result: Result, want: Array = want, bound: Array = bound, out: str = out) -> None:
             assert (np.abs(result[out][0].view(np.float32) - want) <= bound).all()
 
-        SUITE.add(name, [line], [out], check,
-                  {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c})
+        SUITE.add(
+            name,
+            [line],
+            [out],
+            check,
+            {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c},
+        )
         ints = [rng.integers(-8, 9, (256, 2)).astype(np.float16) for _ in range(2)]
         exact = (ints[0].astype(np.float64) * ints[1]).sum(1) + 3
-        SUITE.add(f"{name}-exact", [line], [out],
-                  lambda r, exact=exact, out=out: same(r[out][0].view(np.float32), exact.astype(np.float32), 0, []),
-                  {"v2": ints[0].view(np.uint32)[:, 0], "v4": ints[1].view(np.uint32)[:, 0],
-                   "v6": np.full(256, 3, np.float32)})
+        SUITE.add(
+            f"{name}-exact",
+            [line],
+            [out],
+            lambda r, exact=exact, out=out: same(r[out][0].view(np.float32), exact.astype(np.float32), 0, []),
+            {
+                "v2": ints[0].view(np.uint32)[:, 0],
+                "v4": ints[1].view(np.uint32)[:, 0],
+                "v6": np.full(256, 3, np.float32),
+            },
+        )
 
 
 def _pk_fmac() -> None:
@@ -186,7 +242,13 @@ def _pk_fmac() -> None:
         for i, got in enumerate(parts(result["v10"][0], "f16")):
             same(got, want[i], 0, [h[i] for h in halves])
 
-    SUITE.add("v_pk_fmac_f16", ["v_pk_fmac_f16 v10, v2, v4"], ["v10"], check, {"v2": args[0], "v4": args[1], "v10": args[2]})
+    SUITE.add(
+        "v_pk_fmac_f16",
+        ["v_pk_fmac_f16 v10, v2, v4"],
+        ["v10"],
+        check,
+        {"v2": args[0], "v4": args[1], "v10": args[2]},
+    )
 
 
 def _mqsad() -> None:
@@ -196,14 +258,22 @@ def _mqsad() -> None:
     b = rng.integers(0, 1 << 32, 64, dtype=np.uint32)
     b[::3] &= np.uint32(0xFF00FF)
     c = rng.integers(0, 1 << 32, (4, 64), dtype=np.uint32)
-    want = [sad((a >> np.uint64(8 * i) & np.uint64(0xFFFFFFFF)).astype(np.uint32), b, 8, True) + c[i] for i in range(4)]
+    want = [
+        sad((a >> np.uint64(8 * i) & np.uint64(0xFFFFFFFF)).astype(np.uint32), b, 8, True) + c[i]
+        for i in range(4)
+    ]
 
     def check(result: Result) -> None:
         for got, w in zip(result["v[10:13]"], want, strict=True):
             same(got, w, 0, [a, b])
 
-    SUITE.add("v_mqsad_u32_u8", ["v_mqsad_u32_u8 v[10:13], v[2:3], v4, v[6:9]"], ["v[10:13]"], check,
-              {"v[2:3]": a, "v4": b, "v[6:9]": c})
+    SUITE.add(
+        "v_mqsad_u32_u8",
+        ["v_mqsad_u32_u8 v[10:13], v[2:3], v4, v[6:9]"],
+        ["v[10:13]"],
+        check,
+        {"v[2:3]": a, "v4": b, "v[6:9]": c},
+    )
 
 
 def _mix() -> None:
@@ -212,20 +282,31 @@ def _mix() -> None:
     values = [fp.lanes_of(("f32",), seed=s)[0] for s in (1, 2, 3)]
     halves = [rng.normal(0, 4, (len(values[0]), 2)).astype(np.float16) for _ in range(3)]
     for name in ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"):
-        for k, (sel, sel_hi, neg, absolute) in enumerate([(0, 0, 0, 0), (0, 7, 0, 0), (7, 7, 0, 0), (2, 3, 1, 0), (4, 6, 5, 2)]):
+        for k, (sel, sel_hi, neg, absolute) in enumerate(
+            [(0, 0, 0, 0), (0, 7, 0, 0), (7, 7, 0, 0), (2, 3, 1, 0), (4, 6, 5, 2)]
+        ):
             vin, args = {}, []
             for i in range(3):
                 half = bool(sel_hi >> i & 1)
                 vin[f"v{2 + 2 * i}"] = halves[i].view(np.uint32)[:, 0] if half else rng.permutation(values[i])
                 seen = halves[i][:, sel >> i & 1].astype(np.float32) if half else vin[f"v{2 + 2 * i}"]
                 args.append(modify(seen, bool(neg >> i & 1), bool(absolute >> i & 1)))
-            srcs = [("-" if neg >> i & 1 else "") + (f"|v{2 + 2 * i}|" if absolute >> i & 1 else f"v{2 + 2 * i}") for i in range(3)]
+            srcs = [
+                ("-" if neg >> i & 1 else "") + (f"|v{2 + 2 * i}|" if absolute >> i & 1 else f"v{2 + 2 * i}")
+                for i in range(3)
+            ]
             bits = lambda v: ",".join(str(v >> i & 1) for i in range(3))  # noqa: E731
             for clamp in (False, True):
-                line = f"{name} v10, {', '.join(srcs)} op_sel:[{bits(sel)}] op_sel_hi:[{bits(sel_hi)}]{' clamp' if clamp else ''}"
+                line = f"{name} v10, {', '.join(srcs)} op_sel:[{bits(sel)}] op_sel_hi:[{bits(sel_hi)}]"
+                line += " clamp" if clamp else ""
                 old = rng.integers(0, 1 << 32, len(values[0]), dtype=np.uint32)
-                SUITE.add(f"{name}-{k}{'-clamp' if clamp else ''}", [line], ["v10"], _check_mix(name, args, old, clamp),
-                          vin | {"v10": old})
+                SUITE.add(
+                    f"{name}-{k}{'-clamp' if clamp else ''}",
+                    [line],
+                    ["v10"],
+                    _check_mix(name, args, old, clamp),
+                    vin | {"v10": old},
+                )
 
 
 def _check_mix(name: str, args: list[Array], old: Array, clamp: bool) -> Callable[[Result], None]:
@@ -237,7 +318,9 @@ def _check_mix(name: str, args: list[Array], old: Array, clamp: bool) -> Callabl
                 same(full.view(np.float32), clamp01(want) if clamp else want, 0, args)
                 return
             # One rounding to float16 or two: where they differ, either is accepted.
-            once = fp.to_odd_sum(args[0].astype(np.float64) * args[1], args[2].astype(np.float64)).astype(np.float16)
+            once = fp.to_odd_sum(args[0].astype(np.float64) * args[1], args[2].astype(np.float64)).astype(
+                np.float16
+            )
             twice = want.astype(np.float16)
             if clamp:
                 once, twice = clamp01(once), clamp01(twice)
@@ -252,7 +335,10 @@ def _check_mix(name: str, args: list[Array], old: Array, clamp: bool) -> Callabl
 
 
 _F: dict[str, tuple[int, Callable[..., Array]]] = {
-    "fma": (3, fp.fma), "add": (2, lambda a, b: a + b), "mul": (2, lambda a, b: a * b)}
+    "fma": (3, fp.fma),
+    "add": (2, lambda a, b: a + b),
+    "mul": (2, lambda a, b: a * b),
+}
 for _n, (_c, _fn) in _F.items():
     _packed(f"v_pk_{_n}_f16", "f16", _c, _fn)
     _packed(f"v_pk_{_n}_f32", "f32", _c, _fn)

@@ -16,16 +16,32 @@ from .valu import EXEC_PART, SRC, decorate, modify, reg
 SUITE = Suite("vopc")
 
 _FLOAT: dict[str, Callable[[Array, Array], Array]] = {
-    "f": lambda a, b: np.zeros(a.shape, bool), "lt": lambda a, b: a < b, "eq": lambda a, b: a == b,
-    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "lg": lambda a, b: (a < b) | (a > b),
-    "ge": lambda a, b: a >= b, "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
-    "u": lambda a, b: np.isnan(a) | np.isnan(b), "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)),
-    "ngt": lambda a, b: ~(a > b), "nle": lambda a, b: ~(a <= b), "neq": lambda a, b: ~(a == b),
-    "nlt": lambda a, b: ~(a < b), "tru": lambda a, b: np.ones(a.shape, bool),
+    "f": lambda a, b: np.zeros(a.shape, bool),
+    "lt": lambda a, b: a < b,
+    "eq": lambda a, b: a == b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "lg": lambda a, b: (a < b) | (a > b),
+    "ge": lambda a, b: a >= b,
+    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
+    "u": lambda a, b: np.isnan(a) | np.isnan(b),
+    "nge": lambda a, b: ~(a >= b),
+    "nlg": lambda a, b: ~((a < b) | (a > b)),
+    "ngt": lambda a, b: ~(a > b),
+    "nle": lambda a, b: ~(a <= b),
+    "neq": lambda a, b: ~(a == b),
+    "nlt": lambda a, b: ~(a < b),
+    "tru": lambda a, b: np.ones(a.shape, bool),
 }
 _INT: dict[str, Callable[[Array, Array], Array]] = {
-    "f": _FLOAT["f"], "lt": _FLOAT["lt"], "eq": _FLOAT["eq"], "le": _FLOAT["le"], "gt": _FLOAT["gt"],
-    "ne": lambda a, b: a != b, "ge": _FLOAT["ge"], "t": _FLOAT["tru"],
+    "f": _FLOAT["f"],
+    "lt": _FLOAT["lt"],
+    "eq": _FLOAT["eq"],
+    "le": _FLOAT["le"],
+    "gt": _FLOAT["gt"],
+    "ne": lambda a, b: a != b,
+    "ge": _FLOAT["ge"],
+    "t": _FLOAT["tru"],
 }
 
 
@@ -36,7 +52,9 @@ def classify(x: Array, wanted: Array) -> Array:
     quiet = np.isnan(x) & ~fp.is_signalling(x)
     number = np.select(
         [fp.is_signalling(x), quiet, np.isinf(x), np.abs(x) >= tiny, x != 0],
-        [0, 1, np.where(sign, 2, 9), np.where(sign, 3, 8), np.where(sign, 4, 7)], np.where(sign, 5, 6))
+        [0, 1, np.where(sign, 2, 9), np.where(sign, 3, 8), np.where(sign, 4, 7)],
+        np.where(sign, 5, 6),
+    )
     return (wanted.astype(np.int64) >> number & 1).astype(bool)
 
 
@@ -68,16 +86,27 @@ def _add(name: str, kinds: tuple[str, str], fn: Callable[[Array, Array], Array])
         srcs = [reg(k, r) for k, r in zip(kinds, SRC, strict=False)]
         vin = {s: _junk_above(a) for s, a in zip(srcs, args, strict=True)}
         line = f"{name}_{form} {dst}, {', '.join(srcs)}"
-        SUITE.add(f"{name}-{form}", [line], [] if form == "e32" else ["s[8:9]"],
-                  _check(fn(*args), form, cmpx, mask), vin, {"exec": mask, "vcc": 0x5555, "s[8:9]": 0x123456789ABC})
+        SUITE.add(
+            f"{name}-{form}",
+            [line],
+            [] if form == "e32" else ["s[8:9]"],
+            _check(fn(*args), form, cmpx, mask),
+            vin,
+            {"exec": mask, "vcc": 0x5555, "s[8:9]": 0x123456789ABC},
+        )
     if kinds[0].startswith("f"):
         args = fp.lanes_of(kinds, seed=4, limit=512)
         second = kinds[1].startswith("f")
         seen = [modify(args[0], True, True), modify(args[1], True, False) if second else args[1]]
         srcs = [decorate(reg(kinds[0], SRC[0]), True, True), decorate(reg(kinds[1], SRC[1]), second, False)]
         vin = {reg(k, r): _junk_above(a) for k, r, a in zip(kinds, SRC, args, strict=False)}
-        SUITE.add(f"{name}-mods", [f"{name}_e64 s[8:9], {', '.join(srcs)}"], ["s[8:9]"],
-                  _check(fn(*seen), "e64", cmpx, ALL_LANES), vin)
+        SUITE.add(
+            f"{name}-mods",
+            [f"{name}_e64 s[8:9], {', '.join(srcs)}"],
+            ["s[8:9]"],
+            _check(fn(*seen), "e64", cmpx, ALL_LANES),
+            vin,
+        )
 
 
 def _junk_above(a: Array) -> Any:

@@ -14,7 +14,7 @@ _VERSIONS = ("", "-19", "-20", "-21", "-22", "-18", "-17")
 
 @cache
 def tool(name: str) -> str:
-    """Path of an LLVM tool: $NAME (CLANG, LLD, LLVM_MC, LLVM_OBJDUMP), else from PATH, also with a version suffix."""
+    """Path of an LLVM tool: $CLANG, $LLD, $LLVM_MC, $LLVM_OBJDUMP, else from PATH, also versioned."""
     env = {"ld.lld": "LLD"}.get(name, name.upper().replace("-", "_"))
     if os.environ.get(env):
         return os.environ[env]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Makes the test cases of a vector ALU instruction from one line that says what it computes.
 
-An :class:`Op` names the types and a NumPy function; out of it come cases for each encoding (e32, e64, SDWA, DPP),
+An :class:`Op` names the types and a NumPy function; out of it come cases for each encoding,
 for scalar and constant operands, partial EXEC, input modifiers, clamp, omod and op_sel.
 """
 
@@ -20,12 +20,12 @@ from .fp import Array
 FLOATS = ("f16", "f32", "f64")
 EXEC_PART = 0xF0F0_1234_8000_00F1
 # Flags of an Op.
-VOP3 = "vop3"            # has no short form
+VOP3 = "vop3"  # has no short form
 READS_DST = "reads_dst"  # the function's last argument is the destination's old value
 KEEPS_HIGH = "keeps_high"  # a 16-bit result leaves the upper half as it was
-NO_MODS = "no_mods"      # float operands without neg, abs, clamp, omod
-ARITH = "arith"          # float arithmetic: MODE flushes denormals, omod applies
-OP_SEL = "op_sel"        # 16-bit VOP3 with op_sel
+NO_MODS = "no_mods"  # float operands without neg, abs, clamp, omod
+ARITH = "arith"  # float arithmetic: MODE flushes denormals, omod applies
+OP_SEL = "op_sel"  # 16-bit VOP3 with op_sel
 NO_CONST = "no_const"
 NO_SDWA = "no_sdwa"
 NO_MODS_OUT = "no_mods_out"
@@ -40,12 +40,19 @@ class Op:
     srcs: tuple[str, ...]
     fn: Callable[..., Array]
     flags: frozenset[str] = frozenset()
-    ulp: float = 0.0                      # allowed error; 0: the same bits
+    ulp: float = 0.0  # allowed error; 0: the same bits
     clamp: Callable[..., Array] | None = None  # integer instructions that saturate with `clamp`
 
 
-def op(name: str, dst: str, srcs: str, fn: Callable[..., Array], *flags: str, ulp: float = 0.0,
-       clamp: Callable[..., Array] | None = None) -> Op:
+def op(
+    name: str,
+    dst: str,
+    srcs: str,
+    fn: Callable[..., Array],
+    *flags: str,
+    ulp: float = 0.0,
+    clamp: Callable[..., Array] | None = None,
+) -> Op:
     """Shorthand: source types as one string."""
     return Op(name, dst, tuple(srcs.split()), fn, frozenset(flags), ulp, clamp)
 
@@ -75,7 +82,7 @@ def view(result: Result, name: str, kind: str) -> Array:
 
 
 def same(got: Array, want: Any, ulp: float, context: Sequence[Array], active: Array | None = None) -> None:
-    """Compare results: bits for integers, any NaN for a NaN, `ulp` for inexact functions. Masked lanes are free."""
+    """Compare results: bits for integers, any NaN for a NaN, `ulp` where inexact. Masked lanes are free."""
     care = np.ones(got.shape, bool) if active is None else active.copy()
     if isinstance(want, np.ma.MaskedArray):
         care &= ~np.ma.getmaskarray(want)
@@ -84,7 +91,9 @@ def same(got: Array, want: Any, ulp: float, context: Sequence[Array], active: Ar
     bits = f"u{got.dtype.itemsize}"
     if got.dtype.kind == "f":
         target = want.astype(got.dtype) if want.dtype != got.dtype else want
-        good = (np.isnan(got) & np.isnan(target)) | (np.ascontiguousarray(got).view(bits) == np.ascontiguousarray(target).view(bits))
+        good = (np.isnan(got) & np.isnan(target)) | (
+            np.ascontiguousarray(got).view(bits) == np.ascontiguousarray(target).view(bits)
+        )
         if ulp:
             with np.errstate(all="ignore"):
                 error = np.abs(got.astype(np.float64) - want.astype(np.float64))
@@ -97,8 +106,10 @@ def same(got: Array, want: Any, ulp: float, context: Sequence[Array], active: Ar
     if len(bad):
         i = int(bad[0])
         operands = ", ".join(_show(np.broadcast_to(a, got.shape)[i]) for a in context)
-        raise AssertionError(f"{len(bad)} lanes wrong; lane {i}: ({operands}) gives {_show(got[i])}, "
-                             f"expected {_show(target[i])}")
+        raise AssertionError(
+            f"{len(bad)} lanes wrong; lane {i}: ({operands}) gives {_show(got[i])}, "
+            f"expected {_show(target[i])}"
+        )
 
 
 def _show(x: Any) -> str:
@@ -121,9 +132,9 @@ def bits_of_exec(mask: int, lanes: int) -> Array:
 
 def old_values(o: Op, n: int) -> Array:
     """What the destination holds before."""
-    bits = fp.random_bits(o.dst if READS_DST in o.flags else "u64" if dwords(o.dst) == 2 else "u32", n,
-                          np.random.default_rng(7))
-    return bits
+    return fp.random_bits(
+        o.dst if READS_DST in o.flags else "u64" if dwords(o.dst) == 2 else "u32", n, np.random.default_rng(7)
+    )
 
 
 def _wide(o: Op, old: Array) -> Array:
@@ -131,8 +142,15 @@ def _wide(o: Op, old: Array) -> Array:
     return old if old.dtype.itemsize >= 4 else old.astype(np.uint32) | np.uint32(0x5A5A0000)
 
 
-def check_dst(o: Op, args: Sequence[Array], old: Array, exec_mask: int = ALL_LANES, clamp: bool = False,
-              post: Callable[[Any], Any] | None = None, high: str = "") -> Callable[[Result], None]:
+def check_dst(
+    o: Op,
+    args: Sequence[Array],
+    old: Array,
+    exec_mask: int = ALL_LANES,
+    clamp: bool = False,
+    post: Callable[[Any], Any] | None = None,
+    high: str = "",
+) -> Callable[[Result], None]:
     """Check of the destination register: value, upper half, inactive lanes."""
     wide = _wide(o, old)
 
@@ -151,7 +169,9 @@ def check_dst(o: Op, args: Sequence[Array], old: Array, exec_mask: int = ALL_LAN
         if np.dtype(fp.DTYPES[o.dst]).itemsize == 2:
             kept = high == "keep" or KEEPS_HIGH in o.flags
             expected = before[0] >> 16 if kept else np.zeros(n, np.uint32)
-            assert (full[0] >> 16 == expected)[active].all(), f"upper half should be {'kept' if kept else '0'}"
+            assert (full[0] >> 16 == expected)[active].all(), (
+                f"upper half should be {'kept' if kept else '0'}"
+            )
 
     return check
 
@@ -242,7 +262,9 @@ def constants(kind: str) -> dict[str, Any]:
         return table
     as_float = {2: np.float16, 4: np.float32, 8: np.float64}[dtype.itemsize]
     inv_2pi = "0.15915494309189532" if dtype.itemsize == 8 else "0.15915494"
-    table |= {t: np.array(v, as_float).view(dtype)[()] for t, v in (_INLINE_FLOAT | {inv_2pi: _INV_2PI}).items()}
+    table |= {
+        t: np.array(v, as_float).view(dtype)[()] for t, v in (_INLINE_FLOAT | {inv_2pi: _INV_2PI}).items()
+    }
     if kind in ("i32", "u32"):
         table["0x12345678"] = np.array(0x12345678, bits).view(dtype)[()]
     if kind == "f32":
@@ -264,7 +286,9 @@ def _add_constants(suite: Suite, o: Op) -> None:
         literal = text.startswith("0x")
         if literal and VOP3 in o.flags:
             continue  # VOP3 takes no literal on GFX9
-        line = f"{suffix(o, 'e32' if literal else 'e64')} {', '.join([reg(o.dst, DST), text, *_sources(o)[1:]])}"
+        line = (
+            f"{suffix(o, 'e32' if literal else 'e64')} {', '.join([reg(o.dst, DST), text, *_sources(o)[1:]])}"
+        )
         vin = _vin(o, args, old)
         del vin[reg(o.srcs[0], SRC[0])]
         vin.setdefault("v1", np.zeros(len(args[0]), np.uint32))
@@ -284,9 +308,13 @@ def modify(x: Array, neg: bool, absolute: bool) -> Array:
 
 def clamp01(x: Any) -> Any:
     """Clamp with DX10_CLAMP: NaN becomes 0."""
+
     def one(a: Array) -> Array:
         return np.where(np.isnan(a), 0, np.minimum(np.maximum(a, 0) + 0.0, 1)).astype(a.dtype)
-    return np.ma.array(one(x.data), mask=np.ma.getmaskarray(x)) if isinstance(x, np.ma.MaskedArray) else one(x)
+
+    return (
+        np.ma.array(one(x.data), mask=np.ma.getmaskarray(x)) if isinstance(x, np.ma.MaskedArray) else one(x)
+    )
 
 
 def decorate(text: str, neg: bool, absolute: bool) -> str:
@@ -305,15 +333,22 @@ def _add_modifiers(suite: Suite, o: Op) -> None:
         srcs = [decorate(s, n, b) for s, n, b in zip(_sources(o), neg, absolute, strict=True)]
         do_clamp = combo == 2 and o.dst in FLOATS and NO_MODS_OUT not in o.flags
         line = f"{suffix(o, 'e64')} {', '.join([reg(o.dst, DST), *srcs])}{' clamp' if do_clamp else ''}"
-        suite.add(f"{o.name}-mods{combo}", [line], [reg(o.dst, DST)],
-                  check_dst(o, seen, old, post=clamp01 if do_clamp else None), _vin(o, args, old))
+        suite.add(
+            f"{o.name}-mods{combo}",
+            [line],
+            [reg(o.dst, DST)],
+            check_dst(o, seen, old, post=clamp01 if do_clamp else None),
+            _vin(o, args, old),
+        )
 
 
 def _add_integer_clamp(suite: Suite, o: Op) -> None:
     args = fp.lanes_of(o.srcs, seed=5)
     old = old_values(o, len(args[0]))
     line = f"{suffix(o, 'e64')} {', '.join([reg(o.dst, DST), *_sources(o)])} clamp"
-    suite.add(f"{o.name}-clamp", [line], [reg(o.dst, DST)], check_dst(o, args, old, clamp=True), _vin(o, args, old))
+    suite.add(
+        f"{o.name}-clamp", [line], [reg(o.dst, DST)], check_dst(o, args, old, clamp=True), _vin(o, args, old)
+    )
 
 
 def _add_op_sel(suite: Suite, o: Op) -> None:
@@ -328,7 +363,8 @@ def _add_op_sel(suite: Suite, o: Op) -> None:
         for k, kind in enumerate(o.srcs):
             if halves[k]:
                 vin[reg(kind, SRC[k])] = low[k].view(np.uint16).astype(np.uint32) | (
-                    other[k].view(np.uint16).astype(np.uint32) << np.uint32(16))
+                    other[k].view(np.uint16).astype(np.uint32) << np.uint32(16)
+                )
             else:
                 vin[reg(kind, SRC[k])] = low[k]
             args.append(other[k] if picks[k] else low[k])
@@ -338,7 +374,9 @@ def _add_op_sel(suite: Suite, o: Op) -> None:
         if not (any(picks) or high_dst):
             continue
         line = f"{suffix(o, 'e64')} {', '.join([reg(o.dst, DST), *_sources(o)])} op_sel:[{selects}]"
-        suite.add(f"{o.name}-op_sel{pattern}", [line], [f"v{DST}"], _check_op_sel(o, args, old, high_dst), vin)
+        suite.add(
+            f"{o.name}-op_sel{pattern}", [line], [f"v{DST}"], _check_op_sel(o, args, old, high_dst), vin
+        )
 
 
 def _check_op_sel(o: Op, args: Sequence[Array], old: Array, high_dst: bool) -> Callable[[Result], None]:
@@ -349,7 +387,9 @@ def _check_op_sel(o: Op, args: Sequence[Array], old: Array, high_dst: bool) -> C
             return
         typed = (old >> np.uint32(16 if high_dst else 0)).astype(np.uint16).view(fp.DTYPES[o.dst])
         want = evaluate(o, args, typed)
-        written = (full >> np.uint32(16) if high_dst else full & 0xFFFF).astype(np.uint16).view(fp.DTYPES[o.dst])
+        written = (
+            (full >> np.uint32(16) if high_dst else full & 0xFFFF).astype(np.uint16).view(fp.DTYPES[o.dst])
+        )
         same(written, want, o.ulp, args)
         if high_dst:
             assert (full & 0xFFFF == old & 0xFFFF).all(), "op_sel wrote the lower half too"
@@ -359,19 +399,26 @@ def _check_op_sel(o: Op, args: Sequence[Array], old: Array, high_dst: bool) -> C
 
 def _add_flush(suite: Suite, o: Op) -> None:
     """MODE without denormals: inputs and outputs are flushed; omod works there, and only there."""
-    for name, text, factor in (("flush", "", 1.0), ("mul2", " mul:2", 2.0), ("mul4", " mul:4", 4.0), ("div2", " div:2", 0.5)):
+    for name, text, factor in (
+        ("flush", "", 1.0),
+        ("mul2", " mul:2", 2.0),
+        ("mul4", " mul:4", 4.0),
+        ("div2", " div:2", 0.5),
+    ):
         args = fp.lanes_of(o.srcs, seed=9, limit=512)
         old = old_values(o, len(args[0]))
         wide = _wide(o, old)
 
-        def check(result: Result, args: list[Array] = args, wide: Array = wide, factor: float = factor) -> None:
+        def check(
+            result: Result, args: list[Array] = args, wide: Array = wide, factor: float = factor
+        ) -> None:
             old_value = _typed(wide, o.dst)
             with np.errstate(all="ignore"):
                 want = evaluate(o, [fp.flush(a) for a in args], fp.flush(old_value))
                 want = fp.flush(want)
                 if factor != 1:
                     want = fp.flush((want * want.dtype.type(factor)).astype(want.dtype))
-                    want = np.where(want == 0, np.zeros_like(want), want)   # -0 becomes +0
+                    want = np.where(want == 0, np.zeros_like(want), want)  # -0 becomes +0
             same(view(result, reg(o.dst, DST), o.dst), want, o.ulp, args)
 
         line = f"{suffix(o, 'e64')} {', '.join([reg(o.dst, DST), *_sources(o)])}{text}"
@@ -379,8 +426,14 @@ def _add_flush(suite: Suite, o: Op) -> None:
     args = fp.lanes_of(o.srcs, seed=10, limit=256)
     old = old_values(o, len(args[0]))
     line = f"{suffix(o, 'e64')} {', '.join([reg(o.dst, DST), *_sources(o)])} mul:2"
-    suite.add(f"{o.name}-omod-ignored", [line], [reg(o.dst, DST)], check_dst(o, args, old), _vin(o, args, old),
-              {"mode": MODE_DEFAULT})
+    suite.add(
+        f"{o.name}-omod-ignored",
+        [line],
+        [reg(o.dst, DST)],
+        check_dst(o, args, old),
+        _vin(o, args, old),
+        {"mode": MODE_DEFAULT},
+    )
 
 
 __all__ = ["Case", "Op", "add_all", "legal", "op"]
