@@ -271,7 +271,7 @@ def _vop(m: Maker) -> dict[str, list[str]]:
         v if "dot2c" in n else r.choice([v, v, f"-{v}", f"|{v}|"]) for v in (m.vgpr(k) for k in kinds[:2])
     ]
     dpp = [
-        f"{n}_dpp {', '.join([dst, *(['vcc'] if carry_out else []), *dpp_sources, *tail_in])} {r.choice(_DPP)}"
+        f"{n}_dpp {', '.join([dst, *['vcc'] * carry_out, *dpp_sources, *tail_in])} {r.choice(_DPP)}"
         + r.choice(["", f" row_mask:0x{r.randrange(16):x} bank_mask:0x{r.randrange(16):x}"])
         + m.maybe("bound_ctrl:0")
     ]

@@ -67,7 +67,7 @@ def test_gfx90a() -> None:
     """The vector and matrix suites with the device playing gfx90a."""
     here = Path(__file__).parent
     run_script(
-        "import sys, pytest; sys.exit(pytest.main(['-q', '-pno:cacheprovider', '--tb=short', *sys.argv[1:]]))",
+        "import sys, pytest; sys.exit(pytest.main(['-q', '-pno:cacheprovider', '--tb=line', *sys.argv[1:]]))",
         *[str(here / f"{name}.py") for name in FILES_90A],
         env={"FMHA_EMU_ARCH": "gfx90a"},
     )

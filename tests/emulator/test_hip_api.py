@@ -63,8 +63,9 @@ module = ok(hip.hipModuleLoadData(image))
 function = ok(hip.hipModuleGetFunction(module, b"add_one"))
 pointer = ctypes.c_void_p(int(memory))
 ok(hip.hipMemcpy(memory, host, size, hip.hipMemcpyKind.hipMemcpyHostToDevice))
-ok(hip.hipModuleLaunchKernel(function, gridDimX=4, gridDimY=1, gridDimZ=1, blockDimX=64, blockDimY=1, blockDimZ=1,
-                             sharedMemBytes=0, stream=stream, kernelParams=None, extra=(pointer,)))
+ok(hip.hipModuleLaunchKernel(function, gridDimX=4, gridDimY=1, gridDimZ=1, blockDimX=64,
+                             blockDimY=1, blockDimZ=1, sharedMemBytes=0, stream=stream,
+                             kernelParams=None, extra=(pointer,)))
 ok(hip.hipEventRecord(stop, stream))
 ok(hip.hipEventSynchronize(stop))
 assert ok(hip.hipEventElapsedTime(start, stop)) >= 0

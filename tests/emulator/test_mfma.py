@@ -152,7 +152,7 @@ def add(
                     | (np.isnan(got) & np.isnan(expected))
                 )
             assert good.all(), (
-                f"{(~good).sum()} of {good.size} beyond the bound, {np.nanmax(np.abs(got - expected) / limit):.2f} times"
+                f"{(~good).sum()} of {good.size} beyond {np.nanmax(np.abs(got - expected) / limit):.2f} times"
             )
 
     line = f"{s.name} {d_reg}, {a_reg}, {b_reg}, {c_text or c_reg}{modifiers}"
