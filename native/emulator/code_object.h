@@ -23,9 +23,9 @@ struct HiddenArg {
 // A kernel: what its descriptor and its metadata note say.
 struct KernelCode {
   std::string name;
-  uint64_t entry = 0;              // address of its first instruction in the loaded image
-  uint32_t entry_index = 0;        // of the same in CodeObject::text
-  uint64_t descriptor = 0;         // address of its descriptor: the packet's kernel_object
+  uint64_t entry = 0;        // address of its first instruction in the loaded image
+  uint32_t entry_index = 0;  // of the same in CodeObject::text
+  uint64_t descriptor = 0;   // address of its descriptor: the packet's kernel_object
   uint32_t lds_bytes = 0;
   uint32_t private_bytes = 0;
   uint32_t kernarg_bytes = 0;
@@ -34,14 +34,14 @@ struct KernelCode {
   uint32_t max_workgroup_size = 1024;
   uint32_t vgpr_count = 0, agpr_count = 0, sgpr_count = 0;
   std::vector<HiddenArg> hidden;
-  uint32_t explicit_bytes = 0;     // of the arguments the caller gives
+  uint32_t explicit_bytes = 0;                               // of the arguments the caller gives
   std::vector<std::pair<uint32_t, uint32_t>> explicit_args;  // offset, bytes: for kernelParams
 };
 
 // Text decoded into records. Branch targets index `insts`.
 struct DecodedText {
   std::vector<Inst> insts;
-  std::vector<int32_t> index_of_dword;   // by (pc - base) / 4; -1: not the start of an instruction
+  std::vector<int32_t> index_of_dword;  // by (pc - base) / 4; -1: not the start of an instruction
   uint64_t base = 0;
   std::vector<std::unique_ptr<uint32_t[]>> constants;  // what Operand::lanes points at
 
@@ -62,7 +62,8 @@ size_t code_object_bytes(const void* image);
 
 class CodeObject {
  public:
-  // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error and *message set.
+  // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error
+  // and *message set.
   static std::unique_ptr<CodeObject> load(const void* image, size_t bytes, Arch device_arch, int device,
                                           int* hip_error, std::string* message);
   ~CodeObject();
@@ -75,7 +76,10 @@ class CodeObject {
 
  private:
   CodeObject() = default;
-  struct Symbol { std::string name; uint64_t address, bytes; };
+  struct Symbol {
+    std::string name;
+    uint64_t address, bytes;
+  };
   void read_kernels(const class ElfImage& elf);
   void decode_text(const class ElfImage& elf);
   Arch arch_ = Arch::kGfx942;

@@ -18,13 +18,24 @@ constexpr int kArchCount = 2;
 
 // The primary encoding of a row. VOP1, VOP2 and VOPC rows also decode from their VOP3, SDWA and DPP forms.
 enum class Format : uint8_t {
-  kSop1, kSop2, kSopc, kSopp, kSopk, kSmem,
-  kVop1, kVop2, kVopc,
-  kVop3,    // VOP3A: modifiers on three sources
-  kVop3b,   // VOP3 with a scalar destination (carry out, div_scale)
-  kVop3p,   // packed and mixed-precision
-  kMai,     // MFMA and AccVGPR moves
-  kDs, kMubuf, kFlat, kGlobal, kScratch,
+  kSop1,
+  kSop2,
+  kSopc,
+  kSopp,
+  kSopk,
+  kSmem,
+  kVop1,
+  kVop2,
+  kVopc,
+  kVop3,   // VOP3A: modifiers on three sources
+  kVop3b,  // VOP3 with a scalar destination (carry out, div_scale)
+  kVop3p,  // packed and mixed-precision
+  kMai,    // MFMA and AccVGPR moves
+  kDs,
+  kMubuf,
+  kFlat,
+  kGlobal,
+  kScratch,
 };
 
 // How this very instruction was encoded; it gives the mnemonic its suffix.
@@ -33,40 +44,59 @@ enum class Encoding : uint8_t { kPlain, kVop3, kSdwa, kDpp };
 // Type of an operand: its width, and how an inline constant or literal of it reads.
 enum class Type : uint8_t {
   kNone,
-  kI16, kF16,              // low half of a register
-  kI32, kF32,
-  kI64, kF64,
-  kPkI16, kPkF16,          // two halves of a register
-  kPkF32,                  // two registers
-  kMask,                   // a bit a lane, in an SGPR pair
-  kB96, kB128, kB256, kB512, kB1024,
+  kI16,
+  kF16,  // low half of a register
+  kI32,
+  kF32,
+  kI64,
+  kF64,
+  kPkI16,
+  kPkF16,  // two halves of a register
+  kPkF32,  // two registers
+  kMask,   // a bit a lane, in an SGPR pair
+  kB96,
+  kB128,
+  kB256,
+  kB512,
+  kB1024,
 };
 constexpr int dwords_of(Type t) {
   switch (t) {
-    case Type::kNone: return 0;
-    case Type::kI64: case Type::kF64: case Type::kPkF32: case Type::kMask: return 2;
-    case Type::kB96: return 3;
-    case Type::kB128: return 4;
-    case Type::kB256: return 8;
-    case Type::kB512: return 16;
-    case Type::kB1024: return 32;
-    default: return 1;
+    case Type::kNone:
+      return 0;
+    case Type::kI64:
+    case Type::kF64:
+    case Type::kPkF32:
+    case Type::kMask:
+      return 2;
+    case Type::kB96:
+      return 3;
+    case Type::kB128:
+      return 4;
+    case Type::kB256:
+      return 8;
+    case Type::kB512:
+      return 16;
+    case Type::kB1024:
+      return 32;
+    default:
+      return 1;
   }
 }
 
 // Properties of a row that decoder, printer and checks need beside the operand types.
 enum RowFlag : uint32_t {
-  kReadsVcc = 1u << 0,     // implicit VCC source in the e32 form; src2 in the e64 form (v_cndmask, v_addc)
-  kWritesVcc = 1u << 1,    // implicit VCC destination in the e32 form; sdst in the e64 form (v_add_co)
-  kReadsDst = 1u << 2,     // the destination is a source too (fmac, writelane)
-  kWritesExec = 1u << 3,   // v_cmpx
-  kScalarDst = 1u << 4,    // VALU whose destination is an SGPR (readlane, readfirstlane, VOPC e64)
-  kLiteralK = 1u << 5,     // a mandatory literal in the middle (v_fmamk) or last (v_fmaak)
-  kBranch = 1u << 6,       // imm is a pc-relative target
+  kReadsVcc = 1u << 0,    // implicit VCC source in the e32 form; src2 in the e64 form (v_cndmask, v_addc)
+  kWritesVcc = 1u << 1,   // implicit VCC destination in the e32 form; sdst in the e64 form (v_add_co)
+  kReadsDst = 1u << 2,    // the destination is a source too (fmac, writelane)
+  kWritesExec = 1u << 3,  // v_cmpx
+  kScalarDst = 1u << 4,   // VALU whose destination is an SGPR (readlane, readfirstlane, VOPC e64)
+  kLiteralK = 1u << 5,    // a mandatory literal in the middle (v_fmamk) or last (v_fmaak)
+  kBranch = 1u << 6,      // imm is a pc-relative target
   kLoad = 1u << 7,
   kStore = 1u << 8,
   kAtomic = 1u << 9,
-  kTwoOffsets = 1u << 10,  // ds_read2 and the like: offset0 and offset1 are separate
+  kTwoOffsets = 1u << 10,    // ds_read2 and the like: offset0 and offset1 are separate
   kHasModifiers = 1u << 11,  // sources take neg and abs, the result clamp and omod (float VALU)
   kNoSrc = 1u << 12,
 };
@@ -90,7 +120,7 @@ using Exec = void (*)(Wave&, const Inst&);
 //
 // When exec runs, Wave::next already points behind the instruction; a branch overwrites it.
 struct Row {
-  const char* mnemonic;   // as LLVM prints it, without _e32, _e64, _sdwa, _dpp
+  const char* mnemonic;  // as LLVM prints it, without _e32, _e64, _sdwa, _dpp
   Format format;
   int16_t opcode[kArchCount];  // in that format, by Arch; -1: the arch does not have it
   Type dst;
@@ -101,19 +131,19 @@ struct Row {
 
 enum class OperandKind : uint8_t {
   kNone,
-  kSgpr,      // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers
-  kVgpr,      // index into Wave::vgpr; 256 and up are the AccVGPRs
-  kConst,     // inline constant or literal: value, and lanes
-  kSpecial,   // apertures, vccz, execz, scc: index is the operand number
+  kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers
+  kVgpr,     // index into Wave::vgpr; 256 and up are the AccVGPRs
+  kConst,    // inline constant or literal: value, and lanes
+  kSpecial,  // apertures, vccz, execz, scc: index is the operand number
 };
 
 struct Operand {
   OperandKind kind = OperandKind::kNone;
   uint8_t dwords = 0;
   uint16_t index = 0;
-  uint16_t encoded = 0;              // the operand number as encoded (255: literal), for the printer
-  uint64_t value = 0;                // kConst: already expanded to the operand's type
-  const uint32_t* lanes = nullptr;   // kConst of a vector instruction: value for 64 lanes, dword j at +64*j
+  uint16_t encoded = 0;             // the operand number as encoded (255: literal), for the printer
+  uint64_t value = 0;               // kConst: already expanded to the operand's type
+  const uint32_t* lanes = nullptr;  // kConst of a vector instruction: value for 64 lanes, dword j at +64*j
 };
 
 // SDWA select codes: BYTE_0..3 = 0..3, WORD_0 = 4, WORD_1 = 5, DWORD = 6. Unused: PAD 0, SEXT 1, PRESERVE 2.
@@ -130,15 +160,15 @@ struct Dpp {
 
 struct Inst {
   Exec exec = nullptr;
-  const Row* row = nullptr;          // null: not decodable; exec then stops the wave and says so; the two
-                                     // words are in data.value, low word first
-  uint64_t pc = 0;                   // address in the loaded image
+  const Row* row = nullptr;  // null: not decodable; exec then stops the wave and says so; the two
+                             // words are in data.value, low word first
+  uint64_t pc = 0;           // address in the loaded image
   uint8_t bytes = 4;
   Encoding encoding = Encoding::kPlain;
 
-  Operand dst;                       // vdst, sdst of SALU, vdata of loads
-  Operand sdst;                      // second, scalar destination (VOP3B, or VCC)
-  Operand src[3];                    // VALU: src0..2. Memory: see below
+  Operand dst;     // vdst, sdst of SALU, vdata of loads
+  Operand sdst;    // second, scalar destination (VOP3B, or VCC)
+  Operand src[3];  // VALU: src0..2. Memory: see below
   // DS:      src[0] address, src[1] data0, src[2] data1
   // MUBUF:   src[0] vaddr, src[1] srsrc (4 SGPRs), src[2] soffset; stores' data is in `data`
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
@@ -149,18 +179,18 @@ struct Inst {
   uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets
   int32_t target = -1;               // kBranch: index of the instruction jumped to, -1 outside the text
 
-  uint8_t neg = 0, abs = 0;          // bit n: source n. VOP3P: neg is neg_lo
-  uint8_t neg_hi = 0;                // VOP3P
-  uint8_t op_sel = 0;                // bits 0..2 sources, bit 3 destination
-  uint8_t op_sel_hi = 0;             // VOP3P, bits 0..2
-  uint8_t omod = 0;                  // 1: *2, 2: *4, 3: /2
+  uint8_t neg = 0, abs = 0;  // bit n: source n. VOP3P: neg is neg_lo
+  uint8_t neg_hi = 0;        // VOP3P
+  uint8_t op_sel = 0;        // bits 0..2 sources, bit 3 destination
+  uint8_t op_sel_hi = 0;     // VOP3P, bits 0..2
+  uint8_t omod = 0;          // 1: *2, 2: *4, 3: /2
   bool clamp = false;
   Sdwa sdwa;
   Dpp dpp;
 
   bool offen = false, idxen = false, lds = false, gds = false;
-  bool sc0 = false, sc1 = false, nt = false;   // glc, scc, slc on gfx90a
-  uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
+  bool sc0 = false, sc1 = false, nt = false;  // glc, scc, slc on gfx90a
+  uint8_t cbsz = 0, abid = 0, blgp = 0;       // MFMA
 };
 
 // The instruction table, made once for each level of the host's vector instructions: same rows, same order,

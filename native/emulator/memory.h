@@ -20,11 +20,12 @@ struct Allocation {
 
 // The allocations of the process. Every function may be called from any thread.
 void memory_add(const Allocation& a);
-bool memory_remove(uint64_t base);                          // false: no allocation starts there
-bool memory_find(uint64_t address, Allocation* out);        // the allocation that holds `address`
-bool memory_overlaps(uint64_t address, uint64_t bytes);     // any of [address, address + bytes) is in one
+bool memory_remove(uint64_t base);                       // false: no allocation starts there
+bool memory_find(uint64_t address, Allocation* out);     // the allocation that holds `address`
+bool memory_overlaps(uint64_t address, uint64_t bytes);  // any of [address, address + bytes) is in one
 std::vector<Allocation> memory_all();
-std::string memory_describe_nearest(uint64_t address);      // "12 bytes past the end of 0x… (4096 bytes, device 0)"
+std::string memory_describe_nearest(
+    uint64_t address);  // "12 bytes past the end of 0x… (4096 bytes, device 0)"
 
 // A few allocations remembered by one wave, so that most accesses take no lock. An allocation is never freed
 // while a launch runs: hipFree waits for the device.

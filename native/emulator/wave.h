@@ -14,7 +14,13 @@ namespace fmha::emu {
 
 // Operand numbers of the scalar registers that have names; they index Wave::sgpr.
 enum SpecialReg : uint16_t {
-  kFlatScratchLo = 102, kXnackMaskLo = 104, kVccLo = 106, kVccHi = 107, kM0 = 124, kExecLo = 126, kExecHi = 127,
+  kFlatScratchLo = 102,
+  kXnackMaskLo = 104,
+  kVccLo = 106,
+  kVccHi = 107,
+  kM0 = 124,
+  kExecLo = 126,
+  kExecHi = 127,
 };
 
 // Upper halves of the addresses at which FLAT sees LDS and scratch. No user-space mapping lives there.
@@ -23,8 +29,8 @@ constexpr uint32_t kPrivateApertureHi = 0x00020000;
 
 // MODE register, as in rsrc1[19:12] of the kernel descriptor plus the bits s_setreg reaches.
 struct Mode {
-  static constexpr uint32_t kRound32 = 0, kRound64 = 2;        // 2 bits each: nearest even, +inf, -inf, zero
-  static constexpr uint32_t kDenorm32 = 4, kDenorm64 = 6;      // bit 0 keeps inputs, bit 1 keeps outputs
+  static constexpr uint32_t kRound32 = 0, kRound64 = 2;    // 2 bits each: nearest even, +inf, -inf, zero
+  static constexpr uint32_t kDenorm32 = 4, kDenorm64 = 6;  // bit 0 keeps inputs, bit 1 keeps outputs
   static constexpr uint32_t kDx10Clamp = 8, kIeee = 9;
 };
 
@@ -33,25 +39,29 @@ enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted };
 struct Workgroup;
 
 struct Wave {
-  alignas(64) uint32_t vgpr[512][kLanes];     // 256 and up: AccVGPRs
-  alignas(64) uint32_t tmp[4][4][kLanes];     // operands broadcast or modified: [source][dword][lane]
-  alignas(64) uint32_t lane_mask[kLanes];     // EXEC spread out: ~0u or 0 a lane; see exec_lanes()
-  uint64_t lane_mask_of = 0;                  // the EXEC that lane_mask is spread from
-  alignas(8) uint32_t sgpr[128];              // by operand number: s0..s101, vcc, m0, exec, ...
+  alignas(64) uint32_t vgpr[512][kLanes];  // 256 and up: AccVGPRs
+  alignas(64) uint32_t tmp[4][4][kLanes];  // operands broadcast or modified: [source][dword][lane]
+  alignas(64) uint32_t lane_mask[kLanes];  // EXEC spread out: ~0u or 0 a lane; see exec_lanes()
+  uint64_t lane_mask_of = 0;               // the EXEC that lane_mask is spread from
+  alignas(8) uint32_t sgpr[128];           // by operand number: s0..s101, vcc, m0, exec, ...
   bool scc = false;
-  uint32_t mode = 0;                          // see Mode
+  uint32_t mode = 0;  // see Mode
   WaveState state = WaveState::kRunning;
-  const Inst* next = nullptr;                 // the instruction that runs next
+  const Inst* next = nullptr;  // the instruction that runs next
   Workgroup* group = nullptr;
-  uint32_t id = 0;                            // within the workgroup
-  uint8_t* scratch = nullptr;                 // lane l's private memory is at l * scratch_bytes
+  uint32_t id = 0;             // within the workgroup
+  uint8_t* scratch = nullptr;  // lane l's private memory is at l * scratch_bytes
   uint32_t scratch_bytes = 0;
-  uint64_t instructions = 0;                  // executed, for statistics
-  uint64_t mfma_macs = 0;                     // multiply-adds done by MFMA
-  MemoryCache memory;                         // the allocations this wave touched last
-  uint64_t clock = 0;                         // what s_memtime reads: instructions of the launch so far
+  uint64_t instructions = 0;  // executed, for statistics
+  uint64_t mfma_macs = 0;     // multiply-adds done by MFMA
+  MemoryCache memory;         // the allocations this wave touched last
+  uint64_t clock = 0;         // what s_memtime reads: instructions of the launch so far
 
-  uint64_t sgpr64(int i) const { uint64_t v; std::memcpy(&v, &sgpr[i], 8); return v; }
+  uint64_t sgpr64(int i) const {
+    uint64_t v;
+    std::memcpy(&v, &sgpr[i], 8);
+    return v;
+  }
   void set_sgpr64(int i, uint64_t v) { std::memcpy(&sgpr[i], &v, 8); }
   uint64_t exec() const { return sgpr64(kExecLo); }
   uint64_t vcc() const { return sgpr64(kVccLo); }
@@ -68,12 +78,14 @@ struct Wave {
 
   // Stops this wave and, through the workgroup, the launch. The message gets kernel, workgroup, wave, pc and
   // the instruction's text put in front of it.
-  [[gnu::cold, gnu::format(printf, 4, 5)]] void fault(const Inst& inst, int hip_error, const char* format, ...);
+  [[gnu::cold, gnu::format(printf, 4, 5)]] void fault(const Inst& inst, int hip_error, const char* format,
+                                                      ...);
 
   // Host pointer for a device access of `bytes` at `address`, or nullptr after a fault that names address,
   // lane, pc and the nearest allocation.
   uint8_t* global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
-    if (uint8_t* p = memory.lookup(address, bytes)) [[likely]] return p;
+    if (uint8_t* p = memory.lookup(address, bytes)) [[likely]]
+      return p;
     return global_slow(inst, address, bytes, lane);
   }
   [[gnu::cold]] uint8_t* global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
@@ -92,14 +104,16 @@ struct Workgroup {
   uint32_t id[3] = {0, 0, 0};
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
-  std::string fault;   // the first one, in full
+  std::string fault;  // the first one, in full
   int hip_error = 0;
 };
 
 inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
-  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]] return group->lds + address;
-  fault(inst, 700 /* hipErrorIllegalAddress */, "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes",
-        lane, address, bytes, group->lds_bytes);
+  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]
+    return group->lds + address;
+  fault(inst, 700 /* hipErrorIllegalAddress */,
+        "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes", lane, address, bytes,
+        group->lds_bytes);
   return nullptr;
 }
 

@@ -15,12 +15,12 @@ std::span<const Row> smem_rows();
 std::span<const Row> vop1_rows();
 std::span<const Row> vop2_rows();
 std::span<const Row> vopc_rows();
-std::span<const Row> vop3_rows();    // those that have no shorter form
+std::span<const Row> vop3_rows();  // those that have no shorter form
 std::span<const Row> vop3p_rows();
 std::span<const Row> mai_rows();
 std::span<const Row> ds_rows();
 std::span<const Row> ds_atomic_rows();
 std::span<const Row> mubuf_rows();
-std::span<const Row> flat_rows();    // FLAT, GLOBAL, SCRATCH
+std::span<const Row> flat_rows();  // FLAT, GLOBAL, SCRATCH
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL
