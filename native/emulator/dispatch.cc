@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "check_config.h"
 #include "launch_state.h"
 #include "mode.h"
 #include "thread_pool.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kLaunchTimeOut = 702;  // hipErrorLaunchTimeOut
 constexpr int kOutOfMemory = 2;      // hipErrorOutOfMemory
+constexpr int kInvalidValue = 1;     // hipErrorInvalidValue
 constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 
 // Instructions a wave may run, against endless loops.
@@ -83,8 +85,9 @@ class MxcsrGuard {
 
 class Grid {
  public:
-  explicit Grid(const Launch& launch)
+  Grid(const Launch& launch, uint32_t checks)
       : launch_(launch),
+        checks_(checks),
         block_(launch),
         budget_(instruction_budget()),
         waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
@@ -104,6 +107,7 @@ class Grid {
   void finish(const Workgroup& group, Arena& arena);
 
   Launch launch_;
+  const uint32_t checks_;  // bits of enum Check
   LaunchBlock block_;
   const uint64_t budget_;
   const uint32_t waves_, lds_bytes_;
@@ -150,6 +154,7 @@ bool Grid::run_workgroup(uint64_t index) {
     return false;
   }
   group.launch = &launch_;
+  group.checks = checks_;
   group.id[0] = static_cast<uint32_t>(index % launch_.grid[0]);
   group.id[1] = static_cast<uint32_t>(index / launch_.grid[0] % launch_.grid[1]);
   group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
@@ -194,8 +199,14 @@ void Grid::finish(const Workgroup& group, Arena& arena) {
 
 LaunchResult run(const Launch& launch) {
   const auto start = std::chrono::steady_clock::now();
+  LaunchResult refused;
+  uint32_t checks = 0;
+  if (!checks_from_environment(&checks, &refused.message)) {
+    refused.hip_error = kInvalidValue;
+    return refused;
+  }
   try {
-    Grid grid(launch);
+    Grid grid(launch, checks);
     ThreadPool::instance().run(grid.workgroups(), Grid::run_workgroup, &grid);
     LaunchResult result = std::move(grid.result);
     result.stats.nanoseconds = static_cast<uint64_t>(

@@ -104,6 +104,7 @@ struct Workgroup {
   uint32_t id[3] = {0, 0, 0};
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
+  uint32_t checks = 0;  // those that run: bits of enum Check (check_config.h)
   std::string fault;  // the first one, in full
   int hip_error = 0;
 };

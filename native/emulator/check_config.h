@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Which checks run: all of them, unless $FMHA_EMU_CHECKS says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fmha::emu {
+
+// A bit a check. Adding one is an enumerator here and its name in check_config.cc.
+enum Check : uint32_t {
+  kCheckLdsUnwritten = 1u << 0,  // reads of LDS bytes that nobody wrote
+  kCheckLdsRace = 1u << 1,       // waves that touch the same LDS bytes with no barrier between
+  kCheckWaits = 1u << 2,         // registers and LDS used before an s_waitcnt covers their load
+  kCheckHazards = 1u << 3,       // wait states that the manual leaves to software
+};
+
+// The checks that run wave by wave and need the checked run loop.
+constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards;
+
+// Reads a list such as "-lds-race,-waits" or "none,hazards": starting from all checks, from left to right,
+// "none" and "all" mean what they say, "-name" takes one away and "name" adds one. Null and "": all. False,
+// and *error set, if a word is no check.
+bool parse_checks(const char* list, uint32_t* checks, std::string* error);
+// The same of $FMHA_EMU_CHECKS, read anew each time: tests switch checks between launches.
+bool checks_from_environment(uint32_t* checks, std::string* error);
+
+}  // namespace fmha::emu
