@@ -17,6 +17,10 @@ constexpr CheckName kChecks[] = {
     {"lds-race", kCheckLdsRace},
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
+    {"global-unwritten", kCheckGlobalUnwritten},
+    {"read-only", kCheckReadOnly},
+    {"global-race", kCheckGlobalRace},
+    {"misaligned", kCheckMisaligned},
 };
 
 constexpr uint32_t all_checks() {

@@ -13,7 +13,16 @@ enum Check : uint32_t {
   kCheckLdsRace = 1u << 1,       // waves that touch the same LDS bytes with no barrier between
   kCheckWaits = 1u << 2,         // registers and LDS used before an s_waitcnt covers their load
   kCheckHazards = 1u << 3,       // wait states that the manual leaves to software
+  // Of global memory, in global_watch.h. Bounds are checked always.
+  kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, where somebody asked (emu_tools.h)
+  kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
+  kCheckGlobalRace = 1u << 10,      // workgroups that touch the same bytes without atomics
+  kCheckMisaligned = 1u << 11,      // scalar loads whose low address bits the hardware drops
 };
+
+// The checks that Wave::watch makes.
+constexpr uint32_t kGlobalChecks =
+    kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace | kCheckMisaligned;
 
 // The checks that run wave by wave and need the checked run loop.
 constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards;

@@ -12,6 +12,7 @@
 
 #include "check_config.h"
 #include "launch_state.h"
+#include "global_watch.h"
 #include "mode.h"
 #include "thread_pool.h"
 #include "wave.h"
@@ -94,6 +95,7 @@ class Grid {
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
         scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
 
+        watch_(checks, launch.read_only),
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
   static bool run_workgroup(void* self, uint64_t index) {
     return static_cast<Grid*>(self)->run_workgroup(index);
@@ -127,6 +129,7 @@ void Grid::run_wave(Wave& w) {
     inst.exec(w, inst);
   }
 }
+  LaunchWatch watch_;
 
 // Runs every wave to its next barrier or its end; false when the workgroup is over.
 bool Grid::run_until_barrier(Workgroup& group, Arena& arena) {
@@ -212,10 +215,12 @@ LaunchResult run(const Launch& launch) {
     result.stats.nanoseconds = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
             .count());
+  GlobalWatch watch(watch_, index);
     return result;
   } catch (const std::bad_alloc&) {
     LaunchResult result;
     result.hip_error = kOutOfMemory;
+    w.watch = checks_ & kGlobalChecks ? &watch : nullptr;
     result.message = "kernel " + launch.kernel->name + ": no host memory for the launch";
     return result;
   }

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "code_object.h"
+#include "shadow.h"
 
 namespace fmha::emu {
 
@@ -24,6 +26,7 @@ struct Launch {
   uint32_t dynamic_lds = 0;
   const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
   size_t args_bytes = 0;
+  std::vector<Range> read_only;  // what it may not write
 };
 
 struct LaunchResult {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the library exports beside HIP: windows into the decoder, for tests.
+// What the library exports beside HIP, for tests: windows into the decoder, and what a test can tell the
+// checks.
 #pragma once
 
 #include <stddef.h>
@@ -21,6 +22,28 @@ __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const 
 // The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on gfx90a,
 // opcode on gfx942 (-1: none), destination type, three source types, flags by name joined with '|'.
 __attribute__((visibility("default"))) int fmha_emu_rows(char* out, size_t out_bytes);
+
+// What follows gives the checks of global memory something to check; a launch with those checks off ignores
+// it (FMHA_EMU_CHECKS, check_config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
+// does not lie in one allocation of this runtime (text: fmha_emu_last_error). Any thread may call any of
+// them.
+
+// From now on nobody has written these `bytes` at `p`: a kernel that loads one of them is stopped, until a
+// kernel's store or atomic, a hipMemcpy or hipMemset has written it. Device-to-device copies carry the mark
+// along; copies to the host ignore it. Other bytes of the allocation stay what they were: before the first
+// call all count as written. FMHA_EMU_TRACK_INITIALIZED=1 does this for all memory as it is allocated.
+__attribute__((visibility("default"))) int fmha_emu_track_initialized(const void* p, size_t bytes);
+// The contrary: these bytes count as written.
+__attribute__((visibility("default"))) int fmha_emu_mark_initialized(const void* p, size_t bytes);
+// Sets *out to the offset of the first byte that nobody has written, to `bytes` if there is none.
+__attribute__((visibility("default"))) int fmha_emu_first_uninitialized(const void* p, size_t bytes,
+                                                                        size_t* out);
+
+// Launches that this thread makes from now on may not write these bytes, whichever stream they run on; one
+// that tries is stopped. The ranges add up until fmha_emu_end_read_only, which drops all of this thread's.
+// Launches read the list when they are made, so it may be dropped while they run. Copies ignore it.
+__attribute__((visibility("default"))) int fmha_emu_declare_read_only(const void* p, size_t bytes);
+__attribute__((visibility("default"))) int fmha_emu_end_read_only(void);
 
 #ifdef __cplusplus
 }

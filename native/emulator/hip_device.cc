@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "fault_injection.h"
 #include "hip_state.h"
 
 namespace fmha::emu {
@@ -82,6 +83,7 @@ Device& device(int index) { return *devices()[static_cast<size_t>(index)]; }
 int current_device() { return this_device; }
 
 int device_fault(int index) {
+  if (const int e = lost_device_error(index)) return fail(e, "device %d is lost", index);
   const int fault = device(index).fault;
   if (!fault) return hipSuccess;
   fail(fault, "device %d: a launch stopped earlier: %s", index, error_name(fault));
@@ -198,6 +200,7 @@ HIP_API int hipDeviceSynchronize() { return device_fault(this_device); }
 HIP_API int hipDeviceReset() {
   free_device_memory(this_device);
   device(this_device).fault = hipSuccess;
+  find_lost_device(this_device);
   device(this_device).peers = 0;
   return hipSuccess;
 }

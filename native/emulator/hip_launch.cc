@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "fault_injection.h"
 #include "hip_module.h"
 #include "hip_state.h"
 
@@ -144,6 +145,7 @@ int launch(const Function& f, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds,
     return fail(hipErrorInvalidValue, "launch of %s: %zu bytes of arguments, expected %u", k.name.c_str(),
                 args_bytes, k.explicit_bytes);
   }
+  if (const int e = inject_launch_failure(f.module->device, k.name.c_str())) return e;
   Launch l;
   l.code = f.module->code.get();
   l.kernel = &k;
@@ -153,6 +155,7 @@ int launch(const Function& f, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds,
   l.dynamic_lds = dynamic_lds;
   l.args = args;
   l.args_bytes = std::min<size_t>(args_bytes, k.explicit_bytes);
+  l.read_only = read_only_ranges();
   LaunchResult result;
   {
     std::shared_lock gate(launch_gate());

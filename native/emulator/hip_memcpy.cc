@@ -6,6 +6,7 @@
 
 #include "hip_state.h"
 #include "memory.h"
+#include "shadow.h"
 
 namespace fmha::emu {
 namespace {
@@ -84,6 +85,8 @@ int copy(const char* function, const Copy& c, int kind, HipStream stream) {
     for (size_t y = 0; y < c.height; ++y) {
       std::memmove(static_cast<char*>(c.dst) + y * c.dst_pitch,
                    static_cast<const char*>(c.src) + y * c.src_pitch, c.width);
+      unwritten_note_copy(static_cast<char*>(c.dst) + y * c.dst_pitch,
+                          static_cast<const char*>(c.src) + y * c.src_pitch, c.width);
     }
     return static_cast<int>(hipSuccess);
   });
@@ -113,6 +116,7 @@ int fill(const char* function, void* dst, size_t pitch_bytes, T value, size_t wi
     if (const int e = check_range(function, "dst", dst, bytes, Side::kDevice)) return e;
     for (size_t y = 0; y < height; ++y) {
       std::fill_n(reinterpret_cast<T*>(static_cast<char*>(dst) + y * pitch_bytes), width, value);
+      unwritten_note_write(static_cast<char*>(dst) + y * pitch_bytes, width * sizeof(T));
     }
     return static_cast<int>(hipSuccess);
   });

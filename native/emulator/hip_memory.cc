@@ -8,9 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fault_injection.h"
 #include "hip_state.h"
 #include "launch_state.h"
 #include "memory.h"
+#include "shadow.h"
 
 namespace fmha::emu {
 namespace {
@@ -88,6 +90,7 @@ int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
   if (!out) return fail(hipErrorInvalidValue, "%s: the pointer to fill is null", function);
   *out = nullptr;
   if (!bytes) return hipSuccess;
+  if (const int e = inject_allocation_failure(current_device(), function)) return e;
   Device& d = device(current_device());
   const bool counts = kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
   const uint64_t total = device_memory_bytes();
@@ -105,6 +108,7 @@ int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
   fill_poison(p, bytes);
   if (counts) d.used_bytes += bytes;
   memory_add({reinterpret_cast<uint64_t>(p), bytes, kind, current_device()});
+  if (unwritten_track_all()) unwritten_track(reinterpret_cast<uint64_t>(p), bytes);
   *out = p;
   return hipSuccess;
 }

@@ -3,9 +3,12 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+
+#include "shadow.h"
 
 namespace fmha::emu {
 namespace {
@@ -13,6 +16,8 @@ namespace {
 struct Registry {
   std::shared_mutex mutex;
   std::map<uint64_t, Allocation> by_base;  // disjoint
+  std::map<uint64_t, Allocation> freed;    // by base; none overlaps a live one
+  std::deque<uint64_t> freed_order;        // their bases, oldest first; may name some that are gone already
 };
 
 // Never destroyed: threads may still run while the process ends.
@@ -22,9 +27,33 @@ Registry& registry() {
 }
 
 // The allocation that starts at or before `address`; end() if there is none.
-std::map<uint64_t, Allocation>::const_iterator at_or_before(const Registry& r, uint64_t address) {
-  auto it = r.by_base.upper_bound(address);
-  return it == r.by_base.begin() ? r.by_base.end() : std::prev(it);
+std::map<uint64_t, Allocation>::const_iterator at_or_before(const std::map<uint64_t, Allocation>& by_base,
+                                                            uint64_t address) {
+  auto it = by_base.upper_bound(address);
+  return it == by_base.begin() ? by_base.end() : std::prev(it);
+}
+
+// The host's allocator gives the addresses of the other kinds out again at once.
+bool is_remembered(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kHost || kind == MemoryKind::kManaged;
+}
+
+void remember_freed(Registry& r, const Allocation& a) {
+  r.freed[a.base] = a;
+  r.freed_order.push_back(a.base);
+  if (r.freed_order.size() <= kFreedKept) return;
+  r.freed.erase(r.freed_order.front());
+  r.freed_order.pop_front();
+}
+
+// What was freed and is now part of `a`: memory mapped where the system chose.
+void forget_freed(Registry& r, const Allocation& a) {
+  auto it = r.freed.lower_bound(a.base);
+  if (it != r.freed.begin()) {
+    const auto below = std::prev(it);
+    if (a.base - below->first < below->second.bytes) r.freed.erase(below);
+  }
+  while (it != r.freed.end() && it->first - a.base < a.bytes) it = r.freed.erase(it);
 }
 
 const char* kind_name(MemoryKind kind) {
@@ -57,19 +86,25 @@ std::string describe(const char* position, uint64_t distance, const Allocation& 
 void memory_add(const Allocation& a) {
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
+  forget_freed(r, a);
   r.by_base[a.base] = a;
 }
 
 bool memory_remove(uint64_t base) {
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
-  return r.by_base.erase(base) != 0;
+  const auto it = r.by_base.find(base);
+  if (it == r.by_base.end()) return false;
+  if (is_remembered(it->second.kind)) remember_freed(r, it->second);
+  unwritten_forget(base);
+  r.by_base.erase(it);
+  return true;
 }
 
 bool memory_find(uint64_t address, Allocation* out) {
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
-  const auto it = at_or_before(r, address);
+  const auto it = at_or_before(r.by_base, address);
   if (it == r.by_base.end() || address - it->first >= it->second.bytes) return false;
   *out = it->second;
   return true;
@@ -78,7 +113,7 @@ bool memory_find(uint64_t address, Allocation* out) {
 bool memory_overlaps(uint64_t address, uint64_t bytes) {
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
-  const auto it = at_or_before(r, address);
+  const auto it = at_or_before(r.by_base, address);
   if (it != r.by_base.end() && address - it->first < it->second.bytes) return true;
   const auto next = r.by_base.lower_bound(address);
   return next != r.by_base.end() && next->first - address < bytes;
@@ -92,11 +127,22 @@ std::vector<Allocation> memory_all() {
   return all;
 }
 
+bool memory_was_freed(uint64_t address) {
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  const auto it = at_or_before(r.freed, address);
+  return it != r.freed.end() && address - it->first < it->second.bytes;
+}
+
 std::string memory_describe_nearest(uint64_t address) {
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
+  if (const auto it = at_or_before(r.freed, address);
+      it != r.freed.end() && address - it->first < it->second.bytes) {
+    return "freed: " + describe("into", address - it->first, it->second);
+  }
   if (r.by_base.empty()) return "nowhere near any allocation: there is none";
-  const auto below = at_or_before(r, address);
+  const auto below = at_or_before(r.by_base, address);
   const auto above = r.by_base.upper_bound(address);
   const bool has_below = below != r.by_base.end(), has_above = above != r.by_base.end();
   const uint64_t inside = has_below ? address - below->first : 0;

@@ -19,13 +19,17 @@ struct Allocation {
 };
 
 // The allocations of the process. Every function may be called from any thread.
+// Allocations that hipMalloc and its kin give back are remembered (the last kFreedKept of them), and their
+// addresses are not given out again: so an access to one is told as a use after free.
+constexpr size_t kFreedKept = 65536;
 void memory_add(const Allocation& a);
 bool memory_remove(uint64_t base);                       // false: no allocation starts there
 bool memory_find(uint64_t address, Allocation* out);     // the allocation that holds `address`
 bool memory_overlaps(uint64_t address, uint64_t bytes);  // any of [address, address + bytes) is in one
 std::vector<Allocation> memory_all();
-std::string memory_describe_nearest(
-    uint64_t address);  // "12 bytes past the end of 0x… (4096 bytes, device 0)"
+bool memory_was_freed(uint64_t address);  // it was in an allocation that is remembered as freed
+// "12 bytes past the end of 0x… (4096 bytes of device memory, device 0)", "freed: 8 bytes into 0x… (…)"
+std::string memory_describe_nearest(uint64_t address);
 
 // A few allocations remembered by one wave, so that most accesses take no lock. An allocation is never freed
 // while a launch runs: hipFree waits for the device.

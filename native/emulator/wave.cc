@@ -43,12 +43,12 @@ void Wave::fault(const Inst& inst, int hip_error, const char* format, ...) {
 uint8_t* Wave::global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
   const bool store = inst.row && (inst.row->flags & kStore);
   const bool atomic = inst.row && (inst.row->flags & kAtomic);
-  fault(inst, kIllegalAddress,
-        "lane %d: %s of %u bytes at 0x%" PRIx64 " is not inside one allocation; it is %s", lane,
+  fault(inst, kIllegalAddress, "lane %d: %s of %u bytes at 0x%" PRIx64 " is %s; it is %s", lane,
         atomic  ? "atomic"
         : store ? "store"
                 : "load",
-        bytes, address, memory_describe_nearest(address).c_str());
+        bytes, address, memory_was_freed(address) ? "a use after free" : "not inside one allocation",
+        memory_describe_nearest(address).c_str());
   return nullptr;
 }
 

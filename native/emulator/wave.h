@@ -34,6 +34,8 @@ struct Mode {
   static constexpr uint32_t kDx10Clamp = 8, kIeee = 9;
 };
 
+class GlobalWatch;  // global_watch.h
+
 enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted };
 
 struct Workgroup;
@@ -52,10 +54,11 @@ struct Wave {
   uint32_t id = 0;             // within the workgroup
   uint8_t* scratch = nullptr;  // lane l's private memory is at l * scratch_bytes
   uint32_t scratch_bytes = 0;
-  uint64_t instructions = 0;  // executed, for statistics
-  uint64_t mfma_macs = 0;     // multiply-adds done by MFMA
-  MemoryCache memory;         // the allocations this wave touched last
-  uint64_t clock = 0;         // what s_memtime reads: instructions of the launch so far
+  uint64_t instructions = 0;     // executed, for statistics
+  uint64_t mfma_macs = 0;        // multiply-adds done by MFMA
+  MemoryCache memory;            // the allocations this wave touched last
+  uint64_t clock = 0;            // what s_memtime reads: instructions of the launch so far
+  GlobalWatch* watch = nullptr;  // of a launch whose accesses to global memory are checked beyond bounds
 
   uint64_t sgpr64(int i) const {
     uint64_t v;
@@ -85,7 +88,7 @@ struct Wave {
   // lane, pc and the nearest allocation.
   uint8_t* global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
     if (uint8_t* p = memory.lookup(address, bytes)) [[likely]]
-      return p;
+      return !watch || watch_global(inst, address, bytes, lane) ? p : nullptr;
     return global_slow(inst, address, bytes, lane);
   }
   [[gnu::cold]] uint8_t* global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
@@ -95,6 +98,17 @@ struct Wave {
 
   // Pointer into LDS, or nullptr after a fault.
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
+  // What an access that global_covers found inside needs before it is made: `lanes` each touch `bytes` at
+  // base + offset[lane]. False after a finding.
+  bool global_allows(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
+                     uint32_t bytes) {
+    return !watch || watch_lanes(inst, base, offset, lanes, bytes);
+  }
+  bool watch_scalar(const Inst& inst, uint64_t address);  // the address before its low bits are dropped
+  [[gnu::cold]] bool watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
+  [[gnu::cold]] bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
+                                 uint32_t bytes);
+
 };
 
 struct Launch;  // dispatch.h

@@ -256,8 +256,9 @@ def test_ids_and_packed_v0(out: hip.Buffer) -> None:
         np.testing.assert_array_equal(got[group, :, 0], lane % 8 | lane // 8 % 4 << 10 | lane // 32 << 20)
 
 
-def test_dispatch_packet(out: hip.Buffer) -> None:
+def test_dispatch_packet(out: hip.Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The AQL packet is real: workgroup size, grid in work-items, LDS bytes, the argument block's address."""
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "-global-race")  # all workgroups store the same
     module().launch("packet", struct.pack("<Q", out.address), (3, 2, 1), (64, 2, 1), dynamic_lds=256)
     raw = out.read(np.uint8)[:72].tobytes()
     setup, wx, wy, wz, _, gx, gy, gz, private, group = struct.unpack_from("<HHHHHIIIII", raw, 2)
@@ -266,8 +267,9 @@ def test_dispatch_packet(out: hip.Buffer) -> None:
     assert struct.unpack_from("<Q", raw, 40) == struct.unpack_from("<Q", raw, 64)
 
 
-def test_hidden_arguments(out: hip.Buffer) -> None:
+def test_hidden_arguments(out: hip.Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code object v5's hidden arguments, at the offsets the metadata gives."""
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "-global-race")  # all workgroups store the same
     module().launch(
         "arguments", struct.pack("<QI", out.address, 0xCAFE), (5, 3, 2), (64, 1, 1), dynamic_lds=64
     )

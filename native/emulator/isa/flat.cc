@@ -68,7 +68,7 @@ bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   const Span s = span_of(p.offset, w.exec());
   if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
     p.base = reinterpret_cast<uint8_t*>(base);
-    return true;
+    return w.global_allows(inst, base, p.offset, w.exec(), bytes);
   }
   uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l) address[l] = base + p.offset[l];
@@ -96,7 +96,7 @@ bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   if (last - first < 0xffff0000u && w.global_covers(first, last - first + bytes)) [[likely]] {
     for (int l = 0; l < kLanes; ++l) p.offset[l] = static_cast<uint32_t>(address[l] - first);
     p.base = reinterpret_cast<uint8_t*>(first);
-    return true;
+    return w.global_allows(inst, first, p.offset, w.exec(), bytes);
   }
   return resolve_each<kApertures>(w, inst, bytes, address, p);
 }

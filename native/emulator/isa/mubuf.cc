@@ -119,6 +119,7 @@ bool load_lanes(Wave& w, const Inst& inst, const BufferAccess& a, uint32_t* d) {
   for_lanes(w.exec() & ~a.inside, [&](int l) { ok = ok && load_partly<kWidth>(w, inst, a, l, d); });
   if (!a.inside || !ok) return ok;
   if (covered(w, a, bytes_of(kWidth))) [[likely]] {
+    if (!w.global_allows(inst, a.base, a.offset, a.inside, bytes_of(kWidth))) return false;
     gather<kWidth>(d, a.inside, reinterpret_cast<const uint8_t*>(a.base), a.offset);
     return true;
   }
@@ -157,6 +158,7 @@ void store(Wave& w, const Inst& inst) {
   });
   if (!a.inside) return;
   if (covered(w, a, bytes_of(kWidth))) [[likely]] {
+    if (!w.global_allows(inst, a.base, a.offset, a.inside, bytes_of(kWidth))) return;
     return scatter<kWidth>(s, a.inside, reinterpret_cast<uint8_t*>(a.base), a.offset);
   }
   bool ok = true;

@@ -19,8 +19,9 @@ uint32_t offset_of(const Wave& w, const Inst& i) {
 template <int kDwords>
 void s_load(Wave& w, const Inst& i) {
   const uint64_t soffset = i.src[1].kind == OperandKind::kNone ? 0 : read32(w, i.src[1]);
-  const uint64_t address = (w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + soffset) & ~3ull;
-  const uint8_t* p = w.global(i, address, kDwords * 4, kScalar);
+  const uint64_t address = w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + soffset;
+  if (w.watch && !w.watch_scalar(i, address)) return;
+  const uint8_t* p = w.global(i, address & ~3ull, kDwords * 4, kScalar);
   if (p) std::memcpy(&w.sgpr[i.dst.index], p, kDwords * 4);
 }
 
@@ -31,7 +32,8 @@ void s_buffer_load(Wave& w, const Inst& i) {
   const uint64_t base = v[0] | static_cast<uint64_t>(v[1] & 0xffff) << 32;
   const uint64_t stride = v[1] >> 16 & 0x3fff;
   const uint64_t size = stride ? v[2] * stride : v[2];
-  const uint64_t first = offset_of(w, i) & ~3u;
+  const uint64_t offset_given = offset_of(w, i), first = offset_given & ~3ull;
+  if (w.watch && !w.watch_scalar(i, base + offset_given)) return;
   uint32_t data[kDwords];
   for (uint64_t d = 0; d < kDwords; ++d) {
     const uint64_t offset = first + d * 4;
