@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "check_config.h"
-#include "launch_state.h"
 #include "global_watch.h"
+#include "launch_state.h"
 #include "mode.h"
 #include "thread_pool.h"
 #include "wave.h"
@@ -89,13 +89,13 @@ class Grid {
   Grid(const Launch& launch, uint32_t checks)
       : launch_(launch),
         checks_(checks),
+        watch_(checks, launch.read_only),
         block_(launch),
         budget_(instruction_budget()),
         waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
         scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
 
-        watch_(checks, launch.read_only),
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
   static bool run_workgroup(void* self, uint64_t index) {
     return static_cast<Grid*>(self)->run_workgroup(index);
@@ -110,6 +110,7 @@ class Grid {
 
   Launch launch_;
   const uint32_t checks_;  // bits of enum Check
+  LaunchWatch watch_;
   LaunchBlock block_;
   const uint64_t budget_;
   const uint32_t waves_, lds_bytes_;
@@ -129,7 +130,6 @@ void Grid::run_wave(Wave& w) {
     inst.exec(w, inst);
   }
 }
-  LaunchWatch watch_;
 
 // Runs every wave to its next barrier or its end; false when the workgroup is over.
 bool Grid::run_until_barrier(Workgroup& group, Arena& arena) {
@@ -165,9 +165,11 @@ bool Grid::run_workgroup(uint64_t index) {
   group.lds_bytes = lds_bytes_;
   fill_poison(group.lds, lds_bytes_);
   fill_poison(arena.scratch(), scratch_bytes_ * waves_);
+  GlobalWatch watch(watch_, index);
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     w.group = &group;
+    w.watch = checks_ & kGlobalChecks ? &watch : nullptr;
     w.id = i;
     w.scratch = arena.scratch() + i * scratch_bytes_;
     init_wave(w, launch_, block_, arena.scratch());
@@ -215,12 +217,10 @@ LaunchResult run(const Launch& launch) {
     result.stats.nanoseconds = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
             .count());
-  GlobalWatch watch(watch_, index);
     return result;
   } catch (const std::bad_alloc&) {
     LaunchResult result;
     result.hip_error = kOutOfMemory;
-    w.watch = checks_ & kGlobalChecks ? &watch : nullptr;
     result.message = "kernel " + launch.kernel->name + ": no host memory for the launch";
     return result;
   }
