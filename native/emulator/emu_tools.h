@@ -45,6 +45,36 @@ __attribute__((visibility("default"))) int fmha_emu_first_uninitialized(const vo
 __attribute__((visibility("default"))) int fmha_emu_declare_read_only(const void* p, size_t bytes);
 __attribute__((visibility("default"))) int fmha_emu_end_read_only(void);
 
+// What launches do. Off by default, and then free. While it is on, the workgroups of a launch run one after
+// the other, and each launch leaves a record when it ends. For the whole process; any thread may call these.
+
+// The version of the records: a reader that knows version 1 may find more keys in a later one, none missing.
+#define FMHA_EMU_PROFILE_VERSION 1
+// Switches on (dropping earlier records) or off (keeping them); holds for launches that start afterwards.
+__attribute__((visibility("default"))) int fmha_emu_profile_enable(int on);
+// The records since it was switched on, a JSON array, the launch that ended first in front. In a record,
+// "counted" is exact; "modelled" is what the counts come to under the constants that
+// fmha_emu_profile_constants lists with their sources. Flops count 2 a multiply-add; bytes are those of the
+// active lanes in range; lines have 128 bytes.
+__attribute__((visibility("default"))) int fmha_emu_profile(char* out, size_t out_bytes);
+__attribute__((visibility("default"))) int fmha_emu_profile_constants(char* out, size_t out_bytes);
+
+// The profile's cache model on its own, over accesses that the caller makes up; a JSON object with the
+// "caches" of a record. A negative result is a hipError_t.
+enum { FMHA_EMU_READ = 0, FMHA_EMU_WRITE = 1, FMHA_EMU_ATOMIC = 2, FMHA_EMU_END_OF_KERNEL = 3 };
+typedef struct fmha_emu_access {
+  uint64_t address, bytes;  // any range
+  uint32_t workgroup;       // its number modulo 8 is the XCD
+  uint32_t kind;
+} fmha_emu_access;
+__attribute__((visibility("default"))) int fmha_emu_cache_model(const fmha_emu_access* accesses, size_t count,
+                                                                char* out, size_t out_bytes);
+// Its model of LDS: the cycles that the `lanes` take over `bytes` each at addresses[lane] (64 of them), and
+// how many they would take without bank conflicts. access: FMHA_EMU_READ, _WRITE or _ATOMIC.
+__attribute__((visibility("default"))) int fmha_emu_lds_cycles(const uint32_t* addresses, uint64_t lanes,
+                                                               uint32_t bytes, int access, uint32_t* groups,
+                                                               uint32_t* cycles);
+
 #ifdef __cplusplus
 }
 #endif

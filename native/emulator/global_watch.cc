@@ -10,6 +10,7 @@
 
 #include "check_config.h"
 #include "dispatch.h"
+#include "profile.h"
 #include "wave.h"
 
 namespace fmha::emu {
@@ -192,11 +193,13 @@ bool GlobalWatch::race(Wave& w, const Inst& inst, const Run& run, uint64_t offse
 }
 
 bool Wave::watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
+  if (profile) profile->global(*this, inst, address, bytes);
   return watch->check(*this, inst, {address, bytes, lane, bytes});
 }
 
 bool Wave::watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
                        uint32_t bytes) {
+  if (profile) profile->global_lanes(*this, inst, base, offset, lanes, bytes);
   while (lanes) {
     const int first = __builtin_ctzll(lanes);
     int end = first + 1;

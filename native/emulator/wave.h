@@ -35,6 +35,7 @@ struct Mode {
 };
 
 class GlobalWatch;  // global_watch.h
+class Profiler;     // profile.h
 
 enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted };
 
@@ -58,6 +59,7 @@ struct Wave {
   uint64_t mfma_macs = 0;        // multiply-adds done by MFMA
   MemoryCache memory;            // the allocations this wave touched last
   uint64_t clock = 0;            // what s_memtime reads: instructions of the launch so far
+  Profiler* profile = nullptr;   // of a launch that is profiled
   GlobalWatch* watch = nullptr;  // of a launch whose accesses to global memory are checked beyond bounds
 
   uint64_t sgpr64(int i) const {
@@ -96,8 +98,6 @@ struct Wave {
   // True if all of [address, address + bytes) lies in one allocation: then no lane need be checked again.
   bool global_covers(uint64_t address, uint64_t bytes) { return memory.lookup(address, bytes) != nullptr; }
 
-  // Pointer into LDS, or nullptr after a fault.
-  uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
   // What an access that global_covers found inside needs before it is made: `lanes` each touch `bytes` at
   // base + offset[lane]. False after a finding.
   bool global_allows(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
@@ -109,6 +109,17 @@ struct Wave {
   [[gnu::cold]] bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
                                  uint32_t bytes);
 
+  // Pointer into LDS, or nullptr after a fault.
+  uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
+
+  // Accesses to LDS that do not come by lds(): `lanes` each touch `bytes` at address[lane], inside LDS.
+  void note_lds(const uint32_t* address, uint64_t lanes, uint32_t bytes) {
+    if (profile) [[unlikely]]
+      profile_lds(address, lanes, bytes);
+  }
+  [[gnu::cold]] void profile_scratch(const Inst& inst, uint32_t bytes);
+  [[gnu::cold]] void profile_lds(const uint32_t* address, uint64_t lanes, uint32_t bytes);
+  [[gnu::cold]] void profile_lds_lane(uint32_t address, uint32_t bytes, int lane);
 };
 
 struct Launch;  // dispatch.h
@@ -119,13 +130,16 @@ struct Workgroup {
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
   uint32_t checks = 0;  // those that run: bits of enum Check (check_config.h)
-  std::string fault;  // the first one, in full
+  std::string fault;    // the first one, in full
   int hip_error = 0;
 };
 
 inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
-  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]
+  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]] {
+    if (profile) [[unlikely]]
+      profile_lds_lane(address, bytes, lane);
     return group->lds + address;
+  }
   fault(inst, 700 /* hipErrorIllegalAddress */,
         "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes", lane, address, bytes,
         group->lds_bytes);

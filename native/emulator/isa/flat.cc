@@ -18,6 +18,8 @@ struct Places {
 
 uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, int lane) {
   if (offset <= w.scratch_bytes && bytes <= w.scratch_bytes - offset) [[likely]] {
+    if (w.profile) [[unlikely]]
+      w.profile_scratch(inst, bytes);
     return w.scratch + static_cast<size_t>(lane) * w.scratch_bytes + offset;
   }
   w.fault(inst, 700 /* hipErrorIllegalAddress */,

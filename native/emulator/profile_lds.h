@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// How many cycles LDS takes over an access of 64 lanes.
+//
+// LDS serves a wave in groups of lanes that together move at most 128 bytes, a dword from each of 32 banks a
+// cycle. Within a group, lanes that want different dwords of one bank wait for each other; lanes that want
+// the same dword do not, except atomics. Which lanes form a group:
+// - up to 4 bytes: lanes 0-31 and 32-63 (AMD's OpenCL programming guide, "LDS": half waves);
+// - 16 bytes, writes: lanes 0-7, 8-15, ...; reads: lanes 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31,
+//   12-15 with 24-27, and the same 32 higher (ROCm documentation, Composable Kernel, "Understanding AMD GPU
+//   LDS and bank conflicts"); 12 bytes are taken to go like 16;
+// - 8 bytes: AMD does not say; taken to be 16 lanes in a row, which is what 128 bytes are.
+// ds_read2 and ds_write2 are two accesses. ds_bpermute, ds_permute and ds_swizzle touch no LDS memory and are
+// not looked at.
+#pragma once
+
+#include <cstdint>
+
+namespace fmha::emu {
+
+struct LdsCycles {
+  uint32_t groups;  // with an active lane: the cycles without any conflict
+  uint32_t cycles;
+};
+
+enum class LdsKind : uint8_t { kRead, kWrite, kAtomic };
+
+// `lanes` each touch `bytes` (1 to 16) at address[lane].
+LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access);
+
+}  // namespace fmha::emu

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What only the software device can tell: what a kernel did.
+
+Numbers called *counted* are exact. Those called *modelled* are what the counts come to on an MI300X under the
+constants that :func:`constants` lists with their sources; the caches are simple set-associative ones, cold
+at the start of each launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyfa_rocm import _hip
+from pyfa_rocm.device import device_count, synchronize
+from pyfa_rocm.errors import HipError, InvalidArgumentError
+
+__all__ = [
+    "ACCESS",
+    "Access",
+    "Caches",
+    "Counted",
+    "GlobalMemory",
+    "LaunchProfile",
+    "Lds",
+    "Matrix",
+    "Modelled",
+    "Occupancy",
+    "Profile",
+    "Scratch",
+    "cache_model",
+    "constants",
+    "profile",
+]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """MFMA instructions of one kind: how many, and their floating-point operations, two a multiply-add."""
+
+    count: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class GlobalMemory:
+    """What vector and scalar instructions asked of global memory.
+
+    Attributes
+    ----------
+    load_bytes, store_bytes, atomic_bytes : int
+        Bytes of the active lanes that were in range.
+    scalar_load_bytes : int
+        Of s_load and s_buffer_load: kernel arguments, mostly.
+    lines_touched, lines_read, lines_written : int
+        Different lines of 128 bytes.
+    """
+
+    load_bytes: int
+    store_bytes: int
+    atomic_bytes: int
+    scalar_load_bytes: int
+    lines_touched: int
+    lines_read: int
+    lines_written: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Bytes of private memory: registers spilt, arrays. Not in the cache model."""
+
+    load_bytes: int
+    store_bytes: int
+
+
+@dataclass(frozen=True)
+class Lds:
+    """Bytes that lanes moved from and to LDS; loads from memory to LDS are writes."""
+
+    read_bytes: int
+    write_bytes: int
+    atomic_bytes: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Exact counts of a launch.
+
+    Attributes
+    ----------
+    workgroups, waves : int
+        That ran.
+    instructions : dict of str to int
+        Wave instructions: "total", and by class "valu", "transcendental", "mfma", "salu", "smem", "lds",
+        "vmem_load", "vmem_store", "vmem_atomic", "branch", "sync" (s_barrier, s_waitcnt) and "other".
+    mfma, mfma_by_type : dict of str to Matrix
+        By mnemonic, and by the type of the inputs.
+    """
+
+    workgroups: int
+    waves: int
+    instructions: dict[str, int]
+    mfma: dict[str, Matrix]
+    mfma_by_type: dict[str, Matrix]
+    memory: GlobalMemory
+    scratch: Scratch
+    lds: Lds
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all MFMA instructions."""
+        return sum(matrix.flops for matrix in self.mfma.values())
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Traffic through the modelled caches.
+
+    Attributes
+    ----------
+    l2_requests, l2_hits : int
+        Lines that instructions asked the L2s for.
+    l2_fill_bytes, l2_writeback_bytes : int
+        Between the L2s and the rest of the GPU.
+    mall_hits, mall_misses : int
+        Fills that the memory-side cache had, and had not, in lines.
+    hbm_read_bytes, hbm_write_bytes : int
+        What is left for the memory.
+    """
+
+    l2_requests: int
+    l2_hits: int
+    l2_fill_bytes: int
+    l2_writeback_bytes: int
+    mall_hits: int
+    mall_misses: int
+    hbm_read_bytes: int
+    hbm_write_bytes: int
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM."""
+        return self.hbm_read_bytes + self.hbm_write_bytes
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many waves and workgroups a compute unit holds of the kernel, and what limits them.
+
+    Attributes
+    ----------
+    vgprs, lds_bytes : int
+        Allocated, rounded up to the hardware's granules; VGPRs and AccVGPRs together.
+    limit : str
+        "registers", "lds", "waves" or "workgroups".
+    """
+
+    vgprs: int
+    lds_bytes: int
+    waves_per_workgroup: int
+    workgroups_per_cu: int
+    waves_per_simd: int
+    limit: str
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What the counts come to on an MI300X.
+
+    Attributes
+    ----------
+    lds_cycles, lds_conflict_cycles : int
+        LDS accesses in cycles of the LDS, and how many of those are due to bank conflicts.
+    """
+
+    lds_cycles: int
+    lds_conflict_cycles: int
+    caches: Caches
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True)
+class LaunchProfile:
+    """What one launch did. `json` is the software device's record, as it is."""
+
+    kernel: str
+    arch: str
+    device: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    counted: Counted
+    modelled: Modelled
+    json: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> LaunchProfile:
+        """Read a record of version 1 or later."""
+        counted, modelled = record["counted"], record["modelled"]
+        matrices = {
+            name: {key: Matrix(**value) for key, value in counted[name].items()}
+            for name in ("mfma", "mfma_by_type")
+        }
+        return cls(
+            kernel=record["kernel"],
+            arch=record["arch"],
+            device=record["device"],
+            grid=tuple(record["grid"]),
+            block=tuple(record["block"]),
+            counted=Counted(
+                workgroups=counted["workgroups"],
+                waves=counted["waves"],
+                instructions=counted["instructions"],
+                mfma=matrices["mfma"],
+                mfma_by_type=matrices["mfma_by_type"],
+                memory=GlobalMemory(**counted["global"]),
+                scratch=Scratch(**counted["scratch"]),
+                lds=Lds(**counted["lds"]),
+            ),
+            modelled=Modelled(
+                lds_cycles=modelled["lds"]["cycles"],
+                lds_conflict_cycles=modelled["lds"]["conflict_cycles"],
+                caches=Caches(**modelled["caches"]),
+                occupancy=Occupancy(**modelled["occupancy"]),
+            ),
+            json=record,
+        )
+
+
+@dataclass
+class Profile:
+    """The launches of a `with profile()` block, in the order in which they ended; filled in at its end."""
+
+    launches: list[LaunchProfile] = field(default_factory=list)
+
+
+def _library() -> ctypes.CDLL:
+    runtime = _hip.runtime()
+    if not runtime.emulated:
+        raise HipError(
+            f"profile: the HIP runtime is {runtime.path}, expected the software device "
+            "(PYFA_ROCM_DEVICE=emulator)"
+        )
+    return ctypes.CDLL(runtime.path)
+
+
+def _json(function: Any, *args: Any) -> Any:
+    """Call a function that gives text to a buffer and returns the bytes needed."""
+    size = 0
+    while True:
+        buffer = ctypes.create_string_buffer(max(size, 1))
+        needed = function(*args, buffer, ctypes.c_size_t(size))
+        if needed < 0:
+            raise HipError(f"{function.__name__}: HIP error {-needed}")
+        if needed <= size:
+            return json.loads(buffer.value)
+        size = needed
+
+
+def _wait_for_devices() -> None:
+    for device in range(device_count()):
+        synchronize(device)
+
+
+_profiling = threading.Lock()
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Profile every launch of the block, by any thread of the process, on the software device.
+
+    A profiled launch runs its workgroups in order on one thread. Outside such a block nothing is counted and
+    nothing costs anything.
+
+    Yields
+    ------
+    Profile
+        Its `launches` are there when the block has ended.
+
+    Raises
+    ------
+    HipError
+        The device is a GPU.
+    InvalidArgumentError
+        There is such a block already.
+
+    Examples
+    --------
+    >>> with emulator.profile() as p:
+    ...     out = flash_attn_func(q, k, v)
+    >>> p.launches[0].counted.flops
+    """
+    library = _library()
+    if not _profiling.acquire(blocking=False):
+        raise InvalidArgumentError("profile: got a block inside another, expected one at a time")
+    try:
+        result = Profile()
+        _wait_for_devices()
+        library.fmha_emu_profile_enable(1)
+        try:
+            yield result
+        finally:
+            try:
+                _wait_for_devices()
+            finally:
+                library.fmha_emu_profile_enable(0)
+        result.launches = [LaunchProfile.from_json(record) for record in _json(library.fmha_emu_profile)]
+    finally:
+        _profiling.release()
+
+
+def constants() -> dict[str, dict[str, Any]]:
+    """Return the numbers that the model rests on: name to {"value", "source"}."""
+    value: dict[str, dict[str, Any]] = _json(_library().fmha_emu_profile_constants)
+    return value
+
+
+class Access(IntEnum):
+    """Kinds of accesses for :func:`cache_model`."""
+
+    READ = 0
+    WRITE = 1
+    ATOMIC = 2
+    END_OF_KERNEL = 3
+
+
+# A row of what cache_model takes: any range of bytes; the workgroup's number modulo 8 is its XCD.
+ACCESS = np.dtype([("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")])
+
+
+def cache_model(accesses: Iterable[tuple[int, int, int, int]] | npt.NDArray[np.void]) -> Caches:
+    """Run made-up accesses through the caches of the profile.
+
+    Parameters
+    ----------
+    accesses : iterable of (address, bytes, workgroup, kind), or array of ACCESS
+        In this order, one after the other. `Access.END_OF_KERNEL` writes back and empties the L2s.
+    """
+    array = accesses if isinstance(accesses, np.ndarray) else np.array(list(accesses), ACCESS)
+    if array.dtype != ACCESS or array.ndim != 1:
+        raise InvalidArgumentError(
+            f"accesses: got {array.dtype} with {array.ndim} dimensions, expected ACCESS, 1"
+        )
+    array = np.ascontiguousarray(array)
+    function = _library().fmha_emu_cache_model
+    record = _json(function, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size))
+    return Caches(**record["caches"])
