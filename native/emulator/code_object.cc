@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "check_facts.h"
 #include "elf_image.h"
 #include "memory.h"
 
@@ -245,6 +246,11 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
   code->image_ = elf.release(&code->image_bytes_);
   memory_add({reinterpret_cast<uint64_t>(code->image_), code->image_bytes_, MemoryKind::kCode, device});
   return code;
+}
+
+const TextFacts& CodeObject::facts() const {
+  std::call_once(facts_once_, [this] { facts_ = std::make_unique<TextFacts>(text_, arch_); });
+  return *facts_;
 }
 
 CodeObject::~CodeObject() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,8 @@ std::string disassemble(const Inst& inst, Arch arch);
 // Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
 size_t code_object_bytes(const void* image);
 
+class TextFacts;  // check_facts.h
+
 class CodeObject {
  public:
   // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error
@@ -72,6 +75,7 @@ class CodeObject {
   // Address and size of a global variable; false if there is none of that name.
   bool global(const char* name, uint64_t* address, uint64_t* bytes) const;
   const DecodedText& text() const { return text_; }
+  const TextFacts& facts() const;  // of the same, made when first asked for
   Arch arch() const { return arch_; }
 
  private:
@@ -88,6 +92,8 @@ class CodeObject {
   std::vector<KernelCode> kernels_;
   std::vector<Symbol> globals_;
   DecodedText text_;
+  mutable std::once_flag facts_once_;
+  mutable std::unique_ptr<TextFacts> facts_;
 };
 
 }  // namespace fmha::emu

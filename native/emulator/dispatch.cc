@@ -3,6 +3,7 @@
 
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -11,9 +12,12 @@
 #include <vector>
 
 #include "check_config.h"
+#include "check_schedule.h"
+#include "check_wave.h"
 #include "global_watch.h"
 #include "launch_state.h"
 #include "mode.h"
+#include "profile.h"
 #include "thread_pool.h"
 #include "wave.h"
 
@@ -66,9 +70,11 @@ class Arena {
   Wave& wave(uint32_t i) { return *waves_[i]; }
   uint8_t* lds() { return lds_.get(); }
   uint8_t* scratch() { return scratch_.get(); }
+  GroupChecks& checks() { return checks_; }
 
  private:
   std::vector<std::unique_ptr<Wave>> waves_;
+  GroupChecks checks_;
   Aligned<uint8_t> lds_, scratch_;
   uint32_t lds_bytes_ = 0;
   uint64_t scratch_bytes_ = 0;
@@ -86,16 +92,26 @@ class MxcsrGuard {
 
 class Grid {
  public:
-  Grid(const Launch& launch, uint32_t checks)
+  Grid(const Launch& launch, uint32_t checks, const Schedule& schedule)
       : launch_(launch),
         checks_(checks),
+        schedule_(schedule),
         watch_(checks, launch.read_only),
         block_(launch),
         budget_(instruction_budget()),
         waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
-        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
+        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {
+    if (profile_enabled()) profiler_ = std::make_unique<Profiler>(launch_);
+  }
 
+  // Runs all workgroups; profiled ones in order, on this thread.
+  void run_all() {
+    if (!profiler_) return ThreadPool::instance().run(workgroups(), run_workgroup, this);
+    for (uint64_t i = 0; i < workgroups() && run_workgroup(i); ++i) {
+    }
+  }
+  Profiler* profiler() { return profiler_.get(); }
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
   static bool run_workgroup(void* self, uint64_t index) {
     return static_cast<Grid*>(self)->run_workgroup(index);
@@ -104,45 +120,79 @@ class Grid {
 
  private:
   bool run_workgroup(uint64_t index);
-  void run_wave(Wave& w);
-  bool run_until_barrier(Workgroup& group, Arena& arena);
+  template <bool kChecked, bool kProfiled>
+  void run_wave(Wave& w, WaveChecks* checks, uint64_t slice);
+  bool out_of_budget(Wave& w);
+  void start_checks(Arena& arena);
+  bool run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order);
   void finish(const Workgroup& group, Arena& arena);
 
   Launch launch_;
   const uint32_t checks_;  // bits of enum Check
+  const Schedule schedule_;
   LaunchWatch watch_;
   LaunchBlock block_;
   const uint64_t budget_;
   const uint32_t waves_, lds_bytes_;
-  const uint64_t scratch_bytes_;  // of a wave
-  std::mutex mutex_;              // of result
+  const uint64_t scratch_bytes_;        // of a wave
+  std::unique_ptr<Profiler> profiler_;  // null: not profiled
+  std::mutex mutex_;                    // of result
 };
 
-void Grid::run_wave(Wave& w) {
+bool Grid::out_of_budget(Wave& w) {
+  if (w.state != WaveState::kRunning || w.instructions < budget_) return false;
+  w.fault(*w.next, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
+          static_cast<unsigned long long>(budget_));
+  return true;
+}
+
+// A loop for each kind of launch, so that those that are neither checked nor profiled pay for neither.
+template <bool kChecked, bool kProfiled>
+void Grid::run_wave(Wave& w, WaveChecks* checks, uint64_t slice) {
   apply_mode(w.mode);
-  while (w.state == WaveState::kRunning) {
+  const uint64_t end = w.instructions + std::min(slice, budget_ - w.instructions);
+  while (w.state == WaveState::kRunning && w.instructions < end) {
     const Inst& inst = *w.next++;
-    if (++w.instructions > budget_) [[unlikely]] {
-      w.fault(inst, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
-              static_cast<unsigned long long>(budget_));
-      return;
+    ++w.instructions;
+    if (kChecked && !checks->before(w, inst)) return;
+    if constexpr (kProfiled) {
+      profiler_->run(w, inst);
+    } else {
+      inst.exec(w, inst);
     }
-    inst.exec(w, inst);
   }
+  out_of_budget(w);
+}
+
+void Grid::start_checks(Arena& arena) {
+  const CodeObject& code = *launch_.code;
+  arena.checks().reset(waves_, lds_bytes_, checks_, &code.facts(), code.text().insts.data(), code.arch());
 }
 
 // Runs every wave to its next barrier or its end; false when the workgroup is over.
-bool Grid::run_until_barrier(Workgroup& group, Arena& arena) {
-  bool waiting = false;
+bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order) {
+  uint32_t running = 0, ended = 0;
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     if (w.state == WaveState::kDone) continue;
     w.state = WaveState::kRunning;  // the barrier it waits at is complete: waves that ended count as arrived
-    run_wave(w);
-    if (group.hip_error) return false;
-    waiting |= w.state == WaveState::kBarrier;
+    running |= 1u << i;
   }
-  return waiting;
+  const uint32_t began = running;
+  while (running) {
+    const uint32_t i = order.next(running);
+    Wave& w = arena.wave(i);
+    WaveChecks* checks = checks_ & kWaveChecks ? &arena.checks().wave(i) : nullptr;
+    const auto run = checks      ? profiler_ ? &Grid::run_wave<true, true> : &Grid::run_wave<true, false>
+                          : profiler_ ? &Grid::run_wave<false, true>
+                                 : &Grid::run_wave<false, false>;
+    (this->*run)(w, checks, order.slice());
+    if (group.hip_error) return false;
+    if (w.state != WaveState::kRunning) running &= ~(1u << i);
+  }
+  for (uint32_t i = 0; i < waves_; ++i) ended |= (arena.wave(i).state == WaveState::kDone ? 1u : 0u) << i;
+  if (checks_ & kWaveChecks) arena.checks().barrier(ended);
+  return (began & ~ended) != 0;
 }
 
 bool Grid::run_workgroup(uint64_t index) {
@@ -166,17 +216,21 @@ bool Grid::run_workgroup(uint64_t index) {
   fill_poison(group.lds, lds_bytes_);
   fill_poison(arena.scratch(), scratch_bytes_ * waves_);
   GlobalWatch watch(watch_, index);
+  if (profiler_) profiler_->begin_workgroup(index);
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     w.group = &group;
-    w.watch = checks_ & kGlobalChecks ? &watch : nullptr;
+    w.watch = checks_ & kGlobalChecks || profiler_ ? &watch : nullptr;
+    w.profile = profiler_.get();
     w.id = i;
     w.scratch = arena.scratch() + i * scratch_bytes_;
     init_wave(w, launch_, block_, arena.scratch());
   }
   {
     MxcsrGuard guard;
-    while (run_until_barrier(group, arena)) {
+    WaveOrder order(schedule_, index);
+    if (checks_ & kWaveChecks) start_checks(arena);
+    while (run_until_barrier(group, arena, order)) {
     }
   }
   finish(group, arena);
@@ -206,17 +260,20 @@ LaunchResult run(const Launch& launch) {
   const auto start = std::chrono::steady_clock::now();
   LaunchResult refused;
   uint32_t checks = 0;
-  if (!checks_from_environment(&checks, &refused.message)) {
+  Schedule schedule;
+  if (!checks_from_environment(&checks, &refused.message) ||
+      !schedule_from_environment(&schedule, &refused.message)) {
     refused.hip_error = kInvalidValue;
     return refused;
   }
   try {
-    Grid grid(launch, checks);
-    ThreadPool::instance().run(grid.workgroups(), Grid::run_workgroup, &grid);
+    Grid grid(launch, checks, schedule);
+    grid.run_all();
     LaunchResult result = std::move(grid.result);
     result.stats.nanoseconds = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
             .count());
+    if (Profiler* p = grid.profiler()) profile_keep(p->finish(result));
     return result;
   } catch (const std::bad_alloc&) {
     LaunchResult result;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The shadow of a workgroup's LDS: who wrote and who read each word last, and whether a barrier makes that
+// known to the other waves.
+//
+// Every instruction that touches LDS gets a stamp, ever larger, which names its wave and leads to its record.
+// A write is *published* when it had completed, by its wave's own s_waitcnt, at a barrier that released; a
+// read when it had been issued: LDS takes requests in the order in which they are issued, so that a read
+// issued before the barrier sees nothing written behind it (CK's pipelines with loads to LDS count on that).
+// Other waves may then rely on it; without, an access by two waves of which one writes is a race. Stamps
+// below settled_writes_ and settled_reads_ are all published: one comparison a word is all that most accesses
+// cost.
+//
+// Precision: words of four bytes, with the bytes written known apart. Two waves that write different bytes of
+// a word do not race; a wave that overwrites some bytes of a word while another reads others of them is not
+// reported. A record is kept for the last 65536 operations; older ones count as published.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "check_facts.h"
+#include "wave.h"
+
+namespace fmha::emu {
+
+// In which order operations complete: those of a queue in theirs.
+enum class Queue : uint8_t { kVector, kLds, kScalar, kFlat };
+
+// How far a wave's operations have come, by queue: numbers issued, completed, and published by a barrier.
+struct QueueProgress {
+  uint32_t issued[4] = {}, done[4] = {};
+  uint32_t published[4] = {}, arrived[4] = {};  // done and issued at the last barrier
+};
+
+class LdsShadow {
+ public:
+  // For a new workgroup of `waves`, whose progress the caller keeps up to date.
+  void reset(uint32_t bytes, std::vector<QueueProgress*> waves);
+  // A stamp for an operation of `wave` that is number `sequence` of `queue`.
+  uint32_t stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t sequence, bool atomic);
+  // At a barrier: writes with stamps below `oldest_open`, and all if it is 0, are published; and all reads.
+  void settle(uint32_t oldest_open);
+
+  // An access of `bytes` at `address`, inside LDS; false after a finding. `stamp` is of its instruction.
+  bool access(Wave& w, const Inst& inst, LdsAccess::Kind kind, uint32_t stamp, uint32_t address,
+              uint32_t bytes, int lane);
+  // 16 bytes at an address divisible by 4: true if nothing is wrong, and done; else nothing has been changed.
+  bool read16(uint32_t stamp, uint32_t address);
+  bool write16(uint32_t stamp, uint32_t address);
+
+ private:
+  struct Operation {
+    uint32_t stamp = 0, inst = 0, sequence = 0;
+    Queue queue = Queue::kLds;
+    bool atomic = false;
+  };
+  static constexpr uint32_t kOperations = 1u << 16, kUnwritten = 0x7fffffff;
+  static uint32_t wave_of(uint32_t stamp) { return stamp & 15; }
+
+  enum class Order { kFine, kRace, kNotDrained };
+  const Operation* find(uint32_t stamp) const;
+  Order after_write(uint32_t earlier, const Operation& now) const;
+  Order after_read(uint32_t earlier, const Operation& now) const;
+  Order order(const Operation& earlier, const Operation& now, const uint32_t* published) const;
+  bool read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
+  bool write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
+  bool report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote, bool writes,
+              uint32_t word, int lane);
+
+  uint32_t words_ = 0, next_ = 1;
+  uint32_t settled_writes_ = 16, settled_reads_ = 16;
+  // By word. Written: the stamp of the last write, kUnwritten until all four bytes have been. Read: of the
+  // last read, and of the last one by another wave than that.
+  std::vector<uint32_t> written_, read_, read_other_;
+  std::vector<uint8_t> bytes_;  // low half: bytes ever written; high half: bytes of the last write
+  std::vector<Operation> operations_;
+  std::vector<QueueProgress*> waves_;
+};
+
+}  // namespace fmha::emu
