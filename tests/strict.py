@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the software device is told about a test's memory, so that its checks have something to check.
+
+On a GPU all of this does nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+import pyfa_rocm
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The software device; None if a GPU is in use."""
+    runtime = pyfa_rocm.runtime()
+    return ctypes.CDLL(runtime.path) if runtime.emulated else None
+
+
+def _call(library: ctypes.CDLL, name: str, address: int, nbytes: int) -> None:
+    code = getattr(library, name)(ctypes.c_void_p(address), ctypes.c_size_t(nbytes))
+    assert code == 0, f"{name}({address:#x}, {nbytes}): error {code}"
+
+
+def only_initialized(address: int, nbytes: int, written: npt.NDArray[np.bool_]) -> None:
+    """From now on a kernel may read of this memory what `written` says, a flag a byte, or what it wrote."""
+    if (library := _library()) is None:
+        return
+    _call(library, "fmha_emu_track_initialized", address, nbytes)
+    edges = np.flatnonzero(np.diff(written, prepend=False, append=False))
+    for first, end in edges.reshape(-1, 2).tolist():
+        _call(library, "fmha_emu_mark_initialized", address + first, end - first)
+
+
+@contextmanager
+def read_only(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
+    """Kernels launched inside the block by this thread may not write these (address, bytes)."""
+    if (library := _library()) is None:
+        yield
+        return
+    try:
+        for address, nbytes in ranges:
+            _call(library, "fmha_emu_declare_read_only", address, nbytes)
+        yield
+    finally:
+        library.fmha_emu_end_read_only()
