@@ -4,7 +4,8 @@
 //
 // An L2 keeps which bytes were written: a store fetches nothing, and a later load fetches a line unless all
 // it wants was written here. Dirty lines go back whole, when they are replaced and at the end of the kernel.
-// The memory-side cache (MALL) takes fills and write backs, and passes every write back on to HBM.
+// The memory-side cache (MALL) takes fills and write backs, and passes every write back on to HBM. Its lines
+// are modelled as the L2's, since it is never asked for less.
 // Not modelled: L1 and scalar caches (they lessen requests to the L2, not what it must fetch), prefetching,
 // coherence between the L2s of a running kernel, and what another kernel left behind in the caches.
 #pragma once

@@ -180,7 +180,7 @@ int fmha_emu_cache_model(const fmha_emu_access* accesses, size_t count, char* ou
       const fmha_emu_access& a = accesses[i];
       if (a.kind > FMHA_EMU_END_OF_KERNEL) {
         return fail(hipErrorInvalidValue, "fmha_emu_cache_model: accesses[%zu].kind is %u, expected 0 to 3",
-                     i, a.kind);
+                    i, a.kind);
       }
       const auto kind = static_cast<AccessKind>(a.kind);
       if (kind == AccessKind::kEndOfKernel) {

@@ -183,7 +183,12 @@ def test_out_of_range_lanes_ask_for_nothing() -> None:
 @pytest.mark.skipif(rows.arch() != "gfx942", reason="gfx90a has no architected flat scratch")
 def test_scratch_bytes() -> None:
     record = _profile(
-        [*_START, "scratch_store_dwordx2 off, v[8:9], off", "s_waitcnt vmcnt(0)", "scratch_load_dword v1, off, off"],
+        [
+            *_START,
+            "scratch_store_dwordx2 off, v[8:9], off",
+            "s_waitcnt vmcnt(0)",
+            "scratch_load_dword v1, off, off",
+        ],
         scratch=16,
     )
     assert record["counted"]["scratch"] == {"load_bytes": 256, "store_bytes": 512}
@@ -224,7 +229,9 @@ def _lds(addresses: Iterable[int], nbytes: int, access: int = READ, lanes: int =
     return groups.value, cycles.value - groups.value
 
 
-@pytest.mark.parametrize(("stride", "conflicts"), [(4, 0), (8, 2), (16, 6), (64, 30), (128, 62), (132, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("stride", "conflicts"), [(4, 0), (8, 2), (16, 6), (64, 30), (128, 62), (132, 0), (0, 0)]
+)
 def test_bank_conflicts_by_stride(stride: int, conflicts: int) -> None:
     """b32: each of two halves of the wave waits for as many dwords as fall into one bank."""
     assert _lds([stride * lane for lane in range(64)], 4) == (2, conflicts)
@@ -329,10 +336,10 @@ def test_cache_between_kernels() -> None:
 
 
 def test_cache_model_refuses() -> None:
-    array = np.array([(0, 4, 0, 7)], [("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")])
-    result = hip.lib().fmha_emu_cache_model(
-        c.c_void_p(array.ctypes.data), c.c_size_t(1), None, c.c_size_t(0)
+    array = np.array(
+        [(0, 4, 0, 7)], [("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")]
     )
+    result = hip.lib().fmha_emu_cache_model(c.c_void_p(array.ctypes.data), c.c_size_t(1), None, c.c_size_t(0))
     assert result == -1
     hip.lib().hipGetLastError()
 

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The profile of attention against closed forms: operations of whole tiles, bytes nobody can save."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from pyfa_rocm import (
+    DeviceArray,
+    FwdParams,
+    InvalidArgumentError,
+    KernelInfo,
+    Lse,
+    Strided,
+    bfloat16,
+    emulator,
+    fmha_fwd,
+    fmha_fwd_kernel,
+)
+from pyfa_rocm.emulator import LaunchProfile
+
+LINE = 128
+# Kernel arguments (136 bytes) are read too: two lines.
+ARGUMENT_LINES = 2
+
+pytestmark = pytest.mark.skipif(
+    "config.getoption('--device') == 'gpu'", reason="only the software device counts"
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An attention problem, all tensors dense (batch, seqlen, nhead, hdim)."""
+
+    batch: int
+    seqlen_q: int
+    seqlen_k: int
+    nhead_q: int
+    nhead_k: int
+    hdim: int
+    dtype: str = "float16"
+    mask: str = "none"
+
+    def lines(self, seqlen: int, nhead: int) -> int:
+        """Lines of a dense tensor: rows of 128 or 256 bytes."""
+        return self.batch * seqlen * nhead * self.hdim * 2 // LINE
+
+    def key_tiles(self, kernel: KernelInfo) -> int:
+        """Key tiles of all query tiles of a head."""
+        total = 0
+        for first in range(0, self.seqlen_q, kernel.tile_m):
+            end = self.seqlen_k
+            if self.mask == "causal":  # the last row of the tile sees this many keys
+                last = min(first + kernel.tile_m, self.seqlen_q) - 1
+                end = min(end, max(0, last + 1 + self.seqlen_k - self.seqlen_q))
+            total += math.ceil(end / kernel.tile_n)
+        return total
+
+
+SHAPES = [
+    Shape(1, 128, 128, 1, 1, 128),
+    Shape(1, 256, 256, 2, 2, 128, "bfloat16"),
+    Shape(2, 384, 256, 4, 2, 64),
+    Shape(1, 200, 333, 2, 1, 128, "bfloat16"),
+    Shape(1, 1, 600, 4, 4, 64, "bfloat16"),
+    Shape(3, 130, 70, 2, 2, 64),
+    Shape(1, 512, 512, 2, 2, 128, "bfloat16", "causal"),
+    Shape(1, 512, 512, 2, 2, 64, "float16", "causal"),
+    Shape(2, 256, 640, 2, 1, 128, "float16", "causal"),
+]
+
+
+def _run(shape: Shape) -> tuple[LaunchProfile, KernelInfo]:
+    rng = np.random.default_rng(1)
+    dtype = bfloat16 if shape.dtype == "bfloat16" else np.dtype(shape.dtype)
+
+    def tensor(seqlen: int, nhead: int) -> DeviceArray:
+        values = rng.standard_normal((shape.batch, seqlen, nhead, shape.hdim), np.float32)
+        return DeviceArray.from_numpy(values.astype(dtype))
+
+    q, o = (tensor(shape.seqlen_q, shape.nhead_q) for _ in range(2))
+    k, v = (tensor(shape.seqlen_k, shape.nhead_k) for _ in range(2))
+    lse = DeviceArray.from_numpy(np.zeros((shape.batch, shape.nhead_q, shape.seqlen_q), np.float32))
+    params = FwdParams(
+        dtype=shape.dtype, batch=shape.batch, seqlen_q=shape.seqlen_q, seqlen_k=shape.seqlen_k,
+        nhead_q=shape.nhead_q, nhead_k=shape.nhead_k, hdim_q=shape.hdim, hdim_v=shape.hdim,
+        softmax_scale=shape.hdim**-0.5, mask=shape.mask,
+        q=Strided(q.data, *q.strides[:3]), k=Strided(k.data, *k.strides[:3]),
+        v=Strided(v.data, *v.strides[:3]), o=Strided(o.data, *o.strides[:3]),
+        lse=Lse(lse.data, *lse.strides[:2]),
+    )  # fmt: skip
+    with emulator.profile() as profile:
+        fmha_fwd(params)
+    (launch,) = profile.launches
+    return launch, fmha_fwd_kernel(params)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention(shape: Shape) -> None:
+    launch, kernel = _run(shape)
+    counted, caches = launch.counted, launch.modelled.caches
+    assert launch.kernel == kernel.name
+    assert launch.grid == tuple(kernel.grid)
+    heads = shape.batch * shape.nhead_q
+    # Q K^T and P V, a multiply-add each, over whole tiles.
+    tiles = heads * shape.key_tiles(kernel)
+    assert counted.flops == 2 * 2 * kernel.tile_m * kernel.tile_n * shape.hdim * tiles
+    type_ = "bf16" if shape.dtype == "bfloat16" else "f16"
+    assert counted.mfma_by_type[type_].flops == counted.flops
+    assert counted.instructions["mfma"] == sum(matrix.count for matrix in counted.mfma.values())
+    assert counted.instructions["total"] == sum(counted.instructions.values()) // 2
+    assert counted.workgroups == heads * math.ceil(shape.seqlen_q / kernel.tile_m)
+    assert counted.waves == counted.workgroups * kernel.block_size // 64
+    # What must be read and written at least once, and is touched no line more.
+    reads = shape.lines(shape.seqlen_q, shape.nhead_q) + 2 * shape.lines(shape.seqlen_k, shape.nhead_k)
+    writes = shape.lines(shape.seqlen_q, shape.nhead_q) + math.ceil(heads * shape.seqlen_q * 4 / LINE)
+    assert reads + 1 <= counted.memory.lines_read <= reads + ARGUMENT_LINES
+    assert counted.memory.lines_written == writes
+    # Both halves of a wave hold the LSE of a row, and both store it.
+    assert counted.memory.store_bytes == heads * shape.seqlen_q * (2 * shape.hdim + 2 * 4)
+    assert counted.memory.load_bytes >= reads * LINE
+    # All of it fits into the caches: HBM sees each line once.
+    assert caches.hbm_read_bytes == counted.memory.lines_read * LINE
+    if shape.seqlen_q % 32 == 0:  # no line of LSE is shared by two workgroups
+        assert caches.hbm_write_bytes == writes * LINE
+    assert caches.hbm_write_bytes >= writes * LINE
+    assert caches.hbm_read_bytes <= caches.l2_fill_bytes <= 8 * caches.hbm_read_bytes
+    assert caches.mall_misses * LINE == caches.hbm_read_bytes
+    assert counted.scratch == emulator.Scratch(0, 0)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.seqlen_q % 128 == s.seqlen_k % 128 == 0], ids=str)
+def test_bytes_requested(shape: Shape) -> None:
+    """Q once, K and V once a query tile, as far as its mask goes; nothing else, where tiles are whole."""
+    launch, kernel = _run(shape)
+    heads, row_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim
+    keys = heads * shape.key_tiles(kernel) * kernel.tile_n
+    assert launch.counted.memory.load_bytes == row_bytes * (heads * shape.seqlen_q + 2 * keys)
+    # K and V go through LDS: written once, read by each of the four waves.
+    assert launch.counted.lds.write_bytes == 2 * row_bytes * keys
+    assert launch.counted.lds.read_bytes == 4 * launch.counted.lds.write_bytes
+
+
+def test_occupancy() -> None:
+    launch, kernel = _run(SHAPES[0])
+    occupancy = launch.modelled.occupancy
+    assert 0 <= occupancy.vgprs - kernel.vgpr_count < 8
+    assert occupancy.waves_per_workgroup == 4
+    assert occupancy.workgroups_per_cu == min(512 // occupancy.vgprs, 65536 // occupancy.lds_bytes)
+
+
+def test_repeatable() -> None:
+    assert _run(SHAPES[3])[0].json == _run(SHAPES[3])[0].json
+
+
+def test_more_than_the_l2_holds() -> None:
+    """K and V of 16 MiB: each query tile that comes later fetches them again, but not from HBM."""
+    chunk = 1 << 16
+    tiles = range(0, 32, 8)  # all on the first XCD
+    caches = emulator.cache_model(
+        (chunk * i, chunk, tile, emulator.Access.READ) for tile in tiles for i in range((16 << 20) // chunk)
+    )
+    assert caches.l2_fill_bytes == 4 * (16 << 20)
+    assert caches.hbm_read_bytes == 16 << 20
+
+
+def test_launches_in_order_and_only_inside() -> None:
+    _run(SHAPES[0])
+    with emulator.profile() as profile:
+        pass
+    assert profile.launches == []
+    with pytest.raises(ZeroDivisionError), emulator.profile():
+        1 / 0  # noqa: B018
+    with emulator.profile():
+        with pytest.raises(InvalidArgumentError, match="inside another"), emulator.profile():
+            pass
+    assert _run(SHAPES[0])[0].counted.workgroups == 1
+
+
+def test_constants() -> None:
+    constants = emulator.constants()
+    assert constants["l2_bytes_per_xcd"]["value"] == 4 << 20
+    assert all(entry["source"] for entry in constants.values())
+
+
+def test_cache_model_refuses_other_arrays() -> None:
+    with pytest.raises(InvalidArgumentError, match="accesses"):
+        emulator.cache_model(np.zeros((2, 2), np.dtype([("address", "u8")])))
