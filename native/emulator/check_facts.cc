@@ -201,11 +201,8 @@ class FactsBuilder {
 
   void touched() {
     uint64_t all[kRegisterWords] = {};
-    const auto add = [&](const RegisterRange& r) {
-      for (int i = r.first; i < r.first + r.count; ++i) all[i / 64] |= uint64_t{1} << (i % 64);
-    };
-    for (int i = 0; i < detail.n_reads; ++i) add(detail.reads[i]);
-    for (int i = 0; i < detail.n_writes; ++i) add(detail.writes[i]);
+    for (int i = 0; i < detail.n_reads; ++i) set_bits(all, detail.reads[i]);
+    for (int i = 0; i < detail.n_writes; ++i) set_bits(all, detail.writes[i]);
     for (int w = 0; w < kRegisterWords; ++w) {
       if (!all[w]) continue;
       if (hot.words == Facts::kWords) {

@@ -20,6 +20,19 @@ struct RegisterRange {
   bool overlaps(const RegisterRange& o) const { return first < o.first + o.count && o.first < first + count; }
   bool operator==(const RegisterRange& o) const { return first == o.first && count == o.count; }
 };
+// A bit a register: kRegisterWords words.
+inline void set_bits(uint64_t* words, const RegisterRange& r) {
+  const uint64_t bits = (uint64_t{1} << r.count) - 1;  // no range is longer than 32
+  const uint32_t word = r.first / 64, shift = r.first % 64;
+  words[word] |= bits << shift;
+  if (shift + r.count > 64) words[word + 1] |= bits >> (64 - shift);
+}
+inline bool any_bits(const uint64_t* words, const RegisterRange& r) {
+  const uint64_t bits = (uint64_t{1} << r.count) - 1;
+  const uint32_t word = r.first / 64, shift = r.first % 64;
+  if (words[word] & bits << shift) return true;
+  return shift + r.count > 64 && words[word + 1] & bits >> (64 - shift);
+}
 // As the assembler writes it: "v[4:7]", "a3", "s[0:1]", "vcc".
 std::string to_string(const RegisterRange& r);
 

@@ -266,6 +266,7 @@ bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const Facts
 bool HazardChecks::matrix_operand(Wave& w, const Inst& inst, const Facts& f, const RegisterRange& r,
                                   bool is_c, bool writes) {
   constexpr int64_t kMost = 19;
+  if (!any_bits(busy_, r)) return true;
   bool found_write = false, found_read = !writes;
   for (uint32_t k = 1; k <= kMatrix && !(found_write && found_read); ++k) {
     const Issued& p = matrix_[(matrix_at_ - k) % kMatrix];
@@ -321,20 +322,16 @@ void HazardChecks::record(const Inst& inst, const Facts& f, const FactsDetail& d
 
 // busy_ only ever errs by bits too many: now and then it is made anew.
 void HazardChecks::record_matrix(const FactsDetail& d) {
-  const auto add = [this](const RegisterRange& r) {
-    if (r.first >= kFirstScalar) return;
-    for (int i = r.first; i < r.first + r.count; ++i) busy_[i / 64] |= uint64_t{1} << (i % 64);
-  };
   if (matrix_at_ % kMatrix == 0) {
     std::fill(std::begin(busy_), std::end(busy_), 0);
     for (const Issued& p : matrix_) {
       if (clock_ - p.end > 20) continue;
-      add(facts_->detail(p.inst).writes[0]);
-      add(facts_->detail(p.inst).accumulator);
+      set_bits(busy_, facts_->detail(p.inst).writes[0]);
+      set_bits(busy_, facts_->detail(p.inst).accumulator);
     }
   }
-  add(d.writes[0]);
-  add(d.accumulator);
+  set_bits(busy_, d.writes[0]);
+  set_bits(busy_, d.accumulator);
 }
 
 }  // namespace fmha::emu

@@ -48,6 +48,15 @@ class LdsShadow {
   // 16 bytes at an address divisible by 4: true if nothing is wrong, and done; else nothing has been changed.
   bool read16(uint32_t stamp, uint32_t address);
   bool write16(uint32_t stamp, uint32_t address);
+  // The same of 4 bytes.
+  bool write4(uint32_t stamp, uint32_t address) {
+    const uint32_t word = address / 4;
+    if (read_[word] >= settled_reads_ || read_other_[word] >= settled_reads_) return false;
+    if (written_[word] >= settled_writes_) return false;
+    written_[word] = stamp;
+    bytes_[word] = 0xff;
+    return true;
+  }
 
  private:
   struct Operation {

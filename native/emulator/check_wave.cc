@@ -49,21 +49,20 @@ void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* fac
 bool WaveChecks::before(Wave& w, const Inst& inst) {
   const auto index = static_cast<size_t>(&inst - first_);
   const Facts& f = facts_->hot(index);
-  uint64_t hit = f.traits & kTooManyTrait;
-  for (int i = 0; i < f.words; ++i) hit |= f.bits[i] & (pending_[f.word[i]] | hazards_.busy()[f.word[i]]);
-  if (hit && !registers(w, inst, f, facts_->detail(index))) return false;
+  uint64_t loading = f.traits & kTooManyTrait, busy = loading;
+  for (int i = 0; i < f.words; ++i) {
+    loading |= f.bits[i] & pending_[f.word[i]];
+    busy |= f.bits[i] & hazards_.busy()[f.word[i]];
+  }
+  if (loading && !in_flight(w, inst, f, facts_->detail(index))) return false;
+  if (busy && !hazards_.matrix(w, inst, f, facts_->detail(index))) return false;
   if (checks_ & kCheckHazards && !hazards_.step(w, inst, f, facts_->detail(index))) return false;
   if (f.traits & kWaitTrait) wait(inst.imm);
   if (f.counted) return memory(w, inst, f);
   return true;
 }
 
-// Something in flight or a matrix result may be concerned: look closely.
-bool WaveChecks::registers(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
-  if (checks_ & kCheckWaits && !in_flight(w, inst, f, d)) return false;
-  return !(checks_ & kCheckHazards) || hazards_.matrix(w, inst, f, d);
-}
-
+// A register is concerned that something in flight will write: look closely.
 bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
   const auto find = [&](const RegisterRange* ranges, int n, bool writes) {
     for (size_t q = 0; q < kQueues; ++q) {
@@ -115,14 +114,21 @@ bool WaveChecks::lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32
   LdsShadow& shadow = group_->lds();
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   const uint32_t limit = w.group->lds_bytes, m0 = w.sgpr[kM0] & 0xffff;
-  const bool wide = a.bytes == 16 && a.kind != LdsAccess::kAtomic;
+  const bool plain = a.kind != LdsAccess::kAtomic, read = a.kind == LdsAccess::kRead;
+  if (plain && a.by_lane && !read && w.exec() == ~0ull && !((m0 + offset) & 3) &&
+      limit >= m0 + offset + 256) {
+    int l = 0;  // consecutive dwords
+    for (; l < kLanes && shadow.write16(stamp, m0 + offset + 4 * l); l += 4) {
+    }
+    if (l == kLanes) return true;
+  }
   for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
     const int l = __builtin_ctzll(lanes);
     const uint32_t address = a.by_lane ? m0 + offset + 4 * l : vaddr[l] + offset;
     if (address > limit || a.bytes > limit - address) return true;  // the instruction itself will say so
-    if (wide && !(address & 3)) {
-      const bool read = a.kind == LdsAccess::kRead;
-      if (read ? shadow.read16(stamp, address) : shadow.write16(stamp, address)) continue;
+    if (plain && !(address & 3)) {
+      if (a.bytes == 16 && (read ? shadow.read16(stamp, address) : shadow.write16(stamp, address))) continue;
+      if (a.bytes == 4 && !read && shadow.write4(stamp, address)) continue;
     }
     if (!shadow.access(w, inst, a.kind, stamp, address, a.bytes, l)) return false;
   }
@@ -157,8 +163,7 @@ void WaveChecks::issue(size_t q, const Flight& flight) {
     return;
   }
   open_[q].push_back(flight);
-  for (int i = flight.loaded.first; i < flight.loaded.first + flight.loaded.count; ++i)
-    pending_[i / 64] |= uint64_t{1} << (i % 64);
+  set_bits(pending_, flight.loaded);
   const uint32_t most = q == kVector ? kMaxVector : kMaxLds;
   if (q < kScalar && open_[q].size() > most) {
     keep_last(q, most);
@@ -190,10 +195,7 @@ void WaveChecks::wait(int32_t imm) {
 void WaveChecks::watch_pending() {
   std::fill(std::begin(pending_), std::end(pending_), 0);
   for (const auto& q : open_) {
-    for (const Flight& f : q) {
-      for (int i = f.loaded.first; i < f.loaded.first + f.loaded.count; ++i)
-        pending_[i / 64] |= uint64_t{1} << (i % 64);
-    }
+    for (const Flight& f : q) set_bits(pending_, f.loaded);
   }
 }
 

@@ -40,7 +40,6 @@ class WaveChecks {
   static constexpr size_t kQueues = 4;
   static constexpr uint32_t kMaxVector = 63, kMaxLds = 15;
 
-  bool registers(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   bool in_flight(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   bool memory(Wave& w, const Inst& inst, const Facts& f);
   bool lds(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp);

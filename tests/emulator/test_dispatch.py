@@ -120,6 +120,7 @@ def _early_end() -> list[str]:
     return [
         "s_load_dwordx2 s[8:9], s[0:1], 0x0",
         "v_and_b32 v1, 0x3ff, v0",
+        "s_nop 0",
         "v_readfirstlane_b32 s10, v1",
         "s_cmp_eq_u32 s10, 0",
         "s_cbranch_scc1 1",
@@ -138,6 +139,7 @@ def _partial() -> list[str]:
     return [
         "s_load_dwordx2 s[8:9], s[0:1], 0x0",
         "v_and_b32 v1, 0x3ff, v0",
+        "s_nop 0",
         "v_readfirstlane_b32 s10, v1",
         "s_mov_b64 s[12:13], exec",
         "s_mov_b64 exec, 1",

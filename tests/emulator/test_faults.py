@@ -27,6 +27,7 @@ _BODIES: dict[str, list[str]] = {
     "load_high_lane": [
         "v_cmp_eq_u32 vcc, 37, v0",
         "v_mov_b32 v3, 0x100000",
+        "s_nop 0",
         "v_cndmask_b32 v1, v1, v3, vcc",
         "global_load_dword v2, v1, s[8:9]",
     ],

@@ -41,7 +41,12 @@ class Space:
         self.lines: list[str] = (
             []
             if buffer or prefix == "global"
-            else ["v_add_co_u32 v2, vcc, s70, v2", "v_mov_b32 v3, s71", "v_addc_co_u32 v3, vcc, 0, v3, vcc"]
+            else [
+                "v_add_co_u32 v2, vcc, s70, v2",
+                "v_mov_b32 v3, s71",
+                "s_nop 0",
+                "v_addc_co_u32 v3, vcc, 0, v3, vcc",
+            ]
         )
         self.sin: dict[str, Any] = {"s[64:67]": resource(len(MEMORY))} if buffer else {}
 
@@ -240,7 +245,12 @@ def _same_word() -> None:
 
 def _global_forms() -> None:
     """A 64-bit address without a base."""
-    lines = ["v_add_co_u32 v2, vcc, s70, v2", "v_mov_b32 v3, s71", "v_addc_co_u32 v3, vcc, 0, v3, vcc"]
+    lines = [
+        "v_add_co_u32 v2, vcc, s70, v2",
+        "v_mov_b32 v3, s71",
+        "s_nop 0",
+        "v_addc_co_u32 v3, vcc, 0, v3, vcc",
+    ]
     want = gather(MEMORY, LANE * 4 + 4000, 4).view(_U)[:, 0]
     SUITE.add(
         "global-off",
