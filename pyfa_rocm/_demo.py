@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from pyfa_rocm import _prove
+from pyfa_rocm import _prove, _traffic
 from pyfa_rocm._problem import REPEATS, Problem, to_json
 from pyfa_rocm._problem import run as run_problem
 
@@ -76,6 +76,7 @@ def measure(seqlen: int) -> dict[str, Any]:
         "max_difference": outcome.o_error,
         "o_max_error_over_tolerance": outcome.o_ratio,
         "lse_max_error": outcome.lse_error,
+        "traffic": _traffic.measure(problem),
         "ok": outcome.ok,
     }
 
@@ -83,14 +84,20 @@ def measure(seqlen: int) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """The table for people."""
     lines = [
-        "        |      time, ms      |  peak memory, MiB  | max difference |",
-        " seqlen |    ours   standard |    ours   standard | from float64   | of tolerance",
+        "        |      time, ms      |  peak memory, MiB  |  HBM traffic, MiB  |   max difference",
+        " seqlen |    ours   standard |    ours   standard |    ours   standard | from float64 | of limit",
     ]
     for row in rows:
         times = f"{1e3 * row['seconds']:8.1f}   {1e3 * row['standard_seconds']:8.1f}"
         sizes = f"{row['peak_bytes'] / 2**20:8.2f}   {row['standard_peak_bytes'] / 2**20:8.2f}"
-        errors = f"{row['max_difference']:14.3g} | {row['o_max_error_over_tolerance']:6.2f}"
-        lines.append(f"{row['seqlen']:7} | {times} | {sizes} | {errors}{'' if row['ok'] else '  WRONG'}")
+        errors = f"{row['max_difference']:12.3g} | {row['o_max_error_over_tolerance']:6.2f}"
+        traffic = row["traffic"]
+        moved = "       -          -"
+        if traffic is not None:
+            ours, standard = (traffic[who]["hbm_bytes"] / 2**20 for who in ("ours", "standard"))
+            moved = f"{ours:8.2f}   {standard:8.2f}"
+        verdict = "" if row["ok"] else "  WRONG"
+        lines.append(f"{row['seqlen']:7} | {times} | {sizes} | {moved} | {errors}{verdict}")
     return "\n".join(lines)
 
 
@@ -107,5 +114,8 @@ def run(as_json: bool) -> int:
         return 0 if ok else 1
     problem = "bfloat16, causal, 1 x 4 heads, hdim 128; standard attention is NumPy's in float32 on the CPU"
     where = "the software device, so times are not a GPU's" if proof["emulated"] else proof["device"]
-    print(f"\n{problem}; ours runs on {where}\n\n{table(rows)}\n\n{'all right' if ok else 'WRONG results'}")
+    print(f"\n{problem}; ours runs on {where}\n\n{table(rows)}\n")
+    if rows and rows[-1]["traffic"] is not None:
+        print(_traffic.describe_text(rows[-1]["traffic"], rows[-1]["seqlen"]) + "\n")
+    print("all right" if ok else "WRONG results")
     return 0 if ok else 1

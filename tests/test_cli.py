@@ -85,9 +85,16 @@ def test_demo() -> None:
         assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)
         # At the very least the scores are there at once, in float32.
         assert row["standard_peak_bytes"] >= 4 * 4 * row["seqlen"] ** 2
+        # Scores and probabilities, in 16 bits, are written by standard attention alone.
+        ours, standard = (row["traffic"][who] for who in ("ours", "standard"))
+        tensor = row["seqlen"] * 4 * 128 * 2
+        assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4
+        assert standard["hbm_write_bytes"] == tensor + 2 * 4 * 2 * row["seqlen"] ** 2
+        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 256
     text = _run("demo")
     assert text.returncode == 0, text.stderr
     assert "all right" in text.stdout
+    assert "HBM traffic is modelled" in text.stdout
 
 
 def test_cannot_run() -> None:

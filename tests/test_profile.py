@@ -16,11 +16,13 @@ from pyfa_rocm import (
     KernelInfo,
     Lse,
     Strided,
+    _traffic,
     bfloat16,
     emulator,
     fmha_fwd,
     fmha_fwd_kernel,
 )
+from pyfa_rocm._problem import Problem
 from pyfa_rocm.emulator import LaunchProfile
 
 LINE = 128
@@ -175,10 +177,43 @@ def test_launches_in_order_and_only_inside() -> None:
     assert profile.launches == []
     with pytest.raises(ZeroDivisionError), emulator.profile():
         1 / 0  # noqa: B018
-    with emulator.profile():
-        with pytest.raises(InvalidArgumentError, match="inside another"), emulator.profile():
-            pass
+    with (
+        emulator.profile(),
+        pytest.raises(InvalidArgumentError, match="inside another"),
+        emulator.profile(),
+    ):
+        pass
     assert _run(SHAPES[0])[0].counted.workgroups == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2), (1, 200, 1, 1)]
+)
+def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
+    problem = Problem(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    caches = emulator.cache_model(_traffic.standard_accesses(problem))
+    matrix = batch * nhead_q * seqlen * seqlen * 2
+    query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
+    # S, P and O are written; S and P are small enough to be read from the memory-side cache.
+    assert caches.hbm_read_bytes == query + 2 * key
+    if seqlen % 128 == 0:
+        assert caches.hbm_write_bytes == 2 * matrix + query
+    assert caches.hbm_write_bytes >= 2 * matrix + query
+    # Past the L2s, S and P go both ways.
+    assert caches.l2_fill_bytes >= 2 * matrix + query + 2 * key
+
+
+def test_traffic_of_ours_is_less() -> None:
+    problem = Problem(1, 512, 2, 2, 128, "bfloat16", causal=True)
+    traffic = _traffic.measure(problem)
+    assert traffic is not None
+    ours, standard = traffic["ours"], traffic["standard"]
+    dense = 512 * 2 * 128 * 2
+    assert ours["hbm_write_bytes"] == dense + 512 * 2 * 4
+    assert 3 * dense < ours["hbm_read_bytes"] <= 3 * dense + ARGUMENT_LINES * LINE
+    assert standard["hbm_bytes"] > ours["hbm_bytes"]
+    assert standard["past_l2_bytes"] > ours["past_l2_bytes"]
+    assert ours["source"].startswith("counted")
 
 
 def test_constants() -> None:

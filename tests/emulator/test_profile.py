@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The profile against counts made by hand: small kernels, patterns of LDS addresses, traces for the caches."""
+"""The profile against counts made by hand: small kernels, LDS addresses, traces for the caches."""
 
 from __future__ import annotations
 
