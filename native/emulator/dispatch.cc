@@ -220,7 +220,7 @@ bool Grid::run_workgroup(uint64_t index) {
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     w.group = &group;
-    w.watch = checks_ & kGlobalChecks || profiler_ ? &watch : nullptr;
+    w.watch = watch_.needed() || profiler_ ? &watch : nullptr;
     w.profile = profiler_.get();
     w.id = i;
     w.scratch = arena.scratch() + i * scratch_bytes_;

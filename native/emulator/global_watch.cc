@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "global_watch.h"
 
+#include <emmintrin.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -33,17 +34,43 @@ bool is_device_scope(const Wave& w, const Inst& inst) {
 // Four tags at once.
 constexpr uint64_t spread(uint16_t tag) { return tag * uint64_t{0x0001000100010001}; }
 
-// Offset of the first tag in [0, n) that is neither 0 nor `mine`; n if there is none.
-uint64_t first_foreign(const uint16_t* tags, uint64_t n, uint16_t mine) {
-  const auto at = [&](uint64_t i) { return __atomic_load_n(tags + i, __ATOMIC_RELAXED); };
+// Offset of the first of n tags that is neither 0 nor `mine`; n if there is none.
+template <class Tag>
+uint64_t first_other(const Tag* tags, uint64_t n, Tag mine) {
+  constexpr uint64_t kStep = 8 / sizeof(Tag);
+  uint64_t all_mine = 0;
+  for (uint64_t j = 0; j < kStep; ++j) all_mine |= uint64_t{mine} << 8 * sizeof(Tag) * j;
   uint64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    uint64_t four;
-    std::memcpy(&four, tags + i, sizeof four);
-    if (four != 0 && four != spread(mine)) break;
+  for (uint64_t word; i + kStep <= n; i += kStep) {
+    std::memcpy(&word, tags + i, sizeof word);
+    if (word != 0 && word != all_mine) break;
   }
-  while (i < n && (at(i) == 0 || at(i) == mine)) ++i;
+  while (i < n && (tags[i] == 0 || tags[i] == mine)) ++i;
   return i;
+}
+
+// Notes that `mine` loaded n bytes. Another thread may do the same: then one note may be lost, or both kept.
+void add_reader(uint8_t* tags, uint64_t n, uint8_t mine, uint8_t several) {
+  const __m128i all_mine = _mm_set1_epi8(static_cast<char>(mine)), zero = _mm_setzero_si128();
+  uint64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    auto* p = reinterpret_cast<__m128i*>(tags + i);
+    const __m128i old = _mm_loadu_si128(p);
+    const __m128i same = _mm_or_si128(_mm_cmpeq_epi8(old, zero), _mm_cmpeq_epi8(old, all_mine));
+    // All bits are set in the tag that stands for several.
+    const __m128i now = _mm_or_si128(_mm_andnot_si128(same, _mm_set1_epi8(-1)), all_mine);
+    if (_mm_movemask_epi8(_mm_cmpeq_epi8(old, now)) != 0xffff) _mm_storeu_si128(p, now);
+  }
+  for (; i < n; ++i) tags[i] = tags[i] == 0 || tags[i] == mine ? mine : several;
+}
+
+struct Place {
+  uint32_t x, y, z;
+};
+// Of a workgroup by its number; where numbers are known modulo 65535, the smallest.
+Place place_of(const Wave& w, uint32_t index) {
+  const uint32_t* grid = w.group->launch->grid;
+  return {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
 }
 
 // Sets n tags and returns the offset of the first that was another's, n if there was none. Exchanges, so that
@@ -77,28 +104,32 @@ uint64_t exchange_tags(uint16_t* tags, uint64_t n, uint16_t mine, uint16_t* othe
 
 }  // namespace
 
+template <class Tag>
+Tags<Tag>::~Tags() {
+  if (Tag* tags = get()) munmap(tags, count_ * sizeof(Tag));
+}
+
+template <class Tag>
+Tag* Tags<Tag>::make() {
+  if (Tag* made = get()) return made;
+  const size_t bytes = count_ * sizeof(Tag);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  Tag* expected = nullptr;
+  if (tags_.compare_exchange_strong(expected, static_cast<Tag*>(p))) return static_cast<Tag*>(p);
+  munmap(p, bytes);  // another thread was faster
+  return expected;
+}
+
+template class Tags<uint8_t>;
+template class Tags<uint16_t>;
+
 WatchedAllocation::WatchedAllocation(const Allocation& a)
     : of(a),
       shared(a.kind != MemoryKind::kKernarg && a.kind != MemoryKind::kCode),
-      unwritten(unwritten_of(a.base)) {}
-
-WatchedAllocation::~WatchedAllocation() {
-  if (writers) munmap(writers, writers_bytes());
-}
-
-size_t WatchedAllocation::writers_bytes() const { return of.bytes * sizeof(uint16_t); }
-
-// Pages that nobody stores to cost nothing.
-uint16_t* WatchedAllocation::make_writers() {
-  if (uint16_t* made = writers.load(std::memory_order_acquire)) return made;
-  void* p = mmap(nullptr, writers_bytes(), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
-  uint16_t* expected = nullptr;
-  if (writers.compare_exchange_strong(expected, static_cast<uint16_t*>(p))) return writers;
-  munmap(p, writers_bytes());  // another thread was faster
-  return expected;
-}
+      unwritten(unwritten_of(a.base)),
+      writers(a.bytes),
+      readers(a.bytes) {}
 
 LaunchWatch::LaunchWatch(uint32_t checks, std::vector<Range> read_only)
     : checks_(checks), read_only_(std::move(read_only)) {}
@@ -128,9 +159,10 @@ bool GlobalWatch::check(Wave& w, const Inst& inst, const Run& run) {
   if (!(flags & kStore)) {  // an atomic reads too
     if (!check_unwritten(w, inst, run, *a)) return false;
     if (!(flags & kAtomic)) return check_load_race(w, inst, run, *a);
+    synchronized_ |= inst.dst.kind != OperandKind::kNone;
   }
   if (!check_read_only(w, inst, run)) return false;
-  if ((flags & kStore) && !claim(w, inst, run, *a)) return false;
+  if ((flags & kStore) && !check_store_race(w, inst, run, *a)) return false;
   if (a->unwritten) a->unwritten->clear(run.address, run.bytes);
   return true;
 }
@@ -160,35 +192,54 @@ bool GlobalWatch::check_read_only(Wave& w, const Inst& inst, const Run& run) {
   return true;
 }
 
-bool GlobalWatch::check_load_race(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a) {
-  const uint16_t* tags = a.writers.load(std::memory_order_acquire);
-  if (!tags || !wants(kCheckGlobalRace) || is_device_scope(w, inst)) return true;
-  tags += run.address - a.of.base;
-  const uint64_t at = first_foreign(tags, run.bytes, tag_);
-  return at == run.bytes || race(w, inst, run, at, tags[at]);
+bool GlobalWatch::no_memory(Wave& w, const Inst& inst) {
+  w.fault(inst, kOutOfMemory, "no host memory to check for races between workgroups (-global-race)");
+  return false;
 }
 
-bool GlobalWatch::claim(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a) {
-  if (!wants(kCheckGlobalRace)) return true;
-  uint16_t* tags = a.make_writers();
-  if (!tags) {
-    w.fault(inst, kOutOfMemory, "no host memory to check for races between workgroups (-global-race)");
+bool GlobalWatch::check_load_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a) {
+  synchronized_ |= is_device_scope(w, inst);
+  if (!wants(kCheckGlobalRace) || synchronized_) return true;
+  const uint64_t start = run.address - a.of.base;
+  uint8_t* readers = a.readers.make();
+  if (!readers) return no_memory(w, inst);
+  add_reader(readers + start, run.bytes, reader_, kSeveral);
+  const uint16_t* writers = a.writers.get();
+  const uint64_t at = writers ? first_other(writers + start, run.bytes, writer_) : run.bytes;
+  if (at == run.bytes) return true;
+  const Place other = place_of(w, writers[start + at] - 1u);
+  w.fault(inst, kLaunchFailure,
+          "lane %d: load of %u bytes reads 0x%" PRIx64
+          ", which workgroup (%u, %u, %u) stored in this launch, and nothing orders the two; it is %s",
+          run.lane_at(at), run.lane_bytes, run.address + at, other.x, other.y, other.z,
+          memory_describe_nearest(run.address + at).c_str());
+  return false;
+}
+
+bool GlobalWatch::check_store_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a) {
+  if (!wants(kCheckGlobalRace) || synchronized_) return true;
+  const uint64_t start = run.address - a.of.base;
+  uint16_t* writers = a.writers.make();
+  if (!writers) return no_memory(w, inst);
+  uint16_t other = 0;
+  uint64_t at = exchange_tags(writers + start, run.bytes, writer_, &other);
+  if (at < run.bytes) {
+    const Place p = place_of(w, other - 1u);
+    w.fault(inst, kLaunchFailure,
+            "lane %d: store of %u bytes writes 0x%" PRIx64
+            ", which workgroup (%u, %u, %u) stored in this launch too, and nothing orders the two; it is %s",
+            run.lane_at(at), run.lane_bytes, run.address + at, p.x, p.y, p.z,
+            memory_describe_nearest(run.address + at).c_str());
     return false;
   }
-  uint16_t other = 0;
-  const uint64_t at = exchange_tags(tags + (run.address - a.of.base), run.bytes, tag_, &other);
-  return at == run.bytes || race(w, inst, run, at, other);
-}
-
-bool GlobalWatch::race(Wave& w, const Inst& inst, const Run& run, uint64_t offset, uint16_t other) {
-  const uint32_t* grid = w.group->launch->grid;
-  const uint32_t index = other - 1u;  // the smallest that has this tag
+  const uint8_t* readers = a.readers.get();
+  at = readers ? first_other(readers + start, run.bytes, reader_) : run.bytes;
+  if (at == run.bytes) return true;
   w.fault(inst, kLaunchFailure,
-          "lane %d: %s of %u bytes touches 0x%" PRIx64
-          ", which workgroup (%u, %u, %u) stored in this launch, and neither is atomic; it is %s",
-          run.lane_at(offset), verb(inst), run.lane_bytes, run.address + offset, index % grid[0],
-          index / grid[0] % grid[1], index / grid[0] / grid[1],
-          memory_describe_nearest(run.address + offset).c_str());
+          "lane %d: store of %u bytes writes 0x%" PRIx64
+          ", which another workgroup loaded in this launch, and nothing orders the two; it is %s",
+          run.lane_at(at), run.lane_bytes, run.address + at,
+          memory_describe_nearest(run.address + at).c_str());
   return false;
 }
 

@@ -2,8 +2,8 @@
 // What a checked launch asks of accesses to global memory that are inside an allocation:
 // - a load reads nothing that nobody wrote (kCheckGlobalUnwritten, where emu_tools.h turned tracking on);
 // - a store or atomic writes nothing that the launch declared read-only (kCheckReadOnly);
-// - no two workgroups store to the same byte, and none loads what another stored in this launch, unless by
-//   atomics or at device scope (kCheckGlobalRace);
+// - no two workgroups store to the same byte, and none stores what another loads in this launch, unless by
+//   atomics or with loads at device scope (kCheckGlobalRace);
 // - a scalar load is aligned (kCheckMisaligned).
 //
 // Alignment, by class. Linux runs these GPUs with SH_MEM_CONFIG.alignment_mode = unaligned, where
@@ -14,9 +14,11 @@
 // - scalar loads do not fault, but drop the two low bits of the address: that reads something else than was
 //   asked for, so it is reported.
 //
-// The race check sees a store after a store and a load after a store, in the order in which the workgroups
-// ran; a load that ran before the store it races with is seen when the workgroups run in another order. It
-// knows a workgroup by its number modulo 65535, so that one pair in 65535 goes unseen.
+// The race check sees a race whichever access ran first. What a workgroup does after an atomic that returns a
+// value, or a load at device scope, is taken to be ordered by that: a lock, or "the last one adds it all up".
+// Workgroups that stored are known by their number modulo 65535 and those that loaded by theirs modulo 254,
+// so that one pair in so many goes unseen, as may accesses that two threads of the host make at the same
+// instant. Memory, while the launch runs: the pages of 2 bytes for each stored and 1 for each loaded.
 #pragma once
 
 #include <atomic>
@@ -26,6 +28,7 @@
 #include <mutex>
 #include <vector>
 
+#include "check_config.h"
 #include "memory.h"
 #include "shadow.h"
 
@@ -34,25 +37,32 @@ namespace fmha::emu {
 struct Inst;
 struct Wave;
 
+// A tag for each byte of an allocation, all 0 at first. Pages that nobody touches cost nothing.
+template <class Tag>
+class Tags {
+ public:
+  explicit Tags(uint64_t count) : count_(count) {}
+  ~Tags();
+  Tags(const Tags&) = delete;
+  Tags& operator=(const Tags&) = delete;
+  Tag* get() const { return tags_.load(std::memory_order_acquire); }  // null: none made yet
+  Tag* make();                                                        // null: no host memory
+
+ private:
+  const uint64_t count_;
+  std::atomic<Tag*> tags_{nullptr};
+};
+
 // An allocation in the course of one launch.
 struct WatchedAllocation {
   explicit WatchedAllocation(const Allocation& a);
-  ~WatchedAllocation();
-  WatchedAllocation(const WatchedAllocation&) = delete;
-  WatchedAllocation& operator=(const WatchedAllocation&) = delete;
-
   bool holds(uint64_t address) const { return address - of.base < of.bytes; }
-  // The tag of the workgroup that stored there last, one a byte, 0 for none. Made at the first store; null:
-  // no host memory.
-  uint16_t* make_writers();
 
   const Allocation of;
   const bool shared;  // memory that several workgroups may reach, not a wave's own
   const std::shared_ptr<UnwrittenBits> unwritten;  // null: not tracked
-  std::atomic<uint16_t*> writers{nullptr};
-
- private:
-  size_t writers_bytes() const;
+  Tags<uint16_t> writers;                          // the workgroup that stored last
+  Tags<uint8_t> readers;                           // the workgroup that loaded, or kSeveral
 };
 
 // Of one launch, shared by the threads that run it.
@@ -60,6 +70,8 @@ class LaunchWatch {
  public:
   LaunchWatch(uint32_t checks, std::vector<Range> read_only);
   WatchedAllocation* find(uint64_t address);  // null: in no allocation
+  // Whether waves need a watch: for checks, or to note what they write.
+  bool needed() const { return checks_ & kGlobalChecks || unwritten_any(); }
   uint32_t checks() const { return checks_; }
   const std::vector<Range>& read_only() const { return read_only_; }
 
@@ -84,21 +96,26 @@ struct Run {
 class GlobalWatch {
  public:
   GlobalWatch(LaunchWatch& launch, uint64_t workgroup)
-      : launch_(launch), tag_(static_cast<uint16_t>(workgroup % 65535 + 1)) {}
+      : launch_(launch),
+        writer_(static_cast<uint16_t>(workgroup % 65535 + 1)),
+        reader_(static_cast<uint8_t>(workgroup % (kSeveral - 1) + 1)) {}
 
   bool check(Wave& w, const Inst& inst, const Run& run);
   bool wants(uint32_t check) const { return launch_.checks() & check; }
 
  private:
+  static constexpr uint8_t kSeveral = 255;
   WatchedAllocation* find(uint64_t address);
   bool check_unwritten(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a);
   bool check_read_only(Wave& w, const Inst& inst, const Run& run);
-  bool check_load_race(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a);
-  bool claim(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a);
-  bool race(Wave& w, const Inst& inst, const Run& run, uint64_t offset, uint16_t other);
+  bool check_load_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a);
+  bool check_store_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a);
+  bool no_memory(Wave& w, const Inst& inst);
 
   LaunchWatch& launch_;
-  const uint16_t tag_;
+  const uint16_t writer_;  // this workgroup's tags
+  const uint8_t reader_;
+  bool synchronized_ = false;  // it may have learnt what other workgroups did
   WatchedAllocation* recent_[8] = {};
   uint32_t next_ = 0;
 };

@@ -95,6 +95,8 @@ bool unwritten_track(uint64_t address, uint64_t bytes) {
   return true;
 }
 
+bool unwritten_any() { return tracked().count != 0; }
+
 bool unwritten_track_all() {
   const char* text = std::getenv("FMHA_EMU_TRACK_INITIALIZED");
   return text && *text && *text != '0';

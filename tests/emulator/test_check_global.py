@@ -30,7 +30,7 @@ _HEAD = [
 _TAIL = ["s_waitcnt vmcnt(0) lgkmcnt(0)", "s_endpgm"]
 _RESOURCE = ["s_mov_b32 s4, s8", "s_mov_b32 s5, s9", "s_mov_b32 s6, 0x10000", "s_mov_b32 s7, 0x20000"]
 _WAIT = "s_waitcnt vmcnt(0)"
-SCOPE = " sc1" if rows.arch() == "gfx942" else " glc"
+SCOPE, RETURN = (" sc1", " sc0") if rows.arch() == "gfx942" else (" glc", " glc")
 
 _BODIES: dict[str, list[str]] = {
     "load": ["global_load_dword v4, v1, s[8:9]"],
@@ -49,7 +49,7 @@ _BODIES: dict[str, list[str]] = {
     "store_short": ["s_lshl_b32 s15, s14, 1", "v_mov_b32 v1, s15", "global_store_short v1, v3, s[8:9]"],
     "store_byte": ["v_mov_b32 v1, s14", "global_store_byte v1, v3, s[8:9]"],
     "store_overlap": ["s_lshl_b32 s15, s14, 1", "v_mov_b32 v1, s15", "global_store_dword v1, v3, s[8:9]"],
-    # Every workgroup stores its own part of A and loads that of workgroup 0.
+    # Every workgroup stores its own part of A and loads that of workgroup 0, or of the next.
     "load_other": ["global_store_dword v2, v3, s[8:9]", _WAIT, "global_load_dword v4, v1, s[8:9]"],
     "load_other_scope": [
         "global_store_dword v2, v3, s[8:9]",
@@ -57,6 +57,14 @@ _BODIES: dict[str, list[str]] = {
         "global_load_dword v4, v1, s[8:9]" + SCOPE,
     ],
     "load_own": ["global_store_dword v2, v3, s[8:9]", _WAIT, "global_load_dword v4, v2, s[8:9]"],
+    "load_next": ["global_load_dword v4, v2, s[8:9] offset:256", _WAIT, "global_store_dword v2, v3, s[8:9]"],
+    "store_ordered": [
+        "global_atomic_add v4, v1, v3, s[8:9] offset:2048" + RETURN,
+        _WAIT,
+        "global_load_dword v4, v1, s[8:9]",
+        "global_store_dword v1, v3, s[8:9]",
+    ],
+    "store_own_loaded": ["global_load_dword v4, v2, s[8:9]", _WAIT, "global_store_dword v2, v3, s[8:9]"],
     "masked": ["s_mov_b64 exec, 0xff", "global_load_dword v4, v1, s[8:9]"],
 }  # fmt: skip
 
@@ -111,9 +119,7 @@ def test_use_after_free() -> None:
         o.free()
 
 
-LOADS = [
-    n for n in _BODIES if n.startswith("load_") and n not in ("load_own", "load_other", "load_other_scope")
-]
+LOADS = [f"load_{kind}" for kind in ("x4", "byte", "flat", "buffer", "lds", "scalar", "scalar_buffer")]
 
 
 @pytest.mark.parametrize("name", ["load", "atomic", *LOADS])
@@ -206,7 +212,7 @@ def test_ranges_outside_memory_are_refused(buffer: hip.Buffer) -> None:
 def test_two_workgroups_store(buffer: hip.Buffer, name: str) -> None:
     """The same bytes, also only some of them; one workgroup alone may."""
     launch(name, buffer.address)
-    text = finding(name, r"workgroup \(\d+, 0, 0\) stored in this launch", a=buffer.address, groups=2)
+    text = finding(name, r"workgroup \(\d+, 0, 0\) stored in this launch too", a=buffer.address, groups=2)
     assert f"into {buffer.address:#x}" in text
 
 
@@ -219,9 +225,28 @@ def test_no_race(buffer: hip.Buffer, name: str) -> None:
 
 def test_load_of_what_another_workgroup_stored(buffer: hip.Buffer) -> None:
     """A result that depends on the order of workgroups; device scope says that it is meant."""
-    finding("load_other", "load of 4 bytes", "stored in this launch", a=buffer.address, groups=4)
+    finding("load_other", "nothing orders the two", a=buffer.address, groups=4)
     launch("load_own", buffer.address, groups=4)
     launch("load_other_scope", buffer.address, groups=4)
+
+
+def test_store_to_what_another_workgroup_loaded(buffer: hip.Buffer) -> None:
+    """The same race where the load ran first, as it does on one thread."""
+    launch("load_next", buffer.address)
+    launch("store_own_loaded", buffer.address, groups=4)
+    script = """
+from emulator import hip
+import numpy as np
+from emulator.test_check_global import finding
+b = hip.Buffer.of(np.zeros(1024, np.uint32))
+print(finding("load_next", r"workgroup \\(1, 0, 0\\)", "another workgroup loaded", a=b.address, groups=4))
+"""
+    assert "nothing orders the two" in run_script(script, env={"FMHA_EMU_THREADS": "1"})
+
+
+def test_atomics_order_workgroups(buffer: hip.Buffer) -> None:
+    """What a workgroup does after an atomic that tells it something is taken to be ordered by it."""
+    launch("store_ordered", buffer.address, groups=4)
 
 
 @pytest.mark.parametrize("name", ["load_scalar", "load_scalar_buffer"])

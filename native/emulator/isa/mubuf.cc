@@ -93,7 +93,7 @@ bool resolve(Wave& w, const Inst& inst, uint32_t bytes, BufferAccess& a) {
   return structured(w, inst, r, a);
 }
 
-// True if no lane of `inside` need be checked any more.
+// True if all that the lanes of `inside` touch is in one allocation.
 bool covered(Wave& w, const BufferAccess& a, uint32_t bytes) {
   const Span s = span_of(a.offset, a.inside);
   return w.global_covers(a.base + s.low, uint64_t{s.high} - s.low + bytes);
