@@ -34,6 +34,7 @@ void LdsShadow::reset(uint32_t bytes, std::vector<QueueProgress*> waves) {
   words_ = (bytes + 3) / 4;
   const size_t n = words_ + 4;
   written_.assign(n, kUnwritten);
+  written_partly_.assign(n, 0);
   read_.assign(n, 0);
   read_other_.assign(n, 0);
   bytes_.assign(n, 0);
@@ -47,6 +48,7 @@ uint32_t LdsShadow::stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t se
   if (next_ >= kUnwritten >> 4) {  // numbers are used up: what is past counts as published
     std::fill(read_.begin(), read_.end(), 0);
     std::fill(read_other_.begin(), read_other_.end(), 0);
+    std::fill(written_partly_.begin(), written_partly_.end(), 0);
     for (uint32_t& s : written_) s = s == kUnwritten ? s : 0;
     next_ = 1;
     settled_writes_ = settled_reads_ = 16;
@@ -117,9 +119,9 @@ bool LdsShadow::read_word(Wave& w, const Inst& inst, const Operation& now, uint3
               word * 4, word * 4 + 3);
       return false;
     }
-  } else if (written_[word] != kUnwritten && bytes & bytes_[word] >> 4) {
-    const Order o = after_write(written_[word], now);
-    if (o != Order::kFine && !report(w, inst, o, written_[word], true, false, word, lane)) return false;
+  } else if (bytes & bytes_[word] >> 4) {
+    const Order o = after_write(last_write(word), now);
+    if (o != Order::kFine && !report(w, inst, o, last_write(word), true, false, word, lane)) return false;
   }
   if (wave_of(read_[word]) != wave_of(now.stamp)) read_other_[word] = read_[word];
   read_[word] = now.stamp;
@@ -128,9 +130,10 @@ bool LdsShadow::read_word(Wave& w, const Inst& inst, const Operation& now, uint3
 
 bool LdsShadow::write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes,
                            int lane) {
-  if (written_[word] != kUnwritten && bytes & bytes_[word] >> 4) {
-    const Order o = after_write(written_[word], now);
-    if (o != Order::kFine && !report(w, inst, o, written_[word], true, true, word, lane)) return false;
+  const uint32_t before = last_write(word);
+  if (bytes & bytes_[word] >> 4) {
+    const Order o = after_write(before, now);
+    if (o != Order::kFine && !report(w, inst, o, before, true, true, word, lane)) return false;
   }
   for (const uint32_t reader : {read_[word], read_other_[word]}) {
     if (bytes != 15) break;  // which bytes were read is not known
@@ -139,11 +142,10 @@ bool LdsShadow::write_word(Wave& w, const Inst& inst, const Operation& now, uint
   }
   const uint8_t known = (bytes_[word] & 15) | bytes;
   // Several stores of one wave make up the last write, as far as they follow each other.
-  const bool same = written_[word] != kUnwritten && wave_of(written_[word]) == wave_of(now.stamp) &&
-                    written_[word] >= settled_writes_;
+  const bool same = wave_of(before) == wave_of(now.stamp) && before >= settled_writes_;
   const uint8_t last = same ? (bytes_[word] >> 4) | bytes : bytes;
   bytes_[word] = static_cast<uint8_t>(known | last << 4);
-  if (known == 15) written_[word] = now.stamp;
+  (known == 15 ? written_ : written_partly_)[word] = now.stamp;
   return true;
 }
 

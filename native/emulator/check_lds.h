@@ -82,6 +82,10 @@ class LdsShadow {
   // By word. Written: the stamp of the last write, kUnwritten until all four bytes have been. Read: of the
   // last read, and of the last one by another wave than that.
   std::vector<uint32_t> written_, read_, read_other_;
+  std::vector<uint32_t> written_partly_;  // of the last write while not all four bytes have been
+  uint32_t last_write(uint32_t word) const {
+    return written_[word] == kUnwritten ? written_partly_[word] : written_[word];
+  }
   std::vector<uint8_t> bytes_;  // low half: bytes ever written; high half: bytes of the last write
   std::vector<Operation> operations_;
   std::vector<QueueProgress*> waves_;
