@@ -26,7 +26,7 @@ enum HazardChecks::Rule : int {
   kStoreData,
   kDotResult,
   kF64MatrixFma,
-  kM0,
+  kScalarM0,
   kGetReg,
   kSetReg,
   kRules,
@@ -236,7 +236,8 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
 }
 
 bool HazardChecks::control(Wave& w, const Inst& inst, const Facts& f) {
-  if (f.traits & kNeedsM0Trait && !need(w, inst, kM0, m0_by_scalar_, {kFirstScalar + kM0, 1})) return false;
+  if (f.traits & kNeedsM0Trait && !need(w, inst, kScalarM0, m0_by_scalar_, {kFirstScalar + kM0, 1}))
+    return false;
   if (f.traits & kFma64Trait &&
       !need(w, inst, kF64MatrixFma, f64_matrix_, facts_->detail(f64_matrix_.inst).writes[0]))
     return false;

@@ -66,7 +66,7 @@ class Kernels:
             buffer.free()
 
     def finding(self, name: str, waves: int = 1) -> str:
-        """What the device says of a kernel that must fail; kernel, workgroup, wave and pc are always there."""
+        """What the device says of a kernel that must fail: always kernel, workgroup, wave and pc."""
         with pytest.raises(hip.HipError) as caught:
             self.run(name, waves)
         text = caught.value.fault

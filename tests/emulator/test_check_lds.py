@@ -42,13 +42,13 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
     ),
     "read_after_write": (
         _meet([*_WRITE, _DRAIN], [], _READ),
-        r"wave 1, .*`ds_read_b32 .*LDS race: lane 0 reads LDS bytes 0x100 to 0x103, which wave 0 writes at pc "
-        r"0x\w+ `ds_write_b32 v1, v1 offset:256`, with no s_waitcnt lgkmcnt and s_barrier between",
+        r"wave 1, .*`ds_read_b32 .*LDS race: lane 0 reads LDS bytes 0x100 to 0x103, which wave 0 writes at "
+        r"pc 0x\w+ `ds_write_b32 v1, v1 offset:256`, with no s_waitcnt lgkmcnt and s_barrier between",
         _meet([*_WRITE, _DRAIN], [_BARRIER], _READ),
     ),
     "write_not_drained": (
         _meet(_WRITE, [_BARRIER], _READ),
-        r"LDS race: lane 0 reads .* which wave 0 writes at .* with no s_waitcnt lgkmcnt and s_barrier between",
+        r"LDS race: lane 0 reads .* wave 0 writes at .* with no s_waitcnt lgkmcnt and s_barrier between",
         _meet(_WRITE, [_DRAIN, _BARRIER], _READ),
     ),
     "only_the_first_drained": (
@@ -87,8 +87,8 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
     ),
     "load_to_lds_not_landed": (
         _meet(_TO_LDS, [_DRAIN, _BARRIER], _READ),
-        r"lane 0 reads .* which wave 0 writes at pc 0x\w+ `buffer_load_dword v1, .* lds`, with no s_waitcnt vmcnt "
-        r"and s_barrier between",
+        r"lane 0 reads .* which wave 0 writes at pc 0x\w+ `buffer_load_dword v1, .* lds`, with no s_waitcnt "
+        r"vmcnt and s_barrier between",
         _meet(_TO_LDS, [_LANDED, _BARRIER], _READ),
     ),
     "load_to_lds_no_barrier": (

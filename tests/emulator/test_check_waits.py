@@ -28,7 +28,8 @@ _CASES: dict[str, tuple[list[str], str, str, list[str], str]] = {
         "s_nop 0",
         "s_waitcnt vmcnt(0)",
         [_USE],
-        r"reads v2 while the load of v2 at pc 0x\w+ `global_load_dword v2, v1, s\[8:9\]` is in flight; no s_waitcnt vmcnt",
+        r"reads v2 while the load of v2 at pc 0x\w+ `global_load_dword v2, v1, s\[8:9\]` is in flight; "
+        r"no s_waitcnt vmcnt covers it",
     ),
     "overwrite": ([_LOAD], "s_nop 0", "s_waitcnt vmcnt(0)", ["v_mov_b32 v2, 0"], r"writes v2 while"),
     "store": (
@@ -145,7 +146,7 @@ _CASES: dict[str, tuple[list[str], str, str, list[str], str]] = {
         "s_waitcnt lgkmcnt(0)",
         "s_waitcnt vmcnt(0)",
         ["ds_read_b32 v2, v1"],
-        r"missing wait: lane 0 reads LDS bytes 0x0 to 0x3, which wave 0 writes at pc 0x\w+ `buffer_load_dword",
+        r"missing wait: lane 0 reads LDS bytes 0x0 to 0x3, which wave 0 writes at pc 0x\w+ `buffer_load_",
     ),
     "load_over_reads": (
         [*_INIT, "ds_read_b32 v2, v1", "s_mov_b32 m0, 0"],
