@@ -21,6 +21,7 @@ constexpr CheckName kChecks[] = {
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
     {"misaligned", kCheckMisaligned},
+    {"resource", kCheckResource},
 };
 
 constexpr uint32_t all_checks() {

@@ -18,11 +18,12 @@ enum Check : uint32_t {
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
   kCheckGlobalRace = 1u << 10,      // workgroups that touch the same bytes without atomics
   kCheckMisaligned = 1u << 11,      // scalar loads whose low address bits the hardware drops
+  kCheckResource = 1u << 12,        // buffer accesses outside the allocation that their resource starts in
 };
 
 // The checks that Wave::watch makes.
 constexpr uint32_t kGlobalChecks =
-    kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace | kCheckMisaligned;
+    kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace | kCheckMisaligned | kCheckResource;
 
 // The checks that run wave by wave and need the checked run loop.
 constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards;

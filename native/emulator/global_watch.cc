@@ -17,6 +17,7 @@
 namespace fmha::emu {
 namespace {
 
+constexpr int kIllegalAddress = 700;     // hipErrorIllegalAddress
 constexpr int kLaunchFailure = 719;      // hipErrorLaunchFailure
 constexpr int kMisalignedAddress = 716;  // hipErrorMisalignedAddress
 constexpr int kOutOfMemory = 2;          // hipErrorOutOfMemory
@@ -62,6 +63,13 @@ void add_reader(uint8_t* tags, uint64_t n, uint8_t mine, uint8_t several) {
     if (_mm_movemask_epi8(_mm_cmpeq_epi8(old, now)) != 0xffff) _mm_storeu_si128(p, now);
   }
   for (; i < n; ++i) tags[i] = tags[i] == 0 || tags[i] == mine ? mine : several;
+}
+
+// The four SGPRs of the buffer resource that the instruction goes through; null: it uses none.
+const uint32_t* resource_of(const Wave& w, const Inst& inst) {
+  if (inst.row->format == Format::kMubuf) return &w.sgpr[inst.src[1].index];
+  const bool scalar_buffer = inst.row->format == Format::kSmem && inst.row->src[0] == Type::kB128;
+  return scalar_buffer ? &w.sgpr[inst.src[0].index] : nullptr;
 }
 
 struct Place {
@@ -129,7 +137,8 @@ WatchedAllocation::WatchedAllocation(const Allocation& a)
       shared(a.kind != MemoryKind::kKernarg && a.kind != MemoryKind::kCode),
       unwritten(unwritten_of(a.base)),
       writers(a.bytes),
-      readers(a.bytes) {}
+      chunk_readers(a.bytes / kChunk + 1),
+      byte_readers(a.bytes) {}
 
 LaunchWatch::LaunchWatch(uint32_t checks, std::vector<Range> read_only)
     : checks_(checks), read_only_(std::move(read_only)) {}
@@ -155,6 +164,7 @@ WatchedAllocation* GlobalWatch::find(uint64_t address) {
 bool GlobalWatch::check(Wave& w, const Inst& inst, const Run& run) {
   WatchedAllocation* a = find(run.address);
   if (!a || !a->shared) return true;
+  if (!check_resource(w, inst, run, *a)) return false;
   const uint32_t flags = inst.row->flags;
   if (!(flags & kStore)) {  // an atomic reads too
     if (!check_unwritten(w, inst, run, *a)) return false;
@@ -165,6 +175,19 @@ bool GlobalWatch::check(Wave& w, const Inst& inst, const Run& run) {
   if ((flags & kStore) && !check_store_race(w, inst, run, *a)) return false;
   if (a->unwritten) a->unwritten->clear(run.address, run.bytes);
   return true;
+}
+
+bool GlobalWatch::check_resource(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a) {
+  const uint32_t* s = wants(kCheckResource) ? resource_of(w, inst) : nullptr;
+  if (!s) return true;
+  const uint64_t base = s[0] | static_cast<uint64_t>(s[1] & 0xffff) << 32;
+  if (a.holds(base) || !find(base)) return true;
+  w.fault(inst, kIllegalAddress,
+          "lane %d: %s of %u bytes at 0x%" PRIx64
+          " through a buffer resource that starts %s reaches another: %s",
+          run.lane, verb(inst), run.lane_bytes, run.address, memory_describe_nearest(base).c_str(),
+          memory_describe_nearest(run.address).c_str());
+  return false;
 }
 
 bool GlobalWatch::check_unwritten(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a) {
@@ -197,13 +220,42 @@ bool GlobalWatch::no_memory(Wave& w, const Inst& inst) {
   return false;
 }
 
+bool GlobalWatch::note_load(WatchedAllocation& a, uint64_t start, uint64_t bytes) {
+  const uint64_t end = start + bytes, first = (start + kChunk - 1) / kChunk, last = end / kChunk;
+  if (first < last) {
+    uint8_t* chunks = a.chunk_readers.make();
+    if (!chunks) return false;
+    add_reader(chunks + first, last - first, reader_, kSeveral);
+    if (first * kChunk == start && last * kChunk == end) return true;
+  }
+  uint8_t* tags = a.byte_readers.make();
+  if (!tags) return false;
+  if (first >= last) {
+    add_reader(tags + start, bytes, reader_, kSeveral);
+  } else {
+    add_reader(tags + start, first * kChunk - start, reader_, kSeveral);
+    add_reader(tags + last * kChunk, end - last * kChunk, reader_, kSeveral);
+  }
+  return true;
+}
+
+// Offset of the first byte that another workgroup loaded; `bytes` if there is none.
+uint64_t GlobalWatch::first_loaded(const WatchedAllocation& a, uint64_t start, uint64_t bytes) const {
+  uint64_t found = bytes;
+  if (const uint8_t* tags = a.byte_readers.get()) found = first_other(tags + start, bytes, reader_);
+  if (const uint8_t* tags = a.chunk_readers.get()) {
+    const uint64_t first = start / kChunk, count = (start + bytes - 1) / kChunk + 1 - first;
+    const uint64_t at = first_other(tags + first, count, reader_);
+    if (at < count) found = std::min(found, std::max((first + at) * kChunk, start) - start);
+  }
+  return found;
+}
+
 bool GlobalWatch::check_load_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a) {
   synchronized_ |= is_device_scope(w, inst);
   if (!wants(kCheckGlobalRace) || synchronized_) return true;
   const uint64_t start = run.address - a.of.base;
-  uint8_t* readers = a.readers.make();
-  if (!readers) return no_memory(w, inst);
-  add_reader(readers + start, run.bytes, reader_, kSeveral);
+  if (!note_load(a, start, run.bytes)) return no_memory(w, inst);
   const uint16_t* writers = a.writers.get();
   const uint64_t at = writers ? first_other(writers + start, run.bytes, writer_) : run.bytes;
   if (at == run.bytes) return true;
@@ -232,8 +284,7 @@ bool GlobalWatch::check_store_race(Wave& w, const Inst& inst, const Run& run, Wa
             memory_describe_nearest(run.address + at).c_str());
     return false;
   }
-  const uint8_t* readers = a.readers.get();
-  at = readers ? first_other(readers + start, run.bytes, reader_) : run.bytes;
+  at = first_loaded(a, start, run.bytes);
   if (at == run.bytes) return true;
   w.fault(inst, kLaunchFailure,
           "lane %d: store of %u bytes writes 0x%" PRIx64

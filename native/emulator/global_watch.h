@@ -4,7 +4,8 @@
 // - a store or atomic writes nothing that the launch declared read-only (kCheckReadOnly);
 // - no two workgroups store to the same byte, and none stores what another loads in this launch, unless by
 //   atomics or with loads at device scope (kCheckGlobalRace);
-// - a scalar load is aligned (kCheckMisaligned).
+// - a scalar load is aligned (kCheckMisaligned);
+// - a buffer access stays in the allocation that its resource's base address lies in (kCheckResource).
 //
 // Alignment, by class. Linux runs these GPUs with SH_MEM_CONFIG.alignment_mode = unaligned, where
 // - loads and stores of MUBUF, FLAT, GLOBAL, SCRATCH and DS (b64, b96, b128, read2 and write2 too) work at
@@ -37,7 +38,9 @@ namespace fmha::emu {
 struct Inst;
 struct Wave;
 
-// A tag for each byte of an allocation, all 0 at first. Pages that nobody touches cost nothing.
+constexpr uint64_t kChunk = 16;  // bytes: what a lane loads at most
+
+// An array of tags for an allocation, all 0 at first. Pages that nobody touches cost nothing.
 template <class Tag>
 class Tags {
  public:
@@ -62,7 +65,9 @@ struct WatchedAllocation {
   const bool shared;  // memory that several workgroups may reach, not a wave's own
   const std::shared_ptr<UnwrittenBits> unwritten;  // null: not tracked
   Tags<uint16_t> writers;                          // the workgroup that stored last
-  Tags<uint8_t> readers;                           // the workgroup that loaded, or kSeveral
+  // The workgroup that loaded, or kSeveral: of chunks that were loaded whole, as most are, and of other
+  // bytes.
+  Tags<uint8_t> chunk_readers, byte_readers;
 };
 
 // Of one launch, shared by the threads that run it.
@@ -106,10 +111,13 @@ class GlobalWatch {
  private:
   static constexpr uint8_t kSeveral = 255;
   WatchedAllocation* find(uint64_t address);
+  bool check_resource(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a);
   bool check_unwritten(Wave& w, const Inst& inst, const Run& run, const WatchedAllocation& a);
   bool check_read_only(Wave& w, const Inst& inst, const Run& run);
   bool check_load_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a);
   bool check_store_race(Wave& w, const Inst& inst, const Run& run, WatchedAllocation& a);
+  bool note_load(WatchedAllocation& a, uint64_t start, uint64_t bytes);  // false: no host memory
+  uint64_t first_loaded(const WatchedAllocation& a, uint64_t start, uint64_t bytes) const;
   bool no_memory(Wave& w, const Inst& inst);
 
   LaunchWatch& launch_;

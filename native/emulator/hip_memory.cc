@@ -24,7 +24,7 @@ constexpr size_t kLargeBytes = 64 << 20;
 constexpr size_t kPage = 4096;
 // Where allocations go: a part of the address space that nothing else uses by default.
 constexpr uint64_t kFirstAddress = uint64_t{0x20} << 40, kLastAddress = uint64_t{0x50} << 40;
-constexpr uint64_t kGap = 1 << 20;
+constexpr uint64_t kGap = 16 << 20;
 
 enum PointerAttribute : int {
   kContext = 1,

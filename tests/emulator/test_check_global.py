@@ -16,11 +16,12 @@ from . import hip, rows
 from .asm import Kernel, assemble
 from .test_faults import run_script
 
-# A is in s[8:9]; v1 is 4 times the lane, v2 that in the grid of workgroups of one wave, s14 the workgroup.
-_ARGS = ((0, 8, "global_buffer"),)
+# A is in s[8:9], a number in s10, that of the workgroup in s14; v1 is 4 times the lane, v2 that over a grid
+# of workgroups of one wave each.
+_ARGS = ((0, 8, "global_buffer"), (8, 4, "by_value"))
 _HEAD = [
     "s_mov_b32 s14, s2",
-    "s_load_dwordx2 s[8:9], s[0:1], 0x0",
+    "s_load_dwordx4 s[8:11], s[0:1], 0x0",
     "v_lshlrev_b32 v1, 2, v0",
     "s_lshl_b32 s15, s14, 8",
     "v_add_u32 v2, s15, v1",
@@ -38,7 +39,9 @@ _BODIES: dict[str, list[str]] = {
     "load_byte": ["global_load_ubyte v4, v0, s[8:9]"],
     "load_flat": ["v_mov_b32 v5, s9", "v_add_co_u32 v4, vcc, s8, v1", "flat_load_dword v6, v[4:5]"],
     "load_buffer": [*_RESOURCE, "buffer_load_dword v4, v1, s[4:7], 0 offen"],
-    "load_lds": [*_RESOURCE, "s_mov_b32 m0, 0", "buffer_load_dword v1, s[4:7], 0 offen lds"],
+    "load_far": [*_RESOURCE, "s_mov_b32 s6, -1", "buffer_load_dword v4, v1, s[4:7], s10 offen"],
+    "load_far_scalar": [*_RESOURCE, "s_mov_b32 s6, -1", "s_buffer_load_dword s20, s[4:7], s10"],
+    "load_lds": [*_RESOURCE, "s_mov_b32 m0, 0", "s_nop 0", "buffer_load_dword v1, s[4:7], 0 offen lds"],
     "load_scalar": ["s_load_dwordx4 s[20:23], s[8:9], 0x10"],
     "load_scalar_buffer": [*_RESOURCE, "s_buffer_load_dwordx2 s[20:21], s[4:7], 0x10"],
     "atomic": ["global_atomic_add v1, v3, s[8:9]"],
@@ -65,6 +68,19 @@ _BODIES: dict[str, list[str]] = {
         "global_store_dword v1, v3, s[8:9]",
     ],
     "store_own_loaded": ["global_load_dword v4, v2, s[8:9]", _WAIT, "global_store_dword v2, v3, s[8:9]"],
+    "own_byte": [
+        "v_mov_b32 v1, s14",
+        "global_load_ubyte v4, v1, s[8:9]",
+        _WAIT,
+        "global_store_byte v1, v3, s[8:9]",
+    ],
+    "own_short": [
+        "s_lshl_b32 s15, s14, 1",
+        "v_mov_b32 v1, s15",
+        "global_load_ushort v4, v1, s[8:9]",
+        _WAIT,
+        "global_store_short v1, v3, s[8:9]",
+    ],
     "masked": ["s_mov_b64 exec, 0xff", "global_load_dword v4, v1, s[8:9]"],
 }  # fmt: skip
 
@@ -76,15 +92,15 @@ def module() -> hip.Module:
     return hip.Module(assemble(kernels))
 
 
-def launch(name: str, a: int, groups: int = 1) -> None:
+def launch(name: str, a: int, groups: int = 1, number: int = 0) -> None:
     """Run a kernel."""
-    module().launch(f"k_{name}", struct.pack("<Q", a), (groups, 1, 1))
+    module().launch(f"k_{name}", struct.pack("<QQ", a, number), (groups, 1, 1))
 
 
-def finding(name: str, *words: str, code: int = 719, a: int, groups: int = 1) -> str:
+def finding(name: str, *words: str, code: int = 719, a: int, groups: int = 1, number: int = 0) -> str:
     """What a launch that must fail says; it names kernel, workgroup, wave, lane, pc and instruction."""
     with pytest.raises(hip.HipError) as caught:
-        launch(name, a, groups)
+        launch(name, a, groups, number)
     text = caught.value.fault
     assert caught.value.code == code, text
     for pattern in (rf"kernel k_{name}\b", r"workgroup \(\d+, 0, 0\)", r"wave 0\b", r"pc 0x", "`.*`", *words):
@@ -216,7 +232,9 @@ def test_two_workgroups_store(buffer: hip.Buffer, name: str) -> None:
     assert f"into {buffer.address:#x}" in text
 
 
-@pytest.mark.parametrize("name", ["store_own", "store_short", "store_byte", "atomic"])
+@pytest.mark.parametrize(
+    "name", ["store_own", "store_short", "store_byte", "own_byte", "own_short", "atomic"]
+)
 def test_no_race(buffer: hip.Buffer, name: str) -> None:
     """Neighbouring bytes, down to single ones, are no conflict; nor are atomics."""
     launch(name, buffer.address, groups=8)
@@ -247,6 +265,17 @@ print(finding("load_next", r"workgroup \\(1, 0, 0\\)", "another workgroup loaded
 def test_atomics_order_workgroups(buffer: hip.Buffer) -> None:
     """What a workgroup does after an atomic that tells it something is taken to be ordered by it."""
     launch("store_ordered", buffer.address, groups=4)
+
+
+@pytest.mark.parametrize("name", ["load_far", "load_far_scalar"])
+def test_resource_that_reaches_another_allocation(name: str) -> None:
+    """A buffer access that leaves the allocation its resource starts in, and lands in another."""
+    first, second = (hip.Buffer.of(np.zeros(1024, np.uint32)) for _ in range(2))
+    low, high = sorted((first.address, second.address))
+    finding(name, f"into {low:#x}", f"into {high:#x}", a=low, number=high - low, code=700)
+    launch(name, low, number=16)
+    for buffer in (first, second):
+        buffer.free()
 
 
 @pytest.mark.parametrize("name", ["load_scalar", "load_scalar_buffer"])
@@ -283,6 +312,16 @@ def test_off_by_name(
         launch(name, buffer.address, groups=groups)
     finally:
         hip.call("fmha_emu_end_read_only")
+
+
+def test_unchecked_stores_initialize(buffer: hip.Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch without checks still tells the next ones what it wrote."""
+    track(buffer.address, buffer.nbytes)
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "none")
+    launch("load", buffer.address)
+    launch("store", buffer.address)
+    monkeypatch.delenv("FMHA_EMU_CHECKS")
+    launch("load", buffer.address)
 
 
 def test_all_memory_tracked() -> None:
