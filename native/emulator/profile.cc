@@ -50,7 +50,10 @@ Occupancy occupancy_of(const Launch& launch) {
 }
 
 Profiler::Profiler(const Launch& launch)
-    : launch_(launch), first_(launch.code->text().insts.data()), counts_(launch.code->text().insts.size()) {}
+    : launch_(launch),
+      facts_(launch.code->facts()),
+      first_(launch.code->text().insts.data()),
+      counts_(launch.code->text().insts.size()) {}
 
 // The model's address of a device address.
 uint64_t Profiler::place(uint64_t address) {
@@ -113,25 +116,24 @@ void Profiler::settle(const Inst& inst) {
   pending_.clear();
 }
 
-void Profiler::lds(const uint32_t* address, uint64_t lanes, uint32_t bytes) {
+// Where a DS instruction, or a load to LDS, goes: from the registers before it runs, which it may overwrite.
+void Profiler::lds(const Wave& w, const Inst& inst, const LdsAccess& access) {
   touched_ = true;
-  LdsTouched t{{}, lanes, bytes};
-  std::copy_n(address, kLanes, t.address);
-  pending_lds_.push_back(t);
+  for (int place = 0; place < access.places; ++place) {
+    LdsTouched t{{}, w.exec(), access.bytes};
+    const uint32_t base = (w.sgpr[kM0] & 0xffff) + access.offset[place];
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      t.address[l] = access.by_lane ? base + 4 * l : w.vgpr[inst.src[0].index][l] + access.offset[place];
+    }
+    pending_lds_.push_back(t);
+  }
 }
 
-void Profiler::lds_lane(uint32_t address, uint32_t bytes, int lane) {
-  if (bytes > 16) {
-    for (uint32_t l = 0; l < bytes / 4; ++l) lds_lane(address + 4 * l, 4, static_cast<int>(l));
-    return;
-  }
+void Profiler::flat_lds(uint32_t address, uint32_t bytes, int lane) {
   touched_ = true;
-  const uint64_t bit = uint64_t{1} << lane;
-  auto t = std::find_if(pending_lds_.begin(), pending_lds_.end(),
-                        [&](const LdsTouched& p) { return !(p.lanes & bit); });
-  if (t == pending_lds_.end()) t = pending_lds_.insert(t, {{}, 0, bytes});
-  t->lanes |= bit;
-  t->address[lane] = address;
+  if (pending_lds_.empty()) pending_lds_.push_back({{}, 0, bytes});
+  pending_lds_[0].lanes |= uint64_t{1} << lane;
+  pending_lds_[0].address[lane] = address;
 }
 
 void Profiler::settle_lds(const Inst& inst) {
@@ -163,11 +165,8 @@ Profiler::Lines Profiler::count_lines() const {
 }
 
 void Wave::profile_scratch(const Inst& inst, uint32_t bytes) { profile->scratch(inst, bytes); }
-void Wave::profile_lds(const uint32_t* address, uint64_t lanes, uint32_t bytes) {
-  profile->lds(address, lanes, bytes);
-}
-void Wave::profile_lds_lane(uint32_t address, uint32_t bytes, int lane) {
-  profile->lds_lane(address, bytes, lane);
+void Wave::profile_flat_lds(uint32_t address, uint32_t bytes, int lane) {
+  profile->flat_lds(address, bytes, lane);
 }
 
 }  // namespace fmha::emu

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cache_model.h"
+#include "check_facts.h"
 #include "dispatch.h"
 #include "wave.h"
 
@@ -64,9 +65,11 @@ class Profiler {
 
   void begin_workgroup(uint64_t index) { workgroup_ = index; }
   void run(Wave& w, const Inst& inst) {
+    const auto i = static_cast<size_t>(&inst - first_);
     const uint64_t macs = w.mfma_macs;
+    if (const LdsAccess& a = facts_.detail(i).lds; a.kind != LdsAccess::kNone && w.exec()) lds(w, inst, a);
     inst.exec(w, inst);
-    Count& c = counts_[static_cast<size_t>(&inst - first_)];
+    Count& c = counts_[i];
     ++c.executed;
     c.macs += w.mfma_macs - macs;
     if (touched_) settle(inst);
@@ -77,9 +80,7 @@ class Profiler {
   void global_lanes(const Wave& w, const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
                     uint32_t bytes);
   void scratch(const Inst& inst, uint32_t bytes);
-  void lds(const uint32_t* address, uint64_t lanes, uint32_t bytes);
-  // Of one lane; or, where `bytes` are more than a lane moves, of consecutive dwords from lane 0 up.
-  void lds_lane(uint32_t address, uint32_t bytes, int lane);
+  void flat_lds(uint32_t address, uint32_t bytes, int lane);
 
   // The record of the launch, as JSON. Call once, when all workgroups have run.
   std::string finish(const LaunchResult& result);
@@ -100,12 +101,14 @@ class Profiler {
     uint64_t lanes;
     uint32_t bytes;
   };
+  void lds(const Wave& w, const Inst& inst, const LdsAccess& access);
   void settle(const Inst& inst);
   void settle_lds(const Inst& inst);
   uint64_t place(uint64_t address);
   Lines count_lines() const;
 
   const Launch& launch_;
+  const TextFacts& facts_;
   const Inst* first_;
   std::vector<Count> counts_;  // by index in the text
   uint64_t workgroup_ = 0;

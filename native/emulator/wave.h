@@ -112,14 +112,9 @@ struct Wave {
   // Pointer into LDS, or nullptr after a fault.
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
 
-  // Accesses to LDS that do not come by lds(): `lanes` each touch `bytes` at address[lane], inside LDS.
-  void note_lds(const uint32_t* address, uint64_t lanes, uint32_t bytes) {
-    if (profile) [[unlikely]]
-      profile_lds(address, lanes, bytes);
-  }
+  // For `profile`: accesses that only the instruction's body knows of.
   [[gnu::cold]] void profile_scratch(const Inst& inst, uint32_t bytes);
-  [[gnu::cold]] void profile_lds(const uint32_t* address, uint64_t lanes, uint32_t bytes);
-  [[gnu::cold]] void profile_lds_lane(uint32_t address, uint32_t bytes, int lane);
+  [[gnu::cold]] void profile_flat_lds(uint32_t address, uint32_t bytes, int lane);
 };
 
 struct Launch;  // dispatch.h
@@ -135,11 +130,8 @@ struct Workgroup {
 };
 
 inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
-  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]] {
-    if (profile) [[unlikely]]
-      profile_lds_lane(address, bytes, lane);
+  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]
     return group->lds + address;
-  }
   fault(inst, 700 /* hipErrorIllegalAddress */,
         "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes", lane, address, bytes,
         group->lds_bytes);

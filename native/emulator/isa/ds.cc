@@ -22,10 +22,8 @@ bool addresses(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, uint3
   if (ds_refused(w, inst)) return false;
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   for (int l = 0; l < kLanes; ++l) out[l] = vaddr[l] + offset;
-  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]] {
-    w.note_lds(out, w.exec(), bytes);
+  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]]
     return true;
-  }
   fault_outside(w, inst, out, bytes);
   return false;
 }

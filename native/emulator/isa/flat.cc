@@ -52,6 +52,7 @@ template <bool kApertures>
     if (!ok) return;
     const uint32_t high = static_cast<uint32_t>(address[l] >> 32), low = static_cast<uint32_t>(address[l]);
     if (kApertures && high == kSharedApertureHi) {
+      if (w.profile) w.profile_flat_lds(low, bytes, l);
       p.pointer[l] = w.lds(inst, low, bytes, l);
     } else if (kApertures && high == kPrivateApertureHi) {
       p.pointer[l] = scratch_at(w, inst, low, bytes, l);
