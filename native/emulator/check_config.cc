@@ -17,6 +17,7 @@ constexpr CheckName kChecks[] = {
     {"lds-race", kCheckLdsRace},
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
+    {"m0-lds-load", kCheckM0LdsLoad},
     {"global-unwritten", kCheckGlobalUnwritten},
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
@@ -60,7 +61,7 @@ bool apply(std::string_view word, uint32_t* checks) {
 }  // namespace
 
 bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
-  *checks = all_checks();
+  *checks = all_checks() & ~uint32_t{kCheckM0LdsLoad};
   std::string_view rest = list ? list : "";
   while (!rest.empty()) {
     const size_t comma = rest.find(',');

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Not checked: the gfx90a erratum of a VALU write, an f64 MFMA and a VMEM read in turn; VSKIP, TRAPSTS,
-// traps.
+// Not checked: data of big stores with an SGPR offset (LLVM since 22 keeps one wait state on gfx942); the
+// gfx90a erratum of a VALU write, an f64 MFMA and a VMEM read in turn; VSKIP, TRAPSTS, traps.
 #include "check_hazards.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "check_config.h"
 #include "dispatch.h"
 
 namespace fmha::emu {
@@ -236,8 +237,8 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
 }
 
 bool HazardChecks::control(Wave& w, const Inst& inst, const Facts& f) {
-  if (f.traits & kNeedsM0Trait && !need(w, inst, kScalarM0, m0_by_scalar_, {kFirstScalar + kM0, 1}))
-    return false;
+  const bool reads_m0 = f.traits & kNeedsM0Trait && (!inst.lds || w.group->checks & kCheckM0LdsLoad);
+  if (reads_m0 && !need(w, inst, kScalarM0, m0_by_scalar_, {kFirstScalar + kM0, 1})) return false;
   if (f.traits & kFma64Trait &&
       !need(w, inst, kF64MatrixFma, f64_matrix_, facts_->detail(f64_matrix_.inst).writes[0]))
     return false;
