@@ -35,6 +35,7 @@ int inject_launch_failure(int device, const char* kernel) {
   const uint64_t number = ++launches;
   if (ordered("FMHA_EMU_DEVICE_LOST", number)) {
     lost_devices |= bit_of(device);
+    ++emu::device(device).faults;  // what was queued does not run
     return fail(hipErrorLaunchFailure,
                 "launch of %s: device %d is lost at launch %llu as FMHA_EMU_DEVICE_LOST orders", kernel,
                 device, static_cast<unsigned long long>(number));

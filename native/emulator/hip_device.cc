@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "fault_injection.h"
-#include "hip_state.h"
+#include "hip_graph.h"
+#include "memory.h"
 
 namespace fmha::emu {
 namespace {
@@ -51,6 +52,7 @@ std::vector<std::unique_ptr<Device>>& devices() {
 }
 
 thread_local int this_device = 0;
+std::mutex peers_mutex;
 
 int check_device(int index, const char* function) {
   if (index >= 0 && index < device_count()) return hipSuccess;
@@ -91,8 +93,8 @@ int device_fault(int index) {
   return fault;
 }
 
-std::shared_mutex& launch_gate() {
-  static std::shared_mutex* gate = new std::shared_mutex;
+Gate& launch_gate() {
+  static Gate* gate = new Gate;
   return *gate;
 }
 
@@ -195,14 +197,17 @@ HIP_API int hipDeviceGetByPCIBusId(int* index, const char* text) {
   return hipSuccess;
 }
 
-HIP_API int hipDeviceSynchronize() { return device_fault(this_device); }
-
 HIP_API int hipDeviceReset() {
-  free_device_memory(this_device);
-  device(this_device).fault = hipSuccess;
-  find_lost_device(this_device);
-  device(this_device).peers = 0;
-  return hipSuccess;
+  return guarded([] {
+    if (const int e = check_unsafe("hipDeviceReset")) return e;
+    if (const int e = wait_for_device(this_device, "hipDeviceReset")) return e;
+    free_device_memory(this_device);
+    device(this_device).fault = hipSuccess;
+    forget_dropped(this_device);
+    find_lost_device(this_device);
+    memory_set_peers(this_device, 0);
+    return static_cast<int>(hipSuccess);
+  });
 }
 
 HIP_API int hipSetDeviceFlags(unsigned) { return hipSuccess; }
@@ -235,7 +240,10 @@ HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (peer == this_device)
     return fail(hipErrorInvalidDevice, "hipDeviceEnablePeerAccess: the peer is the device itself");
   const uint32_t bit = 1u << peer;
-  if (device(this_device).peers.fetch_or(bit) & bit) {
+  std::lock_guard lock(peers_mutex);
+  const uint32_t peers = memory_peers(this_device);
+  memory_set_peers(this_device, peers | bit);
+  if (peers & bit) {
     return fail(hipErrorPeerAccessAlreadyEnabled, "hipDeviceEnablePeerAccess: device %d is enabled already",
                 peer);
   }
@@ -244,8 +252,12 @@ HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
 
 HIP_API int hipDeviceDisablePeerAccess(int peer) {
   if (int e = check_device(peer, "hipDeviceDisablePeerAccess")) return e;
+  if (const int e = wait_for_device(this_device, "hipDeviceDisablePeerAccess")) return e;
   const uint32_t bit = 1u << peer;
-  if (!(device(this_device).peers.fetch_and(~bit) & bit)) {
+  std::lock_guard lock(peers_mutex);
+  const uint32_t peers = memory_peers(this_device);
+  memory_set_peers(this_device, peers & ~bit);
+  if (!(peers & bit)) {
     return fail(hipErrorPeerAccessNotEnabled, "hipDeviceDisablePeerAccess: device %d is not enabled", peer);
   }
   return hipSuccess;
@@ -266,7 +278,10 @@ HIP_API int hipIpcCloseMemHandle(void*) {
 
 // Lets a test go on after a launch that was meant to stop, without losing the device's memory.
 HIP_API void fmha_emu_clear_fault() {
-  for (int i = 0; i < device_count(); ++i) device(i).fault = hipSuccess;
+  for (int i = 0; i < device_count(); ++i) {
+    device(i).fault = hipSuccess;
+    forget_dropped(i);
+  }
 }
 
 HIP_API const char* fmha_emu_isa_level() { return isa_level(); }

@@ -5,13 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "fault_injection.h"
+#include "hip_event.h"
+#include "hip_graph.h"
 #include "hip_module.h"
-#include "hip_state.h"
 
 extern "C" {
-// Counts of the launch that ended last in this process.
+// Counts of the launch that ended last in this process: wait for a launch before asking what it did.
 struct fmha_emu_launch_stats {
   uint64_t workgroups, waves, instructions, mfma_macs, nanoseconds;
 };
@@ -56,17 +58,6 @@ const char* check_sizes(const KernelCode& k, const HipDim3& grid, const HipDim3&
   return nullptr;
 }
 
-void tell(const std::string& message) {
-  {
-    std::lock_guard lock(last_mutex);
-    last_fault = message;
-  }
-  const char* quiet = std::getenv("FMHA_EMU_QUIET");
-  if (!quiet || !*quiet || !std::strcmp(quiet, "0")) {
-    std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
-  }
-}
-
 // The buffer that `extra` describes.
 int read_extra(void** extra, const void** args, size_t* bytes) {
   bool has_pointer = false, has_size = false;
@@ -88,27 +79,26 @@ int read_extra(void** extra, const void** args, size_t* bytes) {
   return fail(hipErrorInvalidValue, "hipModuleLaunchKernel: extra lacks the buffer or its size");
 }
 
-int launch_module_kernel(HipFunction function, HipDim3 grid, HipDim3 block, unsigned dynamic_lds,
-                         HipStream stream, void** params, void** extra) {
-  return guarded([&] {
-    const Function* f = find_function(function, "hipModuleLaunchKernel");
-    if (!f) return static_cast<int>(hipErrorInvalidHandle);
-    if (!extra)
-      return launch_with_params(*f, grid, block, dynamic_lds, stream, params, "hipModuleLaunchKernel");
-    if (params)
-      return fail(hipErrorInvalidValue, "hipModuleLaunchKernel: both kernelParams and extra are given");
-    const void* args = nullptr;
-    size_t bytes = 0;
-    if (const int e = read_extra(extra, &args, &bytes)) return e;
-    return launch(*f, grid, block, dynamic_lds, stream, args, bytes);
-  });
+// Each launch starts so many microseconds late ($FMHA_EMU_DELAY): a caller that forgot to wait for it reads
+// old data then, and not only on bad days.
+std::chrono::microseconds launch_delay() {
+  const char* text = std::getenv("FMHA_EMU_DELAY");
+  const long long wish = text ? std::atoll(text) : 0;
+  return std::chrono::microseconds(std::max(wish, 0ll));
 }
 
-}  // namespace
+int check_launch(const KernelWork& w) {
+  const KernelCode& k = *w.function->kernel;
+  int error = hipSuccess;
+  if (const char* why = check_sizes(k, w.grid, w.block, w.dynamic_lds, &error)) {
+    return fail(error, "launch of %s: grid %u x %u x %u, block %u x %u x %u, dynamic LDS %u: %s",
+                k.name.c_str(), w.grid.x, w.grid.y, w.grid.z, w.block.x, w.block.y, w.block.z, w.dynamic_lds,
+                why);
+  }
+  return hipSuccess;
+}
 
-int launch_with_params(const Function& f, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
-                       void** params, const char* caller) {
-  const KernelCode& k = *f.kernel;
+int gather_params(const KernelCode& k, void** params, const char* caller, std::vector<uint8_t>* args) {
   if (k.explicit_args.empty() && k.explicit_bytes) {
     return fail(hipErrorInvalidValue, "%s: kernel %s has no metadata that places its arguments; use extra",
                 caller, k.name.c_str());
@@ -117,45 +107,76 @@ int launch_with_params(const Function& f, HipDim3 grid, HipDim3 block, uint32_t 
     return fail(hipErrorInvalidValue, "%s: kernel %s takes %zu arguments, none are given", caller,
                 k.name.c_str(), k.explicit_args.size());
   }
-  std::vector<uint8_t> args(k.explicit_bytes);
+  args->resize(k.explicit_bytes);
   for (size_t i = 0; i < k.explicit_args.size(); ++i) {
     const auto [offset, bytes] = k.explicit_args[i];
     if (!params[i]) return fail(hipErrorInvalidValue, "%s: argument %zu is null", caller, i);
-    std::memcpy(args.data() + offset, params[i], bytes);
+    std::memcpy(args->data() + offset, params[i], bytes);
   }
-  return launch(f, grid, block, dynamic_lds, stream, args.data(), args.size());
+  return hipSuccess;
 }
 
-int launch(const Function& f, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
-           const void* args, size_t args_bytes) {
-  const KernelCode& k = *f.kernel;
-  if (const int e = check_stream(stream, "launch")) return e;
-  if (stream_device(stream) != f.module->device) {
-    return fail(hipErrorInvalidHandle,
-                "launch: kernel %s was loaded on device %d, the stream is of device %d", k.name.c_str(),
-                f.module->device, stream_device(stream));
-  }
-  int error = hipSuccess;
-  if (const char* why = check_sizes(k, grid, block, dynamic_lds, &error)) {
-    return fail(error, "launch of %s: grid %u x %u x %u, block %u x %u x %u, dynamic LDS %u: %s",
-                k.name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, dynamic_lds, why);
-  }
+int gather_extra(const KernelCode& k, void** extra, std::vector<uint8_t>* args) {
+  const void* bytes = nullptr;
+  size_t count = 0;
+  if (const int e = read_extra(extra, &bytes, &count)) return e;
   // Trailing padding may be left out or given; an argument may not.
-  if (args_bytes < k.explicit_bytes || (args_bytes && !args)) {
+  if (count < k.explicit_bytes || (count && !bytes)) {
     return fail(hipErrorInvalidValue, "launch of %s: %zu bytes of arguments, expected %u", k.name.c_str(),
-                args_bytes, k.explicit_bytes);
+                count, k.explicit_bytes);
   }
-  if (const int e = inject_launch_failure(f.module->device, k.name.c_str())) return e;
+  const auto* p = static_cast<const uint8_t*>(bytes);
+  args->assign(p, p + k.explicit_bytes);
+  return hipSuccess;
+}
+
+}  // namespace
+
+int make_kernel_work(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, void** params,
+                     void** extra, const char* caller, KernelWork* out) {
+  out->module = module_of(function, caller);
+  if (!out->module) return hipErrorInvalidHandle;
+  out->function = function;
+  out->grid = grid;
+  out->block = block;
+  out->dynamic_lds = dynamic_lds;
+  out->read_only = read_only_ranges();
+  if (const int e = check_launch(*out)) return e;
+  if (extra && params) return fail(hipErrorInvalidValue, "%s: both kernelParams and extra are given", caller);
+  if (extra) return gather_extra(*function->kernel, extra, &out->args);
+  return gather_params(*function->kernel, params, caller, &out->args);
+}
+
+int launch(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream handle,
+           void** params, void** extra, const char* caller) {
+  KernelWork work;
+  if (const int e = check_stream(handle, caller)) return e;
+  if (const int e = make_kernel_work(function, grid, block, dynamic_lds, params, extra, caller, &work))
+    return e;
+  const StreamRef stream = find_stream(handle, caller);
+  if (!stream) return hipErrorContextIsDestroyed;
+  if (stream->device != work.module->device) {
+    return fail(hipErrorInvalidHandle, "%s: kernel %s was loaded on device %d, the stream is of device %d",
+                caller, function->kernel->name.c_str(), work.module->device, stream->device);
+  }
+  if (!is_capturing(*stream)) {
+    if (const int e = inject_launch_failure(stream->device, function->kernel->name.c_str())) return e;
+  }
+  return enqueue(caller, stream, std::move(work));
+}
+
+bool execute_kernel(const KernelWork& work) {
   Launch l;
-  l.code = f.module->code.get();
-  l.kernel = &k;
-  l.device = f.module->device;
-  std::copy_n(&grid.x, 3, l.grid);
-  std::copy_n(&block.x, 3, l.block);
-  l.dynamic_lds = dynamic_lds;
-  l.args = args;
-  l.args_bytes = std::min<size_t>(args_bytes, k.explicit_bytes);
-  l.read_only = read_only_ranges();
+  l.code = work.module->code.get();
+  l.kernel = work.function->kernel;
+  l.device = work.module->device;
+  std::copy_n(&work.grid.x, 3, l.grid);
+  std::copy_n(&work.block.x, 3, l.block);
+  l.dynamic_lds = work.dynamic_lds;
+  l.args = work.args.data();
+  l.args_bytes = work.args.size();
+  l.read_only = work.read_only;
+  if (const auto delay = launch_delay(); delay.count()) std::this_thread::sleep_for(delay);
   LaunchResult result;
   {
     std::shared_lock gate(launch_gate());
@@ -165,12 +186,20 @@ int launch(const Function& f, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds,
     std::lock_guard lock(last_mutex);
     last_stats = result.stats;
   }
-  if (!result.hip_error) return hipSuccess;
-  device(l.device).fault = result.hip_error;
-  tell(result.message);
-  fail(result.hip_error, "%s", result.message.c_str());
-  set_told_of_fault(l.device);
-  return result.hip_error;
+  if (result.hip_error) tell_fault(l.device, result.hip_error, result.message);
+  return !result.hip_error;
+}
+
+void tell_fault(int device_index, int error, const std::string& message) {
+  {
+    std::lock_guard lock(last_mutex);
+    last_fault = message;
+  }
+  set_device_fault(device_index, error);
+  const char* quiet = std::getenv("FMHA_EMU_QUIET");
+  if (!quiet || !*quiet || !std::strcmp(quiet, "0")) {
+    std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
+  }
 }
 
 }  // namespace fmha::emu
@@ -180,8 +209,10 @@ using namespace fmha::emu;
 HIP_API int hipModuleLaunchKernel(HipFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned dynamic_lds,
                                   HipStream stream, void** params, void** extra) {
-  return launch_module_kernel(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_lds,
-                              stream, params, extra);
+  return guarded([&] {
+    return launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_lds, stream,
+                  params, extra, "hipModuleLaunchKernel");
+  });
 }
 
 // Like hipModuleLaunchKernel, but the grid is given in threads, and events time it.
@@ -189,14 +220,18 @@ HIP_API int hipExtModuleLaunchKernel(HipFunction function, unsigned threads_x, u
                                      unsigned threads_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                      size_t dynamic_lds, HipStream stream, void** params, void** extra,
                                      HipEvent start, HipEvent stop, unsigned) {
-  if (start || stop) return fail(hipErrorNotSupported, "hipExtModuleLaunchKernel: events are not supported");
-  if (!block_x || !block_y || !block_z || threads_x % block_x || threads_y % block_y || threads_z % block_z) {
-    return fail(hipErrorInvalidConfiguration,
-                "hipExtModuleLaunchKernel: the grid is not made of whole blocks");
-  }
-  return launch_module_kernel(
-      function, {threads_x / block_x, threads_y / block_y, threads_z / block_z}, {block_x, block_y, block_z},
-      static_cast<unsigned>(std::min<size_t>(dynamic_lds, ~0u)), stream, params, extra);
+  const char* const caller = "hipExtModuleLaunchKernel";
+  if (!block_x || !block_y || !block_z || threads_x % block_x || threads_y % block_y || threads_z % block_z)
+    return fail(hipErrorInvalidConfiguration, "%s: the grid is not made of whole blocks", caller);
+  return guarded([&] {
+    if (start) {
+      if (const int e = record_event(start, stream, caller)) return e;
+    }
+    const HipDim3 grid{threads_x / block_x, threads_y / block_y, threads_z / block_z};
+    const auto lds = static_cast<uint32_t>(std::min<size_t>(dynamic_lds, ~0u));
+    const int e = launch(function, grid, {block_x, block_y, block_z}, lds, stream, params, extra, caller);
+    return e || !stop ? e : record_event(stop, stream, caller);
+  });
 }
 
 HIP_API int fmha_emu_last_launch_stats(fmha_emu_launch_stats* out) {

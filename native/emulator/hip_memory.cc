@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Allocation, registration of host memory, and what is known about a pointer.
+#include "hip_memory.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,9 +11,8 @@
 #include <vector>
 
 #include "fault_injection.h"
-#include "hip_state.h"
+#include "hip_graph.h"
 #include "launch_state.h"
-#include "memory.h"
 #include "shadow.h"
 
 namespace fmha::emu {
@@ -85,13 +86,15 @@ void* map_pages(size_t bytes) {
   return p == MAP_FAILED ? nullptr : p;
 }
 
+}  // namespace
+
 // Memory filled with poison: what nobody wrote must not read as zeros.
-int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
+int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const char* function) {
   if (!out) return fail(hipErrorInvalidValue, "%s: the pointer to fill is null", function);
   *out = nullptr;
   if (!bytes) return hipSuccess;
-  if (const int e = inject_allocation_failure(current_device(), function)) return e;
-  Device& d = device(current_device());
+  if (const int e = inject_allocation_failure(device_index, function)) return e;
+  Device& d = device(device_index);
   const bool counts = kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
   const uint64_t total = device_memory_bytes();
   if (bytes > total || (counts && d.used_bytes + bytes > total)) {
@@ -107,13 +110,12 @@ int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
   if (!p) return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes", function, bytes);
   fill_poison(p, bytes);
   if (counts) d.used_bytes += bytes;
-  memory_add({reinterpret_cast<uint64_t>(p), bytes, kind, current_device()});
+  memory_add({reinterpret_cast<uint64_t>(p), bytes, kind, device_index});
   if (unwritten_track_all()) unwritten_track(reinterpret_cast<uint64_t>(p), bytes);
   *out = p;
   return hipSuccess;
 }
 
-// Waits for launches, which may be using the memory.
 void release(const Allocation& a) {
   std::unique_lock gate(launch_gate());
   if (!memory_remove(a.base)) return;  // another thread was faster
@@ -121,8 +123,17 @@ void release(const Allocation& a) {
   munmap(reinterpret_cast<void*>(a.base), mapped_bytes(a.bytes));
 }
 
+namespace {
+
+int allocate(void** out, size_t bytes, MemoryKind kind, const char* function) {
+  if (const int e = check_unsafe(function)) return e;
+  return allocate(out, bytes, kind, current_device(), function);
+}
+
+// Waits for the device, which may be using the memory; all of them may host memory.
 int release(void* p, bool host, const char* function) {
   if (!p) return hipSuccess;
+  if (const int e = check_unsafe(function)) return e;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   Allocation a;
   if (!memory_find(address, &a) || a.base != address) {
@@ -132,6 +143,11 @@ int release(void* p, bool host, const char* function) {
   const bool fits =
       host ? a.kind == MemoryKind::kHost : a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged;
   if (!fits) return fail(hipErrorInvalidValue, "%s: %p is another kind of memory", function, p);
+  if (!host && forget_pooled(address) == Pooled::kFreeing) {
+    return fail(hipErrorInvalidValue, "%s: %p was given to hipFreeAsync before", function, p);
+  }
+  const bool everywhere = host || a.kind == MemoryKind::kManaged;
+  if (const int e = wait_for_device(everywhere ? -1 : a.device, function)) return e;
   if (host) {
     std::lock_guard lock(flags_mutex);
     host_flags.erase(address);
@@ -223,7 +239,7 @@ int pointer_attribute(void* data, int attribute, void* p) {
       *static_cast<int*>(data) = 3;
       break;  // read and write
     case kMempool:
-      *static_cast<void**>(data) = nullptr;
+      *static_cast<HipMemPool*>(data) = pool_of(a.base);
       break;
     default:
       return fail(hipErrorInvalidValue, "hipPointerGetAttribute: attribute %d is not supported", attribute);
@@ -235,7 +251,9 @@ int pointer_attribute(void* data, int attribute, void* p) {
 
 void free_device_memory(int index) {
   for (const Allocation& a : memory_all()) {
-    if (a.device == index && (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged)) release(a);
+    if (a.device != index || (a.kind != MemoryKind::kDevice && a.kind != MemoryKind::kManaged)) continue;
+    forget_pooled(a.base);
+    release(a);
   }
 }
 
@@ -252,12 +270,6 @@ HIP_API int hipExtMallocWithFlags(void** p, size_t bytes, unsigned) {
 HIP_API int hipMallocManaged(void** p, size_t bytes, unsigned) {
   return guarded([&] { return allocate(p, bytes, MemoryKind::kManaged, "hipMallocManaged"); });
 }
-HIP_API int hipMallocAsync(void** p, size_t bytes, HipStream stream) {
-  return guarded([&] {
-    if (const int e = check_stream(stream, "hipMallocAsync")) return e;
-    return allocate(p, bytes, MemoryKind::kDevice, "hipMallocAsync");
-  });
-}
 HIP_API int hipMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
   return guarded([&] {
     if (!pitch) return fail(hipErrorInvalidValue, "hipMallocPitch: pitch is null");
@@ -268,12 +280,6 @@ HIP_API int hipMallocPitch(void** p, size_t* pitch, size_t width, size_t height)
 }
 HIP_API int hipFree(void* p) {
   return guarded([&] { return release(p, false, "hipFree"); });
-}
-HIP_API int hipFreeAsync(void* p, HipStream stream) {
-  return guarded([&] {
-    if (!stream_is_valid(stream)) return check_stream(stream, "hipFreeAsync");
-    return release(p, false, "hipFreeAsync");
-  });
 }
 HIP_API int hipHostMalloc(void** p, size_t bytes, unsigned flags) {
   return guarded([&] { return allocate_host(p, bytes, flags, "hipHostMalloc"); });
@@ -289,6 +295,7 @@ HIP_API int hipFreeHost(void* p) { return hipHostFree(p); }
 HIP_API int hipHostRegister(void* p, size_t bytes, unsigned flags) {
   return guarded([&] {
     const uint64_t address = reinterpret_cast<uint64_t>(p);
+    if (const int e = check_unsafe("hipHostRegister")) return e;
     if (!p || !bytes)
       return fail(hipErrorInvalidValue, "hipHostRegister: got %p, %zu bytes, expected memory", p, bytes);
     std::lock_guard lock(flags_mutex);
@@ -309,6 +316,7 @@ HIP_API int hipHostUnregister(void* p) {
     if (!memory_find(address, &a) || a.base != address || a.kind != MemoryKind::kRegistered) {
       return fail(hipErrorHostMemoryNotRegistered, "hipHostUnregister: %p was not registered", p);
     }
+    if (const int e = wait_for_device(-1, "hipHostUnregister")) return e;
     std::unique_lock gate(launch_gate());
     memory_remove(address);
     std::lock_guard lock(flags_mutex);

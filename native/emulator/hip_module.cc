@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hip_state.h"
+#include "hip_graph.h"
 
 namespace fmha::emu {
 namespace {
@@ -18,7 +18,7 @@ constexpr uint32_t kLdsBytes = 65536;
 
 struct ModuleTable {
   std::shared_mutex mutex;
-  std::unordered_map<HipModule, std::unique_ptr<Module>> modules;
+  std::unordered_map<HipModule, std::shared_ptr<Module>> modules;
   std::unordered_map<const Function*, HipModule> functions;
 };
 
@@ -39,6 +39,7 @@ int read_file(const char* path, std::vector<uint8_t>* out) {
 int load_image(HipModule* out, const void* image, const char* function) {
   return guarded([&] {
     if (!out || !image) return fail(hipErrorInvalidValue, "%s: module or image is null", function);
+    if (const int e = check_unsafe(function)) return e;
     const size_t bytes = code_object_bytes(image);
     if (!bytes)
       return fail(hipErrorInvalidImage, "%s: neither a code object nor an offload bundle", function);
@@ -79,7 +80,7 @@ int load_module(HipModule* out, const void* image, size_t bytes, int device_inde
   std::string message;
   auto code = CodeObject::load(image, bytes, device_model().arch, device_index, &error, &message);
   if (!code) return fail(error, "%s: %s", function, message.c_str());
-  auto module = std::make_unique<Module>();
+  auto module = std::make_shared<Module>();
   module->device = device_index;
   module->code = std::move(code);
   for (const KernelCode& k : module->code->kernels()) module->functions.push_back({module.get(), &k});
@@ -98,15 +99,19 @@ bool module_is_valid(HipModule module) {
   return t.modules.contains(module);
 }
 
+// Waits for the device, which may be running the module's kernels.
 int unload_module(HipModule module, const char* function) {
-  std::unique_lock gate(launch_gate());
+  if (!module_is_valid(module))
+    return fail(hipErrorInvalidHandle, "%s: %p is not a module", function, static_cast<void*>(module));
+  if (const int e = wait_for_device(module->device, function)) return e;
+  std::shared_ptr<Module> removed;  // goes when the lock is released
   ModuleTable& t = table();
   std::lock_guard lock(t.mutex);
   const auto it = t.modules.find(module);
-  if (it == t.modules.end()) {
-    return fail(hipErrorInvalidHandle, "%s: %p is not a module", function, static_cast<void*>(module));
-  }
-  for (const Function& f : module->functions) t.functions.erase(&f);
+  if (it == t.modules.end()) return hipSuccess;  // another thread was faster
+  removed = std::move(it->second);
+  removed->unloaded = true;
+  for (const Function& f : removed->functions) t.functions.erase(&f);
   t.modules.erase(it);
   return hipSuccess;
 }
@@ -118,10 +123,26 @@ HipFunction module_function(HipModule module, const char* name) {
   return nullptr;
 }
 
-const Function* find_function(HipFunction function, const char* caller) {
+bool function_is_live(HipFunction function) {
   ModuleTable& t = table();
   std::shared_lock lock(t.mutex);
-  if (function && t.functions.contains(function)) return function;
+  return t.functions.contains(function);
+}
+
+const Function* find_function(HipFunction function, const char* caller) {
+  if (function_is_live(function)) return function;
+  fail(hipErrorInvalidHandle, "%s: %p is not a function of a loaded module", caller,
+       static_cast<void*>(function));
+  return nullptr;
+}
+
+std::shared_ptr<Module> module_of(HipFunction function, const char* caller) {
+  ModuleTable& t = table();
+  {
+    std::shared_lock lock(t.mutex);
+    const auto it = function ? t.functions.find(function) : t.functions.end();
+    if (it != t.functions.end()) return t.modules.at(it->second);
+  }
   fail(hipErrorInvalidHandle, "%s: %p is not a function of a loaded module", caller,
        static_cast<void*>(function));
   return nullptr;
@@ -156,13 +177,17 @@ HIP_API int hipModuleLoad(HipModule* out, const char* path) {
   return guarded([&] {
     std::vector<uint8_t> file;
     if (!out) return fail(hipErrorInvalidValue, "hipModuleLoad: module is null");
+    if (const int e = check_unsafe("hipModuleLoad")) return e;
     if (const int e = read_file(path, &file)) return e;
     return load_module(out, file.data(), file.size(), current_device(), "hipModuleLoad");
   });
 }
 
 HIP_API int hipModuleUnload(HipModule module) {
-  return guarded([&] { return unload_module(module, "hipModuleUnload"); });
+  return guarded([&] {
+    if (const int e = check_unsafe("hipModuleUnload")) return e;
+    return unload_module(module, "hipModuleUnload");
+  });
 }
 
 HIP_API int hipModuleGetFunction(HipFunction* out, HipModule module, const char* name) {

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <unordered_set>
 
 #include "code_object.h"
 #include "dispatch.h"
@@ -49,10 +48,11 @@ struct DeviceModel {
 struct Device {
   int index = 0;
   std::atomic<uint64_t> used_bytes{0};
-  std::atomic<uint32_t> peers{0};  // bit n: access to device n was enabled
   // A launch stopped: launches, copies and waits on the device return this until it is acknowledged, by
   // hipGetLastError on a thread that was told, or by hipDeviceReset.
   std::atomic<int> fault{0};
+  std::atomic<int> last_fault{0};   // the newest, acknowledged or not
+  std::atomic<uint64_t> faults{0};  // how many so far: work queued before one does not run after it
 };
 
 const DeviceModel& device_model();
@@ -65,26 +65,30 @@ int device_fault(int index);
 // The calling thread has been told of device `index`'s fault; -1: of another error.
 void set_told_of_fault(int index);
 
-// Launches hold it shared; what takes memory or code away from under them, exclusively.
-std::shared_mutex& launch_gate();
+// Work on a device holds it shared; what takes memory away from under it, exclusively, and first: whoever
+// waits for it exclusively is not overtaken for ever.
+class Gate {
+ public:
+  void lock() {
+    turnstile_.lock();
+    mutex_.lock();
+    turnstile_.unlock();
+  }
+  void unlock() { mutex_.unlock(); }
+  void lock_shared() {
+    turnstile_.lock();
+    mutex_.lock_shared();
+    turnstile_.unlock();
+  }
+  void unlock_shared() { mutex_.unlock_shared(); }
 
-struct Stream {
-  int device = 0;
-  unsigned flags = 0;
-  int priority = 0;
-  uint64_t id = 0;
+ private:
+  std::mutex turnstile_;
+  std::shared_mutex mutex_;
 };
+Gate& launch_gate();
 
-struct Event {
-  unsigned flags = 0;
-  int device = 0;
-  bool recorded = false;
-  std::chrono::steady_clock::time_point time;
-};
-
-// True for the null, legacy and per-thread streams and for those created and not destroyed.
-bool stream_is_valid(HipStream stream);
-// Device of a stream: the current one for the null stream and its kin.
+// Device of a stream: the current one for the null stream and its kin, or if it is none.
 int stream_device(HipStream stream);
 // hipSuccess, or an error recorded: not a stream, or its device has faulted.
 int check_stream(HipStream stream, const char* function);
@@ -94,12 +98,12 @@ struct Function {
   const KernelCode* kernel;
 };
 
-// Null with the error recorded if `function` is not a live handle.
+// Null with the error recorded if `function` is not a live handle. Unloading takes it away: see module_of().
 const Function* find_function(HipFunction function, const char* caller);
 
-// Launches on `stream`; args are the bytes of the explicit arguments.
-int launch(const Function& function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
-           const void* args, size_t args_bytes);
+// Queues a launch on `stream`. The arguments, as pointers (params) or as one block (extra), are copied.
+int launch(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
+           void** params, void** extra, const char* caller);
 
 // Frees everything hipMalloc gave on `device`.
 void free_device_memory(int device);

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "hip_graph.h"
 #include "hip_module.h"
-#include "hip_state.h"
 
 namespace fmha::emu {
 namespace {
@@ -84,6 +84,12 @@ int find_variable(const void* symbol, const char* caller, uint64_t* address, uin
 }
 
 }  // namespace
+
+HipFunction stub_function(const void* stub, int device_index, const char* caller) {
+  HipFunction function = nullptr;
+  return find_stub(stub, device_index, caller, &function) ? nullptr : function;
+}
+
 }  // namespace fmha::emu
 
 using namespace fmha::emu;
@@ -150,8 +156,8 @@ HIP_API int hipLaunchKernel(const void* stub, HipDim3 grid, HipDim3 block, void*
     if (const int e = check_stream(stream, "hipLaunchKernel")) return e;
     if (const int e = find_stub(stub, stream_device(stream), "hipLaunchKernel", &function)) return e;
     const size_t lds = std::min<size_t>(dynamic_lds, ~0u);
-    return launch_with_params(*function, grid, block, static_cast<uint32_t>(lds), stream, args,
-                              "hipLaunchKernel");
+    return launch(function, grid, block, static_cast<uint32_t>(lds), stream, args, nullptr,
+                  "hipLaunchKernel");
   });
 }
 HIP_API int hipLaunchKernel_spt(const void* stub, HipDim3 grid, HipDim3 block, void** args,

@@ -26,6 +26,7 @@ enum HipError : int {
   hipErrorPeerAccessUnsupported = 217,
   hipErrorFileNotFound = 301,
   hipErrorInvalidHandle = 400,
+  hipErrorIllegalState = 401,
   hipErrorNotFound = 500,
   hipErrorNotReady = 600,
   hipErrorIllegalAddress = 700,
@@ -38,6 +39,16 @@ enum HipError : int {
   hipErrorLaunchFailure = 719,
   hipErrorCooperativeLaunchTooLarge = 720,
   hipErrorNotSupported = 801,
+  hipErrorStreamCaptureUnsupported = 900,
+  hipErrorStreamCaptureInvalidated = 901,
+  hipErrorStreamCaptureMerge = 902,
+  hipErrorStreamCaptureUnmatched = 903,
+  hipErrorStreamCaptureUnjoined = 904,
+  hipErrorStreamCaptureIsolation = 905,
+  hipErrorStreamCaptureImplicit = 906,
+  hipErrorCapturedEvent = 907,
+  hipErrorStreamCaptureWrongThread = 908,
+  hipErrorGraphExecUpdateFailure = 910,
   hipErrorUnknown = 999,
 };
 
@@ -107,10 +118,74 @@ struct HipIpcHandle {
 
 using HipStream = struct Stream*;
 using HipEvent = struct Event*;
+using HipGraph = struct Graph*;
+using HipGraphNode = struct GraphNode*;
+using HipGraphExec = struct GraphExec*;
+using HipMemPool = struct MemPool*;
 using HipModule = struct Module*;
 using HipFunction = struct Function*;
 using HipHostFn = void (*)(void* user_data);
 using HipStreamCallback = void (*)(HipStream stream, int status, void* user_data);
+
+// hipKernelNodeParams.
+struct HipKernelNodeParams {
+  HipDim3 block;
+  void** extra;
+  void* function;  // of a module, or a host stub
+  HipDim3 grid;
+  void** params;
+  unsigned dynamic_lds;
+};
+static_assert(sizeof(HipKernelNodeParams) == 64);
+
+// hipMemsetParams.
+struct HipMemsetParams {
+  void* dst;
+  unsigned element_bytes;
+  size_t height, pitch;
+  unsigned value;
+  size_t width;  // in elements
+};
+static_assert(sizeof(HipMemsetParams) == 48);
+
+// hipHostNodeParams.
+struct HipHostNodeParams {
+  HipHostFn fn;
+  void* user_data;
+};
+
+// hipMemcpy3DParms.
+struct HipPos {
+  size_t x, y, z;
+};
+struct HipPitchedPtr {
+  void* ptr;
+  size_t pitch, xsize, ysize;
+};
+struct HipMemcpy3D {
+  void* src_array;
+  HipPos src_pos;
+  HipPitchedPtr src;
+  void* dst_array;
+  HipPos dst_pos;
+  HipPitchedPtr dst;
+  size_t width_bytes, height, depth;
+  int kind;
+};
+static_assert(sizeof(HipMemcpy3D) == 160);
+
+// hipMemPoolProps.
+struct HipMemPoolProps {
+  int allocation_type, handle_types, location_type, location_id;
+  void* security_attributes;
+  unsigned char reserved[64];
+};
+static_assert(sizeof(HipMemPoolProps) == 88);
+
+// hipMemAccessDesc.
+struct HipMemAccess {
+  int location_type, location_id, flags;
+};
 
 // hipDeviceProp_tR0600.
 struct HipDeviceProp {

@@ -208,7 +208,7 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   w.state = WaveState::kRunning;
   w.next = l.code->text().insts.data() + k.entry_index;
   w.instructions = w.mfma_macs = w.clock = 0;
-  w.memory = MemoryCache{};
+  w.memory = MemoryCache(l.device);
   w.scratch_bytes = scratch_bytes_per_lane(k);
   init_sgprs(w, l, block, scratch_base);
   init_work_items(w, l);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "memory.h"
 
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <deque>
@@ -153,9 +154,24 @@ std::string memory_describe_nearest(uint64_t address) {
   return describe("before the start of", before, above->second);
 }
 
+namespace {
+constexpr int kMostDevices = 32;
+std::atomic<uint32_t> peers_of[kMostDevices];
+}  // namespace
+
+void memory_set_peers(int device, uint32_t peers) { peers_of[device] = peers; }
+uint32_t memory_peers(int device) { return peers_of[device]; }
+
+bool memory_reachable(const Allocation& a, int device) {
+  // Host and managed memory is every device's; a launch's own block never leaves it.
+  if (a.device == device || (a.kind != MemoryKind::kDevice && a.kind != MemoryKind::kCode)) return true;
+  return (memory_peers(device) >> a.device & 1) || (a.shared_with >> device & 1);
+}
+
 uint8_t* MemoryCache::fill(uint64_t address, uint64_t bytes) {
   Allocation a;
   if (!memory_find(address, &a) || bytes > a.bytes - (address - a.base)) return nullptr;
+  if (!memory_reachable(a, device_)) return nullptr;
   entries_[next_++ % 8] = a;
   return reinterpret_cast<uint8_t*>(address);
 }

@@ -16,6 +16,7 @@ struct Allocation {
   uint64_t bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
   int device = 0;
+  uint32_t shared_with = 0;  // bit n: device n may touch it without peer access (memory of a pool)
 };
 
 // The allocations of the process. Every function may be called from any thread.
@@ -31,10 +32,16 @@ bool memory_was_freed(uint64_t address);  // it was in an allocation that is rem
 // "12 bytes past the end of 0x… (4096 bytes of device memory, device 0)", "freed: 8 bytes into 0x… (…)"
 std::string memory_describe_nearest(uint64_t address);
 
+// Which other devices' memory a device may touch: bit n for device n.
+void memory_set_peers(int device, uint32_t peers);
+uint32_t memory_peers(int device);
+bool memory_reachable(const Allocation& a, int device);
+
 // A few allocations remembered by one wave, so that most accesses take no lock. An allocation is never freed
 // while a launch runs: hipFree waits for the device.
 class MemoryCache {
  public:
+  explicit MemoryCache(int device = 0) : device_(device) {}
   uint8_t* lookup(uint64_t address, uint64_t bytes) {
     for (const Allocation& a : entries_) {
       if (address - a.base < a.bytes && bytes <= a.bytes - (address - a.base)) {
@@ -45,9 +52,11 @@ class MemoryCache {
   }
 
  private:
-  uint8_t* fill(uint64_t address, uint64_t bytes);  // nullptr: not all of it is in one allocation
+  // nullptr: not all of it is in one allocation that the device may touch
+  uint8_t* fill(uint64_t address, uint64_t bytes);
   Allocation entries_[8];
   uint32_t next_ = 0;
+  int device_;
 };
 
 }  // namespace fmha::emu

@@ -43,6 +43,13 @@ void Wave::fault(const Inst& inst, int hip_error, const char* format, ...) {
 uint8_t* Wave::global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
   const bool store = inst.row && (inst.row->flags & kStore);
   const bool atomic = inst.row && (inst.row->flags & kAtomic);
+  const int device = group->launch->device;
+  if (Allocation a; memory_find(address, &a) && !memory_reachable(a, device)) {
+    fault(inst, kIllegalAddress,
+          "lane %d: 0x%" PRIx64 " is memory of device %d, to which device %d has no peer access; it is %s",
+          lane, address, a.device, device, memory_describe_nearest(address).c_str());
+    return nullptr;
+  }
   fault(inst, kIllegalAddress, "lane %d: %s of %u bytes at 0x%" PRIx64 " is %s; it is %s", lane,
         atomic  ? "atomic"
         : store ? "store"
