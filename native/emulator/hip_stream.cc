@@ -175,8 +175,8 @@ HIP_API int hipLaunchHostFunc(HipStream stream, HipHostFn function, void* user_d
   });
 }
 
-// For tests: what the stream is given from now on does not start until it is released as often as it was
-// held. What another stream then sees of it is what a missing wait would show.
+// For tests: nothing that the stream has not begun yet starts until it is released as often as it was held.
+// What another stream then sees of it is what a missing wait would show.
 HIP_API int fmha_emu_stream_hold(HipStream handle) {
   const StreamRef stream = find_stream(handle, "fmha_emu_stream_hold");
   if (!stream) return hipErrorContextIsDestroyed;
