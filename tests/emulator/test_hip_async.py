@@ -43,7 +43,8 @@ def test_launch_returns_before_it_runs() -> None:
         assert event.query() == NOT_READY
         assert (out.array == -1).all()
     event.synchronize()
-    assert stream.query() == 0 and event.query() == 0
+    assert stream.query() == 0
+    assert event.query() == 0
     assert (out.array == 2).all()
     stream.destroy()
 
@@ -266,7 +267,8 @@ def test_host_functions_and_callbacks() -> None:
     hip.call("hipStreamAddCallback", stream.pointer, callback, c.c_void_p(43), c.c_uint(0))
     launch("add_one", stream.handle, buffer.address)
     copy_async(out.address, buffer.address, stream)
-    assert stream.query() == NOT_READY and not seen
+    assert stream.query() == NOT_READY
+    assert not seen
     go.set()
     stream.synchronize()
     assert seen == [(42, True), (stream.handle, 0, 43)]
@@ -294,7 +296,8 @@ def test_free_waits_for_the_device() -> None:
     hip.call("hipLaunchHostFunc", stream.pointer, host, None)
     launch("add_one", stream.handle, buffer.address)
     buffer.free()
-    assert ran and stream.query() == 0
+    assert ran
+    assert stream.query() == 0
     stream.synchronize()
 
 
@@ -354,7 +357,8 @@ def test_use_after_free_in_a_copy() -> None:
         copy_async(out.address, source.address, stream)
     with pytest.raises(hip.HipError) as caught:
         stream.synchronize()
-    assert caught.value.code == 700 and "freed" in caught.value.fault
+    assert caught.value.code == 700
+    assert "freed" in caught.value.fault
 
 
 def test_statistics_are_of_a_finished_launch() -> None:
