@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Speed of the software device: one workgroup of the d128 forward kernel on one core.
+"""Speed of the software device: one workgroup of the d128 forward kernel on one core, unchecked and checked.
 
 The time of a step of the main loop (a 128-query workgroup against 128 keys) is the slope between a short and
 a long key sequence, so that start-up, prologue and epilogue do not count. Run it with nothing else running.
@@ -53,15 +53,23 @@ def measure(library: ctypes.CDLL, dtype: str, tiles: int) -> LaunchStats:
     return stats
 
 
-def benchmark(dtype: str, repeats: int) -> dict[str, float | str]:
-    """Median over `repeats` of the slope between the short and the long sequence."""
-    library = ctypes.CDLL(runtime().path)
-    library.fmha_emu_isa_level.restype = ctypes.c_char_p
+def slopes(library: ctypes.CDLL, dtype: str, repeats: int, checks: str) -> tuple[list[float], float]:
+    """Nanoseconds a tile, `repeats` times, and instructions a tile; `checks` as in FMHA_EMU_CHECKS."""
+    os.environ["FMHA_EMU_CHECKS"] = checks  # the device reads it at each launch
     times, instructions = [], 0.0
     for _ in range(repeats):
         short, long = measure(library, dtype, SHORT), measure(library, dtype, LONG)
         times.append((long.nanoseconds - short.nanoseconds) / (LONG - SHORT))
         instructions = (long.instructions - short.instructions) / (LONG - SHORT)
+    return times, instructions
+
+
+def benchmark(dtype: str, repeats: int) -> dict[str, float | str]:
+    """Medians over `repeats` of the slope between the short and the long sequence."""
+    library = ctypes.CDLL(runtime().path)
+    library.fmha_emu_isa_level.restype = ctypes.c_char_p
+    times, instructions = slopes(library, dtype, repeats, "none")
+    checked, _ = slopes(library, dtype, repeats, "")  # those that run by default
     ns = statistics.median(times)
     return {
         "dtype": dtype,
@@ -69,6 +77,9 @@ def benchmark(dtype: str, repeats: int) -> dict[str, float | str]:
         "ms_per_tile_d128": ns / 1e6,
         "ms_per_tile_d128_min": min(times) / 1e6,
         "ms_per_tile_d128_max": max(times) / 1e6,
+        "ms_per_tile_d128_checked": statistics.median(checked) / 1e6,
+        "ms_per_tile_d128_checked_min": min(checked) / 1e6,
+        "ms_per_tile_d128_checked_max": max(checked) / 1e6,
         "wave_instructions_per_tile": instructions,
         "wave_instructions_per_second": instructions / ns * 1e9,
         "gmac_per_second": MACS_PER_TILE / ns,

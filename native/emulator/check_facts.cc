@@ -114,8 +114,11 @@ class FactsBuilder {
     if (starts(name_, "v_div_fmas") || has(name_, "branch_vcc")) read(scalar(kVccLo, 2));
     const bool exec = inst_.row->flags & kWritesExec || has(name_, "_saveexec") || has(name_, "_wrexec");
     if (exec) write(scalar(kExecLo, 2));
-    if (inst_.lds || has(name_, "addtid")) read(scalar(kM0, 1));
+    if (loads_to_lds() || has(name_, "addtid")) read(scalar(kM0, 1));
   }
+
+  // Buffer loads say so in a bit, global_load_lds_* in the name.
+  bool loads_to_lds() const { return inst_.lds || starts(name_, "global_load_lds"); }
 
   void traits() {
     uint32_t t = 0;
@@ -167,7 +170,8 @@ class FactsBuilder {
       case Unit::kFlat:
         // Cache invalidations are not counted; buffer_wbl2 is (LLVM, SIInsertWaitcnts).
         hot.counted = flags & (kLoad | kStore | kAtomic) || starts(name_, "buffer_wbl2");
-        if (inst_.lds) detail.lds = {LdsAccess::kLoadTo, 4, 1, true, {static_cast<uint32_t>(inst_.imm), 0}};
+        if (loads_to_lds())
+          detail.lds = {LdsAccess::kLoadTo, 4, 1, true, {static_cast<uint32_t>(inst_.imm), 0}};
         if (flags & kStore && inst_.data.dwords > 2 && range_of(inst_.src[2]).count == 0)
           hot.traits |= kBigStoreTrait;
         break;

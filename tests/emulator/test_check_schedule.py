@@ -130,7 +130,8 @@ def test_budget_holds_in_every_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_forward_kernels(monkeypatch: pytest.MonkeyPatch, schedule: str, dtype: str, hdim: int) -> None:
     """Every forward kernel, with and without mask and padding, clean and right in every order."""
     monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
-    for seqlen_q, seqlen_k, causal in ((256, 256, False), (200, 333, False), (256, 384, True), (130, 200, True)):
+    shapes = ((256, 256, False), (200, 333, False), (256, 384, True), (130, 200, True))
+    for seqlen_q, seqlen_k, causal in shapes:
         run_raw(
             Case(
                 batch=1,
