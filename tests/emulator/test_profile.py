@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The profile against counts made by hand: small kernels, LDS addresses, traces for the caches."""
+"""The profile of small kernels against counts made by hand."""
 
 from __future__ import annotations
 
-import ctypes as c
-import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,23 +12,11 @@ import pytest
 
 from . import hip, rows
 from .asm import Kernel, assemble
+from .profiles import LINE, text
 
-LINE = 128
-L2_BYTES, L2_WAYS, XCDS = 4 << 20, 16, 8
-READ, WRITE, ATOMIC, END = range(4)
-LANES = (1 << 64) - 1
 _LANE = ["v_mbcnt_lo_u32_b32 v9, -1, 0", "v_mbcnt_hi_u32_b32 v9, -1, v9"]
 _START = ["s_load_dwordx2 s[8:9], s[0:1], 0x0", *_LANE, "s_waitcnt lgkmcnt(0)"]
 _ONE = ((0, 8, "global_buffer"),)
-
-
-def _text(name: str, *args: Any) -> Any:
-    function = getattr(hip.lib(), name)
-    size = function(*args, None, c.c_size_t(0))
-    assert size > 0
-    buffer = c.create_string_buffer(size)
-    assert function(*args, buffer, c.c_size_t(size)) == size
-    return json.loads(buffer.value)
 
 
 def _profile(
@@ -50,7 +36,7 @@ def _profile(
         hip.lib().fmha_emu_profile_enable(0)
         module.unload()
         buffer.free()
-    (record,) = _text("fmha_emu_profile")
+    (record,) = text("fmha_emu_profile")
     assert record["version"] == 1
     assert record["kernel"] == "k"
     assert record["grid"] == list(grid)
@@ -218,138 +204,92 @@ def test_lds_of_a_kernel() -> None:
     assert lds["cycles"] == 6 * 2 + lds["conflict_cycles"]
 
 
-def _lds(addresses: Iterable[int], nbytes: int, access: int = READ, lanes: int = LANES) -> tuple[int, int]:
-    """Cycles without conflicts, and conflict cycles."""
-    array = (c.c_uint32 * 64)(*addresses)
-    groups, cycles = c.c_uint32(), c.c_uint32()
-    hip.call(
-        "fmha_emu_lds_cycles", array, c.c_uint64(lanes), c.c_uint32(nbytes), c.c_int(access),
-        c.byref(groups), c.byref(cycles),
-    )  # fmt: skip
-    return groups.value, cycles.value - groups.value
-
-
-@pytest.mark.parametrize(
-    ("stride", "conflicts"), [(4, 0), (8, 2), (16, 6), (64, 30), (128, 62), (132, 0), (0, 0)]
-)
-def test_bank_conflicts_by_stride(stride: int, conflicts: int) -> None:
-    """b32: each of two halves of the wave waits for as many dwords as fall into one bank."""
-    assert _lds([stride * lane for lane in range(64)], 4) == (2, conflicts)
-
-
-def test_bank_conflicts_by_width() -> None:
-    for nbytes, groups in ((1, 2), (2, 2), (4, 2), (8, 4), (16, 8)):
-        for access in (READ, WRITE):
-            assert _lds([nbytes * lane for lane in range(64)], nbytes, access) == (groups, 0)
-    # Rows of 256 bytes, a lane a row: all lanes of a group want the same banks.
-    assert _lds([256 * lane for lane in range(64)], 8) == (4, 4 * 15)
-    assert _lds([256 * lane for lane in range(64)], 16, WRITE) == (8, 8 * 7)
-
-
-def test_groups_of_128_bit_accesses() -> None:
-    """Reads go in other groups of lanes than writes: lanes 0-3 with 20-23, and so on."""
-    # Lanes of a read's group, and only they, want different banks.
-    position = {}
-    for first, second in ((0, 20), (4, 16), (8, 28), (12, 24)):
-        for half in (0, 32):
-            for i in range(4):
-                position[half + first + i] = i
-                position[half + second + i] = 4 + i
-    # The row differs from lane to lane, so that equal banks are different dwords.
-    addresses = [128 * lane + 16 * position[lane] for lane in range(64)]
-    assert _lds(addresses, 16, READ) == (8, 0)
-    assert _lds(addresses, 16, WRITE)[1] > 0
-    consecutive = [128 * lane + 16 * (lane % 8) for lane in range(64)]
-    assert _lds(consecutive, 16, WRITE) == (8, 0)
-
-
-def test_lds_atomics_wait_for_each_other() -> None:
-    assert _lds([0] * 64, 4, READ) == (2, 0)
-    assert _lds([0] * 64, 4, ATOMIC) == (2, 62)
-    assert _lds([0] * 64, 4, ATOMIC, lanes=0b111) == (1, 2)
-    assert _lds([0] * 64, 4, READ, lanes=0) == (0, 0)
-
-
-def _caches(trace: Iterable[tuple[int, int, int, int]]) -> dict[str, int]:
-    dtype = [("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")]
-    array = np.array(list(trace), dtype)
-    result: dict[str, int] = _text(
-        "fmha_emu_cache_model", c.c_void_p(array.ctypes.data), c.c_size_t(array.size)
-    )["caches"]
-    return result
-
-
-def _read(line: int, workgroup: int = 0) -> tuple[int, int, int, int]:
-    return line * LINE, LINE, workgroup, READ
-
-
-def test_cache_reads() -> None:
-    caches = _caches([_read(0), _read(0), _read(0, 1), _read(0, 8), (130, 4, 0, READ)])
-    assert caches == {
-        "l2_requests": 5, "l2_hits": 2,  # workgroups 0 and 8 share an XCD, workgroup 1 does not
-        "l2_fill_bytes": 3 * LINE, "l2_writeback_bytes": 0,
-        "mall_hits": 1, "mall_misses": 2, "hbm_read_bytes": 2 * LINE, "hbm_write_bytes": 0,
+def test_lds_of_every_width() -> None:
+    """Bytes of each kind of access, EXEC half off; the addresses are those of before the instruction."""
+    record = _profile(
+        [
+            *_START,
+            "v_lshlrev_b32 v1, 4, v9",
+            "v_mov_b32 v2, v1",
+            "v_mov_b32 v3, v1",
+            "v_mov_b32 v4, 0",
+            "v_mov_b32 v5, 0",
+            "v_mov_b32 v6, 0",
+            "v_mov_b32 v7, 0",
+            "s_mov_b32 m0, 0x10000",
+            "ds_write_b128 v1, v[4:7]",  # 1024
+            "s_waitcnt lgkmcnt(0)",
+            "s_mov_b64 exec, 0xffffffff",
+            "ds_read_b128 v[4:7], v1",  # 512
+            "ds_read_b64 v[2:3], v2",  # 256, over its own address
+            "ds_read_u16 v10, v1 offset:6",  # 64
+            "ds_write_b8 v1, v9 offset:1",  # 32
+            "s_waitcnt lgkmcnt(0)",
+            "ds_write_b64 v1, v[4:5]",  # 256
+            "s_waitcnt lgkmcnt(0)",
+            "ds_read2st64_b64 v[12:15], v1 offset0:0 offset1:1",  # 512
+            "ds_write2_b32 v1, v4, v5 offset0:2 offset1:3",  # 256
+            "ds_add_rtn_u32 v16, v1, v9",  # 128
+            "ds_add_u64 v1, v[4:5]",  # 256
+            "s_waitcnt lgkmcnt(0)",
+        ],
+        lds=2048,
+    )
+    assert record["counted"]["lds"] == {
+        "read_bytes": 512 + 256 + 64 + 512, "write_bytes": 1024 + 32 + 256 + 256, "atomic_bytes": 128 + 256,
     }  # fmt: skip
 
 
-def test_cache_replaces_the_least_recently_used() -> None:
-    sets = L2_BYTES // LINE // L2_WAYS
-    same_set = [_read(i * sets) for i in range(L2_WAYS)]
-    assert _caches(same_set + same_set)["l2_hits"] == L2_WAYS
-    # One more pushes out the oldest, which was used again: so the second oldest goes.
-    trace = [*same_set, same_set[0], _read(L2_WAYS * sets)]
-    assert _caches([*trace, same_set[0]])["l2_hits"] == 2
-    assert _caches([*trace, same_set[1]])["l2_hits"] == 1
-    # Round and round over one more than fits never hits, and comes from the MALL the second time.
-    lines = [_read(i * sets) for i in range(L2_WAYS + 1)]
-    caches = _caches(lines * 3)
-    assert caches["l2_hits"] == 0
-    assert caches["mall_misses"] == len(lines)
-    assert caches["mall_hits"] == 2 * len(lines)
-
-
-def test_cache_writes() -> None:
-    write = (0, 64, 0, WRITE)
-    # A store fetches nothing; its line goes back once, at the end.
-    caches = _caches([write, write])
-    assert (caches["l2_hits"], caches["hbm_read_bytes"], caches["hbm_write_bytes"]) == (1, 0, LINE)
-    # What was written can be read without a fetch, what was not cannot.
-    assert _caches([write, (32, 32, 0, READ)])["hbm_read_bytes"] == 0
-    assert _caches([write, (32, 64, 0, READ)])["hbm_read_bytes"] == LINE
-    # An atomic reads and writes.
-    caches = _caches([(0, 4, 0, ATOMIC)])
-    assert (caches["hbm_read_bytes"], caches["hbm_write_bytes"]) == (LINE, LINE)
-    # A dirty line that must go is written back; the MALL has it for whoever asks.
-    sets = L2_BYTES // LINE // L2_WAYS
-    caches = _caches([(0, LINE, 0, WRITE), *(_read(i * sets) for i in range(1, L2_WAYS + 1)), _read(0)])
-    assert caches["hbm_write_bytes"] == LINE
-    assert caches["hbm_read_bytes"] == L2_WAYS * LINE
-    assert caches["mall_hits"] == 1
-
-
-def test_cache_between_kernels() -> None:
-    caches = _caches([(0, LINE, 0, WRITE), (0, 0, 0, END), _read(0), (0, 0, 0, END)])
-    assert caches["l2_hits"] == 0
-    assert caches["mall_hits"] == 1
-    assert caches["hbm_read_bytes"] == 0
-    assert caches["hbm_write_bytes"] == LINE
-
-
-def test_cache_model_refuses() -> None:
-    array = np.array(
-        [(0, 4, 0, 7)], [("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")]
+def test_loads_to_lds_are_lds_writes() -> None:
+    record = _profile(
+        [
+            *_START,
+            "s_mov_b32 s10, 0x10000",
+            "s_mov_b32 s11, 0x27000",
+            "v_lshlrev_b32 v1, 2, v9",
+            "s_mov_b32 m0, 0",
+            "s_nop 4",
+            "buffer_load_dword v1, s[8:11], 0 offen lds",
+            "s_waitcnt vmcnt(0)",
+            *(["global_load_lds_dword v1, s[8:9]", "s_waitcnt vmcnt(0)"] if rows.arch() == "gfx942" else []),
+        ],
+        lds=256,
     )
-    result = hip.lib().fmha_emu_cache_model(c.c_void_p(array.ctypes.data), c.c_size_t(1), None, c.c_size_t(0))
-    assert result == -1
-    hip.lib().hipGetLastError()
+    loads = 2 if rows.arch() == "gfx942" else 1
+    assert record["counted"]["lds"] == {"read_bytes": 0, "write_bytes": 256 * loads, "atomic_bytes": 0}
+    assert record["modelled"]["lds"] == {"cycles": 2 * loads, "conflict_cycles": 0}
+    assert record["counted"]["global"]["load_bytes"] == 256 * loads
+    assert _classes(record)["vmem_load"] == loads
+
+
+def test_flat_accesses_to_lds() -> None:
+    """FLAT reaches LDS and global memory by the address; each counts where it went."""
+    record = _profile(
+        [
+            *_START,
+            "v_lshlrev_b32 v2, 2, v9",
+            "s_mov_b64 s[12:13], src_shared_base",
+            "v_mov_b32 v3, s13",
+            "v_mov_b32 v4, s8",
+            "v_mov_b32 v5, s9",
+            "ds_write_b32 v2, v9",
+            "s_waitcnt lgkmcnt(0)",
+            "flat_load_dword v6, v[2:3]",
+            "flat_load_dwordx2 v[8:9], v[4:5]",
+            "s_waitcnt vmcnt(0) lgkmcnt(0)",
+        ],
+        lds=256,
+    )
+    assert record["counted"]["lds"] == {"read_bytes": 256, "write_bytes": 256, "atomic_bytes": 0}
+    assert record["counted"]["global"]["load_bytes"] == 512
+    assert _classes(record)["vmem_load"] == 2
 
 
 def _occupancy(vgprs: int, lds: int, threads: int) -> dict[str, Any]:
-    module_lds = lds
-    kernel = Kernel("k", ["s_endpgm"], args=_ONE, lds=module_lds)
-    text = kernel.text().replace(".amdhsa_next_free_vgpr 256", f".amdhsa_next_free_vgpr {vgprs}")
-    text = text.replace(".amdhsa_accum_offset 128", f".amdhsa_accum_offset {min(vgprs + 3 & ~3, 256)}")
-    kernel.text = lambda: text  # type: ignore[method-assign]
+    kernel = Kernel("k", ["s_endpgm"], args=_ONE, lds=lds)
+    source = kernel.text().replace(".amdhsa_next_free_vgpr 256", f".amdhsa_next_free_vgpr {vgprs}")
+    source = source.replace(".amdhsa_accum_offset 128", f".amdhsa_accum_offset {min(vgprs + 3 & ~3, 256)}")
+    kernel.text = lambda: source  # type: ignore[method-assign]
     module = hip.Module(assemble([kernel]))
     hip.lib().fmha_emu_profile_enable(1)
     try:
@@ -357,7 +297,7 @@ def _occupancy(vgprs: int, lds: int, threads: int) -> dict[str, Any]:
     finally:
         hip.lib().fmha_emu_profile_enable(0)
         module.unload()
-    (record,) = _text("fmha_emu_profile")
+    (record,) = text("fmha_emu_profile")
     result: dict[str, Any] = record["modelled"]["occupancy"]
     return result
 
@@ -407,16 +347,7 @@ def test_off_is_off() -> None:
     module = hip.Module(assemble([Kernel("k", ["s_endpgm"])]))
     module.launch("k", bytes(32))
     module.unload()
-    assert _text("fmha_emu_profile") == [record]
+    assert text("fmha_emu_profile") == [record]
     hip.lib().fmha_emu_profile_enable(1)
     hip.lib().fmha_emu_profile_enable(0)
-    assert _text("fmha_emu_profile") == []
-
-
-def test_constants_have_sources() -> None:
-    constants = _text("fmha_emu_profile_constants")
-    assert {name: entry["value"] for name, entry in constants.items()}.items() >= {
-        "line_bytes": LINE, "xcds": XCDS, "l2_bytes_per_xcd": L2_BYTES, "l2_ways": L2_WAYS,
-        "mall_bytes": 256 << 20, "lds_banks": 32, "vgprs_per_simd_lane": 512, "most_waves_per_simd": 8,
-    }.items()  # fmt: skip
-    assert all(len(entry["source"]) > 20 for entry in constants.values())
+    assert text("fmha_emu_profile") == []
