@@ -59,6 +59,8 @@ struct MemoryCounts {
   uint64_t lds_cycles = 0, lds_conflict_cycles = 0;
 };
 
+class Json;  // profile_record.cc
+
 class Profiler {
  public:
   explicit Profiler(const Launch& launch);
@@ -106,6 +108,8 @@ class Profiler {
   void settle_lds(const Inst& inst);
   uint64_t place(uint64_t address);
   Lines count_lines() const;
+  void write_instructions(Json& j) const;
+  void write_memory(Json& j) const;
 
   const Launch& launch_;
   const TextFacts& facts_;

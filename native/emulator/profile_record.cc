@@ -11,11 +11,6 @@
 #include "profile_lds.h"
 
 namespace fmha::emu {
-namespace {
-
-std::atomic<bool> enabled{false};
-std::mutex records_mutex;
-std::string records;  // comma-separated
 
 // Objects and numbers are all the profile needs.
 class Json {
@@ -53,6 +48,12 @@ class Json {
   std::string text_;
 };
 
+namespace {
+
+std::atomic<bool> enabled{false};
+std::mutex records_mutex;
+std::string records;  // comma-separated
+
 void write_caches(Json& j, const CacheCounts& c) {
   j.open("caches");
   j.number("l2_requests", c.l2_requests).number("l2_hits", c.l2_hits);
@@ -89,8 +90,7 @@ void profile_keep(std::string record) {
   records += record;
 }
 
-std::string Profiler::finish(const LaunchResult& result) {
-  caches_.end_kernel();
+void Profiler::write_instructions(Json& j) const {
   uint64_t by_class[kInstClasses] = {}, total = 0;
   std::map<std::string, Count> matrix, matrix_type;
   for (size_t i = 0; i < counts_.size(); ++i) {
@@ -106,13 +106,6 @@ std::string Profiler::finish(const LaunchResult& result) {
       sum->macs += c.macs;
     }
   }
-  Json j;
-  j.open(nullptr).number("version", FMHA_EMU_PROFILE_VERSION).string("kernel", launch_.kernel->name);
-  j.string("arch", launch_.code->arch() == Arch::kGfx90a ? "gfx90a" : "gfx942");
-  j.number("device", static_cast<uint64_t>(launch_.device)).triple("grid", launch_.grid);
-  j.triple("block", launch_.block).number("hip_error", static_cast<uint64_t>(result.hip_error));
-  j.open("counted");
-  j.number("workgroups", result.stats.workgroups).number("waves", result.stats.waves);
   j.open("instructions").number("total", total);
   for (int k = 0; k < kInstClasses; ++k) j.number(class_name(static_cast<InstClass>(k)), by_class[k]);
   j.close();
@@ -125,6 +118,9 @@ std::string Profiler::finish(const LaunchResult& result) {
   };
   write_matrix("mfma", matrix);
   write_matrix("mfma_by_type", matrix_type);
+}
+
+void Profiler::write_memory(Json& j) const {
   const MemoryCounts& m = memory_;
   const Lines lines = count_lines();
   j.open("global").number("load_bytes", m.load_bytes).number("store_bytes", m.store_bytes);
@@ -135,9 +131,23 @@ std::string Profiler::finish(const LaunchResult& result) {
   j.number("store_bytes", m.scratch_store_bytes).close();
   j.open("lds").number("read_bytes", m.lds_read_bytes).number("write_bytes", m.lds_write_bytes);
   j.number("atomic_bytes", m.lds_atomic_bytes).close();
+}
+
+std::string Profiler::finish(const LaunchResult& result) {
+  caches_.end_kernel();
+  Json j;
+  j.open(nullptr).number("version", FMHA_EMU_PROFILE_VERSION).string("kernel", launch_.kernel->name);
+  j.string("arch", launch_.code->arch() == Arch::kGfx90a ? "gfx90a" : "gfx942");
+  j.number("device", static_cast<uint64_t>(launch_.device)).triple("grid", launch_.grid);
+  j.triple("block", launch_.block).number("hip_error", static_cast<uint64_t>(result.hip_error));
+  j.open("counted");
+  j.number("workgroups", result.stats.workgroups).number("waves", result.stats.waves);
+  write_instructions(j);
+  write_memory(j);
   j.close();
   j.open("modelled");
-  j.open("lds").number("cycles", m.lds_cycles).number("conflict_cycles", m.lds_conflict_cycles).close();
+  j.open("lds").number("cycles", memory_.lds_cycles);
+  j.number("conflict_cycles", memory_.lds_conflict_cycles).close();
   write_caches(j, caches_.counts());
   write_occupancy(j, occupancy_of(launch_));
   j.close().close();
