@@ -252,7 +252,8 @@ def test_arguments_are_copied_at_the_launch() -> None:
 
 def test_host_functions_and_callbacks() -> None:
     """They run in order on another thread, and later work waits for them."""
-    stream, seen, buffer, out = Stream(), [], zeros(), Pinned(-1)
+    stream, buffer, out = Stream(), zeros(), Pinned(-1)
+    seen: list[tuple[int, ...]] = []
     main = threading.get_ident()
     go = threading.Event()
 
