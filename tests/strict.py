@@ -51,3 +51,10 @@ def read_only(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
         yield
     finally:
         library.fmha_emu_end_read_only()
+
+
+def forgive() -> None:
+    """Take note of the launch that the device stopped, so that it serves the next."""
+    if (library := _library()) is not None:
+        library.hipDeviceSynchronize()
+        library.hipGetLastError()

@@ -102,12 +102,13 @@ struct Wave {
   // base + offset[lane]. False after a finding.
   bool global_allows(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
                      uint32_t bytes) {
-    return !watch || watch_lanes(inst, base, offset, lanes, bytes);
+    if (!watch) [[likely]]
+      return true;
+    return watch_lanes(inst, base, offset, lanes, bytes);
   }
   bool watch_scalar(const Inst& inst, uint64_t address);  // the address before its low bits are dropped
-  [[gnu::cold]] bool watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
-  [[gnu::cold]] bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
-                                 uint32_t bytes);
+  bool watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
+  bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes, uint32_t bytes);
 
   // Pointer into LDS, or nullptr after a fault.
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
