@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "environment.h"
 #include "launch_state.h"
 #include "mode.h"
 #include "thread_pool.h"
@@ -24,9 +25,7 @@ constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 
 // Instructions a wave may run, against endless loops.
 uint64_t instruction_budget() {
-  const char* text = std::getenv("FMHA_EMU_MAX_INSTRUCTIONS");
-  const uint64_t wish = text ? std::strtoull(text, nullptr, 10) : 0;
-  return wish ? wish : kDefaultInstructionBudget;
+  return environment_number("FMHA_EMU_MAX_INSTRUCTIONS", 1, UINT64_MAX, kDefaultInstructionBudget);
 }
 
 struct FreeDeleter {

@@ -2,10 +2,10 @@
 // Launching: arguments and sizes checked, the grid run, what stopped it told.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
+#include "environment.h"
 #include "hip_module.h"
 #include "hip_state.h"
 
@@ -60,8 +60,7 @@ void tell(const std::string& message) {
     std::lock_guard lock(last_mutex);
     last_fault = message;
   }
-  const char* quiet = std::getenv("FMHA_EMU_QUIET");
-  if (!quiet || !*quiet || !std::strcmp(quiet, "0")) {
+  if (!environment_number("FMHA_EMU_QUIET", 0, 1, 0)) {
     std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
   }
 }
