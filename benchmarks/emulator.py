@@ -93,6 +93,8 @@ def main() -> int:
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bfloat16")
     parser.add_argument("--repeats", type=int, default=9)
     args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"argument --repeats: expected at least 1, got {args.repeats}")
     result = benchmark(args.dtype, args.repeats)
     if args.json:
         print(json.dumps(result, indent=2))

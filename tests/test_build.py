@@ -75,6 +75,56 @@ def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: s
     assert said in result.stderr
 
 
+def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run support_table.py over a catalogue of the test's own and tmp_path/README.md."""
+    (tmp_path / "catalogue.toml").write_text(catalogue)
+    command = [sys.executable, str(TOOLS / "support_table.py"), *arguments]
+    command += [str(tmp_path / "catalogue.toml"), str(tmp_path / "README.md")]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_support_table(tmp_path: Path) -> None:
+    """Lines that differ in one thing become one; what has a narrower kernel stands by itself."""
+    readme = tmp_path / "README.md"
+    # From the repository's own: the marks.
+    marks = [
+        line for line in (ROOT / "README.md").read_text().splitlines(True) if "<!-- support-table" in line
+    ]
+    readme.write_text("above\n" + marks[0] + "old\n" + marks[1] + "below\n")
+    masked = BLOCK.replace("mask = false", "mask = true").replace("[false, true]", "false")
+    masked = masked.replace('"default"', '"full"').replace(', "gfx942"', "")
+    assert support_table(tmp_path, BLOCK + masked, "--check").returncode == 1
+    assert support_table(tmp_path, BLOCK + masked).returncode == 0
+    assert support_table(tmp_path, BLOCK + masked, "--check").returncode == 0
+    text = readme.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+    ]
+    tile = "multiples of the kernel's key tile"
+    assert cells[2:] == [
+        ["forward", "gfx90a, gfx942", "bf16", "64, 128", "none", "any", "default"],
+        [
+            "forward",
+            "gfx90a",
+            "bf16",
+            "64, 128",
+            "causal (top left, bottom right), sliding window",
+            tile,
+            "full",
+        ],
+    ]
+
+
+def test_support_table_needs_its_marks(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("no marks\n")
+    result = support_table(tmp_path, BLOCK)
+    assert result.returncode == 1
+    assert "expected one line '<!-- support-table" in result.stderr
+    assert (tmp_path / "README.md").read_text() == "no marks\n"
+
+
 def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
     list_kernels(tmp_path, BLOCK)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}

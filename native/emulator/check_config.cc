@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "check_config.h"
 
-#include <cstdlib>
 #include <string_view>
+
+#include "environment.h"
 
 namespace fmha::emu {
 namespace {
@@ -17,7 +18,6 @@ constexpr CheckName kChecks[] = {
     {"lds-race", kCheckLdsRace},
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
-    {"m0-lds-load", kCheckM0LdsLoad},
     {"global-unwritten", kCheckGlobalUnwritten},
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
@@ -61,7 +61,7 @@ bool apply(std::string_view word, uint32_t* checks) {
 }  // namespace
 
 bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
-  *checks = all_checks() & ~uint32_t{kCheckM0LdsLoad};
+  *checks = all_checks();
   std::string_view rest = list ? list : "";
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
@@ -75,7 +75,7 @@ bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
 }
 
 bool checks_from_environment(uint32_t* checks, std::string* error) {
-  return parse_checks(std::getenv("FMHA_EMU_CHECKS"), checks, error);
+  return parse_checks(environment_text("FMHA_EMU_CHECKS"), checks, error);
 }
 
 }  // namespace fmha::emu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which checks run: all but one of them, unless $FMHA_EMU_CHECKS says otherwise.
+// Which checks run: all of them, unless $FMHA_EMU_CHECKS says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,18 @@ enum Check : uint32_t {
   kCheckGlobalRace = 1u << 10,      // workgroups that touch the same bytes without atomics
   kCheckMisaligned = 1u << 11,      // scalar loads whose low address bits the hardware drops
   kCheckResource = 1u << 12,        // buffer accesses outside the allocation that their resource starts in
-  kCheckM0LdsLoad = 1u << 16,       // M0 written directly before a buffer load to LDS
 };
 
 // The checks that Wave::watch makes.
 constexpr uint32_t kGlobalChecks =
     kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace | kCheckMisaligned | kCheckResource;
 
-// The checks that run wave by wave and need the checked run loop. kCheckM0LdsLoad goes with kCheckHazards,
-// and is the one check that is off unless named: it finds "s_mov_b32 m0" directly before "buffer_load_dword
-// ... lds" in kernels that ship. CK writes the loads as inline assembly, before which the compiler puts no
-// s_nop as it does before its own (LLVM: hasReadM0LdsDmaHazard).
+// The checks that run wave by wave and need the checked run loop.
 constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards;
 
-// Reads a list such as "-lds-race,-waits" or "none,hazards": starting from the usual ones, from left to
-// right, "none" and "all" mean what they say, "-name" takes one away and "name" adds one. Null and "": the
-// usual ones. False, and *error set, if a word is no check.
+// Reads a list such as "-lds-race,-waits" or "none,hazards": starting from all, from left to
+// right, "none" and "all" mean what they say, "-name" takes one away and "name" adds one. Null and "":
+// all. False, and *error set, if a word is no check.
 bool parse_checks(const char* list, uint32_t* checks, std::string* error);
 // The same of $FMHA_EMU_CHECKS, read anew each time: tests switch checks between launches.
 bool checks_from_environment(uint32_t* checks, std::string* error);

@@ -237,8 +237,8 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
 }
 
 bool HazardChecks::control(Wave& w, const Inst& inst, const Facts& f) {
-  const bool reads_m0 = f.traits & kNeedsM0Trait && (!inst.lds || w.group->checks & kCheckM0LdsLoad);
-  if (reads_m0 && !need(w, inst, kScalarM0, m0_by_scalar_, {kFirstScalar + kM0, 1})) return false;
+  if (f.traits & kNeedsM0Trait && !need(w, inst, kScalarM0, m0_by_scalar_, {kFirstScalar + kM0, 1}))
+    return false;
   if (f.traits & kFma64Trait &&
       !need(w, inst, kF64MatrixFma, f64_matrix_, facts_->detail(f64_matrix_.inst).writes[0]))
     return false;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "environment.h"
+
 namespace fmha::emu {
 namespace {
 
@@ -28,7 +30,7 @@ bool parse(std::string_view text, Schedule* schedule) {
 }  // namespace
 
 bool schedule_from_environment(Schedule* schedule, std::string* error) {
-  const char* text = std::getenv("FMHA_EMU_SCHEDULE");
+  const char* text = environment_text("FMHA_EMU_SCHEDULE");
   if (!text || parse(text, schedule)) return true;
   *error = "FMHA_EMU_SCHEDULE must be round, reverse or random:<seed>, got \"" + std::string(text) + "\"";
   return false;

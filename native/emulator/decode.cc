@@ -102,9 +102,8 @@ const OpcodeMap& opcode_map(Arch arch) {
 }
 
 void exec_unknown(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x at pc 0x%llx",
-          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32),
-          static_cast<unsigned long long>(inst.pc));
+  w.fault(inst, kHipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x",
+          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
 }
 
 void exec_unsupported(Wave& w, const Inst& inst) {
@@ -113,8 +112,7 @@ void exec_unsupported(Wave& w, const Inst& inst) {
 }
 
 void exec_past_end(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code, at pc 0x%llx",
-          static_cast<unsigned long long>(inst.pc));
+  w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code");
 }
 
 DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base) {

@@ -14,6 +14,7 @@
 #include "check_config.h"
 #include "check_schedule.h"
 #include "check_wave.h"
+#include "environment.h"
 #include "global_watch.h"
 #include "launch_state.h"
 #include "mode.h"
@@ -31,9 +32,7 @@ constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 
 // Instructions a wave may run, against endless loops.
 uint64_t instruction_budget() {
-  const char* text = std::getenv("FMHA_EMU_MAX_INSTRUCTIONS");
-  const uint64_t wish = text ? std::strtoull(text, nullptr, 10) : 0;
-  return wish ? wish : kDefaultInstructionBudget;
+  return environment_number("FMHA_EMU_MAX_INSTRUCTIONS", 1, UINT64_MAX, kDefaultInstructionBudget);
 }
 
 struct FreeDeleter {

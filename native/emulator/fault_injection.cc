@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 
+#include "environment.h"
 #include "hip_state.h"
 
 namespace fmha::emu {
@@ -13,10 +13,9 @@ namespace {
 std::atomic<uint64_t> allocations{0}, launches{0};
 std::atomic<uint64_t> lost_devices{0};  // bit n: device n
 
-// True if the variable names this number. A value that is no number names none.
+// True if the variable names this number.
 bool ordered(const char* variable, uint64_t number) {
-  const char* text = std::getenv(variable);
-  return text && *text && std::strtoull(text, nullptr, 10) == number;
+  return environment_number(variable, 0, UINT64_MAX, 0) == number;
 }
 
 uint64_t bit_of(int device) { return uint64_t{1} << (device & 63); }

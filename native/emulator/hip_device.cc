@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Which devices there are, which one a thread uses, peers.
-#include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "environment.h"
 #include "fault_injection.h"
 #include "hip_graph.h"
+#include "hip_state.h"
 #include "memory.h"
 
 namespace fmha::emu {
 namespace {
 
 constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip_types.h
-constexpr int kMostDevices = 32;
+constexpr uint64_t kMostDevices = 32;    // bits of Device::peers
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 constexpr DeviceModel kModels[] = {
@@ -25,24 +26,18 @@ constexpr DeviceModel kModels[] = {
 };
 
 const DeviceModel& chosen_model() {
-  const char* wish = std::getenv("FMHA_EMU_ARCH");
-  if (!wish || !*wish || !std::strcmp(wish, "gfx942")) return kModels[0];
+  constexpr const char* kVariable = "FMHA_EMU_ARCH";
+  const char* wish = environment_text(kVariable);
+  if (!wish || !std::strcmp(wish, "gfx942")) return kModels[0];
   if (!std::strcmp(wish, "gfx90a")) return kModels[1];
-  std::fprintf(stderr, "amdhip64 software device: FMHA_EMU_ARCH must be gfx942 or gfx90a, got \"%s\"\n",
-               wish);
-  std::abort();  // running another architecture than the one asked for would be a silent lie
-}
-
-int wanted_devices() {
-  const char* text = std::getenv("FMHA_EMU_DEVICES");
-  if (!text || !*text) return 1;
-  return std::clamp(std::atoi(text), 1, kMostDevices);
+  reject_environment(kVariable, "gfx942 or gfx90a");
 }
 
 std::vector<std::unique_ptr<Device>>& devices() {
   static auto* all = [] {
     auto* v = new std::vector<std::unique_ptr<Device>>;
-    for (int i = 0; i < wanted_devices(); ++i) {
+    const auto count = static_cast<int>(environment_number("FMHA_EMU_DEVICES", 1, kMostDevices, 1));
+    for (int i = 0; i < count; ++i) {
       v->push_back(std::make_unique<Device>());
       v->back()->index = i;
     }
@@ -56,8 +51,16 @@ std::mutex peers_mutex;
 
 int check_device(int index, const char* function) {
   if (index >= 0 && index < device_count()) return hipSuccess;
-  return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index,
-              device_count() - 1);
+  fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index, device_count() - 1);
+  return hipErrorInvalidDevice;  // said here, so that static analysis sees that this is not success
+}
+
+// Reads one hexadecimal number and the character behind it off the front of *text.
+bool take_hex(const char** text, const char* end, char behind, unsigned* value) {
+  const auto [stop, error] = std::from_chars(*text, end, *value, 16);
+  if (error != std::errc() || *stop != behind) return false;  // *end is the terminating 0
+  *text = stop + 1;
+  return true;
 }
 
 int null_argument(const char* function, const char* name) {
@@ -72,11 +75,8 @@ const DeviceModel& device_model() {
 }
 
 uint64_t device_memory_bytes() {
-  static const uint64_t bytes = [] {
-    const char* text = std::getenv("FMHA_EMU_MEMORY");
-    const uint64_t wish = text ? std::strtoull(text, nullptr, 10) : 0;
-    return wish ? wish : device_model().memory_bytes;
-  }();
+  static const uint64_t bytes =
+      environment_number("FMHA_EMU_MEMORY", 1, uint64_t{1} << 48, device_model().memory_bytes);
   return bytes;
 }
 
@@ -188,9 +188,11 @@ HIP_API int hipDeviceGetPCIBusId(char* text, int bytes, int index) {
 HIP_API int hipDeviceGetByPCIBusId(int* index, const char* text) {
   if (!index || !text) return null_argument("hipDeviceGetByPCIBusId", "device or pciBusId");
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
-  const int got = std::sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+  const char *end = text + std::strlen(text), *rest = text;
+  const bool read = take_hex(&rest, end, ':', &domain) && take_hex(&rest, end, ':', &bus) &&
+                    take_hex(&rest, end, '.', &slot) && take_hex(&rest, end, '\0', &function);
   const int found = static_cast<int>(bus) - 1;
-  if (got != 4 || domain || slot || function || found < 0 || found >= device_count()) {
+  if (!read || domain || slot || function || found < 0 || found >= device_count()) {
     return fail(hipErrorInvalidDevice, "hipDeviceGetByPCIBusId: no device at \"%s\"", text);
   }
   *index = found;

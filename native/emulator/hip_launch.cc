@@ -2,11 +2,11 @@
 // Launching: arguments and sizes checked, the grid run, what stopped it told.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
+#include "environment.h"
 #include "fault_injection.h"
 #include "hip_event.h"
 #include "hip_graph.h"
@@ -82,9 +82,7 @@ int read_extra(void** extra, const void** args, size_t* bytes) {
 // Each launch starts so many microseconds late ($FMHA_EMU_DELAY): a caller that forgot to wait for it reads
 // old data then, and not only on bad days.
 std::chrono::microseconds launch_delay() {
-  const char* text = std::getenv("FMHA_EMU_DELAY");
-  const long long wish = text ? std::atoll(text) : 0;
-  return std::chrono::microseconds(std::max(wish, 0ll));
+  return std::chrono::microseconds(environment_number("FMHA_EMU_DELAY", 0, 60'000'000, 0));
 }
 
 int check_launch(const KernelWork& w) {
@@ -196,8 +194,7 @@ void tell_fault(int device_index, int error, const std::string& message) {
     last_fault = message;
   }
   set_device_fault(device_index, error);
-  const char* quiet = std::getenv("FMHA_EMU_QUIET");
-  if (!quiet || !*quiet || !std::strcmp(quiet, "0")) {
+  if (!environment_number("FMHA_EMU_QUIET", 0, 1, 0)) {
     std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
   }
 }

@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <fstream>
+#include <limits>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -51,15 +53,13 @@ std::mutex flags_mutex;
 std::unordered_map<uint64_t, unsigned> host_flags;  // of hipHostMalloc and hipHostRegister, by base
 
 uint64_t host_available_bytes() {
-  FILE* f = std::fopen("/proc/meminfo", "r");
-  if (!f) return ~uint64_t{0};
-  char line[128];
-  unsigned long long kib = ~0ull >> 10;
-  while (std::fgets(line, sizeof line, f)) {
-    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (uint64_t kib = 0; file >> name >> kib;) {
+    if (name == "MemAvailable:") return kib << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  std::fclose(f);
-  return kib << 10;
+  return ~uint64_t{0};  // this kernel does not say
 }
 
 const char* device_memory_name(MemoryKind kind) {

@@ -3,8 +3,8 @@
 #include "hip_module.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -28,11 +28,14 @@ ModuleTable& table() {
 }
 
 int read_file(const char* path, std::vector<uint8_t>* out) {
-  FILE* f = path ? std::fopen(path, "rb") : nullptr;
-  if (!f) return fail(hipErrorFileNotFound, "hipModuleLoad: cannot open %s", path ? path : "(null)");
-  uint8_t chunk[65536];
-  for (size_t n; (n = std::fread(chunk, 1, sizeof chunk, f)) > 0;) out->insert(out->end(), chunk, chunk + n);
-  std::fclose(f);
+  if (!path) return fail(hipErrorInvalidValue, "hipModuleLoad: fname is null");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(hipErrorFileNotFound, "hipModuleLoad: cannot open %s", path);
+  char chunk[65536];
+  while (file.read(chunk, sizeof chunk), file.gcount() > 0) {
+    out->insert(out->end(), chunk, chunk + file.gcount());
+  }
+  if (file.bad()) return fail(hipErrorFileNotFound, "hipModuleLoad: cannot read %s", path);  // a folder, say
   return hipSuccess;
 }
 

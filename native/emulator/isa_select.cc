@@ -2,9 +2,9 @@
 // Picks the copy of the instruction table that suits this CPU, once.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
+#include "environment.h"
 #include "inst.h"
 #include "isa/table.h"
 
@@ -27,15 +27,8 @@ int best_level() {
 
 // $FMHA_EMU_LEVEL=2|3|4 asks for a lower level than the CPU's best, so that tests can compare them.
 int chosen_level() {
-  const int best = best_level();
-  const char* wish = std::getenv("FMHA_EMU_LEVEL");
-  if (!wish || !*wish) return best;
-  const int level = wish[0] == 'v' ? wish[1] - '0' : wish[0] - '0';
-  if (level >= 2 && level <= best) return level;
-  std::fprintf(stderr,
-               "amdhip64 software device: FMHA_EMU_LEVEL must be 2 to %d on this CPU, got \"%s\"; using %d\n",
-               best, wish, best);
-  return best;
+  const auto best = static_cast<uint64_t>(best_level());
+  return static_cast<int>(environment_number("FMHA_EMU_LEVEL", 2, best, best));
 }
 
 Table make_table() {

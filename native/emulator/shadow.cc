@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
 
 #include "emu_tools.h"
+#include "environment.h"
 #include "hip_state.h"
 #include "memory.h"
 
@@ -97,10 +97,7 @@ bool unwritten_track(uint64_t address, uint64_t bytes) {
 
 bool unwritten_any() { return tracked().count != 0; }
 
-bool unwritten_track_all() {
-  const char* text = std::getenv("FMHA_EMU_TRACK_INITIALIZED");
-  return text && *text && *text != '0';
-}
+bool unwritten_track_all() { return environment_number("FMHA_EMU_TRACK_INITIALIZED", 0, 1, 0) != 0; }
 
 void unwritten_note_write(const void* p, size_t bytes) {
   const uint64_t address = reinterpret_cast<uint64_t>(p);

@@ -2,16 +2,16 @@
 #include "thread_pool.h"
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "environment.h"
 
 namespace fmha::emu {
 namespace {
 
 unsigned wanted_threads() {
-  const char* text = std::getenv("FMHA_EMU_THREADS");
-  const long wish = text ? std::atol(text) : 0;
-  if (wish > 0) return static_cast<unsigned>(std::min(wish, 1024L));
-  return std::max(1u, std::thread::hardware_concurrency());
+  constexpr uint64_t kMostThreads = 1024;
+  const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<unsigned>(environment_number("FMHA_EMU_THREADS", 1, kMostThreads, cores));
 }
 
 }  // namespace

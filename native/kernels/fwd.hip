@@ -15,6 +15,7 @@
 
 #include "ck_tile/core/numeric/bfloat16.hpp"
 
+// Two functions of CK are replaced by specialisations of ours, each declared before CK first uses it.
 namespace ck_tile {
 
 // float to bf16 to nearest, ties away from zero: one add an element. CK's own way to round like that is an
@@ -25,6 +26,25 @@ template <>
 CK_TILE_HOST_DEVICE constexpr uint16_t float_to_bf16_raw<bf16_rounding_mode::rta_asm>(
     float value, constant<bf16_rounding_mode::rta_asm>) {
   return static_cast<uint16_t>((ck_tile::bit_cast<uint32_t>(value) + 0x8000u) >> 16);
+}
+
+}  // namespace ck_tile
+
+#include "ck_tile/core/arch/amd_buffer_addressing_builtins.hpp"
+
+namespace ck_tile {
+
+// A load from memory to LDS, whose address comes from M0. The hardware wants one wait state between a scalar
+// write of M0 and this load; the compiler keeps it for its own instructions, not for CK's asm, which left it
+// out in five of twelve kernels. One s_nop a load: 32 of some 4000 cycles of a d128 step.
+template <>
+CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t rsrc, index_t voffset,
+                                                          index_t /*soffset*/, index_t ioffset,
+                                                          index_t /*flag*/, bool_constant<false>) {
+  asm volatile("s_nop 0\n\tbuffer_load_dword %1, %2, 0 offen offset:%3 lds"
+               : "=r"(smem)  // so that what reads smem stays behind the load
+               : "v"(voffset), "s"(rsrc), "n"(ioffset)
+               : "memory");
 }
 
 }  // namespace ck_tile

@@ -25,13 +25,18 @@ file_rules() {
   return $ok
 }
 
-# clang-tidy needs every generated header and the compile commands: a configured build.
+# clang-tidy needs every generated header and the compile commands: a configured build. The software device's
+# instructions are compiled once a level of the host's vectors; here once, by commands of our own folder.
 tidy() {
-  local sources
+  local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
   mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc')
-  printf '%s\n' "${sources[@]}" |
-    xargs -P "$(nproc)" -n 1 "clang-tidy-$llvm" -p "$build" --quiet --warnings-as-errors='*' 2> >(
+  mkdir -p "$commands"
+  "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
+    "${sources[@]}" || return 1
+  # The largest first, so that no core is left with one at the end.
+  ls -S "${sources[@]}" |
+    xargs -P "$(nproc)" -n 1 "clang-tidy-$llvm" -p "$commands" --quiet --warnings-as-errors='*' 2> >(
       grep -v 'warnings generated\|warning generated' >&2)
 }
 
@@ -43,6 +48,7 @@ check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
 check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-error-summary --strict \
   --python-version 3.11 native/tools/*.py
+check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue.toml README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
 

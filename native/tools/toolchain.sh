@@ -224,11 +224,27 @@ make_venv() {
   echo "$wanted" >>"$stamp"
 }
 
+# The package is used where it stands: `import pyfa_rocm` from any folder, and the command pyfa-rocm.
+link_package() {
+  local site=("$venv"/lib/python3*/site-packages)
+  echo "$root" | write_if_changed "${site[0]}/pyfa_rocm.pth"
+  printf '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/python" -m pyfa_rocm "$@"\n' |
+    write_if_changed "$venv/bin/pyfa-rocm"
+  chmod +x "$venv/bin/pyfa-rocm"
+}
+
+write_if_changed() {  # file; its content on stdin
+  local content
+  content=$(cat)
+  [ -e "$1" ] && [ "$(<"$1")" = "$content" ] || echo "$content" >"$1"
+}
+
 check_system
 check_parts
 check_possible
 [ ${#packages[@]} -eq 0 ] || install_packages
 make_venv
+link_package
 if [ ${#parts[@]} -gt 0 ]; then
   mkdir -p "$prefix"
   scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")

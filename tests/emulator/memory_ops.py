@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What loads, stores and atomics do to bytes, whatever address space they reach."""
+"""What loads, stores and atomics do to bytes in any address space, and the memory they are tried on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,35 @@ import ml_dtypes
 import numpy as np
 
 from . import fp
+from .asm import LANES, Result
 from .fp import Array
 from .ops2 import minmax
 
 _U = np.uint32
+WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"
+LANE = np.arange(LANES)
+MEMORY = np.random.default_rng(0).integers(0, 256, 8192, dtype=np.uint8)
+HOLES = 0xF0FF_0000_1234_5671  # an EXEC
+ON = np.array([HOLES >> i & 1 for i in range(LANES)], bool)
+
+
+def reg(count: int, index: int) -> str:
+    """A VGPR or a range."""
+    return f"v{index}" if count == 1 else f"v[{index}:{index + count - 1}]"
+
+
+def resource(records: int, stride: int = 0, swizzle: int = 0) -> Callable[[int], int]:
+    """Buffer descriptor of the case's memory."""
+    return lambda a: a & (1 << 48) - 1 | stride << 48 | swizzle << 63 | records << 64 | 0x00020000 << 96
+
+
+def memory_is(want: Array) -> Callable[[Result], None]:
+    """Check that the case's memory starts with these bytes."""
+
+    def check(result: Result) -> None:
+        np.testing.assert_array_equal(result.mem[: len(want.view(np.uint8))], want.view(np.uint8))
+
+    return check
 
 
 def gather(memory: Array, address: Array, count: int) -> Array:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the scalar ALU instructions compute: tables of (widths, function giving value and SCC)."""
+"""What the scalar ALU computes: tables of (widths, function giving value and SCC), and the check of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from .asm import Result
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 V32 = [
@@ -227,3 +229,14 @@ COMPARE: dict[str, tuple[int, int, Callable[[int, int], bool]]] = {
     "s_bitcmp0_b64": (64, 32, lambda a, b: not a >> (b & 63) & 1),
     "s_bitcmp1_b64": (64, 32, lambda a, b: bool(a >> (b & 63) & 1)),
 }
+
+
+def check(dst: str | None, want: list[int] | None, scc: list[int] | int) -> Callable[[Result], None]:
+    """Check the one result register, if any, and SCC."""
+
+    def on(result: Result) -> None:
+        if dst and want is not None:
+            assert [hex(v) for v in result.scalar(dst)] == [hex(v) for v in want]
+        assert result.scc == (scc if isinstance(scc, list) else [scc] * len(result.scc))
+
+    return on

@@ -180,13 +180,6 @@ def test_no_hazard(name: str) -> None:
     _KERNELS.run(name)
 
 
-def test_only_the_load_to_lds_behind_m0_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CK's inline assembly breaks that rule in kernels that ship; it is checked when named."""
-    _KERNELS.run("m0_load_to_lds_bad")
-    monkeypatch.setenv("FMHA_EMU_CHECKS", "m0-lds-load")
-    assert "writes m0" in _KERNELS.finding("m0_load_to_lds_bad")
-
-
 def test_off_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device itself has no pipeline: without the check nothing is seen."""
     monkeypatch.setenv("FMHA_EMU_CHECKS", "-hazards")

@@ -13,8 +13,26 @@ from . import rows
 from .test_faults import run_script
 
 # gfx90a's own rows are tested by the same files in a process where the device plays that arch.
-FILES_90A = ("test_vop", "test_vop3p", "test_carry", "test_mfma", "test_sdwa_dpp", "test_mad", "test_scalar")
-FILES = (*FILES_90A, "test_vopc", "test_lanes", "test_smem", "test_ds", "test_global")
+FILES_90A = (
+    "test_vop",
+    "test_vop3p",
+    "test_carry",
+    "test_mfma",
+    "test_sdwa_dpp",
+    "test_mad",
+    "test_scalar",
+    "test_scalar_control",
+)
+FILES = (
+    *FILES_90A,
+    "test_vopc",
+    "test_lanes",
+    "test_smem",
+    "test_ds",
+    "test_global",
+    "test_buffer",
+    "test_scratch",
+)
 # Rows whose tests are not cases of a suite: the whole of test_dispatch and test_faults stands on them.
 ELSEWHERE = {
     "s_endpgm": "test_dispatch",

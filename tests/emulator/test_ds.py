@@ -11,15 +11,13 @@ import numpy as np
 from . import rows
 from .asm import ALL_LANES, LANES, Case, Result, Suite
 from .fp import Array
-from .memory_ops import ATOMICS, atomic_data, gather, stored_bytes
+from .memory_ops import ATOMICS, HOLES, LANE, ON, atomic_data, gather, reg, stored_bytes
 from .memory_ops import _extend as extend
 from .memory_ops import _half as half
 from .memory_ops import _plain as plain
-from .test_global import HOLES, ON, reg
 
 SUITE = Suite("ds")
 _U = np.uint32
-LANE = np.arange(LANES)
 WAIT = "s_waitcnt lgkmcnt(0)"
 BYTES = 4096
 IMAGE = np.random.default_rng(0).integers(0, 256, BYTES, dtype=np.uint8)

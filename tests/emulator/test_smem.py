@@ -9,7 +9,7 @@ import numpy as np
 
 from . import rows
 from .asm import Case, Result, Suite
-from .test_global import resource
+from .memory_ops import resource
 
 SUITE = Suite("smem")
 WORDS = np.random.default_rng(0).integers(0, 1 << 32, 512, dtype=np.uint32)

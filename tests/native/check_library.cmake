@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What the shared library shows the linker: exports nothing but the functions of fmha_rocm.h, needs no HIP.
-#   cmake -DLIBRARY=… -DHEADER=… -DNM=… -DREADELF=… -DSANITIZED=… -P check_library.cmake
+# What a shared library shows the linker: its own functions and nothing else; it needs the C and C++ run time alone.
+#   cmake -DLIBRARY=… -DNM=… -DREADELF=… -DSANITIZED=… -DHEADER=… -P check_library.cmake   exports what HEADER declares
+#   cmake -DLIBRARY=… -DNM=… -DREADELF=… -DSANITIZED=… -DEXPORTS=… -P check_library.cmake  exports what the regex matches
 
 function(run output)
   execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE result)
@@ -14,13 +15,22 @@ run(defined ${NM} -D --defined-only ${LIBRARY})
 string(REGEX MATCHALL "[^ \n]+(\n|$)" exported "${defined}")
 list(TRANSFORM exported STRIP)
 list(SORT exported)
+list(LENGTH exported count)
 
-# Functions are declared at the start of a line.
-file(STRINGS ${HEADER} declarations REGEX "^(fmha_status |const char ?\\* ?)fmha_[a-z_]+\\(")
-list(TRANSFORM declarations REPLACE "^.*(fmha_[a-z_]+)\\(.*$" "\\1")
-list(SORT declarations)
-if(NOT exported STREQUAL declarations)
-  message(FATAL_ERROR "exported: ${exported}\nexpected the functions of fmha_rocm.h: ${declarations}")
+if(HEADER)
+  # Functions are declared at the start of a line.
+  file(STRINGS ${HEADER} declarations REGEX "^(fmha_status |const char ?\\* ?)fmha_[a-z_]+\\(")
+  list(TRANSFORM declarations REPLACE "^.*(fmha_[a-z_]+)\\(.*$" "\\1")
+  list(SORT declarations)
+  if(NOT exported STREQUAL declarations)
+    message(FATAL_ERROR "exported: ${exported}\nexpected the functions of fmha_rocm.h: ${declarations}")
+  endif()
+else()
+  set(others "${exported}")
+  list(FILTER others EXCLUDE REGEX "${EXPORTS}")
+  if(others OR count EQUAL 0)
+    message(FATAL_ERROR "exported: ${exported}\nof which do not match ${EXPORTS}: ${others}")
+  endif()
 endif()
 
 run(undefined ${NM} -D --undefined-only ${LIBRARY})
@@ -40,5 +50,8 @@ endforeach()
 if(dynamic MATCHES "TEXTREL")
   message(FATAL_ERROR "the library has text relocations")
 endif()
-list(LENGTH exported count)
+# A program linked against a library of another version of the same name must still load (libamdhip64.map).
+if(EXPORTS AND dynamic MATCHES "VERDEF")
+  message(FATAL_ERROR "the library's symbols have versions")
+endif()
 message(STATUS "${count} functions exported; ${needed}")

@@ -241,7 +241,7 @@ template <>
 struct Param<Env> {
   static constexpr bool kSource = false;
   FMHA_EMU_INLINE static const u32* prepare(Wave&, const Inst&, int, bool, u32*) { return nullptr; }
-  FMHA_EMU_INLINE static const Env& lane(const u32*, int, const Inst&, const Env& e) { return e; }
+  FMHA_EMU_INLINE static Env lane(const u32*, int, const Inst&, const Env& e) { return e; }
 };
 template <>
 struct Param<Literal> : Param<Env> {

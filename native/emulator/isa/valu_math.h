@@ -27,17 +27,18 @@ FMHA_EMU_INLINE float exp2_f32(float x) {
   p = p * r + 0x1.62e430d034702p-1;
   p = p * r + 1.0;
   // Scaling through the exponent field: no denormal ever meets the host's flags.
-  const i32 b = static_cast<i32>(raw(static_cast<float>(p)));
-  const i32 scaled = b + static_cast<i32>(n == n ? n : 0.0f) * (1 << 23);
-  const i32 e = (b >> 23) + static_cast<i32>(n == n ? n : 0.0f);
-  const u32 y = e >= 255 ? Fp<float>::kInf : e <= 0 ? 0u : static_cast<u32>(scaled);
+  const u32 b = raw(static_cast<float>(p));
+  const i32 shift = static_cast<i32>(n == n ? n : 0.0f);
+  const u32 scaled = b + (static_cast<u32>(shift) << 23);
+  const i32 e = static_cast<i32>(b >> 23) + shift;
+  const u32 y = e >= 255 ? Fp<float>::kInf : e <= 0 ? 0u : scaled;
   return is_nan(x) ? quiet(x) : bits<float>(y);
 }
 
 FMHA_EMU_INLINE float log2_f32(float x) {
   const u32 b = raw(flush_denormal(x));
   // m in [sqrt(1/2), sqrt(2)) so that e + log2(m) does not cancel.
-  const i32 e = (static_cast<i32>(b) - 0x3f3504f3) >> 23;
+  const i32 e = static_cast<i32>(b - 0x3f3504f3u) >> 23;
   const float mf = bits<float>(b - (static_cast<u32>(e) << 23));
   const double m = mf;
   const double t = (m - 1.0) / (m + 1.0), u = t * t;
