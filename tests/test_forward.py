@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -38,11 +41,23 @@ def test_every_kernel(dtype: str, hdim: int, seqlen_q: int, seqlen_k: int, mask:
     )
 
 
+@contextmanager
+def wave_order(schedule: str) -> Iterator[None]:
+    """Make the software device run the waves of a workgroup in another order; a GPU has its own."""
+    os.environ["FMHA_EMU_SCHEDULE"] = schedule
+    try:
+        yield
+    finally:
+        del os.environ["FMHA_EMU_SCHEDULE"]
+
+
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
 @settings(max_examples=800)
 @given(case=cases())
-def test_random_raw(case: Case) -> None:
-    """fmha_fwd on anything it takes."""
-    run_raw(case)
+def test_random_raw(schedule: str, case: Case) -> None:
+    """fmha_fwd on anything it takes, whatever the order of waves."""
+    with wave_order(schedule):
+        run_raw(case)
 
 
 @settings(max_examples=300)
