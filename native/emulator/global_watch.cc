@@ -305,10 +305,10 @@ bool Wave::watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, 
   while (lanes) {
     const int first = __builtin_ctzll(lanes);
     int end = first + 1;
-    while (end < kLanes && (lanes >> end & 1) && offset[end] == offset[end - 1] + bytes) ++end;
+    while (end < kLanes && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
     const uint64_t count = static_cast<uint64_t>(end - first);
     if (!watch->check(*this, inst, {base + offset[first], count * bytes, first, bytes})) return false;
-    lanes = end == kLanes ? 0 : lanes >> end << end;
+    lanes &= end < kLanes ? ~uint64_t{0} << end : 0;
   }
   return true;
 }

@@ -134,6 +134,6 @@ class Profiler {
 // Whether launches that start now are profiled.
 bool profile_enabled();
 // Keeps the record of a launch for fmha_emu_profile.
-void profile_keep(std::string record);
+void profile_keep(const std::string& record);
 
 }  // namespace fmha::emu

@@ -84,7 +84,7 @@ int copy_out(const std::string& s, char* out, size_t out_bytes) {
 
 bool profile_enabled() { return enabled.load(std::memory_order_relaxed); }
 
-void profile_keep(std::string record) {
+void profile_keep(const std::string& record) {
   std::lock_guard lock(records_mutex);
   if (!records.empty()) records += ",\n";
   records += record;
