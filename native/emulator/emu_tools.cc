@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "emu_tools.h"
 
-#include <cstring>
 #include <string>
 
 #include "code_object.h"
+#include "copy_out.h"
 #include "disasm_operand.h"
 
 namespace {
 
 using namespace fmha::emu;
-
-int copy_out(const std::string& s, char* out, size_t out_bytes) {
-  if (out && out_bytes) {
-    const size_t n = s.size() < out_bytes ? s.size() : out_bytes - 1;
-    std::memcpy(out, s.data(), n);
-    out[n] = 0;
-  }
-  return static_cast<int>(s.size() + 1);
-}
 
 const char* format_name(Format f) {
   constexpr const char* kNames[] = {"SOP1", "SOP2", "SOPC",  "SOPP", "SOPK",   "SMEM",

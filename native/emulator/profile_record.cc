@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "copy_out.h"
 #include "emu_tools.h"
 #include "hip_state.h"
 #include "profile.h"
@@ -69,15 +70,6 @@ void write_occupancy(Json& j, const Occupancy& o) {
   j.number("waves_per_workgroup", o.waves_per_workgroup).number("workgroups_per_cu", o.workgroups_per_cu);
   j.number("waves_per_simd", o.waves_per_simd).string("limit", o.limit);
   j.close();
-}
-
-int copy_out(const std::string& s, char* out, size_t out_bytes) {
-  if (out && out_bytes) {
-    const size_t n = s.size() < out_bytes ? s.size() : out_bytes - 1;
-    std::memcpy(out, s.data(), n);
-    out[n] = 0;
-  }
-  return static_cast<int>(s.size() + 1);
 }
 
 }  // namespace

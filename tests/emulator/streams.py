@@ -21,7 +21,7 @@ LEGACY, PER_THREAD = 1, 2  # handles
 COUNT = 256  # floats that the kernels work on
 HOST_FUNCTION = c.CFUNCTYPE(None, c.c_void_p)
 
-_ADD_ONE = [
+ADD_ONE = [
     "s_load_dwordx2 s[8:9], s[0:1], 0x0",
     "s_lshl_b32 s10, s2, 6",
     "v_add_u32 v1, s10, v0",
@@ -53,7 +53,7 @@ def image() -> bytes:
     pointer = ((0, 8, "global_buffer"),)
     return assemble(
         [
-            Kernel("add_one", _ADD_ONE, args=pointer),
+            Kernel("add_one", ADD_ONE, args=pointer),
             Kernel("add", _ADD, args=(*pointer, (8, 8, "global_buffer"))),
         ]
     )

@@ -16,6 +16,7 @@ import pytest
 
 from . import hip
 from .asm import Kernel, assemble
+from .streams import ADD_ONE
 from .toolchain import emulator_path
 
 _HIP_PYTHON = r"""
@@ -82,19 +83,7 @@ print("hip-python works")
 
 
 def _add_one() -> bytes:
-    lines = [
-        "s_load_dwordx2 s[8:9], s[0:1], 0x0",
-        "s_lshl_b32 s10, s2, 6",
-        "v_add_u32 v1, s10, v0",
-        "v_lshlrev_b32 v1, 2, v1",
-        "s_waitcnt lgkmcnt(0)",
-        "global_load_dword v2, v1, s[8:9]",
-        "s_waitcnt vmcnt(0)",
-        "v_add_f32 v2, 1.0, v2",
-        "global_store_dword v1, v2, s[8:9]",
-        "s_endpgm",
-    ]
-    return assemble([Kernel("add_one", lines, args=((0, 8, "global_buffer"),))])
+    return assemble([Kernel("add_one", ADD_ONE, args=((0, 8, "global_buffer"),))])
 
 
 def test_hip_python(tmp_path: Path) -> None:
