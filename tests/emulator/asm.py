@@ -30,6 +30,8 @@ U32 = NDArray[np.uint32]
 LANES = 64
 ALL_LANES = (1 << 64) - 1
 MODE_DEFAULT = 0x3F0  # denormals kept everywhere, DX10_CLAMP, IEEE, round to nearest even
+# What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
+RETURN, SCOPE = ("sc0", "sc1") if rows.arch() == "gfx942" else ("glc", "glc")
 _ROW_BYTES = 4 * LANES
 _SPECIAL_IN = ("vcc", "exec", "m0", "scc", "mode")  # loaded into s[72:78] in this order
 
@@ -235,6 +237,15 @@ _DESCRIPTOR = """
 .end_amdhsa_kernel
 """
 
+# gfx90a has no architected flat scratch: the kernel makes FLAT_SCRATCH of the two values it is handed.
+_PRIVATE = {
+    "gfx90a": "  .amdhsa_user_sgpr_flat_scratch_init 1\n"
+    "  .amdhsa_system_sgpr_private_segment_wavefront_offset 1\n",
+    "gfx942": "  .amdhsa_enable_private_segment 1\n",
+}
+# And puts the workgroup's x, which comes after them, where it is without.
+_FLAT_SCRATCH = ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"]
+
 _METADATA = """  - .name: {name}
     .symbol: {name}.kd
     .kernarg_segment_size: {kernarg}
@@ -270,10 +281,9 @@ class Kernel:
 
     def text(self) -> str:
         """Code and descriptor."""
-        # gfx90a has no architected flat scratch; no test there uses scratch.
-        private = (
-            f"  .amdhsa_enable_private_segment {int(self.scratch > 0)}\n" if rows.arch() == "gfx942" else ""
-        )
+        private = ""
+        if self.scratch:
+            private = _PRIVATE[rows.arch()]
         descriptor = _DESCRIPTOR.format(
             name=self.name,
             lds=self.lds,
@@ -283,7 +293,8 @@ class Kernel:
             kernarg=self.kernarg(),
         )
         head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
-        return head + "\n".join(self.lines) + descriptor
+        prologue = _FLAT_SCRATCH if self.scratch and rows.arch() == "gfx90a" else []
+        return head + "\n".join([*prologue, *self.lines]) + descriptor
 
     def kernarg(self) -> int:
         """Bytes of the argument block."""

@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from . import hip, rows
-from .asm import Kernel, assemble
+from . import hip
+from .asm import RETURN, SCOPE, Kernel, assemble
 from .test_faults import run_script
 
 # A is in s[8:9], a number in s10, that of the workgroup in s14; v1 is 4 times the lane, v2 that over a grid
@@ -31,7 +31,6 @@ _HEAD = [
 _TAIL = ["s_waitcnt vmcnt(0) lgkmcnt(0)", "s_endpgm"]
 _RESOURCE = ["s_mov_b32 s4, s8", "s_mov_b32 s5, s9", "s_mov_b32 s6, 0x10000", "s_mov_b32 s7, 0x20000"]
 _WAIT = "s_waitcnt vmcnt(0)"
-SCOPE, RETURN = (" sc1", " sc0") if rows.arch() == "gfx942" else (" glc", " glc")
 
 _BODIES: dict[str, list[str]] = {
     "load": ["global_load_dword v4, v1, s[8:9]"],
@@ -57,12 +56,12 @@ _BODIES: dict[str, list[str]] = {
     "load_other_scope": [
         "global_store_dword v2, v3, s[8:9]",
         _WAIT,
-        "global_load_dword v4, v1, s[8:9]" + SCOPE,
+        "global_load_dword v4, v1, s[8:9] " + SCOPE,
     ],
     "load_own": ["global_store_dword v2, v3, s[8:9]", _WAIT, "global_load_dword v4, v2, s[8:9]"],
     "load_next": ["global_load_dword v4, v2, s[8:9] offset:256", _WAIT, "global_store_dword v2, v3, s[8:9]"],
     "store_ordered": [
-        "global_atomic_add v4, v1, v3, s[8:9] offset:2048" + RETURN,
+        "global_atomic_add v4, v1, v3, s[8:9] offset:2048 " + RETURN,
         _WAIT,
         "global_load_dword v4, v1, s[8:9]",
         "global_store_dword v1, v3, s[8:9]",

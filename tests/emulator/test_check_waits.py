@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from .asm import RETURN
 from .findings import Kernels
 
 _LOAD = "global_load_dword v2, v1, s[8:9]"
@@ -68,7 +69,7 @@ _CASES: dict[str, tuple[list[str], str, str, list[str], str]] = {
         ["global_load_dwordx2 v[4:5], v1, s[8:9]"],
         "s_nop 7",
         "s_waitcnt vmcnt(0)",
-        ["v_mfma_f32_32x32x8_f16 v[16:31], v[4:5], v[8:9], v[16:31]"],
+        ["v_mfma_f32_32x32x8f16 v[16:31], v[4:5], v[8:9], v[16:31]"],
         r"reads v\[4:5\] while",
     ),
     "scalar": (
@@ -135,7 +136,7 @@ _CASES: dict[str, tuple[list[str], str, str, list[str], str]] = {
         r"no s_waitcnt vmcnt\(0\) lgkmcnt\(0\) covers it",
     ),
     "atomic": (
-        ["global_atomic_add v2, v1, v1, s[8:9] sc0"],
+        [f"global_atomic_add v2, v1, v1, s[8:9] {RETURN}"],
         "s_nop 0",
         "s_waitcnt vmcnt(0)",
         [_USE],

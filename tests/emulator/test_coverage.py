@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,17 @@ import pytest
 from . import rows
 from .test_faults import run_script
 
-# gfx90a's own rows are tested by the same files in a process where the device plays that arch.
-FILES_90A = (
+FILES = (
     "test_vop",
     "test_vop3p",
+    "test_vopc",
     "test_carry",
     "test_mfma",
     "test_sdwa_dpp",
+    "test_lanes",
     "test_mad",
     "test_scalar",
     "test_scalar_control",
-)
-FILES = (
-    *FILES_90A,
-    "test_vopc",
-    "test_lanes",
     "test_smem",
     "test_ds",
     "test_global",
@@ -57,20 +52,13 @@ def covered(files: tuple[str, ...]) -> set[str]:
     }
 
 
-def test_every_row_has_a_test() -> None:
-    """gfx942: no row without a case."""
-    missing = sorted(rows.names("gfx942") - covered(FILES) - set(ELSEWHERE))
-    assert not missing, f"{len(missing)} of {len(rows.names('gfx942'))} rows have no test: {missing}"
-
-
-def test_every_gfx90a_row_has_a_test() -> None:
-    """Rows only gfx90a has."""
-    out = run_script(
-        f"from emulator.test_coverage import *; print(*sorted(covered({FILES_90A!r})))",
-        env={"FMHA_EMU_ARCH": "gfx90a"},
-    )
-    missing = sorted(rows.names("gfx90a") - rows.names("gfx942") - set(out.split()))
-    assert not missing, f"{len(missing)} rows have no test: {missing}"
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_every_row_has_a_test(arch: str) -> None:
+    """No row without a case on each arch that has it."""
+    script = "from emulator.test_coverage import *; print(*sorted(covered(FILES)))"
+    tested = run_script(script, env={"FMHA_EMU_ARCH": arch}).split()
+    missing = sorted(rows.names(arch) - set(tested) - set(ELSEWHERE))
+    assert not missing, f"{len(missing)} of {len(rows.names(arch))} rows have no test: {missing}"
 
 
 def test_the_kernels_instructions_have_rows() -> None:
@@ -78,14 +66,3 @@ def test_the_kernels_instructions_have_rows() -> None:
     needed = (Path(__file__).parent / "needed_gfx942.txt").read_text().split()
     missing = sorted(set(needed) - rows.names("gfx942"))
     assert not missing, missing
-
-
-@pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
-def test_gfx90a() -> None:
-    """The vector and matrix suites with the device playing gfx90a."""
-    here = Path(__file__).parent
-    run_script(
-        "import sys, pytest; sys.exit(pytest.main(['-q', '-pno:cacheprovider', '--tb=line', *sys.argv[1:]]))",
-        *[str(here / f"{name}.py") for name in FILES_90A],
-        env={"FMHA_EMU_ARCH": "gfx90a"},
-    )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from . import hip
+from . import hip, rows
 from .asm import Kernel, assemble
 
 _ARGS = ((0, 8, "global_buffer"),)
@@ -216,8 +216,8 @@ def corrupt(image: bytes, at: int, value: Sequence[int]) -> bytes:
 def test_bad_code_objects() -> None:
     """What is not a code object of this arch is refused with a message."""
     good = assemble([Kernel("k", ["s_endpgm"], args=_ARGS)])
-    # e_flags at 48: gfx90a's machine number in place of gfx942's.
-    other = corrupt(good, 48, [0x3F])
+    # The machine number in e_flags, at 48: gfx90a's in place of gfx942's, or the reverse.
+    other = corrupt(good, 48, [0x3F if rows.arch() == "gfx942" else 0x4C])
     hip.Module(good).unload()
     for image in (b"\x7fELF" + b"\0" * 200, corrupt(good, 18, [62, 0]), other, b"\0" * 64):
         with pytest.raises(hip.HipError):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import rows
-from .asm import LANES, Case, Result, Suite
+from .asm import LANES, RETURN, Case, Result, Suite
 from .fp import Array
 from .memory_ops import (
     ATOMICS,
@@ -75,7 +75,7 @@ class Space:
             "global": f"{dst}, v2, {data}, s[70:71]",
             "flat": f"{dst}, v[2:3], {data}",
         }[self.prefix]
-        return f"{name} {a}{self.tail(self.offset)} sc0"
+        return f"{name} {a}{self.tail(self.offset)} {RETURN}"
 
 
 def _offset_text(offset: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from . import hip
+from . import hip, rows
 from .asm import Kernel, assemble
 from .streams import ADD_ONE
 from .toolchain import emulator_path
@@ -31,8 +31,9 @@ def ok(result):
 ok(hip.hipInit(0))
 assert ok(hip.hipGetDeviceCount()) >= 1
 properties = ok(hip.hipGetDeviceProperties(0))
-assert properties.name == "Emulated AMD Instinct MI300X (gfx942)", properties.name
-assert str(properties.gcnArchName).startswith("gfx942"), properties.gcnArchName
+product, arch = sys.argv[2:]
+assert properties.name == f"Emulated AMD Instinct {product} ({arch})", properties.name
+assert str(properties.gcnArchName).startswith(arch), properties.gcnArchName
 assert properties.warpSize == 64 and properties.multiProcessorCount > 0
 assert properties.totalGlobalMem > 1 << 30
 assert properties.maxThreadsPerBlock == 1024 and properties.sharedMemPerBlock == 65536
@@ -95,8 +96,13 @@ def test_hip_python(tmp_path: Path) -> None:
     }
     for name in ("ROCM_PATH", "ROCM_HOME", "HIP_PATH"):
         env.pop(name, None)
+    product = "MI300X" if rows.arch() == "gfx942" else "MI250X"
     done = subprocess.run(
-        [sys.executable, "-c", _HIP_PYTHON, str(image)], capture_output=True, text=True, env=env, timeout=120
+        [sys.executable, "-c", _HIP_PYTHON, str(image), product, rows.arch()],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hip-python works" in done.stdout

@@ -94,9 +94,9 @@ def test_instruction_classes() -> None:
     assert record["counted"]["mfma_by_type"] == {"f16": matrix}
 
 
-@pytest.mark.skipif(rows.arch() != "gfx942", reason="names as on gfx942")
-def test_matrix_flops_by_type() -> None:
-    shapes = {
+# By arch: an instruction, its type in the profile, and its multiply-adds.
+_MATRIX = {
+    "gfx942": {
         "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]": ("f16", 32 * 32 * 8),
         "v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]": ("f16", 16 * 16 * 16),
         "v_mfma_f32_32x32x8_bf16 a[0:15], v[0:1], v[2:3], a[0:15]": ("bf16", 32 * 32 * 8),
@@ -104,7 +104,21 @@ def test_matrix_flops_by_type() -> None:
         "v_mfma_f32_16x16x4_f32 a[0:3], v0, v1, a[0:3]": ("f32", 16 * 16 * 4),
         "v_mfma_f64_16x16x4_f64 a[0:7], v[0:1], v[2:3], a[0:7]": ("f64", 16 * 16 * 4),
         "v_mfma_i32_32x32x16_i8 a[0:15], v[0:1], v[2:3], a[0:15]": ("i8", 32 * 32 * 16),
-    }
+    },
+    "gfx90a": {
+        "v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]": ("f16", 32 * 32 * 8),
+        "v_mfma_f32_16x16x16f16 a[0:3], v[0:1], v[2:3], a[0:3]": ("f16", 16 * 16 * 16),
+        "v_mfma_f32_32x32x4bf16 a[0:15], v0, v2, a[0:15]": ("bf16", 32 * 32 * 4),
+        "v_mfma_f32_32x32x8bf16_1k a[0:15], v[0:1], v[2:3], a[0:15]": ("bf16", 32 * 32 * 8),
+        "v_mfma_f32_16x16x4f32 a[0:3], v0, v1, a[0:3]": ("f32", 16 * 16 * 4),
+        "v_mfma_f64_16x16x4f64 a[0:7], v[0:1], v[2:3], a[0:7]": ("f64", 16 * 16 * 4),
+        "v_mfma_i32_32x32x8i8 a[0:15], v0, v2, a[0:15]": ("i8", 32 * 32 * 8),
+    },
+}
+
+
+def test_matrix_flops_by_type() -> None:
+    shapes = _MATRIX[rows.arch()]
     zeros = [f"v_mov_b32 v{i}, 0" for i in range(4)] + [f"v_accvgpr_write_b32 a{i}, 0" for i in range(16)]
     spaced = [line for shape in shapes for line in (shape, "s_nop 15", "s_nop 15")]
     counted = _profile([*zeros, "s_nop 4", *spaced])["counted"]
@@ -166,14 +180,14 @@ def test_out_of_range_lanes_ask_for_nothing() -> None:
     assert record["counted"]["global"]["store_bytes"] == 80
 
 
-@pytest.mark.skipif(rows.arch() != "gfx942", reason="gfx90a has no architected flat scratch")
 def test_scratch_bytes() -> None:
     record = _profile(
         [
             *_START,
-            "scratch_store_dwordx2 off, v[8:9], off",
+            "v_mov_b32 v2, 0",
+            "scratch_store_dwordx2 v2, v[8:9], off",
             "s_waitcnt vmcnt(0)",
-            "scratch_load_dword v1, off, off",
+            "scratch_load_dword v1, v2, off",
         ],
         scratch=16,
     )

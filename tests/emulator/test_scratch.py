@@ -19,6 +19,13 @@ from .memory_ops import (
 
 SUITE = Suite("scratch")
 _U = np.uint32
+# Text of a store, and where it stores (less 16 for the last). Only gfx942 has a form without any register;
+# what needs one says it on gfx90a with an SGPR that is 0.
+FORMS = [("v2, {d}, off offset:16", 32), ("off, {d}, s5 offset:16", 40), ("off, {d}, off offset:64", 48)]
+if rows.arch() == "gfx90a":
+    FORMS.pop()
+NOWHERE = "off" if rows.arch() == "gfx942" else "s4"
+ABSOLUTE = f"off, {NOWHERE}"
 
 
 def _apertures() -> None:
@@ -61,6 +68,11 @@ def _apertures() -> None:
         )
 
 
+def stored(data: str) -> str:
+    """Operands of a store at an offset alone."""
+    return f"off, {data}, {NOWHERE}"
+
+
 def _scratch() -> None:
     """Private memory: lane by lane, with a VGPR, an SGPR, or an offset alone."""
     data = np.random.default_rng(6).integers(0, 1 << 32, (4, LANES), dtype=_U)
@@ -68,19 +80,14 @@ def _scratch() -> None:
         name, n = f"scratch_store_{suffix}", -(-count // 4)
         if name not in rows.names():
             continue
-        for form, address in (
-            ("v2, {d}, off offset:16", 32),
-            ("off, {d}, s5 offset:16", 40),
-            ("off, {d}, off offset:64", 48),
-        ):
+        for form, address in FORMS:
             at = {"v2": 16, "s5": 24}
             text = form.format(d=reg(n, 10))
-            load = f"scratch_load_dwordx4 v[20:23], off, off offset:{address + (16 if '64' in form else 0)}"
+            start = address + (16 if "64" in form else 0)
+            load = f"scratch_load_dwordx4 v[20:23], {ABSOLUTE} offset:{start}"
             raw = np.zeros((LANES, 16), np.uint8)
             raw[:, :count] = stored_bytes(data[:n], count, shift)
-            clear = [
-                f"scratch_store_dwordx4 off, v[30:33], off offset:{address + (16 if '64' in form else 0)}"
-            ]
+            clear = [f"scratch_store_dwordx4 {stored('v[30:33]')} offset:{start}"]
 
             def check(result: Result, raw: Array = raw) -> None:
                 np.testing.assert_array_equal(np.ascontiguousarray(result["v[20:23]"].T).view(np.uint8), raw)
@@ -95,7 +102,7 @@ def _scratch() -> None:
                     reg(n, 10): data[:n],
                     "v[30:33]": np.zeros((4, LANES), _U),
                 },
-                {"s5": at["s5"]},
+                {"s4": 0, "s5": at["s5"]},
                 scratch=256,
                 covers=[name],
             )
@@ -113,7 +120,7 @@ def _scratch() -> None:
         SUITE.add(
             name,
             [
-                "scratch_store_dwordx4 off, v[10:13], off offset:64",
+                f"scratch_store_dwordx4 {stored('v[10:13]')} offset:64",
                 WAIT,
                 f"{name} {reg(n, 20)}, v2, off offset:32",
                 WAIT,
@@ -121,6 +128,7 @@ def _scratch() -> None:
             [reg(n, 20)],
             check_load,
             {"v2": np.full(LANES, 32, _U), "v[10:13]": data, reg(n, 20): old},
+            {"s4": 0},
             scratch=256,
             covers=[name],
         )

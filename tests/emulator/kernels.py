@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Which kernels there are to try."""
+
+from __future__ import annotations
+
+import json
+
+from pyfa_rocm import _lib
+
+
+def built_for(arch: str) -> bool:
+    """Whether the library has kernels for this arch."""
+    return arch in json.loads(_lib.build_info_json())["archs"]
