@@ -34,7 +34,7 @@ def normal(text: str) -> str:
 def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
     """(address, text) of each instruction, the bytes of .text, and its address."""
     done = subprocess.run(
-        [tool("llvm-objdump"), "-d", f"--mcpu={cpu}", "-j", ".text", str(path)],
+        [tool("llvm-objdump"), "-d", "-z", "-h", f"--mcpu={cpu}", "-j", ".text", str(path)],
         capture_output=True,
         text=True,
         check=True,
@@ -49,6 +49,9 @@ def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
             start = address if start < 0 else start
             found.append((address, normal(match[1])))
             words += [int(w, 16) for w in match[3].split()]
+    size = re.search(r"^ *\d+ \.text +([0-9a-f]{8}) ", done.stdout, re.M)
+    assert size
+    assert 4 * len(words) == int(size[1], 16), "LLVM left out part of .text"
     return found, b"".join(w.to_bytes(4, "little") for w in words), start
 
 
