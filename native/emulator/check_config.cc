@@ -21,6 +21,7 @@ constexpr CheckName kChecks[] = {
     {"global-unwritten", kCheckGlobalUnwritten},
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
+    {"global-drain", kCheckGlobalDrain},
     {"misaligned", kCheckMisaligned},
     {"resource", kCheckResource},
 };

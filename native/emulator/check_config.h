@@ -16,17 +16,19 @@ enum Check : uint32_t {
   // Of global memory, in global_watch.h. Bounds are checked always.
   kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, where somebody asked (emu_tools.h)
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
-  kCheckGlobalRace = 1u << 10,      // workgroups that touch the same bytes without atomics
+  kCheckGlobalRace = 1u << 10,      // waves, of one workgroup or of two, that touch the same bytes unordered
   kCheckMisaligned = 1u << 11,      // scalar loads whose low address bits the hardware drops
+  kCheckGlobalDrain = 1u << 13,     // stores that a barrier publishes before they have completed
   kCheckResource = 1u << 12,        // buffer accesses outside the allocation that their resource starts in
 };
 
 // The checks that Wave::watch makes.
-constexpr uint32_t kGlobalChecks =
-    kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace | kCheckMisaligned | kCheckResource;
+constexpr uint32_t kGlobalChecks = kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace |
+                                   kCheckGlobalDrain | kCheckMisaligned | kCheckResource;
 
 // The checks that run wave by wave and need the checked run loop.
-constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards;
+constexpr uint32_t kWaveChecks =
+    kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards | kCheckGlobalRace | kCheckGlobalDrain;
 
 // Reads a list such as "-lds-race,-waits" or "none,hazards": starting from all, from left to
 // right, "none" and "all" mean what they say, "-name" takes one away and "name" adds one. Null and "":

@@ -8,6 +8,8 @@
 namespace fmha::emu {
 namespace {
 
+constexpr uint16_t kVccz = 251, kExecz = 252;  // operand numbers
+
 bool starts(const char* s, const char* prefix) { return !std::strncmp(s, prefix, std::strlen(prefix)); }
 bool has(const char* s, const char* part) { return std::strstr(s, part) != nullptr; }
 
@@ -120,6 +122,11 @@ class FactsBuilder {
   // Buffer loads say so in a bit, global_load_lds_* in the name.
   bool loads_to_lds() const { return inst_.lds || starts(name_, "global_load_lds"); }
 
+  bool needs_m0() const {
+    const bool message = starts(name_, "s_sendmsg") || !std::strcmp(name_, "s_ttracedata");
+    return loads_to_lds() || inst_.gds || message || has(name_, "addtid") || starts(name_, "s_movrel");
+  }
+
   void traits() {
     uint32_t t = 0;
     const bool read_lane = starts(name_, "v_readlane") || starts(name_, "v_readfirstlane");
@@ -133,7 +140,12 @@ class FactsBuilder {
     if (starts(name_, "s_setreg")) t |= kSetRegTrait;
     if (starts(name_, "s_getreg")) t |= kGetRegTrait;
     if (!std::strcmp(name_, "s_waitcnt")) t |= kWaitTrait;
-    if (inst_.lds || has(name_, "addtid") || starts(name_, "s_movrel")) t |= kNeedsM0Trait;
+    if (needs_m0()) t |= kNeedsM0Trait;
+    for (const Operand& o : inst_.src) {
+      if (hot.unit != Unit::kVector || o.kind != OperandKind::kSpecial) continue;
+      if (o.index == kVccz) t |= kReadsVcczTrait;
+      if (o.index == kExecz) t |= kReadsExeczTrait;
+    }
     const bool part =
         inst_.encoding == Encoding::kSdwa && inst_.row->format != Format::kVopc && inst_.sdwa.dst_sel != 6;
     const bool high = inst_.op_sel & 8 || (starts(name_, "v_cvt_sr_") && inst_.op_sel & 12);
@@ -153,7 +165,9 @@ class FactsBuilder {
     hot.passes = static_cast<uint8_t>(passes_of(name_, arch_));
     if (has(name_, "mfma_f64")) *t |= kF64MatrixTrait;
     if (is_xdl(name_, arch_)) *t |= kXdlTrait;
+    // The last of the sources, or what SMFMAC writes, which operands() has put behind them.
     detail.accumulator = range_of(starts(name_, "v_smfmac") ? inst_.dst : inst_.src[2]);
+    if (detail.accumulator.count) detail.accumulator_read = detail.n_reads - 1;
   }
 
   void memory() {
@@ -172,8 +186,8 @@ class FactsBuilder {
         hot.counted = flags & (kLoad | kStore | kAtomic) || starts(name_, "buffer_wbl2");
         if (loads_to_lds())
           detail.lds = {LdsAccess::kLoadTo, 4, 1, true, {static_cast<uint32_t>(inst_.imm), 0}};
-        if (flags & kStore && inst_.data.dwords > 2 && range_of(inst_.src[2]).count == 0)
-          hot.traits |= kBigStoreTrait;
+        if (flags & (kStore | kAtomic) && inst_.data.dwords > 2)
+          hot.traits |= range_of(inst_.src[2]).count ? kBigStoreScalarTrait : kBigStoreTrait;
         break;
       default:
         return;

@@ -56,8 +56,11 @@ enum Trait : uint32_t {
   kFma64Trait = 1u << 13,        // v_fma_f64, v_fmac_f64
   kReadsScalarTrait = 1u << 14,  // a vector instruction with an SGPR source
   kWritesScalarTrait = 1u << 15,
-  kWaitTrait = 1u << 16,     // s_waitcnt
-  kTooManyTrait = 1u << 17,  // touches more words of register bits than `touched` holds
+  kWaitTrait = 1u << 16,            // s_waitcnt
+  kTooManyTrait = 1u << 17,         // touches more words of register bits than `touched` holds
+  kBigStoreScalarTrait = 1u << 18,  // as kBigStoreTrait, but a buffer store with an SGPR offset
+  kReadsVcczTrait = 1u << 19,       // VCCZ as an operand
+  kReadsExeczTrait = 1u << 20,
 };
 
 // How an instruction reaches LDS.
@@ -87,6 +90,7 @@ struct FactsDetail {
   uint8_t n_reads = 0, n_writes = 0;
   RegisterRange loaded;       // what a memory instruction writes when it completes
   RegisterRange accumulator;  // MFMA: the C operand
+  int accumulator_read = -1;  // its place in `reads`
   LdsAccess lds;
 };
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Not checked: data of big stores with an SGPR offset (LLVM since 22 keeps one wait state on gfx942); the
-// gfx90a erratum of a VALU write, an f64 MFMA and a VMEM read in turn; VSKIP, TRAPSTS, traps.
 #include "check_hazards.h"
 
 #include <algorithm>
@@ -25,8 +23,11 @@ enum HazardChecks::Rule : int {
   kTransVector,
   kHalfVector,
   kStoreData,
+  kStoreDataScalar,
   kDotResult,
   kF64MatrixFma,
+  kF64MatrixMemory,
+  kZeroFlag,
   kScalarM0,
   kGetReg,
   kSetReg,
@@ -71,10 +72,17 @@ constexpr RuleText kRuleTexts[] = {
     {{0, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
     {{1, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
+    // LLVM 22, createsVALUHazard: https://github.com/llvm/llvm-project/pull/197267
+    {{0, 1}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
     // checkMAIVALUHazards
     {{3, 3}, "v_dot writes %s, another instruction uses it"},
     // checkMAIVALUHazards
     {{2, 2}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
+    // checkMAIVALUHazards, a bug of gfx90a: the f64 MFMA makes it forget the two wait states it inserts
+    // itself
+    {{2, 0}, "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
+    // The ISA guides alone: LLVM never reads these flags as data
+    {{5, 5}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
     // checkReadM0Hazards
     {{1, 1}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
     // checkGetRegHazards
@@ -86,6 +94,13 @@ constexpr RuleText kRuleTexts[] = {
 bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
 bool is_vector_memory(const Facts& f) { return f.unit == Unit::kVectorMemory || f.unit == Unit::kFlat; }
 uint32_t hardware_register(const Inst& inst) { return static_cast<uint32_t>(inst.imm) & 63; }
+
+// A bit for each register of `r` that is one of `other` too, from its first.
+uint64_t shared_registers(const RegisterRange& r, const RegisterRange& other) {
+  const int from = std::max(0, other.first - r.first),
+            to = std::min<int>(r.count, other.first + other.count - r.first);
+  return from < to ? (uint64_t{1} << to) - (uint64_t{1} << from) : 0;
+}
 
 // Wait states between an MFMA and who uses its result, from the same sources: checkMAIHazards90A for MFMA
 // consumers, checkMAIVALUHazards for the others. `same`: C is exactly the registers written.
@@ -148,8 +163,10 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
 }
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
-  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait;
-  constexpr uint32_t kProducers = kTransTrait | kHalfTrait | kBigStoreTrait | kDotTrait;
+  constexpr uint32_t kZeroFlags = kReadsVcczTrait | kReadsExeczTrait;
+  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kZeroFlags;
+  constexpr uint32_t kProducers =
+      kTransTrait | kHalfTrait | kBigStoreTrait | kBigStoreScalarTrait | kDotTrait | kF64MatrixTrait;
   constexpr uint32_t kConsumers = kDppTrait | kReadLaneTrait;
   const uint32_t recent = recent_[0].traits | recent_[1].traits | recent_[2].traits | recent_[3].traits;
   const bool matrix = f.unit == Unit::kMatrix;
@@ -168,10 +185,13 @@ bool HazardChecks::scalars(Wave& w, const Inst& inst, const Facts& f, const Fact
   if (f.traits & kDppTrait && !need(w, inst, kDppExec, exec, exec_range)) return false;
   if (f.unit == Unit::kMatrix && !need(w, inst, kMatrixExec, exec, exec_range)) return false;
   if (f.traits & kLaneTrait && !need(w, inst, kLaneExec, exec, exec_range)) return false;
-  const Rule rule = is_vector_memory(f)        ? kVmemScalar
-                    : f.traits & kDivFmasTrait ? kDivFmasVcc
-                    : f.unit == Unit::kVector  ? kVectorScalar
-                                               : kRules;
+  if (f.traits & kReadsExeczTrait && !need(w, inst, kZeroFlag, exec, exec_range)) return false;
+  const RegisterRange vcc_range{kFirstScalar + kVccLo, 2};
+  for (int s = kVccLo; s <= kVccHi && f.traits & (kReadsVcczTrait | kDivFmasTrait); ++s) {
+    const Rule rule = f.traits & kDivFmasTrait ? kDivFmasVcc : kZeroFlag;
+    if (!need(w, inst, rule, scalar_by_vector_[s], vcc_range)) return false;
+  }
+  const Rule rule = is_vector_memory(f) ? kVmemScalar : f.unit == Unit::kVector ? kVectorScalar : kRules;
   if (rule == kRules) return true;
   for (int i = 0; i < d.n_reads; ++i) {
     const RegisterRange& r = d.reads[i];
@@ -214,6 +234,8 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
       const bool trans = pf.traits & kTransTrait && !(f.traits & kTransTrait);
       if (trans && vector_alu && !need(w, inst, kTransVector, p, out)) return false;
       if (pf.traits & kHalfTrait && vector_alu && !need(w, inst, kHalfVector, p, out)) return false;
+      const bool memory = uses_vgprs && !vector_alu, before_f64 = f64_matrix_.end > p.end;
+      if (memory && before_f64 && is_vector_alu(pf) && !need(w, inst, kF64MatrixMemory, p, out)) return false;
       const bool dot = pf.traits & kDotTrait && f.unit != Unit::kMatrix && uses_vgprs;
       // The accumulator of the same v_dot is forwarded: it is the last source, or the destination.
       const bool forwarded =
@@ -227,11 +249,12 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
       if (dot && !need(w, inst, kDotResult, p, out)) return false;
     }
   }
-  if (!(pf.traits & kBigStoreTrait) || !vector_alu) return true;
+  if (!(pf.traits & (kBigStoreTrait | kBigStoreScalarTrait)) || !vector_alu) return true;
+  const Rule rule = pf.traits & kBigStoreTrait ? kStoreData : kStoreDataScalar;
   const Operand& data = first_[p.inst].data;
   const RegisterRange stored{data.index, data.dwords};
   for (int i = 0; i < d.n_writes; ++i) {
-    if (d.writes[i].overlaps(stored) && !need(w, inst, kStoreData, p, d.writes[i])) return false;
+    if (d.writes[i].overlaps(stored) && !need(w, inst, rule, p, d.writes[i])) return false;
   }
   return true;
 }
@@ -243,9 +266,7 @@ bool HazardChecks::control(Wave& w, const Inst& inst, const Facts& f) {
       !need(w, inst, kF64MatrixFma, f64_matrix_, facts_->detail(f64_matrix_.inst).writes[0]))
     return false;
   if (!(f.traits & (kSetRegTrait | kGetRegTrait))) return true;
-  if (mode_set_.end == kLongAgo || hardware_register(first_[mode_set_.inst]) != hardware_register(inst))
-    return true;
-  return need(w, inst, f.traits & kGetRegTrait ? kGetReg : kSetReg, mode_set_, {});
+  return need(w, inst, f.traits & kGetRegTrait ? kGetReg : kSetReg, set_[hardware_register(inst)], {});
 }
 
 bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
@@ -253,7 +274,7 @@ bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const Facts
   if (!to_matrix && f.unit != Unit::kVector && f.unit != Unit::kLds && !is_vector_memory(f)) return true;
   for (int i = 0; i < d.n_reads; ++i) {
     const RegisterRange& r = d.reads[i];
-    if (r.first < kFirstScalar && !matrix_operand(w, inst, f, r, to_matrix && r == d.accumulator, false))
+    if (r.first < kFirstScalar && !matrix_operand(w, inst, f, r, i == d.accumulator_read, false))
       return false;
   }
   for (int i = 0; i < d.n_writes && !to_matrix; ++i) {
@@ -263,31 +284,32 @@ bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const Facts
   return true;
 }
 
-// The last matrix instruction that writes any of `r` decides; and for what writes `r`, the last that reads it
-// as C.
+// For each register of `r` the last matrix instruction that writes it decides; and for what writes `r`, the
+// last that reads it as C.
 bool HazardChecks::matrix_operand(Wave& w, const Inst& inst, const Facts& f, const RegisterRange& r,
                                   bool is_c, bool writes) {
   constexpr int64_t kMost = 19;
   if (!any_bits(busy_, r)) return true;
-  bool found_write = false, found_read = !writes;
-  for (uint32_t k = 1; k <= kMatrix && !(found_write && found_read); ++k) {
+  // The registers of `r` for which no later instruction has been found.
+  uint64_t written = (uint64_t{1} << r.count) - 1, read = writes ? written : 0;
+  for (uint32_t k = 1; k <= kMatrix && (written | read); ++k) {
     const Issued& p = matrix_[(matrix_at_ - k) % kMatrix];
     if (clock_ - p.end >= kMost) break;
     const Facts& pf = facts_->hot(p.inst);
     const FactsDetail& pd = facts_->detail(p.inst);
-    if (!found_write && pd.writes[0].overlaps(r)) {
-      found_write = true;
+    if (const uint64_t some = shared_registers(r, pd.writes[0]) & written) {
+      written &= ~some;
       const bool pair = pf.passes == 4 && f.passes == 4 && pf.traits & f.traits & kF64MatrixTrait;
-      const MatrixUse use{pf, f, is_c, pd.writes[0].first == r.first, writes, pair};
+      const MatrixUse use{pf, f, is_c, pd.writes[0] == r, writes, pair};
       const char* what = writes ? "an MFMA writes %s, another instruction overwrites it"
                          : is_c ? "an MFMA writes %s, an MFMA reads other registers and some of it as C"
                                 : "an MFMA writes %s, another instruction reads it";
       if (!need(w, inst, what, states_for(use, is942()), p, pd.writes[0])) return false;
     }
-    const bool reads_c = pd.accumulator.count && pd.accumulator.overlaps(r) &&
-                         !(pf.traits & kF64MatrixTrait) && (!is942() || pf.traits & kXdlTrait);
-    if (!found_read && reads_c) {
-      found_read = true;
+    const bool late_c = !(pf.traits & kF64MatrixTrait) && (!is942() || pf.traits & kXdlTrait);
+    const uint64_t overwritten = late_c ? shared_registers(r, pd.accumulator) & read : 0;
+    if (overwritten) {
+      read &= ~overwritten;
       const int states = pf.passes - 1;
       if (!need(w, inst, "an MFMA reads %s as C, another instruction overwrites it", states, p,
                 pd.accumulator))
@@ -307,7 +329,7 @@ void HazardChecks::record(const Inst& inst, const Facts& f, const FactsDetail& d
     matrix_[matrix_at_++ % kMatrix] = now;
     record_matrix(d);
   }
-  if (f.traits & kSetRegTrait) mode_set_ = now;
+  if (f.traits & kSetRegTrait) set_[hardware_register(inst)] = now;
   if (!(f.traits & kWritesScalarTrait)) return;
   for (int i = 0; i < d.n_writes; ++i) {
     const RegisterRange& r = d.writes[i];

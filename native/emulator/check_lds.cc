@@ -34,10 +34,8 @@ void LdsShadow::reset(uint32_t bytes, std::vector<QueueProgress*> waves) {
   words_ = (bytes + 3) / 4;
   const size_t n = words_ + 4;
   written_.assign(n, kUnwritten);
-  written_partly_.assign(n, 0);
   read_.assign(n, 0);
   read_other_.assign(n, 0);
-  bytes_.assign(n, 0);
   if (operations_.empty()) operations_.resize(kOperations);
   waves_ = std::move(waves);
   next_ = 1;
@@ -48,8 +46,10 @@ uint32_t LdsShadow::stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t se
   if (next_ >= kUnwritten >> 4) {  // numbers are used up: what is past counts as published
     std::fill(read_.begin(), read_.end(), 0);
     std::fill(read_other_.begin(), read_other_.end(), 0);
-    std::fill(written_partly_.begin(), written_partly_.end(), 0);
-    for (uint32_t& s : written_) s = s == kUnwritten ? s : 0;
+    for (uint32_t& s : written_) s = s >= kMixed ? s : 0;
+    for (Bytes& b : bytes_) {
+      for (Record& r : b.byte) r = {r.written == kUnwritten ? kUnwritten : 0, 0, 0};
+    }
     next_ = 1;
     settled_writes_ = settled_reads_ = 16;
   }
@@ -111,41 +111,85 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
   return false;
 }
 
-bool LdsShadow::read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes,
-                          int lane) {
-  if (bytes & ~bytes_[word]) {
+bool LdsShadow::read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane) {
+  if (r->written == kUnwritten) {
     if (w.group->checks & kCheckLdsUnwritten) {
       w.fault(inst, kLaunchFailure, "lane %d reads LDS bytes 0x%x to 0x%x, of which nobody wrote all", lane,
               word * 4, word * 4 + 3);
       return false;
     }
-  } else if (bytes & bytes_[word] >> 4) {
-    const Order o = after_write(last_write(word), now);
-    if (o != Order::kFine && !report(w, inst, o, last_write(word), true, false, word, lane)) return false;
+  } else if (const Order o = after_write(r->written, now); o != Order::kFine) {
+    if (!report(w, inst, o, r->written, true, false, word, lane)) return false;
   }
-  if (wave_of(read_[word]) != wave_of(now.stamp)) read_other_[word] = read_[word];
-  read_[word] = now.stamp;
+  if (wave_of(r->read) != wave_of(now.stamp)) r->read_other = r->read;
+  r->read = now.stamp;
+  return true;
+}
+
+bool LdsShadow::write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane) {
+  if (r->written != kUnwritten) {
+    const Order o = after_write(r->written, now);
+    if (o != Order::kFine && !report(w, inst, o, r->written, true, true, word, lane)) return false;
+  }
+  for (const uint32_t reader : {r->read, r->read_other}) {
+    const Order o = after_read(reader, now);
+    if (o != Order::kFine && !report(w, inst, o, reader, false, true, word, lane)) return false;
+  }
+  r->written = now.stamp;
+  return true;
+}
+
+bool LdsShadow::is_mixed(uint32_t word, uint8_t bytes) {
+  if (written_[word] == kMixed) return true;
+  if (bytes == 15) return false;
+  if (bytes_.size() < written_.size()) bytes_.resize(written_.size());
+  for (Record& r : bytes_[word].byte) r = {written_[word], read_[word], read_other_[word]};
+  written_[word] = kMixed;
+  return true;
+}
+
+// Once nothing of the bytes is open any more, one record serves for all of them.
+void LdsShadow::unmix_if_settled(uint32_t word) {
+  uint32_t last = 0;
+  for (const Record& r : bytes_[word].byte) {
+    if (r.written >= settled_writes_ || std::max(r.read, r.read_other) >= settled_reads_) return;
+    last = std::max(last, r.written);
+  }
+  written_[word] = last;
+  read_[word] = read_other_[word] = 0;
+}
+
+bool LdsShadow::read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes,
+                          int lane) {
+  if (written_[word] == kMixed && bytes == 15) unmix_if_settled(word);
+  if (!is_mixed(word, bytes)) {
+    Record r{written_[word], read_[word], read_other_[word]};
+    if (!read(w, inst, now, &r, word, lane)) return false;
+    read_[word] = r.read;
+    read_other_[word] = r.read_other;
+    return true;
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (bytes >> i & 1 && !read(w, inst, now, &bytes_[word].byte[i], word, lane)) return false;
+  }
   return true;
 }
 
 bool LdsShadow::write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes,
                            int lane) {
-  const uint32_t before = last_write(word);
-  if (bytes & bytes_[word] >> 4) {
-    const Order o = after_write(before, now);
-    if (o != Order::kFine && !report(w, inst, o, before, true, true, word, lane)) return false;
+  if (!is_mixed(word, bytes)) {
+    Record r{written_[word], read_[word], read_other_[word]};
+    if (!write(w, inst, now, &r, word, lane)) return false;
+    written_[word] = r.written;
+    return true;
   }
-  for (const uint32_t reader : {read_[word], read_other_[word]}) {
-    if (bytes != 15) break;  // which bytes were read is not known
-    const Order o = after_read(reader, now);
-    if (o != Order::kFine && !report(w, inst, o, reader, false, true, word, lane)) return false;
+  for (int i = 0; i < 4; ++i) {
+    if (bytes >> i & 1 && !write(w, inst, now, &bytes_[word].byte[i], word, lane)) return false;
   }
-  const uint8_t known = (bytes_[word] & 15) | bytes;
-  // Several stores of one wave make up the last write, as far as they follow each other.
-  const bool same = wave_of(before) == wave_of(now.stamp) && before >= settled_writes_;
-  const uint8_t last = same ? (bytes_[word] >> 4) | bytes : bytes;
-  bytes_[word] = static_cast<uint8_t>(known | last << 4);
-  (known == 15 ? written_ : written_partly_)[word] = now.stamp;
+  if (bytes == 15) {  // what was open before this write, the write itself stands for now
+    written_[word] = now.stamp;
+    read_[word] = read_other_[word] = 0;
+  }
   return true;
 }
 
@@ -178,8 +222,6 @@ bool LdsShadow::write16(uint32_t stamp, uint32_t address) {
                                       below(load4(&read_other_[word]), settled_reads_));
   if (!all(_mm_and_si128(reads, below(load4(&written_[word]), settled_writes_)))) return false;
   store4(&written_[word], _mm_set1_epi32(stamp));
-  const uint32_t full = 0xffffffff;
-  std::memcpy(&bytes_[word], &full, 4);
   return true;
 }
 

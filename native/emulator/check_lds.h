@@ -10,9 +10,9 @@
 // below settled_writes_ and settled_reads_ are all published: one comparison a word is all that most accesses
 // cost.
 //
-// Precision: words of four bytes, with the bytes written known apart. Two waves that write different bytes of
-// a word do not race; a wave that overwrites some bytes of a word while another reads others of them is not
-// reported. A record is kept for the last 65536 operations; older ones count as published.
+// Precision: bytes. A record is kept by word; a word of which an instruction touches only some bytes gets one
+// by byte, until all that is known of its bytes is published again, or a wave writes all of it. Records are
+// kept of the last 65536 operations; older ones count as published.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,6 @@ class LdsShadow {
     if (read_[word] >= settled_reads_ || read_other_[word] >= settled_reads_) return false;
     if (written_[word] >= settled_writes_) return false;
     written_[word] = stamp;
-    bytes_[word] = 0xff;
     return true;
   }
 
@@ -64,7 +63,9 @@ class LdsShadow {
     Queue queue = Queue::kLds;
     bool atomic = false;
   };
-  static constexpr uint32_t kOperations = 1u << 16, kUnwritten = 0x7fffffff;
+  static constexpr uint32_t kOperations = 1u << 16;
+  // In place of a stamp, above all of them: nobody wrote any byte; the bytes have records of their own.
+  static constexpr uint32_t kUnwritten = 0x7fffffff, kMixed = 0x7ffffffe;
   static uint32_t wave_of(uint32_t stamp) { return stamp & 15; }
 
   enum class Order { kFine, kRace, kNotDrained };
@@ -72,21 +73,26 @@ class LdsShadow {
   Order after_write(uint32_t earlier, const Operation& now) const;
   Order after_read(uint32_t earlier, const Operation& now) const;
   Order order(const Operation& earlier, const Operation& now, const uint32_t* published) const;
+  // The stamp of the last write; of the last read, and of the last one by another wave than that.
+  struct Record {
+    uint32_t written = 0, read = 0, read_other = 0;
+  };
+  struct Bytes {
+    Record byte[4];
+  };
   bool read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
   bool write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
+  bool read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
+  bool write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
+  bool is_mixed(uint32_t word, uint8_t bytes);  // and makes it so if it is about to be
+  void unmix_if_settled(uint32_t word);
   bool report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote, bool writes,
               uint32_t word, int lane);
 
   uint32_t words_ = 0, next_ = 1;
   uint32_t settled_writes_ = 16, settled_reads_ = 16;
-  // By word. Written: the stamp of the last write, kUnwritten until all four bytes have been. Read: of the
-  // last read, and of the last one by another wave than that.
-  std::vector<uint32_t> written_, read_, read_other_;
-  std::vector<uint32_t> written_partly_;  // of the last write while not all four bytes have been
-  uint32_t last_write(uint32_t word) const {
-    return written_[word] == kUnwritten ? written_partly_[word] : written_[word];
-  }
-  std::vector<uint8_t> bytes_;  // low half: bytes ever written; high half: bytes of the last write
+  std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
+  std::vector<Bytes> bytes_;                           // by word, where written_ says kMixed
   std::vector<Operation> operations_;
   std::vector<QueueProgress*> waves_;
 };

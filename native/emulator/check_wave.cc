@@ -93,6 +93,8 @@ bool WaveChecks::memory(Wave& w, const Inst& inst, const Facts& f) {
   const size_t q = queue_of(f.unit);
   Flight flight{index, progress.issued[q]++, 0, d.loaded};
   flight.writes_lds = d.lds.kind > LdsAccess::kRead || f.unit == Unit::kFlat;
+  const bool returns = d.lds.kind == LdsAccess::kAtomic && inst.dst.kind != OperandKind::kNone;
+  if (returns) group_->global().signalled(w.id);
   if (checks_ & kLdsChecks && (d.lds.kind != LdsAccess::kNone || f.unit == Unit::kFlat)) {
     flight.stamp = group_->lds().stamp(w.id, index, static_cast<Queue>(q), flight.sequence,
                                        d.lds.kind == LdsAccess::kAtomic);
@@ -226,6 +228,7 @@ void GroupChecks::reset(uint32_t waves, uint32_t lds_bytes, uint32_t checks, con
     waves_[i].reset(this, checks, facts, first, arch);
     progress.push_back(&waves_[i].progress);
   }
+  global_.reset(progress, checks);
   lds_.reset(lds_bytes, std::move(progress));
 }
 
@@ -237,6 +240,7 @@ void GroupChecks::barrier(uint32_t ended) {
     if (open && (!oldest || open < oldest)) oldest = open;
   }
   lds_.settle(oldest);
+  global_.barrier();
 }
 
 }  // namespace fmha::emu

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check_facts.h"
+#include "check_global.h"
 #include "check_hazards.h"
 #include "check_lds.h"
 #include "wave.h"
@@ -66,6 +67,7 @@ class GroupChecks {
              Arch arch);
   WaveChecks& wave(uint32_t i) { return waves_[i]; }
   LdsShadow& lds() { return lds_; }
+  GlobalOrder& global() { return global_; }
   // All waves have arrived. `ended`: a bit for each wave that has ended.
   void barrier(uint32_t ended);
 
@@ -73,6 +75,7 @@ class GroupChecks {
   std::vector<WaveChecks> waves_;
   uint32_t count_ = 0;
   LdsShadow lds_;
+  GlobalOrder global_;
 };
 
 }  // namespace fmha::emu

@@ -229,6 +229,7 @@ bool Grid::run_workgroup(uint64_t index) {
     MxcsrGuard guard;
     WaveOrder order(schedule_, index);
     if (checks_ & kWaveChecks) start_checks(arena);
+    if (checks_ & (kCheckGlobalRace | kCheckGlobalDrain)) group.order = &arena.checks().global();
     while (run_until_barrier(group, arena, order)) {
     }
   }

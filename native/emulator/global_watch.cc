@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "check_config.h"
+#include "check_global.h"
 #include "dispatch.h"
 #include "profile.h"
 #include "wave.h"
@@ -165,6 +166,7 @@ bool GlobalWatch::check(Wave& w, const Inst& inst, const Run& run) {
   WatchedAllocation* a = find(run.address);
   if (!a || !a->shared) return true;
   if (!check_resource(w, inst, run, *a)) return false;
+  if (w.group->order && !w.group->order->access(w, inst, run, *a)) return false;
   const uint32_t flags = inst.row->flags;
   if (!(flags & kStore)) {  // an atomic reads too
     if (!check_unwritten(w, inst, run, *a)) return false;

@@ -118,15 +118,17 @@ struct Wave {
   [[gnu::cold]] void profile_flat_lds(uint32_t address, uint32_t bytes, int lane);
 };
 
-struct Launch;  // dispatch.h
+struct Launch;      // dispatch.h
+class GlobalOrder;  // check_global.h
 
 struct Workgroup {
   Launch* launch = nullptr;
   uint32_t id[3] = {0, 0, 0};
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
-  uint32_t checks = 0;  // those that run: bits of enum Check (check_config.h)
-  std::string fault;    // the first one, in full
+  uint32_t checks = 0;           // those that run: bits of enum Check (check_config.h)
+  GlobalOrder* order = nullptr;  // of its waves' accesses to global memory, where that is checked
+  std::string fault;             // the first one, in full
   int hip_error = 0;
 };
 

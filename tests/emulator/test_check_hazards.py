@@ -22,6 +22,7 @@ _MFMA_F64_SMALL = "v_mfma_f64_4x4x4f64 v[16:17], v[4:5], v[6:7], v[16:17]"
 _MFMA_F64 = "v_mfma_f64_16x16x4f64 v[16:23], v[4:5], v[6:7], v[16:23]"
 _MFMA_APART = "v_mfma_f32_32x32x8f16 v[32:47], v[4:5], v[6:7], v[16:31]"
 _MOVE = "v_mov_b32 v3, v16"
+_TWO = "global_store_dwordx4 v1, v[30:33], s[8:9]"
 _STORE = "global_store_dword v1, v16, s[8:9]"
 
 # name: (producer, consumer, wait states on gfx90a, on gfx942, words of the finding)
@@ -58,11 +59,21 @@ _CASES: dict[str, tuple[str, str, int, int, str]] = {
     "op_sel": ("v_mad_i16 v3, v1, v1, v1 op_sel:[0,0,0,1]", "v_mov_b32 v2, v3", 0, 1, "part of v3"),
     "store_data": ("global_store_dwordx4 v1, v[4:7], s[8:9]", "v_mov_b32 v5, 0", 1, 2, "is stored"),
     "store_data_3": ("buffer_store_dwordx3 v[4:6], v1, s[4:7], 0 offen", "v_mov_b32 v6, 0", 1, 2, "stored"),
+    "store_data_offset": (
+        "buffer_store_dwordx4 v[4:7], v1, s[4:7], s10 offen", "v_mov_b32 v5, 0", 0, 1, "at an SGPR offset",
+    ),
+    "atomic_data": (
+        "v_lshlrev_b32 v8, 1, v1\nglobal_atomic_cmpswap_x2 v8, v[4:7], s[8:9]", "v_mov_b32 v5, 0",
+        1, 2, "stored",
+    ),
+    "vccz": ("v_cmp_eq_u32 vcc, v1, v1", "v_mov_b32 v2, src_vccz", 5, 5, "reads its zero flag as data"),
+    "execz": ("v_cmpx_eq_u32 vcc, v1, v1", "v_mov_b32 v2, src_execz", 5, 5, "reads its zero flag as data"),
     "dot": ("v_dot2_f32_f16 v3, v1, v1, v1", "v_mov_b32 v2, v3", 3, 3, "v_dot writes v3"),
     "dot_twice": ("v_dot2_f32_f16 v3, v1, v1, v1", "v_dot2_f32_f16 v2, v3, v1, v1", 3, 3, "v_dot writes v3"),
     "dot_store": ("v_dot2_f32_f16 v3, v1, v1, v1", "global_store_dword v1, v3, s[8:9]", 3, 3, "v_dot"),
     "f64_fma": (_MFMA_F64_SMALL, "v_fma_f64 v[40:41], v[42:43], v[42:43], v[42:43]", 2, 2, "v_fma_f64"),
     "m0_addtid": ("s_mov_b32 m0, 0", "ds_write_addtid_b32 v1", 1, 1, "writes m0"),
+    "m0_movrel": ("s_mov_b32 m0, 0", "s_movrels_b32 s12, s12", 1, 1, "writes m0"),
     "m0_load_to_lds": ("s_mov_b32 m0, 0", "buffer_load_dword v1, s[4:7], 0 offen lds", 1, 1, "writes m0"),
     "getreg": (
         "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0",
@@ -113,6 +124,8 @@ _CASES: dict[str, tuple[str, str, int, int, str]] = {
         8, 5, "some of it as C",
     ),
 }  # fmt: skip
+if rows.arch() == "gfx942":
+    _CASES["m0_global_load_lds"] = ("s_mov_b32 m0, 0", "global_load_lds_dword v1, s[8:9]", 1, 1, "writes m0")
 # What needs no wait states though it looks like the above.
 _FINE = {
     "salu_scalar": ["s_mov_b32 s12, 0", "buffer_load_dword v2, v1, s[4:7], s12 offen"],
@@ -123,6 +136,7 @@ _FINE = {
     ],
     "trans_to_trans": ["v_exp_f32 v3, v1", "v_log_f32 v2, v3"],
     "other_register": ["v_mov_b32 v3, v1", f"v_mov_b32_dpp v2, v1 {_DPP}"],
+    "exec_then_memory": ["v_cmpx_eq_u32 vcc, v1, v1", "buffer_load_dword v2, v1, s[4:7], 0 offen"],
     "narrow_store": ["global_store_dwordx2 v1, v[4:5], s[8:9]", "v_mov_b32 v5, 0"],
     "wide_dst": ["v_exp_f32 v3, v1", "v_mov_b32 v2, v1"],
     "dot_accumulates": ["v_dot2_f32_f16 v3, v1, v1, v1", "v_dot2_f32_f16 v3, v1, v1, v3"],
@@ -152,7 +166,8 @@ def _body(name: str, states: int) -> list[str]:
 _KERNELS = Kernels(
     {f"{n}_good": _body(n, _wait(n)) for n in _CASES}
     | {f"{n}_bad": _body(n, _wait(n) - 1) for n in _CASES if _wait(n)}
-    | _FINE,
+    | _FINE
+    | {"two_results": [_MFMA8, _MFMA2.replace("v[16:19]", "v[32:35]"), *_nops(6), _TWO]},
     lds=1024,
 )
 
@@ -172,6 +187,12 @@ def test_enough_passes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Exactly what the manual asks for."""
     monkeypatch.setenv("FMHA_EMU_CHECKS", "all")
     _KERNELS.run(f"{name}_good")
+
+
+def test_every_result_counts() -> None:
+    """A store of what two MFMAs have written waits for both, not for the later alone."""
+    text = _KERNELS.finding("two_results")
+    assert "an MFMA writes v[16:31], another instruction reads it" in text, text
 
 
 @pytest.mark.parametrize("name", _FINE)

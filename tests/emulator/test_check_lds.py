@@ -15,12 +15,21 @@ _BARRIER = "s_barrier"
 _WRITE = ["ds_write_b32 v1, v1", "ds_write_b32 v1, v1 offset:256"]
 # Wave 1's lanes read what its v1 points at: bytes 256 to 511. The highest bytes are for the twins' own use.
 _READ = ["ds_read_b32 v2, v1", _DRAIN]
+_LOW = "ds_write_b16 v1, v1 offset:256"
+_LOW_READ = ["ds_read_u16 v2, v1 offset:256"]
+_BYTE = "ds_read_u8 v2, v1 offset:1"
 _TO_LDS = ["s_mov_b32 m0, 0x100", "s_nop 0", "buffer_load_dword v1, s[4:7], 0 offen lds"]
 
 
-def _meet(first: list[str], between: list[str], second: list[str]) -> list[str]:
+def _meet(first: list[str], between: list[str], second: list[str], label: str = "@") -> list[str]:
     """Wave 0 does `first`, all do `between`, wave 1 does `second`."""
-    return [*only(0, "@a", first), *between, *only(1, "@b", second)]
+    return [*only(0, f"{label}a", first), *between, *only(1, f"{label}b", second)]
+
+
+def _meet_again(first: list[str], second: list[str]) -> list[str]:
+    """The same, where all of LDS that they touch has been written before."""
+    written = _meet(["ds_write_b32 v1, v1 offset:256", "s_waitcnt lgkmcnt(0)"], ["s_barrier"], [], "@before_")
+    return [*written, *_meet(first, [], second)]
 
 
 # name: (the defective kernel, what is said of it, the repaired one)
@@ -105,6 +114,36 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
             "ds_add_u32 v3, v1",  # both waves, the same word: atomics do not race
             _DRAIN,
         ],
+    ),
+    "byte_read_then_written": (
+        _meet_again([*_LOW_READ, _DRAIN], ["ds_write_b16 v1, v1"]),
+        r"LDS race: lane 0 writes LDS bytes 0x100 to 0x103, which wave 0 reads at pc 0x\w+ `ds_read_u16",
+        _meet_again([*_LOW_READ, _DRAIN], ["ds_write_b16 v1, v1 offset:2"]),
+    ),
+    "byte_written_then_read": (
+        _meet_again(["ds_write_b8 v1, v1 offset:257"], [_BYTE]),
+        r"LDS race: lane 0 reads LDS bytes 0x100 to 0x103, which wave 0 writes at pc 0x\w+ `ds_write_b8",
+        _meet_again(["ds_write_b8 v1, v1 offset:258"], [_BYTE]),
+    ),
+    "half_of_two_writers": (
+        _meet([_LOW, _DRAIN], [], ["ds_write_b16 v1, v1 offset:2", "ds_read_u16 v2, v1", _DRAIN]),
+        r"LDS race: lane 0 reads LDS bytes 0x100 to 0x103, which wave 0 writes at pc 0x\w+ `ds_write_b16 v1"
+        r", v1 offset:256`",
+        _meet([_LOW, _DRAIN], [], ["ds_write_b16 v1, v1 offset:2", "ds_read_u16 v2, v1 offset:2", _DRAIN]),
+    ),
+    "word_over_half": (
+        _meet([_LOW, _DRAIN], [], ["ds_write_b32 v1, v1"]),
+        r"LDS race: lane 0 writes LDS bytes 0x100 to 0x103, which wave 0 writes",
+        _meet([_LOW, _DRAIN], [_BARRIER], ["ds_write_b32 v1, v1", *_READ]),
+    ),
+    "halves_then_words": (
+        _meet([_LOW, "ds_write_b16 v1, v1 offset:258", _DRAIN], [], ["ds_read_b64 v[2:3], v1", _DRAIN]),
+        r"LDS race: lane 0 reads LDS bytes 0x100 to 0x103, which wave 0 writes",
+        _meet(
+            [_LOW, "ds_write_b16 v1, v1 offset:258", _DRAIN],
+            [_BARRIER],
+            ["v_and_b32 v1, 0xf8, v1", "ds_read_b64 v[2:3], v1 offset:256", _DRAIN],
+        ),
     ),
     "bytes_of_a_word": (
         _meet(["ds_write_b16 v1, v1 offset:256", _DRAIN], [], ["ds_write_b16 v1, v1"]),
