@@ -55,6 +55,10 @@ uint32_t WaveOrder::next(uint32_t running) {
   return static_cast<uint32_t>(std::countr_zero(running));
 }
 
+uint64_t WaveOrder::choose(uint64_t n) {
+  return kind_ == Schedule::kRound ? 0 : kind_ == Schedule::kReverse ? n - 1 : random() % n;
+}
+
 uint64_t WaveOrder::slice() {
   return kind_ == Schedule::kRandom ? 1 + random() % kLongestSlice : ~uint64_t{0};
 }

@@ -23,6 +23,8 @@ class WaveOrder {
   WaveOrder(const Schedule& schedule, uint64_t workgroup);
   // One of the waves whose bits are set in `running`, of which there is one.
   uint32_t next(uint32_t running);
+  // One of n things to do next, of which the first is 0.
+  uint64_t choose(uint64_t n);
   // How many instructions it may run before the next choice.
   uint64_t slice();
 

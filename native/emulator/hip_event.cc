@@ -18,10 +18,8 @@ struct Event {
 
 namespace {
 
-using EventRef = std::shared_ptr<Event>;
-
 constexpr unsigned kDisableTiming = 2;
-constexpr unsigned kRecordExternal = 1;
+constexpr unsigned kExternal = 1;  // of hipEventRecordWithFlags, hipStreamWaitEvent: a node of the capture
 const HipStream kPerThread = reinterpret_cast<HipStream>(2);
 
 Handles<Event>& events() {
@@ -29,16 +27,10 @@ Handles<Event>& events() {
   return *h;
 }
 
-EventRef find_event(HipEvent handle, const char* function) {
-  EventRef event = handle ? events().find(handle) : nullptr;
-  if (!event) fail(hipErrorInvalidHandle, "%s: %p is not an event", function, static_cast<void*>(handle));
-  return event;
-}
-
 int record(HipEvent handle, HipStream stream_handle, unsigned flags, const char* function) {
   const EventRef event = find_event(handle, function);
   if (!event) return hipErrorInvalidHandle;
-  if (flags > kRecordExternal) return fail(hipErrorInvalidValue, "%s: flags is %u", function, flags);
+  if (flags > kExternal) return fail(hipErrorInvalidValue, "%s: flags is %u", function, flags);
   const StreamRef stream = find_stream(stream_handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
   if (const int e = device_fault(stream->device)) return e;
@@ -54,10 +46,7 @@ int record(HipEvent handle, HipStream stream_handle, unsigned flags, const char*
     event->nodes.clear();
     return hipSuccess;
   }
-  if (flags & kRecordExternal) {
-    return invalidate(*stream->capture, hipErrorNotSupported, function,
-                      "event record nodes (hipEventRecordExternal) are not supported");
-  }
+  if (flags & kExternal) return capture_work(*stream, RecordWork{event}, function);
   if (stream->capture->invalid)
     return fail(hipErrorStreamCaptureInvalidated, "%s: a call has invalidated the capture", function);
   event->op = nullptr;
@@ -68,13 +57,15 @@ int record(HipEvent handle, HipStream stream_handle, unsigned flags, const char*
 
 int wait_event(HipStream stream_handle, HipEvent handle, unsigned flags) {
   const char* const function = "hipStreamWaitEvent";
-  if (flags) return fail(hipErrorInvalidValue, "%s: flags is %u, expected 0", function, flags);
+  if (flags > kExternal)
+    return fail(hipErrorInvalidValue, "%s: flags is %u, expected 0 or 1", function, flags);
   const StreamRef stream = find_stream(stream_handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
   const EventRef event = find_event(handle, function);
   if (!event) return hipErrorInvalidHandle;
   if (const int e = device_fault(stream->device)) return e;
   std::lock_guard lock(queue_mutex());
+  if (flags & kExternal && stream->capture) return capture_work(*stream, WaitWork{event}, function);
   if (event->capture) return join_capture(stream, event->capture, event->nodes, function);
   if (stream->capture) {
     return invalidate(*stream->capture, hipErrorStreamCaptureIsolation, function,
@@ -116,6 +107,21 @@ int elapsed(float* ms, HipEvent start, HipEvent stop) {
 }
 
 }  // namespace
+
+EventRef find_event(HipEvent handle, const char* function) {
+  EventRef event = handle ? events().find(handle) : nullptr;
+  if (!event) fail(hipErrorInvalidHandle, "%s: %p is not an event", function, static_cast<void*>(handle));
+  return event;
+}
+
+OpRef recorded(const Event& event) { return event.op; }
+
+OpRef begin_mark(Event& event, const StreamRef& stream) {
+  event.op = loose_mark(stream);
+  event.capture = nullptr;
+  event.nodes.clear();
+  return event.op;
+}
 
 int record_event(HipEvent event, HipStream stream, const char* function) {
   return record(event, stream, 0, function);

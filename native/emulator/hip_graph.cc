@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Graphs as a whole: made, copied, made ready, launched. A launch is one operation of its stream, which runs
-// the nodes one after another in an order that their dependencies allow.
+// Graphs as a whole: made, copied, made ready, launched. A launch is one operation of its stream.
 #include "hip_graph.h"
 
 #include <algorithm>
 #include <unordered_set>
 
+#include "hip_graph_memory.h"
+#include "hip_graph_run.h"
 #include "hip_handles.h"
 #include "hip_module.h"
 
@@ -27,7 +28,7 @@ std::unordered_set<const GraphNode*>& live_nodes() {
   return *all;
 }
 
-constexpr unsigned long long kUpload = 2, kUseNodePriority = 8;
+constexpr unsigned long long kAutoFree = 1, kUpload = 2, kUseNodePriority = 8;
 
 // A module that was unloaded takes its kernels with it.
 int check_loaded(const Program& program, const char* function) {
@@ -49,22 +50,14 @@ int instantiate(HipGraphExec* out, HipGraph handle, unsigned long long flags) {
   if (!out) return fail(hipErrorInvalidValue, "%s: pGraphExec is null", function);
   const std::shared_ptr<Graph> graph = find_graph(handle, function);
   if (!graph) return hipErrorInvalidValue;
-  // Nothing in a graph here allocates, so freeing on launch (1) asks for nothing; a device cannot launch (4).
-  if (flags & ~(kUpload | kUseNodePriority | 1))
+  if (flags & ~(kUpload | kUseNodePriority | kAutoFree))  // a device cannot launch (4)
     return fail(hipErrorNotSupported, "%s: flags %llu are not supported", function, flags);
   std::lock_guard lock(queue_mutex());
   auto exec = std::make_shared<GraphExec>();
-  auto program = std::make_shared<Program>();
-  const std::vector<GraphNode*> nodes = in_order(*graph);
-  if (nodes.size() != graph->nodes.size())
+  exec->program = program_of(*graph, &exec->step_of);
+  if (!exec->program)
     return fail(hipErrorInvalidValue, "%s: the dependencies go round in a circle", function);
-  for (const GraphNode* n : nodes) {
-    exec->step_of[n] = program->steps.size();
-    program->steps.push_back(n->work);
-    exec->before.emplace_back();
-    for (const GraphNode* b : n->before) exec->before.back().push_back(exec->step_of.at(b));
-  }
-  exec->program = std::move(program);
+  exec->frees_on_launch = flags & kAutoFree;
   *out = execs().add(std::move(exec));
   return hipSuccess;
 }
@@ -78,34 +71,35 @@ int launch_graph(HipGraphExec handle, HipStream stream_handle) {
   if (const int e = device_fault(stream->device)) return e;
   std::lock_guard lock(queue_mutex());
   if (const int e = check_loaded(*exec->program, function)) return e;
-  if (stream->capture) return capture_work(*stream, GraphWork{exec->program}, function);
+  if (stream->capture) {
+    if (!has_graph_memory(*exec->program)) return capture_work(*stream, GraphWork{exec->program}, function);
+    return invalidate(*stream->capture, hipErrorStreamCaptureUnsupported, function,
+                      "a graph that allocates or frees memory cannot be a part of another");
+  }
   if (const int e = check_legacy(*stream, function)) return e;
+  if (const int e = inject_graph_failure(*exec->program, stream->device)) return e;
+  std::vector<Allocation> stale;
+  if (const int e = own_graph_memory(*exec->program, exec->frees_on_launch, function, &stale)) return e;
   std::vector<OpRef> after;
   if (exec->last) after.push_back(exec->last);
-  exec->last = submit(
-      stream,
-      [program = exec->program, index = stream->device](bool alive) {
-        if (alive) execute(GraphWork{program}, index);
-      },
-      after);
+  auto run = std::make_shared<GraphRun>(exec->program, std::move(stale), stream);
+  exec->last = submit(stream, [run = std::move(run)](bool alive) { run->execute(alive); }, after);
   return hipSuccess;
 }
 
 // 0 if `graph` can take the place of what the exec was made of, else a hipGraphExecUpdateResult.
 int update_exec(GraphExec& exec, const Graph& graph, HipGraphNode* culprit) {
-  constexpr int kTopologyChanged = 2, kTypeChanged = 3;
+  constexpr int kTopologyChanged = 2, kTypeChanged = 3, kNotSupported = 6;
   const std::vector<GraphNode*> nodes = in_order(graph);
-  if (nodes.size() != graph.nodes.size() || nodes.size() != exec.before.size()) return kTopologyChanged;
+  const Program& old = *exec.program;
   std::unordered_map<const GraphNode*, size_t> step_of;
-  auto program = std::make_shared<Program>();
+  auto program = program_of(graph, &step_of);
+  if (!program || program->steps.size() != old.steps.size()) return kTopologyChanged;
+  if (has_graph_memory(*program) || has_graph_memory(old)) return kNotSupported;
   for (size_t i = 0; i < nodes.size(); ++i) {
     *culprit = nodes[i];
-    if (node_type(nodes[i]->work) != node_type(exec.program->steps[i])) return kTypeChanged;
-    std::vector<size_t> before;
-    for (const GraphNode* b : nodes[i]->before) before.push_back(step_of.at(b));
-    if (before != exec.before[i]) return kTopologyChanged;
-    step_of[nodes[i]] = i;
-    program->steps.push_back(nodes[i]->work);
+    if (node_type(program->steps[i]) != node_type(old.steps[i])) return kTypeChanged;
+    if (program->before[i] != old.before[i]) return kTopologyChanged;
   }
   *culprit = nullptr;
   exec.program = std::move(program);
@@ -121,7 +115,8 @@ Graph::~Graph() {
 }
 
 int node_type(const Work& work) {
-  constexpr int kTypes[] = {kKernelNode, kCopyNode, kFillNode, kHostNode, kEmptyNode, kGraphNode};
+  constexpr int kTypes[] = {kKernelNode, kCopyNode,   kFillNode, kHostNode,  kEmptyNode,
+                            kGraphNode,  kRecordNode, kWaitNode, kAllocNode, kFreeNode};
   return kTypes[work.index()];
 }
 
@@ -161,6 +156,22 @@ std::vector<GraphNode*> in_order(const Graph& graph) {
     }
   }
   return order;
+}
+
+std::shared_ptr<Program> program_of(const Graph& graph,
+                                    std::unordered_map<const GraphNode*, size_t>* step_of) {
+  std::unordered_map<const GraphNode*, size_t> own;
+  if (!step_of) step_of = &own;
+  const std::vector<GraphNode*> nodes = in_order(graph);
+  if (nodes.size() != graph.nodes.size()) return nullptr;
+  auto program = std::make_shared<Program>();
+  for (const GraphNode* n : nodes) {
+    (*step_of)[n] = program->steps.size();
+    program->steps.push_back(n->work);
+    program->before.emplace_back();
+    for (const GraphNode* b : n->before) program->before.back().push_back(step_of->at(b));
+  }
+  return program;
 }
 
 std::shared_ptr<Graph> clone(const Graph& graph, std::unordered_map<const GraphNode*, GraphNode*>* copies) {
@@ -224,6 +235,11 @@ HIP_API int hipGraphClone(HipGraph* out, HipGraph original) {
     const std::shared_ptr<Graph> graph = find_graph(original, "hipGraphClone");
     if (!graph || !out) return fail(hipErrorInvalidValue, "hipGraphClone: a graph is null or none");
     std::lock_guard lock(queue_mutex());
+    const bool has_memory = std::ranges::any_of(graph->nodes, [](const auto& n) {
+      return std::holds_alternative<AllocWork>(n->work) || std::holds_alternative<FreeWork>(n->work);
+    });
+    if (has_memory)
+      return fail(hipErrorNotSupported, "hipGraphClone: the graph allocates memory, which has one owner");
     *out = publish_graph(clone(*graph, nullptr));
     return static_cast<int>(hipSuccess);
   });

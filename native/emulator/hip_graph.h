@@ -25,11 +25,22 @@ struct Graph {
 struct GraphExec {
   std::shared_ptr<const Program> program;  // replaced, never changed: a launch under way keeps the old one
   std::unordered_map<const GraphNode*, size_t> step_of;
-  std::vector<std::vector<size_t>> before;  // steps each step comes after, for hipGraphExecUpdate
-  OpRef last;                               // the launch given last: launches of one exec do not overlap
+  bool frees_on_launch = false;  // hipGraphInstantiateFlagAutoFreeOnLaunch
+  OpRef last;                    // the launch given last: launches of one exec do not overlap
 };
 
-enum NodeType : int { kKernelNode, kCopyNode, kFillNode, kHostNode, kGraphNode, kEmptyNode };
+enum NodeType : int {
+  kKernelNode,
+  kCopyNode,
+  kFillNode,
+  kHostNode,
+  kGraphNode,
+  kEmptyNode,
+  kWaitNode,
+  kRecordNode,
+  kAllocNode = 10,
+  kFreeNode,
+};
 int node_type(const Work& work);
 
 GraphNode* add_node(Graph& graph, Work work, const std::vector<GraphNode*>& before);
@@ -37,6 +48,9 @@ void add_edge(GraphNode* from, GraphNode* to);
 bool node_is_live(const GraphNode* node);
 // Nodes in an order that dependencies allow; fewer than there are if they go round in a circle.
 std::vector<GraphNode*> in_order(const Graph& graph);
+// Null if they do. `step_of` (may be null) gets which step a node became.
+std::shared_ptr<Program> program_of(const Graph& graph,
+                                    std::unordered_map<const GraphNode*, size_t>* step_of);
 // A copy with nodes of its own; `copies` (may be null) gets old to new.
 std::shared_ptr<Graph> clone(const Graph& graph, std::unordered_map<const GraphNode*, GraphNode*>* copies);
 // The graph gets a handle, and lives until hipGraphDestroy.

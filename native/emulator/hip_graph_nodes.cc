@@ -1,75 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Nodes of graphs: added, looked at, changed.
+#include "hip_graph_nodes.h"
+
 #include <algorithm>
 
-#include "hip_graph.h"
+#include "hip_graph_memory.h"
 #include "hip_module.h"
 
 namespace fmha::emu {
 namespace {
-
-int add(const char* function, HipGraphNode* out, HipGraph handle, HipGraphNode const* before, size_t count,
-        Work work) {
-  const std::shared_ptr<Graph> graph = find_graph(handle, function);
-  if (!graph || !out) return fail(hipErrorInvalidValue, "%s: node is null, or the graph is none", function);
-  std::lock_guard lock(queue_mutex());
-  if (const int e = check_nodes(before, count, graph.get(), function)) return e;
-  *out = add_node(*graph, std::move(work), {before, before + count});
-  return hipSuccess;
-}
-
-// Calls build(&work), which may fail, and adds what it made.
-template <class T, class Build>
-int add_built(const char* function, HipGraphNode* out, HipGraph graph, HipGraphNode const* before,
-              size_t count, Build build) {
-  return guarded([&] {
-    T work;
-    if (const int e = build(&work)) return e;
-    return add(function, out, graph, before, count, std::move(work));
-  });
-}
-
-template <class T>
-T* work_of(HipGraphNode node, const char* function) {
-  T* work = node_is_live(node) ? std::get_if<T>(&node->work) : nullptr;
-  if (!work)
-    fail(hipErrorInvalidValue, "%s: %p is not a node of that kind", function, static_cast<void*>(node));
-  return work;
-}
-
-template <class T, class Build>
-int set_node(const char* function, HipGraphNode node, Build build) {
-  return guarded([&] {
-    T work;
-    if (const int e = build(&work)) return e;
-    std::lock_guard lock(queue_mutex());
-    T* old = work_of<T>(node, function);
-    if (!old) return static_cast<int>(hipErrorInvalidValue);
-    *old = std::move(work);
-    return static_cast<int>(hipSuccess);
-  });
-}
-
-// The step of `exec` that was made of the node; launches under way keep what they have.
-template <class T, class Build>
-int set_exec_step(const char* function, HipGraphExec handle, HipGraphNode node, Build build) {
-  return guarded([&] {
-    T work;
-    const std::shared_ptr<GraphExec> exec = find_exec(handle, function);
-    if (!exec) return static_cast<int>(hipErrorInvalidValue);
-    if (const int e = build(&work)) return e;
-    std::lock_guard lock(queue_mutex());
-    const auto it = exec->step_of.find(node);
-    if (it == exec->step_of.end() || !std::holds_alternative<T>(exec->program->steps[it->second])) {
-      return fail(hipErrorInvalidValue, "%s: %p is not a node of that kind that the graph was made of",
-                  function, static_cast<void*>(node));
-    }
-    auto program = std::make_shared<Program>(*exec->program);
-    program->steps[it->second] = std::move(work);
-    exec->program = std::move(program);
-    return static_cast<int>(hipSuccess);
-  });
-}
 
 int linear_copy(const char* function, void* dst, const void* src, size_t bytes, int kind, CopyWork* out) {
   bool empty = false;
@@ -160,15 +99,26 @@ int child_program(HipGraph child, const char* function, GraphWork* out) {
   const std::shared_ptr<Graph> graph = find_graph(child, function);
   if (!graph) return hipErrorInvalidValue;
   std::lock_guard lock(queue_mutex());
-  auto program = std::make_shared<Program>();
-  for (const GraphNode* n : in_order(*graph)) program->steps.push_back(n->work);
-  if (program->steps.size() != graph->nodes.size())
+  auto program = program_of(*graph, nullptr);
+  if (!program)
     return fail(hipErrorInvalidValue, "%s: the child's dependencies go round in a circle", function);
+  if (has_graph_memory(*program))
+    return fail(hipErrorNotSupported, "%s: a child graph must not allocate or free memory", function);
   out->program = std::move(program);
   return hipSuccess;
 }
 
 }  // namespace
+
+int add_work(const char* function, HipGraphNode* out, HipGraph handle, HipGraphNode const* before,
+             size_t count, Work work) {
+  const std::shared_ptr<Graph> graph = find_graph(handle, function);
+  if (!graph || !out) return fail(hipErrorInvalidValue, "%s: node is null, or the graph is none", function);
+  std::lock_guard lock(queue_mutex());
+  if (const int e = check_nodes(before, count, graph.get(), function)) return e;
+  *out = add_node(*graph, std::move(work), {before, before + count});
+  return hipSuccess;
+}
 
 int kernel_work_of(const HipKernelNodeParams* p, const char* function, KernelWork* out) {
   if (!p || !p->function) return fail(hipErrorInvalidValue, "%s: the kernel is null", function);

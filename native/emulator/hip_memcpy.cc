@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hip_graph.h"
+#include "hip_graph_memory.h"
 #include "memory.h"
 
 namespace fmha::emu {
@@ -17,7 +18,7 @@ int check_range(const char* function, const char* name, const void* p, size_t by
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   if (!p) return fail(hipErrorInvalidValue, "%s: %s is null", function, name);
   Allocation a;
-  if (memory_find(address, &a)) {
+  if (find_memory(address, &a)) {
     if (bytes <= a.bytes - (address - a.base)) return hipSuccess;
     return fail(hipErrorInvalidValue, "%s: %s = %p, %zu bytes leave the allocation at 0x%llx (%llu bytes)",
                 function, name, p, bytes, static_cast<unsigned long long>(a.base),
@@ -59,13 +60,13 @@ int sides(const char* function, int kind, Side* dst, Side* src) {
 
 bool is_pageable(const void* p) {
   Allocation a;
-  return !memory_find(reinterpret_cast<uint64_t>(p), &a);
+  return !find_memory(reinterpret_cast<uint64_t>(p), &a);
 }
 
 // True if the host may look at it without asking the runtime.
 bool is_host_visible(const void* p) {
   Allocation a;
-  return !memory_find(reinterpret_cast<uint64_t>(p), &a) || a.kind == MemoryKind::kHost ||
+  return !find_memory(reinterpret_cast<uint64_t>(p), &a) || a.kind == MemoryKind::kHost ||
          a.kind == MemoryKind::kRegistered || a.kind == MemoryKind::kManaged;
 }
 

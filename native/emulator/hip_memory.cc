@@ -14,6 +14,7 @@
 
 #include "fault_injection.h"
 #include "hip_graph.h"
+#include "hip_graph_memory.h"
 #include "launch_state.h"
 #include "shadow.h"
 
@@ -68,28 +69,37 @@ const char* device_memory_name(MemoryKind kind) {
 
 size_t mapped_bytes(size_t bytes) { return (bytes + kSlack + kPage - 1) / kPage * kPage; }
 
-// Pages at an address that was not given out before, far from the others: then an access behind the end of an
-// allocation, or to one that was freed, does not meet another by chance.
-void* map_pages(size_t bytes) {
-  static std::atomic<uint64_t> next{kFirstAddress};
+constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+void* map_pages_at(uint64_t address, size_t bytes) {
   const size_t size = mapped_bytes(bytes);
-  constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  const uint64_t step = (size + kGap + kGap - 1) / kGap * kGap;
-  const uint64_t address = next.fetch_add(step);
-  if (address + step < kLastAddress) {
-    void* p = mmap(reinterpret_cast<void*>(address), size, kProtection, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
-    if (p == reinterpret_cast<void*>(address)) return p;
-    if (p != MAP_FAILED) munmap(p, size);  // a kernel that does not know the flag takes the address as a hint
-  }
-  void* p =
-      mmap(nullptr, size, kProtection, kFlags, -1, 0);  // taken (a sanitizer's, say): wherever there is room
+  void* p = mmap(reinterpret_cast<void*>(address), size, kProtection, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
+  if (p == reinterpret_cast<void*>(address)) return p;
+  if (p != MAP_FAILED) munmap(p, size);  // a kernel that does not know the flag takes the address as a hint
+  return nullptr;
+}
+
+void* map_pages(size_t bytes) {
+  const uint64_t address = reserve_addresses(bytes);
+  if (void* p = address ? map_pages_at(address, bytes) : nullptr) return p;
+  // Taken (a sanitizer's, say): wherever there is room.
+  void* p = mmap(nullptr, mapped_bytes(bytes), kProtection, kFlags, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
 }
 
 }  // namespace
 
+// Each not given out before, and far from the others: then an access behind the end of an allocation, or to
+// one that was freed, does not meet another by chance.
+uint64_t reserve_addresses(size_t bytes) {
+  static std::atomic<uint64_t> next{kFirstAddress};
+  const uint64_t step = (mapped_bytes(bytes) + kGap + kGap - 1) / kGap * kGap;
+  const uint64_t address = next.fetch_add(step);
+  return address + step < kLastAddress ? address : 0;
+}
+
 // Memory filled with poison: what nobody wrote must not read as zeros.
-int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const char* function) {
+int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const char* function, uint64_t at) {
   if (!out) return fail(hipErrorInvalidValue, "%s: the pointer to fill is null", function);
   *out = nullptr;
   if (!bytes) return hipSuccess;
@@ -106,7 +116,7 @@ int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const 
     return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes for %s memory", function, bytes,
                 device_memory_name(kind));
   }
-  void* p = map_pages(bytes);
+  void* p = at ? map_pages_at(at, bytes) : map_pages(bytes);
   if (!p) return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes", function, bytes);
   fill_poison(p, bytes);
   if (counts) d.used_bytes += bytes;
@@ -136,7 +146,7 @@ int release(void* p, bool host, const char* function) {
   if (const int e = check_unsafe(function)) return e;
   const uint64_t address = reinterpret_cast<uint64_t>(p);
   Allocation a;
-  if (!memory_find(address, &a) || a.base != address) {
+  if (!find_memory(address, &a) || a.base != address || !disown_graph_memory(address)) {
     return fail(hipErrorInvalidValue, "%s: %p is not the start of an allocation; it is %s", function, p,
                 memory_describe_nearest(address).c_str());
   }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "hip_graph.h"
+#include "hip_graph_memory.h"
 #include "hip_handles.h"
 #include "hip_memory.h"
 
@@ -90,13 +91,30 @@ int check_device(int index, const char* function) {
   return fail(hipErrorInvalidDevice, "%s: there is no device %d", function, index);
 }
 
-// Allocation nodes of graphs are not there.
-int check_not_captured(Stream& stream, const char* function) {
+// In a capture allocations and frees are nodes. If it is not, *error says whether they may be made.
+bool is_captured(Stream& stream, const char* function, int* error) {
   std::lock_guard lock(queue_mutex());
-  if (!stream.capture) return check_legacy(stream, function);
-  return invalidate(
-      *stream.capture, hipErrorStreamCaptureUnsupported, function,
-      "allocation while a stream is being captured is not supported; the capture is invalid now");
+  if (!stream.capture) *error = check_legacy(stream, function);
+  return stream.capture != nullptr;
+}
+
+int capture_alloc(Stream& stream, void** out, size_t bytes, int device_index, uint32_t shared_with,
+                  const char* function) {
+  if (!out) return fail(hipErrorInvalidValue, "%s: the pointer to fill is null", function);
+  const GraphMemoryRef memory = reserve_graph_memory(bytes, device_index, function);
+  if (!memory) return hipErrorOutOfMemory;
+  memory->range.shared_with = shared_with;
+  *out = reinterpret_cast<void*>(memory->range.base);
+  std::lock_guard lock(queue_mutex());
+  return capture_work(stream, AllocWork{memory}, function);
+}
+
+int capture_free(Stream& stream, void* p, const char* function) {
+  const GraphMemoryRef memory = graph_memory_at(reinterpret_cast<uint64_t>(p));
+  std::lock_guard lock(queue_mutex());
+  if (memory) return capture_work(stream, FreeWork{memory}, function);
+  return invalidate(*stream.capture, hipErrorInvalidValue, function,
+                    "a graph frees only what a graph allocates; the capture is invalid now");
 }
 
 void count(MemPool& pool, uint64_t bytes) {
@@ -120,9 +138,12 @@ int allocate_async(void** out, size_t bytes, HipMemPool handle, HipStream stream
   const StreamRef stream = find_stream(stream_handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
   if (const int e = device_fault(stream->device)) return e;
-  if (const int e = check_not_captured(*stream, function)) return e;
   const PoolRef pool = handle ? find_pool(handle, function) : current_pool(stream->device);
   if (!pool) return hipErrorInvalidValue;
+  int error = hipSuccess;
+  if (is_captured(*stream, function, &error))
+    return capture_alloc(*stream, out, bytes, pool->device, pool->shared_with, function);
+  if (error) return error;
   return allocate_from(pool, out, bytes, function);
 }
 
@@ -152,10 +173,13 @@ int free_async(void* p, HipStream handle) {
   if (!p) return hipSuccess;
   const StreamRef stream = find_stream(handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
-  if (const int e = check_not_captured(*stream, function)) return e;
+  int error = hipSuccess;
+  if (is_captured(*stream, function, &error)) return capture_free(*stream, p, function);
+  if (error) return error;
   Allocation a;
   const auto address = reinterpret_cast<uint64_t>(p);
-  if (!memory_find(address, &a) || a.base != address || a.kind != MemoryKind::kDevice) {
+  if (!find_memory(address, &a) || a.base != address || a.kind != MemoryKind::kDevice ||
+      !disown_graph_memory(address)) {
     return fail(hipErrorInvalidValue, "%s: %p is not the start of device memory; it is %s", function, p,
                 memory_describe_nearest(address).c_str());
   }

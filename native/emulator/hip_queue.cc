@@ -217,6 +217,27 @@ OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& aft
   return op;
 }
 
+OpRef loose_mark(const StreamRef& stream) {
+  auto op = std::make_shared<Op>();
+  op->stream = stream;
+  op->faults = device(stream->device).faults;
+  return op;
+}
+
+void finish_mark(const OpRef& mark, int dropped) {
+  std::lock_guard lock(queues().mutex);
+  if (mark->done) return;
+  mark->dropped = dropped;
+  finish(mark);
+}
+
+void wait_on_stream_thread(const OpRef& op) {
+  std::unique_lock lock(queues().mutex);
+  ++queues().waiting;
+  queues().done.wait(lock, [&] { return op->done; });
+  --queues().waiting;
+}
+
 std::vector<OpRef> pending_of(const Stream& stream) {
   std::vector<OpRef> ops;
   if (stream.last) ops.push_back(stream.last);

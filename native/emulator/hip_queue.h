@@ -72,6 +72,13 @@ OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& aft
 std::vector<OpRef> pending_of(const Stream& stream);  // for the null stream, of all that it waits for
 std::vector<OpRef> pending_of_device(int device);     // -1: of all devices
 
+// A mark that is in no queue, and the moment when it is done: for events that graphs record. The first with
+// queue_mutex() held. `dropped` as in Op.
+OpRef loose_mark(const StreamRef& stream);
+void finish_mark(const OpRef& mark, int dropped);
+// On a stream's thread: for an operation that was queued before the one that runs.
+void wait_on_stream_thread(const OpRef& op);
+
 // Blocks until all are done. Not from a host function of a stream, which would wait for itself.
 int wait_for(const std::vector<OpRef>& ops, const char* function);
 int wait_for_device(int device, const char* function);  // -1: all; does not return faults

@@ -187,6 +187,15 @@ struct HipMemAccess {
   int location_type, location_id, flags;
 };
 
+// hipMemAllocNodeParams.
+struct HipMemAllocNodeParams {
+  HipMemPoolProps pool;
+  const HipMemAccess* access;
+  size_t access_count, bytes;
+  void* address;  // set
+};
+static_assert(sizeof(HipMemAllocNodeParams) == 120);
+
 // hipDeviceProp_tR0600.
 struct HipDeviceProp {
   char name[256];

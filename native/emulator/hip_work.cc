@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "hip_graph.h"
+#include "hip_graph_memory.h"
 #include "memory.h"
 #include "shadow.h"
 
@@ -84,10 +85,9 @@ bool execute(const Work& work, int device) {
                         [&](const FillWork& w) { return execute_fill(w, device); },
                         [](const HostWork& w) { return w.fn(w.user_data), true; },
                         [](const EmptyWork&) { return true; },
-                        [&](const GraphWork& w) {
-                          return std::ranges::all_of(w.program->steps,
-                                                     [&](const Work& step) { return execute(step, device); });
-                        },
+                        [](const AllocWork& w) { return execute_alloc(*w.memory); },
+                        [](const FreeWork& w) { return execute_free(*w.memory); },
+                        [](const auto&) { return true; },
                     },
                     work);
 }

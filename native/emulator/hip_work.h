@@ -53,16 +53,34 @@ struct HostWork {
 
 struct EmptyWork {};
 
+struct Event;
+struct RecordWork {
+  std::shared_ptr<Event> event;
+};
+struct WaitWork {
+  std::shared_ptr<Event> event;
+};
+
+struct GraphMemory;  // hip_graph_memory.h
+struct AllocWork {
+  std::shared_ptr<GraphMemory> memory;
+};
+struct FreeWork {
+  std::shared_ptr<GraphMemory> memory;
+};
+
 struct Program;
 struct GraphWork {
   std::shared_ptr<const Program> program;
 };
 
-using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, EmptyWork, GraphWork>;
+using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, EmptyWork, GraphWork, RecordWork,
+                          WaitWork, AllocWork, FreeWork>;
 
 // A graph made ready: its work in an order that its dependencies allow.
 struct Program {
   std::vector<Work> steps;
+  std::vector<std::vector<size_t>> before;  // the steps that each comes after
 };
 
 // Gives work to a stream, or to the graph if the stream is being captured: then *op stays null.
@@ -70,7 +88,8 @@ int enqueue(const char* function, const StreamRef& stream, Work work, OpRef* op 
 // The same, on a stream's handle, where the capture rules of a call on a stream apply.
 int enqueue(const char* function, HipStream stream, Work work);
 
-// Runs on a stream's thread. False: the device faulted, which has been recorded.
+// Runs on a stream's thread, but for what only a launch of a graph does: graphs and events. False: the device
+// faulted, which has been recorded.
 bool execute(const Work& work, int device);
 bool execute_kernel(const KernelWork& work);
 
