@@ -68,6 +68,7 @@ Unit unit_of(const Row& row) {
     case Format::kDs:
       return Unit::kLds;
     case Format::kMubuf:
+    case Format::kMtbuf:
     case Format::kGlobal:
     case Format::kScratch:
       return Unit::kVectorMemory;
@@ -114,13 +115,16 @@ class FactsBuilder {
 
   void implicit() {
     if (starts(name_, "v_div_fmas") || has(name_, "branch_vcc")) read(scalar(kVccLo, 2));
-    const bool exec = inst_.row->flags & kWritesExec || has(name_, "_saveexec") || has(name_, "_wrexec");
+    const bool exec = inst_.row->flags & kWritesExec || has(name_, "_fork") || has(name_, "branch_join") ||
+                      has(name_, "_saveexec") || has(name_, "_wrexec");
     if (exec) write(scalar(kExecLo, 2));
     if (loads_to_lds() || has(name_, "addtid")) read(scalar(kM0, 1));
+    const bool index = starts(name_, "s_set_gpr_idx") && !has(name_, "_off");
+    if (index) write(scalar(kM0, 1));
   }
 
-  // Buffer loads say so in a bit, global_load_lds_* in the name.
-  bool loads_to_lds() const { return inst_.lds || starts(name_, "global_load_lds"); }
+  // Buffer loads say so in a bit, global_load_lds_* and scratch_load_lds_* in the name.
+  bool loads_to_lds() const { return inst_.lds || has(name_, "_load_lds"); }
 
   bool needs_m0() const {
     const bool message = starts(name_, "s_sendmsg") || !std::strcmp(name_, "s_ttracedata");
@@ -174,7 +178,7 @@ class FactsBuilder {
     const uint32_t flags = inst_.row->flags;
     switch (hot.unit) {
       case Unit::kScalarMemory:
-        hot.counted = detail.n_writes != 0;
+        hot.counted = detail.n_writes != 0 || flags & (kStore | kAtomic);
         break;
       case Unit::kLds:
         hot.counted = std::strcmp(name_, "ds_nop") != 0;

@@ -47,6 +47,8 @@ Space space_of(Format f) {
       return kSpaceDs;
     case Format::kMubuf:
       return kSpaceMubuf;
+    case Format::kMtbuf:
+      return kSpaceMtbuf;
     case Format::kFlat:
       return kSpaceFlat;
     case Format::kGlobal:
@@ -111,6 +113,17 @@ void exec_unsupported(Wave& w, const Inst& inst) {
           "the software device does not model these operands or modifiers of this instruction");
 }
 
+// Textures are nothing that HIP has on these GPUs, so no resource could be right.
+void exec_image(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
+          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
+}
+
+// LLVM, too, has no gds modifier for these GPUs.
+void exec_gds(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu, "this GPU has no global data share (gds)");
+}
+
 void exec_past_end(Wave& w, const Inst& inst) {
   w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code");
 }
@@ -145,11 +158,16 @@ Inst Decoder::at(size_t offset) {
   inst_.pc = base_ + offset;
   literal_allowed_ = unsupported_ = false;
   if (any() && inst_.row->exec && (inst_.bytes == 4 || has_second_)) {
-    inst_.exec = unsupported_ ? exec_unsupported : inst_.row->exec;
+    const bool refused = inst_.row->flags & kRefused;  // which says why itself
+    inst_.exec = refused        ? inst_.row->exec
+                 : inst_.gds    ? exec_gds
+                 : unsupported_ ? exec_unsupported
+                                : inst_.row->exec;
     return inst_;
   }
   Inst unknown;
-  unknown.exec = exec_unknown;
+  const bool image = first >> 26 == 0x3c && !gfx942_ && has_second_;  // MIMG
+  unknown.exec = image ? exec_image : exec_unknown;
   unknown.pc = base_ + offset;
   unknown.data.value = word_;
   return unknown;
@@ -185,6 +203,8 @@ bool Decoder::any() {
       return flat();
     case 0x38:
       return mubuf();
+    case 0x3a:
+      return mtbuf();
     default:
       return false;
   }
@@ -317,6 +337,9 @@ bool Decoder::smem() {
   inst_.sc0 = bits(16, 1);
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords_of(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return bits(14, 4) == 0;  // no offset, no glc
+  if (r.flags & kAtomic && !inst_.sc0) inst_.dst = Operand();
+  if (r.src[1] != Type::kNone && !scalar(bits(6, 7), dwords_of(r.src[1]), &inst_.data)) return false;
+  inst_.offset0 = static_cast<uint8_t>(bits(6, 7));
   // The field counts SGPR pairs.
   if (!scalar(bits(0, 6) * 2, dwords_of(r.src[0]), &inst_.src[0])) return false;
   const bool imm = bits(17, 1), soffset_en = bits(14, 1);

@@ -50,6 +50,7 @@ enum Space : uint8_t {
   kSpaceVop3p,
   kSpaceDs,
   kSpaceMubuf,
+  kSpaceMtbuf,
   kSpaceFlat,
   kSpaceGlobal,
   kSpaceScratch,
@@ -106,6 +107,9 @@ class Decoder {
   bool mai();
   bool ds();
   bool mubuf();
+  bool mtbuf();
+  bool buffer_address();  // what MUBUF and MTBUF have alike
+  bool buffer_data(bool acc);
   bool flat();
 
   bool row(Space space, uint32_t opcode);
@@ -143,6 +147,8 @@ class Decoder {
 // One text for both: what the machine executes when it does not know better.
 void exec_unknown(Wave& w, const Inst& inst);
 void exec_unsupported(Wave& w, const Inst& inst);
+void exec_image(Wave& w, const Inst& inst);
+void exec_gds(Wave& w, const Inst& inst);
 void exec_past_end(Wave& w, const Inst& inst);
 
 }  // namespace fmha::emu

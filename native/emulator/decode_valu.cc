@@ -225,12 +225,13 @@ bool Decoder::mai() {
     if (in_acc && o.kind == OperandKind::kVgpr) o.index += 256;
     // A and B are registers; only the accumulator, and what v_accvgpr_write moves, may be something else.
     if (i < 2 && !write && o.kind != OperandKind::kVgpr) return false;
-    if (i == 2 && o.kind != OperandKind::kVgpr && o.kind != OperandKind::kConst) return false;
+    if (i == 2 && o.kind != OperandKind::kVgpr && (sparse || o.kind != OperandKind::kConst)) return false;
   }
   if (read || write) return true;
   inst_.cbsz = bits(8, 3);
   inst_.abid = bits(11, 4);
   inst_.blgp = bits(61, 3);
+  if (sparse && inst_.blgp) unsupported_ = true;
   Operand& c = inst_.src[2];
   if (c.kind == OperandKind::kConst && starts_with(r.mnemonic, "v_mfma_f64")) {
     c.value = inline_constant(c.encoded, Type::kF64);

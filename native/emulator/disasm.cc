@@ -48,6 +48,7 @@ class Printer {
         ds();
         break;
       case Format::kMubuf:
+      case Format::kMtbuf:
         mubuf();
         break;
       case Format::kFlat:
@@ -104,7 +105,11 @@ class Printer {
   }
 
   void smem() {
-    put_if(i_.dst, r_.dst);
+    if (i_.data.kind != OperandKind::kNone)
+      put(i_.data, r_.src[1]);
+    else
+      put_if(i_.dst, r_.dst);
+    if (is_named(r_, "_probe")) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
     if (r_.src[0] != Type::kNone) {
       put(i_.src[0], r_.src[0]);
       const std::string offset =
@@ -269,9 +274,10 @@ class Printer {
   void mubuf() {
     if (i_.src[1].kind != OperandKind::kNone) {
       memory_data();
-      put(i_.src[0], Type::kI64);
+      if (!(r_.flags & kRefused)) put(i_.src[0], Type::kI64);
       put(i_.src[1], Type::kB128);
       put(i_.src[2], Type::kI32);
+      if (r_.format == Format::kMtbuf) out_ += buffer_format_text(i_.data_format, i_.number_format);
       if (i_.idxen) out_ += " idxen";
       if (i_.offen) out_ += " offen";
       if (i_.imm) out_ += text(" offset:%d", i_.imm);

@@ -138,6 +138,19 @@ std::string waitcnt_text(uint32_t imm) {
   return s;
 }
 
+std::string buffer_format_text(uint32_t data, uint32_t number) {
+  constexpr const char* kData[] = {"INVALID",     "8",        "16",          "8_8",        "32",      "16_16",
+                                   "10_11_11",    "11_11_10", "10_10_10_2",  "2_10_10_10", "8_8_8_8", "32_32",
+                                   "16_16_16_16", "32_32_32", "32_32_32_32", "RESERVED_15"};
+  constexpr const char* kNumber[] = {"UNORM", "SNORM", "USCALED",    "SSCALED",
+                                     "UINT",  "SINT",  "RESERVED_6", "FLOAT"};
+  constexpr uint32_t kUsualData = 1, kUsualNumber = 0;  // which go without saying
+  std::string s;
+  if (data != kUsualData) s = text("BUF_DATA_FORMAT_%s", kData[data & 15]);
+  if (number != kUsualNumber) s += text("%sBUF_NUM_FORMAT_%s", s.empty() ? "" : ",", kNumber[number & 7]);
+  return s.empty() ? s : " format:[" + s + "]";
+}
+
 std::string dpp_text(const Dpp& d) {
   const uint32_t c = d.ctrl;
   std::string s;

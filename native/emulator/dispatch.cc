@@ -16,6 +16,7 @@
 #include "check_wave.h"
 #include "environment.h"
 #include "global_watch.h"
+#include "gpr_index.h"
 #include "launch_state.h"
 #include "mode.h"
 #include "profile.h"
@@ -121,6 +122,8 @@ class Grid {
   bool run_workgroup(uint64_t index);
   template <bool kChecked, bool kProfiled>
   void run_wave(Wave& w, WaveChecks* checks, uint64_t slice);
+  template <bool kChecked, bool kProfiled>
+  void run_indexed(Wave& w, WaveChecks* checks);
   bool out_of_budget(Wave& w);
   void start_checks(Arena& arena);
   bool run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order);
@@ -139,7 +142,8 @@ class Grid {
 };
 
 bool Grid::out_of_budget(Wave& w) {
-  if (w.state != WaveState::kRunning || w.instructions < budget_) return false;
+  const bool runs = w.state == WaveState::kRunning || w.state == WaveState::kIndexed;
+  if (!runs || w.instructions < budget_) return false;
   w.fault(*w.next, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
           static_cast<unsigned long long>(budget_));
   return true;
@@ -159,8 +163,27 @@ void Grid::run_wave(Wave& w, WaveChecks* checks, uint64_t slice) {
     } else {
       inst.exec(w, inst);
     }
+    if (w.state == WaveState::kIndexed) [[unlikely]]
+      run_indexed<kChecked, kProfiled>(w, checks);
   }
   out_of_budget(w);
+}
+
+// From behind s_set_gpr_idx_on to behind s_set_gpr_idx_off.
+template <bool kChecked, bool kProfiled>
+void Grid::run_indexed(Wave& w, WaveChecks* checks) {
+  while (w.state == WaveState::kIndexed && w.instructions < budget_) {
+    const Inst& inst = *w.next++;
+    Inst moved;
+    ++w.instructions;
+    if (kChecked && !checks->before(w, inst)) return;  // of the registers as written
+    if (!move_registers(w, inst, &moved)) return;
+    if constexpr (kProfiled) {
+      profiler_->run(w, inst, moved);
+    } else {
+      moved.exec(w, moved);
+    }
+  }
 }
 
 void Grid::start_checks(Arena& arena) {

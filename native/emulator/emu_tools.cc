@@ -12,9 +12,9 @@ namespace {
 using namespace fmha::emu;
 
 const char* format_name(Format f) {
-  constexpr const char* kNames[] = {"SOP1", "SOP2", "SOPC",  "SOPP", "SOPK",   "SMEM",
-                                    "VOP1", "VOP2", "VOPC",  "VOP3", "VOP3B",  "VOP3P",
-                                    "MAI",  "DS",   "MUBUF", "FLAT", "GLOBAL", "SCRATCH"};
+  constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
+                                    "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
+                                    "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"};
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
@@ -25,9 +25,9 @@ const char* type_name(Type t) {
 std::string flag_names(uint32_t flags) {
   constexpr const char* kNames[] = {"reads_vcc",   "writes_vcc",    "reads_dst", "writes_exec", "scalar_dst",
                                     "literal_k",   "branch",        "load",      "store",       "atomic",
-                                    "two_offsets", "has_modifiers", "no_src"};
+                                    "two_offsets", "has_modifiers", "no_src",    "refused"};
   std::string s;
-  for (int i = 0; i < 13; ++i) {
+  for (int i = 0; i < 14; ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];
   }
   return s;

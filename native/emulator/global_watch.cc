@@ -68,7 +68,8 @@ void add_reader(uint8_t* tags, uint64_t n, uint8_t mine, uint8_t several) {
 
 // The four SGPRs of the buffer resource that the instruction goes through; null: it uses none.
 const uint32_t* resource_of(const Wave& w, const Inst& inst) {
-  if (inst.row->format == Format::kMubuf) return &w.sgpr[inst.src[1].index];
+  if (inst.row->format == Format::kMubuf || inst.row->format == Format::kMtbuf)
+    return &w.sgpr[inst.src[1].index];
   const bool scalar_buffer = inst.row->format == Format::kSmem && inst.row->src[0] == Type::kB128;
   return scalar_buffer ? &w.sgpr[inst.src[0].index] : nullptr;
 }

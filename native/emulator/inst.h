@@ -33,6 +33,7 @@ enum class Format : uint8_t {
   kMai,    // MFMA and AccVGPR moves
   kDs,
   kMubuf,
+  kMtbuf,  // MUBUF with the data's format in the instruction
   kFlat,
   kGlobal,
   kScratch,
@@ -99,6 +100,7 @@ enum RowFlag : uint32_t {
   kTwoOffsets = 1u << 10,    // ds_read2 and the like: offset0 and offset1 are separate
   kHasModifiers = 1u << 11,  // sources take neg and abs, the result clamp and omod (float VALU)
   kNoSrc = 1u << 12,
+  kRefused = 1u << 13,  // exists, but what it does cannot be had here: exec stops the wave and says why
 };
 
 using Exec = void (*)(Wave&, const Inst&);
@@ -112,10 +114,12 @@ using Exec = void (*)(Wave&, const Inst&);
 //   Inst::src[2] is VCC (short, SDWA, DPP forms) or the SGPR pair of the VOP3 form. VOPC: dst is kMask.
 //   kLiteralK: sources are the two registers; K is Inst::imm, and src[2] as a constant of type src[0].
 // - DS: src = {address or kNone, data0 or kNone, data1 or kNone}; dst is what is loaded or returned.
-// - MUBUF, FLAT, GLOBAL, SCRATCH: dst is what is loaded or returned, else kNone; src[0] is the data stored or
+// - MUBUF, MTBUF, FLAT, GLOBAL, SCRATCH: dst is what is loaded or returned, else kNone; src[0] is the data
+// stored or
 //   given to an atomic, else kNone (cmpswap: both values). Addresses are not in the row. An atomic's row has
 //   dst set; without sc0 (glc) the instruction returns nothing and Inst::dst is kNone.
-// - SMEM: dst, src[0] the type of sbase (kI64 for s_load, kB128 for s_buffer_load), kNone if there is none.
+// - SMEM: dst, src[0] the type of sbase (kI64 for s_load, kB128 for s_buffer_load), kNone if there is none;
+//   src[1] is the data stored or given to an atomic, as for MUBUF.
 // - MFMA: src[2] is the accumulator, or the index register of SMFMAC (kReadsDst).
 //
 // When exec runs, Wave::next already points behind the instruction; a branch overwrites it.
@@ -172,11 +176,11 @@ struct Inst {
   // DS:      src[0] address, src[1] data0, src[2] data1
   // MUBUF:   src[0] vaddr, src[1] srsrc (4 SGPRs), src[2] soffset; stores' data is in `data`
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
-  // SMEM:    src[0] sbase, src[1] soffset
+  // SMEM:    src[0] sbase, src[1] soffset; stores' data is in `data`
   Operand data;
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
-  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets
+  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
   int32_t target = -1;               // kBranch: index of the instruction jumped to, -1 outside the text
 
   uint8_t neg = 0, abs = 0;  // bit n: source n. VOP3P: neg is neg_lo
@@ -189,8 +193,9 @@ struct Inst {
   Dpp dpp;
 
   bool offen = false, idxen = false, lds = false, gds = false;
-  bool sc0 = false, sc1 = false, nt = false;  // glc, scc, slc on gfx90a
-  uint8_t cbsz = 0, abid = 0, blgp = 0;       // MFMA
+  bool sc0 = false, sc1 = false, nt = false;   // glc, scc, slc on gfx90a
+  uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
+  uint8_t data_format = 0, number_format = 0;  // MTBUF
 };
 
 // The instruction table, made once for each level of the host's vector instructions: same rows, same order,

@@ -66,11 +66,13 @@ class Profiler {
   explicit Profiler(const Launch& launch);
 
   void begin_workgroup(uint64_t index) { workgroup_ = index; }
-  void run(Wave& w, const Inst& inst) {
+  void run(Wave& w, const Inst& inst) { run(w, inst, inst); }
+  // `as`: what runs in its place, with other registers.
+  void run(Wave& w, const Inst& inst, const Inst& as) {
     const auto i = static_cast<size_t>(&inst - first_);
     const uint64_t macs = w.mfma_macs;
     if (const LdsAccess& a = facts_.detail(i).lds; a.kind != LdsAccess::kNone && w.exec()) lds(w, inst, a);
-    inst.exec(w, inst);
+    as.exec(w, as);
     Count& c = counts_[i];
     ++c.executed;
     c.macs += w.mfma_macs - macs;

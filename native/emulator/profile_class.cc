@@ -58,6 +58,7 @@ InstClass class_of(const Row& row) {
     case Format::kDs:
       return m == "ds_nop" ? InstClass::kOther : InstClass::kLds;
     case Format::kMubuf:
+    case Format::kMtbuf:
     case Format::kFlat:
     case Format::kGlobal:
     case Format::kScratch:

@@ -32,12 +32,15 @@ struct Mode {
   static constexpr uint32_t kRound32 = 0, kRound64 = 2;    // 2 bits each: nearest even, +inf, -inf, zero
   static constexpr uint32_t kDenorm32 = 4, kDenorm64 = 6;  // bit 0 keeps inputs, bit 1 keeps outputs
   static constexpr uint32_t kDx10Clamp = 8, kIeee = 9;
+  static constexpr uint32_t kGprIndex = 27;   // VGPR numbers are relative: gpr_index.h
+  static constexpr uint32_t kForkDepth = 29;  // 3 bits: how many paths s_cbranch_*_fork has put aside
 };
 
 class GlobalWatch;  // global_watch.h
 class Profiler;     // profile.h
 
-enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted };
+// kIndexed: it runs, and its VGPR numbers are relative (gpr_index.h).
+enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted, kIndexed };
 
 struct Workgroup;
 

@@ -169,7 +169,7 @@ def _scalar(m: Maker) -> list[str]:
             f"{n} {m.any_src('i64')}",
             f"{n} {m.any_src('i32')}",
         ],
-        "SOP2": [f"{n} {sdst}, {', '.join(srcs)}"],
+        "SOP2": [f"{n} {sdst}, {', '.join(srcs)}", f"{n} {', '.join(srcs)}"],
         "SOPC": [f"{n} {', '.join(srcs)}", f"{n} {m.any_src('i32')}, gpr_idx(SRC0,DST)", f"{n} s5, 0x3"],
         "SOPK": [
             f"{n} {sdst}, {k}",
@@ -204,7 +204,15 @@ def _smem(m: Maker) -> list[str]:
             "0x0",
         ]
     )
-    return [f"{n} {dst}, {base}, {offset}{m.maybe('glc')}", n, f"{n} {m.regs('s', 2)}"]
+    data = m.regs("s", m.width(m.row.srcs[1]))
+    return [
+        f"{n} {dst}, {base}, {offset}{m.maybe('glc')}",
+        f"{n} {data}, {base}, {offset}{m.maybe('glc')}",
+        f"{n} {r.randrange(128)}, {base}, {offset}",
+        f"{n} {base}, {offset}",
+        n,
+        f"{n} {m.regs('s', 2)}",
+    ]
 
 
 def _vop(m: Maker) -> dict[str, list[str]]:
@@ -303,6 +311,10 @@ def _mai(m: Maker) -> list[str]:
         return [f"{n} {m.regs('v', 1)}, {m.regs('a', 1)}", f"{n} {m.regs('a', 1)}, {m.any_src('i32')}"]
     dst, *srcs = (m.width(k) for k in (m.row.dst, *m.row.srcs))
     bank = r.choice("va")
+    if "smfmac" in n:
+        tail = r.choice(["", f" cbsz:{r.randrange(8)} abid:{r.randrange(16)}"])
+        a, b = (m.regs(r.choice("va"), width) for width in srcs[:2])
+        return [f"{n} {m.regs(bank, dst)}, {a}, {b}, {m.regs('v', 1)}{tail}"]
     a, b = (m.regs(r.choice("va"), width) for width in srcs[:2])
     c = r.choice([m.regs(bank, dst), m.regs(bank, dst), r.choice(_SMALL)])
     tail = r.choice(
@@ -316,7 +328,7 @@ def _widths(m: Maker, kind: str) -> list[int]:
 
 
 def _memory(m: Maker) -> list[str]:
-    """DS, MUBUF, FLAT, GLOBAL and SCRATCH: the shapes of operand lists there are; LLVM says which fit."""
+    """DS, MUBUF, MTBUF, FLAT, GLOBAL and SCRATCH: the operand lists there are; LLVM says which fit."""
     row, r = m.row, m.r
     n, out = row.mnemonic, []
     bank = r.choice("vvva")
@@ -345,15 +357,17 @@ def _memory(m: Maker) -> list[str]:
                 f"{ret}, {a}, {half}, {half2}",
             ]
             out += [f"{n} {b}{offset}{m.maybe('gds')}" for b in bodies]
-        elif row.format == "MUBUF":
+        elif row.format in ("MUBUF", "MTBUF"):
             s = m.regs("s", 4)
             so = r.choice([m.regs("s", 1), "0", "64", "m0", "-1"])
             of = r.choice(["", f" offset:{r.randrange(4096)}"])
+            kind = f" format:{r.choice([1, 78, r.randrange(128)])}" if row.format == "MTBUF" else ""
+            out += [f"{n} {s}, {so}{of} lds"]
             for shape in (
-                f"off, {s}, {so}",
-                f"{a}, {s}, {so} offen",
-                f"{a}, {s}, {so} idxen",
-                f"{a2}, {s}, {so} idxen offen",
+                f"off, {s}, {so}{kind}",
+                f"{a}, {s}, {so}{kind} offen",
+                f"{a}, {s}, {so}{kind} idxen",
+                f"{a2}, {s}, {so}{kind} idxen offen",
             ):
                 out += [
                     f"{n} {d}, {shape}{of}{policy}",
@@ -390,6 +404,7 @@ def _memory(m: Maker) -> list[str]:
                     f"off, {d}, off",
                     f"{d}, {a}, {s1}",
                     f"{a}, {d}, {s1}",
+                    *(f"{v}, {s}" for v in (a, "off") for s in (s1, "off")),
                 ]
             out += [f"{n} {b}{of}{p}" for b in shapes for p in (policy, " sc0", " glc", "")]
     return out
@@ -403,7 +418,7 @@ def candidates(row: RowInfo, rounds: int = 8) -> dict[str, list[str]]:
         "SMEM": _smem,
         "VOP3P": _vop3p,
         "MAI": _mai,
-        **dict.fromkeys(("DS", "MUBUF", "FLAT", "GLOBAL", "SCRATCH"), _memory),
+        **dict.fromkeys(("DS", "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"), _memory),
     }
     for seed in range(rounds):
         m = Maker(row, seed)

@@ -24,7 +24,9 @@ _KEEP = 16  # accepted lines a row and form
 def normal(text: str) -> str:
     """One spelling: single blanks, branch distances signed, no symbol notes."""
     text = re.sub(r"\s+", " ", re.sub(r"<.*>", "", text)).strip()
-    match = re.fullmatch(r"((?:s_branch|s_cbranch_\w+|s_call_b64 \S+|s_subvector\w+)) (-?\w+)", text)
+    match = re.fullmatch(
+        r"(s_branch|s_cbranch_\w+|s_cbranch_i_fork \S+|s_call_b64 \S+|s_subvector\w+) (-?(?:0x)?\d\w*)", text
+    )
     if match:
         distance = int(match[2], 0)
         text = f"{match[1]} {(distance & 0xFFFF ^ 0x8000) - 0x8000}"

@@ -23,6 +23,13 @@ def _unfused(a: Array, b: Array, c: Array) -> Array:
     return fp.flush((fp.flush((a * b).astype(a.dtype)) + c).astype(a.dtype))
 
 
+def _legacy_f32(a: Array, b: Array, c: Array) -> Array:
+    """Unfused, and zero times anything is +0."""
+    a, b, c = (fp.flush(v) for v in (a, b, c))
+    product = np.where((a == 0) | (b == 0), np.float32(0), fp.flush((a * b).astype(np.float32)))
+    return fp.flush((product + c).astype(np.float32))
+
+
 def _add(
     name: str, line: str, kind: str, fn: Callable[[Array, Array, Array], Any], mode: int = MODE_DEFAULT
 ) -> None:
@@ -62,7 +69,8 @@ for _kind, (_bits, _unsigned, _dtype) in K.items():
         )
     _add(f"v_mac_{_kind}", f"v_mac_{_kind}_e32 v10, v2, v4", _kind, _unfused, 0x300)
     _add(f"v_mad_{_kind}", f"v_mad_{_kind} v10, v2, v4, v10", _kind, _unfused, 0x300)
-    _add(f"v_mad_legacy_{_kind}", f"v_mad_legacy_{_kind} v10, v2, v4, v10", _kind, _unfused, 0x300)
+    _legacy = _legacy_f32 if _kind == "f32" else _unfused  # of f16 it only names the half it clears
+    _add(f"v_mad_legacy_{_kind}", f"v_mad_legacy_{_kind} v10, v2, v4, v10", _kind, _legacy, 0x300)
 _add(
     "v_fma_legacy_f32",
     "v_fma_legacy_f32 v10, v2, v4, v10",

@@ -134,6 +134,40 @@ def _scratch() -> None:
         )
 
 
+def _scratch_to_lds() -> None:
+    """Private memory into LDS at M0 + offset + lane*4, narrow loads extended to a dword."""
+    data = np.random.default_rng(8).integers(0, 1 << 32, (4, LANES), dtype=_U)
+    raw = np.ascontiguousarray(data.T).view(np.uint8)
+    for suffix, (count, fn) in LOADS.items():
+        name = f"scratch_load_lds_{suffix}"
+        if name not in rows.names():
+            continue
+        for form, first in (("v2, off offset:8", 0), ("off, s5 offset:4", 4), ("off, off offset:20", 0)):
+            at = {"v2, off offset:8": 12, "off, s5 offset:4": 0, "off, off offset:20": 4}[form]
+            loaded = fn(raw[:, at : at + count], np.zeros((1, LANES), _U))[0]
+            offset = int(form.split(":")[1])
+            SUITE.add(
+                f"{name}-{form}",
+                [
+                    f"scratch_store_dwordx4 {stored('v[10:13]')} offset:16",
+                    WAIT,
+                    f"{name} {form}",
+                    WAIT,
+                    f"ds_read_b32 v20, v3 offset:{32 + offset}",
+                    WAIT,
+                ],
+                ["v20"],
+                lambda r, loaded=loaded: np.testing.assert_array_equal(r["v20"][0], loaded),
+                {"v2": np.full(LANES, 20, _U), "v3": (LANE * 4).astype(_U), "v[10:13]": data},
+                {"s4": 0, "s5": 8 + first, "m0": 32},
+                None,
+                lds=4096,
+                scratch=256,
+                covers=[name],
+            )
+
+
+_scratch_to_lds()
 _apertures()
 _scratch()
 

@@ -111,8 +111,8 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   return false;
 }
 
-// What MUBUF, FLAT and GLOBAL have in common: ROW(name, type, operation, opcode).
-#define FMHA_EMU_MEMORY_ATOMICS(ROW)         \
+// What MUBUF, FLAT, GLOBAL and SMEM have in common: ROW(name, type, operation, opcode).
+#define FMHA_EMU_INTEGER_ATOMICS(ROW)        \
   ROW("swap", u32, kSwap, 0x40)              \
   ROW("cmpswap", u32, kCompareSwap, 0x41)    \
   ROW("add", u32, kAdd, 0x42)                \
@@ -126,9 +126,6 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor", u32, kXor, 0x4a)                \
   ROW("inc", u32, kIncrement, 0x4b)          \
   ROW("dec", u32, kDecrement, 0x4c)          \
-  ROW("add_f64", double, kAdd, 0x4f)         \
-  ROW("min_f64", double, kMin, 0x50)         \
-  ROW("max_f64", double, kMax, 0x51)         \
   ROW("swap_x2", u64, kSwap, 0x60)           \
   ROW("cmpswap_x2", u64, kCompareSwap, 0x61) \
   ROW("add_x2", u64, kAdd, 0x62)             \
@@ -142,5 +139,11 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor, 0x6a)             \
   ROW("inc_x2", u64, kIncrement, 0x6b)       \
   ROW("dec_x2", u64, kDecrement, 0x6c)
+// And the first three alone.
+#define FMHA_EMU_MEMORY_ATOMICS(ROW) \
+  FMHA_EMU_INTEGER_ATOMICS(ROW)      \
+  ROW("add_f64", double, kAdd, 0x4f) \
+  ROW("min_f64", double, kMin, 0x50) \
+  ROW("max_f64", double, kMax, 0x51)
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -89,7 +89,15 @@ void count_lanes(Wave& w, const Inst& inst) {
   for_lanes(w.exec(), [&](int l) { w.vgpr[inst.dst.index][l] = old; });
 }
 
+// A queue needs the driver to give it global wave sync counters; nothing here does.
+void no_gws(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
+}
+
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
+constexpr Row gws_row(const char* mnemonic, int16_t op, bool has_data) {
+  return {mnemonic, Format::kDs, {op, op}, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused, no_gws};
+}
 
 template <class T, auto kOp, bool kReturn>
 constexpr Row one_row(const char* mnemonic, int16_t op, bool gfx90a = true) {
@@ -167,6 +175,12 @@ constexpr Row kRows[] = {
     one_row<u64, kConditionalSwap, true>("ds_condxchg32_rtn_b64", 0x7e),
     {"ds_consume", Format::kDs, {0xbd, 0xbd}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<false>},
     {"ds_append", Format::kDs, {0xbe, 0xbe}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<true>},
+    gws_row("ds_gws_sema_release_all", 0x98, false),
+    gws_row("ds_gws_init", 0x99, true),
+    gws_row("ds_gws_sema_v", 0x9a, false),
+    gws_row("ds_gws_sema_br", 0x9b, true),
+    gws_row("ds_gws_sema_p", 0x9c, false),
+    gws_row("ds_gws_barrier", 0x9d, true),
 };
 #undef ONE
 #undef TWO

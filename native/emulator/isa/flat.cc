@@ -128,10 +128,10 @@ void load(Wave& w, const Inst& inst) {
   if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) load_lanes<kWidth>(w.vgpr[inst.dst.index], w.exec(), p);
 }
 
-template <Width kWidth>
+template <Width kWidth, Format kFormat>
 void load_to_lds(Wave& w, const Inst& inst) {
   Places p;
-  if (!resolve<Format::kGlobal>(w, inst, bytes_of(kWidth), p)) return;
+  if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   alignas(64) uint32_t values[kLanes];
   load_lanes<kWidth>(values, w.exec(), p);
   store_to_lds(w, inst, w.exec(), values);
@@ -172,7 +172,10 @@ constexpr Type kNo = Type::kNone;
   {prefix "atomic_" name, format, {gfx90a, gfx942}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
    kAtomic, atomic<T, kOp, format>},
 #define TO_LDS(name, width, op) \
-  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad, load_to_lds<width>},
+  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad,  \
+   load_to_lds<width, Format::kGlobal>},                                             \
+  {"scratch_load_lds_" name, Format::kScratch, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad, \
+   load_to_lds<width, Format::kScratch>},
 
 #define FLAT_LOAD(name, width, op) LOAD("flat_", Format::kFlat, name, width, op)
 #define FLAT_STORE(name, width, op) STORE("flat_", Format::kFlat, name, width, op)

@@ -12,15 +12,18 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 
 std::span<const Row> scalar_rows();  // SOP1, SOP2, SOPC, SOPK, SOPP
 std::span<const Row> smem_rows();
+std::span<const Row> smem_write_rows();
 std::span<const Row> vop1_rows();
 std::span<const Row> vop2_rows();
 std::span<const Row> vopc_rows();
 std::span<const Row> vop3_rows();  // those that have no shorter form
 std::span<const Row> vop3p_rows();
 std::span<const Row> mai_rows();
+std::span<const Row> sparse_rows();  // SMFMAC
 std::span<const Row> ds_rows();
 std::span<const Row> ds_atomic_rows();
 std::span<const Row> mubuf_rows();
-std::span<const Row> flat_rows();  // FLAT, GLOBAL, SCRATCH
+std::span<const Row> format_rows();  // MUBUF and MTBUF that convert
+std::span<const Row> flat_rows();    // FLAT, GLOBAL, SCRATCH
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -303,7 +303,6 @@ const Row kRows[] = {
     ROW1("s_movreld_b32", 44, I, I, s_movreld<1>),
     ROW1("s_movreld_b64", 45, L, L, s_movreld<2>),
     ROW1("s_abs_i32", 48, I, I, one<u32, u32, kNonZero, [](u32 a) { return (a >> 31 ? 0 - a : a); }>),
-    ROW1("s_set_gpr_idx_idx", 50, N, I, s_gpr_idx),
     ROW1("s_andn1_saveexec_b64", 51, L, L, saveexec<[](u64 s, u64 e) { return ~s & e; }>),
     ROW1("s_orn1_saveexec_b64", 52, L, L, saveexec<[](u64 s, u64 e) { return ~s | e; }>),
     ROW1("s_andn1_wrexec_b64", 53, L, L, wrexec<[](u64 s, u64 e) { return ~s & e; }>),
@@ -332,7 +331,6 @@ const Row kRows[] = {
     ROWC("s_bitcmp1_b32", 13, I, I, compare<u32, u32, [](u32 a, u32 b) { return (a >> (b & 31) & 1); }>),
     ROWC("s_bitcmp0_b64", 14, L, I, compare<u64, u32, [](u64 a, u32 b) { return (!(a >> (b & 63) & 1)); }>),
     ROWC("s_bitcmp1_b64", 15, L, I, compare<u64, u32, [](u64 a, u32 b) { return (a >> (b & 63) & 1); }>),
-    ROWC("s_set_gpr_idx_on", 17, I, N, s_gpr_idx),
     ROWC("s_cmp_eq_u64", 18, L, L, compare<u64, u64, [](u64 a, u64 b) { return a == b; }>),
     ROWC("s_cmp_lg_u64", 19, L, L, compare<u64, u64, [](u64 a, u64 b) { return a != b; }>),
 };

@@ -36,13 +36,6 @@ void s_swappc(Wave& w, const Inst& i) {
   jump_to(w, i, to);
 }
 
-// VGPR indexing mode would change what every vector operand means; no compiler for this hardware's kernels
-// here has been seen to emit it.
-void s_gpr_idx(Wave& w, const Inst& i) {
-  w.fault(i, kHipErrorLaunchFailure,
-          "VGPR indexing mode (s_set_gpr_idx_*) is not supported by the software device");
-}
-
 // The SGPR that lies M0 behind `o`, or -1 after a fault.
 int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
   const uint64_t index = uint64_t{o.index} + w.sgpr[kM0];
@@ -80,7 +73,8 @@ namespace {
 // 15:11.
 constexpr uint32_t kHwMode = 1, kHwStatus = 2;
 // What of MODE the device models. Beside it, exception enables (no traps here) are stored and have no effect.
-constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */, kModeExceptions = 0x7f << 12;
+constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */ | 7u << Mode::kForkDepth,
+                   kModeExceptions = 0x7f << 12;
 
 struct HwField {
   uint32_t id, offset, mask;
@@ -159,8 +153,14 @@ void s_barrier(Wave& w, const Inst&) { w.state = WaveState::kBarrier; }
 void s_trap(Wave& w, const Inst& i) {
   w.fault(i, kHipErrorLaunchFailure, "s_trap %d: the kernel stopped itself", i.imm);
 }
+// The interrupt wakes the host's event loop, and none waits for it here; the other messages are the graphics
+// pipeline's, the trap handler's and the debugger's.
 void s_sendmsg(Wave& w, const Inst& i) {
-  w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver on the software device", i.imm);
+  constexpr int kInterrupt = 1;
+  if (i.imm != kInterrupt) w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver here", i.imm);
+}
+void s_sendmsghalt(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "the kernel halted itself with message %d", i.imm);
 }
 void s_sethalt(Wave& w, const Inst& i) {
   if (i.imm & 1) w.fault(i, kHipErrorLaunchFailure, "the kernel halted itself");
@@ -208,25 +208,24 @@ const Row kControlRows[] = {
     ROWP("s_sleep", 14, 0, nothing),
     ROWP("s_setprio", 15, 0, nothing),
     ROWP("s_sendmsg", 16, 0, s_sendmsg),
-    ROWP("s_sendmsghalt", 17, 0, s_sendmsg),
+    ROWP("s_sendmsghalt", 17, 0, s_sendmsghalt),
     ROWP("s_trap", 18, 0, s_trap),
     ROWP("s_icache_inv", 19, kNoSrc, nothing),
     ROWP("s_incperflevel", 20, 0, nothing),
     ROWP("s_decperflevel", 21, 0, nothing),
     ROWP("s_ttracedata", 22, kNoSrc, nothing),
-    ROWP("s_set_gpr_idx_off", 28, kNoSrc, s_gpr_idx),
-    ROWP("s_set_gpr_idx_mode", 29, 0, s_gpr_idx),
 };
 
 }  // namespace
 
-// Both halves in one span: made once, at first use, in storage of this level's own.
+// All parts in one span: made once, at first use, in storage of this level's own.
 std::span<const Row> scalar_rows() {
   static Row all[256];
   static size_t count = 0;
   if (count == 0) {
     for (const Row& r : scalar_alu_rows()) all[count++] = r;
     for (const Row& r : kControlRows) all[count++] = r;
+    for (const Row& r : scalar_special_rows()) all[count++] = r;
   }
   return {all, count};
 }

@@ -8,12 +8,14 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-std::span<const Row> scalar_alu_rows();  // scalar.cc: SOP1, SOP2, SOPC
+std::span<const Row> scalar_alu_rows();      // scalar.cc: SOP1, SOP2, SOPC
+std::span<const Row> scalar_special_rows();  // scalar_special.cc
 
 void s_getpc(Wave& w, const Inst& i);
 void s_setpc(Wave& w, const Inst& i);
 void s_swappc(Wave& w, const Inst& i);
-void s_gpr_idx(Wave& w, const Inst& i);
+void jump_to(Wave& w, const Inst& i, uint64_t pc);
+void branch(Wave& w, const Inst& i);
 template <int kDwords>
 void s_movrels(Wave& w, const Inst& i);
 template <int kDwords>

@@ -1,45 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // SMEM: scalar loads through an address or a buffer resource, clocks, cache control.
+#include "smem.h"
+
 #include <ctime>
 
 #include "rows.h"
-#include "scalar_operand.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-constexpr int kScalar = -1;  // the lane number of an access that no lane makes
-
-uint32_t offset_of(const Wave& w, const Inst& i) {
-  const uint32_t soffset = i.src[1].kind == OperandKind::kNone ? 0 : read32(w, i.src[1]);
-  return static_cast<uint32_t>(i.imm) + soffset;
-}
-
-// s_load_dword*: address and offset are rounded down to dwords.
+// s_load_dword*
 template <int kDwords>
 void s_load(Wave& w, const Inst& i) {
-  const uint64_t soffset = i.src[1].kind == OperandKind::kNone ? 0 : read32(w, i.src[1]);
-  const uint64_t address = w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + soffset;
-  if (w.watch && !w.watch_scalar(i, address)) return;
-  const uint8_t* p = w.global(i, address & ~3ull, kDwords * 4, kScalar);
+  uint64_t address;
+  if (!scalar_address(w, i, &address)) return;
+  const uint8_t* p = w.global(i, address, kDwords * 4, kScalarLane);
   if (p) std::memcpy(&w.sgpr[i.dst.index], p, kDwords * 4);
 }
 
 // s_buffer_load_dword*: each dword outside the buffer reads 0.
 template <int kDwords>
 void s_buffer_load(Wave& w, const Inst& i) {
-  const uint32_t* v = &w.sgpr[i.src[0].index];
-  const uint64_t base = v[0] | static_cast<uint64_t>(v[1] & 0xffff) << 32;
-  const uint64_t stride = v[1] >> 16 & 0x3fff;
-  const uint64_t size = stride ? v[2] * stride : v[2];
-  const uint64_t offset_given = offset_of(w, i), first = offset_given & ~3ull;
-  if (w.watch && !w.watch_scalar(i, base + offset_given)) return;
+  ScalarBuffer b;
+  if (!scalar_buffer(w, i, &b)) return;
   uint32_t data[kDwords];
   for (uint64_t d = 0; d < kDwords; ++d) {
-    const uint64_t offset = first + d * 4;
+    const uint64_t offset = b.offset + d * 4;
     data[d] = 0;
-    if (offset + 4 > size) continue;
-    const uint8_t* p = w.global(i, (base & ~3ull) + offset, 4, kScalar);
+    if (offset + 4 > b.size) continue;
+    const uint8_t* p = w.global(i, b.base + offset, 4, kScalarLane);
     if (!p) return;
     std::memcpy(&data[d], p, 4);
   }
@@ -79,6 +68,9 @@ const Row kRows[] = {
     ROW_PLAIN("s_dcache_wb_vol", 35, N, nothing),
     ROW_PLAIN("s_memtime", 36, Type::kI64, s_memtime),
     ROW_PLAIN("s_memrealtime", 37, Type::kI64, s_memrealtime),
+    // Asks whether an address is mapped and tells nobody but the translation cache.
+    {"s_atc_probe", Format::kSmem, {38, 38}, N, {Type::kI64, N, N}, 0, nothing},
+    {"s_atc_probe_buffer", Format::kSmem, {39, 39}, N, {Type::kB128, N, N}, 0, nothing},
 };
 
 }  // namespace

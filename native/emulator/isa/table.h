@@ -8,7 +8,7 @@
 
 namespace fmha::emu {
 
-constexpr int kTableParts = 12;
+constexpr int kTableParts = 15;
 
 // Each writes kTableParts spans.
 namespace v2 {

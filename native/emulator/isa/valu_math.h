@@ -12,6 +12,18 @@ FMHA_EMU_INLINE float flush_denormal(float x) {
   return bits<float>((b & Fp<float>::kInf) ? b : b & Fp<float>::kSign);
 }
 
+// gfx90a's unfused multiply-adds: two roundings, and no denormals, whatever MODE says.
+FMHA_EMU_INLINE float mad32(float a, float b, float c) {
+  const float product = flush_denormal(flush_denormal(a) * flush_denormal(b));
+  return flush_denormal(product + flush_denormal(c));
+}
+// Zero times anything is zero.
+FMHA_EMU_INLINE float mad_legacy32(float a, float b, float c) {
+  const float x = flush_denormal(a), y = flush_denormal(b);
+  const float product = x == 0.0f || y == 0.0f ? 0.0f : flush_denormal(x * y);
+  return flush_denormal(product + flush_denormal(c));
+}
+
 // Taylor-like coefficients by Chebyshev interpolation; the comment is the largest relative error.
 FMHA_EMU_INLINE float exp2_f32(float x) {
   const float c = x < -160.0f  ? -160.0f

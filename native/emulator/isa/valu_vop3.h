@@ -260,4 +260,61 @@ FMHA_EMU_INLINE bool picks_halves(u32 s) {
   for_lanes([=](int l) { d[l] = (low[l] >> low_shift & 0xffff) | high[l] >> high_shift << 16; });
 }
 
+// Which axis of a cube's direction is the longest: z before y before x where they are as long.
+enum class Axis { kX, kY, kZ };
+FMHA_EMU_INLINE Axis major_axis(float x, float y, float z) {
+  const float ax = __builtin_fabsf(x), ay = __builtin_fabsf(y), az = __builtin_fabsf(z);
+  return az >= ax && az >= ay ? Axis::kZ : ay >= ax ? Axis::kY : Axis::kX;
+}
+FMHA_EMU_INLINE float cube_face(float x, float y, float z) {
+  const Axis axis = major_axis(x, y, z);
+  if (axis == Axis::kZ) return z < 0.0f ? 5.0f : 4.0f;
+  if (axis == Axis::kY) return y < 0.0f ? 3.0f : 2.0f;
+  return x < 0.0f ? 1.0f : 0.0f;
+}
+FMHA_EMU_INLINE float cube_s(float x, float y, float z) {
+  const Axis axis = major_axis(x, y, z);
+  if (axis == Axis::kZ) return z < 0.0f ? -x : x;
+  if (axis == Axis::kY) return x;
+  return x < 0.0f ? z : -z;
+}
+FMHA_EMU_INLINE float cube_t(float x, float y, float z) {
+  if (major_axis(x, y, z) != Axis::kY) return -y;
+  return y < 0.0f ? -z : z;
+}
+FMHA_EMU_INLINE float cube_major(float x, float y, float z) {
+  const Axis axis = major_axis(x, y, z);
+  return 2.0f * (axis == Axis::kZ ? z : axis == Axis::kY ? y : x);
+}
+
+// A float as a byte, in place of byte `place` of `into`. NaN is 0. Rounding is MODE's.
+FMHA_EMU_INLINE u32 with_byte(float x, u32 place, u32 into) {
+  const float limited = x > 255.0f ? 255.0f : x > 0.0f ? x : 0.0f;
+  const u32 shift = (place & 3) * 8;
+  return (into & ~(0xffu << shift)) | static_cast<u32>(__builtin_rintf(limited)) << shift;
+}
+
+// The 1201 bits of 2 / pi behind its point, from the top, and zeros.
+inline constexpr u32 kTwoOverPi[] = {
+    0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561,
+    0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484,
+    0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
+    0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b,
+    0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b0000};
+
+// 53 bits of 2 / pi for the reduction of an angle: the segment says which, further down for large angles,
+// whose result is scaled by 2^128 so that its end does not fall off.
+FMHA_EMU_INLINE double trig_preop(double x, u32 segment) {
+  constexpr u32 kBits = 1201, kTaken = 53;
+  const u32 exponent = static_cast<u32>(bits<u64>(x) >> 52 & 0x7ff);
+  const u32 shift = (segment & 31) * kTaken + (exponent > 1077 ? exponent - 1077 : 0);
+  if (shift >= kBits) return 0.0;
+  u64 taken = 0;
+  for (u32 i = 0; i < kTaken; ++i) {
+    const u32 at = shift + i;
+    taken = taken << 1 | (at < kBits ? kTwoOverPi[at / 32] >> (31 - at % 32) & 1 : 0u);
+  }
+  return ldexp64(static_cast<double>(taken), (exponent >= 1968 ? 128 : 0) - static_cast<i32>(kTaken + shift));
+}
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

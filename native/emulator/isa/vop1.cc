@@ -21,6 +21,11 @@ void readfirstlane(Wave& w, const Inst& inst) {
       s.kind == OperandKind::kVgpr ? w.vgpr[s.index][lane] : static_cast<u32>(read_scalar(w, s));
 }
 
+// A table of the graphics pipeline, which the manuals of these GPUs do not give.
+void no_screen(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "a graphics instruction that the manuals of this GPU do not describe");
+}
+
 void swap(Wave& w, const Inst& inst) {
   u32 *a = w.vgpr[inst.dst.index], *b = w.vgpr[inst.src[0].index], *t = w.tmp[0][0];
   const u64 exec = w.exec();
@@ -142,6 +147,7 @@ constexpr Row kRows[] = {
   {"v_cos_f16", Format::kVop1, {74, 74}, kF16, {kF16}, kMod, op<half1<[](float a) { return cos_f32(a); }>>},
   {"v_exp_legacy_f32", Format::kVop1, {75, 75}, kF32, {kF32}, kMod, op<[](float a) { return exp2_f32(a); }>},
   {"v_log_legacy_f32", Format::kVop1, {76, 76}, kF32, {kF32}, kMod, op<[](float a) { return log2_f32(a); }>},
+  {"v_screen_partition_4se_b32", Format::kVop1, {55, 55}, kB32, {kB32}, kRefused, no_screen},
   {"v_cvt_norm_i16_f16", Format::kVop1, {77, 77}, kI16, {kF16}, kMod, op<[](f16 a) { return to_snorm16(to_f32(a)); }>},
   {"v_cvt_norm_u16_f16", Format::kVop1, {78, 78}, kI16, {kF16}, kMod, op<[](f16 a) { return to_unorm16(to_f32(a)); }>},
   {"v_sat_pk_u8_i16", Format::kVop1, {79, 79}, kB32, {kB32}, 0,

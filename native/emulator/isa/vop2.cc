@@ -2,6 +2,7 @@
 // VOP2: two sources, and the accumulating and literal-carrying forms.
 #include "rows.h"
 #include "valu.h"
+#include "valu_math.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
@@ -79,6 +80,12 @@ constexpr Row kRows[] = {
   {"v_and_b32", Format::kVop2, {19, 19}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a & b; }>},
   {"v_or_b32", Format::kVop2, {20, 20}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a | b; }>},
   {"v_xor_b32", Format::kVop2, {21, 21}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a ^ b; }>},
+  {"v_mac_f32", Format::kVop2, {22, -1}, kF32, {kF32, kF32}, kAcc,
+   op<([](float a, float b, Old<float> d) { return mad32(a, b, d.value); })>},
+  {"v_madmk_f32", Format::kVop2, {23, -1}, kF32, {kF32, kF32}, kLiteralK,
+   op<[](float a, float b, Literal k) { return mad32(a, bits<float>(k.value), b); }>},
+  {"v_madak_f32", Format::kVop2, {24, -1}, kF32, {kF32, kF32}, kLiteralK,
+   op<[](float a, float b, Literal k) { return mad32(a, b, bits<float>(k.value)); }>},
   {"v_fmamk_f32", Format::kVop2, {-1, 23}, kF32, {kF32, kF32}, kLiteralK,
    op<[](float a, float b, Literal k) { return fma32(a, bits<float>(k.value), b); }>},
   {"v_fmaak_f32", Format::kVop2, {-1, 24}, kF32, {kF32, kF32}, kLiteralK,
