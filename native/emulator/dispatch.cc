@@ -154,6 +154,10 @@ template <bool kChecked, bool kProfiled>
 void Grid::run_wave(Wave& w, WaveChecks* checks, uint64_t slice) {
   apply_mode(w.mode);
   const uint64_t end = w.instructions + std::min(slice, budget_ - w.instructions);
+  if (w.mode >> Mode::kGprIndex & 1) [[unlikely]] {  // a barrier among such instructions
+    w.state = WaveState::kIndexed;
+    run_indexed<kChecked, kProfiled>(w, checks);
+  }
   while (w.state == WaveState::kRunning && w.instructions < end) {
     const Inst& inst = *w.next++;
     ++w.instructions;

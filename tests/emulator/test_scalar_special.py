@@ -96,6 +96,7 @@ def _indexing() -> None:
         1,
         [*INDEX, "s_set_gpr_idx_idx", "s_set_gpr_idx_mode"],
     )
+    _indexed("idx-barrier", [f"{ON} s8, gpr_idx(SRC0)", "s_barrier", move, off], {"v10": v["v5"]}, 3)
     _indexed(
         "idx-none",
         [f"{ON} s8, gpr_idx()", move, "s_nop 1", off],
