@@ -180,7 +180,8 @@ bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDe
 
 // Rules about scalar registers that VALU instructions write.
 bool HazardChecks::scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
-  const Issued& exec = scalar_by_vector_[kExecLo];
+  const Issued &low = scalar_by_vector_[kExecLo], &high = scalar_by_vector_[kExecLo + 1];
+  const Issued& exec = low.end > high.end ? low : high;  // the scalar unit may have rewritten one half
   const RegisterRange exec_range{kFirstScalar + kExecLo, 2};
   if (f.traits & kDppTrait && !need(w, inst, kDppExec, exec, exec_range)) return false;
   if (f.unit == Unit::kMatrix && !need(w, inst, kMatrixExec, exec, exec_range)) return false;

@@ -26,40 +26,46 @@ from .lines import candidates
 
 VGPRS, ACCVGPRS, SGPRS = 112, 64, 68  # those a program uses
 ADDRESS = "v118"  # 16 bytes times the lane
+SPARSE = "v119"  # indices of sparse matrices
 LDS_BYTES = 8192
+MEMORY = "memory"
 _OUT = (f"v[0:{VGPRS - 1}]", "v[112:117]", f"a[0:{ACCVGPRS - 1}]", f"s[0:{SGPRS - 1}]")
 _WEIGHTS = {
     "VOP1": 14, "VOP2": 20, "VOPC": 10, "VOP3": 50, "VOP3B": 6, "VOP3P": 8, "MAI": 3, "DS": 50,
     "SOP1": 6, "SOP2": 9, "SOPC": 4, "SOPK": 4,
 }  # fmt: skip
-# Jumps, registers picked by M0, what depends on where the code lies or on M0, and MODE, which is set apart.
+# Jumps, registers picked by M0, what depends on where the code lies, on the time or on M0, what the device
+# refuses to run, and MODE, which is set apart.
 _LEFT_OUT = re.compile(
-    r"s_(getpc|setpc|swappc|call|movrel|set_gpr|getreg|setreg|cbranch)|ds_(append|consume|nop|\w*addtid)|v_clrexcp"
+    r"s_(getpc|setpc|swappc|call|movrel|set_gpr|getreg|setreg|cbranch|setvskip|rfe|memtime|memrealtime|atc_probe)"
+    r"|ds_(append|consume|nop|gws|ordered|\w*addtid)|v_(clrexcp|screen|interp)"
 )
 # VALU instructions that cause or mind a hazard: parts of registers, lanes, f64, transcendental ones, masks.
 _TOUCHY = re.compile(
     r"_sdwa|_dpp|op_sel|lane|dot|div_fmas|_f64|cvt_(pk|sr)_|swap|16|vcc|exec|v_(exp|log|rcp|rsq|sqrt|sin|cos)_"
 )
 # Special registers whose value belongs to the process, not to the program; and the trap handler's.
-_FOREIGN = re.compile(r"_base|flat_scratch|xnack|ttmp|gds|gpr_idx")
+FOREIGN = re.compile(r"_base|flat_scratch|xnack|ttmp|gds|gpr_idx")
 # What the device takes of the modifiers that LLVM takes everywhere.
 _CLAMPED = re.compile(r"v_((pk_)?(add|sub|subrev|addc|subb|subbrev|mad)_(co_)?[iu](16|24|32)|dot\d_)")
-_LONG_NOPS = ("s_nop 15", "s_nop 7")
+LONG_NOPS = ("s_nop 15", "s_nop 7")
 
 
-def _fold(match: re.Match[str]) -> str:
-    """A register (range) moved into those a program may use, its alignment kept."""
-    bank, first, last = match[1], int(match[2] or match[3]), int(match[2] or match[4])
-    count = last - first + 1
-    limit = {"v": VGPRS, "a": ACCVGPRS, "s": SGPRS}[bank]
-    align = 1 if count == 1 else 2 if bank != "s" or count == 2 else 4
-    first = first % (limit - count + 1) // align * align
-    return f"{bank}{first}" if count == 1 else f"{bank}[{first}:{first + count - 1}]"
+LIMITS = {"v": VGPRS, "a": ACCVGPRS, "s": SGPRS}
 
 
-def _folded(line: str) -> str:
+def folded(line: str, limits: dict[str, int]) -> str:
+    """The line with its registers (or ranges) moved into those a program may use, alignment kept."""
+
+    def fold(match: re.Match[str]) -> str:
+        bank, first, last = match[1], int(match[2] or match[3]), int(match[2] or match[4])
+        count = last - first + 1
+        align = 1 if count == 1 else 2 if bank != "s" or count == 2 else 4
+        first = first % (limits[bank] - count + 1) // align * align
+        return f"{bank}{first}" if count == 1 else f"{bank}[{first}:{first + count - 1}]"
+
     mnemonic, _, rest = line.partition(" ")
-    rest = re.sub(r"(?<![\w:\]])([vsa])(?:(\d+)|\[(\d+):(\d+)\])(?!\w)", _fold, rest)
+    rest = re.sub(r"(?<![\w:\]])([vsa])(?:(\d+)|\[(\d+):(\d+)\])(?!\w)", fold, rest)
     return f"{mnemonic} {rest}".strip()
 
 
@@ -97,15 +103,24 @@ def _lines_of(row: rows.RowInfo) -> dict[str, list[str]]:
     return candidates(row, 6)
 
 
-def _draw(r: random.Random) -> tuple[rows.RowInfo, str]:
+def drawable(format_: str) -> list[rows.RowInfo]:
+    """Rows of a format that a program may have."""
+    return _rows_by_format().get(format_, [])
+
+
+def draw(
+    r: random.Random, weights: dict[str, int] = _WEIGHTS, limits: dict[str, int] = LIMITS
+) -> tuple[rows.RowInfo, str]:
     """A row and a line of it, which LLVM may refuse."""
-    row = r.choice(_rows_by_format()[r.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]])
+    row = r.choice(_rows_by_format()[r.choices(list(weights), list(weights.values()))[0]])
     by_form = _lines_of(row)
-    line = _folded(r.choice(by_form[r.choice(list(by_form))]))
+    line = folded(r.choice(by_form[r.choice(list(by_form))]), limits)
     if row.format == "DS":
         line = _ds_line(line, row.flags, r)
     if row.format == "MAI":
-        line = re.split(r" cbsz| blgp| neg:", line)[0]
+        line = re.split(r" cbsz| abid| blgp| neg:", line)[0]
+    if row.mnemonic.startswith("v_smfmac"):  # indices that ascend
+        line = f"{line.rpartition(', ')[0]}, {SPARSE}"
     floats = "f" in row.dst
     if row.format == "VOP3P" and not floats:
         line = re.sub(r" neg_(lo|hi):\S+", "", line)
@@ -141,7 +156,7 @@ class Drawn:
         )
 
 
-def _environment_change(r: random.Random) -> list[str]:
+def environment_change(r: random.Random) -> list[str]:
     """Another EXEC or MODE."""
     if r.random() < 0.5:
         return [f"s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 10), {r.choice([0x3F0, r.getrandbits(10)]):#x}"]
@@ -162,7 +177,7 @@ class Program:
         body: list[str] = []
         for before, d in zip([None, *self.drawn], self.drawn[:length], strict=False):
             if before is None or not (before.plain() and d.plain()):
-                body += _LONG_NOPS
+                body += LONG_NOPS
             body += d.text()
         g = np.random.default_rng(self.seed)
         fill = [
@@ -170,21 +185,28 @@ class Program:
             for i in range(LDS_BYTES // 1024)
         ]
         last = f"ds_read_b128 v[112:115], {ADDRESS} offset:{self.seed % 7 * 1024}"
-        lines = [*fill, "s_waitcnt 0", *body, *_LONG_NOPS, last, "s_waitcnt 0", *_LONG_NOPS]
-        vin = {name: _values(g, name) for name in _OUT[:3]}
+        lines = [*fill, "s_waitcnt 0", *body, *LONG_NOPS, last, "s_waitcnt 0", *LONG_NOPS]
+        vin = {name: values(g, name) for name in _OUT[:3]}
         vin[ADDRESS] = np.arange(asm.LANES, dtype=np.uint32) * 16
-        scalars = _values(g, _OUT[3])[:, 0]
+        vin[SPARSE] = sparse_indices(g)
+        scalars = values(g, _OUT[3])[:, 0]
         sin = {f"s{i}": int(v) for i, v in enumerate(scalars)}
         sin["vcc"] = int(g.integers(1 << 63))
         sin["scc"] = self.seed & 1
-        return asm.Case(f"seed {self.seed}", lines, _OUT, _no_check, vin, sin, lds=LDS_BYTES)
+        return asm.Case(f"seed {self.seed}", lines, _OUT, no_check, vin, sin, lds=LDS_BYTES)
 
 
-def _no_check(_: asm.Result) -> None:
+def sparse_indices(g: np.random.Generator) -> asm.U32:
+    """Pairs of indices below four, the second of each the greater."""
+    pairs = g.choice(np.array([0x4, 0x8, 0xC, 0x9, 0xD, 0xE], np.uint32), (8, asm.LANES))
+    return np.bitwise_or.reduce(pairs << np.arange(0, 32, 4, dtype=np.uint32)[:, None])
+
+
+def no_check(_: asm.Result) -> None:
     """For the harness, which wants one."""
 
 
-def _values(g: np.random.Generator, name: str) -> asm.U32:
+def values(g: np.random.Generator, name: str) -> asm.U32:
     """Random bits; of some registers every lane is a float: ordinary, special or a NaN."""
     count = len(asm.registers(name))
     out = g.integers(0, 1 << 32, (count, asm.LANES), dtype=np.uint32)
@@ -218,16 +240,16 @@ def programs(seeds: Sequence[int]) -> list[Program]:
     for seed in seeds:
         r = random.Random(seed)
         length = r.randrange(40, 201)
-        drawn.append([_draw(r) for _ in range(5 * length)])
+        drawn.append([draw(r) for _ in range(5 * length)])
     flat = [line or "?" for per in drawn for _, line in per]
     good = iter(asm.legal(flat))
     for seed, per in zip(seeds, drawn, strict=True):
-        taken = [Drawn(line, row) for row, line in per if next(good) and line and not _FOREIGN.search(line)]
+        taken = [Drawn(line, row) for row, line in per if next(good) and line and not FOREIGN.search(line)]
         r = random.Random(~seed)
         program = Program(seed)
         for d in taken[: random.Random(seed).randrange(40, 201)]:
             if r.random() < 0.05:
-                program.drawn += [Drawn(line) for line in _environment_change(r)]
+                program.drawn += [Drawn(line) for line in environment_change(r)]
             program.drawn.append(d)
         made.append(program)
     return made
@@ -246,12 +268,12 @@ class Batch:
         kernels, entries = [], []
         for number, case in enumerate(cases):
             body, count = asm._body(case)
-            kernels.append(asm.Kernel(f"k{number}", body, case.lds))
+            kernels.append(asm.Kernel(f"k{number}", body, case.lds, case.scratch))
             entries.append((case, f"k{number}", count))
         return cls(entries, asm.assemble(kernels))
 
     def run(self) -> list[dict[str, asm.U32]]:
-        """Every register afterwards, by name."""
+        """Every register and the memory afterwards, by name."""
         module = hip.Module(self.image)
         out = []
         try:
@@ -261,7 +283,8 @@ class Batch:
                 except hip.HipError as error:
                     raise AssertionError(f"{case.name}: {error}") from error
                 states = {"vcc": result.vcc[0], "exec": result.exec[0], "scc": result.scc[0]}
-                out.append(result.regs | {k: np.array([v], np.uint64) for k, v in states.items()})
+                scalars = {k: np.array([v], np.uint64) for k, v in states.items()}
+                out.append(result.regs | scalars | {MEMORY: result.mem.view(np.uint32)})
         finally:
             module.unload()
         return out
@@ -272,6 +295,10 @@ def differences(one: dict[str, asm.U32], other: dict[str, asm.U32]) -> list[str]
     out = []
     for name, a in one.items():
         b = other[name]
+        if name == MEMORY:
+            words = np.flatnonzero(a != b)
+            out += [f"{words.size} words of memory, the first at {4 * words[0]}"] if words.size else []
+            continue
         single = asm.registers(name) if a.ndim == 2 else [name]
         for register, x, y in zip(single, a, b, strict=True):
             lanes = np.flatnonzero(x != y)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -27,9 +28,13 @@ def reg(count: int, index: int) -> str:
     return f"v{index}" if count == 1 else f"v[{index}:{index + count - 1}]"
 
 
+def _descriptor(records: int, stride: int, swizzle: int, address: int) -> int:
+    return address & (1 << 48) - 1 | stride << 48 | swizzle << 63 | records << 64 | 0x00020000 << 96
+
+
 def resource(records: int, stride: int = 0, swizzle: int = 0) -> Callable[[int], int]:
     """Buffer descriptor of the case's memory."""
-    return lambda a: a & (1 << 48) - 1 | stride << 48 | swizzle << 63 | records << 64 | 0x00020000 << 96
+    return partial(_descriptor, records, stride, swizzle)
 
 
 def memory_is(want: Array) -> Callable[[Result], None]:

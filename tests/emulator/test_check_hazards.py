@@ -134,6 +134,7 @@ _FINE = {
         "s_mov_b32 s12, 0",
         "buffer_load_dword v2, v1, s[4:7], s12 offen",
     ],
+    "overwritten_exec": ["v_cmpx_eq_u32 vcc, v1, v1", "s_mov_b64 exec, -1", f"v_mov_b32_dpp v2, v1 {_DPP}"],
     "trans_to_trans": ["v_exp_f32 v3, v1", "v_log_f32 v2, v3"],
     "other_register": ["v_mov_b32 v3, v1", f"v_mov_b32_dpp v2, v1 {_DPP}"],
     "exec_then_memory": ["v_cmpx_eq_u32 vcc, v1, v1", "buffer_load_dword v2, v1, s[4:7], 0 offen"],
@@ -143,6 +144,8 @@ _FINE = {
     "instructions_count": [_MFMA8, *["v_mov_b32 v3, v1"] * 19, _MOVE],
     "nops_count": [_MFMA8, "s_nop 15", "s_nop 2", _MOVE],
 }
+# The scalar unit rewrites one half; the other is still what the vector instruction wrote.
+_HALF_OF_EXEC = ["v_cmpx_eq_u32 vcc, v1, v1", "s_mov_b32 exec_lo, -1"]
 
 
 def _wait(name: str) -> int:
@@ -167,6 +170,7 @@ _KERNELS = Kernels(
     {f"{n}_good": _body(n, _wait(n)) for n in _CASES}
     | {f"{n}_bad": _body(n, _wait(n) - 1) for n in _CASES if _wait(n)}
     | _FINE
+    | {"half_of_exec": [*_HALF_OF_EXEC, *_nops(3), f"v_mov_b32_dpp v2, v1 {_DPP}"]}
     | {"two_results": [_MFMA8, _MFMA2.replace("v[16:19]", "v[32:35]"), *_nops(6), _TWO]},
     lds=1024,
 )
@@ -193,6 +197,13 @@ def test_every_result_counts() -> None:
     """A store of what two MFMAs have written waits for both, not for the later alone."""
     text = _KERNELS.finding("two_results")
     assert "an MFMA writes v[16:31], another instruction reads it" in text, text
+
+
+def test_half_of_exec() -> None:
+    """EXEC counts as the vector instruction's until all of it is rewritten."""
+    text = _KERNELS.finding("half_of_exec")
+    assert "a VALU instruction writes exec, then a DPP instruction: needs 5" in text, text
+    assert text.endswith("got 4"), text
 
 
 @pytest.mark.parametrize("name", _FINE)
