@@ -154,22 +154,21 @@ template <bool kChecked, bool kProfiled>
 void Grid::run_wave(Wave& w, WaveChecks* checks, uint64_t slice) {
   apply_mode(w.mode);
   const uint64_t end = w.instructions + std::min(slice, budget_ - w.instructions);
-  if (w.mode >> Mode::kGprIndex & 1) [[unlikely]] {  // a barrier among such instructions
-    w.state = WaveState::kIndexed;
+  if (w.mode >> Mode::kGprIndex & 1) [[unlikely]]
+    w.state = WaveState::kIndexed;  // a barrier came among such instructions
+  do {
     run_indexed<kChecked, kProfiled>(w, checks);
-  }
-  while (w.state == WaveState::kRunning && w.instructions < end) {
-    const Inst& inst = *w.next++;
-    ++w.instructions;
-    if (kChecked && !checks->before(w, inst)) return;
-    if constexpr (kProfiled) {
-      profiler_->run(w, inst);
-    } else {
-      inst.exec(w, inst);
+    while (w.state == WaveState::kRunning && w.instructions < end) {
+      const Inst& inst = *w.next++;
+      ++w.instructions;
+      if (kChecked && !checks->before(w, inst)) return;
+      if constexpr (kProfiled) {
+        profiler_->run(w, inst);
+      } else {
+        inst.exec(w, inst);
+      }
     }
-    if (w.state == WaveState::kIndexed) [[unlikely]]
-      run_indexed<kChecked, kProfiled>(w, checks);
-  }
+  } while (w.state == WaveState::kIndexed && w.instructions < budget_);
   out_of_budget(w);
 }
 
