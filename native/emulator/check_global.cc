@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "check_config.h"
@@ -23,6 +24,22 @@ Queue queue_of(const Inst& inst) {
 // An access that is told to be coherent beyond its wave.
 bool has_scope(const Inst& inst) {
   return inst.row->format != Format::kSmem && !(inst.row->flags & kAtomic) && (inst.sc0 || inst.sc1);
+}
+
+// True if the lanes that touch [address, address + bytes) store what that memory holds.
+bool stores_the_same(const Wave& w, const Inst& inst, const Run& run, uint64_t address, uint64_t bytes) {
+  if (inst.data.kind != OperandKind::kVgpr || std::strstr(inst.row->mnemonic, "_d16_hi")) return false;
+  for (uint64_t at = 0; at < run.bytes; at += run.lane_bytes) {
+    const uint64_t lane_address = run.address + at;
+    if (lane_address >= address + bytes || address >= lane_address + run.lane_bytes) continue;
+    const auto* memory = reinterpret_cast<const uint8_t*>(lane_address);
+    for (uint32_t j = 0; j < run.lane_bytes; j += 4) {
+      const uint32_t* data = w.vgpr[inst.data.index + j / 4];
+      if (std::memcmp(&data[run.lane_at(at)], memory + j, std::min(4u, run.lane_bytes - j)) != 0)
+        return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -66,7 +83,7 @@ bool GlobalOrder::access(Wave& w, const Inst& inst, const Run& run, const Watche
   const bool atomic = flags & kAtomic, scoped = has_scope(inst);
   if (atomic ? inst.dst.kind != OperandKind::kNone : scoped && !(flags & kStore)) signalled(w.id);
   if (atomic || scoped) return true;
-  if (flags & kStore) return store(w, log_of(a), make(w, inst, run));
+  if (flags & kStore) return store(w, inst, log_of(a), make(w, inst, run));
   if (logs_.empty() && waves_.size() == 1) return true;  // nobody to conflict with
   return load(w, log_of(a), make(w, inst, run));
 }
@@ -96,13 +113,17 @@ bool GlobalOrder::load(Wave& w, Log& log, const Access& now) {
   return true;
 }
 
-bool GlobalOrder::store(Wave& w, Log& log, const Access& now) {
+bool GlobalOrder::store(Wave& w, const Inst& inst, Log& log, const Access& now) {
   const auto conflict = [&](const Access& other) {
     return other.wave != now.wave && (race_ || other.crossed) && !(signalled_ >> now.wave & 1);
   };
   for (const Access& l : log.fresh) log.loads.emplace(l.address, l);
   log.fresh.clear();
-  if (const Access* s = find(log.stores, now, conflict)) return report(w, now, *s, true, true);
+  const auto changes = [&](const Access& other) {
+    return conflict(other) && !stores_the_same(w, inst, {now.address, now.bytes, now.lane, now.lane_bytes},
+                                               other.address, other.bytes);
+  };
+  if (const Access* s = find(log.stores, now, changes)) return report(w, now, *s, true, true);
   if (const Access* l = find(log.loads, now, conflict)) return report(w, now, *l, true, false);
   remember_store(log, now);
   return true;

@@ -6,7 +6,8 @@
 // rely on it behind the barrier, which is all that is remembered of it: nothing. A load is, when it had been
 // issued. Scalar loads have a cache of their own, so that even the storing wave must have waited.
 //
-// Exempt: atomics, accesses with scope bits (sc0, sc1; glc), and whatever a wave does, up to the next
+// Exempt: stores of what is there already, since tiles that several waves hold are stored by all of them;
+// atomics, accesses with scope bits (sc0, sc1; glc), and whatever a wave does, up to the next
 // barrier, after an atomic that returns a value or a load with scope bits: that may be a lock or a flag.
 //
 // LLVM's memory model lets waves of a workgroup that runs on one CU (all but tgsplit code) exchange global
@@ -65,7 +66,7 @@ class GlobalOrder {
   Access make(const Wave& w, const Inst& inst, const Run& run) const;
   bool drained(const Access& a) const;
   bool load(Wave& w, Log& log, const Access& now);
-  bool store(Wave& w, Log& log, const Access& now);
+  bool store(Wave& w, const Inst& inst, Log& log, const Access& now);
   void remember_store(Log& log, const Access& now);
   template <class Conflict>
   const Access* find(const ByAddress& among, const Access& now, Conflict conflict) const;

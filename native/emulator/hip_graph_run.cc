@@ -56,9 +56,9 @@ bool GraphRun::run(const Program& program) {
     ready.erase(at);
     if (!step(program.steps[done])) return false;
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      const auto waits = std::ranges::count(program.before[i], done);
-      if (waits && !(missing[i] -= static_cast<size_t>(waits)))
-        ready.insert(std::ranges::lower_bound(ready, i), i);
+      const auto waited = static_cast<size_t>(std::ranges::count(program.before[i], done));
+      missing[i] -= waited;
+      if (waited && !missing[i]) ready.insert(std::ranges::lower_bound(ready, i), i);
     }
   }
   return true;
