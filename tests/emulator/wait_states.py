@@ -147,13 +147,12 @@ def _traits(u: Uses, mnemonic: str, line: str, operands: list[str], row: rows.Ro
         if n.startswith("v_smfmac"):  # adds to what it writes; its last operand is indices
             u.c, u.ab = u.d, u.ab | set(operand_registers(operands[3]))
     if row.flags & {"store", "atomic"} and u.unit in ("vmem", "flat"):
-        # Of buffers only without an SGPR offset.
-        if row.format == "MUBUF":
-            data = operand_registers(operands[0]) if not operand_registers(operands[3]) else []
-        else:
-            data = operand_registers(operands[1 + int(bool(u.writes))])
+        buffer = row.format == "MUBUF"
+        data = operand_registers(operands[0 if buffer else 1 + int(bool(u.writes))])
         if len(data) > 2:
             u.stored = set(data)
+            if buffer and operand_registers(operands[3]):
+                u.traits.add("sgpr offset")
 
 
 def _between_matrix(p: Uses, u: Uses, new: bool) -> int:
@@ -236,7 +235,7 @@ def between(p: Uses, u: Uses) -> int:
                       and bool(p.vectors & u.vectors), 3))  # fmt: skip
     rules += [
         ("dpp" in u.traits and bool(p.vectors & u.sources), 2),
-        (vector and bool(p.stored & u.vectors), 2 if new else 1),
+        (vector and bool(p.stored & u.vectors), 1 + new - ("sgpr offset" in p.traits)),
         ("setreg" in p.traits and "setreg" in u.traits, 2),
     ]
     return max((states for holds, states in rules if holds), default=0)
