@@ -249,7 +249,13 @@ class History:
 
     def needed(self, u: Uses) -> int:
         """Wait states to add before this instruction."""
-        return max((between(p, u) - since for p, since in self.past), default=0)
+        need = max((between(p, u) - since for p, since in self.past), default=0)
+        if rows.arch() == "gfx90a" and u.unit in ("vmem", "flat", "lds"):
+            # An erratum: a VALU instruction, an f64 MFMA after it, memory that reads what the first wrote.
+            matrix = min((since for p, since in self.past if "f64" in p.traits), default=_FURTHEST)
+            written = [t for p, t in self.past if p.unit == "valu" and t > matrix and p.vectors & u.reads]
+            need = max([need, *(2 - t for t in written)])
+        return need
 
     def pass_time(self, states: int) -> None:
         """So many wait states go by."""
