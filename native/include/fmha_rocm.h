@@ -57,9 +57,14 @@ enum {
   FMHA_ABI_MISMATCH = 5 /* struct_size is too small, or asks for fields this library does not have */
 };
 
-/* Element type of q, k, v and o. Zero is no type, so that it cannot be forgotten. */
+/* Element type of a tensor. Zero is no type, so that it cannot be forgotten. */
 typedef int32_t fmha_dtype;
-enum { FMHA_FP16 = 1, FMHA_BF16 = 2 };
+enum {
+  FMHA_FP16 = 1,
+  FMHA_BF16 = 2,
+  FMHA_FP32 = 3,
+  FMHA_FP8_E4M3_FNUZ = 4 /* gfx942's 8-bit float: bias 8, no infinities, no -0; largest 240 */
+};
 
 /* Which keys a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
  * ("bottom-right": the last query sees the last key) unless the name says top-left,
@@ -69,9 +74,10 @@ enum {
   FMHA_MASK_NONE = 0,            /* every key */
   FMHA_MASK_CAUSAL = 1,          /* no key to the right of its own column */
   FMHA_MASK_CAUSAL_TOP_LEFT = 2, /* the same, aligned top-left */
-  FMHA_MASK_WINDOW = 3           /* at most window_left keys to the left and window_right to the right of
+  FMHA_MASK_WINDOW = 3,          /* at most window_left keys to the left and window_right to the right of
                                     its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
                                     as flash-attention has it, even where seqlen_q is larger */
+  FMHA_MASK_WINDOW_TOP_LEFT = 4  /* the same, aligned top-left */
 };
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
@@ -97,6 +103,29 @@ typedef struct fmha_lse {
   int64_t stride_head;
 } fmha_lse;
 
+/* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
+ * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
+ * stride of 0 broadcasts. data NULL: no bias, and the strides are not read. With cu_seqlens it is
+ * (nhead_q, total_q, seqlen_k): rows are those of q, column j is key j of the row's own sequence, and
+ * stride_batch is not read. */
+typedef struct fmha_bias {
+  const void* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_bias;
+
+/* The random bytes of dropout, for debugging and tests: uint8 (batch, nhead_q, seqlen_q, seqlen_k), laid out
+ * like fmha_bias but written, so that no stride is 0 and nothing overlaps. Element (b, h, i, j) was kept if
+ * its byte is at most floor((1 - p_drop) * 255). data NULL: not wanted. Only bytes of keys the kernel looked
+ * at are written. */
+typedef struct fmha_randval {
+  uint8_t* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_randval;
+
 /* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
@@ -121,22 +150,68 @@ typedef struct fmha_fwd_params {
   fmha_tensor o;        /* (batch, seqlen_q, nhead_q, hdim_v), written; from its first to its last element
                            it must not overlap another tensor, nor any of its elements each other */
   fmha_lse lse;         /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
+
+  fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32 */
+  float softcap;      /* 0: none; above 0: scores become softcap * tanh(score / softcap) before the mask.
+                         Not together with bias or alibi_slopes (FMHA_UNSUPPORTED) */
+  fmha_bias bias;     /* not together with alibi_slopes */
+
+  /* ALiBi: -slope * |j - own column of the query| is added to the scaled score of key j, where the own column
+   * is that of `mask` (bottom-right for FMHA_MASK_NONE). Device memory, float32; element (b, h) is at
+   * alibi_slopes[b * alibi_stride_batch + h]. NULL: none. */
+  const float* alibi_slopes;
+  int64_t alibi_stride_batch; /* 0: one set of slopes for all batches */
+
+  /* Sequences of different lengths, packed ("varlen", CK's group mode). Both or neither; device memory, int32
+   * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
+   * q and o, which are (total_q, nhead, hdim) then, as k and v are (total_k, nhead, hdim): their stride_batch
+   * is not read. lse is (nhead_q, total_q): its stride_batch is not read either. seqlen_q and seqlen_k are
+   * upper bounds of the lengths (flash-attention's max_seqlen): rows beyond seqlen_q of a longer sequence are
+   * not computed, which the library cannot see. A window's side is compared with seqlen_k. */
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  /* Optional, with cu_seqlens alone: lengths in use, device memory, int32 (batch), of sequences that fill a
+   * part of their rows, from the first. What is beyond is neither read nor written. */
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  int64_t total_q; /* rows of q, o (and lse); required with cu_seqlens_q, else not read */
+  int64_t total_k; /* rows of k and v; required with cu_seqlens_k, else not read */
+
+  float p_drop; /* chance to drop an element of P, from 0 (none) to below 1; what is kept is scaled by
+                   1 / (1 - p_drop). The chance is rounded to 1/256 by the kernels' 8-bit numbers */
+  int32_t
+      kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning */
+  /* The random numbers are a function of seed, offset and the element's place: the same again in a backward
+   * pass with the same ones. */
+  uint64_t philox_seed;
+  uint64_t philox_offset;
+  const uint64_t* philox_seed_offset; /* device memory, {seed, offset}, read by the kernel instead of the two
+                                         values above: a replayed graph then takes new ones. NULL: values */
+  fmha_randval randval;
+
+  /* FP8 alone: what an element of q, k and v is to be multiplied with. 0 means 1. */
+  float q_descale;
+  float k_descale;
+  float v_descale;
 } fmha_fwd_params;
 
 /* A kernel of this library and what it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
-  uint32_t struct_size;  /* sizeof(fmha_kernel_info), set by the caller */
-  int32_t vgpr_count;    /* vector registers a lane, accumulation registers included */
-  int32_t sgpr_count;    /* scalar registers a wave */
-  int32_t scratch_bytes; /* a lane */
-  int64_t lds_bytes;     /* a workgroup */
-  int32_t block_size;    /* threads a workgroup */
-  int32_t tile_m;        /* query rows a workgroup */
-  int32_t tile_n;        /* keys a main-loop step */
-  uint32_t grid[3];      /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
-  const char* name;      /* symbol of the kernel in its code object */
-  const char* arch;      /* "gfx942", ... */
-  const char* sha256;    /* of the code object, 64 hex digits */
+  uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
+  int32_t vgpr_count;      /* vector registers a lane, accumulation registers included */
+  int32_t sgpr_count;      /* scalar registers a wave */
+  int32_t scratch_bytes;   /* a lane */
+  int64_t lds_bytes;       /* a workgroup */
+  int32_t block_size;      /* threads a workgroup */
+  int32_t tile_m;          /* query rows a workgroup */
+  int32_t tile_n;          /* keys a main-loop step */
+  uint32_t grid[3];        /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
+  const char* name;        /* symbol of the kernel in its code object */
+  const char* arch;        /* "gfx942", ... */
+  const char* sha256;      /* of the code object, 64 hex digits */
+  int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
+  int32_t candidate_count; /* kernels that can do this problem, best first */
+  const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
 } fmha_kernel_info;
 
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
