@@ -260,18 +260,17 @@ def subjects(device: NullDevice, calls_c: int, calls_python: int) -> dict[str, S
     import numpy as np
 
     import pyfa_rocm as fa
-    from pyfa_rocm import attention
 
     shape = (BATCH, SEQLEN, NHEAD, HDIM)
     q, k, v, out = (fa.DeviceArray.from_numpy(np.zeros(shape, np.float16)) for _ in range(4))
     arrays = {"q": q, "k": k, "v": v, "o": out}
-    params = attention.FwdParams(
+    params = fa.FwdParams(
         dtype="float16", batch=BATCH, seqlen_q=SEQLEN, seqlen_k=SEQLEN, nhead_q=NHEAD, nhead_k=NHEAD,
         hdim_q=HDIM, hdim_v=HDIM, softmax_scale=HDIM**-0.5, mask="causal",
-        **{name: attention.Strided(x.data, *x.strides[:3]) for name, x in arrays.items()},
+        **{name: fa.Strided(x.data, *x.strides[:3]) for name, x in arrays.items()},
     )  # fmt: skip
-    kernel = attention.fmha_fwd_kernel(params)
-    attention.fmha_prepare(params)
+    kernel = fa.fmha_fwd_kernel(params)
+    fa.fmha_prepare(params)
 
     def python(call: Callable[[], Any]) -> Subject:
         return Subject(timed(call), calls_python)
