@@ -23,16 +23,15 @@ namespace {
 constexpr uint32_t kInfoVersions[] = {offsetof(fmha_kernel_info, sha256) + sizeof(const char*),
                                       sizeof(fmha_kernel_info)};
 
-// What every entry that takes fmha_fwd_params does before anything else: checks the arguments, chooses the
-// kernel by `choose`, and checks whose memory the tensors are in.
+// What every entry that takes fmha_fwd_params does before anything else: checks the arguments, whose memory
+// the tensors are in, and chooses the kernel by `choose`.
 template <typename Choose>
 auto plan(const fmha_fwd_params* params, Pointers pointers, Problem& problem, Device*& device,
           Choose choose) {
   make_problem(params, pointers, problem);
   device = &Device::current();
-  auto chosen = choose(problem, device->target());
   device->check_memory(problem);
-  return chosen;
+  return choose(problem, device->target());
 }
 
 void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info* info) {
