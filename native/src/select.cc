@@ -122,7 +122,7 @@ Candidates list_candidates(const Problem& problem, const Target& target) {
   if (count == 0) fail_unsupported(problem, target.arch);
   const int number = std::max(problem.kernel, 1);
   if (number > count) {
-    fail(FMHA_INVALID_ARGUMENT,
+    fail(FMHA_UNSUPPORTED,
          "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem",
          problem.kernel, count);
   }

@@ -27,7 +27,7 @@ struct Candidates {
 };
 
 // The best kernel, or the n-th best if the problem says so. Fails with UNSUPPORTED, naming the nearest thing
-// that works, or with INVALID_ARGUMENT if there are fewer than n.
+// that works, also if there are fewer than n.
 const Kernel* find_kernel(const Problem& problem, const Target& target);
 
 // Like find_kernel, but counts.

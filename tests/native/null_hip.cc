@@ -29,6 +29,7 @@ constexpr int kVersion = 60200000;  // HIP 6.2
 // hipDeviceAttribute_t and hipPointer_attribute, the numbers that are asked for.
 constexpr int kAttributeMajor = 23;
 constexpr int kAttributeMinor = 61;
+constexpr int kAttributeMultiprocessorCount = 63;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
 
@@ -143,8 +144,9 @@ EXPORT int hipGetDevicePropertiesR0600(fmha::emu::HipDeviceProp* properties, int
 
 EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
   if (device != 0) return kInvalidDevice;
-  if (attribute != kAttributeMajor && attribute != kAttributeMinor) return kInvalidValue;
-  return *value = attribute == kAttributeMajor ? 9 : 4, kSuccess;
+  if (attribute == kAttributeMajor) return *value = 9, kSuccess;
+  if (attribute == kAttributeMinor) return *value = 4, kSuccess;
+  return attribute == kAttributeMultiprocessorCount ? (*value = 304, kSuccess) : kInvalidValue;
 }
 
 EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
