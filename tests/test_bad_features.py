@@ -51,6 +51,11 @@ def _onto(name: str, written: str) -> Change:
     return lambda p: {name: getattr(p, written).data}
 
 
+def _moved(name: str, onto: str) -> Change:
+    """A tensor that begins where another does."""
+    return lambda p: {name: getattr(p, name)._replace(data=getattr(p, onto).data)}
+
+
 def _strides(name: str, case: Case, error_if_zero: bool) -> list[Row]:
     rows: list[Row] = []
     for stride in ("stride_batch", "stride_head", "stride_seqlen"):
@@ -67,10 +72,10 @@ def _strides(name: str, case: Case, error_if_zero: bool) -> list[Row]:
 ROWS: list[Row] = [
     # Bias and ALiBi.
     *_strides("bias", BIAS, error_if_zero=False),
-    ("bias odd", BIAS, lambda p: {"bias": p.bias._replace(data=p.bias.data + 1)}, BAD,
+    ("bias odd", BIAS, lambda p: {"bias": pyfa_rocm.Bias(p.q.data + 1, 0, 0, 0)}, BAD,
      ["bias.data", "aligned to 2 bytes"]),
     ("bias host", BIAS, _member("bias", data=HOST.data), BAD, ["bias.data", "device memory"]),
-    ("bias is o", BIAS, lambda p: {"bias": p.bias._replace(data=p.o.data)}, BAD,
+    ("bias is o", BIAS, _moved("bias", "o"), BAD,
      ["o is written but overlaps bias"]),
     ("bias span", BIAS, _member("bias", stride_seqlen=2**23), UNSUPPORTED,
      ["bias.stride_seqlen", "one head spans 4294967296 bytes"]),
@@ -98,8 +103,8 @@ ROWS: list[Row] = [
       for n in ("seqused_q", "seqused_k")),
     *((f"{n} {x}", VARLEN, _set(**{n: x}), BAD, [f"{n} = {x}", "1 or more"])
       for n in ("total_q", "total_k") for x in (0, -1)),
-
-          *((f"{n} 2**31", VARLEN, _set(**{n: 2**31}), UNSUPPORTED, [n, str(2**31)]) for n in ("total_q", "total_k")),
+    *((f"{n} 2**31", VARLEN, _set(**{n: 2**31}), UNSUPPORTED, [n, str(2**31)])
+      for n in ("total_q", "total_k")),
     *((f"{n} odd", VARLEN, _shifted(n, 2), BAD, [n, "aligned to 4 bytes"])
       for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")),
     *((f"{n} host", VARLEN, _set(**{n: HOST.data}), BAD, [n, "device memory"])
@@ -117,8 +122,7 @@ ROWS: list[Row] = [
      ["randval.data", "expected NULL where p_drop = 0"]),
     *_strides("randval", DROPOUT, error_if_zero=True),
     ("randval host", DROPOUT, _member("randval", data=HOST.data), BAD, ["randval.data", "device memory"]),
-
-          *((f"randval is {n}", DROPOUT, lambda p, n=n: {"randval": p.randval._replace(data=getattr(p, n).data)}, BAD,
+    *((f"randval is {n}", DROPOUT, _moved("randval", n), BAD,
        [f"randval is written but overlaps {n}"]) for n in ("q", "k", "v", "o", "lse")),
     ("philox odd", PHILOX, _shifted("philox_seed_offset", 4), BAD,
      ["philox_seed_offset", "aligned to 8 bytes"]),
