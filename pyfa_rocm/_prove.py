@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm import _lib, _reference
+from pyfa_rocm import _lib
 from pyfa_rocm._problem import Outcome, Problem, to_json
 from pyfa_rocm._problem import run as run_problem
 from pyfa_rocm.device import current_device, describe, runtime
@@ -30,7 +30,7 @@ def report(problem: Problem, outcome: Outcome) -> dict[str, Any]:
         "o_max_error": outcome.o_error,
         "o_max_error_over_tolerance": outcome.o_ratio,
         "lse_max_error": outcome.lse_error,
-        "lse_tolerance": _reference.LSE_TOLERANCE,
+        "lse_max_error_over_tolerance": outcome.lse_ratio,
     }
 
 
@@ -50,7 +50,7 @@ def describe_text(result: dict[str, Any]) -> str:
             f"O error       {result['o_max_error']:.3g} from float64, "
             f"{result['o_max_error_over_tolerance']:.2f} of the tolerance",
             f"LSE error     {result['lse_max_error']:.3g} from float64, "
-            f"tolerance {result['lse_tolerance']:.0e}",
+            f"{result['lse_max_error_over_tolerance']:.2f} of the tolerance",
             f"result        {'right' if result['ok'] else 'WRONG'}",
         ]
     )

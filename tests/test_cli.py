@@ -52,7 +52,7 @@ def test_prove() -> None:
     proof = _json("prove")
     assert proof["ok"] is True
     assert 0 < proof["o_max_error_over_tolerance"] <= 1
-    assert proof["lse_max_error"] <= proof["lse_tolerance"]
+    assert 0 < proof["lse_max_error_over_tolerance"] <= 1
     kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
     text = _run("prove")
@@ -66,7 +66,7 @@ def test_a_wrong_result_is_said(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a tolerance that nothing can meet, the exit status is 1."""
-    monkeypatch.setattr(_reference, "O_SLACK", 1e-9)
+    monkeypatch.setattr(_reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
     monkeypatch.setattr(_demo, "SEQLENS", (128,))
     assert _cli.main([command, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
