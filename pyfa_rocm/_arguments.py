@@ -17,8 +17,8 @@ from pyfa_rocm._tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "Options", "array_fields", "lse_field", "option_fields", "output_layout", "require_inputs",
-    "require_shape", "require_vector", "strided", "to_integer",
+    "Options", "array_fields", "option_fields", "output_layout", "require_inputs", "require_shape",
+    "require_vector", "tensor_fields", "to_integer",
 ]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
@@ -143,9 +143,7 @@ def _require_device(name: str, layout: Layout, q: Layout) -> None:
         raise InvalidArgumentError(f"{name}: got device {layout.device}, expected {q.device} as q")
 
 
-def require_vector(
-    name: str, layout: Layout, dtypes: tuple[str, ...], length: int | None, q: Layout
-) -> None:
+def require_vector(name: str, layout: Layout, dtypes: tuple[str, ...], length: int | None, q: Layout) -> None:
     """Raise unless an array has one dimension, of this length (None: 1 or more), and one of these types."""
     if layout.dtype not in dtypes:
         raise InvalidArgumentError(f"{name}: got dtype {layout.dtype}, expected {' or '.join(dtypes)}")
@@ -189,9 +187,7 @@ def _alibi_stride(slopes: Layout, batch: int, nhead: int, q: Layout) -> int:
     return slopes.strides[0] if len(slopes.shape) == 2 else 0
 
 
-def array_fields(
-    optional: Optional | None, batch: int, scores: tuple[int, ...], q: Layout
-) -> dict[str, Any]:
+def array_fields(optional: Optional | None, batch: int, scores: tuple[int, ...], q: Layout) -> dict[str, Any]:
     """Check the optional arrays, and return the fields of FwdParams with their strides.
 
     `scores` is the shape that a bias has, nhead_q being the third from last.
@@ -250,15 +246,27 @@ def output_layout(out: Layout | None, shape: tuple[int, ...], out_dtype: Any, q:
     return out
 
 
-def strided(layout: Layout) -> Strided:
+def tensor_fields(q: Layout, k: Layout, v: Layout, o: Layout, lse: Layout | None) -> dict[str, Any]:
+    """Return the fields of FwdParams that come from the tensors, but those that packing changes."""
+    return {
+        "dtype": q.dtype,
+        "o_dtype": None if o.dtype == q.dtype else o.dtype,
+        "nhead_q": q.shape[-2],
+        "nhead_k": k.shape[-2],
+        "hdim_q": q.shape[-1],
+        "hdim_v": v.shape[-1],
+        **{name: _strided(layout) for name, layout in (("q", q), ("k", k), ("v", v), ("o", o))},
+        "lse": None if lse is None else _lse(lse),
+    }
+
+
+def _strided(layout: Layout) -> Strided:
     """Return the strides of a (batch, seqlen, nhead, hdim) tensor, or of a packed one without batch."""
     strides = layout.strides[:-1]
     return Strided(0, *([0] * (3 - len(strides))), *strides)
 
 
-def lse_field(lse: Layout | None) -> Lse | None:
+def _lse(lse: Layout) -> Lse:
     """Return the strides of a (batch, nhead, seqlen) log-sum-exp, or of a packed one without batch."""
-    if lse is None:
-        return None
     strides = lse.strides[:-1]
     return Lse(0, *([0] * (2 - len(strides))), *strides)

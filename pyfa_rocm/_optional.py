@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The arguments of a call that are mostly absent and change from call to call: arrays beside q, k, v, and numbers.
+"""Arguments of a call that are mostly absent, or differ from call to call: arrays and numbers beside q, k, v.
 
 Bias, ALiBi slopes, sequence lengths, the random state of dropout, and the scales of 8-bit floats.
 """

@@ -34,6 +34,8 @@ _IMMUTABLE = (
     type(None), bool, int, float, str, type, np.dtype, np.floating, np.integer, np.bool_, Layout,
 )  # fmt: skip
 
+# A C struct, and its memory as 64-bit words and as floats.
+_Block = tuple[Any, "memoryview[int]", "memoryview[float]"]
 Plans = dict[tuple[Any, ...], "Plan"]
 
 
@@ -48,18 +50,20 @@ class Plan:
         Of the output that is allocated if none is given.
     lse : Layout or None
         Of the log-sum-exp; None: not wanted.
-    probabilities : bool
-        Whether the caller wants the probabilities too.
+    s_dmask : tuple of int or None
+        Shape of the probabilities; None: not wanted.
     direct : bool
         Whether a call is `run` and nothing else: no other device can be current, no probabilities.
     """
 
     __slots__ = (
         "_call", "_cast", "_idle", "_k", "_lse", "_null", "_o", "_q", "_v", "direct", "lse", "o", "params",
-        "probabilities",
+        "s_dmask",
     )  # fmt: skip
 
-    def __init__(self, params: FwdParams, o: Layout, lse: Layout | None, *, probabilities: bool) -> None:
+    def __init__(
+        self, params: FwdParams, o: Layout, lse: Layout | None, s_dmask: tuple[int, ...] | None
+    ) -> None:
         _hip.runtime()
         ffi, lib = _lib.load()
         self.params = params
@@ -68,24 +72,22 @@ class Plan:
         self._call = lib.fmha_fwd
         self._cast = ffi.cast
         self._null = ffi.NULL
-        self.probabilities = probabilities
-        self.direct = o.device == 0 and _hip.has_one_device() and not probabilities
-        # Structs that no call is using, each with its memory as 64-bit words and as floats. A call takes one
-        # and puts it back: list.pop and append are atomic, so no two threads ever fill the same one.
-        self._idle: list[tuple[Any, memoryview, memoryview]] = []
+        self.s_dmask = s_dmask
+        self.direct = o.device == 0 and _hip.has_one_device() and s_dmask is None
+        # Structs that no call is using. A call takes one and puts it back: list.pop and append are atomic, so
+        # no two threads ever fill the same one.
+        self._idle: list[_Block] = []
         offsets = c_layout().offsets
         self._q, self._k, self._v, self._o, self._lse = (
             offsets[f"{name}.data"] // 8 for name in ("q", "k", "v", "o", "lse")
         )
 
-    def _fresh(self) -> tuple[Any, memoryview, memoryview]:
+    def _fresh(self) -> _Block:
         c, view = new()
         fill(view, self.params)
         return c, view.cast("Q"), view.cast("f")
 
-    def run(
-        self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: Optional | None, handle: int
-    ) -> Any:
+    def run(self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: Optional | None, handle: int) -> Any:
         """Allocate what was not given, launch, and return what the public function returns.
 
         `q`, `k`, `v` and `to` are DeviceArrays or Tensors; `to` is what is written, `out` what the caller
@@ -191,7 +193,7 @@ def call(
     try:
         if not known and (to is None or plan.lse is not None):
             fmha_fwd_supported(request.params(plan))  # so that nothing is allocated for a call that will fail
-        if plan.probabilities:
+        if plan.s_dmask is not None:
             result = run_with_probabilities(plan, request, out, to, handle)
         else:
             result = plan.run(q, k, v, out, to, optional, handle)

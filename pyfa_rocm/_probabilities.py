@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._params import FwdParams, RandVal
+from pyfa_rocm._params import FwdParams, Lse, RandVal
 from pyfa_rocm._tensor import contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
@@ -33,7 +33,7 @@ def run_with_probabilities(plan: Plan, request: Request, out: Any, to: Any, hand
     if to is None:
         out = to = DeviceArray.allocate(plan.o)
     assert plan.lse is not None
-    assert p.lse is not None
+    assert plan.s_dmask is not None
     lse = DeviceArray.allocate(plan.lse)
     randval = None
     if p.p_drop:
@@ -42,19 +42,23 @@ def run_with_probabilities(plan: Plan, request: Request, out: Any, to: Any, hand
         strides = randval.strides[:-1]
         field = RandVal(randval.data, *([0] * (3 - len(strides))), *strides)
         p = replace(p, randval=field)
-    fmha_fwd(replace(p, o=p.o._replace(data=to.data), lse=p.lse._replace(data=lse.data)), handle)
+    fmha_fwd(replace(p, o=p.o._replace(data=to.data), lse=_at(p.lse, lse.data)), handle)
     for written in (to, lse):
         if isinstance(written, DeviceArray):
             written.mark_written(handle)
     optional = {} if request.optional is None else request.optional.arrays
     tensors = {"q": request.q, "k": request.k, "lse": lse, "randval": randval, **optional}
     host = {name: copy_to_host(x.data, x.layout) for name, x in tensors.items() if x is not None}
-    s_dmask = np.zeros((p.batch, p.nhead_q, p.seqlen_q, p.seqlen_k), np.float32)
+    s_dmask = np.zeros(plan.s_dmask, np.float32)
     for batch, part in enumerate(_sequences(p, host)):
         for head in range(p.nhead_q):
             rows, columns = part["q"].shape[0], part["k"].shape[0]
             s_dmask[batch, head, :rows, :columns] = _signed_probabilities(p, part, head)
     return out, lse, DeviceArray.from_numpy(s_dmask, plan.o.device)
+
+
+def _at(lse: Lse | None, address: int) -> Lse | None:
+    return None if lse is None else lse._replace(data=address)
 
 
 def _sequences(p: FwdParams, host: dict[str, Array]) -> Iterator[dict[str, Array]]:

@@ -8,12 +8,11 @@ from typing import Any
 from pyfa_rocm._arguments import (
     Options,
     array_fields,
-    lse_field,
     option_fields,
     output_layout,
     require_inputs,
     require_shape,
-    strided,
+    tensor_fields,
 )
 from pyfa_rocm._optional import Optional
 from pyfa_rocm._params import FwdParams
@@ -59,8 +58,8 @@ def flash_attn_func(
     ----------
     q : array, (batch, seqlen_q, nhead_q, hdim)
         Float16, bfloat16, float32 or float8_e4m3fnuz on a ROCm device: a DeviceArray, or anything with
-        ``__dlpack__`` or ``__cuda_array_interface__``. Any layout whose last dimension is contiguous and whose
-        other strides are multiples of 8 elements.
+        ``__dlpack__`` or ``__cuda_array_interface__``. Any layout whose last dimension is contiguous and
+        whose other strides are multiples of 8 elements.
     k : array, (batch, seqlen_k, nhead_k, hdim)
         As q. nhead_q is a multiple of nhead_k: query head h reads key head ``h // (nhead_q // nhead_k)``.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
@@ -167,10 +166,10 @@ def _make_plan(request: Request) -> Plan:
     require_shape("v", v.shape, (batch, seqlen_k, nhead_k, hdim_v), "k")
     o = output_layout(request.o, (batch, seqlen_q, nhead_q, hdim_v), options.out_dtype, q)
     lse = contiguous((batch, nhead_q, seqlen_q), "float32", q.device) if options.wants_lse else None
+    scores = (batch, nhead_q, seqlen_q, seqlen_k)
     params = FwdParams(
-        dtype=q.dtype, o_dtype=None if o.dtype == q.dtype else o.dtype, batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_q=nhead_q,
-        nhead_k=nhead_k, hdim_q=hdim, hdim_v=hdim_v, q=strided(q), k=strided(k), v=strided(v), o=strided(o),
-        lse=lse_field(lse), **option_fields(options, q, request.optional),
-        **array_fields(request.optional, batch, (batch, nhead_q, seqlen_q, seqlen_k), q),
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **tensor_fields(q, k, v, o, lse),
+        **option_fields(options, q, request.optional),
+        **array_fields(request.optional, batch, scores, q),
     )  # fmt: skip
-    return Plan(params, o, lse, probabilities=bool(options.return_attn_probs))
+    return Plan(params, o, lse, scores if options.return_attn_probs else None)

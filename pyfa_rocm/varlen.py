@@ -8,13 +8,12 @@ from typing import Any
 from pyfa_rocm._arguments import (
     Options,
     array_fields,
-    lse_field,
     option_fields,
     output_layout,
     require_inputs,
     require_shape,
     require_vector,
-    strided,
+    tensor_fields,
     to_integer,
 )
 from pyfa_rocm._optional import Optional
@@ -147,16 +146,18 @@ def _make_plan(request: Request) -> Plan:
     require_shape("v", v.shape, (total_k, nhead_k, hdim_v), "k")
     assert request.optional is not None
     batch = _batch({name: array.layout for name, array in request.optional.arrays.items()}, q)
-    seqlen_q, seqlen_k = map(to_integer, ("max_seqlen_q", "max_seqlen_k"), request.options[-2:])
+    max_seqlen_q, max_seqlen_k = map(to_integer, ("max_seqlen_q", "max_seqlen_k"), request.options[-2:])
+    # Without rows no length is above 0. The C library wants that said: a total of 0 is a forgotten one there.
+    seqlen_q, seqlen_k = max_seqlen_q if total_q else 0, max_seqlen_k if total_k else 0
     o = output_layout(request.o, (total_q, nhead_q, hdim_v), options.out_dtype, q)
     lse = contiguous((nhead_q, total_q), "float32", q.device) if options.wants_lse else None
     params = FwdParams(
-        dtype=q.dtype, o_dtype=None if o.dtype == q.dtype else o.dtype, batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_q=nhead_q,
-        nhead_k=nhead_k, hdim_q=hdim, hdim_v=hdim_v, q=strided(q), k=strided(k), v=strided(v), o=strided(o),
-        lse=lse_field(lse), total_q=total_q, total_k=total_k, **option_fields(options, q, request.optional),
-        **array_fields(request.optional, batch, (nhead_q, total_q, seqlen_k), q),
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, total_q=total_q, total_k=total_k,
+        **tensor_fields(q, k, v, o, lse), **option_fields(options, q, request.optional),
+        **array_fields(request.optional, batch, (nhead_q, total_q, max_seqlen_k), q),
     )  # fmt: skip
-    return Plan(params, o, lse, probabilities=bool(options.return_attn_probs))
+    s_dmask = (batch, nhead_q, max_seqlen_q, max_seqlen_k) if options.return_attn_probs else None
+    return Plan(params, o, lse, s_dmask)
 
 
 def _batch(arrays: dict[str, Layout], q: Layout) -> int:
