@@ -26,9 +26,15 @@ constexpr int kOutOfMemory = 2;
 constexpr int kInvalidDevice = 101;
 constexpr int kVersion = 60200000;  // HIP 6.2
 
+// A gfx942.
+constexpr int kMajor = 9;
+constexpr int kMinor = 4;
+constexpr int kComputeUnits = 304;
+
 // hipDeviceAttribute_t and hipPointer_attribute, the numbers that are asked for.
 constexpr int kAttributeMajor = 23;
 constexpr int kAttributeMinor = 61;
+constexpr int kAttributeComputeUnits = 63;
 constexpr int kAttributeMultiprocessorCount = 63;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
@@ -134,10 +140,10 @@ EXPORT int hipGetDevicePropertiesR0600(fmha::emu::HipDeviceProp* properties, int
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Null device");
   std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "gfx942");
-  properties->major = 9;
-  properties->minor = 4;
+  properties->major = kMajor;
+  properties->minor = kMinor;
   properties->warpSize = 64;
-  properties->multiProcessorCount = 304;
+  properties->multiProcessorCount = kComputeUnits;
   properties->totalGlobalMem = size_t{1} << 37;
   return kSuccess;
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The software device as the fuzzer uses it: a few small allocations, which the host can read as well.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fmha_rocm.h"
+
+namespace fmha::fuzz {
+
+// One allocation a tensor. Offsets inside are in bytes.
+enum Region : int {
+  kQ,
+  kK,
+  kV,
+  kO,
+  kLse,
+  kBias,
+  kRandval,
+  kSlopes,
+  kCuQ,
+  kCuK,
+  kUsedQ,
+  kUsedK,
+  kPhilox,
+  kRegionCount
+};
+
+constexpr size_t kTensorBytes = size_t{128} << 10;
+constexpr size_t kSmallBytes = 1024;  // of slopes, lengths and seeds
+
+class Device {
+ public:
+  // Opened at the first call, once; ends the process with a message if there is no software device.
+  static Device& get();
+
+  uint8_t* start(Region region) const { return start_[region]; }
+  static size_t bytes(Region region) { return region < kSlopes ? kTensorBytes : kSmallBytes; }
+  // Whether [pointer, pointer + bytes) is inside one region.
+  bool holds(const void* pointer, uint64_t bytes) const;
+
+  void* other_device() const { return other_device_; }  // memory of the second device
+  void* freed() const { return freed_; }                // was memory once
+
+  // Contents of everything, and back. restore() undoes whatever a launch wrote.
+  std::vector<uint8_t> contents() const;
+  void restore();
+  const std::vector<uint8_t>& baseline() const { return baseline_; }
+  static size_t offset(Region region);  // in contents()
+
+  void synchronize(const char** fault) const;  // *fault: what stopped the device, nullptr if nothing did
+  int last_error() const { return get_last_error_(); }
+
+ private:
+  Device();
+
+  uint8_t* start_[kRegionCount] = {};
+  void* other_device_ = nullptr;
+  void* freed_ = nullptr;
+  std::vector<uint8_t> baseline_;
+  int (*synchronize_)() = nullptr;
+  int (*get_last_error_)() = nullptr;
+  const char* (*last_fault_)() = nullptr;
+};
+
+}  // namespace fmha::fuzz
