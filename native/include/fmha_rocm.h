@@ -24,8 +24,9 @@
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current.
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before filling it; zero is always the default. Structs only ever grow at
- *    their end: a longer struct from a newer header is accepted as long as the
- *    bytes this library does not know are zero.
+ *    their end: the struct of an older header is accepted, its missing fields
+ *    being zero, and so is a longer one of a newer header as long as the bytes
+ *    this library does not know are zero.
  */
 #ifndef FMHA_ROCM_H
 #define FMHA_ROCM_H
@@ -82,11 +83,12 @@ enum {
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
- * Strides are in elements, not negative, and multiples of 8; data is a device pointer aligned to 16 bytes.
- * A stride of a dimension of size one is not read; one of 0 repeats the same elements, which `o` may not do.
- * The library writes through `o` and `lse` alone.
- * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; seqlen * stride_seqlen of
- * 2^31 or more, seqlen rounded up to 256 (4 GiB a head); for `o` 2^30 or more, unless 256 divides seqlen. */
+ * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
+ * pointer aligned to 16 bytes. A stride of a dimension of size one is not read; one of 0 repeats the same
+ * elements, which `o` may not do. The library writes through `o`, `lse` and `randval` alone.
+ * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; one head of a sequence,
+ * that is seqlen * stride_seqlen with seqlen rounded up to 256, of 4 GiB or of 2^31 elements; of what is
+ * written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -105,9 +107,10 @@ typedef struct fmha_lse {
 
 /* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
  * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
- * stride of 0 broadcasts. data NULL: no bias, and the strides are not read. With cu_seqlens it is
- * (nhead_q, total_q, seqlen_k): rows are those of q, column j is key j of the row's own sequence, and
- * stride_batch is not read. */
+ * stride of 0 broadcasts. Aligned to an element; where it is aligned to four (data and strides), an unpadded
+ * kernel may be chosen. An element of -inf hides its key. data NULL: no bias, and the strides are not read.
+ * With cu_seqlens it is (nhead_q, total_q, seqlen_k): rows are those of q, column j is key j of the row's own
+ * sequence, and stride_batch is not read. */
 typedef struct fmha_bias {
   const void* data;
   int64_t stride_batch;
@@ -117,8 +120,8 @@ typedef struct fmha_bias {
 
 /* The random bytes of dropout, for debugging and tests: uint8 (batch, nhead_q, seqlen_q, seqlen_k), laid out
  * like fmha_bias but written, so that no stride is 0 and nothing overlaps. Element (b, h, i, j) was kept if
- * its byte is at most floor((1 - p_drop) * 255). data NULL: not wanted. Only bytes of keys the kernel looked
- * at are written. */
+ * its byte is at most floor((1 - p_drop) * 255), computed in float32. data NULL: not wanted; it must be where
+ * p_drop is 0. Only bytes of keys the kernel looked at are written. */
 typedef struct fmha_randval {
   uint8_t* data;
   int64_t stride_batch;
@@ -129,7 +132,7 @@ typedef struct fmha_randval {
 /* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
-  fmha_dtype dtype;     /* of q, k, v, o; required */
+  fmha_dtype dtype;     /* of q, k, v, and of o unless o_dtype says otherwise; required */
   int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
                            data pointer is looked at; at most 65535 */
   int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
@@ -142,8 +145,8 @@ typedef struct fmha_fwd_params {
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
   fmha_mask mask;
-  int64_t window_left;  /* read for FMHA_MASK_WINDOW alone; not negative */
-  int64_t window_right; /* read for FMHA_MASK_WINDOW alone; not negative */
+  int64_t window_left;  /* read for FMHA_MASK_WINDOW and its top-left form alone; not negative */
+  int64_t window_right; /* the same */
   fmha_tensor q;        /* (batch, seqlen_q, nhead_q, hdim_q) */
   fmha_tensor k;        /* (batch, seqlen_k, nhead_k, hdim_q) */
   fmha_tensor v;        /* (batch, seqlen_k, nhead_k, hdim_v) */
@@ -151,7 +154,8 @@ typedef struct fmha_fwd_params {
                            it must not overlap another tensor, nor any of its elements each other */
   fmha_lse lse;         /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
 
-  fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32 */
+  fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32, other inputs
+                         their own type */
   float softcap;      /* 0: none; above 0: scores become softcap * tanh(score / softcap) before the mask.
                          Not together with bias or alibi_slopes (FMHA_UNSUPPORTED) */
   fmha_bias bias;     /* not together with alibi_slopes */
@@ -174,13 +178,13 @@ typedef struct fmha_fwd_params {
    * part of their rows, from the first. What is beyond is neither read nor written. */
   const int32_t* seqused_q;
   const int32_t* seqused_k;
-  int64_t total_q; /* rows of q, o (and lse); required with cu_seqlens_q, else not read */
-  int64_t total_k; /* rows of k and v; required with cu_seqlens_k, else not read */
+  int64_t total_q; /* rows of q and o; read with cu_seqlens_q alone, and required unless seqlen_q is 0 */
+  int64_t total_k; /* rows of k and v; read with cu_seqlens_k alone, and required unless seqlen_k is 0 */
 
-  float p_drop; /* chance to drop an element of P, from 0 (none) to below 1; what is kept is scaled by
-                   1 / (1 - p_drop). The chance is rounded to 1/256 by the kernels' 8-bit numbers */
-  int32_t
-      kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning */
+  float p_drop;   /* chance to drop an element of P, from 0 (none) to below 1; what is kept is scaled by
+                     1 / (1 - p_drop). The chance is rounded to 1/256 by the kernels' 8-bit numbers */
+  int32_t kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning.
+                     FMHA_UNSUPPORTED if there are fewer */
   /* The random numbers are a function of seed, offset and the element's place: the same again in a backward
    * pass with the same ones. */
   uint64_t philox_seed;
@@ -189,7 +193,8 @@ typedef struct fmha_fwd_params {
                                          values above: a replayed graph then takes new ones. NULL: values */
   fmha_randval randval;
 
-  /* FP8 alone: what an element of q, k and v is to be multiplied with. 0 means 1. */
+  /* FP8 alone: what an element of q, k and v is to be multiplied with; finite, above 0. 0 means 1. P, at most
+   * 1, is multiplied with 240 before the kernels round it to 8 bits, and O divided by it. */
   float q_descale;
   float k_descale;
   float v_descale;
@@ -217,8 +222,11 @@ typedef struct fmha_kernel_info {
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version" and
- * "kernels" (an array: name, arch, dtype, hdim_q, hdim_v, mask, pad, sha256, bytes). Never NULL. */
+/* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version", "kernels" (an
+ * array: name, arch, set, dtype, o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap,
+ * dropout, lse, pipeline, tile_m, tile_n, sha256 and code_object, the name of the ELF it is in) and
+ * "code_objects" (an array: name, arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a
+ * kernel's tile: it serves any smaller multiples of hdim_step, or none if that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -238,8 +246,9 @@ fmha_status fmha_set_hip_runtime(const char* path);
 const char* fmha_hip_runtime_path(void);
 
 /* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
- * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. A NULL lse.data
- * means here too that it is not wanted, which changes nothing: every kernel can store it. */
+ * that fmha_fwd would give. The data of q, k, v and o may be NULL here: then they are not looked at. A
+ * pointer that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*,
+ * philox_seed_offset) asks for it here too. */
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
@@ -250,7 +259,7 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
 fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
- * LSE = -inf. The kernel it runs is found in native/kernels/fwd.hip. */
+ * LSE = -inf. The kernels are those of native/kernels/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
 /* cffi-end */
