@@ -67,9 +67,7 @@ class Expected:
     o_bias_slack: float
 
 
-def distance(
-    seqlen_q: int, seqlen_k: int, *, top_left: bool = False
-) -> npt.NDArray[np.int64]:
+def distance(seqlen_q: int, seqlen_k: int, *, top_left: bool = False) -> npt.NDArray[np.int64]:
     """Return how far key j is to the right of query i's own column, (seqlen_q, seqlen_k)."""
     own = np.arange(seqlen_q)[:, None] + (0 if top_left else seqlen_k - seqlen_q)
     return np.asarray(np.arange(seqlen_k)[None, :] - own)

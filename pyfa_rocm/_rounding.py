@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How far rounding may take a kernel's O and LSE from float64: every tolerance is derived here, once.
 
-**What a kernel rounds.** It computes scores, P = exp(s - m) with m the row's maximum so far, and the sum l of P
-in float32; rounds P to its P type for the product with V; accumulates O in float32; and rounds O / l once to
-its own type. E = 2^-24 below: a float32 operation is off by at most E relative.
+**What a kernel rounds.** It computes scores, P = exp(s - m) with m the row's maximum so far, and the sum l of
+P in float32; rounds P to its P type for the product with V; accumulates O in float32; and rounds O / l once
+to its own type. E = 2^-24 below: a float32 operation is off by at most E relative.
 
-**P.** Rounded to nearest (u = half an ulp of 1) or toward zero (an ulp of 1), a P is off by at most u relative,
-or, below the type's normal numbers, by a smallest subnormal (half of one to nearest), at a scale where the row's
-largest P is `p_scale`. This is taken element by element and worst case:
+**P.** Rounded to nearest (u = half an ulp of 1) or toward zero (an ulp of 1), a P is off by at most u
+relative, or, below the type's normal numbers, by a smallest subnormal (half of one to nearest), at a scale
+where the row's largest P is `p_scale`. This is taken element by element and worst case:
 
     |dO| <= sum_j (u * w_j + smallest / (l * p_scale)) * |v_j|,    w = P / l, with dropout's zeros and factor
 
 **O.** One rounding: at most one ulp (half of one, but O may round into the next binade).
 
-**float32 in the scores.** With x_j the scaled product of q and k_j before softcap, bias or ALiBi, an error e_j
-of a score is a relative error e_j of its P, and to first order
+**float32 in the scores.** With x_j the scaled product of q and k_j before softcap, bias or ALiBi, an error
+e_j of a score is a relative error e_j of its P, and to first order
 
     |dO| <= sum_j w_j * e_j * |v_j| + |O| * sum_j p_j * e_j
 
@@ -31,24 +31,24 @@ of a score is a relative error e_j of its P, and to first order
     of random sign make S_t a walk with S_n at its end: sum_t S_t^2 is n/2 sum (q_d k_d)^2 from the walk and
     n/3 S_n^2 from the drift. SIGMAS standard deviations are taken, which chance exceeds once in 5e8.
 
-**float32 in the sums.** l: a chain of tile_n / 2 (its lanes' own) plus one a tile, of no more than l. O: one of
-seqlen_k, of no more than its root mean square growth sqrt(sum (w_j v_j)^2) and |O| together. The division and
-what O is multiplied with: 4 E |O|.
+**float32 in the sums.** l: a chain of tile_n / 2 (its lanes' own) plus one a tile, of no more than l. O: one
+of seqlen_k, of no more than its root mean square growth sqrt(sum (w_j v_j)^2) and |O| together. The division
+and what O is multiplied with: 4 E |O|.
 
-**LSE.** sum_j p_j e_j as above, the error of l relative, and 3 E |m| + 2 E |ln l| + 3 E for the logarithm, its
-factor and the sum.
+**LSE.** sum_j p_j e_j as above, the error of l relative, and 3 E |m| + 2 E |ln l| + 3 E for the logarithm,
+its factor and the sum.
 
 **Averages.** Over many rows the mean square of the error, less its mean, must not exceed the variance by more
 than RMS_SLACK squared, and its mean must be the expected one within what the variance allows. This is far
-tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an ulp:
-variance ulp^2 / 12. Rounding to nearest has no mean, but for P below half the smallest number, which vanish.
-Toward zero takes half an ulp on average, and of a row's largest P, which is keep_scale itself give or take
-float32 rounding, its own distance to the number below: none if that is a number of the type, or an ulp, as the
-float32 rounding falls; a quarter of half an ulp is taken, and BIAS_SLACK is how wrong that may be. float32's part
-is its bound with one standard deviation instead of SIGMAS and points divided by sqrt(3).
+tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an
+ulp: variance ulp^2 / 12. float32's part is its bound with one standard deviation instead of SIGMAS and points
+divided by sqrt(3). Rounding to nearest has no mean, but for P below half the smallest number, which vanish.
+Toward zero takes half an ulp on average. Of a row's largest P, which is dropout's factor itself give or take
+float32 rounding, it takes the distance to the number below; where that is none, it takes an ulp or nothing,
+depending on the scores: an eighth of an ulp of 1 is taken, and `bias_slack` is how wrong that may be.
 
-BIAS_SLACK of fp8: numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
-error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6.
+For fp8 too: numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
+error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6: 2^-7 of P.
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ Float64 = npt.NDArray[np.float64]
 
 # Explicit mantissa bits, and the distance between subnormals.
 MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float8_e4m3fnuz": 3}
-_SMALLEST_ULP = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float8_e4m3fnuz": 2.0**-10}
+_SMALLEST_ULP = {
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
+    "float32": 2.0**-149,
+    "float8_e4m3fnuz": 2.0**-10,
+}
 _E = 2.0**-24
 SIGMAS = 6.0
 # Factor on the root mean square, for samples of some hundred rows.
@@ -113,7 +118,8 @@ def numerics_of(
 ) -> Numerics:
     """Return how the kernels of an input type round.
 
-    CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to nearest.
+    CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to
+    nearest.
     """
     return Numerics(
         p_dtype=dtype,
@@ -183,11 +189,11 @@ def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
 
 
 def _tiles(head: Head, numerics: Numerics) -> int:
-    return -(-head.p.shape[1] // numerics.tile_n)
+    return math.ceil(head.p.shape[1] / numerics.tile_n)
 
 
 def _l_chain(head: Head, numerics: Numerics) -> float:
-    return min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics))
+    return float(min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics)))
 
 
 def _score_error(head: Head, numerics: Numerics, sigmas: float, points: float) -> Float64:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from cases_types import Bias, Case, Dropout, Layout, Varlen
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def cases(
 
 
 @st.composite
-def _masks(draw: st.DrawFn) -> dict[str, object]:
+def _masks(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from(("none", "causal", "window", "causal_window")))
     side = st.just(-1) | st.integers(0, 80) | st.integers(0, 650)
     window = draw(st.tuples(side, side)) if "window" in kind else (-1, -1)

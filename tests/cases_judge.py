@@ -62,9 +62,7 @@ def _sequence(
 
 def _random(case: Case, batch: int, rows: int, columns: int) -> Array:
     assert case.dropout is not None
-    return philox.random_bytes(
-        case.dropout.seed, case.dropout.offset, case.nhead_q, rows, columns, batch
-    )
+    return philox.random_bytes(case.dropout.seed, case.dropout.offset, case.nhead_q, rows, columns, batch)
 
 
 def judge(want: Expected, o: Array, lse: Array | None) -> None:
@@ -151,7 +149,7 @@ def run_raw(case: Case, stream: int = 0) -> str:
 
 
 def run_or_refused(case: Case) -> str:
-    """Run a case if the catalogue has a kernel for it, else see it refused; return the kernel's name, or ""."""
+    """Run a case if the catalogue has a kernel for it, else see it refused; return the kernel, or ""."""
     if candidates(case):
         return run_raw(case)
     placement = Placement(case)
@@ -180,16 +178,17 @@ def run_flash(case: Case) -> None:
 
 def _flash(case: Case, placement: Placement) -> Any:
     arguments = _flash_arguments(case, placement)
-    tensors = {name: placement.flash(name) for name in ("q", "k", "v", "o")}
+    tensors: dict[str, Any] = {name: placement.flash(name) for name in ("q", "k", "v", "o")}
     if case.varlen is None:
         out = tensors.pop("o")
         return pyfa_rocm.flash_attn_func(**tensors, out=out, **arguments)
-    packed = {name: array[0] for name, array in tensors.items()}
+    packed: dict[str, Any] = {name: array[0] for name, array in tensors.items()}
     out = packed.pop("o")
-    lengths = {
+    lengths: dict[str, Any] = {
         field: placement.tensors[name].array[0, 0, 0]
         for name, field in (
-            ("cu_q", "cu_seqlens_q"), ("cu_k", "cu_seqlens_k"), ("used_q", "seqused_q"), ("used_k", "seqused_k"),
+            ("cu_q", "cu_seqlens_q"), ("cu_k", "cu_seqlens_k"),
+            ("used_q", "seqused_q"), ("used_k", "seqused_k"),
         )
         if name in placement.tensors
     }  # fmt: skip
@@ -200,9 +199,10 @@ def _flash(case: Case, placement: Placement) -> Any:
 
 def _flash_arguments(case: Case, placement: Placement) -> dict[str, Any]:
     """What both functions take."""
-    arguments: dict[str, Any] = dict(
-        softmax_scale=case.scale, causal=case.causal, window_size=case.window, return_lse=case.lse
-    )
+    arguments: dict[str, Any] = {
+        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
+        "return_lse": case.lse,
+    }  # fmt: skip
     if case.softcap:
         arguments["softcap"] = case.softcap
     if case.top_left:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A case's tensors on the device.
 
-Every tensor lives inside a larger buffer filled with NaN (0xFF bytes if it is of integers): a kernel that reads
-beyond its tensors gives NaN, and the canary around the outputs must stay as it was.
+Every tensor lives inside a larger buffer filled with NaN (0xFF bytes if it is of integers): a kernel that
+reads beyond its tensors gives NaN, and the canary around the outputs must stay as it was.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bits(array: Array) -> Array:
 
 @dataclass
 class Placed:
-    """A tensor inside its canary-filled buffer, on both sides. `used` says which elements are the tensor's."""
+    """A tensor inside its canary-filled buffer, on both sides. `used`: which elements are the tensor's."""
 
     layout: Layout
     shape: tuple[int, ...]
@@ -117,7 +117,11 @@ class Placement:
         for name, layout, shape, data, used in zip(
             "qkv", case.layouts[:3], shapes, self.inputs, rows, strict=True
         ):
-            held = shape if name == "q" else (_one(shape[0], case, 0), shape[1], _one(shape[2], case, 1), shape[3])
+            held = (
+                shape
+                if name == "q"
+                else (_one(shape[0], case, 0), shape[1], _one(shape[2], case, 1), shape[3])
+            )
             data = data[: held[0], :, : held[2]]
             self.tensors[name] = Placed.put(layout, held, dtype, data, used[:, None, None])
 
@@ -126,7 +130,9 @@ class Placement:
         if case.bias is not None:
             used = np.broadcast_to(self._bias_used(), case.bias_shape)
             dtype = DTYPES[case.dtype]
-            self.tensors["bias"] = Placed.put(case.bias.layout, case.bias_shape, dtype, case.bias_data(), used)
+            self.tensors["bias"] = Placed.put(
+                case.bias.layout, case.bias_shape, dtype, case.bias_data(), used
+            )
         if case.alibi:
             self.tensors["slopes"] = _row(case.slopes(), Layout(gaps=(0, 0, 0, 3)))
         if varlen is not None:
@@ -148,12 +154,14 @@ class Placement:
             used[slot, :, rows, : keys.stop - keys.start] = True
         assert case.bias is not None
         shared = tuple(dim for dim in (0, 2) if not case.bias.dims[dim])
-        return used.any(axis=shared, keepdims=True) if shared else used
+        return np.asarray(used.any(axis=shared, keepdims=True)) if shared else used
 
     def _put_outputs(self) -> None:
         case, layout = self.case, self.case.layouts[3]
         rows = case.rows_in_use()[0]
-        self.tensors["o"] = Placed.put(layout, case.o_shape, DTYPES[case.out_dtype], None, rows[:, None, None])
+        self.tensors["o"] = Placed.put(
+            layout, case.o_shape, DTYPES[case.out_dtype], None, rows[:, None, None]
+        )
         # The LSE has no fourth dimension; its gaps are those of O's batch, head and rows.
         shape = (case.slots, case.nhead_q, case.total_q, 1)
         gaps = (layout.gaps[0], layout.gaps[2], layout.gaps[1], 0)
@@ -203,7 +211,7 @@ class Placement:
         if name not in "kv" or not any(case.broadcast_kv):
             return array
         shape = (case.slots, array.shape[1], case.nhead_k, array.shape[3])
-        return array._view(0, shape, self._strides(name)[1:] + (1,))
+        return array._view(0, shape, (*self._strides(name)[1:], 1))
 
     def _lse(self) -> Lse | None:
         if not self.case.lse:
@@ -221,14 +229,19 @@ class Placement:
             return {"bias": pyfa_rocm.Bias(array.data, *strides)}
         if case.alibi:
             array = self.tensors["slopes"].array
-            return {"alibi_slopes": array.data, "alibi_stride_batch": array.strides[1] if case.alibi == 2 else 0}
+            return {
+                "alibi_slopes": array.data,
+                "alibi_stride_batch": array.strides[1] if case.alibi == 2 else 0,
+            }
         return {}
 
     def _varlen_fields(self) -> dict[str, Any]:
         if self.case.varlen is None:
             return {}
         names = {"cu_q": "cu_seqlens_q", "cu_k": "cu_seqlens_k", "used_q": "seqused_q", "used_k": "seqused_k"}
-        fields = {field: self.tensors[name].array.data for name, field in names.items() if name in self.tensors}
+        fields = {
+            field: self.tensors[name].array.data for name, field in names.items() if name in self.tensors
+        }
         return fields | {"total_q": self.case.total_q, "total_k": self.case.total_k}
 
     def _dropout_fields(self) -> dict[str, Any]:

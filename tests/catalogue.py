@@ -7,9 +7,9 @@ import json
 from functools import cache
 from typing import Any
 
+import numpy as np
 from cases_types import Case
 
-import numpy as np
 import pyfa_rocm
 from pyfa_rocm import _lib
 

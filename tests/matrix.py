@@ -28,14 +28,18 @@ def cover(factors: dict[str, Sequence[Any]], strength: int, seed: int) -> list[d
     for combination in order:
         if combination not in missing:
             continue
-        row = max((_around(combination, sizes, rng) for _ in range(_TRIES)), key=lambda r: _gain(r, groups, missing))
+        row = max(
+            (_around(combination, sizes, rng) for _ in range(_TRIES)), key=lambda r: _gain(r, groups, missing)
+        )
         missing -= {(group, tuple(row[i] for i in group)) for group in groups}
         rows.append(row)
     names = list(factors)
     return [{name: factors[name][i] for name, i in zip(names, row, strict=True)} for row in rows]
 
 
-def _around(combination: tuple[tuple[int, ...], tuple[int, ...]], sizes: list[int], rng: random.Random) -> Row:
+def _around(
+    combination: tuple[tuple[int, ...], tuple[int, ...]], sizes: list[int], rng: random.Random
+) -> Row:
     row = [rng.randrange(size) for size in sizes]
     for factor, value in zip(*combination, strict=True):
         row[factor] = value

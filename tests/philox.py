@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The random bytes of dropout, in NumPy: what ck_tile's BlockDropout gives each element of P.
 
-P of a head is cut into tiles of 32 x 32. Each tile is a subsequence of a counter-based generator, Philox 4x32
-with 7 rounds, keyed with the seed; the offset, the head and one of 64 lanes are the counter within it. A lane's 16
-bytes are the rows of a column that it holds in the accumulator of a 32x32x16 matrix instruction. No tile size of
-a kernel enters, nor its mask, nor the lengths.
+P of a head is cut into tiles of 32 x 32. Each tile is a subsequence of a counter-based generator, Philox
+4x32 with 7 rounds, keyed with the seed; the offset, the head and one of 64 lanes are the counter within it. A
+lane's 16 bytes are the rows of a column that it holds in the accumulator of a 32x32x16 matrix instruction. No
+tile size of a kernel enters, nor its mask, nor the lengths.
 """
 
 from __future__ import annotations
@@ -53,19 +53,17 @@ def random_bytes(
     column = np.arange(tiles[1], dtype=np.uint64)[:, None]
     lane = np.arange(_LANES, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        words = philox_4x32(
-            seed, np.uint64(offset) + head * np.uint64(_LANES) + lane, row | column << _HALF
-        )
+        words = philox_4x32(seed, np.uint64(offset) + head * np.uint64(_LANES) + lane, row | column << _HALF)
     held = np.ascontiguousarray(words.astype("<u4")).view(np.uint8)  # (head, row, column, lane, byte)
     held = held.reshape(nhead, *tiles, 2, 32, 2, 8)  # lane is (half, column); byte is (16 rows, of 8)
     placed = held.transpose(0, 1, 5, 3, 6, 2, 4)  # (head, tile, 16 rows, half, of 8, tile, column)
-    return placed.reshape(nhead, tiles[0] * _TILE, tiles[1] * _TILE)[:, :rows, :columns]
+    return np.asarray(placed.reshape(nhead, tiles[0] * _TILE, tiles[1] * _TILE)[:, :rows, :columns])
 
 
 def keep_at_most(p_drop: float) -> int:
     """Return the largest byte that is kept, worked out in float32 as CK does."""
     keep = np.float32(1.0 - float(np.float32(p_drop)))
-    return math.floor(keep * np.float32(255))
+    return int(np.floor(keep * np.float32(255)))
 
 
 def keep_scale(p_drop: float) -> float:

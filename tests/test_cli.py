@@ -90,7 +90,8 @@ def test_demo() -> None:
         tensor = row["seqlen"] * 4 * 128 * 2
         assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4
         assert standard["hbm_write_bytes"] == tensor + 2 * 4 * 2 * row["seqlen"] ** 2
-        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 256
+        # Besides, three lines of 128 bytes of kernel arguments.
+        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 3 * 128
     text = _run("demo")
     assert text.returncode == 0, text.stderr
     assert "all right" in text.stdout

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 import pyfa_rocm
 
 FP8 = "float8_e4m3fnuz"
-BASE = Case(batch=2, seqlen_q=150, seqlen_k=211, nhead_k=2, ratio=2, hdim=128, dtype="float32", seed=17, lse=False)
+BASE = Case(
+    batch=2, seqlen_q=150, seqlen_k=211, nhead_k=2, ratio=2, hdim=128, dtype="float32", seed=17, lse=False
+)
 
 
 def _hdims(dtype: str) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def _name(row: Row) -> str:
 @pytest.mark.parametrize("row", rows(), ids=_name)
 @pytest.mark.parametrize("lengths", ["full", "ragged", "part of the head dim"])
 def test_kernel(row: Row, lengths: str) -> None:
-    """All of its features at once; then, if it masks, with masks; then with smaller head dims, if it pads them."""
+    """All of its features at once; then, if it masks, with masks; then with smaller head dims if it may."""
     if row["arch"] != pyfa_rocm.devices()[0].arch:
         pytest.skip(f"for {row['arch']}: run by test_other_archs")
     m, n, step = row["tile_m"], row["tile_n"], row["hdim_step"]

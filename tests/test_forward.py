@@ -61,7 +61,8 @@ def test_packed_qkv() -> None:
     rng = np.random.default_rng(3)
     host = rng.standard_normal((2, 150, 3, 2, 64), np.float32).astype(np.float16)
     packed = DeviceArray.from_numpy(host)
-    out = flash_attn_func(*(packed[:, :, i] for i in range(3)), causal=True)
+    q, k, v = (packed[:, :, i] for i in range(3))
+    out = flash_attn_func(q, k, v, causal=True)
     case = replace(BASE, seqlen_q=150, seqlen_k=150, ratio=1, hdim=64, dtype="float16", causal=True)
     judge(expected(case, [host[:, :, i] for i in range(3)]), out.to_numpy(), None)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ HDIMS = [
     (32, 32), (64, 64), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256), (8, 8), (40, 72),
     (104, 56), (136, 128), (160, 160), (200, 248),
 ]  # fmt: skip
-FACTORS: dict[str, list[Any]] = {
+FACTORS: dict[str, Sequence[Any]] = {
     "dtype": [
         ("float16", ""), ("bfloat16", ""), ("float32", ""), ("float8_e4m3fnuz", "bfloat16"),
         ("float8_e4m3fnuz", "float16"), ("float8_e4m3fnuz", "float32"),
@@ -59,7 +60,9 @@ def _case(row: dict[str, Any], seed: int) -> Case:
     if row["packing"] == "batch":
         return case
     broadcast = (False, row["broadcast_kv"][1])
-    return replace(case, batch=4, broadcast_kv=broadcast, varlen=_varlen(row["packing"], seqlen_q, seqlen_k, seed))
+    return replace(
+        case, batch=4, broadcast_kv=broadcast, varlen=_varlen(row["packing"], seqlen_q, seqlen_k, seed)
+    )
 
 
 def _varlen(packing: str, seqlen_q: int, seqlen_k: int, seed: int) -> Varlen:

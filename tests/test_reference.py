@@ -26,7 +26,7 @@ from pyfa_rocm._rounding import FP8_P_SCALE
 def test_mask_is_flash_attentions(
     seqlen_q: int, seqlen_k: int, left: int, right: int, causal: bool, top_left: bool, more: int
 ) -> None:
-    """Key j - (i + sk - sq) is from -left to right; a side below 0, or of max_seqlen_k or more, is unlimited."""
+    """Key j - own column is from -left to right; a side below 0, or of max_seqlen_k or more, is unlimited."""
     mask = visible(
         seqlen_q, seqlen_k, causal=causal, window_size=(left, right), top_left=top_left,
         max_seqlen_k=seqlen_k + more,
@@ -49,7 +49,9 @@ def test_by_hand() -> None:
     assert result.lse.item() == pytest.approx(math.log(4), rel=1e-15)
 
 
-def _row(case: Case, q: Any, keys: list[int], own: int, add: dict[int, float], scale: float) -> tuple[Any, float]:
+def _row(
+    case: Case, q: Any, keys: list[int], own: int, add: dict[int, float], scale: float
+) -> tuple[Any, float]:
     """Weights of one query's keys, and the LSE, by Python's own numbers."""
     scores = {}
     for j in keys:
@@ -121,7 +123,10 @@ def test_definition(change: dict[str, Any]) -> None:
             if case.dropout:
                 weights = _dropped(case.dropout, weights, case.nhead_q, b, h, i)
             o = sum(
-                (w * case.descale[2] * v[slot, keys.start + j, h // case.ratio].astype(float) for j, w in weights.items()),
+                (
+                    w * case.descale[2] * v[slot, keys.start + j, h // case.ratio].astype(float)
+                    for j, w in weights.items()
+                ),
                 np.zeros(16),
             )
             at_o = (0, done + i, h) if case.varlen else (b, i, h)
@@ -131,7 +136,9 @@ def test_definition(change: dict[str, Any]) -> None:
         done += m
 
 
-def _dropped(dropout: Dropout, weights: dict[int, float], nhead: int, b: int, h: int, i: int) -> dict[int, float]:
+def _dropped(
+    dropout: Dropout, weights: dict[int, float], nhead: int, b: int, h: int, i: int
+) -> dict[int, float]:
     factor = keep_scale(dropout.p)
     return {
         j: w * factor
@@ -181,7 +188,11 @@ def test_ulp() -> None:
         if name == "bfloat16":
             continue
         rounded = values.astype(dtype).astype(np.float64)
-        numbers = np.sort(np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)) if "8" in name[5:6] else None
+        numbers = (
+            np.sort(np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64))
+            if "8" in name[5:6]
+            else None
+        )
         if numbers is None:
             want = np.abs(np.spacing(values.astype(dtype))).astype(float)
         else:
@@ -194,12 +205,12 @@ def test_ulp() -> None:
 
 
 def _round(x: np.ndarray, dtype: np.dtype[Any], toward_zero: bool) -> np.ndarray:
-    rounded = x.astype(dtype)
+    rounded: np.ndarray = x.astype(dtype)
     if not toward_zero:
         return rounded
     number = np.dtype(f"u{dtype.itemsize}")
     too_large = np.abs(rounded.astype(np.float32)) > np.abs(x)
-    return (rounded.view(number) - too_large).astype(number).view(dtype)
+    return np.asarray((rounded.view(number) - too_large).astype(number).view(dtype))
 
 
 def _kernel(case: Case, *, toward_zero: bool, forget_key: bool = False, p_dtype: str = "") -> Any:
@@ -213,7 +224,7 @@ def _kernel(case: Case, *, toward_zero: bool, forget_key: bool = False, p_dtype:
     if forget_key:
         rounded[..., -1] = 0
     o = np.einsum("bhij,bjhd->bihd", rounded, v) / total.transpose(0, 2, 1, 3)
-    return o.astype(DTYPES[case.out_dtype])
+    return np.asarray(o.astype(DTYPES[case.out_dtype]))
 
 
 @pytest.mark.parametrize(

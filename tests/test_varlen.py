@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Packed sequences of different lengths. Rows that belong to none are NaN, and must neither be read nor written."""
+"""Packed sequences of different lengths. Rows that belong to none are NaN, neither to be read nor written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_many_sequences() -> None:
 @pytest.mark.parametrize("window", [(200, 200), (332, 332), (333, 333), (400, 5), (5, 400)], ids=str)
 @pytest.mark.parametrize("top_left", [False, True])
 def test_windows_are_compared_with_the_upper_bound(window: tuple[int, int], top_left: bool) -> None:
-    """A side above a sequence's length, but below max_seqlen_k, still hides keys where queries stand outside."""
+    """A side above a sequence's length, below max_seqlen_k, still hides keys of queries outside."""
     both(replace(BASE, varlen=Varlen((200, 180, 3), (20, 333, 100)), window=window, top_left=top_left))
 
 
