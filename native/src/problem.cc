@@ -62,7 +62,7 @@ void check_dims(const fmha_fwd_params& p) {
   check_dim("nhead_k", p.nhead_k, 1, INT32_MAX);
   check_dim("hdim_q", p.hdim_q, 1, INT32_MAX);
   check_dim("hdim_v", p.hdim_v, 1, INT32_MAX);
-  if (p.nhead_q % p.nhead_k != 0) {
+  if (static_cast<uint32_t>(p.nhead_q) % static_cast<uint32_t>(p.nhead_k) != 0) {
     fail(FMHA_INVALID_ARGUMENT, "nhead_q = %" PRId64 ": expected a multiple of nhead_k = %" PRId64, p.nhead_q,
          p.nhead_k);
   }

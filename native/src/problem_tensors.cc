@@ -73,7 +73,7 @@ void check_tensor(Checked& c, View& v, bool written) {
   // A head dim that is no multiple of a vector has no kernel, which the selector says better than its
   // strides.
   const int64_t vector = kAlignBytes / v.element_bytes;
-  check_strides(v, v.row % vector == 0 ? vector : 1);
+  check_strides(v, (v.row & (vector - 1)) == 0 ? vector : 1);
   check_span(v, written);
   check_pointer(v, kAlignBytes, c.pointers);
   if (written) check_no_self_overlap(v);

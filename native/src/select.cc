@@ -91,7 +91,8 @@ const Kernel* cheapest(std::span<const Kernel* const> kernels, const Problem& p,
                        const Cost& after, Cost& best) {
   const Kernel* chosen = nullptr;
   for (const Kernel* k : kernels) {
-    // The first part of the cost alone rules out most.
+    // Head dims alone rule out most: too small, or larger than need be.
+    if (k->hdim_q < p.args.hdim_q || k->hdim_v < p.args.hdim_v) continue;
     if (chosen != nullptr && k->hdim_q + k->hdim_v > std::get<0>(best)) continue;
     if (!can_do(*k, p)) continue;
     const Cost cost = cost_of(*k, p, compute_units);

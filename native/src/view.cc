@@ -37,7 +37,7 @@ void check_stride(const View& v, size_t i, int64_t align) {
   if (stride < 0) {
     fail(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kStrideNames[i], stride);
   }
-  if (stride % align != 0) {
+  if ((stride & (align - 1)) != 0) {
     fail(FMHA_INVALID_ARGUMENT,
          "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements (16-byte loads)", v.name,
          kStrideNames[i], stride, align);
@@ -79,14 +79,14 @@ void check_span(const View& v, bool written) {
   const int64_t rows = (v.sequence + kTileRows - 1) / kTileRows * kTileRows;
   const bool padded_store = written && (v.varlen || rows != v.sequence);
   const int64_t most_bytes = padded_store ? kMaxPaddedStoreBytes : kMaxSpanBytes;
-  const int64_t most = std::min(kMaxSpanElements, most_bytes / v.element_bytes);
-  const int64_t span = rows * v.stride[1];
+  const int64_t most = std::min(kMaxSpanElements * v.element_bytes, most_bytes);
+  const int64_t span = rows * v.stride[1] * v.element_bytes;
   if (span >= most) {
     fail(FMHA_UNSUPPORTED,
          "%s.stride_seqlen = %" PRId64 " over %" PRId64 " rows: one head spans %" PRId64
          " bytes, and kernels address %" PRId64
          "; a layout with a smaller stride_seqlen, such as (batch, head, seqlen, ...), fits",
-         v.name, v.stride[1], v.sequence, span * v.element_bytes, most * v.element_bytes);
+         v.name, v.stride[1], v.sequence, span, most);
   }
 }
 
@@ -118,7 +118,7 @@ void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
     if (pointers == Pointers::kOptional) return;
     fail(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a device pointer", v.pointer);
   }
-  if (reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(align_bytes) != 0) {
+  if ((reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align_bytes - 1)) != 0) {
     fail(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer,
          v.data, align_bytes);
   }

@@ -37,7 +37,7 @@ struct View {
 View array_view(const char* name, const void* data, int64_t element_bytes, int64_t count);
 
 // Checks the strides that will be read, and replaces the others, those of dims of size one. `align` is the
-// number of elements a stride must be a multiple of.
+// number of elements a stride must be a multiple of, a power of two, as all alignments here are.
 void check_strides(View& view, int64_t align);
 
 // What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
@@ -51,6 +51,8 @@ void check_pointer(const View& view, int64_t align_bytes, Pointers pointers);
 // Views that a call touches, for one look at which of them overlap.
 class Extents {
  public:
+  Extents() {}  // whose array is written before it is read
+
   void add(const View& view, bool written);
   void check_written_alone() const;
 
