@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pyfa_rocm._numbers import to_float, to_integer
 from pyfa_rocm._optional import Optional
 from pyfa_rocm._params import DTYPES, Bias, Lse, Strided
 from pyfa_rocm._tensor import Layout, contiguous
@@ -18,7 +19,7 @@ from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
     "Options", "array_fields", "option_fields", "output_layout", "require_inputs", "require_shape",
-    "require_vector", "tensor_fields", "to_integer",
+    "require_vector", "tensor_fields",
 ]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
@@ -43,27 +44,6 @@ class Options(NamedTuple):
     def wants_lse(self) -> bool:
         """Whether the log-sum-exp is computed."""
         return bool(self.return_lse or self.return_attn_probs)
-
-
-def to_float(name: str, value: Any) -> float:
-    """Return a number as a float."""
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{name}: got {value!r}, expected a number") from error
-
-
-def to_integer(name: str, value: Any) -> int:
-    """Return an integer, not negative."""
-    try:
-        number = int(value)
-        if number != value:
-            raise ValueError("not an integer")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{name}: got {value!r}, expected an integer") from error
-    if number < 0:
-        raise InvalidArgumentError(f"{name}: got {number}, expected 0 or more")
-    return number
 
 
 def _mask_fields(options: Options, has_alibi: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import functools
 import math
 from typing import Any
 
+from pyfa_rocm._numbers import to_float
 from pyfa_rocm._params import FwdParams, c_layout
 from pyfa_rocm._tensor import Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
@@ -91,10 +92,7 @@ class Optional:
         for name, descale in zip(_DESCALES, descales, strict=True):
             if descale is None:
                 continue
-            try:
-                value = float(descale)
-            except (TypeError, ValueError) as error:
-                raise InvalidArgumentError(f"{name}: got {descale!r}, expected a number") from error
+            value = to_float(name, descale)
             if not 0 < value < math.inf:
                 raise InvalidArgumentError(f"{name}: got {value}, expected a finite number above 0")
             self.key += (name,)

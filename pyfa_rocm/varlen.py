@@ -14,8 +14,8 @@ from pyfa_rocm._arguments import (
     require_shape,
     require_vector,
     tensor_fields,
-    to_integer,
 )
+from pyfa_rocm._numbers import to_integer
 from pyfa_rocm._optional import Optional
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
