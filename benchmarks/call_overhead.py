@@ -4,7 +4,8 @@
 From C: `fmha_fwd`, beside hipModuleLaunchKernel alone. From Python: `flash_attn_func`, beside hip-python's
 hipModuleLaunchKernel alone and beside the Python layer of the `flash-attn` package, whose extension module is
 replaced by one that returns at once. All of it in one process and in turns, so that what else the machine
-does meets all alike; the numbers are medians over the rounds, with the range of the middle half.
+does meets all alike; times are the calling thread's own on its core. The numbers are medians over the rounds,
+with the range of the middle half.
 
 The device is tests/native/null_hip.cc. Asking it whose memory a pointer is, as each call does for each
 tensor, is a look-up in a map of 1024 allocations under a lock, as in ROCm; what one costs is measured too
@@ -106,30 +107,36 @@ def enter_environment() -> None:
     os.execv(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]])
 
 
-def stubbed_flash_attn() -> Callable[[], Any]:
-    """Return a call of flash-attn's flash_attn_func over an extension that does nothing."""
+def stubbed_flash_attn() -> dict[str, Callable[[], Any]]:
+    """Return calls of flash-attn's functions over an extension that does nothing."""
     import torch
 
     q = torch.zeros(BATCH, SEQLEN, NHEAD, HDIM, dtype=torch.float16)
+    packed, cu = q.reshape(-1, NHEAD, HDIM), torch.arange(BATCH + 1, dtype=torch.int32) * SEQLEN
     lse, p, rng = torch.empty(BATCH, NHEAD, SEQLEN), torch.empty(0), torch.empty(2, dtype=torch.int64)
-    results = [torch.empty_like(q), lse, p, rng]
-    extension = types.ModuleType("flash_attn_2_cuda")
-    extension.fwd = lambda *_: results  # type: ignore[attr-defined]
+    out, packed_out = torch.empty_like(q), torch.empty_like(packed)
+    extension: Any = types.ModuleType("flash_attn_2_cuda")
+    extension.fwd = lambda *_: [out, lse, p, rng]
+    extension.varlen_fwd = lambda *_: [packed_out, lse, p, rng]
     sys.modules["flash_attn_2_cuda"] = extension
     from flash_attn import flash_attn_interface as interface
 
-    # torch calls the operator for tensors on a GPU alone; the same function, registered for those on the CPU,
-    # is reached by the same way through torch's dispatcher.
-    operator = interface._flash_attn_forward
-    torch.library.register_kernel("flash_attn::_flash_attn_forward", "cpu", operator._init_fn)
+    # torch calls the operators for tensors on a GPU alone; the same functions, registered for those on the
+    # CPU, are reached by the same way through torch's dispatcher.
+    for name in ("_flash_attn_forward", "_flash_attn_varlen_forward"):
+        torch.library.register_kernel(f"flash_attn::{name}", "cpu", getattr(interface, name)._init_fn)
 
-    def call() -> Any:
+    def fixed() -> Any:
         return interface.flash_attn_func(q, q, q, causal=True)
 
-    if call().data_ptr() != results[0].data_ptr():
-        raise RuntimeError("flash-attn did not call the extension that stands in for its own")
+    def varlen() -> Any:
+        return interface.flash_attn_varlen_func(packed, packed, packed, cu, cu, SEQLEN, SEQLEN, causal=True)
+
+    for call, expected in ((fixed, out), (varlen, packed_out)):
+        if call().data_ptr() != expected.data_ptr():
+            raise RuntimeError("flash-attn did not call the extension that stands in for its own")
     torch.set_grad_enabled(False)  # for inference, where its layer does least
-    return call
+    return {"flash_attn_python_us": fixed, "flash_attn_varlen_python_us": varlen}
 
 
 # The null device, and calls from C.
@@ -163,9 +170,13 @@ class NullDevice:
 
     def _checked(self, nanoseconds: float) -> float:
         if nanoseconds < 0:
-            message = self.ffi.string(self.lib.fmha_last_error()).decode()
-            raise RuntimeError(f"a call failed in the C loop; the library's last error: {message!r}")
+            raise RuntimeError(
+                f"a call failed in the C loop; the library's last error: {self.last_error()!r}"
+            )
         return nanoseconds
+
+    def last_error(self) -> str:
+        return str(self.ffi.string(self.lib.fmha_last_error()).decode())
 
     def forward(self, params: Any) -> Callable[[int], float]:
         """fmha_fwd."""
@@ -228,55 +239,75 @@ def timed(call: Callable[[], Any]) -> Callable[[int], float]:
     def run(calls: int) -> float:
         turns = range(calls)
         gc.disable()
-        start = time.perf_counter_ns()
+        start = time.thread_time_ns()
         for _ in turns:
             call()
-        elapsed = time.perf_counter_ns() - start
+        elapsed = time.thread_time_ns() - start
         gc.enable()
         return elapsed / calls
 
     return run
 
 
-def c_params(device: NullDevice, arrays: dict[str, Any]) -> Any:
-    """Return the fmha_fwd_params of a causal problem on these arrays."""
-    ffi = device.ffi
-    p = ffi.new("fmha_fwd_params *")
-    p.struct_size = ffi.sizeof("fmha_fwd_params")
-    p.dtype, p.mask = device.lib.FMHA_FP16, device.lib.FMHA_MASK_CAUSAL
-    p.batch, p.seqlen_q, p.seqlen_k = BATCH, SEQLEN, SEQLEN
-    p.nhead_q = p.nhead_k = NHEAD
-    p.hdim_q = p.hdim_v = HDIM
-    p.softmax_scale = HDIM**-0.5
-    for name, array in arrays.items():
-        tensor = getattr(p, name)
-        tensor.data = ffi.cast("void *", array.data)
-        tensor.stride_batch, tensor.stride_seqlen, tensor.stride_head = array.strides[:3]
-    return p
+class Tensors:
+    """A causal problem's arrays, with room for its sequences to be packed, and its arguments for C."""
+
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        import numpy as np
+
+        from pyfa_rocm import DeviceArray
+
+        shape = (BATCH, SEQLEN, NHEAD, HDIM)
+        self.ffi, self.lib = ffi, lib
+        self.q, self.k, self.v, self.o = (
+            DeviceArray.from_numpy(np.zeros(shape, np.float16)) for _ in range(4)
+        )
+        self.packed = [x.reshape(BATCH * SEQLEN, NHEAD, HDIM) for x in (self.q, self.k, self.v, self.o)]
+        self.lse = DeviceArray.empty((NHEAD, BATCH * SEQLEN), "float32")
+        self.cu = DeviceArray.from_numpy(np.arange(BATCH + 1, dtype=np.int32) * SEQLEN)
+
+    def c_params(self) -> Any:
+        ffi, lib = self.ffi, self.lib
+        p = ffi.new("fmha_fwd_params *")
+        p.struct_size = ffi.sizeof("fmha_fwd_params")
+        p.dtype, p.mask = lib.FMHA_FP16, lib.FMHA_MASK_CAUSAL
+        p.batch, p.seqlen_q, p.seqlen_k = BATCH, SEQLEN, SEQLEN
+        p.nhead_q = p.nhead_k = NHEAD
+        p.hdim_q = p.hdim_v = HDIM
+        p.softmax_scale = HDIM**-0.5
+        for name in ("q", "k", "v", "o"):
+            tensor, array = getattr(p, name), getattr(self, name)
+            tensor.data = ffi.cast("void *", array.data)
+            tensor.stride_batch, tensor.stride_seqlen, tensor.stride_head = array.strides[:3]
+        return p
+
+    def c_varlen_params(self) -> Any:
+        """Seven pointers instead of four: LSE and the two arrays of lengths too."""
+        p = self.c_params()
+        p.cu_seqlens_q = p.cu_seqlens_k = self.ffi.cast("int32_t *", self.cu.data)
+        p.total_q = p.total_k = BATCH * SEQLEN
+        p.lse.data, p.lse.stride_head = self.ffi.cast("float *", self.lse.data), BATCH * SEQLEN
+        return p
 
 
 def subjects(device: NullDevice, calls_c: int, calls_python: int) -> dict[str, Subject]:
     """What is measured without flash-attn."""
-    import numpy as np
-
     import pyfa_rocm as fa
 
-    shape = (BATCH, SEQLEN, NHEAD, HDIM)
-    q, k, v, out = (fa.DeviceArray.from_numpy(np.zeros(shape, np.float16)) for _ in range(4))
-    arrays = {"q": q, "k": k, "v": v, "o": out}
+    x = Tensors(device.ffi, device.lib)
+    q, k, v, out = x.q, x.k, x.v, x.o
     params = fa.FwdParams(
         dtype="float16", batch=BATCH, seqlen_q=SEQLEN, seqlen_k=SEQLEN, nhead_q=NHEAD, nhead_k=NHEAD,
         hdim_q=HDIM, hdim_v=HDIM, softmax_scale=HDIM**-0.5, mask="causal",
-        **{name: fa.Strided(x.data, *x.strides[:3]) for name, x in arrays.items()},
+        **{name: fa.Strided(t.data, *t.strides[:3]) for name, t in zip("qkvo", (q, k, v, out), strict=True)},
     )  # fmt: skip
     kernel = fa.fmha_fwd_kernel(params)
-    fa.fmha_prepare(params)
 
     def python(call: Callable[[], Any]) -> Subject:
         return Subject(timed(call), calls_python)
 
     result = {
-        "c_ns": Subject(device.forward(c_params(device, arrays)), calls_c),
+        "c_ns": Subject(device.forward(x.c_params()), calls_c),
         "c_bare_ns": Subject(device.launch(kernel.grid, kernel.block_size), calls_c),
         "c_pointer_query_ns": Subject(device.query(q.data), calls_c, launches=False),
         "python_us": python(lambda: fa.flash_attn_func(q, k, v, causal=True, out=out)),
@@ -284,9 +315,24 @@ def subjects(device: NullDevice, calls_c: int, calls_python: int) -> dict[str, S
         "python_raw_us": python(lambda: fa.fmha_fwd(params)),
         "python_bare_us": python(device.python_launch(kernel.grid, kernel.block_size)),
     }
+    if device.lib.fmha_fwd_supported(x.c_varlen_params()) == device.lib.FMHA_OK:
+        result |= {
+            "c_varlen_ns": Subject(device.forward(x.c_varlen_params()), calls_c),
+            "varlen_python_us": python(lambda: varlen(x)),
+        }
+    else:
+        say(f"no varlen kernel in this build: {device.last_error()}")
     if query := emulator_query(device):
         result["c_emulator_pointer_query_ns"] = Subject(query, calls_c, launches=False)
     return result
+
+
+def varlen(x: Tensors) -> Any:
+    """The same sequences, packed."""
+    from pyfa_rocm import flash_attn_varlen_func
+
+    q, k, v, out = x.packed
+    return flash_attn_varlen_func(q, k, v, x.cu, x.cu, SEQLEN, SEQLEN, causal=True, out=out)
 
 
 def measure(device: NullDevice, what: dict[str, Subject], rounds: int) -> dict[str, list[float]]:
@@ -352,9 +398,13 @@ def main() -> int:
         enter_environment()
     if (ROOT / "pyfa_rocm").is_dir():  # a source checkout: measure this one
         sys.path.insert(0, str(ROOT))
-    from pyfa_rocm import _lib
+    from pyfa_rocm import FmhaError, _lib
 
-    folder = _lib.library_path().parent / "null_hip"
+    try:
+        folder = _lib.library_path().parent / "null_hip"
+    except FmhaError as error:
+        say(str(error))
+        return 1
     runtime = folder / "libamdhip64.so.6"
     if not runtime.is_file():
         say(f"no null device: expected {runtime}; build the native tests (BUILD_TESTING=ON)")
@@ -365,7 +415,8 @@ def main() -> int:
     what = subjects(device, 20 * args.calls, args.calls)
     result: dict[str, Any] = {"rounds": args.rounds}
     if not args.without_flash_attn:
-        what["flash_attn_python_us"] = Subject(timed(stubbed_flash_attn()), args.calls, launches=False)
+        for name, call in stubbed_flash_attn().items():
+            what[name] = Subject(timed(call), args.calls, launches=False)
         for package in ("torch", "flash-attn"):
             result[f"{package.replace('-', '_')}_version"] = importlib.metadata.version(package)
     result |= summary(measure(device, what, args.rounds))

@@ -35,7 +35,6 @@ constexpr int kComputeUnits = 304;
 constexpr int kAttributeMajor = 23;
 constexpr int kAttributeMinor = 61;
 constexpr int kAttributeComputeUnits = 63;
-constexpr int kAttributeMultiprocessorCount = 63;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
 
@@ -150,9 +149,16 @@ EXPORT int hipGetDevicePropertiesR0600(fmha::emu::HipDeviceProp* properties, int
 
 EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
   if (device != 0) return kInvalidDevice;
-  if (attribute == kAttributeMajor) return *value = 9, kSuccess;
-  if (attribute == kAttributeMinor) return *value = 4, kSuccess;
-  return attribute == kAttributeMultiprocessorCount ? (*value = 304, kSuccess) : kInvalidValue;
+  switch (attribute) {
+    case kAttributeMajor:
+      return *value = kMajor, kSuccess;
+    case kAttributeMinor:
+      return *value = kMinor, kSuccess;
+    case kAttributeComputeUnits:
+      return *value = kComputeUnits, kSuccess;
+    default:
+      return kInvalidValue;
+  }
 }
 
 EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {

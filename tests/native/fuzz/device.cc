@@ -96,6 +96,21 @@ void Device::restore() {
   }
 }
 
+void Device::restore(uint8_t* start, size_t bytes) {
+  std::memcpy(start, baseline_.data() + place(start), bytes);
+}
+
+size_t Device::place(const void* pointer) const {
+  const auto* at = static_cast<const uint8_t*>(pointer);
+  for (int i = 0; i < kRegionCount; ++i) {
+    const auto region = static_cast<Region>(i);
+    if (at >= start_[i] && at < start_[i] + bytes(region)) {
+      return offset(region) + static_cast<size_t>(at - start_[i]);
+    }
+  }
+  die("an address outside every region", "a defect of the fuzzer");
+}
+
 void Device::synchronize(const char** fault) const { *fault = synchronize_() == 0 ? nullptr : last_fault_(); }
 
 }  // namespace fmha::fuzz

@@ -47,8 +47,9 @@ class Device {
   // Contents of everything, and back. restore() undoes whatever a launch wrote.
   std::vector<uint8_t> contents() const;
   void restore();
-  const std::vector<uint8_t>& baseline() const { return baseline_; }
-  static size_t offset(Region region);  // in contents()
+  void restore(uint8_t* start, size_t bytes);  // a part of one region
+  static size_t offset(Region region);         // in contents()
+  size_t place(const void* pointer) const;     // of an address in contents(); it must be in a region
 
   void synchronize(const char** fault) const;  // *fault: what stopped the device, nullptr if nothing did
   int last_error() const { return get_last_error_(); }

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "rows.h"
+
 namespace fmha::fuzz {
 namespace {
 
@@ -30,8 +32,6 @@ struct Span {
            (bytes <= (Wide{1} << 40) && device.holds(data, static_cast<uint64_t>(bytes)));
   }
 };
-
-bool is_group(const fmha_fwd_params& p) { return p.cu_seqlens_q != nullptr; }
 
 bool tensor_inside(const Case& c, const Device& device, const fmha_tensor& t, int64_t rows, int64_t heads,
                    int64_t hdim, fmha_dtype dtype) {
@@ -66,18 +66,6 @@ bool group_fits(const Case& c) {
          c.cu_k.back() <= p.total_k;
 }
 
-struct Rows {
-  int64_t first, count;
-};
-
-// Rows of q that sequence `b` computes; in batch mode those of one batch.
-Rows rows_of(const Case& c, int64_t b) {
-  if (!is_group(c.params)) return {0, c.params.seqlen_q};
-  const auto i = static_cast<size_t>(b);
-  const int64_t length = c.cu_q[i + 1] - c.cu_q[i];
-  return {c.cu_q[i], c.params.seqused_q != nullptr ? c.used_q[i] : length};
-}
-
 // Whether the arguments are of a size where finite inputs cannot give anything else.
 bool is_tame(const fmha_fwd_params& p) {
   const auto between = [](float x, float low, float high) { return x == 0 || (x >= low && x <= high); };
@@ -107,18 +95,6 @@ bool is_lse(const uint8_t* at) {
   return std::isfinite(value) || value == -INFINITY;
 }
 
-// Where an address is in Device::contents.
-size_t place(const Device& device, const void* pointer) {
-  for (int i = 0; i < kRegionCount; ++i) {
-    const auto region = static_cast<Region>(i);
-    const auto* at = static_cast<const uint8_t*>(pointer);
-    if (at >= device.start(region) && at < device.start(region) + Device::bytes(region)) {
-      return Device::offset(region) + static_cast<size_t>(at - device.start(region));
-    }
-  }
-  return 0;  // not reached: the case lies in memory
-}
-
 struct Result {
   std::vector<uint8_t>& before;
   const std::vector<uint8_t>& now;
@@ -141,15 +117,14 @@ void take_o(const Case& c, const Device& device, Result& result) {
   const fmha_dtype dtype = p.o_dtype != 0 ? p.o_dtype : p.dtype;
   const auto size = static_cast<size_t>(element_bytes(dtype));
   const bool tame = is_tame(p);
-  const size_t start = place(device, p.o.data);
+  const size_t start = device.place(p.o.data);
+  const Strides strides{p.o.stride_batch, p.o.stride_seqlen, p.o.stride_head};
   for (int64_t b = 0; b < p.batch; ++b) {
-    const Rows rows = rows_of(c, b);
-    for (int64_t s = 0; s < rows.count; ++s) {
+    const Rows rows = query_rows(c, b);
+    for (int64_t s = rows.first; s < rows.first + rows.count; ++s) {
       for (int64_t h = 0; h < p.nhead_q; ++h) {
-        const int64_t element = (is_group(p) || p.batch == 1 ? 0 : b * p.o.stride_batch) +
-                                (rows.first + s) * p.o.stride_seqlen +
-                                (p.nhead_q == 1 ? 0 : h * p.o.stride_head);
-        result.take(start + static_cast<size_t>(element) * size, static_cast<size_t>(p.hdim_v), size, "o",
+        const auto element = static_cast<size_t>(strides.offset(p, p.nhead_q, b, h, s));
+        result.take(start + element * size, static_cast<size_t>(p.hdim_v), size, "o",
                     [&](const uint8_t* at) { return !tame || is_finite(at, dtype); });
       }
     }
@@ -160,13 +135,13 @@ void take_lse(const Case& c, const Device& device, Result& result) {
   const fmha_fwd_params& p = c.params;
   if (p.lse.data == nullptr) return;
   const bool tame = is_tame(p);
-  const size_t start = place(device, p.lse.data);
+  const size_t start = device.place(p.lse.data);
+  const Strides strides{p.lse.stride_batch, 1, p.lse.stride_head};
   for (int64_t b = 0; b < p.batch; ++b) {
-    const Rows rows = rows_of(c, b);
+    const Rows rows = query_rows(c, b);
     for (int64_t h = 0; h < p.nhead_q; ++h) {
-      const int64_t element = (is_group(p) || p.batch == 1 ? 0 : b * p.lse.stride_batch) +
-                              (p.nhead_q == 1 ? 0 : h * p.lse.stride_head) + rows.first;
-      result.take(start + static_cast<size_t>(element) * 4, static_cast<size_t>(rows.count), 4, "lse",
+      const auto element = static_cast<size_t>(strides.offset(p, p.nhead_q, b, h, rows.first));
+      result.take(start + element * 4, static_cast<size_t>(rows.count), 4, "lse",
                   [&](const uint8_t* at) { return !tame || is_lse(at); });
     }
   }
@@ -175,16 +150,15 @@ void take_lse(const Case& c, const Device& device, Result& result) {
 void take_randval(const Case& c, const Device& device, Result& result) {
   const fmha_fwd_params& p = c.params;
   if (p.p_drop == 0 || p.randval.data == nullptr) return;
-  const size_t start = place(device, p.randval.data);
+  const size_t start = device.place(p.randval.data);
+  const Strides strides{p.randval.stride_batch, p.randval.stride_seqlen, p.randval.stride_head};
   for (int64_t b = 0; b < p.batch; ++b) {
-    const Rows rows = rows_of(c, b);
+    const Rows rows = query_rows(c, b);
+    const auto columns = static_cast<size_t>(key_rows(c, b).count);
     for (int64_t h = 0; h < p.nhead_q; ++h) {
-      for (int64_t s = 0; s < rows.count; ++s) {
-        const int64_t element = (is_group(p) || p.batch == 1 ? 0 : b * p.randval.stride_batch) +
-                                (p.nhead_q == 1 ? 0 : h * p.randval.stride_head) +
-                                (rows.first + s) * p.randval.stride_seqlen;
-        result.take(start + static_cast<size_t>(element), static_cast<size_t>(p.seqlen_k), 1, "randval",
-                    [](const uint8_t*) { return true; });
+      for (int64_t s = rows.first; s < rows.first + rows.count; ++s) {
+        const auto element = static_cast<size_t>(strides.offset(p, p.nhead_q, b, h, s));
+        result.take(start + element, columns, 1, "randval", [](const uint8_t*) { return true; });
       }
     }
   }
@@ -194,7 +168,7 @@ void take_randval(const Case& c, const Device& device, Result& result) {
 
 bool lies_in_memory(const Case& c, const Device& device) {
   const fmha_fwd_params& p = c.params;
-  if (p.batch == 0 || p.nhead_q == 0 || p.seqlen_q == 0) return true;
+  if (is_empty(p)) return true;
   if (is_group(p) && (!lengths_inside(c, device) || !group_fits(c))) return false;
   const int64_t q_rows = is_group(p) ? p.total_q : p.seqlen_q;
   const int64_t k_rows = is_group(p) ? p.total_k : p.seqlen_k;
@@ -235,7 +209,7 @@ bool take_results(const Case& c, const Device& device, std::vector<uint8_t>& bef
                   const std::vector<uint8_t>& now) {
   Result result{before, now};
   const fmha_fwd_params& p = c.params;
-  if (p.batch == 0 || p.nhead_q == 0 || p.seqlen_q == 0) return true;
+  if (is_empty(p)) return true;
   take_o(c, device, result);
   take_lse(c, device, result);
   take_randval(c, device, result);

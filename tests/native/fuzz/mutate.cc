@@ -87,11 +87,11 @@ int64_t wrong_int64(Bytes& bytes, int64_t value) {
       INT32_MIN, 65535, 65536, 1 << 29, 1 << 30, 1L << 31, 1L << 32,  (1 << 29) - 256, 1L << 61};
   switch (bytes.below(8)) {
     case 0:
-      return value + 8;
+      return static_cast<int64_t>(static_cast<uint64_t>(value) + 8);
     case 1:
-      return value + 1;
+      return static_cast<int64_t>(static_cast<uint64_t>(value) + 1);
     case 2:
-      return value * 2;
+      return static_cast<int64_t>(static_cast<uint64_t>(value) * 2);
     case 3:
       return value / 2;
     case 4:

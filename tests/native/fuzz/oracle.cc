@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "extent.h"
+#include "poison.h"
+#include "rows.h"
 
 namespace fmha::fuzz {
 namespace {
@@ -115,7 +117,7 @@ void check_untouched(const Case& c, const char* call, const std::vector<uint8_t>
 }
 
 bool needs_pointer(const fmha_fwd_params& p) {
-  if (p.batch == 0 || p.nhead_q == 0 || p.seqlen_q == 0) return false;
+  if (is_empty(p)) return false;
   const bool keys = p.seqlen_k > 0 && (p.cu_seqlens_q == nullptr || p.total_k > 0);
   const bool queries = p.cu_seqlens_q == nullptr || p.total_q > 0;
   return queries && (p.q.data == nullptr || p.o.data == nullptr ||
@@ -128,7 +130,10 @@ uint64_t steps(const fmha_kernel_info& info, const fmha_fwd_params& p) {
   return groups > kMostSteps || loops > kMostSteps ? kMostSteps + 1 : groups * loops;
 }
 
-void run(const Case& c, Device& device, std::vector<uint8_t>& before, Counts& counts) {
+void run(const Case& c, Device& device, Counts& counts) {
+  poison(c, device);
+  put_lengths(c, device);
+  std::vector<uint8_t> before = device.contents();
   const fmha_status status = fmha_fwd(c.pointer(), nullptr);
   if (status != FMHA_OK) report(c, "fmha_fwd gave %" PRId32 " for what is supported", status);
   const char* fault = nullptr;
@@ -138,13 +143,12 @@ void run(const Case& c, Device& device, std::vector<uint8_t>& before, Counts& co
   if (!take_results(c, device, before, now)) report(c, "fmha_fwd gave values that finite input cannot give");
   if (const char* region = changed_region(before, now))
     report(c, "fmha_fwd wrote where it may not, to %s", region);
-  device.restore();
   ++counts.launched;
 }
 
 // A problem that is accepted: prepared always, run if it lies in memory and is small.
-void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device, std::vector<uint8_t>& before,
-                    Counts& counts) {
+void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device,
+                    const std::vector<uint8_t>& before, Counts& counts) {
   ++counts.accepted;
   if (fmha_prepare(c.pointer()) != FMHA_OK) report(c, "fmha_prepare refused what is supported");
   check_untouched(c, "fmha_prepare", before, device);
@@ -153,12 +157,12 @@ void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device,
     if (status != FMHA_INVALID_ARGUMENT) report(c, "fmha_fwd gave %" PRId32 " for a NULL tensor", status);
     check_refusal(c, "fmha_fwd", status, device);
     check_untouched(c, "fmha_fwd", before, device);
-  } else if (c.params.batch == 0 || c.params.nhead_q == 0 || c.params.seqlen_q == 0) {
+  } else if (is_empty(c.params)) {
     ++counts.empty;
     if (fmha_fwd(c.pointer(), nullptr) != FMHA_OK) report(c, "fmha_fwd refused an empty problem");
     check_untouched(c, "fmha_fwd", before, device);
   } else if (steps(info, c.params) <= kMostSteps && lies_in_memory(c, device)) {
-    run(c, device, before, counts);
+    run(c, device, counts);
   }
 }
 
@@ -168,7 +172,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   ++counts.cases;
   device.restore();
   put_lengths(c, device);
-  std::vector<uint8_t> before = device.contents();
+  const std::vector<uint8_t> before = device.contents();
   const fmha_status status = fmha_fwd_supported(c.pointer());
   if (c.mutations == 0 && status != FMHA_OK && status != FMHA_UNSUPPORTED) {
     report(c, "a problem that makes sense got status %" PRId32, status);
