@@ -86,7 +86,7 @@ def flash_attn_varlen_func(
         As in `flash_attn_func`.
     seqused_q, seqused_k : array, optional, int32 (batch)
         Lengths in use, of sequences that fill a part of their rows, from the first: what is beyond is neither
-        read nor written.
+        read nor written. (Where `out` is allocated here, such rows of it, and of lse, hold anything.)
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
         Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
         last is broadcast.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _cli, _demo, _lib, _reference
+from pyfa_rocm import _cli, _demo, _features, _lib, _reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,12 +53,37 @@ def test_prove() -> None:
     assert proof["ok"] is True
     assert 0 < proof["o_max_error_over_tolerance"] <= 1
     assert 0 < proof["lse_max_error_over_tolerance"] <= 1
+    assert [x["feature"] for x in proof["features"]] == list(_features.FEATURES)
+    for x in proof["features"]:
+        assert x["ok"] is True
+        assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
     kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
     text = _run("prove")
     assert text.returncode == 0, text.stderr
-    for key in ("device", "arch", "hip_runtime", "library", "kernel", "code_object_sha256"):
+    for key in ("device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256"):
         assert str(proof[key]) in text.stdout
+
+
+def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def unsupported() -> tuple[float, float]:
+        raise pyfa_rocm.UnsupportedError("no such kernel")
+
+    features = {
+        "wrong": lambda: (2.0, 0.5),
+        "not a number": lambda: (0.5, float("nan")),
+        "absent": unsupported,
+    }
+    monkeypatch.setattr(_features, "FEATURES", features)
+    assert _cli.main(["prove", "--json"]) == 1
+    proof = json.loads(capsys.readouterr().out)
+    assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
+        (False, ""), (False, ""), (True, "no such kernel"),
+    ]  # fmt: skip
+    assert _cli.main(["prove"]) == 1
+    text = capsys.readouterr().out
+    assert text.count("WRONG: O") == 2
+    assert "absent                 no kernel in this build" in text
 
 
 @pytest.mark.parametrize("command", ["prove", "demo"])
