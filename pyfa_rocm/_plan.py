@@ -30,9 +30,8 @@ __all__ = ["Plan", "Plans", "Request", "call"]
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
 # What an option may be for its plan to be kept: a key must not change once it is stored.
-_IMMUTABLE = (
-    type(None), bool, int, float, str, type, np.dtype, np.floating, np.integer, np.bool_, Layout,
-)  # fmt: skip
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, Layout))
+_ALSO_IMMUTABLE = (type, np.dtype, np.generic)
 
 # A C struct, and its memory as 64-bit words and as floats.
 _Block = tuple[Any, "memoryview[int]", "memoryview[float]"]
@@ -206,5 +205,12 @@ def call(
     return result
 
 
-def _is_immutable(key: Any) -> bool:
-    return all(map(_is_immutable, key)) if type(key) is tuple else isinstance(key, _IMMUTABLE)
+def _is_immutable(key: tuple[Any, ...]) -> bool:
+    for x in key:
+        kind = type(x)
+        if kind is tuple:
+            if not _is_immutable(x):
+                return False
+        elif kind not in _IMMUTABLE and not isinstance(x, _ALSO_IMMUTABLE):
+            return False
+    return True

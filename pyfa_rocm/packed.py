@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from pyfa_rocm._params import DTYPES
 from pyfa_rocm._tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.device import stream_handle
-from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
 if TYPE_CHECKING:
@@ -46,33 +47,34 @@ class _OursVarlen(_Ours, total=False):
     seqused_k: Any
 
 
-# Layout of a part, and bytes from one part to the next, by (layout of the whole, axis).
-_parts: dict[tuple[Layout, int], tuple[Layout, int]] = {}
+# Layout of a part, and bytes from one part to the next, by the whole's layout and dimensions.
+_parts: dict[tuple[Layout, str], tuple[Layout, int]] = {}
 _MOST_PARTS = 1024
 
 
-def _part(whole: Layout, axis: int) -> tuple[Layout, int]:
-    known = _parts.get((whole, axis))
-    if known is None:
-        shape = whole.shape[:axis] + whole.shape[axis + 1 :]
-        strides = whole.strides[:axis] + whole.strides[axis + 1 :]
-        step = whole.strides[axis] * dtype_of(whole.dtype).itemsize
-        known = layout_of(shape, strides, whole.dtype, whole.device), step
-        if len(_parts) >= _MOST_PARTS:
-            _parts.clear()
-        _parts[whole, axis] = known
-    return known
+def _part(whole: Layout, names: str, dims: str) -> tuple[Layout, int]:
+    """Check a packed array and work out its parts."""
+    expected = dims.strip("()").split(", ")
+    axis = expected.index(str(len(names)))
+    if len(whole.shape) != len(expected) or whole.shape[axis] != len(names):
+        raise InvalidArgumentError(f"{names}: got shape {whole.shape}, expected {dims}")
+    shape = whole.shape[:axis] + whole.shape[axis + 1 :]
+    strides = whole.strides[:axis] + whole.strides[axis + 1 :]
+    if whole.dtype not in DTYPES:
+        raise UnsupportedError(f"{names}: got dtype {whole.dtype}, expected one of {', '.join(DTYPES)}")
+    step = whole.strides[axis] * dtype_of(whole.dtype).itemsize
+    if len(_parts) >= _MOST_PARTS:
+        _parts.clear()
+    part = _parts[whole, dims] = layout_of(shape, strides, whole.dtype, whole.device), step
+    return part
 
 
 def _unpack(packed: Any, names: str, dims: str, stream: Any) -> list[Tensor]:
     """Return the parts of a packed array; `dims` names its dimensions, its number of parts among them."""
     whole = as_tensor(packed, names, 0 if stream is None else stream_handle(stream))
-    expected = dims.strip("()").split(", ")
-    axis = expected.index(str(len(names)))
-    if len(whole.shape) != len(expected) or whole.shape[axis] != len(names):
-        raise InvalidArgumentError(f"{names}: got shape {whole.shape}, expected {dims}")
-    layout, step = _part(whole.layout, axis)
-    return [Tensor(whole.data + i * step, layout, whole.readonly, whole.owner) for i in range(len(names))]
+    data, whole_layout, readonly, owner = whole
+    layout, step = _parts.get((whole_layout, dims)) or _part(whole_layout, names, dims)
+    return [Tensor(data + i * step, layout, readonly, owner) for i in range(len(names))]
 
 
 def flash_attn_qkvpacked_func(

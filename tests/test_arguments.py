@@ -95,6 +95,8 @@ REFUSED: list[tuple[str, Callable[[], Callable[[], Any]], type[FmhaError], str]]
      FmhaError, "bias.*alibi|alibi.*bias"),
     ("packed", lambda: partial(p.flash_attn_qkvpacked_func, new(2, 40, 4, 64)), INVALID,
      r"qkv: got shape \(2, 40, 4, 64\), expected \(batch, seqlen, 3, nhead, hdim\)"),
+    ("packed int32", lambda: partial(p.flash_attn_qkvpacked_func, new(2, 40, 3, 4, 64, dtype=np.int32)),
+     UnsupportedError, "qkv: got dtype int32, expected one of float16"),
     ("packed of two", lambda: partial(p.flash_attn_qkvpacked_func, new(2, 40, 2, 4, 64)), INVALID, "qkv:"),
     ("kv", lambda: partial(p.flash_attn_kvpacked_func, new(2, 40, 4, 64), new(2, 40, 3, 4, 64)), INVALID,
      r"kv: got shape .*expected \(batch, seqlen, 2, nhead, hdim\)"),
