@@ -207,13 +207,16 @@ def _dtype_name(out_dtype: Any) -> str:
 
 def output_layout(out: Layout | None, shape: tuple[int, ...], out_dtype: Any, q: Layout) -> Layout:
     """Check `out` and `out_dtype`, and return the layout of the output."""
-    default = "bfloat16" if q.dtype == _FP8 else q.dtype
     if out_dtype is not None:
         dtype = _dtype_name(out_dtype)
         if dtype not in DTYPES:
             raise InvalidArgumentError(f"out_dtype: got {out_dtype!r}, expected one of {', '.join(DTYPES)}")
+    elif q.dtype != _FP8:
+        dtype = q.dtype
     else:
-        dtype = out.dtype if out is not None and q.dtype == _FP8 else default
+        dtype = "bfloat16" if out is None else out.dtype
+        if dtype not in DTYPES:
+            raise InvalidArgumentError(f"out: got dtype {dtype}, expected one of {', '.join(DTYPES)}")
     if out is None:
         return contiguous(shape, dtype, q.device)
     if out.shape != shape:

@@ -73,6 +73,8 @@ REFUSED: list[tuple[str, Callable[[], Callable[[], Any]], type[FmhaError], str]]
     ("out_dtype int", lambda: _dense(out_dtype=np.int32), INVALID, "out_dtype"),
     ("out not as out_dtype", lambda: _dense(out_dtype="bfloat16", out=new(2, 40, 4, 64)), INVALID,
      "out: got dtype float16, expected bfloat16 as out_dtype"),
+    ("out of fp8", lambda: _dense(dtype=ml_dtypes.float8_e4m3fnuz, out=new(2, 40, 4, 64, dtype=np.int32)),
+     INVALID, "out: got dtype int32, expected one of float16"),
     ("descale", lambda: _dense(q_descale=2.0), INVALID, "q_descale: got a scale for float16"),
     *(
         (f"descale {x}", lambda x=x: _dense(dtype=ml_dtypes.float8_e4m3fnuz, v_descale=x), INVALID,
