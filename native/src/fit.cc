@@ -28,7 +28,7 @@ bool holds(int16_t tile, int16_t step, int32_t hdim) {
 // kernel.
 bool fits_lengths(const Kernel& k, const Problem& p) {
   if (k.pad) return true;
-  if (p.args.seqlen_k == 0 || p.args.seqlen_k % k.tile_n != 0) return false;
+  if (p.group || p.args.seqlen_k == 0 || p.args.seqlen_k % k.tile_n != 0) return false;
   return p.bias != Bias::kElementwise || p.vector_bias;  // which it loads by vectors
 }
 

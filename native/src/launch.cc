@@ -2,8 +2,8 @@
 #include "launch.h"
 
 #include <array>
+#include <utility>
 
-#include "code_object.h"
 #include "error.h"
 #include "text.h"
 
@@ -74,7 +74,7 @@ Device::Device(const HipApi& api, int ordinal, const Target& target)
     : api_(api),
       ordinal_(ordinal),
       target_(target),
-      modules_(std::make_unique<void*[]>(kCodeObjectCount)),
+      modules_(std::make_unique<Module[]>(kCodeObjectCount)),
       functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
 
 void Device::check_memory(const Problem& problem) const {
@@ -142,22 +142,22 @@ void* Device::function(const Kernel& kernel) {
 
 // Under the mutex. The kernels of one code object share its module.
 void* Device::load(const Kernel& kernel) {
-  void*& known = modules_[static_cast<size_t>(kernel.code - kCodeObjects)];
-  void* module = known != nullptr ? known : load_module(kernel);
+  Module& known = modules_[static_cast<size_t>(kernel.code - kCodeObjects)];
+  Image image = known.module == nullptr ? unpack(*kernel.code) : nullptr;
+  void* module = known.module == nullptr ? load_module(kernel, image.get()) : known.module;
   void* function = nullptr;
   if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
-    if (known == nullptr) (void)api_.hipModuleUnload(module);
+    if (known.module == nullptr) (void)api_.hipModuleUnload(module);
     fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
              arch_name(kernel.arch), ordinal_);
   }
-  known = module;
+  if (known.module == nullptr) known = {module, std::move(image)};
   return function;
 }
 
-void* Device::load_module(const Kernel& kernel) const {
-  const Image image = unpack(*kernel.code);  // hipModuleLoadData makes its own copy
+void* Device::load_module(const Kernel& kernel, const void* image) const {
   void* module = nullptr;
-  const int error = api_.hipModuleLoadData(&module, image.get());
+  const int error = api_.hipModuleLoadData(&module, image);
   if (error == kHipSuccess) return module;
   if (error == kHipErrorNoBinaryForGpu) {
     fail_hip(api_, "hipModuleLoadData", error,

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "catalogue.h"
+#include "code_object.h"
 #include "hip_runtime.h"
 #include "problem.h"
 #include "select.h"
@@ -37,13 +38,19 @@ class Device {
   [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
   void check_reachable(const char* name, const void* pointer, int owner) const;
   void* load(const Kernel& kernel);
-  void* load_module(const Kernel& kernel) const;
+  void* load_module(const Kernel& kernel, const void* image) const;
 
   const HipApi& api_;
   const int ordinal_;
   const Target target_;
   std::mutex load_mutex_;
-  std::unique_ptr<void*[]> modules_;                 // one for each code object, under the mutex
+  // One for each code object, under the mutex. A HIP runtime may go on pointing to the image that it loaded
+  // (CLR does, and debuggers read it there), so that it stays.
+  struct Module {
+    void* module = nullptr;
+    Image image;
+  };
+  std::unique_ptr<Module[]> modules_;
   std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
 };
 

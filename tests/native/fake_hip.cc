@@ -90,7 +90,7 @@ EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
 EXPORT int hipMalloc(void** out, size_t bytes) { return allocate(out, bytes, 2); }
 EXPORT int hipHostMalloc(void** out, size_t bytes, unsigned) { return allocate(out, bytes, 1); }
 
-// The image need not outlive the call, so a module is a number.
+// A module is a number: the first is 1.
 EXPORT int hipModuleLoadData(void** module, const void* image) {
   ++g_state.loads;
   if (g_state.load_error != 0) return g_state.load_error;
