@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace fmha::fuzz {
 namespace {
@@ -23,6 +24,13 @@ void bind(void* library, const char* name, Function& function) {
 }
 
 }  // namespace
+
+const char* name_of(Region region) {
+  constexpr const char* kNames[] = {"q",      "k",    "v",    "o",      "lse",    "bias",  "randval",
+                                    "slopes", "cu_q", "cu_k", "used_q", "used_k", "philox"};
+  static_assert(std::size(kNames) == kRegionCount);
+  return kNames[region];
+}
 
 Device& Device::get() {
   static auto* device = new Device;  // never destroyed: the runtime may be gone by then
@@ -61,7 +69,7 @@ Device::Device() {
       start_[i][at] = static_cast<uint8_t>((at * 37 + at / 251 + static_cast<size_t>(i) * 11) % 0x38);
     }
   }
-  baseline_ = contents();
+  at_rest_ = contents();
 }
 
 size_t Device::offset(Region region) {
@@ -80,6 +88,19 @@ bool Device::holds(const void* pointer, uint64_t count) const {
   return false;
 }
 
+void Device::put(Region region, const void* data, size_t size) {
+  std::memcpy(start_[region], data, size);
+  std::memcpy(at_rest_.data() + offset(region), data, size);
+}
+
+const char* Device::changed() const {
+  for (int i = 0; i < kRegionCount; ++i) {
+    const auto region = static_cast<Region>(i);
+    if (std::memcmp(start_[i], at_rest_.data() + offset(region), bytes(region)) != 0) return name_of(region);
+  }
+  return nullptr;
+}
+
 std::vector<uint8_t> Device::contents() const {
   std::vector<uint8_t> all(offset(kRegionCount));
   for (int i = 0; i < kRegionCount; ++i) {
@@ -92,13 +113,11 @@ std::vector<uint8_t> Device::contents() const {
 void Device::restore() {
   for (int i = 0; i < kRegionCount; ++i) {
     const auto region = static_cast<Region>(i);
-    std::memcpy(start_[i], baseline_.data() + offset(region), bytes(region));
+    std::memcpy(start_[i], at_rest_.data() + offset(region), bytes(region));
   }
 }
 
-void Device::restore(uint8_t* start, size_t bytes) {
-  std::memcpy(start, baseline_.data() + place(start), bytes);
-}
+void Device::restore(void* start, size_t bytes) { std::memcpy(start, at_rest_.data() + place(start), bytes); }
 
 size_t Device::place(const void* pointer) const {
   const auto* at = static_cast<const uint8_t*>(pointer);

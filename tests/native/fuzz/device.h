@@ -28,6 +28,8 @@ enum Region : int {
   kRegionCount
 };
 
+const char* name_of(Region region);
+
 constexpr size_t kTensorBytes = size_t{128} << 10;
 constexpr size_t kSmallBytes = 1024;  // of slopes, lengths and seeds
 
@@ -44,12 +46,16 @@ class Device {
   void* other_device() const { return other_device_; }  // memory of the second device
   void* freed() const { return freed_; }                // was memory once
 
-  // Contents of everything, and back. restore() undoes whatever a launch wrote.
+  // What is in a region at rest: from now on this at its beginning.
+  void put(Region region, const void* data, size_t size);
+  // The name of a region that is not as at rest; nullptr if all are.
+  const char* changed() const;
+  // Contents of everything, and back to those at rest.
   std::vector<uint8_t> contents() const;
   void restore();
-  void restore(uint8_t* start, size_t bytes);  // a part of one region
-  static size_t offset(Region region);         // in contents()
-  size_t place(const void* pointer) const;     // of an address in contents(); it must be in a region
+  void restore(void* start, size_t bytes);  // a part of one region
+  static size_t offset(Region region);      // in contents()
+  size_t place(const void* pointer) const;  // of an address in contents(); it must be in a region
 
   void synchronize(const char** fault) const;  // *fault: what stopped the device, nullptr if nothing did
   int last_error() const { return get_last_error_(); }
@@ -60,7 +66,7 @@ class Device {
   uint8_t* start_[kRegionCount] = {};
   void* other_device_ = nullptr;
   void* freed_ = nullptr;
-  std::vector<uint8_t> baseline_;
+  std::vector<uint8_t> at_rest_;
   int (*synchronize_)() = nullptr;
   int (*get_last_error_)() = nullptr;
   const char* (*last_fault_)() = nullptr;

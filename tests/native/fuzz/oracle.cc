@@ -84,9 +84,9 @@ fmha_kernel_info ask_kernel(const Case& c, Bytes& bytes, fmha_status expected, c
   return info;
 }
 
-void put_lengths(const Case& c, const Device& device) {
+void put_lengths(const Case& c, Device& device) {
   const auto put = [&](Region region, const std::vector<int32_t>& values) {
-    if (!values.empty()) std::memcpy(device.start(region), values.data(), values.size() * sizeof values[0]);
+    if (!values.empty()) device.put(region, values.data(), values.size() * sizeof values[0]);
   };
   put(kCuQ, c.cu_q);
   put(kCuK, c.cu_k);
@@ -94,26 +94,21 @@ void put_lengths(const Case& c, const Device& device) {
   put(kUsedK, c.used_k);
 }
 
-const char* changed_region(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-  constexpr const char* kNames[] = {"q",      "k",    "v",    "o",      "lse",    "bias",  "randval",
-                                    "slopes", "cu_q", "cu_k", "used_q", "used_k", "philox"};
+const char* difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   for (int i = 0; i < kRegionCount; ++i) {
     const auto region = static_cast<Region>(i);
     const size_t at = Device::offset(region);
-    if (std::memcmp(a.data() + at, b.data() + at, Device::bytes(region)) != 0) return kNames[i];
+    if (std::memcmp(a.data() + at, b.data() + at, Device::bytes(region)) != 0) return name_of(region);
   }
   return nullptr;
 }
 
 // A call that must not touch memory.
-void check_untouched(const Case& c, const char* call, const std::vector<uint8_t>& before,
-                     const Device& device) {
+void check_untouched(const Case& c, const char* call, const Device& device) {
   const char* fault = nullptr;
   device.synchronize(&fault);
   if (fault != nullptr) report(c, "%s: the device stopped: %s", call, fault);
-  if (const char* region = changed_region(before, device.contents())) {
-    report(c, "%s gave an error, and wrote to %s", call, region);
-  }
+  if (const char* region = device.changed()) report(c, "%s wrote to %s", call, region);
 }
 
 bool needs_pointer(const fmha_fwd_params& p) {
@@ -132,7 +127,6 @@ uint64_t steps(const fmha_kernel_info& info, const fmha_fwd_params& p) {
 
 void run(const Case& c, Device& device, Counts& counts) {
   poison(c, device);
-  put_lengths(c, device);
   std::vector<uint8_t> before = device.contents();
   const fmha_status status = fmha_fwd(c.pointer(), nullptr);
   if (status != FMHA_OK) report(c, "fmha_fwd gave %" PRId32 " for what is supported", status);
@@ -141,26 +135,26 @@ void run(const Case& c, Device& device, Counts& counts) {
   if (fault != nullptr) report(c, "the device stopped: %s", fault);
   const std::vector<uint8_t> now = device.contents();
   if (!take_results(c, device, before, now)) report(c, "fmha_fwd gave values that finite input cannot give");
-  if (const char* region = changed_region(before, now))
+  if (const char* region = difference(before, now))
     report(c, "fmha_fwd wrote where it may not, to %s", region);
+  device.restore();
   ++counts.launched;
 }
 
 // A problem that is accepted: prepared always, run if it lies in memory and is small.
-void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device,
-                    const std::vector<uint8_t>& before, Counts& counts) {
+void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device, Counts& counts) {
   ++counts.accepted;
   if (fmha_prepare(c.pointer()) != FMHA_OK) report(c, "fmha_prepare refused what is supported");
-  check_untouched(c, "fmha_prepare", before, device);
+  check_untouched(c, "fmha_prepare", device);
   if (needs_pointer(c.params)) {
     const fmha_status status = fmha_fwd(c.pointer(), nullptr);
     if (status != FMHA_INVALID_ARGUMENT) report(c, "fmha_fwd gave %" PRId32 " for a NULL tensor", status);
     check_refusal(c, "fmha_fwd", status, device);
-    check_untouched(c, "fmha_fwd", before, device);
+    check_untouched(c, "fmha_fwd", device);
   } else if (is_empty(c.params)) {
     ++counts.empty;
     if (fmha_fwd(c.pointer(), nullptr) != FMHA_OK) report(c, "fmha_fwd refused an empty problem");
-    check_untouched(c, "fmha_fwd", before, device);
+    check_untouched(c, "fmha_fwd", device);
   } else if (steps(info, c.params) <= kMostSteps && lies_in_memory(c, device)) {
     run(c, device, counts);
   }
@@ -170,9 +164,7 @@ void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device,
 
 void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   ++counts.cases;
-  device.restore();
   put_lengths(c, device);
-  const std::vector<uint8_t> before = device.contents();
   const fmha_status status = fmha_fwd_supported(c.pointer());
   if (c.mutations == 0 && status != FMHA_OK && status != FMHA_UNSUPPORTED) {
     report(c, "a problem that makes sense got status %" PRId32, status);
@@ -180,7 +172,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   if (status != FMHA_OK) check_refusal(c, "fmha_fwd_supported", status, device);
   const fmha_kernel_info info = ask_kernel(c, bytes, status, device);
   if (status == FMHA_OK) {
-    judge_accepted(c, info, device, before, counts);
+    judge_accepted(c, info, device, counts);
     return;
   }
   ++counts.refused;
@@ -192,7 +184,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
     report(c, "fmha_fwd gave %" PRId32 ", supported gave %" PRId32, forward, status);
   }
   check_refusal(c, "fmha_fwd", forward, device);
-  check_untouched(c, "the calls", before, device);
+  check_untouched(c, "the calls", device);
 }
 
 }  // namespace fmha::fuzz

@@ -44,10 +44,19 @@ class Painter {
     }
   }
 
+  // They may have been put into one of the regions that were filled.
+  void slopes() const {
+    const fmha_fwd_params& p = c_.params;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const float* at = p.alibi_slopes + (p.batch == 1 ? 0 : b * p.alibi_stride_batch);
+      device_.restore(const_cast<float*>(at), static_cast<size_t>(p.nhead_q) * sizeof *at);
+    }
+  }
+
  private:
   void row(const void* data, int64_t element, int64_t count) const {
     const int64_t size = element_bytes(c_.params.dtype);
-    auto* at = static_cast<uint8_t*>(const_cast<void*>(data)) + element * size;
+    char* at = static_cast<char*>(const_cast<void*>(data)) + element * size;
     if (count > 0) device_.restore(at, static_cast<size_t>(count * size));
   }
 
@@ -66,6 +75,7 @@ void poison(const Case& c, Device& device) {
   painter.tensor(p.k, p.nhead_k, p.hdim_q, key_rows);
   painter.tensor(p.v, p.nhead_k, p.hdim_v, key_rows);
   if (p.bias.data != nullptr) painter.bias();
+  if (p.alibi_slopes != nullptr) painter.slopes();
 }
 
 }  // namespace fmha::fuzz
