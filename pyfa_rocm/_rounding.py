@@ -43,9 +43,10 @@ than RMS_SLACK squared, and its mean must be the expected one within what the va
 tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an
 ulp: variance ulp^2 / 12. float32's part is its bound with one standard deviation instead of SIGMAS and points
 divided by sqrt(3). Rounding to nearest has no mean, but for P below half the smallest number, which vanish.
-Toward zero takes half an ulp on average. Of a row's largest P, which is dropout's factor itself give or take
-float32 rounding, it takes the distance to the number below; where that is none, it takes an ulp or nothing,
-depending on the scores: an eighth of an ulp of 1 is taken, and `bias_slack` is how wrong that may be.
+Toward zero takes half an ulp on average. A row's largest P is dropout's factor itself, give or take float32
+rounding, the same in all rows: what it is rounded by is worked out. Where it is a number of the type, toward
+zero takes an ulp or nothing, depending on the scores: an eighth of an ulp of 1 is taken, and `bias_slack` is
+how wrong that may be.
 
 For fp8 too: numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
 error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6: 2^-7 of P.
@@ -71,6 +72,8 @@ _SMALLEST_ULP = {
     "float8_e4m3fnuz": 2.0**-10,
 }
 _E = 2.0**-24
+# How far P of a row's largest score, exp(0), and its product with dropout's factor may be off.
+_FLOAT32_NOISE = 2.0**-22
 SIGMAS = 6.0
 # Factor on the root mean square, for samples of some hundred rows.
 RMS_SLACK = 1.5
@@ -189,7 +192,7 @@ def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
 
 
 def _tiles(head: Head, numerics: Numerics) -> int:
-    return math.ceil(head.p.shape[1] / numerics.tile_n)
+    return int(math.ceil(head.p.shape[1] / numerics.tile_n))
 
 
 def _l_chain(head: Head, numerics: Numerics) -> float:
@@ -230,21 +233,26 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
     smallest = _SMALLEST_ULP[dtype] * unit * (weights > 0)
     bound = worst * (ulp_of_one * (weights @ size) + smallest @ size)
     variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
-    if not numerics.p_toward_zero:
-        lost = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights, 0.0)
-        return bound, variance, -(lost @ head.v)
-    mean = ulp(weights / unit, dtype) / 2
+    spacing = ulp(weights / unit, dtype)
+    if numerics.p_toward_zero:
+        mean = spacing / 2
+    else:
+        mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
     top = head.keep_scale * numerics.p_scale
-    largest = weights / unit > top * (1.0 - 2.0**-23)
-    mean = np.where(largest, _toward_zero_of(top, numerics), mean) * unit * (weights > 0)
+    largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
+    mean = np.where(largest, _taken_from_top(top, numerics), mean) * unit * (weights > 0)
     return bound, variance, -(mean @ head.v)
 
 
-def _toward_zero_of(x: float, numerics: Numerics) -> float:
-    """Return what rounding about x toward zero takes away on average."""
-    spacing = float(ulp(np.float64(x), numerics.p_dtype))
-    below = x - math.floor(x / spacing) * spacing
-    return below if below else numerics.bias_slack * x
+def _taken_from_top(top: float, numerics: Numerics) -> float:
+    """Return what rounding takes on average from a row's largest P, before it is rounded."""
+    spacing = float(ulp(np.float64(top), numerics.p_dtype))
+    if not numerics.p_toward_zero:
+        return top - round(top / spacing) * spacing
+    nearest = round(top / spacing) * spacing
+    if abs(top - nearest) <= _FLOAT32_NOISE * top:
+        return numerics.bias_slack * top
+    return top - math.floor(top / spacing) * spacing
 
 
 def _finite(x: Float64) -> Float64:

@@ -72,7 +72,7 @@ def test_all_kernels_drop_the_same() -> None:
         {}, {"hdim": 64}, {"hdim": 32}, {"hdim": 256}, {"dtype": "float16"}, {"dtype": "float32"},
         {"causal": True}, {"seqlen_k": 300}, {"alibi": 1},
     ):  # fmt: skip
-        case = replace(BASE, **change)  # type: ignore[arg-type]
+        case = replace(BASE, **change)
         for number in range(1, len(candidates(case)) + 1):
             forced = replace(case, kernel=number)
             drops.append(run_raw(forced))  # compares each with the model
