@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyfa_rocm._numbers import to_float, to_integer
-from pyfa_rocm._optional import Optional
+from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import DTYPES, Bias, Lse, Strided
 from pyfa_rocm._tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
@@ -69,7 +69,7 @@ def _mask_fields(options: Options, has_alibi: bool) -> dict[str, Any]:
     return {"mask": "window" + suffix, "window_left": left, "window_right": right}
 
 
-def option_fields(options: Options, q: Layout, optional: Optional | None) -> dict[str, Any]:
+def option_fields(options: Options, q: Layout, optional: OptionalArguments | None) -> dict[str, Any]:
     """Return the fields of FwdParams that come from numbers and flags."""
     dropout_p = to_float("dropout_p", options.dropout_p)
     if not 0 <= dropout_p < 1:
@@ -167,7 +167,9 @@ def _alibi_stride(slopes: Layout, batch: int, nhead: int, q: Layout) -> int:
     return slopes.strides[0] if len(slopes.shape) == 2 else 0
 
 
-def array_fields(optional: Optional | None, batch: int, scores: tuple[int, ...], q: Layout) -> dict[str, Any]:
+def array_fields(
+    optional: OptionalArguments | None, batch: int, scores: tuple[int, ...], q: Layout
+) -> dict[str, Any]:
     """Check the optional arrays, and return the fields of FwdParams with their strides.
 
     `scores` is the shape that a bias has, nhead_q being the third from last.
@@ -186,7 +188,7 @@ def array_fields(optional: Optional | None, batch: int, scores: tuple[int, ...],
     return fields
 
 
-def _require_no_descales(optional: Optional, q: Layout) -> None:
+def _require_no_descales(optional: OptionalArguments, q: Layout) -> None:
     """Raise if there are scales of 8-bit floats for another type."""
     if q.dtype == _FP8:
         return

@@ -16,7 +16,7 @@ from pyfa_rocm._tensor import Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["Optional"]
+__all__ = ["OptionalArguments"]
 
 _DESCALES = ("q_descale", "k_descale", "v_descale")
 _NO_DESCALES = (None, None, None)
@@ -29,7 +29,7 @@ def _word(field: str) -> int:
     return c_layout().offsets[field] // (4 if field in _DESCALES else 8)
 
 
-class Optional:
+class OptionalArguments:
     """Optional arguments of one call, by their names of the public functions.
 
     Attributes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pyfa_rocm import _hip, _lib
-from pyfa_rocm._optional import Optional
+from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams, c_layout, fill, new
 from pyfa_rocm._probabilities import run_with_probabilities
 from pyfa_rocm._tensor import Layout, as_tensor
@@ -86,7 +86,9 @@ class Plan:
         fill(view, self.params)
         return c, view.cast("Q"), view.cast("f")
 
-    def run(self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: Optional | None, handle: int) -> Any:
+    def run(
+        self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
+    ) -> Any:
         """Allocate what was not given, launch, and return what the public function returns.
 
         `q`, `k`, `v` and `to` are DeviceArrays or Tensors; `to` is what is written, `out` what the caller
@@ -135,7 +137,7 @@ class Request:
         The inputs.
     o : Layout or None
         Of the output, if it was given.
-    optional : Optional or None
+    optional : OptionalArguments or None
         Further arrays and numbers.
     options : tuple
         What the function that makes the plan understands.
@@ -145,7 +147,7 @@ class Request:
     k: Any
     v: Any
     o: Layout | None
-    optional: Optional | None
+    optional: OptionalArguments | None
     options: tuple[Any, ...]
 
     def params(self, plan: Plan) -> FwdParams:
@@ -159,7 +161,7 @@ class Request:
 
 def call(
     plans: Plans, make_plan: Callable[[Request], Plan], inputs: tuple[Any, Any, Any], out: Any,
-    optional: Optional | None, options: tuple[Any, ...], handle: int,
+    optional: OptionalArguments | None, options: tuple[Any, ...], handle: int,
 ) -> Any:  # fmt: skip
     """Run a call by its plan, made now if there is none, and return what the public function returns."""
     q, k, v = inputs

@@ -14,7 +14,7 @@ from pyfa_rocm._arguments import (
     require_shape,
     tensor_fields,
 )
-from pyfa_rocm._optional import Optional
+from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import contiguous
@@ -148,7 +148,9 @@ def flash_attn_func(
         dropout_p or bias is not None or alibi_slopes is not None
         or q_descale is not None or k_descale is not None or v_descale is not None
     ):  # fmt: skip
-        optional = Optional(bias, alibi_slopes, dropout_p, philox, (q_descale, k_descale, v_descale), handle)
+        optional = OptionalArguments(
+            bias, alibi_slopes, dropout_p, philox, (q_descale, k_descale, v_descale), handle
+        )
     options = (
         softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
         return_attn_probs, kernel,

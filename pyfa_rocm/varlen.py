@@ -16,7 +16,7 @@ from pyfa_rocm._arguments import (
     tensor_fields,
 )
 from pyfa_rocm._numbers import to_integer
-from pyfa_rocm._optional import Optional
+from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import Layout, contiguous
@@ -124,7 +124,7 @@ def flash_attn_varlen_func(
     """
     handle = 0 if stream is None else stream_handle(stream)
     descales = (q_descale, k_descale, v_descale)
-    optional = Optional(bias, alibi_slopes, dropout_p, philox, descales, handle)
+    optional = OptionalArguments(bias, alibi_slopes, dropout_p, philox, descales, handle)
     optional.add("cu_seqlens_q", cu_seqlens_q, handle, "cu_seqlens_q")
     optional.add("cu_seqlens_k", cu_seqlens_k, handle, "cu_seqlens_k")
     optional.add("seqused_q", seqused_q, handle, "seqused_q")
