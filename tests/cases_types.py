@@ -103,7 +103,7 @@ class Case:
 
     With `varlen`, batch is its number of sequences, and seqlen_q and seqlen_k are the upper bounds given.
     hdim_v 0 is hdim; o_dtype "" is dtype; alibi is the number of dimensions of the slopes; broadcast_kv says
-    whether batches, and heads, share one K and V by strides of 0.
+    whether batches, and heads, share one K and V by strides of 0. top_left aligns ALiBi too, mask or none.
     """
 
     batch: int
@@ -231,11 +231,10 @@ class Case:
 
     def mask_fields(self) -> dict[str, Any]:
         """Mask and window as the raw layer takes them."""
-        assert self.masked or not self.top_left, "no mask to align"
         left, right = self.window
         if self.causal:
             right = 0
-        if left < 0 and right < 0:
+        if left < 0 and right < 0 and not self.top_left:
             return {"mask": "none"}
         suffix = "_top_left" if self.top_left else ""
         if left < 0 and self.causal:

@@ -66,7 +66,7 @@ def test_alibi(mask: dict[str, object], lengths: tuple[int, int]) -> None:
     """Distances from each query's own column, whatever the mask: the LSE shows any other origin."""
     case = replace(BASE, seqlen_q=lengths[0], seqlen_k=lengths[1], **mask)  # type: ignore[arg-type]
     both(replace(case, alibi=1))
-    both(replace(case, alibi=2))
+    both(replace(case, alibi=2, top_left=True))
 
 
 def test_alibi_beyond_16_bits() -> None:
