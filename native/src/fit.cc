@@ -112,17 +112,31 @@ bool any_kernel(Predicate predicate) {
        arch_name(arch), dtypes.c_str());
 }
 
-[[noreturn]] void fail_for_grid(const Kernel& k, const Problem& p) {
+// The most that a launch of any kernel for the problem does.
+template <typename Limit>
+int64_t best_limit(const Problem& p, Arch arch, Limit limit) {
+  int64_t best = 0;
+  for (size_t i = 0; i < kKernelCount; ++i) {
+    const Kernel& k = kKernels[i];
+    if (same_type(k, p, arch) && unmet_needs(k, p) == 0) best = std::max<int64_t>(best, limit(k));
+  }
+  return best;
+}
+
+[[noreturn]] void fail_for_grid(const Problem& p, Arch arch) {
   if (p.batch > kMaxGridYZ) {
     fail(FMHA_UNSUPPORTED, "batch = %d: one launch does at most %lld; split the batch", p.batch,
          static_cast<long long>(kMaxGridYZ));
   }
-  if (tiles_of(k, p) > kMaxGridYZ) {
+  const int64_t rows = best_limit(
+      p, arch, [&](const Kernel& k) { return kMaxGridYZ / ceil_div(p.args.hdim_v, k.tile_nv) * k.tile_m; });
+  if (p.args.seqlen_q > rows) {
     fail(FMHA_UNSUPPORTED, "seqlen_q = %d: one launch does at most %lld rows; split the queries",
-         p.args.seqlen_q, static_cast<long long>(kMaxGridYZ * k.tile_m / ceil_div(p.args.hdim_v, k.tile_nv)));
+         p.args.seqlen_q, static_cast<long long>(rows));
   }
+  const int64_t heads = best_limit(p, arch, [](const Kernel& k) { return kMaxWorkItemsX / k.block_size; });
   fail(FMHA_UNSUPPORTED, "nhead_q = %d: one launch does at most %lld", p.args.nhead_q,
-       static_cast<long long>(kMaxWorkItemsX / k.block_size));
+       static_cast<long long>(heads));
 }
 
 // How far a kernel is from doing a problem: first in how many ways, then in its head dims. One whose head
@@ -162,7 +176,7 @@ void fail_unsupported(const Problem& p, Arch arch) {
   }
   if (nearest == nullptr) fail_for_type(p, arch);
   const uint32_t unmet = unmet_needs(*nearest, p);
-  if (unmet == 0) fail_for_grid(*nearest, p);
+  if (unmet == 0) fail_for_grid(p, arch);
   ItemList wishes, terms;
   add_wishes(wishes, p);
   for (int i = 0; i < kNeeds; ++i) {

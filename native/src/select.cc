@@ -14,10 +14,15 @@
 namespace fmha {
 namespace {
 
-// Rows whose work a key step of a workgroup is worth, however few rows its own tile has: loading K and V
-// through the LDS and the barriers around it. A guess between the tiles there are, not a measurement on a
-// card; it decides between tiles alone, which all compute the same.
-constexpr int64_t kStepRows = 64;
+// What a key costs a wave, in the time its matrix instructions take for one row. From MI300X's numbers for 16
+// bits and head dim d, a compute unit and clock: 4 SIMDs that do 512 operations each, of 4 d a row and key;
+// 128 bytes from the LDS, of which each wave there reads K's and V's 4 d; 64 bytes from L2, of which each
+// workgroup reads the same. Not measured on a card: it decides between tiles alone, which all compute the
+// same.
+constexpr int64_t kSimds = 4;
+constexpr int64_t kLdsRows = 16;        // (4 d * kSimds / 128) / (4 d / 512)
+constexpr int64_t kL2RowsOfAWave = 32;  // (4 d * kSimds / 64) / (4 d / 512), shared by a workgroup's waves
+constexpr int64_t kWaveSize = 64;
 
 // Kernels that differ in what can be compared at once lie together.
 constexpr size_t kKeys = 2 * 4 * 2 * 3 * 2 * 2;
@@ -69,21 +74,28 @@ std::span<const Kernel* const> kernels_for(const Problem& p, Arch arch) {
 
 bool can_do(const Kernel& k, const Problem& p) { return unmet_needs(k, p) == 0 && fits_grid(k, p); }
 
+// Rounds of workgroups over the device, a wave on each SIMD at a time, times what a wave takes a key. Tall
+// tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small problem
+// leaves idle, and waste less on few queries.
+int64_t time_of(const Kernel& k, const Problem& p, int compute_units) {
+  const int64_t waves = k.block_size / kWaveSize;
+  const int64_t workgroups = tiles_of(k, p) * p.args.nhead_q * p.batch;
+  const int64_t at_once = compute_units * kSimds;
+  const int64_t rounds = workgroups * waves <= at_once ? 1 : ceil_div(workgroups * waves, at_once);
+  return rounds * ((k.tile_m + kL2RowsOfAWave) / waves + kLdsRows);
+}
+
 // The less the better, from left to right.
 using Cost = std::tuple<int, int64_t, int, const Kernel*>;
 
 // 1. The smallest tile that holds both head dims: the rest of it is computed for nothing.
-// 2. Rounds of workgroups over the compute units, one each at a time, times what a workgroup takes. Tall
-//    tiles read K and V less often; short ones fill a device that a small problem leaves idle, and waste
-//    less on few queries.
+// 2. The estimate of time, which is about the heights of tiles.
 // 3. What is checked in the loop for nothing: the mask costs most (d128: 653 VALU instructions a step with
 //    it, 551 with padded keys, 359 with neither), head dims least.
-// 4. The catalogue's order, which names the better pipeline first.
+// 4. The catalogue's order, which names the better of two pipelines first.
 Cost cost_of(const Kernel& k, const Problem& p, int compute_units) {
-  const int64_t workgroups = tiles_of(k, p) * p.args.nhead_q * p.batch;
-  const int64_t rounds = workgroups <= compute_units ? 1 : ceil_div(workgroups, compute_units);
   const int checks = (k.mask ? 4 : 0) + (k.pad ? 2 : 0) + (k.hdim_step != 0 ? 1 : 0);
-  return {k.hdim_q + k.hdim_v, rounds * (k.tile_m + kStepRows), checks, &k};
+  return {k.hdim_q + k.hdim_v, time_of(k, p, compute_units), checks, &k};
 }
 
 // The cheapest of the kernels that can do the problem and cost more than `after`; nullptr if there is none.

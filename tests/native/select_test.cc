@@ -124,14 +124,21 @@ void test_head_dims() {
   CHECK_SELECTED(problem(FMHA_FP16, 8192, 8192, 120), "fp16_d128");
 }
 
+// Rounds times time of a wave: 56 for the tall tile, 40 for 64 rows by four waves, 64 for 16 rows by one.
+// Rounds are of 304 workgroups of four waves, or of 1216 of one.
 void test_tiles() {
-  // Few queries: a tall tile would be empty.
-  CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 128), "fp16_d128_pad_m16");
-  CHECK_SELECTED(problem(FMHA_FP16, 2, 128, 128, FMHA_MASK_CAUSAL), "fp16_d128_mask_pad_m16");
-  // Many, but not enough tall tiles to go round: 2 * 4 * 256 / 128 = 16 of them, 128 short ones, 304 units.
-  CHECK_SELECTED(problem(FMHA_FP16, 256, 256, 128), "fp16_d128_pad_m16");
-  // Enough of them.
+  // Few workgroups: whatever is done soonest.
+  CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 128), "fp16_d128_pad_m64");
+  CHECK_SELECTED(problem(FMHA_FP16, 2, 128, 128, FMHA_MASK_CAUSAL), "fp16_d128_mask_pad");
+  CHECK_SELECTED(problem(FMHA_FP16, 2432, 256, 128), "fp16_d128_pad_m64");  // 8 * 38 of them, one round
+  CHECK_SELECTED(problem(FMHA_FP16, 2496, 256, 128), "fp16_d128_exact");    // 8 * 39, two
+  // Enough of them: the less of K and V is read the better.
   CHECK_SELECTED(problem(FMHA_FP16, 8192, 8192, 128), "fp16_d128_exact");
+  // Few queries of many heads: 1200 workgroups are four rounds of tall tiles, of which a row is used.
+  fmha_fwd_params decode = test_params(FMHA_FP16, TEST_BSHD, 30, 1, 128, 40, 8, 128);
+  CHECK_SELECTED(decode, "fp16_d128_mask_pad_m16");
+  decode.batch = 1;
+  CHECK_SELECTED(decode, "fp16_d128_pad_m64");
   // The same problem on a device of few units.
   check_selected(problem(FMHA_FP16, 256, 256, 128), "fp16_d128_exact", __LINE__, {Arch::kGfx942, 16});
   // A tile that does not divide kTileRows is as if it were not there.
@@ -227,7 +234,7 @@ void test_fp8() {
 void test_candidates() {
   fmha_fwd_params p = problem(FMHA_FP16, 8192, 8192, 128);
   const char* const expected[] = {"fp16_d128_exact",       "fp16_d128",         "fp16_d128_pad",
-                                  "fp16_d128_mask_pad",    "fp16_d128_pad_m16", "fp16_d128_mask_pad_m16",
+                                  "fp16_d128_mask_pad",    "fp16_d128_pad_m64", "fp16_d128_mask_pad_m16",
                                   "fp16_d192v128_mask_pad"};
   Selected selected;
   for (int n = 1; n <= 7; ++n) {
@@ -280,7 +287,9 @@ void test_launch_limits() {
   fmha_fwd_params heads = problem(FMHA_FP16, 1, 128, 64);
   heads.batch = 1;
   heads.nhead_q = heads.nhead_k = 16777216;
-  CHECK_REFUSED(heads, "nhead_q = 16777216: one launch does at most 16777215");
+  CHECK_SELECTED(heads, "fp16_d128_mask_pad_m16");  // a wave a workgroup, so that there may be more of them
+  heads.nhead_q = heads.nhead_k = 67108864;
+  CHECK_REFUSED(heads, "nhead_q = 67108864: one launch does at most 67108863");
 }
 
 void test_grid() {

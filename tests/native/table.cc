@@ -58,8 +58,9 @@ constexpr Kernel exact(Kernel kernel) {
   return kernel;
 }
 
-constexpr Kernel short_tile(Kernel kernel, int16_t rows) {
+constexpr Kernel short_tile(Kernel kernel, int16_t rows, int16_t waves) {
   kernel.tile_m = rows;
+  kernel.block_size = static_cast<int16_t>(64 * waves);
   return kernel;
 }
 
@@ -95,10 +96,10 @@ extern const Kernel kKernels[] = {
     fp16("fp16_d128_mask_pad", 128, true, true),
     fp16("fp16_d128_pad", 128, false, true),
     fp16("fp16_d128", 128, false, false),
-    // The same tile for its own head dim alone, and a short one.
+    // The same tile for its own head dim alone, and shorter ones.
     exact(fp16("fp16_d128_exact", 128, false, false)),
-    short_tile(fp16("fp16_d128_mask_pad_m16", 128, true, true), 16),
-    short_tile(fp16("fp16_d128_pad_m16", 128, false, true), 16),
+    short_tile(fp16("fp16_d128_pad_m64", 128, false, true), 64, 4),
+    short_tile(fp16("fp16_d128_mask_pad_m16", 128, true, true), 16, 1),
     wide_q(fp16("fp16_d192v128_mask_pad", 128, true, true), 192),
     group(fp16("fp16_d64_group_mask_pad", 64, true, true)),
     group(fp16("fp16_d64_group_pad", 64, false, true)),
@@ -116,7 +117,7 @@ extern const Kernel kKernels[] = {
     // fp8: no LSE, one output type.
     fp8("fp8_bf16_d128_pad", DType::kBf16),
     // A tile of rows that problem.cc does not allow for: never chosen.
-    short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96),
+    short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
     // gfx90a: fp16 alone.
     gfx90a(fp16("fp16_d64_pad_90a", 64, false, true)),
 };
