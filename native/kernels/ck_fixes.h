@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Functions of CK that are replaced by explicit specialisations of ours, each declared before CK first uses it.
-// Included before anything else of CK.
+// Functions of CK that are replaced by explicit specialisations of ours, each declared before CK first uses
+// it. Included before anything else of CK.
 #pragma once
 
 #define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 4  // rta_asm, replaced just below
@@ -51,8 +51,8 @@ namespace ck_tile {
 // causal mask +slope * column, a shift of each row that the softmax does not see and the LSE does.
 template <>
 CK_TILE_HOST_DEVICE void Alibi<float, true, 16>::update(float& pixel, index_t row, index_t column) {
-  const index_t own = row + shift_right_down;
-  pixel += slope * static_cast<float>(sad_u32(static_cast<uint32_t>(own), column + shift_left_up, 0));
+  const index_t distance = row + shift_right_down - (column + shift_left_up);
+  pixel += slope * __builtin_fabsf(static_cast<float>(distance));
 }
 
 template <>
