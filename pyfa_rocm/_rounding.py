@@ -192,7 +192,8 @@ def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
 
 
 def _tiles(head: Head, numerics: Numerics) -> int:
-    return int(math.ceil(head.p.shape[1] / numerics.tile_n))
+    keys: int = head.p.shape[1]
+    return math.ceil(keys / numerics.tile_n)
 
 
 def _l_chain(head: Head, numerics: Numerics) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_raw
+from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_or_refused, run_raw
 from catalogue import candidates
 from hypothesis import given, settings
 
@@ -25,7 +25,7 @@ def both(case: Case) -> None:
 @settings(max_examples=250)
 @given(case=cases(varlen=(True,)))
 def test_random(case: Case) -> None:
-    run_raw(case)
+    run_or_refused(case)
 
 
 @settings(max_examples=100)
