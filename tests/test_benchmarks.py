@@ -79,6 +79,20 @@ def test_call_overhead(tmp_path: Path) -> None:
     assert "flash_attn_python_us" not in result
 
 
+@pytest.mark.skipif(
+    not (ROOT / "build" / "flash_attn" / "ready").is_file(),
+    reason="flash-attn is not installed: running benchmarks/call_overhead.py once does it (several GB)",
+)
+def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
+    done = _run(tmp_path, "call_overhead.py", "--json", "--rounds", "3", "--calls", "20")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["flash_attn_python_us"] > 0
+    assert result["flash_attn_varlen_python_us"] > 0
+    ratio = result["flash_attn_python_us"] / result["python_us"]
+    assert result["flash_attn_over_python"] == pytest.approx(ratio)
+
+
 def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
     """With an environment to make, and no package index to take from."""
     script = tmp_path / "benchmarks" / "call_overhead.py"
