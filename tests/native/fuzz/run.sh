@@ -8,7 +8,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 minutes=${1:-10}
-release=$(realpath "${RELEASE:-$root/build/release}")
+release=$(realpath -m "${RELEASE:-$root/build/release}")
 build=${FUZZ_BUILD:-$root/build/fuzz}
 llvm=19
 emulator=$release/emulator/libamdhip64.so.6
@@ -17,10 +17,9 @@ die() { echo "fuzz: $*" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -gt 0 ] || die "MINUTES: got '$minutes', expected a whole number above 0"
 [ -e "$emulator" ] || die "no $emulator: run \`make build\` first, or set RELEASE to a build folder"
 command -v "clang++-$llvm" >/dev/null || die "no clang++-$llvm: run \`make toolchain\` first"
-runtime=$("clang++-$llvm" -print-file-name=libclang_rt.fuzzer-x86_64.a)
-[ -e "$runtime" ] || [ -e "$(dirname "$runtime")/linux/libclang_rt.fuzzer-x86_64.a" ] ||
-  compgen -G "/usr/lib/llvm-$llvm/lib/clang/$llvm/lib/linux/libclang_rt.fuzzer*" >/dev/null ||
-  die "clang has no libFuzzer: apt-get install libclang-rt-$llvm-dev"
+echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+  "clang++-$llvm" -x c++ -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null ||
+  die "clang++-$llvm cannot link for libFuzzer: as root, apt-get install libclang-rt-$llvm-dev"
 
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$release/CMakeCache.txt"; }
 options=()
