@@ -78,7 +78,7 @@ ROWS: list[Row] = [
     ("bias is o", BIAS, _moved("bias", "o"), BAD,
      ["o is written but overlaps bias"]),
     ("bias span", BIAS, _member("bias", stride_seqlen=2**23), UNSUPPORTED,
-     ["bias.stride_seqlen", "one head spans 4294967296 bytes"]),
+     ["bias.stride_seqlen", "one head spans 4294967396 bytes"]),
     ("alibi odd", ALIBI, _shifted("alibi_slopes", 2), BAD, ["alibi_slopes", "aligned to 4 bytes"]),
     ("alibi host", ALIBI, _set(alibi_slopes=HOST.data), BAD, ["alibi_slopes", "device memory"]),
     ("alibi stride", ALIBI, _set(alibi_stride_batch=-4), BAD, ["alibi_stride_batch = -4", "0 or more"]),

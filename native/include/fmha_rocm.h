@@ -87,8 +87,8 @@ enum {
  * pointer aligned to 16 bytes. A stride of a dimension of size one is not read; one of 0 repeats the same
  * elements, which `o` may not do. The library writes through `o`, `lse` and `randval` alone.
  * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; one head of a sequence,
- * that is seqlen * stride_seqlen with seqlen rounded up to 256, of 4 GiB or of 2^31 elements; of what is
- * written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
+ * that is seqlen * stride_seqlen with seqlen rounded up to 256, and a row more, of 4 GiB or of 2^31 elements;
+ * of what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;

@@ -26,6 +26,9 @@ constexpr int32_t kUnlimited = -1;
 // overflowing.
 constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
 
+// Each (batch, head) takes 64 numbers of the random sequence, which the kernels count in 32 bits.
+constexpr int64_t kMaxDropoutHeads = INT32_MAX / 64;
+
 // Every field of version 0.1, of the header that came before bias, varlen and dropout; and of this one.
 constexpr uint32_t kParamsVersions[] = {offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse),
                                         sizeof(fmha_fwd_params)};
@@ -169,6 +172,10 @@ void set_dropout(const fmha_fwd_params& p, Problem& problem) {
            static_cast<void*>(p.randval.data));
     }
     return;
+  }
+  if (p.batch * p.nhead_q > kMaxDropoutHeads) {
+    fail(FMHA_UNSUPPORTED, "batch * nhead_q = %" PRId64 ": kernels with dropout take at most %" PRId64,
+         p.batch * p.nhead_q, kMaxDropoutHeads);
   }
   problem.dropout = true;
   FwdKernelParams& a = problem.args;

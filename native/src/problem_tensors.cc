@@ -177,11 +177,14 @@ const T* set_array(Checked& c, const char* name, const T* data, int64_t count) {
 void set_alibi(Checked& c) {
   const fmha_fwd_params& p = c.p;
   if (p.alibi_slopes == nullptr) return;
-  if (p.batch > 1 && (p.alibi_stride_batch < 0 || p.alibi_stride_batch > INT32_MAX)) {
-    fail(p.alibi_stride_batch < 0 ? FMHA_INVALID_ARGUMENT : FMHA_UNSUPPORTED,
-         "alibi_stride_batch = %" PRId64 ": expected 0 or more, and below 2^31", p.alibi_stride_batch);
-  }
   const int64_t stride = p.batch > 1 ? p.alibi_stride_batch : 0;
+  if (stride < 0) fail(FMHA_INVALID_ARGUMENT, "alibi_stride_batch = %" PRId64 ": expected 0 or more", stride);
+  // The kernels count slopes in 32 bits, whatever the batch.
+  const int64_t most = (INT32_MAX - p.nhead_q) / std::max<int64_t>(p.batch, 1);
+  if (stride > most) {
+    fail(FMHA_UNSUPPORTED, "alibi_stride_batch = %" PRId64 ": for this batch kernels take at most %" PRId64,
+         stride, most);
+  }
   c.problem.args.alibi =
       set_array(c, "alibi_slopes", p.alibi_slopes, std::max<int64_t>(p.batch - 1, 0) * stride + p.nhead_q);
   c.problem.args.batch_stride_alibi = static_cast<int32_t>(stride);

@@ -80,7 +80,7 @@ void check_span(const View& v, bool written) {
   const bool padded_store = written && (v.varlen || rows != v.sequence);
   const int64_t most_bytes = padded_store ? kMaxPaddedStoreBytes : kMaxSpanBytes;
   const int64_t most = std::min(kMaxSpanElements * v.element_bytes, most_bytes);
-  const int64_t span = rows * v.stride[1] * v.element_bytes;
+  const int64_t span = (rows * v.stride[1] + v.row) * v.element_bytes;
   if (span >= most) {
     fail(FMHA_UNSUPPORTED,
          "%s.stride_seqlen = %" PRId64 " over %" PRId64 " rows: one head spans %" PRId64

@@ -130,7 +130,7 @@ void test_bias() {
   CHECK_BAD(with_bias(), p.bias.stride_seqlen = -1, FMHA_INVALID_ARGUMENT, "bias.stride_seqlen = -1");
   CHECK_BAD(with_bias(), p.bias.stride_head = int64_t{1} << 31, FMHA_UNSUPPORTED, "bias.stride_head");
   CHECK_BAD(with_bias(), p.bias.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED,
-            "bias.stride_seqlen = 8388608 over 100 rows: one head spans 4294967296 bytes");
+            "bias.stride_seqlen = 8388608 over 100 rows: one head spans 4294967596 bytes");
   CHECK_BAD(with_bias(), p.bias.data = p.o.data, FMHA_INVALID_ARGUMENT, "o is written but overlaps bias");
   CHECK_BAD(with_bias(), p.lse.data = at<float>(6, 2 * (2 * 4 * 100 * 150 - 4)), FMHA_INVALID_ARGUMENT,
             "lse is written but overlaps bias");
@@ -169,6 +169,9 @@ void test_alibi() {
   CHECK_BAD(with_alibi(), p.alibi_stride_batch = -4, FMHA_INVALID_ARGUMENT,
             "alibi_stride_batch = -4: expected 0");
   CHECK_BAD(with_alibi(), p.alibi_stride_batch = int64_t{1} << 31, FMHA_UNSUPPORTED, "alibi_stride_batch");
+  CHECK_GOOD(with_alibi(), p.alibi_stride_batch = (INT32_MAX - 4) / 2);
+  CHECK_BAD(with_alibi(), p.alibi_stride_batch = (INT32_MAX - 4) / 2 + 1, FMHA_UNSUPPORTED,
+            "alibi_stride_batch = 1073741822: for this batch kernels take at most 1073741821");
   CHECK_BAD(with_alibi(), p.lse.data = at<float>(6, 28), FMHA_INVALID_ARGUMENT,
             "lse is written but overlaps alibi_slopes");
   CHECK_GOOD(with_alibi(), p.lse.data = at<float>(6, 32));
@@ -281,6 +284,8 @@ void test_dropout() {
   CHECK_BAD(with_dropout(), p.p_drop = 1, FMHA_INVALID_ARGUMENT,
             "p_drop = 1: expected a chance from 0 to below 1");
   CHECK_BAD(with_dropout(), p.p_drop = -0.1F, FMHA_INVALID_ARGUMENT, "p_drop = -0.1");
+  CHECK_BAD(with_dropout(), (p.batch = 1 << 24, p.randval.data = nullptr), FMHA_UNSUPPORTED,
+            "batch * nhead_q = 67108864: kernels with dropout take at most 33554431");
   CHECK_BAD(with_dropout(), p.p_drop = kNan, FMHA_INVALID_ARGUMENT, "p_drop = ");
   CHECK_BAD(with_dropout(), p.p_drop = 0, FMHA_INVALID_ARGUMENT,
             "randval.data = 0x90000000000: expected NULL");
@@ -307,7 +312,7 @@ void test_randval() {
   CHECK_GOOD(with_dropout(), p.randval.data = at<uint8_t>(9, 1));  // bytes begin anywhere
   CHECK_BAD(with_dropout(), (p.batch = 1, p.nhead_q = 2, p.randval.stride_seqlen = 8 * kMebi),
             FMHA_UNSUPPORTED,
-            "randval.stride_seqlen = 8388608 over 100 rows: one head spans 2147483648 bytes");
+            "randval.stride_seqlen = 8388608 over 100 rows: one head spans 2147483798 bytes");
   CHECK_BAD(with_dropout(), p.randval.data = at<uint8_t>(4), FMHA_INVALID_ARGUMENT,
             "randval is written but overlaps o");
   CHECK_BAD(with_dropout(), p.randval.data = at<uint8_t>(5), FMHA_INVALID_ARGUMENT,
@@ -325,9 +330,9 @@ void test_fp32() {
   CHECK_BAD(good(FMHA_FP32), p.k.stride_seqlen = 130, FMHA_INVALID_ARGUMENT,
             "k.stride_seqlen = 130: expected a multiple of 4");
   CHECK_GOOD(good(FMHA_FP32), p.k.stride_seqlen = 4 * kMebi - 4);
-  CHECK_BAD(good(FMHA_FP32), p.k.stride_seqlen = 4 * kMebi, FMHA_UNSUPPORTED, "spans 4294967296 bytes");
+  CHECK_BAD(good(FMHA_FP32), p.k.stride_seqlen = 4 * kMebi, FMHA_UNSUPPORTED, "spans 4294967552 bytes");
   CHECK_BAD(good(FMHA_FP32), (p.batch = 1, p.o.stride_seqlen = 2 * kMebi), FMHA_UNSUPPORTED,
-            "o.stride_seqlen = 2097152 over 100 rows: one head spans 2147483648 bytes");
+            "o.stride_seqlen = 2097152 over 100 rows: one head spans 2147483904 bytes");
 }
 
 void test_fp8() {
@@ -348,7 +353,7 @@ void test_fp8() {
   CHECK_GOOD(fp8(), p.batch = 1, p.o.stride_seqlen = 264);
   CHECK_BAD(fp8(), p.o.stride_seqlen = 260, FMHA_INVALID_ARGUMENT,
             "o.stride_seqlen = 260: expected a multiple of 8");
-  CHECK_BAD(fp8(), p.k.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED, "spans 2147483648 bytes");
+  CHECK_BAD(fp8(), p.k.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED, "spans 2147483712 bytes");
   CHECK_BAD(fp8(), p.o_dtype = 7, FMHA_INVALID_ARGUMENT, "o_dtype = 7: expected FMHA_FP16 (1)");
   CHECK_BAD(fp8(), p.q_descale = -1, FMHA_INVALID_ARGUMENT,
             "q_descale = -1: expected a finite number above 0");

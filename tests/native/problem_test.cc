@@ -119,7 +119,7 @@ void test_spans() {
   constexpr int64_t kMebi = int64_t{1} << 20;
   CHECK_GOOD(p.k.stride_seqlen = 8 * kMebi - 8);
   CHECK_BAD(p.k.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED,
-            "k.stride_seqlen = 8388608 over 150 rows: one head spans 4294967296 bytes");
+            "k.stride_seqlen = 8388608 over 150 rows: one head spans 4294967424 bytes");
   CHECK_GOOD(p.q.stride_seqlen = 8 * kMebi - 8);
   CHECK_BAD(p.q.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED, "q.stride_seqlen");
   CHECK_BAD(p.v.stride_seqlen = 16 * kMebi, FMHA_UNSUPPORTED, "(batch, head, seqlen, ...)");
