@@ -11,10 +11,11 @@
  *  - Devices. A call uses the calling thread's current HIP device, which must be
  *    the one the pointers and the stream belong to.
  *  - Threads. Every function may be called from any thread at any time.
- *  - Graphs. After one call, or one fmha_prepare, for the same kind of problem on
- *    the same device, a call asks HIP for the current device and whose memory each
- *    tensor is in, launches one kernel, and does nothing else: it allocates nothing,
- *    takes no lock, and is legal while the stream is being captured.
+ *  - Graphs. Once the kernel is loaded that a call needs, by fmha_prepare or another
+ *    call, a call asks HIP for the current device and whose memory each tensor is in,
+ *    launches one kernel, and does nothing else: it allocates nothing, takes no lock,
+ *    and is legal while the stream is being captured. Features and head dims decide
+ *    which kernel it is, and so do lengths, batch and heads: fmha_fwd_kernel says.
  *  - Errors. A function that returns fmha_status returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
  *    A HIP call that failed is reported by that alone: HIP's own last error is

@@ -74,7 +74,6 @@ Device::Device(const HipApi& api, int ordinal, const Target& target)
     : api_(api),
       ordinal_(ordinal),
       target_(target),
-      modules_(std::make_unique<Module[]>(kCodeObjectCount)),
       functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
 
 void Device::check_memory(const Problem& problem) const {
@@ -131,27 +130,37 @@ void Device::check_reachable(const char* name, const void* pointer, int owner) c
 }
 
 void* Device::function(const Kernel& kernel) {
-  const size_t index = static_cast<size_t>(&kernel - kKernels);
-  if (void* function = functions_[index].load(std::memory_order_acquire)) return function;
+  const std::atomic<void*>& function = functions_[static_cast<size_t>(&kernel - kKernels)];
+  if (void* known = function.load(std::memory_order_acquire)) return known;
   const std::lock_guard lock(load_mutex_);
-  if (void* function = functions_[index].load(std::memory_order_relaxed)) return function;
-  void* function = load(kernel);
-  functions_[index].store(function, std::memory_order_release);
-  return function;
+  if (function.load(std::memory_order_relaxed) == nullptr) load(kernel);
+  return function.load(std::memory_order_relaxed);
 }
 
-// Under the mutex. The kernels of one code object share its module.
-void* Device::load(const Kernel& kernel) {
-  Module& known = modules_[static_cast<size_t>(kernel.code - kCodeObjects)];
-  Image image = known.module == nullptr ? unpack(*kernel.code) : nullptr;
-  void* module = known.module == nullptr ? load_module(kernel, image.get()) : known.module;
+// The code object of a kernel, and with it all kernels of that code object: another problem of the kind,
+// which may well want another of them, finds it ready.
+void Device::load(const Kernel& kernel) {
+  Image image = unpack(*kernel.code);
+  void* module = load_module(kernel, image.get());
+  std::vector<std::pair<size_t, void*>> found;
+  try {
+    for (size_t i = 0; i < kKernelCount; ++i) {
+      if (kKernels[i].code == kernel.code) found.emplace_back(i, find_function(kKernels[i], module));
+    }
+    images_.push_back(std::move(image));
+  } catch (...) {
+    (void)api_.hipModuleUnload(module);
+    throw;
+  }
+  for (const auto& [i, entry] : found) functions_[i].store(entry, std::memory_order_release);
+}
+
+void* Device::find_function(const Kernel& kernel, void* module) const {
   void* function = nullptr;
   if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
-    if (known.module == nullptr) (void)api_.hipModuleUnload(module);
     fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
              arch_name(kernel.arch), ordinal_);
   }
-  if (known.module == nullptr) known = {module, std::move(image)};
   return function;
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "catalogue.h"
 #include "code_object.h"
@@ -37,20 +38,17 @@ class Device {
   void check_owner(const char* name, const void* pointer) const;
   [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
   void check_reachable(const char* name, const void* pointer, int owner) const;
-  void* load(const Kernel& kernel);
+  void load(const Kernel& kernel);
   void* load_module(const Kernel& kernel, const void* image) const;
+  void* find_function(const Kernel& kernel, void* module) const;
 
   const HipApi& api_;
   const int ordinal_;
   const Target target_;
   std::mutex load_mutex_;
-  // One for each code object, under the mutex. A HIP runtime may go on pointing to the image that it loaded
-  // (CLR does, and debuggers read it there), so that it stays.
-  struct Module {
-    void* module = nullptr;
-    Image image;
-  };
-  std::unique_ptr<Module[]> modules_;
+  // What was loaded, under the mutex. A HIP runtime may go on pointing to the image (CLR does, and debuggers
+  // read it there), so that it stays.
+  std::vector<Image> images_;
   std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
 };
 

@@ -104,11 +104,11 @@ EXPORT int hipModuleUnload(void*) {
   return 0;
 }
 
-EXPORT int hipModuleGetFunction(void** function, void* module, const char* name) {
+// A function is its name.
+EXPORT int hipModuleGetFunction(void** function, void* /*module*/, const char* name) {
   ++g_state.get_functions;
   if (g_state.get_function_error != 0) return g_state.get_function_error;
-  std::strncpy(g_state.function_name, name, sizeof g_state.function_name - 1);
-  *function = module;
+  *function = strdup(name);
   return 0;
 }
 
@@ -124,7 +124,7 @@ EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsig
   g_state.grid[0] = gx, g_state.grid[1] = gy, g_state.grid[2] = gz;
   g_state.block[0] = bx, g_state.block[1] = by, g_state.block[2] = bz;
   g_state.lds_bytes = lds;
-  g_state.function = function;
+  std::strncpy(g_state.function_name, static_cast<const char*>(function), sizeof g_state.function_name - 1);
   g_state.stream = stream;
   g_state.argument_bytes = *static_cast<size_t*>(extra[3]);
   if (g_state.argument_bytes > sizeof g_state.arguments) return kInvalidValue;
