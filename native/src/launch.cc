@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "launch.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -41,7 +42,9 @@ Arch arch_of(const HipApi& api, int device) {
 }
 
 Target target_of(const HipApi& api, int device) {
-  return {arch_of(api, device), attribute(api, "compute units", kHipAttributeMultiprocessorCount, device)};
+  const Arch arch = arch_of(api, device);
+  const int units = attribute(api, "compute units", kHipAttributeMultiprocessorCount, device);
+  return {arch, std::max(units, 1)};
 }
 
 Device& open_device(const HipApi& api, int ordinal) {
