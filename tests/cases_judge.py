@@ -163,6 +163,18 @@ def run_or_refused(case: Case) -> str:
     return ""
 
 
+def forced(case: Case, kernel: str) -> Case:
+    """The case with `kernel` set so that this kernel runs. Its candidates must be the catalogue's."""
+    placement, names = Placement(case), {row["name"] for row in candidates(case)}
+    found = {}
+    for number in range(1, len(names) + 1):
+        info = pyfa_rocm.fmha_fwd_kernel(replace(placement.params(), kernel=number))
+        assert (info.candidate, info.candidate_count) == (number, len(names))
+        found[info.name] = number
+    assert found.keys() == names
+    return replace(case, kernel=found[kernel])
+
+
 def run_flash(case: Case) -> None:
     """Run a case through flash_attn_func or its varlen form and judge it. Its LSE is an array of its own.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from cases_types import Case
+from reference import visible
 
 import pyfa_rocm
 from pyfa_rocm import _lib
@@ -44,7 +45,7 @@ def can_do(row: Row, case: Case) -> bool:
         and _fits(case.hdim, row["hdim_q"], row["hdim_step"])
         and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
         and row["group"] == (case.varlen is not None)
-        and (row["mask"] or not hides_keys(case))
+        and (row["mask"] or not needs_mask(case))
         and (row["pad"] or (case.seqlen_k > 0 and case.seqlen_k % row["tile_n"] == 0))
         and row["bias"] == bias
         and (row["pad"] or _aligned_bias(case))
@@ -68,6 +69,19 @@ def _fits(hdim: int, tile: int, step: int) -> bool:
     return hdim == tile if step == 0 else hdim <= tile and hdim % step == 0
 
 
-def hides_keys(case: Case) -> bool:
-    """Whether a case has a mask; a window whose sides are both seqlen_k or more is none."""
-    return case.causal or any(0 <= side < case.seqlen_k for side in case.window)
+def needs_mask(case: Case) -> bool:
+    """Whether only a masked kernel can do a case.
+
+    Not if its mask hides nothing; of packed sequences that cannot be known. ALiBi of an unmasked kernel counts
+    from bottom-right.
+    """
+    if case.seqlen_k == 0:
+        return False
+    square = case.varlen is None and case.seqlen_q == case.seqlen_k
+    moved = case.alibi > 0 and case.top_left and not square
+    if case.varlen is not None:
+        return moved or case.causal or any(0 <= side < case.seqlen_k for side in case.window)
+    seen = visible(
+        case.seqlen_q, case.seqlen_k, causal=case.causal, window_size=case.window, top_left=case.top_left
+    )
+    return moved or not seen.all()

@@ -3,48 +3,46 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from itertools import combinations, product
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-Row = tuple[int, ...]
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
 # Random rows tried for each one taken.
 _TRIES = 40
 
 
-def cover(factors: dict[str, Sequence[Any]], strength: int, seed: int) -> list[dict[str, Any]]:
+def cover(factors: Mapping[str, Sequence[Any]], strength: int, seed: int) -> list[dict[str, Any]]:
     """Return rows, a value for each factor, that hold every `strength`-wise combination at least once.
 
     Greedy: of some random rows built around a combination that is still missing, the one that has most of the
     missing ones is taken.
     """
-    sizes = [len(values) for values in factors.values()]
-    groups = list(combinations(range(len(sizes)), strength))
-    missing = {(group, at) for group in groups for at in product(*(range(sizes[i]) for i in group))}
-    rng, rows = random.Random(seed), list[Row]()
-    order = sorted(missing)  # a set's own order may differ from run to run
-    rng.shuffle(order)
-    for combination in order:
-        if combination not in missing:
+    sizes = np.array([len(values) for values in factors.values()])
+    groups = np.array(list(combinations(range(len(sizes)), strength)))
+    steps, first, number = _numbering(sizes, groups)
+    missing = np.ones(number, np.bool_)
+    rng, rows = np.random.default_rng(seed), list[Ints]()
+    for combination in rng.permutation(number):
+        if not missing[combination]:
             continue
-        row = max(
-            (_around(combination, sizes, rng) for _ in range(_TRIES)), key=lambda r: _gain(r, groups, missing)
-        )
-        missing -= {(group, tuple(row[i] for i in group)) for group in groups}
-        rows.append(row)
-    names = list(factors)
-    return [{name: factors[name][i] for name, i in zip(names, row, strict=True)} for row in rows]
+        group = int(np.searchsorted(first, combination, side="right")) - 1
+        tried = rng.integers(0, sizes, (_TRIES, len(sizes)))
+        tried[:, groups[group]] = (combination - first[group]) // steps[group] % sizes[groups[group]]
+        held = (tried[:, groups] * steps).sum(axis=2) + first
+        best = int(missing[held].sum(axis=1).argmax())
+        missing[held[best]] = False
+        rows.append(tried[best])
+    named = [list(zip(factors.items(), row, strict=True)) for row in rows]
+    return [{name: values[i] for (name, values), i in row} for row in named]
 
 
-def _around(
-    combination: tuple[tuple[int, ...], tuple[int, ...]], sizes: list[int], rng: random.Random
-) -> Row:
-    row = [rng.randrange(size) for size in sizes]
-    for factor, value in zip(*combination, strict=True):
-        row[factor] = value
-    return tuple(row)
-
-
-def _gain(row: Row, groups: list[tuple[int, ...]], missing: set[Any]) -> int:
-    return sum((group, tuple(row[i] for i in group)) in missing for group in groups)
+def _numbering(sizes: Ints, groups: Ints) -> tuple[Ints, Ints, int]:
+    """Number all combinations: of each group, what a step of each value counts, and its first; their number."""
+    counts = np.cumprod(sizes[groups], axis=1)
+    steps = np.concatenate([np.ones((len(groups), 1), np.int64), counts[:, :-1]], axis=1)
+    first = np.concatenate([[0], np.cumsum(counts[:, -1])])
+    return steps, first[:-1], int(first[-1])

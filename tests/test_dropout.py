@@ -27,13 +27,13 @@ def _needs_kernels() -> None:
         pytest.skip("no kernel with dropout in this library")
 
 
-@settings(max_examples=250)
+@settings(max_examples=800)
 @given(case=cases(dropout=(True,)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(case=cases(dropout=(True,), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)

@@ -30,14 +30,14 @@ def _hdims(dtype: str) -> tuple[int, ...]:
 
 
 @pytest.mark.skipif(not _hdims("fp32"), reason="no float32 kernel in this library")
-@settings(max_examples=60)
+@settings(max_examples=200)
 @given(case=cases(dtypes=("float32",), hdims=_hdims("fp32") or (128,), max_tiles=8))
 def test_random_float32(case: Case) -> None:
     run_or_refused(case)
 
 
 @pytest.mark.skipif(not _hdims("fp8"), reason="no fp8 kernel in this library")
-@settings(max_examples=120)
+@settings(max_examples=300)
 @given(case=cases(dtypes=(FP8,), hdims=_hdims("fp8") or (128,), max_tiles=24))
 def test_random_fp8(case: Case) -> None:
     run_or_refused(case)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cases import Bias, Case, Dropout, Layout, Placement, Varlen, run_raw
-from catalogue import DTYPE_OF, Row, can_do, candidates, rows
+from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
+from catalogue import DTYPE_OF, Row, can_do, rows
 
 import pyfa_rocm
 
@@ -41,15 +41,7 @@ def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
 def _run(case: Case, row: Row) -> None:
     """Run a case on this very kernel, whichever candidate it is."""
     assert can_do(row, case), f"{row['name']} should do {case}"
-    placement = Placement(case)
-    for number in range(1, len(candidates(case)) + 1):
-        kernel = pyfa_rocm.fmha_fwd_kernel(replace(placement.params(), kernel=number))
-        assert kernel.candidate == number
-        assert kernel.candidate_count == len(candidates(case))
-        if kernel.name == row["name"]:
-            assert run_raw(replace(case, kernel=number)) == row["name"]
-            return
-    pytest.fail(f"{row['name']} is not among the candidates for {case}")
+    assert run_raw(forced(case, row["name"])) == row["name"]
 
 
 def _name(row: Row) -> str:

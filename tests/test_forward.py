@@ -31,7 +31,7 @@ def wave_order(schedule: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
-@settings(max_examples=300)
+@settings(max_examples=800)
 @given(case=cases())
 def test_random_raw(schedule: str, case: Case) -> None:
     """fmha_fwd on any lengths, head dims, masks and layouts, whatever the order of waves."""
@@ -39,7 +39,7 @@ def test_random_raw(schedule: str, case: Case) -> None:
         run_or_refused(case)
 
 
-@settings(max_examples=300)
+@settings(max_examples=800)
 @given(case=cases())
 def test_random_flash(case: Case) -> None:
     """flash_attn_func on anything it takes: its mapping of masks, shapes and strides."""

@@ -22,13 +22,13 @@ def both(case: Case) -> None:
     run_flash(case)
 
 
-@settings(max_examples=250)
+@settings(max_examples=800)
 @given(case=cases(varlen=(True,)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(case=cases(varlen=(True,), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)
