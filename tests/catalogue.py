@@ -72,7 +72,7 @@ def _fits(hdim: int, tile: int, step: int) -> bool:
 def needs_mask(case: Case) -> bool:
     """Whether only a masked kernel can do a case.
 
-    Not if its mask hides nothing; of packed sequences that cannot be known. ALiBi of an unmasked kernel counts
+    Not if its mask hides nothing; of packed sequences that cannot be known. An unmasked kernel counts ALiBi
     from bottom-right.
     """
     if case.seqlen_k == 0:

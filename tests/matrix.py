@@ -41,7 +41,7 @@ def cover(factors: Mapping[str, Sequence[Any]], strength: int, seed: int) -> lis
 
 
 def _numbering(sizes: Ints, groups: Ints) -> tuple[Ints, Ints, int]:
-    """Number all combinations: of each group, what a step of each value counts, and its first; their number."""
+    """Number all combinations: in each group, what a step of a value counts, and the first; and how many."""
     counts = np.cumprod(sizes[groups], axis=1)
     steps = np.concatenate([np.ones((len(groups), 1), np.int64), counts[:, :-1]], axis=1)
     first = np.concatenate([[0], np.cumsum(counts[:, -1])])
