@@ -102,8 +102,9 @@ class Case:
     """A forward problem. `window` is flash-attention's window_size; `seed` makes the data.
 
     With `varlen`, batch is its number of sequences, and seqlen_q and seqlen_k are the upper bounds given.
-    hdim_v 0 is hdim; o_dtype "" is dtype; alibi is the number of dimensions of the slopes; broadcast_kv says
-    whether batches, and heads, share one K and V by strides of 0. top_left aligns ALiBi too, mask or none.
+    hdim_v 0 is hdim; o_dtype "" is dtype; alibi is the number of dimensions of the slopes, all of them
+    `slope` if that is not 0; broadcast_kv says whether batches, and heads, share one K and V by strides of 0.
+    top_left aligns ALiBi too, mask or none.
     """
 
     batch: int
@@ -125,6 +126,7 @@ class Case:
     softcap: float = 0.0
     bias: Bias | None = None
     alibi: int = 0
+    slope: float = 0.0
     varlen: Varlen | None = None
     dropout: Dropout | None = None
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -226,6 +228,8 @@ class Case:
 
     def slopes(self) -> Array:
         """ALiBi slopes (batch or 1, nhead_q)."""
+        if self.slope:
+            return np.full(self.slopes_shape, self.slope, np.float32)
         rng = np.random.default_rng((self.seed, 2))
         return np.exp2(-rng.uniform(0, 8, self.slopes_shape)).astype(np.float32)
 
