@@ -4,18 +4,9 @@
 Start with `flash_attn_func`. Without a GPU the same kernels run on a software device.
 """
 
-from pyfa_rocm.array import DeviceArray, bfloat16, memory
-from pyfa_rocm.attention import (
-    FwdParams,
-    KernelInfo,
-    Lse,
-    Strided,
-    flash_attn_func,
-    fmha_fwd,
-    fmha_fwd_kernel,
-    fmha_fwd_supported,
-    fmha_prepare,
-)
+from pyfa_rocm._params import Bias, FwdParams, Lse, RandVal, Strided
+from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
+from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.device import (
     Device,
     Runtime,
@@ -35,11 +26,20 @@ from pyfa_rocm.errors import (
     InvalidArgumentError,
     UnsupportedError,
 )
+from pyfa_rocm.fmha import KernelInfo, fmha_fwd, fmha_fwd_kernel, fmha_fwd_supported, fmha_prepare
+from pyfa_rocm.packed import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from pyfa_rocm.varlen import flash_attn_varlen_func
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AbiMismatchError",
+    "Bias",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -49,6 +49,7 @@ __all__ = [
     "InvalidArgumentError",
     "KernelInfo",
     "Lse",
+    "RandVal",
     "Runtime",
     "Stream",
     "Strided",
@@ -58,6 +59,12 @@ __all__ = [
     "device_count",
     "devices",
     "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "float8_e4m3fnuz",
     "fmha_fwd",
     "fmha_fwd_kernel",
     "fmha_fwd_supported",

@@ -21,11 +21,17 @@ _DEVICE_NAMES = {
     10: "ROCm", 11: "ROCm host", 13: "CUDA managed", 14: "oneAPI",
 }  # fmt: skip
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
-_BFLOAT = 4
+# Types whose name says more than kind and bits: (code, bits) by NumPy's name of them (ml_dtypes).
+_NAMED = {
+    "bool": (6, 8), "bfloat16": (4, 16), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8), "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
+}  # fmt: skip
+_NAME_OF = {value: name for name, value in _NAMED.items()}
 _FLAG_READ_ONLY, _FLAG_COPIED = 1, 2
 _OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
-# Version of the structures below; a producer of another major version is not readable.
-VERSION = (1, 0)
+# Version of the structures below; a producer of another major version is not readable. 8-bit floats: 1.1.
+VERSION = (1, 1)
 
 
 class _Device(ctypes.Structure):
@@ -143,11 +149,10 @@ def read(capsule: object, name: str) -> Export:
 
 
 def _dtype_name(dtype: Any) -> str:
-    kind = _KINDS.get(dtype.code, f"type code {dtype.code} ")
-    if (kind, dtype.bits, dtype.lanes) == ("bool", 8, 1):
-        return "bool"
     lanes = f"x{dtype.lanes}" if dtype.lanes != 1 else ""
-    return f"{kind}{dtype.bits}{lanes}"
+    if name := _NAME_OF.get((dtype.code, dtype.bits)):
+        return name + lanes
+    return f"{_KINDS.get(dtype.code, f'type code {dtype.code} ')}{dtype.bits}{lanes}"
 
 
 # Exports that a consumer still holds, by address of the managed struct.
@@ -175,18 +180,21 @@ def _address(callback: Any) -> int | None:
 
 def _data_type(dtype: str) -> _DataType:
     """Inverse of _dtype_name."""
-    if dtype == "bfloat16":
-        return _DataType(_BFLOAT, 16, 1)
+    if dtype in _NAMED:
+        return _DataType(*_NAMED[dtype], 1)
     numpy_dtype = np.dtype(dtype)
-    code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[numpy_dtype.kind]
+    code = {"i": 0, "u": 1, "f": 2, "c": 5}[numpy_dtype.kind]
     return _DataType(code, 8 * numpy_dtype.itemsize, 1)
 
 
 def make_capsule(
     data: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int, *,
-    versioned: bool, owner: object,
+    max_version: tuple[int, int] | None, owner: object,
 ) -> object:  # fmt: skip
-    """Export device memory as a capsule that keeps `owner` alive until its consumer is done."""
+    """Export device memory as a capsule that keeps `owner` alive until its consumer is done.
+
+    `max_version` is the newest one that the consumer understands; None: from before there were versions.
+    """
     int64s = ctypes.c_int64 * max(len(shape), 1)
     shape_array, strides_array = int64s(*shape), int64s(*strides)
     tensor = _DLTensor(
@@ -195,8 +203,9 @@ def make_capsule(
         ctypes.cast(strides_array, ctypes.POINTER(ctypes.c_int64)), 0,
     )  # fmt: skip
     managed: _Managed | _ManagedVersioned
-    if versioned:
-        managed = _ManagedVersioned(*VERSION, None, _address(_forget_callback), 0, tensor)
+    versioned = max_version is not None and max_version[0] >= VERSION[0]
+    if max_version is not None and versioned:
+        managed = _ManagedVersioned(*min(VERSION, max_version), None, _address(_forget_callback), 0, tensor)
     else:
         managed = _Managed(tensor, None, _address(_forget_callback))
     address = ctypes.addressof(managed)

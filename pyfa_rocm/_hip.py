@@ -9,6 +9,7 @@ at what is mapped. The choice is made once, at the first call that needs a devic
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import sys
@@ -317,6 +318,12 @@ def call(name: str, *args: Any) -> Any:
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
+
+
+@functools.cache
+def has_one_device() -> bool:
+    """Whether this process sees one device alone, which is then always current. HIP fixes it at start."""
+    return bool(call("hipGetDeviceCount") == 1)
 
 
 def module() -> Any:

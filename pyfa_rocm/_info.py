@@ -61,9 +61,13 @@ def run(as_json: bool) -> int:
     print(f"library       {info['library']}")
     print(f"built for     {', '.join(build['archs'])} by {build['compiler']}, CK {build['ck_version']}")
     print("versions      " + ", ".join(f"{name} {value}" for name, value in info["versions"].items()))
-    print(f"kernels       {len(build['kernels'])} (set {build['kernel_set']})")
-    for kernel in build["kernels"]:
-        print(
-            f"  {kernel['arch']}  {kernel['name']}  {kernel['bytes']} bytes  sha256 {kernel['sha256'][:16]}"
-        )
+    objects, kernels = build["code_objects"], build["kernels"]
+    size, packed = (sum(x[name] for x in objects) / 2**20 for name in ("bytes", "packed_bytes"))
+    print(
+        f"kernels       {len(kernels)} (set {build['kernel_set']}) in {len(objects)} code objects, "
+        f"{size:.2f} MiB, {packed:.2f} compressed; --json has what each can do"
+    )
+    for index, x in enumerate(objects):
+        count = sum(kernel["code_object"] == index for kernel in kernels)
+        print(f"  {x['arch']}  {x['name']}  {count} kernels  {x['bytes']} bytes  sha256 {x['sha256'][:16]}")
     return 0

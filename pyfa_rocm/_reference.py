@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The oracle: attention in float64 NumPy with every feature, and how far a kernel may be from it."""
+"""The oracle: attention in float64 NumPy with every feature, and how far a kernel may be from it.
+
+How the tolerances come about is told in `_rounding.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._rounding import (
+    RMS_SLACK,
+    Head,
+    Numerics,
+    lse_tolerance,
+    numerics_of,
+    o_errors,
+    ulp,
+)
+
+__all__ = [
+    "RMS_SLACK",
+    "Expected",
+    "Numerics",
+    "attention",
+    "distance",
+    "numerics_of",
+    "ulp",
+    "visible",
+]
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-
-# Explicit mantissa bits, and smallest ulp, of the 16-bit types.
-_MANTISSA_BITS = {"float16": 10, "bfloat16": 7}
-_SMALLEST_ULP = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
-# The kernels round P to nearest in bf16 (native/kernels/fwd.hip), and toward zero in fp16, where CK packs two
-# at a time by v_cvt_pkrtz_f16_f32.
-_P_TOWARD_ZERO = {"float16": True, "bfloat16": False}
-
-# Bound on |LSE - float64|, absolute.
-LSE_TOLERANCE = 1e-5
-# Factor on the derived bound of O, for what is done in float32: see the notes of `attention`.
-O_SLACK = 1.5
-# How far the mean error may be from o_bias, relative to O: see there too.
-BIAS_SLACK = {"float16": 2.0**-13, "bfloat16": 0.0}
 
 
 @dataclass(frozen=True)
@@ -38,140 +48,146 @@ class Expected:
         Attention; 0 for a row that sees no key.
     lse : array, float64 (batch, nhead_q, seqlen_q)
         Log-sum-exp of the masked, scaled scores; -inf for such a row.
-    o_tolerance : array, float64, as o
-        How far each element of a kernel's O may be from `o`.
+    o_tolerance, lse_tolerance : array, float64, as o and as lse
+        How far each element of a kernel's O and LSE may be from these.
     o_variance : array, float64, as o
-        Variance of the error, for averages over many rows.
+        Bound on the variance of the error, for averages over many rows.
     o_bias : array, float64, as o
         Mean of the error.
+    o_bias_slack : float
+        How wrong that mean may be, relative to O.
     """
 
     o: Float64
     lse: Float64
     o_tolerance: Float64
+    lse_tolerance: Float64
     o_variance: Float64
     o_bias: Float64
+    o_bias_slack: float
+
+
+def distance(seqlen_q: int, seqlen_k: int, *, top_left: bool = False) -> npt.NDArray[np.int64]:
+    """Return how far key j is to the right of query i's own column, (seqlen_q, seqlen_k)."""
+    own = np.arange(seqlen_q)[:, None] + (0 if top_left else seqlen_k - seqlen_q)
+    return np.asarray(np.arange(seqlen_k)[None, :] - own)
 
 
 def visible(
     seqlen_q: int, seqlen_k: int, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
-    top_left: bool = False,
+    top_left: bool = False, max_seqlen_k: int | None = None,
 ) -> npt.NDArray[np.bool_]:  # fmt: skip
-    """Return which keys each query sees, bool (seqlen_q, seqlen_k), as flash-attention defines it."""
-    left, right = window_size
-    if right >= seqlen_k:  # flash-attention's rule; it matters to rows that stand left of the first key
-        right = -1
+    """Return which keys each query sees, bool (seqlen_q, seqlen_k), as flash-attention defines it.
+
+    A side of the window that is `max_seqlen_k` (seqlen_k by default) or more is unlimited: it matters to rows
+    that stand left of the first key or right of the last.
+    """
+    limit = seqlen_k if max_seqlen_k is None else max_seqlen_k
+    left, right = (-1 if side >= limit else side for side in window_size)
     if causal:
         right = 0
-    own = np.arange(seqlen_q)[:, None] + (0 if top_left else seqlen_k - seqlen_q)
-    column = np.arange(seqlen_k)[None, :]
+    position = distance(seqlen_q, seqlen_k, top_left=top_left)
     mask = np.ones((seqlen_q, seqlen_k), bool)
     if left >= 0:
-        mask &= column >= own - left
+        mask &= position >= -left
     if right >= 0:
-        mask &= column <= own + right
+        mask &= position <= right
     return mask
-
-
-def ulp(x: Float64, dtype: str) -> Float64:
-    """Distance between neighbouring numbers of a 16-bit type in the binade of |x|."""
-    _, exponent = np.frexp(x)  # |x| in [2^(exponent-1), 2^exponent)
-    spacing = np.ldexp(1.0, exponent - 1 - _MANTISSA_BITS[dtype])
-    return np.asarray(np.where(x == 0, 0.0, spacing)).clip(min=_SMALLEST_ULP[dtype])
 
 
 def attention(
     q: Array, k: Array, v: Array, *, softmax_scale: float | None = None, causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1), top_left: bool = False, dtype: str | None = None,
+    window_size: tuple[int, int] = (-1, -1), top_left: bool = False, max_seqlen_k: int | None = None,
+    bias: Array | None = None, alibi_slopes: Array | None = None, softcap: float = 0.0,
+    keep: npt.NDArray[np.bool_] | None = None, keep_scale: float = 1.0,
+    descale: tuple[float, float, float] = (1.0, 1.0, 1.0), numerics: Numerics | None = None,
 ) -> Expected:  # fmt: skip
-    """Attention in float64, and the tolerance of a kernel with 16-bit P.
+    """Attention in float64, and the tolerance of a kernel.
 
     Parameters
     ----------
     q, k, v : array, (batch, seqlen, nhead, hdim)
-        Inputs as the kernel gets them, in their own 16-bit type. nhead of q is a multiple of that of k.
-    softmax_scale, causal, window_size
+        Inputs as the kernel gets them, in their own type. nhead of q is a multiple of that of k; hdim of v
+        may be another.
+    softmax_scale, causal, window_size, softcap
         As in `flash_attn_func`.
     top_left : bool
-        Whether a mask is aligned top-left instead of bottom-right.
-    dtype : {"float16", "bfloat16"}, optional
-        Type of the kernel's P and O; q's by default.
+        Whether a mask, or ALiBi, is aligned top-left instead of bottom-right.
+    max_seqlen_k : int, optional
+        What window sides are compared with, see `visible`.
+    bias : array, optional
+        Added to the scaled scores; broadcast to (batch, nhead_q, seqlen_q, seqlen_k).
+    alibi_slopes : array, optional
+        (nhead_q) or (batch, nhead_q): -slope times the distance from the own column is added.
+    keep : array, bool, optional
+        (batch, nhead_q, seqlen_q, seqlen_k): what dropout keeps of P, times `keep_scale`.
+    descale : (float, float, float)
+        What elements of q, k and v are to be multiplied with.
+    numerics : Numerics, optional
+        How the kernel rounds; what the "qr_async" pipeline does with q's type by default.
 
     Returns
     -------
     Expected
-        O, LSE, and the tolerance of O.
-
-    Notes
-    -----
-    **The tolerance of O.** A kernel keeps P = exp(s - m) in float32, m being the row's maximum so far, and
-    sums it in float32 to l. For the product with V it rounds P to its 16-bit type: to nearest in bf16, which
-    is off by at most u = 2^-8 of P, and toward zero in fp16, off by at most u = 2^-10 of P, or by a smallest
-    subnormal, 2^-24, at a scale where the row's largest P is 1. With the exact p = P / l,
-
-        |dO| <= sum_j (u * p_j + 2^-24 / l) * |v_j|        (the second term in fp16 alone)
-
-    O itself is rounded once: at most one ulp (half of one, but O may round into the next binade). The bound
-    is taken element by element and is worst case: it assumes nothing about how errors average out.
-
-    What is left is the float32 arithmetic. Products of 16-bit numbers are exact in it; the sums over hdim
-    and keys, exp2, and rescaling at a new maximum each lose some 2^-23 relative, and an error e of a scaled
-    score is a relative error e of its P. All of it stays below half of the bound above while scores are
-    moderate (|s| below 2^9 in bf16, 2^7 in fp16): that half is O_SLACK.
-
-    **The expected error of O.** Rounding errors are spread evenly over an ulp, so that of P has variance
-    ulp^2 / 12 and that of O too, and they are independent: `o_variance` is their sum. Rounding P toward zero
-    also takes half an ulp of it away on average: `o_bias`. Of the row's largest, exp(0) give or take float32
-    rounding, it takes 2^-11 with a probability of 0 to 1/2, depending on the scores: 2^-13 on average is
-    taken here, and BIAS_SLACK is how wrong that may be.
-    (The ulp depends on m, which in the first tiles of a row may not be the final one taken here; the
-    difference is without sign and small beside the variance.) Over many rows the mean square of what remains
-    when the bias is taken off must not exceed the variance by more than O_SLACK squared, and its mean must be
-    0 within what that variance allows. This is far tighter than the worst case, which lets a wrong rounding
-    of P pass.
+        O, LSE, and their tolerances.
     """
-    dtype = q.dtype.name if dtype is None else dtype
+    numerics = numerics_of(q.dtype.name) if numerics is None else numerics
     batch, seqlen_q, nhead_q, hdim = q.shape
-    scale = 1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale
-    group = nhead_q // k.shape[2]
-    mask = visible(seqlen_q, k.shape[1], causal=causal, window_size=window_size, top_left=top_left)
+    seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
+    scale = (1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale) * descale[0] * descale[1]
+    mask = visible(
+        seqlen_q, seqlen_k, causal=causal, window_size=window_size, top_left=top_left,
+        max_seqlen_k=max_seqlen_k,
+    )  # fmt: skip
     lse = np.full((batch, nhead_q, seqlen_q), -np.inf)
-    o, bound, variance, bias = (np.zeros((batch, seqlen_q, nhead_q, v.shape[3])) for _ in range(4))
+    lse_bound = np.zeros_like(lse)
+    o, bound, variance, mean = (np.zeros((batch, seqlen_q, nhead_q, v.shape[3])) for _ in range(4))
+    bias = None if bias is None else np.broadcast_to(bias, (batch, nhead_q, seqlen_q, seqlen_k))
+    away = None
+    if alibi_slopes is not None:
+        alibi_slopes = np.broadcast_to(alibi_slopes, (batch, nhead_q))
+        away = np.abs(distance(seqlen_q, seqlen_k, top_left=top_left)).astype(np.float64)
     for b, h in np.ndindex(batch, nhead_q):
-        if k.shape[1] == 0:
+        if seqlen_k == 0:
             continue
-        head_v = v[b, :, h // group].astype(np.float64)
-        p, total, lse[b, h] = _softmax(q[b, :, h], k[b, :, h // group], scale, mask)
-        o[b, :, h] = p @ head_v
-        bound[b, :, h], variance[b, :, h], bias[b, :, h] = _p_errors(p, total, head_v, mask, dtype)
-    spacing = ulp(o, dtype)
-    return Expected(o, lse, O_SLACK * (spacing + bound), spacing**2 / 12 + variance, bias)
+        add = None if bias is None else bias[b, h].astype(np.float64)
+        if alibi_slopes is not None and away is not None:
+            add = -float(alibi_slopes[b, h]) * away
+        head = _head(
+            q[b, :, h].astype(np.float64), k[b, :, h // group].astype(np.float64),
+            v[b, :, h // group].astype(np.float64) * descale[2], mask, scale, softcap, add,
+            None if keep is None else keep[b, h], keep_scale,
+        )  # fmt: skip
+        o[b, :, h], lse[b, h] = head.o, head.lse
+        lse_bound[b, h] = lse_tolerance(head, numerics)
+        bound[b, :, h], variance[b, :, h], mean[b, :, h] = o_errors(head, numerics)
+    return Expected(o, lse, bound, lse_bound, variance, mean, numerics.bias_slack)
 
 
-def _softmax(
-    q: Array, k: Array, scale: float, mask: npt.NDArray[np.bool_]
-) -> tuple[Float64, Float64, Float64]:
-    """Return the probabilities of one head, the sums they were divided by (a column), and the LSE."""
-    scores = np.where(mask, scale * (q.astype(np.float64) @ k.astype(np.float64).T), -np.inf)
-    seen = mask.any(axis=1)
-    maximum = np.where(seen, scores.max(axis=1), 0.0)
+def _head(
+    q: Float64, k: Float64, v: Float64, mask: npt.NDArray[np.bool_], scale: float, softcap: float,
+    add: Float64 | None, keep: npt.NDArray[np.bool_] | None, keep_scale: float,
+) -> Head:  # fmt: skip
+    """Attention of one head, with what its rounding errors depend on."""
+    scores = scale * (q @ k.T)
+    products = scale * np.sqrt((q**2) @ (k**2).T)
+    plain = scores
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    if add is not None:
+        scores = scores + add
+    scores = np.where(mask, scores, -np.inf)
+    maximum = scores.max(axis=1)
+    seen = ~np.isneginf(maximum)  # a bias of -inf hides a key as a mask does
+    maximum = np.where(seen, maximum, 0.0)
     p = np.exp(scores - maximum[:, None])
     total = np.where(seen, p.sum(axis=1), 1.0)
-    lse = np.where(seen, maximum + np.log(total), -np.inf)
-    return p / total[:, None], total[:, None], lse
-
-
-def _p_errors(
-    p: Float64, total: Float64, v: Float64, mask: npt.NDArray[np.bool_], dtype: str
-) -> tuple[Float64, Float64, Float64]:
-    """Return the bound, variance and mean of what rounding P does to O."""
-    ulp_of_one, size = 2.0 ** -_MANTISSA_BITS[dtype], np.abs(v)
-    toward_zero = _P_TOWARD_ZERO[dtype]
-    bound = ulp_of_one * (1.0 if toward_zero else 0.5) * (p @ size)
-    variance = ulp_of_one**2 / 12 * (p**2 @ size**2)
-    if not toward_zero:
-        return bound, variance, np.zeros_like(bound)
-    smallest = _SMALLEST_ULP[dtype] / total * mask
-    largest = p * total > 1.0 - 2.0**-24
-    mean = -np.where(largest, BIAS_SLACK[dtype], ulp(p * total, dtype) / 2) / total * mask
-    return bound + smallest @ size, variance + smallest**2 / 12 @ size**2, mean @ v
+    p = p / total[:, None]
+    weights = p if keep is None else np.where(keep, p * keep_scale, 0.0)
+    with np.errstate(divide="ignore"):
+        lse = np.where(seen, maximum + np.log(total), -np.inf)
+    return Head(
+        v=v, p=p, weights=weights, total=total[:, None], maximum=maximum[:, None], o=weights @ v, lse=lse,
+        scores=plain, products=products, add=add, softcap=softcap, keep_scale=keep_scale,
+        hdim=q.shape[1],
+    )  # fmt: skip

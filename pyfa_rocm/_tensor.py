@@ -15,6 +15,52 @@ from pyfa_rocm import _dlpack, _hip
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
+class Layout:
+    """Everything about a tensor but where it is. Made by `layout_of` alone.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        Sizes, and strides in elements.
+    dtype : str
+        NumPy's name of the element type, or "bfloat16" or "float8_e4m3fnuz".
+    device : int
+        Index of the HIP device.
+    """
+
+    # Compared and hashed by identity: what a call derives from its tensors' layouts is looked up by them, and
+    # hashing nested tuples would take longer than the look-up saves.
+    __slots__ = ("device", "dtype", "shape", "strides")
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> None:
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.device = device
+
+
+# Layouts in use, so that equal ones are mostly one object. Forgotten as a whole when there are many: a layout
+# that comes again is then another object, which costs its next call a new look-up and nothing else.
+_layouts: dict[tuple[tuple[int, ...], tuple[int, ...], str, int], Layout] = {}
+_MOST_LAYOUTS = 4096
+
+
+def layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> Layout:
+    """Return the layout of this description."""
+    key = (shape, strides, dtype, device)
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= _MOST_LAYOUTS:
+            _layouts.clear()
+        layout = _layouts.setdefault(key, Layout(*key))
+    return layout
+
+
+def contiguous(shape: tuple[int, ...], dtype: str, device: int) -> Layout:
+    """Return the C-contiguous layout of a shape."""
+    return layout_of(shape, contiguous_strides(shape), dtype, device)
+
+
 class Tensor(NamedTuple):
     """A tensor in device memory.
 
@@ -22,12 +68,8 @@ class Tensor(NamedTuple):
     ----------
     data : int
         Address of element 0.
-    shape, strides : tuple of int
-        Sizes, and strides in elements.
-    dtype : str
-        NumPy's name of the element type, or "bfloat16".
-    device : int
-        Index of the HIP device.
+    layout : Layout
+        Shape, strides, element type and device; also attributes of the tensor's own.
     readonly : bool
         Whether its owner forbids writing.
     owner : object
@@ -35,12 +77,29 @@ class Tensor(NamedTuple):
     """
 
     data: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    device: int
+    layout: Layout
     readonly: bool
     owner: object
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        return self.layout.strides
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type."""
+        return self.layout.dtype
+
+    @property
+    def device(self) -> int:
+        """Index of the HIP device."""
+        return self.layout.device
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -54,7 +113,8 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
     Parameters
     ----------
     obj : object
-        A DeviceArray, or any object with ``__dlpack__`` or ``__cuda_array_interface__``.
+        A DeviceArray, or any object with ``__dlpack__`` or ``__cuda_array_interface__``; a Tensor is returned
+        as it is.
     name : str
         What to call it in messages.
     stream : int
@@ -68,6 +128,8 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
     InvalidArgumentError
         It is not in device memory, or is exported in a form that cannot be used.
     """
+    if isinstance(obj, Tensor):
+        return obj
     if describe := getattr(type(obj), "__pyfa_rocm_tensor__", None):
         tensor: Tensor = describe(obj)
         return tensor
@@ -91,9 +153,8 @@ def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
         # The copy would be freed when this call returns, while the kernel may still be reading it.
         raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")
     strides = contiguous_strides(export.shape) if export.strides is None else export.strides
-    return Tensor(
-        export.data, export.shape, strides, export.dtype, int(device), export.readonly, (obj, export.capsule)
-    )
+    layout = layout_of(export.shape, strides, export.dtype, int(device))
+    return Tensor(export.data, layout, export.readonly, (obj, export.capsule))
 
 
 def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int, owner: object) -> Tensor:
@@ -120,7 +181,7 @@ def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int
     address = int(address or 0)
     device = _device_of(address, name) if address else int(_hip.call("hipGetDevice"))
     _order_after(interface.get("stream"), stream, device)
-    return Tensor(address, shape, strides, dtype.name, device, bool(readonly), owner)
+    return Tensor(address, layout_of(shape, strides, dtype.name, device), bool(readonly), owner)
 
 
 def _device_of(address: int, name: str) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
-import weakref
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -14,19 +15,28 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm import _dlpack, _hip
-from pyfa_rocm._tensor import Tensor, contiguous_strides
-from pyfa_rocm.device import current_device, synchronize, use_device
+from pyfa_rocm._tensor import Layout, Tensor, contiguous, contiguous_strides, layout_of
+from pyfa_rocm.device import current_device, enter_device, leave_device, synchronize, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["DeviceArray", "MemoryStats", "bfloat16", "memory"]
+__all__ = ["DeviceArray", "MemoryStats", "bfloat16", "float8_e4m3fnuz", "memory"]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
+# Types that NumPy does not know by name, nor as numbers.
+_EXTRA_DTYPES = {"bfloat16": bfloat16, "float8_e4m3fnuz": float8_e4m3fnuz}
 
 
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
     """dtype.name, which NumPy works out anew each time: too slow for the path of a call."""
     return str(dtype.name)
+
+
+@functools.cache
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the type of a name, ml_dtypes' names included."""
+    return _EXTRA_DTYPES[name] if name in _EXTRA_DTYPES else np.dtype(name)
 
 
 class MemoryStats:
@@ -61,18 +71,27 @@ memory = MemoryStats()
 class _Buffer:
     """One allocation, freed when nothing refers to it any more."""
 
+    __slots__ = ("address", "device", "nbytes", "written_on")
+
     def __init__(self, nbytes: int, device: int) -> None:
-        self.nbytes = nbytes
+        self.nbytes = self.address = 0
         self.device = device
         # Stream of the last kernel this package wrote it with; None: nothing pending that we know of.
         self.written_on: int | None = None
-        with use_device(device):
-            pointer = _hip.call("hipMalloc", nbytes) if nbytes else None
-        self.address = int(pointer) if pointer is not None else 0
-        memory.add(nbytes)
-        finalizer = weakref.finalize(self, _release, self.address, nbytes)
-        # At exit the process gives all memory back; the runtime may be half gone by then.
-        finalizer.atexit = False
+        if nbytes:
+            previous = enter_device(device)
+            try:
+                self.address = int(_hip.call("hipMalloc", nbytes))
+            finally:
+                leave_device(previous)
+            self.nbytes = nbytes
+            memory.add(nbytes)
+
+    # At exit the process gives all memory back; the runtime, and this module, may be half gone by then.
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.address and not exiting():
+            memory.add(-self.nbytes)
+            _hip.call("hipFree", self.address)  # waits for the device, so a kernel still using it is safe
 
     def settle(self, stream: int | None = None) -> None:
         """Make what was written readable: on the host and everywhere (None), or on a stream."""
@@ -82,10 +101,19 @@ class _Buffer:
             self.written_on = None
 
 
-def _release(address: int, nbytes: int) -> None:
-    memory.add(-nbytes)
-    if address:
-        _hip.call("hipFree", address)  # waits for the device, so a kernel still using it is safe
+def copy_to_host(data: int, layout: Layout) -> npt.NDArray[Any]:
+    """Wait for all work on the device of a tensor, and copy it to the host, C-contiguous."""
+    shape, strides, dtype = layout.shape, layout.strides, dtype_of(layout.dtype)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    # One copy of the range the elements span, then a strided view of it.
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    host = np.empty(span, dtype)
+    kind = _hip.module().hipMemcpyKind.hipMemcpyDeviceToHost
+    with use_device(layout.device):
+        _hip.call("hipDeviceSynchronize")
+        _hip.call("hipMemcpy", host.ctypes.data, data, host.nbytes, kind)
+    return np.array(np.lib.stride_tricks.as_strided(host, shape, tuple(s * dtype.itemsize for s in strides)))
 
 
 class DeviceArray:
@@ -101,11 +129,13 @@ class DeviceArray:
     shape, strides : tuple of int
         Sizes, and strides in elements.
     dtype : numpy.dtype
-        Element type; bfloat16 is ml_dtypes'.
+        Element type; bfloat16 and float8_e4m3fnuz are ml_dtypes'.
     device : int
         Index of the HIP device.
     data : int
         Device address of element 0.
+    layout : Layout
+        All of the above but the address, in one object.
 
     Examples
     --------
@@ -114,20 +144,18 @@ class DeviceArray:
     (1, 4, 128, 64)
     """
 
-    def __init__(
-        self,
-        buffer: _Buffer,
-        data: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> None:
+    __slots__ = ("__weakref__", "_buffer", "data", "dtype", "layout")
+
+    def __init__(self, buffer: _Buffer, data: int, layout: Layout, dtype: np.dtype[Any]) -> None:
         self._buffer = buffer
         self.data = data
-        self.shape = shape
-        self.strides = strides
+        self.layout = layout
         self.dtype = dtype
-        self._dtype_name = _name_of(dtype)
+
+    def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
+        """Return other elements of the same memory, from so many elements on."""
+        layout = layout_of(shape, strides, self.layout.dtype, self._buffer.device)
+        return DeviceArray(self._buffer, self.data + offset * self.dtype.itemsize, layout, self.dtype)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, device: int | None = None) -> DeviceArray:
@@ -138,7 +166,7 @@ class DeviceArray:
         shape : tuple of int
             Sizes.
         dtype : dtype
-            Element type, of fixed size; ``"bfloat16"`` is understood.
+            Element type, of fixed size; ``"bfloat16"`` and ``"float8_e4m3fnuz"`` are understood.
         device : int, optional
             Where; the current device by default.
 
@@ -149,14 +177,21 @@ class DeviceArray:
         HipError
             The device has not enough memory.
         """
-        element = bfloat16 if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype)
-        if element != bfloat16 and element.kind not in "iufcb":
+        element = dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        if element.kind not in "iufcb" and _name_of(element) not in _EXTRA_DTYPES:
             raise InvalidArgumentError(f"dtype: got {element}, expected a type of numbers")
         shape = tuple(int(n) for n in shape)
         if any(n < 0 for n in shape):
             raise InvalidArgumentError(f"shape: got {shape}, expected no negative size")
-        buffer = _Buffer(math.prod(shape) * element.itemsize, current_device() if device is None else device)
-        return cls(buffer, buffer.address, shape, contiguous_strides(shape), element)
+        device = current_device() if device is None else device
+        return cls.allocate(contiguous(shape, _name_of(element), device))
+
+    @classmethod
+    def allocate(cls, layout: Layout) -> DeviceArray:
+        """Allocate without initialising and without checking: a C-contiguous layout made by `layout_of`."""
+        dtype = dtype_of(layout.dtype)
+        buffer = _Buffer(math.prod(layout.shape) * dtype.itemsize, layout.device)
+        return cls(buffer, buffer.address, layout, dtype)
 
     @classmethod
     def from_numpy(cls, array: npt.ArrayLike, device: int | None = None) -> DeviceArray:
@@ -171,22 +206,22 @@ class DeviceArray:
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """Wait for all work on the device, and copy to the host, C-contiguous."""
-        if self.size == 0:
-            return np.empty(self.shape, self.dtype)
-        # One copy of the range the elements span, then a strided view of it.
-        span = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        host = np.empty(span, self.dtype)
-        kind = _hip.module().hipMemcpyKind.hipMemcpyDeviceToHost
-        with use_device(self.device):
-            _hip.call("hipDeviceSynchronize")
-            _hip.call("hipMemcpy", host.ctypes.data, self.data, host.nbytes, kind)
-        byte_strides = tuple(s * self.dtype.itemsize for s in self.strides)
-        return np.array(np.lib.stride_tricks.as_strided(host, self.shape, byte_strides))
+        return copy_to_host(self.data, self.layout)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        return self.layout.strides
 
     @property
     def device(self) -> int:
         """Index of the HIP device."""
-        return self._buffer.device
+        return self.layout.device
 
     @property
     def ndim(self) -> int:
@@ -212,7 +247,7 @@ class DeviceArray:
             raise InvalidArgumentError(f"axes: got {axes}, expected a permutation of 0 to {self.ndim - 1}")
         shape = tuple(self.shape[a] for a in axes)
         strides = tuple(self.strides[a] for a in axes)
-        return DeviceArray(self._buffer, self.data, shape, strides, self.dtype)
+        return self._view(0, shape, strides)
 
     def reshape(self, *shape: int) -> DeviceArray:
         """View of a contiguous array in another shape of as many elements."""
@@ -221,7 +256,7 @@ class DeviceArray:
                 f"shape: got {shape} for {self!r} with strides {self.strides}, expected a contiguous array "
                 "and as many elements"
             )
-        return DeviceArray(self._buffer, self.data, shape, contiguous_strides(shape), self.dtype)
+        return self._view(0, shape, contiguous_strides(shape))
 
     def __getitem__(self, key: slice | int | tuple[slice | int, ...]) -> DeviceArray:
         """View by integers and slices with a positive step, as in NumPy."""
@@ -242,17 +277,14 @@ class DeviceArray:
                 if not -n <= item < n:
                     raise IndexError(f"index {dim}: got {item}, expected less than {n}")
                 offset += item % n * stride
-        data = self.data + offset * self.dtype.itemsize
-        return DeviceArray(self._buffer, data, tuple(shape), tuple(strides), self.dtype)
+        return self._view(offset, tuple(shape), tuple(strides))
 
     def mark_written(self, stream: int) -> None:
         """Say that work which writes this array has been enqueued on a stream."""
         self._buffer.written_on = stream
 
     def __pyfa_rocm_tensor__(self) -> Tensor:
-        return Tensor(
-            self.data, self.shape, self.strides, self._dtype_name, self._buffer.device, False, self._buffer
-        )
+        return Tensor(self.data, self.layout, False, self._buffer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.ROCM, self.device
@@ -276,17 +308,17 @@ class DeviceArray:
             raise BufferError("copy: got True, expected None or False: exports do not copy")
         if stream != -1:
             self._buffer.settle(stream or 0)
-        versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
+        version = None if max_version is None else (int(max_version[0]), int(max_version[1]))
         return _dlpack.make_capsule(
-            self.data, self.shape, self.strides, self.dtype.name, self.device,
-            versioned=versioned, owner=self._buffer,
+            self.data, self.shape, self.strides, self.layout.dtype, self.device,
+            max_version=version, owner=self._buffer,
         )  # fmt: skip
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3; waits for pending writes. bfloat16 has no type string there: AttributeError."""
-        if self.dtype == bfloat16:
-            raise AttributeError("__cuda_array_interface__ cannot say bfloat16: use __dlpack__")
+        """Version 3; waits for pending writes. AttributeError for types that have no type string there."""
+        if self.layout.dtype in _EXTRA_DTYPES:
+            raise AttributeError(f"__cuda_array_interface__ cannot say {self.layout.dtype}: use __dlpack__")
         self._buffer.settle()
         return {
             "version": 3,

@@ -72,18 +72,37 @@ def current_device() -> int:
     return int(_hip.call("hipGetDevice"))
 
 
+def enter_device(index: int) -> int:
+    """Make a device the calling thread's current one, as `use_device` does, for the path of a call.
+
+    Returns
+    -------
+    int
+        What `leave_device` needs: the device that was current, or -1 if it is this one.
+    """
+    if index == 0 and _hip.has_one_device():
+        return -1
+    previous = current_device()
+    if previous == index:
+        return -1
+    _hip.call("hipSetDevice", index)
+    return previous
+
+
+def leave_device(previous: int) -> None:
+    """Undo `enter_device`."""
+    if previous >= 0:
+        _hip.call("hipSetDevice", previous)
+
+
 @contextmanager
 def use_device(index: int) -> Iterator[None]:
     """Make a device the calling thread's current one for the length of a block."""
-    previous = current_device()
-    if previous == index:
-        yield
-        return
-    _hip.call("hipSetDevice", index)
+    previous = enter_device(index)
     try:
         yield
     finally:
-        _hip.call("hipSetDevice", previous)
+        leave_device(previous)
 
 
 def synchronize(device: int | None = None) -> None:

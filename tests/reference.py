@@ -4,14 +4,16 @@
 It lives in the package, since the installed `pyfa-rocm prove` needs it too.
 """
 
-from pyfa_rocm._reference import (
-    BIAS_SLACK,
-    LSE_TOLERANCE,
-    O_SLACK,
-    Expected,
-    attention,
-    ulp,
-    visible,
-)
+from pyfa_rocm._reference import Expected, attention, distance, visible
+from pyfa_rocm._rounding import RMS_SLACK, Numerics, numerics_of, ulp
 
-__all__ = ["BIAS_SLACK", "LSE_TOLERANCE", "O_SLACK", "Expected", "attention", "ulp", "visible"]
+__all__ = [
+    "RMS_SLACK",
+    "Expected",
+    "Numerics",
+    "attention",
+    "distance",
+    "numerics_of",
+    "ulp",
+    "visible",
+]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,6 +20,30 @@ def _upload(target: p.DeviceArray, host: np.ndarray) -> None:
     _hip.call("hipMemcpy", target.data, host.ctypes.data, host.nbytes, kind)
 
 
+class Graph:
+    """What a function enqueues on a stream, recorded after a first run that loads its kernel."""
+
+    def __init__(self, enqueue: Callable[[p.Stream], object], stream: p.Stream) -> None:
+        enqueue(stream)
+        stream.synchronize()
+        _hip.call("hipStreamBeginCapture", stream.handle, _hip.module().hipStreamCaptureMode(0))
+        enqueue(stream)
+        self._graph = _hip.call("hipStreamEndCapture", stream.handle)
+        self._executable = _hip.call("hipGraphInstantiateWithFlags", self._graph, 0)
+        self._stream = stream
+
+    def replay(self) -> None:
+        _hip.call("hipGraphLaunch", self._executable, self._stream.handle)
+        self._stream.synchronize()
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _hip.call("hipGraphExecDestroy", self._executable)
+        _hip.call("hipGraphDestroy", self._graph)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_replays_compute_on_new_data(causal: bool) -> None:
     """Bit for bit what the call gives, for each new set of inputs."""
@@ -29,22 +54,57 @@ def test_replays_compute_on_new_data(causal: bool) -> None:
     def attend(stream: p.Stream) -> None:
         p.flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, out=o, stream=stream)
 
-    with p.Stream() as stream:
-        attend(stream)  # loads the kernel
-        stream.synchronize()
-        _hip.call("hipStreamBeginCapture", stream.handle, _hip.module().hipStreamCaptureMode(0))
-        attend(stream)
-        graph = _hip.call("hipStreamEndCapture", stream.handle)
-        executable = _hip.call("hipGraphInstantiateWithFlags", graph, 0)
+    with p.Stream() as stream, Graph(attend, stream) as graph:
         for _ in range(2):
             for array in (q, k, v):
                 _upload(array, rng.standard_normal(_SHAPE).astype(np.float16))
-            _hip.call("hipGraphLaunch", executable, stream.handle)
-            stream.synchronize()
+            graph.replay()
             replayed = o.to_numpy()
             attend(stream)
             stream.synchronize()
             assert np.abs(replayed.astype(np.float32)).max() > 0
             np.testing.assert_array_equal(o.to_numpy(), replayed)
-        _hip.call("hipGraphExecDestroy", executable)
-        _hip.call("hipGraphDestroy", graph)
+
+
+def test_replays_drop_anew() -> None:
+    """Seed and offset in device memory: a replay takes what is there then, as a call by value would."""
+    shape = (1, 90, 2, 64)
+    host = np.random.default_rng(5).standard_normal(shape, np.float32).astype(p.bfloat16)
+    q, o = p.DeviceArray.from_numpy(host), p.DeviceArray.from_numpy(np.zeros(shape, p.bfloat16))
+    philox = p.DeviceArray.from_numpy(np.array([1, 0], np.uint64))
+
+    def attend(stream: p.Stream) -> None:
+        p.flash_attn_func(q, q, q, 0.3, philox=philox, out=o, stream=stream)
+
+    results = set()
+    with p.Stream() as stream, Graph(attend, stream) as graph:
+        for seed, offset in ((1, 0), (1, 2**40), (2**64 - 1, 0), (1, 0)):
+            _upload(philox, np.array([seed, offset], np.uint64))
+            graph.replay()
+            replayed = o.to_numpy().tobytes()
+            assert replayed == p.flash_attn_func(q, q, q, 0.3, philox=(seed, offset)).to_numpy().tobytes()
+            results.add(replayed)
+    assert len(results) == 3
+
+
+def test_replays_of_packed_sequences_take_new_lengths() -> None:
+    """The lengths are device memory too; only the bounds, here 80 rows, are of the recorded call."""
+    rng = np.random.default_rng(6)
+    q = p.DeviceArray.from_numpy(rng.standard_normal((100, 2, 64), np.float32).astype(p.bfloat16))
+    o = p.DeviceArray.from_numpy(np.zeros((100, 2, 64), p.bfloat16))
+    starts = p.DeviceArray.from_numpy(np.array([0, 40, 100], np.int32))
+
+    def attend(stream: p.Stream) -> None:
+        p.flash_attn_varlen_func(q, q, q, starts, starts, 80, 80, causal=True, out=o, stream=stream)
+
+    results = set()
+    with p.Stream() as stream, Graph(attend, stream) as graph:
+        for middle in (40, 70, 20):
+            _upload(starts, np.array([0, middle, 100], np.int32))
+            graph.replay()
+            replayed = o.to_numpy().tobytes()
+            attend(stream)
+            stream.synchronize()
+            assert replayed == o.to_numpy().tobytes()
+            results.add(replayed)
+    assert len(results) == 3

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _cli, _demo, _lib, _reference
+from pyfa_rocm import _cli, _demo, _features, _lib, _reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,13 +52,38 @@ def test_prove() -> None:
     proof = _json("prove")
     assert proof["ok"] is True
     assert 0 < proof["o_max_error_over_tolerance"] <= 1
-    assert proof["lse_max_error"] <= proof["lse_tolerance"]
+    assert 0 < proof["lse_max_error_over_tolerance"] <= 1
+    assert [x["feature"] for x in proof["features"]] == list(_features.FEATURES)
+    for x in proof["features"]:
+        assert x["ok"] is True
+        assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
     kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
     text = _run("prove")
     assert text.returncode == 0, text.stderr
-    for key in ("device", "arch", "hip_runtime", "library", "kernel", "code_object_sha256"):
+    for key in ("device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256"):
         assert str(proof[key]) in text.stdout
+
+
+def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def unsupported() -> tuple[float, float]:
+        raise pyfa_rocm.UnsupportedError("no such kernel")
+
+    features = {
+        "wrong": lambda: (2.0, 0.5),
+        "not a number": lambda: (0.5, float("nan")),
+        "absent": unsupported,
+    }
+    monkeypatch.setattr(_features, "FEATURES", features)
+    assert _cli.main(["prove", "--json"]) == 1
+    proof = json.loads(capsys.readouterr().out)
+    assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
+        (False, ""), (False, ""), (True, "no such kernel"),
+    ]  # fmt: skip
+    assert _cli.main(["prove"]) == 1
+    text = capsys.readouterr().out
+    assert text.count("WRONG: O") == 2
+    assert "absent                 no kernel in this build" in text
 
 
 @pytest.mark.parametrize("command", ["prove", "demo"])
@@ -66,7 +91,7 @@ def test_a_wrong_result_is_said(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a tolerance that nothing can meet, the exit status is 1."""
-    monkeypatch.setattr(_reference, "O_SLACK", 1e-9)
+    monkeypatch.setattr(_reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
     monkeypatch.setattr(_demo, "SEQLENS", (128,))
     assert _cli.main([command, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
@@ -90,7 +115,8 @@ def test_demo() -> None:
         tensor = row["seqlen"] * 4 * 128 * 2
         assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4
         assert standard["hbm_write_bytes"] == tensor + 2 * 4 * 2 * row["seqlen"] ** 2
-        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 256
+        # Besides, three lines of 128 bytes of kernel arguments.
+        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 3 * 128
     text = _run("demo")
     assert text.returncode == 0, text.stderr
     assert "all right" in text.stdout

@@ -28,6 +28,25 @@ except p.InvalidArgumentError as error:
 assert (o.to_numpy() == 1).all()
 """
 
+# The public functions go to where their tensors are, and come back, whether their plan is new or known.
+OTHER_DEVICE = """
+import numpy as np
+import pyfa_rocm as p
+host = np.random.default_rng(0).standard_normal((1, 40, 2, 64)).astype(np.float16)
+here, there = (p.DeviceArray.from_numpy(host, device=i) for i in range(2))
+want = p.flash_attn_func(here, here, here, causal=True).to_numpy().tobytes()
+for _ in range(2):
+    out, lse = p.flash_attn_func(there, there, there, causal=True, return_lse=True)
+    assert (out.device, lse.device, p.current_device()) == (1, 1, 0)
+    assert out.to_numpy().tobytes() == want
+    for bad in ({"out": here}, {"alibi_slopes": p.DeviceArray.empty((2,), "float32", 0)}):
+        try:
+            p.flash_attn_func(there, there, there, causal=True, **bad)
+        except p.InvalidArgumentError as error:
+            print(error)
+    assert p.current_device() == 0
+"""
+
 
 def _run(*arguments: str) -> str:
     """Run Python in a process with two devices, and return what it prints."""
@@ -53,3 +72,9 @@ def test_memory_of_another_device() -> None:
     message = _run("-c", WRONG_DEVICE)
     assert "q.data" in message
     assert "memory of device 1; expected memory of the current device 0" in message
+
+
+def test_calls_follow_their_tensors() -> None:
+    message = _run("-c", OTHER_DEVICE)
+    assert message.count("out: got device 0, expected 1 as q") == 2
+    assert message.count("alibi_slopes: got device 0, expected 1 as q") == 2

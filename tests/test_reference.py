@@ -4,28 +4,39 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from cases import DTYPES, Case, expected, judge
+from cases import DTYPES, Bias, Case, Dropout, Varlen, expected, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import attention, ulp, visible
+from philox import keep_at_most, keep_scale, random_bytes
+from reference import attention, numerics_of, ulp, visible
+
+from pyfa_rocm._rounding import FP8_P_SCALE
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(
     seqlen_q=st.integers(1, 12), seqlen_k=st.integers(1, 12), left=st.integers(-1, 13),
-    right=st.integers(-1, 13), causal=st.booleans(),
+    right=st.integers(-1, 13), causal=st.booleans(), top_left=st.booleans(), more=st.integers(0, 3),
 )  # fmt: skip
-def test_mask_is_flash_attentions(seqlen_q: int, seqlen_k: int, left: int, right: int, causal: bool) -> None:
-    """Key j - (i + sk - sq) is from -left to right; a side below 0, or of seqlen_k or more, is unlimited."""
-    mask = visible(seqlen_q, seqlen_k, causal=causal, window_size=(left, right))
+def test_mask_is_flash_attentions(
+    seqlen_q: int, seqlen_k: int, left: int, right: int, causal: bool, top_left: bool, more: int
+) -> None:
+    """Key j - own column is from -left to right; a side below 0, or of max_seqlen_k or more, is unlimited."""
+    mask = visible(
+        seqlen_q, seqlen_k, causal=causal, window_size=(left, right), top_left=top_left,
+        max_seqlen_k=seqlen_k + more,
+    )  # fmt: skip
+    left, right = (-1 if side >= seqlen_k + more else side for side in (left, right))
     for i in range(seqlen_q):
         for j in range(seqlen_k):
-            distance = j - (i + seqlen_k - seqlen_q)
-            limit = 0 if causal else -1 if right >= seqlen_k else right
-            assert mask[i, j] == ((left < 0 or distance >= -left) and (limit < 0 or distance <= limit))
+            away = j - (i if top_left else i + seqlen_k - seqlen_q)
+            limit = 0 if causal else right
+            assert mask[i, j] == ((left < 0 or away >= -left) and (limit < 0 or away <= limit))
 
 
 def test_by_hand() -> None:
@@ -38,58 +49,210 @@ def test_by_hand() -> None:
     assert result.lse.item() == pytest.approx(math.log(4), rel=1e-15)
 
 
-def test_heads_and_batches() -> None:
-    """Every head against the definition, with grouped queries and rows that see nothing."""
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal(s).astype(np.float16) for s in ((2, 9, 4, 8), (2, 5, 2, 8), (2, 5, 2, 8)))
-    result = attention(q, k, v, causal=True)
-    for b, h, i in np.ndindex(2, 4, 9):
-        scores = [float(np.dot(q[b, i, h].astype(float), k[b, j, h // 2])) / math.sqrt(8) for j in range(5)]
-        weights = [math.exp(s) if j <= i - 4 else 0.0 for j, s in enumerate(scores)]
-        total = sum(weights)
-        if total == 0:
-            assert (result.o[b, i, h] == 0).all()
-            assert result.lse[b, h, i] == -np.inf
-            continue
-        o = sum(w / total * v[b, j, h // 2].astype(float) for j, w in enumerate(weights))
-        np.testing.assert_allclose(result.o[b, i, h], o, rtol=1e-13)
-        assert result.lse[b, h, i] == pytest.approx(math.log(total), rel=1e-13)
+def _row(
+    case: Case, q: Any, keys: list[int], own: int, add: dict[int, float], scale: float
+) -> tuple[Any, float]:
+    """Weights of one query's keys, and the LSE, by Python's own numbers."""
+    scores = {}
+    for j in keys:
+        score = scale * math.fsum(float(x) * float(y) for x, y in zip(q, case_k(case, j), strict=True))
+        if case.softcap:
+            score = case.softcap * math.tanh(score / case.softcap)
+        scores[j] = score + add.get(j, 0.0)
+    scores = {j: s for j, s in scores.items() if s > -math.inf}
+    if not scores:
+        return {}, -math.inf
+    total = math.fsum(math.exp(s) for s in scores.values())
+    return {j: math.exp(s) / total for j, s in scores.items()}, math.log(total)
+
+
+def case_k(case: Case, j: int) -> Any:
+    """Row j of K of the (batch, head) at hand; set by `_check`."""
+    return _AT[0][j]
+
+
+_AT: list[Any] = [None]
+BASE = Case(batch=2, seqlen_q=9, seqlen_k=7, nhead_k=2, ratio=2, hdim=8, hdim_v=16, dtype="float16", seed=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"causal": True},
+        {"causal": True, "top_left": True},
+        {"window": (3, 2)},
+        {"window": (1, 0), "top_left": True},
+        {"softcap": 0.7},
+        {"bias": Bias()},
+        {"bias": Bias((False, True, False), infinities=True)},
+        {"bias": Bias(infinities=True), "causal": True},
+        {"alibi": 1},
+        {"alibi": 2, "causal": True},
+        {"alibi": 2, "causal": True, "top_left": True},
+        {"dropout": Dropout(0.4, seed=5)},
+        {"dtype": "float8_e4m3fnuz", "o_dtype": "float32", "descale": (0.5, 3.0, 2.0)},
+        {"varlen": Varlen((4, 0, 9), (7, 3, 0), (1, 2, 0), None), "batch": 3, "window": (3, 1)},
+        {"varlen": Varlen((4, 9), (5, 7)), "alibi": 2, "dropout": Dropout(0.3)},
+        {"varlen": Varlen((4, 9), (5, 7), None, (2, 1)), "bias": Bias(), "causal": True},
+    ],
+    ids=str,
+)
+def test_definition(change: dict[str, Any]) -> None:
+    """Every head and row against the definition, with grouped queries and rows that see nothing."""
+    case = replace(BASE, **change)
+    q, k, v = case.inputs()
+    want = expected(case, [q, k, v])
+    scale = case.hdim**-0.5 * case.descale[0] * case.descale[1]
+    bias, slopes = case.bias_data() if case.bias else None, case.slopes() if case.alibi else None
+    done = 0  # rows of earlier sequences, which the oracle's answer lacks the slots' rest of
+    for b, slot, rows, keys in case.sequences():
+        m, n = rows.stop - rows.start, keys.stop - keys.start
+        for h, i in np.ndindex(case.nhead_q, m):
+            _AT[0] = k[slot, keys, h // case.ratio]
+            own = i + (0 if case.top_left else n - m)
+            left, right = (n + m if x < 0 or x >= case.seqlen_k else x for x in case.window)
+            seen = [j for j in range(n) if own - left <= j <= own + (0 if case.causal else right)]
+            add = {}
+            if bias is not None:
+                at = np.broadcast_to(bias, (case.slots, case.nhead_q, case.total_q, case.seqlen_k))
+                add = {j: float(at[slot, h, rows.start + i, j]) for j in seen}
+            if slopes is not None:
+                add = {j: -float(slopes[b if case.alibi == 2 else 0, h]) * abs(j - own) for j in seen}
+            weights, lse = _row(case, q[slot, rows.start + i, h], seen, own, add, scale)
+            if case.dropout:
+                weights = _dropped(case.dropout, weights, case.nhead_q, b, h, i)
+            o = sum(
+                (
+                    w * case.descale[2] * v[slot, keys.start + j, h // case.ratio].astype(float)
+                    for j, w in weights.items()
+                ),
+                np.zeros(16),
+            )
+            at_o = (0, done + i, h) if case.varlen else (b, i, h)
+            np.testing.assert_allclose(want.o[at_o], o, rtol=1e-12, atol=1e-14)
+            got = want.lse[at_o[0], h, at_o[1]]
+            assert got == lse or got == pytest.approx(lse, rel=1e-12, abs=1e-13)
+        done += m
+
+
+def _dropped(
+    dropout: Dropout, weights: dict[int, float], nhead: int, b: int, h: int, i: int
+) -> dict[int, float]:
+    factor = keep_scale(dropout.p)
+    return {
+        j: w * factor
+        for j, w in weights.items()
+        if _byte(dropout.seed, dropout.offset, b * nhead + h, i, j) <= keep_at_most(dropout.p)
+    }
+
+
+def _byte(seed: int, offset: int, head: int, i: int, j: int) -> int:
+    """One random byte, by Python's integers."""
+    lane = (i // 8 % 2) * 32 + j % 32
+    index = (i // 16 % 2) * 8 + i % 8
+    low = (offset + head * 64 + lane) % 2**64
+    counter = [low % 2**32, low >> 32, i // 32, j // 32]
+    key = [seed % 2**32, seed >> 32]
+    for _ in range(7):
+        x, y = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(y >> 32) ^ counter[1] ^ key[0], y % 2**32, (x >> 32) ^ counter[3] ^ key[1], x % 2**32]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return counter[index // 4] >> (index % 4 * 8) & 0xFF
+
+
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 2**64 - 1), offset=st.integers(0, 2**64 - 1), batch=st.integers(0, 3),
+    place=st.tuples(st.integers(0, 2), st.integers(0, 99), st.integers(0, 99)),
+)  # fmt: skip
+def test_random_bytes(seed: int, offset: int, batch: int, place: tuple[int, int, int]) -> None:
+    h, i, j = place
+    assert random_bytes(seed, offset, 3, 100, 100, batch)[place] == _byte(seed, offset, batch * 3 + h, i, j)
+
+
+def test_random_bytes_are_random() -> None:
+    """All bytes as often as chance allows, heads and batches without relation."""
+    sample = np.stack([random_bytes(11, 3, 4, 256, 256, b) for b in range(2)]).reshape(8, -1)
+    counts = np.bincount(sample.ravel(), minlength=256)
+    n = sample.size
+    assert ((counts - n / 256) ** 2 / (n / 256)).sum() < 255 + 5 * math.sqrt(2 * 255)
+    centred = (sample - sample.mean()) / sample.std()
+    correlation = centred @ centred.T / centred.shape[1] - np.eye(8)
+    assert np.abs(correlation).max() < 5 / math.sqrt(centred.shape[1])
 
 
 def test_ulp() -> None:
-    values = np.array([1.0, 1.5, 2.0, 0.75, 1e-9, 0.0, -3.0])
-    for dtype in (np.float16, np.float32):
-        if dtype is np.float16:
-            want = np.abs(np.spacing(values.astype(np.float16))).astype(float)
-            np.testing.assert_array_equal(ulp(values.astype(np.float16).astype(float), "float16"), want)
+    values = np.array([1.0, 1.5, 2.0, 0.75, 1e-7, 0.0, -3.0, 200.0])
+    for name, dtype in DTYPES.items():
+        if name == "bfloat16":
+            continue
+        rounded = values.astype(dtype).astype(np.float64)
+        numbers = (
+            np.sort(np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64))
+            if "8" in name[5:6]
+            else None
+        )
+        if numbers is None:
+            want = np.abs(np.spacing(values.astype(dtype))).astype(float)
+        else:
+            numbers = numbers[np.isfinite(numbers)]
+            below = [x - numbers[numbers < x].max() for x in np.abs(rounded)]
+            above = [(numbers[numbers > x].min(initial=np.inf) - x) for x in np.abs(rounded)]
+            want = np.array([a if np.isfinite(a) else b for a, b in zip(above, below, strict=True)])
+        np.testing.assert_array_equal(ulp(rounded, name), want)
     np.testing.assert_array_equal(ulp(np.array([1.0, 255.0]), "bfloat16"), [2.0**-7, 1.0])
 
 
-def _kernel(case: Case, *, toward_zero: bool, forget_key: bool = False) -> np.ndarray:
-    """A kernel in NumPy: float32, P rounded to the 16-bit type; or a faulty one."""
+def _round(x: np.ndarray, dtype: np.dtype[Any], toward_zero: bool) -> np.ndarray:
+    rounded: np.ndarray = x.astype(dtype)
+    if not toward_zero:
+        return rounded
+    number = np.dtype(f"u{dtype.itemsize}")
+    too_large = np.abs(rounded.astype(np.float32)) > np.abs(x)
+    return np.asarray((rounded.view(number) - too_large).astype(number).view(dtype))
+
+
+def _kernel(case: Case, *, toward_zero: bool, forget_key: bool = False, p_dtype: str = "") -> Any:
+    """A kernel in NumPy: float32, P rounded to its type; or a faulty one."""
     q, k, v = (x.astype(np.float32) for x in case.inputs())
     scores = np.einsum("bihd,bjhd->bhij", q, k) * np.float32(case.hdim**-0.5)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     total = p.sum(-1, keepdims=True)
-    dtype = DTYPES[case.dtype]
-    p16 = p.astype(dtype)
-    if toward_zero:
-        too_large = p16.astype(np.float32) > p
-        p16 = (p16.view(np.uint16) - too_large).astype(np.uint16).view(dtype)
+    factor = np.float32(FP8_P_SCALE if case.dtype.startswith("float8") else 1)
+    rounded = _round(p * factor, DTYPES[p_dtype or case.dtype], toward_zero).astype(np.float32) / factor
     if forget_key:
-        p16[..., -1] = 0
-    o = np.einsum("bhij,bjhd->bihd", p16.astype(np.float32), v) / total.transpose(0, 2, 1, 3)
-    return np.asarray(o.astype(dtype))
+        rounded[..., -1] = 0
+    o = np.einsum("bhij,bjhd->bihd", rounded, v) / total.transpose(0, 2, 1, 3)
+    return np.asarray(o.astype(DTYPES[case.out_dtype]))
 
 
-@pytest.mark.parametrize(("dtype", "toward_zero"), [("bfloat16", False), ("float16", True)])
+@pytest.mark.parametrize(
+    ("dtype", "o_dtype", "pipeline"),
+    [
+        ("bfloat16", "", "qr_async"),
+        ("float16", "", "qr_async"),
+        ("float16", "", "qr"),
+        ("float32", "", "qr"),
+        ("float8_e4m3fnuz", "bfloat16", "qr"),
+    ],
+)
 @pytest.mark.parametrize("seqlen_k", [17, 300])
-def test_tolerance_takes_a_right_kernel_and_no_other(dtype: str, toward_zero: bool, seqlen_k: int) -> None:
-    """Not one that rounds P the other way, nor one that loses a key."""
-    case = Case(batch=1, seqlen_q=256, seqlen_k=seqlen_k, nhead_k=2, ratio=1, hdim=64, dtype=dtype)
-    want = expected(case, case.inputs())
-    judge(want, _kernel(case, toward_zero=toward_zero), None)
-    with pytest.raises(AssertionError, match="off"):
-        judge(want, _kernel(case, toward_zero=toward_zero, forget_key=True), None)
-    with pytest.raises(AssertionError, match=r"bias|RMS"):
-        judge(want, _kernel(case, toward_zero=not toward_zero), None)
+def test_tolerance_takes_a_right_kernel_and_no_other(
+    dtype: str, o_dtype: str, pipeline: str, seqlen_k: int
+) -> None:
+    """Not one that rounds P the other way, nor one that loses a key, nor one of fewer bits."""
+    case = Case(
+        batch=1, seqlen_q=256, seqlen_k=seqlen_k, nhead_k=2, ratio=1, hdim=64, dtype=dtype, o_dtype=o_dtype
+    )
+    numerics = numerics_of(dtype, case.out_dtype, pipeline)
+    want = expected(case, case.inputs(), numerics)
+    judge(want, _kernel(case, toward_zero=numerics.p_toward_zero), None)
+    with pytest.raises(AssertionError, match=r"off|bias|RMS"):
+        judge(want, _kernel(case, toward_zero=numerics.p_toward_zero, forget_key=True), None)
+    if dtype == "float32":
+        with pytest.raises(AssertionError, match=r"off|RMS"):
+            judge(want, _kernel(case, toward_zero=False, p_dtype="float16"), None)
+    else:
+        with pytest.raises(AssertionError, match=r"off|bias|RMS"):
+            judge(want, _kernel(case, toward_zero=not numerics.p_toward_zero), None)

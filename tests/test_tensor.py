@@ -17,7 +17,10 @@ import pyfa_rocm
 from pyfa_rocm import DeviceArray, InvalidArgumentError, Stream, _dlpack, flash_attn_func
 from pyfa_rocm._tensor import as_tensor
 
-DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.int64, np.uint8, np.bool_]
+DTYPES = [
+    np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fnuz, np.float32, np.int64, np.int32, np.uint64,
+    np.uint8, np.bool_, np.complex64,
+]  # fmt: skip
 
 
 class Foreign:
@@ -187,7 +190,7 @@ def test_dlpack_stream_is_handed_over() -> None:
     array = DeviceArray.from_numpy(_ramp((4,)))
     foreign = Foreign(array)
     as_tensor(foreign, "x", 0)
-    assert foreign.asked == {"stream": 0, "max_version": (1, 0)}
+    assert foreign.asked == {"stream": 0, "max_version": (1, 1)}
     as_tensor(foreign, "x", 4711)
     assert foreign.asked["stream"] == 4711
     host = Foreign(array, device=(_dlpack.ROCM_HOST, 0))
@@ -202,7 +205,7 @@ def test_dlpack_stream_is_handed_over() -> None:
         ({"device": (1, 0)}, "x: got an array in CPU memory, .*from_numpy"),
         ({"device": (99, 0)}, "device type 99"),
         ({"error": BufferError("requires grad")}, "refused .requires grad"),
-        ({"managed": {"major": 2}}, "DLPack version 2.0, expected 1.x"),
+        ({"managed": {"major": 2}}, "DLPack version 2.1, expected 1.x"),
         ({"managed": {"flags": 2}}, "gave a copy"),
     ],
 )
@@ -256,9 +259,45 @@ def test_cuda_array_interface_refused(overrides: dict[str, Any], message: str) -
         as_tensor(CudaArray(DeviceArray.from_numpy(_ramp((4,))), **overrides), "x", 0)
 
 
-def test_bfloat16_has_no_cuda_array_interface() -> None:
-    array = DeviceArray.from_numpy(_ramp((4,), ml_dtypes.bfloat16))
+@pytest.mark.parametrize("dtype", [pyfa_rocm.bfloat16, pyfa_rocm.float8_e4m3fnuz])
+def test_types_without_a_cuda_array_interface(dtype: Any) -> None:
+    array = DeviceArray.from_numpy(_ramp((4,), dtype))
     assert not hasattr(array, "__cuda_array_interface__")
+    with pytest.raises(AttributeError, match=f"cannot say {dtype.name}: use __dlpack__"):
+        array.__cuda_array_interface__  # noqa: B018
+    assert DeviceArray.empty((4,), dtype.name).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"), [(None, None), ((0, 8), None), ((1, 0), (1, 0)), ((1, 1), (1, 1)), ((2, 0), (1, 1))]
+)
+def test_dlpack_version(asked: tuple[int, int] | None, version: tuple[int, int] | None) -> None:
+    """The newest that consumer and producer both know; None: from before there were versions."""
+    capsule = DeviceArray.empty((4,), "float8_e4m3fnuz").__dlpack__(max_version=asked)
+    if version is None:
+        tensor = _dlpack._Managed.from_address(_dlpack._get_pointer(capsule, b"dltensor")).dl_tensor
+    else:
+        address = _dlpack._get_pointer(capsule, b"dltensor_versioned")
+        managed = _dlpack._ManagedVersioned.from_address(address)
+        assert (managed.major, managed.minor) == version
+        tensor = managed.dl_tensor
+    # dlpack.h: kDLFloat8_e4m3fnuz is 11.
+    assert (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) == (11, 8, 1)
+
+
+def test_dlpack_type_names() -> None:
+    """dlpack.h's codes, by the names NumPy and ml_dtypes have for the types."""
+    names = {
+        (2, 16): "float16",
+        (4, 16): "bfloat16",
+        (1, 8): "uint8",
+        (6, 8): "bool",
+        (10, 8): "float8_e4m3fn",
+    }
+    for (code, bits), name in names.items():
+        assert _dlpack._dtype_name(_dlpack._DataType(code, bits, 1)) == name
+    assert _dlpack._dtype_name(_dlpack._DataType(2, 32, 4)) == "float32x4"
+    assert _dlpack._dtype_name(_dlpack._DataType(17, 4, 2)) == "type code 17 4x2"
 
 
 @pytest.mark.parametrize("wrap", [Foreign, OldForeign, CudaArray])
@@ -266,14 +305,14 @@ def test_attention_on_foreign_arrays(wrap: Any) -> None:
     """Any wrapper gives the same bits, with `out` and without."""
     rng = np.random.default_rng(5)
     hosts = [rng.standard_normal((1, 70, 2, 64), np.float32).astype(np.float16) for _ in range(3)]
-    arrays = [DeviceArray.from_numpy(host) for host in hosts]
-    want = flash_attn_func(*arrays, causal=True).to_numpy()
-    got = flash_attn_func(*(wrap(array) for array in arrays), causal=True)
+    q, k, v = (DeviceArray.from_numpy(host) for host in hosts)
+    want = flash_attn_func(q, k, v, causal=True).to_numpy()
+    got = flash_attn_func(wrap(q), wrap(k), wrap(v), causal=True)
     assert isinstance(got, DeviceArray)
     assert got.to_numpy().tobytes() == want.tobytes()
     out = DeviceArray.from_numpy(np.zeros((1, 70, 2, 64), np.float16))
     wrapped = wrap(out)
-    assert flash_attn_func(*arrays, causal=True, out=wrapped) is wrapped
+    assert flash_attn_func(q, k, v, causal=True, out=wrapped) is wrapped
     assert out.to_numpy().tobytes() == want.tobytes()
 
 

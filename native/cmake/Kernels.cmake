@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# One build target per kernel of the catalogue: compile it, report on it; then the table and the images the library
-# embeds. Sets FMHA_KERNEL_SOURCES, the generated sources of the library.
+# One build target per translation unit of the catalogue's kernels: compile it, report on it, pack it; then the tables
+# and the images the library embeds. Sets FMHA_KERNEL_SOURCES, the generated sources of the library.
 
 set(FMHA_KERNELS_FROM "" CACHE PATH
     "Build folder whose code objects are taken as they are instead of being compiled (debug and sanitizer presets)")
@@ -35,57 +35,64 @@ string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_kernels}/catalogue.toml" "${_tools}/catalogue.py")
 execute_process(
   COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue.toml" --set "${FMHA_KERNEL_SET}"
-          --targets "${_targets}" --out "${_out}"
+          --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}"
   COMMAND_ERROR_IS_FATAL ANY)
 include("${_out}/kernels.cmake")
-list(LENGTH FMHA_KERNELS _count)
-if(_count EQUAL 0)
-  message(FATAL_ERROR "No kernel in set ${FMHA_KERNEL_SET} for FMHA_GPU_TARGETS=${FMHA_GPU_TARGETS}")
+if(NOT FMHA_KERNEL_UNITS)
+  message(FATAL_ERROR "No kernel in set ${FMHA_KERNEL_SET} for FMHA_GPU_TARGETS=${FMHA_GPU_TARGETS} and "
+                      "FMHA_KERNEL_FILTER=${FMHA_KERNEL_FILTER}")
 endif()
+find_program(FMHA_ZSTD zstd REQUIRED)
 
-# fmha_add_kernel(<arch>/<name>): <arch>/<name>.co and its report
-function(fmha_add_kernel kernel)
-  string(REPLACE "/" "_" key "FMHA_KERNEL_${kernel}")
-  get_filename_component(arch "${kernel}" DIRECTORY)
-  set(object "${_out}/${kernel}.co")
-  set(source "${_kernels}/${${key}_SOURCE}")
+# fmha_add_unit(<arch>/<unit>): <arch>/<unit>.co with its kernels, the report on them, and the same packed
+function(fmha_add_unit unit)
+  get_filename_component(arch "${unit}" DIRECTORY)
+  set(object "${_out}/${unit}.co")
+  set(source "${_out}/${unit}.hip")
   if(FMHA_KERNELS_FROM)
-    if(NOT EXISTS "${FMHA_KERNELS_FROM}/kernels/${kernel}.co")
-      message(FATAL_ERROR "FMHA_KERNELS_FROM is ${FMHA_KERNELS_FROM}, which has no ${kernel}: build it there first "
+    set(from "${FMHA_KERNELS_FROM}/kernels/${unit}")
+    if(NOT EXISTS "${from}.co")
+      message(FATAL_ERROR "FMHA_KERNELS_FROM is ${FMHA_KERNELS_FROM}, which has no ${unit}: build it there first "
                           "(`make build`), or compile the kernels here with -DFMHA_KERNELS_FROM=")
     endif()
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND ${CMAKE_COMMAND} -E copy "${FMHA_KERNELS_FROM}/kernels/${kernel}.co" "${object}"
-      DEPENDS "${FMHA_KERNELS_FROM}/kernels/${kernel}.co"
-      COMMENT "Taking kernel ${kernel}"
+      COMMAND ${CMAKE_COMMAND} -E copy "${from}.co" "${from}.cost.json" "${_out}/${arch}"
+      DEPENDS "${from}.co"
+      COMMENT "Taking kernels ${unit}"
       VERBATIM)
   else()
-    list(TRANSFORM ${key}_DEFINES PREPEND -D OUTPUT_VARIABLE defines)
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND ${FMHA_DEVICE_COMPILER} --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} ${defines} -MD -MF "${object}.d"
-              -MT "${object}" -c "${source}" -o "${object}"
+      COMMAND
+        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_DEVICE_COMPILER}
+        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
       DEPENDS "${source}"
       DEPFILE "${object}.d"
-      COMMENT "Compiling kernel ${kernel}"
+      COMMENT "Compiling kernels ${unit}"
       VERBATIM)
   endif()
   add_custom_command(
-    OUTPUT "${_out}/${kernel}.json"
-    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --row "${_out}/${kernel}.row.json" --objdump
-            "${FMHA_OBJDUMP}" --out "${_out}/${kernel}.json"
-    DEPENDS "${object}" "${_out}/${kernel}.row.json" "${_tools}/report.py" "${_tools}/code_object.py"
-    COMMENT "Reporting on kernel ${kernel}"
+    OUTPUT "${_out}/${unit}.json"
+    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
+            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json"
+    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py"
+    COMMENT "Reporting on kernels ${unit}"
+    VERBATIM)
+  add_custom_command(
+    OUTPUT "${object}.zst"
+    COMMAND ${FMHA_ZSTD} -19 -q -f "${object}" -o "${object}.zst"
+    DEPENDS "${object}"
+    COMMENT "Packing kernels ${unit}"
     VERBATIM)
 endfunction()
 
-set(_objects)
+set(_packed)
 set(_reports)
-foreach(kernel IN LISTS FMHA_KERNELS)
-  fmha_add_kernel("${kernel}")
-  list(APPEND _objects "${_out}/${kernel}.co")
-  list(APPEND _reports "${_out}/${kernel}.json")
+foreach(unit IN LISTS FMHA_KERNEL_UNITS)
+  fmha_add_unit("${unit}")
+  list(APPEND _packed "${_out}/${unit}.co.zst")
+  list(APPEND _reports "${_out}/${unit}.json")
 endforeach()
 
 set(FMHA_KERNEL_SOURCES "${_generated}/kernels.cc" "${_generated}/kernels.S")
@@ -95,8 +102,8 @@ add_custom_command(
     ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${_generated}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
     --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
-  DEPENDS ${_reports} "${_tools}/embed.py"
+  DEPENDS ${_reports} ${_packed} "${_tools}/embed.py"
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
-set_source_files_properties("${_generated}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_objects}")
+set_source_files_properties("${_generated}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")
 add_custom_target(kernels DEPENDS "${PROJECT_BINARY_DIR}/kernels.json")

@@ -11,10 +11,11 @@
  *  - Devices. A call uses the calling thread's current HIP device, which must be
  *    the one the pointers and the stream belong to.
  *  - Threads. Every function may be called from any thread at any time.
- *  - Graphs. After one call, or one fmha_prepare, for the same kind of problem on
- *    the same device, a call asks HIP for the current device and whose memory each
- *    tensor is in, launches one kernel, and does nothing else: it allocates nothing,
- *    takes no lock, and is legal while the stream is being captured.
+ *  - Graphs. Once the kernel is loaded that a call needs, by fmha_prepare or another
+ *    call, a call asks HIP for the current device and whose memory each tensor is in,
+ *    launches one kernel, and does nothing else: it allocates nothing, takes no lock,
+ *    and is legal while the stream is being captured. Features and head dims decide
+ *    which kernel it is, and so do lengths, batch and heads: fmha_fwd_kernel says.
  *  - Errors. A function that returns fmha_status returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
  *    A HIP call that failed is reported by that alone: HIP's own last error is
@@ -24,8 +25,9 @@
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current.
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before filling it; zero is always the default. Structs only ever grow at
- *    their end: a longer struct from a newer header is accepted as long as the
- *    bytes this library does not know are zero.
+ *    their end: the struct of an older header is accepted, its missing fields
+ *    being zero, and so is a longer one of a newer header as long as the bytes
+ *    this library does not know are zero.
  */
 #ifndef FMHA_ROCM_H
 #define FMHA_ROCM_H
@@ -57,9 +59,14 @@ enum {
   FMHA_ABI_MISMATCH = 5 /* struct_size is too small, or asks for fields this library does not have */
 };
 
-/* Element type of q, k, v and o. Zero is no type, so that it cannot be forgotten. */
+/* Element type of a tensor. Zero is no type, so that it cannot be forgotten. */
 typedef int32_t fmha_dtype;
-enum { FMHA_FP16 = 1, FMHA_BF16 = 2 };
+enum {
+  FMHA_FP16 = 1,
+  FMHA_BF16 = 2,
+  FMHA_FP32 = 3,
+  FMHA_FP8_E4M3_FNUZ = 4 /* gfx942's 8-bit float: bias 8, no infinities, no -0; largest 240 */
+};
 
 /* Which keys a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
  * ("bottom-right": the last query sees the last key) unless the name says top-left,
@@ -69,18 +76,20 @@ enum {
   FMHA_MASK_NONE = 0,            /* every key */
   FMHA_MASK_CAUSAL = 1,          /* no key to the right of its own column */
   FMHA_MASK_CAUSAL_TOP_LEFT = 2, /* the same, aligned top-left */
-  FMHA_MASK_WINDOW = 3           /* at most window_left keys to the left and window_right to the right of
+  FMHA_MASK_WINDOW = 3,          /* at most window_left keys to the left and window_right to the right of
                                     its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
                                     as flash-attention has it, even where seqlen_q is larger */
+  FMHA_MASK_WINDOW_TOP_LEFT = 4  /* the same, aligned top-left */
 };
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
- * Strides are in elements, not negative, and multiples of 8; data is a device pointer aligned to 16 bytes.
- * A stride of a dimension of size one is not read; one of 0 repeats the same elements, which `o` may not do.
- * The library writes through `o` and `lse` alone.
- * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; seqlen * stride_seqlen of
- * 2^31 or more, seqlen rounded up to 256 (4 GiB a head); for `o` 2^30 or more, unless 256 divides seqlen. */
+ * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
+ * pointer aligned to 16 bytes. A stride of a dimension of size one is not read; one of 0 repeats the same
+ * elements, which `o` may not do. The library writes through `o`, `lse` and `randval` alone.
+ * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; one head of a sequence,
+ * that is seqlen * stride_seqlen with seqlen rounded up to 256, and a row more, of 4 GiB or of 2^31 elements;
+ * of what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -97,10 +106,34 @@ typedef struct fmha_lse {
   int64_t stride_head;
 } fmha_lse;
 
+/* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
+ * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
+ * stride of 0 broadcasts. Aligned to an element; where it is aligned to four (data and strides), an unpadded
+ * kernel may be chosen. An element of -inf hides its key. data NULL: no bias, and the strides are not read.
+ * With cu_seqlens it is (nhead_q, total_q, seqlen_k): rows are those of q, column j is key j of the row's own
+ * sequence, and stride_batch is not read. */
+typedef struct fmha_bias {
+  const void* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_bias;
+
+/* The random bytes of dropout, for debugging and tests: uint8 (batch, nhead_q, seqlen_q, seqlen_k), laid out
+ * like fmha_bias but written, so that no stride is 0 and nothing overlaps. Element (b, h, i, j) was kept if
+ * its byte is at most floor((1 - p_drop) * 255), computed in float32. data NULL: not wanted; it must be where
+ * p_drop is 0. Only bytes of keys the kernel looked at are written. */
+typedef struct fmha_randval {
+  uint8_t* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_randval;
+
 /* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
-  fmha_dtype dtype;     /* of q, k, v, o; required */
+  fmha_dtype dtype;     /* of q, k, v, and of o unless o_dtype says otherwise; required */
   int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
                            data pointer is looked at; at most 65535 */
   int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
@@ -113,37 +146,88 @@ typedef struct fmha_fwd_params {
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
   fmha_mask mask;
-  int64_t window_left;  /* read for FMHA_MASK_WINDOW alone; not negative */
-  int64_t window_right; /* read for FMHA_MASK_WINDOW alone; not negative */
+  int64_t window_left;  /* read for FMHA_MASK_WINDOW and its top-left form alone; not negative */
+  int64_t window_right; /* the same */
   fmha_tensor q;        /* (batch, seqlen_q, nhead_q, hdim_q) */
   fmha_tensor k;        /* (batch, seqlen_k, nhead_k, hdim_q) */
   fmha_tensor v;        /* (batch, seqlen_k, nhead_k, hdim_v) */
   fmha_tensor o;        /* (batch, seqlen_q, nhead_q, hdim_v), written; from its first to its last element
                            it must not overlap another tensor, nor any of its elements each other */
   fmha_lse lse;         /* (batch, nhead_q, seqlen_q), written if data is set; must not overlap, like o */
+
+  fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32, other inputs
+                         their own type */
+  float softcap;      /* 0: none; above 0: scores become softcap * tanh(score / softcap) before the mask.
+                         Not together with bias or alibi_slopes (FMHA_UNSUPPORTED) */
+  fmha_bias bias;     /* not together with alibi_slopes */
+
+  /* ALiBi: -slope * |j - own column of the query| is added to the scaled score of key j, where the own column
+   * is that of `mask` (bottom-right for FMHA_MASK_NONE). Device memory, float32; element (b, h) is at
+   * alibi_slopes[b * alibi_stride_batch + h]. NULL: none. */
+  const float* alibi_slopes;
+  int64_t alibi_stride_batch; /* 0: one set of slopes for all batches */
+
+  /* Sequences of different lengths, packed ("varlen", CK's group mode). Both or neither; device memory, int32
+   * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
+   * q and o, which are (total_q, nhead, hdim) then, as k and v are (total_k, nhead, hdim): their stride_batch
+   * is not read. lse is (nhead_q, total_q): its stride_batch is not read either. seqlen_q and seqlen_k are
+   * upper bounds of the lengths (flash-attention's max_seqlen): rows beyond seqlen_q of a longer sequence are
+   * not computed, which the library cannot see. A window's side is compared with seqlen_k. */
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  /* Optional, with cu_seqlens alone: lengths in use, device memory, int32 (batch), of sequences that fill a
+   * part of their rows, from the first. What is beyond is neither read nor written. */
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  int64_t total_q; /* rows of q and o; read with cu_seqlens_q alone, and required unless seqlen_q is 0 */
+  int64_t total_k; /* rows of k and v; read with cu_seqlens_k alone, and required unless seqlen_k is 0 */
+
+  float p_drop;   /* chance to drop an element of P, from 0 (none) to below 1; what is kept is scaled by
+                     1 / (1 - p_drop). The chance is rounded to 1/256 by the kernels' 8-bit numbers */
+  int32_t kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning.
+                     FMHA_UNSUPPORTED if there are fewer */
+  /* The random numbers are a function of seed, offset and the element's place: the same again in a backward
+   * pass with the same ones. */
+  uint64_t philox_seed;
+  uint64_t philox_offset;
+  const uint64_t* philox_seed_offset; /* device memory, {seed, offset}, read by the kernel instead of the two
+                                         values above: a replayed graph then takes new ones. NULL: values */
+  fmha_randval randval;
+
+  /* FP8 alone: what an element of q, k and v is to be multiplied with; finite, above 0. 0 means 1. P, at most
+   * 1, is multiplied with 240 before the kernels round it to 8 bits, and O divided by it. */
+  float q_descale;
+  float k_descale;
+  float v_descale;
 } fmha_fwd_params;
 
 /* A kernel of this library and what it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
-  uint32_t struct_size;  /* sizeof(fmha_kernel_info), set by the caller */
-  int32_t vgpr_count;    /* vector registers a lane, accumulation registers included */
-  int32_t sgpr_count;    /* scalar registers a wave */
-  int32_t scratch_bytes; /* a lane */
-  int64_t lds_bytes;     /* a workgroup */
-  int32_t block_size;    /* threads a workgroup */
-  int32_t tile_m;        /* query rows a workgroup */
-  int32_t tile_n;        /* keys a main-loop step */
-  uint32_t grid[3];      /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
-  const char* name;      /* symbol of the kernel in its code object */
-  const char* arch;      /* "gfx942", ... */
-  const char* sha256;    /* of the code object, 64 hex digits */
+  uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
+  int32_t vgpr_count;      /* vector registers a lane, accumulation registers included */
+  int32_t sgpr_count;      /* scalar registers a wave */
+  int32_t scratch_bytes;   /* a lane */
+  int64_t lds_bytes;       /* a workgroup */
+  int32_t block_size;      /* threads a workgroup */
+  int32_t tile_m;          /* query rows a workgroup */
+  int32_t tile_n;          /* keys a main-loop step */
+  uint32_t grid[3];        /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
+  const char* name;        /* symbol of the kernel in its code object */
+  const char* arch;        /* "gfx942", ... */
+  const char* sha256;      /* of the code object, 64 hex digits */
+  int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
+  int32_t candidate_count; /* kernels that can do this problem, best first */
+  const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
 } fmha_kernel_info;
 
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version" and
- * "kernels" (an array: name, arch, dtype, hdim_q, hdim_v, mask, pad, sha256, bytes). Never NULL. */
+/* What was built, as a JSON object: "version", "archs", "kernel_set", "compiler", "ck_version", "kernels" (an
+ * array: name, arch, set, dtype, o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap,
+ * dropout, lse, pipeline, tile_m, tile_n, sha256 and code_object, the name of the ELF it is in) and
+ * "code_objects" (an array: name, arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a
+ * kernel's tile: it serves any smaller multiples of hdim_step, or none if that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -163,8 +247,9 @@ fmha_status fmha_set_hip_runtime(const char* path);
 const char* fmha_hip_runtime_path(void);
 
 /* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
- * that fmha_fwd would give. Data pointers may be NULL here: then they are not looked at. A NULL lse.data
- * means here too that it is not wanted, which changes nothing: every kernel can store it. */
+ * that fmha_fwd would give. The data of q, k, v and o may be NULL here: then they are not looked at. A
+ * pointer that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*,
+ * philox_seed_offset) asks for it here too. */
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
@@ -175,7 +260,7 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
 fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
- * LSE = -inf. The kernel it runs is found in native/kernels/fwd.hip. */
+ * LSE = -inf. The kernels are those of native/kernels/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
 /* cffi-end */

@@ -11,6 +11,7 @@
 #include "launch.h"
 #include "problem.h"
 #include "select.h"
+#include "struct_size.h"
 
 #define FMHA_TEXT_OF(x) #x
 #define FMHA_TEXT(x) FMHA_TEXT_OF(x)
@@ -18,27 +19,24 @@
 namespace fmha {
 namespace {
 
-// Every field of version 0.1.
-constexpr uint32_t kInfoSmallestBytes = offsetof(fmha_kernel_info, sha256) + sizeof(const char*);
+// Every field of version 0.1's first header; and of this one.
+constexpr uint32_t kInfoVersions[] = {offsetof(fmha_kernel_info, sha256) + sizeof(const char*),
+                                      sizeof(fmha_kernel_info)};
 
-// What every entry that takes fmha_fwd_params comes to know before it does anything.
-struct Plan {
-  Problem problem;
-  Device& device;
-  const Kernel& kernel;
-};
-
-Plan make_plan(const fmha_fwd_params* params, Pointers pointers) {
-  const Problem problem = make_problem(params, pointers);
-  Device& device = Device::current();
-  const Kernel& kernel = select_kernel(problem, device.arch());
-  device.check_memory(problem);
-  return {problem, device, kernel};
+// What every entry that takes fmha_fwd_params does before anything else: checks the arguments, whose memory
+// the tensors are in, and chooses the kernel by `choose`.
+template <typename Choose>
+auto plan(const fmha_fwd_params* params, Pointers pointers, Problem& problem, Device*& device,
+          Choose choose) {
+  make_problem(params, pointers, problem);
+  device = &Device::current();
+  device->check_memory(problem);
+  return choose(problem, device->target());
 }
 
-void describe(const Plan& plan, fmha_kernel_info* info) {
-  const Kernel& k = plan.kernel;
-  const Grid grid = grid_of(k, plan.problem);
+void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info* info) {
+  const Kernel& k = *chosen.kernel;
+  const Grid grid = grid_of(k, problem);
   fmha_kernel_info full{};
   full.struct_size = info->struct_size;
   full.vgpr_count = k.vgpr_count;
@@ -53,7 +51,10 @@ void describe(const Plan& plan, fmha_kernel_info* info) {
   full.grid[2] = grid.z;
   full.name = k.name;
   full.arch = arch_name(k.arch);
-  full.sha256 = k.sha256;
+  full.sha256 = k.code->sha256;
+  full.candidate = chosen.number;
+  full.candidate_count = chosen.count;
+  full.pipeline = k.pipeline;
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }
 
@@ -81,27 +82,41 @@ const char* fmha_hip_runtime_path(void) {
 }
 
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params) {
-  return fmha::guard([&] { (void)fmha::make_plan(params, fmha::Pointers::kOptional); });
+  return fmha::guard([&] {
+    fmha::Problem problem;
+    fmha::Device* device = nullptr;
+    (void)fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::find_kernel);
+  });
 }
 
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info) {
   return fmha::guard([&] {
-    fmha::check_struct_size("info", info, fmha::kInfoSmallestBytes, sizeof(fmha_kernel_info));
-    fmha::describe(fmha::make_plan(params, fmha::Pointers::kOptional), info);
+    fmha::check_struct_size("info", info, fmha::kInfoVersions);
+    fmha::Problem problem;
+    fmha::Device* device = nullptr;
+    const fmha::Candidates chosen =
+        fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::list_candidates);
+    fmha::describe(chosen, problem, info);
   });
 }
 
 fmha_status fmha_prepare(const fmha_fwd_params* params) {
   return fmha::guard([&] {
-    const fmha::Plan plan = fmha::make_plan(params, fmha::Pointers::kOptional);
-    (void)plan.device.function(plan.kernel);
+    fmha::Problem problem;
+    fmha::Device* device = nullptr;
+    const fmha::Kernel* kernel =
+        fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::find_kernel);
+    (void)device->function(*kernel);
   });
 }
 
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
   return fmha::guard([&] {
-    const fmha::Plan plan = fmha::make_plan(params, fmha::Pointers::kRequired);
-    if (!plan.problem.empty) plan.device.launch(plan.kernel, plan.problem, stream);
+    fmha::Problem problem;
+    fmha::Device* device = nullptr;
+    const fmha::Kernel* kernel =
+        fmha::plan(params, fmha::Pointers::kRequired, problem, device, fmha::find_kernel);
+    if (!problem.empty) device->launch(*kernel, problem, stream);
   });
 }
 

@@ -15,6 +15,7 @@ inline constexpr int kHipErrorNoBinaryForGpu = 209;
 // hipDeviceAttribute_t
 inline constexpr int kHipAttributeComputeCapabilityMajor = 23;
 inline constexpr int kHipAttributeComputeCapabilityMinor = 61;
+inline constexpr int kHipAttributeMultiprocessorCount = 63;
 
 // hipPointer_attribute
 inline constexpr int kHipPointerMemoryType = 2;

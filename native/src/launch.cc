@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "launch.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "error.h"
 #include "text.h"
@@ -39,11 +41,17 @@ Arch arch_of(const HipApi& api, int device) {
        minor, archs.c_str());
 }
 
+Target target_of(const HipApi& api, int device) {
+  const Arch arch = arch_of(api, device);
+  const int units = attribute(api, "compute units", kHipAttributeMultiprocessorCount, device);
+  return {arch, std::max(units, 1)};
+}
+
 Device& open_device(const HipApi& api, int ordinal) {
   const std::lock_guard lock(g_devices_mutex);
   std::atomic<Device*>& slot = g_devices[static_cast<size_t>(ordinal)];
   if (Device* device = slot.load(std::memory_order_relaxed)) return *device;
-  auto device = std::make_unique<Device>(api, ordinal, arch_of(api, ordinal));
+  auto device = std::make_unique<Device>(api, ordinal, target_of(api, ordinal));
   slot.store(device.get(), std::memory_order_release);
   return *device.release();
 }
@@ -65,87 +73,120 @@ Device& Device::current() {
   return open_device(api, ordinal);
 }
 
-Device::Device(const HipApi& api, int ordinal, Arch arch)
+Device::Device(const HipApi& api, int ordinal, const Target& target)
     : api_(api),
       ordinal_(ordinal),
-      arch_(arch),
+      target_(target),
       functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
 
 void Device::check_memory(const Problem& problem) const {
   const FwdKernelParams& a = problem.args;
-  check_memory_of("q", a.q);
-  check_memory_of("k", a.k);
-  check_memory_of("v", a.v);
-  check_memory_of("o", a.o);
-  check_memory_of("lse", a.lse);
+  check_owner("q.data", a.q);
+  check_owner("k.data", a.k);
+  check_owner("v.data", a.v);
+  check_owner("o.data", a.o);
+  check_owner("lse.data", a.lse);
+  check_owner("bias.data", a.bias);
+  check_owner("alibi_slopes", a.alibi);
+  check_owner("cu_seqlens_q", a.cu_q);
+  check_owner("cu_seqlens_k", a.cu_k);
+  check_owner("seqused_q", a.used_q);
+  check_owner("seqused_k", a.used_k);
+  check_owner("randval.data", a.randval);
+  check_owner("philox_seed_offset", a.philox);
 }
 
-// One query answers both questions: memory that HIP does not know has no device. Pinned host memory and
-// managed memory belong to the device that was current when they were made, but every device reaches them, so
-// a foreign device is an error for device memory alone.
-void Device::check_memory_of(const char* name, const void* pointer) const {
+// One query answers both questions: memory that HIP does not know has no device. Nothing is remembered from
+// one call to the next: an address may have been freed since, and another's now.
+void Device::check_owner(const char* name, const void* pointer) const {
   if (pointer == nullptr) return;
   int owner = -1;
-  int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
+  const int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
   if (error == kHipSuccess && owner == ordinal_) return;
-  if (error != kHipSuccess || owner < 0) {
-    (void)api_.hipGetLastError();  // reported here; see fail_hip
-    fail(FMHA_INVALID_ARGUMENT,
-         "%s.data = %p: not device memory, as far as the HIP runtime %s knows; expected memory of hipMalloc, "
-         "hipHostMalloc or hipHostRegister",
-         name, pointer, api_.path.c_str());
-  }
+  if (error != kHipSuccess || owner < 0) fail_unknown_memory(name, pointer);
+  check_reachable(name, pointer, owner);
+}
+
+void Device::fail_unknown_memory(const char* name, const void* pointer) const {
+  (void)api_.hipGetLastError();  // reported here; see fail_hip
+  fail(FMHA_INVALID_ARGUMENT,
+       "%s = %p: not device memory, as far as the HIP runtime %s knows; expected memory of hipMalloc, "
+       "hipHostMalloc or hipHostRegister",
+       name, pointer, api_.path.c_str());
+}
+
+// Pinned host memory and managed memory belong to the device that was current when they were made, but every
+// device reaches them, so a foreign device is an error for device memory alone.
+void Device::check_reachable(const char* name, const void* pointer, int owner) const {
   int version = 0;
   int type = 0;
-  error = api_.hipRuntimeGetVersion(&version);
+  int error = api_.hipRuntimeGetVersion(&version);
   if (error != kHipSuccess) fail_hip(api_, "hipRuntimeGetVersion", error, "for the memory type of %s", name);
   error = api_.hipPointerGetAttribute(&type, kHipPointerMemoryType, const_cast<void*>(pointer));
   if (error != kHipSuccess) fail_hip(api_, "hipPointerGetAttribute", error, "memory type of %s", name);
   // HIP 6 renumbered hipMemoryType; versions are major * 10^7 + minor * 10^5 + patch.
   const int device_memory = version >= 60000000 ? 2 : 1;
   if (type == device_memory) {
-    fail(FMHA_INVALID_ARGUMENT, "%s.data = %p: memory of device %d; expected memory of the current device %d",
+    fail(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d",
          name, pointer, owner, ordinal_);
   }
 }
 
 void* Device::function(const Kernel& kernel) {
-  const size_t index = static_cast<size_t>(&kernel - kKernels);
-  if (void* function = functions_[index].load(std::memory_order_acquire)) return function;
+  const std::atomic<void*>& function = functions_[static_cast<size_t>(&kernel - kKernels)];
+  if (void* known = function.load(std::memory_order_acquire)) return known;
   const std::lock_guard lock(load_mutex_);
-  if (void* function = functions_[index].load(std::memory_order_relaxed)) return function;
-  void* function = load(kernel);
-  functions_[index].store(function, std::memory_order_release);
-  return function;
+  if (function.load(std::memory_order_relaxed) == nullptr) load(kernel);
+  return function.load(std::memory_order_relaxed);
 }
 
-void* Device::load(const Kernel& kernel) {
-  void* module = nullptr;
-  if (const int error = api_.hipModuleLoadData(&module, kernel.image); error != kHipSuccess) {
-    if (error == kHipErrorNoBinaryForGpu) {
-      fail_hip(api_, "hipModuleLoadData", error,
-               "%s for %s: device %d has that compute capability but another arch", kernel.name,
-               arch_name(kernel.arch), ordinal_);
+// The code object of a kernel, and with it all kernels of that code object: another problem of the kind,
+// which may well want another of them, finds it ready.
+void Device::load(const Kernel& kernel) {
+  Image image = unpack(*kernel.code);
+  void* module = load_module(kernel, image.get());
+  std::vector<std::pair<size_t, void*>> found;
+  try {
+    for (size_t i = 0; i < kKernelCount; ++i) {
+      if (kKernels[i].code == kernel.code) found.emplace_back(i, find_function(kKernels[i], module));
     }
-    fail_hip(api_, "hipModuleLoadData", error,
-             "%s for %s on device %d; under graph capture call fmha_prepare before it", kernel.name,
-             arch_name(kernel.arch), ordinal_);
+    images_.push_back(std::move(image));
+  } catch (...) {
+    (void)api_.hipModuleUnload(module);
+    throw;
   }
+  for (const auto& [i, entry] : found) functions_[i].store(entry, std::memory_order_release);
+}
+
+void* Device::find_function(const Kernel& kernel, void* module) const {
   void* function = nullptr;
   if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
-    (void)api_.hipModuleUnload(module);
     fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
              arch_name(kernel.arch), ordinal_);
   }
   return function;
 }
 
-void Device::launch(const Kernel& kernel, const Problem& problem, void* stream) {
+void* Device::load_module(const Kernel& kernel, const void* image) const {
+  void* module = nullptr;
+  const int error = api_.hipModuleLoadData(&module, image);
+  if (error == kHipSuccess) return module;
+  if (error == kHipErrorNoBinaryForGpu) {
+    fail_hip(api_, "hipModuleLoadData", error,
+             "%s for %s: device %d has that compute capability but another arch", kernel.name,
+             arch_name(kernel.arch), ordinal_);
+  }
+  fail_hip(api_, "hipModuleLoadData", error,
+           "%s for %s on device %d; under graph capture call fmha_prepare before it", kernel.name,
+           arch_name(kernel.arch), ordinal_);
+}
+
+void Device::launch(const Kernel& kernel, Problem& problem, void* stream) {
   void* entry = function(kernel);
   const Grid grid = grid_of(kernel, problem);
-  FwdKernelParams args = problem.args;
-  size_t bytes = sizeof args;
-  void* extra[] = {kHipLaunchBufferPointer, &args, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
+  FwdKernelParams* args = &problem.args;
+  size_t bytes = sizeof *args;
+  void* extra[] = {kHipLaunchBufferPointer, args, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
   const int error =
       api_.hipModuleLaunchKernel(entry, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size), 1,
                                  1, 0, stream, nullptr, extra);

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "catalogue.h"
+#include "code_object.h"
 #include "hip_runtime.h"
 #include "problem.h"
 #include "select.h"
@@ -19,10 +21,9 @@ class Device {
   // The calling thread's current HIP device.
   static Device& current();
 
-  Device(const HipApi& api, int ordinal, Arch arch);
+  Device(const HipApi& api, int ordinal, const Target& target);
 
-  Arch arch() const { return arch_; }
-  int ordinal() const { return ordinal_; }
+  const Target& target() const { return target_; }
 
   // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
   void check_memory(const Problem& problem) const;
@@ -30,16 +31,24 @@ class Device {
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);
 
-  void launch(const Kernel& kernel, const Problem& problem, void* stream);
+  // `problem` is not changed, though HIP wants the arguments as bytes that it could write.
+  void launch(const Kernel& kernel, Problem& problem, void* stream);
 
  private:
-  void check_memory_of(const char* name, const void* pointer) const;
-  void* load(const Kernel& kernel);
+  void check_owner(const char* name, const void* pointer) const;
+  [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
+  void check_reachable(const char* name, const void* pointer, int owner) const;
+  void load(const Kernel& kernel);
+  void* load_module(const Kernel& kernel, const void* image) const;
+  void* find_function(const Kernel& kernel, void* module) const;
 
   const HipApi& api_;
   const int ordinal_;
-  const Arch arch_;
+  const Target target_;
   std::mutex load_mutex_;
+  // What was loaded, under the mutex. A HIP runtime may go on pointing to the image (CLR does, and debuggers
+  // read it there), so that it stays.
+  std::vector<Image> images_;
   std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
 };
 

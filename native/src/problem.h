@@ -8,32 +8,51 @@
 #include "../kernels/params.h"
 #include "catalogue.h"
 #include "fmha_rocm.h"
+#include "view.h"
 
 namespace fmha {
 
-// Rows a kernel may address beyond a tensor's end are those that fill its last tile, and every tile height
-// in the catalogue divides this (select.cc checks it).
-inline constexpr int64_t kTileRows = 256;
+// The bias of kernels that do not pad is loaded by vectors of this many elements.
+inline constexpr int64_t kBiasVector = 4;
 
 struct Problem {
-  DType dtype;
+  DType dtype;    // of q, k and v
+  DType o_dtype;  // of o
+  Bias bias;
+  bool group;   // packed sequences
+  bool masked;  // needs a masked kernel: false as well for a mask that hides nothing
+  bool softcap;
+  bool dropout;
+  bool lse;
+  bool vector_bias;  // each row of the bias begins at a whole vector
+  bool empty;        // nothing to write: select, but do not launch
   int32_t batch;
   int32_t nhead_k;
-  bool masked;           // false as well for a mask that hides nothing
-  bool empty;            // nothing to write: select, but do not launch
+  int32_t kernel;        // 0: the best; n: the n-th candidate
   FwdKernelParams args;  // what the kernel is handed, and the home of lengths, head dims and strides
 };
 
-enum class Pointers {
-  kRequired,  // a tensor that will be touched must have its data
-  kOptional,  // NULL data is not looked at
+// Fails with INVALID_ARGUMENT, ABI_MISMATCH, or UNSUPPORTED for what no kernel of any build could do.
+void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& problem);
+
+// A type of the ABI.
+struct AbiType {
+  fmha_dtype value;
+  const char* constant;
+  DType dtype;
+  int64_t bytes;
 };
 
-// Fails with INVALID_ARGUMENT, ABI_MISMATCH, or UNSUPPORTED for what no kernel of any build could do.
-Problem make_problem(const fmha_fwd_params* params, Pointers pointers);
+inline constexpr AbiType kAbiTypes[] = {
+    {FMHA_FP16, "FMHA_FP16", DType::kFp16, 2},
+    {FMHA_BF16, "FMHA_BF16", DType::kBf16, 2},
+    {FMHA_FP32, "FMHA_FP32", DType::kFp32, 4},
+    {FMHA_FP8_E4M3_FNUZ, "FMHA_FP8_E4M3_FNUZ", DType::kFp8, 1},
+};
 
-// Checks a struct_size that a caller set against what this library knows, and that the bytes beyond are
-// zero. `smallest` is the size of the struct's first version.
-void check_struct_size(const char* name, const void* data, uint32_t smallest, uint32_t known);
+// The second half of make_problem: every piece of memory of the call, its strides and its overlaps. `problem`
+// has all the rest already.
+void set_tensors(const fmha_fwd_params& p, const AbiType& type, const AbiType& o_type, Pointers pointers,
+                 Problem& problem);
 
 }  // namespace fmha

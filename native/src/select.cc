@@ -2,148 +2,162 @@
 #include "select.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
 
 #include "error.h"
-#include "text.h"
+#include "fit.h"
 
 namespace fmha {
 namespace {
 
-// HIP promises no more than this in y and z (hipDeviceAttributeMaxGridDimY on AMD devices is 65536).
-constexpr int64_t kMaxGridYZ = 65535;
-// A launch counts work-items, not workgroups, in 32 bits.
-constexpr int64_t kMaxWorkItemsX = UINT32_MAX;
+// What a key costs a wave, in the time its matrix instructions take for one row. From MI300X's numbers for 16
+// bits and head dim d, a compute unit and clock: 4 SIMDs that do 512 operations each, of 4 d a row and key;
+// 128 bytes from the LDS, of which each wave there reads K's and V's 4 d; 64 bytes from L2, of which each
+// workgroup reads the same. Not measured on a card: it decides between tiles alone, which all compute the
+// same.
+constexpr int64_t kSimds = 4;
+constexpr int64_t kLdsRows = 16;        // (4 d * kSimds / 128) / (4 d / 512)
+constexpr int64_t kL2RowsOfAWave = 32;  // (4 d * kSimds / 64) / (4 d / 512), shared by a workgroup's waves
+constexpr int64_t kWaveSize = 64;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Kernels that differ in what can be compared at once lie together.
+constexpr size_t kKeys = 2 * 4 * 2 * 3 * 2 * 2;
 
-bool same_head_dims(const Kernel& k, const Problem& p) {
-  return k.hdim_q == p.args.hdim_q && k.hdim_v == p.args.hdim_v;
+constexpr size_t key_of(Arch arch, DType dtype, bool group, Bias bias, bool softcap, bool dropout) {
+  size_t key = static_cast<size_t>(arch);
+  key = key * 4 + static_cast<size_t>(dtype);
+  key = key * 2 + static_cast<size_t>(group);
+  key = key * 3 + static_cast<size_t>(bias);
+  key = key * 2 + static_cast<size_t>(softcap);
+  return key * 2 + static_cast<size_t>(dropout);
 }
 
-bool same_type(const Kernel& k, const Problem& p, Arch arch) {
-  return k.arch == arch && k.family == Family::kFwd && k.dtype == p.dtype;
-}
+size_t key_of(const Kernel& k) { return key_of(k.arch, k.dtype, k.group, k.bias, k.softcap, k.dropout); }
 
-// An unpadded kernel does not check keys against seqlen_k, so its last tile of keys must be whole, and it
-// enters its loop over the keys unconditionally, so there must be one. Rows of queries are checked by every
-// kernel.
-bool fits_unpadded(const Kernel& k, const Problem& p) {
-  return p.args.seqlen_k > 0 && p.args.seqlen_k % k.tile_n == 0;
-}
-
-// A masked kernel does an unmasked problem too, with both sides of its window unlimited.
-bool can_do(const Kernel& k, const Problem& p, Arch arch) {
-  return same_type(k, p, arch) && same_head_dims(k, p) && (k.mask || !p.masked) &&
-         (k.pad || fits_unpadded(k, p)) && kTileRows % k.tile_m == 0 && kTileRows % k.tile_n == 0;
-}
-
-// Of those that can, the one that checks least in its loop: no mask before no padding, since the mask costs
-// more instructions (facts measured on d128: 653 VALU a step with it, 359 without).
-int cost_of(const Kernel& k) { return (k.mask ? 2 : 0) + (k.pad ? 1 : 0); }
-
-template <typename Predicate>
-bool any_kernel(Predicate predicate) {
-  return std::any_of(kKernels, kKernels + kKernelCount, predicate);
-}
-
-[[noreturn]] void fail_for_type(const Problem& p, Arch arch) {
-  ItemList archs, dtypes;
-  for (const ArchInfo& info : kArchs) {
-    if (any_kernel([&](const Kernel& k) { return k.arch == info.arch; })) archs.add(info.name);
+// The catalogue by key: a full set has more than a thousand kernels, of which a call looks at some ten.
+class Index {
+ public:
+  Index() : kernels_(std::make_unique<const Kernel*[]>(kKernelCount)) {
+    for_each_kernel([&](const Kernel& k) { ++ends_[key_of(k)]; });
+    size_t end = 0;
+    for (size_t& count : ends_) end += std::exchange(count, end);
+    // Each entry is the beginning of its kernels now, and their end once they are in, in the table's order.
+    for_each_kernel([&](const Kernel& k) { kernels_[ends_[key_of(k)]++] = &k; });
   }
-  for (const DTypeInfo& info : kDTypes) {
-    if (any_kernel([&](const Kernel& k) { return k.arch == arch && k.dtype == info.dtype; })) {
-      dtypes.add(info.name);
+
+  std::span<const Kernel* const> of(size_t key) const {
+    const size_t begin = key == 0 ? 0 : ends_[key - 1];
+    return {&kernels_[begin], ends_[key] - begin};
+  }
+
+ private:
+  // A tile that does not divide kTileRows could leave the spans that problem.cc has checked.
+  template <typename Function>
+  static void for_each_kernel(Function function) {
+    for (size_t i = 0; i < kKernelCount; ++i) {
+      if (kTileRows % kKernels[i].tile_m == 0 && kTileRows % kKernels[i].tile_n == 0) function(kKernels[i]);
     }
   }
-  if (dtypes.is_empty()) {
-    fail(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s", arch_name(arch),
-         archs.c_str());
-  }
-  fail(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s", dtype_name(p.dtype),
-       arch_name(arch), dtypes.c_str());
+
+  std::array<size_t, kKeys> ends_{};
+  std::unique_ptr<const Kernel*[]> kernels_;
+};
+
+std::span<const Kernel* const> kernels_for(const Problem& p, Arch arch) {
+  static const Index& index = *new Index;  // never destroyed: other threads may still be launching
+  return index.of(key_of(arch, p.dtype, p.group, p.bias, p.softcap, p.dropout));
 }
 
-// How far a kernel's head dims are from those asked for.
-int64_t distance(const Kernel& k, const Problem& p) {
-  return std::llabs(int64_t{k.hdim_q} - p.args.hdim_q) + std::llabs(int64_t{k.hdim_v} - p.args.hdim_v);
+bool can_do(const Kernel& k, const Problem& p) { return unmet_needs(k, p) == 0 && fits_grid(k, p); }
+
+// Rounds of workgroups over the device, a wave on each SIMD at a time, times what a wave takes a key. Tall
+// tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small problem
+// leaves idle, and waste less on few queries.
+int64_t time_of(const Kernel& k, const Problem& p, int compute_units) {
+  const int64_t waves = k.block_size / kWaveSize;
+  const int64_t workgroups = tiles_of(k, p) * p.args.nhead_q * p.batch;
+  const int64_t at_once = compute_units * kSimds;
+  const int64_t rounds = workgroups * waves <= at_once ? 1 : ceil_div(workgroups * waves, at_once);
+  return rounds * ((k.tile_m + kL2RowsOfAWave) / waves + kLdsRows);
 }
 
-[[noreturn]] void fail_for_head_dims(const Problem& p, Arch arch) {
-  const Kernel* nearest = nullptr;
-  const Kernel* nearest_above = nullptr;  // zero columns make the tensors fit this one
-  for (size_t i = 0; i < kKernelCount; ++i) {
-    const Kernel& k = kKernels[i];
-    if (!same_type(k, p, arch)) continue;
-    if (nearest == nullptr || distance(k, p) < distance(*nearest, p)) nearest = &k;
-    if (k.hdim_q < p.args.hdim_q || k.hdim_v < p.args.hdim_v) continue;
-    if (nearest_above == nullptr || distance(k, p) < distance(*nearest_above, p)) nearest_above = &k;
-  }
-  if (nearest == nullptr) fail_for_type(p, arch);
-  if (nearest_above == nullptr) {
-    fail(FMHA_UNSUPPORTED,
-         "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the largest near is hdim_q = %d, hdim_v = %d",
-         p.args.hdim_q, p.args.hdim_v, dtype_name(p.dtype), arch_name(arch), nearest->hdim_q,
-         nearest->hdim_v);
-  }
-  fail(FMHA_UNSUPPORTED,
-       "hdim_q = %d, hdim_v = %d: no %s kernel for %s; the nearest is hdim_q = %d, hdim_v = %d, and columns "
-       "of "
-       "zeros make the tensors fit hdim_q = %d, hdim_v = %d",
-       p.args.hdim_q, p.args.hdim_v, dtype_name(p.dtype), arch_name(arch), nearest->hdim_q, nearest->hdim_v,
-       nearest_above->hdim_q, nearest_above->hdim_v);
+// The less the better, from left to right.
+using Cost = std::tuple<int, int64_t, int, const Kernel*>;
+
+// 1. The smallest tile that holds both head dims: the rest of it is computed for nothing.
+// 2. The estimate of time, which is about the heights of tiles.
+// 3. What is checked in the loop for nothing: the mask costs most (d128: 653 VALU instructions a step with
+//    it, 551 with padded keys, 359 with neither), head dims least.
+// 4. The catalogue's order, which names the better of two pipelines first.
+Cost cost_of(const Kernel& k, const Problem& p, int compute_units) {
+  const int checks = (k.mask ? 4 : 0) + (k.pad ? 2 : 0) + (k.hdim_step != 0 ? 1 : 0);
+  return {k.hdim_q + k.hdim_v, time_of(k, p, compute_units), checks, &k};
 }
 
-[[noreturn]] void fail_for(const Problem& p, Arch arch) {
-  for (size_t i = 0; i < kKernelCount; ++i) {
-    if (!same_type(kKernels[i], p, arch) || !same_head_dims(kKernels[i], p)) continue;
-    fail(FMHA_UNSUPPORTED,
-         "%s, seqlen_q = %d, seqlen_k = %d: the %s kernels of this build for %s and hdim_q = %d do no such "
-         "mask or "
-         "no such lengths; %s (tiles of %d queries and %d keys, %s) comes nearest",
-         p.masked ? "a mask" : "no mask", p.args.seqlen_q, p.args.seqlen_k, dtype_name(p.dtype),
-         arch_name(arch), p.args.hdim_q, kKernels[i].name, kKernels[i].tile_m, kKernels[i].tile_n,
-         kKernels[i].mask ? "any mask" : "no mask");
+// The cheapest of the kernels that can do the problem and cost more than `after`; nullptr if there is none.
+const Kernel* cheapest(std::span<const Kernel* const> kernels, const Problem& p, int compute_units,
+                       const Cost& after, Cost& best) {
+  const Kernel* chosen = nullptr;
+  for (const Kernel* k : kernels) {
+    // Head dims alone rule out most: too small, or larger than need be.
+    if (k->hdim_q < p.args.hdim_q || k->hdim_v < p.args.hdim_v) continue;
+    if (chosen != nullptr && k->hdim_q + k->hdim_v > std::get<0>(best)) continue;
+    if (!can_do(*k, p)) continue;
+    const Cost cost = cost_of(*k, p, compute_units);
+    if (cost <= after || (chosen != nullptr && cost >= best)) continue;
+    best = cost;
+    chosen = k;
   }
-  fail_for_head_dims(p, arch);
+  return chosen;
 }
 
-void check_grid(const Kernel& k, const Problem& p) {
-  if (p.batch > kMaxGridYZ) {
-    fail(FMHA_UNSUPPORTED, "batch = %d: one launch does at most %lld; split the batch", p.batch,
-         static_cast<long long>(kMaxGridYZ));
-  }
-  if (ceil_div(p.args.seqlen_q, k.tile_m) * ceil_div(p.args.hdim_v, k.tile_nv) > kMaxGridYZ) {
-    fail(FMHA_UNSUPPORTED, "seqlen_q = %d: one launch does at most %lld rows; split the queries",
-         p.args.seqlen_q, static_cast<long long>(kMaxGridYZ * k.tile_m / ceil_div(p.args.hdim_v, k.tile_nv)));
-  }
-  if (int64_t{p.args.nhead_q} * k.block_size > kMaxWorkItemsX) {
-    fail(FMHA_UNSUPPORTED, "nhead_q = %d: one launch does at most %lld", p.args.nhead_q,
-         static_cast<long long>(kMaxWorkItemsX / k.block_size));
-  }
-}
+const Cost kNothing{-1, 0, 0, nullptr};
 
 }  // namespace
 
-const Kernel& select_kernel(const Problem& problem, Arch arch) {
-  const Kernel* best = nullptr;
-  for (size_t i = 0; i < kKernelCount; ++i) {
-    const Kernel& k = kKernels[i];
-    if (can_do(k, problem, arch) && (best == nullptr || cost_of(k) < cost_of(*best))) best = &k;
+const Kernel* find_kernel(const Problem& problem, const Target& target) {
+  if (problem.kernel != 0) return list_candidates(problem, target).kernel;
+  Cost cost{};
+  const Kernel* best =
+      cheapest(kernels_for(problem, target.arch), problem, target.compute_units, kNothing, cost);
+  if (best == nullptr) fail_unsupported(problem, target.arch);
+  return best;
+}
+
+Candidates list_candidates(const Problem& problem, const Target& target) {
+  const std::span<const Kernel* const> kernels = kernels_for(problem, target.arch);
+  const auto count = static_cast<int>(
+      std::count_if(kernels.begin(), kernels.end(), [&](const Kernel* k) { return can_do(*k, problem); }));
+  if (count == 0) fail_unsupported(problem, target.arch);
+  const int number = std::max(problem.kernel, 1);
+  if (number > count) {
+    fail(FMHA_UNSUPPORTED,
+         "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem",
+         problem.kernel, count);
   }
-  if (best == nullptr) fail_for(problem, arch);
-  check_grid(*best, problem);
-  return *best;
+  // Without an array to sort: this may run while a stream is captured, and allocates nothing.
+  Cost cost = kNothing;
+  const Kernel* chosen = nullptr;
+  for (int i = 0; i < number; ++i) {
+    const Cost after = cost;
+    chosen = cheapest(kernels, problem, target.compute_units, after, cost);
+  }
+  return {chosen, number, count};
 }
 
 // CK's FmhaFwdKernel::GridSize: one workgroup a head, a tile of queries (times tiles of V columns), a batch.
+// With lengths in use of the keys it has batches before tiles.
 Grid grid_of(const Kernel& kernel, const Problem& problem) {
   if (problem.empty) return {0, 0, 0};
-  const int64_t tiles =
-      ceil_div(problem.args.seqlen_q, kernel.tile_m) * ceil_div(problem.args.hdim_v, kernel.tile_nv);
-  return {static_cast<uint32_t>(problem.args.nhead_q), static_cast<uint32_t>(tiles),
-          static_cast<uint32_t>(problem.batch)};
+  const auto heads = static_cast<uint32_t>(problem.args.nhead_q);
+  const auto tiles = static_cast<uint32_t>(tiles_of(kernel, problem));
+  const auto batch = static_cast<uint32_t>(problem.batch);
+  if (problem.args.used_k != nullptr) return {heads, batch, tiles};
+  return {heads, tiles, batch};
 }
 
 }  // namespace fmha

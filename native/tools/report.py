@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Report of one kernel: what its code object uses, and what its main loop is made of.
+"""Report of a code object: what its kernels use, and what their main loops are made of.
 
-``report.py CODE_OBJECT --row ROW.json --objdump LLVM_OBJDUMP --out REPORT.json``. Fails, and so fails the
-build, if the kernel spills registers or uses scratch and its catalogue row does not allow that.
+``report.py CODE_OBJECT --rows ROWS.json --objdump LLVM_OBJDUMP --out REPORT.json``. Fails, and so fails the
+build, if a kernel spills registers or uses scratch and its catalogue row does not allow that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 
 from code_object import CodeObject
 
+_FACTS = ("tile_m", "tile_n", "tile_nv", "hdim_q", "block_size", "blocks_per_cu")  # fmha::FwdFacts
+_FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}):")
 _TARGET = re.compile(r"<[^>+]+(?:\+0x([0-9a-f]+))?>\s*$")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
@@ -43,13 +45,18 @@ def classify(mnemonic: str) -> str:
     raise ValueError(f"no column for instruction {mnemonic}")
 
 
-def disassemble(objdump: str, path: Path) -> list[tuple[int, str, int | None]]:
-    """Instructions as (address, mnemonic, branch target or None)."""
+Code = list[tuple[int, str, int | None]]  # address, mnemonic, branch target or None
+
+
+def disassemble(objdump: str, path: Path) -> dict[str, Code]:
+    """Instructions of every function."""
     text = subprocess.run([objdump, "-d", str(path)], check=True, capture_output=True, text=True).stdout
-    code: list[tuple[int, str, int | None]] = []
+    functions: dict[str, Code] = {}
+    code: Code = []
     for line in text.splitlines():
-        match = _INSTRUCTION.match(line)
-        if not match:
+        if head := _FUNCTION.match(line):
+            code = functions.setdefault(head[1], [])
+        if not (match := _INSTRUCTION.match(line)):
             continue
         mnemonic, address = match[1], int(match[2], 16)
         target = None
@@ -58,10 +65,10 @@ def disassemble(objdump: str, path: Path) -> list[tuple[int, str, int | None]]:
             start = code[0][0] if code else address
             target = start + int(label[1] or "0", 16) if label else None
         code.append((address, mnemonic, target))
-    return code
+    return functions
 
 
-def main_loop(code: list[tuple[int, str, int | None]]) -> dict[str, int]:
+def main_loop(code: Code) -> dict[str, int]:
     """Instruction counts of the main loop: the loop with the most MFMAs, the innermost of those.
 
     Counted from the text: what a branch skips on most iterations (masking of edge tiles) counts in full.
@@ -83,27 +90,19 @@ def main_loop(code: list[tuple[int, str, int | None]]) -> dict[str, int]:
     return counts
 
 
-def make_report(path: Path, row: dict[str, Any], objdump: str) -> dict[str, Any]:
+def kernel_report(image: CodeObject, kernel: dict[str, Any], row: dict[str, Any], code: Code) -> dict[str, Any]:
     """Everything the build knows of one kernel: its row, its resources, its main loop."""
-    image = CodeObject(path)
-    kernels = image.kernels()
-    if [kernel[".name"] for kernel in kernels] != [row["name"]]:
-        names = [kernel[".name"] for kernel in kernels]
-        raise ValueError(f"{path}: expected the one kernel {row['name']}, got {names}")
-    kernel = kernels[0]
-    tile_m, tile_n, tile_nv, block = struct.unpack("<4i", image.symbol("fmha_kernel_facts"))
-    if kernel[".max_flat_workgroup_size"] != block:
+    where = f"{image.path}: {row['name']}"
+    facts = dict(zip(_FACTS, struct.unpack(f"<{len(_FACTS)}i", image.symbol(f"{row['name']}_facts")), strict=True))
+    if kernel[".max_flat_workgroup_size"] != facts["block_size"]:
         bound = kernel[".max_flat_workgroup_size"]
-        raise ValueError(f"{path}: launch bound is {bound}, the kernel says {block}")
-    code = disassemble(objdump, path)
+        raise ValueError(f"{where}: launch bound is {bound}, the kernel says {facts['block_size']}")
+    for key in facts.keys() & row.keys():
+        if facts[key] != row[key]:
+            raise ValueError(f"{where}: {key} is {row[key]} in the catalogue, {facts[key]} in the code")
     return {
         **row,
-        "sha256": hashlib.sha256(image.data).hexdigest(),
-        "bytes": len(image.data),
-        "tile_m": tile_m,
-        "tile_n": tile_n,
-        "tile_nv": tile_nv,
-        "block_size": block,
+        **facts,
         "vgpr_count": kernel[".vgpr_count"],
         "agpr_count": kernel.get(".agpr_count", 0),
         "sgpr_count": kernel[".sgpr_count"],
@@ -114,6 +113,27 @@ def make_report(path: Path, row: dict[str, Any], objdump: str) -> dict[str, Any]
         "kernarg_bytes": kernel[".kernarg_segment_size"],
         "instructions": len(code),
         "main_loop": main_loop(code),
+    }
+
+
+def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[str, Any]:
+    """What the build knows of a code object and of each of its kernels."""
+    image = CodeObject(path)
+    kernels = {kernel[".name"]: kernel for kernel in image.kernels()}
+    if sorted(kernels) != sorted(row["name"] for row in rows):
+        expected = ", ".join(row["name"] for row in rows)
+        raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
+    functions = disassemble(objdump, path)
+    sha256 = hashlib.sha256(image.data).hexdigest()
+    return {
+        "name": rows[0]["unit"],
+        "arch": rows[0]["arch"],
+        "sha256": sha256,
+        "bytes": len(image.data),
+        "kernels": [
+            {**kernel_report(image, kernels[row["name"]], row, functions[row["name"]]), "sha256": sha256}
+            for row in rows
+        ],
     }
 
 
@@ -131,18 +151,21 @@ def main() -> int:
     """Write the report, or say why not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("code_object", type=Path)
-    parser.add_argument("--row", required=True, type=Path)
+    parser.add_argument("--rows", required=True, type=Path)
     parser.add_argument("--objdump", required=True)
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
     try:
-        report = make_report(args.code_object, json.loads(args.row.read_text()), args.objdump)
+        report = make_report(args.code_object, json.loads(args.rows.read_text()), args.objdump)
+        cost = args.code_object.with_suffix(".cost.json")  # of native/tools/compile.py
+        report["compile"] = json.loads(cost.read_text()) if cost.exists() else None
     except (ValueError, KeyError, OSError, subprocess.CalledProcessError) as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 1
-    wrong = complaint(report)
+    wrong = [said for said in map(complaint, report["kernels"]) if said]
+    for said in wrong:
+        print(f"report.py: {said}", file=sys.stderr)
     if wrong:
-        print(f"report.py: {wrong}", file=sys.stderr)
         return 1
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     return 0

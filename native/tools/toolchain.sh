@@ -44,6 +44,8 @@ rocm=$(find_rocm)
 packages=() parts=()
 need_command() { has "$1" || packages+=("$2"); }  # command, package that has it
 
+has_header() { echo "#include <$1>" | gcc -E - >/dev/null 2>&1 || [ -e "/usr/include/$1" ]; }
+
 check_system() {
   if [ -z "$rocm" ]; then
     need_command "clang++-$llvm" "clang-$llvm"
@@ -59,6 +61,8 @@ check_system() {
   need_command gcc gcc
   need_command g++ g++
   need_command python3 python3
+  need_command zstd zstd  # packs the kernels; the library unpacks them
+  has_header zstd.h || packages+=(libzstd-dev)
   [ -x "$venv/bin/python" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)
   [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 }

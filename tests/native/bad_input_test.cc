@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Calls that must fail, on a device: each gives its status and message, and no byte of device memory changes.
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -66,6 +67,19 @@ struct BadCase {
 
 alignas(16) char g_host_memory[1 << 16];
 
+template <typename T>
+T* host() {
+  return reinterpret_cast<T*>(g_host_memory);
+}
+
+// The same memory as packed sequences, whose lengths are somewhere in q.
+void set_varlen(fmha_fwd_params& p) {
+  p.total_q = kBatch * kSeqlenQ;
+  p.total_k = kBatch * kSeqlenK;
+  p.cu_seqlens_q = p.cu_seqlens_k = static_cast<const int32_t*>(p.q.data);
+  p.lse.stride_head = p.total_q;
+}
+
 const BadCase kCases[] = {
     {[](auto& p) { p.q.data = nullptr; }, FMHA_INVALID_ARGUMENT, "q.data = NULL: expected a device pointer"},
     {[](auto& p) { p.k.data = nullptr; }, FMHA_INVALID_ARGUMENT, "k.data = NULL"},
@@ -77,8 +91,29 @@ const BadCase kCases[] = {
      "aligned to 16 bytes"},
     {[](auto& p) { p.dtype = 0; }, FMHA_INVALID_ARGUMENT, "dtype = 0"},
     {[](auto& p) { p.dtype = 17; }, FMHA_INVALID_ARGUMENT, "dtype = 17"},
+    {[](auto& p) { p.o_dtype = 17; }, FMHA_INVALID_ARGUMENT, "o_dtype = 17"},
     {[](auto& p) { p.mask = 9; }, FMHA_INVALID_ARGUMENT, "mask = 9"},
-    {[](auto& p) { set_hdim(p, 72); }, FMHA_UNSUPPORTED, "hdim_q = 72, hdim_v = 72"},
+    {[](auto& p) { p.softcap = -2; }, FMHA_INVALID_ARGUMENT, "softcap = -2"},
+    {[](auto& p) { p.bias.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "bias.data"},
+    {[](auto& p) { p.bias = {p.o.data, 0, 0, 0}; }, FMHA_INVALID_ARGUMENT, "o is written but overlaps bias"},
+    {[](auto& p) { p.alibi_slopes = host<float>(); }, FMHA_INVALID_ARGUMENT, "alibi_slopes"},
+    {[](auto& p) { set_varlen(p), p.cu_seqlens_k = nullptr; }, FMHA_INVALID_ARGUMENT, "cu_seqlens_k = NULL"},
+    {[](auto& p) { set_varlen(p), p.total_q = 0; }, FMHA_INVALID_ARGUMENT, "total_q = 0"},
+    {[](auto& p) { set_varlen(p), p.cu_seqlens_q = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "cu_seqlens_q"},
+    {[](auto& p) { set_varlen(p), p.cu_seqlens_k = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "cu_seqlens_k"},
+    {[](auto& p) { set_varlen(p), p.seqused_q = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "seqused_q"},
+    {[](auto& p) { set_varlen(p), p.seqused_k = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "seqused_k"},
+    {[](auto& p) { p.seqused_k = host<int32_t>(); }, FMHA_INVALID_ARGUMENT, "without cu_seqlens_q"},
+    {[](auto& p) { p.p_drop = 1; }, FMHA_INVALID_ARGUMENT, "p_drop = 1"},
+    {[](auto& p) { p.p_drop = 0.5F, p.philox_seed_offset = host<uint64_t>(); }, FMHA_INVALID_ARGUMENT,
+     "philox_seed_offset"},
+    {[](auto& p) { p.p_drop = 0.5F, p.randval = {host<uint8_t>(), 8000, 2000, 50}; }, FMHA_INVALID_ARGUMENT,
+     "randval.data"},
+    {[](auto& p) { p.randval.data = host<uint8_t>(); }, FMHA_INVALID_ARGUMENT, "where p_drop = 0"},
+    {[](auto& p) { p.q_descale = 2; }, FMHA_INVALID_ARGUMENT, "q_descale = 2"},
+    {[](auto& p) { p.kernel = -1; }, FMHA_INVALID_ARGUMENT, "kernel = -1"},
+    {[](auto& p) { p.kernel = 1000; }, FMHA_UNSUPPORTED, "kernel = 1000: expected 0"},
+    {[](auto& p) { set_hdim(p, 60); }, FMHA_UNSUPPORTED, "hdim_q = 60, hdim_v = 60"},
     {[](auto& p) { p.nhead_q = 3; }, FMHA_INVALID_ARGUMENT,
      "nhead_q = 3: expected a multiple of nhead_k = 2"},
     {[](auto& p) { p.k.stride_seqlen = -128; }, FMHA_INVALID_ARGUMENT, "k.stride_seqlen = -128"},
@@ -101,7 +136,9 @@ void test_future_struct(const fmha_fwd_params& good) {
     int64_t unknown;
   } future = {good, 1};
   future.known.struct_size = sizeof future;
-  CHECK_STATUS(fmha_fwd(&future.known, nullptr), FMHA_ABI_MISMATCH, "byte 240 is set");
+  char text[64];
+  std::snprintf(text, sizeof text, "byte %zu is set", sizeof future.known);
+  CHECK_STATUS(fmha_fwd(&future.known, nullptr), FMHA_ABI_MISMATCH, text);
 }
 
 // Memory of the second device, from the first.

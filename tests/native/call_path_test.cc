@@ -118,6 +118,40 @@ void test_second_call(const fmha_fwd_params& p) {
   CHECK(hip->get_functions == before.get_functions && hip->last_error_reads == before.last_error_reads);
 }
 
+// Kernels of one code object, here all of one dtype and head dim, come with its module: none is asked for.
+void test_shared_module(fmha_fwd_params p) {
+  const fake_hip_state before = *hip;
+  p.mask = FMHA_MASK_CAUSAL;
+  CHECK_OK(fmha_prepare(&p));
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  CHECK(hip->loads == before.loads && hip->get_functions == before.get_functions);
+  CHECK(hip->unloads == before.unloads && std::strstr(hip->function_name, "_mask_pad") != nullptr);
+}
+
+// Candidates by their numbers: each is what runs, and choosing allocates nothing either.
+void test_candidates(fmha_fwd_params p) {
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  CHECK(info.candidate == 1 && info.candidate_count >= 2 && info.pipeline[0] == 'q');
+  const int count = info.candidate_count;
+  for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
+    CHECK_OK(fmha_fwd_kernel(&p, &info));
+    CHECK(info.candidate == p.kernel && info.candidate_count == count);
+    CHECK_OK(fmha_prepare(&p));
+#ifdef COUNTS_ALLOCATIONS
+    const long allocations = g_allocations;
+#endif
+    CHECK_OK(fmha_fwd(&p, nullptr));
+#ifdef COUNTS_ALLOCATIONS
+    CHECK(g_allocations == allocations);
+#endif
+    CHECK(std::strcmp(hip->function_name, info.name) == 0);
+    CHECK(hip->grid[1] == static_cast<unsigned>((200 + info.tile_m - 1) / info.tile_m));
+  }
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED, "the candidates for this problem");
+}
+
 void test_nothing_to_do(fmha_fwd_params p) {
   const int launches = hip->launches;
   p.seqlen_q = 0;
@@ -192,6 +226,11 @@ void test_kernel_info_struct(const fmha_fwd_params& p) {
   CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "info->struct_size = 0");
   info.known.struct_size = sizeof info.known - 1;
   CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "info->struct_size");
+  // The first header's struct ended after sha256; what lies beyond is not touched.
+  info.known.struct_size = 72;
+  info.known.candidate = 77;
+  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  CHECK(info.known.sha256 != nullptr && info.known.candidate == 77 && info.known.pipeline == nullptr);
   info.known.struct_size = sizeof info;
   CHECK_OK(fmha_fwd_kernel(&p, &info.known));
   CHECK(info.known.name != nullptr && info.known.struct_size == sizeof info && info.unknown == 0);
@@ -224,6 +263,8 @@ int main(int argc, char** argv) {
   test_first_call_failures(p);
   test_launch(p);
   test_second_call(p);
+  test_shared_module(p);
+  test_candidates(p);
   test_nothing_to_do(p);
   test_launch_failure(p);
   test_memory(p);

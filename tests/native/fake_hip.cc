@@ -68,9 +68,11 @@ EXPORT int hipSetDevice(int device) {
 
 EXPORT int hipDeviceGetAttribute(int* value, int attribute, int) {
   ++g_state.attributes;
-  if (attribute != 23 && attribute != 61) return kInvalidValue;
-  *value = attribute == 23 ? g_state.capability_major : g_state.capability_minor;
-  return 0;
+  constexpr int kMajor = 23, kMinor = 61, kMultiprocessorCount = 63;
+  if (attribute == kMajor) *value = g_state.capability_major;
+  if (attribute == kMinor) *value = g_state.capability_minor;
+  if (attribute == kMultiprocessorCount) *value = 304;
+  return attribute == kMajor || attribute == kMinor || attribute == kMultiprocessorCount ? 0 : kInvalidValue;
 }
 
 EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
@@ -88,10 +90,12 @@ EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
 EXPORT int hipMalloc(void** out, size_t bytes) { return allocate(out, bytes, 2); }
 EXPORT int hipHostMalloc(void** out, size_t bytes, unsigned) { return allocate(out, bytes, 1); }
 
+// A module is a number: the first is 1.
 EXPORT int hipModuleLoadData(void** module, const void* image) {
   ++g_state.loads;
   if (g_state.load_error != 0) return g_state.load_error;
-  *module = const_cast<void*>(image);
+  if (std::memcmp(image, "\177ELF", 4) != 0) return kInvalidValue;
+  *module = reinterpret_cast<void*>(static_cast<uintptr_t>(g_state.loads));
   return 0;
 }
 
@@ -100,11 +104,11 @@ EXPORT int hipModuleUnload(void*) {
   return 0;
 }
 
-EXPORT int hipModuleGetFunction(void** function, void* module, const char* name) {
+// A function is its name.
+EXPORT int hipModuleGetFunction(void** function, void* /*module*/, const char* name) {
   ++g_state.get_functions;
   if (g_state.get_function_error != 0) return g_state.get_function_error;
-  std::strncpy(g_state.function_name, name, sizeof g_state.function_name - 1);
-  *function = module;
+  *function = strdup(name);
   return 0;
 }
 
@@ -120,7 +124,7 @@ EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsig
   g_state.grid[0] = gx, g_state.grid[1] = gy, g_state.grid[2] = gz;
   g_state.block[0] = bx, g_state.block[1] = by, g_state.block[2] = bz;
   g_state.lds_bytes = lds;
-  g_state.function = function;
+  std::strncpy(g_state.function_name, static_cast<const char*>(function), sizeof g_state.function_name - 1);
   g_state.stream = stream;
   g_state.argument_bytes = *static_cast<size_t*>(extra[3]);
   if (g_state.argument_bytes > sizeof g_state.arguments) return kInvalidValue;

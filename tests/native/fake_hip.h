@@ -21,8 +21,8 @@ typedef struct fake_hip_state {
 
   /* The last launch. */
   unsigned grid[3], block[3], lds_bytes;
-  void *function, *stream;
-  unsigned char arguments[512];
+  void* stream;
+  unsigned char arguments[1024];
   size_t argument_bytes;
   char function_name[128];
 } fake_hip_state;

@@ -5,8 +5,13 @@
 #include "fmha_rocm.h"
 
 static_assert(sizeof(fmha_tensor) == 32 && sizeof(fmha_lse) == 24);
-static_assert(sizeof(fmha_fwd_params) == 240 && offsetof(fmha_fwd_params, softmax_scale) == 64);
+static_assert(sizeof(fmha_bias) == 32 && sizeof(fmha_randval) == 32);
+static_assert(sizeof(fmha_fwd_params) == 424 && offsetof(fmha_fwd_params, softmax_scale) == 64);
 static_assert(offsetof(fmha_fwd_params, q) == 88 && offsetof(fmha_fwd_params, lse) == 216);
-static_assert(sizeof(fmha_kernel_info) == 72 && offsetof(fmha_kernel_info, name) == 48);
+static_assert(offsetof(fmha_fwd_params, o_dtype) == 240 && offsetof(fmha_fwd_params, bias) == 248);
+static_assert(offsetof(fmha_fwd_params, cu_seqlens_q) == 296 && offsetof(fmha_fwd_params, p_drop) == 344);
+static_assert(offsetof(fmha_fwd_params, randval) == 376 && offsetof(fmha_fwd_params, v_descale) == 416);
+static_assert(sizeof(fmha_kernel_info) == 88 && offsetof(fmha_kernel_info, name) == 48);
+static_assert(offsetof(fmha_kernel_info, candidate) == 72 && offsetof(fmha_kernel_info, pipeline) == 80);
 
 int header_cxx17() { return fmha_version()[0] == '0' && fmha_last_error()[0] == '\0'; }

@@ -32,7 +32,8 @@ fmha_fwd_params good() {
 
 fmha_status make(const fmha_fwd_params* p, Pointers pointers = Pointers::kRequired, Problem* out = nullptr) {
   return fmha::guard([&] {
-    const Problem problem = fmha::make_problem(p, pointers);
+    Problem problem;
+    fmha::make_problem(p, pointers, problem);
     if (out != nullptr) *out = problem;
   });
 }
@@ -56,8 +57,9 @@ const char* fmha_last_error() { return fmha::last_error(); }
 
 void test_sizes() {
   CHECK_GOOD((void)p);
-  CHECK_BAD(p.dtype = 0, FMHA_INVALID_ARGUMENT, "dtype = 0: expected FMHA_FP16 (1) or FMHA_BF16 (2)");
-  CHECK_BAD(p.dtype = 3, FMHA_INVALID_ARGUMENT, "dtype = 3");
+  CHECK_BAD(p.dtype = 0, FMHA_INVALID_ARGUMENT,
+            "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3)");
+  CHECK_BAD(p.dtype = 5, FMHA_INVALID_ARGUMENT, "dtype = 5");
   CHECK_BAD(p.batch = -1, FMHA_INVALID_ARGUMENT, "batch = -1: expected 0 or more");
   CHECK_BAD(p.seqlen_q = -1, FMHA_INVALID_ARGUMENT, "seqlen_q = -1");
   CHECK_BAD(p.seqlen_k = -5, FMHA_INVALID_ARGUMENT, "seqlen_k = -5");
@@ -117,10 +119,10 @@ void test_spans() {
   constexpr int64_t kMebi = int64_t{1} << 20;
   CHECK_GOOD(p.k.stride_seqlen = 8 * kMebi - 8);
   CHECK_BAD(p.k.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED,
-            "k.stride_seqlen = 8388608 over 150 rows: one head spans 4294967296 bytes");
+            "k.stride_seqlen = 8388608 over 150 rows: one head spans 4294967424 bytes");
   CHECK_GOOD(p.q.stride_seqlen = 8 * kMebi - 8);
   CHECK_BAD(p.q.stride_seqlen = 8 * kMebi, FMHA_UNSUPPORTED, "q.stride_seqlen");
-  CHECK_BAD(p.v.stride_seqlen = 16 * kMebi, FMHA_UNSUPPORTED, "(batch, head, seqlen, hdim)");
+  CHECK_BAD(p.v.stride_seqlen = 16 * kMebi, FMHA_UNSUPPORTED, "(batch, head, seqlen, ...)");
   CHECK_GOOD(p.batch = 1, p.o.stride_seqlen = 4 * kMebi - 8);
   CHECK_BAD((p.batch = 1, p.o.stride_seqlen = 4 * kMebi), FMHA_UNSUPPORTED,
             "o.stride_seqlen = 4194304 over 100 rows");
@@ -221,11 +223,18 @@ void test_masks() {
   // More queries than keys: a side of seqlen_k or more is unlimited by definition.
   CHECK((mask_of(FMHA_MASK_WINDOW, 100, 10, 3, 9) == Mask{true, 2, 3, 9}));
   CHECK((mask_of(FMHA_MASK_WINDOW, 100, 10, 3, 10) == Mask{true, 2, 3, -1}));
+  // Top-left: the last row stands at column seqlen_q - 1, the first at 0.
+  CHECK((mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 150, 3, 5) == Mask{true, 1, 3, 5}));
+  CHECK((mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 150, 98, 149) == Mask{true, 1, 98, -1}));
+  CHECK((mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 150, 99, 148) == Mask{true, 1, -1, 148}));
+  CHECK(mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 150, 99, 149) == none);
+  CHECK((mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 10, 9, 9) == Mask{true, 1, 9, -1}));
+  CHECK(mask_of(FMHA_MASK_WINDOW_TOP_LEFT, 100, 10, 10, 9) == none);
   // Nothing to hide.
   CHECK(mask_of(FMHA_MASK_CAUSAL, 100, 0) == none);
   CHECK(mask_of(FMHA_MASK_WINDOW, 100, 0, 0, 0) == none);
 
-  CHECK_BAD(p.mask = 4, FMHA_INVALID_ARGUMENT, "mask = 4: expected one of FMHA_MASK_*");
+  CHECK_BAD(p.mask = 5, FMHA_INVALID_ARGUMENT, "mask = 5: expected one of FMHA_MASK_*");
   CHECK_BAD(p.mask = -1, FMHA_INVALID_ARGUMENT, "mask = -1");
   CHECK_BAD((p.mask = FMHA_MASK_WINDOW, p.window_left = -1), FMHA_INVALID_ARGUMENT,
             "window_left = -1: expected 0");
@@ -234,9 +243,13 @@ void test_masks() {
 
 void test_struct_size() {
   CHECK_STATUS(make(nullptr), FMHA_INVALID_ARGUMENT, "params = NULL");
-  CHECK_BAD(p.struct_size = 0, FMHA_ABI_MISMATCH, "params->struct_size = 0: expected 240");
-  CHECK_BAD(p.struct_size = sizeof p - 8, FMHA_ABI_MISMATCH, "params->struct_size = 232");
+  const std::string expected = "params->struct_size = 0: expected " + std::to_string(sizeof(fmha_fwd_params));
+  CHECK_BAD(p.struct_size = 0, FMHA_ABI_MISMATCH, expected.c_str());
+  CHECK_BAD(p.struct_size = sizeof p - 8, FMHA_ABI_MISMATCH, "params->struct_size = ");
+  CHECK_BAD(p.struct_size = 248, FMHA_ABI_MISMATCH, "params->struct_size = 248");  // of no header
   CHECK_BAD(p.struct_size = 0xcccccccc, FMHA_ABI_MISMATCH, "params->struct_size = 3435973836");
+  // The first header's struct ended after lse; what lies beyond is not its caller's.
+  CHECK_GOOD(p.struct_size = 240, std::memset(reinterpret_cast<char*>(&p) + 240, 0xff, sizeof p - 240));
   struct Future {
     fmha_fwd_params known;
     int64_t unknown[2];
@@ -244,7 +257,8 @@ void test_struct_size() {
   future.known.struct_size = sizeof future;
   CHECK_OK(make(&future.known));
   future.unknown[1] = int64_t{1} << 56;
-  CHECK_STATUS(make(&future.known), FMHA_ABI_MISMATCH, "byte 255 is set");
+  const std::string last = "byte " + std::to_string(sizeof future - 1) + " is set";
+  CHECK_STATUS(make(&future.known), FMHA_ABI_MISMATCH, last.c_str());
 }
 
 // Everything a kernel is handed, from a problem whose every number is different.

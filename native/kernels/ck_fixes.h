@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Functions of CK that are replaced by explicit specialisations of ours, each declared before CK first uses
+// it. Included before anything else of CK.
+#pragma once
+
+#define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 4  // rta_asm, replaced just below
+#define CK_TILE_FMHA_FWD_FAST_EXP2 1         // base-2 exponentials: half the instructions of the main loop
+
+#include "ck_tile/core/numeric/bfloat16.hpp"
+
+namespace ck_tile {
+
+// float to bf16 to nearest, ties away from zero: one add an element. CK's own way to round like that is an
+// asm volatile that stops the scheduler (519 VALU instructions in the d128 loop against 359 here). The add
+// may carry into the exponent, as rounding should; it cannot make a NaN finite, since those that reach it
+// (from bf16 inputs, or the hardware's own 0x7fc00000) have nothing in the low half.
+template <>
+CK_TILE_HOST_DEVICE constexpr uint16_t float_to_bf16_raw<bf16_rounding_mode::rta_asm>(
+    float value, constant<bf16_rounding_mode::rta_asm>) {
+  return static_cast<uint16_t>((ck_tile::bit_cast<uint32_t>(value) + 0x8000u) >> 16);
+}
+
+}  // namespace ck_tile
+
+#include "ck_tile/core/arch/amd_buffer_addressing_builtins.hpp"
+
+namespace ck_tile {
+
+// A load from memory to LDS, whose address comes from M0. The hardware wants one wait state between a scalar
+// write of M0 and this load; the compiler keeps it for its own instructions, not for CK's asm, which left it
+// out in five of twelve kernels. One s_nop a load: 32 of some 4000 cycles of a d128 step. The form with
+// `pre_nop` has an s_nop of CK's own.
+template <>
+CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t rsrc, index_t voffset,
+                                                          index_t /*soffset*/, index_t ioffset,
+                                                          index_t /*flag*/, bool_constant<false>) {
+  asm volatile("s_nop 0\n\tbuffer_load_dword %1, %2, 0 offen offset:%3 lds"
+               : "=r"(smem)  // so that what reads smem stays behind the load
+               : "v"(voffset), "s"(rsrc), "n"(ioffset)
+               : "memory");
+}
+
+}  // namespace ck_tile
+
+#include "ck_tile/ops/fmha/block/block_position_encoding.hpp"
+
+namespace ck_tile {
+
+// ALiBi is -slope * |column - the row's own column| for every mask and length. CK takes two short cuts, which
+// change the scores: |.| by a 16-bit instruction, which is wrong from a distance of 65536 on, and under a
+// causal mask +slope * column, a shift of each row that the softmax does not see and the LSE does.
+template <>
+CK_TILE_HOST_DEVICE void Alibi<float, true, 16>::update(float& pixel, index_t row, index_t column) {
+  const index_t distance = row + shift_right_down - (column + shift_left_up);
+  pixel += slope * __builtin_fabsf(static_cast<float>(distance));
+}
+
+template <>
+CK_TILE_HOST_DEVICE auto make_alibi_from_lr_mask<float, true, 16>(float slope, index_t /*window_left*/,
+                                                                  index_t /*window_right*/, index_t y_total,
+                                                                  index_t x_total,
+                                                                  GenericAttentionMaskEnum mask) {
+  return Alibi<float, true, 16>{slope, y_total, x_total, static_cast<AlibiMode>(mask)};
+}
+
+}  // namespace ck_tile

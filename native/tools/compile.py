@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Run a compiler and write down what it cost: ``compile.py COST.json COMMAND...``.
+
+The file has CPU seconds, wall-clock seconds and peak memory; the build report sums them up.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    """Run it, and return what it returned."""
+    begin = time.monotonic()
+    status = subprocess.run(sys.argv[2:], check=False).returncode
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = {
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
+        "wall_seconds": round(time.monotonic() - begin, 2),
+        "peak_mbytes": used.ru_maxrss // 1024,
+    }
+    if status == 0:
+        Path(sys.argv[1]).write_text(json.dumps(cost) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Numbers given as arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm.errors import InvalidArgumentError
+
+__all__ = ["to_float", "to_integer"]
+
+
+def to_float(name: str, value: Any) -> float:
+    """Return a number as a float."""
+    try:
+        if isinstance(value, (str, bytes)):  # which float would read
+            raise TypeError("not a number")
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name}: got {value!r}, expected a number") from error
+
+
+def to_integer(name: str, value: Any) -> int:
+    """Return an integer, not negative."""
+    try:
+        number = int(value)
+        if number != value:
+            raise ValueError("not an integer")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{name}: got {value!r}, expected an integer") from error
+    if number < 0:
+        raise InvalidArgumentError(f"{name}: got {number}, expected 0 or more")
+    return number

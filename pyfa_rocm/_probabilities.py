@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The probabilities of a call, for tests: flash-attention's `return_attn_probs`.
+
+The kernels do not store them. They are computed here on the host, in float64, from the inputs and from what
+the kernel did store: its log-sum-exp, and the random bytes of its dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyfa_rocm._params import FwdParams, Lse, RandVal
+from pyfa_rocm._tensor import contiguous
+from pyfa_rocm.array import DeviceArray, copy_to_host
+from pyfa_rocm.fmha import fmha_fwd
+
+if TYPE_CHECKING:
+    from pyfa_rocm._plan import Plan, Request
+
+__all__ = ["run_with_probabilities"]
+
+Array = npt.NDArray[Any]
+
+
+def run_with_probabilities(plan: Plan, request: Request, out: Any, to: Any, handle: int) -> Any:
+    """Run a call as `Plan.run` does, and return (out, lse, S_dmask); waits for the device."""
+    p = request.params(plan)
+    if to is None:
+        out = to = DeviceArray.allocate(plan.o)
+    assert plan.lse is not None
+    assert plan.s_dmask is not None
+    lse = DeviceArray.allocate(plan.lse)
+    randval = None
+    if p.p_drop:
+        shape = (*plan.lse.shape, p.seqlen_k)
+        randval = DeviceArray.allocate(contiguous(shape, "uint8", plan.o.device))
+        strides = randval.strides[:-1]
+        field = RandVal(randval.data, *([0] * (3 - len(strides))), *strides)
+        p = replace(p, randval=field)
+    fmha_fwd(replace(p, o=p.o._replace(data=to.data), lse=_at(p.lse, lse.data)), handle)
+    for written in (to, lse):
+        if isinstance(written, DeviceArray):
+            written.mark_written(handle)
+    optional = {} if request.optional is None else request.optional.arrays
+    tensors = {"q": request.q, "k": request.k, "lse": lse, "randval": randval, **optional}
+    host = {name: copy_to_host(x.data, x.layout) for name, x in tensors.items() if x is not None}
+    s_dmask = np.zeros(plan.s_dmask, np.float32)
+    for batch, part in enumerate(_sequences(p, host)):
+        for head in range(p.nhead_q):
+            rows, columns = part["q"].shape[0], part["k"].shape[0]
+            s_dmask[batch, head, :rows, :columns] = _signed_probabilities(p, part, head)
+    return out, lse, DeviceArray.from_numpy(s_dmask, plan.o.device)
+
+
+def _at(lse: Lse | None, address: int) -> Lse | None:
+    return None if lse is None else lse._replace(data=address)
+
+
+def _sequences(p: FwdParams, host: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield the arrays of one sequence after the other: q, k (seqlen, nhead, hdim), the others by head."""
+    by_head = [name for name in ("lse", "randval", "bias") if name in host]
+    for batch in range(p.batch):
+        part: dict[str, Array] = {}
+        if "alibi_slopes" in host:
+            slopes = host["alibi_slopes"]
+            part["alibi_slopes"] = slopes[batch] if slopes.ndim == 2 else slopes
+        if not p.cu_seqlens_q:
+            for name in ("q", "k", *by_head):
+                part[name] = host[name][batch if len(host[name]) > 1 else 0]
+        else:
+            rows, columns = (_range(host, side, batch) for side in "qk")
+            part |= {"q": host["q"][rows], "k": host["k"][columns]}
+            for name in by_head:
+                whole = host[name]
+                part[name] = whole[:, rows] if whole.shape[1] > 1 or name != "bias" else whole
+        yield part
+
+
+def _range(host: dict[str, Array], side: str, batch: int) -> slice:
+    """Return the rows in use of a packed sequence."""
+    start, end = (int(n) for n in host[f"cu_seqlens_{side}"][batch : batch + 2])
+    used = host.get(f"seqused_{side}")
+    return slice(start, end if used is None else start + int(used[batch]))
+
+
+def _signed_probabilities(p: FwdParams, part: dict[str, Array], head: int) -> Array:
+    """Return the probabilities of one head, with the sign bit set where one was dropped."""
+    q = part["q"][:, head].astype(np.float64)
+    k = part["k"][:, head // (p.nhead_q // p.nhead_k)].astype(np.float64)
+    scores = p.softmax_scale * (p.q_descale or 1.0) * (p.k_descale or 1.0) * (q @ k.T)
+    if p.softcap:
+        scores = p.softcap * np.tanh(scores / p.softcap)
+    if "bias" in part:
+        bias = part["bias"][head if len(part["bias"]) > 1 else 0]
+        scores = scores + bias[..., : len(k)].astype(np.float64)
+    alignment = 0 if p.mask.endswith("top_left") else len(k) - len(q)
+    distance = np.arange(len(k))[None, :] - (np.arange(len(q))[:, None] + alignment)
+    if "alibi_slopes" in part:
+        scores = scores - float(part["alibi_slopes"][head]) * np.abs(distance)
+    lse = part["lse"][head].astype(np.float64)[:, None]
+    seen = _visible(p, distance) & (lse > -np.inf)
+    result = np.exp(np.where(seen, scores - np.where(lse > -np.inf, lse, 0.0), -np.inf))
+    if "randval" not in part:
+        return np.asarray(result)
+    # The keep test as the library does it, in float32.
+    keep_at_most = np.floor((np.float32(1) - np.float32(p.p_drop)) * np.float32(255))
+    dropped = seen & (part["randval"][head][:, : len(k)] > keep_at_most)
+    return np.where(dropped, -result, result)
+
+
+def _visible(p: FwdParams, distance: Array) -> npt.NDArray[np.bool_]:
+    """Return which keys each query sees; `distance` is that of the key from the query's own column."""
+    if p.mask == "none":
+        return np.ones_like(distance, bool)
+    if p.mask.startswith("causal"):
+        return np.asarray(distance <= 0)
+    left = p.window_left >= p.seqlen_k or -distance <= p.window_left
+    right = p.window_right >= p.seqlen_k or distance <= p.window_right
+    return np.asarray(np.ones_like(distance, bool) & left & right)

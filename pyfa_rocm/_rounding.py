@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How far rounding may take a kernel's O and LSE from float64: every tolerance is derived here, once.
+
+**What a kernel rounds.** It computes scores, P = exp(s - m) with m the row's maximum so far, and the sum l of
+P in float32; rounds P to its P type for the product with V; accumulates O in float32; and rounds O / l once
+to its own type. E = 2^-24 below: a float32 operation is off by at most E relative.
+
+**P.** Rounded to nearest (u = half an ulp of 1) or toward zero (an ulp of 1), a P is off by at most u
+relative, or, below the type's normal numbers, by a smallest subnormal (half of one to nearest), at a scale
+where the row's largest P is `p_scale`. This is taken element by element and worst case:
+
+    |dO| <= sum_j (u * w_j + smallest / (l * p_scale)) * |v_j|,    w = P / l, with dropout's zeros and factor
+
+**O.** One rounding: at most one ulp (half of one, but O may round into the next binade).
+
+**float32 in the scores.** With x_j the scaled product of q and k_j before softcap, bias or ALiBi, an error
+e_j of a score is a relative error e_j of its P, and to first order
+
+    |dO| <= sum_j w_j * e_j * |v_j| + |O| * sum_j p_j * e_j
+
+  - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
+    sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
+  - The row's maximum m is rounded once scaled, and again at every later key tile that rescales by
+    exp2(m_old - m): (tiles + 3) E (|m| + 1). What a far smaller m of an early tile adds is weighed down by
+    its own exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
+  - Softcap: CK has tanh(y) = 1 - 2 * rcp(exp2(2 log2(e) y) + 1). exp2 and its argument give at most 2 E of
+    tanh, the sum 2 E, rcp and its factor 4 E, the difference 1 E, the multiplication 1 E: 10 E softcap.
+    Errors of x pass through it multiplied by its derivative, at most 1.
+  - The dot product over hdim is a chain of n additions. Worst case is n E sum|q_d k_d|, which nothing comes
+    near. Roundings are independent and spread evenly: of variance (E S_t)^2 / 3 for a partial sum S_t. Terms
+    of random sign make S_t a walk with S_n at its end: sum_t S_t^2 is n/2 sum (q_d k_d)^2 from the walk and
+    n/3 S_n^2 from the drift. SIGMAS standard deviations are taken, which chance exceeds once in 5e8.
+
+**float32 in the sums.** l: a chain of tile_n / 2 (its lanes' own) plus one a tile, of no more than l. O: one
+of seqlen_k, of no more than its root mean square growth sqrt(sum (w_j v_j)^2) and |O| together. The division
+and what O is multiplied with: 4 E |O|.
+
+**LSE.** sum_j p_j e_j as above, the error of l relative, and 3 E |m| + 2 E |ln l| + 3 E for the logarithm,
+its factor and the sum.
+
+**Averages.** Over many rows the mean square of the error, less its mean, must not exceed the variance by more
+than RMS_SLACK squared, and its mean must be the expected one within what the variance allows. This is far
+tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an
+ulp: variance ulp^2 / 12. float32's part is its bound with one standard deviation instead of SIGMAS and points
+divided by sqrt(3). Rounding to nearest has no mean, but for P below half the smallest number, which vanish.
+Toward zero takes half an ulp on average. A row's largest P is dropout's factor itself, give or take float32
+rounding, the same in all rows: what it is rounded by is worked out. Where it is a number of the type, toward
+zero takes an ulp or nothing, depending on the scores: an eighth of an ulp of 1 is taken, and `bias_slack` is
+how wrong that may be.
+
+For fp8 too: numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
+error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6: 2^-7 of P.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+
+# Explicit mantissa bits, and the distance between subnormals.
+MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float8_e4m3fnuz": 3}
+_SMALLEST_ULP = {
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
+    "float32": 2.0**-149,
+    "float8_e4m3fnuz": 2.0**-10,
+}
+_E = 2.0**-24
+# How far P of a row's largest score, exp(0), and its product with dropout's factor may be off.
+_FLOAT32_NOISE = 2.0**-22
+SIGMAS = 6.0
+# Factor on the root mean square, for samples of some hundred rows.
+RMS_SLACK = 1.5
+# How far the mean error may be from the expected one, relative to O.
+_BIAS_SLACK_TOWARD_ZERO = 2.0**-3  # of an ulp of 1
+_BIAS_SLACK_FP8 = 2.0**-7
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How a kernel rounds.
+
+    Attributes
+    ----------
+    p_dtype, o_dtype : str
+        Types that P and O are rounded to.
+    p_toward_zero : bool
+        Whether P is rounded toward zero instead of to nearest.
+    p_scale : float
+        What P is multiplied with before it is rounded.
+    tile_n : int
+        Keys of a main-loop step.
+    """
+
+    p_dtype: str
+    o_dtype: str
+    p_toward_zero: bool = False
+    p_scale: float = 1.0
+    tile_n: int = 64
+
+    @property
+    def bias_slack(self) -> float:
+        """How far O's mean error may be from the expected one, relative to O."""
+        if self.p_toward_zero:
+            return _BIAS_SLACK_TOWARD_ZERO * 2.0 ** -MANTISSA_BITS[self.p_dtype]
+        return _BIAS_SLACK_FP8 if self.p_dtype.startswith("float8") else 0.0
+
+
+# What fp8 kernels multiply P with: its largest number (scale_p in native/src/problem.cc).
+FP8_P_SCALE = 240.0
+
+
+def numerics_of(
+    dtype: str, o_dtype: str | None = None, pipeline: str = "qr_async", tile_n: int = 64
+) -> Numerics:
+    """Return how the kernels of an input type round.
+
+    CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to
+    nearest.
+    """
+    return Numerics(
+        p_dtype=dtype,
+        o_dtype=dtype if o_dtype is None else o_dtype,
+        p_toward_zero=dtype == "float16" and "async" in pipeline,
+        p_scale=FP8_P_SCALE if dtype.startswith("float8") else 1.0,
+        tile_n=tile_n,
+    )
+
+
+@dataclass(frozen=True)
+class Head:
+    """Attention of one head, and what its errors depend on. Rows are queries.
+
+    Attributes
+    ----------
+    v : array (seqlen_k, hdim_v)
+    p, weights : array (seqlen_q, seqlen_k)
+        Probabilities, and what multiplies V: the same, or with dropout.
+    total, maximum : array (seqlen_q, 1)
+        Sum of exp(s - maximum), and the row's largest score.
+    o, lse : array (seqlen_q, hdim_v) and (seqlen_q)
+    scores, products : array (seqlen_q, seqlen_k)
+        Scaled product of q and k, and the root of the sum of squares it is made of.
+    add : array (seqlen_q, seqlen_k), optional
+        Bias or ALiBi.
+    """
+
+    v: Float64
+    p: Float64
+    weights: Float64
+    total: Float64
+    maximum: Float64
+    o: Float64
+    lse: Float64
+    scores: Float64
+    products: Float64
+    add: Float64 | None
+    softcap: float
+    keep_scale: float
+    hdim: int
+
+
+def ulp(x: Any, dtype: str) -> Float64:
+    """Distance between neighbouring numbers of a type in the binade of |x|."""
+    _, exponent = np.frexp(x)  # |x| in [2^(exponent-1), 2^exponent)
+    spacing = np.ldexp(1.0, exponent - 1 - MANTISSA_BITS[dtype])
+    return np.asarray(np.where(x == 0, 0.0, spacing)).clip(min=_SMALLEST_ULP[dtype])
+
+
+def o_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]:
+    """Return the bound, variance and mean of O's error."""
+    spacing = ulp(head.o, numerics.o_dtype)
+    bound, variance, mean = _p_errors(head, numerics)
+    worst = _float32_error(head, numerics, SIGMAS, 1.0)
+    usual = _float32_error(head, numerics, 1.0, 1 / math.sqrt(3))
+    return spacing + bound + worst, spacing**2 / 12 + variance + usual**2, mean
+
+
+def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
+    """Return the bound of the LSE's error; 0 where it is -inf."""
+    scores = (head.p * _score_error(head, numerics, SIGMAS, 1.0)).sum(axis=1)
+    of_l = SIGMAS / math.sqrt(3) * _E * math.sqrt(_l_chain(head, numerics)) + 3 * _tiles(head, numerics) * _E
+    seen = np.isfinite(head.lse)
+    size = 3 * np.abs(head.maximum[:, 0]) + 2 * np.abs(np.log(head.total[:, 0])) + 3
+    return np.asarray(np.where(seen, scores + of_l + size * _E, 0.0))
+
+
+def _tiles(head: Head, numerics: Numerics) -> int:
+    keys: int = head.p.shape[1]
+    return math.ceil(keys / numerics.tile_n)
+
+
+def _l_chain(head: Head, numerics: Numerics) -> float:
+    return float(min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics)))
+
+
+def _score_error(head: Head, numerics: Numerics, sigmas: float, points: float) -> Float64:
+    """Return |e_j|: chains count `sigmas` standard deviations, single roundings `points` of their bound."""
+    size = np.abs(head.scores) if head.add is None else np.abs(head.scores) + np.abs(_finite(head.add))
+    chain = math.sqrt(head.hdim / 2) * head.products + math.sqrt(head.hdim / 3) * np.abs(head.scores)
+    rows = (_tiles(head, numerics) + 3) * (np.abs(head.maximum) + 1)
+    error = sigmas / math.sqrt(3) * chain + points * (5 * size)
+    if head.softcap:
+        error *= 1 - np.tanh(head.scores / head.softcap) ** 2
+        error += points * 10 * head.softcap
+    return np.asarray(_E * (error + points * (rows + 2)))
+
+
+def _float32_error(head: Head, numerics: Numerics, sigmas: float, points: float) -> Float64:
+    """Return what float32 arithmetic does to O."""
+    e = _score_error(head, numerics, sigmas, points)
+    scores = (head.weights * e) @ np.abs(head.v) + np.abs(head.o) * (head.p * e).sum(axis=1, keepdims=True)
+    size = np.sqrt(head.weights**2 @ head.v**2) + np.abs(head.o)
+    chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * np.abs(head.o)
+    scaling = (4 + 3 * _tiles(head, numerics)) * (np.abs(head.o) + size)
+    return np.asarray(scores + _E * (sigmas / math.sqrt(3) * chain + points * scaling))
+
+
+def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]:
+    """Return the bound, variance and mean of what rounding P does to O."""
+    if numerics.p_dtype == "float32":
+        zero = np.zeros_like(head.o)
+        return zero, zero, zero
+    size, weights, dtype = np.abs(head.v), head.weights, numerics.p_dtype
+    ulp_of_one = 2.0 ** -MANTISSA_BITS[dtype]
+    worst = 1.0 if numerics.p_toward_zero else 0.5
+    unit = 1.0 / (head.total * numerics.p_scale)  # P = weights / unit is what is rounded
+    smallest = _SMALLEST_ULP[dtype] * unit * (weights > 0)
+    bound = worst * (ulp_of_one * (weights @ size) + smallest @ size)
+    variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
+    spacing = ulp(weights / unit, dtype)
+    if numerics.p_toward_zero:
+        mean = spacing / 2
+    else:
+        mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
+    top = head.keep_scale * numerics.p_scale
+    largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
+    mean = np.where(largest, _taken_from_top(top, numerics), mean) * unit * (weights > 0)
+    return bound, variance, -(mean @ head.v)
+
+
+def _taken_from_top(top: float, numerics: Numerics) -> float:
+    """Return what rounding takes on average from a row's largest P, before it is rounded."""
+    spacing = float(ulp(np.float64(top), numerics.p_dtype))
+    if not numerics.p_toward_zero:
+        return top - round(top / spacing) * spacing
+    nearest = round(top / spacing) * spacing
+    if abs(top - nearest) <= _FLOAT32_NOISE * top:
+        return numerics.bias_slack * top
+    return top - math.floor(top / spacing) * spacing
+
+
+def _finite(x: Float64) -> Float64:
+    return np.where(np.isfinite(x), x, 0.0)

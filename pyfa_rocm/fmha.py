@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The C functions on raw device pointers, one for one: `fmha_fwd` and what can be asked about it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pyfa_rocm import _hip, _lib
+from pyfa_rocm._params import FwdParams, to_c
+from pyfa_rocm.errors import check
+
+__all__ = ["KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_supported", "fmha_prepare"]
+
+
+class KernelInfo(NamedTuple):
+    """The kernel a call would run, and what it uses: ``fmha_kernel_info`` of fmha_rocm.h.
+
+    Attributes
+    ----------
+    vgpr_count, sgpr_count, scratch_bytes : int
+        Registers and private memory: of a lane, a wave, a lane.
+    lds_bytes, block_size : int
+        Local memory and threads of a workgroup.
+    tile_m, tile_n : int
+        Query rows of a workgroup, and keys of a step of its main loop.
+    grid : (int, int, int)
+        Workgroups in x, y, z; zeros if there is nothing to do.
+    name, arch, sha256 : str
+        Symbol of the kernel, the GPU it is for, and the SHA-256 of its code object.
+    candidate, candidate_count : int
+        Which of the kernels that can do the problem this is, 1 being the library's choice, and how many
+        there are.
+    pipeline : str
+        Name of its main loop in Composable Kernel.
+    """
+
+    vgpr_count: int
+    sgpr_count: int
+    scratch_bytes: int
+    lds_bytes: int
+    block_size: int
+    tile_m: int
+    tile_n: int
+    grid: tuple[int, int, int]
+    name: str
+    arch: str
+    sha256: str
+    candidate: int
+    candidate_count: int
+    pipeline: str
+
+
+def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
+    """Enqueue a forward pass on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : FwdParams
+        What to compute. The memory must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h.
+    """
+    _hip.runtime()
+    ffi, lib = _lib.load()
+    check(lib.fmha_fwd(to_c(params), ffi.cast("void *", stream)))
+
+
+def fmha_fwd_supported(params: FwdParams) -> None:
+    """Raise what `fmha_fwd` would raise on the current device. Addresses may be 0: then they are not read."""
+    _hip.runtime()
+    _, lib = _lib.load()
+    check(lib.fmha_fwd_supported(to_c(params)))
+
+
+def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
+    """Return the kernel that `fmha_fwd` would run; else as `fmha_fwd_supported`.
+
+    ``params.kernel`` asks for one of the candidates: 1 to ``candidate_count``, best first.
+    """
+    _hip.runtime()
+    ffi, lib = _lib.load()
+    info = ffi.new("fmha_kernel_info *")
+    info.struct_size = ffi.sizeof("fmha_kernel_info")
+    check(lib.fmha_fwd_kernel(to_c(params), info))
+    values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
+    values["grid"] = tuple(info.grid)
+    for name in ("name", "arch", "sha256", "pipeline"):
+        # NULL: an older library of the same major version, which does not know the field.
+        values[name] = ffi.string(values[name]).decode() if values[name] else ""
+    return KernelInfo(**values)
+
+
+def fmha_prepare(params: FwdParams) -> None:
+    """Load the kernel of a problem onto the current device.
+
+    The next `fmha_fwd` of the kind then only launches, which is legal while its stream is being captured
+    into a graph. Raises as `fmha_fwd_supported`.
+    """
+    _hip.runtime()
+    _, lib = _lib.load()
+    check(lib.fmha_prepare(to_c(params)))

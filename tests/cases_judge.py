@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a case should give, and whether a kernel gave it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import philox
+import pytest
+from cases_place import Placement, without_lse
+from cases_types import Array, Bools, Case
+from catalogue import candidates
+from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, visible
+from strict import forgiven
+
+import pyfa_rocm
+
+# From so many rows on averages over them mean something.
+MANY_ROWS = 256
+
+
+def expected(case: Case, inputs: list[Array], numerics: Numerics | None = None) -> Expected:
+    """The oracle's answer to a case; with packed sequences, that of the rows in use."""
+    if numerics is None:
+        numerics = numerics_of(case.dtype, case.out_dtype)
+    if case.varlen is None:
+        return _sequence(case, inputs, range(case.batch), slice(None), slice(None), numerics)
+    parts = [
+        _sequence(case, inputs, range(b, b + 1), rows, keys, numerics)
+        for b, _, rows, keys in case.sequences()
+    ]
+    assert parts, "no sequences, nothing to expect"
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts], axis=2 if "lse" in name else 1)
+        for name in ("o", "lse", "o_tolerance", "lse_tolerance", "o_variance", "o_bias")
+    }
+    return Expected(**joined, o_bias_slack=parts[0].o_bias_slack)
+
+
+def _sequence(
+    case: Case, inputs: list[Array], batches: range, rows: slice, keys: slice, numerics: Numerics
+) -> Expected:
+    """Batch entries whose rows of the tensors are the same."""
+    q, k, v = (x[:, part] for x, part in zip(inputs, (rows, keys, keys), strict=True))
+    bias = slopes = kept = None
+    if case.bias is not None:
+        bias = case.bias_data()[:, :, rows if case.bias.dims[2] else slice(None), : k.shape[1]]
+    if case.alibi:
+        slopes = case.slopes()
+        slopes = slopes[batches.start : batches.stop] if case.alibi == 2 else slopes
+    if case.dropout is not None:
+        kept = np.stack([_random(case, b, q.shape[1], k.shape[1]) for b in batches])
+        kept = kept <= philox.keep_at_most(case.dropout.p)
+    return attention(
+        q, k, v, softmax_scale=case.scale, causal=case.causal, window_size=case.window,
+        top_left=case.top_left, max_seqlen_k=case.seqlen_k, bias=bias, alibi_slopes=slopes,
+        softcap=case.softcap, keep=kept, descale=case.descale, numerics=numerics,
+        keep_scale=philox.keep_scale(case.dropout.p) if case.dropout else 1.0,
+    )  # fmt: skip
+
+
+def _random(case: Case, batch: int, rows: int, columns: int) -> Array:
+    assert case.dropout is not None
+    return philox.random_bytes(case.dropout.seed, case.dropout.offset, case.nhead_q, rows, columns, batch)
+
+
+def judge(want: Expected, o: Array, lse: Array | None) -> None:
+    """Assert that a kernel's results are within tolerance, and rows without keys exact."""
+    signed = o.astype(np.float64) - want.o
+    off = ~(np.abs(signed) <= want.o_tolerance)
+    if off.any():
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        raise AssertionError(
+            f"O{list(at)} = {o[at]}, expected {want.o[at]} +- {want.o_tolerance[at]}; "
+            f"{off.sum()} of {off.size} elements are off"
+        )
+    empty = np.isneginf(want.lse).transpose(0, 2, 1)
+    assert (o[empty].astype(np.float64) == 0).all(), "a row that sees no key is not 0"
+    if (~empty).sum() >= MANY_ROWS:
+        _judge_statistics(
+            (signed - want.o_bias)[~empty], want.o[~empty], want.o_variance[~empty], want.o_bias_slack
+        )
+    if lse is not None:
+        _judge_lse(want, lse)
+
+
+def _judge_lse(want: Expected, lse: Array) -> None:
+    with np.errstate(invalid="ignore"):  # -inf - -inf
+        difference = np.where(lse == want.lse, 0.0, np.abs(lse - want.lse))
+    off = ~(difference <= want.lse_tolerance)
+    if off.any():
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        raise AssertionError(
+            f"LSE{list(at)} = {lse[at]}, expected {want.lse[at]} +- {want.lse_tolerance[at]:.3g}; "
+            f"{off.sum()} of {off.size} are off"
+        )
+
+
+def _judge_statistics(error: Array, o: Array, variance: Array, bias_slack: float) -> None:
+    """Assert that errors are as small as rounding makes them on average, and have no more bias to or from 0.
+
+    All are (rows, hdim); `error` is what is left when the expected bias is taken off. Errors of different
+    rows are independent; within a row they share the errors of P, so that the variance of its sum of
+    error * o is bounded by Cauchy and Schwarz alone.
+    """
+    rms, limit = (float(np.sqrt(x.mean())) for x in (error**2, variance))
+    assert rms <= RMS_SLACK * limit, f"O is off by {rms:.3g} (RMS), expected {limit:.3g}"
+    drift = (error * o).sum()
+    deviation = np.sqrt(((o**2).sum(1) * variance.sum(1)).sum())
+    allowed = 5 * deviation + bias_slack * (o**2).sum()
+    assert abs(drift) <= allowed, f"O has a bias of {drift / (o**2).sum():.2g} of itself"
+
+
+def randval_is_right(placement: Placement) -> None:
+    """Assert that the random bytes are the model's: of keys that are seen all, of others those written."""
+    case = placement.case
+    stored = placement.randval.take()
+    for b, slot, rows, keys in case.sequences():
+        m, n = rows.stop - rows.start, keys.stop - keys.start
+        got, want = stored[slot, :, rows, :n], _random(case, b, m, n)
+        wrong = got != want
+        untouched: Bools = (got == 0xFF) & ~_seen(case, m, n)
+        assert not (wrong & ~untouched).any(), (
+            f"random bytes of batch {b}: {(wrong & ~untouched).sum()} of {wrong.size} are wrong, first at "
+            f"{np.argwhere(wrong & ~untouched)[0].tolist()}"
+        )
+
+
+def _seen(case: Case, m: int, n: int) -> Bools:
+    return visible(
+        m, n, causal=case.causal, window_size=case.window, top_left=case.top_left, max_seqlen_k=case.seqlen_k
+    )
+
+
+def run_raw(case: Case, stream: int = 0) -> str:
+    """Run a case through fmha_fwd, judge it, and return the kernel's name."""
+    placement = Placement(case)
+    params = placement.params()
+    kernel = pyfa_rocm.fmha_fwd_kernel(params)
+    with forgiven(), placement.watched():
+        pyfa_rocm.fmha_fwd(params, stream)
+        results = placement.results()
+    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n)
+    judge(expected(case, placement.inputs, numerics), *results)
+    if case.dropout is not None and case.dropout.randval:
+        randval_is_right(placement)
+    return kernel.name
+
+
+def run_or_refused(case: Case) -> str:
+    """Run a case on one of the kernels that can do it, else see it refused; return the kernel, or ""."""
+    number = len(candidates(case))
+    if number:
+        return run_raw(replace(case, kernel=1 + case.seed % number))
+    placement = Placement(case)
+    with pytest.raises(pyfa_rocm.UnsupportedError) as refused:
+        pyfa_rocm.fmha_fwd(placement.params())
+    assert any(word in str(refused.value) for word in ("dtype", "hdim_q", "softcap")), refused.value
+    pyfa_rocm.synchronize()
+    assert placement.unchanged()
+    return ""
+
+
+def forced(case: Case, kernel: str) -> Case:
+    """The case with `kernel` set so that this kernel runs. Its candidates must be the catalogue's."""
+    placement, names = Placement(case), {row["name"] for row in candidates(case)}
+    found = {}
+    for number in range(1, len(names) + 1):
+        info = pyfa_rocm.fmha_fwd_kernel(replace(placement.params(), kernel=number))
+        assert (info.candidate, info.candidate_count) == (number, len(names))
+        found[info.name] = number
+    assert found.keys() == names
+    return replace(case, kernel=found[kernel])
+
+
+def run_flash(case: Case) -> None:
+    """Run a case through flash_attn_func or its varlen form and judge it. Its LSE is an array of its own.
+
+    Nothing happens if there is no kernel for it.
+    """
+    if not candidates(case):
+        return
+    placement = Placement(without_lse(case))
+    kernel = pyfa_rocm.fmha_fwd_kernel(placement.params())
+    with forgiven(), placement.watched():
+        result = _flash(case, placement)
+        o, _ = placement.results()
+    lse = None
+    if case.lse:
+        lse = result[1].to_numpy()
+        lse = lse if case.varlen is None else lse[None][..., case.rows_in_use()[0]]
+    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n)
+    judge(expected(case, placement.inputs, numerics), o, lse)
+
+
+def _flash(case: Case, placement: Placement) -> Any:
+    arguments = _flash_arguments(case, placement)
+    tensors: dict[str, Any] = {name: placement.flash(name) for name in ("q", "k", "v", "o")}
+    if case.varlen is None:
+        out = tensors.pop("o")
+        return pyfa_rocm.flash_attn_func(**tensors, out=out, **arguments)
+    packed: dict[str, Any] = {name: array[0] for name, array in tensors.items()}
+    out = packed.pop("o")
+    lengths: dict[str, Any] = {
+        field: placement.tensors[name].array[0, 0, 0]
+        for name, field in (
+            ("cu_q", "cu_seqlens_q"), ("cu_k", "cu_seqlens_k"),
+            ("used_q", "seqused_q"), ("used_k", "seqused_k"),
+        )
+        if name in placement.tensors
+    }  # fmt: skip
+    return pyfa_rocm.flash_attn_varlen_func(
+        **packed, **lengths, max_seqlen_q=case.seqlen_q, max_seqlen_k=case.seqlen_k, out=out, **arguments
+    )
+
+
+def _flash_arguments(case: Case, placement: Placement) -> dict[str, Any]:
+    """What both functions take."""
+    arguments: dict[str, Any] = {
+        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
+        "return_lse": case.lse,
+    }  # fmt: skip
+    if case.softcap:
+        arguments["softcap"] = case.softcap
+    if case.top_left:
+        arguments["top_left"] = True
+    if case.bias is not None:
+        array = placement.bias.array
+        arguments["bias"] = array if case.varlen is None else array[0]
+    if case.alibi:
+        slopes = placement.slopes.array[0, :, 0]
+        arguments["alibi_slopes"] = slopes if case.alibi == 2 else slopes[0]
+    if case.dropout is not None:
+        arguments["dropout_p"] = case.dropout.p
+        seed = (case.dropout.seed, case.dropout.offset)
+        arguments["philox"] = placement.philox.array[0, 0, 0] if case.dropout.on_device else seed
+    for name, value in zip(("q_descale", "k_descale", "v_descale"), case.descale, strict=True):
+        if value != 1.0:
+            arguments[name] = value
+    return arguments

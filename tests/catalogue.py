@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Which kernels of the library can do a case, worked out from what the library says of each."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+from cases_types import Case
+from reference import visible
+
+import pyfa_rocm
+from pyfa_rocm import _lib
+
+Row = dict[str, Any]
+_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fnuz": "fp8"}
+DTYPE_OF = {name: dtype for dtype, name in _NAMES.items()}
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """All kernels, of all archs."""
+    return tuple(json.loads(_lib.build_info_json())["kernels"])
+
+
+@cache
+def _of_this_arch() -> tuple[Row, ...]:
+    arch = pyfa_rocm.devices()[0].arch
+    return tuple(row for row in rows() if row["arch"] == arch)
+
+
+def candidates(case: Case) -> list[Row]:
+    """The kernels that can do a case."""
+    return [row for row in _of_this_arch() if can_do(row, case)]
+
+
+def can_do(row: Row, case: Case) -> bool:
+    """Whether a kernel's row says that it does all that a case asks for."""
+    bias = "elementwise" if case.bias is not None else "alibi" if case.alibi else "none"
+    return (
+        row["dtype"] == _NAMES[case.dtype]
+        and row["o_dtype"] == _NAMES[case.out_dtype]
+        and _fits(case.hdim, row["hdim_q"], row["hdim_step"])
+        and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
+        and row["group"] == (case.varlen is not None)
+        and (row["mask"] or not needs_mask(case))
+        and (row["pad"] or (case.seqlen_k > 0 and case.seqlen_k % row["tile_n"] == 0))
+        and row["bias"] == bias
+        and (row["pad"] or _aligned_bias(case))
+        and row["softcap"] == (case.softcap > 0)
+        and row["dropout"] == (case.dropout is not None)
+        and (row["lse"] or not case.lse)
+    )
+
+
+def _aligned_bias(case: Case) -> bool:
+    """Whether four elements of the bias can be loaded at a time, as unpadded kernels do."""
+    if case.bias is None:
+        return True
+    layout = case.bias.layout
+    view = layout.view(np.empty(layout.size(case.bias_shape), np.int8), case.bias_shape)
+    strides = [n for n, has in zip(view.strides, case.bias.dims, strict=False) if has]
+    return layout.start % 4 == 0 and all(n % 4 == 0 for n in strides)
+
+
+def _fits(hdim: int, tile: int, step: int) -> bool:
+    return hdim == tile if step == 0 else hdim <= tile and hdim % step == 0
+
+
+def needs_mask(case: Case) -> bool:
+    """Whether only a masked kernel can do a case.
+
+    Not if its mask hides nothing; of packed sequences that cannot be known. An unmasked kernel counts ALiBi
+    from bottom-right.
+    """
+    if case.seqlen_k == 0:
+        return False
+    square = case.varlen is None and case.seqlen_q == case.seqlen_k
+    moved = case.alibi > 0 and case.top_left and not square
+    if case.varlen is not None:
+        return moved or case.causal or any(0 <= side < case.seqlen_k for side in case.window)
+    seen = visible(
+        case.seqlen_q, case.seqlen_k, causal=case.causal, window_size=case.window, top_left=case.top_left
+    )
+    return moved or not seen.all()

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What must hold for every call, whatever its arguments.
+#pragma once
+
+#include "bytes.h"
+#include "device.h"
+#include "problem.h"
+
+namespace fmha::fuzz {
+
+struct Counts {
+  uint64_t cases, refused, accepted, launched, empty;
+};
+
+// Makes all calls on a case; ends the process with a report if one did what it may not.
+void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts);
+
+}  // namespace fmha::fuzz

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Problems out of the fuzzer's bytes: one that makes sense and is small, then a few fields set to what a
+// caller might get wrong.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bytes.h"
+#include "device.h"
+#include "fmha_rocm.h"
+
+namespace fmha::fuzz {
+
+struct Case {
+  fmha_fwd_params params;
+  // What the arrays on the device hold when it runs; empty: not used.
+  std::vector<int32_t> cu_q, cu_k, used_q, used_k;
+  int mutations = 0;
+
+  // The struct as bytes, of params.struct_size where that is a size that can be read, in memory that ends
+  // with it: a sanitizer sees a read behind.
+  std::vector<uint8_t> raw;
+
+  const fmha_fwd_params* pointer() const { return reinterpret_cast<const fmha_fwd_params*>(raw.data()); }
+};
+
+Case make_case(Bytes& bytes, const Device& device);
+
+// Every field, one a line, for the report of a finding.
+void print(const Case& c);
+
+int64_t element_bytes(fmha_dtype dtype);
+
+}  // namespace fmha::fuzz

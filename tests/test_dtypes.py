@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""float32, and float8_e4m3fnuz with its outputs and descales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
+from catalogue import candidates, rows
+from hypothesis import given, settings
+
+import pyfa_rocm
+
+FP8 = "float8_e4m3fnuz"
+BASE = Case(
+    batch=2, seqlen_q=150, seqlen_k=211, nhead_k=2, ratio=2, hdim=128, dtype="float32", seed=17, lse=False
+)
+
+
+def _hdims(dtype: str) -> tuple[int, ...]:
+    """Head dims of the kernels of a type, and some below where they are padded."""
+    found = set()
+    for row in rows():
+        if row["dtype"] == dtype and row["hdim_q"] == row["hdim_v"]:
+            step = row["hdim_step"]
+            found |= {row["hdim_q"]} | ({row["hdim_q"] - step, row["hdim_q"] - 2 * step} if step else set())
+    return tuple(sorted(found))
+
+
+@pytest.mark.skipif(not _hdims("fp32"), reason="no float32 kernel in this library")
+@settings(max_examples=200)
+@given(case=cases(dtypes=("float32",), hdims=_hdims("fp32") or (128,), max_tiles=8))
+def test_random_float32(case: Case) -> None:
+    run_or_refused(case)
+
+
+@pytest.mark.skipif(not _hdims("fp8"), reason="no fp8 kernel in this library")
+@settings(max_examples=300)
+@given(case=cases(dtypes=(FP8,), hdims=_hdims("fp8") or (128,), max_tiles=24))
+def test_random_fp8(case: Case) -> None:
+    run_or_refused(case)
+
+
+@pytest.mark.parametrize("o_dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("mask", [{}, {"causal": True}], ids=str)
+def test_fp8(o_dtype: str, mask: dict[str, object]) -> None:
+    case = replace(BASE, dtype=FP8, o_dtype=o_dtype, descale=(0.25, 2.0, 3.0), **mask)  # type: ignore[arg-type]
+    if not candidates(case):
+        pytest.skip("no such kernel in this library")
+    run_raw(case)
+    run_flash(case)
+
+
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": (60, 9)}], ids=str)
+@pytest.mark.parametrize("lse", [False, True])
+def test_float32(mask: dict[str, object], lse: bool) -> None:
+    case = replace(BASE, lse=lse, **mask)  # type: ignore[arg-type]
+    if not candidates(case):
+        pytest.skip("no such kernel in this library")
+    run_raw(case)
+    run_flash(case)
+
+
+def test_large_and_small_fp8_values() -> None:
+    """The largest numbers of the type, and subnormals, through descales that bring them to size."""
+    case = replace(BASE, dtype=FP8, o_dtype="float32", descale=(1 / 240, 1 / 240, 2.0**9))
+    if not candidates(case):
+        pytest.skip("no such kernel in this library")
+    q, k, v = case.inputs()
+    rng = np.random.default_rng(2)
+    q[...], k[...] = (rng.choice([-240.0, 240.0, 1.0], x.shape).astype(x.dtype) for x in (q, k))
+    v[...] = rng.choice([2.0**-10, -(2.0**-9), 3 * 2.0**-10], v.shape).astype(v.dtype)
+    placement = Placement(case, [q, k, v])
+    pyfa_rocm.fmha_fwd(placement.params())
+    judge(expected(case, [q, k, v]), *placement.results())
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"dtype": FP8, "o_dtype": FP8}, "o_dtype|dtype"),
+        ({"dtype": "bfloat16", "o_dtype": "float16"}, "o_dtype"),
+        ({"dtype": "bfloat16", "descale": (2.0, 1.0, 1.0)}, "descale"),
+        ({"dtype": FP8, "o_dtype": "bfloat16", "dropout": Dropout(0.5)}, "dropout|dtype"),
+    ],
+    ids=str,
+)
+def test_what_no_kernel_does_is_refused(change: dict[str, object], word: str) -> None:
+    placement = Placement(replace(BASE, **change))  # type: ignore[arg-type]
+    with pytest.raises((pyfa_rocm.UnsupportedError, pyfa_rocm.InvalidArgumentError), match=word):
+        pyfa_rocm.fmha_fwd(placement.params())
+    assert placement.unchanged()
