@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
-# The software device is a gfx942, so that is what is built here; FMHA_GPU_TARGETS of CMake has more.
-GPU_TARGETS ?= gfx942
+# The software device is either.
+GPU_TARGETS ?= gfx90a;gfx942
 KERNEL_SET ?= ci
-CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) -DFMHA_WERROR=ON --log-level=WARNING
+# A regular expression: kernels whose name has a match alone
+KERNEL_FILTER ?=
+CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) \
+	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
 JOBS ?= $(shell nproc)
 # gpu runs the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator

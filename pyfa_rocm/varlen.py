@@ -111,7 +111,7 @@ def flash_attn_varlen_func(
 
     Notes
     -----
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/fwd.hip.
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/fwd_kernel.h.
 
     Examples
     --------

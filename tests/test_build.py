@@ -16,41 +16,91 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "native" / "tools"
 BUILD = ROOT / "build" / "release"
-BLOCK = """
+TILES = """
+[tiles]
+d64 = {pipeline = "qr_async", block = [128, 64, 32, 64, 32, 64], waves = 4, mfma = [32, 32, 16]}
+d96 = {pipeline = "qr", block = [128, 64, 32, 128, 32, 96], waves = 4, mfma = [32, 32, 16], blocks_per_cu = 1}
+d64_few = {pipeline = "qr", block = [16, 32, 32, 64, 32, 64], waves = 1, mfma = [16, 16, 32], tag = "m16"}
+"""
+PLAIN = """
 [[kernels]]
-family = "fwd"
-source = "fwd.hip"
 set = "default"
 arch = ["gfx90a", "gfx942"]
 dtype = "bf16"
-hdim = [[64, 64], [128, 128]]
+tile = ["d64", "d96"]
 mask = false
 pad = [false, true]
 """
+BLOCK = TILES + PLAIN
 
 
 def list_kernels(
-    tmp_path: Path, catalogue: str, kernel_set: str = "full", targets: str = "gfx942"
+    tmp_path: Path,
+    catalogue: str,
+    kernel_set: str = "full",
+    targets: str = "gfx942",
+    pattern: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run catalogue.py over a catalogue of the test's own."""
     (tmp_path / "catalogue.toml").write_text(catalogue)
     command = [sys.executable, str(TOOLS / "catalogue.py"), str(tmp_path / "catalogue.toml")]
-    command += ["--set", kernel_set, "--targets", targets, "--out", str(tmp_path / "out")]
+    command += [
+        "--set",
+        kernel_set,
+        "--targets",
+        targets,
+        "--filter",
+        pattern,
+        "--out",
+        str(tmp_path / "out"),
+    ]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-def rows(tmp_path: Path) -> set[str]:
-    """What catalogue.py wrote, as <arch>/<name>."""
-    return {
-        str(path.relative_to(tmp_path / "out")).removesuffix(".row.json")
-        for path in (tmp_path / "out").rglob("*.row.json")
-    }
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    """The rows catalogue.py wrote, of all units."""
+    return [row for path in (tmp_path / "out").rglob("*.rows.json") for row in json.loads(path.read_text())]
+
+
+def names(tmp_path: Path) -> set[str]:
+    """What they are called, as <arch>/<name>."""
+    return {f"{row['arch']}/{row['name']}" for row in rows(tmp_path)}
 
 
 def test_block_stands_for_every_combination(tmp_path: Path) -> None:
     assert list_kernels(tmp_path, BLOCK, "default", "gfx942").returncode == 0
-    names = ("fmha_fwd_bf16_d64", "fmha_fwd_bf16_d64_pad", "fmha_fwd_bf16_d128", "fmha_fwd_bf16_d128_pad")
-    assert rows(tmp_path) == {f"gfx942/{name}" for name in names}
+    heads = ("fmha_fwd_bf16_d64", "fmha_fwd_bf16_d96v128")
+    assert names(tmp_path) == {f"gfx942/{head}{pad}" for head in heads for pad in ("", "_pad")}
+
+
+def test_names_say_every_feature(tmp_path: Path) -> None:
+    few = PLAIN.replace('["d64", "d96"]', '"d64_few"').replace("mask = false", "mask = true")
+    few = few.replace("[false, true]", "true") + 'group = true\nbias = "alibi"\ndropout = true\n'
+    eight = (
+        PLAIN.replace('"bf16"', '"fp8"').replace("[false, true]", "true").replace('["d64", "d96"]', '"d64"')
+    )
+    eight += 'o_dtype = "fp16"\n'
+    assert list_kernels(tmp_path, TILES + few + eight).returncode == 0
+    assert names(tmp_path) == {
+        "gfx942/fmha_fwd_bf16_d64_group_mask_pad_alibi_dropout_m16",
+        "gfx942/fmha_fwd_fp8_fp16_d64_pad",
+    }
+    (row,) = [row for row in rows(tmp_path) if row["dtype"] == "fp8"]
+    wanted = {"o_dtype": "fp16", "hdim_step": 8, "group": False, "bias": "none", "pipeline": "qr_async"}
+    assert wanted.items() <= row.items()
+
+
+def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
+    """Each row is one line of its translation unit, with what the row and its tile say."""
+    assert list_kernels(tmp_path, BLOCK).returncode == 0
+    source = (tmp_path / "out" / "gfx942" / "fwd_bf16_d96v128_batch.hip").read_text()
+    lines = [line for line in source.splitlines() if line.startswith("FMHA_FWD_KERNEL(")]
+    assert [line.split(",")[0] for line in lines] == [
+        "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128",
+        "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128_pad",
+    ]
+    assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
+    assert ".blocks_per_cu = 1, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
 
 
 @pytest.mark.parametrize(("kernel_set", "count"), [("ci", 0), ("default", 8), ("full", 8)])
@@ -59,13 +109,72 @@ def test_sets_nest(tmp_path: Path, kernel_set: str, count: int) -> None:
     assert len(rows(tmp_path)) == count
 
 
+def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:
+    smaller = PLAIN.replace('"default"', '"ci"').replace("[false, true]", "true")
+    for catalogue in (BLOCK + smaller, TILES + smaller + PLAIN):
+        assert list_kernels(tmp_path, catalogue, "ci").returncode == 0
+        assert names(tmp_path) == {"gfx942/fmha_fwd_bf16_d64_pad", "gfx942/fmha_fwd_bf16_d96v128_pad"}
+
+
+def test_shipped_sets() -> None:
+    """Each set holds the one before it, and every arch has kernels in each."""
+    module = load_tool("catalogue")
+    shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue.toml")
+    for arch in module.ARCHS:
+        sets = [{row.name for row in module.select_rows(shipped, name, [arch])} for name in module.SETS]
+        assert sets[0]
+        assert sets[0] <= sets[1] <= sets[2]
+
+
+def test_allow_scratch_goes_by_name(tmp_path: Path) -> None:
+    assert list_kernels(tmp_path, BLOCK + '[allow_scratch]\n".*_d64" = "faster"').returncode == 0
+    assert {row["name"]: row["allow_scratch"] for row in rows(tmp_path) if row["hdim_q"] == 64} == {
+        "fmha_fwd_bf16_d64": "faster",
+        "fmha_fwd_bf16_d64_pad": None,
+    }
+
+
+def test_filter(tmp_path: Path) -> None:
+    assert list_kernels(tmp_path, BLOCK, pattern="d64.*pad|d96v128$").returncode == 0
+    assert names(tmp_path) == {"gfx942/fmha_fwd_bf16_d64_pad", "gfx942/fmha_fwd_bf16_d96v128"}
+    result = list_kernels(tmp_path, BLOCK, pattern="d64(")
+    assert result.returncode == 1
+    assert "FMHA_KERNEL_FILTER: 'd64(' is no regular expression" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("catalogue", "targets", "said"),
     [
-        (BLOCK + BLOCK, "gfx942", "block 2 makes fmha_fwd_bf16_d64 for gfx90a a second time"),
-        (BLOCK.replace("bf16", "fp8"), "gfx942", "dtype is 'fp8', expected one of fp16, bf16"),
+        (BLOCK + PLAIN, "gfx942", "entry 2 makes fmha_fwd_bf16_d64 for gfx90a a second time"),
+        (BLOCK.replace("bf16", "int4"), "gfx942", "dtype is 'int4', expected one of fp16, bf16, fp32, fp8"),
         (BLOCK.replace('set = "default"', ""), "gfx942", "missing set"),
         (BLOCK + "tile_m = 128", "gfx942", "unknown key tile_m"),
+        (BLOCK + 'bias = "rotary"', "gfx942", "bias is 'rotary', expected one of none, elementwise, alibi"),
+        (
+            BLOCK.replace('["d64", "d96"]', '"d65"'),
+            "gfx942",
+            "tile is 'd65', expected one of d64, d96, d64_few",
+        ),
+        (BLOCK + "group = true", "gfx942", "group mode needs pad = true"),
+        (
+            BLOCK + 'softcap = true\nbias = "alibi"',
+            "gfx942",
+            "CK has no softcap together with a bias, got 'alibi'",
+        ),
+        (BLOCK + 'o_dtype = "fp32"', "gfx942", "o_dtype is dtype, or for fp8 another than it, got 'fp32'"),
+        (
+            BLOCK.replace('"bf16"', '"fp8"'),
+            "gfx942",
+            "o_dtype is dtype, or for fp8 another than it, got 'fp8'",
+        ),
+        (
+            BLOCK.replace("cu = 1", "cu = 1, hdim_step = -8"),
+            "gfx942",
+            "hdim_step is 0 or what head dims are multiples of, got -8",
+        ),
+        (BLOCK.replace("32, 96]", "32]"), "gfx942", "tiles.d96: block is a list of 6 numbers"),
+        (BLOCK.replace('"qr"', '"qs"'), "gfx942", "pipeline is 'qs', expected one of qr_async, qr"),
+        (BLOCK + '[allow_scratch]\n"x.*" = "no"', "gfx942", "allow_scratch: no kernel is named 'x.*'"),
         (BLOCK, "gfx906", "FMHA_GPU_TARGETS: got gfx906, expected some of gfx90a, gfx942"),
     ],
 )
@@ -91,29 +200,24 @@ def test_support_table(tmp_path: Path) -> None:
         line for line in (ROOT / "README.md").read_text().splitlines(True) if "<!-- support-table" in line
     ]
     readme.write_text("above\n" + marks[0] + "old\n" + marks[1] + "below\n")
-    masked = BLOCK.replace("mask = false", "mask = true").replace("[false, true]", "false")
-    masked = masked.replace('"default"', '"full"').replace(', "gfx942"', "")
-    assert support_table(tmp_path, BLOCK + masked, "--check").returncode == 1
-    assert support_table(tmp_path, BLOCK + masked).returncode == 0
-    assert support_table(tmp_path, BLOCK + masked, "--check").returncode == 0
+    masked = PLAIN.replace("mask = false", "mask = true").replace("[false, true]", "true")
+    masked = masked.replace('"default"', '"full"').replace(', "gfx942"', "") + "group = [false, true]\n"
+    drop = masked.replace('["d64", "d96"]', '"d64_few"') + "dropout = true\n"
+    catalogue = BLOCK + masked + drop
+    assert support_table(tmp_path, catalogue, "--check").returncode == 1
+    assert support_table(tmp_path, catalogue).returncode == 0
+    assert support_table(tmp_path, catalogue, "--check").returncode == 0
     text = readme.read_text()
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     cells = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
     ]
-    tile = "multiples of the kernel's key tile"
-    assert cells[2:] == [
-        ["forward", "gfx90a, gfx942", "bf16", "64, 128", "none", "any", "default"],
-        [
-            "forward",
-            "gfx90a",
-            "bf16",
-            "64, 128",
-            "causal (top left, bottom right), sliding window",
-            tile,
-            "full",
-        ],
+    assert cells[0][:6] == ["", "arch", "dtype", "head dim", "plain", "ALiBi"]
+    assert [[*line[:5], line[8]] for line in cells[2:]] == [
+        ["forward", "gfx90a", "bf16", "64", "full", "full"],
+        ["forward", "gfx90a", "bf16", "96 (v: 128)", "full", ""],
+        ["forward", "gfx942", "bf16", "64, 96 (v: 128)", "default (no mask) / -", ""],
     ]
 
 
@@ -132,11 +236,18 @@ def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
 
 
-@pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills", "scratch_bytes"])
-def test_spills_need_a_reason(monkeypatch: pytest.MonkeyPatch, resource: str) -> None:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    module = importlib.import_module("report")
+def load_tool(name: str) -> Any:
+    """A program of native/tools as a module; they import each other by name."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(TOOLS))
 
+
+@pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills", "scratch_bytes"])
+def test_spills_need_a_reason(resource: str) -> None:
+    module = load_tool("report")
     uses: dict[str, Any] = {"vgpr_spills": 0, "sgpr_spills": 0, "scratch_bytes": 0}
     row = {"arch": "gfx942", "name": "kernel", "allow_scratch": None, **uses}
     assert module.complaint(row) is None
@@ -144,14 +255,36 @@ def test_spills_need_a_reason(monkeypatch: pytest.MonkeyPatch, resource: str) ->
     assert module.complaint(row | {resource: 4, "allow_scratch": "measured faster"}) is None
 
 
-def test_build_report_describes_the_code_objects() -> None:
-    report = json.loads((BUILD / "kernels.json").read_text())
-    assert report["kernels"]
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """The report of the build at hand."""
+    content: dict[str, Any] = json.loads((BUILD / "kernels.json").read_text())
+    assert content["kernels"]
+    return content
+
+
+def test_build_report_describes_the_code_objects(report: dict[str, Any]) -> None:
+    """What is packed is what was compiled, and what the report says it is."""
+    for code in report["code_objects"]:
+        path = BUILD / "kernels" / code["arch"] / f"{code['name']}.co"
+        packed = path.with_suffix(".co.zst")
+        assert packed.stat().st_size == code["packed_bytes"]
+        unpacked = subprocess.run(["zstd", "-dcq", packed], check=True, capture_output=True).stdout
+        assert unpacked == path.read_bytes()
+        assert len(unpacked) == code["bytes"]
+        assert hashlib.sha256(unpacked).hexdigest() == code["sha256"]
     for kernel in report["kernels"]:
-        image = (BUILD / "kernels" / kernel["arch"] / f"{kernel['name']}.co").read_bytes()
-        assert hashlib.sha256(image).hexdigest() == kernel["sha256"]
+        assert report["code_objects"][kernel["code_object"]]["sha256"] == kernel["sha256"]
+
+
+def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
+    for kernel in report["kernels"]:
         assert kernel["kernarg_bytes"] >= 136
         assert kernel["block_size"] % 64 == 0
-        # Each step multiplies tile_m x tile_n x hdim twice; a 32x32x16 step is two MFMAs of one of the waves.
-        steps = 2 * kernel["tile_m"] * kernel["tile_n"] * kernel["hdim_q"] // (32 * 32 * 8)
-        assert kernel["main_loop"]["mfma"] == steps // (kernel["block_size"] // 64)
+        assert kernel["allow_scratch"] or not kernel["scratch_bytes"]
+        # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA of a wave.
+        waves = kernel["block_size"] // 64
+        products = kernel["tile_m"] * kernel["tile_n"] * (kernel["hdim_q"] + kernel["tile_nv"]) // waves
+        assert kernel["main_loop"]["mfma"] > 0
+        per_mfma = products / kernel["main_loop"]["mfma"]
+        assert per_mfma in {32 * 32 * 8, 32 * 32 * 16, 16 * 16 * 16, 16 * 16 * 4}, kernel["name"]

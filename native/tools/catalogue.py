@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Read native/kernels/catalogue.toml and write down which kernels a build makes.
 
-Run by CMake at configure time: ``catalogue.py CATALOGUE --set ci --targets gfx942 --out DIR`` writes, for every
-translation unit, its source ``DIR/<arch>/<unit>.hip`` and its rows ``DIR/<arch>/<unit>.rows.json``, and a list
-for CMake to include, ``DIR/kernels.cmake``. Also imported by the tests, which take their parameters from the
-same rows.
+Run by CMake at configure time: ``catalogue.py CATALOGUE --set ci --targets gfx942 --out DIR`` writes, for
+every translation unit, its source ``DIR/<arch>/<unit>.hip`` and its rows ``DIR/<arch>/<unit>.rows.json``, and
+a list for CMake to include, ``DIR/kernels.cmake``. Also imported by the tests, which take their parameters
+from the same rows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ BIASES = ("none", "elementwise", "alibi")
 PIPELINES = ("qr_async", "qr")
 # Axes of a block, in the order of the product; a list stands for each of its values.
 _AXES = ("arch", "dtype", "o_dtype", "tile", "group", "mask", "pad", "bias", "softcap", "dropout")
-_REQUIRED = {"family", "set", "arch", "dtype", "tile", "mask", "pad"}
+_REQUIRED = {"set", "arch", "dtype", "tile", "mask", "pad"}
 _DEFAULTS = {"o_dtype": None, "group": False, "bias": "none", "softcap": False, "dropout": False}
-_OPTIONAL = {*_DEFAULTS, "hdim_step", "allow_scratch"}
+_OPTIONAL = {*_DEFAULTS, "family"}
 _TILE_REQUIRED = {"pipeline", "block", "waves", "mfma"}
-_TILE_OPTIONAL = {"blocks_per_cu", "tag"}
+_TILE_OPTIONAL = {"blocks_per_cu", "hdim_step", "tag"}
 _KNOWN = {
-    **{"set": SETS, "arch": ARCHS, "dtype": DTYPES, "o_dtype": DTYPES, "bias": BIASES},
+    "set": SETS,
+    "arch": ARCHS,
+    "dtype": DTYPES,
+    "o_dtype": DTYPES,
+    "bias": BIASES,
     **dict.fromkeys(("group", "mask", "pad", "softcap", "dropout"), (False, True)),
 }
 # ck_tile's names of types.
@@ -53,6 +57,7 @@ class Tile:
     waves: int
     mfma: tuple[int, ...]  # M, N, K
     blocks_per_cu: int = -1
+    hdim_step: int = 8
     tag: str | None = None
 
     @property
@@ -107,7 +112,7 @@ def _check_keys(block: dict[str, Any], required: set[str], optional: set[str], w
 
 
 def _read_tile(name: str, content: dict[str, Any], where: str) -> Tile:
-    where = f"{where}: [tiles.{name}]"
+    where = f"{where}: tiles.{name}"
     _check_keys(content, _TILE_REQUIRED, _TILE_OPTIONAL, where)
     if content["pipeline"] not in PIPELINES:
         known = ", ".join(PIPELINES)
@@ -116,6 +121,9 @@ def _read_tile(name: str, content: dict[str, Any], where: str) -> Tile:
         value = content[key]
         if not (isinstance(value, list) and len(value) == length and all(isinstance(n, int) for n in value)):
             raise ValueError(f"{where}: {key} is a list of {length} numbers, got {value!r}")
+    step = content.get("hdim_step", 8)
+    if not isinstance(step, int) or step < 0:
+        raise ValueError(f"{where}: hdim_step is 0 or what head dims are multiples of, got {step!r}")
     return Tile(**{**content, "block": tuple(content["block"]), "mfma": tuple(content["mfma"])})
 
 
@@ -125,17 +133,19 @@ def _check_block(block: dict[str, Any], tiles: dict[str, Tile], where: str) -> N
         for value in _as_list(block.get(key, known[0])):
             if value not in known:
                 raise ValueError(f"{where}: {key} is {value!r}, expected one of {', '.join(map(str, known))}")
-    if not isinstance(block.get("hdim_step", 8), int) or block.get("hdim_step", 8) < 0:
-        raise ValueError(f"{where}: hdim_step is 0 or what head dims are multiples of, got {block['hdim_step']!r}")
 
 
 def _check_row(row: Row, where: str) -> None:
     if row.group and not row.pad:
-        raise ValueError(f"{where}: {row.name}: group mode needs pad = true, lengths being known to the device alone")
+        raise ValueError(
+            f"{where}: {row.name}: group mode needs pad = true, lengths being known to the device alone"
+        )
     if row.softcap and row.bias != "none":
         raise ValueError(f"{where}: {row.name}: CK has no softcap together with a bias, got {row.bias!r}")
     if row.o_dtype == "fp8" or (row.dtype != "fp8" and row.o_dtype != row.dtype):
-        raise ValueError(f"{where}: {row.name}: o_dtype is dtype, or for fp8 another than it, got {row.o_dtype!r}")
+        raise ValueError(
+            f"{where}: {row.name}: o_dtype is dtype, or for fp8 another than it, got {row.o_dtype!r}"
+        )
 
 
 def _head(dtype: str, o_dtype: str, tile: Tile) -> str:
@@ -153,18 +163,17 @@ def _make_row(block: dict[str, Any], axes: dict[str, Any], tiles: dict[str, Tile
     flags += {"none": [], "elementwise": ["bias"], "alibi": ["alibi"]}[axes["bias"]]
     flags += [key for key in ("softcap", "dropout") if axes[key]]
     return Row(
-        name="_".join(["fmha", block["family"], head, *flags]) + tag,
-        family=block["family"],
+        name="_".join(["fmha", block.get("family", "fwd"), head, *flags]) + tag,
+        family=block.get("family", "fwd"),
         set=block["set"],
         hdim_q=tile.hdim_q,
         hdim_v=tile.hdim_v,
-        hdim_step=block.get("hdim_step", 8),
+        hdim_step=tile.hdim_step,
         lse=True,
         pipeline=tile.pipeline,
         tile_m=tile.block[0],
         tile_n=tile.block[1],
-        unit="_".join([block["family"], head, "group" if axes["group"] else "batch"]) + tag,
-        allow_scratch=block.get("allow_scratch"),
+        unit="_".join([block.get("family", "fwd"), head, "group" if axes["group"] else "batch"]) + tag,
         **axes,
     )
 
@@ -178,6 +187,15 @@ def _rows_of(block: dict[str, Any], tiles: dict[str, Tile], where: str) -> Itera
         yield row
 
 
+def _allow_scratch(rows: list[Row], reasons: dict[str, str], where: str) -> list[Row]:
+    """The rows, those with the reason that an expression matches by name."""
+    for pattern in reasons:
+        if not any(re.fullmatch(pattern, row.name) for row in rows):
+            raise ValueError(f"{where}: allow_scratch: no kernel is named {pattern!r}")
+    found = [[why for pattern, why in reasons.items() if re.fullmatch(pattern, row.name)] for row in rows]
+    return [replace(row, allow_scratch=why[0] if why else None) for row, why in zip(rows, found, strict=True)]
+
+
 def read_tiles(path: Path) -> dict[str, Tile]:
     """The tiles of the catalogue by name."""
     with open(path, "rb") as file:
@@ -188,7 +206,7 @@ def read_tiles(path: Path) -> dict[str, Tile]:
 def read_catalogue(path: Path) -> list[Row]:
     """Every row of the catalogue, whatever the set and arch.
 
-    A kernel that blocks of several sets make is in the smallest of them.
+    A kernel that entries of several sets make is in the smallest of them.
 
     Raises
     ------
@@ -197,22 +215,22 @@ def read_catalogue(path: Path) -> list[Row]:
     """
     tiles = read_tiles(path)
     with open(path, "rb") as file:
-        blocks = tomllib.load(file)["kernels"]
+        content = tomllib.load(file)
     rows: dict[tuple[str, str], Row] = {}
-    for number, block in enumerate(blocks, 1):
-        for row in _rows_of(block, tiles, f"{path}: [[kernels]] block {number}"):
+    for number, block in enumerate(content["kernels"], 1):
+        for row in _rows_of(block, tiles, f"{path}: kernels, entry {number}"):
             old = rows.setdefault((row.arch, row.name), row)
             if old is row:
                 continue
             if old.set == row.set or replace(old, set=row.set) != row:
-                raise ValueError(f"{path}: block {number} makes {row.name} for {row.arch} a second time")
+                raise ValueError(f"{path}: entry {number} makes {row.name} for {row.arch} a second time")
             smaller = min(old.set, row.set, key=SETS.index)
             rows[row.arch, row.name] = replace(old, set=smaller)
-    return list(rows.values())
+    return _allow_scratch(list(rows.values()), content.get("allow_scratch", {}), str(path))
 
 
 def select_rows(rows: list[Row], kernel_set: str, targets: list[str], pattern: str = "") -> list[Row]:
-    """The rows that a build of this set and these targets makes: all whose name has a match of the pattern."""
+    """The rows a build of this set and these targets makes, if their names have a match of the pattern."""
     wanted = SETS[: SETS.index(kernel_set) + 1]
     return [r for r in rows if r.set in wanted and r.arch in targets and re.search(pattern, r.name)]
 
@@ -231,8 +249,8 @@ def kernel_line(row: Row, tile: Tile) -> str:
     """The line of a translation unit that makes the kernel: see native/kernels/fwd_kernel.h."""
     traits = {
         "pipeline": _enum("PipelineKind", tile.pipeline),
-        **{key: getattr(tile, key) for key in ("block", "waves", "mfma", "blocks_per_cu")},
-        **{key: getattr(row, key) for key in ("hdim_step", "group", "mask", "pad")},
+        **{key: getattr(tile, key) for key in ("block", "waves", "mfma", "blocks_per_cu", "hdim_step")},
+        **{key: getattr(row, key) for key in ("group", "mask", "pad")},
         "bias": _enum("Bias", row.bias),
         **{key: getattr(row, key) for key in ("softcap", "dropout")},
     }
@@ -256,8 +274,15 @@ def write_units(rows: list[Row], tiles: dict[str, Tile], out: Path) -> None:
         lines = ["// Generated by native/tools/catalogue.py.", f'#include "{members[0].family}_kernel.h"', ""]
         lines += [kernel_line(row, tiles[row.tile]) for row in members]
         _write_if_changed(out / f"{unit}.hip", "\n".join(lines) + "\n")
-        _write_if_changed(out / f"{unit}.rows.json", json.dumps([asdict(row) for row in members], indent=1) + "\n")
-    lines = ["# Generated from catalogue.toml.", "set(FMHA_KERNEL_UNITS", *(f'  "{unit}"' for unit in units), ")"]
+        _write_if_changed(
+            out / f"{unit}.rows.json", json.dumps([asdict(row) for row in members], indent=1) + "\n"
+        )
+    lines = [
+        "# Generated from catalogue.toml.",
+        "set(FMHA_KERNEL_UNITS",
+        *(f'  "{unit}"' for unit in units),
+        ")",
+    ]
     _write_if_changed(out / "kernels.cmake", "\n".join(lines) + "\n")
 
 
@@ -267,7 +292,9 @@ def main() -> int:
     parser.add_argument("catalogue", type=Path)
     parser.add_argument("--set", required=True, choices=SETS)
     parser.add_argument("--targets", required=True, help="gfx names separated by commas")
-    parser.add_argument("--filter", default="", help="regular expression: kernels whose name has a match alone")
+    parser.add_argument(
+        "--filter", default="", help="regular expression: kernels whose name has a match alone"
+    )
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
     targets = args.targets.split(",")
@@ -279,7 +306,10 @@ def main() -> int:
         rows = select_rows(read_catalogue(args.catalogue), args.set, targets, args.filter)
         write_units(rows, read_tiles(args.catalogue), args.out)
     except re.error as error:
-        print(f"catalogue.py: FMHA_KERNEL_FILTER: {args.filter!r} is no regular expression: {error}", file=sys.stderr)
+        print(
+            f"catalogue.py: FMHA_KERNEL_FILTER: {args.filter!r} is no regular expression: {error}",
+            file=sys.stderr,
+        )
         return 1
     except (ValueError, KeyError, OSError) as error:
         print(f"catalogue.py: {error}", file=sys.stderr)

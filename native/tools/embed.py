@@ -69,8 +69,16 @@ def _code_entry(code: Report) -> str:
 def table_source(codes: list[Report], build_info: str) -> str:
     """The C++ source of the tables."""
     lines = [_SPDX + '#include "catalogue.h"\n', 'extern "C" {']
-    lines += [f'extern const unsigned char {_symbol(c)}[] __attribute__((visibility("hidden")));' for c in codes]
-    lines += ["}\n", "namespace fmha {\n", "const CodeObject kCodeObjects[] = {", *map(_code_entry, codes), "};"]
+    lines += [
+        f'extern const unsigned char {_symbol(c)}[] __attribute__((visibility("hidden")));' for c in codes
+    ]
+    lines += [
+        "}\n",
+        "namespace fmha {\n",
+        "const CodeObject kCodeObjects[] = {",
+        *map(_code_entry, codes),
+        "};",
+    ]
     lines += [f"const size_t kCodeObjectCount = {len(codes)};\n", "const Kernel kKernels[] = {"]
     lines += [_kernel_entry(kernel, i) for i, code in enumerate(codes) for kernel in code["kernels"]]
     lines += ["};", f"const size_t kKernelCount = {sum(len(code['kernels']) for code in codes)};"]
@@ -99,7 +107,9 @@ def summary(codes: list[Report]) -> str:
         seconds = sum(cost["cpu_seconds"] for cost in costs)
         slowest = max(cost["wall_seconds"] for cost in costs)
         memory = max(cost["peak_mbytes"] for cost in costs)
-        said += f"; compiled in {seconds:.0f} CPU seconds, {slowest:.0f} the slowest unit, {memory} MB at most"
+        said += (
+            f"; compiled in {seconds:.0f} CPU seconds, {slowest:.0f} the slowest unit, {memory} MB at most"
+        )
     return said
 
 

@@ -90,10 +90,14 @@ def main_loop(code: Code) -> dict[str, int]:
     return counts
 
 
-def kernel_report(image: CodeObject, kernel: dict[str, Any], row: dict[str, Any], code: Code) -> dict[str, Any]:
+def kernel_report(
+    image: CodeObject, kernel: dict[str, Any], row: dict[str, Any], code: Code
+) -> dict[str, Any]:
     """Everything the build knows of one kernel: its row, its resources, its main loop."""
     where = f"{image.path}: {row['name']}"
-    facts = dict(zip(_FACTS, struct.unpack(f"<{len(_FACTS)}i", image.symbol(f"{row['name']}_facts")), strict=True))
+    facts = dict(
+        zip(_FACTS, struct.unpack(f"<{len(_FACTS)}i", image.symbol(f"{row['name']}_facts")), strict=True)
+    )
     if kernel[".max_flat_workgroup_size"] != facts["block_size"]:
         bound = kernel[".max_flat_workgroup_size"]
         raise ValueError(f"{where}: launch bound is {bound}, the kernel says {facts['block_size']}")
