@@ -26,9 +26,14 @@ def rows() -> tuple[Row, ...]:
 
 
 @cache
+def this_arch() -> str:
+    """The arch of the first device."""
+    return str(pyfa_rocm.devices()[0].arch)
+
+
+@cache
 def _of_this_arch() -> tuple[Row, ...]:
-    arch = pyfa_rocm.devices()[0].arch
-    return tuple(row for row in rows() if row["arch"] == arch)
+    return tuple(row for row in rows() if row["arch"] == this_arch())
 
 
 def candidates(case: Case) -> list[Row]:
