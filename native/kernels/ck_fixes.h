@@ -42,6 +42,39 @@ CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t 
 
 }  // namespace ck_tile
 
+#include "ck_tile/core/container/thread_buffer.hpp"
+
+namespace ck_tile {
+
+// Stores of 16 bytes. The hardware reads the data of one of more than 8 bytes late: gfx940 wants two wait
+// states before a vector instruction overwrites it, which the compiler keeps for its own stores, not for CK's
+// asm.
+template <>
+CK_TILE_DEVICE void buffer_store<16>::operator()(const thread_buffer<float, 4>& value, int32x4_t rsrc,
+                                                 index_t voffset, index_t /*soffset*/, index_t ioffset,
+                                                 index_t /*flag*/) {
+  asm volatile("buffer_store_dwordx4 %0, %1, %2, 0 offen offset:%3\n\ts_nop 1"
+               :
+               : "v"(bit_cast<fp32x4_t>(value)), "v"(voffset), "s"(rsrc), "n"(ioffset)
+               : "memory");
+}
+
+template <>
+CK_TILE_DEVICE void buffer_store_if<16>::operator()(const thread_buffer<float, 4>& value, int32x4_t rsrc,
+                                                    index_t voffset, index_t /*soffset*/, index_t ioffset,
+                                                    index_t flag) {
+  const auto exec = __builtin_amdgcn_read_exec();
+  asm volatile(
+      "v_cmpx_le_u32 exec, 1, %4\n\t"
+      "buffer_store_dwordx4 %0, %1, %2, 0 offen offset:%3\n\t"
+      "s_mov_b64 exec, %5\n\ts_nop 0"
+      :
+      : "v"(bit_cast<fp32x4_t>(value)), "v"(voffset), "s"(rsrc), "n"(ioffset), "v"(flag), "s"(exec)
+      : "memory");
+}
+
+}  // namespace ck_tile
+
 #include "ck_tile/ops/fmha/block/block_position_encoding.hpp"
 
 namespace ck_tile {

@@ -69,10 +69,32 @@ struct FwdProblem {
                                         Mask, /*kUseTrLoad=*/false, Traits>;
 };
 
+// Which of three LDS buffers each slice of K, then of V, passes through in a step. CK's order for head dims
+// of 96 and 192 puts V's first slice where other waves still read K's last one, with no barrier between.
+// Needed: V[0] is not K[last]; V[last] is neither K[0] nor K[1], which are loaded for the next step; no two
+// neighbours are the same.
+struct AsyncPolicy : ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy {
+  using Base = ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy;
+  template <typename Problem>
+  CK_TILE_HOST_DEVICE static constexpr auto GetLdsBufferSequence() {
+    using Shape = typename Problem::BlockFmhaShape;
+    constexpr index_t kSlicesOfK = Shape::kQKHeaddim / Shape::kK0;
+    constexpr index_t kSlicesOfV = Shape::kN0 / Shape::kK1;
+    if constexpr (kSlicesOfK == 3 && kSlicesOfV == 4) {
+      return ck_tile::sequence<1, 2, 0, /*V*/ 2, 1, 2, 0>{};
+    } else if constexpr (kSlicesOfK == 6 && kSlicesOfV == 4) {
+      return ck_tile::sequence<1, 2, 0, 1, 2, 0, /*V*/ 2, 1, 2, 0>{};
+    } else {
+      return Base::template GetLdsBufferSequence<Problem>();
+    }
+  }
+};
+
 template <PipelineKind Kind, typename Problem>
 struct CkPipeline;
 template <typename Problem>
-struct CkPipeline<PipelineKind::kQrAsync, Problem> : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem> {};
+struct CkPipeline<PipelineKind::kQrAsync, Problem>
+    : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem, AsyncPolicy> {};
 template <typename Problem>
 struct CkPipeline<PipelineKind::kQr, Problem> : ck_tile::BlockFmhaPipelineQRKSVS<Problem> {
   // With padded head dims CK loads and stores element by element. Ours are multiples of 8 elements, whole
