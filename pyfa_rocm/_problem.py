@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm import _params, _reference, array, attention, fmha
+from pyfa_rocm._rounding import numerics_of
 from pyfa_rocm.device import synchronize
 
 Array = npt.NDArray[Any]
@@ -97,7 +98,8 @@ def run(problem: Problem) -> Outcome:
     assert isinstance(out, array.DeviceArray)
     assert isinstance(lse, array.DeviceArray)
     peak = array.memory.peak_bytes - before
-    expected = _reference.attention(*host, causal=problem.causal)
+    numerics = numerics_of(problem.dtype, None, kernel.pipeline, kernel.tile_n, kernel.arch)
+    expected = _reference.attention(*host, causal=problem.causal, numerics=numerics)
     with np.errstate(all="ignore"):  # whatever a broken kernel may give
         error = np.abs(out.to_numpy().astype(np.float64) - expected.o)
         lse_error = np.abs(lse.to_numpy() - expected.lse)

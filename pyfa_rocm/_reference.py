@@ -20,6 +20,7 @@ from pyfa_rocm._rounding import (
     lse_tolerance,
     numerics_of,
     o_errors,
+    smallest_normal,
     ulp,
 )
 
@@ -132,6 +133,8 @@ def attention(
         O, LSE, and their tolerances.
     """
     numerics = numerics_of(q.dtype.name) if numerics is None else numerics
+    if numerics.flushes:
+        q, k, v = (_flushed(x, smallest_normal(numerics.p_dtype)) for x in (q, k, v))
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
     scale = (1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale) * descale[0] * descale[1]
@@ -162,6 +165,10 @@ def attention(
         lse_bound[b, h] = lse_tolerance(head, numerics)
         bound[b, :, h], variance[b, :, h], mean[b, :, h] = o_errors(head, numerics)
     return Expected(o, lse, bound, lse_bound, variance, mean, numerics.bias_slack)
+
+
+def _flushed(x: Array, smallest: float) -> Array:
+    return np.where(np.abs(x) < smallest, np.zeros_like(x), x)
 
 
 def _head(

@@ -7,7 +7,8 @@ to its own type. E = 2^-24 below: a float32 operation is off by at most E relati
 
 **P.** Rounded to nearest (u = half an ulp of 1) or toward zero (an ulp of 1), a P is off by at most u
 relative, or, below the type's normal numbers, by a smallest subnormal (half of one to nearest), at a scale
-where the row's largest P is `p_scale`. This is taken element by element and worst case:
+where the row's largest P is `p_scale`; where subnormals are flushed, by all of itself. This is taken element
+by element and worst case:
 
     |dO| <= sum_j (u * w_j + smallest / (l * p_scale)) * |v_j|,    w = P / l, with dropout's zeros and factor
 
@@ -96,6 +97,8 @@ class Numerics:
         What P is multiplied with before it is rounded.
     tile_n : int
         Keys of a main-loop step.
+    flushes : bool
+        Whether the matrix instructions take subnormal numbers of P's type, in Q, K, V and P, for 0.
     """
 
     p_dtype: str
@@ -103,6 +106,7 @@ class Numerics:
     p_toward_zero: bool = False
     p_scale: float = 1.0
     tile_n: int = 64
+    flushes: bool = False
 
     @property
     def bias_slack(self) -> float:
@@ -117,12 +121,13 @@ FP8_P_SCALE = 240.0
 
 
 def numerics_of(
-    dtype: str, o_dtype: str | None = None, pipeline: str = "qr_async", tile_n: int = 64
+    dtype: str, o_dtype: str | None = None, pipeline: str = "qr_async", tile_n: int = 64, arch: str = "gfx942"
 ) -> Numerics:
     """Return how the kernels of an input type round.
 
     CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to
-    nearest.
+    nearest. Matrix instructions of gfx90a flush fp16's subnormals (MIOpen's documentation, "MI200 MFMA
+    behavior specifics").
     """
     return Numerics(
         p_dtype=dtype,
@@ -130,7 +135,13 @@ def numerics_of(
         p_toward_zero=dtype == "float16" and "async" in pipeline,
         p_scale=FP8_P_SCALE if dtype.startswith("float8") else 1.0,
         tile_n=tile_n,
+        flushes=dtype == "float16" and arch == "gfx90a",
     )
+
+
+def smallest_normal(dtype: str) -> float:
+    """Return the smallest normal number of a type."""
+    return float(_SMALLEST_ULP[dtype] * 2.0 ** MANTISSA_BITS[dtype])
 
 
 @dataclass(frozen=True)
@@ -234,6 +245,8 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
     smallest = _SMALLEST_ULP[dtype] * unit * (weights > 0)
     bound = worst * (ulp_of_one * (weights @ size) + smallest @ size)
     variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
+    flushed = (weights / unit < smallest_normal(dtype)) & numerics.flushes
+    bound += np.where(flushed, weights, 0.0) @ size
     spacing = ulp(weights / unit, dtype)
     if numerics.p_toward_zero:
         mean = spacing / 2
@@ -241,7 +254,8 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
         mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
     top = head.keep_scale * numerics.p_scale
     largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
-    mean = np.where(largest, _taken_from_top(top, numerics), mean) * unit * (weights > 0)
+    mean = np.where(largest, _taken_from_top(top, numerics), mean)
+    mean = np.where(flushed, weights / unit, mean) * unit * (weights > 0)
     return bound, variance, -(mean @ head.v)
 
 

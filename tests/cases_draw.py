@@ -72,7 +72,7 @@ def cases(
     """Random cases, of a bounded number of tiles."""
     seqlen_q, seqlen_k = draw(seqlens), draw(seqlens)
     hdim = draw(st.sampled_from(hdims))
-    budget = max_tiles // (math.ceil(seqlen_q / 128) * math.ceil(seqlen_k / 128))
+    budget = max(1, max_tiles // (math.ceil(seqlen_q / 128) * math.ceil(seqlen_k / 128)))
     ratio = draw(st.integers(1, min(8, budget)))
     batch = draw(st.integers(1, min(3, budget // ratio)))
     nhead_k = draw(st.integers(1, min(3, budget // ratio // batch)))

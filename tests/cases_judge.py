@@ -11,7 +11,7 @@ import philox
 import pytest
 from cases_place import Placement, without_lse
 from cases_types import Array, Bools, Case
-from catalogue import candidates
+from catalogue import candidates, this_arch
 from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, visible
 from strict import forgiven
 
@@ -24,7 +24,7 @@ MANY_ROWS = 256
 def expected(case: Case, inputs: list[Array], numerics: Numerics | None = None) -> Expected:
     """The oracle's answer to a case; with packed sequences, that of the rows in use."""
     if numerics is None:
-        numerics = numerics_of(case.dtype, case.out_dtype)
+        numerics = numerics_of(case.dtype, case.out_dtype, arch=this_arch())
     if case.varlen is None:
         return _sequence(case, inputs, range(case.batch), slice(None), slice(None), numerics)
     parts = [
@@ -142,7 +142,7 @@ def run_raw(case: Case, stream: int = 0) -> str:
     with forgiven(), placement.watched():
         pyfa_rocm.fmha_fwd(params, stream)
         results = placement.results()
-    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n)
+    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n, kernel.arch)
     judge(expected(case, placement.inputs, numerics), *results)
     if case.dropout is not None and case.dropout.randval:
         randval_is_right(placement)
@@ -191,7 +191,7 @@ def run_flash(case: Case) -> None:
     if case.lse:
         lse = result[1].to_numpy()
         lse = lse if case.varlen is None else lse[None][..., case.rows_in_use()[0]]
-    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n)
+    numerics = numerics_of(case.dtype, case.out_dtype, kernel.pipeline, kernel.tile_n, kernel.arch)
     judge(expected(case, placement.inputs, numerics), o, lse)
 
 

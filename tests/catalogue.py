@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from cases_types import Case
 from reference import visible
 
@@ -26,14 +29,31 @@ def rows() -> tuple[Row, ...]:
 
 
 @cache
+def this_arch() -> str:
+    """The arch of the first device."""
+    return str(pyfa_rocm.devices()[0].arch)
+
+
+@cache
 def _of_this_arch() -> tuple[Row, ...]:
-    arch = pyfa_rocm.devices()[0].arch
-    return tuple(row for row in rows() if row["arch"] == arch)
+    return tuple(row for row in rows() if row["arch"] == this_arch())
 
 
 def candidates(case: Case) -> list[Row]:
     """The kernels that can do a case."""
     return [row for row in _of_this_arch() if can_do(row, case)]
+
+
+def nearest(case: Case) -> Case:
+    """The case, or one of another dtype and head dim that has a kernel: a small library has few of each.
+
+    None at all skips the test.
+    """
+    for dtype, hdim in product((case.dtype, "bfloat16", "float16", "float32"), (case.hdim, 128, 64, 32)):
+        other = replace(case, dtype=dtype, hdim=hdim)
+        if candidates(other):
+            return other
+    pytest.skip("no such kernel in this library")
 
 
 def can_do(row: Row, case: Case) -> bool:

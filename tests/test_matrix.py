@@ -17,10 +17,8 @@ from typing import Any
 
 import pytest
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_or_refused, run_raw
-from catalogue import DTYPE_OF, Row, can_do, candidates, rows
+from catalogue import DTYPE_OF, Row, can_do, candidates, rows, this_arch
 from matrix import cover
-
-import pyfa_rocm
 
 SEED = 5
 PARTS = 16
@@ -136,7 +134,7 @@ def _factors(row: Row) -> dict[str, Sequence[Any]]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['arch']}-{row['name']}")
 def test_kernel(row: Row) -> None:
     """All that one kernel can be asked, pairwise."""
-    if row["arch"] != pyfa_rocm.devices()[0].arch:
+    if row["arch"] != this_arch():
         pytest.skip("for another arch: its own kernels are run by test_every_kernel")
     array = cover(_factors(row), 2, SEED)
     for number, values in enumerate(array):

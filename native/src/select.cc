@@ -14,14 +14,14 @@
 namespace fmha {
 namespace {
 
-// What a key costs a wave, in the time its matrix instructions take for one row. From MI300X's numbers for 16
-// bits and head dim d, a compute unit and clock: 4 SIMDs that do 512 operations each, of 4 d a row and key;
-// 128 bytes from the LDS, of which each wave there reads K's and V's 4 d; 64 bytes from L2, of which each
-// workgroup reads the same. Not measured on a card: it decides between tiles alone, which all compute the
-// same.
+// What a key costs a wave, in the time that one more row costs it. Counted by the software device's profile,
+// 128 rows by 1024 keys of heads of 64 and 128, in cycles of matrix and vector instructions, of the LDS
+// shared by four waves, and of bytes from L2 at 64 a cycle: tiles of 128 and 64 rows by four waves (83576 and
+// 66960 cycles at 128) and of 16 by one. Not measured on a card: it decides between tiles, which all compute
+// the same.
+constexpr int64_t kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
+constexpr int64_t kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
 constexpr int64_t kSimds = 4;
-constexpr int64_t kLdsRows = 16;        // (4 d * kSimds / 128) / (4 d / 512)
-constexpr int64_t kL2RowsOfAWave = 32;  // (4 d * kSimds / 64) / (4 d / 512), shared by a workgroup's waves
 constexpr int64_t kWaveSize = 64;
 
 // Kernels that differ in what can be compared at once lie together.
@@ -82,7 +82,7 @@ int64_t time_of(const Kernel& k, const Problem& p, int compute_units) {
   const int64_t workgroups = tiles_of(k, p) * p.args.nhead_q * p.batch;
   const int64_t at_once = compute_units * kSimds;
   const int64_t rounds = workgroups * waves <= at_once ? 1 : ceil_div(workgroups * waves, at_once);
-  return rounds * ((k.tile_m + kL2RowsOfAWave) / waves + kLdsRows);
+  return rounds * ((k.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
 }
 
 // The less the better, from left to right.

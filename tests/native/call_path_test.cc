@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "../../native/kernels/params.h"
@@ -118,14 +120,31 @@ void test_second_call(const fmha_fwd_params& p) {
   CHECK(hip->get_functions == before.get_functions && hip->last_error_reads == before.last_error_reads);
 }
 
-// Kernels of one code object, here all of one dtype and head dim, come with its module: none is asked for.
-void test_shared_module(fmha_fwd_params p) {
-  const fake_hip_state before = *hip;
-  p.mask = FMHA_MASK_CAUSAL;
-  CHECK_OK(fmha_prepare(&p));
-  CHECK_OK(fmha_fwd(&p, nullptr));
-  CHECK(hip->loads == before.loads && hip->get_functions == before.get_functions);
-  CHECK(hip->unloads == before.unloads && std::strstr(hip->function_name, "_mask_pad") != nullptr);
+// Kernels of one code object come with its module: whatever is asked for, a module is loaded once.
+void test_shared_modules(fmha_fwd_params p) {
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  std::set<std::string> loaded = {info.sha256};
+  int shared = 0;
+  for (const fmha_mask mask : {FMHA_MASK_CAUSAL, FMHA_MASK_NONE}) {
+    p.mask = mask;
+    p.kernel = 0;
+    CHECK_OK(fmha_fwd_kernel(&p, &info));
+    const int count = info.candidate_count;
+    for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
+      CHECK_OK(fmha_fwd_kernel(&p, &info));
+      const bool known = !loaded.insert(info.sha256).second;
+      const fake_hip_state before = *hip;
+      CHECK_OK(fmha_prepare(&p));
+      CHECK_OK(fmha_fwd(&p, nullptr));
+      CHECK(hip->loads == before.loads + (known ? 0 : 1) && hip->unloads == before.unloads);
+      CHECK((hip->get_functions == before.get_functions) == known);
+      CHECK(std::strcmp(hip->function_name, info.name) == 0);
+      shared += known ? 1 : 0;
+    }
+  }
+  CHECK(shared > 1);
 }
 
 // Candidates by their numbers: each is what runs, and choosing allocates nothing either.
@@ -263,7 +282,7 @@ int main(int argc, char** argv) {
   test_first_call_failures(p);
   test_launch(p);
   test_second_call(p);
-  test_shared_module(p);
+  test_shared_modules(p);
   test_candidates(p);
   test_nothing_to_do(p);
   test_launch_failure(p);
