@@ -40,6 +40,7 @@ demo: build
 	@$(PYTHON) -m pyfa_rocm demo
 
 test: build
+	@native/tools/toolchain.sh --tests
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
 

@@ -4,6 +4,7 @@
 Start with `flash_attn_func`. Without a GPU the same kernels run on a software device.
 """
 
+from pyfa_rocm._lib import header_path, header_version
 from pyfa_rocm._params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
 from pyfa_rocm.attention import flash_attn_func
@@ -35,7 +36,7 @@ from pyfa_rocm.packed import (
 )
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
-__version__ = "0.1.0"
+__version__ = header_version(header_path().read_text(encoding="utf-8"))
 
 __all__ = [
     "AbiMismatchError",

@@ -54,7 +54,7 @@ def library_path() -> Path:
 def emulator_path() -> Path:
     """Path of the software device: ``$PYFA_ROCM_EMULATOR``, the installed one, or that of the build tree."""
     name = "libamdhip64.so.6"
-    dirs = [d / "emulator" for d in (_PACKAGE / "lib", *_source_build_dirs())]
+    dirs = [d / "emulator" for d in (_PACKAGE / "lib" / "fmha_rocm", *_source_build_dirs())]
     return _find(f"the software device's {name}", "PYFA_ROCM_EMULATOR", [d / name for d in dirs])
 
 

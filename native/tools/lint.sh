@@ -21,7 +21,7 @@ file_rules() {
     [ "$lines" -le 500 ] || { echo "$file: $lines lines, expected at most 500"; ok=1; }
     head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT OR Apache-2.0' ||
       { echo "$file: no SPDX-License-Identifier in the first three lines"; ok=1; }
-  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' Makefile)
+  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' Makefile)
   return $ok
 }
 
@@ -40,8 +40,8 @@ tidy() {
       grep -v 'warnings generated\|warning generated' >&2)
 }
 
-mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/kernels/*' 'tests/native/*' |
-  grep -E '\.(cc|h|hip|c)$')
+mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/kernels/*' 'native/include/*.hpp' 'tests/native/*' \
+  'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .

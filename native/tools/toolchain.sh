@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
-#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint]
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests]
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json and Composable Kernel, downloaded and unpacked, never installed. A Python
@@ -12,13 +12,14 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv lint=
+prefix=$root/build/toolchain venv=$root/build/venv lint= tests=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --lint) lint=1; shift ;;
-    *) echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR or --lint" >&2; exit 2 ;;
+    --tests) tests=1; shift ;;
+    *) echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint or --tests" >&2; exit 2 ;;
   esac
 done
 
@@ -56,6 +57,7 @@ check_system() {
     need_command "clang-format-$llvm" "clang-format-$llvm"
     need_command "clang-tidy-$llvm" "clang-tidy-$llvm"
   fi
+  [ -z "$tests" ] || need_for_tests
   need_command cmake cmake
   need_command ninja ninja-build
   need_command gcc gcc
@@ -65,6 +67,20 @@ check_system() {
   has_header zstd.h || packages+=(libzstd-dev)
   [ -x "$venv/bin/python" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)
   [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+}
+
+# Not worth stopping for where they cannot be installed: the tests that want them say that they were skipped.
+need_for_tests() {
+  local pair missing=()
+  for pair in abidw:abigail-tools pkg-config:pkgconf; do
+    has "${pair%%:*}" || missing+=("${pair#*:}")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if has apt-get && [ "$(id -u)" -eq 0 ]; then
+    packages+=("${missing[@]}")
+  else
+    say "tests that need ${missing[*]} will be skipped"
+  fi
 }
 
 check_parts() {

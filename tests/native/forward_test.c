@@ -145,10 +145,12 @@ static void test_conversions(void) {
 }
 
 int main(void) {
+  char version[32];
   size_t i;
   test_conversions();
   if (!hip_open(&hip)) return 1;
-  CHECK(strcmp(fmha_version(), "0.1.0") == 0);
+  snprintf(version, sizeof version, "%d.%d.%d", FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR, FMHA_VERSION_PATCH);
+  CHECK(strcmp(fmha_version(), version) == 0);
   CHECK(fmha_build_info()[0] == '{');
   for (i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) run_case(&kCases[i], (uint32_t)i + 1);
   return check_result();

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * fmha_rocm.hpp: fmha_rocm.h for C++17 and later, in this header alone.
+ *
+ * fmha_fwd is fmha::fwd here, fmha_fwd_params is fmha::fwd_params, and so on: the same names, fields and
+ * constants (FMHA_FP16, ...), with the meaning that fmha_rocm.h gives them. What is different:
+ *
+ *  - Structs are derived from those of C and come zeroed, struct_size set. They are plain values; like the
+ *    C ones they point to device memory and never own, allocate or free any.
+ *  - Errors. Each function that can fail has two forms:
+ *
+ *        fmha::fwd(params, stream);                                // throws fmha::error
+ *        fmha::result<void> r = fmha::fwd(std::nothrow, params, stream);  // returns it
+ *
+ *    A result is like C++23's std::expected<T, fmha::failure>. It copies the message, so it stays right
+ * whatever the thread calls next. Without exceptions (-fno-exceptions) only the second form is there.
+ */
+#ifndef FMHA_ROCM_HPP
+#define FMHA_ROCM_HPP
+
+#include <cstdint>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "fmha_rocm.h"
+
+#if defined(__cpp_exceptions)
+#include <stdexcept>
+#define FMHA_ROCM_EXCEPTIONS 1
+#else
+#include <cstdlib>
+#endif
+
+namespace fmha {
+
+using status = ::fmha_status;
+using dtype = ::fmha_dtype;
+using mask = ::fmha_mask;
+
+/* ---- Values ---- */
+
+/* Strides are in elements, as in C. The named forms are of contiguous tensors. */
+struct tensor : ::fmha_tensor {
+  constexpr tensor() noexcept : ::fmha_tensor{} {}
+  constexpr tensor(void* data_, std::int64_t stride_batch_, std::int64_t stride_seqlen_,
+                   std::int64_t stride_head_) noexcept
+      : ::fmha_tensor{data_, stride_batch_, stride_seqlen_, stride_head_} {}
+
+  /* (batch, seqlen, nhead, hdim) */
+  static constexpr tensor bshd(void* data, std::int64_t seqlen, std::int64_t nhead,
+                               std::int64_t hdim) noexcept {
+    return {data, seqlen * nhead * hdim, nhead * hdim, hdim};
+  }
+  /* (batch, nhead, seqlen, hdim) */
+  static constexpr tensor bhsd(void* data, std::int64_t seqlen, std::int64_t nhead,
+                               std::int64_t hdim) noexcept {
+    return {data, nhead * seqlen * hdim, hdim, seqlen * hdim};
+  }
+  /* (total, nhead, hdim): packed sequences, with cu_seqlens */
+  static constexpr tensor packed(void* data, std::int64_t nhead, std::int64_t hdim) noexcept {
+    return {data, 0, nhead * hdim, hdim};
+  }
+};
+
+struct lse : ::fmha_lse {
+  constexpr lse() noexcept : ::fmha_lse{} {}
+  constexpr lse(float* data_, std::int64_t stride_batch_, std::int64_t stride_head_) noexcept
+      : ::fmha_lse{data_, stride_batch_, stride_head_} {}
+
+  /* (batch, nhead, seqlen) */
+  static constexpr lse bhs(float* data, std::int64_t nhead, std::int64_t seqlen) noexcept {
+    return {data, nhead * seqlen, seqlen};
+  }
+  /* (nhead, total): packed sequences */
+  static constexpr lse packed(float* data, std::int64_t total) noexcept { return {data, 0, total}; }
+};
+
+struct bias : ::fmha_bias {
+  constexpr bias() noexcept : ::fmha_bias{} {}
+  constexpr bias(const void* data_, std::int64_t stride_batch_, std::int64_t stride_head_,
+                 std::int64_t stride_seqlen_) noexcept
+      : ::fmha_bias{data_, stride_batch_, stride_head_, stride_seqlen_} {}
+};
+
+struct randval : ::fmha_randval {
+  constexpr randval() noexcept : ::fmha_randval{} {}
+  constexpr randval(std::uint8_t* data_, std::int64_t stride_batch_, std::int64_t stride_head_,
+                    std::int64_t stride_seqlen_) noexcept
+      : ::fmha_randval{data_, stride_batch_, stride_head_, stride_seqlen_} {}
+};
+
+struct fwd_params : ::fmha_fwd_params {
+  constexpr fwd_params() noexcept : ::fmha_fwd_params{} { struct_size = sizeof(::fmha_fwd_params); }
+};
+
+struct kernel_info : ::fmha_kernel_info {
+  constexpr kernel_info() noexcept : ::fmha_kernel_info{} { struct_size = sizeof(::fmha_kernel_info); }
+};
+
+/* ---- Errors ---- */
+
+/* What went wrong: status is not FMHA_OK, and message is what fmha_last_error() said. */
+struct failure {
+  fmha::status status = FMHA_INTERNAL;
+  std::string message;
+};
+
+#ifdef FMHA_ROCM_EXCEPTIONS
+/* What the throwing forms throw; one class a status, so that a caller may catch what it can deal with. */
+class error : public std::runtime_error {
+ public:
+  explicit error(const failure& f) : std::runtime_error(f.message), status_(f.status) {}
+  fmha::status status() const noexcept { return status_; }
+
+ private:
+  fmha::status status_;
+};
+struct invalid_argument : error {
+  using error::error;
+};
+struct unsupported : error {
+  using error::error;
+};
+struct hip_error : error {
+  using error::error;
+};
+struct internal_error : error {
+  using error::error;
+};
+struct abi_mismatch : error {
+  using error::error;
+};
+
+[[noreturn]] inline void raise(const failure& f) {
+  switch (f.status) {
+    case FMHA_INVALID_ARGUMENT:
+      throw invalid_argument(f);
+    case FMHA_UNSUPPORTED:
+      throw unsupported(f);
+    case FMHA_HIP_ERROR:
+      throw hip_error(f);
+    case FMHA_ABI_MISMATCH:
+      throw abi_mismatch(f);
+    case FMHA_INTERNAL:
+      throw internal_error(f);
+    default:  // of a library newer than this header
+      throw error(f);
+  }
+}
+#else
+/* value() of a failed result, where nothing can be thrown. */
+[[noreturn]] inline void raise(const failure&) { std::abort(); }
+#endif
+
+/* A value or a failure. operator*, operator-> and error() need the one or the other to be there; value()
+ * throws the failure if there is no value (and aborts without exceptions). */
+template <typename T>
+class [[nodiscard]] result {
+ public:
+  result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  result(failure f) : state_(std::in_place_index<1>, std::move(f)) {}
+
+  bool has_value() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return has_value(); }
+  const T& operator*() const noexcept { return *std::get_if<0>(&state_); }
+  T& operator*() noexcept { return *std::get_if<0>(&state_); }
+  const T* operator->() const noexcept { return std::get_if<0>(&state_); }
+  const T& value() const {
+    if (!has_value()) raise(error());
+    return **this;
+  }
+  const failure& error() const noexcept { return *std::get_if<1>(&state_); }
+  /* FMHA_OK, or that of the failure */
+  fmha::status status() const noexcept { return has_value() ? FMHA_OK : error().status; }
+
+ private:
+  std::variant<T, failure> state_;
+};
+
+template <>
+class [[nodiscard]] result<void> {
+ public:
+  result() = default;
+  result(failure f) : failure_(std::move(f)) {}
+
+  bool has_value() const noexcept { return failure_.status == FMHA_OK; }
+  explicit operator bool() const noexcept { return has_value(); }
+  void value() const {
+    if (!has_value()) raise(failure_);
+  }
+  const failure& error() const noexcept { return failure_; }
+  fmha::status status() const noexcept { return failure_.status; }
+
+ private:
+  failure failure_{FMHA_OK, {}};
+};
+
+namespace detail {
+/* Right after the call that gave `s`, on its thread. */
+inline result<void> checked(fmha::status s) {
+  if (s == FMHA_OK) return {};
+  return failure{s, ::fmha_last_error()};
+}
+}  // namespace detail
+
+/* ---- Functions that cannot fail ---- */
+
+inline std::string_view version() noexcept { return ::fmha_version(); }
+inline std::string_view build_info() noexcept { return ::fmha_build_info(); }
+inline std::string_view last_error() noexcept { return ::fmha_last_error(); }
+
+/* ---- Results. They allocate on failure alone, for the message. ---- */
+
+inline result<void> set_hip_runtime(std::nothrow_t, const std::string& path) {
+  return detail::checked(::fmha_set_hip_runtime(path.c_str()));
+}
+
+inline result<std::string_view> hip_runtime_path(std::nothrow_t) {
+  const char* path = ::fmha_hip_runtime_path();
+  if (path == nullptr) return failure{FMHA_HIP_ERROR, ::fmha_last_error()};
+  return std::string_view(path);
+}
+
+inline result<void> fwd_supported(std::nothrow_t, const ::fmha_fwd_params& params) {
+  return detail::checked(::fmha_fwd_supported(&params));
+}
+
+inline result<kernel_info> fwd_kernel(std::nothrow_t, const ::fmha_fwd_params& params) {
+  kernel_info info;
+  if (const result<void> r = detail::checked(::fmha_fwd_kernel(&params, &info)); !r) return r.error();
+  return info;
+}
+
+inline result<void> prepare(std::nothrow_t, const ::fmha_fwd_params& params) {
+  return detail::checked(::fmha_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> fwd(std::nothrow_t, const ::fmha_fwd_params& params, void* stream) {
+  return detail::checked(::fmha_fwd(&params, stream));
+}
+
+/* ---- Exceptions ---- */
+
+#ifdef FMHA_ROCM_EXCEPTIONS
+inline void set_hip_runtime(const std::string& path) { set_hip_runtime(std::nothrow, path).value(); }
+
+inline std::string_view hip_runtime_path() { return hip_runtime_path(std::nothrow).value(); }
+
+/* False where fwd would throw `unsupported`; any other error is thrown. */
+inline bool fwd_supported(const ::fmha_fwd_params& params) {
+  const result<void> r = fwd_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info fwd_kernel(const ::fmha_fwd_params& params) {
+  return fwd_kernel(std::nothrow, params).value();
+}
+
+inline void prepare(const ::fmha_fwd_params& params) { prepare(std::nothrow, params).value(); }
+
+inline void fwd(const ::fmha_fwd_params& params, void* stream) { fwd(std::nothrow, params, stream).value(); }
+#endif
+
+}  // namespace fmha
+
+#undef FMHA_ROCM_EXCEPTIONS
+#endif  // FMHA_ROCM_HPP

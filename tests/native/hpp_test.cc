@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// fmha_rocm.hpp as C++17, built with exceptions and without: values, and each kind of error in both
+// forms. No device is needed, and no HIP runtime.
+#include <type_traits>
+
+#include "check.h"
+#include "fmha_rocm.hpp"
+
+namespace {
+
+bool same_bytes(const fmha_fwd_params& a, const fmha_fwd_params& b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+void values() {
+  // A C function takes what C++ made, and reads the same bytes.
+  static_assert(sizeof(fmha::fwd_params) == sizeof(fmha_fwd_params));
+  static_assert(sizeof(fmha::kernel_info) == sizeof(fmha_kernel_info));
+  static_assert(sizeof(fmha::tensor) == sizeof(fmha_tensor) && sizeof(fmha::lse) == sizeof(fmha_lse));
+  static_assert(std::is_trivially_copyable_v<fmha::fwd_params> && std::is_trivially_copyable_v<fmha::tensor>);
+  static_assert(std::is_convertible_v<fmha::fwd_params*, const fmha_fwd_params*>);
+
+  fmha_fwd_params c{};
+  c.struct_size = sizeof c;
+  fmha::fwd_params p;
+  CHECK(same_bytes(p, c));
+  int data[1];
+  c.q = {data, 7 * 3 * 64, 3 * 64, 64};
+  p.q = fmha::tensor::bshd(data, 7, 3, 64);
+  c.k = {data, 3 * 7 * 64, 64, 7 * 64};
+  p.k = fmha::tensor::bhsd(data, 7, 3, 64);
+  c.v = {data, 0, 3 * 64, 64};
+  p.v = fmha::tensor::packed(data, 3, 64);
+  float* rows = nullptr;
+  c.lse = {rows, 3 * 7, 7};
+  p.lse = fmha::lse::bhs(rows, 3, 7);
+  CHECK(same_bytes(p, c));
+  c.lse = {rows, 0, 21};
+  p.lse = fmha::lse::packed(rows, 21);
+  c.bias = {data, 1, 2, 3};
+  p.bias = fmha::bias(data, 1, 2, 3);
+  CHECK(same_bytes(p, c));
+  const fmha::fwd_params copy = p;
+  CHECK(same_bytes(copy, c));
+  CHECK(fmha::version() == fmha_version() && fmha::build_info().front() == '{');
+}
+
+void results() {
+  fmha::fwd_params p;
+  fmha::result<void> r = fmha::fwd(std::nothrow, p, nullptr);
+  CHECK(!r && !r.has_value() && r.status() == FMHA_INVALID_ARGUMENT);
+  CHECK(r.error().message == fmha::last_error() && !r.error().message.empty());
+  const std::string message = r.error().message;
+  p.struct_size = 1;
+  CHECK(fmha::fwd_supported(std::nothrow, p).status() == FMHA_ABI_MISMATCH);
+  CHECK(fmha::prepare(std::nothrow, p).status() == FMHA_ABI_MISMATCH);
+  CHECK(r.error().message == message && fmha::last_error() != message);  // a copy, which stays
+  const fmha::result<fmha::kernel_info> info = fmha::fwd_kernel(std::nothrow, p);
+  CHECK(!info && info.error().status == FMHA_ABI_MISMATCH);
+  r = fmha::set_hip_runtime(std::nothrow, "/no/such/libamdhip64.so");
+  CHECK(r.status() == FMHA_HIP_ERROR && r.error().message.find("/no/such/") != std::string::npos);
+
+  const fmha::result<int> value = 5;
+  CHECK(value && *value == 5 && value.value() == 5 && value.status() == FMHA_OK);
+  CHECK(fmha::result<void>().status() == FMHA_OK && fmha::result<void>());
+  const fmha::result<std::string> text = fmha::failure{FMHA_UNSUPPORTED, "why"};
+  CHECK(!text && text.error().message == "why" && text.status() == FMHA_UNSUPPORTED);
+}
+
+#ifdef __cpp_exceptions
+template <typename Error, typename Call>
+void throws(fmha::status status, Call call) {
+  bool thrown = false;
+  try {
+    call();
+  } catch (const Error& e) {
+    thrown = true;
+    CHECK(e.status() == status && fmha::last_error() == e.what());
+  }
+  CHECK(thrown);
+}
+
+void exceptions() {
+  fmha::fwd_params p;
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::fwd(p, nullptr); });
+  throws<fmha::error>(FMHA_INVALID_ARGUMENT, [&] { fmha::prepare(p); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_supported(p); });
+  p.struct_size = 1;
+  throws<fmha::abi_mismatch>(FMHA_ABI_MISMATCH, [&] { (void)fmha::fwd_kernel(p); });
+  throws<fmha::hip_error>(FMHA_HIP_ERROR, [] { fmha::set_hip_runtime("/no/such/libamdhip64.so"); });
+  const fmha::failure unsupported{FMHA_UNSUPPORTED, "why"};
+  bool thrown = false;
+  try {
+    fmha::result<int>(unsupported).value();
+  } catch (const fmha::unsupported& e) {
+    thrown = e.status() == FMHA_UNSUPPORTED && e.what() == unsupported.message;
+  }
+  CHECK(thrown);
+}
+#else
+void exceptions() {}
+#endif
+
+}  // namespace
+
+int main() {
+  values();
+  results();
+  exceptions();
+  return check_result();
+}
