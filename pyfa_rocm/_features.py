@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm._reference import Expected, attention
-from pyfa_rocm._rounding import numerics_of
+from pyfa_rocm._rounding import Numerics, numerics_of
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
+from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
@@ -68,6 +69,10 @@ def _judge(o: Array, lse: Array, expected: Expected) -> tuple[float, float]:
     return float(o_ratio.max()), float(off.max())
 
 
+def _numerics(dtype: str, o_dtype: str | None = None) -> Numerics:
+    return numerics_of(dtype, o_dtype, arch=describe(current_device()).arch)
+
+
 def _dense(
     host: tuple[Array, Array, Array], reference: dict[str, Any], **options: Any
 ) -> tuple[float, float]:
@@ -75,6 +80,7 @@ def _dense(
     q, k, v = (DeviceArray.from_numpy(x) for x in host)
     arrays = {name: DeviceArray.from_numpy(x) for name, x in options.items() if isinstance(x, np.ndarray)}
     out, lse = flash_attn_func(q, k, v, return_lse=True, **(options | arrays))
+    reference = {"numerics": _numerics(host[0].dtype.name)} | reference
     return _judge(out.to_numpy(), lse.to_numpy(), attention(*host, **reference))
 
 
@@ -94,7 +100,9 @@ def _varlen() -> tuple[float, float]:
     for start, length in zip(starts[:-1], lengths, strict=True):
         if length:
             rows = slice(start, start + length)
-            expected = attention(*(x[:, rows] for x in host), causal=True, alibi_slopes=slopes)
+            expected = attention(
+                *(x[:, rows] for x in host), causal=True, alibi_slopes=slopes, numerics=_numerics("float16")
+            )
             ratios.append(_judge(out.to_numpy()[None, rows], lse.to_numpy()[None, :, rows], expected))
     return max(o for o, _ in ratios), max(x for _, x in ratios)
 
@@ -128,7 +136,7 @@ def _fp32() -> tuple[float, float]:
 
 
 def _fp8() -> tuple[float, float]:
-    reference = {"descale": (0.5, 2.0, 0.25), "numerics": numerics_of("float8_e4m3fnuz", "bfloat16")}
+    reference = {"descale": (0.5, 2.0, 0.25), "numerics": _numerics("float8_e4m3fnuz", "bfloat16")}
     return _dense(
         _inputs("float8_e4m3fnuz", 128, 128, 128), reference, q_descale=0.5, k_descale=2.0, v_descale=0.25
     )

@@ -90,12 +90,15 @@ def test_replays_drop_anew() -> None:
 def test_replays_of_packed_sequences_take_new_lengths() -> None:
     """The lengths are device memory too; only the bounds, here 80 rows, are of the recorded call."""
     rng = np.random.default_rng(6)
-    q = p.DeviceArray.from_numpy(rng.standard_normal((100, 2, 64), np.float32).astype(p.bfloat16))
-    o = p.DeviceArray.from_numpy(np.zeros((100, 2, 64), p.bfloat16))
+    q = p.DeviceArray.from_numpy(rng.standard_normal((100, 2, 64), np.float32).astype(np.float16))
+    o = p.DeviceArray.from_numpy(np.zeros((100, 2, 64), np.float16))
+    slopes = p.DeviceArray.from_numpy(np.array([0.5, 0.25], np.float32))
     starts = p.DeviceArray.from_numpy(np.array([0, 40, 100], np.int32))
 
     def attend(stream: p.Stream) -> None:
-        p.flash_attn_varlen_func(q, q, q, starts, starts, 80, 80, causal=True, out=o, stream=stream)
+        p.flash_attn_varlen_func(
+            q, q, q, starts, starts, 80, 80, causal=True, alibi_slopes=slopes, out=o, stream=stream
+        )
 
     results = set()
     with p.Stream() as stream, Graph(attend, stream) as graph:

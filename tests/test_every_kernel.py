@@ -67,6 +67,18 @@ def test_kernel(row: Row, lengths: str) -> None:
         _run(replace(case, hdim_v=row["hdim_v"] - step), row)
 
 
+@pytest.mark.parametrize("row", [r for r in rows() if r["mask"] or r["group"]], ids=_name)
+def test_tiles_without_keys(row: Row) -> None:
+    """A tile of queries that sees no key leaves CK's pipeline early, its loads of Q still on their way."""
+    if row["arch"] != this_arch():
+        pytest.skip(f"for {row['arch']}: run by test_other_archs")
+    m, keys = row["tile_m"], 16 if row["pad"] else row["tile_n"]
+    case = _case(row, keys + 2 * m, keys)
+    if row["group"]:
+        case = replace(case, varlen=Varlen((2 * m, m + 3), (0, keys)))
+    _run(replace(case, causal=row["mask"]), row)
+
+
 @pytest.mark.skipif("FMHA_EMU_ARCH" in os.environ, reason="this is the other arch")
 def test_other_archs(device_kind: str) -> None:
     """The kernels of other archs, each on a software device of that arch in a process of its own."""

@@ -58,9 +58,9 @@ def new(*shape: int, dtype: Any = np.float16) -> DeviceArray:
     return DeviceArray.from_numpy(np.ones(shape, dtype))
 
 
-def normal(*shape: int, seed: int = 0) -> Any:
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float16) -> Any:
     values = np.random.default_rng(seed).standard_normal(shape, np.float32)
-    return DeviceArray.from_numpy(values.astype(np.float16))
+    return DeviceArray.from_numpy(values.astype(dtype))
 
 
 class CaughtError(Exception):
@@ -330,7 +330,8 @@ def test_what_is_returned() -> None:
 )  # fmt: skip
 def test_probabilities(options: dict[str, Any]) -> None:
     """Rows sum to 1, or to 0 where no key is seen, and make O of V."""
-    q, k, v = normal(2, 90, 4, 64), normal(2, 70, 2, 64, seed=1), normal(2, 70, 2, 64, seed=2)
+    shapes = (2, 90, 4, 64), (2, 70, 2, 64), (2, 70, 2, 64)
+    q, k, v = (normal(*shape, seed=i, dtype=p.bfloat16) for i, shape in enumerate(shapes))
     out, lse, s_dmask = p.flash_attn_func(q, k, v, return_attn_probs=True, **options)
     probabilities = s_dmask.to_numpy()
     empty = np.isneginf(lse.to_numpy())
@@ -338,9 +339,10 @@ def test_probabilities(options: dict[str, Any]) -> None:
     # The LSE is float32: off by some 1e-6, and the sum relative by as much.
     np.testing.assert_allclose(probabilities.sum(-1), np.where(empty, 0, 1), atol=1e-5)
     values = v.to_numpy().astype(np.float64).repeat(2, axis=2)
-    # O is rounded to float16, and so is each probability, by up to 2^-10 of itself (toward zero).
-    limit = 2.0**-10 * (np.einsum("bhqk,bkhd->bqhd", probabilities, np.abs(values)) + 1)
-    assert (np.abs(np.einsum("bhqk,bkhd->bqhd", probabilities, values) - out.to_numpy()) <= limit).all()
+    # O and each probability are rounded to bfloat16, by up to 2^-8 of themselves; the rest is float32's.
+    limit = 2.01 * 2.0**-8 * np.einsum("bhqk,bkhd->bqhd", probabilities, np.abs(values))
+    error = np.einsum("bhqk,bkhd->bqhd", probabilities, values) - out.to_numpy().astype(np.float64)
+    assert (np.abs(error) <= limit).all()
 
 
 def test_a_plan_is_not_the_data() -> None:
@@ -432,7 +434,7 @@ def test_every_candidate_may_be_forced() -> None:
     params = FwdParams("float16", 1, 128, 128, 2, 2, 64, 64, 0.125, x, x, x, o)
     chosen = p.fmha_fwd_kernel(params)
     assert (chosen.candidate, chosen.pipeline != "") == (1, True)
-    assert chosen.candidate_count > 1
+    assert chosen.candidate_count > 1 or chosen.arch != "gfx942"
     want = p.flash_attn_func(q, q, q).to_numpy().astype(np.float32)
     for n in range(1, chosen.candidate_count + 1):
         params.kernel = n

@@ -171,6 +171,9 @@ struct FwdPipeline : Base {
   CK_TILE_DEVICE auto operator()(const Q& q, const K& k, const V& v, const Bias& bias, RandVal& randval,
                                  Lse& lse, Mask mask, Rest&&... rest) const {
     drop_stores_to_null(lse);
+    if constexpr (T.pipeline == PipelineKind::kQrAsync && (T.mask || T.pad)) {
+      if (sees_no_key(q, mask)) return no_key(lse);
+    }
     return Base::operator()(q_rows_of(q), rows_of(k), rows_of(v), bias_rows_of(bias), randval, lse, mask,
                             static_cast<Rest&&>(rest)...);
   }
@@ -196,6 +199,32 @@ struct FwdPipeline : Base {
     } else {
       return in_row(window);
     }
+  }
+
+  // Whether no row of the tile sees a key. CK looks too, but after it has begun to load Q, by asm: the
+  // compiler takes the registers for something else while those loads are still under way.
+  template <typename Window, typename Mask>
+  CK_TILE_DEVICE static bool sees_no_key(const Window& q, Mask mask) {
+    const auto row = q.get_window_origin().at(ck_tile::number<0>{});
+    const auto [begin, end] =
+        mask.GetTileRangeAlongX(row, ck_tile::number<Base::kM0>{}, ck_tile::number<Base::kN0>{});
+    return ck_tile::integer_divide_ceil(end - begin, Base::kN0) <= 0;
+  }
+
+  // O and LSE of such a tile.
+  template <typename Lse>
+  CK_TILE_DEVICE static auto no_key(Lse& lse_window) {
+    using Problem = typename Base::Problem;
+    using Policy = typename Base::Policy;
+    using Scores = decltype(Policy::template GetQKBlockGemm<Problem>().MakeCBlockTile());
+    const auto max = [](auto a, auto b) { return ck_tile::max(a, b); };
+    using RowMax = decltype(ck_tile::block_tile_reduce<float>(Scores{}, ck_tile::sequence<1>{}, max, 0.0f));
+    auto lse = ck_tile::make_static_distributed_tensor<float>(RowMax{}.get_tile_distribution());
+    ck_tile::set_tile(lse, -ck_tile::numeric<float>::infinity());
+    ck_tile::store_tile(lse_window, lse);
+    auto o = decltype(Policy::template GetKVBlockGemm<Problem>().MakeCBlockTile()){};
+    ck_tile::clear_tile(o);
+    return o;
   }
 
   // The asynchronous pipeline loads Q by asm of its own, which checks.

@@ -146,7 +146,9 @@ int64_t distance(const Kernel& k, const Problem& p) {
   const int64_t dims =
       std::llabs(int64_t{k.hdim_q} - p.args.hdim_q) + std::llabs(int64_t{k.hdim_v} - p.args.hdim_v);
   const bool holds_dims = k.hdim_q >= p.args.hdim_q && k.hdim_v >= p.args.hdim_v;
-  return (int64_t{std::popcount(unmet)} << 40) + (holds_dims ? 0 : int64_t{1} << 33) + dims;
+  // Of two that are as near, the one that takes more head dims says more.
+  return (int64_t{std::popcount(unmet)} << 40) + (holds_dims ? 0 : int64_t{1} << 34) + 2 * dims +
+         (k.hdim_step == 0 ? 1 : 0);
 }
 
 }  // namespace

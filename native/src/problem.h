@@ -38,16 +38,15 @@ void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& pro
 // A type of the ABI.
 struct AbiType {
   fmha_dtype value;
-  const char* constant;
   DType dtype;
   int64_t bytes;
 };
 
 inline constexpr AbiType kAbiTypes[] = {
-    {FMHA_FP16, "FMHA_FP16", DType::kFp16, 2},
-    {FMHA_BF16, "FMHA_BF16", DType::kBf16, 2},
-    {FMHA_FP32, "FMHA_FP32", DType::kFp32, 4},
-    {FMHA_FP8_E4M3_FNUZ, "FMHA_FP8_E4M3_FNUZ", DType::kFp8, 1},
+    {FMHA_FP16, DType::kFp16, 2},
+    {FMHA_BF16, DType::kBf16, 2},
+    {FMHA_FP32, DType::kFp32, 4},
+    {FMHA_FP8_E4M3_FNUZ, DType::kFp8, 1},
 };
 
 // The second half of make_problem: every piece of memory of the call, its strides and its overlaps. `problem`
