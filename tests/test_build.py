@@ -255,6 +255,36 @@ def test_spills_need_a_reason(resource: str) -> None:
     assert module.complaint(row | {resource: 4, "allow_scratch": "measured faster"}) is None
 
 
+@pytest.mark.parametrize("werror", [False, True])
+def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, Any], werror: bool) -> None:
+    """A unit of this build that has a reason to spill, without it."""
+    spilling = [kernel for kernel in report["kernels"] if kernel["allow_scratch"] and kernel["sgpr_spills"]]
+    if not spilling:
+        pytest.skip("no kernel of this build spills")
+    unit = BUILD / "kernels" / spilling[0]["arch"] / spilling[0]["unit"]
+    rows = json.loads(unit.with_suffix(".rows.json").read_text())
+    (tmp_path / "rows.json").write_text(json.dumps([{**row, "allow_scratch": None} for row in rows]))
+    command = [sys.executable, str(TOOLS / "report.py"), str(unit.with_suffix(".co"))]
+    command += [
+        "--rows",
+        str(tmp_path / "rows.json"),
+        "--objdump",
+        objdump(),
+        "--out",
+        str(tmp_path / "o.json"),
+    ]
+    result = subprocess.run(command + ["--werror"] * werror, check=False, capture_output=True, text=True)
+    assert f"{spilling[0]['name']}: sgpr_spills {spilling[0]['sgpr_spills']}; expected none" in result.stderr
+    assert result.returncode == int(werror)
+    assert (tmp_path / "o.json").exists() != werror
+
+
+def objdump() -> str:
+    """The disassembler this build uses."""
+    lines = (BUILD / "CMakeCache.txt").read_text().splitlines()
+    return next(line.partition("=")[2] for line in lines if line.startswith("FMHA_OBJDUMP:"))
+
+
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """The report of the build at hand."""

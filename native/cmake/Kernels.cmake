@@ -44,6 +44,11 @@ if(NOT FMHA_KERNEL_UNITS)
 endif()
 find_program(FMHA_ZSTD zstd REQUIRED)
 
+set(_werror)  # another compiler may spill where ours does not, which makes a kernel slower, not wrong
+if(FMHA_WERROR)
+  set(_werror --werror)
+endif()
+
 # fmha_add_unit(<arch>/<unit>): <arch>/<unit>.co with its kernels, the report on them, and the same packed
 function(fmha_add_unit unit)
   get_filename_component(arch "${unit}" DIRECTORY)
@@ -75,7 +80,7 @@ function(fmha_add_unit unit)
   add_custom_command(
     OUTPUT "${_out}/${unit}.json"
     COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
-            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json"
+            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror}
     DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py"
     COMMENT "Reporting on kernels ${unit}"
     VERBATIM)

@@ -203,10 +203,11 @@ def read_tiles(path: Path) -> dict[str, Tile]:
     return {name: _read_tile(name, tile, str(path)) for name, tile in content["tiles"].items()}
 
 
-def read_catalogue(path: Path) -> list[Row]:
+def read_catalogue(path: Path, largest: bool = False) -> list[Row]:
     """Every row of the catalogue, whatever the set and arch.
 
-    A kernel that entries of several sets make is in the smallest of them.
+    A kernel that entries of several sets make is in the smallest of them, or said to be in the largest: the
+    one that has its siblings too.
 
     Raises
     ------
@@ -224,8 +225,8 @@ def read_catalogue(path: Path) -> list[Row]:
                 continue
             if old.set == row.set or replace(old, set=row.set) != row:
                 raise ValueError(f"{path}: entry {number} makes {row.name} for {row.arch} a second time")
-            smaller = min(old.set, row.set, key=SETS.index)
-            rows[row.arch, row.name] = replace(old, set=smaller)
+            chosen = (max if largest else min)(old.set, row.set, key=SETS.index)
+            rows[row.arch, row.name] = replace(old, set=chosen)
     return _allow_scratch(list(rows.values()), content.get("allow_scratch", {}), str(path))
 
 

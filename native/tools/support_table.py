@@ -113,7 +113,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         old = args.readme.read_text()
-        new = replaced(old, support_table(read_catalogue(args.catalogue)))
+        new = replaced(old, support_table(read_catalogue(args.catalogue, largest=True)))
     except (ValueError, OSError) as error:
         print(f"support_table.py: {args.readme}: {error}", file=sys.stderr)
         return 1
