@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import philox
 import pytest
+from built import candidates, this_arch
 from cases_place import Placement, without_lse
 from cases_types import Array, Bools, Case
-from catalogue import candidates, this_arch
 from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, visible
 from strict import forgiven
 

@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from built import nearest
 from cases import Bias, Case, Layout, Placement, cases, expected, run_flash, run_or_refused, run_raw
-from catalogue import nearest
 from hypothesis import given, settings
 
 import pyfa_rocm

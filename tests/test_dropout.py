@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from built import candidates, nearest
 from cases import DTYPES, Bias, Case, Dropout, Placement, cases, run_flash, run_or_refused, run_raw
-from catalogue import candidates, nearest
 from hypothesis import given, settings
 from philox import keep_at_most, keep_scale, random_bytes
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from built import candidates, rows
 from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
-from catalogue import candidates, rows
 from hypothesis import given, settings
 
 import pyfa_rocm

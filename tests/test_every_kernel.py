@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from built import DTYPE_OF, Row, can_do, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
-from catalogue import DTYPE_OF, Row, can_do, rows, this_arch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

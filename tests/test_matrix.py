@@ -16,8 +16,8 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
+from built import DTYPE_OF, Row, can_do, candidates, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_or_refused, run_raw
-from catalogue import DTYPE_OF, Row, can_do, candidates, rows, this_arch
 from matrix import cover
 
 SEED = 5

@@ -26,8 +26,8 @@ from pyfa_rocm._problem import Problem
 from pyfa_rocm.emulator import LaunchProfile
 
 LINE = 128
-# Kernel arguments (136 bytes) are read too: two lines.
-ARGUMENT_LINES = 2
+# Kernel arguments (264 bytes) are read too: three lines.
+ARGUMENT_LINES = 3
 
 pytestmark = pytest.mark.skipif(
     "config.getoption('--device') == 'gpu'", reason="only the software device counts"

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from built import nearest
 from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_or_refused, run_raw
-from catalogue import nearest
 from hypothesis import given, settings
 
 BASE = Case(
