@@ -8,6 +8,7 @@ KERNEL_SET ?= ci
 KERNEL_FILTER ?=
 CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) \
 	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
+DEMO_KERNELS = _exact$$
 JOBS ?= $(shell nproc)
 # gpu runs the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
@@ -36,7 +37,11 @@ build: toolchain
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 
-demo: build
+# What was configured before is kept, filter and all; from nothing, the kernels that a demo may run are enough.
+demo: toolchain
+	@[ -e $(BUILD)/CMakeCache.txt ] || cmake --preset release $(CONFIGURE) -DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
 
 test: build
