@@ -77,7 +77,12 @@ RAW: list[tuple[str, Change, type[FmhaError], list[str]]] = [
         ["lse", "overlaps", "o"],
     ),
     ("hdim 0", lambda _: {"hdim_q": 0}, InvalidArgumentError, ["hdim_q", "0", "1 or more"]),
-    ("hdim 60", lambda _: {"hdim_q": 60}, UnsupportedError, ["hdim_q = 60", "nearest", "64", "zeros make the tensors fit"]),
+    (
+        "hdim 60",
+        lambda _: {"hdim_q": 60},
+        UnsupportedError,
+        ["hdim_q = 60", "nearest", "64", "zeros make the tensors fit"],
+    ),
     ("heads", lambda _: {"nhead_q": 3}, InvalidArgumentError, ["nhead_q", "3", "multiple of nhead_k"]),
     ("no key heads", lambda _: {"nhead_k": 0}, InvalidArgumentError, ["nhead_k", "0"]),
     *(
