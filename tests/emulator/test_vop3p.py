@@ -198,6 +198,7 @@ def _dots() -> None:
             continue
         out, line = "v10" if "v10" in form else "v6", form.format(name)
         a, b = (rng.normal(0, 4, (256, 2)).astype(np.float16) for _ in range(2))
+        a[np.abs(a) < np.finfo(np.float16).tiny] = 1  # denormals have a case of their own
         c = rng.normal(0, 4, 256).astype(np.float32)
         products = a.astype(np.float64) * b.astype(np.float64)
         want = products.sum(1) + c
@@ -215,6 +216,7 @@ def _dots() -> None:
             check,
             {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c},
         )
+        _dot_denormals(name, line, out)
         ints = [rng.integers(-8, 9, (256, 2)).astype(np.float16) for _ in range(2)]
         exact = (ints[0].astype(np.float64) * ints[1]).sum(1) + 3
         SUITE.add(
@@ -228,6 +230,24 @@ def _dots() -> None:
                 "v6": np.full(256, 3, np.float32),
             },
         )
+
+
+def _dot_denormals(name: str, line: str, out: str) -> None:
+    """Denormal halves and a denormal addend: exact, and zeros on gfx90a, as PyTorch documents."""
+    kept = rows.arch() != "gfx90a"
+    a = np.array([[2.0**-20, 1.0], [1.0, -(2.0**-24)], [2.0**-14, 0.0], [0.0, 0.0]], np.float16)
+    b = np.array([[1.0, 2.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0]], np.float16)
+    c = np.array([3.0, 0.0, 0.0, 2.0**-130], np.float32)
+    exact = (a.astype(np.float64) * b).sum(1) + c
+    want = (exact if kept else np.array([5.0, 0.0, 2.0**-14, 0.0])).astype(np.float32)
+    a, b, c, want = (np.tile(x, (64,) + (1,) * (x.ndim - 1)) for x in (a, b, c, want))
+    SUITE.add(
+        f"{name}-denormals",
+        [line],
+        [out],
+        lambda r: same(np.abs(r[out][0].view(np.float32)), np.abs(want), 0, []),
+        {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c},
+    )
 
 
 def _pk_fmac() -> None:

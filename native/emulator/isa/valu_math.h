@@ -24,6 +24,16 @@ FMHA_EMU_INLINE float mad_legacy32(float a, float b, float c) {
   return flush_denormal(product + flush_denormal(c));
 }
 
+// Sum of two products of halves, widened, and a float. gfx90a's takes and gives no denormals, whatever MODE
+// says (PyTorch's notes on numerical accuracy, MI200: "V_DOT2 ... flush input and output denormal values").
+template <bool kFlush>
+FMHA_EMU_INLINE float dot2_f32(float a0, float b0, float a1, float b1, float c) {
+  const auto in = [](float half) { return kFlush && __builtin_fabsf(half) < 0x1p-14f ? half * 0.0f : half; };
+  const auto out = [](float x) { return kFlush ? flush_denormal(x) : x; };
+  const float first = out(c) + in(a0)*in(b0);
+  return out(first + in(a1)*in(b1));
+}
+
 // Taylor-like coefficients by Chebyshev interpolation; the comment is the largest relative error.
 FMHA_EMU_INLINE float exp2_f32(float x) {
   const float c = x < -160.0f  ? -160.0f

@@ -47,6 +47,12 @@ FMHA_EMU_INLINE f16 mad16(const Env& e, f16 a, f16 b, f16 c) {
 // As a literal a half stands in the low 16 bits.
 FMHA_EMU_INLINE f16 half_of(Literal k) { return {static_cast<u16>(k.value)}; }
 
+template <bool kFlush>
+constexpr auto dot2c = [](u32 a, u32 b, Old<float> d) {
+  return dot2_f32<kFlush>(to_f32(low_half(a)), to_f32(low_half(b)), to_f32(high_half(a)),
+                          to_f32(high_half(b)), d.value);
+};
+
 // v_cndmask selects bits: neg and abs flip the sign even of a NaN, nothing is rounded or flushed.
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
@@ -152,11 +158,8 @@ constexpr Row kRows[] = {
    op<[](u32 a, u32 b) { return a - b; }, [](u32 a, u32 b) { return saturate_sub(a, b); }>},
   {"v_subrev_u32", Format::kVop2, {54, 54}, kB32, {kB32, kB32}, 0,
    op<[](u32 a, u32 b) { return b - a; }, [](u32 a, u32 b) { return saturate_sub(b, a); }>},
-  {"v_dot2c_f32_f16", Format::kVop2, {55, 55}, kF32, {kPkF16, kPkF16}, kReadsDst,
-   op<([](u32 a, u32 b, Old<float> d) {
-     const float first = d.value + to_f32(low_half(a)) * to_f32(low_half(b));
-     return first + to_f32(high_half(a)) * to_f32(high_half(b));
-   })>},
+  {"v_dot2c_f32_f16", Format::kVop2, {55, -1}, kF32, {kPkF16, kPkF16}, kReadsDst, op<dot2c<true>>},
+  {"v_dot2c_f32_f16", Format::kVop2, {-1, 55}, kF32, {kPkF16, kPkF16}, kReadsDst, op<dot2c<false>>},
   {"v_dot2c_i32_i16", Format::kVop2, {56, 56}, kB32, {kPkI16, kPkI16}, kReadsDst,
    op<([](u32 a, u32 b, Old<i32> d) { return dot<16>(a, b, d.value); })>},
   {"v_dot4c_i32_i8", Format::kVop2, {57, 57}, kB32, {kB32, kB32}, kReadsDst,

@@ -2,6 +2,7 @@
 // VOP3P: packed 16-bit and packed f32 arithmetic, mixed-precision FMA, dot products.
 #include "rows.h"
 #include "valu.h"
+#include "valu_math.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
@@ -159,6 +160,7 @@ template <int kWidth, bool kSigned>
   }
   finish_packed(w, inst, false);
 }
+template <bool kFlush>
 [[gnu::flatten]] void dot2_f32_f16(Wave& w, const Inst& inst) {
   const Env env(w.mode);
   const bool plain = packed_plain(inst, 2);
@@ -169,9 +171,9 @@ template <int kWidth, bool kSigned>
   const u32* c = fetch_slow(w, third, 2, Type::kF32);
   u32* t = w.tmp[3][0];
   for_lanes([=](int l) {
-    const float first =
-        bits<float>(c[l]) + to_f32(half_of<f16>(a[l], 0), env) * to_f32(half_of<f16>(b[l], 0), env);
-    t[l] = raw(first + to_f32(half_of<f16>(a[l], 1), env) * to_f32(half_of<f16>(b[l], 1), env));
+    const auto half = [&env](u32 x, int i) { return to_f32(half_of<f16>(x, i), env); };
+    t[l] =
+        raw(dot2_f32<kFlush>(half(a[l], 0), half(b[l], 0), half(a[l], 1), half(b[l], 1), bits<float>(c[l])));
   });
   finish(w, inst, Type::kF32, false);
 }
@@ -230,7 +232,8 @@ constexpr Row kRows[] = {
   {"v_fma_mix_f32", Format::kVop3p, {0x20, 0x20}, kF32, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kF32>},
   {"v_fma_mixlo_f16", Format::kVop3p, {0x21, 0x21}, kF16, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kLow>},
   {"v_fma_mixhi_f16", Format::kVop3p, {0x22, 0x22}, kF16, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kHigh>},
-  {"v_dot2_f32_f16", Format::kVop3p, {0x23, 0x23}, kF32, {kPkF16, kPkF16, kF32}, kMod, dot2_f32_f16},
+  {"v_dot2_f32_f16", Format::kVop3p, {0x23, -1}, kF32, {kPkF16, kPkF16, kF32}, kMod, dot2_f32_f16<true>},
+  {"v_dot2_f32_f16", Format::kVop3p, {-1, 0x23}, kF32, {kPkF16, kPkF16, kF32}, kMod, dot2_f32_f16<false>},
   {"v_dot2_i32_i16", Format::kVop3p, {0x26, 0x26}, kB32, {kPkI16, kPkI16, kB32}, 0, dot_int<16, true>},
   {"v_dot2_u32_u16", Format::kVop3p, {0x27, 0x27}, kB32, {kPkI16, kPkI16, kB32}, 0, dot_int<16, false>},
   {"v_dot4_i32_i8", Format::kVop3p, {0x28, 0x28}, kB32, {kB32, kB32, kB32}, 0, dot_int<8, true>},
