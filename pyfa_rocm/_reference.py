@@ -14,26 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm._rounding import (
-    RMS_SLACK,
     Head,
     Numerics,
     lse_tolerance,
     numerics_of,
     o_errors,
     smallest_normal,
-    ulp,
 )
 
-__all__ = [
-    "RMS_SLACK",
-    "Expected",
-    "Numerics",
-    "attention",
-    "distance",
-    "numerics_of",
-    "ulp",
-    "visible",
-]
+__all__ = ["Expected", "attention", "distance", "visible"]
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

@@ -17,7 +17,6 @@ HDIMS = (64, 128) * 4 + (8, 32, 40, 72, 96, 104, 136, 160, 192, 200, 248, 256)
 _EDGES = (
     1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 255, 256, 257, 384, 512, 599, 600,
 )  # fmt: skip
-VARIANTS = ("none", "bias", "alibi", "softcap")
 seqlens = st.integers(1, 600) | st.sampled_from(_EDGES)
 layouts = st.builds(
     Layout,

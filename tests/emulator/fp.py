@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -29,9 +28,6 @@ DTYPES: dict[str, Any] = {
     "pf16": np.uint32,
     "pf32": np.uint64,  # packed: seen as bits
 }
-# Bits of fraction, smallest exponent, largest exponent.
-FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
-NEAREST, UP, DOWN, ZERO = 0, 1, 2, 3
 
 F32_EDGES = np.array(
     [
@@ -300,34 +296,6 @@ def to_odd_sum(p: Array, c: Array) -> Array:
     return bits.view(np.float64)
 
 
-def round_fraction(value: Fraction, fmt: str, mode: int) -> float:
-    """The number of the format nearest `value`, or next to it in the direction the mode says."""
-    fraction_bits, min_exp, max_exp = FORMATS[fmt]
-    if value == 0:
-        return 0.0
-    negative, magnitude = value < 0, abs(value)
-    exponent = max(_floor_log2(magnitude), min_exp)
-    unit = Fraction(2) ** (exponent - fraction_bits)
-    steps, rest = divmod(magnitude, unit)
-    away = {
-        NEAREST: rest * 2 > unit or (rest * 2 == unit and steps % 2 == 1),
-        UP: rest > 0 and not negative,
-        DOWN: rest > 0 and negative,
-        ZERO: False,
-    }[mode]
-    result = (int(steps) + int(away)) * unit
-    largest = (Fraction(2) - Fraction(1, 2**fraction_bits)) * Fraction(2) ** max_exp
-    if result > largest:
-        infinite = mode == NEAREST or (mode == UP and not negative) or (mode == DOWN and negative)
-        return float("-inf" if negative else "inf") if infinite else float(-largest if negative else largest)
-    return float(-result if negative else result)
-
-
-def _floor_log2(x: Fraction) -> int:
-    guess = x.numerator.bit_length() - x.denominator.bit_length()
-    return guess if Fraction(2) ** guess <= x else guess - 1
-
-
 def flush(x: Array) -> Array:
     """Denormals to zero of the same sign."""
     tiny = np.finfo(x.dtype).tiny
@@ -354,11 +322,6 @@ def ulps(x: Array, dtype: Any) -> Array:
     magnitude = np.maximum(np.abs(np.asarray(x, np.float64)), float(info.tiny))
     with np.errstate(all="ignore"):
         return np.exp2(np.floor(np.log2(magnitude)) - info.nmant)
-
-
-def bf16_bits(x: Array) -> Array:
-    """Bits of float32 values rounded to bfloat16."""
-    return x.astype(ml_dtypes.bfloat16).view(np.uint16)
 
 
 def _fp8(dtype: Any) -> Array:

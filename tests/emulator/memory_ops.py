@@ -46,6 +46,25 @@ def memory_is(want: Array) -> Callable[[Result], None]:
     return check
 
 
+def into_lds(load: str) -> list[str]:
+    """A load to LDS by the lanes that are on; all lanes fill 1 KiB from v4 before, and read v[10:13] after.
+
+    v3 holds each lane's number times 4.
+    """
+    return [
+        "s_mov_b64 s[20:21], exec",
+        "s_mov_b64 exec, -1",
+        *(f"ds_write_b32 v3, v4 offset:{256 * i}" for i in range(4)),
+        WAIT,
+        "s_mov_b64 exec, s[20:21]",
+        load,
+        WAIT,
+        "s_mov_b64 exec, -1",
+        *(f"ds_read_b32 v{10 + i}, v3 offset:{256 * i}" for i in range(4)),
+        WAIT,
+    ]
+
+
 def gather(memory: Array, address: Array, count: int) -> Array:
     """`count` bytes at each address, (lanes, count)."""
     return memory[address[:, None] + np.arange(count)[None]]

@@ -83,12 +83,6 @@ def mul_legacy(a: Array, b: Array) -> Array:
     return np.where((a == 0) | (b == 0), a.dtype.type(0), a * b).astype(a.dtype)
 
 
-def dot2c_f32_f16(a: Array, b: Array, d: Array) -> Any:
-    """d + the products of two halves; the order of roundings is left to the error bound."""
-    x, y = (v.view(np.float16).reshape(-1, 2).astype(np.float64) for v in (a, b))
-    return x[:, 0] * y[:, 0] + x[:, 1] * y[:, 1] + d
-
-
 _F = ("f16", "f32")
 _S16, _S32 = "i16", "i32"
 

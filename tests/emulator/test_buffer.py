@@ -7,7 +7,7 @@ import numpy as np
 
 from .asm import LANES, Case, Result, Suite
 from .fp import Array
-from .memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, memory_is, resource
+from .memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, into_lds, memory_is, resource
 
 SUITE = Suite("buffer")
 _U = np.uint32
@@ -115,20 +115,6 @@ def _buffer_to_lds() -> None:
     values = np.where(address + 4 <= records, gather(MEMORY, np.minimum(address, 4096), 4).view(_U)[:, 0], 0)
     lds = np.full(256, 0xABABABAB, _U)
     lds[(64 + 16) // 4 : (64 + 16) // 4 + LANES] = np.where(ON, values, 0xABABABAB)
-    fill = [f"ds_write_b32 v3, v4 offset:{256 * i}" for i in range(4)]
-    read = [f"ds_read_b32 v{10 + i}, v3 offset:{256 * i}" for i in range(4)]
-    lines = [
-        "s_mov_b64 s[20:21], exec",
-        "s_mov_b64 exec, -1",
-        *fill,
-        WAIT,
-        "s_mov_b64 exec, s[20:21]",
-        "buffer_load_dword v2, s[64:67], 0 offen offset:16 lds",
-        WAIT,
-        "s_mov_b64 exec, -1",
-        *read,
-        WAIT,
-    ]
     # The instruction's own offset counts for the memory address too.
     shifted = np.where(
         address + 20 <= records, gather(MEMORY, np.minimum(address + 16, 4096), 4).view(_U)[:, 0], 0
@@ -140,7 +126,7 @@ def _buffer_to_lds() -> None:
 
     SUITE.add(
         "buffer_load_dword-lds",
-        lines,
+        into_lds("buffer_load_dword v2, s[64:67], 0 offen offset:16 lds"),
         ["v[10:13]"],
         check,
         {"v2": address.astype(_U), "v3": address.astype(_U), "v4": 0xABABABAB},

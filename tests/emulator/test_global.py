@@ -22,6 +22,7 @@ from .memory_ops import (
     WAIT,
     atomic_data,
     gather,
+    into_lds,
     memory_is,
     reg,
     resource,
@@ -277,23 +278,9 @@ def _global_to_lds() -> None:
         want = np.full(256, 0xABABABAB, _U)
         loaded = fn(gather(MEMORY, LANE * 5 + 16, count), np.zeros((1, LANES), _U))[0]
         want[(64 + 16) // 4 : (64 + 16) // 4 + LANES] = np.where(ON, loaded, 0xABABABAB)
-        fill = [f"ds_write_b32 v3, v4 offset:{256 * i}" for i in range(4)]
-        read = [f"ds_read_b32 v{10 + i}, v3 offset:{256 * i}" for i in range(4)]
-        lines = [
-            "s_mov_b64 s[20:21], exec",
-            "s_mov_b64 exec, -1",
-            *fill,
-            WAIT,
-            "s_mov_b64 exec, s[20:21]",
-            f"{name} v2, s[70:71] offset:16",
-            WAIT,
-            "s_mov_b64 exec, -1",
-            *read,
-            WAIT,
-        ]
         SUITE.add(
             name,
-            lines,
+            into_lds(f"{name} v2, s[70:71] offset:16"),
             ["v[10:13]"],
             lambda r, want=want: np.testing.assert_array_equal(r["v[10:13]"].reshape(-1), want),
             {"v2": (LANE * 5).astype(_U), "v3": (LANE * 4).astype(_U), "v4": 0xABABABAB},

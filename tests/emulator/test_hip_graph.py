@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes as c
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -74,17 +73,6 @@ def node_count(graph: int) -> int:
     count = c.c_size_t()
     hip.call("hipGraphGetNodes", c.c_void_p(graph), None, c.byref(count))
     return count.value
-
-
-@pytest.fixture
-def stream() -> Iterator[Stream]:
-    """A stream; the kernels are loaded, which is not permitted while it is captured."""
-    module()
-    s = Stream()
-    yield s
-    hip.lib().hipStreamEndCapture(s.pointer, c.byref(c.c_void_p()))
-    hip.lib().hipGetLastError()
-    s.destroy()
 
 
 def test_capture_and_replay(stream: Stream) -> None:

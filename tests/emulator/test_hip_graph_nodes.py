@@ -4,30 +4,18 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from . import hip
-from .streams import COUNT, Event, Pinned, Stream, copy_async, fill_async, handle, module, status, zeros
+from .streams import COUNT, Event, Pinned, Stream, copy_async, fill_async, handle, status, zeros
 from .streams import launch as launch_kernel
 from .test_faults import run_script
 from .test_hip_graph import add, begin, end, end_status, instantiate, kernel_node, replay
 
 NBYTES = 4 * COUNT
 ILLEGAL_ADDRESS, INVALID, NOT_SUPPORTED, CAPTURE_UNSUPPORTED, NOT_READY = 700, 1, 801, 900, 600
-
-
-@pytest.fixture
-def stream() -> Iterator[Stream]:
-    """A stream; the kernels are loaded, which is not permitted while it is captured."""
-    module()
-    s = Stream()
-    yield s
-    hip.lib().hipStreamEndCapture(s.pointer, c.byref(c.c_void_p()))
-    hip.lib().hipGetLastError()
-    s.destroy()
 
 
 def malloc_async(stream: Stream) -> int:

@@ -27,7 +27,6 @@ NO_MODS = "no_mods"  # float operands without neg, abs, clamp, omod
 ARITH = "arith"  # float arithmetic: MODE flushes denormals, omod applies
 OP_SEL = "op_sel"  # 16-bit VOP3 with op_sel
 NO_CONST = "no_const"
-NO_SDWA = "no_sdwa"
 NO_MODS_OUT = "no_mods_out"
 
 

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the tests of graphs share."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Iterator
+
+import pytest
+
+from . import hip
+from .streams import Stream, module
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    """A stream; the kernels are loaded, which is not permitted while it is captured."""
+    module()
+    s = Stream()
+    yield s
+    hip.lib().hipStreamEndCapture(s.pointer, c.byref(c.c_void_p()))
+    hip.lib().hipGetLastError()
+    s.destroy()
