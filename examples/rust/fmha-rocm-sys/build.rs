@@ -47,12 +47,13 @@ fn main() {
 fn below(prefix: &Path) -> Result<Installed, String> {
     let mut folders = vec![prefix.join("lib"), prefix.join("lib64")];
     folders.extend(prefix.join("lib").read_dir().into_iter().flatten().flatten().map(|entry| entry.path()));
-    let libdir = folders.into_iter().find(|folder| folder.join("libfmha_rocm.so").is_file()).ok_or_else(|| {
-        format!(
-            "FMHA_ROCM_PREFIX: got {}, expected an installed prefix; it has no lib/libfmha_rocm.so",
-            prefix.display()
-        )
-    })?;
+    let libdir =
+        folders.into_iter().find(|folder| folder.join("libfmha_rocm.so").is_file()).ok_or_else(|| {
+            format!(
+                "FMHA_ROCM_PREFIX: got {}, expected an installed prefix; it has no lib/libfmha_rocm.so",
+                prefix.display()
+            )
+        })?;
     let emulator = libdir.join("fmha_rocm").join("emulator");
     Ok(Installed { libdir, include: prefix.join("include"), emulator })
 }

@@ -52,7 +52,11 @@ impl<'a> Attention<'a, 4> {
         options: Options<'_, 'a>,
     ) -> Result<Attention<'a, 4>> {
         let [batch, seqlen_q, ..] = q.layout.shape;
-        k.layout.require_shape("k", [batch, k.layout.shape[1], k.layout.shape[2], q.layout.shape[3]], "as q")?;
+        k.layout.require_shape(
+            "k",
+            [batch, k.layout.shape[1], k.layout.shape[2], q.layout.shape[3]],
+            "as q",
+        )?;
         let mut call = Attention::new([q, k, v], options)?;
         call.params.batch = integer("batch", batch)?;
         call.params.seqlen_q = integer("seqlen_q", seqlen_q)?;
@@ -108,7 +112,9 @@ impl<'a> Attention<'a, 3> {
         layout.require_device(name, self.device)?;
         if lengths.total > rows {
             let total = lengths.total;
-            return Err(Error::invalid(format!("{name}: got {total} rows, expected at most the tensor's {rows}")));
+            return Err(Error::invalid(format!(
+                "{name}: got {total} rows, expected at most the tensor's {rows}"
+            )));
         }
         Ok(())
     }
@@ -182,7 +188,12 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         Ok(())
     }
 
-    fn set_lse<const N: usize>(&mut self, data: *mut c_void, layout: &Layout<N>, shape: [usize; N]) -> Result<()> {
+    fn set_lse<const N: usize>(
+        &mut self,
+        data: *mut c_void,
+        layout: &Layout<N>,
+        shape: [usize; N],
+    ) -> Result<()> {
         layout.require_shape("lse", shape, "as q")?;
         layout.require_dtype("lse", DType::F32, "whatever q is")?;
         layout.require_device("lse", self.device)?;

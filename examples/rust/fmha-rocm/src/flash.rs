@@ -180,6 +180,7 @@ pub fn flash_attn_varlen_alibi_windowed_softcap<'a>(
     window_size_right: Option<usize>,
     softcap: f32,
 ) -> Result<Attention<'a, 3>> {
-    let options = Options { alibi_slopes, softmax_scale, window: (window_size_left, window_size_right), softcap };
+    let options =
+        Options { alibi_slopes, softmax_scale, window: (window_size_left, window_size_right), softcap };
     Attention::packed([q, k, v], [seqlens_q, seqlens_k], [max_seqlen_q, max_seqlen_k], options)
 }

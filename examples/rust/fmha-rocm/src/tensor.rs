@@ -75,7 +75,10 @@ impl<const N: usize> Layout<N> {
 
     pub(crate) fn require_shape(&self, name: &str, shape: [usize; N], why: &str) -> Result<()> {
         if self.shape != shape {
-            return Err(Error::invalid(format!("{name}: got shape {:?}, expected {shape:?} {why}", self.shape)));
+            return Err(Error::invalid(format!(
+                "{name}: got shape {:?}, expected {shape:?} {why}",
+                self.shape
+            )));
         }
         Ok(())
     }

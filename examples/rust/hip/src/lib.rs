@@ -93,7 +93,10 @@ impl<T: Element> Buffer<T> {
             unsafe {
                 hip.check("hipDeviceSynchronize", (hip.device_synchronize)())?;
                 let bytes = self.count * mem::size_of::<T>();
-                hip.check("hipMemcpy", (hip.memcpy)(host.as_mut_ptr().cast(), self.data, bytes, DEVICE_TO_HOST))?;
+                hip.check(
+                    "hipMemcpy",
+                    (hip.memcpy)(host.as_mut_ptr().cast(), self.data, bytes, DEVICE_TO_HOST),
+                )?;
                 host.set_len(self.count);
             }
         }
