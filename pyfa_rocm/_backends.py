@@ -67,7 +67,7 @@ class Backend:
             except ImportError as error:
                 wanted = " ".join(self.distributions)
                 raise FmhaError(
-                    f"{self.function} needs {wanted}, which cannot be imported ({error}): pip install {wanted}"
+                    f"{self.function} needs {wanted}, which does not import ({error}): pip install {wanted}"
                 ) from error
 
     def versions(self) -> dict[str, str | None]:

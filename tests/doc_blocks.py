@@ -31,6 +31,7 @@ MARKS = {
     "run: attend": "a function that tests/test_docs.py calls and judges against float64",
     "run: ci": "targets of make, each a step of .ci/run",
     "run: make": "targets of make: `make -n` knows them all",
+    "run: examples": "of an example's page: tests/test_examples.py builds and runs that example",
     "run: package": "what packaging's own scripts run: benchmarks/package.py, .github/workflows",
     "run: elsewhere": "needs what a test machine does not have, as the page says: read alone",
 }

@@ -21,6 +21,8 @@ from installed import library_folder
 _LINKED = ("native", "tests", "benchmarks", "pyfa_rocm", "docs", "CMakeLists.txt", "CMakePresets.json")
 _COPIED = ("examples", "Makefile", "README.md", "pyproject.toml")
 _STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+# `set -e` lets the first command of an && fail: this asks before each command how the one before went.
+_STOP_AT_FAILURE = "set -u -o pipefail; trap 'status=$?; [ $status = 0 ] || exit $status' DEBUG\n"
 _COMPILERS = {"c": ("cc", "-std=c99"), "cpp": ("c++", "-std=c++17")}
 
 
@@ -104,10 +106,12 @@ class Page:
         environment = self._environment()
         if (self.home / "fmha").exists():
             lib = library_folder((self.home / "fmha").resolve())
-            environment |= {"HIP_INCLUDE": installed.cache("FMHA_HIP_PATH") + "/include"}
-            environment |= {"HIP_INCLUDE_DIR": environment["HIP_INCLUDE"]}
+            environment["ROCM_PATH"] = installed.cache("FMHA_HIP_PATH")  # for HIP's headers
             environment.setdefault("PKG_CONFIG_PATH", str(lib / "pkgconfig"))
-        return self._command(block, ["bash", "-euo", "pipefail", "-c", block.text], environment)
+        # The pages of the examples are read from their folders.
+        place = self.folder / block.page
+        folder = place.parent if block.page.startswith("examples/") else self.folder
+        return self._command(block, ["bash", "-c", _STOP_AT_FAILURE + block.text], environment, folder)
 
     def _program(self, block: Block) -> str:
         """Compile a C or C++ block and run it on the device of the tests."""
@@ -128,10 +132,12 @@ class Page:
         self._command(block, [*command, "-lm", "-o", "block"], environment)
         return self._command(block, ["./block"], environment)
 
-    def _command(self, block: Block, command: list[str], environment: dict[str, str]) -> str:
+    def _command(
+        self, block: Block, command: list[str], environment: dict[str, str], folder: Path | None = None
+    ) -> str:
         done = subprocess.run(
             command,
-            cwd=self.folder,
+            cwd=folder or self.folder,
             env=environment,
             check=False,
             capture_output=True,

@@ -53,7 +53,8 @@ def test_every_block_is_accounted_for(page: str) -> None:
     for block in blocks(page):
         assert block.kind, (
             f"{block.place}: a block of {block.language or 'no language'}, "
-            f"marked {block.mark!r} {block.value!r}: expected {', '.join(RUN_BY_LANGUAGE)} without a mark, or one of {', '.join(MARKS)}"
+            f"marked {block.mark!r} {block.value!r}: "
+            f"expected {', '.join(RUN_BY_LANGUAGE)} without a mark, or one of {', '.join(MARKS)}"
         )
 
 
@@ -120,6 +121,20 @@ def test_attend(block: Block, tmp_path: Path) -> None:
     assert attend(*(x.data for x in arrays), seqlen, None) == 0
     synchronize()
     judge(attention(q, k, v, causal=True), arrays[3].to_numpy(), None)
+
+
+@pytest.mark.parametrize("block", of_kind("run: examples"), ids=by_place)
+def test_example_is_tested(block: Block) -> None:
+    """The page of an example, and one that tests/test_examples.py names."""
+    folder, name = Path(block.page).parts[:2]
+    assert folder == "examples"
+    assert f'"{name}"' in (ROOT / "tests" / "test_examples.py").read_text(encoding="utf-8"), block.place
+
+
+def test_a_failure_before_the_last_command_is_noticed(page_state: Page) -> None:
+    (block,) = parse("README.md", "```sh\nfalse && true\necho end\n```\n")
+    with pytest.raises(AssertionError, match=r"README.md:1: status 1"):
+        page_state.run(block)
 
 
 def anchors(path: Path) -> set[str]:
