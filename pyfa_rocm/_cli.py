@@ -21,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
         command.set_defaults(run=module.run)
+    _prove.add_arguments(commands.choices["prove"])
     return parser
 
 
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0 if all is well, 1 if a result is wrong, 2 if it could not run."""
     args = _parser().parse_args(argv)
     try:
-        return int(args.run(args.json))
+        return int(args.run(args))
     except FmhaError as error:
         print(f"pyfa-rocm {args.command}: {error}", file=sys.stderr)
         return 2

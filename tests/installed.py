@@ -14,6 +14,7 @@ import pytest
 from pyfa_rocm import _lib
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(_lib.__file__).resolve().parent
 VERSION = _lib.header_version(_lib.header_path().read_text(encoding="utf-8"))
 
 
