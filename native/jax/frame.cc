@@ -88,18 +88,17 @@ void* stream_of(const XLA_FFI_CallFrame& frame) {
   return get.stream;
 }
 
-// The version is XLA's own as far as this file was compiled to know it. What is used here has not changed
-// since 0.1, while a jaxlib takes handlers of its own version and some older ones alone.
+// The version is XLA's own as far as this file was compiled to know it: what is used here has not changed
+// since 0.1, and a jaxlib takes handlers of its version and some older ones alone. One too old to show its
+// version is of 0.1.
 bool answer_metadata(const XLA_FFI_CallFrame& frame, XLA_FFI_Handler_Traits traits) {
   if (frame.extension_start == nullptr || frame.extension_start->type != XLA_FFI_Extension_Metadata)
     return false;
   XLA_FFI_Metadata& metadata =
       *reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame.extension_start)->metadata;
   XLA_FFI_Api_Version& version = metadata.api_version;
-  version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
-  if (frame.api != nullptr && frame.api->api_version.major_version == XLA_FFI_API_MAJOR) {
-    version.minor_version = std::min(XLA_FFI_API_MINOR, frame.api->api_version.minor_version);
-  }
+  const int known = frame.api != nullptr ? frame.api->api_version.minor_version : 1;
+  version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, XLA_FFI_API_MAJOR, std::min(XLA_FFI_API_MINOR, known)};
   metadata.traits = traits;
   return true;
 }
