@@ -11,15 +11,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pathlib import Path
 
+import hypothesis_profile  # noqa: F401
 import pytest
-from hypothesis import HealthCheck, settings
-
-# Derandomised: a run is the same everywhere, and a failing case prints all that it takes to repeat it.
-settings.register_profile(
-    "fmha", derandomize=True, deadline=None, print_blob=True, database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
-settings.load_profile("fmha")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

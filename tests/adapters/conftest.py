@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Puts these tests on the software device, and says which pyfa_rocm they test.
+
+`make test-adapters` sets PYFA_ROCM_TEST_INSTALLED=1: then it has to be the installed one, never the source
+tree's. Without it, `python -m pytest -c tests/adapters/pytest.ini tests/adapters` tests the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# As in tests/conftest.py, and before anything imports NumPy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+
+import hypothesis_profile  # noqa: F401
+import pytest
+
+import pyfa_rocm
+
+PACKAGE = Path(pyfa_rocm.__file__).resolve().parent
+
+
+def pytest_configure() -> None:
+    if os.environ.get("PYFA_ROCM_TEST_INSTALLED") != "1":
+        return
+    chosen = [name for name in ("PYFA_ROCM_LIBRARY", "PYFA_ROCM_EMULATOR") if name in os.environ]
+    if chosen:
+        pytest.exit(f"these tests are of an installed pyfa_rocm; unset {' and '.join(chosen)}", returncode=2)
+    if not PACKAGE.is_relative_to(Path(sys.prefix).resolve()):
+        pytest.exit(
+            f"these tests are of an installed pyfa_rocm; got {PACKAGE}, expected one below {sys.prefix}",
+            returncode=2,
+        )
+
+
+def pytest_report_header() -> str:
+    return f"pyfa_rocm {pyfa_rocm.__version__} in {PACKAGE}, on the software device"
