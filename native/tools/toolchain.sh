@@ -7,7 +7,7 @@
 #                                           of the host side and Python environment
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json and Composable Kernel, downloaded and unpacked, never installed. A Python
+# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A Python
 # environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
@@ -109,6 +109,7 @@ check_parts() {
       [ -z "$for_cmake" ] || need_venv
     fi
   fi
+  [ -e "$prefix/xla_ffi/SOURCE" ] || parts+=(xla_ffi)
 }
 
 # One message with all of it, before anything is begun.
@@ -245,6 +246,18 @@ fetch_ck() {
   mv "$1/ck" "$prefix/ck"
 }
 
+# The headers are the same in the wheels for all versions of Python; this one's hash is known.
+fetch_xla_ffi() {
+  [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
+  say "downloading XLA's FFI headers, in jaxlib"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64 \
+    -r "$here/xla-requirements.txt" -d "$1/xla-wheel"
+  "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
+  rm -rf "${prefix:?}/xla_ffi"
+  mv "$1/xla_ffi" "$prefix/xla_ffi"
+}
+
 # The stamp says which requirements the environment was made for.
 make_venv() {
   local extras=(test) wanted stamp=$venv/.requirements
@@ -291,5 +304,6 @@ if [ ${#parts[@]} -gt 0 ]; then
   trap 'rm -rf "$scratch"' EXIT
   fetch_debs "$scratch"
   fetch_ck "$scratch"
+  fetch_xla_ffi "$scratch"
 fi
 say "ready${rocm:+, with ROCm in $rocm}"
