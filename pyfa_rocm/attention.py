@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyfa_rocm._arguments import (
+    Checked,
     Options,
     array_fields,
     option_fields,
@@ -156,23 +157,30 @@ def flash_attn_func(
         softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
         return_attn_probs, kernel,
     )  # fmt: skip
-    return call(_plans, _make_plan, (q, k, v), out, optional, options, handle)
+    return call(_plans, make_plan, (q, k, v), out, optional, options, handle)
 
 
-def _make_plan(request: Request) -> Plan:
-    """Check everything but addresses."""
+def check(request: Request) -> Checked:
+    """Check everything but addresses and `out`. Sizes may be symbols: nothing is made of them but shapes."""
     q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
     require_inputs(q, k, v, "(batch, seqlen, nhead, hdim)")
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, nhead_k, hdim_v = k.shape[1], k.shape[2], v.shape[3]
     require_shape("k", k.shape, (batch, seqlen_k, nhead_k, hdim), "q")
     require_shape("v", v.shape, (batch, seqlen_k, nhead_k, hdim_v), "k")
-    o = output_layout(request.o, (batch, seqlen_q, nhead_q, hdim_v), options.out_dtype, q)
-    lse = contiguous((batch, nhead_q, seqlen_q), "float32", q.device) if options.wants_lse else None
     scores = (batch, nhead_q, seqlen_q, seqlen_k)
+    fields = option_fields(options, q, request.optional) | array_fields(request.optional, batch, scores, q)
+    return Checked((batch, seqlen_q, nhead_q, hdim_v), scores[:-1], scores, batch, fields)
+
+
+def make_plan(request: Request) -> Plan:
+    """Check everything but addresses."""
+    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
+    checked = check(request)
+    o = output_layout(request.o, checked.o, options.out_dtype, q)
+    lse = contiguous(checked.lse, "float32", q.device) if options.wants_lse else None
     params = FwdParams(
-        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **tensor_fields(q, k, v, o, lse),
-        **option_fields(options, q, request.optional),
-        **array_fields(request.optional, batch, scores, q),
+        batch=checked.batch, seqlen_q=q.shape[1], seqlen_k=k.shape[1], **tensor_fields(q, k, v, o, lse),
+        **checked.fields,
     )  # fmt: skip
-    return Plan(params, o, lse, scores if options.return_attn_probs else None)
+    return Plan(params, o, lse, checked.scores if options.return_attn_probs else None)
