@@ -150,9 +150,10 @@ def test_other_libraries_have_the_null_stream(cupy: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", [-1, True, "1", 2.0])
-def test_stream_of_the_interface_is_checked(cupy: Any, stream: object) -> None:
-    interface = p.DeviceArray.from_numpy(np.zeros(SHAPE, np.float16)).__cuda_array_interface__
-    array = type("Array", (), {"__cuda_array_interface__": interface | {"stream": stream}})()
+def test_stream_of_the_interface_is_checked(stream: object) -> None:
+    memory = p.DeviceArray.from_numpy(np.zeros(SHAPE, np.float16))
+    interface = memory.__cuda_array_interface__ | {"stream": stream}
+    array = type("Array", (), {"__cuda_array_interface__": interface})()
     with pytest.raises(p.InvalidArgumentError, match="q: __cuda_array_interface__ has the stream"):
         p.flash_attn_func(array, array, array)
 
