@@ -232,7 +232,7 @@ def current_stream(array: Any) -> int:
         ``torch.cuda.current_stream`` or ``cupy.cuda.get_current_stream`` of the array's device; 0, the null
         stream, for an array of a library that has no such notion.
     """
-    ask = _library_stream(type(array))
+    ask = _library_stream(array.__class__)
     return 0 if ask is None else ask(array)
 
 
