@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Every example builds against an installed package, by CMake and by pkg-config, and its numbers hold."""
+"""Every example builds against an installed package, by CMake, pkg-config or cargo, and its numbers hold.
+
+Those in Python run on the checkout here, and on an installed wheel in tests/adapters/test_python_examples.py.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +16,7 @@ from pathlib import Path
 import installed
 import pytest
 from installed import ROOT, library_folder, run
+from python_examples import FOLDER, PROGRAMS, run_program
 
 EXAMPLES = {"c": "attention", "cpp": "decoder"}
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
@@ -46,6 +51,16 @@ def with_pkg_config(source: Path, prefix: Path, folder: Path, device: str) -> No
     run(*command, CFLAGS=STRICT, CXXFLAGS=STRICT, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
 
 
+def require_right(output: str, prefix: Path, device: str) -> None:
+    """An example's output: its numbers are right, and it ran what is installed."""
+    assert output.endswith("right\n")
+    assert f"fmha_rocm {installed.VERSION}" in output
+    if device == "emulator":  # the installed one, and no other of this machine
+        used = re.search(r"\S+libamdhip64[^\s,]*", output)
+        assert used
+        assert Path(used[0]).resolve().is_relative_to(library_folder(prefix))
+
+
 @pytest.mark.parametrize("build", [with_cmake, with_pkg_config])
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_example(
@@ -61,12 +76,7 @@ def test_example(
     build(ROOT / "examples" / example, prefix, tmp_path, device_kind)
     program = tmp_path / EXAMPLES[example]
     output = run(program)
-    assert output.endswith("right\n")
-    assert f"fmha_rocm {installed.VERSION}" in output
-    if device_kind == "emulator":  # the installed one, and no other of this machine
-        used = re.search(r"\S+libamdhip64[^\s,]*", output)
-        assert used
-        assert Path(used[0]).resolve().is_relative_to(library_folder(prefix))
+    require_right(output, prefix, device_kind)
     if example == "cpp":
         assert run(program, "--one-by-one").split("\n")[3:] == output.split("\n")[3:]
 
@@ -87,3 +97,95 @@ def test_wrong_numbers_are_noticed(
     result = subprocess.run([tmp_path / EXAMPLES[example]], check=False, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stdout.endswith("WRONG\n"), result.stdout + result.stderr
+
+
+class Cargo:
+    """cargo on a copy of examples/rust, which finds an installed prefix as `variables` say.
+
+    The distribution's cargo rather than another one: its Rust is the oldest that the example is promised for.
+    """
+
+    def __init__(self, folder: Path, prefix: Path, device: str) -> None:
+        self._cargo = Path(installed.program("/usr/bin/cargo", "cargo"))
+        self.source = folder / "rust"
+        shutil.copytree(ROOT / "examples" / "rust", self.source, ignore=shutil.ignore_patterns("target"))
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("FMHA_HIP_RUNTIME", "FMHA_ROCM_PREFIX", "LD_LIBRARY_PATH", "RUSTFLAGS")
+        }
+        for variable in ("rustc", "rustdoc"):  # of the same folder, not of the PATH
+            if (tool := self._cargo.parent / variable).exists():
+                self.environment[variable.upper()] = str(tool)
+        self.environment |= {"CARGO_HOME": str(folder / "home"), "CARGO_TARGET_DIR": str(folder / "target")}
+        self.environment |= {"CARGO_TERM_COLOR": "never"}
+        if device == "emulator" and any(Path(driver).exists() for driver in ("/dev/kfd", "/dev/dxg")):
+            emulator = library_folder(prefix) / "fmha_rocm" / "emulator" / "libamdhip64.so.6"
+            self.environment["FMHA_HIP_RUNTIME"] = str(emulator)
+
+    def __call__(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self._cargo, *arguments[:1], "--offline", "--locked", *arguments[1:]],
+            cwd=self.source,
+            env=self.environment | variables,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+
+def test_rust(prefix: Path, tmp_path: Path, device_kind: str) -> None:
+    """Found by pkg-config for the tests, by a variable for the example, which also sees wrong numbers."""
+    cargo = Cargo(tmp_path, prefix, device_kind)
+    pkg_config = installed.program("pkg-config", "pkgconf")
+    folder = str(library_folder(prefix) / "pkgconfig")
+    by_pkg_config = {"PKG_CONFIG": pkg_config, "PKG_CONFIG_PATH": folder, "PKG_CONFIG_LIBDIR": folder}
+    by_prefix = {"FMHA_ROCM_PREFIX": str(prefix)}
+
+    tests = cargo("test", "--workspace", **by_pkg_config)
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+    assert "warning" not in tests.stderr, tests.stderr
+    written = sum(path.read_text().count("#[test]") for path in cargo.source.rglob("*.rs"))
+    assert sum(map(int, re.findall(r"ok\. (\d+) passed", tests.stdout))) >= written > 0
+
+    example = cargo("run", "--example", "attention", **by_prefix)
+    assert example.returncode == 0, example.stdout + example.stderr
+    require_right(example.stdout, prefix, device_kind)
+
+    source = cargo.source / "fmha-rocm" / "examples" / "attention.rs"
+    call = "flash_attn(&q, &k, &v, 0.125, true)"
+    assert call in source.read_text()
+    source.write_text(source.read_text().replace(call, call.replace("true", "false")))
+    wrong = cargo("run", "--example", "attention", **by_prefix)
+    assert (wrong.returncode, wrong.stdout.splitlines()[-1]) == (1, "WRONG"), wrong.stdout + wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"FMHA_ROCM_PREFIX": "/nowhere"}, "FMHA_ROCM_PREFIX: got /nowhere, expected an installed prefix"),
+        ({"PKG_CONFIG": "/nowhere/pkg-config"}, 'cannot run "/nowhere/pkg-config"'),
+    ],
+)
+def test_rust_says_what_is_missing(
+    prefix: Path, tmp_path: Path, device_kind: str, variables: dict[str, str], words: str
+) -> None:
+    result = Cargo(tmp_path, prefix, device_kind)("build", "--package", "fmha-rocm-sys", **variables)
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert "PKG_CONFIG_PATH" in result.stderr  # what to do
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python(name: str) -> None:
+    code, output = run_program(name)
+    assert (code, output.splitlines()[-1]) == (0, "right"), output
+
+
+def test_python_notices_wrong_numbers(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "python")
+    source = tmp_path / "python" / "raw_pointers.py"
+    assert 'mask="causal"' in source.read_text()
+    source.write_text(source.read_text().replace('mask="causal"', 'mask="none"'))
+    code, output = run_program("raw_pointers", source.parent)
+    assert (code, output.splitlines()[-1]) == (1, "WRONG"), output
