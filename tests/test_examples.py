@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Every example builds against an installed package, by CMake, pkg-config or cargo, and its numbers hold.
 
-Those in Python run on the checkout here, and on an installed wheel in tests/adapters/test_python_examples.py.
+Those in Python run on the checkout, and in tests/adapters/test_installed_examples.py on an installed wheel.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -17,8 +16,10 @@ import installed
 import pytest
 from installed import ROOT, library_folder, run
 from python_examples import FOLDER, PROGRAMS, run_program
+from rust_example import Cargo
 
 EXAMPLES = {"c": "attention", "cpp": "decoder"}
+RUST = ROOT / "examples" / "rust"
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 
 
@@ -31,12 +32,15 @@ def hip_include() -> str:
     return installed.cache("FMHA_HIP_PATH") + "/include"
 
 
+def emulator_of(prefix: Path) -> Path:
+    return library_folder(prefix) / "fmha_rocm" / "emulator" / "libamdhip64.so"
+
+
 def with_cmake(source: Path, prefix: Path, folder: Path, device: str) -> None:
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHIP_INCLUDE_DIR={hip_include()}"]
     options += [f"-DCMAKE_C_FLAGS={STRICT}", f"-DCMAKE_CXX_FLAGS={STRICT}"]
     if device == "emulator":
-        emulator = library_folder(prefix) / "fmha_rocm" / "emulator"
-        options.append(f"-DHIP_LIBRARY={emulator / 'libamdhip64.so'}")
+        options.append(f"-DHIP_LIBRARY={emulator_of(prefix)}")
     run("cmake", "-G", "Ninja", "-S", source, "-B", folder, *options)
     run("cmake", "--build", folder)
 
@@ -46,7 +50,7 @@ def with_pkg_config(source: Path, prefix: Path, folder: Path, device: str) -> No
     installed.pkg_config(prefix, "--exists")  # or skip
     variables = [f"OUT={folder}", f"HIP_INCLUDE={hip_include()}"]
     if device == "emulator":
-        variables.append(f"HIP_LIB={libdir / 'fmha_rocm' / 'emulator'}")
+        variables.append(f"HIP_LIB={emulator_of(prefix).parent}")
     command: list[str | Path] = ["make", "-C", source, *variables]
     run(*command, CFLAGS=STRICT, CXXFLAGS=STRICT, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
 
@@ -99,44 +103,9 @@ def test_wrong_numbers_are_noticed(
     assert result.stdout.endswith("WRONG\n"), result.stdout + result.stderr
 
 
-class Cargo:
-    """cargo on a copy of examples/rust, which finds an installed prefix as `variables` say.
-
-    The distribution's cargo rather than another one: its Rust is the oldest that the example is promised for.
-    """
-
-    def __init__(self, folder: Path, prefix: Path, device: str) -> None:
-        self._cargo = Path(installed.program("/usr/bin/cargo", "cargo"))
-        self.source = folder / "rust"
-        shutil.copytree(ROOT / "examples" / "rust", self.source, ignore=shutil.ignore_patterns("target"))
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("FMHA_HIP_RUNTIME", "FMHA_ROCM_PREFIX", "LD_LIBRARY_PATH", "RUSTFLAGS")
-        }
-        for variable in ("rustc", "rustdoc"):  # of the same folder, not of the PATH
-            if (tool := self._cargo.parent / variable).exists():
-                self.environment[variable.upper()] = str(tool)
-        self.environment |= {"CARGO_HOME": str(folder / "home"), "CARGO_TARGET_DIR": str(folder / "target")}
-        self.environment |= {"CARGO_TERM_COLOR": "never"}
-        if device == "emulator" and any(Path(driver).exists() for driver in ("/dev/kfd", "/dev/dxg")):
-            emulator = library_folder(prefix) / "fmha_rocm" / "emulator" / "libamdhip64.so.6"
-            self.environment["FMHA_HIP_RUNTIME"] = str(emulator)
-
-    def __call__(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self._cargo, *arguments[:1], "--offline", "--locked", *arguments[1:]],
-            cwd=self.source,
-            env=self.environment | variables,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-
-
 def test_rust(prefix: Path, tmp_path: Path, device_kind: str) -> None:
     """Found by pkg-config for the tests, by a variable for the example, which also sees wrong numbers."""
-    cargo = Cargo(tmp_path, prefix, device_kind)
+    cargo = Cargo(RUST, tmp_path, emulator_of(prefix) if device_kind == "emulator" else None)
     pkg_config = installed.program("pkg-config", "pkgconf")
     folder = str(library_folder(prefix) / "pkgconfig")
     by_pkg_config = {"PKG_CONFIG": pkg_config, "PKG_CONFIG_PATH": folder, "PKG_CONFIG_LIBDIR": folder}
@@ -167,10 +136,8 @@ def test_rust(prefix: Path, tmp_path: Path, device_kind: str) -> None:
         ({"PKG_CONFIG": "/nowhere/pkg-config"}, 'cannot run "/nowhere/pkg-config"'),
     ],
 )
-def test_rust_says_what_is_missing(
-    prefix: Path, tmp_path: Path, device_kind: str, variables: dict[str, str], words: str
-) -> None:
-    result = Cargo(tmp_path, prefix, device_kind)("build", "--package", "fmha-rocm-sys", **variables)
+def test_rust_says_what_is_missing(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+    result = Cargo(RUST, tmp_path)("build", "--package", "fmha-rocm-sys", **variables)
     assert result.returncode != 0
     assert words in result.stderr
     assert "PKG_CONFIG_PATH" in result.stderr  # what to do
