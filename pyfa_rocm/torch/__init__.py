@@ -16,8 +16,10 @@ except ImportError as error:
         "pyfa_rocm.torch needs PyTorch 2.6 or newer: pip install torch (for a card, a build for ROCm)"
     ) from error
 
+from pyfa_rocm.torch._module import FlashAttention
+from pyfa_rocm.torch._sdpa import sdpa
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
 del _torch
 
-__all__ = ["flash_attn_func", "flash_attn_varlen_func"]
+__all__ = ["FlashAttention", "flash_attn_func", "flash_attn_varlen_func", "sdpa"]
