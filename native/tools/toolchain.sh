@@ -5,7 +5,7 @@
 #   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests]
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json and Composable Kernel, downloaded and unpacked, never installed. A Python
+# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A Python
 # environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
@@ -92,6 +92,7 @@ check_parts() {
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
     [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
   fi
+  [ -e "$prefix/xla_ffi/SOURCE" ] || parts+=(xla_ffi)
 }
 
 # One message with all of it, before anything is begun.
@@ -227,6 +228,18 @@ fetch_ck() {
   mv "$1/ck" "$prefix/ck"
 }
 
+# The headers are the same in the wheels for all versions of Python; this one's hash is known.
+fetch_xla_ffi() {
+  [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
+  say "downloading XLA's FFI headers, in jaxlib"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64 \
+    -r "$here/xla-requirements.txt" -d "$1/xla-wheel"
+  "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
+  rm -rf "${prefix:?}/xla_ffi"
+  mv "$1/xla_ffi" "$prefix/xla_ffi"
+}
+
 # The stamp says which requirements the environment was made for.
 make_venv() {
   local extras=(test) wanted stamp=$venv/.requirements
@@ -271,5 +284,6 @@ if [ ${#parts[@]} -gt 0 ]; then
   trap 'rm -rf "$scratch"' EXIT
   fetch_debs "$scratch"
   fetch_ck "$scratch"
+  fetch_xla_ffi "$scratch"
 fi
 say "ready${rocm:+, with ROCm in $rocm}"
