@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: ``pyfa-rocm`` or ``python -m pyfa_rocm``, with info, prove and demo."""
+"""The command line: ``pyfa-rocm`` or ``python -m pyfa_rocm``, with info, prove, demo and paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pyfa_rocm import _demo, _info, _prove
+from pyfa_rocm import _demo, _info, _paths, _prove
 from pyfa_rocm.errors import FmhaError
 
 
@@ -16,12 +16,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="pyfa-rocm", description="Attention on AMD GPUs, or on the software device."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in (("info", _info), ("prove", _prove), ("demo", _demo)):
+    for name, module in (("info", _info), ("prove", _prove), ("demo", _demo), ("paths", _paths)):
         summary = (module.__doc__ or "").splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
         command.set_defaults(run=module.run)
-    _prove.add_arguments(commands.choices["prove"])
+    for module in (_prove, _paths):
+        module.add_arguments(commands.choices[module.__name__.rpartition("._")[2]])
     return parser
 
 

@@ -28,11 +28,12 @@ MARKS = {
     "part-of": "stands word for word in this file of the repository, which a test of its own runs",
     "message": "an error message that tests/test_messages.py or tests/adapters/test_messages.py provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
+    "run: cupy": "runs in the second test group, on its stand-in for CuPy, which is for cards alone",
     "run: attend": "a function that tests/test_docs.py calls and judges against float64",
     "run: ci": "targets of make, each a step of .ci/run",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/test_examples.py builds and runs that example",
-    "run: package": "what packaging's own scripts run: benchmarks/package.py, .github/workflows",
+    "run: package": "for the wheel, which the second test group has installed: it runs what is not pip",
     "run: elsewhere": "needs what a test machine does not have, as the page says: read alone",
 }
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)

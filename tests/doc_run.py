@@ -17,9 +17,8 @@ import installed
 from doc_blocks import ROOT, Block, require_output, said_to_print
 from installed import library_folder
 
-# What shell lines may read of a checkout. Copied where they may build there.
-_LINKED = ("native", "tests", "benchmarks", "pyfa_rocm", "docs", "CMakeLists.txt", "CMakePresets.json")
-_COPIED = ("examples", "Makefile", "README.md", "pyproject.toml")
+# What shell lines may use of a checkout: copies, so that they may do to them what they like.
+_CHECKOUT = ("native", "tests", "benchmarks", "pyfa_rocm", "docs", "examples", "Makefile", "README.md")
 _STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # `set -e` lets the first command of an && fail: this asks before each command how the one before went.
 _STOP_AT_FAILURE = "set -u -o pipefail; trap 'status=$?; [ $status = 0 ] || exit $status' DEBUG\n"
@@ -46,19 +45,22 @@ class Page:
         self.printed: str | None = None
         for path in (self.folder / "build" / "venv", self.home, self._programs):
             path.mkdir(parents=True)
-        for name in _LINKED:
-            if (ROOT / name).exists():
-                (self.folder / name).symlink_to(ROOT / name)
-        for name in _COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, self.folder / name)
-            elif (ROOT / name).is_file():
-                shutil.copy(ROOT / name, self.folder / name)
         for name, command in (("python", ""), ("pyfa-rocm", " -m pyfa_rocm")):
             program = self._programs / name
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{command} "$@"\n')
             program.chmod(0o755)
         (self.folder / "build" / "venv" / "bin").symlink_to(self._programs)
+
+    def _check_out(self) -> None:
+        """Lay out the files of a checkout, once."""
+        if (self.folder / "README.md").exists():
+            return
+        leave_out = shutil.ignore_patterns("__pycache__", "target", "build", "lib")
+        for name in _CHECKOUT:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, self.folder / name, ignore=leave_out)
+            else:
+                shutil.copy(ROOT / name, self.folder / name)
 
     def run(self, block: Block) -> None:
         """Run a block, or compare it with what was printed."""
@@ -99,8 +101,10 @@ class Page:
         return environment
 
     def _shell(self, block: Block) -> str:
-        if "build/release" in block.text:
-            (self.folder / "build" / "release").symlink_to(installed.build_folder())
+        self._check_out()
+        release = self.folder / "build" / "release"
+        if "build/release" in block.text and not release.exists():
+            release.symlink_to(installed.build_folder())
         if "fmha" in block.text and not (self.home / "fmha").exists():
             (self.home / "fmha").symlink_to(self._prefix())
         environment = self._environment()

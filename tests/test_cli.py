@@ -89,6 +89,21 @@ def test_backend_without_its_framework(backend: str, tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+def test_paths() -> None:
+    """One by name for `$(...)`; all of them otherwise, with nothing for what is not installed."""
+    paths = _json("paths")
+    assert list(paths) == ["include", "lib", "cmake_dir", "emulator"]
+    assert paths["include"] == pyfa_rocm.get_include()
+    assert paths["lib"] == pyfa_rocm.get_lib()
+    assert paths["emulator"] == str(_lib.emulator_path())
+    for name, path in paths.items():
+        done = _run("paths", name)
+        assert (done.returncode, done.stdout) == ((0, f"{path}\n") if path else (2, ""))
+        assert path or done.stderr.startswith(f"pyfa-rocm paths: no CMake package in {ROOT}")
+    text = _run("paths").stdout
+    assert text.splitlines() == [f"{name:10} {path}" for name, path in paths.items()]
+
+
 def test_unknown_backend() -> None:
     done = _run("prove", "--backend", "cuda")
     assert done.returncode == 2

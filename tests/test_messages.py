@@ -68,7 +68,7 @@ def wrong_arch(folder: Path, patch: Patch) -> str:
     return error_of(lambda: _hip._require_usable(fa.runtime().path))
 
 
-def arrays(hdim: int = 128) -> tuple[fa.DeviceArray, ...]:
+def arrays(hdim: int = 128) -> tuple[fa.DeviceArray, fa.DeviceArray, fa.DeviceArray]:
     x = fa.DeviceArray.from_numpy(np.ones((1, 64, 2, hdim), np.float16))
     return x, x, x
 
@@ -148,17 +148,19 @@ def finding(folder: Path, patch: Patch) -> str:
 
 def not_found(folder: Path, patch: Patch) -> str:
     patch.delenv("PYFA_ROCM_LIBRARY", raising=False)
+    (folder / "include").mkdir()
+    shutil.copy(_lib.header_path(), folder / "include")
     patch.setattr(_lib, "_PACKAGE", folder)
     patch.setattr(_lib, "_SOURCE_TREE", folder)
     return error_of(_lib.library_path)
 
 
 def out_of_memory(folder: Path, patch: Patch) -> str:
-    program = [sys.executable, ROOT / "native" / "tools" / "compile.py", folder / "cost.json"]
+    program = [sys.executable, str(ROOT / "native" / "tools" / "compile.py"), str(folder / "cost.json")]
     done = subprocess.run([*program, "sh", "-c", "kill -9 $$"], check=False, capture_output=True, text=True)
     assert done.returncode == 128 + 9
     assert not (folder / "cost.json").exists()
-    return done.stderr
+    return str(done.stderr)
 
 
 PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
