@@ -117,8 +117,15 @@ class TorchCase:
         if not self.own_out:
             named["out"] = self.tensor("o")
         if case.varlen is not None:
-            lengths = {"cu_q": "cu_seqlens_q", "cu_k": "cu_seqlens_k", "used_q": "seqused_q", "used_k": "seqused_k"}
-            named |= {lengths[name]: held.tensor[0, 0, 0] for name, held in self.held.items() if name in lengths}
+            lengths = {
+                "cu_q": "cu_seqlens_q",
+                "cu_k": "cu_seqlens_k",
+                "used_q": "seqused_q",
+                "used_k": "seqused_k",
+            }
+            named |= {
+                lengths[name]: held.tensor[0, 0, 0] for name, held in self.held.items() if name in lengths
+            }
             named |= {"max_seqlen_q": case.seqlen_q, "max_seqlen_k": case.seqlen_k}
         return positional, named
 
