@@ -19,7 +19,8 @@ from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import contiguous
-from pyfa_rocm.device import stream_handle
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import stream_for
 
 __all__ = ["flash_attn_func"]
 
@@ -105,8 +106,8 @@ def flash_attn_func(
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
     stream : object, optional
-        A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python; None is the null
-        stream.
+        A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python. None is the current
+        stream of q's library where that is torch or CuPy, else the null stream.
 
     Returns
     -------
@@ -143,7 +144,7 @@ def flash_attn_func(
     >>> flash_attn_func(q, k, v, causal=True).to_numpy().shape
     (1, 64, 2, 128)
     """
-    handle = 0 if stream is None else stream_handle(stream)
+    handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     optional = None
     if (
         dropout_p or bias is not None or alibi_slopes is not None

@@ -22,7 +22,8 @@ from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import Layout, contiguous
-from pyfa_rocm.device import stream_handle
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["flash_attn_varlen_func"]
@@ -124,7 +125,7 @@ def flash_attn_varlen_func(
     >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 70, 70, causal=True).to_numpy().shape
     (100, 2, 128)
     """
-    handle = 0 if stream is None else stream_handle(stream)
+    handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     descales = (q_descale, k_descale, v_descale)
     optional = OptionalArguments(bias, alibi_slopes, dropout_p, philox, descales, handle)
     optional.add("cu_seqlens_q", cu_seqlens_q, handle, "cu_seqlens_q")
