@@ -5,8 +5,8 @@
 #   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests]
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A Python
-# environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
+# Python environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
 
