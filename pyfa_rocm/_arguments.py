@@ -18,8 +18,8 @@ from pyfa_rocm._tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "Options", "array_fields", "option_fields", "output_layout", "require_inputs", "require_shape",
-    "require_vector", "tensor_fields",
+    "Checked", "Options", "array_fields", "option_fields", "output_dtype", "output_layout", "require_inputs",
+    "require_output", "require_shape", "require_vector", "tensor_fields",
 ]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
@@ -44,6 +44,26 @@ class Options(NamedTuple):
     def wants_lse(self) -> bool:
         """Whether the log-sum-exp is computed."""
         return bool(self.return_lse or self.return_attn_probs)
+
+
+class Checked(NamedTuple):
+    """What a call comes to once its arguments are checked.
+
+    Attributes
+    ----------
+    o, lse, scores : tuple of int
+        Shapes of the output, of its log-sum-exp, and of the scores.
+    batch : int
+        Number of sequences.
+    fields : dict
+        Fields of FwdParams that come from options and optional arrays.
+    """
+
+    o: tuple[int, ...]
+    lse: tuple[int, ...]
+    scores: tuple[int, ...]
+    batch: int
+    fields: dict[str, Any]
 
 
 def _mask_fields(options: Options, has_alibi: bool) -> dict[str, Any]:
@@ -207,20 +227,32 @@ def _dtype_name(out_dtype: Any) -> str:
         return str(out_dtype).rpartition(".")[2]
 
 
-def output_layout(out: Layout | None, shape: tuple[int, ...], out_dtype: Any, q: Layout) -> Layout:
-    """Check `out` and `out_dtype`, and return the layout of the output."""
+def output_dtype(out: Layout | None, out_dtype: Any, q: Layout) -> str:
+    """Check `out_dtype`, and return the type of the output."""
     if out_dtype is not None:
         dtype = _dtype_name(out_dtype)
         if dtype not in DTYPES:
             raise InvalidArgumentError(f"out_dtype: got {out_dtype!r}, expected one of {', '.join(DTYPES)}")
-    elif q.dtype != _FP8:
-        dtype = q.dtype
-    else:
-        dtype = "bfloat16" if out is None else out.dtype
-        if dtype not in DTYPES:
-            raise InvalidArgumentError(f"out: got dtype {dtype}, expected one of {', '.join(DTYPES)}")
+        return dtype
+    if q.dtype != _FP8:
+        return q.dtype
+    dtype = "bfloat16" if out is None else out.dtype
+    if dtype not in DTYPES:
+        raise InvalidArgumentError(f"out: got dtype {dtype}, expected one of {', '.join(DTYPES)}")
+    return dtype
+
+
+def output_layout(out: Layout | None, shape: tuple[int, ...], out_dtype: Any, q: Layout) -> Layout:
+    """Check `out` and `out_dtype`, and return the layout of the output."""
+    dtype = output_dtype(out, out_dtype, q)
     if out is None:
         return contiguous(shape, dtype, q.device)
+    require_output(out, shape, dtype, out_dtype, q)
+    return out
+
+
+def require_output(out: Layout, shape: tuple[int, ...], dtype: str, out_dtype: Any, q: Layout) -> None:
+    """Raise unless `out` can be written to."""
     if out.shape != shape:
         raise InvalidArgumentError(f"out: got shape {out.shape}, expected {shape}")
     if out.dtype != dtype:
@@ -228,7 +260,6 @@ def output_layout(out: Layout | None, shape: tuple[int, ...], out_dtype: Any, q:
         raise InvalidArgumentError(f"out: got dtype {out.dtype}, expected {dtype} {reason}")
     _require_device("out", out, q)
     _require_contiguous_rows("out", out)
-    return out
 
 
 def tensor_fields(q: Layout, k: Layout, v: Layout, o: Layout, lse: Layout | None) -> dict[str, Any]:

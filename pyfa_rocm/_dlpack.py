@@ -109,6 +109,15 @@ def require_rocm(device_type: int, name: str) -> None:
     raise InvalidArgumentError(f"{name}: got an array in {got} memory, expected ROCm device memory{hint}")
 
 
+def consumer(handle: int) -> int:
+    """Return how the array API writes a hipStream_t in ``__dlpack__(stream=...)`` for ROCm.
+
+    It is the handle itself. HIP's handles 1 and 2, the legacy and the per-thread default stream, are not
+    allowed there: 0 says the first, and the second waits for what the null stream waits for.
+    """
+    return 0 if handle in (1, 2) else handle
+
+
 def request(obj: Any, name: str, stream: int | None) -> Export:
     """Ask an object for its capsule and read it. It stays unconsumed: its own destructor ends the loan."""
     try:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cffi
+
 from pyfa_rocm import _lib
 from pyfa_rocm.errors import HipError, InvalidArgumentError, check
 
@@ -27,6 +29,11 @@ _SONAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
 _DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
 _SUCCESS = 0
 _RTLD_DI_LINKMAP = 2
+# Addresses as numbers: the same in the C ABI as pointers, and no pointer object to make for each.
+_MEMORY_FUNCTIONS = """
+int hipMalloc(uintptr_t *address, size_t bytes);
+int hipFree(uintptr_t address);
+"""
 
 
 @dataclass(frozen=True)
@@ -313,11 +320,43 @@ def call(name: str, *args: Any) -> Any:
     hip = module()
     status, *results = getattr(hip, name)(*args)
     if status != hip.hipError_t.hipSuccess:
-        text = hip.hipGetErrorString(status)[1]
-        raise HipError(f"{name}: {status.name} ({text})")
+        raise _error(name, status)
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
+
+
+def _error(name: str, status: Any) -> HipError:
+    """Return the exception for a status of hip-python's."""
+    return HipError(f"{name}: {status.name} ({module().hipGetErrorString(status)[1]})")
+
+
+@functools.cache
+def _memory() -> tuple[Any, Any]:
+    """Return what makes room for an address, and the runtime in use with its hipMalloc and hipFree.
+
+    Each call that allocates its output makes and frees one buffer: 2.2 us less of 6 than by hip-python.
+    """
+    ffi = cffi.FFI()
+    ffi.cdef(_MEMORY_FUNCTIONS)
+    return functools.partial(ffi.new, ffi.typeof("uintptr_t *")), ffi.dlopen(runtime().path)
+
+
+def allocate(nbytes: int) -> int:
+    """Return the address of that many new bytes on the current device; HipError as `call`."""
+    new, lib = _memory()
+    address = new()
+    status = lib.hipMalloc(address, nbytes)
+    if status != _SUCCESS:
+        raise _error("hipMalloc", module().hipError_t(status))
+    return int(address[0])
+
+
+def free(address: int) -> None:
+    """Give `allocate`'s memory back, once the device is done with it: hipFree waits. HipError as `call`."""
+    status = _memory()[1].hipFree(address)
+    if status != _SUCCESS:
+        raise _error("hipFree", module().hipError_t(status))
 
 
 @functools.cache

@@ -76,7 +76,7 @@ class OptionalArguments:
                 "philox: got None, expected (seed, offset), or a device array of these two as uint64, "
                 "because dropout_p is above 0: no random state is kept here"
             )
-        if not isinstance(philox, (tuple, list)):
+        if isinstance(philox, Tensor) or not isinstance(philox, (tuple, list)):
             self.add("philox", philox, handle, "philox_seed_offset")
             return
         try:

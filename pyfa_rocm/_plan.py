@@ -25,7 +25,7 @@ from pyfa_rocm.device import enter_device, leave_device
 from pyfa_rocm.errors import InvalidArgumentError, check
 from pyfa_rocm.fmha import fmha_fwd_supported
 
-__all__ = ["Plan", "Plans", "Request", "call"]
+__all__ = ["Plan", "Plans", "Request", "call", "plan_of"]
 
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
@@ -87,17 +87,17 @@ class Plan:
         return c, view.cast("Q"), view.cast("f")
 
     def run(
-        self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
-    ) -> Any:
+        self, q: Any, k: Any, v: Any, out: Any, to: Any, lse: Any, optional: OptionalArguments | None,
+        handle: int,
+    ) -> Any:  # fmt: skip
         """Allocate what was not given, launch, and return what the public function returns.
 
         `q`, `k`, `v` and `to` are DeviceArrays or Tensors; `to` is what is written, `out` what the caller
-        called it, both None if it is to be allocated.
+        called it, both None if it is to be allocated. So is `lse` if it is wanted.
         """
-        lse = None
         if to is None:
             out = to = DeviceArray.allocate(self.o)
-        if self.lse is not None:
+        if self.lse is not None and lse is None:
             lse = DeviceArray.allocate(self.lse)
         try:
             block = self._idle.pop()
@@ -123,7 +123,8 @@ class Plan:
             to.mark_written(handle)
         if lse is None:
             return out
-        lse.mark_written(handle)
+        if type(lse) is DeviceArray:
+            lse.mark_written(handle)
         return out, lse
 
 
@@ -180,12 +181,9 @@ def call(
         q.layout, k.layout, v.layout, None if to is None else to.layout, options,
         None if optional is None else optional.key,
     )  # fmt: skip
-    try:
-        plan = plans.get(key)
-    except TypeError:  # an option without a hash, a list for window_size say
-        plan = None
+    plan = _known(plans, key)
     if plan is not None and plan.direct:
-        return plan.run(q, k, v, out, to, optional, handle)
+        return plan.run(q, k, v, out, to, None, optional, handle)
     request = Request(q, k, v, None if to is None else to.layout, optional, options)
     known = plan is not None
     if plan is None:
@@ -197,14 +195,40 @@ def call(
         if plan.s_dmask is not None:
             result = run_with_probabilities(plan, request, out, to, handle)
         else:
-            result = plan.run(q, k, v, out, to, optional, handle)
+            result = plan.run(q, k, v, out, to, None, optional, handle)
     finally:
         leave_device(previous)
-    if not known and _is_immutable(key):
+    if not known:
+        _remember(plans, key, plan)
+    return result
+
+
+def plan_of(plans: Plans, make_plan: Callable[[Request], Plan], request: Request) -> Plan:
+    """Return the plan of a call whose outputs are allocated elsewhere, made now if there is none."""
+    optional = request.optional
+    key = (
+        request.q.layout, request.k.layout, request.v.layout, request.o, request.options,
+        None if optional is None else optional.key,
+    )  # fmt: skip
+    plan = _known(plans, key)
+    if plan is None:
+        plan = make_plan(request)
+        _remember(plans, key, plan)
+    return plan
+
+
+def _known(plans: Plans, key: tuple[Any, ...]) -> Plan | None:
+    try:
+        return plans.get(key)
+    except TypeError:  # an option without a hash, a list for window_size say
+        return None
+
+
+def _remember(plans: Plans, key: tuple[Any, ...], plan: Plan) -> None:
+    if _is_immutable(key):
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = plan
-    return result
 
 
 def _is_immutable(key: tuple[Any, ...]) -> bool:

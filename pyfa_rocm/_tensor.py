@@ -148,7 +148,7 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
 def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
     device_type, device = obj.__dlpack_device__()
     _dlpack.require_rocm(int(device_type), name)
-    export = _dlpack.request(obj, name, stream if device_type == _dlpack.ROCM else None)
+    export = _dlpack.request(obj, name, _dlpack.consumer(stream) if device_type == _dlpack.ROCM else None)
     if export.copied:
         # The copy would be freed when this call returns, while the kernel may still be reading it.
         raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")
@@ -180,7 +180,7 @@ def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int
         strides = tuple(int(s) // dtype.itemsize for s in byte_strides)
     address = int(address or 0)
     device = _device_of(address, name) if address else int(_hip.call("hipGetDevice"))
-    _order_after(interface.get("stream"), stream, device)
+    _order_after(_producer(interface.get("stream"), name), stream, device)
     return Tensor(address, layout_of(shape, strides, dtype.name, device), bool(readonly), owner)
 
 
@@ -195,20 +195,31 @@ def _device_of(address: int, name: str) -> int:
     return int(attributes.device)
 
 
+def _producer(stream: object, name: str) -> int | None:
+    """Return the hipStream_t that version 3 of the interface says the data is written on; None: it is ready.
+
+    1 is the legacy default stream, which is HIP's null stream; 2 the per-thread default stream, as in HIP. 0,
+    which the interface leaves out because it could mean either, is the null stream as well: HIP's own 0 is.
+    """
+    if stream is None:
+        return None
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
+        raise InvalidArgumentError(
+            f"{name}: __cuda_array_interface__ has the stream {stream!r}, expected None or a hipStream_t"
+        )
+    return 0 if stream == 1 else stream
+
+
 def _order_after(producer: int | None, consumer: int, device: int) -> None:
     """Make the consumer's stream wait for what the producer's stream has now been given."""
-    if producer is None:
-        return
-    # Version 3 of the interface: 1 is the legacy default stream, which HIP writes as the null stream.
-    source = 0 if producer == 1 else int(producer)
-    if source == consumer:
+    if producer is None or producer == consumer:
         return
     from pyfa_rocm.device import use_device
 
     with use_device(device):
         event = _hip.call("hipEventCreateWithFlags", _hip.module().hipEventDisableTiming)
         try:
-            _hip.call("hipEventRecord", event, source)
+            _hip.call("hipEventRecord", event, producer)
             _hip.call("hipStreamWaitEvent", consumer, event, 0)
         finally:
             _hip.call("hipEventDestroy", event)

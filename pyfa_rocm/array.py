@@ -48,6 +48,8 @@ class MemoryStats:
         Now, and the most since the last `reset_peak`. Sizes as asked for, without the allocator's rounding.
     """
 
+    __slots__ = ("_lock", "live_bytes", "peak_bytes")
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.live_bytes = 0
@@ -56,8 +58,9 @@ class MemoryStats:
     def add(self, nbytes: int) -> None:
         """Count an allocation (positive) or a release (negative)."""
         with self._lock:
-            self.live_bytes += nbytes
-            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+            live = self.live_bytes = self.live_bytes + nbytes
+            if live > self.peak_bytes:
+                self.peak_bytes = live
 
     def reset_peak(self) -> None:
         """Forget the peak: it starts again from what is live now."""
@@ -81,7 +84,7 @@ class _Buffer:
         if nbytes:
             previous = enter_device(device)
             try:
-                self.address = int(_hip.call("hipMalloc", nbytes))
+                self.address = _hip.allocate(nbytes)
             finally:
                 leave_device(previous)
             self.nbytes = nbytes
@@ -91,7 +94,7 @@ class _Buffer:
     def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.address and not exiting():
             memory.add(-self.nbytes)
-            _hip.call("hipFree", self.address)  # waits for the device, so a kernel still using it is safe
+            _hip.free(self.address)  # waits for the device, so a kernel still using it is safe
 
     def settle(self, stream: int | None = None) -> None:
         """Make what was written readable: on the host and everywhere (None), or on a stream."""

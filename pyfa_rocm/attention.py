@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyfa_rocm._arguments import (
+    Checked,
     Options,
     array_fields,
     option_fields,
@@ -18,7 +19,8 @@ from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import contiguous
-from pyfa_rocm.device import stream_handle
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import stream_for
 
 __all__ = ["flash_attn_func"]
 
@@ -104,8 +106,8 @@ def flash_attn_func(
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
     stream : object, optional
-        A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python; None is the null
-        stream.
+        A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python. None is the current
+        stream of q's library where that is torch or CuPy, else the null stream.
 
     Returns
     -------
@@ -142,7 +144,7 @@ def flash_attn_func(
     >>> flash_attn_func(q, k, v, causal=True).to_numpy().shape
     (1, 64, 2, 128)
     """
-    handle = 0 if stream is None else stream_handle(stream)
+    handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     optional = None
     if (
         dropout_p or bias is not None or alibi_slopes is not None
@@ -155,23 +157,30 @@ def flash_attn_func(
         softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
         return_attn_probs, kernel,
     )  # fmt: skip
-    return call(_plans, _make_plan, (q, k, v), out, optional, options, handle)
+    return call(_plans, make_plan, (q, k, v), out, optional, options, handle)
 
 
-def _make_plan(request: Request) -> Plan:
-    """Check everything but addresses."""
+def check(request: Request) -> Checked:
+    """Check everything but addresses and `out`. Sizes may be symbols: nothing is made of them but shapes."""
     q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
     require_inputs(q, k, v, "(batch, seqlen, nhead, hdim)")
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, nhead_k, hdim_v = k.shape[1], k.shape[2], v.shape[3]
     require_shape("k", k.shape, (batch, seqlen_k, nhead_k, hdim), "q")
     require_shape("v", v.shape, (batch, seqlen_k, nhead_k, hdim_v), "k")
-    o = output_layout(request.o, (batch, seqlen_q, nhead_q, hdim_v), options.out_dtype, q)
-    lse = contiguous((batch, nhead_q, seqlen_q), "float32", q.device) if options.wants_lse else None
     scores = (batch, nhead_q, seqlen_q, seqlen_k)
+    fields = option_fields(options, q, request.optional) | array_fields(request.optional, batch, scores, q)
+    return Checked((batch, seqlen_q, nhead_q, hdim_v), scores[:-1], scores, batch, fields)
+
+
+def make_plan(request: Request) -> Plan:
+    """Check everything but addresses."""
+    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
+    checked = check(request)
+    o = output_layout(request.o, checked.o, options.out_dtype, q)
+    lse = contiguous(checked.lse, "float32", q.device) if options.wants_lse else None
     params = FwdParams(
-        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **tensor_fields(q, k, v, o, lse),
-        **option_fields(options, q, request.optional),
-        **array_fields(request.optional, batch, scores, q),
+        batch=checked.batch, seqlen_q=q.shape[1], seqlen_k=k.shape[1], **tensor_fields(q, k, v, o, lse),
+        **checked.fields,
     )  # fmt: skip
-    return Plan(params, o, lse, scores if options.return_attn_probs else None)
+    return Plan(params, o, lse, checked.scores if options.return_attn_probs else None)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyfa_rocm import _hip
 from pyfa_rocm._hip import Runtime, runtime
@@ -16,9 +19,11 @@ __all__ = [
     "Runtime",
     "Stream",
     "current_device",
+    "current_stream",
     "device_count",
     "devices",
     "runtime",
+    "stream_for",
     "stream_handle",
     "synchronize",
     "use_device",
@@ -169,6 +174,8 @@ def stream_handle(stream: object) -> int:
     """
     if stream is None:
         return 0
+    if type(stream) is int and stream >= 0:
+        return stream
     if isinstance(stream, Stream):
         if not stream.handle:
             raise InvalidArgumentError("stream: got a Stream that has been closed, expected an open one")
@@ -185,3 +192,50 @@ def stream_handle(stream: object) -> int:
     if handle < 0:
         raise InvalidArgumentError(f"stream: got {handle}, expected a hipStream_t")
     return handle
+
+
+def _torch_stream(tensor: Any) -> int:
+    # Of a CPU tensor torch knows no stream, and the call refuses it further on.
+    return int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
+
+
+def _cupy_stream(array: Any) -> int:
+    return int(sys.modules["cupy"].cuda.get_current_stream(array.device.id).ptr)
+
+
+# Libraries that have a current stream, by the name of their top module: the hipStream_t an array of theirs
+# is worked on now.
+_CURRENT_STREAMS: dict[str, Callable[[Any], int]] = {"cupy": _cupy_stream, "torch": _torch_stream}
+
+
+@functools.lru_cache(maxsize=64)
+def _library_stream(kind: type) -> Callable[[Any], int] | None:
+    """Return what asks the library of an array type, or of a type it derives from, for its stream."""
+    for base in kind.__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in _CURRENT_STREAMS and library in sys.modules:
+            return _CURRENT_STREAMS[library]
+    return None
+
+
+def current_stream(array: Any) -> int:
+    """Return the hipStream_t that the library of an array enqueues its own work on now.
+
+    Parameters
+    ----------
+    array : object
+        A torch.Tensor, a cupy.ndarray, or any other.
+
+    Returns
+    -------
+    int
+        ``torch.cuda.current_stream`` or ``cupy.cuda.get_current_stream`` of the array's device; 0, the null
+        stream, for an array of a library that has no such notion.
+    """
+    ask = _library_stream(array.__class__)
+    return 0 if ask is None else ask(array)
+
+
+def stream_for(stream: object, array: Any) -> int:
+    """Return the hipStream_t of a call on an array: `stream_handle`, or for None `current_stream`."""
+    return current_stream(array) if stream is None else stream_handle(stream)

@@ -9,7 +9,7 @@ from pyfa_rocm._params import DTYPES
 from pyfa_rocm._tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.attention import flash_attn_func
-from pyfa_rocm.device import stream_handle
+from pyfa_rocm.device import stream_for
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
@@ -69,9 +69,9 @@ def _part(whole: Layout, names: str, dims: str) -> tuple[Layout, int]:
     return part
 
 
-def _unpack(packed: Any, names: str, dims: str, stream: Any) -> list[Tensor]:
+def _unpack(packed: Any, names: str, dims: str, stream: int) -> list[Tensor]:
     """Return the parts of a packed array; `dims` names its dimensions, its number of parts among them."""
-    whole = as_tensor(packed, names, 0 if stream is None else stream_handle(stream))
+    whole = as_tensor(packed, names, stream)
     data, whole_layout, readonly, owner = whole
     layout, step = _parts.get((whole_layout, dims)) or _part(whole_layout, names, dims)
     return [Tensor(data + i * step, layout, readonly, owner) for i in range(len(names))]
@@ -122,7 +122,8 @@ def flash_attn_qkvpacked_func(
     >>> flash_attn_qkvpacked_func(qkv, causal=True).to_numpy().shape
     (1, 64, 2, 128)
     """
-    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", ours.get("stream"))
+    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
+    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", stream)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs, **ours,
@@ -178,7 +179,8 @@ def flash_attn_kvpacked_func(
     >>> flash_attn_kvpacked_func(q, kv, causal=True).to_numpy().shape
     (1, 64, 4, 128)
     """
-    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", ours.get("stream"))
+    stream = ours["stream"] = stream_for(ours.get("stream"), q)
+    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", stream)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs, **ours,
@@ -237,7 +239,8 @@ def flash_attn_varlen_qkvpacked_func(
     >>> flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, 70).to_numpy().shape
     (100, 2, 128)
     """
-    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", ours.get("stream"))
+    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
+    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", stream)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,
@@ -300,7 +303,8 @@ def flash_attn_varlen_kvpacked_func(
     >>> flash_attn_varlen_kvpacked_func(q, kv, *starts, 70, 40).to_numpy().shape
     (100, 2, 128)
     """
-    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", ours.get("stream"))
+    stream = ours["stream"] = stream_for(ours.get("stream"), q)
+    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", stream)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pyfa_rocm._arguments import (
+    Checked,
     Options,
     array_fields,
     option_fields,
@@ -20,7 +22,8 @@ from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._params import FwdParams
 from pyfa_rocm._plan import Plan, Plans, Request, call
 from pyfa_rocm._tensor import Layout, contiguous
-from pyfa_rocm.device import stream_handle
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["flash_attn_varlen_func"]
@@ -122,7 +125,7 @@ def flash_attn_varlen_func(
     >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 70, 70, causal=True).to_numpy().shape
     (100, 2, 128)
     """
-    handle = 0 if stream is None else stream_handle(stream)
+    handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     descales = (q_descale, k_descale, v_descale)
     optional = OptionalArguments(bias, alibi_slopes, dropout_p, philox, descales, handle)
     optional.add("cu_seqlens_q", cu_seqlens_q, handle, "cu_seqlens_q")
@@ -133,11 +136,11 @@ def flash_attn_varlen_func(
         softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
         return_attn_probs, kernel, max_seqlen_q, max_seqlen_k,
     )  # fmt: skip
-    return call(_plans, _make_plan, (q, k, v), out, optional, options, handle)
+    return call(_plans, make_plan, (q, k, v), out, optional, options, handle)
 
 
-def _make_plan(request: Request) -> Plan:
-    """Check everything but addresses."""
+def check(request: Request) -> Checked:
+    """Check everything but addresses and `out`. Sizes may be symbols: nothing is made of them but shapes."""
     q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options[:-2])
     require_inputs(q, k, v, "(total, nhead, hdim)")
     total_q, nhead_q, hdim = q.shape
@@ -146,18 +149,29 @@ def _make_plan(request: Request) -> Plan:
     require_shape("v", v.shape, (total_k, nhead_k, hdim_v), "k")
     assert request.optional is not None
     batch = _batch({name: array.layout for name, array in request.optional.arrays.items()}, q)
-    max_seqlen_q, max_seqlen_k = map(to_integer, ("max_seqlen_q", "max_seqlen_k"), request.options[-2:])
+    max_seqlen_q, max_seqlen_k = request.options[-2:]
+    fields = option_fields(options, q, request.optional)
+    fields |= array_fields(request.optional, batch, (nhead_q, total_q, max_seqlen_k), q)
+    scores = (batch, nhead_q, max_seqlen_q, max_seqlen_k)
+    return Checked((total_q, nhead_q, hdim_v), (nhead_q, total_q), scores, batch, fields)
+
+
+def make_plan(request: Request) -> Plan:
+    """Check everything but addresses."""
+    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options[:-2])
+    lengths = map(to_integer, ("max_seqlen_q", "max_seqlen_k"), request.options[-2:])
+    request = replace(request, options=(*request.options[:-2], *lengths))
+    checked = check(request)
+    total_q, total_k, (max_seqlen_q, max_seqlen_k) = q.shape[0], k.shape[0], request.options[-2:]
     # Without rows no length is above 0. The C library wants that said: a total of 0 is a forgotten one there.
     seqlen_q, seqlen_k = max_seqlen_q if total_q else 0, max_seqlen_k if total_k else 0
-    o = output_layout(request.o, (total_q, nhead_q, hdim_v), options.out_dtype, q)
-    lse = contiguous((nhead_q, total_q), "float32", q.device) if options.wants_lse else None
+    o = output_layout(request.o, checked.o, options.out_dtype, q)
+    lse = contiguous(checked.lse, "float32", q.device) if options.wants_lse else None
     params = FwdParams(
-        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, total_q=total_q, total_k=total_k,
-        **tensor_fields(q, k, v, o, lse), **option_fields(options, q, request.optional),
-        **array_fields(request.optional, batch, (nhead_q, total_q, max_seqlen_k), q),
+        batch=checked.batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, total_q=total_q, total_k=total_k,
+        **tensor_fields(q, k, v, o, lse), **checked.fields,
     )  # fmt: skip
-    s_dmask = (batch, nhead_q, max_seqlen_q, max_seqlen_k) if options.return_attn_probs else None
-    return Plan(params, o, lse, s_dmask)
+    return Plan(params, o, lse, checked.scores if options.return_attn_probs else None)
 
 
 def _batch(arrays: dict[str, Layout], q: Layout) -> int:

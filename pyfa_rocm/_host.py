@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Host memory for the length of a call on the software device, which computes on the CPU anyway.
+
+A framework without a card keeps its tensors in host memory. The software device reads memory that it knows
+alone, so that a kernel's stray access is found: what a call uses is registered with it (hipHostRegister),
+byte for byte, the call is waited for, and the memory is given back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from pyfa_rocm import _hip
+from pyfa_rocm._tensor import Tensor
+from pyfa_rocm.array import dtype_of
+from pyfa_rocm.errors import HipError, InvalidArgumentError
+
+__all__ = ["byte_range", "registered", "require_software_device"]
+
+# Registered memory may not overlap: of two threads with tensors in one storage, one waits for the other. They
+# would not be faster together: the software device has one set of threads.
+_lock = threading.Lock()
+
+
+def require_software_device(name: str, what: str) -> None:
+    """Raise unless host memory can be computed on here.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    what : str
+        What it is: "a CPU tensor", say.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The HIP runtime in use is that of a GPU.
+    """
+    runtime = _hip.runtime()
+    if not runtime.emulated:
+        raise InvalidArgumentError(
+            f"{name}: got {what}, expected one on a ROCm device: host memory is for the software device, "
+            f"and the HIP runtime in use is {runtime.path} ({runtime.reason})"
+        )
+
+
+def byte_range(tensor: Tensor) -> tuple[int, int]:
+    """Return address and number of the bytes from a tensor's first element to its last."""
+    shape, strides = tensor.shape, tensor.strides
+    if 0 in shape:
+        return tensor.data, 0
+    elements = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    return tensor.data, elements * dtype_of(tensor.dtype).itemsize
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (address, bytes) of the same memory without overlaps: views of one storage become one range."""
+    result: list[tuple[int, int]] = []
+    for address, nbytes in sorted(ranges):
+        if not nbytes:
+            continue
+        if result and address < sum(result[-1]):
+            first, known = result[-1]
+            result[-1] = (first, max(known, address + nbytes - first))
+        else:
+            result.append((address, nbytes))
+    return result
+
+
+def _is_known(address: int, nbytes: int) -> bool:
+    """Whether the device knows this memory, all of it in one allocation."""
+    try:
+        base, size = _hip.call("hipMemGetAddressRange", address)
+    except HipError:
+        return False
+    return int(base) <= address and address + nbytes <= int(base) + int(size)
+
+
+def _register(address: int, nbytes: int) -> bool:
+    """Make memory known to the device; return whether it was not."""
+    try:
+        _hip.call("hipHostRegister", address, nbytes, 0)
+    except HipError:
+        if not _is_known(address, nbytes):  # pinned by its owner, say: then it stays as it is
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def registered(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Let kernels launched inside, on the current device, use host memory; leaving waits for them.
+
+    Parameters
+    ----------
+    tensors : iterable of Tensor
+        All that the calls inside read and write. Views of one storage may interleave; memory that the device
+        knows already is left as it is.
+
+    Raises
+    ------
+    HipError
+        A kernel launched inside failed, or the memory cannot be registered.
+
+    Notes
+    -----
+    Calls from several threads follow each other. Nothing of this belongs on a GPU: see
+    `require_software_device`.
+    """
+    ranges = _merged(byte_range(tensor) for tensor in tensors)
+    with _lock:
+        taken: list[int] = []
+        try:
+            for address, nbytes in ranges:
+                if _register(address, nbytes):
+                    taken.append(address)
+            yield
+            _hip.call("hipDeviceSynchronize")
+        finally:
+            for address in taken:
+                _unregister(address)
+
+
+def _unregister(address: int) -> None:
+    _hip.call("hipHostUnregister", address)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The public functions of the `flash_attn` package, for torch tensors on AMD GPUs: a drop-in for it.
+
+Names, order, defaults and results are those of flash-attn 2.8. ``import pyfa_rocm.flash_attn as flash_attn``
+is one way to use it; `install` makes programs find it that say ``import flash_attn``. What is not there yet
+raises NotImplementedError: gradients, paged keys, `flash_attn_with_kvcache`. What flash-attn has beside its
+functions (layers, losses, models, rotary embeddings) is not part of it.
+"""
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(
+        "pyfa_rocm.flash_attn needs PyTorch 2.6 or newer: pip install torch (for a card, a build for ROCm)"
+    ) from error
+
+from pyfa_rocm.flash_attn import bert_padding, flash_attn_interface
+from pyfa_rocm.flash_attn._install import VERSION, install, uninstall
+from pyfa_rocm.flash_attn.flash_attn_interface import (
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    flash_attn_with_kvcache,
+)
+
+del _torch
+
+# Of the flash-attn whose functions these are: programs compare it before they call.
+__version__ = VERSION
+
+__all__ = [
+    "bert_padding",
+    "flash_attn_func",
+    "flash_attn_interface",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+    "install",
+    "uninstall",
+]

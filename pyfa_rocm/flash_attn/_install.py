@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Makes ``import flash_attn`` find this package, and whoever asks for the version of flash-attn an answer."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["VERSION", "install", "uninstall"]
+
+VERSION = "2.8.3"
+_NAME = "flash_attn"
+_OURS = "pyfa_rocm.flash_attn"
+_MODULES = ("", ".bert_padding", ".flash_attn_interface")
+_FILES = {
+    "METADATA": f"Metadata-Version: 2.1\nName: flash-attn\nVersion: {VERSION}\nSummary: {_OURS}\n",
+    "top_level.txt": f"{_NAME}\n",
+}
+# Answers about installed packages that transformers keeps, by their names in transformers.utils.import_utils.
+_KEPT_ANSWERS = ("_package_distribution_mapping", "is_flash_attn_2_available", "is_flash_attn_4_available")
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata` says of flash-attn."""
+
+    def read_text(self, filename: str) -> str | None:
+        return _FILES.get(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(__file__).parents[2] / path
+
+
+class _Finder(MetaPathFinder):
+    """Finds the distribution; the modules are in sys.modules already."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None
+
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        name = getattr(context, "name", None)
+        if name is None or name.lower().replace("-", "_").replace(".", "_") == _NAME:
+            yield _Distribution()
+
+
+_finder = _Finder()
+
+
+def _forget_answers() -> None:
+    """Make transformers look again, if it is there and has looked already."""
+    module = sys.modules.get("transformers.utils.import_utils")
+    for name in _KEPT_ANSWERS:
+        forget = getattr(getattr(module, name, None), "cache_clear", None)
+        if forget is not None:
+            forget()
+
+
+def install() -> None:
+    """Make ``import flash_attn`` find `pyfa_rocm.flash_attn` in this process, ahead of an installed one.
+
+    ``flash_attn.bert_padding`` and ``flash_attn.flash_attn_interface`` too; other modules of flash-attn are
+    not found. ``importlib.metadata.version("flash-attn")`` is that of the flash-attn whose functions these
+    are, so that programs which ask before they import, as transformers does, find it. Again is no error.
+
+    Raises
+    ------
+    RuntimeError
+        Another flash_attn has been imported: what holds its functions would keep them.
+
+    Notes
+    -----
+    Source: ``sys.modules``, and the finder protocol of `importlib.metadata`.
+
+    Examples
+    --------
+    >>> import pyfa_rocm.flash_attn
+    >>> pyfa_rocm.flash_attn.install()
+    >>> from flash_attn import flash_attn_func
+    >>> flash_attn_func is pyfa_rocm.flash_attn.flash_attn_func
+    True
+    >>> pyfa_rocm.flash_attn.uninstall()
+    """
+    other = sys.modules.get(_NAME)
+    if other is not None and other is not sys.modules[_OURS]:
+        raise RuntimeError(
+            f"flash_attn: got one already imported ({getattr(other, '__file__', None)}), expected none: call "
+            "pyfa_rocm.flash_attn.install() before the first import of flash_attn"
+        )
+    for module in _MODULES:
+        sys.modules[_NAME + module] = importlib.import_module(_OURS + module)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _forget_answers()
+
+
+def uninstall() -> None:
+    """Undo `install`: the next ``import flash_attn`` finds what is installed, if anything. Again is no error.
+
+    What was imported from it stays in use where it is.
+    """
+    if sys.modules.get(_NAME) is sys.modules[_OURS]:
+        for module in _MODULES:
+            sys.modules.pop(_NAME + module, None)
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    _forget_answers()

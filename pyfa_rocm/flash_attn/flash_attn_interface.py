@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The functions of ``flash_attn.flash_attn_interface``: its arguments and results over `pyfa_rocm.torch`.
+
+What they say of themselves in flash-attn's documentation holds, with these differences. A query that sees no
+key has the log-sum-exp -inf, as on flash-attn's own ROCm backend. The probabilities, for tests, are right.
+Gradients are still to come: an input that requires one is refused, except under ``torch.no_grad()``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyfa_rocm.torch import functional
+
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+]
+
+# flash-attn pads head dims to this many elements, and S_dmask to tiles of so many rows and columns.
+_HDIM_MULTIPLE = 8
+_S_DMASK_MULTIPLE = 128
+
+
+def _usable(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose rows are contiguous, and of a multiple of 8 elements: itself, or a copy."""
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    missing = -x.shape[-1] % _HDIM_MULTIPLE
+    return torch.nn.functional.pad(x, (0, missing)) if missing else x
+
+
+def _s_dmask(s_dmask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return probabilities in flash-attn's size of them: to full tiles, with zeros."""
+    rows, columns = (-n % _S_DMASK_MULTIPLE for n in s_dmask.shape[-2:])
+    return torch.nn.functional.pad(s_dmask, (0, columns, 0, rows)).to(dtype)
+
+
+def _number(length: Any) -> Any:
+    """Return a length as a number, which some callers have as a tensor."""
+    return length.item() if isinstance(length, torch.Tensor) else length
+
+
+def _call(
+    function: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, dropout_p: float,
+    softmax_scale: float | None, softcap: float, return_attn_probs: bool, **options: Any,
+) -> Any:  # fmt: skip
+    """Call one of `pyfa_rocm.torch`'s functions as flash-attn would, and return what flash-attn would."""
+    hdim_v = v.shape[-1]
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    # Random numbers make probabilities worth looking at: without dropout flash-attn returns none.
+    with_probabilities = return_attn_probs and dropout_p > 0
+    result = function(
+        _usable(q), _usable(k), _usable(v), *lengths, dropout_p, scale, softcap=max(softcap, 0.0),
+        return_attn_probs=with_probabilities, return_lse=return_attn_probs, **options,
+    )  # fmt: skip
+    if not return_attn_probs:
+        return result[..., :hdim_v]
+    out, lse, *s_dmask = result
+    probabilities = _s_dmask(s_dmask[0], q.dtype) if s_dmask else q.new_empty(0)
+    return out[..., :hdim_v], lse, probabilities
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Attention of sequences of equal lengths.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        float16 or bfloat16; on a ROCm device, or on the CPU where the software device is in use.
+    k, v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
+        nhead_q is a multiple of nhead_k.
+    dropout_p : float
+        Chance to drop a probability; random numbers are drawn from torch's generator of q's device.
+    softmax_scale : float, optional
+        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+    causal : bool
+        Whether query i sees keys up to ``i + seqlen_k - seqlen_q`` alone.
+    window_size : (int, int)
+        Keys to the left and right of that one that a query sees; -1: all.
+    softcap : float
+        Above 0, scores become ``softcap * tanh(score / softcap)``.
+    alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
+        ``-slope * |i + seqlen_k - seqlen_q - j|`` is added to the scores.
+    deterministic : bool
+        Of the backward pass; the forward pass always is.
+    return_attn_probs : bool
+        Whether to return the log-sum-exp and the probabilities too; for tests.
+
+    Returns
+    -------
+    out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        q's dtype.
+    softmax_lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
+        With `return_attn_probs`.
+    S_dmask : torch.Tensor, (batch, nhead_q, seqlen_q, seqlen_k), both to the next multiple of 128
+        With `return_attn_probs`: probabilities, negative where one was dropped, 0 beyond the lengths; q's
+        dtype. Without dropout, as in flash-attn, a tensor of no elements.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `pyfa_rocm.torch.flash_attn_func`. UnsupportedError, of an input that requires a gradient too,
+        is a NotImplementedError.
+
+    Notes
+    -----
+    Source: `pyfa_rocm.torch.flash_attn_func`. As in flash-attn, an input whose last dimension is not
+    contiguous, or no multiple of 8 long, is copied.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.flash_attn import flash_attn_func
+    >>> q, k, v = torch.ones(3, 1, 64, 2, 128, dtype=torch.float16)
+    >>> flash_attn_func(q, k, v, causal=True).shape
+    torch.Size([1, 64, 2, 128])
+    """
+    return _call(
+        functional.flash_attn_func, q, k, v, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_qkvpacked_func(
+    qkv: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Like `flash_attn_func`, but of q, k, v in one tensor, (batch, seqlen, 3, nhead, hdim)."""
+    return flash_attn_func(
+        *qkv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_kvpacked_func(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Like `flash_attn_func`, but of k, v in one tensor, (batch, seqlen_k, 2, nhead_k, hdim)."""
+    return flash_attn_func(
+        q, *kv.unbind(2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None,
+) -> Any:
+    """Like `flash_attn_func`, but for sequences of different lengths, packed one after the other.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (total_q, nhead_q, hdim)
+        All queries.
+    k, v : torch.Tensor, (total_k, nhead_k, hdim)
+        All keys and values.
+    cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
+        Where each sequence starts, and the end.
+    max_seqlen_q, max_seqlen_k : int
+        The longest.
+    dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
+        As in `flash_attn_func`.
+    block_table : None
+        Paged keys are still to come.
+
+    Returns
+    -------
+    out : torch.Tensor, (total_q, nhead_q, hdim)
+        q's dtype.
+    softmax_lse : torch.Tensor, float32 (nhead_q, total_q)
+        With `return_attn_probs`.
+    S_dmask : torch.Tensor, (batch, nhead_q, max_seqlen_q, max_seqlen_k), both to the next multiple of 128
+        As in `flash_attn_func`.
+
+    Raises
+    ------
+    NotImplementedError
+        There is a `block_table`.
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`.
+    """
+    if block_table is not None:
+        raise NotImplementedError(
+            "block_table: got a tensor, expected None: paged keys are not implemented yet; gather the pages "
+            "into k and v"
+        )
+    return _call(
+        functional.flash_attn_varlen_func, q, k, v, cu_seqlens_q, cu_seqlens_k, _number(max_seqlen_q),
+        _number(max_seqlen_k), dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Like `flash_attn_varlen_func`, but of q, k, v in one tensor, (total, 3, nhead, hdim)."""
+    return flash_attn_varlen_func(
+        *qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Like `flash_attn_varlen_func`, but of k, v in one tensor, (total_k, 2, nhead_k, hdim)."""
+    return flash_attn_varlen_func(
+        q, *kv.unbind(1), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
+        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: int | torch.Tensor | None = None,
+    cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: torch.Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """Raise NotImplementedError: attention that keeps its keys is still to come."""
+    raise NotImplementedError(
+        "flash_attn_with_kvcache is not implemented yet; flash_attn_func on the part of the cache that is in "
+        "use, or flash_attn_varlen_func for sequences of different lengths, computes the same"
+    )

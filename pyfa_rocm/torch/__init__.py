@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""pyfa_rocm for PyTorch: attention as torch operators, right under torch.compile, torch.export and capture.
+
+`flash_attn_func` and `flash_attn_varlen_func` take and return torch tensors; `sdpa` has the arguments of
+``torch.nn.functional.scaled_dot_product_attention``, and `FlashAttention` is a module.
+
+Tensors on a ROCm device are used where they are, on the current stream, without a copy or a wait. Without a
+card, CPU tensors run on the software device: their memory is registered with it for the length of the call,
+which then is waited for.
+"""
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(
+        "pyfa_rocm.torch needs PyTorch 2.6 or newer: pip install torch (for a card, a build for ROCm)"
+    ) from error
+
+from pyfa_rocm.torch._module import FlashAttention
+from pyfa_rocm.torch._sdpa import sdpa
+from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
+
+del _torch
+
+__all__ = ["FlashAttention", "flash_attn_func", "flash_attn_varlen_func", "sdpa"]

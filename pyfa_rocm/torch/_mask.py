@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Masks, as what the kernels take: a bias, or lengths of sequences."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+__all__ = ["Padding", "bias_of", "padding_of"]
+
+
+def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
+    """Return a mask, boolean (True: seen) or to be added, as a bias that the kernels can read.
+
+    Of q's type, the last dimension of its full size and contiguous; the others may be broadcast. A new tensor
+    as large as `mask`, unless that is one already.
+    """
+    if mask.dtype == torch.bool:
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+    else:
+        bias = mask.to(dtype)
+    if bias.shape[-1] != seqlen_k:
+        bias = bias.expand(*bias.shape[:-1], seqlen_k)
+    return bias if bias.stride(-1) == 1 else bias.contiguous()
+
+
+class Padding(NamedTuple):
+    """How long sequences are, int32 (batch); None for queries: all rows count."""
+
+    seqlens_q: torch.Tensor | None
+    seqlens_k: torch.Tensor
+
+
+def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
+    """Return a mask, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k), as lengths; None: it is not that.
+
+    `suffix` says whether it is. None: look, which waits for the mask's device; it is not where nobody can.
+    """
+    if suffix is None and not _can_look(mask):
+        suffix = False
+    if suffix is False:
+        return None
+    rows = None if mask.dim() == 2 else mask.any(2)
+    keys = mask if mask.dim() == 2 else mask.any(1)
+    padding = Padding(None if rows is None else _count(rows), _count(keys))
+    if suffix is None and not torch.equal(_from_lengths(padding, mask), mask):
+        return None
+    return padding
+
+
+def _can_look(mask: torch.Tensor) -> bool:
+    """Whether the host may read the mask."""
+    if torch.compiler.is_compiling() or mask.is_meta:
+        return False
+    return not (mask.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _count(seen: torch.Tensor) -> torch.Tensor:
+    return seen.sum(-1, dtype=torch.int32)
+
+
+def _from_lengths(padding: Padding, like: torch.Tensor) -> torch.Tensor:
+    """Return the mask that has these lengths."""
+    keys = torch.arange(like.shape[-1], device=like.device) < padding.seqlens_k[:, None]
+    if padding.seqlens_q is None:
+        return keys
+    rows = torch.arange(like.shape[1], device=like.device) < padding.seqlens_q[:, None]
+    return rows[:, :, None] & keys[:, None]

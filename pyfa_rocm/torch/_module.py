@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`FlashAttention`: attention as a module, with masks."""
+
+from __future__ import annotations
+
+import torch
+
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
+from pyfa_rocm.torch._tensors import require_tensors
+from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
+
+__all__ = ["FlashAttention"]
+
+
+class FlashAttention(torch.nn.Module):
+    """Attention of (batch, seqlen, nhead, hdim) tensors, with a boolean mask.
+
+    Parameters
+    ----------
+    dropout : float
+        Chance to drop an element of the probabilities, in training mode alone.
+    causal : bool
+        Whether query row i sees no key beyond ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
+
+    Attributes
+    ----------
+    path : {"plain", "lengths", "bias"} or None
+        How the last call went: without a mask; the mask as lengths of sequences, so that padding costs
+        nothing; or the mask as a bias, which works for any. None: there was none yet.
+
+    Notes
+    -----
+    Which of the two a mask can go is in its values. `forward` looks at them where that is cheap; on a card it
+    means that the host waits for all work before it (once a call), so say ``suffix=True`` or ``False`` there.
+    Where nobody can look, in a compiled graph and during capture, it is the bias unless ``suffix=True``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.torch import FlashAttention
+    >>> attention = FlashAttention(causal=True).eval()
+    >>> q, k, v = torch.ones(3, 2, 64, 2, 128, dtype=torch.bfloat16)
+    >>> mask = torch.arange(64) < torch.tensor([[64], [40]])
+    >>> attention(q, k, v, mask).shape, attention.path
+    (torch.Size([2, 64, 2, 128]), 'lengths')
+    """
+
+    def __init__(self, dropout: float = 0.0, causal: bool = False) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise InvalidArgumentError(f"dropout: got {dropout}, expected from 0 to below 1")
+        self.dropout = dropout
+        self.causal = causal
+        self.path: str | None = None
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        *,
+        suffix: bool | None = None,
+    ) -> torch.Tensor:
+        """Return attention of q over the keys that `mask` and `causal` let it see.
+
+        Parameters
+        ----------
+        q, k, v : torch.Tensor, (batch, seqlen, nhead, hdim)
+            As `flash_attn_func` takes them. For the path "lengths", batch and seqlen of each have to be
+            viewable as one dimension, as they are in the output of a projection; else that one is copied.
+        mask : torch.Tensor, optional, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k)
+            True where a key is seen.
+        suffix : bool, optional
+            Whether the mask is padding at the ends: in each sequence the first so many keys are seen, by the
+            first so many queries, and nothing else. True is taken at its word: lengths are counted from the
+            mask on its device, and where in a row its True are does not matter. False is never wrong. None:
+            look, see the class.
+
+        Returns
+        -------
+        torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v)
+            Rows that see no key are 0.
+
+        Raises
+        ------
+        TypeError, InvalidArgumentError, UnsupportedError, HipError
+            As `flash_attn_func`. Where there is no kernel for lengths, ``suffix=False`` may have one.
+        """
+        require_tensors(q=q, k=k, v=v)
+        dropout_p = self.dropout if self.training else 0.0
+        if mask is None:
+            self.path = "plain"
+            return flash_attn_func(q, k, v, dropout_p, causal=self.causal)
+        _require_mask(mask, q, k)
+        padding = padding_of(mask, suffix) if self._can_count(q, k) else None
+        if padding is None:
+            self.path = "bias"
+            bias = bias_of(mask if mask.dim() == 3 else mask[:, None], q.dtype, k.shape[1])[:, None]
+            return flash_attn_func(q, k, v, dropout_p, causal=self.causal, bias=bias)
+        self.path = "lengths"
+        return self._by_lengths(q, k, v, padding, dropout_p)
+
+    def extra_repr(self) -> str:
+        """Return the arguments, for `print`."""
+        return f"dropout={self.dropout}, causal={self.causal}"
+
+    def _can_count(self, q: torch.Tensor, k: torch.Tensor) -> bool:
+        """Whether a causal mask can be said of sequences shorter than their rows, see `_by_lengths`."""
+        return not self.causal or q.shape[1] <= k.shape[1]
+
+    def _by_lengths(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, padding: Padding, dropout_p: float
+    ) -> torch.Tensor:
+        batch, seqlen_q = q.shape[:2]
+        seqlen_k = k.shape[1]
+        starts = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
+        # Which key a query stands at is not to depend on how long its sequence is, as it would bottom-right:
+        # keys up to i + seqlen_k - seqlen_q are a window around key i.
+        window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
+        out = None
+        if padding.seqlens_q is not None:  # rows of queries beyond it are not written
+            out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]))
+        result = flash_attn_varlen_func(
+            q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts * seqlen_q, starts * seqlen_k, seqlen_q,
+            seqlen_k, dropout_p, window_size=window, seqused_q=padding.seqlens_q,
+            seqused_k=padding.seqlens_k, top_left=self.causal, out=out,
+        )  # fmt: skip
+        return result.view(batch, seqlen_q, *result.shape[1:])
+
+
+def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
+    require_tensors(mask=mask)
+    if mask.dtype != torch.bool:
+        raise InvalidArgumentError(
+            f"mask: got dtype {mask.dtype}, expected torch.bool, True where a key is seen"
+        )
+    if q.dim() != 4 or k.dim() != 4:
+        return  # what is wrong with q or k is said where they are used
+    by_key, by_row = (q.shape[0], k.shape[1]), (q.shape[0], q.shape[1], k.shape[1])
+    if mask.shape not in (by_key, by_row):
+        raise InvalidArgumentError(f"mask: got shape {tuple(mask.shape)}, expected {by_key} or {by_row}")
+    if mask.device != q.device:
+        raise InvalidArgumentError(f"mask: got a tensor on {mask.device}, expected {q.device} as q")

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`sdpa`: PyTorch's scaled_dot_product_attention by these kernels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.torch._mask import bias_of
+from pyfa_rocm.torch._tensors import require_tensors
+from pyfa_rocm.torch.functional import flash_attn_func
+
+__all__ = ["sdpa"]
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def sdpa(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Attention with the arguments and the meaning of ``torch.nn.functional.scaled_dot_product_attention``.
+
+    Parameters
+    ----------
+    query : torch.Tensor, (..., nhead_q, seqlen_q, hdim)
+        Two dimensions or more, heads and leading ones being optional. float16, bfloat16 or float32; under
+        autocast they are cast, as PyTorch does. What counts is the layout: the last dimension is
+        contiguous, the other strides are multiples of 16 bytes. A projection's output as a transposed view
+        is used as it is, and so are expanded dimensions; more than one leading dimension is copied where
+        they cannot be viewed as one.
+    key : torch.Tensor, (..., nhead_k, seqlen_k, hdim)
+        Leading dimensions are broadcast against query's.
+    value : torch.Tensor, (..., nhead_k, seqlen_k, hdim_v)
+        As key.
+    attn_mask : torch.Tensor, optional, (..., seqlen_q, seqlen_k)
+        Broadcast to (..., nhead_q, seqlen_q, seqlen_k). Boolean: True takes part; or of query's dtype, added
+        to the scaled scores. It is handed to the kernel as a bias: a copy of its own size if it is boolean,
+        of another dtype, or broadcast in its last dimension; else none. With `is_causal` both apply.
+    dropout_p : float
+        Chance to drop an element of the probabilities, whatever the module's mode: pass 0 in evaluation. The
+        random state is drawn by the default generator of query's device.
+    is_causal : bool
+        Query row i sees the keys 0 to i: aligned top-left, as in PyTorch, and unlike `flash_attn_func`.
+    scale : float, optional
+        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+    enable_gqa : bool
+        Whether nhead_k may be a divisor of nhead_q, as in `flash_attn_func`.
+
+    Returns
+    -------
+    torch.Tensor, (..., nhead_q, seqlen_q, hdim_v)
+        A view of memory laid out as (..., seqlen_q, nhead_q, hdim_v), as the projection that follows wants
+        it; a row that sees no key is 0.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`, whose messages call query, key and value q, k and v, in its order of
+        dimensions.
+
+    Notes
+    -----
+    Source: `flash_attn_func` on views, with ``top_left=True``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.torch import sdpa
+    >>> query, key, value = torch.ones(3, 1, 2, 64, 128, dtype=torch.float16)
+    >>> sdpa(query, key, value, is_causal=True).shape
+    torch.Size([1, 2, 64, 128])
+    """
+    require_tensors(query=query, key=key, value=value)
+    query, key, value = (_autocast(x) for x in (query, key, value))
+    _require_fit(query, key, value)
+    # (..., nhead, seqlen, hdim), so that what leads is what comes before these three.
+    q, k, v = (x if x.dim() > 2 else x[None] for x in (query, key, value))
+    leading = _broadcast_leading(q, k, v)
+    q, k, v = (_to_batch(x, leading).transpose(1, 2) for x in (q, k, v))
+    q, k, v = _broadcast_heads(q, k, v, enable_gqa)
+    bias = None
+    if attn_mask is not None:
+        bias = _bias(attn_mask, (*leading, q.shape[2], q.shape[1], k.shape[1]), q.dtype)
+    out = flash_attn_func(
+        q, k, v, dropout_p=dropout_p, softmax_scale=scale, causal=is_causal, bias=bias, top_left=is_causal
+    )
+    out = out.transpose(1, 2)
+    out = out.view(*leading, *out.shape[1:])
+    return out[0] if query.dim() == key.dim() == value.dim() == 2 else out
+
+
+def _autocast(x: torch.Tensor) -> torch.Tensor:
+    """Return what autocast would hand on, of an operator that it casts to its lower precision."""
+    if not torch.is_autocast_enabled(x.device.type) or x.dtype not in _DTYPES:
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """Raise unless types and the sizes that are not broadcast fit together."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() < 2:
+            raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected (..., seqlen, hdim)")
+        if x.dtype != query.dtype:
+            raise InvalidArgumentError(f"{name}: got dtype {x.dtype}, expected {query.dtype} as query")
+    if query.dtype not in _DTYPES:
+        raise UnsupportedError(
+            f"query: got dtype {query.dtype}, expected one of {', '.join(map(str, _DTYPES))}: cast it"
+        )
+    if key.shape[-1] != query.shape[-1]:
+        raise InvalidArgumentError(
+            f"key: got shape {tuple(key.shape)}, expected {query.shape[-1]} in the last dimension as query"
+        )
+    if value.shape[-2] != key.shape[-2]:
+        raise InvalidArgumentError(
+            f"value: got shape {tuple(value.shape)}, expected {key.shape[-2]} rows as key"
+        )
+
+
+def _broadcast_leading(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Size:
+    """Return the dimensions before heads, those of the three broadcast against each other."""
+    shapes = [x.shape[:-3] for x in (q, k, v)]
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError as error:
+        raise InvalidArgumentError(
+            f"key: got leading dimensions {tuple(shapes[1])}, and value {tuple(shapes[2])}, expected ones "
+            f"that can be broadcast with query's {tuple(shapes[0])}"
+        ) from error
+
+
+def _to_batch(x: torch.Tensor, leading: tuple[int, ...]) -> torch.Tensor:
+    """Return a (..., nhead, a, b) tensor as (batch, nhead, a, b)."""
+    x = x.expand(*leading, *x.shape[-3:])
+    return x if len(leading) == 1 else x.reshape(math.prod(leading), *x.shape[-3:])
+
+
+def _broadcast_heads(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, enable_gqa: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return q, k, v, (batch, seqlen, nhead, hdim), with numbers of heads that the kernels take."""
+    nheads = [x.shape[2] for x in (q, k, v)]
+    nhead_q, nhead_k = nheads[0], max(nheads[1:])
+    if nhead_q == 1:
+        nhead_q = nhead_k
+    for name, nhead in (("key", nheads[1]), ("value", nheads[2])):
+        if nhead in (1, nhead_q) or (enable_gqa and nhead == nhead_k and nhead and nhead_q % nhead == 0):
+            continue
+        if enable_gqa and nhead and nhead_q % nhead == 0:
+            raise InvalidArgumentError(
+                f"{name}: got {nhead} heads, expected {nhead_k}: key and value have the same number"
+            )
+        expected = f"a divisor of query's {nhead_q}" if enable_gqa else f"{nhead_q} as query, or enable_gqa"
+        raise InvalidArgumentError(f"{name}: got {nhead} heads, expected {expected}")
+    # A single head of keys is shared by the kernels themselves.
+    wanted = zip((q, k, v), (nhead_q, nhead_k, nhead_k), strict=True)
+    q, k, v = (x if x.shape[2] == n else x.expand(-1, -1, n, -1) for x, n in wanted)
+    return q, k, v
+
+
+def _bias(mask: torch.Tensor, scores: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return the mask as a bias (batch, nhead, seqlen_q, seqlen_k), 1 in place of what is broadcast."""
+    if mask.dtype != torch.bool and not mask.dtype.is_floating_point:
+        raise InvalidArgumentError(f"attn_mask: got dtype {mask.dtype}, expected bool or that of query")
+    fits = mask.dim() <= len(scores) and all(
+        n in (1, size) for n, size in zip(reversed(mask.shape), reversed(scores), strict=False)
+    )
+    if not fits or not mask.dim():
+        raise InvalidArgumentError(
+            f"attn_mask: got shape {tuple(mask.shape)}, expected one that can be broadcast to {tuple(scores)}"
+        )
+    bias = bias_of(mask, dtype, scores[-1])
+    bias = bias[(None,) * (len(scores) - bias.dim())]
+    if all(n == 1 for n in bias.shape[:-3]):
+        return bias.view(1, *bias.shape[-3:])
+    return _to_batch(bias, scores[:-3])

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_func` and `flash_attn_varlen_func` on torch tensors, by way of torch operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.torch import _ops, _run
+from pyfa_rocm.torch._random import philox_state
+from pyfa_rocm.torch._schema import Lengths, Options
+from pyfa_rocm.torch._tensors import dtype_named, require_tensors
+
+__all__ = ["flash_attn_func", "flash_attn_varlen_func"]
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    bias: torch.Tensor | None = None,
+    top_left: bool = False,
+    philox: torch.Tensor | tuple[int, int] | None = None,
+    out_dtype: torch.dtype | str | None = None,
+    q_descale: float | None = None,
+    k_descale: float | None = None,
+    v_descale: float | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+    kernel: int = 0,
+) -> Any:
+    """Like `pyfa_rocm.flash_attn_func`, but of torch tensors, to torch tensors, and compilable.
+
+    What is not listed is as there. The stream is torch's current one; choose another with
+    ``torch.cuda.stream``.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" where
+        the software device is in use. Any layout whose last dimension is contiguous and whose other strides
+        are multiples of 16 bytes, 0 included for k and v: it is not copied.
+    k : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
+        As q.
+    v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim_v)
+        As k.
+    alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
+        As there.
+    return_attn_probs : bool
+        Whether to return the log-sum-exp and the probabilities too. For tests alone: it waits for the device,
+        computes on the host, and is no part of a compiled graph.
+    bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
+        As there.
+    philox : torch.Tensor or (int, int), optional
+        Seed and offset of dropout's random numbers: two integers below 2**64, or int64 or uint64 (2) on q's
+        device. If not given they are drawn by the default generator of q's device, in each call: as with
+        torch's own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
+    out_dtype : torch.dtype or str, optional
+        Of the output.
+    out : torch.Tensor, optional
+        Where to write O. Not overlapping any other tensor.
+
+    Returns
+    -------
+    out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v)
+        Contiguous; `out` itself if given.
+    lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
+        With `return_lse` or `return_attn_probs` alone.
+    S_dmask : torch.Tensor, float32 (batch, nhead_q, seqlen_q, seqlen_k)
+        With `return_attn_probs` alone.
+
+    Raises
+    ------
+    TypeError
+        An input is no torch tensor.
+    InvalidArgumentError
+        Arguments make no sense, alone or together: shapes, types, or devices that differ.
+    UnsupportedError
+        They make sense, but no kernel here does it; or a tensor requires a gradient, of which there is none
+        yet: call under ``torch.no_grad()``. A NotImplementedError.
+    HipError
+        The HIP runtime refused; of CPU tensors, the software device found an error in what a kernel did.
+
+    Notes
+    -----
+    The operator is ``torch.ops.pyfa_rocm.fmha_fwd`` (with `out`, ``fmha_fwd_out``), with a fake kernel:
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` keep it whole, with symbolic sizes too. A capture
+    into a graph needs a call of the same kind before it, as compiling and PyTorch's own warm-up do.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.torch import flash_attn_func
+    >>> q, k, v = torch.ones(3, 1, 64, 2, 128, dtype=torch.float16)
+    >>> flash_attn_func(q, k, v, causal=True).shape
+    torch.Size([1, 64, 2, 128])
+    """
+    require_tensors(q=q, k=k, v=v)
+    left, right = _window(window_size)
+    state = philox_state(philox, dropout_p, q.device)
+    options = (
+        softmax_scale, bool(causal), left, right, softcap, alibi_slopes, bias, top_left,
+        return_lse or return_attn_probs, dropout_p, *state, _dtype(out_dtype), q_descale, k_descale,
+        v_descale, kernel,
+    )  # fmt: skip
+    if return_attn_probs:
+        return _probabilities(q, k, v, out, None, Options(*options))
+    if out is None:
+        result, lse = _ops.fmha_fwd(q, k, v, *options)
+    else:
+        result, lse = out, _ops.fmha_fwd_out(q, k, v, out, *options)
+    return (result, lse) if return_lse else result
+
+
+def flash_attn_varlen_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seqused_q: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    top_left: bool = False,
+    philox: torch.Tensor | tuple[int, int] | None = None,
+    out_dtype: torch.dtype | str | None = None,
+    q_descale: float | None = None,
+    k_descale: float | None = None,
+    v_descale: float | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+    kernel: int = 0,
+) -> Any:
+    """Like `pyfa_rocm.flash_attn_varlen_func`, but of torch tensors, to torch tensors, and compilable.
+
+    What is not listed is as in `flash_attn_func` of this module, and as there.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (total_q, nhead_q, hdim)
+        All queries.
+    k : torch.Tensor, (total_k, nhead_k, hdim)
+        All keys.
+    v : torch.Tensor, (total_k, nhead_k, hdim_v)
+        All values.
+    cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
+        Where each sequence starts, and the end; on q's device, where nobody looks at what they hold.
+    max_seqlen_q, max_seqlen_k : int
+        Upper bounds of the lengths; symbols in a compiled graph, which so serves other lengths too.
+    seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
+        Lengths in use. Rows of O and of the log-sum-exp that belong to none hold anything.
+    bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
+        As there.
+
+    Returns
+    -------
+    out : torch.Tensor, (total_q, nhead_q, hdim_v)
+        Contiguous; `out` itself if given.
+    lse : torch.Tensor, float32 (nhead_q, total_q)
+        With `return_lse` or `return_attn_probs` alone.
+    S_dmask : torch.Tensor, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
+        With `return_attn_probs` alone.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    The operator is ``torch.ops.pyfa_rocm.fmha_varlen_fwd`` (with `out`, ``fmha_varlen_fwd_out``).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.torch import flash_attn_varlen_func
+    >>> q, k, v = torch.ones(3, 100, 2, 128, dtype=torch.bfloat16)
+    >>> cu_seqlens = torch.tensor([0, 30, 100], dtype=torch.int32)
+    >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 70, 70, causal=True).shape
+    torch.Size([100, 2, 128])
+    """
+    require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    left, right = _window(window_size)
+    state = philox_state(philox, dropout_p, q.device)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k)
+    options = (
+        softmax_scale, bool(causal), left, right, softcap, alibi_slopes, bias, top_left,
+        return_lse or return_attn_probs, dropout_p, *state, _dtype(out_dtype), q_descale, k_descale,
+        v_descale, kernel,
+    )  # fmt: skip
+    if return_attn_probs:
+        return _probabilities(q, k, v, out, Lengths(*lengths), Options(*options))
+    if out is None:
+        result, lse = _ops.fmha_varlen_fwd(q, k, v, *lengths, *options)
+    else:
+        result, lse = out, _ops.fmha_varlen_fwd_out(q, k, v, out, *lengths, *options)
+    return (result, lse) if return_lse else result
+
+
+def _probabilities(*arguments: Any) -> Any:
+    if torch.compiler.is_compiling():
+        raise UnsupportedError(
+            "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
+            "return_lse=True is an operator's"
+        )
+    return _run.probabilities(*arguments)
+
+
+def _window(window_size: Any) -> tuple[int, int]:
+    try:
+        left, right = window_size
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"window_size: got {window_size!r}, expected two integers") from error
+    return left, right
+
+
+def _dtype(out_dtype: torch.dtype | str | None) -> torch.dtype | None:
+    return dtype_named(out_dtype, "out_dtype") if isinstance(out_dtype, str) else out_dtype
