@@ -103,6 +103,18 @@ def test_random_state() -> None:
     assert np.array_equal(philox_of_key(jax.random.PRNGKey(9)), philox_of_key(jax.random.key(9)))
 
 
+def test_with_64_bits() -> None:
+    """What JAX makes 64 bits wide when it may: a random state, and not the results."""
+    (q, k, v), _ = attend(BASE)
+    draw = partial(flash_attn_func, q, k, v, 0.3, return_lse=True)
+    wide = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with wide(True):
+        o, lse = draw(philox=jnp.array([5, 7], jnp.uint64))
+    assert (o.dtype, lse.dtype) == (jnp.bfloat16, jnp.float32)
+    for got, want in zip((o, lse), draw(philox=(5, 7)), strict=True):
+        assert np.array_equal(got, want)
+
+
 def test_control_flow() -> None:
     (q, k, v), call = attend(nearest(BASE), return_lse=False)
     scanned = jax.jit(lambda q: jax.lax.scan(lambda x, _: (call(x, k, v), None), q, length=3)[0])
