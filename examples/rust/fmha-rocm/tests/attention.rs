@@ -219,22 +219,11 @@ fn transposed() -> Outcome {
 /// Eight bits have kernels of their own, on gfx942 alone.
 #[test]
 fn fp8() -> Outcome {
-    hip::runtime()?;
-    let kernel = |dtype| {
-        let [of_q, of_k] = [40, 50].map(|rows| Layout::contiguous([1, rows, 4, 64], dtype));
-        // SAFETY: which kernel it is depends on no data.
-        let (q, k, out) = unsafe {
-            let [q, k] = [of_q, of_k].map(|layout| Tensor::from_raw_parts(std::ptr::null(), layout));
-            let out = Layout { dtype: DType::BF16, ..of_q };
-            (q, k, TensorMut::from_raw_parts(std::ptr::null_mut(), out))
-        };
-        flash_attn(&q, &k, &k, 0.125, true)?.kernel(&out)
-    };
-    if kernel(DType::BF16)?.arch == "gfx942" {
-        let fp8 = kernel(DType::F8E4M3Fnuz)?;
-        assert!(fp8.name.contains("fp8") && fp8.sha256.len() == 64, "{fp8:?}");
+    if common::arch()? == "gfx942" {
+        let kernel = common::kernel_for(DType::F8E4M3Fnuz)?;
+        assert!(kernel.name.contains("fp8") && kernel.sha256.len() == 64, "{kernel:?}");
     } else {
-        assert_eq!(kernel(DType::F8E4M3Fnuz).unwrap_err().status(), Status::Unsupported);
+        assert_eq!(common::kernel_for(DType::F8E4M3Fnuz).unwrap_err().status(), Status::Unsupported);
     }
     Ok(())
 }
