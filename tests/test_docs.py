@@ -18,6 +18,7 @@ from doc_blocks import MARKS, ROOT, RUN_BY_LANGUAGE, Block, blocks, pages, parse
 from doc_run import Page
 from reference import attention
 
+import pyfa_rocm
 from pyfa_rocm import DeviceArray, _lib, runtime, synchronize
 
 RUN_HERE = ("output", "file", *RUN_BY_LANGUAGE)
@@ -157,6 +158,39 @@ def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
         assert f"(docs/{path.name})" in readme, f"README.md does not link docs/{path.name}"
+
+
+def used_words(pattern: str, *folders: str) -> set[str]:
+    """What a pattern finds in the sources below some folders."""
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return {
+        word
+        for path in [*sources, ROOT / "CMakeLists.txt"]
+        if path.suffix in (".py", ".cc", ".h", ".cmake", ".txt")
+        for word in re.findall(pattern, path.read_text(encoding="utf-8"), re.M)
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "pattern", "folders", "least"),
+    [
+        ("docs/python.md", r'"(PYFA_ROCM_[A-Z_]+)"', ("pyfa_rocm",), 3),
+        ("docs/python.md", r'getenv\("([A-Z_]+)"\)', ("native/src",), 2),
+        ("docs/software-device.md", r'"(FMHA_EMU_[A-Z_]+)"', ("native/emulator",), 10),
+        ("docs/install.md", r"^ *option\((\w+)", ("native/cmake",), 4),
+        ("docs/install.md", r"^set\((\w+) .* CACHE ", ("native/cmake",), 6),
+    ],
+)
+def test_every_variable_is_documented(page: str, pattern: str, folders: tuple[str, ...], least: int) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = used_words(pattern, *folders)
+    assert len(names) >= least
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_every_public_name_is_documented() -> None:
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert [name for name in pyfa_rocm.__all__ if not re.search(rf"(?<!\w){name}(?!\w)", text)] == []
 
 
 def test_the_framework_itself() -> None:
