@@ -21,7 +21,7 @@ file_rules() {
     [ "$lines" -le 500 ] || { echo "$file: $lines lines, expected at most 500"; ok=1; }
     head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT OR Apache-2.0' ||
       { echo "$file: no SPDX-License-Identifier in the first three lines"; ok=1; }
-  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' Makefile)
+  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' '*.rs' Makefile)
   return $ok
 }
 
@@ -51,6 +51,9 @@ check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-
 check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue.toml README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
+if cargo fmt --version >/dev/null 2>&1; then  # rustfmt is not in Debian's cargo
+  check "cargo fmt" cargo fmt --all --check --manifest-path examples/rust/Cargo.toml
+fi
 
 [ ${#failed[@]} -eq 0 ] || { printf 'lint: FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
 echo "lint: all clean"

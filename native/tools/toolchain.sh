@@ -86,7 +86,7 @@ check_system() {
 # Not worth stopping for where they cannot be installed: the tests that want them say that they were skipped.
 need_for_tests() {
   local pair missing=()
-  for pair in abidw:abigail-tools pkg-config:pkgconf; do
+  for pair in abidw:abigail-tools pkg-config:pkgconf cargo:cargo; do
     has "${pair%%:*}" || missing+=("${pair#*:}")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
