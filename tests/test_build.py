@@ -296,6 +296,19 @@ def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, 
     assert (tmp_path / "o.json").exists() != werror
 
 
+def test_build_says_what_its_kernels_come_to() -> None:
+    cost = {"cpu_seconds": 90.0, "wall_seconds": 100.0, "peak_mbytes": 1500}
+    sizes = {"bytes": 2_000_000, "packed_bytes": 500_000}
+    codes = [
+        {"arch": "gfx90a", "kernels": [{}, {}], "compile": cost, **sizes},
+        {"arch": "gfx942", "kernels": [{}], "compile": cost | {"cpu_seconds": 30.0}, **sizes},
+    ]
+    said = load_tool("embed").summary(codes)
+    assert said.startswith("3 kernels (gfx90a 2, gfx942 1) in 2 code objects, 4.00 MB, 1.00 MB packed; ")
+    assert "compiled in 120 CPU seconds (" in said
+    assert said.endswith(" cores), 90 the slowest unit, 1500 MB at most")
+
+
 def objdump() -> str:
     """The disassembler this build uses."""
     lines = (BUILD / "CMakeCache.txt").read_text().splitlines()
