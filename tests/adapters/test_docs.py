@@ -6,12 +6,12 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-import cupy_standin
 import installed
 import numpy as np
 import pytest
+from adapters import cupy_standin
 from doc_blocks import Block, blocks, pages
 from doc_run import Page
 
@@ -21,9 +21,9 @@ RUN_HERE = ("run: adapters", "run: cupy", "run: package")
 HAVE_SOME = [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(page))]
 
 
-def cupy() -> ModuleType:
+def cupy() -> Any:
     """The stand-in, with two more functions."""
-    module = cupy_standin.module()
+    module: Any = cupy_standin.module()
     module.float16 = np.float16
     module.ones = lambda shape, dtype: cupy_standin.ndarray(DeviceArray.from_numpy(np.ones(shape, dtype)))
     module.from_dlpack = cupy_standin.ndarray
