@@ -59,6 +59,10 @@ def test_every_block_is_accounted_for(page: str) -> None:
         )
 
 
+def test_every_mark_is_used() -> None:
+    assert {block.kind for page in pages() for block in blocks(page)} - {*RUN_BY_LANGUAGE} == {*MARKS}
+
+
 @pytest.mark.parametrize("page", [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(page))])
 def test_page(page: str, page_state: Page) -> None:
     """All that runs in this group, in order. An output belongs to the block before it."""
@@ -86,7 +90,7 @@ def targets(block: Block) -> list[str]:
     return [match[1] for match in found if match]
 
 
-@pytest.mark.parametrize("block", of_kind("run: ci", "run: make"), ids=by_place)
+@pytest.mark.parametrize("block", of_kind("run: make"), ids=by_place)
 def test_make_targets(block: Block) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
     for target in targets(block):
@@ -94,9 +98,6 @@ def test_make_targets(block: Block) -> None:
             ["make", "-n", target], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{block.place}: make -n {target}: {done.stderr}"
-    if block.kind == "run: ci":
-        steps = re.findall(r"^step (\S+)", (ROOT / ".ci" / "run").read_text(), re.M)
-        assert set(targets(block)) <= set(steps), block.place
 
 
 @pytest.mark.parametrize("block", of_kind("run: attend"), ids=by_place)
