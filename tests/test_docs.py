@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import installed
@@ -187,6 +189,19 @@ def test_every_variable_is_documented(page: str, pattern: str, folders: tuple[st
     names = used_words(pattern, *folders)
     assert len(names) >= least
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("kernel_set", ["ci", "default", "full"])
+def test_sizes_of_kernel_sets(kernel_set: str, tmp_path: Path) -> None:
+    """The page's numbers of kernels are the catalogue's."""
+    program, catalogue = ROOT / "native/tools/catalogue.py", ROOT / "native/kernels/catalogue.toml"
+    options = ["--set", kernel_set, "--targets", "gfx90a,gfx942", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, program, catalogue, *options], check=True)
+    count = sum(len(json.loads(path.read_text())) for path in tmp_path.rglob("*.rows.json"))
+    (said,) = re.findall(
+        rf"^\| `{kernel_set}`: [^|]* \| (\d+) \|", (ROOT / "docs/install.md").read_text(), re.M
+    )
+    assert int(said) == count
 
 
 def test_every_public_name_is_documented() -> None:
