@@ -25,4 +25,5 @@ found=$(here python -c 'import pyfa_rocm; print(pyfa_rocm.__file__)')
 echo "check_wheel.sh: $(here python --version), $(. /etc/os-release && echo "$PRETTY_NAME"), user $(id -u)"
 here pyfa-rocm info
 here pyfa-rocm prove
+here pyfa-rocm prove --backend c
 echo "check_wheel.sh: passed"
