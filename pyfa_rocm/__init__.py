@@ -1,77 +1,32 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """FlashAttention for AMD GPUs, for any framework or none.
 
-Start with `flash_attn_func`. Without a GPU the same kernels run on a software device.
+Start with `flash_attn_func`. Without a GPU the same kernels run on a software device. What serves one
+framework is a module to import by name, such as `pyfa_rocm.torch`.
 """
 
-from pyfa_rocm._lib import header_path, header_version
-from pyfa_rocm._params import Bias, FwdParams, Lse, RandVal, Strided
-from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
-from pyfa_rocm.attention import flash_attn_func
-from pyfa_rocm.device import (
-    Device,
-    Runtime,
-    Stream,
-    current_device,
-    device_count,
-    devices,
-    runtime,
-    synchronize,
-    use_device,
-)
-from pyfa_rocm.errors import (
-    AbiMismatchError,
-    FmhaError,
-    HipError,
-    InternalError,
-    InvalidArgumentError,
-    UnsupportedError,
-)
-from pyfa_rocm.fmha import KernelInfo, fmha_fwd, fmha_fwd_kernel, fmha_fwd_supported, fmha_prepare
-from pyfa_rocm.packed import (
-    flash_attn_kvpacked_func,
-    flash_attn_qkvpacked_func,
-    flash_attn_varlen_kvpacked_func,
-    flash_attn_varlen_qkvpacked_func,
-)
-from pyfa_rocm.varlen import flash_attn_varlen_func
+from __future__ import annotations
 
-__version__ = header_version(header_path().read_text(encoding="utf-8"))
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AbiMismatchError",
-    "Bias",
-    "Device",
-    "DeviceArray",
-    "FmhaError",
-    "FwdParams",
-    "HipError",
-    "InternalError",
-    "InvalidArgumentError",
-    "KernelInfo",
-    "Lse",
-    "RandVal",
-    "Runtime",
-    "Stream",
-    "Strided",
-    "UnsupportedError",
-    "bfloat16",
-    "current_device",
-    "device_count",
-    "devices",
-    "flash_attn_func",
-    "flash_attn_kvpacked_func",
-    "flash_attn_qkvpacked_func",
-    "flash_attn_varlen_func",
-    "flash_attn_varlen_kvpacked_func",
-    "flash_attn_varlen_qkvpacked_func",
-    "float8_e4m3fnuz",
-    "fmha_fwd",
-    "fmha_fwd_kernel",
-    "fmha_fwd_supported",
-    "fmha_prepare",
-    "memory",
-    "runtime",
-    "synchronize",
-    "use_device",
-]
+if TYPE_CHECKING:
+    from pyfa_rocm._public import *  # noqa: F403
+    from pyfa_rocm._public import __all__ as __all__
+    from pyfa_rocm._public import __version__ as __version__
+else:
+
+    def __getattr__(name):
+        """Import everything at the first use of any of it: NumPy alone takes a tenth of a second."""
+        from importlib import import_module
+
+        # Private ones are modules, which the import system asks for here before it imports them.
+        if name.startswith("_") and name not in ("__all__", "__version__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        public = import_module("pyfa_rocm._public")
+        globals().update({key: getattr(public, key) for key in ("__all__", "__version__", *public.__all__)})
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__")})

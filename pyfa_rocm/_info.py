@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from pyfa_rocm import __version__, _hip, _lib
+from pyfa_rocm._backends import distribution_version
 from pyfa_rocm.device import devices, runtime
 
 
@@ -24,7 +25,7 @@ def collect() -> dict[str, Any]:
             "libfmha_rocm": _lib.version(),
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "hip-python": _distribution_version("hip-python"),
+            "hip-python": distribution_version("hip-python"),
             "hip_runtime": _hip.call("hipRuntimeGetVersion"),
         },
         "library": str(_lib.library_path()),
@@ -39,17 +40,10 @@ def collect() -> dict[str, Any]:
     }
 
 
-def _distribution_version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def run(as_json: bool) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print what `collect` gathers."""
     info = collect()
-    if as_json:
+    if args.json:
         print(json.dumps(info, indent=2))
         return 0
     in_use, build = info["runtime"], info["build"]

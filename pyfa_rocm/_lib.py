@@ -47,7 +47,8 @@ def _find(what: str, variable: str, candidates: list[Path]) -> Path:
 
 def library_path() -> Path:
     """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree."""
-    name = "libfmha_rocm.so"
+    # Its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is for linkers alone.
+    name = "libfmha_rocm.so." + header_version(header_path().read_text(encoding="utf-8")).split(".")[0]
     return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in (_PACKAGE / "lib", *_source_build_dirs())])
 
 
@@ -64,6 +65,69 @@ def header_path() -> Path:
         if path.is_file():
             return path
     raise FmhaError(f"fmha_rocm.h was not found beside {_PACKAGE}: the installation is incomplete")
+
+
+def get_include() -> str:
+    """Folder of fmha_rocm.h and fmha_rocm.hpp, for a compiler's ``-I``.
+
+    Returns
+    -------
+    str
+        Of the installed package; in a source checkout, the sources' own.
+
+    Raises
+    ------
+    FmhaError
+        The installation has no header.
+
+    Examples
+    --------
+    >>> import os, pyfa_rocm
+    >>> os.path.exists(os.path.join(pyfa_rocm.get_include(), "fmha_rocm.h"))
+    True
+    """
+    return str(header_path().parent)
+
+
+def get_lib() -> str:
+    """Folder of libfmha_rocm.so, for a linker's ``-L`` and a program's run path.
+
+    In an installed package ``pkgconfig`` in it is for PKG_CONFIG_PATH.
+
+    Returns
+    -------
+    str
+        Of the library that this package uses: that of ``$PYFA_ROCM_LIBRARY`` if it is set, the installed one,
+        or in a source checkout that of the build.
+
+    Raises
+    ------
+    FmhaError
+        There is none, or ``$PYFA_ROCM_LIBRARY`` names no file.
+    """
+    return str(library_path().parent)
+
+
+def get_cmake_dir() -> str:
+    """Folder of the CMake package, for ``-Dfmha_rocm_DIR=``; ``find_package(fmha_rocm)`` then finds it.
+
+    Returns
+    -------
+    str
+        Of the installed package.
+
+    Raises
+    ------
+    FmhaError
+        There is none: in a source checkout nothing is installed yet.
+    """
+    folder = _PACKAGE / "lib" / "cmake" / "fmha_rocm"
+    if not (folder / "fmha_rocm-config.cmake").is_file():
+        raise FmhaError(
+            f"no CMake package in {folder}: an installed pyfa-rocm has one (`pip install .`); from a build, "
+            "`cmake --install BUILD --prefix PREFIX` lays one out in PREFIX"
+        )
+    return str(folder)
 
 
 def declarations(header: str) -> str:

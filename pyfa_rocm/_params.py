@@ -93,7 +93,7 @@ class FwdParams:
     o_dtype : str, optional
         Of o; None: `dtype`.
     softcap : float
-        Above 0, scores become ``softcap * tanh(score / softcap)``.
+        Above 0, up to 819, scores become ``softcap * tanh(score / softcap)``.
     bias : Bias, optional
         What is added to the scaled scores.
     alibi_slopes : int

@@ -47,6 +47,33 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """How far O and LSE are from float64.
+
+    Attributes
+    ----------
+    o, lse : float
+        Largest distances.
+    o_bound, lse_bound : float
+        Tolerances of the elements that are furthest off.
+    o_ratio, lse_ratio : float
+        Largest distances as fractions of their element's tolerance.
+    """
+
+    o: float
+    o_bound: float
+    o_ratio: float
+    lse: float
+    lse_bound: float
+    lse_ratio: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether O and LSE are within tolerance (false for NaN)."""
+        return self.o_ratio <= 1.0 and self.lse_ratio <= 1.0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a run came to.
 
@@ -56,36 +83,39 @@ class Outcome:
         Wall time of a call including waiting for it, its kernel being loaded already: the best of REPEATS.
     peak_bytes : int
         Peak of the device bytes held for it: q, k, v, O and LSE.
-    o_error, lse_error : float
-        Largest distances from float64.
-    o_ratio, lse_ratio : float
-        Largest distances as fractions of their element's tolerance.
-    kernel : KernelInfo
-        What ran.
+    errors : Errors
+        How right it was.
     """
 
     seconds: float
     peak_bytes: int
-    o_error: float
-    o_ratio: float
-    lse_error: float
-    lse_ratio: float
-    kernel: fmha.KernelInfo
+    errors: Errors
 
-    @property
-    def ok(self) -> bool:
-        """Whether O and LSE are within tolerance (false for NaN)."""
-        return self.o_ratio <= 1.0 and self.lse_ratio <= 1.0
+
+def _distance(got: Array, expected: Array, tolerance: Array) -> tuple[float, float, float]:
+    """Return the largest distance, the tolerance there, and the largest share of a tolerance used."""
+    with np.errstate(all="ignore"):  # whatever a broken kernel may give
+        distance = np.abs(got.astype(np.float64) - expected)
+        ratio = distance / tolerance
+    return float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max())
+
+
+def judge(problem: Problem, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
+    """Compare what a kernel gave for a problem with float64."""
+    numerics = numerics_of(problem.dtype, None, kernel.pipeline, kernel.tile_n, kernel.arch)
+    expected = _reference.attention(*problem.inputs(), causal=problem.causal, numerics=numerics)
+    return Errors(
+        *_distance(o, expected.o, expected.o_tolerance),
+        *_distance(lse, expected.lse, np.broadcast_to(expected.lse_tolerance, expected.lse.shape)),
+    )
 
 
 def run(problem: Problem) -> Outcome:
     """Run a problem on the current device and judge the result."""
-    host = problem.inputs()
     before = array.memory.live_bytes
     array.memory.reset_peak()
-    q, k, v = (array.DeviceArray.from_numpy(x) for x in host)
-    params = kernel_params(problem, q, k, v)
-    kernel = fmha.fmha_fwd_kernel(params)
+    q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
+    params = kernel_params(problem)
     fmha.fmha_prepare(params)
     seconds = math.inf
     for _ in range(REPEATS):
@@ -98,19 +128,8 @@ def run(problem: Problem) -> Outcome:
     assert isinstance(out, array.DeviceArray)
     assert isinstance(lse, array.DeviceArray)
     peak = array.memory.peak_bytes - before
-    numerics = numerics_of(problem.dtype, None, kernel.pipeline, kernel.tile_n, kernel.arch)
-    expected = _reference.attention(*host, causal=problem.causal, numerics=numerics)
-    with np.errstate(all="ignore"):  # whatever a broken kernel may give
-        error = np.abs(out.to_numpy().astype(np.float64) - expected.o)
-        lse_error = np.abs(lse.to_numpy() - expected.lse)
     return Outcome(
-        seconds=seconds,
-        peak_bytes=peak,
-        o_error=float(error.max()),
-        o_ratio=float((error / expected.o_tolerance).max()),
-        lse_error=float(lse_error.max()),
-        lse_ratio=float((lse_error / expected.lse_tolerance).max()),
-        kernel=kernel,
+        seconds, peak, judge(problem, out.to_numpy(), lse.to_numpy(), fmha.fmha_fwd_kernel(params))
     )
 
 
@@ -127,8 +146,13 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def kernel_params(problem: Problem, q: Any, k: Any, v: Any) -> _params.FwdParams:
-    """Describe a problem for the raw layer, O like q; for questions about kernels, not for running."""
+def kernel_params(problem: Problem) -> _params.FwdParams:
+    """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
+
+    def contiguous(heads: int) -> _params.Strided:
+        row = heads * problem.hdim
+        return _params.Strided(0, problem.seqlen * row, row, problem.hdim)
+
     return _params.FwdParams(
         dtype=problem.dtype,
         batch=problem.batch,
@@ -139,9 +163,9 @@ def kernel_params(problem: Problem, q: Any, k: Any, v: Any) -> _params.FwdParams
         hdim_q=problem.hdim,
         hdim_v=problem.hdim,
         softmax_scale=problem.hdim**-0.5,
-        q=_params.Strided(q.data, *q.strides[:3]),
-        k=_params.Strided(k.data, *k.strides[:3]),
-        v=_params.Strided(v.data, *v.strides[:3]),
-        o=_params.Strided(0, *q.strides[:3]),
         mask="causal" if problem.causal else "none",
+        q=contiguous(problem.nhead_q),
+        k=contiguous(problem.nhead_k),
+        v=contiguous(problem.nhead_k),
+        o=contiguous(problem.nhead_q),
     )

@@ -3,37 +3,87 @@
 
 from __future__ import annotations
 
+import argparse
+import platform
 from typing import Any
 
-from pyfa_rocm import _features, _lib
-from pyfa_rocm._problem import Outcome, Problem, to_json
-from pyfa_rocm._problem import run as run_problem
+from pyfa_rocm import _features, _hip, _lib, emulator, fmha
+from pyfa_rocm._backends import BACKENDS, Array, Backend
+from pyfa_rocm._problem import Problem, judge, kernel_params, to_json
 from pyfa_rocm.device import current_device, describe, runtime
 
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
 PROBLEM = Problem(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
 
-def report(problem: Problem, outcome: Outcome) -> dict[str, Any]:
-    """Say what ran where, and how right it was."""
-    in_use, device = runtime(), describe(current_device())
-    features = list(_features.prove())
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` takes."""
+    functions = ", ".join(f"{name}: {backend.function}" for name, backend in BACKENDS.items())
+    parser.add_argument(
+        "--backend",
+        choices=tuple(BACKENDS),
+        default="numpy",
+        help=f"the path to prove, by its public function (default numpy; {functions})",
+    )
+
+
+def _run(backend: Backend, problem: Problem) -> tuple[Array, Array, list[str] | None]:
+    """Run a problem; also what the software device says was launched meanwhile. A GPU does not say: None."""
+    backend.load()
+    if not runtime().emulated:
+        return *backend.run(problem), None
+    with emulator.profile() as profile:
+        o, lse = backend.run(problem)
+    return o, lse, [launch.kernel for launch in profile.launches]
+
+
+def _versions(backend: Backend) -> dict[str, str | None]:
     return {
-        "ok": outcome.ok and all(proof.ok for proof in features),
+        "python": platform.python_version(),
+        "libfmha_rocm": _lib.version(),
+        "hip_runtime": str(_hip.call("hipRuntimeGetVersion")),
+        **backend.versions(),
+    }
+
+
+def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
+    """Prove a backend: say what ran where, and how right it was.
+
+    The kernel is the one that the library says it takes. On the software device it also has to be the one
+    that was launched, and the only one. Features are tried through the plain functions, for "numpy".
+    """
+    backend = BACKENDS[name]
+    o, lse, launched = _run(backend, problem)
+    in_use, device, kernel = (
+        runtime(),
+        describe(current_device()),
+        fmha.fmha_fwd_kernel(kernel_params(problem)),
+    )
+    errors = judge(problem, o, lse, kernel)
+    features = list(_features.prove()) if name == "numpy" else []
+    as_said = launched is None or launched == [kernel.name]
+    return {
+        "ok": errors.ok and as_said and all(proof.ok for proof in features),
+        "backend": name,
+        "function": backend.function,
+        "versions": _versions(backend),
         "device": device.name,
         "arch": device.arch,
         "emulated": in_use.emulated,
         "hip_runtime": in_use.path,
         "library": str(_lib.library_path()),
-        "kernel": outcome.kernel.name,
-        "pipeline": outcome.kernel.pipeline,
-        "candidate_count": outcome.kernel.candidate_count,
-        "code_object_sha256": outcome.kernel.sha256,
+        "kernel": kernel.name,
+        "launched": launched,
+        "pipeline": kernel.pipeline,
+        "candidate_count": kernel.candidate_count,
+        "code_object_sha256": kernel.sha256,
         "problem": vars(problem),
-        "o_max_error": outcome.o_error,
-        "o_max_error_over_tolerance": outcome.o_ratio,
-        "lse_max_error": outcome.lse_error,
-        "lse_max_error_over_tolerance": outcome.lse_ratio,
+        "o_max_error": errors.o,
+        "o_bound": errors.o_bound,
+        "o_max_error_over_tolerance": errors.o_ratio,
+        "lse_max_error": errors.lse,
+        "lse_bound": errors.lse_bound,
+        "lse_max_error_over_tolerance": errors.lse_ratio,
         "features": [proof._asdict() | {"ok": proof.ok} for proof in features],
     }
 
@@ -46,33 +96,46 @@ def _feature_text(proof: dict[str, Any]) -> str:
     return f"  {name} {verdict}: O {proof['o_ratio']:.2f}, LSE {proof['lse_ratio']:.2f} of the tolerance"
 
 
+def _kernel_text(result: dict[str, Any]) -> str:
+    name, launched = result["kernel"], result["launched"]
+    if launched is not None and launched != [name]:
+        return f"{name}; WRONG: the device was asked to run {', '.join(launched) or 'nothing'}"
+    return f"{name} (pipeline {result['pipeline']}, first of {result['candidate_count']} that can do it)"
+
+
+def _error_text(result: dict[str, Any], what: str) -> str:
+    return (
+        f"{result[f'{what}_max_error']:.3g} from float64, where {result[f'{what}_bound']:.3g} is the bound; "
+        f"at most {result[f'{what}_max_error_over_tolerance']:.2f} of any element's tolerance"
+    )
+
+
 def describe_text(result: dict[str, Any]) -> str:
     """The report for people."""
     p = result["problem"]
     shape = f"batch {p['batch']}, seqlen {p['seqlen']}, heads {p['nhead_q']}/{p['nhead_k']}, hdim {p['hdim']}"
     mask = "causal" if p["causal"] else "no mask"
+    features = ["features", *map(_feature_text, result["features"])] if result["features"] else []
     return "\n".join(
         [
+            f"backend       {result['backend']}: {result['function']}",
+            "versions      " + ", ".join(f"{name} {value}" for name, value in result["versions"].items()),
             f"device        {result['device']} ({result['arch']})",
             f"HIP runtime   {result['hip_runtime']}",
             f"library       {result['library']}",
-            f"kernel        {result['kernel']} (pipeline {result['pipeline']}, first of "
-            f"{result['candidate_count']} that can do it)",
+            f"kernel        {_kernel_text(result)}",
             f"code object   sha256 {result['code_object_sha256']}",
             f"problem       {shape}, {p['dtype']}, {mask}",
-            f"O error       {result['o_max_error']:.3g} from float64, "
-            f"{result['o_max_error_over_tolerance']:.2f} of the tolerance",
-            f"LSE error     {result['lse_max_error']:.3g} from float64, "
-            f"{result['lse_max_error_over_tolerance']:.2f} of the tolerance",
-            "features",
-            *map(_feature_text, result["features"]),
+            f"O error       {_error_text(result, 'o')}",
+            f"LSE error     {_error_text(result, 'lse')}",
+            *features,
             f"result        {'right' if result['ok'] else 'WRONG'}",
         ]
     )
 
 
-def run(as_json: bool) -> int:
+def run(args: argparse.Namespace) -> int:
     """Prove it; 0 if right, else 1."""
-    result = report(PROBLEM, run_problem(PROBLEM))
-    print(to_json(result) if as_json else describe_text(result))
+    result = report(PROBLEM, args.backend)
+    print(to_json(result) if args.json else describe_text(result))
     return 0 if result["ok"] else 1

@@ -14,6 +14,7 @@ import pytest
 from pyfa_rocm import _lib
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(_lib.__file__).resolve().parent
 VERSION = _lib.header_version(_lib.header_path().read_text(encoding="utf-8"))
 
 
@@ -61,12 +62,20 @@ def install(folder: Path) -> Path:
     return folder / "moved"
 
 
+def program(*names: str) -> str:
+    """Path of the first of these programs that there is. CI has one; elsewhere the test is skipped."""
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    if "CI" in os.environ:
+        pytest.fail(f"no {names[-1]} on this machine")
+    pytest.skip(f"no {names[-1]} on this machine")
+
+
 def pkg_config(prefix: Path, *arguments: str) -> str:
     """Output of pkg-config, which sees this prefix alone."""
-    program = shutil.which("pkg-config") or shutil.which("pkgconf")
-    if program is None:
-        if "CI" in os.environ:
-            pytest.fail("no pkg-config on this machine")
-        pytest.skip("no pkg-config on this machine")
     path = str(library_folder(prefix) / "pkgconfig")
-    return run(program, *arguments, "fmha_rocm", PKG_CONFIG_PATH=path, PKG_CONFIG_LIBDIR=path).strip()
+    return run(
+        program("pkg-config", "pkgconf"), *arguments, "fmha_rocm",
+        PKG_CONFIG_PATH=path, PKG_CONFIG_LIBDIR=path,
+    ).strip()  # fmt: skip

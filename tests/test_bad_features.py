@@ -89,7 +89,7 @@ ROWS: list[Row] = [
     *((f"softcap {x}", PLAIN, _set(softcap=x), BAD, ["softcap", "a finite number above 0"])
       for x in (-1.0, NAN, INFINITY)),
     *((f"softcap {x}", PLAIN, _set(softcap=x), UNSUPPORTED, ["softcap", "kernels take"])
-      for x in (1e-40, 3e38)),
+      for x in (1e-40, 820.0, 3e38)),
     ("softcap and bias", BIAS, _set(softcap=30.0), UNSUPPORTED,
      ["softcap = 30", "bias", "no kernel does both"]),
     ("softcap and alibi", ALIBI, _set(softcap=30.0), UNSUPPORTED, ["softcap = 30", "alibi_slopes"]),

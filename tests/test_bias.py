@@ -76,11 +76,19 @@ def test_alibi_beyond_16_bits() -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-@pytest.mark.parametrize("cap", [0.5, 30.0])
+@pytest.mark.parametrize("cap", [0.5, 30.0, 819.0])
 @pytest.mark.parametrize("scale", [None, 2.0])
 def test_softcap(mask: dict[str, object], cap: float, scale: float | None) -> None:
     """Scores far beyond the cap as well as below it; the mask comes after it."""
     both(replace(BASE, softcap=cap, scale=scale, **mask))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cap", [1.0, 50.0, 819.0])
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 3.0])
+def test_precision_of_softcap(cap: float, scale: float) -> None:
+    """With one key the LSE is the capped score itself: within what CK's tanh may be off by, however small."""
+    case = replace(BASE, batch=1, seqlen_k=1, softcap=cap, scale=scale)
+    run_raw(nearest(case))
 
 
 @pytest.mark.parametrize("change", [{"bias": Bias()}, {"alibi": 1}], ids=str)

@@ -93,7 +93,7 @@ def test_names_say_every_feature(tmp_path: Path) -> None:
 def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
     """Each row is one line of its translation unit, with what the row and its tile say."""
     assert list_kernels(tmp_path, BLOCK).returncode == 0
-    source = (tmp_path / "out" / "gfx942" / "fwd_bf16_d96v128_batch.hip").read_text()
+    source = (tmp_path / "out" / "gfx942" / "fwd_bf16_d96v128.hip").read_text()
     lines = [line for line in source.splitlines() if line.startswith("FMHA_FWD_KERNEL(")]
     assert [line.split(",")[0] for line in lines] == [
         "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128",
@@ -101,6 +101,23 @@ def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
     ]
     assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
     assert ".blocks_per_cu = 1, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
+
+
+def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
+    """Kernels of a dtype and head dims share units; adding a set changes none that are there."""
+    units: dict[str, dict[str, set[str]]] = {}
+    for kernel_set in ("default", "full"):
+        out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue.toml"
+        command = [sys.executable, str(TOOLS / "catalogue.py"), str(catalogue), "--set", kernel_set]
+        subprocess.run([*command, "--targets", "gfx90a,gfx942", "--out", str(out)], check=True)
+        units[kernel_set] = {}
+        for path in out.rglob("*.rows.json"):
+            members = json.loads(path.read_text())
+            assert 1 <= len(members) <= 12
+            assert len({(row["arch"], row["dtype"], row["hdim_q"], row["hdim_v"]) for row in members}) == 1
+            units[kernel_set][str(path.relative_to(out))] = {row["name"] for row in members}
+        assert len(units[kernel_set]) < sum(map(len, units[kernel_set].values())) / 8
+    assert units["default"].items() <= units["full"].items()
 
 
 @pytest.mark.parametrize(("kernel_set", "count"), [("ci", 0), ("default", 8), ("full", 8)])
@@ -277,6 +294,19 @@ def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, 
     assert f"{spilling[0]['name']}: sgpr_spills {spilling[0]['sgpr_spills']}; expected none" in result.stderr
     assert result.returncode == int(werror)
     assert (tmp_path / "o.json").exists() != werror
+
+
+def test_build_says_what_its_kernels_come_to() -> None:
+    cost = {"cpu_seconds": 90.0, "wall_seconds": 100.0, "peak_mbytes": 1500}
+    sizes = {"bytes": 2_000_000, "packed_bytes": 500_000}
+    codes = [
+        {"arch": "gfx90a", "kernels": [{}, {}], "compile": cost, **sizes},
+        {"arch": "gfx942", "kernels": [{}], "compile": cost | {"cpu_seconds": 30.0}, **sizes},
+    ]
+    said = load_tool("embed").summary(codes)
+    assert said.startswith("3 kernels (gfx90a 2, gfx942 1) in 2 code objects, 4.00 MB, 1.00 MB packed; ")
+    assert "compiled in 120 CPU seconds (" in said
+    assert said.endswith(" cores), 90 the slowest unit, 1500 MB at most")
 
 
 def objdump() -> str:

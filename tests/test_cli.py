@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _cli, _demo, _features, _lib, _reference
+from pyfa_rocm import _backends, _cli, _demo, _features, _lib, _problem, _reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,6 +66,69 @@ def test_prove() -> None:
     assert text.returncode == 0, text.stderr
     for key in ("device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256"):
         assert str(proof[key]) in text.stdout
+
+
+@pytest.mark.parametrize(("backend", "function"), [("numpy", "pyfa_rocm.flash_attn_func"), ("c", "fmha_fwd")])
+def test_backends(backend: str, function: str) -> None:
+    """Each runs one kernel, the one it says, and no other."""
+    proof = _json("prove", "--backend", backend)
+    assert (proof["ok"], proof["backend"], proof["function"]) == (True, backend, function)
+    assert proof["launched"] == ([proof["kernel"]] if proof["emulated"] else None)
+    assert proof["o_max_error"] <= proof["o_bound"]
+    assert {"python", "libfmha_rocm", "hip_runtime", "hip-python"} <= proof["versions"].keys()
+    assert all(proof["versions"].values())
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_backend_without_its_framework(backend: str, tmp_path: Path) -> None:
+    (tmp_path / f"{backend}.py").write_text(f"raise ModuleNotFoundError('no {backend}', name='{backend}')")
+    done = _run("prove", "--backend", backend, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"pyfa-rocm prove: pyfa_rocm.{backend}.flash_attn_func needs {backend}")
+    assert f"pip install {backend}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_paths() -> None:
+    """One by name for `$(...)`; all of them otherwise, with nothing for what is not installed."""
+    paths = _json("paths")
+    assert list(paths) == ["include", "lib", "cmake_dir", "emulator"]
+    assert paths["include"] == pyfa_rocm.get_include()
+    assert paths["lib"] == pyfa_rocm.get_lib()
+    assert paths["emulator"] == str(_lib.emulator_path())
+    for name, path in paths.items():
+        done = _run("paths", name)
+        assert (done.returncode, done.stdout) == ((0, f"{path}\n") if path else (2, ""))
+        assert path or done.stderr.startswith(f"pyfa-rocm paths: no CMake package in {ROOT}")
+    text = _run("paths").stdout
+    assert text.splitlines() == [f"{name:10} {path}" for name, path in paths.items()]
+
+
+def test_unknown_backend() -> None:
+    done = _run("prove", "--backend", "cuda")
+    assert done.returncode == 2
+    assert "'cuda'" in done.stderr
+    for name in _backends.BACKENDS:
+        assert name in done.stderr
+
+
+def test_a_launch_of_another_kernel_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An adapter that computes attention in another way than by our kernel has proved nothing."""
+
+    def twice(problem: _problem.Problem) -> tuple[_backends.Array, _backends.Array]:
+        c.run(problem)
+        return c.run(problem)
+
+    if not pyfa_rocm.runtime().emulated:
+        pytest.skip("a GPU does not say what was launched")
+    c = _backends.BACKENDS["c"]
+    monkeypatch.setitem(_backends.BACKENDS, "c", replace(c, run=twice))
+    assert _cli.main(["prove", "--backend", "c"]) == 1
+    text = capsys.readouterr().out
+    assert "WRONG: the device was asked to run fmha_fwd_" in text
+    assert text.endswith("result        WRONG\n")
 
 
 def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

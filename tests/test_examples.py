@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Every example builds against an installed package, by CMake and by pkg-config, and its numbers hold."""
+"""Every example builds against an installed package, by CMake, pkg-config or cargo, and its numbers hold.
+
+Those in Python run on the checkout, and in tests/adapters/test_installed_examples.py on an installed wheel.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ from pathlib import Path
 import installed
 import pytest
 from installed import ROOT, library_folder, run
+from python_examples import FOLDER, PROGRAMS, run_program
+from rust_example import Cargo
 
 EXAMPLES = {"c": "attention", "cpp": "decoder"}
+RUST = ROOT / "examples" / "rust"
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 
 
@@ -26,12 +32,15 @@ def hip_include() -> str:
     return installed.cache("FMHA_HIP_PATH") + "/include"
 
 
+def emulator_of(prefix: Path) -> Path:
+    return library_folder(prefix) / "fmha_rocm" / "emulator" / "libamdhip64.so"
+
+
 def with_cmake(source: Path, prefix: Path, folder: Path, device: str) -> None:
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHIP_INCLUDE_DIR={hip_include()}"]
     options += [f"-DCMAKE_C_FLAGS={STRICT}", f"-DCMAKE_CXX_FLAGS={STRICT}"]
     if device == "emulator":
-        emulator = library_folder(prefix) / "fmha_rocm" / "emulator"
-        options.append(f"-DHIP_LIBRARY={emulator / 'libamdhip64.so'}")
+        options.append(f"-DHIP_LIBRARY={emulator_of(prefix)}")
     run("cmake", "-G", "Ninja", "-S", source, "-B", folder, *options)
     run("cmake", "--build", folder)
 
@@ -41,9 +50,19 @@ def with_pkg_config(source: Path, prefix: Path, folder: Path, device: str) -> No
     installed.pkg_config(prefix, "--exists")  # or skip
     variables = [f"OUT={folder}", f"HIP_INCLUDE={hip_include()}"]
     if device == "emulator":
-        variables.append(f"HIP_LIB={libdir / 'fmha_rocm' / 'emulator'}")
+        variables.append(f"HIP_LIB={emulator_of(prefix).parent}")
     command: list[str | Path] = ["make", "-C", source, *variables]
     run(*command, CFLAGS=STRICT, CXXFLAGS=STRICT, PKG_CONFIG_PATH=str(libdir / "pkgconfig"))
+
+
+def require_right(output: str, prefix: Path, device: str) -> None:
+    """An example's output: its numbers are right, and it ran what is installed."""
+    assert output.endswith("right\n")
+    assert f"fmha_rocm {installed.VERSION}" in output
+    if device == "emulator":  # the installed one, and no other of this machine
+        used = re.search(r"\S+libamdhip64[^\s,]*", output)
+        assert used
+        assert Path(used[0]).resolve().is_relative_to(library_folder(prefix))
 
 
 @pytest.mark.parametrize("build", [with_cmake, with_pkg_config])
@@ -61,12 +80,7 @@ def test_example(
     build(ROOT / "examples" / example, prefix, tmp_path, device_kind)
     program = tmp_path / EXAMPLES[example]
     output = run(program)
-    assert output.endswith("right\n")
-    assert f"fmha_rocm {installed.VERSION}" in output
-    if device_kind == "emulator":  # the installed one, and no other of this machine
-        used = re.search(r"\S+libamdhip64[^\s,]*", output)
-        assert used
-        assert Path(used[0]).resolve().is_relative_to(library_folder(prefix))
+    require_right(output, prefix, device_kind)
     if example == "cpp":
         assert run(program, "--one-by-one").split("\n")[3:] == output.split("\n")[3:]
 
@@ -87,3 +101,58 @@ def test_wrong_numbers_are_noticed(
     result = subprocess.run([tmp_path / EXAMPLES[example]], check=False, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stdout.endswith("WRONG\n"), result.stdout + result.stderr
+
+
+def test_rust(prefix: Path, tmp_path: Path, device_kind: str) -> None:
+    """Found by pkg-config for the tests, by a variable for the example, which also sees wrong numbers."""
+    cargo = Cargo(RUST, tmp_path, emulator_of(prefix) if device_kind == "emulator" else None)
+    pkg_config = installed.program("pkg-config", "pkgconf")
+    folder = str(library_folder(prefix) / "pkgconfig")
+    by_pkg_config = {"PKG_CONFIG": pkg_config, "PKG_CONFIG_PATH": folder, "PKG_CONFIG_LIBDIR": folder}
+    by_prefix = {"FMHA_ROCM_PREFIX": str(prefix)}
+
+    tests = cargo("test", "--workspace", **by_pkg_config)
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+    assert "warning" not in tests.stderr, tests.stderr
+    written = sum(path.read_text().count("#[test]") for path in cargo.source.rglob("*.rs"))
+    assert sum(map(int, re.findall(r"ok\. (\d+) passed", tests.stdout))) >= written > 0
+
+    example = cargo("run", "--example", "attention", **by_prefix)
+    assert example.returncode == 0, example.stdout + example.stderr
+    require_right(example.stdout, prefix, device_kind)
+
+    source = cargo.source / "fmha-rocm" / "examples" / "attention.rs"
+    call = "flash_attn(&q, &k, &v, 0.125, true)"
+    assert call in source.read_text()
+    source.write_text(source.read_text().replace(call, call.replace("true", "false")))
+    wrong = cargo("run", "--example", "attention", **by_prefix)
+    assert (wrong.returncode, wrong.stdout.splitlines()[-1]) == (1, "WRONG"), wrong.stdout + wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"FMHA_ROCM_PREFIX": "/nowhere"}, "FMHA_ROCM_PREFIX: got /nowhere, expected an installed prefix"),
+        ({"PKG_CONFIG": "/nowhere/pkg-config"}, 'cannot run "/nowhere/pkg-config"'),
+    ],
+)
+def test_rust_says_what_is_missing(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+    result = Cargo(RUST, tmp_path)("build", "--package", "fmha-rocm-sys", **variables)
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert "PKG_CONFIG_PATH" in result.stderr  # what to do
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python(name: str) -> None:
+    code, output = run_program(name)
+    assert (code, output.splitlines()[-1]) == (0, "right"), output
+
+
+def test_python_notices_wrong_numbers(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "python")
+    source = tmp_path / "python" / "raw_pointers.py"
+    assert 'mask="causal"' in source.read_text()
+    source.write_text(source.read_text().replace('mask="causal"', 'mask="none"'))
+    code, output = run_program("raw_pointers", source.parent)
+    assert (code, output.splitlines()[-1]) == (1, "WRONG"), output

@@ -5,8 +5,6 @@
 # Sets FMHA_DEVICE_COMPILER, FMHA_OBJDUMP, FMHA_HIP_PATH, FMHA_BITCODE, CK_INCLUDE, FMHA_CK_VERSION and
 # FMHA_DEVICE_COMPILER_ID.
 
-set(FMHA_TOOLCHAIN_DIR "${PROJECT_SOURCE_DIR}/build/toolchain" CACHE PATH
-    "What `make toolchain` prepared: hip, bitcode, ck, json")
 set(CK_ROOT "" CACHE PATH "Composable Kernel: a folder with include/ck_tile")
 set(FMHA_DEVICE_COMPILER "" CACHE FILEPATH "clang++ that compiles the kernels")
 

@@ -8,15 +8,27 @@
 #   lib/fmha_rocm/emulator/           the software device
 #   share/doc/fmha_rocm/              licences
 #
+# A wheel (SKBUILD) holds no links: there the library's file is .so.0, the .so beside it is a linker script that names
+# it, and the software device has one name.
+#
 # The components fmha_rocm_runtime, fmha_rocm_development and fmha_rocm_emulator can be installed by themselves.
 include(CMakePackageConfigHelpers)
 
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/fmha_rocm")
 set(FMHA_INSTALL_EMULATOR_DIR "${CMAKE_INSTALL_LIBDIR}/fmha_rocm/emulator")
 
+if(SKBUILD)
+  set(_namelink NAMELINK_SKIP)
+  set(_emulator_names "libamdhip64.so.6")
+  file(WRITE "${PROJECT_BINARY_DIR}/linker_script/libfmha_rocm.so" "INPUT(libfmha_rocm.so.${PROJECT_VERSION_MAJOR})\n")
+  install(FILES "${PROJECT_BINARY_DIR}/linker_script/libfmha_rocm.so" DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          COMPONENT fmha_rocm_development)
+else()
+  set(_namelink NAMELINK_COMPONENT fmha_rocm_development)
+  set(_emulator_names "libamdhip64.so*")
+endif()
 install(TARGETS fmha_rocm EXPORT fmha_rocm
-        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fmha_rocm_runtime
-                NAMELINK_COMPONENT fmha_rocm_development
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fmha_rocm_runtime ${_namelink}
         PUBLIC_HEADER DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT fmha_rocm_development
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT fmha_rocm NAMESPACE fmha_rocm:: FILE fmha_rocm-targets.cmake DESTINATION "${_package}"
@@ -50,7 +62,7 @@ install(FILES "${PROJECT_BINARY_DIR}/fmha_rocm.pc" DESTINATION "${CMAKE_INSTALL_
 # A folder of its own: no loader may take it for the machine's HIP unless told to.
 if(TARGET amdhip64_emu)
   install(DIRECTORY "${PROJECT_BINARY_DIR}/emulator/" DESTINATION "${FMHA_INSTALL_EMULATOR_DIR}"
-          COMPONENT fmha_rocm_emulator USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "libamdhip64.so*")
+          COMPONENT fmha_rocm_emulator USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "${_emulator_names}")
 endif()
 
 if(NOT SKBUILD)  # a wheel has them among its metadata

@@ -49,8 +49,10 @@ if(FMHA_WERROR)
   set(_werror --werror)
 endif()
 
-# fmha_add_unit(<arch>/<unit>): <arch>/<unit>.co with its kernels, the report on them, and the same packed
-function(fmha_add_unit unit)
+list(LENGTH FMHA_KERNEL_UNITS _units)
+
+# fmha_add_unit(<arch>/<unit> <number>): <arch>/<unit>.co with its kernels, the report on them, and the same packed
+function(fmha_add_unit unit number)
   get_filename_component(arch "${unit}" DIRECTORY)
   set(object "${_out}/${unit}.co")
   set(source "${_out}/${unit}.hip")
@@ -74,7 +76,8 @@ function(fmha_add_unit unit)
         --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
       DEPENDS "${source}"
       DEPFILE "${object}.d"
-      COMMENT "Compiling kernels ${unit}"
+      JOB_POOL fmha_kernels
+      COMMENT "Compiling kernels ${unit} (${number} of ${_units})"
       VERBATIM)
   endif()
   add_custom_command(
@@ -94,8 +97,10 @@ endfunction()
 
 set(_packed)
 set(_reports)
+set(_number 0)
 foreach(unit IN LISTS FMHA_KERNEL_UNITS)
-  fmha_add_unit("${unit}")
+  math(EXPR _number "${_number} + 1")
+  fmha_add_unit("${unit}" ${_number})
   list(APPEND _packed "${_out}/${unit}.co.zst")
   list(APPEND _reports "${_out}/${unit}.json")
 endforeach()

@@ -176,7 +176,9 @@ size_t code_object_bytes(const void* image) {
 void CodeObject::read_kernels(const ElfImage& elf) {
   Json note = Json::object();
   if (!elf.metadata().empty()) {
-    note = Json::from_msgpack(elf.metadata().begin(), elf.metadata().end(), true, false);
+    // As char: libc++ has no traits of other bytes.
+    const auto* text = reinterpret_cast<const char*>(elf.metadata().data());
+    note = Json::from_msgpack(text, text + elf.metadata().size(), true, false);
   }
   if (note.is_discarded()) throw std::runtime_error("its metadata note is not MessagePack");
   const Json kernels = note.is_object() ? note.value("amdhsa.kernels", Json::array()) : Json::array();

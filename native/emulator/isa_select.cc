@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "environment.h"
+#include "host_cpu.h"
 #include "inst.h"
 #include "isa/table.h"
 
@@ -17,10 +18,8 @@ struct Table {
 };
 
 int best_level() {
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return 4;
-  if (__builtin_cpu_supports("x86-64-v3")) return 3;
-  if (__builtin_cpu_supports("x86-64-v2")) return 2;
+  const int level = x86_64_level();
+  if (level >= 2) return level;
   std::fprintf(stderr, "amdhip64 software device: this CPU lacks SSE4.2 (x86-64-v2), which it needs\n");
   std::abort();
 }

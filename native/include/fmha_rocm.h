@@ -158,7 +158,8 @@ typedef struct fmha_fwd_params {
   fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32, other inputs
                          their own type */
   float softcap;      /* 0: none; above 0: scores become softcap * tanh(score / softcap) before the mask.
-                         Not together with bias or alibi_slopes (FMHA_UNSUPPORTED) */
+                         FMHA_UNSUPPORTED above 819, where the kernels' tanh would cost precision, and
+                         together with bias or alibi_slopes */
   fmha_bias bias;     /* not together with alibi_slopes */
 
   /* ALiBi: -slope * |j - own column of the query| is added to the scaled score of key j, where the own column

@@ -39,6 +39,11 @@ constexpr float kLog2E = 1.4426950408889634F;
 // that its smaller elements lose as little as may be.
 constexpr float kFp8ScaleP = 240.0F;
 
+// CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
+// pyfa_rocm/_rounding.py), and a score by softcap times that. At this cap it is as much as fp16's P is off by
+// rounding toward zero, an ulp of 1/2 to 1. Models have caps of 20 to 50.
+constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
+
 const AbiType& type_of(const char* name, fmha_dtype value) {
   for (const AbiType& type : kAbiTypes) {
     if (type.value == value) return type;
@@ -135,10 +140,16 @@ void set_scales(const fmha_fwd_params& p, Problem& problem) {
 void set_softcap(const fmha_fwd_params& p, Problem& problem) {
   if (p.softcap == 0.0F) return;
   check_positive("softcap", p.softcap);
-  const float quotient = problem.args.scale_log2e / p.softcap;
-  if (p.softcap < FLT_MIN || std::isinf(p.softcap * kLog2E) || quotient < FLT_MIN || std::isinf(quotient)) {
+  if (p.softcap < FLT_MIN || p.softcap > kMaxSoftcap) {
     fail(FMHA_UNSUPPORTED,
-         "softcap = %g: kernels take 1e-38 to 2e38, and softmax_scale / softcap in the same range",
+         "softcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; expected that, "
+         "or 0 "
+         "for none",
+         double{p.softcap}, double{kMaxSoftcap});
+  }
+  const float quotient = problem.args.scale_log2e / p.softcap;
+  if (quotient < FLT_MIN || std::isinf(quotient)) {
+    fail(FMHA_UNSUPPORTED, "softcap = %g: kernels take softmax_scale / softcap from 1e-38 to 2e38",
          double{p.softcap});
   }
   problem.softcap = true;

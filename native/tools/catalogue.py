@@ -44,6 +44,10 @@ _KNOWN = {
     "bias": BIASES,
     **dict.fromkeys(("group", "mask", "pad", "softcap", "dropout"), (False, True)),
 }
+# Kernels a translation unit has at most. A unit takes some 11 CPU seconds and 0.6 GB (ck_tile itself, and what
+# all of its kernels instantiate), each kernel 5.5 and 0.1 more: d128's 21 kernels of an arch and a dtype took
+# 215 seconds as eight units and 149 as two.
+_KERNELS_A_UNIT = 12
 # ck_tile's names of types.
 _CK_TYPE = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8_t"}
 
@@ -95,7 +99,7 @@ class Row:
     tile_m: int
     tile_n: int
     tile: str
-    unit: str
+    unit: str = ""  # the translation unit, which depends on what else is built: see in_units
     allow_scratch: str | None = None
 
 
@@ -148,16 +152,16 @@ def _check_row(row: Row, where: str) -> None:
         )
 
 
-def _head(dtype: str, o_dtype: str, tile: Tile) -> str:
+def _head(dtype: str, o_dtype: str, hdim_q: int, hdim_v: int) -> str:
     types = dtype if o_dtype == dtype else f"{dtype}_{o_dtype}"
-    dims = f"d{tile.hdim_q}" if tile.hdim_q == tile.hdim_v else f"d{tile.hdim_q}v{tile.hdim_v}"
+    dims = f"d{hdim_q}" if hdim_q == hdim_v else f"d{hdim_q}v{hdim_v}"
     return f"{types}_{dims}"
 
 
 def _make_row(block: dict[str, Any], axes: dict[str, Any], tiles: dict[str, Tile]) -> Row:
     axes["o_dtype"] = axes["o_dtype"] or axes["dtype"]
     tile = tiles[axes["tile"]]
-    head = _head(axes["dtype"], axes["o_dtype"], tile)
+    head = _head(axes["dtype"], axes["o_dtype"], tile.hdim_q, tile.hdim_v)
     tag = f"_{tile.tag}" if tile.tag else ""
     flags = [key for key in ("group", "mask", "pad") if axes[key]]
     flags += {"none": [], "elementwise": ["bias"], "alibi": ["alibi"]}[axes["bias"]]
@@ -173,7 +177,6 @@ def _make_row(block: dict[str, Any], axes: dict[str, Any], tiles: dict[str, Tile
         pipeline=tile.pipeline,
         tile_m=tile.block[0],
         tile_n=tile.block[1],
-        unit="_".join([block.get("family", "fwd"), head, "group" if axes["group"] else "batch"]) + tag,
         **axes,
     )
 
@@ -234,6 +237,27 @@ def select_rows(rows: list[Row], kernel_set: str, targets: list[str], pattern: s
     """The rows a build of this set and these targets makes, if their names have a match of the pattern."""
     wanted = SETS[: SETS.index(kernel_set) + 1]
     return [r for r in rows if r.set in wanted and r.arch in targets and re.search(pattern, r.name)]
+
+
+def in_units(rows: list[Row]) -> list[Row]:
+    """The rows, each with its unit: those of an arch, a dtype and head dims share as few as may be.
+
+    What `full` adds has units of its own: a build folder that goes on from `default` keeps what it has.
+    The order in a unit is the catalogue's, varlen last.
+    """
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        stem = f"{row.family}_{_head(row.dtype, row.dtype, row.hdim_q, row.hdim_v)}"
+        stem += "_full" * (row.set == "full")
+        alike.setdefault((row.arch, stem), []).append(row)
+    found = []
+    for (_, stem), members in alike.items():
+        members.sort(key=lambda row: row.group)
+        count = -(-len(members) // _KERNELS_A_UNIT)
+        for i, row in enumerate(members):
+            part = i * count // len(members) + 1
+            found.append(replace(row, unit=stem if count == 1 else f"{stem}_{part}of{count}"))
+    return found
 
 
 def _literal(value: Any) -> str:
@@ -305,7 +329,7 @@ def main() -> int:
             known = ", ".join(ARCHS)
             raise ValueError(f"FMHA_GPU_TARGETS: got {', '.join(unknown)}, expected some of {known}")
         rows = select_rows(read_catalogue(args.catalogue), args.set, targets, args.filter)
-        write_units(rows, read_tiles(args.catalogue), args.out)
+        write_units(in_units(rows), read_tiles(args.catalogue), args.out)
     except re.error as error:
         print(
             f"catalogue.py: FMHA_KERNEL_FILTER: {args.filter!r} is no regular expression: {error}",

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 
+def killed(program: str, number: int) -> str:
+    """Say that a signal ended the compiler, which says nothing itself then."""
+    text = f"compile.py: {program} was ended by signal {number} ({signal.strsignal(number)})"
+    if number != signal.SIGKILL:
+        return text
+    return (
+        f"{text}, as Linux does where memory runs out: compile fewer kernels at a time "
+        "(make JOBS=1, or CMAKE_BUILD_PARALLEL_LEVEL=1)"
+    )
+
+
 def main() -> int:
-    """Run it, and return what it returned."""
+    """Run it, and return what it returned; 128 + signal, as a shell does, where one ended it."""
     begin = time.monotonic()
     status = subprocess.run(sys.argv[2:], check=False).returncode
+    if status < 0:
+        print(killed(sys.argv[2], -status), file=sys.stderr)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cost = {
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
@@ -26,7 +40,7 @@ def main() -> int:
     }
     if status == 0:
         Path(sys.argv[1]).write_text(json.dumps(cost) + "\n")
-    return status
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ Writes ``kernels.json`` (the build report), ``kernels.cc`` (the tables declared 
 from __future__ import annotations
 
 import argparse
+import collections
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,16 +101,20 @@ def image_source(codes: list[Report], folder: Path) -> str:
 
 def summary(codes: list[Report]) -> str:
     """What the kernels of a build come to, in one line."""
-    kernels = sum(len(code["kernels"]) for code in codes)
+    archs = collections.Counter(code["arch"] for code in codes for _ in code["kernels"])
+    shares = ", ".join(f"{arch} {count}" for arch, count in sorted(archs.items()))
     size, packed = (sum(code[key] for code in codes) / 1e6 for key in ("bytes", "packed_bytes"))
-    said = f"{kernels} kernels in {len(codes)} code objects, {size:.2f} MB, {packed:.2f} MB packed"
+    said = f"{archs.total()} kernels ({shares}) in {len(codes)} code objects"
+    said += f", {size:.2f} MB, {packed:.2f} MB packed"
     costs = [code["compile"] for code in codes if code["compile"]]
     if costs:
         seconds = sum(cost["cpu_seconds"] for cost in costs)
-        slowest = max(cost["wall_seconds"] for cost in costs)
+        slowest = max(cost["cpu_seconds"] for cost in costs)
         memory = max(cost["peak_mbytes"] for cost in costs)
+        cores = os.cpu_count() or 1
         said += (
-            f"; compiled in {seconds:.0f} CPU seconds, {slowest:.0f} the slowest unit, {memory} MB at most"
+            f"; compiled in {seconds:.0f} CPU seconds ({max(seconds / cores, slowest) / 60:.1f} minutes on "
+            f"{cores} cores), {slowest:.0f} the slowest unit, {memory} MB at most"
         )
     return said
 

@@ -21,7 +21,7 @@ file_rules() {
     [ "$lines" -le 500 ] || { echo "$file: $lines lines, expected at most 500"; ok=1; }
     head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT OR Apache-2.0' ||
       { echo "$file: no SPDX-License-Identifier in the first three lines"; ok=1; }
-  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' Makefile)
+  done < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.sh' '*.cmake' '*CMakeLists.txt' '*.rs' Makefile)
   return $ok
 }
 
@@ -30,7 +30,7 @@ file_rules() {
 tidy() {
   local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
-  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc')
+  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands"
   "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
     "${sources[@]}" || return 1
@@ -40,8 +40,8 @@ tidy() {
       grep -v 'warnings generated\|warning generated' >&2)
 }
 
-mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/kernels/*' 'native/include/*.hpp' 'tests/native/*' \
-  'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
+mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
+  'native/include/*.hpp' 'tests/native/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
@@ -51,6 +51,9 @@ check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-
 check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue.toml README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
+if cargo fmt --version >/dev/null 2>&1; then  # rustfmt is not in Debian's cargo
+  check "cargo fmt" cargo fmt --all --check --manifest-path examples/rust/Cargo.toml
+fi
 
 [ ${#failed[@]} -eq 0 ] || { printf 'lint: FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
 echo "lint: all clean"

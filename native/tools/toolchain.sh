@@ -3,25 +3,33 @@
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
 #   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests]
+#   toolchain.sh --cmake [--prefix DIR]     as CMake runs it for a wheel, which brings its own build tools, compiler
+#                                           of the host side and Python environment
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json and Composable Kernel, downloaded and unpacked, never installed. A Python
-# environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
+# Python environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv lint= tests=
+prefix=$root/build/toolchain venv=$root/build/venv lint= tests= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
-    *) echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint or --tests" >&2; exit 2 ;;
+    --cmake) for_cmake=1; shift ;;
+    *)
+      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint, --tests or --cmake" >&2
+      exit 2
+      ;;
   esac
 done
+[ -z "$for_cmake" ] || venv=$prefix/venv  # for its pip
+unset _PYTHON_HOST_PLATFORM  # a wheel's build names its platform by it, which pip would take for this machine's
 
 llvm=19        # Debian 12 and 13 both have it, with the AMDGPU target
 suite=trixie   # where HIP headers new enough for CK are
@@ -45,6 +53,10 @@ rocm=$(find_rocm)
 packages=() parts=()
 need_command() { has "$1" || packages+=("$2"); }  # command, package that has it
 
+need_venv() {
+  [ -x "$venv/bin/python" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)
+}
+
 has_header() { echo "#include <$1>" | gcc -E - >/dev/null 2>&1 || [ -e "/usr/include/$1" ]; }
 
 check_system() {
@@ -58,21 +70,23 @@ check_system() {
     need_command "clang-tidy-$llvm" "clang-tidy-$llvm"
   fi
   [ -z "$tests" ] || need_for_tests
-  need_command cmake cmake
-  need_command ninja ninja-build
-  need_command gcc gcc
-  need_command g++ g++
-  need_command python3 python3
+  if [ -z "$for_cmake" ]; then
+    need_command cmake cmake
+    need_command ninja ninja-build
+    need_command gcc gcc
+    need_command g++ g++
+    need_command python3 python3
+  fi
   need_command zstd zstd  # packs the kernels; the library unpacks them
   has_header zstd.h || packages+=(libzstd-dev)
-  [ -x "$venv/bin/python" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)
+  [ -n "$for_cmake" ] || need_venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 }
 
 # Not worth stopping for where they cannot be installed: the tests that want them say that they were skipped.
 need_for_tests() {
   local pair missing=()
-  for pair in abidw:abigail-tools pkg-config:pkgconf; do
+  for pair in abidw:abigail-tools pkg-config:pkgconf cargo:cargo; do
     has "${pair%%:*}" || missing+=("${pair#*:}")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
@@ -91,6 +105,10 @@ check_parts() {
   [ -e /usr/include/nlohmann/json.hpp ] || [ -e "$prefix/json/include/nlohmann/json.hpp" ] || parts+=(json)
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
     [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
+  fi
+  [ -e "$prefix/xla_ffi/SOURCE" ] || parts+=(xla_ffi)
+  if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then
+    need_venv  # fetch_wheel needs its pip
   fi
 }
 
@@ -217,14 +235,33 @@ fetch_debs() {
   done
 }
 
+# fetch_wheel REQUIREMENTS FOLDER [pip's options]: downloads a wheel whose hash is known
+fetch_wheel() {
+  local requirements=$1 folder=$2
+  shift 2
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$here/$requirements" -d "$folder" "$@"
+}
+
 fetch_ck() {
   [[ " ${parts[*]} " == *" ck "* ]] || return 0
   say "downloading Composable Kernel"
-  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$here/ck-requirements.txt" -d "$1/ck-wheel"
+  fetch_wheel ck-requirements.txt "$1/ck-wheel"
   "$venv/bin/python" "$here/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
   rm -rf "${prefix:?}/ck"
   mv "$1/ck" "$prefix/ck"
+}
+
+# The headers are the same in the wheels for all versions of Python: one of them will do, whatever ours is.
+fetch_xla_ffi() {
+  [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
+  say "downloading XLA's FFI headers, in jaxlib"
+  fetch_wheel xla-requirements.txt "$1/xla-wheel" \
+    --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64
+  "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
+  rm -rf "${prefix:?}/xla_ffi"
+  mv "$1/xla_ffi" "$prefix/xla_ffi"
 }
 
 # The stamp says which requirements the environment was made for.
@@ -263,13 +300,16 @@ check_system
 check_parts
 check_possible
 [ ${#packages[@]} -eq 0 ] || install_packages
-make_venv
-link_package
+if [ -z "$for_cmake" ]; then
+  make_venv
+  link_package
+fi
 if [ ${#parts[@]} -gt 0 ]; then
   mkdir -p "$prefix"
   scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
   fetch_debs "$scratch"
   fetch_ck "$scratch"
+  fetch_xla_ffi "$scratch"
 fi
 say "ready${rocm:+, with ROCm in $rocm}"

@@ -111,3 +111,21 @@ def test_pci_address(text: str, device: int | None) -> None:
     result = hip.lib().hipDeviceGetByPCIBusId(hip.c.byref(index), text.encode())
     hip.lib().hipGetLastError()
     assert (result, index.value) == ((0, device) if device is not None else (101, -1))
+
+
+# What each level of x86-64 adds to the one below, as Linux names it.
+LEVELS = (
+    "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
+    "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
+    "avx512f avx512bw avx512cd avx512dq avx512vl",
+)
+
+
+def test_level_is_the_best_of_this_cpu() -> None:
+    """Asked of CPUID; Linux's list leaves out what it does not save, too."""
+    line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    flags = set(line.split())
+    level = 1
+    while level < 4 and flags.issuperset(LEVELS[level - 1].split()):
+        level += 1
+    assert run().stdout.split()[2] == f"x86-64-v{level}"

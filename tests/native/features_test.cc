@@ -189,7 +189,8 @@ void test_softcap() {
   CHECK_BAD(good(), p.softcap = kInfinity, FMHA_INVALID_ARGUMENT, "softcap = inf");
   CHECK_BAD(good(), p.softcap = 1e-40F, FMHA_UNSUPPORTED, "softcap = 9.99995e-41");
   CHECK_BAD(good(), p.softcap = FLT_MAX, FMHA_UNSUPPORTED, "softcap = 3.40282e+38");
-  CHECK_BAD(good(), (p.softcap = 1e20F, p.softmax_scale = 1e-20F), FMHA_UNSUPPORTED, "softcap = 1e+20");
+  CHECK_BAD(good(), p.softcap = 820, FMHA_UNSUPPORTED, "softcap = 820: kernels take 1e-38 to 819.2");
+  CHECK_BAD(good(), (p.softcap = 800, p.softmax_scale = 1e-36F), FMHA_UNSUPPORTED, "softmax_scale / softcap");
   CHECK_BAD(with_bias(), p.softcap = 1, FMHA_UNSUPPORTED, "softcap = 1 and bias: no kernel does both");
   CHECK_BAD(with_alibi(), p.softcap = 1, FMHA_UNSUPPORTED,
             "softcap = 1 and alibi_slopes: no kernel does both");

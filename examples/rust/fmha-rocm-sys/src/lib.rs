@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! fmha_rocm.h in Rust, by hand: the same names, fields and values. That header is the manual; the test
+//! `layout` compares this file with it. The safe layer is the crate `fmha-rocm`.
+#![allow(non_camel_case_types)]
+
+use std::os::raw::{c_char, c_void};
+
+pub type fmha_status = i32;
+pub const FMHA_OK: fmha_status = 0;
+pub const FMHA_INVALID_ARGUMENT: fmha_status = 1;
+pub const FMHA_UNSUPPORTED: fmha_status = 2;
+pub const FMHA_HIP_ERROR: fmha_status = 3;
+pub const FMHA_INTERNAL: fmha_status = 4;
+pub const FMHA_ABI_MISMATCH: fmha_status = 5;
+
+pub type fmha_dtype = i32;
+pub const FMHA_FP16: fmha_dtype = 1;
+pub const FMHA_BF16: fmha_dtype = 2;
+pub const FMHA_FP32: fmha_dtype = 3;
+pub const FMHA_FP8_E4M3_FNUZ: fmha_dtype = 4;
+
+pub type fmha_mask = i32;
+pub const FMHA_MASK_NONE: fmha_mask = 0;
+pub const FMHA_MASK_CAUSAL: fmha_mask = 1;
+pub const FMHA_MASK_CAUSAL_TOP_LEFT: fmha_mask = 2;
+pub const FMHA_MASK_WINDOW: fmha_mask = 3;
+pub const FMHA_MASK_WINDOW_TOP_LEFT: fmha_mask = 4;
+
+/// Path of the software device that was installed with the library, a drop-in libamdhip64; None without it.
+pub const EMULATOR: Option<&str> = option_env!("FMHA_ROCM_EMULATOR");
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_tensor {
+    pub data: *mut c_void,
+    pub stride_batch: i64,
+    pub stride_seqlen: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_lse {
+    pub data: *mut f32,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_bias {
+    pub data: *const c_void,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+    pub stride_seqlen: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_randval {
+    pub data: *mut u8,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+    pub stride_seqlen: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_fwd_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub batch: i64,
+    pub seqlen_q: i64,
+    pub seqlen_k: i64,
+    pub nhead_q: i64,
+    pub nhead_k: i64,
+    pub hdim_q: i64,
+    pub hdim_v: i64,
+    pub softmax_scale: f32,
+    pub mask: fmha_mask,
+    pub window_left: i64,
+    pub window_right: i64,
+    pub q: fmha_tensor,
+    pub k: fmha_tensor,
+    pub v: fmha_tensor,
+    pub o: fmha_tensor,
+    pub lse: fmha_lse,
+    pub o_dtype: fmha_dtype,
+    pub softcap: f32,
+    pub bias: fmha_bias,
+    pub alibi_slopes: *const f32,
+    pub alibi_stride_batch: i64,
+    pub cu_seqlens_q: *const i32,
+    pub cu_seqlens_k: *const i32,
+    pub seqused_q: *const i32,
+    pub seqused_k: *const i32,
+    pub total_q: i64,
+    pub total_k: i64,
+    pub p_drop: f32,
+    pub kernel: i32,
+    pub philox_seed: u64,
+    pub philox_offset: u64,
+    pub philox_seed_offset: *const u64,
+    pub randval: fmha_randval,
+    pub q_descale: f32,
+    pub k_descale: f32,
+    pub v_descale: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_kernel_info {
+    pub struct_size: u32,
+    pub vgpr_count: i32,
+    pub sgpr_count: i32,
+    pub scratch_bytes: i32,
+    pub lds_bytes: i64,
+    pub block_size: i32,
+    pub tile_m: i32,
+    pub tile_n: i32,
+    pub grid: [u32; 3],
+    pub name: *const c_char,
+    pub arch: *const c_char,
+    pub sha256: *const c_char,
+    pub candidate: i32,
+    pub candidate_count: i32,
+    pub pipeline: *const c_char,
+}
+
+/// Zeroed, which is every field's default, with struct_size set.
+macro_rules! zeroed_with_size {
+    ($name:ident) => {
+        impl Default for $name {
+            fn default() -> Self {
+                // SAFETY: integers, floats and raw pointers alone, for all of which zeros are a value.
+                let zeroed: Self = unsafe { std::mem::zeroed() };
+                Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeroed }
+            }
+        }
+    };
+}
+zeroed_with_size!(fmha_fwd_params);
+zeroed_with_size!(fmha_kernel_info);
+
+extern "C" {
+    pub fn fmha_version() -> *const c_char;
+    pub fn fmha_build_info() -> *const c_char;
+    pub fn fmha_last_error() -> *const c_char;
+    pub fn fmha_set_hip_runtime(path: *const c_char) -> fmha_status;
+    pub fn fmha_hip_runtime_path() -> *const c_char;
+    pub fn fmha_fwd_supported(params: *const fmha_fwd_params) -> fmha_status;
+    pub fn fmha_fwd_kernel(params: *const fmha_fwd_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_prepare(params: *const fmha_fwd_params) -> fmha_status;
+    pub fn fmha_fwd(params: *const fmha_fwd_params, stream: *mut c_void) -> fmha_status;
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# FMHA_GPU_TARGETS=native: the architectures of this machine's cards, as the kernel driver (KFD) lists them in sysfs;
+# it needs no ROCm. Where there is none that we have kernels for, all architectures, and a message. Input:
+# FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/) is where sys is, for tests.
+
+# gfx_target_version is MMmmss in decimal, of which the name has the stepping in hexadecimal: 90010 is gfx90a. 0 is a
+# CPU.
+function(_fmha_native_targets variable)
+  set(found)
+  file(GLOB nodes "${FMHA_SYSTEM_ROOT}/sys/class/kfd/kfd/topology/nodes/*/properties")
+  foreach(node IN LISTS nodes)
+    file(READ "${node}" text)
+    if(text MATCHES "gfx_target_version ([1-9][0-9]*)")
+      set(number "${CMAKE_MATCH_1}")
+      math(EXPR major "${number} / 10000")
+      math(EXPR minor "${number} / 100 % 100")
+      math(EXPR stepping "${number} % 100" OUTPUT_FORMAT HEXADECIMAL)
+      string(REPLACE 0x "" stepping "${stepping}")
+      list(APPEND found "gfx${major}${minor}${stepping}")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES found)
+  set(${variable} "${found}" PARENT_SCOPE)
+endfunction()
+
+if(FMHA_GPU_TARGETS STREQUAL "native")
+  _fmha_native_targets(_found)
+  set(FMHA_GPU_TARGETS)
+  foreach(arch IN LISTS _found)
+    if(arch IN_LIST FMHA_ALL_GPU_TARGETS)
+      list(APPEND FMHA_GPU_TARGETS "${arch}")
+    endif()
+  endforeach()
+  if(FMHA_GPU_TARGETS)
+    message(STATUS "FMHA_GPU_TARGETS=native: ${FMHA_GPU_TARGETS} (of this machine's cards: ${_found})")
+  else()
+    set(FMHA_GPU_TARGETS "${FMHA_ALL_GPU_TARGETS}")
+    if(NOT _found)
+      set(_found "none")
+    endif()
+    message(STATUS "FMHA_GPU_TARGETS=native: cards of this machine: ${_found}; so for all that there are kernels "
+                   "for: ${FMHA_GPU_TARGETS}")
+  endif()
+endif()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A host side that runs on every Linux since glibc 2.28, whatever this machine has: what a wheel needs. zig (`pip
+# install ziglang`) brings a clang, the symbols of any glibc, and a static libc++. Included before project(), since
+# it chooses the compilers; CC and CXX count only without it, because scikit-build-core always sets them.
+
+set(FMHA_GLIBC 2.28)
+set(_default OFF)
+if(SKBUILD)
+  set(_default ON)
+endif()
+option(FMHA_PORTABLE "Build the host side with zig for glibc ${FMHA_GLIBC}; on in a wheel" ${_default})
+set(FMHA_ZIG "" CACHE FILEPATH "zig; empty: that of the Python package ziglang, or in PATH")
+
+if(NOT FMHA_PORTABLE)
+  return()
+endif()
+
+# Looked for anew each time: an isolated build has it in a folder of that build.
+function(_fmha_find_zig variable)
+  foreach(python IN ITEMS "${Python3_EXECUTABLE}" python3)
+    if(python)
+      execute_process(
+        COMMAND "${python}" -c "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name('zig'))"
+        OUTPUT_VARIABLE zig ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+      if(EXISTS "${zig}")
+        set(${variable} "${zig}" PARENT_SCOPE)
+        return()
+      endif()
+    endif()
+  endforeach()
+  find_program(zig zig NO_CACHE)
+  if(NOT zig)
+    message(FATAL_ERROR "zig not found, with which FMHA_PORTABLE builds for glibc ${FMHA_GLIBC}: `pip install "
+                        "ziglang`, name it (-DFMHA_ZIG=), or build for this machine alone (-DFMHA_PORTABLE=OFF; of "
+                        "a wheel: -Ccmake.define.FMHA_PORTABLE=OFF and PYFA_ROCM_PLATFORM=linux-x86_64)")
+  endif()
+  set(${variable} "${zig}" PARENT_SCOPE)
+endfunction()
+
+set(_zig "${FMHA_ZIG}")
+if(NOT _zig)
+  _fmha_find_zig(_zig)
+endif()
+
+# A program for each language, at a place that stays when zig's own changes, as in an isolated build. zig spells the
+# levels of x86-64 in its own way.
+set(_folder "${CMAKE_BINARY_DIR}/zig")
+foreach(language IN ITEMS cc c++)
+  file(WRITE "${_folder}/${language}.new" "#!/bin/sh
+for word do
+  shift
+  case $word in -march=x86-64-v?) word=-march=x86_64_v\${word#-march=x86-64-v} ;; esac
+  set -- \"$@\" \"$word\"
+done
+exec '${_zig}' ${language} -target x86_64-linux-gnu.${FMHA_GLIBC} \"$@\"
+")
+  file(CHMOD "${_folder}/${language}.new" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  file(RENAME "${_folder}/${language}.new" "${_folder}/${language}")
+endforeach()
+set(CMAKE_C_COMPILER "${_folder}/cc")
+set(CMAKE_CXX_COMPILER "${_folder}/c++")
+set(CMAKE_ASM_COMPILER "${_folder}/cc")
+message(STATUS "Host side for glibc ${FMHA_GLIBC}, with ${_zig}")
+add_link_options(-s)  # zig's libc++ has debug information, ten times the size of the code

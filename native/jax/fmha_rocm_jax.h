@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * libfmha_rocm_jax.so: fmha_fwd as a custom call of XLA, for pyfa_rocm.jax.
+ *
+ * It links neither libfmha_rocm nor a HIP runtime: Python hands it the functions of those that it has loaded,
+ * so that there is one of each in the process whatever their paths are, and nothing is searched for. XLA is
+ * known by its C header alone, and of that by what has been the same since version 0.1 of the interface
+ * (jaxlib 0.6): one file serves all jaxlibs since.
+ *
+ * Attributes of the custom call, all arrays of int64:
+ *   params         the bytes of an fmha_fwd_params. Each pointer in it is the number of a buffer of the call,
+ * from 1, arguments first and then results; 0 is NULL. repeat_counts  how often the problem is repeated, one
+ * number for each dimension of repetition (1: once) repeat_steps   for each dimension, and in it for each
+ * buffer: bytes from one repetition to the next
+ */
+#ifndef FMHA_ROCM_JAX_H
+#define FMHA_ROCM_JAX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fmha_rocm.h"
+#include "xla/ffi/api/c_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+/* Functions of the software device's HIP runtime. */
+typedef struct fmha_jax_device {
+  int (*host_register)(void* data, size_t bytes, unsigned flags);
+  int (*host_unregister)(void* data);
+  int (*stream_synchronize)(void* stream);
+  int (*get_last_error)(void);
+  const char* (*get_error_name)(int error);
+} fmha_jax_device;
+
+/* Functions of libfmha_rocm, and where to find the software device. */
+typedef struct fmha_jax_library {
+  fmha_status (*fwd)(const fmha_fwd_params* params, void* stream);
+  fmha_status (*prepare)(const fmha_fwd_params* params);
+  const char* (*last_error)(void);
+  /* Called before the first custom call on XLA's CPU platform, from any thread, and again if it failed.
+   * Returns 0 and fills *device, or writes why not to `message`, ended by a zero byte. */
+  int (*find_device)(fmha_jax_device* device, char* message, size_t message_bytes);
+} fmha_jax_library;
+
+/* Once, before XLA knows a handler. Copies *library. */
+void fmha_jax_connect(const fmha_jax_library* library);
+
+/* Platform ROCM, stage "initialize": loads the kernel, so that the calls after it may be captured in a graph.
+ */
+XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame);
+/* Platform ROCM, stage "execute": enqueues on XLA's stream and does not wait. */
+XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame);
+/* Platform CPU, stage "execute": runs on the software device, which is lent the memory, and waits for it. */
+XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* FMHA_ROCM_JAX_H */

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What XLA calls.
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+#include "call.h"
+#include "fmha_rocm_jax.h"
+#include "frame.h"
+#include "host_memory.h"
+
+namespace fmha::jax {
+namespace {
+
+fmha_jax_library g_library{};
+
+// Calls on the CPU platform are made one after the other: they come from a thread for each of XLA's CPU
+// devices, share buffers, and there is one software device behind them all, with all cores busy for each
+// launch.
+std::mutex g_cpu_mutex;
+fmha_jax_device g_device{};
+std::atomic<bool> g_device_found{false};
+
+XLA_FFI_Error_Code code_of(fmha_status status) {
+  switch (status) {
+    case FMHA_INVALID_ARGUMENT:
+      return XLA_FFI_Error_Code_INVALID_ARGUMENT;
+    case FMHA_UNSUPPORTED:
+      return XLA_FFI_Error_Code_UNIMPLEMENTED;
+    case FMHA_ABI_MISMATCH:
+      return XLA_FFI_Error_Code_FAILED_PRECONDITION;
+    default:
+      return XLA_FFI_Error_Code_INTERNAL;
+  }
+}
+
+void check(fmha_status status) {
+  if (status != FMHA_OK) refuse(code_of(status), "%s", g_library.last_error());
+}
+
+void launch_all(const Call& call, void* stream) {
+  for (int64_t i = 0; i < call.repeats(); ++i) {
+    const fmha_fwd_params params = call.params(i);
+    check(g_library.fwd(&params, stream));
+  }
+}
+
+// Not under the mutex: it is Python that is asked, which may have to wait for a thread that waits for us.
+void find_device() {
+  if (g_device_found.load(std::memory_order_acquire)) return;
+  char message[2048] = "";
+  fmha_jax_device device{};
+  if (g_library.find_device(&device, message, sizeof message) != 0) {
+    refuse(XLA_FFI_Error_Code_FAILED_PRECONDITION, "%s", message);
+  }
+  const std::lock_guard lock(g_cpu_mutex);
+  g_device = device;
+  g_device_found.store(true, std::memory_order_release);
+}
+
+void wait() {
+  if (const int error = g_device.stream_synchronize(nullptr)) {
+    (void)g_device.get_last_error();  // taken note of: the device serves the next call
+    refuse(XLA_FFI_Error_Code_INTERNAL, "the kernel failed on the software device: %s",
+           g_device.get_error_name(error));
+  }
+}
+
+void run_on_cpu(const Call& call) {
+  find_device();
+  const std::lock_guard lock(g_cpu_mutex);
+  const HostMemory memory(g_device, call.used());
+  try {
+    launch_all(call, nullptr);
+  } catch (const Refusal&) {  // launches before the one refused are still at work
+    if (g_device.stream_synchronize(nullptr) != 0) (void)g_device.get_last_error();
+    throw;
+  }
+  wait();
+}
+
+template <typename Body>
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits, Body body) {
+  try {
+    if (!answer_metadata(*frame, traits)) body(Call(*frame));
+    return nullptr;
+  } catch (const Refusal& refusal) {
+    return make_error(*frame, refusal.code, refusal.message.c_str());
+  } catch (const std::exception& error) {
+    return make_error(*frame, XLA_FFI_Error_Code_INTERNAL, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace fmha::jax
+
+using namespace fmha::jax;
+
+void fmha_jax_connect(const fmha_jax_library* library) { g_library = *library; }
+
+XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame) {
+  return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE, [](const Call& call) {
+    if (call.repeats() == 0) return;
+    const fmha_fwd_params params = call.prepared();
+    check(g_library.prepare(&params));
+  });
+}
+
+XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame) {
+  return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE,
+                [frame](const Call& call) { launch_all(call, stream_of(*frame)); });
+}
+
+XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame) { return handle(frame, 0, run_on_cpu); }

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Say where header, library, CMake package and software device are, for programs that build against them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+from pyfa_rocm import _lib
+from pyfa_rocm.errors import FmhaError
+
+PATHS: dict[str, Callable[[], str]] = {
+    "include": _lib.get_include,
+    "lib": _lib.get_lib,
+    "cmake_dir": _lib.get_cmake_dir,
+    "emulator": lambda: str(_lib.emulator_path()),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` takes."""
+    parser.add_argument(
+        "path", nargs="?", choices=tuple(PATHS), help="print this one alone, and nothing else; all without it"
+    )
+
+
+def _or_none(path: Callable[[], str]) -> str | None:
+    try:
+        return path()
+    except FmhaError:
+        return None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one, which has to be there, or all, None (JSON: null) for what this installation has not."""
+    found = {args.path: PATHS[args.path]()} if args.path else {name: _or_none(x) for name, x in PATHS.items()}
+    if args.json:
+        print(json.dumps(found, indent=2))
+    elif args.path:
+        print(found[args.path])
+    else:
+        for name, path in found.items():
+            print(f"{name:10} {path}")
+    return 0

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
+
+from pyfa_rocm._lib import get_cmake_dir, get_include, get_lib, header_path, header_version
+from pyfa_rocm._params import Bias, FwdParams, Lse, RandVal, Strided
+from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
+from pyfa_rocm.attention import flash_attn_func
+from pyfa_rocm.device import (
+    Device,
+    Runtime,
+    Stream,
+    current_device,
+    device_count,
+    devices,
+    runtime,
+    synchronize,
+    use_device,
+)
+from pyfa_rocm.errors import (
+    AbiMismatchError,
+    FmhaError,
+    HipError,
+    InternalError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
+from pyfa_rocm.fmha import KernelInfo, fmha_fwd, fmha_fwd_kernel, fmha_fwd_supported, fmha_prepare
+from pyfa_rocm.packed import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from pyfa_rocm.varlen import flash_attn_varlen_func
+
+__version__ = header_version(header_path().read_text(encoding="utf-8"))
+
+__all__ = [
+    "AbiMismatchError",
+    "Bias",
+    "Device",
+    "DeviceArray",
+    "FmhaError",
+    "FwdParams",
+    "HipError",
+    "InternalError",
+    "InvalidArgumentError",
+    "KernelInfo",
+    "Lse",
+    "RandVal",
+    "Runtime",
+    "Stream",
+    "Strided",
+    "UnsupportedError",
+    "bfloat16",
+    "current_device",
+    "device_count",
+    "devices",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "float8_e4m3fnuz",
+    "fmha_fwd",
+    "fmha_fwd_kernel",
+    "fmha_fwd_supported",
+    "fmha_prepare",
+    "get_cmake_dir",
+    "get_include",
+    "get_lib",
+    "memory",
+    "runtime",
+    "synchronize",
+    "use_device",
+]

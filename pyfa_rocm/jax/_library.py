@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""libfmha_rocm_jax.so: found, connected to libfmha_rocm, and made known to XLA."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import jax
+
+from pyfa_rocm import _hip, _lib
+from pyfa_rocm.errors import HipError
+
+__all__ = ["PLATFORMS", "TARGET", "register"]
+
+# Name of the custom call, and JAX's names of the platforms it is for.
+TARGET = "pyfa_rocm_fmha_fwd"
+PLATFORMS = ("cpu", "rocm")
+
+_DEVICE_FUNCTIONS = (
+    "hipHostRegister", "hipHostUnregister", "hipStreamSynchronize", "hipGetLastError", "hipGetErrorName",
+)  # fmt: skip
+
+
+class _Device(ctypes.Structure):
+    """``fmha_jax_device``."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in _DEVICE_FUNCTIONS)
+
+
+_FindDevice = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(_Device), ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
+)
+
+
+class _Library(ctypes.Structure):
+    """``fmha_jax_library``."""
+
+    _fields_ = (
+        ("fwd", ctypes.c_void_p), ("prepare", ctypes.c_void_p), ("last_error", ctypes.c_void_p),
+        ("find_device", _FindDevice),
+    )  # fmt: skip
+
+
+def _software_device() -> ctypes.CDLL:
+    """Open the HIP runtime in use, which must be the software device."""
+    runtime = _hip.runtime()
+    if not runtime.emulated:
+        raise HipError(
+            f"got arrays of JAX's platform cpu, but the HIP runtime in use is that of a GPU ({runtime.path}, "
+            f"{runtime.reason}): expected arrays of the platform rocm, or PYFA_ROCM_DEVICE=emulator, with "
+            "which arrays of the platform cpu run on the software device"
+        )
+    return ctypes.CDLL(runtime.path)
+
+
+def _find_device(device: Any, message: Any, message_bytes: int) -> int:
+    """Answer libfmha_rocm_jax, which asks on a thread of XLA's at the first call on the platform cpu.
+
+    Not sooner: a runtime bound at import might not be the one that JAX opens for its ROCm platform.
+    """
+    try:
+        library = _software_device()
+        for name in _DEVICE_FUNCTIONS:
+            setattr(device.contents, name, ctypes.cast(getattr(library, name), ctypes.c_void_p))
+    except Exception as error:  # nothing may be raised into C
+        text = str(error).encode()[: message_bytes - 1] + b"\0"
+        ctypes.memmove(message, text, len(text))
+        return 1
+    return 0
+
+
+# Called until the process ends, so it must not go.
+_answer = _FindDevice(_find_device)
+
+
+def _open() -> ctypes.CDLL:
+    name = "libfmha_rocm_jax.so"
+    path = _lib.library_path().with_name(name)
+    candidates = [_lib._PACKAGE / "lib" / name, path, *(d / name for d in _lib._source_build_dirs())]
+    return ctypes.CDLL(str(_lib._find(name, "PYFA_ROCM_JAX_LIBRARY", candidates)))
+
+
+@functools.cache
+def register() -> ctypes.CDLL:
+    """Tell XLA about the custom call, once.
+
+    Returns
+    -------
+    ctypes.CDLL
+        The library with its handlers, which stays loaded.
+
+    Raises
+    ------
+    FmhaError
+        A library is missing or cannot be opened.
+    """
+    ffi, lib = _lib.load()
+    functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
+                 for name in ("fwd", "prepare", "last_error")]  # fmt: skip
+    library = _open()
+    library.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
+    capsule = jax.ffi.pycapsule
+    jax.ffi.register_ffi_target(TARGET, capsule(library.fmha_jax_fwd_cpu), platform="cpu")
+    stages = {
+        "initialize": capsule(library.fmha_jax_prepare_rocm),
+        "execute": capsule(library.fmha_jax_fwd_rocm),
+    }
+    jax.ffi.register_ffi_target(TARGET, stages, platform="ROCM")
+    return library

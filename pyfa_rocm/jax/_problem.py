@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A problem as JAX traces it, and the attributes of the custom call that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pyfa_rocm import _params
+from pyfa_rocm._params import Bias, FwdParams, Lse, Strided
+from pyfa_rocm.array import dtype_of
+from pyfa_rocm.jax._strides import Batching, Dim, Strides, fold, split_strides
+
+__all__ = ["RESULTS", "Axes", "Problem", "attributes"]
+
+# Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
+Axes = tuple["int | None", ...]
+Shape = tuple[int, ...]
+
+# Names of the results. Operands of these names are the memory that becomes that of the results.
+RESULTS = ("o", "lse")
+# Operands that are an address and nothing else, and the fields for them.
+_ADDRESSES = {
+    "alibi_slopes": "alibi_slopes", "cu_seqlens_q": "cu_seqlens_q", "cu_seqlens_k": "cu_seqlens_k",
+    "seqused_q": "seqused_q", "seqused_k": "seqused_k", "philox": "philox_seed_offset",
+}  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """An unmapped problem, hashable.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The operands, by their names of the public functions, and RESULTS.
+    fields : tuple of (str, value)
+        The numbers among FwdParams's fields.
+    o_shape, o_dtype, lse_shape
+        The results; lse_shape None: no LSE.
+    """
+
+    names: tuple[str, ...]
+    fields: tuple[tuple[str, Any], ...]
+    o_shape: Shape
+    o_dtype: str
+    lse_shape: Shape | None
+
+    @property
+    def packed(self) -> bool:
+        """Whether sequences are packed: arrays then have no dimension of batches."""
+        return "cu_seqlens_q" in self.names
+
+    @property
+    def results(self) -> list[tuple[Shape, np.dtype[Any]]]:
+        """Shapes and dtypes of O, and of the LSE if it is wanted."""
+        o = (self.o_shape, dtype_of(self.o_dtype))
+        return [o] if self.lse_shape is None else [o, (self.lse_shape, np.dtype(np.float32))]
+
+
+class _Buffer(NamedTuple):
+    """A buffer of the custom call: strides of the mapped axes; sizes and strides of the others."""
+
+    name: str
+    mapped: Strides
+    shape: Shape
+    strides: Strides
+
+    @property
+    def repeated(self) -> Strides:
+        """Strides of the array's own dimensions but the last, 0 where a size of 1 is broadcast."""
+        return tuple(0 if n == 1 else s for n, s in zip(self.shape[:-1], self.strides[:-1], strict=True))
+
+    @property
+    def batch_stride(self) -> int:
+        """Stride from one batch of the problem's own to the next, if it has batches."""
+        if self.name in ("q", "k", "v", "bias", *RESULTS):
+            return self.repeated[0]
+        return self.strides[0] if self.name == "alibi_slopes" and len(self.shape) == 2 else 0
+
+
+def _buffer(name: str, shape: Shape, axes: Axes) -> _Buffer:
+    mapped, strides = split_strides(shape, axes)
+    return _Buffer(name, mapped, tuple(n for axis, n in enumerate(shape) if axis not in axes), strides)
+
+
+def attributes(
+    problem: Problem, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the attributes of the custom call, which native/jax/fmha_rocm_jax.h explains.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is asked for, but for the mapped axes.
+    sizes : tuple of int
+        Of the mapped axes, outermost first. They come first in the results, too.
+    axes : sequence of Axes
+        Of each operand.
+    operands : sequence of (shape, bytes of an element)
+        With the mapped axes.
+    """
+    own: Axes = tuple(range(len(sizes)))
+    shapes = [shape for shape, _ in operands]
+    buffers = [_buffer(*x) for x in zip(problem.names, shapes, axes, strict=True)]
+    itemsizes = [itemsize for _, itemsize in operands]
+    for name, (shape, dtype) in zip(RESULTS, problem.results, strict=False):
+        buffers.append(_buffer(name, (*sizes, *shape), own))
+        itemsizes.append(dtype.itemsize)
+    batching = _batching(problem, sizes, buffers)
+    _, view = _params.new()
+    _params.fill(view, _fwd_params(problem, buffers, batching.batch))
+    steps = [
+        [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
+        for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]
+    ]
+    return {
+        "params": np.frombuffer(bytes(view), np.int64),
+        "repeat_counts": np.array([dim.size for dim in batching.repeats] or [1], np.int64),
+        "repeat_steps": np.array(steps, np.int64).reshape(-1),
+    }
+
+
+def _batching(problem: Problem, sizes: Shape, buffers: list[_Buffer]) -> Batching:
+    """Packed sequences are not folded, nor is dropout, whose numbers depend on the batch's index."""
+    fields = dict(problem.fields)
+    mapped = [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
+    own = Dim(fields["batch"], tuple(0 if problem.packed else buffer.batch_stride for buffer in buffers))
+    if problem.packed or fields["p_drop"] > 0:
+        return Batching(own, mapped)
+    return fold([*mapped, own], len(buffers))
+
+
+def _fwd_params(problem: Problem, buffers: list[_Buffer], batch: Dim) -> FwdParams:
+    """Return the parameters, with the numbers of buffers in place of addresses; a result has its own."""
+    tensors: dict[str, Any] = {}
+    for number, (buffer, stride) in enumerate(zip(buffers, batch.strides, strict=True), 1):
+        inner = buffer.repeated if problem.packed else buffer.repeated[1:]
+        if buffer.name in _ADDRESSES:
+            tensors[_ADDRESSES[buffer.name]] = number
+        elif buffer.name == "lse":
+            tensors["lse"] = Lse(number, stride, *inner)
+        elif buffer.name == "bias":
+            tensors["bias"] = Bias(number, stride, *inner)
+        else:
+            tensors[buffer.name] = Strided(number, stride, *inner)
+        if buffer.name == "alibi_slopes":
+            tensors["alibi_stride_batch"] = stride
+    return FwdParams(**(dict(problem.fields) | {"batch": batch.size} | tensors))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_func` for JAX: attention of sequences of equal lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm._arguments import output_layout
+from pyfa_rocm.jax._operands import Operands, options_of
+from pyfa_rocm.jax._primitive import bind
+from pyfa_rocm.jax._problem import Problem
+
+__all__ = ["flash_attn_func"]
+
+
+def flash_attn_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    bias: Any = None,
+    top_left: bool = False,
+    philox: Any = None,
+    out_dtype: Any = None,
+    q_descale: float | None = None,
+    k_descale: float | None = None,
+    v_descale: float | None = None,
+    return_lse: bool = False,
+    kernel: int = 0,
+) -> Any:
+    """Like `pyfa_rocm.flash_attn_func`, but of JAX arrays, and under JAX's transformations.
+
+    Arrays may be traced; every other argument is a Python value that is known while tracing.
+
+    Parameters
+    ----------
+    q : array, (batch, seqlen_q, nhead_q, hdim)
+        Float16, bfloat16, float32 or float8_e4m3fnuz, on the platform rocm, or cpu for the software device.
+    k : array, (batch, seqlen_k, nhead_k, hdim)
+        As q. nhead_q is a multiple of nhead_k.
+    v : array, (batch, seqlen_k, nhead_k, hdim_v)
+        As k.
+    dropout_p, softmax_scale, causal, window_size, softcap, deterministic, top_left, kernel
+        As in `pyfa_rocm.flash_attn_func`.
+    alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
+        As in `pyfa_rocm.flash_attn_func`.
+    return_attn_probs : bool
+        Must be false; it keeps the place that flash-attention gives it.
+    bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
+        Added to the scaled scores; q's dtype. A size of 1 in place of any but the last is broadcast.
+    philox : array or (int, int), optional
+        Random state of dropout, required with it: uint32 (4,) as `philox_of_key` makes it, so that each call
+        of a compiled step draws new numbers; or two integers below 2**64, seed and offset, which are compiled
+        in.
+    out_dtype : str or dtype, optional
+        Of O; q's by default, and bfloat16 for float8_e4m3fnuz.
+    q_descale, k_descale, v_descale : float, optional
+        For float8_e4m3fnuz alone: what an element of q, k, v is to be multiplied with, 1 by default.
+    return_lse : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : array, (batch, seqlen_q, nhead_q, hdim_v)
+        A query row that sees no key gives 0.
+    lse : array, float32 (batch, nhead_q, seqlen_q)
+        Natural logarithm, of the softmax before dropout; with `return_lse` alone.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array.
+    InvalidArgumentError
+        Arguments make no sense, alone or together.
+    UnsupportedError
+        They make sense, but cannot be done here.
+    NotImplementedError
+        A derivative was asked for.
+    jax.errors.JaxRuntimeError
+        When the call runs: no kernel does this (UNIMPLEMENTED: the message says what would work), or the HIP
+        runtime refused.
+
+    Notes
+    -----
+    ``jax.vmap`` maps any axes without a copy, but a last one. They become part of the batch where the strides
+    of all arrays allow that; else, and always with dropout, the kernel is launched once for each index of an
+    axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an unmapped
+    `philox` is the same one for every element.
+
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from pyfa_rocm.jax import flash_attn_func
+    >>> q, k, v = (jnp.ones((1, 64, 2, 128), jnp.bfloat16) for _ in range(3))
+    >>> jax.jit(lambda q, k, v: flash_attn_func(q, k, v, causal=True))(q, k, v).shape
+    (1, 64, 2, 128)
+    """
+    options = options_of(
+        softmax_scale=softmax_scale, causal=causal, window_size=window_size, top_left=top_left,
+        dropout_p=dropout_p, softcap=softcap, out_dtype=out_dtype, return_lse=return_lse,
+        return_attn_probs=return_attn_probs, kernel=kernel,
+    )  # fmt: skip
+    operands = Operands(
+        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
+        alibi_slopes=alibi_slopes,
+    )  # fmt: skip
+    layouts = operands.require_inputs("(batch, seqlen, nhead, hdim)")
+    batch, seqlen_q, nhead_q, _ = layouts[0].shape
+    seqlen_k, hdim_v = layouts[1].shape[1], layouts[2].shape[3]
+    o = output_layout(None, (batch, seqlen_q, nhead_q, hdim_v), out_dtype, layouts[0])
+    fields = operands.fields(options, batch, (batch, nhead_q, seqlen_q, seqlen_k))
+    fields |= {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "o_dtype": o.dtype}
+    lse_shape = (batch, nhead_q, seqlen_q) if options.wants_lse else None
+    problem = Problem(tuple(operands.arrays), tuple(fields.items()), o.shape, o.dtype, lse_shape)
+    results = bind(problem, operands.values())
+    return tuple(results) if options.wants_lse else results[0]

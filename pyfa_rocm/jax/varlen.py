@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_varlen_func` for JAX: attention of sequences of different lengths, packed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from pyfa_rocm._arguments import output_layout
+from pyfa_rocm._numbers import to_integer
+from pyfa_rocm.jax._operands import Operands, options_of
+from pyfa_rocm.jax._primitive import bind
+from pyfa_rocm.jax._problem import Problem
+from pyfa_rocm.varlen import _batch as batch_of
+
+__all__ = ["flash_attn_varlen_func"]
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    bias: Any = None,
+    top_left: bool = False,
+    philox: Any = None,
+    out_dtype: Any = None,
+    q_descale: float | None = None,
+    k_descale: float | None = None,
+    v_descale: float | None = None,
+    return_lse: bool = False,
+    kernel: int = 0,
+) -> Any:
+    """Like `pyfa_rocm.flash_attn_varlen_func`, but of JAX arrays, and under JAX's transformations.
+
+    Sizes are fixed when JAX traces, and lengths are not: pad q, k and v to a total that does for every step,
+    and let cu_seqlens say what of it is in use. What is not listed is as in this package's `flash_attn_func`.
+
+    Parameters
+    ----------
+    q : array, (total_q, nhead_q, hdim)
+        All queries.
+    k : array, (total_k, nhead_k, hdim)
+        All keys.
+    v : array, (total_k, nhead_k, hdim_v)
+        All values.
+    cu_seqlens_q, cu_seqlens_k : array, int32 (batch + 1)
+        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k at most.
+        They may be traced, so what they hold is not checked.
+    max_seqlen_q, max_seqlen_k : int
+        Upper bounds of the lengths.
+    seqused_q, seqused_k : array, optional, int32 (batch)
+        Lengths in use, of sequences that fill a part of their rows, from the first.
+    bias : array, optional, (nhead_q, total_q, max_seqlen_k)
+        Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
+        last is broadcast.
+    dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
+        As in `flash_attn_func`.
+    top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel
+        As in `flash_attn_func`.
+
+    Returns
+    -------
+    out : array, (total_q, nhead_q, hdim_v)
+        Rows of no sequence are 0.
+    lse : array, float32 (nhead_q, total_q)
+        Natural logarithm, -inf for rows of no sequence; with `return_lse` alone.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, NotImplementedError, jax.errors.JaxRuntimeError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    Under ``jax.vmap`` the kernel is launched once for each index of a mapped axis, within one custom call.
+
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from pyfa_rocm.jax import flash_attn_varlen_func
+    >>> q, k, v = (jnp.ones((100, 2, 128), jnp.bfloat16) for _ in range(3))
+    >>> cu_seqlens = jnp.array([0, 30, 90], jnp.int32)
+    >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 64, 64, causal=True).shape
+    (100, 2, 128)
+    """
+    options = options_of(
+        softmax_scale=softmax_scale, causal=causal, window_size=window_size, top_left=top_left,
+        dropout_p=dropout_p, softcap=softcap, out_dtype=out_dtype, return_lse=return_lse,
+        return_attn_probs=return_attn_probs, kernel=kernel,
+    )  # fmt: skip
+    operands = Operands(
+        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
+        alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        seqused_q=seqused_q, seqused_k=seqused_k,
+    )  # fmt: skip
+    layouts = operands.require_inputs("(total, nhead, hdim)")
+    batch = batch_of(operands.layouts, layouts[0])
+    total_q, nhead_q, _ = layouts[0].shape
+    total_k, hdim_v = layouts[1].shape[0], layouts[2].shape[2]
+    max_seqlen_q, max_seqlen_k = (
+        to_integer(name, n) for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))
+    )
+    o = output_layout(None, (total_q, nhead_q, hdim_v), out_dtype, layouts[0])
+    fields = operands.fields(options, batch, (nhead_q, total_q, max_seqlen_k))
+    fields |= {
+        # Without rows no length is above 0; to the C library a total of 0 is a forgotten one.
+        "seqlen_q": max_seqlen_q if total_q else 0, "seqlen_k": max_seqlen_k if total_k else 0,
+        "total_q": total_q, "total_k": total_k, "o_dtype": o.dtype,
+    }  # fmt: skip
+    # The kernel leaves rows of no sequence as they were, so its results start as what such rows are to be.
+    arrays = operands.values()
+    starts = [jnp.zeros(o.shape, o.dtype)]
+    names, lse_shape = (*operands.arrays, "o"), None
+    if options.wants_lse:
+        names, lse_shape = (*names, "lse"), (nhead_q, total_q)
+        starts.append(jnp.full(lse_shape, -math.inf, jnp.float32))
+    problem = Problem(names, tuple(fields.items()), o.shape, o.dtype, lse_shape)
+    results = bind(problem, arrays + starts)
+    return tuple(results) if options.wants_lse else results[0]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Messages of docs/troubleshooting.md that take a framework to provoke."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from doc_blocks import blocks, require_output
+
+import pyfa_rocm
+import pyfa_rocm.torch
+from pyfa_rocm import _hip
+
+PAGE = "docs/troubleshooting.md"
+PREFIX = "adapters: "
+Patch = pytest.MonkeyPatch
+
+
+def tensors(**options: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    q, k, v = (torch.ones(1, 64, 2, 128, dtype=torch.float16, **options) for _ in range(3))
+    return q, k, v
+
+
+def cpu_tensor(folder: Path, patch: Patch) -> str:
+    """On the runtime of a GPU; here the software device says that it is one."""
+    used = pyfa_rocm.runtime()
+    patch.setattr(_hip, "_runtime", pyfa_rocm.Runtime(used.path, False, used.reason))
+    with pytest.raises(pyfa_rocm.InvalidArgumentError) as caught:
+        pyfa_rocm.torch.flash_attn_func(*tensors())
+    return str(caught.value)
+
+
+def gradient(folder: Path, patch: Patch) -> str:
+    q, k, v = tensors(requires_grad=True)
+    with pytest.raises(NotImplementedError) as caught:
+        pyfa_rocm.torch.flash_attn_func(q, k, v).sum().backward()
+    return str(caught.value)
+
+
+def no_framework(folder: Path, patch: Patch) -> str:
+    (folder / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); import pyfa_rocm.torch"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(pyfa_rocm.__file__).parents[1], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.stderr.strip().splitlines()[-1].removeprefix("ImportError: ")
+
+
+PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
+    "cpu-tensor": cpu_tensor,
+    "gradient": gradient,
+    "no-framework": no_framework,
+}
+SHOWN = {
+    block.value.removeprefix(PREFIX): block
+    for block in blocks(PAGE)
+    if block.mark == "message" and block.value.startswith(PREFIX)
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROVOKE.keys() | SHOWN.keys()))
+def test_message(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    assert name in SHOWN, f"{PAGE} does not show {name}"
+    assert name in PROVOKE, f"nothing here provokes {name} of {PAGE}"
+    require_output(SHOWN[name], SHOWN[name].text, PROVOKE[name](tmp_path, monkeypatch))
