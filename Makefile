@@ -9,7 +9,10 @@ KERNEL_FILTER ?=
 CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) \
 	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
 DEMO_KERNELS = _exact$$
-JOBS ?= $(shell nproc)
+# Kernel compilers at a time are fewer where memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
+JOBS ?= $(or $(CMAKE_BUILD_PARALLEL_LEVEL),$(shell nproc))
+# The build whose kernels go into the wheel; none: they are compiled
+WHEEL_KERNELS ?= $(BUILD)
 # gpu runs the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
 
@@ -18,11 +21,13 @@ PYTHON := build/venv/bin/python
 BUILD := build/release
 LLVM := 19
 
-.PHONY: help toolchain build demo test lint sanitize clean
+.PHONY: help toolchain build demo test wheel test-adapters lint sanitize clean
 
 help:
 	@echo "make demo       prepare, build, prove that it is right, and compare with standard attention"
 	@echo "make test       prepare, build, run every test (DEVICE=gpu: on hardware)"
+	@echo "make wheel      a wheel with this build's kernels (WHEEL_KERNELS=: the default set, compiled), in build/dist"
+	@echo "make test-adapters   what needs torch, JAX, transformers or cargo, against an installed wheel"
 	@echo "make lint       style and static checks"
 	@echo "make sanitize   native tests with the address and undefined-behaviour sanitizers"
 	@echo "make build      library, software device and kernels, in $(BUILD)"
@@ -48,6 +53,13 @@ test: build
 	@native/tools/toolchain.sh --tests
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
+
+wheel: build
+	native/tools/build_wheel.sh $(if $(WHEEL_KERNELS),--kernels-from "$(WHEEL_KERNELS)")
+
+# Not the source tree's package but the wheel's, in an environment of its own beside the frameworks.
+test-adapters: wheel
+	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
 
 sanitize: build
 	@cmake --preset sanitize $(CONFIGURE)

@@ -30,11 +30,9 @@ MARKS = {
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
     "run: cupy": "runs in the second test group, on its stand-in for CuPy, which is for cards alone",
     "run: attend": "a function that tests/test_docs.py calls and judges against float64",
-    "run: ci": "targets of make, each a step of .ci/run",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/test_examples.py builds and runs that example",
     "run: package": "for the wheel, which the second test group has installed: it runs what is not pip",
-    "run: elsewhere": "needs what a test machine does not have, as the page says: read alone",
 }
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 _MARK = re.compile(r"<!-- ([\w-]+)(?:: ([^>]*?))? -->\n\Z")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import installed
@@ -18,6 +20,7 @@ from doc_blocks import MARKS, ROOT, RUN_BY_LANGUAGE, Block, blocks, pages, parse
 from doc_run import Page
 from reference import attention
 
+import pyfa_rocm
 from pyfa_rocm import DeviceArray, _lib, runtime, synchronize
 
 RUN_HERE = ("output", "file", *RUN_BY_LANGUAGE)
@@ -58,6 +61,10 @@ def test_every_block_is_accounted_for(page: str) -> None:
         )
 
 
+def test_every_mark_is_used() -> None:
+    assert {block.kind for page in pages() for block in blocks(page)} - {*RUN_BY_LANGUAGE} == {*MARKS}
+
+
 @pytest.mark.parametrize("page", [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(page))])
 def test_page(page: str, page_state: Page) -> None:
     """All that runs in this group, in order. An output belongs to the block before it."""
@@ -85,7 +92,7 @@ def targets(block: Block) -> list[str]:
     return [match[1] for match in found if match]
 
 
-@pytest.mark.parametrize("block", of_kind("run: ci", "run: make"), ids=by_place)
+@pytest.mark.parametrize("block", of_kind("run: make"), ids=by_place)
 def test_make_targets(block: Block) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
     for target in targets(block):
@@ -93,9 +100,6 @@ def test_make_targets(block: Block) -> None:
             ["make", "-n", target], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{block.place}: make -n {target}: {done.stderr}"
-    if block.kind == "run: ci":
-        steps = re.findall(r"^step (\S+)", (ROOT / ".ci" / "run").read_text(), re.M)
-        assert set(targets(block)) <= set(steps), block.place
 
 
 @pytest.mark.parametrize("block", of_kind("run: attend"), ids=by_place)
@@ -157,6 +161,52 @@ def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
         assert f"(docs/{path.name})" in readme, f"README.md does not link docs/{path.name}"
+
+
+def used_words(pattern: str, *folders: str) -> set[str]:
+    """What a pattern finds in the sources below some folders."""
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return {
+        word
+        for path in [*sources, ROOT / "CMakeLists.txt"]
+        if path.suffix in (".py", ".cc", ".h", ".cmake", ".txt")
+        for word in re.findall(pattern, path.read_text(encoding="utf-8"), re.M)
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "pattern", "folders", "least"),
+    [
+        ("docs/python.md", r'"(PYFA_ROCM_[A-Z_]+)"', ("pyfa_rocm",), 3),
+        ("docs/python.md", r'getenv\("([A-Z_]+)"\)', ("native/src",), 2),
+        ("docs/software-device.md", r'"(FMHA_EMU_[A-Z_]+)"', ("native/emulator",), 10),
+        ("docs/install.md", r"^ *option\((\w+)", ("native/cmake",), 4),
+        ("docs/install.md", r"^set\((\w+) .* CACHE ", ("native/cmake",), 6),
+    ],
+)
+def test_every_variable_is_documented(page: str, pattern: str, folders: tuple[str, ...], least: int) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = used_words(pattern, *folders)
+    assert len(names) >= least
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("kernel_set", ["ci", "default", "full"])
+def test_sizes_of_kernel_sets(kernel_set: str, tmp_path: Path) -> None:
+    """The page's numbers of kernels are the catalogue's."""
+    program, catalogue = ROOT / "native/tools/catalogue.py", ROOT / "native/kernels/catalogue.toml"
+    options = ["--set", kernel_set, "--targets", "gfx90a,gfx942", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, program, catalogue, *options], check=True)
+    count = sum(len(json.loads(path.read_text())) for path in tmp_path.rglob("*.rows.json"))
+    (said,) = re.findall(
+        rf"^\| `{kernel_set}`: [^|]* \| (\d+) \|", (ROOT / "docs/install.md").read_text(), re.M
+    )
+    assert int(said) == count
+
+
+def test_every_public_name_is_documented() -> None:
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert [name for name in pyfa_rocm.__all__ if not re.search(rf"(?<!\w){name}(?!\w)", text)] == []
 
 
 def test_the_framework_itself() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from pyfa_rocm import attention, varlen
 from pyfa_rocm._arguments import output_dtype, require_output
+from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch._call import request_of, tensors_of
 from pyfa_rocm.torch._schema import Lengths, Options
 from pyfa_rocm.torch._tensors import dtype_named, require_no_grad, require_one_device, symbolic
@@ -22,6 +23,19 @@ def run(
     options: Options,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Check a call, and return O and the log-sum-exp as the real one would, without their elements."""
+    try:
+        return _run(q, k, v, out, lengths, options)
+    except UnsupportedError as error:
+        if not torch.compiler.is_compiling():
+            raise
+        # A NotImplementedError is swallowed there, message and all: taken as a fake kernel that is missing.
+        raise RuntimeError(str(error)) from error
+
+
+def _run(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Lengths | None,
+    options: Options,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     tensors = tensors_of(q, k, v, out, lengths, options)
     require_no_grad(tensors)
     require_one_device(tensors)

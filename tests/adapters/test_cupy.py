@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cupy_standin
 import numpy as np
 import pytest
 import reference
 import torch
+from adapters import cupy_standin
 from cases_judge import judge
 
 import pyfa_rocm as p
@@ -163,7 +163,7 @@ def test_torch_stream_of_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> 
     asked = []
 
     class Tensor(torch.Tensor):
-        is_cuda = property(lambda _: True)  # type: ignore[assignment]
+        is_cuda = property(lambda _: True)
 
     class Current:
         cuda_stream = 4711

@@ -6,24 +6,25 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-import cupy_standin
 import installed
 import numpy as np
 import pytest
+from adapters import cupy_standin
 from doc_blocks import Block, blocks, pages
 from doc_run import Page
 
+import pyfa_rocm.flash_attn
 from pyfa_rocm import DeviceArray
 
 RUN_HERE = ("run: adapters", "run: cupy", "run: package")
 HAVE_SOME = [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(page))]
 
 
-def cupy() -> ModuleType:
+def cupy() -> Any:
     """The stand-in, with two more functions."""
-    module = cupy_standin.module()
+    module: Any = cupy_standin.module()
     module.float16 = np.float16
     module.ones = lambda shape, dtype: cupy_standin.ndarray(DeviceArray.from_numpy(np.ones(shape, dtype)))
     module.from_dlpack = cupy_standin.ndarray
@@ -37,11 +38,14 @@ def without_pip(block: Block) -> Block:
 
 
 @pytest.mark.parametrize("page", HAVE_SOME)
-def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, with the outputs that stand below them."""
+def test_page(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """In order, with the outputs that stand below them. What a page installs is taken back."""
     monkeypatch.setitem(sys.modules, "cupy", cupy())
     state = Page(tmp_path, lambda: installed.install(tmp_path / "prefix"))
     before = ""
+    request.addfinalizer(pyfa_rocm.flash_attn.uninstall)
     for block in blocks(page):
         if block.kind in RUN_HERE or (block.kind == "output" and before in RUN_HERE):
             state.run(without_pip(block) if block.kind == "run: package" else block)

@@ -6,14 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
-from adapters.torch_cases import TorchCase, run_or_refused, to_numpy
+from adapters.torch_cases import run_or_refused
 from built import candidates
 from cases import Bias, Case, Dropout, Varlen, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from pyfa_rocm.torch import flash_attn_func
 
 BASE = Case(batch=2, seqlen_q=120, seqlen_k=143, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=3)
 # One case for each feature that the smallest set of kernels has; others are drawn.
@@ -21,7 +18,10 @@ FEATURES = {
     "plain": {},
     "fp16": {"dtype": "float16", "hdim": 64},
     "fp32": {"dtype": "float32", "hdim": 64},
-    "fp8": {"dtype": "float8_e4m3fnuz", "o_dtype": "bfloat16", "descale": (0.5, 1.5, 3.0), "broadcast_kv": (True, True)},
+    "fp8": {
+        "dtype": "float8_e4m3fnuz", "o_dtype": "bfloat16", "descale": (0.5, 1.5, 3.0),
+        "broadcast_kv": (True, True),
+    },
     "causal": {"causal": True, "lse": False},
     "top_left": {"causal": True, "top_left": True},
     "window": {"window": (40, 9)},

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The cases of tests/cases.py on torch CPU tensors, through pyfa_rocm.torch.
 
-As in tests/cases_place.py every tensor lives in a larger buffer of NaN, of which a kernel may read what is the
-tensor's alone, and around whose outputs nothing may change.
+As in tests/cases_place.py every tensor lives in a larger buffer of NaN, of which a kernel may read what is
+the tensor's alone, and around whose outputs nothing may change.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,11 +18,12 @@ import torch
 from built import candidates
 from cases import DTYPES, Case, Layout, Placement, bits, canary, expected, judge
 from cases_types import Array, Bools
-from reference import numerics_of
+from reference import Numerics, numerics_of
 from strict import forgiven, only_initialized, read_only
 
 import pyfa_rocm
 from pyfa_rocm import _hip
+from pyfa_rocm._plan import Plan, Request
 from pyfa_rocm.torch import flash_attn_func, flash_attn_varlen_func
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -40,7 +40,8 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     name = str(tensor.dtype).removeprefix("torch.")
     dtype = DTYPES[name] if name in DTYPES else np.dtype(name)
     tensor = tensor.contiguous()
-    return tensor.view(getattr(torch, _BITS[dtype.itemsize].__name__)).numpy().view(dtype).copy()
+    same_bits: Array = tensor.view(getattr(torch, _BITS[dtype.itemsize].__name__)).numpy()
+    return np.array(same_bits.view(dtype))
 
 
 class Held:
@@ -117,8 +118,15 @@ class TorchCase:
         if not self.own_out:
             named["out"] = self.tensor("o")
         if case.varlen is not None:
-            lengths = {"cu_q": "cu_seqlens_q", "cu_k": "cu_seqlens_k", "used_q": "seqused_q", "used_k": "seqused_k"}
-            named |= {lengths[name]: held.tensor[0, 0, 0] for name, held in self.held.items() if name in lengths}
+            lengths = {
+                "cu_q": "cu_seqlens_q",
+                "cu_k": "cu_seqlens_k",
+                "used_q": "seqused_q",
+                "used_k": "seqused_k",
+            }
+            named |= {
+                lengths[name]: held.tensor[0, 0, 0] for name, held in self.held.items() if name in lengths
+            }
             named |= {"max_seqlen_q": case.seqlen_q, "max_seqlen_k": case.seqlen_k}
         return positional, named
 
@@ -174,7 +182,7 @@ class TorchCase:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The memory is the device's already, and kernels inside may read the inputs alone, not write them."""
+        """The memory is the device's already; kernels inside may read the inputs alone, not write them."""
         with pinned(*(held.host for held in self.held.values())):
             for name, held in self.held.items():
                 held.watch(holds_input=name != "o")
@@ -196,13 +204,39 @@ def pinned(*buffers: Array) -> Iterator[None]:
             _hip.call("hipHostUnregister", address)
 
 
+@contextmanager
+def kernels_that_run() -> Iterator[list[pyfa_rocm.KernelInfo]]:
+    """Collect the kernels of the calls inside: errors are distributed as their pipelines make them."""
+    found: list[pyfa_rocm.KernelInfo] = []
+    run = Plan.run
+
+    def asking(
+        plan: Plan, q: Any, k: Any, v: Any, out: Any, to: Any, lse: Any, optional: Any, handle: int
+    ) -> Any:
+        params = Request(q, k, v, to.layout, optional, ()).params(plan)
+        if params.lse is not None:
+            params = replace(params, lse=params.lse._replace(data=lse.data))
+        found.append(pyfa_rocm.fmha_fwd_kernel(params))
+        return run(plan, q, k, v, out, to, lse, optional, handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "run", asking)
+        yield found
+
+
+def numerics_like(kernel: pyfa_rocm.KernelInfo, dtype: torch.dtype) -> Numerics:
+    """How a kernel rounds that gives its inputs' type."""
+    name = str(dtype).removeprefix("torch.")
+    return numerics_of(name, None, kernel.pipeline, kernel.tile_n, kernel.arch)
+
+
 def is_known(address: int) -> bool:
     """Whether the device knows the memory at this address."""
-    attributes = ctypes.create_string_buffer(256)
-    library = ctypes.CDLL(pyfa_rocm.runtime().path)
-    found = library.hipPointerGetAttributes(attributes, ctypes.c_void_p(address)) == 0
-    library.hipGetLastError()
-    return found
+    try:
+        _hip.call("hipPointerGetAttributes", address)
+    except pyfa_rocm.HipError:
+        return False
+    return True
 
 
 def run_or_refused(case: Case, *, own_out: bool, watched: bool) -> None:

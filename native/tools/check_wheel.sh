@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Installs a wheel file as a user does, in a fresh virtual environment, and proves it on the software device: no
+# compiler, ROCm, framework, root or source tree is used, and none is found by accident.
+#
+#   check_wheel.sh WHEEL [PYTHON]
+#
+# PYTHON (python3) is the interpreter to make the environment with; its dependencies come from pip's own index.
+set -euo pipefail
+
+[ $# -ge 1 ] && [ -f "$1" ] || { echo "check_wheel.sh: got '${1:-}', expected a wheel file" >&2; exit 2; }
+wheel=$(realpath "$1") python=${2:-python3}
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+"$python" -m venv "$place/venv"
+cd "$place"
+# Neither what the caller has set for this package nor a source tree on its path counts.
+for name in $(env | grep -oE '^(PYFA_ROCM|FMHA)_[A-Z_]+' || true) PYTHONPATH; do unset "$name"; done
+venv/bin/python -m pip install --disable-pip-version-check --quiet "$wheel"
+here() { "$place/venv/bin/$@"; }
+
+found=$(here python -c 'import pyfa_rocm; print(pyfa_rocm.__file__)')
+[[ $found == "$place/venv/"* ]] || { echo "check_wheel.sh: got $found, expected the installed one" >&2; exit 1; }
+echo "check_wheel.sh: $(here python --version), $(. /etc/os-release && echo "$PRETTY_NAME"), user $(id -u)"
+here pyfa-rocm info
+here pyfa-rocm prove
+here pyfa-rocm prove --backend c
+echo "check_wheel.sh: passed"

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs the second group of tests against a wheel, installed beside the frameworks in build/adapters-venv, and first the
+# wheel by itself in a clean environment.
+#
+#   test_adapters.sh WHEEL [PYTEST_ARGUMENT...]
+#
+# PYTHON (python3) is the interpreter.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+[ $# -ge 1 ] && [ -f "$1" ] || { echo "test_adapters.sh: got '${1:-}', expected a wheel file" >&2; exit 2; }
+wheel=$(realpath "$1")
+shift
+python=${PYTHON:-python3} venv=$PWD/build/adapters-venv
+
+native/tools/check_wheel.sh "$wheel" "$python"
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+pip install -r tests/adapters/requirements.txt "$wheel"
+pip install --quiet --force-reinstall --no-deps "$wheel"  # of the same version, but not the same file
+export PYFA_ROCM_TEST_INSTALLED=1 PYFA_ROCM_TEST_WHEEL=$wheel
+# Not `python -m pytest`, which would put this folder, and so the source tree's package, first.
+time "$venv/bin/pytest" -c tests/adapters/pytest.ini tests/adapters "$@"

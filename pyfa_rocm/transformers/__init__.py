@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""pyfa_rocm for Hugging Face transformers: ``attn_implementation="pyfa_rocm"``, after `register`.
+
+Any model that calls its attention through transformers' attention interface can use it. Padded batches,
+packed sequences (positions that start again) and key-value caches are computed as sequences of their own
+lengths, without what is padding; masks of any other form are added to the scores, which takes memory for each
+pair of query and key, as eager attention does.
+"""
+
+try:
+    import transformers as _transformers
+    from transformers import AttentionInterface, AttentionMaskInterface
+except ImportError as error:
+    raise ImportError(
+        "pyfa_rocm.transformers needs PyTorch and transformers 5 or newer: pip install torch transformers"
+    ) from error
+
+from pyfa_rocm.transformers._attention import attention_forward
+from pyfa_rocm.transformers._mask import attention_mask
+
+del _transformers
+
+__all__ = ["NAME", "attention_forward", "attention_mask", "register"]
+
+NAME = "pyfa_rocm"
+
+
+def register() -> None:
+    """Make ``attn_implementation="pyfa_rocm"`` known to transformers, in this process. Again is no error.
+
+    Notes
+    -----
+    Source: `attention_forward` and `attention_mask`, through ``AttentionInterface.register`` and
+    ``AttentionMaskInterface.register`` of transformers.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> import pyfa_rocm.transformers
+    >>> pyfa_rocm.transformers.register()
+    >>> config = transformers.LlamaConfig(
+    ...     vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
+    ...     num_attention_heads=2, num_key_value_heads=1, attn_implementation="pyfa_rocm",
+    ... )
+    >>> model = transformers.LlamaForCausalLM(config).half().eval()
+    >>> with torch.no_grad():
+    ...     model(torch.arange(40)[None]).logits.shape
+    torch.Size([1, 40, 64])
+    """
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, attention_mask)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The attention of a layer, as transformers calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pyfa_rocm import flash_attn
+from pyfa_rocm.torch import flash_attn_func
+from pyfa_rocm.transformers._mask import Pattern, tagged_pattern
+
+__all__ = ["attention_forward"]
+
+_ROWS = "_pyfa_rocm_rows"
+# What some models hand to their attention and no kernel here does; without it results would be wrong.
+_UNKNOWN = ("s_aux", "position_bias", "cache", "block_table")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The sequences of a batch, padding left out.
+
+    Attributes
+    ----------
+    index : (torch.Tensor, torch.Tensor) or None
+        Batch and position of each token; None: of all.
+    starts : torch.Tensor, int32 (number of sequences + 1)
+        Where each sequence starts, and the end.
+    longest : int
+        Length of the longest.
+    """
+
+    index: tuple[torch.Tensor, torch.Tensor] | None
+    starts: torch.Tensor
+    longest: int
+
+    def pack(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, seqlen, nhead, hdim) -> (total, nhead, hdim)."""
+        return x.flatten(0, 1) if self.index is None else x[self.index]
+
+    def unpack(self, x: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
+        """Undo `pack`; padding is 0."""
+        if self.index is None:
+            return x.unflatten(0, (batch, seqlen))
+        result = x.new_zeros(batch, seqlen, *x.shape[1:])
+        result[self.index] = x
+        return result
+
+
+def _tokens_alone(tokens: torch.Tensor) -> _Rows:
+    """Return the tokens of a padded batch, a sequence each row."""
+    lengths = tokens.sum(1, dtype=torch.int32)
+    starts = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    return _Rows(tokens.nonzero(as_tuple=True), starts, int(lengths.max()))
+
+
+def _all_rows(batch: int, seqlen: int, device: torch.device) -> _Rows:
+    starts = torch.arange(0, (batch + 1) * seqlen, seqlen, dtype=torch.int32, device=device)
+    return _Rows(None, starts, seqlen)
+
+
+def _sequences(numbers: torch.Tensor) -> _Rows:
+    """Return the sequences of a packed batch, by the number of each token's."""
+    begins = torch.ones_like(numbers, dtype=torch.bool)
+    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    starts = torch.nn.functional.pad(begins.flatten().nonzero().flatten(), (0, 1), value=numbers.numel())
+    return _Rows(None, starts.to(torch.int32), int(starts.diff().max()))
+
+
+def _rows(mask: torch.Tensor, q_length: int, pattern: Pattern) -> tuple[_Rows, _Rows] | None:
+    """Return the sequences of queries and of keys; None: a batch without padding."""
+    if mask.dtype != torch.bool:
+        both = _sequences(mask)
+        return both, both
+    if mask.all():
+        return None
+    keys = _tokens_alone(mask)
+    if pattern.causal or pattern.window_size != (-1, -1):
+        return _tokens_alone(mask[:, -q_length:]), keys
+    return _all_rows(mask.shape[0], q_length, mask.device), keys
+
+
+def _once(mask: torch.Tensor, what: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Return what was worked out of a mask for the layer before, or else now: it waits for the device."""
+    kept: dict[Any, Any] = getattr(mask, _ROWS, {})
+    if what not in kept:
+        setattr(mask, _ROWS, kept | {what: make()})
+    return getattr(mask, _ROWS)[what]
+
+
+def _pattern(
+    module: Any, mask: torch.Tensor | None, is_causal: bool | None, sliding_window: int | None
+) -> Pattern:
+    """Return the pattern a mask carries, or else what the layer says of itself."""
+    tagged = None if mask is None else tagged_pattern(mask)
+    if tagged is not None:
+        return tagged
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if sliding_window is None:
+        return Pattern(causal)
+    # transformers' own agreement on what a layer calls its window: the query's own key is one of it.
+    return Pattern(causal, (sliding_window - 1, 0 if causal else sliding_window - 1))
+
+
+def _additive(mask: torch.Tensor, dtype: torch.dtype, kv_length: int) -> torch.Tensor:
+    """Return a mask of all queries and keys as what is added to the scores."""
+    least = torch.finfo(dtype).min
+    mask = mask[..., :kv_length]
+    if mask.dtype == torch.bool:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, least)
+    # -inf would leave a row without keys undefined, and the least float32 is -inf in the smaller types.
+    return mask.clamp(min=least).to(dtype).contiguous()
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Compute the attention of a layer: transformers' interface for attention.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The layer; its is_causal counts if nothing else says it.
+    query : torch.Tensor, (batch, nhead_q, seqlen_q, hdim)
+        Under autocast, float32 is turned into its type, as are key and value.
+    key, value : torch.Tensor, (batch, nhead_k, seqlen_k, hdim)
+        Heads are not repeated.
+    attention_mask : torch.Tensor, optional
+        Of `attention_mask` in this package; or (batch, 1 or nhead_q, seqlen_q, seqlen_k), bool or added to
+        the scores.
+    dropout : float
+        Chance to drop a probability.
+    scaling : float, optional
+        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+    sliding_window : int, optional
+        Keys that a query sees, with its own, if the mask does not say it.
+    softcap : float, optional
+        Scores become ``softcap * tanh(score / softcap)``.
+    is_causal : bool, optional
+        Instead of the layer's.
+    **kwargs
+        Whatever else a model hands on.
+
+    Returns
+    -------
+    output : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        0 for padding.
+    weights : None
+        There are none.
+
+    Raises
+    ------
+    NotImplementedError
+        The model asks for what no kernel here does: attention sinks, a position bias, a paged cache,
+        gradients.
+    InvalidArgumentError, UnsupportedError, HipError
+        As in `pyfa_rocm.torch.flash_attn_func`.
+
+    Notes
+    -----
+    Source: `pyfa_rocm.flash_attn.flash_attn_func` and `flash_attn_varlen_func`; for masks of every query and
+    key, the bias of `pyfa_rocm.torch.flash_attn_func`.
+    """
+    for name in _UNKNOWN:
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(
+                f"{name}: got a {type(kwargs[name]).__name__}, expected None: attn_implementation "
+                "'pyfa_rocm' does not implement it yet; 'eager' or 'sdpa' may"
+            )
+    device = query.device.type
+    if query.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    softcap = softcap or 0.0
+    if attention_mask is not None and attention_mask.ndim == 4:
+        bias = _additive(attention_mask, q.dtype, k.shape[1])
+        return flash_attn_func(q, k, v, dropout, scaling, softcap=softcap, bias=bias), None
+    pattern = _pattern(module, attention_mask, is_causal, sliding_window)
+    options = (dropout, scaling, pattern.causal, pattern.window_size, softcap)
+    batch, q_length = q.shape[:2]
+    rows = None
+    if attention_mask is not None:
+        # A cache of fixed size holds more than is in use.
+        k, v = (x[:, : attention_mask.shape[1]] for x in (k, v))
+        what = q_length, pattern.causal, pattern.window_size
+        rows = _once(attention_mask, what, lambda: _rows(attention_mask, q_length, pattern))
+    if rows is None:
+        return flash_attn.flash_attn_func(q, k, v, *options), None
+    of_q, of_k = rows
+    out = flash_attn.flash_attn_varlen_func(
+        of_q.pack(q),
+        of_k.pack(k),
+        of_k.pack(v),
+        of_q.starts,
+        of_k.starts,
+        of_q.longest,
+        of_k.longest,
+        *options,
+    )
+    return of_q.unpack(out, batch, q_length), None

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Masks of transformers -> what the kernels need of them: a pattern, and which tokens belong together.
+
+transformers describes a mask by a function of a query's and a key's index, put together from parts. Those
+that the kernels know are recognised by their parts, and no mask is ever made of them. All others are made
+into a mask of every query and key.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import masking_utils
+
+__all__ = ["Pattern", "attention_mask", "pattern_of", "tagged_pattern"]
+
+_TAG = "_pyfa_rocm_pattern"
+_UNLIMITED = (-1, -1)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which keys a query sees, of those that are no padding and of its own sequence.
+
+    Attributes
+    ----------
+    causal : bool
+        Whether none after its own position.
+    window_size : (int, int)
+        How many before it and after; -1: all.
+    sequences : torch.Tensor or None, int64 (batch, seqlen)
+        Which of several packed sequences a token belongs to; equal ones are neighbours. None: of one.
+    """
+
+    causal: bool
+    window_size: tuple[int, int] = _UNLIMITED
+    sequences: torch.Tensor | None = None
+
+
+def _parts(function: Any, maker: Callable[..., Any]) -> dict[str, Any] | None:
+    """Return what a mask function was made of by a function of transformers; None: not made by it."""
+    made_there = getattr(function, "__module__", None) == maker.__module__
+    if not made_there or not function.__qualname__.startswith(f"{maker.__qualname__}.<locals>."):
+        return None
+    return dict(inspect.getclosurevars(function).nonlocals)
+
+
+def pattern_of(function: Callable[..., Any]) -> Pattern | None:
+    """Return the pattern that a mask function describes; None: one that the kernels do not know."""
+    if function is masking_utils.causal_mask_function:
+        return Pattern(causal=True)
+    if function is masking_utils.bidirectional_mask_function:
+        return Pattern(causal=False)
+    both = _parts(function, masking_utils.and_masks)
+    if both is None or len(both["mask_functions"]) != 2:
+        return None
+    first, second = both["mask_functions"]
+    if packed := _parts(first, masking_utils.packed_sequence_mask_function):
+        remapped = _parts(second, masking_utils.remap_positions_for_packed_sequence)
+        inner = None if remapped is None else pattern_of(remapped["mask_function"])
+        if inner is None or inner.sequences is not None:
+            return None
+        return Pattern(inner.causal, inner.window_size, packed["packed_sequence_mask"])
+    if window := _parts(first, masking_utils.sliding_window_overlay):
+        # Keys after index - window: that many with the query's own.
+        size = int(window["sliding_window"]) - 1
+        return Pattern(True, (size, 0)) if second is masking_utils.causal_mask_function else None
+    if window := _parts(first, masking_utils.sliding_window_bidirectional_overlay):
+        size = int(window["sliding_window"])
+        return Pattern(False, (size, size)) if second is masking_utils.bidirectional_mask_function else None
+    return None
+
+
+def tagged_pattern(mask: torch.Tensor) -> Pattern | None:
+    """Return the pattern that goes with a mask of `attention_mask`; None: with another, or a copy."""
+    pattern: Pattern | None = getattr(mask, _TAG, None)
+    return pattern
+
+
+def attention_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> torch.Tensor | None:
+    """Make the mask of a forward pass for `attention_forward`: transformers' interface for masks.
+
+    Parameters
+    ----------
+    batch_size, q_length, kv_length : int
+        Sizes of the queries and of the keys, those in a cache among them.
+    q_offset, kv_offset : int
+        Positions of the first query and of the first key.
+    mask_function : callable
+        Whether a query sees a key, by batch, head and their positions.
+    attention_mask : torch.Tensor, optional, bool (batch, positions)
+        Which positions are no padding; positions beyond are not in use.
+    **kwargs
+        What transformers needs to make a mask of every query and key.
+
+    Returns
+    -------
+    torch.Tensor or None
+        None: all keys count, in the pattern of the layer. bool (batch, keys in use): those that are True
+        count. int64 (batch, keys in use): those of a query's own sequence, by number. Both carry their
+        pattern. (batch, 1, q_length, kv_length): to be added to the scores.
+
+    Notes
+    -----
+    Waits for the device if there is an attention_mask.
+    """
+    pattern = pattern_of(mask_function)
+    if pattern is not None:
+        in_use = min(int(q_offset) + q_length - kv_offset, kv_length) if pattern.causal else kv_length
+        tokens = _tokens(attention_mask, batch_size, in_use, kv_offset, kwargs.get("device"))
+        if _fits(pattern, tokens, q_length):
+            return _tagged(pattern, tokens, kv_length)
+    return masking_utils.eager_mask(
+        batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
+    )
+
+
+def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, device: Any) -> torch.Tensor:
+    """Return which keys are tokens, as transformers does: none that the mask is too short for."""
+    if padding is None:
+        return torch.ones(batch, in_use, dtype=torch.bool, device=device)
+    padding = padding[:, offset : offset + in_use].bool()
+    return torch.nn.functional.pad(padding, (0, in_use - padding.shape[1]))
+
+
+def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int) -> bool:
+    """Whether a pattern over all positions is the same one over the tokens alone."""
+    if pattern.sequences is not None:
+        return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
+    if pattern.causal and q_length > tokens.shape[1]:
+        return False
+    if pattern.window_size == _UNLIMITED:
+        return True
+    if not pattern.causal and q_length != tokens.shape[1]:
+        return False
+    # Padding in between would bring tokens nearer to each other than their positions are.
+    gaps = tokens[:, 1:] & ~tokens[:, :-1]
+    return bool((gaps.sum(1) + tokens[:, :1].sum(1) <= 1).all())
+
+
+def _tagged(pattern: Pattern, tokens: torch.Tensor, kv_length: int) -> torch.Tensor | None:
+    if pattern.sequences is not None:
+        mask = pattern.sequences.clone()
+    elif tokens.shape[1] == kv_length and _sees_all(pattern, kv_length) and tokens.all():
+        return None
+    else:
+        mask = tokens.clone()
+    setattr(mask, _TAG, pattern)
+    return mask
+
+
+def _sees_all(pattern: Pattern, kv_length: int) -> bool:
+    """Whether a window is as wide as all keys, or there is none."""
+    sides = pattern.window_size[:1] if pattern.causal else pattern.window_size
+    return all(size < 0 or size >= kv_length - 1 for size in sides)

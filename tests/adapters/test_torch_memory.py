@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Where pyfa_rocm.torch computes: on host memory that is lent to the software device, or on a card's stream.
+
+There is no card here. What it would be given is: tensors that say they are on one, and whose memory is the
+software device's own, go the way of a ROCm build's tensors, onto a stream that is being captured.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from adapters.torch_cases import is_known, pinned, to_numpy, to_torch
+
+import pyfa_rocm
+from pyfa_rocm import DeviceArray, HipError, InvalidArgumentError, _hip, _host
+from pyfa_rocm import torch as p
+from pyfa_rocm._hip import Runtime
+from pyfa_rocm._tensor import Tensor, layout_of
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape).to(torch.bfloat16)
+
+
+def test_views_of_one_storage() -> None:
+    """q, k and v of a packed projection: the memory is registered once, and given back."""
+    qkv = randn(2, 70, 3, 2, 128)
+    q, k, v = qkv.unbind(2)
+    want = p.flash_attn_func(q.contiguous(), k.contiguous(), v.contiguous())
+    assert torch.equal(p.flash_attn_func(q, k, v), want)
+    assert not is_known(qkv.data_ptr())
+
+
+def test_layouts_are_not_copied() -> None:
+    """(b, h, s, d) as a view, and keys that batches share by a stride of 0: what the device sees is them."""
+    q, k = randn(2, 4, 50, 128).transpose(1, 2), randn(1, 60, 1, 128).expand(2, -1, 2, -1)
+    want = p.flash_attn_func(q.contiguous(), k.contiguous(), k.contiguous())
+    assert torch.equal(p.flash_attn_func(q, k, k), want)
+
+
+def test_memory_is_given_back_after_an_error() -> None:
+    q = randn(1, 16, 2, 128)
+    with pytest.raises(InvalidArgumentError, match="data"):
+        p.flash_attn_func(q.flatten()[4:-252].view(1, 15, 2, 128), q[:, :15], q[:, :15])
+    assert not is_known(q.data_ptr())
+    assert not is_known(q.data_ptr() + 8)
+
+
+def test_memory_that_the_device_knows_stays_known() -> None:
+    host = np.ones((1, 16, 2, 128), np.float16)
+    q = to_torch(host)
+    with pinned(host):
+        p.flash_attn_func(q, q, q)
+        assert is_known(q.data_ptr())
+    assert not is_known(q.data_ptr())
+
+
+def test_memory_that_the_device_knows_in_part() -> None:
+    host = np.ones((2, 16, 2, 128), np.float16)
+    q = to_torch(host)
+    with pinned(host[:1]), pytest.raises(HipError, match="hipHostRegister"):
+        p.flash_attn_func(q, q, q)
+    assert torch.equal(p.flash_attn_func(q, q, q), q)
+
+
+def test_merged_ranges() -> None:
+    assert _host._merged([(100, 8), (0, 40), (32, 8), (20, 40), (200, 0), (104, 4)]) == [(0, 60), (100, 8)]
+
+
+def test_byte_range() -> None:
+    """From the first element to the last, a gap at the end not included."""
+    assert _host.byte_range(Tensor(64, layout_of((2, 3), (10, 1), "float16", 0), False, None)) == (64, 26)
+    assert _host.byte_range(Tensor(64, layout_of((2, 3), (0, 1), "float32", 0), False, None)) == (64, 12)
+    assert _host.byte_range(Tensor(64, layout_of((2, 0), (1, 1), "float16", 0), False, None)) == (64, 0)
+
+
+def test_threads_share_memory() -> None:
+    """Keys and values are one storage for all."""
+    k, v = randn(2, 1, 64, 2, 128)
+    qs = [randn(1, 40, 2, 128) for _ in range(4)]
+    wants = [p.flash_attn_func(q, k, v) for q in qs]
+    results: list[list[torch.Tensor]] = [[] for _ in qs]
+
+    def work(index: int) -> None:
+        results[index] += [p.flash_attn_func(qs[index], k, v) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(qs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(got) == 5 for got in results)
+    assert all(torch.equal(x, want) for got, want in zip(results, wants, strict=True) for x in got)
+
+
+def test_a_cpu_tensor_where_there_is_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_hip, "runtime", lambda: Runtime("/opt/rocm/lib/libamdhip64.so.7", False, "found"))
+    q = randn(1, 16, 2, 128)
+    with pytest.raises(
+        InvalidArgumentError, match=r"q: got a CPU tensor, expected one on a ROCm device.*rocm/lib"
+    ):
+        p.flash_attn_func(q, q, q)
+
+
+class CardTensor(torch.Tensor):
+    """A tensor "on cuda:0", as a ROCm build calls it, on an array of the device."""
+
+    array: DeviceArray
+
+    @staticmethod
+    def __new__(cls, array: DeviceArray) -> CardTensor:
+        dtype = getattr(torch, array.dtype.name)
+        tensor: CardTensor = torch.Tensor._make_wrapper_subclass(
+            cls, array.shape, strides=array.strides, dtype=dtype, device="cuda:0"
+        )
+        tensor.array = array
+        return tensor
+
+    def data_ptr(self) -> int:
+        return self.array.data
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Of operators ours alone, and to what is registered for "CUDA"."""
+        assert func.namespace == "pyfa_rocm", func
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+        return func.redispatch(keys, *args, **(kwargs or {}))
+
+
+class CurrentStream:
+    """torch.cuda.current_stream of a ROCm build."""
+
+    def __init__(self) -> None:
+        self.stream = pyfa_rocm.Stream()
+        self.asked: list[object] = []
+
+    def __call__(self, device: object = None) -> Any:
+        self.asked.append(device)
+        return self
+
+    @property
+    def cuda_stream(self) -> int:
+        return self.stream.handle
+
+
+class Allocator:
+    """torch.empty of a ROCm build: it has memory already, so that it may be called during capture."""
+
+    def __init__(self) -> None:
+        self.empty = torch.empty
+        self.pools = {
+            dtype: DeviceArray.empty((2**18,), str(dtype).removeprefix("torch."))
+            for dtype in (torch.bfloat16, torch.float32)
+        }
+        self.taken = 0
+
+    def __call__(self, shape: Any, *, dtype: torch.dtype, device: Any) -> torch.Tensor:
+        if torch.device(device).type != "cuda":
+            return self.empty(shape, dtype=dtype, device=device)
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        start, self.taken = self.taken, self.taken + -(-math.prod(shape) // 64) * 64
+        return CardTensor(self.pools[dtype][start : start + math.prod(shape)].reshape(*shape))
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[CurrentStream]:
+    """Have torch say that it was built for ROCm, allocate on the device, and have a stream of its own."""
+    stream = CurrentStream()
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch, "empty", Allocator())
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+    yield stream
+    stream.stream.close()
+
+
+def on_card(tensor: torch.Tensor) -> CardTensor:
+    return CardTensor(DeviceArray.from_numpy(to_numpy(tensor)))
+
+
+def replayed(card: CurrentStream, call: Any) -> Any:
+    """What a call gives whose work was captured, and then run; its kernel has been loaded by one before."""
+    call()
+    card.stream.synchronize()
+    card.asked.clear()
+    _hip.call("hipStreamBeginCapture", card.stream.handle, _hip.module().hipStreamCaptureMode(0))
+    result = call()
+    graph = _hip.call("hipStreamEndCapture", card.stream.handle)
+    executable = _hip.call("hipGraphInstantiateWithFlags", graph, 0)
+    _hip.call("hipGraphLaunch", executable, card.stream.handle)
+    card.stream.synchronize()
+    _hip.call("hipGraphExecDestroy", executable)
+    _hip.call("hipGraphDestroy", graph)
+    assert card.asked == [torch.device("cuda:0")]
+    return result
+
+
+def test_card_dense(card: CurrentStream) -> None:
+    """One kernel on the current stream, of what the tensors point to; nothing waits, or it would fail."""
+    q, k = randn(2, 50, 4, 128), randn(2, 70, 2, 128)
+    want = p.flash_attn_func(q, k, k, causal=True, return_lse=True)
+    q_card, k_card = on_card(q), on_card(k)
+    call = partial(p.flash_attn_func, q_card, k_card, k_card, causal=True, return_lse=True)
+    out, lse = replayed(card, call)
+    assert out.device == torch.device("cuda:0")
+    np.testing.assert_array_equal(out.array.to_numpy(), to_numpy(want[0]))
+    np.testing.assert_array_equal(lse.array.to_numpy(), to_numpy(want[1]))
+
+
+def test_card_varlen_into_a_tensor(card: CurrentStream) -> None:
+    q, at = randn(50, 2, 128), torch.tensor([0, 20, 50], dtype=torch.int32)
+    want = p.flash_attn_varlen_func(q, q, q, at, at, 30, 30)
+    q_card, at_card, out = on_card(q), on_card(at), on_card(torch.zeros_like(q))
+    replayed(
+        card, lambda: p.flash_attn_varlen_func(q_card, q_card, q_card, at_card, at_card, 30, 30, out=out)
+    )
+    np.testing.assert_array_equal(out.array.to_numpy(), to_numpy(want))
+
+
+def test_a_card_of_another_maker(card: CurrentStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", None)
+    q = on_card(randn(1, 16, 2, 128))
+    with pytest.raises(InvalidArgumentError, match="expected one on an AMD GPU"):
+        p.flash_attn_func(q, q, q)
+
+
+def test_cpu_and_card(card: CurrentStream) -> None:
+    q = randn(1, 16, 2, 128)
+    with pytest.raises(InvalidArgumentError, match="v: got a tensor on cpu, expected cuda:0 as q"):
+        p.flash_attn_func(on_card(q), on_card(q), q)

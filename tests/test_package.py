@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The package as a module: importing it costs nothing, its names come when asked for, it says where it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyfa_rocm
+from pyfa_rocm import _lib, _public
+
+# All that a framework or a runtime brings, and what takes long to import.
+HEAVY = "cffi cupy hip jax jaxlib ml_dtypes numpy rocm torch tqdm transformers"
+
+
+def run(code: str) -> str:
+    """What a new process prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    assert run(f"import sys, pyfa_rocm; print(set({HEAVY.split()}) & set(sys.modules))") == "set()"
+
+
+def test_using_it_imports_no_framework() -> None:
+    frameworks = set(HEAVY.split()) - {"cffi", "hip", "ml_dtypes", "numpy", "rocm", "tqdm"}
+    code = f"import sys, pyfa_rocm; pyfa_rocm.flash_attn_func; print({frameworks} & set(sys.modules))"
+    assert run(code) == "set()"
+
+
+@pytest.mark.parametrize("name", [*_public.__all__, "__all__", "__version__"])
+def test_names_are_those_of_the_public_module(name: str) -> None:
+    assert getattr(pyfa_rocm, name) is getattr(_public, name)
+    assert name in dir(pyfa_rocm)
+
+
+def test_every_way_to_import_a_name() -> None:
+    assert run("from pyfa_rocm import flash_attn_func as f; print(f.__name__)") == "flash_attn_func"
+    assert run("from pyfa_rocm import *; print(FmhaError.__name__)") == "FmhaError"
+    assert run("import pyfa_rocm; print(pyfa_rocm.device.Stream is pyfa_rocm.Stream)") == "True"
+    assert run("from pyfa_rocm import _hip; print(_hip.__name__)") == "pyfa_rocm._hip"
+    assert run("import pyfa_rocm; print(pyfa_rocm.__version__)") == _lib.version()
+
+
+@pytest.mark.parametrize("name", ["flash_attention", "_hidden", "__wrapped__"])
+def test_no_such_name(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'pyfa_rocm' has no attribute '{name}'"):
+        getattr(pyfa_rocm, name)
+
+
+def test_include_and_lib_of_a_checkout() -> None:
+    assert (Path(pyfa_rocm.get_include()) / "fmha_rocm.hpp").is_file()
+    assert Path(pyfa_rocm.get_lib()) == _lib.library_path().parent
+
+
+def test_lib_follows_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "libfmha_rocm.so"
+    library.touch()
+    monkeypatch.setenv("PYFA_ROCM_LIBRARY", str(library))
+    assert pyfa_rocm.get_lib() == str(tmp_path.resolve())
+    monkeypatch.setenv("PYFA_ROCM_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(pyfa_rocm.FmhaError, match=r"PYFA_ROCM_LIBRARY: got '.*none.so', expected"):
+        pyfa_rocm.get_lib()
+
+
+def test_a_checkout_has_no_cmake_package() -> None:
+    if (Path(pyfa_rocm.__file__).parent / "lib").exists():
+        pytest.skip("the package is an installed one")
+    with pytest.raises(pyfa_rocm.FmhaError, match=r"no CMake package in .*cmake --install"):
+        pyfa_rocm.get_cmake_dir()
+
+
+def test_type_information_is_declared() -> None:
+    assert (Path(os.fspath(pyfa_rocm.__file__)).parent / "py.typed").is_file()
