@@ -8,6 +8,7 @@ how streams are handed over: for ROCm 0 is the default stream and -1 asks for no
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +78,6 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 )
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
-)
-# The same by bare address: a capsule under destruction must not become a Python reference again.
-_is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi)
-)
-_get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
@@ -164,23 +158,34 @@ def _dtype_name(dtype: Any) -> str:
     return f"{_KINDS.get(dtype.code, f'type code {dtype.code} ')}{dtype.bits}{lanes}"
 
 
-# Exports that a consumer still holds, by address of the managed struct.
-_exported: dict[int, tuple[Any, ...]] = {}
+# What is lent, by address of the managed struct: that struct, what it points to, and last the capsule.
+lent: dict[int, tuple[Any, ...]] = {}
 
 
 def _forget(address: int) -> None:
-    _exported.pop(address, None)
+    lent.pop(address, None)
 
 
-def _destroy_capsule(capsule: int) -> None:
-    for kind in (_OLD, _VERSIONED):  # a consumer renames the capsule it takes over: then it is not ours
-        if _is_valid_raw(capsule, kind):
-            _forget(_get_pointer_raw(capsule, kind))
+def _holders(export: tuple[Any, ...]) -> int:
+    return sys.getrefcount(export[-1])
 
 
-# Made once and kept: C code holds their addresses.
+_ONLY_US = _holders((object(),))
+
+
+def take_back() -> None:
+    """Forget capsules that were dropped before a consumer took over what they hold.
+
+    Capsules have no destructor that would do it: a consumer that refuses one may drop it with an exception
+    set, NumPy does, and a destructor in Python would lose the exception.
+    """
+    for address, export in list(lent.items()):
+        if _holders(export) == _ONLY_US and _get_name(export[-1]) in (_OLD, _VERSIONED):
+            _forget(address)
+
+
+# Made once and kept: C code holds its address.
 _forget_callback = _Deleter(_forget)
-_destroy_callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_destroy_capsule)
 
 
 def _address(callback: Any) -> int | None:
@@ -202,6 +207,8 @@ def make_capsule(
 ) -> object:  # fmt: skip
     """Export device memory as a capsule that keeps `owner` alive until its consumer is done.
 
+    If nobody consumes it, until the next export, or allocation, after it was dropped.
+
     `max_version` is the newest one that the consumer understands; None: from before there were versions.
     """
     int64s = ctypes.c_int64 * max(len(shape), 1)
@@ -217,6 +224,8 @@ def make_capsule(
         managed = _ManagedVersioned(*min(VERSION, max_version), None, _address(_forget_callback), 0, tensor)
     else:
         managed = _Managed(tensor, None, _address(_forget_callback))
+    take_back()
     address = ctypes.addressof(managed)
-    _exported[address] = (managed, shape_array, strides_array, owner)
-    return _new_capsule(address, _VERSIONED if versioned else _OLD, _address(_destroy_callback))
+    capsule = _new_capsule(address, _VERSIONED if versioned else _OLD, None)
+    lent[address] = (managed, shape_array, strides_array, owner, capsule)
+    return capsule

@@ -82,6 +82,8 @@ class _Buffer:
         # Stream of the last kernel this package wrote it with; None: nothing pending that we know of.
         self.written_on: int | None = None
         if nbytes:
+            if _dlpack.lent:
+                _dlpack.take_back()
             previous = enter_device(device)
             try:
                 self.address = _hip.allocate(nbytes)

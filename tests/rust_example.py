@@ -39,7 +39,7 @@ class Cargo:
             if (tool := self._cargo.parent / variable).exists():
                 self.environment[variable.upper()] = str(tool)
         self.environment |= {"CARGO_HOME": str(folder / "home"), "CARGO_TARGET_DIR": str(folder / "target")}
-        self.environment |= {"CARGO_TERM_COLOR": "never"}
+        self.environment |= {"CARGO_TERM_COLOR": "never", "CARGO_PROFILE_DEV_DEBUG": "0"}
         # Where there is a GPU the example takes it, unless told otherwise.
         if emulator and any(Path(driver).exists() for driver in ("/dev/kfd", "/dev/dxg")):
             self.environment["FMHA_HIP_RUNTIME"] = str(emulator)

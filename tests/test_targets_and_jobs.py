@@ -111,16 +111,16 @@ def machine(cpus: str = "ff", mbytes: int = 64000) -> dict[str, str]:
     [
         (machine(), 8),
         (machine("3"), 2),
-        (machine("ffff,ffffffff"), 42),  # of memory for 42
+        (machine("ffff,ffffffff"), 32),  # of memory for 32
         (machine("d"), 3),
-        (machine(mbytes=4600), 3),
+        (machine(mbytes=6600), 3),
         (machine(mbytes=300), 1),
         # Control groups: a limit of memory less what is used of it; two and a half cores.
         ({**machine(), "sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, 8),
         (
             {
                 **machine(),
-                "sys/fs/cgroup/memory.max": "8000000000\n",
+                "sys/fs/cgroup/memory.max": "9000000000\n",
                 "sys/fs/cgroup/memory.current": "1000000000\n",
             },
             4,

@@ -149,9 +149,21 @@ def test_capsule_holds_the_memory() -> None:
         gc.collect()
         assert pyfa_rocm.memory.live_bytes == before + 48
         assert (export.shape, export.strides, export.dtype) == ((4, 6), (6, 1), "float16")
-        del export, capsule  # nobody consumed it: its destructor frees
-        gc.collect()
+        del export, capsule  # nobody consumed it: the next allocation takes it back
+        assert DeviceArray.empty((1,), np.int8).nbytes == 1
         assert pyfa_rocm.memory.live_bytes == before
+
+
+def test_refused_capsule() -> None:
+    """NumPy refuses device memory, and drops the capsule with its exception set: the exception survives."""
+    before = pyfa_rocm.memory.live_bytes
+    array: Any = DeviceArray.empty((4,), np.float32)
+    for _ in range(3):
+        with pytest.raises((BufferError, RuntimeError, ValueError), match=r"(?i)device"):
+            np.from_dlpack(array)
+    del array
+    assert DeviceArray.empty((1,), np.int8).nbytes == 1
+    assert pyfa_rocm.memory.live_bytes == before
 
 
 def test_consumed_capsule_is_the_consumers() -> None:

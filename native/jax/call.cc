@@ -143,16 +143,18 @@ void Call::resolve(const char* name, size_t offset, int64_t bytes) {
 
 fmha_fwd_params Call::params(int64_t repeat) const {
   fmha_fwd_params params = params_;
-  std::vector<char*> addresses(buffers_.size());
-  for (size_t b = 0; b < buffers_.size(); ++b) addresses[b] = buffers_[b].data;
+  std::vector<uintptr_t> addresses;
+  for (const Buffer& buffer : buffers_) addresses.push_back(reinterpret_cast<uintptr_t>(buffer.data));
   for (size_t d = counts_.size(); d-- > 0; repeat /= counts_[d]) {
-    const int64_t index = repeat % counts_[d];
+    const auto index = static_cast<uintptr_t>(repeat % counts_[d]);
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      if (buffers_[b].bytes > 0) addresses[b] += index * steps_[d * buffers_.size() + b];
+      if (buffers_[b].bytes > 0)
+        addresses[b] += static_cast<uintptr_t>(index * steps_[d * buffers_.size() + b]);
     }
   }
   for (const Pointer& pointer : pointers_) {
-    std::memcpy(reinterpret_cast<char*>(&params) + pointer.offset, &addresses[pointer.buffer], sizeof(char*));
+    std::memcpy(reinterpret_cast<char*>(&params) + pointer.offset, &addresses[pointer.buffer],
+                sizeof(uintptr_t));
   }
   return params;
 }

@@ -19,7 +19,7 @@ class Call {
 
   // How many launches it is.
   int64_t repeats() const { return repeats_; }
-  fmha_fwd_params params(int64_t repeat) const;
+  fmha_fwd_params params(int64_t repeat) const;  // repeat < repeats()
 
   // Like params(0), but without the addresses of q, k, v and o, which fmha_prepare does not look at.
   fmha_fwd_params prepared() const;

@@ -100,8 +100,9 @@ void fmha_jax_connect(const fmha_jax_library* library) { g_library = *library; }
 
 XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame) {
   return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE, [](const Call& call) {
+    if (call.repeats() == 0) return;
     const fmha_fwd_params params = call.prepared();
-    if (call.repeats() > 0) check(g_library.prepare(&params));
+    check(g_library.prepare(&params));
   });
 }
 

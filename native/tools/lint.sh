@@ -30,7 +30,7 @@ file_rules() {
 tidy() {
   local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
-  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc')
+  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands"
   "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
     "${sources[@]}" || return 1
@@ -40,8 +40,8 @@ tidy() {
       grep -v 'warnings generated\|warning generated' >&2)
 }
 
-mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/kernels/*' 'native/include/*.hpp' 'tests/native/*' \
-  'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
+mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
+  'native/include/*.hpp' 'tests/native/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .

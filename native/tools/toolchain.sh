@@ -7,8 +7,8 @@
 #                                           of the host side and Python environment
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
-# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A Python
-# environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
+# Python environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
 
@@ -104,12 +104,12 @@ check_parts() {
   fi
   [ -e /usr/include/nlohmann/json.hpp ] || [ -e "$prefix/json/include/nlohmann/json.hpp" ] || parts+=(json)
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
-    if [ ! -e "$prefix/ck/SOURCE" ]; then
-      parts+=(ck)
-      [ -z "$for_cmake" ] || need_venv
-    fi
+    [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
   fi
   [ -e "$prefix/xla_ffi/SOURCE" ] || parts+=(xla_ffi)
+  if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then
+    need_venv  # fetch_wheel needs its pip
+  fi
 }
 
 # One message with all of it, before anything is begun.
@@ -235,24 +235,30 @@ fetch_debs() {
   done
 }
 
+# fetch_wheel REQUIREMENTS FOLDER [pip's options]: downloads a wheel whose hash is known
+fetch_wheel() {
+  local requirements=$1 folder=$2
+  shift 2
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$here/$requirements" -d "$folder" "$@"
+}
+
 fetch_ck() {
   [[ " ${parts[*]} " == *" ck "* ]] || return 0
   say "downloading Composable Kernel"
-  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$here/ck-requirements.txt" -d "$1/ck-wheel"
+  fetch_wheel ck-requirements.txt "$1/ck-wheel"
   "$venv/bin/python" "$here/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
   rm -rf "${prefix:?}/ck"
   mv "$1/ck" "$prefix/ck"
 }
 
-# The headers are the same in the wheels for all versions of Python; this one's hash is known.
+# The headers are the same in the wheels for all versions of Python: one of them will do, whatever ours is.
 fetch_xla_ffi() {
   [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
   say "downloading XLA's FFI headers, in jaxlib"
-  "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64 \
-    -r "$here/xla-requirements.txt" -d "$1/xla-wheel"
+  fetch_wheel xla-requirements.txt "$1/xla-wheel" \
+    --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64
   "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
   rm -rf "${prefix:?}/xla_ffi"
   mv "$1/xla_ffi" "$prefix/xla_ffi"

@@ -49,8 +49,8 @@ def _software_device() -> ctypes.CDLL:
     if not runtime.emulated:
         raise HipError(
             f"got arrays of JAX's platform cpu, but the HIP runtime in use is that of a GPU ({runtime.path}, "
-            f"{runtime.reason}): expected arrays of the platform rocm, or PYFA_ROCM_DEVICE=emulator, with which "
-            "arrays of the platform cpu run on the software device"
+            f"{runtime.reason}): expected arrays of the platform rocm, or PYFA_ROCM_DEVICE=emulator, with "
+            "which arrays of the platform cpu run on the software device"
         )
     return ctypes.CDLL(runtime.path)
 
@@ -69,6 +69,10 @@ def _find_device(device: Any, message: Any, message_bytes: int) -> int:
         ctypes.memmove(message, text, len(text))
         return 1
     return 0
+
+
+# Called until the process ends, so it must not go.
+_answer = _FindDevice(_find_device)
 
 
 def _open() -> ctypes.CDLL:
@@ -96,8 +100,7 @@ def register() -> ctypes.CDLL:
     functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
                  for name in ("fwd", "prepare", "last_error")]  # fmt: skip
     library = _open()
-    library.connection = _Library(*functions, _FindDevice(_find_device))  # kept alive with it
-    library.fmha_jax_connect(ctypes.byref(library.connection))
+    library.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
     capsule = jax.ffi.pycapsule
     jax.ffi.register_ffi_target(TARGET, capsule(library.fmha_jax_fwd_cpu), platform="cpu")
     stages = {

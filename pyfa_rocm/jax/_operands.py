@@ -32,12 +32,13 @@ def options_of(**options: Any) -> Options:
     for name, value in options.items():
         if isinstance(value, jax.core.Tracer):
             raise InvalidArgumentError(
-                f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under jax.jit "
-                "make it a static argument"
+                f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "
+                "jax.jit make it a static argument"
             )
     if options["return_attn_probs"]:
         raise UnsupportedError(
-            "return_attn_probs: got True, expected False: pyfa_rocm.flash_attn_func has it, and return_lse is here"
+            "return_attn_probs: got True, expected False: pyfa_rocm.flash_attn_func has it, and here there "
+            "is return_lse"
         )
     return Options(**options)
 
@@ -85,8 +86,8 @@ class Operands:
     def _add_philox(self, philox: Any) -> None:
         if philox is None:
             raise InvalidArgumentError(
-                "philox: got None, expected (seed, offset), or an array of uint32 (4,) as philox_of_key makes it, "
-                "because dropout_p is above 0: no random state is kept here"
+                "philox: got None, expected (seed, offset), or an array of uint32 (4,) as philox_of_key "
+                "makes it, because dropout_p is above 0: no random state is kept here"
             )
         if isinstance(philox, np.ndarray) and philox.dtype.name in ("uint64", "int64"):
             philox = np.ascontiguousarray(philox).view(np.uint32)
@@ -95,8 +96,8 @@ class Operands:
         expected = {"uint32": (4,), "uint64": (2,), "int64": (2,)}
         if layout.shape != expected.get(layout.dtype):
             raise InvalidArgumentError(
-                f"philox: got {layout.dtype} {layout.shape}, expected uint32 (4,): seed and offset of 64 bits each, "
-                "the low half first (philox_of_key makes it), or uint64 (2,)"
+                f"philox: got {layout.dtype} {layout.shape}, expected uint32 (4,): seed and offset of 64 "
+                "bits each, the low half first (philox_of_key makes it), or uint64 (2,)"
             )
 
     def require_inputs(self, dims: str) -> tuple[Layout, Layout, Layout]:

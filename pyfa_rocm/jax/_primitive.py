@@ -27,7 +27,7 @@ def bind(problem: Problem, operands: list[Any]) -> list[Any]:
 
 
 def _varying(array: Any) -> frozenset[Any]:
-    """Return the mesh axes that a value inside shard_map differs along, as far as this JAX keeps book of them."""
+    """Return the mesh axes that a value inside shard_map differs along, if this JAX keeps book of them."""
     kind = jax.typeof(array)
     axes = getattr(getattr(kind, "manual_axis_type", kind), "varying", None)
     return frozenset(getattr(kind, "vma", ()) if axes is None else axes)
@@ -40,11 +40,14 @@ def _alike(operands: list[Any]) -> list[Any]:
     if not union:
         return operands
     cast = functools.partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
-    return [cast(x, tuple(union - own)) if union - own else x for x, own in zip(operands, varying, strict=True)]
+    missing = [union - own for own in varying]
+    return [cast(x, tuple(axes)) if axes else x for x, axes in zip(operands, missing, strict=True)]
 
 
-def _abstract_eval(*avals: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> list[Any]:
-    """Return the types of the results, which differ along the axes of a mesh that the operands differ along."""
+def _abstract_eval(
+    *avals: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+) -> list[Any]:
+    """Return the types of the results, which differ along the axes of a mesh that the operands do."""
     results = []
     for base, dtype in problem.results:
         shape = (*sizes, *base)
@@ -89,9 +92,7 @@ def _run(*operands: Any, **params: Any) -> Any:
         return _compiled(**params)(*operands)
 
 
-def _lower(
-    ctx: Any, *operands: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
-) -> Any:
+def _lower(ctx: Any, *operands: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
     """Emit the custom call."""
     described = [(tuple(aval.shape), aval.dtype.itemsize) for aval in ctx.avals_in]
     aliases = {i: RESULTS.index(name) for i, name in enumerate(problem.names) if name in RESULTS}

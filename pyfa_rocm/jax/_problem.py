@@ -103,13 +103,14 @@ def attributes(
         With the mapped axes.
     """
     own: Axes = tuple(range(len(sizes)))
-    buffers = [_buffer(name, shape, at) for name, (shape, _), at in zip(problem.names, operands, axes, strict=True)]
+    shapes = [shape for shape, _ in operands]
+    buffers = [_buffer(*x) for x in zip(problem.names, shapes, axes, strict=True)]
     itemsizes = [itemsize for _, itemsize in operands]
     for name, (shape, dtype) in zip(RESULTS, problem.results, strict=False):
         buffers.append(_buffer(name, (*sizes, *shape), own))
         itemsizes.append(dtype.itemsize)
     batching = _batching(problem, sizes, buffers)
-    c, view = _params.new()
+    _, view = _params.new()
     _params.fill(view, _fwd_params(problem, buffers, batching.batch))
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
@@ -133,7 +134,7 @@ def _batching(problem: Problem, sizes: Shape, buffers: list[_Buffer]) -> Batchin
 
 
 def _fwd_params(problem: Problem, buffers: list[_Buffer], batch: Dim) -> FwdParams:
-    """Return the parameters, with the number of a buffer in place of its address: of a result, not its operand."""
+    """Return the parameters, with the numbers of buffers in place of addresses; a result has its own."""
     tensors: dict[str, Any] = {}
     for number, (buffer, stride) in enumerate(zip(buffers, batch.strides, strict=True), 1):
         inner = buffer.repeated if problem.packed else buffer.repeated[1:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A batched problem as one call of the kernel, or as few as its layout allows, without a copy.
 
-JAX hands over arrays that are contiguous, with the axes that ``vmap`` maps anywhere but last. Each such axis is a
-dimension with a stride in every array, 0 where the array is not mapped; so is the problem's own batch.
+JAX hands over arrays that are contiguous, with the axes that ``vmap`` maps anywhere but last. Each such axis
+is a dimension with a stride in every array, 0 where the array is not mapped; so is the problem's own batch.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def split_strides(shape: Sequence[int], mapped: Sequence[int | None]) -> tuple[S
 def fold(dims: Sequence[Dim], buffers: int) -> Batching:
     """Fold dimensions into one batch where all strides allow, and repeat along the rest.
 
-    Neighbours are one dimension if in every buffer the outer stride is the inner one times its size. Of what is
-    left, the largest is the batch: it may have any strides.
+    Neighbours are one dimension if in every buffer the outer stride is the inner one times its size. Of what
+    is left, the largest is the batch: it may have any strides.
 
     Parameters
     ----------

@@ -57,8 +57,9 @@ def flash_attn_func(
     bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         Added to the scaled scores; q's dtype. A size of 1 in place of any but the last is broadcast.
     philox : array or (int, int), optional
-        Random state of dropout, required with it: uint32 (4,) as `philox_of_key` makes it, so that each call of
-        a compiled step draws new numbers; or two integers below 2**64, seed and offset, which are compiled in.
+        Random state of dropout, required with it: uint32 (4,) as `philox_of_key` makes it, so that each call
+        of a compiled step draws new numbers; or two integers below 2**64, seed and offset, which are compiled
+        in.
     out_dtype : str or dtype, optional
         Of O; q's by default, and bfloat16 for float8_e4m3fnuz.
     q_descale, k_descale, v_descale : float, optional
@@ -89,10 +90,10 @@ def flash_attn_func(
 
     Notes
     -----
-    ``jax.vmap`` maps any axes without a copy, but a last one. They become part of the batch where the strides of
-    all arrays allow that; else, and always with dropout, the kernel is launched once for each index of an axis,
-    within one custom call. So ``vmap`` gives what a loop would give, dropout included: an unmapped `philox` is
-    the same one for every element.
+    ``jax.vmap`` maps any axes without a copy, but a last one. They become part of the batch where the strides
+    of all arrays allow that; else, and always with dropout, the kernel is launched once for each index of an
+    axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an unmapped
+    `philox` is the same one for every element.
 
     Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
 
@@ -111,8 +112,9 @@ def flash_attn_func(
         return_attn_probs=return_attn_probs, kernel=kernel,
     )  # fmt: skip
     operands = Operands(
-        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes
-    )
+        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
+        alibi_slopes=alibi_slopes,
+    )  # fmt: skip
     layouts = operands.require_inputs("(batch, seqlen, nhead, hdim)")
     batch, seqlen_q, nhead_q, _ = layouts[0].shape
     seqlen_k, hdim_v = layouts[1].shape[1], layouts[2].shape[3]

@@ -49,8 +49,8 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_varlen_func`, but of JAX arrays, and under JAX's transformations.
 
-    Sizes are fixed when JAX traces, and lengths are not: pad q, k and v to a total that does for every step, and
-    let cu_seqlens say what of it is in use. What is not listed is as in `flash_attn_func` of this module.
+    Sizes are fixed when JAX traces, and lengths are not: pad q, k and v to a total that does for every step,
+    and let cu_seqlens say what of it is in use. What is not listed is as in this package's `flash_attn_func`.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def flash_attn_varlen_func(
     v : array, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : array, int32 (batch + 1)
-        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k at most. They
-        may be traced, so what they hold is not checked.
+        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k at most.
+        They may be traced, so what they hold is not checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths.
     seqused_q, seqused_k : array, optional, int32 (batch)
@@ -108,8 +108,9 @@ def flash_attn_varlen_func(
         return_attn_probs=return_attn_probs, kernel=kernel,
     )  # fmt: skip
     operands = Operands(
-        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
+        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
+        alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        seqused_q=seqused_q, seqused_k=seqused_k,
     )  # fmt: skip
     layouts = operands.require_inputs("(total, nhead, hdim)")
     batch = batch_of(operands.layouts, layouts[0])

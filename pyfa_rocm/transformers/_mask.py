@@ -139,7 +139,7 @@ def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, 
 def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int) -> bool:
     """Whether a pattern over all positions is the same one over the tokens alone."""
     if pattern.sequences is not None:
-        return pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1]
+        return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
     if pattern.causal and q_length > tokens.shape[1]:
         return False
     if pattern.window_size == _UNLIMITED:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The cases of the first group of tests, run through JAX. To be imported before jax: it sets the number of devices."""
+"""The cases of the first group of tests, run through JAX.
+
+To be imported before jax: it sets the number of devices.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -31,12 +35,12 @@ def run(case: Case, compiled: bool) -> None:
     """Run a case and judge it, or see it refused if no kernel can do it."""
     case = in_jax(case)
     inputs, (arrays, options) = case.inputs(), arguments(case)
-    function = flash_attn_func if case.varlen is None else flash_attn_varlen_func
-    call = lambda **arrays: function(**arrays, **options)  # noqa: E731
+    function: Any = flash_attn_func if case.varlen is None else flash_attn_varlen_func
+    call: Any = partial(function, **options)
     if compiled:
         call = jax.jit(call)
     if not candidates(case):
-        with pytest.raises(jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: .*(dtype|hdim_q|softcap)"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"UNIMPLEMENTED: .*(dtype|hdim_q|softcap)"):
             jax.block_until_ready(call(**arrays))
         return
     before = {name: np.array(x) for name, x in arrays.items()}
@@ -63,10 +67,11 @@ def judge_result(case: Case, inputs: list[Array], o: Array, lse: Array | None) -
 def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays of a case, and what must be known while tracing."""
     rows, keys = case.rows_in_use()
-    arrays = {name: _only(x, used) for name, x, used in zip("qkv", case.inputs(), (rows, keys, keys), strict=True)}
+    used = (rows, keys, keys)
+    arrays = {name: _only(*x) for name, *x in zip("qkv", case.inputs(), used, strict=True)}
     options: dict[str, Any] = {
-        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window, "softcap": case.softcap,
-        "top_left": case.top_left, "return_lse": case.lse,
+        "softmax_scale": case.scale, "causal": case.causal, "window_size": case.window,
+        "softcap": case.softcap, "top_left": case.top_left, "return_lse": case.lse,
     }  # fmt: skip
     if case.out_dtype != case.dtype:
         options["out_dtype"] = case.out_dtype

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import jax_cases  # isort: skip  # before jax
+from adapters import jax_cases  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,10 @@ from jax.sharding import PartitionSpec as P
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func, philox_of_key
 
-BASE = Case(batch=4, seqlen_q=50, seqlen_k=70, nhead_k=4, ratio=2, hdim=64, dtype="bfloat16", causal=True, seed=8)
+BASE = Case(4, 50, 70, 4, 2, 64, "bfloat16", causal=True, seed=8)
+FEATURES: list[dict[str, Any]] = [
+    {}, {"bias": Bias()}, {"bias": Bias((False, True, True))}, {"alibi": 1}, {"alibi": 2},
+]  # fmt: skip
 ARRAY, LSE = P("batch", None, "heads"), P("batch", "heads")
 
 
@@ -29,21 +33,23 @@ def mesh(*sizes: int) -> Mesh:
 
 
 @pytest.mark.parametrize("sizes", [(4, 1), (2, 2), (1, 4)])
-@pytest.mark.parametrize(
-    "feature", [{}, {"bias": Bias()}, {"bias": Bias((False, True, True))}, {"alibi": 1}, {"alibi": 2}], ids=str
-)
+@pytest.mark.parametrize("feature", FEATURES, ids=str)
 def test_batch_and_heads(sizes: tuple[int, int], feature: dict[str, Any]) -> None:
     """Each device has whole groups of heads; judged against float64 as a whole."""
-    case = jax_cases.in_jax(nearest(Case(**(BASE.__dict__ | feature))))
+    case = jax_cases.in_jax(nearest(replace(BASE, **feature)))
     arrays, options = jax_cases.arguments(case)
     specs = dict.fromkeys("qkv", ARRAY)
     if case.bias is not None:
         specs["bias"] = P("batch" if case.bias.dims[0] else None, "heads")
     if case.alibi:
         specs["alibi_slopes"] = P("batch", "heads") if case.alibi == 2 else P("heads")
-    call = lambda x: flash_attn_func(**x, **options)  # noqa: E731
-    sharded = jax.jit(jax.shard_map(call, mesh=mesh(*sizes), in_specs=(specs,), out_specs=(ARRAY, LSE)))
-    o, lse = sharded(arrays)
+    sharded = jax.shard_map(
+        lambda x: flash_attn_func(**x, **options),
+        mesh=mesh(*sizes),
+        in_specs=(specs,),
+        out_specs=(ARRAY, LSE),
+    )
+    o, lse = jax.jit(sharded)(arrays)
     assert len(o.sharding.device_set) == 4
     jax_cases.judge_result(case, case.inputs(), np.asarray(o), np.asarray(lse))
 
@@ -52,18 +58,18 @@ def test_batch_and_heads(sizes: tuple[int, int], feature: dict[str, Any]) -> Non
 @pytest.mark.parametrize("compiled", [True, False])
 def test_compiled_or_not(check_vma: bool, compiled: bool) -> None:
     arrays, options = jax_cases.arguments(BASE)
-    call = lambda x: flash_attn_func(**x, **options)  # noqa: E731
+    call: Any = partial(flash_attn_func, **options)
     sharded = jax.shard_map(
-        call, mesh=mesh(2, 2), in_specs=(dict.fromkeys("qkv", ARRAY),), out_specs=(ARRAY, LSE), check_vma=check_vma
+        call, mesh=mesh(2, 2), in_specs=(ARRAY,) * 3, out_specs=(ARRAY, LSE), check_vma=check_vma
     )
-    got = (jax.jit(sharded) if compiled else sharded)(arrays)
-    for a, b in zip(got, call(arrays), strict=True):
+    got = (jax.jit(sharded) if compiled else sharded)(*arrays.values())
+    for a, b in zip(got, call(*arrays.values()), strict=True):
         assert np.array_equal(a, b)
 
 
 def test_fewer_heads_of_k_than_devices() -> None:
     """K and V are on every device, which takes the heads that its own of q read."""
-    case = Case(**(BASE.__dict__ | {"nhead_k": 2, "ratio": 4, "lse": False}))
+    case = replace(BASE, nhead_k=2, ratio=4, lse=False)
     arrays, options = jax_cases.arguments(case)
     q, k, v = arrays.values()
 
@@ -86,9 +92,7 @@ def test_operands_that_differ_along_other_axes() -> None:
         o = call(q, k[:2], v[:2]).astype(jnp.float32)
         return jax.lax.psum(o, "batch")
 
-    sharded = jax.shard_map(
-        summed, mesh=mesh(2, 2), in_specs=(P("batch"), P(), P()), out_specs=P()
-    )
+    sharded = jax.shard_map(summed, mesh=mesh(2, 2), in_specs=(P("batch"), P(), P()), out_specs=P())
     o = jax.jit(sharded)(q, k, v)
     parts = [call(q[half], k[:2], v[:2]).astype(jnp.float32) for half in (slice(0, 2), slice(2, 4))]
     assert np.array_equal(o, parts[0] + parts[1])
@@ -108,7 +112,9 @@ def test_packed_sequences() -> None:
     """Heads alone: which rows are whose is every device's business."""
     q, k, v = (x.reshape(-1, *x.shape[2:]) for x in jax_cases.arguments(BASE)[0].values())
     cu_q, cu_k = jnp.array([0, 50, 60, 180], jnp.int32), jnp.array([0, 60, 60, 270], jnp.int32)
-    call = lambda *x: flash_attn_varlen_func(*x, 120, 210, causal=True, return_lse=True)  # noqa: E731
+    call: Any = partial(
+        flash_attn_varlen_func, max_seqlen_q=120, max_seqlen_k=210, causal=True, return_lse=True
+    )
     spec = P(None, "heads")
     sharded = jax.shard_map(
         call, mesh=mesh(1, 4), in_specs=(spec, spec, spec, P(), P()), out_specs=(spec, P("heads"))
@@ -126,7 +132,8 @@ def test_random_numbers_of_each_device() -> None:
         return flash_attn_func(x, x, x, 0.5, philox=philox_of_key(own))
 
     spec = P(None, None, "heads")
-    o = jax.jit(jax.shard_map(local, mesh=mesh(1, 4), in_specs=(spec, P()), out_specs=spec))(x, jax.random.key(1))
+    sharded = jax.shard_map(local, mesh=mesh(1, 4), in_specs=(spec, P()), out_specs=spec)
+    o = jax.jit(sharded)(x, jax.random.key(1))
     assert len({np.asarray(o[:, :, head]).tobytes() for head in range(4)}) == 4
 
 

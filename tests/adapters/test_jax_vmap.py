@@ -9,14 +9,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import jax_cases  # noqa: F401  # isort: skip  # before jax
+from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import philox
 import pytest
 from built import candidates, this_arch
-from cases import DTYPES, Case, judge
+from cases import DTYPES, Bias, Case, Dropout, judge
 from cases_types import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,13 +83,13 @@ def mapped(draw: st.DrawFn) -> Mapped:
     options: dict[str, Any] = {"causal": draw(st.booleans())}
     if feature == "bias":
         one = st.booleans()
-        shapes["bias"] = (batch if draw(one) else 1, nhead if draw(one) else 1, rows if draw(one) else 1, keys)
+        shapes["bias"] = (*(n if draw(one) else 1 for n in (batch, nhead, rows)), keys)
     elif feature == "alibi":
         shapes["alibi_slopes"] = (batch, nhead) if draw(st.booleans()) else (nhead,)
     elif feature == "dropout":
         shapes["philox"] = (4,)
         options["dropout_p"] = 0.25
-    levels = []
+    levels: list[Level] = []
     for depth in range(draw(st.integers(1, 2))):
         axes = {n: draw(st.none() | st.integers(0, len(s) + depth - 1)) for n, s in shapes.items()}
         # A mapped axis of an array that an inner vmap does not map has one place less to be in.
@@ -103,7 +103,7 @@ def mapped(draw: st.DrawFn) -> Mapped:
 
 def want(problem: Mapped, arrays: dict[str, Array], index: tuple[int, ...]) -> Any:
     """The oracle's answer to one element."""
-    one = {name: problem.element(name, array, index) for name, array in arrays.items()}
+    one: dict[str, Any] = {name: problem.element(name, array, index) for name, array in arrays.items()}
     extra: dict[str, Any] = {}
     if "philox" in one:
         seed, offset = np.ascontiguousarray(one.pop("philox")).view(np.uint64).tolist()
@@ -120,8 +120,6 @@ def want(problem: Mapped, arrays: dict[str, Array], index: tuple[int, ...]) -> A
 def has_kernel(problem: Mapped) -> bool:
     batch, rows, nhead, hdim = problem.shapes["q"]
     _, keys, nhead_k, _ = problem.shapes["k"]
-    from cases import Bias, Dropout
-
     case = Case(
         batch, rows, keys, nhead_k, nhead // nhead_k, hdim, DTYPE, causal=problem.options["causal"],
         bias=Bias() if "bias" in problem.shapes else None, alibi=1 if "alibi_slopes" in problem.shapes else 0,
@@ -137,9 +135,10 @@ def test_random(problem: Mapped, compiled: bool) -> None:
         return
     arrays = problem.arrays()
     names = list(arrays)
-    call = lambda *xs: flash_attn_func(  # noqa: E731
-        **dict(zip(names, xs, strict=True)), return_lse=True, **problem.options
-    )
+
+    def call(*xs: Any) -> Any:
+        return flash_attn_func(**dict(zip(names, xs, strict=True)), return_lse=True, **problem.options)
+
     for level in problem.levels:
         call = jax.vmap(call, in_axes=tuple(level.axes[name] for name in names))
     o, lse = (jax.jit(call) if compiled else call)(*map(jnp.asarray, arrays.values()))
@@ -165,14 +164,15 @@ def test_without_copies(in_axes: Any, launches: int) -> None:
     else:
         axes = in_axes
         placed = [x[0] if a is None else jnp.moveaxis(x, 0, a) for x, a in zip((q, k, v), axes, strict=True)]
-    call = jax.jit(jax.vmap(partial(flash_attn_func, causal=True), in_axes=axes))
+    plain: Any = partial(flash_attn_func, causal=True)
+    call = jax.jit(jax.vmap(plain, in_axes=axes))
     program = call.lower(*placed).compile().as_text()
     assert ("transpose" in program or "copy" in program) == (in_axes == 4)
     assert _launches(call, placed) == launches
     o = call(*placed)
     for i in range(6):
         one = [x if a is None else x.take(i, a) for x, a in zip(placed, axes, strict=True)]
-        assert np.array_equal(o[i], flash_attn_func(*one, causal=True))
+        assert np.array_equal(o[i], plain(*one))
 
 
 def _launches(call: Any, arrays: list[jax.Array]) -> int:
@@ -190,22 +190,22 @@ def test_batch_of_one_is_folded() -> None:
         assert _launches(call, arrays) == 1
         o = call(*arrays)
         for i in range(5):
-            one = [q[i], *(x[i] if kv == 0 else x[0] for x in (k, v))]
-            assert np.array_equal(o[i], flash_attn_func(*one))
+            keys, values = (x[i] if kv == 0 else x[0] for x in (k, v))
+            assert np.array_equal(o[i], flash_attn_func(q[i], keys, values))
 
 
 def test_dropout_is_that_of_each_element() -> None:
     """As a loop would have it: one philox for all, or one each, by value or in memory."""
     q, k, v = inputs(3, 2, 40)
     seeds = jnp.arange(12, dtype=jnp.uint32).reshape(3, 4)
-    each = jax.vmap(lambda *x: flash_attn_func(*x[:3], 0.4, philox=x[3]))(q, k, v, seeds)
-    shared = jax.vmap(lambda *x: flash_attn_func(*x, 0.4, philox=(3, 4)))(q, k, v)
+    each = jax.vmap(lambda q, k, v, x: flash_attn_func(q, k, v, 0.4, philox=x))(q, k, v, seeds)
+    shared = jax.vmap(lambda q, k, v: flash_attn_func(q, k, v, 0.4, philox=(3, 4)))(q, k, v)
     for i in range(3):
         assert np.array_equal(each[i], flash_attn_func(q[i], k[i], v[i], 0.4, philox=seeds[i]))
         assert np.array_equal(shared[i], flash_attn_func(q[i], k[i], v[i], 0.4, philox=(3, 4)))
 
 
-@pytest.mark.parametrize("in_axes", [(0, 0, 0, 0), (1, None, None, 0), (2, 1, 0, None), (None, None, None, 1)])
+@pytest.mark.parametrize("in_axes", [(0, 0, 0, 0), (1, None, None, 0), (2, 1, 0, None), (None, None, 0, 1)])
 def test_varlen(in_axes: tuple[int | None, ...]) -> None:
     """Sequences' lengths mapped or not; rows of none are 0 in each element."""
     q, k, v = (x[:, 0] for x in inputs(3, 1, 70))
@@ -214,7 +214,10 @@ def test_varlen(in_axes: tuple[int | None, ...]) -> None:
         x[0] if axis is None else jnp.moveaxis(x, 0, axis)
         for x, axis in zip((q, k, v, lengths), in_axes, strict=True)
     ]
-    call = lambda q, k, v, cu: flash_attn_varlen_func(q, k, v, cu, cu, 70, 70, causal=True, return_lse=True)  # noqa: E731
+
+    def call(q: Any, k: Any, v: Any, cu: Any) -> Any:
+        return flash_attn_varlen_func(q, k, v, cu, cu, 70, 70, causal=True, return_lse=True)
+
     o, lse = jax.jit(jax.vmap(call, in_axes=in_axes))(*placed)
     for i in range(3):
         one = [x if axis is None else x.take(i, axis) for x, axis in zip(placed, in_axes, strict=True)]

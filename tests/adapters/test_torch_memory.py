@@ -202,7 +202,7 @@ def replayed(card: CurrentStream, call: Any) -> Any:
 
 
 def test_card_dense(card: CurrentStream) -> None:
-    """One kernel on the current stream, of what the tensors point to; nothing waits, or capture would fail."""
+    """One kernel on the current stream, of what the tensors point to; nothing waits, or it would fail."""
     q, k = randn(2, 50, 4, 128), randn(2, 70, 2, 128)
     want = p.flash_attn_func(q, k, k, causal=True, return_lse=True)
     q_card, k_card = on_card(q), on_card(k)

@@ -13,6 +13,7 @@ may differ by is the spread of a root mean square over the independent errors of
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,6 @@ import torch
 import transformers
 from cases_judge import judge
 from transformers import masking_utils
-from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
 import pyfa_rocm.transformers
 
@@ -34,6 +34,19 @@ COMMON: dict[str, Any] = {
     "num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256,
     # So large that attention is far from even, and a wrong mask far from right.
     "initializer_range": 0.1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
+}  # fmt: skip
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {},
+    "Gemma2ForCausalLM": {
+        "sliding_window": WINDOW, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 5.0,
+    },
+    "BertForMaskedLM": {},
+    # Its layers in turns see all, and 8 tokens to each side.
+    "ModernBertForMaskedLM": {
+        "local_attention": 16, "global_attn_every_n_layers": 2, "cls_token_id": 1, "sep_token_id": 2,
+    },
 }  # fmt: skip
 
 
@@ -71,6 +84,11 @@ class Checked:
         return bool(seen[b, row, seen.shape[2] - seen.shape[1] + row])
 
 
+def exact_attention(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The model's own eager attention."""
+    return sys.modules[type(module).__module__].eager_attention_forward(module, *args, **kwargs)
+
+
 def exact_mask(*args: Any, dtype: torch.dtype, **kwargs: Any) -> Any:
     """transformers' eager mask, in float32: eager attention adds it in float64, but its softmax is float32's,
     where the least float64 is -inf and padding, which sees nothing, would get NaN.
@@ -82,7 +100,7 @@ def exact_mask(*args: Any, dtype: torch.dtype, **kwargs: Any) -> Any:
 def checked() -> Iterator[Checked]:
     check = Checked()
     pyfa_rocm.transformers.register()
-    transformers.AttentionInterface.register("exact", eager_attention_forward)
+    transformers.AttentionInterface.register("exact", exact_attention)
     transformers.AttentionMaskInterface.register("exact", exact_mask)
     transformers.AttentionInterface.register("checked", check.attention)
     transformers.AttentionMaskInterface.register("checked", check.mask)
@@ -95,14 +113,9 @@ class Models:
 
     def __init__(self, kind: str, dtype: torch.dtype, implementation: str = "checked") -> None:
         torch.manual_seed(3)
-        if kind == "llama":
-            config = transformers.LlamaConfig(**COMMON)
-            model: Any = transformers.LlamaForCausalLM(config)
-        else:
-            config = transformers.Gemma2Config(
-                **COMMON, sliding_window=WINDOW, query_pre_attn_scalar=64, attn_logit_softcapping=5.0,
-            )  # fmt: skip
-            model = transformers.Gemma2ForCausalLM(config)
+        cls = getattr(transformers, kind)
+        config = cls.config_class(**COMMON | SETTINGS[kind])
+        model = cls(config)
         state = model.to(dtype).state_dict()
 
         def made(dtype: torch.dtype, implementation: str) -> Any:
@@ -143,11 +156,11 @@ def padding(lengths: tuple[int, ...], seqlen: int, side: str) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_llama(checked: Checked, dtype: torch.dtype) -> None:
     tokens = torch.ones(2, 40, dtype=torch.bool)
-    Models("llama", dtype).check(tokens, input_ids=ids(2, 40), use_cache=False)
+    Models("LlamaForCausalLM", dtype).check(tokens, input_ids=ids(2, 40), use_cache=False)
 
 
 # The kernel set `ci` has softcap for packed sequences in bfloat16 alone.
-PADDED = [("llama", torch.float16), ("gemma2", torch.bfloat16)]
+PADDED = [("LlamaForCausalLM", torch.float16), ("Gemma2ForCausalLM", torch.bfloat16)]
 
 
 @pytest.mark.parametrize("side", ["left", "right", "both"])
@@ -177,7 +190,7 @@ def test_packed_rows(checked: Checked) -> None:
     """Several rows, each of several sequences."""
     positions = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in ((10, 20, 5), (33, 2))])
     tokens = torch.ones(2, 35, dtype=torch.bool)
-    models = Models("llama", torch.bfloat16)
+    models = Models("LlamaForCausalLM", torch.bfloat16)
     models.check(tokens, input_ids=ids(2, 35), position_ids=positions, use_cache=False)
 
 
@@ -208,7 +221,7 @@ def test_generation(checked: Checked, kind: str, dtype: torch.dtype, cache: str)
 
 def test_generation_without_padding(checked: Checked) -> None:
     """Also by chunks of the prompt, so that several queries meet a cache."""
-    models, prompt = Models("llama", torch.bfloat16), ids(1, 40)
+    models, prompt = Models("LlamaForCausalLM", torch.bfloat16), ids(1, 40)
     cache = transformers.DynamicCache(config=models.ours.config)
     with torch.no_grad():
         parts = [models.ours(part, past_key_values=cache).logits for part in prompt.split((25, 10, 1, 4), 1)]
@@ -223,7 +236,7 @@ def test_any_other_mask(checked: Checked, form: str) -> None:
     visible[:11, :11] = True
     mask = visible.expand(2, 1, 40, 40)
     additive = torch.zeros(2, 1, 40, 40).masked_fill(~mask, torch.finfo(torch.float32).min)
-    models = Models("llama", torch.float16, "pyfa_rocm")
+    models = Models("LlamaForCausalLM", torch.float16, "pyfa_rocm")
     given = mask if form == "bool" else additive
     tokens = torch.ones(2, 40, dtype=torch.bool)
     with torch.no_grad():
@@ -233,3 +246,12 @@ def test_any_other_mask(checked: Checked, form: str) -> None:
         ours, tokens, input_ids=ids(2, 40), attention_mask=additive.clamp(min=least), use_cache=False
     )
     checked.calls = 1
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "ModernBertForMaskedLM"])
+def test_encoders(checked: Checked, kind: str, side: str) -> None:
+    """Attention to both sides, windows among it."""
+    mask = padding((40, 9, 27), 40, side)
+    models = Models(kind, torch.float16)
+    models.check(mask.bool(), input_ids=ids(3, 40), attention_mask=mask)

@@ -18,11 +18,12 @@ import torch
 from built import candidates
 from cases import DTYPES, Case, Layout, Placement, bits, canary, expected, judge
 from cases_types import Array, Bools
-from reference import numerics_of
+from reference import Numerics, numerics_of
 from strict import forgiven, only_initialized, read_only
 
 import pyfa_rocm
 from pyfa_rocm import _hip
+from pyfa_rocm._plan import Plan, Request
 from pyfa_rocm.torch import flash_attn_func, flash_attn_varlen_func
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -201,6 +202,32 @@ def pinned(*buffers: Array) -> Iterator[None]:
     finally:
         for address in addresses:
             _hip.call("hipHostUnregister", address)
+
+
+@contextmanager
+def kernels_that_run() -> Iterator[list[pyfa_rocm.KernelInfo]]:
+    """Collect the kernels of the calls inside: errors are distributed as their pipelines make them."""
+    found: list[pyfa_rocm.KernelInfo] = []
+    run = Plan.run
+
+    def asking(
+        plan: Plan, q: Any, k: Any, v: Any, out: Any, to: Any, lse: Any, optional: Any, handle: int
+    ) -> Any:
+        params = Request(q, k, v, to.layout, optional, ()).params(plan)
+        if params.lse is not None:
+            params = replace(params, lse=params.lse._replace(data=lse.data))
+        found.append(pyfa_rocm.fmha_fwd_kernel(params))
+        return run(plan, q, k, v, out, to, lse, optional, handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "run", asking)
+        yield found
+
+
+def numerics_like(kernel: pyfa_rocm.KernelInfo, dtype: torch.dtype) -> Numerics:
+    """How a kernel rounds that gives its inputs' type."""
+    name = str(dtype).removeprefix("torch.")
+    return numerics_of(name, None, kernel.pipeline, kernel.tile_n, kernel.arch)
 
 
 def is_known(address: int) -> bool:

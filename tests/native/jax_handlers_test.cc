@@ -223,7 +223,9 @@ void repeats_step_through_buffers() {
   CHECK(frame.call(fmha_jax_fwd_cpu) == "");
   CHECK(data.right());
   frame.set_repeats({0}, {rows, keys, keys, rows});
-  CHECK(frame.call(fmha_jax_fwd_cpu) == "");
+  for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_prepare_rocm}) {
+    CHECK(frame.call(handler) == "");
+  }
 }
 
 // Both platforms read attributes alike; here none may reach the device.

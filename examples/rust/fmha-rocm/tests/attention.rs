@@ -216,6 +216,18 @@ fn transposed() -> Outcome {
     Ok(())
 }
 
+/// Eight bits have kernels of their own, on gfx942 alone.
+#[test]
+fn fp8() -> Outcome {
+    if common::arch()? == "gfx942" {
+        let kernel = common::kernel_for(DType::F8E4M3Fnuz)?;
+        assert!(kernel.name.contains("fp8") && kernel.sha256.len() == 64, "{kernel:?}");
+    } else {
+        assert_eq!(common::kernel_for(DType::F8E4M3Fnuz).unwrap_err().status(), Status::Unsupported);
+    }
+    Ok(())
+}
+
 /// Nothing to do is no error, and there is no memory behind it.
 #[test]
 fn empty() -> Outcome {

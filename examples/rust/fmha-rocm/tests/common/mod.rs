@@ -2,7 +2,7 @@
 //! A problem on the host: random inputs, what they should give in f64, and how far rounding may take it.
 #![allow(dead_code)] // each test, and the example, uses a part
 
-use fmha_rocm::{DType, Layout, SeqLens, Tensor, TensorMut};
+use fmha_rocm::{flash_attn, DType, Kernel, Layout, SeqLens, Tensor, TensorMut};
 use hip::Buffer;
 
 mod numbers;
@@ -173,7 +173,7 @@ impl Data {
         let o: Vec<f32> =
             self.o.to_vec()?.into_iter().map(|x| numbers::widen(self.problem.dtype, x)).collect();
         let [q, k, v] = &self.host;
-        Ok(worst_error(&self.problem, [q, k, v], &o, &self.lse.to_vec()?))
+        Ok(worst_error(&self.problem, &arch()?, [q, k, v], &o, &self.lse.to_vec()?))
     }
 
     /// Whether no output was touched.
@@ -181,6 +181,24 @@ impl Data {
         Ok(self.o.to_vec()?.iter().all(|x| *x == numbers::NAN)
             && self.lse.to_vec()?.iter().all(|x| x.is_nan()))
     }
+}
+
+/// The kernel of a causal problem over 64-wide heads of a type, with an output of bfloat16.
+pub fn kernel_for(dtype: DType) -> fmha_rocm::Result<Kernel> {
+    let [of_q, of_k] = [40, 50].map(|rows| Layout::contiguous([1, rows, 4, 64], dtype));
+    // SAFETY: which kernel it is depends on no data.
+    let (q, k, out) = unsafe {
+        let [q, k] = [of_q, of_k].map(|layout| Tensor::from_raw_parts(std::ptr::null(), layout));
+        let out = Layout { dtype: DType::BF16, ..of_q };
+        (q, k, TensorMut::from_raw_parts(std::ptr::null_mut(), out))
+    };
+    flash_attn(&q, &k, &k, 0.125, true)?.kernel(&out)
+}
+
+/// "gfx942", say.
+pub fn arch() -> Result<String, Failure> {
+    hip::runtime()?;
+    Ok(kernel_for(DType::BF16)?.arch)
 }
 
 /// # Safety

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Which of transformers' masks are recognised as what, and that no other is ever dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+import transformers
+from transformers import masking_utils as masks
+
+import pyfa_rocm.transformers as adapter
+from pyfa_rocm.transformers._mask import pattern_of, tagged_pattern
+
+SEQLEN = 12
+KNOWN = {
+    "causal": masks.causal_mask_function,
+    "bidirectional": masks.bidirectional_mask_function,
+    **{f"window {n}": masks.sliding_window_causal_mask_function(n) for n in (1, 2, 5, 40)},
+    **{f"both sides {n}": masks.sliding_window_bidirectional_mask_function(n) for n in (1, 5, 40)},
+}
+_PREFIX = torch.arange(SEQLEN) < 4
+UNKNOWN = {
+    "chunked": masks.chunked_causal_mask_function(4, torch.zeros(2, dtype=torch.long)),
+    "or": masks.or_masks(masks.causal_mask_function, lambda b, h, q, k: _PREFIX[q] & _PREFIX[k]),
+    "and": masks.and_masks(masks.causal_mask_function, lambda b, h, q, k: k % 2 == 0),
+    "blocks": masks.or_masks(
+        masks.causal_mask_function, masks.blockwise_overlay(torch.arange(SEQLEN).expand(2, -1) // 3)
+    ),
+    "a window, and more": masks.and_masks(
+        masks.sliding_window_causal_mask_function(5), masks.causal_mask_function
+    ),
+    "a function": lambda b, h, q, k: k <= q,
+}
+
+
+def dense(function: Any, **sizes: Any) -> np.ndarray:
+    given = {"batch_size": 2, "q_length": SEQLEN, "kv_length": SEQLEN} | sizes
+    mask = masks.sdpa_mask(**given, mask_function=function, allow_is_causal_skip=False)
+    return np.asarray(mask.numpy())
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_patterns(name: str) -> None:
+    """A pattern is transformers' own mask, by the reference's account of causal and window_size."""
+    pattern = pattern_of(KNOWN[name])
+    assert pattern is not None
+    seen = reference.visible(SEQLEN, SEQLEN, causal=pattern.causal, window_size=pattern.window_size)
+    np.testing.assert_array_equal(dense(KNOWN[name]), np.broadcast_to(seen, (2, 1, SEQLEN, SEQLEN)))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_packed_patterns(name: str) -> None:
+    numbers = torch.tensor([[0] * 5 + [1] + [2] * 6, [0] * 12])
+    positions = torch.tensor([[*range(5), 0, *range(6)], [*range(12)]])
+    function = masks.packed_sequence_compatibility_function(KNOWN[name], positions, numbers)
+    pattern, alone = pattern_of(function), pattern_of(KNOWN[name])
+    assert pattern is not None
+    assert alone is not None
+    assert (pattern.causal, pattern.window_size) == (alone.causal, alone.window_size)
+    assert pattern.sequences is numbers
+    mask = adapter.attention_mask(2, SEQLEN, SEQLEN, mask_function=function)
+    assert mask is not None
+    assert torch.equal(mask, numbers)
+    assert tagged_pattern(mask) is pattern or tagged_pattern(mask) == pattern
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_all_others_are_made(name: str) -> None:
+    """As eager attention's, element for element, padding and all."""
+    assert pattern_of(UNKNOWN[name]) is None
+    padding = torch.ones(2, SEQLEN, dtype=torch.bool)
+    padding[1, :3] = False
+    given = {"mask_function": UNKNOWN[name], "attention_mask": padding, "dtype": torch.float16}
+    mask = adapter.attention_mask(2, SEQLEN, SEQLEN, **given)
+    assert mask is not None
+    assert torch.equal(mask, masks.eager_mask(2, SEQLEN, SEQLEN, **given))
+
+
+def test_padding() -> None:
+    """Nothing for a batch without; else which keys count, in the pattern that goes with it."""
+    padding = torch.ones(2, SEQLEN, dtype=torch.bool)
+    window = masks.sliding_window_causal_mask_function(5)
+    assert adapter.attention_mask(2, SEQLEN, SEQLEN, attention_mask=padding) is None
+    assert adapter.attention_mask(2, SEQLEN, SEQLEN) is None
+    wide = masks.sliding_window_causal_mask_function(SEQLEN)
+    assert adapter.attention_mask(2, SEQLEN, SEQLEN, mask_function=wide) is None
+    full = adapter.attention_mask(2, SEQLEN, SEQLEN, mask_function=window)
+    assert full is not None  # so that the window is not left to what the layer says
+    assert full.all()
+    padding[0, :4] = padding[1, 9:] = False
+    for function in (masks.causal_mask_function, window):
+        mask = adapter.attention_mask(2, SEQLEN, SEQLEN, mask_function=function, attention_mask=padding)
+        assert mask is not None
+        assert torch.equal(mask, padding)
+        assert tagged_pattern(mask) == pattern_of(function)
+
+
+def test_gaps() -> None:
+    """Padding between tokens leaves a causal mask what it is, but moves what is in a window."""
+    padding = torch.ones(1, SEQLEN, dtype=torch.bool)
+    padding[0, 4:6] = False
+    mask = adapter.attention_mask(1, SEQLEN, SEQLEN, attention_mask=padding)
+    assert mask is not None
+    assert torch.equal(mask, padding)
+    given = {
+        "mask_function": masks.sliding_window_causal_mask_function(5), "attention_mask": padding,
+        "dtype": torch.float16,
+    }  # fmt: skip
+    mask = adapter.attention_mask(1, SEQLEN, SEQLEN, **given)
+    assert mask is not None
+    assert torch.equal(mask, masks.eager_mask(1, SEQLEN, SEQLEN, **given))
+
+
+@pytest.mark.parametrize(("q_length", "q_offset", "kv_length", "kv_offset"), [(1, 9, 16, 0), (3, 4, 7, 0)])
+def test_caches(q_length: int, q_offset: int, kv_length: int, kv_offset: int) -> None:
+    """Of a cache of fixed size the part in use; of one that grows all."""
+    mask = adapter.attention_mask(1, q_length, kv_length, q_offset, kv_offset)
+    if kv_length == q_offset + q_length:
+        assert mask is None
+    else:
+        assert mask is not None
+        assert mask.shape == (1, q_offset + q_length)
+        assert mask.all()
+
+
+@pytest.mark.parametrize("name", ["s_aux", "position_bias", "cache"])
+def test_what_no_kernel_does(name: str) -> None:
+    x = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
+    with pytest.raises(NotImplementedError, match=f"{name}: got a Tensor, expected None"):
+        adapter.attention_forward(torch.nn.Identity(), x, x, x, None, **{name: x})
+
+
+def test_register_again() -> None:
+    for _ in range(2):
+        adapter.register()
+    assert "pyfa_rocm" in transformers.AttentionInterface()
+    assert "pyfa_rocm" in transformers.AttentionMaskInterface()
