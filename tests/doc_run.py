@@ -17,8 +17,9 @@ import installed
 from doc_blocks import ROOT, Block, require_output, said_to_print
 from installed import library_folder
 
-# What shell lines may use of a checkout: copies, so that they may do to them what they like.
-_CHECKOUT = ("native", "tests", "benchmarks", "pyfa_rocm", "docs", "examples", "Makefile", "README.md")
+# What shell lines may use of a checkout: copies, so that they may do to them what they like. Not the package, which
+# a Python started there would prefer to an installed one.
+_CHECKOUT = ("native", "tests", "benchmarks", "docs", "examples", "Makefile", "README.md")
 _STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # `set -e` lets the first command of an && fail: this asks before each command how the one before went.
 _STOP_AT_FAILURE = "set -u -o pipefail; trap 'status=$?; [ $status = 0 ] || exit $status' DEBUG\n"

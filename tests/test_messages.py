@@ -163,6 +163,20 @@ def out_of_memory(folder: Path, patch: Patch) -> str:
     return str(done.stderr)
 
 
+def no_zig(folder: Path, patch: Patch) -> str:
+    """With neither zig nor a Python that has ziglang on the PATH."""
+    cmake = shutil.which("cmake")
+    assert cmake, "no cmake"
+    (folder / "bin").mkdir()
+    (folder / "bin" / "cmake").symlink_to(cmake)
+    done = subprocess.run(
+        ["cmake", "-S", str(ROOT), "-B", str(folder / "build"), "-DFMHA_PORTABLE=ON"],
+        env={"PATH": str(folder / "bin")}, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode != 0
+    return done.stderr[done.stderr.index("zig not found") :].partition("Call Stack")[0]
+
+
 PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "two-runtimes": lambda folder, _: two_runtimes(folder, REPORT),
     "two-runtimes-c": lambda folder, _: two_runtimes(
@@ -181,6 +195,7 @@ PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "software-device": software_device,
     "finding": finding,
     "not-found": not_found,
+    "no-zig": no_zig,
     "out-of-memory": out_of_memory,
 }
 SHOWN = {block.value: block for block in blocks(PAGE) if block.mark == "message"}
