@@ -87,29 +87,40 @@ class Plan:
         return c, view.cast("Q"), view.cast("f")
 
     def run(
-        self, q: Any, k: Any, v: Any, out: Any, to: Any, lse: Any, optional: OptionalArguments | None,
-        handle: int,
-    ) -> Any:  # fmt: skip
+        self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
+    ) -> Any:
         """Allocate what was not given, launch, and return what the public function returns.
 
         `q`, `k`, `v` and `to` are DeviceArrays or Tensors; `to` is what is written, `out` what the caller
-        called it, both None if it is to be allocated. So is `lse` if it is wanted.
+        called it, both None if it is to be allocated.
         """
+        lse = None
         if to is None:
             out = to = DeviceArray.allocate(self.o)
-        if self.lse is not None and lse is None:
+        if self.lse is not None:
             lse = DeviceArray.allocate(self.lse)
+        self.launch(q.data, k.data, v.data, to.data, 0 if lse is None else lse.data, optional, handle)
+        if type(to) is DeviceArray:
+            to.mark_written(handle)
+        if lse is None:
+            return out
+        lse.mark_written(handle)
+        return out, lse
+
+    def launch(
+        self, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None, handle: int
+    ) -> None:
+        """Launch on these addresses; the device must be current. `lse` is 0 if it is not wanted."""
         try:
             block = self._idle.pop()
         except IndexError:
             block = self._fresh()
         c, words, floats = block
-        words[self._q] = q.data
-        words[self._k] = k.data
-        words[self._v] = v.data
-        words[self._o] = to.data
-        if lse is not None:
-            words[self._lse] = lse.data
+        words[self._q] = q
+        words[self._k] = k
+        words[self._v] = v
+        words[self._o] = o
+        words[self._lse] = lse
         if optional is not None:
             for index, word in optional.words:
                 words[index] = word
@@ -119,13 +130,6 @@ class Plan:
         if status:
             check(status)
         self._idle.append(block)
-        if type(to) is DeviceArray:
-            to.mark_written(handle)
-        if lse is None:
-            return out
-        if type(lse) is DeviceArray:
-            lse.mark_written(handle)
-        return out, lse
 
 
 @dataclass
@@ -183,7 +187,7 @@ def call(
     )  # fmt: skip
     plan = _known(plans, key)
     if plan is not None and plan.direct:
-        return plan.run(q, k, v, out, to, None, optional, handle)
+        return plan.run(q, k, v, out, to, optional, handle)
     request = Request(q, k, v, None if to is None else to.layout, optional, options)
     known = plan is not None
     if plan is None:
@@ -195,7 +199,7 @@ def call(
         if plan.s_dmask is not None:
             result = run_with_probabilities(plan, request, out, to, handle)
         else:
-            result = plan.run(q, k, v, out, to, None, optional, handle)
+            result = plan.run(q, k, v, out, to, optional, handle)
     finally:
         leave_device(previous)
     if not known:

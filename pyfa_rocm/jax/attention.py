@@ -86,7 +86,7 @@ def flash_attn_func(
         A derivative was asked for.
     jax.errors.JaxRuntimeError
         When the call runs: no kernel does this (UNIMPLEMENTED: the message says what would work), or the HIP
-        runtime refused.
+        runtime refused. (A ValueError with that text where the compiled function has run before.)
 
     Notes
     -----

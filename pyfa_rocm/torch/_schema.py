@@ -71,3 +71,11 @@ class Options(NamedTuple):
     k_descale: float | None = None
     v_descale: float | None = None
     candidate: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no tensors among them, nor numbers that are looked at in each call."""
+        return (
+            self.bias is None and self.alibi_slopes is None and self.philox is None and not self.dropout_p
+            and self.q_descale is None and self.k_descale is None and self.v_descale is None
+        )  # fmt: skip

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from adapters import jax_cases  # isort: skip  # before jax
@@ -22,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import export
 
+import pyfa_rocm
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func, philox_of_key
 
 TARGET = "pyfa_rocm_fmha_fwd"
@@ -183,27 +185,30 @@ def test_devices_at_once() -> None:
     assert all(np.array_equal(o, want) for o in results)
 
 
-def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+def _python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program on the pyfa_rocm under test, from a folder that has none."""
+    package = str(Path(pyfa_rocm.__file__).parents[1])
+    command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": package}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
 
-def test_a_gpu_takes_no_host_memory() -> None:
+def test_a_gpu_takes_no_host_memory(tmp_path: Path) -> None:
     """Which runtime it is decides, so another is pretended; the message reaches the caller through XLA."""
     run = _python(
         "import jax, pyfa_rocm.jax\n"
         "from pyfa_rocm import _hip\n"
         "_hip.runtime = lambda: _hip.Runtime('/opt/rocm/lib/libamdhip64.so.6', False, 'found')\n"
         "x = jax.numpy.ones((1, 8, 1, 64), jax.numpy.bfloat16)\n"
-        "pyfa_rocm.jax.flash_attn_func(x, x, x).block_until_ready()\n"
+        "pyfa_rocm.jax.flash_attn_func(x, x, x).block_until_ready()\n",
+        tmp_path,
     )
     assert run.returncode == 1
     assert "FAILED_PRECONDITION: got arrays of JAX's platform cpu, but the HIP runtime in use" in run.stderr
     assert "PYFA_ROCM_DEVICE=emulator" in run.stderr
 
 
-def test_without_jax() -> None:
-    run = _python("import sys; sys.modules['jax'] = None; import pyfa_rocm.jax")
+def test_without_jax(tmp_path: Path) -> None:
+    run = _python("import sys; sys.modules['jax'] = None; import pyfa_rocm.jax", tmp_path)
     assert run.returncode == 1
     assert "ImportError: pyfa_rocm.jax needs jax 0.6 or newer: pip install jax" in run.stderr
 

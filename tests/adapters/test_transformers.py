@@ -13,6 +13,7 @@ may differ by is the spread of a root mean square over the independent errors of
 from __future__ import annotations
 
 import copy
+import importlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ from cases_judge import judge
 from transformers import masking_utils
 
 import pyfa_rocm.transformers
+from pyfa_rocm import flash_attn
 
 HIDDEN, HEADS, VOCABULARY, WINDOW = 256, 4, 97, 16
 SLACK = 1 + 2 * 3 / (2 * HIDDEN) ** 0.5
@@ -97,15 +99,20 @@ def exact_mask(*args: Any, dtype: torch.dtype, **kwargs: Any) -> Any:
 
 
 @pytest.fixture
-def checked() -> Iterator[Checked]:
+def registered() -> Checked:
     check = Checked()
     pyfa_rocm.transformers.register()
     transformers.AttentionInterface.register("exact", exact_attention)
     transformers.AttentionMaskInterface.register("exact", exact_mask)
     transformers.AttentionInterface.register("checked", check.attention)
     transformers.AttentionMaskInterface.register("checked", check.mask)
-    yield check
-    assert check.calls
+    return check
+
+
+@pytest.fixture
+def checked(registered: Checked) -> Iterator[Checked]:
+    yield registered
+    assert registered.calls
 
 
 class Models:
@@ -119,7 +126,7 @@ class Models:
         state = model.to(dtype).state_dict()
 
         def made(dtype: torch.dtype, implementation: str) -> Any:
-            result = type(model)(copy.deepcopy(config)).eval()
+            result = cls(copy.deepcopy(config)).eval()
             result.load_state_dict(state)
             result.set_attn_implementation(implementation)
             return result.to(dtype)
@@ -230,7 +237,7 @@ def test_generation_without_padding(checked: Checked) -> None:
 
 
 @pytest.mark.parametrize("form", ["bool", "float"])
-def test_any_other_mask(checked: Checked, form: str) -> None:
+def test_any_other_mask(registered: Checked, form: str) -> None:
     """A mask of all queries and keys: a prefix that sees itself whole, then causal."""
     visible = torch.ones(40, 40).tril().bool()
     visible[:11, :11] = True
@@ -245,7 +252,6 @@ def test_any_other_mask(checked: Checked, form: str) -> None:
     models.compare(
         ours, tokens, input_ids=ids(2, 40), attention_mask=additive.clamp(min=least), use_cache=False
     )
-    checked.calls = 1
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -255,3 +261,25 @@ def test_encoders(checked: Checked, kind: str, side: str) -> None:
     mask = padding((40, 9, 27), 40, side)
     models = Models(kind, torch.float16)
     models.check(mask.bool(), input_ids=ids(3, 40), attention_mask=mask)
+
+
+@pytest.mark.parametrize("form", ["padded", "packed"])
+def test_flash_attention_2(monkeypatch: pytest.MonkeyPatch, registered: Checked, form: str) -> None:
+    """transformers' own use of flash-attn, which it finds in the drop-in; it would want a card, too."""
+    utils = importlib.import_module("transformers.utils.import_utils")
+    monkeypatch.setattr(utils, "is_torch_cuda_available", lambda: True)
+    monkeypatch.setattr(transformers.PreTrainedModel, "_flash_attn_can_dispatch", lambda *_, **__: True)
+    if form == "padded":
+        mask = padding((40, 9, 27), 40, "left")
+        inputs: dict[str, Any] = {"input_ids": ids(3, 40), "attention_mask": mask}
+    else:
+        positions = torch.cat([torch.arange(n) for n in (25, 1, 14)])[None]
+        inputs = {"input_ids": ids(1, 40), "position_ids": positions}
+    tokens = inputs.get("attention_mask", torch.ones(1, 40)).bool()
+    flash_attn.install()
+    try:
+        Models("LlamaForCausalLM", torch.bfloat16, "flash_attention_2").check(
+            tokens, **inputs, use_cache=False
+        )
+    finally:
+        flash_attn.uninstall()

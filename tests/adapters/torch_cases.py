@@ -23,7 +23,8 @@ from strict import forgiven, only_initialized, read_only
 
 import pyfa_rocm
 from pyfa_rocm import _hip
-from pyfa_rocm._plan import Plan, Request
+from pyfa_rocm._optional import OptionalArguments
+from pyfa_rocm._plan import Plan
 from pyfa_rocm.torch import flash_attn_func, flash_attn_varlen_func
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -208,19 +209,21 @@ def pinned(*buffers: Array) -> Iterator[None]:
 def kernels_that_run() -> Iterator[list[pyfa_rocm.KernelInfo]]:
     """Collect the kernels of the calls inside: errors are distributed as their pipelines make them."""
     found: list[pyfa_rocm.KernelInfo] = []
-    run = Plan.run
+    launch = Plan.launch
 
     def asking(
-        plan: Plan, q: Any, k: Any, v: Any, out: Any, to: Any, lse: Any, optional: Any, handle: int
-    ) -> Any:
-        params = Request(q, k, v, to.layout, optional, ()).params(plan)
+        plan: Plan, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None, handle: int
+    ) -> None:
+        params = plan.params
         if params.lse is not None:
-            params = replace(params, lse=params.lse._replace(data=lse.data))
+            params = replace(params, lse=params.lse._replace(data=lse))
+        if optional is not None:
+            params = replace(params, **optional.fields(params))
         found.append(pyfa_rocm.fmha_fwd_kernel(params))
-        return run(plan, q, k, v, out, to, lse, optional, handle)
+        launch(plan, q, k, v, o, lse, optional, handle)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Plan, "run", asking)
+        patch.setattr(Plan, "launch", asking)
         yield found
 
 
