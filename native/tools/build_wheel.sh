@@ -29,7 +29,7 @@ define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
 [ -z "$kernels" ] || define+=(-Ccmake.define.FMHA_KERNELS_FROM="$kernels")
 mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz
-"$venv/bin/python" -m build -Cbuild.verbose=true "${define[@]}" --outdir "$out" "$root"
+"$venv/bin/python" -m build "${define[@]}" --outdir "$out" "$root"
 
 wheel=$(echo "$out"/pyfa_rocm-*.whl)
 said=$("$venv/bin/auditwheel" show "$wheel")
@@ -40,7 +40,7 @@ python3 - "$tag" "$said" <<'PYTHON'
 import re, sys
 glibc = lambda tag: tuple(map(int, re.match(r"manylinux_(\d+)_(\d+)_", tag).groups()))
 named, said = sys.argv[1:]
-found = re.search(r'consistent with the following platform tag:\s*"(manylinux_\w+)"', said)
+found = re.search(r'consistent with the following platform tag: "(manylinux_\w+)"', " ".join(said.split()))
 if not found or glibc(found[1]) > glibc(named):
     sys.exit(f"build_wheel.sh: the wheel is named {named}; auditwheel: {found[1] if found else 'no manylinux'}")
 PYTHON
