@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The levels are those of the x86-64 psABI, section 3.1.1. CPUID is asked here and not by __builtin_cpu_supports,
-// which depends on the compiler's run-time library: zig's says no to everything.
+// The levels are those of the x86-64 psABI, section 3.1.1. CPUID is asked here and not by
+// __builtin_cpu_supports, which depends on the compiler's run-time library: zig's says no to everything.
 #include "host_cpu.h"
 
 #include <cpuid.h>
@@ -37,8 +37,9 @@ constexpr uint32_t kZmm = 0xe6;  // and that of AVX-512: masks, upper halves, up
 int x86_64_level() {
   const Leaf basic(1), extended(7), amd(0x80000001);
   const uint32_t saved = saved_registers(basic);
-  const bool v2 = has(basic.ecx, bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT) &&
-                  has(amd.ecx, bit_LAHF_LM);
+  const bool v2 =
+      has(basic.ecx, bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT) &&
+      has(amd.ecx, bit_LAHF_LM);
   const bool v3 = v2 && has(saved, kYmm) && has(basic.ecx, bit_FMA | bit_MOVBE | bit_AVX | bit_F16C) &&
                   has(extended.ebx, bit_BMI | bit_AVX2 | bit_BMI2) && has(amd.ecx, bit_LZCNT);
   const bool v4 = v3 && has(saved, kZmm) &&
