@@ -78,7 +78,8 @@ def test_native_falls_back_to_all(tmp_path: Path, nodes: tuple[int | None, ...],
 
 
 def test_named_targets_stay(tmp_path: Path) -> None:
-    script = "set(FMHA_GPU_TARGETS gfx90a CACHE STRING x)\ninclude(${MODULES}/GpuTargets.cmake)\nmessage(${FMHA_GPU_TARGETS})\n"
+    script = "set(FMHA_GPU_TARGETS gfx90a CACHE STRING x)\ninclude(${MODULES}/GpuTargets.cmake)\n"
+    script += "message(${FMHA_GPU_TARGETS})\n"
     assert configure(tmp_path, script).split() == ["gfx90a"]
 
 
