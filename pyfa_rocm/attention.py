@@ -77,8 +77,8 @@ def flash_attn_func(
         Keys to the left and right of that column that a query sees; negative, or seqlen_k or more, means
         unlimited. With `causal` the right side is 0.
     softcap : float
-        Above 0, up to 819, scaled scores become ``softcap * tanh(score / softcap)``. Not together with `bias` or
-        `alibi_slopes`.
+        Above 0, up to 819, scaled scores become ``softcap * tanh(score / softcap)``. Not together with
+        `bias` or `alibi_slopes`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |j - own column|`` is added to the scaled score of key j.
     deterministic : bool

@@ -194,13 +194,18 @@ def stream_handle(stream: object) -> int:
     return handle
 
 
+# Of what is no array on a device, though torch's or CuPy's, no stream is known: the call refuses it later.
+
+
 def _torch_stream(tensor: Any) -> int:
-    # Of a CPU tensor torch knows no stream, and the call refuses it further on.
-    return int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
+    if not getattr(tensor, "is_cuda", False):
+        return 0
+    return int(sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream)
 
 
 def _cupy_stream(array: Any) -> int:
-    return int(sys.modules["cupy"].cuda.get_current_stream(array.device.id).ptr)
+    device = getattr(array, "device", None)
+    return 0 if device is None else int(sys.modules["cupy"].cuda.get_current_stream(device.id).ptr)
 
 
 # Libraries that have a current stream, by the name of their top module: the hipStream_t an array of theirs

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import installed
 from doc_blocks import ROOT, Block, require_output, said_to_print
 from installed import library_folder
 
-# What shell lines may use of a checkout: copies, so that they may do to them what they like. Not the package, which
-# a Python started there would prefer to an installed one.
+# What shell lines may use of a checkout: copies, so that they may do to them what they like. Not the package,
+# which a Python started there would prefer to an installed one.
 _CHECKOUT = ("native", "tests", "benchmarks", "docs", "examples", "Makefile", "README.md")
 _STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # `set -e` lets the first command of an && fail: this asks before each command how the one before went.
@@ -106,6 +106,7 @@ class Page:
         release = self.folder / "build" / "release"
         if "build/release" in block.text and not release.exists():
             release.symlink_to(installed.build_folder())
+        # Such a line wants the prefix, or makes it.
         if "fmha" in block.text and not (self.home / "fmha").exists():
             (self.home / "fmha").symlink_to(self._prefix())
         environment = self._environment()
@@ -122,19 +123,14 @@ class Page:
         """Compile a C or C++ block and run it on the device of the tests."""
         prefix, (compiler, standard) = self._prefix(), _COMPILERS[block.language]
         lib = library_folder(prefix)
-        emulator = lib / "fmha_rocm" / "emulator"
         source = self.folder / f"block.{block.language}"
         source.write_text(block.text)
         environment = self._environment()
-        hip: Iterable[str] = ("-lamdhip64",)
         if environment.get("PYFA_ROCM_DEVICE") == "emulator":
-            environment["FMHA_HIP_RUNTIME"] = str(emulator / "libamdhip64.so.6")
-            hip = (f"-L{emulator}", "-lamdhip64", f"-Wl,-rpath,{emulator}")
-        command = [compiler, standard, *_STRICT, "-D__HIP_PLATFORM_AMD__", f"-I{prefix / 'include'}"]
-        command += ["-isystem", installed.cache("FMHA_HIP_PATH") + "/include", source.name, f"-L{lib}"]
-        command += ["-lfmha_rocm", f"-Wl,-rpath,{lib}"]
-        command += [*hip] if "hip/hip_runtime" in block.text else []
-        self._command(block, [*command, "-lm", "-o", "block"], environment)
+            environment["FMHA_HIP_RUNTIME"] = str(lib / "fmha_rocm" / "emulator" / "libamdhip64.so.6")
+        command = [compiler, standard, *_STRICT, f"-I{prefix / 'include'}", source.name]
+        command += [f"-L{lib}", "-lfmha_rocm", f"-Wl,-rpath,{lib}", "-o", "block"]
+        self._command(block, command, environment)
         return self._command(block, ["./block"], environment)
 
     def _command(
@@ -147,7 +143,6 @@ class Page:
             check=False,
             capture_output=True,
             text=True,
-            timeout=900,
         )
         assert done.returncode == 0, f"{block.place}: status {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Every message of docs/troubleshooting.md is provoked, and is what the page says."""
+"""Every message of the pages, docs/troubleshooting.md above all, is provoked and is what they say."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from doc_blocks import ROOT, blocks, require_output
+from doc_blocks import ROOT, blocks, pages, require_output
 from test_runtime import REPORT, refused, run
 
 import pyfa_rocm as fa
 from pyfa_rocm import _hip, _lib
 
-PAGE = "docs/troubleshooting.md"
 Patch = pytest.MonkeyPatch
 
 
@@ -198,7 +197,7 @@ PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "no-zig": no_zig,
     "out-of-memory": out_of_memory,
 }
-SHOWN = {block.value: block for block in blocks(PAGE) if block.mark == "message"}
+SHOWN = {block.value: block for page in pages() for block in blocks(page) if block.mark == "message"}
 IN_ADAPTERS = "adapters: "  # such messages are for tests/adapters/test_messages.py
 
 
@@ -206,8 +205,8 @@ IN_ADAPTERS = "adapters: "  # such messages are for tests/adapters/test_messages
 def test_message(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     if name.startswith(IN_ADAPTERS):
         return
-    assert name in SHOWN, f"{PAGE} does not show {name}"
-    assert name in PROVOKE, f"nothing here provokes {name} of {PAGE}"
+    assert name in SHOWN, f"no page shows {name}"
+    assert name in PROVOKE, f"nothing here provokes {name}"
     if not fa.runtime().emulated:
         pytest.skip("provoked on the software device")
     require_output(SHOWN[name], SHOWN[name].text, PROVOKE[name](tmp_path, monkeypatch))

@@ -44,9 +44,9 @@ _KNOWN = {
     "bias": BIASES,
     **dict.fromkeys(("group", "mask", "pad", "softcap", "dropout"), (False, True)),
 }
-# Kernels a translation unit has at most. A unit takes some 11 CPU seconds and 0.6 GB (ck_tile itself, and what
-# all of its kernels instantiate), each kernel 5.5 and 0.1 more: d128's 21 kernels of an arch and a dtype took
-# 215 seconds as eight units and 149 as two.
+# Kernels a translation unit has at most. A unit takes some 11 CPU seconds and 0.6 GB (ck_tile itself, and
+# what all of its kernels instantiate), each kernel 5.5 and 0.1 more: d128's 21 kernels of an arch and a dtype
+# took 215 seconds as eight units and 149 as two.
 _KERNELS_A_UNIT = 12
 # ck_tile's names of types.
 _CK_TYPE = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8_t"}

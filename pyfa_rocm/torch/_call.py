@@ -12,7 +12,7 @@ from pyfa_rocm._optional import OptionalArguments
 from pyfa_rocm._plan import Request
 from pyfa_rocm._tensor import Tensor
 from pyfa_rocm.torch._schema import Lengths, Options
-from pyfa_rocm.torch._tensors import DTYPES
+from pyfa_rocm.torch._tensors import dtype_name
 
 __all__ = ["Tensors", "request_of", "tensors_of"]
 
@@ -67,7 +67,7 @@ def _optional(described: dict[str, Tensor], is_varlen: bool, o: Options) -> Opti
 
 def _plain(lengths: Lengths | None, o: Options, with_probabilities: bool) -> tuple[Any, ...]:
     """Return what `pyfa_rocm.attention` and `pyfa_rocm.varlen` make plans of."""
-    out_dtype = None if o.out_dtype is None else DTYPES.get(o.out_dtype, str(o.out_dtype))
+    out_dtype = None if o.out_dtype is None else dtype_name(o.out_dtype)
     options = (
         o.softmax_scale, o.causal, (o.window_left, o.window_right), o.top_left, o.dropout_p, o.softcap,
         out_dtype, o.return_lse, with_probabilities, o.candidate,

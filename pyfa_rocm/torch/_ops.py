@@ -43,10 +43,11 @@ def _kernels(run: _Run) -> dict[str, Callable[..., Any]]:
 
 
 def _define() -> None:
+    # The compiler may not change strides on the way: rows have to stay contiguous, and copies cost. Older
+    # versions keep their order alone.
+    strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     for name, schema in SCHEMAS.items():
-        # The compiler may not change strides on the way: rows have to stay contiguous, and copies cost.
-        tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
-        _library.define(name + schema, tags=tags)
+        _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, strides))
     for key in ("CPU", "CUDA"):
         for name, kernel in _kernels(_run.run).items():
             _library.impl(name, kernel, key)

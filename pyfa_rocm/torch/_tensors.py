@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,17 +15,15 @@ from pyfa_rocm.device import current_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "DTYPES", "describe", "device_index", "dtype_named", "require_no_grad", "require_one_device",
+    "describe", "device_index", "dtype_name", "dtype_named", "require_no_grad", "require_one_device",
     "require_tensors", "symbolic",
 ]  # fmt: skip
 
-_NAMES = (
-    "float16", "bfloat16", "float32", "float64", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2",
-    "float8_e5m2fnuz", "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-    "complex64", "complex128",
-)  # fmt: skip
-# Our names of torch's types; NumPy's, where it has the type.
-DTYPES: dict[torch.dtype, str] = {getattr(torch, name): name for name in _NAMES}
+
+@functools.cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return our name of a type of torch's, which is NumPy's if it has the type."""
+    return str(dtype).removeprefix("torch.")
 
 
 def dtype_named(name: str, argument: str) -> torch.dtype:
@@ -42,19 +41,15 @@ def require_tensors(**tensors: Any) -> None:
             raise TypeError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor")
 
 
-def _dtype_of(tensor: torch.Tensor) -> str:
-    return DTYPES.get(tensor.dtype) or str(tensor.dtype).removeprefix("torch.")
-
-
 def describe(tensor: torch.Tensor, device: int) -> Tensor:
     """Describe a tensor that is on this device."""
-    layout = layout_of(tuple(tensor.shape), tensor.stride(), _dtype_of(tensor), device)
+    layout = layout_of(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), device)
     return Tensor(tensor.data_ptr(), layout, False, None)
 
 
 def symbolic(tensor: torch.Tensor) -> Tensor:
     """Describe a tensor without memory, whose sizes may be symbols."""
-    return Tensor(0, Layout(tuple(tensor.shape), tensor.stride(), _dtype_of(tensor), 0), False, None)
+    return Tensor(0, Layout(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), 0), False, None)
 
 
 def require_one_device(tensors: Mapping[str, torch.Tensor | None]) -> torch.device:

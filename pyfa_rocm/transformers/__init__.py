@@ -15,6 +15,13 @@ except ImportError as error:
         "pyfa_rocm.transformers needs PyTorch and transformers 5 or newer: pip install torch transformers"
     ) from error
 
+# transformers 4 describes masks by other arguments.
+if int(_transformers.__version__.partition(".")[0]) < 5:
+    raise ImportError(
+        f"pyfa_rocm.transformers needs transformers 5 or newer, got {_transformers.__version__}: pip install "
+        "--upgrade transformers"
+    )
+
 from pyfa_rocm.transformers._attention import attention_forward
 from pyfa_rocm.transformers._mask import attention_mask
 

@@ -176,3 +176,10 @@ def test_torch_stream_of_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> 
     tensor = torch.zeros(3).as_subclass(Tensor)
     assert current_stream(tensor) == 4711
     assert asked == [tensor.device]
+
+
+@pytest.mark.parametrize("q", [torch.nn.Linear(2, 2), torch.Size((1, 2)), torch.float16], ids=str)
+def test_what_is_no_array_is_refused_as_such(q: Any) -> None:
+    array = p.DeviceArray.from_numpy(np.zeros(SHAPE, np.float16))
+    with pytest.raises(TypeError, match=r"q: got \w+, expected a pyfa_rocm\.DeviceArray or"):
+        p.flash_attn_func(q, array, array)

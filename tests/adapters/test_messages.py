@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Messages of docs/troubleshooting.md that take a framework to provoke."""
+"""Messages of the pages that take a framework to provoke."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from doc_blocks import blocks, require_output
+from doc_blocks import blocks, pages, require_output
 
 import pyfa_rocm
 import pyfa_rocm.torch
 from pyfa_rocm import _hip
 
-PAGE = "docs/troubleshooting.md"
 PREFIX = "adapters: "
 Patch = pytest.MonkeyPatch
 
@@ -59,13 +58,14 @@ PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
 }
 SHOWN = {
     block.value.removeprefix(PREFIX): block
-    for block in blocks(PAGE)
+    for page in pages()
+    for block in blocks(page)
     if block.mark == "message" and block.value.startswith(PREFIX)
 }
 
 
 @pytest.mark.parametrize("name", sorted(PROVOKE.keys() | SHOWN.keys()))
 def test_message(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    assert name in SHOWN, f"{PAGE} does not show {name}"
-    assert name in PROVOKE, f"nothing here provokes {name} of {PAGE}"
+    assert name in SHOWN, f"no page shows {name}"
+    assert name in PROVOKE, f"nothing here provokes {name}"
     require_output(SHOWN[name], SHOWN[name].text, PROVOKE[name](tmp_path, monkeypatch))

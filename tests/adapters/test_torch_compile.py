@@ -173,6 +173,22 @@ def test_one_graph_for_all_packed_lengths() -> None:
     assert len(counts) == 1  # not 1: torch starts over once, when it sees that numbers are constants
 
 
+def test_sizes_that_only_the_data_says() -> None:
+    """Padding taken out inside of the graph: as many rows as the mask has, and bounds out of a tensor."""
+
+    def function(x: torch.Tensor, mask: torch.Tensor, at: torch.Tensor) -> Any:
+        rows = mask.nonzero()[:, 0]
+        q, most = x[rows], at.diff().max().item()
+        out, lse = flash_attn_varlen_func(q, q, q, at, at, most, most, causal=True, return_lse=True)
+        return torch.zeros_like(x).index_copy(0, rows, out), lse * 2
+
+    mask = torch.rand(90) > 0.3
+    arguments = randn(90, 2, 128), mask, starts(0, 20, int(mask.sum()))
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        compiled = torch.compile(function, fullgraph=True, backend="inductor")
+        assert_same(compiled(*arguments), function(*arguments))
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_export(strict: bool, dynamic: bool) -> None:

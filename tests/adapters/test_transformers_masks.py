@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -139,3 +141,11 @@ def test_register_again() -> None:
         adapter.register()
     assert "pyfa_rocm" in transformers.AttentionInterface()
     assert "pyfa_rocm" in transformers.AttentionMaskInterface()
+
+
+def test_transformers_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "__version__", "4.57.1")
+    for name in [name for name in sys.modules if name.startswith("pyfa_rocm.transformers")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=r"needs transformers 5 or newer, got 4\.57\.1"):
+        importlib.import_module("pyfa_rocm.transformers")
