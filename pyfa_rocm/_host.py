@@ -121,8 +121,4 @@ def registered(tensors: Iterable[Tensor]) -> Iterator[None]:
             _hip.call("hipDeviceSynchronize")
         finally:
             for address in taken:
-                _unregister(address)
-
-
-def _unregister(address: int) -> None:
-    _hip.call("hipHostUnregister", address)
+                _hip.call("hipHostUnregister", address)

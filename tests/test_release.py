@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -42,6 +43,25 @@ def test_unknown_argument() -> None:
     done = run("build_wheel.sh", "--kernel-set", "full")
     assert done.returncode == 2
     assert "unknown argument --kernel-set; expected --kernels-from BUILD or --out DIR" in done.stderr
+
+
+@pytest.mark.parametrize(("platform", "right"), [("linux-x86_64", True), ("manylinux_2_28-x86_64", False)])
+def test_wheel_of_another_compiler_is_no_manylinux(platform: str, right: bool) -> None:
+    done = subprocess.run(
+        [
+            "cmake",
+            "-DSKBUILD=2",
+            "-DFMHA_PORTABLE=OFF",
+            "-P",
+            str(ROOT / "native" / "cmake" / "Portable.cmake"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"_PYTHON_HOST_PLATFORM": platform},
+    )
+    assert (done.returncode == 0) == right, done.stderr
+    assert ("set PYFA_ROCM_PLATFORM=linux-x86_64" in " ".join(done.stderr.split())) != right
 
 
 def test_workflow_runs_what_there_is() -> None:

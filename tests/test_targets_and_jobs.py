@@ -38,7 +38,7 @@ def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
         (node / "properties").write_text(f"cpu_cores_count 16\nsimd_count 0\n{line}max_waves_per_simd 8\n")
     script = (
         "set(FMHA_ALL_GPU_TARGETS gfx90a gfx942)\n"
-        "set(FMHA_GPU_TARGETS native)\n"
+        'set(FMHA_GPU_TARGETS native CACHE STRING "as users set it")\n'
         "include(${MODULES}/GpuTargets.cmake)\n"
         'message("targets: ${FMHA_GPU_TARGETS}")\n'
     )
@@ -78,9 +78,8 @@ def test_native_falls_back_to_all(tmp_path: Path, nodes: tuple[int | None, ...],
 
 
 def test_named_targets_stay(tmp_path: Path) -> None:
-    script = (
-        "set(FMHA_GPU_TARGETS gfx90a)\ninclude(${MODULES}/GpuTargets.cmake)\nmessage(${FMHA_GPU_TARGETS})\n"
-    )
+    script = "set(FMHA_GPU_TARGETS gfx90a CACHE STRING x)\ninclude(${MODULES}/GpuTargets.cmake)\n"
+    script += "message(${FMHA_GPU_TARGETS})\n"
     assert configure(tmp_path, script).split() == ["gfx90a"]
 
 

@@ -12,6 +12,10 @@ option(FMHA_PORTABLE "Build the host side with zig for glibc ${FMHA_GLIBC}; on i
 set(FMHA_ZIG "" CACHE FILEPATH "zig; empty: that of the Python package ziglang, or in PATH")
 
 if(NOT FMHA_PORTABLE)
+  if(SKBUILD AND "$ENV{_PYTHON_HOST_PLATFORM}" MATCHES "manylinux")
+    message(FATAL_ERROR "FMHA_PORTABLE is off, and the wheel's platform is $ENV{_PYTHON_HOST_PLATFORM}; expected the "
+                        "name of this machine's alone: set PYFA_ROCM_PLATFORM=linux-x86_64 in the environment")
+  endif()
   return()
 endif()
 

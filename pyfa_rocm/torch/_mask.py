@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["Padding", "bias_of", "padding_of"]
+from pyfa_rocm.errors import UnsupportedError
+
+__all__ = ["BIAS_DTYPES", "Padding", "bias_of", "padding_of"]
+
+BIAS_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
@@ -17,6 +21,11 @@ def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tens
     Of q's type, the last dimension of its full size and contiguous; the others may be broadcast. A new tensor
     as large as `mask`, unless that is one already.
     """
+    if dtype not in BIAS_DTYPES:
+        raise UnsupportedError(
+            f"q: got dtype {dtype}, expected {', '.join(map(str, BIAS_DTYPES))}: a mask that lengths do "
+            "not say is added to the scores"
+        )
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
     else:

@@ -121,7 +121,8 @@ class FlashAttention(torch.nn.Module):
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
         out = None
         if padding.seqlens_q is not None:  # rows of queries beyond it are not written
-            out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]))
+            dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fnuz else q.dtype
+            out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]), dtype=dtype)
         result = flash_attn_varlen_func(
             q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts * seqlen_q, starts * seqlen_k, seqlen_q,
             seqlen_k, dropout_p, window_size=window, seqused_q=padding.seqlens_q,

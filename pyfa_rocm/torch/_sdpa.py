@@ -8,13 +8,11 @@ import math
 import torch
 
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.torch._mask import bias_of
+from pyfa_rocm.torch._mask import BIAS_DTYPES, bias_of
 from pyfa_rocm.torch._tensors import require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func
 
 __all__ = ["sdpa"]
-
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def sdpa(
@@ -101,7 +99,7 @@ def sdpa(
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:
     """Return what autocast would hand on, of an operator that it casts to its lower precision."""
-    if not torch.is_autocast_enabled(x.device.type) or x.dtype not in _DTYPES:
+    if not torch.is_autocast_enabled(x.device.type) or x.dtype not in BIAS_DTYPES:
         return x
     return x.to(torch.get_autocast_dtype(x.device.type))
 
@@ -113,9 +111,9 @@ def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
             raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected (..., seqlen, hdim)")
         if x.dtype != query.dtype:
             raise InvalidArgumentError(f"{name}: got dtype {x.dtype}, expected {query.dtype} as query")
-    if query.dtype not in _DTYPES:
+    if query.dtype not in BIAS_DTYPES:
         raise UnsupportedError(
-            f"query: got dtype {query.dtype}, expected one of {', '.join(map(str, _DTYPES))}: cast it"
+            f"query: got dtype {query.dtype}, expected one of {', '.join(map(str, BIAS_DTYPES))}: cast it"
         )
     if key.shape[-1] != query.shape[-1]:
         raise InvalidArgumentError(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import inspect
 import subprocess
 import sys
@@ -181,6 +183,13 @@ def test_dropout_draws_from_torch_s_generator() -> None:
     state = torch.get_rng_state()
     p.flash_attn_func(q, k, k, philox=None)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", ["functional", "_sdpa", "_module"])
+def test_examples_in_docstrings(name: str) -> None:
+    failed, attempted = doctest.testmod(importlib.import_module(f"pyfa_rocm.torch.{name}"))
+    assert attempted
+    assert not failed
 
 
 def test_without_torch() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from adapters.torch_cases import is_known, pinned, to_numpy, to_torch
+from strict import forgiven
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray, HipError, InvalidArgumentError, _hip, _host
@@ -51,6 +52,16 @@ def test_memory_is_given_back_after_an_error() -> None:
         p.flash_attn_func(q.flatten()[4:-252].view(1, 15, 2, 128), q[:, :15], q[:, :15])
     assert not is_known(q.data_ptr())
     assert not is_known(q.data_ptr() + 8)
+
+
+def test_memory_is_given_back_after_a_fault() -> None:
+    """A kernel that is told of more keys than there are is stopped: the call says so."""
+    q, at = randn(50, 2, 128), torch.tensor([0, 20, 50], dtype=torch.int32)
+    beyond = torch.tensor([0, 20, 5000], dtype=torch.int32)
+    with pytest.raises(HipError, match="hipErrorIllegalAddress"), forgiven():
+        p.flash_attn_varlen_func(q, q, q, at, beyond, 50, 5000)
+    assert not any(is_known(x.data_ptr()) for x in (q, at, beyond))
+    assert p.flash_attn_varlen_func(q, q, q, at, at, 30, 30).isfinite().all()
 
 
 def test_memory_that_the_device_knows_stays_known() -> None:

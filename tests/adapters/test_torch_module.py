@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import attention
 
-from pyfa_rocm import InvalidArgumentError
+from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch import FlashAttention, flash_attn_func
 
 BATCH, HDIM = 3, 128
@@ -123,6 +123,14 @@ def test_views() -> None:
     check(FlashAttention(), q, k, v, padding(70, 70, 31, 0))
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
     check(FlashAttention(), q, k, v, padding(70, 70, 31, 0))
+
+
+def test_fp8_has_no_infinity_to_hide_keys_with() -> None:
+    q, k, v = (x.to(torch.float8_e4m3fnuz) for x in inputs(64, 64, torch.float32))
+    with pytest.raises(
+        UnsupportedError, match=r"q: got dtype torch\.float8_e4m3fnuz, expected torch\.float16"
+    ):
+        FlashAttention()(q, k, v, padding(64, 64, 20, 0).flip(1))
 
 
 def test_dropout_in_training_alone() -> None:
