@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The benchmarks run, as the README says to run them. How fast is not a test's business."""
+"""The benchmarks run, as the pages say to run them. How fast is not a test's business."""
 
 from __future__ import annotations
 

@@ -179,7 +179,6 @@ def used_words(pattern: str, *folders: str) -> set[str]:
     [
         ("docs/python.md", r'"(PYFA_ROCM_[A-Z_]+)"', ("pyfa_rocm",), 3),
         ("docs/python.md", r'getenv\("([A-Z_]+)"\)', ("native/src",), 2),
-        ("docs/software-device.md", r'"(FMHA_EMU_[A-Z_]+)"', ("native/emulator",), 10),
         ("docs/install.md", r"^ *option\((\w+)", ("native/cmake",), 4),
         ("docs/install.md", r"^set\((\w+) .* CACHE ", ("native/cmake",), 6),
     ],
