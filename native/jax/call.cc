@@ -109,8 +109,8 @@ void Call::read_repeats(const XLA_FFI_CallFrame& frame) {
   }
   if (!fits || std::any_of(steps_.begin(), steps_.end(), [](int64_t step) { return step < 0; })) {
     refuse(kInvalid,
-           "attributes repeat_counts and repeat_steps: got %zu and %zu numbers for %zu buffers, expected one "
-           "step "
+           "attributes repeat_counts and repeat_steps: got %zu and %zu numbers for %zu buffers, "
+           "expected one step "
            "for each count and buffer, none of them negative",
            counts_.size(), steps_.size(), buffers_.size());
   }

@@ -8,10 +8,10 @@
  * (jaxlib 0.6): one file serves all jaxlibs since.
  *
  * Attributes of the custom call, all arrays of int64:
- *   params         the bytes of an fmha_fwd_params. Each pointer in it is the number of a buffer of the call,
- * from 1, arguments first and then results; 0 is NULL. repeat_counts  how often the problem is repeated, one
- * number for each dimension of repetition (1: once) repeat_steps   for each dimension, and in it for each
- * buffer: bytes from one repetition to the next
+ * - params: the bytes of an fmha_fwd_params. Each pointer in it is the number of a buffer of the call, from
+ * 1, arguments first and then results; 0 is NULL.
+ * - repeat_counts: how often the problem is repeated, one number for each dimension of repetition (1: once).
+ * - repeat_steps: for each dimension, and in it for each buffer: bytes from one repetition to the next.
  */
 #ifndef FMHA_ROCM_JAX_H
 #define FMHA_ROCM_JAX_H

@@ -118,8 +118,8 @@ const HipApi* open_mapped() {
   if (paths.empty()) return nullptr;
   if (paths.size() > 1) {
     fail(FMHA_HIP_ERROR,
-         "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to the "
-         "other; "
+         "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing "
+         "to the other; "
          "choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
          paths[0].c_str(), paths[1].c_str());
   }
@@ -153,8 +153,8 @@ const HipApi& find() {
   }
   if (const HipApi* api = open_first_in("/opt/rocm/lib/")) return *api;
   fail(FMHA_HIP_ERROR,
-       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
-       "neither "
+       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were "
+       "found neither "
        "by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path of one",
        rocm != nullptr && rocm[0] != '\0' ? rocm : "not set");
 }

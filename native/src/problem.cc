@@ -142,9 +142,8 @@ void set_softcap(const fmha_fwd_params& p, Problem& problem) {
   check_positive("softcap", p.softcap);
   if (p.softcap < FLT_MIN || p.softcap > kMaxSoftcap) {
     fail(FMHA_UNSUPPORTED,
-         "softcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; expected that, "
-         "or 0 "
-         "for none",
+         "softcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; "
+         "expected that, or 0 for none",
          double{p.softcap}, double{kMaxSoftcap});
   }
   const float quotient = problem.args.scale_log2e / p.softcap;
@@ -161,8 +160,8 @@ void set_bias(const fmha_fwd_params& p, Problem& problem) {
   const bool alibi = p.alibi_slopes != nullptr;
   if (elementwise && alibi) {
     fail(FMHA_UNSUPPORTED,
-         "bias and alibi_slopes are both set: no kernel adds two biases; expected one of them (an ALiBi can "
-         "be "
+         "bias and alibi_slopes are both set: no kernel adds two biases; expected one of them "
+         "(an ALiBi can be "
          "written into an elementwise bias)");
   }
   if (problem.softcap && (elementwise || alibi)) {
