@@ -100,8 +100,8 @@ CK_TILE_HOST_DEVICE auto make_alibi_from_lr_mask<float, true, 16>(float slope, i
 
 // The pipeline `qr` for head dims of 256 says in what order LDS reads and MFMAs shall come. clang 19 follows
 // it across barriers: LDS accesses of one step end up on the other side of its s_barrier, and waves race.
-// Without it their order is the source's and the registers are the same. What the pipeline itself includes
-// comes first, so that nothing else loses its say.
+// Without it their order is the source's, and the registers are as many (fp16: two more). What the pipeline
+// itself includes comes first, so that nothing else loses its say.
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha/block/block_attention_bias_enum.hpp"
 #include "ck_tile/ops/fmha/block/block_dropout.hpp"
