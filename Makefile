@@ -59,7 +59,7 @@ wheel: build
 
 # Not the source tree's package but the wheel's, in an environment of its own beside the frameworks.
 test-adapters: wheel
-	@native/tools/toolchain.sh --tests
+	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
 
 sanitize: build

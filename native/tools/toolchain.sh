@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
-#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests]
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests] [--adapters]
 #   toolchain.sh --cmake [--prefix DIR]     as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
 #
@@ -14,16 +14,18 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv lint= tests= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv lint= tests= adapters= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
+    --adapters) tests=1 adapters=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
-      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint, --tests or --cmake" >&2
+      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint, --tests, --adapters" \
+        "or --cmake" >&2
       exit 2
       ;;
   esac
@@ -89,6 +91,9 @@ need_for_tests() {
   for pair in abidw:abigail-tools pkg-config:pkgconf cargo:cargo; do
     has "${pair%%:*}" || missing+=("${pair#*:}")
   done
+  # torch.compile builds modules of Python's.
+  [ -z "$adapters" ] || [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+    missing+=(python3-dev)
   [ ${#missing[@]} -gt 0 ] || return 0
   if has apt-get && [ "$(id -u)" -eq 0 ]; then
     packages+=("${missing[@]}")

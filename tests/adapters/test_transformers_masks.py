@@ -144,7 +144,7 @@ def test_register_again() -> None:
 
 
 def test_transformers_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "__version__", "4.57.1")
+    monkeypatch.setattr(importlib.import_module("transformers"), "__version__", "4.57.1")
     for name in [name for name in sys.modules if name.startswith("pyfa_rocm.transformers")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"needs transformers 5 or newer, got 4\.57\.1"):
