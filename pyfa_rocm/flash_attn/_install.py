@@ -61,6 +61,11 @@ def _forget_answers() -> None:
         forget = getattr(getattr(module, name, None), "cache_clear", None)
         if forget is not None:
             forget()
+    # Up to transformers 5.20 one of them is a table made at its import.
+    table = getattr(module, "PACKAGE_DISTRIBUTION_MAPPING", None)
+    if table is not None:
+        table.clear()
+        table.update(importlib.metadata.packages_distributions())
 
 
 def install() -> None:

@@ -49,6 +49,14 @@ def _parts(function: Any, maker: Callable[..., Any]) -> dict[str, Any] | None:
     return dict(inspect.getclosurevars(function).nonlocals)
 
 
+def _packed(packed: dict[str, Any], function: Callable[..., Any]) -> Pattern | None:
+    """Return the pattern of a mask function within each of several packed sequences."""
+    inner = pattern_of(function)
+    if inner is None or inner.sequences is not None:
+        return None
+    return Pattern(inner.causal, inner.window_size, packed["packed_sequence_mask"])
+
+
 def pattern_of(function: Callable[..., Any]) -> Pattern | None:
     """Return the pattern that a mask function describes; None: one that the kernels do not know."""
     if function is masking_utils.causal_mask_function:
@@ -61,10 +69,10 @@ def pattern_of(function: Callable[..., Any]) -> Pattern | None:
     first, second = both["mask_functions"]
     if packed := _parts(first, masking_utils.packed_sequence_mask_function):
         remapped = _parts(second, masking_utils.remap_positions_for_packed_sequence)
-        inner = None if remapped is None else pattern_of(remapped["mask_function"])
-        if inner is None or inner.sequences is not None:
-            return None
-        return Pattern(inner.causal, inner.window_size, packed["packed_sequence_mask"])
+        return None if remapped is None else _packed(packed, remapped["mask_function"])
+    if packed := _parts(second, masking_utils.packed_sequence_mask_function):
+        # So up to transformers 5.20: positions count on from sequence to sequence, which no pattern minds.
+        return _packed(packed, first)
     if window := _parts(first, masking_utils.sliding_window_overlay):
         # Keys after index - window: that many with the query's own.
         size = int(window["sliding_window"]) - 1
