@@ -116,7 +116,7 @@ class Numerics:
         return _BIAS_SLACK_FP8 if self.p_dtype.startswith("float8") else 0.0
 
 
-# What fp8 kernels multiply P with: its largest number (scale_p in native/src/problem.cc).
+# What fp8 kernels multiply P with: its largest number (scale_p in native/host/problem/fwd.cc).
 FP8_P_SCALE = 240.0
 
 

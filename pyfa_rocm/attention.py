@@ -134,7 +134,7 @@ def flash_attn_func(
     Notes
     -----
     The call returns when the work is enqueued. A query row that sees no key gives O = 0 and LSE = -inf.
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/fwd_kernel.h.
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h.
 
     Examples
     --------

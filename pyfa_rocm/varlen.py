@@ -114,7 +114,7 @@ def flash_attn_varlen_func(
 
     Notes
     -----
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/fwd_kernel.h.
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h.
 
     Examples
     --------

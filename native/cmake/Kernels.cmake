@@ -32,9 +32,9 @@ list(TRANSFORM FMHA_DEVICE_FLAGS REPLACE "^SHELL:" "")
 string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
 
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_kernels}/catalogue.toml" "${_tools}/catalogue.py")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_kernels}/catalogue/fwd.toml" "${_tools}/catalogue.py")
 execute_process(
-  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue.toml" --set "${FMHA_KERNEL_SET}"
+  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue/fwd.toml" --set "${FMHA_KERNEL_SET}"
           --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}"
   COMMAND_ERROR_IS_FATAL ANY)
 include("${_out}/kernels.cmake")

@@ -261,7 +261,7 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
 fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
- * LSE = -inf. The kernels are those of native/kernels/fwd_kernel.h. */
+ * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
 /* cffi-end */

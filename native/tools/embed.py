@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Gather the kernel reports of a build into what the library embeds.
 
-Writes ``kernels.json`` (the build report), ``kernels.cc`` (the tables declared in native/src/catalogue.h) and
+Writes ``kernels.json`` (the build report), ``kernels.cc`` (the tables declared in native/host/catalogue/catalogue.h) and
 ``kernels.S`` (the packed code objects themselves, by .incbin), and says in one line what they come to.
 """
 
@@ -70,7 +70,7 @@ def _code_entry(code: Report) -> str:
 
 def table_source(codes: list[Report], build_info: str) -> str:
     """The C++ source of the tables."""
-    lines = [_SPDX + '#include "catalogue.h"\n', 'extern "C" {']
+    lines = [_SPDX + '#include "catalogue/catalogue.h"\n', 'extern "C" {']
     lines += [
         f'extern const unsigned char {_symbol(c)}[] __attribute__((visibility("hidden")));' for c in codes
     ]

@@ -30,7 +30,7 @@ file_rules() {
 tidy() {
   local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
-  mapfile -t sources < <(files 'native/src/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
+  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands"
   "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
     "${sources[@]}" || return 1
@@ -40,15 +40,15 @@ tidy() {
       grep -v 'warnings generated\|warning generated' >&2)
 }
 
-mapfile -t cxx < <(files 'native/src/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
-  'native/include/*.hpp' 'tests/native/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
+mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
+  'native/include/*.hpp' 'tests/c_abi/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
 check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-error-summary --strict \
   --python-version 3.11 native/tools/*.py
-check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue.toml README.md
+check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue/fwd.toml README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
 if cargo fmt --version >/dev/null 2>&1; then  # rustfmt is not in Debian's cargo

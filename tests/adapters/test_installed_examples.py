@@ -21,7 +21,7 @@ def test_python(name: str) -> None:
 
 
 @pytest.mark.skipif(
-    not (PACKAGE / "lib").is_dir(), reason="a checkout: tests/test_examples.py has an installed prefix"
+    not (PACKAGE / "lib").is_dir(), reason="a checkout: tests/docs/test_examples.py has an installed prefix"
 )
 def test_rust(tmp_path: Path) -> None:
     rust = FOLDER.parent / "rust"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The cases of tests/cases.py on torch CPU tensors, through pyfa_rocm.torch.
+"""The cases of tests/support/cases.py on torch CPU tensors, through pyfa_rocm.torch.
 
-As in tests/cases_place.py every tensor lives in a larger buffer of NaN, of which a kernel may read what is
+As in tests/support/cases_place.py every tensor lives in a larger buffer of NaN, of which a kernel may read what is
 the tensor's alone, and around whose outputs nothing may change.
 """
 

@@ -4,7 +4,7 @@
 
 #include <xmmintrin.h>
 
-#include "../inst.h"
+#include "isa/inst.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

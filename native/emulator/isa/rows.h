@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "../inst.h"
+#include "isa/inst.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

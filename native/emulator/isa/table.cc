@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The parts of this level's instruction table, for isa_select.cc to put together.
-#include "table.h"
+#include "isa/table.h"
 
-#include "rows.h"
+#include "isa/rows.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

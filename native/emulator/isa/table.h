@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "../inst.h"
+#include "isa/inst.h"
 
 namespace fmha::emu {
 

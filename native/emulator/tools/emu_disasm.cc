@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../emu_tools.h"
+#include "core/emu_tools.h"
 
 int main(int argc, char** argv) {
   std::string out;

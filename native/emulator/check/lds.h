@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The shadow of a workgroup's LDS: who wrote and who read each word last, and whether a barrier makes that
+// known to the other waves.
+//
+// Every instruction that touches LDS gets a stamp, ever larger, which names its wave and leads to its record.
+// A write is *published* when it had completed, by its wave's own s_waitcnt, at a barrier that released; a
+// read when it had been issued: LDS takes requests in the order in which they are issued, so that a read
+// issued before the barrier sees nothing written behind it (CK's pipelines with loads to LDS count on that).
+// Other waves may then rely on it; without, an access by two waves of which one writes is a race. Stamps
+// below settled_writes_ and settled_reads_ are all published: one comparison a word is all that most accesses
+// cost.
+//
+// Precision: bytes. A record is kept by word; a word of which an instruction touches only some bytes gets one
+// by byte, until all that is known of its bytes is published again, or a wave writes all of it. Records are
+// kept of the last 65536 operations; older ones count as published.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "check/facts.h"
+#include "core/wave.h"
+
+namespace fmha::emu {
+
+// In which order operations complete: those of a queue in theirs.
+enum class Queue : uint8_t { kVector, kLds, kScalar, kFlat };
+
+// How far a wave's operations have come, by queue: numbers issued, completed, and published by a barrier.
+struct QueueProgress {
+  uint32_t issued[4] = {}, done[4] = {};
+  uint32_t published[4] = {}, arrived[4] = {};  // done and issued at the last barrier
+};
+
+class LdsShadow {
+ public:
+  // For a new workgroup of `waves`, whose progress the caller keeps up to date.
+  void reset(uint32_t bytes, std::vector<QueueProgress*> waves);
+  // A stamp for an operation of `wave` that is number `sequence` of `queue`.
+  uint32_t stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t sequence, bool atomic);
+  // At a barrier: writes with stamps below `oldest_open`, and all if it is 0, are published; and all reads.
+  void settle(uint32_t oldest_open);
+
+  // An access of `bytes` at `address`, inside LDS; false after a finding. `stamp` is of its instruction.
+  bool access(Wave& w, const Inst& inst, LdsAccess::Kind kind, uint32_t stamp, uint32_t address,
+              uint32_t bytes, int lane);
+  // 16 bytes at an address divisible by 4: true if nothing is wrong, and done; else nothing has been changed.
+  bool read16(uint32_t stamp, uint32_t address);
+  bool write16(uint32_t stamp, uint32_t address);
+  // The same of 4 bytes.
+  bool write4(uint32_t stamp, uint32_t address) {
+    const uint32_t word = address / 4;
+    if (read_[word] >= settled_reads_ || read_other_[word] >= settled_reads_) return false;
+    if (written_[word] >= settled_writes_) return false;
+    written_[word] = stamp;
+    return true;
+  }
+
+ private:
+  struct Operation {
+    uint32_t stamp = 0, inst = 0, sequence = 0;
+    Queue queue = Queue::kLds;
+    bool atomic = false;
+  };
+  static constexpr uint32_t kOperations = 1u << 16;
+  // In place of a stamp, above all of them: nobody wrote any byte; the bytes have records of their own.
+  static constexpr uint32_t kUnwritten = 0x7fffffff, kMixed = 0x7ffffffe;
+  static uint32_t wave_of(uint32_t stamp) { return stamp & 15; }
+
+  enum class Order { kFine, kRace, kNotDrained };
+  const Operation* find(uint32_t stamp) const;
+  Order after_write(uint32_t earlier, const Operation& now) const;
+  Order after_read(uint32_t earlier, const Operation& now) const;
+  Order order(const Operation& earlier, const Operation& now, const uint32_t* published) const;
+  // The stamp of the last write; of the last read, and of the last one by another wave than that.
+  struct Record {
+    uint32_t written = 0, read = 0, read_other = 0;
+  };
+  struct Bytes {
+    Record byte[4];
+  };
+  bool read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
+  bool write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
+  bool read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
+  bool write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
+  bool is_mixed(uint32_t word, uint8_t bytes);  // and makes it so if it is about to be
+  void unmix_if_settled(uint32_t word);
+  bool report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote, bool writes,
+              uint32_t word, int lane);
+
+  uint32_t words_ = 0, next_ = 1;
+  uint32_t settled_writes_ = 16, settled_reads_ = 16;
+  std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
+  std::vector<Bytes> bytes_;                           // by word, where written_ says kMixed
+  std::vector<Operation> operations_;
+  std::vector<QueueProgress*> waves_;
+};
+
+}  // namespace fmha::emu

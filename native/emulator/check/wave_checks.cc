@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "check/wave_checks.h"
+
+#include <algorithm>
+
+#include "check/config.h"
+#include "core/dispatch.h"
+
+namespace fmha::emu {
+namespace {
+
+constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
+constexpr size_t kVector = static_cast<size_t>(Queue::kVector), kLds = static_cast<size_t>(Queue::kLds),
+                 kScalar = static_cast<size_t>(Queue::kScalar), kFlat = static_cast<size_t>(Queue::kFlat);
+constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits;
+
+// The queue of a memory instruction, by its unit.
+size_t queue_of(Unit unit) {
+  switch (unit) {
+    case Unit::kScalarMemory:
+      return kScalar;
+    case Unit::kLds:
+      return kLds;
+    case Unit::kFlat:
+      return kFlat;
+    default:
+      return kVector;
+  }
+}
+
+const char* counter_of(size_t queue) {
+  return queue == kVector ? "vmcnt" : queue == kFlat ? "vmcnt(0) lgkmcnt(0)" : "lgkmcnt";
+}
+
+}  // namespace
+
+void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Inst* first,
+                       Arch arch) {
+  group_ = group;
+  checks_ = checks;
+  facts_ = facts;
+  first_ = first;
+  progress = QueueProgress();
+  for (auto& q : open_) q.clear();
+  std::fill(std::begin(pending_), std::end(pending_), 0);
+  hazards_.reset(facts, first, arch);
+}
+
+bool WaveChecks::before(Wave& w, const Inst& inst) {
+  const auto index = static_cast<size_t>(&inst - first_);
+  const Facts& f = facts_->hot(index);
+  uint64_t loading = f.traits & kTooManyTrait, busy = loading;
+  for (int i = 0; i < f.words; ++i) {
+    loading |= f.bits[i] & pending_[f.word[i]];
+    busy |= f.bits[i] & hazards_.busy()[f.word[i]];
+  }
+  if (loading && !in_flight(w, inst, f, facts_->detail(index))) return false;
+  if (busy && !hazards_.matrix(w, inst, f, facts_->detail(index))) return false;
+  if (checks_ & kCheckHazards && !hazards_.step(w, inst, f, facts_->detail(index))) return false;
+  if (f.traits & kWaitTrait) wait(inst.imm);
+  if (f.counted) return memory(w, inst, f);
+  return true;
+}
+
+// A register is concerned that something in flight will write: look closely.
+bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  const auto find = [&](const RegisterRange* ranges, int n, bool writes) {
+    for (size_t q = 0; q < kQueues; ++q) {
+      // What completes in order may be overwritten by what completes later.
+      if (writes && f.counted && queue_of(f.unit) == q && q < kScalar) continue;
+      for (const Flight& flight : open_[q]) {
+        for (int i = 0; i < n; ++i) {
+          if (!flight.loaded.count || !ranges[i].overlaps(flight.loaded)) continue;
+          const Inst& load = first_[flight.inst];
+          w.fault(inst, kLaunchFailure,
+                  "missing wait: %s %s while the load of %s at pc 0x%llx `%s` is in flight; no s_waitcnt %s "
+                  "covers it",
+                  writes ? "writes" : "reads", to_string(ranges[i]).c_str(), to_string(flight.loaded).c_str(),
+                  static_cast<unsigned long long>(load.pc),
+                  disassemble(load, w.group->launch->code->arch()).c_str(), counter_of(q));
+          return false;
+        }
+      }
+    }
+    return true;
+  };
+  return find(d.reads, d.n_reads, false) && find(d.writes, d.n_writes, true);
+}
+
+bool WaveChecks::memory(Wave& w, const Inst& inst, const Facts& f) {
+  const auto index = static_cast<uint32_t>(&inst - first_);
+  const FactsDetail& d = facts_->detail(index);
+  const size_t q = queue_of(f.unit);
+  Flight flight{index, progress.issued[q]++, 0, d.loaded};
+  flight.writes_lds = d.lds.kind > LdsAccess::kRead || f.unit == Unit::kFlat;
+  const bool returns = d.lds.kind == LdsAccess::kAtomic && inst.dst.kind != OperandKind::kNone;
+  if (returns) group_->global().signalled(w.id);
+  if (checks_ & kLdsChecks && (d.lds.kind != LdsAccess::kNone || f.unit == Unit::kFlat)) {
+    flight.stamp = group_->lds().stamp(w.id, index, static_cast<Queue>(q), flight.sequence,
+                                       d.lds.kind == LdsAccess::kAtomic);
+    const bool fine = f.unit == Unit::kFlat ? flat(w, inst, flight.stamp) : lds(w, inst, d.lds, flight.stamp);
+    if (!fine) return false;
+  }
+  issue(q, flight);
+  return true;
+}
+
+bool WaveChecks::lds(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp) {
+  for (int place = 0; place < a.places; ++place) {
+    if (!lds_place(w, inst, a, stamp, a.offset[place])) return false;
+  }
+  return true;
+}
+
+bool WaveChecks::lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp, uint32_t offset) {
+  LdsShadow& shadow = group_->lds();
+  const uint32_t* vaddr = w.vgpr[inst.src[0].index];
+  const uint32_t limit = w.group->lds_bytes, m0 = w.sgpr[kM0] & 0xffff;
+  const bool plain = a.kind != LdsAccess::kAtomic, read = a.kind == LdsAccess::kRead;
+  if (plain && a.by_lane && !read && w.exec() == ~0ull && !((m0 + offset) & 3) &&
+      limit >= m0 + offset + 256) {
+    int l = 0;  // consecutive dwords
+    for (; l < kLanes && shadow.write16(stamp, m0 + offset + 4 * l); l += 4) {
+    }
+    if (l == kLanes) return true;
+  }
+  for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
+    const int l = __builtin_ctzll(lanes);
+    const uint32_t address = a.by_lane ? m0 + offset + 4 * l : vaddr[l] + offset;
+    if (address > limit || a.bytes > limit - address) return true;  // the instruction itself will say so
+    if (plain && !(address & 3)) {
+      if (a.bytes == 16 && (read ? shadow.read16(stamp, address) : shadow.write16(stamp, address))) continue;
+      if (a.bytes == 4 && !read && shadow.write4(stamp, address)) continue;
+    }
+    if (!shadow.access(w, inst, a.kind, stamp, address, a.bytes, l)) return false;
+  }
+  return true;
+}
+
+// FLAT reaches LDS through an aperture.
+bool WaveChecks::flat(Wave& w, const Inst& inst, uint32_t stamp) {
+  const uint32_t flags = inst.row->flags;
+  const LdsAccess::Kind kind = flags & kAtomic  ? LdsAccess::kAtomic
+                               : flags & kStore ? LdsAccess::kWrite
+                                                : LdsAccess::kRead;
+  const char* name = inst.row->mnemonic;
+  const uint32_t dwords = dwords_of(flags & kLoad ? inst.row->dst : inst.row->src[0]);
+  const uint32_t bytes = std::strstr(name, "byte") ? 1 : std::strstr(name, "short") ? 2 : 4 * dwords;
+  for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
+    const int l = __builtin_ctzll(lanes);
+    const uint64_t address =
+        (w.vgpr[inst.src[0].index][l] | static_cast<uint64_t>(w.vgpr[inst.src[0].index + 1][l]) << 32) +
+        static_cast<int64_t>(inst.imm);
+    const auto at = static_cast<uint32_t>(address);
+    if (address >> 32 != kSharedApertureHi || at > w.group->lds_bytes || bytes > w.group->lds_bytes - at)
+      continue;
+    if (!group_->lds().access(w, inst, kind, stamp, at, bytes, l)) return false;
+  }
+  return true;
+}
+
+void WaveChecks::issue(size_t q, const Flight& flight) {
+  if (!(checks_ & kCheckWaits)) {  // then everything counts as complete at once
+    progress.done[q] = progress.issued[q];
+    return;
+  }
+  open_[q].push_back(flight);
+  set_bits(pending_, flight.loaded);
+  const uint32_t most = q == kVector ? kMaxVector : kMaxLds;
+  if (q < kScalar && open_[q].size() > most) {
+    keep_last(q, most);
+    watch_pending();
+  }
+}
+
+void WaveChecks::keep_last(size_t q, size_t n) {
+  auto& open = open_[q];
+  if (open.size() > n) open.erase(open.begin(), open.end() - static_cast<std::ptrdiff_t>(n));
+  progress.done[q] = progress.issued[q] - static_cast<uint32_t>(open.size());
+}
+
+void WaveChecks::wait(int32_t imm) {
+  const auto field = static_cast<uint32_t>(imm);
+  const uint32_t vector = (field & 15) | (field >> 14 & 3) << 4, lds = field >> 8 & 15;
+  keep_last(kVector, vector);
+  keep_last(kLds, lds);
+  if (lds == 0) keep_last(kScalar, 0);
+  for (Flight& f : open_[kFlat]) {
+    f.vector_done |= vector == 0;
+    f.lds_done |= lds == 0;
+  }
+  std::erase_if(open_[kFlat], [](const Flight& f) { return f.vector_done && f.lds_done; });
+  if (open_[kFlat].empty()) progress.done[kFlat] = progress.issued[kFlat];
+  watch_pending();
+}
+
+void WaveChecks::watch_pending() {
+  std::fill(std::begin(pending_), std::end(pending_), 0);
+  for (const auto& q : open_) {
+    for (const Flight& f : q) set_bits(pending_, f.loaded);
+  }
+}
+
+void WaveChecks::at_barrier(bool ended) {
+  for (size_t q = 0; q < kQueues; ++q) {
+    if (ended) keep_last(q, 0);  // the hardware completes what an ended wave began
+    progress.published[q] = progress.done[q];
+    progress.arrived[q] = progress.issued[q];
+  }
+}
+
+uint32_t WaveChecks::oldest_open() const {
+  uint32_t oldest = 0;
+  for (const auto& q : open_) {
+    for (const Flight& f : q) {
+      if (f.writes_lds && (!oldest || f.stamp < oldest)) oldest = f.stamp;
+    }
+  }
+  return oldest;
+}
+
+void GroupChecks::reset(uint32_t waves, uint32_t lds_bytes, uint32_t checks, const TextFacts* facts,
+                        const Inst* first, Arch arch) {
+  if (waves_.size() < waves) waves_.resize(waves);
+  count_ = waves;
+  std::vector<QueueProgress*> progress;
+  for (uint32_t i = 0; i < waves; ++i) {
+    waves_[i].reset(this, checks, facts, first, arch);
+    progress.push_back(&waves_[i].progress);
+  }
+  global_.reset(progress, checks);
+  lds_.reset(lds_bytes, std::move(progress));
+}
+
+void GroupChecks::barrier(uint32_t ended) {
+  uint32_t oldest = 0;
+  for (uint32_t i = 0; i < count_; ++i) {
+    waves_[i].at_barrier(ended >> i & 1);
+    const uint32_t open = waves_[i].oldest_open();
+    if (open && (!oldest || open < oldest)) oldest = open;
+  }
+  lds_.settle(oldest);
+  global_.barrier();
+}
+
+}  // namespace fmha::emu

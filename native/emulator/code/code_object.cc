@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Code objects: which of a bundle's suits the device, what kernels one holds, its text decoded.
+#include "code/code_object.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "check/facts.h"
+#include "code/elf_image.h"
+#include "core/memory.h"
+
+namespace fmha::emu {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kInvalidImage = 200;  // hipErrorInvalidImage
+constexpr int kNoBinary = 209;      // hipErrorNoBinaryForGpu
+constexpr char kBundleMagic[] = "__CLANG_OFFLOAD_BUNDLE__";
+constexpr char kCompressedMagic[] = "CCOB";
+constexpr size_t kDescriptorBytes = 64;
+constexpr uint32_t kPreloadEntryOffset = 256;
+
+// EF_AMDGPU_MACH, and the feature bits of code object v4 and later.
+constexpr uint32_t kMachMask = 0xff, kMachGfx90a = 0x3f, kMachGfx942 = 0x4c;
+constexpr uint32_t kXnackMask = 0x300, kXnackOn = 0x300;
+constexpr uint32_t kSrameccMask = 0xc00, kSrameccOff = 0x800;
+
+template <class T>
+T read(const uint8_t* p) {
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+const char* arch_name(Arch arch) { return arch == Arch::kGfx90a ? "gfx90a" : "gfx942"; }
+
+std::string mach_name(uint32_t mach) {
+  if (mach == kMachGfx90a) return "gfx90a";
+  if (mach == kMachGfx942) return "gfx942";
+  return "another processor (EF_AMDGPU_MACH " + std::to_string(mach) + ")";
+}
+
+// Empty if the device can run it.
+std::string why_not(uint32_t flags, Arch device) {
+  const uint32_t want = device == Arch::kGfx90a ? kMachGfx90a : kMachGfx942;
+  if ((flags & kMachMask) != want) {
+    return "code object is for " + mach_name(flags & kMachMask) + ", the device is " + arch_name(device);
+  }
+  if ((flags & kXnackMask) == kXnackOn) return "code object needs xnack+, the device is xnack-";
+  if ((flags & kSrameccMask) == kSrameccOff) return "code object needs sramecc-, the device is sramecc+";
+  return {};
+}
+
+struct BundleEntry {
+  std::string id;
+  uint64_t offset, bytes;
+};
+
+bool starts_with(const void* image, size_t bytes, const char* magic) {
+  const size_t n = std::strlen(magic);
+  return bytes >= n && std::memcmp(image, magic, n) == 0;
+}
+
+// The table at the head of a clang offload bundle.
+bool read_bundle(const uint8_t* p, size_t bytes, std::vector<BundleEntry>* out) {
+  size_t at = sizeof kBundleMagic - 1;
+  if (bytes < at + 8) return false;
+  const uint64_t count = read<uint64_t>(p + at);
+  at += 8;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (bytes - at < 24) return false;
+    const uint64_t offset = read<uint64_t>(p + at), size = read<uint64_t>(p + at + 8),
+                   id = read<uint64_t>(p + at + 16);
+    at += 24;
+    if (id > bytes - at || offset > bytes || size > bytes - offset) return false;
+    out->push_back({std::string(reinterpret_cast<const char*>(p + at), id), offset, size});
+    at += id;
+  }
+  return true;
+}
+
+size_t elf_bytes(const uint8_t* p) {
+  const auto h = read<Elf64_Ehdr>(p);
+  size_t end = std::max<size_t>(sizeof h, h.e_shoff + size_t{h.e_shentsize} * h.e_shnum);
+  end = std::max<size_t>(end, h.e_phoff + size_t{h.e_phentsize} * h.e_phnum);
+  for (unsigned i = 0; i < h.e_phnum; ++i) {
+    const auto s = read<Elf64_Phdr>(p + h.e_phoff + i * sizeof(Elf64_Phdr));
+    end = std::max<size_t>(end, s.p_offset + s.p_filesz);
+  }
+  return end;
+}
+
+size_t bundle_bytes(const uint8_t* p) {
+  size_t at = sizeof kBundleMagic - 1, end = 0;
+  const uint64_t count = read<uint64_t>(p + at);
+  at += 8;
+  for (uint64_t i = 0; i < count; ++i) {
+    end = std::max<size_t>(end, read<uint64_t>(p + at) + read<uint64_t>(p + at + 8));
+    at += 24 + read<uint64_t>(p + at + 16);
+  }
+  return std::max(end, at);
+}
+
+uint32_t number(const Json& map, const char* key, uint32_t otherwise) {
+  const auto it = map.find(key);
+  return it != map.end() && it->is_number() ? it->get<uint32_t>() : otherwise;
+}
+
+void read_args(const Json& args, KernelCode* k) {
+  for (const Json& arg : args) {
+    const std::string kind = arg.value(".value_kind", std::string());
+    const uint32_t offset = number(arg, ".offset", 0), bytes = number(arg, ".size", 0);
+    if (kind.starts_with("hidden_")) {
+      k->hidden.push_back({kind, offset, bytes});
+    } else {
+      k->explicit_args.emplace_back(offset, bytes);
+      k->explicit_bytes = std::max(k->explicit_bytes, offset + bytes);
+    }
+  }
+}
+
+void read_metadata(const Json& kernels, KernelCode* k) {
+  for (const Json& m : kernels) {
+    if (m.value(".symbol", std::string()) != k->name + ".kd") continue;
+    if (const auto it = m.find(".name"); it != m.end() && it->is_string()) k->name = it->get<std::string>();
+    k->kernarg_bytes = std::max(k->kernarg_bytes, number(m, ".kernarg_segment_size", 0));
+    k->lds_bytes = std::max(k->lds_bytes, number(m, ".group_segment_fixed_size", 0));
+    k->private_bytes = std::max(k->private_bytes, number(m, ".private_segment_fixed_size", 0));
+    k->max_workgroup_size = number(m, ".max_flat_workgroup_size", k->max_workgroup_size);
+    k->vgpr_count = number(m, ".vgpr_count", k->vgpr_count);
+    k->agpr_count = number(m, ".agpr_count", k->agpr_count);
+    k->sgpr_count = number(m, ".sgpr_count", k->sgpr_count);
+    if (const auto it = m.find(".args"); it != m.end() && it->is_array()) read_args(*it, k);
+    return;
+  }
+  k->explicit_bytes = k->kernarg_bytes;  // no metadata: the caller gives the whole block
+}
+
+KernelCode read_descriptor(const ElfImage::Symbol& symbol) {
+  const auto* d = reinterpret_cast<const uint8_t*>(symbol.address);
+  KernelCode k;
+  k.name = symbol.name.substr(0, symbol.name.size() - 3);
+  k.descriptor = symbol.address;
+  k.lds_bytes = read<uint32_t>(d);
+  k.private_bytes = read<uint32_t>(d + 4);
+  k.kernarg_bytes = read<uint32_t>(d + 8);
+  k.entry = symbol.address + read<uint64_t>(d + 16);
+  k.rsrc3 = read<uint32_t>(d + 44);
+  k.rsrc1 = read<uint32_t>(d + 48);
+  k.rsrc2 = read<uint32_t>(d + 52);
+  k.properties = read<uint16_t>(d + 56);
+  k.preload = read<uint16_t>(d + 58);
+  // With preloaded arguments the first 256 bytes are for firmware that cannot preload.
+  if (k.preload & 0x7f) k.entry += kPreloadEntryOffset;
+  const uint32_t total = ((k.rsrc1 & 0x3f) + 1) * 8, arch = ((k.rsrc3 & 0x3f) + 1) * 4;
+  k.vgpr_count = std::min(arch, total);
+  k.agpr_count = total - k.vgpr_count;
+  k.sgpr_count = 102;
+  return k;
+}
+
+}  // namespace
+
+size_t code_object_bytes(const void* image) {
+  const auto* p = static_cast<const uint8_t*>(image);
+  if (std::memcmp(p, ELFMAG, SELFMAG) == 0) return elf_bytes(p);
+  if (std::memcmp(p, kBundleMagic, sizeof kBundleMagic - 1) == 0) return bundle_bytes(p);
+  if (std::memcmp(p, kCompressedMagic, 4) == 0) return 4;
+  return 0;
+}
+
+void CodeObject::read_kernels(const ElfImage& elf) {
+  Json note = Json::object();
+  if (!elf.metadata().empty()) {
+    // As char: libc++ has no traits of other bytes.
+    const auto* text = reinterpret_cast<const char*>(elf.metadata().data());
+    note = Json::from_msgpack(text, text + elf.metadata().size(), true, false);
+  }
+  if (note.is_discarded()) throw std::runtime_error("its metadata note is not MessagePack");
+  const Json kernels = note.is_object() ? note.value("amdhsa.kernels", Json::array()) : Json::array();
+  for (const ElfImage::Symbol& s : elf.symbols()) {
+    if (s.type != STT_OBJECT) continue;
+    if (!s.name.ends_with(".kd")) {
+      globals_.push_back({s.name, s.address, s.bytes});
+      continue;
+    }
+    if (s.bytes != kDescriptorBytes) throw std::runtime_error(s.name + " is not 64 bytes");
+    KernelCode k = read_descriptor(s);
+    read_metadata(kernels, &k);
+    kernels_.push_back(std::move(k));
+  }
+}
+
+void CodeObject::decode_text(const ElfImage& elf) {
+  const auto text = elf.text();
+  text_ = decode(arch_, text.data(), text.size(), reinterpret_cast<uint64_t>(text.data()));
+  for (KernelCode& k : kernels_) {
+    const Inst* entry = text_.at(k.entry);
+    if (!entry) throw std::runtime_error("kernel " + k.name + " starts outside the code");
+    k.entry_index = static_cast<uint32_t>(entry - text_.insts.data());
+  }
+}
+
+std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Arch device_arch, int device,
+                                             int* hip_error, std::string* message) {
+  const auto refuse = [&](int error, std::string text) {
+    *hip_error = error;
+    *message = std::move(text);
+    return nullptr;
+  };
+  if (starts_with(image, bytes, kCompressedMagic)) {
+    return refuse(kInvalidImage,
+                  "code object: compressed offload bundles are not supported; "
+                  "build with --no-offload-compress");
+  }
+  if (starts_with(image, bytes, kBundleMagic)) {
+    std::vector<BundleEntry> entries;
+    const auto* p = static_cast<const uint8_t*>(image);
+    if (!read_bundle(p, bytes, &entries))
+      return refuse(kInvalidImage, "offload bundle: its table is damaged");
+    std::string found;
+    for (const BundleEntry& e : entries) {
+      found += (found.empty() ? "" : ", ") + e.id;
+      ElfImage elf(p + e.offset, e.bytes);
+      if (!elf.check_header() || !why_not(elf.flags(), device_arch).empty()) continue;
+      return load(p + e.offset, e.bytes, device_arch, device, hip_error, message);
+    }
+    return refuse(kNoBinary,
+                  std::string("offload bundle: nothing for ") + arch_name(device_arch) + " in: " + found);
+  }
+  ElfImage elf(image, bytes);
+  if (!elf.check_header()) return refuse(elf.hip_error(), elf.error());
+  if (std::string reason = why_not(elf.flags(), device_arch); !reason.empty())
+    return refuse(kNoBinary, reason);
+  if (!elf.load()) return refuse(elf.hip_error(), elf.error());
+  std::unique_ptr<CodeObject> code(new CodeObject);
+  code->arch_ = device_arch;
+  try {
+    code->read_kernels(elf);
+    code->decode_text(elf);
+  } catch (const std::exception& e) {
+    return refuse(kInvalidImage, std::string("code object: ") + e.what());
+  }
+  code->image_ = elf.release(&code->image_bytes_);
+  memory_add({reinterpret_cast<uint64_t>(code->image_), code->image_bytes_, MemoryKind::kCode, device});
+  return code;
+}
+
+const TextFacts& CodeObject::facts() const {
+  std::call_once(facts_once_, [this] { facts_ = std::make_unique<TextFacts>(text_, arch_); });
+  return *facts_;
+}
+
+CodeObject::~CodeObject() {
+  if (!image_) return;
+  memory_remove(reinterpret_cast<uint64_t>(image_));
+  munmap(image_, image_bytes_);
+}
+
+const KernelCode* CodeObject::kernel(const char* name) const {
+  for (const KernelCode& k : kernels_) {
+    if (k.name == name) return &k;
+  }
+  return nullptr;
+}
+
+bool CodeObject::global(const char* name, uint64_t* address, uint64_t* bytes) const {
+  for (const Symbol& s : globals_) {
+    if (s.name != name) continue;
+    *address = s.address;
+    *bytes = s.bytes;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fmha::emu

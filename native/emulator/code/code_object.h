@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A loaded code object: the ELF image laid out in memory as its program headers ask, its kernels, and its
+// text decoded once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isa/inst.h"
+
+namespace fmha::emu {
+
+// A hidden kernel argument the metadata asks for.
+struct HiddenArg {
+  std::string kind;  // "hidden_block_count_x", ...
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+// A kernel: what its descriptor and its metadata note say.
+struct KernelCode {
+  std::string name;
+  uint64_t entry = 0;        // address of its first instruction in the loaded image
+  uint32_t entry_index = 0;  // of the same in CodeObject::text
+  uint64_t descriptor = 0;   // address of its descriptor: the packet's kernel_object
+  uint32_t lds_bytes = 0;
+  uint32_t private_bytes = 0;
+  uint32_t kernarg_bytes = 0;
+  uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
+  uint16_t properties = 0, preload = 0;
+  uint32_t max_workgroup_size = 1024;
+  uint32_t vgpr_count = 0, agpr_count = 0, sgpr_count = 0;
+  std::vector<HiddenArg> hidden;
+  uint32_t explicit_bytes = 0;                               // of the arguments the caller gives
+  std::vector<std::pair<uint32_t, uint32_t>> explicit_args;  // offset, bytes: for kernelParams
+};
+
+// Text decoded into records. Branch targets index `insts`.
+struct DecodedText {
+  std::vector<Inst> insts;
+  std::vector<int32_t> index_of_dword;  // by (pc - base) / 4; -1: not the start of an instruction
+  uint64_t base = 0;
+  std::vector<std::unique_ptr<uint32_t[]>> constants;  // what Operand::lanes points at
+
+  const Inst* at(uint64_t pc) const {
+    const uint64_t d = (pc - base) / 4;
+    if (pc < base || pc % 4 || d >= index_of_dword.size() || index_of_dword[d] < 0) return nullptr;
+    return &insts[index_of_dword[d]];
+  }
+};
+
+// decode.cc. Never fails: what it does not know becomes an Inst that stops the wave when run.
+DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base);
+// disasm.cc. As llvm-objdump prints it, mnemonic and operands.
+std::string disassemble(const Inst& inst, Arch arch);
+
+// Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
+size_t code_object_bytes(const void* image);
+
+class TextFacts;  // check_facts.h
+
+class CodeObject {
+ public:
+  // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error
+  // and *message set.
+  static std::unique_ptr<CodeObject> load(const void* image, size_t bytes, Arch device_arch, int device,
+                                          int* hip_error, std::string* message);
+  ~CodeObject();
+  const KernelCode* kernel(const char* name) const;
+  const std::vector<KernelCode>& kernels() const { return kernels_; }
+  // Address and size of a global variable; false if there is none of that name.
+  bool global(const char* name, uint64_t* address, uint64_t* bytes) const;
+  const DecodedText& text() const { return text_; }
+  const TextFacts& facts() const;  // of the same, made when first asked for
+  Arch arch() const { return arch_; }
+
+ private:
+  CodeObject() = default;
+  struct Symbol {
+    std::string name;
+    uint64_t address, bytes;
+  };
+  void read_kernels(const class ElfImage& elf);
+  void decode_text(const class ElfImage& elf);
+  Arch arch_ = Arch::kGfx942;
+  uint8_t* image_ = nullptr;
+  size_t image_bytes_ = 0;
+  std::vector<KernelCode> kernels_;
+  std::vector<Symbol> globals_;
+  DecodedText text_;
+  mutable std::once_flag facts_once_;
+  mutable std::unique_ptr<TextFacts> facts_;
+};
+
+}  // namespace fmha::emu

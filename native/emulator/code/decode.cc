@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Machine code -> records: the walk over the text, the choice of encoding, and what all encodings share.
+#include <utility>
+
+#include "code/decode_internal.h"
+#include "core/wave.h"
+
+namespace fmha::emu {
+
+bool has_one_form(const Row& row) {
+  if (row.flags & (kLiteralK | kScalarDst)) return true;
+  for (const char* name : {"v_pk_fmac_f16", "v_accvgpr_mov_b32", "v_swap_b32"}) {
+    if (!std::strcmp(row.mnemonic, name)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+Space space_of(Format f) {
+  switch (f) {
+    case Format::kSop1:
+      return kSpaceSop1;
+    case Format::kSop2:
+      return kSpaceSop2;
+    case Format::kSopc:
+      return kSpaceSopc;
+    case Format::kSopp:
+      return kSpaceSopp;
+    case Format::kSopk:
+      return kSpaceSopk;
+    case Format::kSmem:
+      return kSpaceSmem;
+    case Format::kVop1:
+      return kSpaceVop1;
+    case Format::kVop2:
+      return kSpaceVop2;
+    case Format::kVopc:
+      return kSpaceVopc;
+    case Format::kVop3:
+    case Format::kVop3b:
+      return kSpaceVop3;
+    case Format::kVop3p:
+    case Format::kMai:
+      return kSpaceVop3p;
+    case Format::kDs:
+      return kSpaceDs;
+    case Format::kMubuf:
+      return kSpaceMubuf;
+    case Format::kMtbuf:
+      return kSpaceMtbuf;
+    case Format::kFlat:
+      return kSpaceFlat;
+    case Format::kGlobal:
+      return kSpaceGlobal;
+    case Format::kScratch:
+      return kSpaceScratch;
+  }
+  return kSpaceCount;
+}
+
+void put(OpcodeMap* map, Space space, uint32_t opcode, const Row* row) {
+  if (opcode < OpcodeMap::kMaxOpcode && !map->rows[space][opcode]) map->rows[space][opcode] = row;
+}
+
+// Scalar sources that must be registers: an address to jump to, a register to count from.
+bool needs_register(const Row& row) {
+  for (const char* name : {"s_setpc", "s_swappc", "s_movrels"}) {
+    if (!std::strncmp(row.mnemonic, name, std::strlen(name))) return true;
+  }
+  return false;
+}
+
+OpcodeMap make_map(int arch) {
+  OpcodeMap map;
+  for (const Row& row : isa_rows()) {
+    const int op = row.opcode[arch];
+    if (op < 0) continue;
+    put(&map, space_of(row.format), op, &row);
+    if (has_one_form(row)) continue;
+    if (row.format == Format::kVopc) put(&map, kSpaceVop3, kVop3OfVopc + op, &row);
+    if (row.format == Format::kVop2) put(&map, kSpaceVop3, kVop3OfVop2 + op, &row);
+    if (row.format == Format::kVop1) put(&map, kSpaceVop3, kVop3OfVop1 + op, &row);
+  }
+  return map;
+}
+
+// The exec of unknown instructions needs the kernel's image only for its message: the words are in the Inst.
+constexpr int kHipErrorNoBinaryForGpu = 209, kHipErrorLaunchFailure = 719;
+
+void resolve_targets(DecodedText* text) {
+  for (Inst& inst : text->insts) {
+    if (!inst.row || !(inst.row->flags & kBranch)) continue;
+    const Inst* to = text->at(inst.pc + 4 + int64_t{inst.imm} * 4);
+    if (to) inst.target = static_cast<int32_t>(to - text->insts.data());
+  }
+}
+
+}  // namespace
+
+const OpcodeMap& opcode_map(Arch arch) {
+  static const OpcodeMap maps[kArchCount] = {make_map(0), make_map(1)};
+  return maps[static_cast<int>(arch)];
+}
+
+void exec_unknown(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x",
+          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
+}
+
+void exec_unsupported(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu,
+          "the software device does not model these operands or modifiers of this instruction");
+}
+
+// Textures are nothing that HIP has on these GPUs, so no resource could be right.
+void exec_image(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
+          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
+}
+
+// LLVM, too, has no gds modifier for these GPUs.
+void exec_gds(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorNoBinaryForGpu, "this GPU has no global data share (gds)");
+}
+
+void exec_past_end(Wave& w, const Inst& inst) {
+  w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code");
+}
+
+DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base) {
+  DecodedText out;
+  out.base = base;
+  out.index_of_dword.assign(bytes / 4, -1);
+  out.insts.reserve(bytes / 6 + 1);
+  Decoder decoder(arch, text, bytes, base, &out);
+  for (size_t offset = 0; offset + 4 <= bytes;) {
+    out.index_of_dword[offset / 4] = static_cast<int32_t>(out.insts.size());
+    out.insts.push_back(decoder.at(offset));
+    offset += out.insts.back().bytes;
+  }
+  Inst end;
+  end.exec = exec_past_end;
+  end.pc = base + bytes;
+  end.bytes = 0;
+  out.insts.push_back(end);
+  resolve_targets(&out);
+  return out;
+}
+
+Inst Decoder::at(size_t offset) {
+  uint32_t first, second = 0;
+  std::memcpy(&first, text_ + offset, 4);
+  has_second_ = offset + 8 <= bytes_;
+  if (has_second_) std::memcpy(&second, text_ + offset + 4, 4);
+  word_ = first | static_cast<uint64_t>(second) << 32;
+  inst_ = Inst();
+  inst_.pc = base_ + offset;
+  literal_allowed_ = unsupported_ = false;
+  if (any() && inst_.row->exec && (inst_.bytes == 4 || has_second_)) {
+    const bool refused = inst_.row->flags & kRefused;  // which says why itself
+    inst_.exec = refused        ? inst_.row->exec
+                 : inst_.gds    ? exec_gds
+                 : unsupported_ ? exec_unsupported
+                                : inst_.row->exec;
+    return inst_;
+  }
+  Inst unknown;
+  const bool image = first >> 26 == 0x3c && !gfx942_ && has_second_;  // MIMG
+  unknown.exec = image ? exec_image : exec_unknown;
+  unknown.pc = base_ + offset;
+  unknown.data.value = word_;
+  return unknown;
+}
+
+bool Decoder::any() {
+  const uint32_t w = static_cast<uint32_t>(word_);
+  if (w >> 31 == 0) {  // VOP2, and VOP1 and VOPC in its last two opcodes
+    const uint32_t op = w >> 25;
+    return op == 0x3f ? vop1() : op == 0x3e ? vopc() : vop2();
+  }
+  if (w >> 30 == 2) {  // scalar: SOP2, and the others in its last opcodes
+    switch (w >> 23) {
+      case 0x17d:
+        return sop1();
+      case 0x17e:
+        return sopc();
+      case 0x17f:
+        return sopp();
+      default:
+        return w >> 28 == 0xb ? sopk() : sop2();
+    }
+  }
+  inst_.bytes = 8;
+  switch (w >> 26) {
+    case 0x30:
+      return smem();
+    case 0x34:
+      return w >> 23 == 0x1a7 ? vop3p() : vop3();
+    case 0x36:
+      return ds();
+    case 0x37:
+      return flat();
+    case 0x38:
+      return mubuf();
+    case 0x3a:
+      return mtbuf();
+    default:
+      return false;
+  }
+}
+
+bool Decoder::row(Space space, uint32_t opcode) {
+  inst_.row = map_.find(space, opcode);
+  return inst_.row != nullptr;
+}
+
+uint32_t Decoder::bits(int low, int count) {
+  return static_cast<uint32_t>(word_ >> low) & ((1ull << count) - 1);
+}
+
+// A scalar register or pair, as destination or source.
+bool Decoder::scalar(uint32_t code, int dwords, Operand* out) {
+  const uint32_t aligned = code & ~(dwords >= 4 ? 3u : dwords > 1 ? 1u : 0u);
+  const bool tuple = code < kOpSgprEnd || (code >= kOpTtmp && code < kOpM0) || dwords == 2;
+  if (tuple && aligned != code) {  // the hardware ignores the low bits; no compiler counts on that
+    unsupported_ = true;
+    code = aligned;
+  }
+  const uint32_t end = code + dwords;
+  const bool special = code >= kOpSgprEnd && code < kOpM0;
+  if (code < kOpSgprEnd && end > kOpSgprEnd) return false;
+  if (special && end > kOpM0) return false;
+  if (code == kOpM0 && dwords > 1) return false;
+  if (code == 125 || code > 127 || (code >= kOpExec && end > 128)) return false;
+  *out = Operand();
+  out->kind = OperandKind::kSgpr;
+  out->dwords = static_cast<uint8_t>(dwords);
+  out->index = out->encoded = static_cast<uint16_t>(code);
+  return true;
+}
+
+bool Decoder::vector(uint32_t n, int dwords, bool acc, Operand* out) {
+  if (n + dwords > 256) return false;
+  *out = Operand();
+  out->kind = OperandKind::kVgpr;
+  out->dwords = static_cast<uint8_t>(dwords);
+  out->encoded = static_cast<uint16_t>(kOpVgpr + n);
+  out->index = static_cast<uint16_t>(n + (acc ? 256 : 0));
+  return true;
+}
+
+bool Decoder::constant(uint32_t code, uint64_t value, Type type, Operand* out) {
+  *out = Operand();
+  out->kind = OperandKind::kConst;
+  out->dwords = static_cast<uint8_t>(dwords_of(type));
+  out->encoded = static_cast<uint16_t>(code);
+  out->value = value;
+  if (is_vector() && type != Type::kMask) {
+    // Operands wider than 64 bits are accumulators: every dword reads the same 32-bit constant.
+    const uint32_t low = static_cast<uint32_t>(value);
+    out->lanes = lanes_of(low, out->dwords > 2 ? low : static_cast<uint32_t>(value >> 32), out->dwords);
+  }
+  return true;
+}
+
+bool Decoder::source(uint32_t code, Type type, Operand* out) {
+  if (code >= kOpVgpr) return vector(code - kOpVgpr, dwords_of(type), false, out);
+  if (code < kOpInt) return scalar(code, dwords_of(type), out);
+  if (code < kOpIntEnd || (code >= kOpFloat && code < kOpFloatEnd)) {
+    return constant(code, inline_constant(code, type), type, out);
+  }
+  if (code == kOpLiteral) {
+    if (!literal_allowed_) return false;
+    inst_.bytes = 8;
+    return constant(code, literal_constant(bits(32, 32), type), type, out);
+  }
+  const bool aperture = code >= kOpAperture && code < kOpApertureEnd;
+  if (!aperture && (code < kOpVccz || code > kOpScc)) return false;
+  if (aperture && dwords_of(type) != 2) unsupported_ = true;  // what 32-bit reads give is not documented
+  *out = Operand();
+  out->kind = OperandKind::kSpecial;
+  out->dwords = static_cast<uint8_t>(dwords_of(type));
+  out->index = out->encoded = static_cast<uint16_t>(code);
+  return true;
+}
+
+bool Decoder::sop1() {
+  if (!row(kSpaceSop1, bits(8, 8))) return false;
+  literal_allowed_ = true;
+  const Row& r = *inst_.row;
+  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  if (r.src[0] == Type::kNone) return true;
+  if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
+  if (needs_register(r) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
+  return true;
+}
+
+bool Decoder::sop2() {
+  if (!row(kSpaceSop2, bits(23, 7))) return false;
+  literal_allowed_ = true;
+  const Row& r = *inst_.row;
+  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  return source(bits(0, 8), r.src[0], &inst_.src[0]) && source(bits(8, 8), r.src[1], &inst_.src[1]);
+}
+
+bool Decoder::sopc() {
+  if (!row(kSpaceSopc, bits(16, 7))) return false;
+  literal_allowed_ = true;
+  const Row& r = *inst_.row;
+  inst_.imm = static_cast<int32_t>(bits(8, 8));  // s_set_gpr_idx_on: an immediate in the field of src1
+  return source(bits(0, 8), r.src[0], &inst_.src[0]) &&
+         (r.src[1] == Type::kNone || source(bits(8, 8), r.src[1], &inst_.src[1]));
+}
+
+bool Decoder::sopp() {
+  inst_.imm = static_cast<int16_t>(bits(0, 16));
+  if (!row(kSpaceSopp, bits(16, 7))) return false;
+  return !(inst_.row->flags & kNoSrc) || inst_.imm == 0;
+}
+
+bool Decoder::sopk() {
+  if (!row(kSpaceSopk, bits(23, 5))) return false;
+  const Row& r = *inst_.row;
+  inst_.imm = static_cast<int16_t>(bits(0, 16));
+  if (r.flags & kLiteralK) {  // s_setreg_imm32_b32
+    literal_allowed_ = true;
+    return source(kOpLiteral, Type::kI32, &inst_.src[0]);
+  }
+  if (r.dst != Type::kNone) return scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst);
+  return r.src[0] == Type::kNone || scalar(bits(16, 7), dwords_of(r.src[0]), &inst_.src[0]);
+}
+
+bool Decoder::smem() {
+  if (!row(kSpaceSmem, bits(18, 8))) return false;
+  const Row& r = *inst_.row;
+  inst_.sc0 = bits(16, 1);
+  if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  if (r.src[0] == Type::kNone) return bits(14, 4) == 0;  // no offset, no glc
+  if (r.flags & kAtomic && !inst_.sc0) inst_.dst = Operand();
+  if (r.src[1] != Type::kNone && !scalar(bits(6, 7), dwords_of(r.src[1]), &inst_.data)) return false;
+  inst_.offset0 = static_cast<uint8_t>(bits(6, 7));
+  // The field counts SGPR pairs.
+  if (!scalar(bits(0, 6) * 2, dwords_of(r.src[0]), &inst_.src[0])) return false;
+  const bool imm = bits(17, 1), soffset_en = bits(14, 1);
+  if (imm) inst_.imm = static_cast<int32_t>(bits(32, 21) << 11) >> 11;
+  if (soffset_en) return scalar(bits(57, 7), 1, &inst_.src[1]);
+  return imm || scalar(bits(32, 7), 1, &inst_.src[1]);  // neither: the offset field names an SGPR
+}
+
+}  // namespace fmha::emu

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The decoder's inner parts, shared by decode*.cc and disasm*.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "code/code_object.h"
+#include "isa/inst.h"
+
+namespace fmha::emu {
+
+// Operand numbers (9-bit source fields; the scalar ones also in 7- and 8-bit fields).
+enum OperandCode : uint32_t {
+  kOpSgprEnd = 102,  // s0..s101, then flat_scratch, xnack_mask, vcc
+  kOpVcc = 106,
+  kOpTtmp = 108,  // ..123
+  kOpM0 = 124,
+  kOpExec = 126,
+  kOpInt = 128,  // 0, 1..64, then -1..-16
+  kOpIntNegative = 193,
+  kOpIntEnd = 209,
+  kOpAperture = 235,  // ..238
+  kOpApertureEnd = 239,
+  kOpFloat = 240,  // ..248
+  kOpFloatEnd = 249,
+  kOpSdwa = 249,
+  kOpDpp = 250,
+  kOpVccz = 251,
+  kOpScc = 253,
+  kOpLiteral = 255,
+  kOpVgpr = 256,
+};
+
+// Opcode spaces: where a (format, opcode) pair is unique. Formats that share an encoding share a space.
+enum Space : uint8_t {
+  kSpaceSop1,
+  kSpaceSop2,
+  kSpaceSopc,
+  kSpaceSopp,
+  kSpaceSopk,
+  kSpaceSmem,
+  kSpaceVop1,
+  kSpaceVop2,
+  kSpaceVopc,
+  kSpaceVop3,
+  kSpaceVop3p,
+  kSpaceDs,
+  kSpaceMubuf,
+  kSpaceMtbuf,
+  kSpaceFlat,
+  kSpaceGlobal,
+  kSpaceScratch,
+  kSpaceCount,
+};
+
+// Opcode -> row, for one architecture; built once from isa_rows().
+struct OpcodeMap {
+  static constexpr uint32_t kMaxOpcode = 1024;
+  const Row* rows[kSpaceCount][kMaxOpcode] = {};
+  const Row* find(Space space, uint32_t opcode) const {
+    return opcode < kMaxOpcode ? rows[space][opcode] : nullptr;
+  }
+};
+const OpcodeMap& opcode_map(Arch arch);
+// A row of VOP1, VOP2 or VOPC that has no VOP3, SDWA or DPP form.
+bool has_one_form(const Row& row);
+
+// The VOP3 opcodes at which the short VALU formats live.
+constexpr uint32_t kVop3OfVopc = 0, kVop3OfVop2 = 0x100, kVop3OfVop1 = 0x140;
+
+// An inline constant (operand numbers 128..248) or literal, expanded to the operand's type. 64-bit types use
+// all of it; 16-bit types have a zero high half; kB* types repeat the low dword.
+uint64_t inline_constant(uint32_t code, Type type);
+uint64_t literal_constant(uint32_t literal, Type type);
+
+class Decoder {
+ public:
+  Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
+      : map_(opcode_map(arch)),
+        gfx942_(arch == Arch::kGfx942),
+        text_(text),
+        bytes_(bytes),
+        base_(base),
+        out_(out) {}
+
+  // The instruction at byte `offset` of the text. What is not understood becomes an Inst without a row.
+  Inst at(size_t offset);
+
+ private:
+  // Each fills inst_ and returns false for reserved or unsupported encodings.
+  bool any();
+  bool sop1();
+  bool sop2();
+  bool sopc();
+  bool sopp();
+  bool sopk();
+  bool smem();
+  bool vop1();
+  bool vop2();
+  bool vopc();
+  bool vop3();
+  bool vop3p();
+  bool mai();
+  bool ds();
+  bool mubuf();
+  bool mtbuf();
+  bool buffer_address();  // what MUBUF and MTBUF have alike
+  bool buffer_data(bool acc);
+  bool flat();
+
+  bool row(Space space, uint32_t opcode);
+  uint32_t bits(int low, int count);  // of the 64 bits of the instruction
+  bool short_sources();               // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
+  bool sdwa();
+  bool dpp();
+  bool implicit_vcc();
+  bool vop3_destinations();
+  bool vop3_sources();
+  bool mix_sources();
+  void check_modifiers();  // neg, abs, omod and op_sel only where the row takes them
+
+  bool scalar(uint32_t code, int dwords, Operand* out);
+  bool vector(uint32_t n, int dwords, bool acc, Operand* out);
+  bool source(uint32_t code, Type type, Operand* out);
+  bool constant(uint32_t code, uint64_t value, Type type, Operand* out);
+  const uint32_t* lanes_of(uint32_t low, uint32_t high, int dwords);  // even dwords low, odd ones high
+  bool is_vector() const { return inst_.row->format >= Format::kVop1; }
+
+  const OpcodeMap& map_;
+  const bool gfx942_;
+  const uint8_t* text_;
+  size_t bytes_;
+  uint64_t base_;
+  DecodedText* out_;
+  Inst inst_;
+  uint64_t word_ = 0;        // the first two dwords; the second is zero past the end of the text
+  bool has_second_ = false;  // false: the text ends behind the first dword
+  bool literal_allowed_ = false;
+  bool unsupported_ = false;  // a known instruction in a form the device does not model: runs into a fault
+  std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
+};
+
+// One text for both: what the machine executes when it does not know better.
+void exec_unknown(Wave& w, const Inst& inst);
+void exec_unsupported(Wave& w, const Inst& inst);
+void exec_image(Wave& w, const Inst& inst);
+void exec_gds(Wave& w, const Inst& inst);
+void exec_past_end(Wave& w, const Inst& inst);
+
+}  // namespace fmha::emu

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Decoding of the vector ALU: VOP1, VOP2, VOPC with their SDWA and DPP forms, VOP3, VOP3P and MFMA.
+#include "code/decode_internal.h"
+
+namespace fmha::emu {
+namespace {
+
+bool starts_with(const char* s, const char* prefix) { return !std::strncmp(s, prefix, std::strlen(prefix)); }
+
+int source_count(const Row& row) {
+  int n = 0;
+  while (n < 3 && row.src[n] != Type::kNone) ++n;
+  return n;
+}
+
+bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
+bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
+
+constexpr uint32_t kVop1AccvgprMov = 0x52;
+
+}  // namespace
+
+bool Decoder::implicit_vcc() {
+  const uint32_t flags = inst_.row->flags;
+  if (flags & kReadsVcc && inst_.row->format == Format::kVop2 && !scalar(kOpVcc, 2, &inst_.src[2]))
+    return false;
+  return !(flags & kWritesVcc) || scalar(kOpVcc, 2, &inst_.sdst);
+}
+
+bool Decoder::short_sources() {
+  const Row& r = *inst_.row;
+  const uint32_t code = bits(0, 9);
+  const bool second = r.format != Format::kVop1 && r.src[1] != Type::kNone;
+  if (second && !vector(bits(9, 8), dwords_of(r.src[1]), false, &inst_.src[1])) return false;
+  if (code == kOpSdwa) return sdwa();
+  if (code == kOpDpp) return dpp();
+  literal_allowed_ = true;
+  return r.src[0] == Type::kNone || source(code, r.src[0], &inst_.src[0]);
+}
+
+bool Decoder::vop1() {
+  if (!row(kSpaceVop1, bits(9, 8))) return false;
+  const Row& r = *inst_.row;
+  const uint32_t n = bits(17, 8);
+  if (r.flags & kScalarDst) {
+    if (!scalar(n, dwords_of(r.dst), &inst_.dst)) return false;
+  } else if (r.dst != Type::kNone && !vector(n, dwords_of(r.dst), false, &inst_.dst)) {
+    return false;
+  }
+  if (r.src[0] == Type::kNone && (n || bits(0, 9))) return false;
+  if (!short_sources()) return false;
+  if (has_one_form(r) && inst_.src[0].kind != OperandKind::kVgpr) return false;
+  if (bits(9, 8) == kVop1AccvgprMov) {  // both registers are AccVGPRs, whatever the encoding's bits
+    inst_.dst.index += 256;
+    inst_.src[0].index += 256;
+  }
+  return true;
+}
+
+bool Decoder::vop2() {
+  if (!row(kSpaceVop2, bits(25, 6))) return false;
+  const Row& r = *inst_.row;
+  if (!vector(bits(17, 8), dwords_of(r.dst), false, &inst_.dst) || !implicit_vcc()) return false;
+  if (!(r.flags & kLiteralK)) return short_sources();
+  if (!vector(bits(9, 8), 1, false, &inst_.src[1])) return false;
+  literal_allowed_ = true;  // the K itself may be what src0 refers to as well
+  if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
+  inst_.bytes = 8;
+  inst_.imm = static_cast<int32_t>(bits(32, 32));
+  return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0]), r.src[0], &inst_.src[2]);
+}
+
+bool Decoder::vopc() {
+  return row(kSpaceVopc, bits(17, 8)) && scalar(kOpVcc, 2, &inst_.dst) && short_sources();
+}
+
+bool Decoder::sdwa() {
+  const Row& r = *inst_.row;
+  if (has_one_form(r) || r.src[0] == Type::kNone) return false;
+  // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones.
+  if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc))
+    return false;
+  inst_.encoding = Encoding::kSdwa;
+  inst_.bytes = 8;
+  const bool two = inst_.src[1].kind == OperandKind::kVgpr;
+  const uint32_t code0 = bits(32, 8) + (bits(55, 1) ? 0u : 256u);
+  if (!source(code0, r.src[0], &inst_.src[0])) return false;
+  if (bits(63, 1) && (!two || !source(bits(9, 8), r.src[1], &inst_.src[1]))) return false;
+  Sdwa& s = inst_.sdwa;
+  if (r.format == Format::kVopc) {
+    if (bits(47, 1) && !scalar(bits(40, 7), 2, &inst_.dst)) return false;
+  } else {
+    s.dst_sel = bits(40, 3);
+    s.dst_unused = bits(43, 2);
+    inst_.clamp = bits(45, 1);
+    inst_.omod = bits(46, 2);
+  }
+  s.src_sel[0] = bits(48, 3);
+  s.src_sel[1] = two ? bits(56, 3) : 6;
+  s.sext = bits(51, 1) | (two ? bits(59, 1) << 1 : 0);
+  inst_.neg = bits(52, 1) | (two ? bits(60, 1) << 1 : 0);
+  inst_.abs = bits(53, 1) | (two ? bits(61, 1) << 1 : 0);
+  if (s.dst_sel > 6 || s.dst_unused > 2 || s.src_sel[0] > 6 || s.src_sel[1] > 6) return false;
+  check_modifiers();
+  return true;
+}
+
+bool Decoder::dpp() {
+  const Row& r = *inst_.row;
+  if (has_one_form(r) || r.src[0] == Type::kNone || r.format == Format::kVopc) return false;
+  inst_.encoding = Encoding::kDpp;
+  inst_.bytes = 8;
+  if (!vector(bits(32, 8), dwords_of(r.src[0]), false, &inst_.src[0])) return false;
+  inst_.dpp.ctrl = bits(40, 9);
+  inst_.dpp.bound_ctrl = bits(51, 1);
+  inst_.neg = bits(52, 1) | bits(54, 1) << 1;
+  inst_.abs = bits(53, 1) | bits(55, 1) << 1;
+  inst_.dpp.bank_mask = bits(56, 4);
+  inst_.dpp.row_mask = bits(60, 4);
+  constexpr uint32_t kRowNewbcast = 0x150;
+  const bool wide = dwords_of(r.src[0]) > 1 || (r.format != Format::kVopc && dwords_of(r.dst) > 1);
+  if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // nothing else can be done with 64-bit data
+  check_modifiers();
+  return true;
+}
+
+// The 64-bit form: VOP3A, or VOP3B where there is a second, scalar destination.
+bool Decoder::vop3_destinations() {
+  const Row& r = *inst_.row;
+  const bool has_sdst = r.format == Format::kVop3b || r.flags & kWritesVcc;
+  inst_.clamp = bits(15, 1);
+  if (has_sdst) {
+    if (!scalar(bits(8, 7), 2, &inst_.sdst)) return false;
+  } else {
+    inst_.abs = bits(8, 3);
+    inst_.op_sel = bits(11, 4);
+  }
+  if (r.format == Format::kVopc) return scalar(bits(0, 8), 2, &inst_.dst);
+  if (r.flags & kScalarDst) return scalar(bits(0, 8), dwords_of(r.dst), &inst_.dst);
+  return r.dst == Type::kNone || vector(bits(0, 8), dwords_of(r.dst), false, &inst_.dst);
+}
+
+bool Decoder::vop3_sources() {
+  const Row& r = *inst_.row;
+  const int n = source_count(r);
+  const bool read_lane = starts_with(r.mnemonic, "v_readlane"),
+             write_lane = starts_with(r.mnemonic, "v_writelane");
+  for (int i = 0; i < n; ++i) {
+    Operand& o = inst_.src[i];
+    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    const bool is_vgpr = o.kind == OperandKind::kVgpr;
+    // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
+    // lanes.
+    if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
+    if (dwords_of(r.src[i]) > 2 && !is_vgpr) return false;
+  }
+  if (r.flags & kReadsVcc && r.format == Format::kVop2)
+    return source(bits(50, 9), Type::kMask, &inst_.src[2]);
+  return true;
+}
+
+bool Decoder::vop3() {
+  if (!row(kSpaceVop3, bits(16, 10))) return false;
+  const Row& r = *inst_.row;
+  if (r.format < Format::kVop3) inst_.encoding = Encoding::kVop3;
+  if (!vop3_destinations() || !vop3_sources()) return false;
+  inst_.omod = bits(59, 2);
+  inst_.neg = bits(61, 3);
+  check_modifiers();
+  return true;
+}
+
+void Decoder::check_modifiers() {
+  const Row& r = *inst_.row;
+  const bool takes_any = r.flags & kHasModifiers;
+  const bool moves_bits = std::strstr(r.mnemonic, "cndmask");  // sources of any type, which read as floats
+  if (inst_.omod && !(takes_any && is_float(r.dst))) unsupported_ = true;
+  // op_sel picks halves, so it goes with 16-bit operands; but for v_cvt_sr_* it picks the byte to write.
+  uint32_t halves = starts_with(r.mnemonic, "v_cvt_sr_") ? 0xc : is_half(r.dst) ? 0x8 : 0;
+  for (int i = 0; i < 3; ++i) {
+    if (is_half(r.src[i])) halves |= 1u << i;
+    const bool modified = (inst_.neg | inst_.abs) >> i & 1;
+    if (modified && !(takes_any && (is_float(r.src[i]) || (moves_bits && i < 2)))) unsupported_ = true;
+  }
+  if (r.format < Format::kVop3) halves = 0;
+  if (inst_.op_sel & ~halves) unsupported_ = true;
+}
+
+// v_fma_mix: op_sel_hi says for each source whether it is f16 or f32, so also how a constant reads.
+bool Decoder::mix_sources() {
+  for (int i = 0; i < 3; ++i) {
+    const Type t = inst_.op_sel_hi >> i & 1 ? Type::kF16 : Type::kF32;
+    if (!source(bits(32 + 9 * i, 9), t, &inst_.src[i])) return false;
+  }
+  return true;
+}
+
+bool Decoder::vop3p() {
+  if (!row(kSpaceVop3p, bits(16, 7))) return false;
+  const Row& r = *inst_.row;
+  if (r.format == Format::kMai) return mai();
+  if (!vector(bits(0, 8), dwords_of(r.dst), false, &inst_.dst)) return false;
+  inst_.neg_hi = bits(8, 3);
+  inst_.op_sel = bits(11, 3);
+  inst_.op_sel_hi = bits(59, 2) | bits(14, 1) << 2;
+  inst_.clamp = bits(15, 1);
+  inst_.neg = bits(61, 3);
+  if (std::strstr(r.mnemonic, "_mix")) return mix_sources();
+  return vop3_sources();
+}
+
+bool Decoder::mai() {
+  const Row& r = *inst_.row;
+  const bool read = starts_with(r.mnemonic, "v_accvgpr_read");
+  const bool write = starts_with(r.mnemonic, "v_accvgpr_write");
+  const bool sparse = starts_with(r.mnemonic, "v_smfmac");
+  const bool acc_cd = write || (!read && bits(15, 1));
+  const uint32_t acc = read ? 1 : write ? 0 : bits(59, 2);
+  if (!vector(bits(0, 8), dwords_of(r.dst), acc_cd, &inst_.dst)) return false;
+  const int n = source_count(r);
+  for (int i = 0; i < n; ++i) {
+    Operand& o = inst_.src[i];
+    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    const bool in_acc = i == 2 ? acc_cd && !sparse : acc >> i & 1;
+    if (in_acc && o.kind == OperandKind::kVgpr) o.index += 256;
+    // A and B are registers; only the accumulator, and what v_accvgpr_write moves, may be something else.
+    if (i < 2 && !write && o.kind != OperandKind::kVgpr) return false;
+    if (i == 2 && o.kind != OperandKind::kVgpr && (sparse || o.kind != OperandKind::kConst)) return false;
+  }
+  if (read || write) return true;
+  inst_.cbsz = bits(8, 3);
+  inst_.abid = bits(11, 4);
+  inst_.blgp = bits(61, 3);
+  if (sparse && inst_.blgp) unsupported_ = true;
+  Operand& c = inst_.src[2];
+  if (c.kind == OperandKind::kConst && starts_with(r.mnemonic, "v_mfma_f64")) {
+    c.value = inline_constant(c.encoded, Type::kF64);
+    c.lanes = lanes_of(static_cast<uint32_t>(c.value), static_cast<uint32_t>(c.value >> 32), c.dwords);
+  }
+  return true;
+}
+
+}  // namespace fmha::emu

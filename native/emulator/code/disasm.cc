@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Records -> text, as llvm-objdump prints it. Tests compare the two on every instruction of every kernel.
+#include <cstring>
+
+#include "code/code_object.h"
+#include "code/decode_internal.h"
+#include "code/disasm_operand.h"
+
+namespace fmha::emu {
+namespace {
+
+bool is_named(const Row& r, const char* part) { return std::strstr(r.mnemonic, part) != nullptr; }
+
+class Printer {
+ public:
+  Printer(const Inst& inst, Arch arch)
+      : i_(inst), r_(*inst.row), gfx942_(arch == Arch::kGfx942), arch_(arch) {}
+
+  std::string run() {
+    out_ = r_.mnemonic;
+    switch (r_.format) {
+      case Format::kSop1:
+      case Format::kSop2:
+      case Format::kSopc:
+        scalar();
+        break;
+      case Format::kSopp:
+        sopp();
+        break;
+      case Format::kSopk:
+        sopk();
+        break;
+      case Format::kSmem:
+        smem();
+        break;
+      case Format::kVop1:
+      case Format::kVop2:
+      case Format::kVopc:
+      case Format::kVop3:
+      case Format::kVop3b:
+      case Format::kVop3p:
+        valu();
+        break;
+      case Format::kMai:
+        mai();
+        break;
+      case Format::kDs:
+        ds();
+        break;
+      case Format::kMubuf:
+      case Format::kMtbuf:
+        mubuf();
+        break;
+      case Format::kFlat:
+      case Format::kGlobal:
+      case Format::kScratch:
+        flat();
+        break;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // The first operand follows a space, the others a comma.
+  void put(const std::string& s) {
+    out_ += first_ ? " " : ", ";
+    out_ += s;
+    first_ = false;
+  }
+  void put(const Operand& o, Type t) { put(operand_text(o, t)); }
+  void put_if(const Operand& o, Type t) {
+    if (o.kind != OperandKind::kNone) put(o, t);
+  }
+
+  void scalar() {
+    put_if(i_.dst, r_.dst);
+    put_if(i_.src[0], r_.src[0]);
+    put_if(i_.src[1], r_.src[1]);
+    if (is_named(r_, "gpr_idx_on")) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
+  }
+
+  void sopp() {
+    const uint32_t imm = static_cast<uint16_t>(i_.imm);
+    const std::string name = r_.mnemonic;
+    if (name == "s_waitcnt") return put(waitcnt_text(imm));
+    if (name == "s_set_gpr_idx_mode") return put(gpr_idx_text(imm));
+    if (name == "s_sendmsg" || name == "s_sendmsghalt") return put(sendmsg_text(imm));
+    const bool end = name == "s_endpgm";
+    if (r_.flags & kNoSrc || (end && imm == 0)) return;
+    put(text(imm <= 64 || end || r_.flags & kBranch ? "%u" : "0x%x", imm));
+  }
+
+  void sopk() {
+    const uint32_t imm = static_cast<uint16_t>(i_.imm);
+    if (is_named(r_, "s_setreg")) {
+      put(hwreg_text(imm, arch_));
+      return put(i_.src[0], Type::kI32);
+    }
+    put_if(i_.dst, r_.dst);
+    put_if(i_.src[0], r_.src[0]);
+    if (is_named(r_, "s_getreg"))
+      put(hwreg_text(imm, arch_));
+    else
+      put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
+  }
+
+  void smem() {
+    if (i_.data.kind != OperandKind::kNone)
+      put(i_.data, r_.src[1]);
+    else
+      put_if(i_.dst, r_.dst);
+    if (is_named(r_, "_probe")) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
+    if (r_.src[0] != Type::kNone) {
+      put(i_.src[0], r_.src[0]);
+      const std::string offset =
+          text(i_.imm < 0 ? "-0x%x" : "0x%x", static_cast<unsigned>(i_.imm < 0 ? -i_.imm : i_.imm));
+      if (i_.src[1].kind == OperandKind::kNone) {
+        put(offset);
+      } else {
+        put(i_.src[1], Type::kI32);
+        if (i_.bytes && has_smem_imm()) out_ += " offset:" + offset;
+      }
+    }
+    if (i_.sc0) out_ += " glc";
+  }
+  // An offset of 0 beside a register is not told apart from none; assemblers do not write it.
+  bool has_smem_imm() const { return i_.imm != 0; }
+
+  // A source with its neg, abs or sext.
+  std::string source(int n, bool neg, bool abs, bool sext) const {
+    const Operand& o = i_.src[n];
+    std::string s = operand_text(o, source_type(n));
+    if (sext) return "sext(" + s + ")";
+    if (abs) s = "|" + s + "|";
+    if (!neg) return s;
+    return o.kind == OperandKind::kConst && !abs ? "neg(" + s + ")" : "-" + s;
+  }
+  Type source_type(int n) const {
+    if (n == 2 && reads_vcc()) return Type::kMask;
+    if (is_mix()) return i_.op_sel_hi >> n & 1 ? Type::kF16 : Type::kF32;
+    if (n == 1 && is_named(r_, "v_ldexp_f16")) return Type::kF16;  // LLVM prints its i16 constants so
+    return r_.src[n];
+  }
+  bool reads_vcc() const { return r_.flags & kReadsVcc && r_.format == Format::kVop2; }
+  bool is_mix() const { return r_.format == Format::kVop3p && is_named(r_, "_mix"); }
+  int source_count() const {
+    int n = 0;
+    while (n < 3 && i_.src[n].kind != OperandKind::kNone) ++n;
+    return n;
+  }
+
+  void suffix() {
+    if (r_.format > Format::kVopc || r_.flags & kLiteralK) return;
+    if (i_.encoding == Encoding::kSdwa)
+      out_ += "_sdwa";
+    else if (i_.encoding == Encoding::kDpp)
+      out_ += "_dpp";
+    else if (!only_form())
+      out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
+  }
+  // Instructions that LLVM gives no suffix.
+  bool only_form() const {
+    for (const char* name :
+         {"v_nop", "v_readfirstlane_b32", "v_accvgpr_mov_b32", "v_swap_b32", "v_clrexcp"}) {
+      if (!std::strcmp(r_.mnemonic, name)) return true;
+    }
+    return false;
+  }
+
+  void valu() {
+    suffix();
+    if (i_.dst.kind != OperandKind::kNone) put(i_.dst, r_.dst);
+    if (i_.sdst.kind != OperandKind::kNone) put(i_.sdst, Type::kMask);
+    if (r_.flags & kLiteralK) return literal_k();
+    const bool packed = r_.format == Format::kVop3p;
+    const int n = source_count();
+    for (int s = 0; s < n; ++s) {
+      const bool bare = packed && !is_mix();
+      const bool abs = (is_mix() ? i_.neg_hi : i_.abs) >> s & 1;
+      put(source(s, !bare && i_.neg >> s & 1, !bare && abs, i_.sdwa.sext >> s & 1));
+    }
+    if (packed) return packed_modifiers(n);
+    if (i_.encoding == Encoding::kDpp) {
+      out_ += dpp_text(i_.dpp);
+      return;
+    }
+    if (i_.op_sel) op_sel(n);
+    if (i_.clamp) out_ += " clamp";
+    if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");
+    if (i_.encoding == Encoding::kSdwa) sdwa();
+  }
+
+  void literal_k() {
+    const bool middle = is_named(r_, "amk_") || is_named(r_, "admk_");
+    const std::string k = text("0x%x", static_cast<uint32_t>(i_.imm));
+    put(i_.src[0], r_.src[0]);
+    if (middle) put(k);
+    put(i_.src[1], r_.src[1]);
+    if (!middle) put(k);
+  }
+
+  void bit_list(const char* name, uint32_t bits, int n) {
+    out_ += text(" %s:[", name);
+    for (int s = 0; s < n; ++s) out_ += text(s ? ",%u" : "%u", bits >> s & 1);
+    out_ += "]";
+  }
+  void op_sel(int n) {
+    if (is_named(r_, "v_cvt_sr_")) n = 3;  // LLVM counts the destination, which is read, as a source
+    bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
+  }
+  void packed_modifiers(int n) {
+    const uint32_t all = (1u << n) - 1;
+    if (i_.op_sel & all) bit_list("op_sel", i_.op_sel, n);
+    if (is_mix() ? i_.op_sel_hi & all : (i_.op_sel_hi & all) != all) bit_list("op_sel_hi", i_.op_sel_hi, n);
+    if (!is_mix()) {
+      if (i_.neg & all) bit_list("neg_lo", i_.neg, n);
+      if (i_.neg_hi & all) bit_list("neg_hi", i_.neg_hi, n);
+    }
+    if (i_.clamp) out_ += " clamp";
+  }
+
+  void sdwa() {
+    const Sdwa& s = i_.sdwa;
+    // The conversions from 8-bit floats write whole registers, so LLVM shows no destination select for them.
+    const bool fp8 = is_named(r_, "_f32_fp8") || is_named(r_, "_f32_bf8");
+    if (r_.format != Format::kVopc && !fp8) {
+      out_ += text(" dst_sel:%s dst_unused:%s", sdwa_sel_text(s.dst_sel), sdwa_unused_text(s.dst_unused));
+    }
+    out_ += text(" src0_sel:%s", sdwa_sel_text(s.src_sel[0]));
+    if (r_.format != Format::kVop1) out_ += text(" src1_sel:%s", sdwa_sel_text(s.src_sel[1]));
+  }
+
+  void mai() {
+    put(i_.dst, r_.dst);
+    const bool f64 = is_named(r_, "v_mfma_f64");
+    for (int s = 0; s < 3 && r_.src[s] != Type::kNone; ++s) put(i_.src[s], f64 ? Type::kF64 : r_.src[s]);
+    if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
+    if (i_.abid) out_ += text(" abid:%u", i_.abid);
+    if (!i_.blgp) return;
+    if (f64 && gfx942_)
+      bit_list("neg", i_.blgp, 3);
+    else
+      out_ += text(" blgp:%u", i_.blgp);
+  }
+
+  void ds() {
+    put_if(i_.dst, r_.dst);
+    for (int s = 0; s < 3; ++s) put_if(i_.src[s], r_.src[s]);
+    if (r_.flags & kTwoOffsets) {
+      if (i_.offset0) out_ += text(" offset0:%u", i_.offset0);
+      if (i_.offset1) out_ += text(" offset1:%u", i_.offset1);
+    } else if (is_named(r_, "ds_swizzle")) {
+      out_ += swizzle_text(static_cast<uint32_t>(i_.imm));
+    } else if (i_.imm) {
+      out_ += text(" offset:%d", i_.imm);
+    }
+    if (i_.gds) out_ += " gds";
+  }
+
+  void cache_policy() {
+    if (i_.sc0) out_ += gfx942_ ? " sc0" : " glc";
+    if (i_.nt) out_ += gfx942_ ? " nt" : " slc";
+    if (i_.sc1) out_ += gfx942_ ? " sc1" : " scc";
+  }
+
+  // The vector data of a memory instruction: what is stored, else what is loaded.
+  void memory_data() {
+    if (i_.data.kind != OperandKind::kNone)
+      put(i_.data, r_.src[0]);
+    else
+      put_if(i_.dst, r_.dst);
+  }
+
+  void mubuf() {
+    if (i_.src[1].kind != OperandKind::kNone) {
+      memory_data();
+      if (!(r_.flags & kRefused)) put(i_.src[0], Type::kI64);
+      put(i_.src[1], Type::kB128);
+      put(i_.src[2], Type::kI32);
+      if (r_.format == Format::kMtbuf) out_ += buffer_format_text(i_.data_format, i_.number_format);
+      if (i_.idxen) out_ += " idxen";
+      if (i_.offen) out_ += " offen";
+      if (i_.imm) out_ += text(" offset:%d", i_.imm);
+    }
+    cache_policy();
+    if (i_.lds) out_ += " lds";
+  }
+
+  void flat() {
+    const bool scratch = r_.format == Format::kScratch;
+    put_if(i_.dst, r_.dst);
+    put(i_.src[0], Type::kI64);
+    if (i_.data.kind != OperandKind::kNone) put(i_.data, r_.src[0]);
+    if (scratch || r_.format == Format::kGlobal) put(i_.src[1], Type::kI64);
+    if (i_.imm) out_ += text(" offset:%d", i_.imm);
+    cache_policy();
+  }
+
+  const Inst& i_;
+  const Row& r_;
+  const bool gfx942_;
+  const Arch arch_;
+  std::string out_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+std::string disassemble(const Inst& inst, Arch arch) {
+  if (!inst.row) return inst.bytes ? text(".long 0x%08x", static_cast<uint32_t>(inst.data.value)) : "<end>";
+  return Printer(inst, arch).run();
+}
+
+}  // namespace fmha::emu

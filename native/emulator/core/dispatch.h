@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Running one grid: the dispatch packet, the kernel argument block, the initial registers, the workgroups on
+// all cores, the waves of a workgroup in turn between barriers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/shadow.h"
+#include "code/code_object.h"
+
+namespace fmha::emu {
+
+struct LaunchStats {
+  uint64_t workgroups = 0, waves = 0, instructions = 0, mfma_macs = 0;
+  uint64_t nanoseconds = 0;
+};
+
+struct Launch {
+  const CodeObject* code = nullptr;
+  const KernelCode* kernel = nullptr;
+  int device = 0;
+  uint32_t grid[3] = {1, 1, 1};  // in workgroups
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t dynamic_lds = 0;
+  const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
+  size_t args_bytes = 0;
+  std::vector<Range> read_only;  // what it may not write
+};
+
+struct LaunchResult {
+  int hip_error = 0;
+  std::string message;  // set with hip_error
+  LaunchStats stats;
+};
+
+// Runs the grid to its end on this machine's cores ($FMHA_EMU_THREADS limits them).
+LaunchResult run(const Launch& launch);
+
+}  // namespace fmha::emu

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "core/emu_tools.h"
+
+#include <string>
+
+#include "code/code_object.h"
+#include "code/disasm_operand.h"
+#include "core/copy_out.h"
+
+namespace {
+
+using namespace fmha::emu;
+
+const char* format_name(Format f) {
+  constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
+                                    "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
+                                    "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"};
+  return kNames[static_cast<int>(f)];
+}
+const char* type_name(Type t) {
+  constexpr const char* kNames[] = {"none",   "i16",    "f16",  "i32", "f32",  "i64",  "f64",  "pk_i16",
+                                    "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
+  return kNames[static_cast<int>(t)];
+}
+std::string flag_names(uint32_t flags) {
+  constexpr const char* kNames[] = {"reads_vcc",   "writes_vcc",    "reads_dst", "writes_exec", "scalar_dst",
+                                    "literal_k",   "branch",        "load",      "store",       "atomic",
+                                    "two_offsets", "has_modifiers", "no_src",    "refused"};
+  std::string s;
+  for (int i = 0; i < 14; ++i) {
+    if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];
+  }
+  return s;
+}
+
+}  // namespace
+
+int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_t base, char* out,
+                         size_t out_bytes) {
+  const Arch a = arch == 0 ? Arch::kGfx90a : Arch::kGfx942;
+  const DecodedText decoded = decode(a, static_cast<const uint8_t*>(text_bytes), bytes, base);
+  std::string s;
+  for (const Inst& inst : decoded.insts) {
+    if (inst.bytes == 0) continue;  // the mark behind the last one
+    s += text("%llx: ", static_cast<unsigned long long>(inst.pc)) + disassemble(inst, a) + "\n";
+  }
+  return copy_out(s, out, out_bytes);
+}
+
+int fmha_emu_rows(char* out, size_t out_bytes) {
+  std::string s = "mnemonic\tformat\tgfx90a\tgfx942\tdst\tsrc0\tsrc1\tsrc2\tflags\n";
+  for (const Row& r : isa_rows()) {
+    s += text("%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t", r.mnemonic, format_name(r.format), r.opcode[0], r.opcode[1],
+              type_name(r.dst), type_name(r.src[0]), type_name(r.src[1]), type_name(r.src[2]));
+    s += flag_names(r.flags) + "\n";
+  }
+  return copy_out(s, out, out_bytes);
+}

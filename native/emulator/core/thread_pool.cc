@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "core/thread_pool.h"
+
+#include <algorithm>
+
+#include "core/environment.h"
+
+namespace fmha::emu {
+namespace {
+
+unsigned wanted_threads() {
+  constexpr uint64_t kMostThreads = 1024;
+  const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<unsigned>(environment_number("FMHA_EMU_THREADS", 1, kMostThreads, cores));
+}
+
+}  // namespace
+
+ThreadPool& ThreadPool::instance() {
+  // Never destroyed: joining threads from a library's destructor hangs if the process dies in a launch.
+  static ThreadPool* pool = new ThreadPool(wanted_threads());
+  return *pool;
+}
+
+ThreadPool::ThreadPool(unsigned threads) {
+  for (unsigned i = 1; i < threads; ++i) {
+    threads_.emplace_back([this] { loop(); });
+    threads_.back().detach();
+  }
+}
+
+void ThreadPool::work(Job& job) {
+  for (;;) {
+    const uint64_t i = job.next.fetch_add(1, std::memory_order_relaxed);
+    if (i >= job.count) return;
+    if (!job.body(job.context, i)) job.next.store(job.count, std::memory_order_relaxed);
+  }
+}
+
+void ThreadPool::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    has_job_.wait(lock, [this] { return !jobs_.empty(); });
+    Job& job = *jobs_.front();
+    // Concurrent launches take turns at the front, so that the pool helps all of them.
+    jobs_.splice(jobs_.end(), jobs_, jobs_.begin());
+    ++job.helpers;
+    lock.unlock();
+    work(job);
+    lock.lock();
+    jobs_.remove(&job);  // nothing is left to start
+    if (--job.helpers == 0) job_done_.notify_all();
+  }
+}
+
+void ThreadPool::run(uint64_t count, bool (*body)(void*, uint64_t), void* context) {
+  Job job;
+  job.count = count;
+  job.body = body;
+  job.context = context;
+  if (count > 1 && !threads_.empty()) {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(&job);
+    has_job_.notify_all();
+  }
+  work(job);
+  std::unique_lock lock(mutex_);
+  jobs_.remove(&job);
+  job_done_.wait(lock, [&] { return job.helpers == 0; });
+}
+
+}  // namespace fmha::emu

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Architectural state of a wave and of its workgroup, and the accessors through which instruction bodies
+// touch memory. Checks live here and in memory.h, so that no body repeats them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "core/memory.h"
+#include "isa/inst.h"
+
+namespace fmha::emu {
+
+// Operand numbers of the scalar registers that have names; they index Wave::sgpr.
+enum SpecialReg : uint16_t {
+  kFlatScratchLo = 102,
+  kXnackMaskLo = 104,
+  kVccLo = 106,
+  kVccHi = 107,
+  kM0 = 124,
+  kExecLo = 126,
+  kExecHi = 127,
+};
+
+// Upper halves of the addresses at which FLAT sees LDS and scratch. No user-space mapping lives there.
+constexpr uint32_t kSharedApertureHi = 0x00010000;
+constexpr uint32_t kPrivateApertureHi = 0x00020000;
+
+// MODE register, as in rsrc1[19:12] of the kernel descriptor plus the bits s_setreg reaches.
+struct Mode {
+  static constexpr uint32_t kRound32 = 0, kRound64 = 2;    // 2 bits each: nearest even, +inf, -inf, zero
+  static constexpr uint32_t kDenorm32 = 4, kDenorm64 = 6;  // bit 0 keeps inputs, bit 1 keeps outputs
+  static constexpr uint32_t kDx10Clamp = 8, kIeee = 9;
+  static constexpr uint32_t kGprIndex = 27;   // VGPR numbers are relative: gpr_index.h
+  static constexpr uint32_t kForkDepth = 29;  // 3 bits: how many paths s_cbranch_*_fork has put aside
+};
+
+class GlobalWatch;  // global_watch.h
+class Profiler;     // profile.h
+
+// kIndexed: it runs, and its VGPR numbers are relative (gpr_index.h).
+enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted, kIndexed };
+
+struct Workgroup;
+
+struct Wave {
+  alignas(64) uint32_t vgpr[512][kLanes];  // 256 and up: AccVGPRs
+  alignas(64) uint32_t tmp[4][4][kLanes];  // operands broadcast or modified: [source][dword][lane]
+  alignas(64) uint32_t lane_mask[kLanes];  // EXEC spread out: ~0u or 0 a lane; see exec_lanes()
+  uint64_t lane_mask_of = 0;               // the EXEC that lane_mask is spread from
+  alignas(8) uint32_t sgpr[128];           // by operand number: s0..s101, vcc, m0, exec, ...
+  bool scc = false;
+  uint32_t mode = 0;  // see Mode
+  WaveState state = WaveState::kRunning;
+  const Inst* next = nullptr;  // the instruction that runs next
+  Workgroup* group = nullptr;
+  uint32_t id = 0;             // within the workgroup
+  uint8_t* scratch = nullptr;  // lane l's private memory is at l * scratch_bytes
+  uint32_t scratch_bytes = 0;
+  uint64_t instructions = 0;     // executed, for statistics
+  uint64_t mfma_macs = 0;        // multiply-adds done by MFMA
+  MemoryCache memory;            // the allocations this wave touched last
+  uint64_t clock = 0;            // what s_memtime reads: instructions of the launch so far
+  Profiler* profile = nullptr;   // of a launch that is profiled
+  GlobalWatch* watch = nullptr;  // of a launch whose accesses to global memory are checked beyond bounds
+
+  uint64_t sgpr64(int i) const {
+    uint64_t v;
+    std::memcpy(&v, &sgpr[i], 8);
+    return v;
+  }
+  void set_sgpr64(int i, uint64_t v) { std::memcpy(&sgpr[i], &v, 8); }
+  uint64_t exec() const { return sgpr64(kExecLo); }
+  uint64_t vcc() const { return sgpr64(kVccLo); }
+
+  // EXEC as 64 words of all ones or zero.
+  const uint32_t* exec_lanes() {
+    const uint64_t e = exec();
+    if (e != lane_mask_of) {
+      for (int l = 0; l < kLanes; ++l) lane_mask[l] = (e >> l) & 1 ? ~0u : 0u;
+      lane_mask_of = e;
+    }
+    return lane_mask;
+  }
+
+  // Stops this wave and, through the workgroup, the launch. The message gets kernel, workgroup, wave, pc and
+  // the instruction's text put in front of it.
+  [[gnu::cold, gnu::format(printf, 4, 5)]] void fault(const Inst& inst, int hip_error, const char* format,
+                                                      ...);
+
+  // Host pointer for a device access of `bytes` at `address`, or nullptr after a fault that names address,
+  // lane, pc and the nearest allocation.
+  uint8_t* global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
+    if (uint8_t* p = memory.lookup(address, bytes)) [[likely]]
+      return !watch || watch_global(inst, address, bytes, lane) ? p : nullptr;
+    return global_slow(inst, address, bytes, lane);
+  }
+  [[gnu::cold]] uint8_t* global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
+
+  // True if all of [address, address + bytes) lies in one allocation: then no lane need be checked again.
+  bool global_covers(uint64_t address, uint64_t bytes) { return memory.lookup(address, bytes) != nullptr; }
+
+  // What an access that global_covers found inside needs before it is made: `lanes` each touch `bytes` at
+  // base + offset[lane]. False after a finding.
+  bool global_allows(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
+                     uint32_t bytes) {
+    if (!watch) [[likely]]
+      return true;
+    return watch_lanes(inst, base, offset, lanes, bytes);
+  }
+  bool watch_scalar(const Inst& inst, uint64_t address);  // the address before its low bits are dropped
+  bool watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
+  bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes, uint32_t bytes);
+
+  // Pointer into LDS, or nullptr after a fault.
+  uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
+
+  // For `profile`: accesses that only the instruction's body knows of.
+  [[gnu::cold]] void profile_scratch(const Inst& inst, uint32_t bytes);
+  [[gnu::cold]] void profile_flat_lds(uint32_t address, uint32_t bytes, int lane);
+};
+
+struct Launch;      // dispatch.h
+class GlobalOrder;  // check_global.h
+
+struct Workgroup {
+  Launch* launch = nullptr;
+  uint32_t id[3] = {0, 0, 0};
+  uint8_t* lds = nullptr;
+  uint32_t lds_bytes = 0;
+  uint32_t checks = 0;           // those that run: bits of enum Check (check_config.h)
+  GlobalOrder* order = nullptr;  // of its waves' accesses to global memory, where that is checked
+  std::string fault;             // the first one, in full
+  int hip_error = 0;
+};
+
+inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
+  if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]
+    return group->lds + address;
+  fault(inst, 700 /* hipErrorIllegalAddress */,
+        "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes", lane, address, bytes,
+        group->lds_bytes);
+  return nullptr;
+}
+
+}  // namespace fmha::emu

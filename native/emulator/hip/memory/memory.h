@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Device memory, as hip_memory.cc and hip_pool.cc share it.
+#pragma once
+
+#include "core/memory.h"
+#include "hip/state.h"
+
+namespace fmha::emu {
+
+// `at`: the address, from reserve_addresses(); 0: any.
+int allocate(void** out, size_t bytes, MemoryKind kind, int device, const char* function, uint64_t at = 0);
+// Addresses for so many bytes that nothing else will ever get. 0: there are none left.
+uint64_t reserve_addresses(size_t bytes);
+// Gives memory back as soon as no operation that is running may be using it.
+void release(const Allocation& a);
+
+// What the pools know of an address: nothing, memory of theirs, or memory that a stream is to free.
+enum class Pooled { kNot, kLive, kFreeing };
+Pooled forget_pooled(uint64_t address);  // memory that hipFree takes, and that is not kFreeing
+HipMemPool pool_of(uint64_t address);    // null if it is of none
+
+}  // namespace fmha::emu

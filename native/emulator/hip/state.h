@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// State the HIP entry points share: devices, the error of the calling thread, handles, the gate between
+// launches and frees.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "code/code_object.h"
+#include "core/dispatch.h"
+#include "hip/types.h"
+
+// Every entry point: C name, exported, no exception leaves it.
+#define HIP_API extern "C" [[gnu::visibility("default")]]
+
+namespace fmha::emu {
+
+// Remembers the error and its text for this thread (hipGetLastError, fmha_emu_last_error); returns the error.
+[[gnu::format(printf, 2, 3)]] int fail(int error, const char* format, ...);
+const char* error_name(int error);
+const char* error_text(int error);
+
+// Runs an entry point's body; std::bad_alloc becomes hipErrorOutOfMemory.
+template <class F>
+int guarded(F&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(hipErrorOutOfMemory, "no host memory");
+  } catch (const std::exception& e) {
+    return fail(hipErrorUnknown, "%s", e.what());
+  }
+}
+
+// What the emulated hardware is.
+struct DeviceModel {
+  Arch arch;
+  const char* name;
+  const char* gcn_arch_name;
+  uint64_t memory_bytes;
+  int major, minor, gcn_arch;
+  int compute_units, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes, xccs;
+};
+
+struct Device {
+  int index = 0;
+  std::atomic<uint64_t> used_bytes{0};
+  // A launch stopped: launches, copies and waits on the device return this until it is acknowledged, by
+  // hipGetLastError on a thread that was told, or by hipDeviceReset.
+  std::atomic<int> fault{0};
+  std::atomic<int> last_fault{0};   // the newest, acknowledged or not
+  std::atomic<uint64_t> faults{0};  // how many so far: work queued before one does not run after it
+};
+
+const DeviceModel& device_model();
+uint64_t device_memory_bytes();
+int device_count();
+Device& device(int index);
+int current_device();
+// hipSuccess, or the fault that a launch on the device ended in.
+int device_fault(int index);
+// The calling thread has been told of device `index`'s fault; -1: of another error.
+void set_told_of_fault(int index);
+
+// Work on a device holds it shared; what takes memory away from under it, exclusively, and first: whoever
+// waits for it exclusively is not overtaken for ever.
+class Gate {
+ public:
+  void lock() {
+    turnstile_.lock();
+    mutex_.lock();
+    turnstile_.unlock();
+  }
+  void unlock() { mutex_.unlock(); }
+  void lock_shared() {
+    turnstile_.lock();
+    mutex_.lock_shared();
+    turnstile_.unlock();
+  }
+  void unlock_shared() { mutex_.unlock_shared(); }
+
+ private:
+  std::mutex turnstile_;
+  std::shared_mutex mutex_;
+};
+Gate& launch_gate();
+
+// Device of a stream: the current one for the null stream and its kin, or if it is none.
+int stream_device(HipStream stream);
+// hipSuccess, or an error recorded: not a stream, or its device has faulted.
+int check_stream(HipStream stream, const char* function);
+
+struct Function {
+  Module* module;
+  const KernelCode* kernel;
+};
+
+// Null with the error recorded if `function` is not a live handle. Unloading takes it away: see module_of().
+const Function* find_function(HipFunction function, const char* caller);
+
+// Queues a launch on `stream`. The arguments, as pointers (params) or as one block (extra), are copied.
+int launch(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
+           void** params, void** extra, const char* caller);
+
+// Frees everything hipMalloc gave on `device`.
+void free_device_memory(int device);
+
+}  // namespace fmha::emu

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// LDS: loads and stores, and the instructions that only exchange values between lanes.
+// Addresses need no alignment (the driver sets the unaligned mode). Outside the workgroup's LDS is a fault:
+// the hardware would read 0 and drop the write, and a kernel that relies on that is wrong.
+#include "isa/memory/ds.h"
+
+#include "isa/memory/memory_access.h"
+#include "isa/rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+// Faults for the lane that is outside, which is known to exist.
+[[gnu::cold, gnu::noinline]] void fault_outside(Wave& w, const Inst& inst, const uint32_t* address,
+                                                uint32_t bytes) {
+  bool found = false;
+  for_lanes(w.exec(), [&](int l) { found = found || !w.lds(inst, address[l], bytes, l); });
+}
+
+// Addresses of the active lanes, which are all inside LDS; or false, after a fault.
+bool addresses(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, uint32_t* out) {
+  if (ds_refused(w, inst)) return false;
+  const uint32_t* vaddr = w.vgpr[inst.src[0].index];
+  for (int l = 0; l < kLanes; ++l) out[l] = vaddr[l] + offset;
+  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]]
+    return true;
+  fault_outside(w, inst, out, bytes);
+  return false;
+}
+
+template <Width kWidth>
+void read(Wave& w, const Inst& inst) {
+  alignas(64) uint32_t address[kLanes];
+  if (!addresses(w, inst, inst.imm, bytes_of(kWidth), address)) return;
+  gather<kWidth>(w.vgpr[inst.dst.index], w.exec(), w.group->lds, address);
+}
+
+template <Width kWidth>
+void write(Wave& w, const Inst& inst) {
+  alignas(64) uint32_t address[kLanes];
+  if (!addresses(w, inst, inst.imm, bytes_of(kWidth), address)) return;
+  scatter<kWidth>(w.vgpr[inst.src[1].index], w.exec(), w.group->lds, address);
+}
+
+// Two accesses at offsets in units of the width, or of 64 widths.
+template <Width kWidth, uint32_t kUnit>
+void read2(Wave& w, const Inst& inst) {
+  constexpr uint32_t kBytes = bytes_of(kWidth);
+  alignas(64) uint32_t first[kLanes], second[kLanes];
+  if (!addresses(w, inst, inst.offset0 * kUnit * kBytes, kBytes, first)) return;
+  if (!addresses(w, inst, inst.offset1 * kUnit * kBytes, kBytes, second)) return;
+  gather<kWidth>(w.vgpr[inst.dst.index], w.exec(), w.group->lds, first);
+  gather<kWidth>(w.vgpr[inst.dst.index + kBytes / 4], w.exec(), w.group->lds, second);
+}
+
+template <Width kWidth, uint32_t kUnit>
+void write2(Wave& w, const Inst& inst) {
+  constexpr uint32_t kBytes = bytes_of(kWidth);
+  alignas(64) uint32_t first[kLanes], second[kLanes];
+  if (!addresses(w, inst, inst.offset0 * kUnit * kBytes, kBytes, first)) return;
+  if (!addresses(w, inst, inst.offset1 * kUnit * kBytes, kBytes, second)) return;
+  scatter<kWidth>(w.vgpr[inst.src[1].index], w.exec(), w.group->lds, first);
+  scatter<kWidth>(w.vgpr[inst.src[2].index], w.exec(), w.group->lds, second);
+}
+
+// Consecutive dwords by lane, from M0 and the offset.
+template <bool kStoreIt>
+void addtid(Wave& w, const Inst& inst) {
+  if (ds_refused(w, inst)) return;
+  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  for_lanes(w.exec(), [&](int l) {
+    uint8_t* p = w.lds(inst, base + 4 * l, 4, l);
+    if (!p) return;
+    if (kStoreIt) {
+      store_lane<Width::kB32>(w.vgpr[inst.src[1].index], l, p);
+    } else {
+      load_lane<Width::kB32>(w.vgpr[inst.dst.index], l, p);
+    }
+  });
+}
+
+// Each active lane gets `data` of the lane that lane_of names, 0 if that one is inactive.
+template <class LaneOf>
+[[gnu::always_inline]] inline void pull(Wave& w, const Inst& inst, const uint32_t* data, LaneOf lane_of) {
+  alignas(64) uint32_t from[kLanes], result[kLanes];
+  const uint32_t* mask = w.exec_lanes();
+  for (int l = 0; l < kLanes; ++l) from[l] = data[l] & mask[l];
+  for (int l = 0; l < kLanes; ++l) result[l] = from[lane_of(l)];
+  uint32_t* dst = w.vgpr[inst.dst.index];
+  for (int l = 0; l < kLanes; ++l) dst[l] = (result[l] & mask[l]) | (dst[l] & ~mask[l]);
+}
+
+void bpermute(Wave& w, const Inst& inst) {
+  const uint32_t* address = w.vgpr[inst.src[0].index];
+  const uint32_t offset = static_cast<uint32_t>(inst.imm);
+  pull(w, inst, w.vgpr[inst.src[1].index], [=](int l) { return (address[l] + offset) / 4 % kLanes; });
+}
+
+// Lanes push their value; of several that push to the same lane the highest wins; nobody's lane gets 0.
+void permute(Wave& w, const Inst& inst) {
+  uint32_t result[kLanes] = {};
+  const uint32_t* address = w.vgpr[inst.src[0].index];
+  const uint32_t* data = w.vgpr[inst.src[1].index];
+  for_lanes(w.exec(),
+            [&](int l) { result[(address[l] + static_cast<uint32_t>(inst.imm)) / 4 % kLanes] = data[l]; });
+  uint32_t* dst = w.vgpr[inst.dst.index];
+  for_lanes(w.exec(), [&](int l) { dst[l] = result[l]; });
+}
+
+// The offset field is the pattern: a permutation within four lanes, a rotation or a bit mask within 32.
+void swizzle(Wave& w, const Inst& inst) {
+  const int pattern = inst.imm;
+  const uint32_t* data = w.vgpr[inst.src[0].index];
+  if (pattern >= 0xe000) {
+    w.fault(inst, 719, "ds_swizzle_b32 in FFT mode (pattern 0x%x) is not implemented", pattern);
+  } else if (pattern >= 0xc000) {
+    const int amount = pattern >> 5 & 31, keep = pattern & 31, turn = pattern >> 10 & 1 ? -amount : amount;
+    pull(w, inst, data, [=](int l) { return (l & 32) | (l & keep) | ((l + turn) & 31 & ~keep); });
+  } else if (pattern & 0x8000) {
+    pull(w, inst, data, [=](int l) { return (l & ~3) | (pattern >> (2 * (l & 3)) & 3); });
+  } else {
+    const int and_mask = pattern & 31, or_mask = pattern >> 5 & 31, xor_mask = pattern >> 10 & 31;
+    pull(w, inst, data, [=](int l) { return (l & 32) | ((((l & 31) & and_mask) | or_mask) ^ xor_mask); });
+  }
+}
+
+void nothing(Wave&, const Inst&) {}
+
+constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
+
+template <Width kWidth>
+constexpr Row read_row(const char* mnemonic, int16_t op) {
+  return {mnemonic,         Format::kDs,        {op, op},    type_of(kWidth),
+          {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>};
+}
+template <Width kWidth>
+constexpr Row write_row(const char* mnemonic, int16_t op) {
+  return {mnemonic, Format::kDs, {op, op}, kNo, {kI32, type_of(kWidth), kNo}, kStore, write<kWidth>};
+}
+template <Width kWidth, uint32_t kUnit>
+constexpr Row read2_row(const char* mnemonic, int16_t op) {
+  const Type pair = kWidth == Width::kB32 ? Type::kI64 : Type::kB128;
+  return {mnemonic, Format::kDs, {op, op}, pair, {kI32, kNo, kNo}, kLoad | kTwoOffsets, read2<kWidth, kUnit>};
+}
+template <Width kWidth, uint32_t kUnit>
+constexpr Row write2_row(const char* mnemonic, int16_t op) {
+  const Type one = type_of(kWidth);
+  return {
+      mnemonic, Format::kDs, {op, op}, kNo, {kI32, one, one}, kStore | kTwoOffsets, write2<kWidth, kUnit>};
+}
+
+constexpr Row kRows[] = {
+    write_row<Width::kB32>("ds_write_b32", 0x0d),
+    write2_row<Width::kB32, 1>("ds_write2_b32", 0x0e),
+    write2_row<Width::kB32, 64>("ds_write2st64_b32", 0x0f),
+    {"ds_nop", Format::kDs, {0x14, 0x14}, kNo, {kNo, kNo, kNo}, 0, nothing},
+    {"ds_write_addtid_b32", Format::kDs, {0x1d, 0x1d}, kNo, {kNo, kI32, kNo}, kStore, addtid<true>},
+    write_row<Width::kU8>("ds_write_b8", 0x1e),
+    write_row<Width::kU16>("ds_write_b16", 0x1f),
+    read_row<Width::kB32>("ds_read_b32", 0x36),
+    read2_row<Width::kB32, 1>("ds_read2_b32", 0x37),
+    read2_row<Width::kB32, 64>("ds_read2st64_b32", 0x38),
+    read_row<Width::kI8>("ds_read_i8", 0x39),
+    read_row<Width::kU8>("ds_read_u8", 0x3a),
+    read_row<Width::kI16>("ds_read_i16", 0x3b),
+    read_row<Width::kU16>("ds_read_u16", 0x3c),
+    {"ds_swizzle_b32", Format::kDs, {0x3d, 0x3d}, kI32, {kI32, kNo, kNo}, 0, swizzle},
+    {"ds_permute_b32", Format::kDs, {0x3e, 0x3e}, kI32, {kI32, kI32, kNo}, 0, permute},
+    {"ds_bpermute_b32", Format::kDs, {0x3f, 0x3f}, kI32, {kI32, kI32, kNo}, 0, bpermute},
+    write_row<Width::kB64>("ds_write_b64", 0x4d),
+    write2_row<Width::kB64, 1>("ds_write2_b64", 0x4e),
+    write2_row<Width::kB64, 64>("ds_write2st64_b64", 0x4f),
+    write_row<Width::kU8D16Hi>("ds_write_b8_d16_hi", 0x54),
+    write_row<Width::kD16Hi>("ds_write_b16_d16_hi", 0x55),
+    read_row<Width::kU8D16>("ds_read_u8_d16", 0x56),
+    read_row<Width::kU8D16Hi>("ds_read_u8_d16_hi", 0x57),
+    read_row<Width::kI8D16>("ds_read_i8_d16", 0x58),
+    read_row<Width::kI8D16Hi>("ds_read_i8_d16_hi", 0x59),
+    read_row<Width::kD16>("ds_read_u16_d16", 0x5a),
+    read_row<Width::kD16Hi>("ds_read_u16_d16_hi", 0x5b),
+    read_row<Width::kB64>("ds_read_b64", 0x76),
+    read2_row<Width::kB64, 1>("ds_read2_b64", 0x77),
+    read2_row<Width::kB64, 64>("ds_read2st64_b64", 0x78),
+    {"ds_read_addtid_b32", Format::kDs, {0xb6, 0xb6}, kI32, {kNo, kNo, kNo}, kLoad, addtid<false>},
+    write_row<Width::kB96>("ds_write_b96", 0xde),
+    write_row<Width::kB128>("ds_write_b128", 0xdf),
+    read_row<Width::kB96>("ds_read_b96", 0xfe),
+    read_row<Width::kB128>("ds_read_b128", 0xff),
+};
+
+}  // namespace
+
+std::span<const Row> ds_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

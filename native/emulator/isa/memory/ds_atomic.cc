@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Read-modify-write in LDS. The waves of a workgroup take turns on one host thread, so plain accesses are
+// atomic; lanes go in ascending order. Floating point follows MODE.
+#include "isa/memory/atomic_ops.h"
+#include "isa/memory/ds.h"
+#include "isa/memory/memory_access.h"
+#include "isa/rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+// A checked pointer to an aligned T, or nullptr after a fault.
+template <class T>
+u8* place(Wave& w, const Inst& inst, u32 address, int lane) {
+  if (address % sizeof(T) == 0) [[likely]]
+    return w.lds(inst, address, sizeof(T), lane);
+  w.fault(inst, 716 /* hipErrorMisalignedAddress */,
+          "lane %d: LDS address 0x%x of an atomic is not a multiple of %u", lane, address,
+          static_cast<unsigned>(sizeof(T)));
+  return nullptr;
+}
+
+// op(old, data0) or op(old, data0, data1); the old value is returned if the row has a destination.
+template <class T, bool kTwo, bool kReturn, class Op>
+FMHA_EMU_INLINE void modify(Wave& w, const Inst& inst, Op op) {
+  if (ds_refused(w, inst)) return;
+  for_lanes(w.exec(), [&](int l) {
+    u8* p = place<T>(w, inst, w.vgpr[inst.src[0].index][l] + static_cast<u32>(inst.imm), l);
+    if (!p) return;
+    const T old = load_as<T>(p), x = read_lane<T>(w.vgpr[inst.src[1].index], l);
+    T now;
+    if constexpr (kTwo) {
+      now = op(old, x, read_lane<T>(w.vgpr[inst.src[2].index], l));
+    } else {
+      now = op(old, x);
+    }
+    std::memcpy(p, &now, sizeof now);
+    if constexpr (kReturn) write_lane<T>(w.vgpr[inst.dst.index], l, old);
+  });
+}
+template <class T, auto kOp, bool kReturn>
+void one(Wave& w, const Inst& inst) {
+  modify<T, false, kReturn>(w, inst, kOp);
+}
+template <class T, auto kOp, bool kReturn>
+void two(Wave& w, const Inst& inst) {
+  modify<T, true, kReturn>(w, inst, kOp);
+}
+
+constexpr auto kMaskOr = [](auto old, auto mask, auto x) { return (old & ~mask) | x; };
+constexpr auto kCompareStore = [](auto old, auto compare, auto x) { return old == compare ? x : old; };
+constexpr auto kWrap = [](auto old, auto x, auto y) { return old >= x ? old - x : old + y; };
+// Each half is exchanged if the data's top bit says so.
+constexpr auto kConditionalSwap = [](u64 old, u64 x) {
+  const u64 low = x & 0x80000000 ? x & 0x7fffffff : old & 0xffffffff;
+  const u64 high = x >> 63 ? (x >> 32 & 0x7fffffff) : old >> 32;
+  return high << 32 | low;
+};
+
+// Two exchanges, at offsets in units of T or of 64 T.
+template <class T, u32 kUnit>
+void exchange2(Wave& w, const Inst& inst) {
+  if (ds_refused(w, inst)) return;
+  constexpr u32 kBytes = sizeof(T);
+  for_lanes(w.exec(), [&](int l) {
+    const u32 base = w.vgpr[inst.src[0].index][l];
+    u8* first = place<T>(w, inst, base + inst.offset0 * kUnit * kBytes, l);
+    u8* second = first ? place<T>(w, inst, base + inst.offset1 * kUnit * kBytes, l) : nullptr;
+    if (!second) return;
+    const T x = read_lane<T>(w.vgpr[inst.src[1].index], l), y = read_lane<T>(w.vgpr[inst.src[2].index], l);
+    const T old_first = load_as<T>(first), old_second = load_as<T>(second);
+    std::memcpy(first, &x, kBytes);
+    std::memcpy(second, &y, kBytes);
+    write_lane<T>(w.vgpr[inst.dst.index], l, old_first);
+    write_lane<T>(w.vgpr[inst.dst.index + kBytes / 4], l, old_second);
+  });
+}
+
+// A counter at M0[15:0] + offset, where LLVM puts an LDS pointer (GDS would use M0[31:16]), goes up (down) by
+// the number of active lanes, which all get its old value.
+template <bool kUp>
+void count_lanes(Wave& w, const Inst& inst) {
+  if (ds_refused(w, inst)) return;
+  u8* p = place<u32>(w, inst, (w.sgpr[kM0] & 0xffff) + static_cast<u32>(inst.imm), 0);
+  if (!p) return;
+  const u32 old = load_as<u32>(p), lanes = static_cast<u32>(__builtin_popcountll(w.exec()));
+  const u32 now = kUp ? old + lanes : old - lanes;
+  std::memcpy(p, &now, 4);
+  for_lanes(w.exec(), [&](int l) { w.vgpr[inst.dst.index][l] = old; });
+}
+
+// A queue needs the driver to give it global wave sync counters; nothing here does.
+void no_gws(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
+}
+
+constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
+constexpr Row gws_row(const char* mnemonic, int16_t op, bool has_data) {
+  return {mnemonic, Format::kDs, {op, op}, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused, no_gws};
+}
+
+template <class T, auto kOp, bool kReturn>
+constexpr Row one_row(const char* mnemonic, int16_t op, bool gfx90a = true) {
+  const int16_t first = gfx90a ? op : int16_t{-1};
+  return {
+      mnemonic, Format::kDs,         {first, op}, kReturn ? type_for<T>() : kNo, {kI32, type_for<T>(), kNo},
+      kAtomic,  one<T, kOp, kReturn>};
+}
+template <class T, auto kOp, bool kReturn>
+constexpr Row two_row(const char* mnemonic, int16_t op) {
+  const Type t = type_for<T>();
+  return {mnemonic, Format::kDs, {op, op}, kReturn ? t : kNo, {kI32, t, t}, kAtomic, two<T, kOp, kReturn>};
+}
+template <class T, u32 kUnit>
+constexpr Row exchange2_row(const char* mnemonic, int16_t op) {
+  const Type t = type_for<T>(), pair = sizeof(T) == 8 ? Type::kB128 : Type::kI64;
+  return {mnemonic, Format::kDs, {op, op}, pair, {kI32, t, t}, kAtomic | kTwoOffsets, exchange2<T, kUnit>};
+}
+
+// The form without and with a returned value: opcodes 0x20 apart.
+// clang-format off
+#define ONE(T, kOp, stem, suffix, op) \
+  one_row<T, kOp, false>("ds_" stem "_" suffix, op), one_row<T, kOp, true>("ds_" stem "_rtn_" suffix, (op) + 0x20)
+#define TWO(T, kOp, stem, suffix, op) \
+  two_row<T, kOp, false>("ds_" stem "_" suffix, op), two_row<T, kOp, true>("ds_" stem "_rtn_" suffix, (op) + 0x20)
+
+constexpr Row kRows[] = {
+    ONE(u32, kAdd, "add", "u32", 0x00),
+    ONE(u32, kSub, "sub", "u32", 0x01),
+    ONE(u32, kReverseSub, "rsub", "u32", 0x02),
+    ONE(u32, kIncrement, "inc", "u32", 0x03),
+    ONE(u32, kDecrement, "dec", "u32", 0x04),
+    ONE(i32, kMin, "min", "i32", 0x05),
+    ONE(i32, kMax, "max", "i32", 0x06),
+    ONE(u32, kMin, "min", "u32", 0x07),
+    ONE(u32, kMax, "max", "u32", 0x08),
+    ONE(u32, kAnd, "and", "b32", 0x09),
+    ONE(u32, kOr, "or", "b32", 0x0a),
+    ONE(u32, kXor, "xor", "b32", 0x0b),
+    TWO(u32, kMaskOr, "mskor", "b32", 0x0c),
+    TWO(u32, kCompareStore, "cmpst", "b32", 0x10),
+    TWO(float, kCompareStore, "cmpst", "f32", 0x11),
+    ONE(float, kMin, "min", "f32", 0x12),
+    ONE(float, kMax, "max", "f32", 0x13),
+    ONE(float, kAdd, "add", "f32", 0x15),
+    one_row<u32, kAddPkF16, false>("ds_pk_add_f16", 0x17, false),
+    one_row<u32, kAddPkBf16, false>("ds_pk_add_bf16", 0x18, false),
+    one_row<u32, kAddPkF16, true>("ds_pk_add_rtn_f16", 0xb7, false),
+    one_row<u32, kAddPkBf16, true>("ds_pk_add_rtn_bf16", 0xb8, false),
+    one_row<u32, kSwap, true>("ds_wrxchg_rtn_b32", 0x2d),
+    exchange2_row<u32, 1>("ds_wrxchg2_rtn_b32", 0x2e),
+    exchange2_row<u32, 64>("ds_wrxchg2st64_rtn_b32", 0x2f),
+    two_row<u32, kWrap, true>("ds_wrap_rtn_b32", 0x34),
+    ONE(u64, kAdd, "add", "u64", 0x40),
+    ONE(u64, kSub, "sub", "u64", 0x41),
+    ONE(u64, kReverseSub, "rsub", "u64", 0x42),
+    ONE(u64, kIncrement, "inc", "u64", 0x43),
+    ONE(u64, kDecrement, "dec", "u64", 0x44),
+    ONE(i64, kMin, "min", "i64", 0x45),
+    ONE(i64, kMax, "max", "i64", 0x46),
+    ONE(u64, kMin, "min", "u64", 0x47),
+    ONE(u64, kMax, "max", "u64", 0x48),
+    ONE(u64, kAnd, "and", "b64", 0x49),
+    ONE(u64, kOr, "or", "b64", 0x4a),
+    ONE(u64, kXor, "xor", "b64", 0x4b),
+    TWO(u64, kMaskOr, "mskor", "b64", 0x4c),
+    TWO(u64, kCompareStore, "cmpst", "b64", 0x50),
+    TWO(double, kCompareStore, "cmpst", "f64", 0x51),
+    ONE(double, kMin, "min", "f64", 0x52),
+    ONE(double, kMax, "max", "f64", 0x53),
+    ONE(double, kAdd, "add", "f64", 0x5c),
+    one_row<u64, kSwap, true>("ds_wrxchg_rtn_b64", 0x6d),
+    exchange2_row<u64, 1>("ds_wrxchg2_rtn_b64", 0x6e),
+    exchange2_row<u64, 64>("ds_wrxchg2st64_rtn_b64", 0x6f),
+    one_row<u64, kConditionalSwap, true>("ds_condxchg32_rtn_b64", 0x7e),
+    {"ds_consume", Format::kDs, {0xbd, 0xbd}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<false>},
+    {"ds_append", Format::kDs, {0xbe, 0xbe}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<true>},
+    gws_row("ds_gws_sema_release_all", 0x98, false),
+    gws_row("ds_gws_init", 0x99, true),
+    gws_row("ds_gws_sema_v", 0x9a, false),
+    gws_row("ds_gws_sema_br", 0x9b, true),
+    gws_row("ds_gws_sema_p", 0x9c, false),
+    gws_row("ds_gws_barrier", 0x9d, true),
+};
+#undef ONE
+#undef TWO
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> ds_atomic_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

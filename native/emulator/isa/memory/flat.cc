@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// FLAT, GLOBAL and SCRATCH. A FLAT address whose upper half is that of an aperture is one of LDS or scratch.
+#include "isa/host_rounding.h"
+#include "isa/memory/atomic_ops.h"
+#include "isa/memory/memory_access.h"
+#include "isa/rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+// Where the active lanes go, all checked: host memory at base + offset[lane], or at pointer[lane].
+struct Places {
+  uint8_t* base;
+  alignas(64) uint32_t offset[kLanes];
+  uint8_t* pointer[kLanes];  // if base is null
+  uint8_t* at(int l) const { return base ? base + offset[l] : pointer[l]; }
+};
+
+uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, int lane) {
+  if (offset <= w.scratch_bytes && bytes <= w.scratch_bytes - offset) [[likely]] {
+    if (w.profile) [[unlikely]]
+      w.profile_scratch(inst, bytes);
+    return w.scratch + static_cast<size_t>(lane) * w.scratch_bytes + offset;
+  }
+  w.fault(inst, 700 /* hipErrorIllegalAddress */,
+          "lane %d: scratch address 0x%x + %u is outside the lane's %u bytes", lane, offset, bytes,
+          w.scratch_bytes);
+  return nullptr;
+}
+
+bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  uint32_t fixed = static_cast<uint32_t>(inst.imm);
+  if (inst.src[1].kind != OperandKind::kNone) fixed += w.sgpr[inst.src[1].index];
+  const uint32_t* v = inst.src[0].kind == OperandKind::kNone ? nullptr : w.vgpr[inst.src[0].index];
+  bool ok = true;
+  for_lanes(w.exec(), [&](int l) {
+    const uint8_t* place = ok ? scratch_at(w, inst, fixed + (v ? v[l] : 0), bytes, l) : nullptr;
+    ok = place != nullptr;
+    if (ok) p.offset[l] = static_cast<uint32_t>(place - w.scratch);
+  });
+  p.base = w.scratch;
+  return ok;
+}
+
+// `address` holds what the active lanes address.
+template <bool kApertures>
+[[gnu::noinline]] bool resolve_each(Wave& w, const Inst& inst, uint32_t bytes, const uint64_t* address,
+                                    Places& p) {
+  p.base = nullptr;
+  bool ok = true;
+  for_lanes(w.exec(), [&](int l) {
+    if (!ok) return;
+    const uint32_t high = static_cast<uint32_t>(address[l] >> 32), low = static_cast<uint32_t>(address[l]);
+    if (kApertures && high == kSharedApertureHi) {
+      if (w.profile) w.profile_flat_lds(low, bytes, l);
+      p.pointer[l] = w.lds(inst, low, bytes, l);
+    } else if (kApertures && high == kPrivateApertureHi) {
+      p.pointer[l] = scratch_at(w, inst, low, bytes, l);
+    } else {
+      p.pointer[l] = w.global(inst, address[l], bytes, l);
+    }
+    ok = p.pointer[l] != nullptr;
+  });
+  return ok;
+}
+
+// Scalar base and a 32-bit offset a lane.
+bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(inst.imm);
+  std::memcpy(p.offset, w.vgpr[inst.src[0].index], sizeof p.offset);
+  const Span s = span_of(p.offset, w.exec());
+  if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
+    p.base = reinterpret_cast<uint8_t*>(base);
+    return w.global_allows(inst, base, p.offset, w.exec(), bytes);
+  }
+  uint64_t address[kLanes];
+  for (int l = 0; l < kLanes; ++l) address[l] = base + p.offset[l];
+  return resolve_each<false>(w, inst, bytes, address, p);
+}
+
+// A 64-bit address a lane.
+template <bool kApertures>
+bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  const uint32_t *low = w.vgpr[inst.src[0].index], *high = w.vgpr[inst.src[0].index + 1];
+  alignas(64) uint64_t address[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    address[l] = (low[l] | static_cast<uint64_t>(high[l]) << 32) + static_cast<int64_t>(inst.imm);
+  }
+  uint64_t first = ~0ull, last = 0;
+  const auto widen = [&](int l) {
+    first = address[l] < first ? address[l] : first;
+    last = address[l] > last ? address[l] : last;
+  };
+  if (w.exec() == ~0ull) [[likely]] {
+    for (int l = 0; l < kLanes; ++l) widen(l);
+  } else {
+    for_lanes(w.exec(), widen);
+  }
+  if (last - first < 0xffff0000u && w.global_covers(first, last - first + bytes)) [[likely]] {
+    for (int l = 0; l < kLanes; ++l) p.offset[l] = static_cast<uint32_t>(address[l] - first);
+    p.base = reinterpret_cast<uint8_t*>(first);
+    return w.global_allows(inst, first, p.offset, w.exec(), bytes);
+  }
+  return resolve_each<kApertures>(w, inst, bytes, address, p);
+}
+
+template <Format kFormat>
+bool resolve(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  if (!w.exec()) return false;
+  if constexpr (kFormat == Format::kScratch) {
+    return resolve_scratch(w, inst, bytes, p);
+  } else {
+    if (inst.src[1].kind != OperandKind::kNone) return resolve_saddr(w, inst, bytes, p);
+    return resolve_vaddr < kFormat == Format::kFlat > (w, inst, bytes, p);
+  }
+}
+
+template <Width kWidth>
+void load_lanes(uint32_t* d, uint64_t lanes, const Places& p) {
+  if (p.base) [[likely]]
+    return gather<kWidth>(d, lanes, p.base, p.offset);
+  for_lanes(lanes, [&](int l) { load_lane<kWidth>(d, l, p.pointer[l]); });
+}
+
+template <Width kWidth, Format kFormat>
+void load(Wave& w, const Inst& inst) {
+  Places p;
+  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) load_lanes<kWidth>(w.vgpr[inst.dst.index], w.exec(), p);
+}
+
+template <Width kWidth, Format kFormat>
+void load_to_lds(Wave& w, const Inst& inst) {
+  Places p;
+  if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
+  alignas(64) uint32_t values[kLanes];
+  load_lanes<kWidth>(values, w.exec(), p);
+  store_to_lds(w, inst, w.exec(), values);
+}
+
+template <Width kWidth, Format kFormat>
+void store(Wave& w, const Inst& inst) {
+  Places p;
+  if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
+  const uint32_t* s = w.vgpr[inst.data.index];
+  if (p.base) [[likely]]
+    return scatter<kWidth>(s, w.exec(), p.base, p.offset);
+  for_lanes(w.exec(), [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
+}
+
+template <class T, auto kOp, Format kFormat>
+void atomic(Wave& w, const Inst& inst) {
+  Places p;
+  if (!resolve<kFormat>(w, inst, sizeof(T), p)) return;
+  const HostRounding rounding(false);
+  const u32* data = w.vgpr[inst.data.index];
+  u32* result = inst.dst.kind == OperandKind::kNone ? nullptr : w.vgpr[inst.dst.index];
+  bool ok = true;
+  for_lanes(w.exec(), [&](int l) {
+    ok = ok && aligned<T>(w, inst, reinterpret_cast<u64>(p.at(l)), l);
+    if (ok) atomic_lane<T, kOp>(data, l, p.at(l), result);
+  });
+}
+
+constexpr Type kNo = Type::kNone;
+
+// clang-format off
+#define LOAD(prefix, format, name, width, op) \
+  {prefix name, format, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>},
+#define STORE(prefix, format, name, width, op) \
+  {prefix name, format, {op, op}, kNo, {type_of(width), kNo, kNo}, kStore, store<width, format>},
+#define ATOMIC(prefix, format, name, T, kOp, gfx90a, gfx942)                                       \
+  {prefix "atomic_" name, format, {gfx90a, gfx942}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
+   kAtomic, atomic<T, kOp, format>},
+#define TO_LDS(name, width, op) \
+  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad,  \
+   load_to_lds<width, Format::kGlobal>},                                             \
+  {"scratch_load_lds_" name, Format::kScratch, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad, \
+   load_to_lds<width, Format::kScratch>},
+
+#define FLAT_LOAD(name, width, op) LOAD("flat_", Format::kFlat, name, width, op)
+#define FLAT_STORE(name, width, op) STORE("flat_", Format::kFlat, name, width, op)
+#define FLAT_ATOMIC(name, T, kOp, op) ATOMIC("flat_", Format::kFlat, name, T, kOp, op, op)
+#define GLOBAL_LOAD(name, width, op) LOAD("global_", Format::kGlobal, name, width, op)
+#define GLOBAL_STORE(name, width, op) STORE("global_", Format::kGlobal, name, width, op)
+#define GLOBAL_ATOMIC(name, T, kOp, op) ATOMIC("global_", Format::kGlobal, name, T, kOp, op, op)
+#define SCRATCH_LOAD(name, width, op) LOAD("scratch_", Format::kScratch, name, width, op)
+#define SCRATCH_STORE(name, width, op) STORE("scratch_", Format::kScratch, name, width, op)
+
+constexpr Row kRows[] = {
+    FMHA_EMU_LOADS(FLAT_LOAD)
+    FMHA_EMU_STORES(FLAT_STORE)
+    FMHA_EMU_MEMORY_ATOMICS(FLAT_ATOMIC)
+    ATOMIC("flat_", Format::kFlat, "add_f32", float, kAdd, -1, 0x4d)
+    ATOMIC("flat_", Format::kFlat, "pk_add_f16", u32, kAddPkF16, -1, 0x4e)
+    ATOMIC("flat_", Format::kFlat, "pk_add_bf16", u32, kAddPkBf16, -1, 0x52)
+    FMHA_EMU_LOADS(GLOBAL_LOAD)
+    FMHA_EMU_STORES(GLOBAL_STORE)
+    FMHA_EMU_MEMORY_ATOMICS(GLOBAL_ATOMIC)
+    ATOMIC("global_", Format::kGlobal, "add_f32", float, kAdd, 0x4d, 0x4d)
+    ATOMIC("global_", Format::kGlobal, "pk_add_f16", u32, kAddPkF16, 0x4e, 0x4e)
+    ATOMIC("global_", Format::kGlobal, "pk_add_bf16", u32, kAddPkBf16, -1, 0x52)
+    TO_LDS("ubyte", Width::kU8, 0x26)
+    TO_LDS("sbyte", Width::kI8, 0x27)
+    TO_LDS("ushort", Width::kU16, 0x28)
+    TO_LDS("sshort", Width::kI16, 0x29)
+    TO_LDS("dword", Width::kB32, 0x2a)
+    FMHA_EMU_LOADS(SCRATCH_LOAD)
+    FMHA_EMU_STORES(SCRATCH_STORE)
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> flat_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Buffer instructions that move data as it is. Out of range, loads give 0 and stores do nothing: dword by
+// dword, atomics and elements below a dword whole. The cache bits mean nothing here.
+#include "isa/host_rounding.h"
+#include "isa/memory/atomic_ops.h"
+#include "isa/memory/buffer_access.h"
+#include "isa/rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+// A lane not wholly in range: the dwords that are, and zeros.
+template <Width kWidth>
+[[gnu::noinline]] bool load_partly(Wave& w, const Inst& inst, const BufferAccess& a, int l, uint32_t* d) {
+  uint8_t data[16] = {};
+  for (uint32_t j = 0; j + 4 <= bytes_of(kWidth); j += 4) {
+    if (uint64_t{a.offset[l]} + j + 4 > a.limit) break;
+    const uint8_t* p = w.global(inst, a.base + a.offset[l] + j, 4, l);
+    if (!p) return false;
+    std::memcpy(data + j, p, 4);
+  }
+  load_lane<kWidth>(d, l, data);
+  return true;
+}
+
+template <Width kWidth>
+bool load_lanes(Wave& w, const Inst& inst, const BufferAccess& a, uint32_t* d) {
+  bool ok = true;
+  for_lanes(w.exec() & ~a.inside, [&](int l) { ok = ok && load_partly<kWidth>(w, inst, a, l, d); });
+  if (!a.inside || !ok) return ok;
+  if (covered(w, a, bytes_of(kWidth))) [[likely]] {
+    if (!w.global_allows(inst, a.base, a.offset, a.inside, bytes_of(kWidth))) return false;
+    gather<kWidth>(d, a.inside, reinterpret_cast<const uint8_t*>(a.base), a.offset);
+    return true;
+  }
+  for_lanes(a.inside, [&](int l) {
+    const uint8_t* p = ok ? w.global(inst, a.base + a.offset[l], bytes_of(kWidth), l) : nullptr;
+    ok = p != nullptr;
+    if (p) load_lane<kWidth>(d, l, p);
+  });
+  return ok;
+}
+
+template <Width kWidth>
+void load(Wave& w, const Inst& inst) {
+  BufferAccess a;
+  if (!w.exec() || !resolve(w, inst, bytes_of(kWidth), a)) return;
+  if (!inst.lds) [[likely]] {
+    load_lanes<kWidth>(w, inst, a, w.vgpr[inst.dst.index]);
+    return;
+  }
+  if (bytes_of(kWidth) > 4 || keeps_half(kWidth)) return w.fault(inst, 719, "this width cannot load to LDS");
+  alignas(64) uint32_t values[kLanes];
+  if (load_lanes<kWidth>(w, inst, a, values)) store_to_lds(w, inst, w.exec(), values);
+}
+
+template <Width kWidth>
+void store(Wave& w, const Inst& inst) {
+  BufferAccess a;
+  if (!w.exec() || !resolve(w, inst, bytes_of(kWidth), a)) return;
+  const uint32_t* s = w.vgpr[inst.data.index];
+  for_lanes(w.exec() & ~a.inside, [&](int l) {
+    for (uint32_t j = 0; j + 4 <= bytes_of(kWidth) && uint64_t{a.offset[l]} + j + 4 <= a.limit; j += 4) {
+      uint8_t* p = w.global(inst, a.base + a.offset[l] + j, 4, l);
+      if (!p) return;
+      std::memcpy(p, &s[j / 4 * kLanes + l], 4);
+    }
+  });
+  if (!a.inside) return;
+  if (covered(w, a, bytes_of(kWidth))) [[likely]] {
+    if (!w.global_allows(inst, a.base, a.offset, a.inside, bytes_of(kWidth))) return;
+    return scatter<kWidth>(s, a.inside, reinterpret_cast<uint8_t*>(a.base), a.offset);
+  }
+  bool ok = true;
+  for_lanes(a.inside, [&](int l) {
+    uint8_t* p = ok ? w.global(inst, a.base + a.offset[l], bytes_of(kWidth), l) : nullptr;
+    ok = p != nullptr;
+    if (p) store_lane<kWidth>(s, l, p);
+  });
+}
+
+template <class T, auto kOp>
+void atomic(Wave& w, const Inst& inst) {
+  BufferAccess a;
+  if (!w.exec() || !resolve(w, inst, sizeof(T), a)) return;
+  if (inst.lds) return w.fault(inst, 719, "an atomic cannot go to LDS");
+  const HostRounding rounding(false);
+  const u32* data = w.vgpr[inst.data.index];
+  u32* result = inst.dst.kind == OperandKind::kNone ? nullptr : w.vgpr[inst.dst.index];
+  bool ok = true;
+  for_lanes(a.inside, [&](int l) {
+    const u64 address = a.base + a.offset[l];
+    u8* p = ok && aligned<T>(w, inst, address, l) ? w.global(inst, address, sizeof(T), l) : nullptr;
+    ok = p != nullptr;
+    if (p) atomic_lane<T, kOp>(data, l, p, result);
+  });
+  if (result) for_lanes(w.exec() & ~a.inside, [&](int l) { write_lane<T>(result, l, T{}); });
+}
+
+// Caches are coherent here.
+void nothing(Wave&, const Inst&) {}
+
+void no_store_from_lds(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "a store from LDS to memory: the manuals of these GPUs do not describe it");
+}
+
+constexpr Type kNo = Type::kNone;
+
+// clang-format off
+#define LOAD(name, width, op) \
+  {"buffer_" name, Format::kMubuf, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width>},
+#define STORE(name, width, op) \
+  {"buffer_" name, Format::kMubuf, {op, op}, kNo, {type_of(width), kNo, kNo}, kStore, store<width>},
+#define ATOMIC(name, T, kOp, op)                                                                              \
+  {"buffer_atomic_" name, Format::kMubuf, {op, op}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
+   kAtomic, atomic<T, kOp>},
+#define CACHE(name, gfx90a, gfx942) \
+  {name, Format::kMubuf, {gfx90a, gfx942}, kNo, {kNo, kNo, kNo}, 0, nothing},
+
+constexpr Row kRows[] = {
+    FMHA_EMU_LOADS(LOAD)
+    FMHA_EMU_STORES(STORE)
+    FMHA_EMU_MEMORY_ATOMICS(ATOMIC)
+    ATOMIC("add_f32", float, kAdd, 0x4d)
+    ATOMIC("pk_add_f16", u32, kAddPkF16, 0x4e)
+    {"buffer_store_lds_dword", Format::kMubuf, {0x3d, 0x3d}, kNo, {kNo, kNo, kNo}, kStore | kRefused,
+     no_store_from_lds},
+    CACHE("buffer_wbl2", 0x28, 0x28)
+    CACHE("buffer_invl2", 0x29, -1)
+    CACHE("buffer_inv", -1, 0x29)
+    CACHE("buffer_wbinvl1", 0x3e, 0x3e)
+    CACHE("buffer_wbinvl1_vol", 0x3f, 0x3f)
+};
+#undef LOAD
+#undef STORE
+#undef ATOMIC
+#undef CACHE
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> mubuf_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

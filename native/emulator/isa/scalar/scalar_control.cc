@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// SOPK and SOPP: constants, branches, hardware registers, messages; and jumps by register.
+#include "isa/scalar/scalar_control.h"
+
+#include "core/dispatch.h"
+#include "core/mode.h"
+#include "isa/rows.h"
+#include "isa/scalar/scalar_operand.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+
+void jump_outside(Wave& w, const Inst& i, uint64_t pc) {
+  w.fault(i, kHipErrorLaunchFailure,
+          "jump to 0x%llx, which is not the start of an instruction of this code object",
+          static_cast<unsigned long long>(pc));
+}
+
+void jump_to(Wave& w, const Inst& i, uint64_t pc) {
+  const Inst* to = w.group->launch->code->text().at(pc);
+  if (!to) return jump_outside(w, i, pc);
+  w.next = to;
+}
+
+// The records lie in the order of the text, so the target is so many records away.
+void branch(Wave& w, const Inst& i) {
+  if (i.target < 0) [[unlikely]]
+    return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
+  w.next = w.group->launch->code->text().insts.data() + i.target;
+}
+
+void s_getpc(Wave& w, const Inst& i) { write64(w, i.dst, i.pc + 4); }
+void s_setpc(Wave& w, const Inst& i) { jump_to(w, i, read64(w, i.src[0])); }
+void s_swappc(Wave& w, const Inst& i) {
+  const uint64_t to = read64(w, i.src[0]);
+  write64(w, i.dst, i.pc + 4);
+  jump_to(w, i, to);
+}
+
+// The SGPR that lies M0 behind `o`, or -1 after a fault.
+int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
+  const uint64_t index = uint64_t{o.index} + w.sgpr[kM0];
+  if (o.kind == OperandKind::kSgpr && index + dwords <= 102) return static_cast<int>(index);
+  w.fault(i, kHipErrorLaunchFailure, "relative access to s%llu, beyond s101",
+          static_cast<unsigned long long>(index));
+  return -1;
+}
+
+template <int kDwords>
+void s_movrels(Wave& w, const Inst& i) {
+  const int from = relative_sgpr(w, i, i.src[0], kDwords);
+  if (from < 0) return;
+  const uint32_t low = w.sgpr[from], high = w.sgpr[from + kDwords - 1];
+  w.sgpr[i.dst.index] = low;
+  if (kDwords == 2) w.sgpr[i.dst.index + 1] = high;
+}
+template <int kDwords>
+void s_movreld(Wave& w, const Inst& i) {
+  const int to = relative_sgpr(w, i, i.dst, kDwords);
+  if (to < 0) return;
+  if (kDwords == 1)
+    w.sgpr[to] = read32(w, i.src[0]);
+  else
+    w.set_sgpr64(to, read64(w, i.src[0]));
+}
+template void s_movrels<1>(Wave&, const Inst&);
+template void s_movrels<2>(Wave&, const Inst&);
+template void s_movreld<1>(Wave&, const Inst&);
+template void s_movreld<2>(Wave&, const Inst&);
+
+namespace {
+
+// Hardware registers of s_getreg and s_setreg: id in bits 5:0 of the immediate, offset in 10:6, size - 1 in
+// 15:11.
+constexpr uint32_t kHwMode = 1, kHwStatus = 2;
+// What of MODE the device models. Beside it, exception enables (no traps here) are stored and have no effect.
+constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */ | 7u << Mode::kForkDepth,
+                   kModeExceptions = 0x7f << 12;
+
+struct HwField {
+  uint32_t id, offset, mask;
+  explicit HwField(int32_t imm)
+      : id(imm & 63), offset(imm >> 6 & 31), mask(static_cast<uint32_t>((2ull << (imm >> 11 & 31)) - 1)) {}
+};
+
+void s_getreg(Wave& w, const Inst& i) {
+  const HwField f(i.imm);
+  uint32_t value;
+  if (f.id == kHwMode) {
+    value = w.mode;
+  } else if (f.id == kHwStatus) {  // SCC, EXECZ, VCCZ: what a program can know of itself
+    constexpr uint32_t kKnown = 1u | 1u << 9 | 1u << 10;
+    if (f.mask << f.offset & ~kKnown) {
+      return w.fault(i, kHipErrorLaunchFailure,
+                     "only SCC, EXECZ and VCCZ of the STATUS register can be read");
+    }
+    value = w.scc | (w.exec() == 0) << 9 | (w.vcc() == 0) << 10;
+  } else {
+    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u does not exist on the software device",
+                   f.id);
+  }
+  write32(w, i.dst, value >> f.offset & f.mask);
+}
+
+// Both forms: the value is an SGPR or the literal.
+void s_setreg(Wave& w, const Inst& i) {
+  const HwField f(i.imm);
+  if (f.id != kHwMode) {
+    return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
+                   f.id);
+  }
+  const uint32_t mask = f.mask << f.offset;
+  const uint32_t mode = (w.mode & ~mask) | (read32(w, i.src[0]) << f.offset & mask);
+  if ((mode ^ w.mode) & ~(kModeModelled | kModeExceptions)) {
+    return w.fault(i, kHipErrorLaunchFailure, "MODE 0x%x asks for what the software device does not model",
+                   mode);
+  }
+  w.mode = mode;
+  apply_mode(mode);
+}
+
+template <auto F>
+void cmpk_signed(Wave& w, const Inst& i) {
+  w.scc = F(static_cast<int32_t>(read32(w, i.src[0])), i.imm);
+}
+template <auto F>
+void cmpk_unsigned(Wave& w, const Inst& i) {
+  w.scc = F(read32(w, i.src[0]), static_cast<uint32_t>(i.imm) & 0xffff);
+}
+
+void s_movk(Wave& w, const Inst& i) { write32(w, i.dst, static_cast<uint32_t>(i.imm)); }
+void s_cmovk(Wave& w, const Inst& i) {
+  if (w.scc) s_movk(w, i);
+}
+void s_addk(Wave& w, const Inst& i) {
+  int32_t sum;
+  w.scc = __builtin_add_overflow(static_cast<int32_t>(read32(w, i.dst)), i.imm, &sum);
+  write32(w, i.dst, static_cast<uint32_t>(sum));
+}
+void s_mulk(Wave& w, const Inst& i) { write32(w, i.dst, read32(w, i.dst) * static_cast<uint32_t>(i.imm)); }
+void s_call(Wave& w, const Inst& i) {
+  write64(w, i.dst, i.pc + 4);
+  branch(w, i);
+}
+
+template <auto F>
+void branch_if(Wave& w, const Inst& i) {
+  if (F(w)) branch(w, i);
+}
+
+void nothing(Wave&, const Inst&) {}
+void s_endpgm(Wave& w, const Inst&) { w.state = WaveState::kDone; }
+void s_barrier(Wave& w, const Inst&) { w.state = WaveState::kBarrier; }
+void s_trap(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "s_trap %d: the kernel stopped itself", i.imm);
+}
+// The interrupt wakes the host's event loop, and none waits for it here; the other messages are the graphics
+// pipeline's, the trap handler's and the debugger's.
+void s_sendmsg(Wave& w, const Inst& i) {
+  constexpr int kInterrupt = 1;
+  if (i.imm != kInterrupt) w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver here", i.imm);
+}
+void s_sendmsghalt(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "the kernel halted itself with message %d", i.imm);
+}
+void s_sethalt(Wave& w, const Inst& i) {
+  if (i.imm & 1) w.fault(i, kHipErrorLaunchFailure, "the kernel halted itself");
+}
+
+constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;
+#define ROWK(name, op, d, s, flags, ...) {name, Format::kSopk, {op, op}, d, {s, N, N}, flags, __VA_ARGS__}
+#define ROWP(name, op, flags, ...) {name, Format::kSopp, {op, op}, N, {N, N, N}, flags, __VA_ARGS__}
+
+const Row kControlRows[] = {
+    ROWK("s_movk_i32", 0, I, N, 0, s_movk),
+    ROWK("s_cmovk_i32", 1, I, N, kReadsDst, s_cmovk),
+    ROWK("s_cmpk_eq_i32", 2, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return a == b; }>),
+    ROWK("s_cmpk_lg_i32", 3, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return a != b; }>),
+    ROWK("s_cmpk_gt_i32", 4, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return (a > b); }>),
+    ROWK("s_cmpk_ge_i32", 5, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return (a >= b); }>),
+    ROWK("s_cmpk_lt_i32", 6, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return a < b; }>),
+    ROWK("s_cmpk_le_i32", 7, N, I, 0, cmpk_signed<[](int32_t a, int32_t b) { return a <= b; }>),
+    ROWK("s_cmpk_eq_u32", 8, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return a == b; }>),
+    ROWK("s_cmpk_lg_u32", 9, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return a != b; }>),
+    ROWK("s_cmpk_gt_u32", 10, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return (a > b); }>),
+    ROWK("s_cmpk_ge_u32", 11, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return (a >= b); }>),
+    ROWK("s_cmpk_lt_u32", 12, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return a < b; }>),
+    ROWK("s_cmpk_le_u32", 13, N, I, 0, cmpk_unsigned<[](uint32_t a, uint32_t b) { return a <= b; }>),
+    ROWK("s_addk_i32", 14, I, N, kReadsDst, s_addk),
+    ROWK("s_mulk_i32", 15, I, N, kReadsDst, s_mulk),
+    ROWK("s_getreg_b32", 17, I, N, 0, s_getreg),
+    ROWK("s_setreg_b32", 18, N, I, 0, s_setreg),
+    ROWK("s_setreg_imm32_b32", 20, N, I, kLiteralK, s_setreg),
+    ROWK("s_call_b64", 21, L, N, kBranch, s_call),
+
+    ROWP("s_nop", 0, 0, nothing),
+    ROWP("s_endpgm", 1, 0, s_endpgm),
+    ROWP("s_branch", 2, kBranch, branch),
+    ROWP("s_wakeup", 3, kNoSrc, nothing),
+    ROWP("s_cbranch_scc0", 4, kBranch, branch_if<[](const Wave& w) { return !w.scc; }>),
+    ROWP("s_cbranch_scc1", 5, kBranch, branch_if<[](const Wave& w) { return w.scc; }>),
+    ROWP("s_cbranch_vccz", 6, kBranch, branch_if<[](const Wave& w) { return w.vcc() == 0; }>),
+    ROWP("s_cbranch_vccnz", 7, kBranch, branch_if<[](const Wave& w) { return w.vcc() != 0; }>),
+    ROWP("s_cbranch_execz", 8, kBranch, branch_if<[](const Wave& w) { return w.exec() == 0; }>),
+    ROWP("s_cbranch_execnz", 9, kBranch, branch_if<[](const Wave& w) { return w.exec() != 0; }>),
+    ROWP("s_barrier", 10, kNoSrc, s_barrier),
+    ROWP("s_waitcnt", 12, 0, nothing),  // every memory operation is complete when its instruction is
+    ROWP("s_sethalt", 13, 0, s_sethalt),
+    ROWP("s_sleep", 14, 0, nothing),
+    ROWP("s_setprio", 15, 0, nothing),
+    ROWP("s_sendmsg", 16, 0, s_sendmsg),
+    ROWP("s_sendmsghalt", 17, 0, s_sendmsghalt),
+    ROWP("s_trap", 18, 0, s_trap),
+    ROWP("s_icache_inv", 19, kNoSrc, nothing),
+    ROWP("s_incperflevel", 20, 0, nothing),
+    ROWP("s_decperflevel", 21, 0, nothing),
+    ROWP("s_ttracedata", 22, kNoSrc, nothing),
+};
+
+}  // namespace
+
+// All parts in one span: made once, at first use, in storage of this level's own.
+std::span<const Row> scalar_rows() {
+  static Row all[256];
+  static size_t count = 0;
+  if (count == 0) {
+    for (const Row& r : scalar_alu_rows()) all[count++] = r;
+    for (const Row& r : kControlRows) all[count++] = r;
+    for (const Row& r : scalar_special_rows()) all[count++] = r;
+  }
+  return {all, count};
+}
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

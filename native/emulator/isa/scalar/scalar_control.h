@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Bodies in scalar_control.cc of rows that stand in scalar.cc's table, and the parts of that table.
+#pragma once
+
+#include <span>
+
+#include "core/wave.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+
+std::span<const Row> scalar_alu_rows();      // scalar.cc: SOP1, SOP2, SOPC
+std::span<const Row> scalar_special_rows();  // scalar_special.cc
+
+void s_getpc(Wave& w, const Inst& i);
+void s_setpc(Wave& w, const Inst& i);
+void s_swappc(Wave& w, const Inst& i);
+void jump_to(Wave& w, const Inst& i, uint64_t pc);
+void branch(Wave& w, const Inst& i);
+template <int kDwords>
+void s_movrels(Wave& w, const Inst& i);
+template <int kDwords>
+void s_movreld(Wave& w, const Inst& i);
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

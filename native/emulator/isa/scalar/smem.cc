@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// SMEM: scalar loads through an address or a buffer resource, clocks, cache control.
+#include "isa/scalar/smem.h"
+
+#include <ctime>
+
+#include "isa/rows.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+// s_load_dword*
+template <int kDwords>
+void s_load(Wave& w, const Inst& i) {
+  uint64_t address;
+  if (!scalar_address(w, i, &address)) return;
+  const uint8_t* p = w.global(i, address, kDwords * 4, kScalarLane);
+  if (p) std::memcpy(&w.sgpr[i.dst.index], p, kDwords * 4);
+}
+
+// s_buffer_load_dword*: each dword outside the buffer reads 0.
+template <int kDwords>
+void s_buffer_load(Wave& w, const Inst& i) {
+  ScalarBuffer b;
+  if (!scalar_buffer(w, i, &b)) return;
+  uint32_t data[kDwords];
+  for (uint64_t d = 0; d < kDwords; ++d) {
+    const uint64_t offset = b.offset + d * 4;
+    data[d] = 0;
+    if (offset + 4 > b.size) continue;
+    const uint8_t* p = w.global(i, b.base + offset, 4, kScalarLane);
+    if (!p) return;
+    std::memcpy(&data[d], p, 4);
+  }
+  std::memcpy(&w.sgpr[i.dst.index], data, sizeof data);
+}
+
+// Counts what the wave has executed: repeatable, and it grows.
+void s_memtime(Wave& w, const Inst& i) { write64(w, i.dst, w.clock + w.instructions); }
+
+// A clock of 100 MHz.
+void s_memrealtime(Wave& w, const Inst& i) {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  write64(w, i.dst, static_cast<uint64_t>(t.tv_sec) * 100000000 + static_cast<uint64_t>(t.tv_nsec) / 10);
+}
+
+void nothing(Wave&, const Inst&) {}
+
+constexpr Type N = Type::kNone;
+#define ROW(name, op, d, base, ...) {name, Format::kSmem, {op, op}, d, {base, N, N}, kLoad, __VA_ARGS__}
+#define ROW_PLAIN(name, op, d, ...) {name, Format::kSmem, {op, op}, d, {N, N, N}, 0, __VA_ARGS__}
+
+const Row kRows[] = {
+    ROW("s_load_dword", 0, Type::kI32, Type::kI64, s_load<1>),
+    ROW("s_load_dwordx2", 1, Type::kI64, Type::kI64, s_load<2>),
+    ROW("s_load_dwordx4", 2, Type::kB128, Type::kI64, s_load<4>),
+    ROW("s_load_dwordx8", 3, Type::kB256, Type::kI64, s_load<8>),
+    ROW("s_load_dwordx16", 4, Type::kB512, Type::kI64, s_load<16>),
+    ROW("s_buffer_load_dword", 8, Type::kI32, Type::kB128, s_buffer_load<1>),
+    ROW("s_buffer_load_dwordx2", 9, Type::kI64, Type::kB128, s_buffer_load<2>),
+    ROW("s_buffer_load_dwordx4", 10, Type::kB128, Type::kB128, s_buffer_load<4>),
+    ROW("s_buffer_load_dwordx8", 11, Type::kB256, Type::kB128, s_buffer_load<8>),
+    ROW("s_buffer_load_dwordx16", 12, Type::kB512, Type::kB128, s_buffer_load<16>),
+    ROW_PLAIN("s_dcache_inv", 32, N, nothing),
+    ROW_PLAIN("s_dcache_wb", 33, N, nothing),
+    ROW_PLAIN("s_dcache_inv_vol", 34, N, nothing),
+    ROW_PLAIN("s_dcache_wb_vol", 35, N, nothing),
+    ROW_PLAIN("s_memtime", 36, Type::kI64, s_memtime),
+    ROW_PLAIN("s_memrealtime", 37, Type::kI64, s_memrealtime),
+    // Asks whether an address is mapped and tells nobody but the translation cache.
+    {"s_atc_probe", Format::kSmem, {38, 38}, N, {Type::kI64, N, N}, 0, nothing},
+    {"s_atc_probe_buffer", Format::kSmem, {39, 39}, N, {Type::kB128, N, N}, 0, nothing},
+};
+
+}  // namespace
+
+std::span<const Row> smem_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

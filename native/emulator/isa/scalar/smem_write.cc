@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// SMEM that writes: scalar stores and atomics. What is outside a buffer is not written, and 0 comes back.
+#include "isa/host_rounding.h"
+#include "isa/memory/atomic_ops.h"
+#include "isa/rows.h"
+#include "isa/scalar/smem.h"
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+template <int kDwords>
+void s_store(Wave& w, const Inst& i) {
+  uint64_t address;
+  if (!scalar_address(w, i, &address)) return;
+  uint8_t* p = w.global(i, address, kDwords * 4, kScalarLane);
+  if (p) std::memcpy(p, &w.sgpr[i.data.index], kDwords * 4);
+}
+
+template <int kDwords>
+void s_buffer_store(Wave& w, const Inst& i) {
+  ScalarBuffer b;
+  if (!scalar_buffer(w, i, &b)) return;
+  for (uint64_t d = 0; d < kDwords && b.offset + d * 4 + 4 <= b.size; ++d) {
+    uint8_t* p = w.global(i, b.base + b.offset + d * 4, 4, kScalarLane);
+    if (!p) return;
+    std::memcpy(p, &w.sgpr[i.data.index + d], 4);
+  }
+}
+
+// op(old, data), or op(old, data, compare) with the second value behind the first. Once, whatever EXEC is.
+template <class T, auto kOp>
+void modify(Wave& w, const Inst& i, uint64_t address) {
+  if (!aligned<T>(w, i, address, kScalarLane)) return;
+  uint8_t* p = w.global(i, address, sizeof(T), kScalarLane);
+  if (!p) return;
+  T x, y, old;
+  std::memcpy(&x, &w.sgpr[i.data.index], sizeof x);
+  if constexpr (requires(T t) { kOp(t, t, t); }) {
+    std::memcpy(&y, &w.sgpr[i.data.index + sizeof(T) / 4], sizeof y);
+    old = atomic_apply<T>(p, [=](T was) { return kOp(was, x, y); });
+  } else {
+    old = atomic_apply<T>(p, [=](T was) { return kOp(was, x); });
+  }
+  if (i.dst.kind != OperandKind::kNone) std::memcpy(&w.sgpr[i.dst.index], &old, sizeof old);
+}
+
+template <class T, auto kOp>
+void s_atomic(Wave& w, const Inst& i) {
+  uint64_t address;
+  if (scalar_address(w, i, &address)) modify<T, kOp>(w, i, address);
+}
+
+template <class T, auto kOp>
+void s_buffer_atomic(Wave& w, const Inst& i) {
+  ScalarBuffer b;
+  if (!scalar_buffer(w, i, &b)) return;
+  if (b.offset + sizeof(T) <= b.size) return modify<T, kOp>(w, i, b.base + b.offset);
+  if (i.dst.kind != OperandKind::kNone) std::memset(&w.sgpr[i.dst.index], 0, sizeof(T));
+}
+
+// The scratch forms scale offsets by 64 and convert the address to the wave's private space in a way that the
+// manuals do not give; discarding drops what a cache line holds, of which memory here has no second copy.
+void no_scratch(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "scalar access to scratch: the manuals leave its addressing open");
+}
+void no_discard(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "discarding a line of the scalar cache leaves undefined data behind");
+}
+
+constexpr Type N = Type::kNone, I = Type::kI32, L = Type::kI64, Q = Type::kB128;
+
+// clang-format off
+#define STORE(name, op, base, data, ...) {name, Format::kSmem, {op, op}, N, {base, data, N}, kStore, __VA_ARGS__}
+#define REFUSED(name, op, d, data, base, flags, why) \
+  {name, Format::kSmem, {op, op}, d, {base, data, N}, (flags) | kRefused, why}
+// The destination is what was in memory: one value, even where two are given.
+#define ATOMIC(name, T, kOp, op)                                                                              \
+  {"s_buffer_atomic_" name, Format::kSmem, {op, op}, type_for<T>(), {Q, atomic_data_type<T, kOp>(), N},    \
+   kAtomic, s_buffer_atomic<T, kOp>},                                                                         \
+  {"s_atomic_" name, Format::kSmem, {(op) + 0x40, (op) + 0x40}, type_for<T>(),                              \
+   {L, atomic_data_type<T, kOp>(), N}, kAtomic, s_atomic<T, kOp>},
+
+const Row kRows[] = {
+    STORE("s_store_dword", 0x10, L, I, s_store<1>),
+    STORE("s_store_dwordx2", 0x11, L, L, s_store<2>),
+    STORE("s_store_dwordx4", 0x12, L, Q, s_store<4>),
+    STORE("s_buffer_store_dword", 0x18, Q, I, s_buffer_store<1>),
+    STORE("s_buffer_store_dwordx2", 0x19, Q, L, s_buffer_store<2>),
+    STORE("s_buffer_store_dwordx4", 0x1a, Q, Q, s_buffer_store<4>),
+    REFUSED("s_scratch_load_dword", 0x05, I, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_load_dwordx2", 0x06, L, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_load_dwordx4", 0x07, Q, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_store_dword", 0x15, N, I, L, kStore, no_scratch),
+    REFUSED("s_scratch_store_dwordx2", 0x16, N, L, L, kStore, no_scratch),
+    REFUSED("s_scratch_store_dwordx4", 0x17, N, Q, L, kStore, no_scratch),
+    REFUSED("s_dcache_discard", 0x28, N, N, L, 0, no_discard),
+    REFUSED("s_dcache_discard_x2", 0x29, N, N, L, 0, no_discard),
+    FMHA_EMU_INTEGER_ATOMICS(ATOMIC)
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> smem_write_rows() { return kRows; }
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

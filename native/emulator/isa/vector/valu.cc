@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The slow paths of the vector ALU: scalar operands, input and output modifiers, SDWA, DPP, partial EXEC.
+#include "isa/vector/valu.h"
+
+#include <immintrin.h>
+
+namespace fmha::emu::FMHA_EMU_LEVEL {
+namespace {
+
+constexpr int kHipErrorIllegalInstruction = 715;
+
+enum SpecialOperand : u16 {
+  kSharedBase = 235,
+  kSharedLimit,
+  kPrivateBase,
+  kPrivateLimit,
+  kVccz = 251,
+  kExecz,
+  kScc
+};
+constexpr u32 kApertureLimit = 0xffffffff;
+
+u64 special_value(const Wave& w, u16 code) {
+  switch (code) {
+    case kSharedBase:
+      return static_cast<u64>(kSharedApertureHi) << 32;
+    case kSharedLimit:
+      return static_cast<u64>(kSharedApertureHi) << 32 | kApertureLimit;
+    case kPrivateBase:
+      return static_cast<u64>(kPrivateApertureHi) << 32;
+    case kPrivateLimit:
+      return static_cast<u64>(kPrivateApertureHi) << 32 | kApertureLimit;
+    case kVccz:
+      return w.vcc() == 0;
+    case kExecz:
+      return w.exec() == 0;
+    case kScc:
+      return w.scc;
+    default:
+      return 0;
+  }
+}
+
+void broadcast(u32 value, u32* out) {
+  out = aligned(out);
+  for (int l = 0; l < kLanes; ++l) out[l] = value;
+}
+
+// The operand without modifiers: where it is, or spread over `t`.
+const u32* unmodified(Wave& w, const Operand& o, u32* t) {
+  switch (o.kind) {
+    case OperandKind::kVgpr:
+      return w.vgpr[o.index];
+    case OperandKind::kConst:
+      return o.lanes;
+    case OperandKind::kSgpr:
+      for (int j = 0; j < o.dwords; ++j) broadcast(w.sgpr[o.index + j], t + j * kLanes);
+      return t;
+    default: {
+      const u64 v = special_value(w, o.index);
+      broadcast(static_cast<u32>(v), t);
+      if (o.dwords == 2) broadcast(static_cast<u32>(v >> 32), t + kLanes);
+      return t;
+    }
+  }
+}
+
+// --- DPP ---
+enum DppControl : u16 {
+  kQuadPermEnd = 0x0ff,
+  kRowShl = 0x100,
+  kRowShr = 0x110,
+  kRowRor = 0x120,
+  kWaveShl = 0x130,
+  kWaveRol = 0x134,
+  kWaveShr = 0x138,
+  kWaveRor = 0x13c,
+  kRowMirror = 0x140,
+  kRowHalfMirror = 0x141,
+  kRowBcast15 = 0x142,
+  kRowBcast31 = 0x143,
+  kRowNewBcast = 0x150,
+};
+constexpr int kNoLane = -1, kBadControl = -2;
+
+// The lane that lane l reads; kNoLane beyond the row's or wave's end.
+int dpp_lane(u16 ctrl, int l) {
+  const int row = l & ~15, i = l & 15, n = ctrl & 15;
+  if (ctrl <= kQuadPermEnd) return (l & ~3) | (ctrl >> (2 * (l & 3)) & 3);
+  if (ctrl > kRowShl && ctrl < kRowShr) return i + n < 16 ? l + n : kNoLane;
+  if (ctrl > kRowShr && ctrl < kRowRor) return i - n >= 0 ? l - n : kNoLane;
+  if (ctrl > kRowRor && ctrl < kWaveShl) return row | ((i - n) & 15);
+  if ((ctrl & ~15) == kRowNewBcast) return row | n;
+  switch (ctrl) {
+    case kWaveShl:
+      return l + 1 < kLanes ? l + 1 : kNoLane;
+    case kWaveRol:
+      return (l + 1) % kLanes;
+    case kWaveShr:
+      return l - 1;  // lane 0: kNoLane
+    case kWaveRor:
+      return (l + kLanes - 1) % kLanes;
+    case kRowMirror:
+      return row | (15 - i);
+    case kRowHalfMirror:
+      return (l & ~7) | (7 - (l & 7));
+    case kRowBcast15:
+      return row ? row - 1 : kNoLane;
+    case kRowBcast31:
+      return l >= 32 ? 31 : kNoLane;
+    default:
+      return kBadControl;
+  }
+}
+
+// A lane whose source is beyond the end, or switched off, reads 0 under bound_ctrl and is not written
+// without.
+bool dpp_valid(u64 exec, int from) { return from >= 0 && exec >> from & 1; }
+
+void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
+  const u64 exec = w.exec();
+  alignas(64) u32 from[4][kLanes];  // t may be p
+  for (int j = 0; j < dwords; ++j) std::memcpy(from[j], p + j * kLanes, sizeof from[j]);
+  for (int l = 0; l < kLanes; ++l) {
+    const int s = dpp_lane(inst.dpp.ctrl, l);
+    if (s == kBadControl) return fault_modifier(w, inst, "dpp_ctrl");
+    for (int j = 0; j < dwords; ++j) t[j * kLanes + l] = dpp_valid(exec, s) ? from[j][s] : 0;
+  }
+}
+
+u64 dpp_mask(const Inst& inst, u64 exec) {
+  u64 mask = 0;
+  for (int l = 0; l < kLanes; ++l) {
+    const bool on = inst.dpp.row_mask >> (l / 16) & 1 && inst.dpp.bank_mask >> (l / 4 % 4) & 1;
+    const bool valid = inst.dpp.bound_ctrl || dpp_valid(exec, dpp_lane(inst.dpp.ctrl, l));
+    mask |= static_cast<u64>(on && valid) << l;
+  }
+  return mask;
+}
+
+// --- SDWA ---
+enum SdwaSelect : u8 { kByte3 = 3, kWord0 = 4, kWord1 = 5, kDword = 6 };
+enum SdwaUnused : u8 { kPad = 0, kSext = 1, kPreserve = 2 };
+u32 select_shift(u8 sel) { return sel <= kByte3 ? 8u * sel : sel == kWord1 ? 16u : 0u; }
+u32 select_bits(u8 sel) { return sel <= kByte3 ? 8u : sel == kDword ? 32u : 16u; }
+
+void sdwa_source(const Inst& inst, int n, const u32* p, u32* t) {
+  const u32 shift = select_shift(inst.sdwa.src_sel[n]), up = 32 - select_bits(inst.sdwa.src_sel[n]);
+  if (inst.sdwa.sext >> n & 1) {
+    for_lanes([=](int l) { t[l] = static_cast<u32>(static_cast<i32>(p[l] >> shift << up) >> up); });
+  } else {
+    for_lanes([=](int l) { t[l] = p[l] >> shift << up >> up; });
+  }
+}
+
+void sdwa_result(const Inst& inst, const u32* old, u32* t) {
+  const Sdwa& s = inst.sdwa;
+  const u32 shift = select_shift(s.dst_sel), up = 32 - select_bits(s.dst_sel);
+  const u32 field = ~0u >> up << shift, kept = s.dst_unused == kPreserve ? ~field : 0;
+  const u32 above = s.dst_unused == kSext ? ~(field | (field - (1u << shift)) | ((1u << shift) - 1)) : 0;
+  for_lanes([=](int l) {
+    const u32 v = t[l] << up >> up << shift;
+    const u32 sign = t[l] << up >> 31 ? above : 0;
+    t[l] = v | sign | (old[l] & kept);
+  });
+}
+
+// --- input modifiers ---
+// abs and neg of a type are an AND and an XOR of the dword that holds its sign.
+const u32* sign_modified(Wave& w, const Inst& inst, int n, Type type, const u32* p, u32* t) {
+  const bool neg = inst.neg >> n & 1, abs = inst.abs >> n & 1;
+  if (!neg && !abs) return p;
+  if (!is_float(type)) {
+    fault_modifier(w, inst, "neg or abs on an integer");
+    return p;
+  }
+  const u32 sign = type == Type::kF16 ? 0x8000u : 1u << 31;
+  const u32 keep = abs ? ~sign : ~0u, flip = neg ? sign : 0;
+  const int top = type == Type::kF64 ? kLanes : 0;
+  if (top && p != t) {
+    const u32* from = p;
+    for_lanes([=](int l) { t[l] = from[l]; });
+  }
+  const u32* from = p + top;
+  u32* to = t + top;
+  for_lanes([=](int l) { to[l] = (from[l] & keep) ^ flip; });
+  return t;
+}
+
+const u32* negated(const u32* p, u32* t) {
+  for_lanes([=](int l) { t[l] = p[l] ^ 1u << 31; });
+  return t;
+}
+
+// --- output modifiers ---
+// omod is ignored in IEEE mode and where denormal results are kept; it turns -0 into +0.
+template <class T, class Mul>
+void apply_omod(const Inst& inst, u32* t, Mul mul) {
+  const float factor = inst.omod == 1 ? 2.0f : inst.omod == 2 ? 4.0f : 0.5f;
+  for_lanes([=](int l) {
+    const T v = mul(load_lane<T>(t, l), factor);
+    store_lane(t, l, is_zero(v) ? bits<T>(BitsOf<T>{0}) : v);
+  });
+}
+
+// To [0, 1], -0 to +0; a NaN to 0 under DX10_CLAMP.
+template <class T>
+void apply_clamp(const Env& env, T one, u32* t) {
+  const bool nan_to_zero = env.dx10_clamp;
+  for_lanes([=](int l) {
+    const T v = load_lane<T>(t, l);
+    const T zero = bits<T>(BitsOf<T>{0});
+    const T inside = is_nan(v)                 ? (nan_to_zero ? zero : v)
+                     : is_negative(v)          ? zero
+                     : magnitude(v) > raw(one) ? one
+                                               : v;
+    store_lane(t, l, inside);
+  });
+}
+
+void output_modifiers(Wave& w, const Inst& inst, Type type, u32* t) {
+  const Env env(w.mode);
+  const u32 denorm = type == Type::kF32 ? Mode::kDenorm32 : Mode::kDenorm64;
+  if (inst.omod && !env.ieee && !(w.mode >> denorm & 2)) {
+    if (type == Type::kF32) apply_omod<float>(inst, t, [](float v, float f) { return v * f; });
+    if (type == Type::kF64)
+      apply_omod<double>(inst, t, [](double v, float f) { return v * static_cast<double>(f); });
+    if (type == Type::kF16) {
+      apply_omod<f16>(inst, t, [=](f16 v, float f) { return to_f16(to_f32(v, env) * f, env); });
+    }
+  }
+  if (!inst.clamp) return;
+  if (type == Type::kF32) apply_clamp<float>(env, 1.0f, t);
+  if (type == Type::kF64) apply_clamp<double>(env, 1.0, t);
+  if (type == Type::kPkF32) {
+    apply_clamp<float>(env, 1.0f, t);
+    apply_clamp<float>(env, 1.0f, t + kLanes);
+  }
+  if (type == Type::kF16) apply_clamp<f16>(env, f16{0x3c00}, t);
+}
+
+// A 16-bit result goes to the half op_sel says. The other half is kept, or cleared by the older instructions.
+void place_half(const Inst& inst, const u32* old, bool keeps_other_half, u32* t) {
+  if (inst.op_sel & 8) {
+    for_lanes([=](int l) { t[l] = (t[l] << 16) | (old[l] & 0xffffu); });
+  } else if (keeps_other_half) {
+    for_lanes([=](int l) { t[l] = (t[l] & 0xffffu) | (old[l] & 0xffff0000u); });
+  }
+}
+
+void write_back(Wave& w, const Inst& inst, int dwords, const u32* t) {
+  const u64 mask = write_mask(w, inst);
+  for (int j = 0; j < dwords; ++j) {
+    u32* d = w.vgpr[inst.dst.index + j];
+    select_lanes(mask, t + j * kLanes, d, d);
+  }
+}
+
+}  // namespace
+
+void fault_modifier(Wave& w, const Inst& inst, const char* what) {
+  w.fault(inst, kHipErrorIllegalInstruction, "unsupported modifier on this instruction: %s", what);
+}
+
+u64 read_scalar(const Wave& w, const Operand& o) {
+  switch (o.kind) {
+    case OperandKind::kSgpr:
+      return o.dwords == 2 ? w.sgpr64(o.index) : w.sgpr[o.index];
+    case OperandKind::kConst:
+      return o.value;
+    case OperandKind::kSpecial:
+      return special_value(w, o.index);
+    default:
+      return 0;
+  }
+}
+
+void write_sgpr64(Wave& w, const Operand& o, u64 value) {
+  w.set_sgpr64(o.kind == OperandKind::kSgpr ? o.index : static_cast<int>(kVccLo), value);
+}
+
+u64 write_mask(Wave& w, const Inst& inst) {
+  const u64 exec = w.exec();
+  return inst.encoding == Encoding::kDpp ? exec & dpp_mask(inst, exec) : exec;
+}
+
+u64 pack_mask(const u32* lanes) {
+  u64 r = 0;
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  for (int i = 0; i < 4; ++i)
+    r |= static_cast<u64>(_mm512_movepi32_mask(_mm512_load_si512(lanes + 16 * i))) << (16 * i);
+#elif defined(__AVX2__)
+  for (int i = 0; i < 8; ++i) {
+    const __m256 v = _mm256_load_ps(reinterpret_cast<const float*>(lanes + 8 * i));
+    r |= static_cast<u64>(static_cast<u32>(_mm256_movemask_ps(v))) << (8 * i);
+  }
+#else
+  for (int i = 0; i < 16; ++i) {
+    const __m128 v = _mm_load_ps(reinterpret_cast<const float*>(lanes + 4 * i));
+    r |= static_cast<u64>(static_cast<u32>(_mm_movemask_ps(v))) << (4 * i);
+  }
+#endif
+  return r;
+}
+
+const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type) {
+  u32* t = w.tmp[n][0];
+  const u32* p = unmodified(w, inst.src[n], t);
+  if (sources_plain(inst)) return p;
+  if (inst.encoding == Encoding::kDpp && n == 0) {
+    dpp_move(w, inst, p, dwords_of(type), t);
+    p = t;
+  }
+  if (inst.encoding == Encoding::kSdwa && n < 2 && inst.sdwa.src_sel[n] != kDword) {
+    sdwa_source(inst, n, p, t);
+    p = t;
+  }
+  if (inst.op_sel >> n & 1 && is_16bit(type)) {
+    const u32* from = p;
+    for_lanes([=](int l) { t[l] = from[l] >> 16; });
+    p = t;
+  }
+  return sign_modified(w, inst, n, type, p, t);
+}
+
+// Two halves in a dword: op_sel says which half feeds the low result, op_sel_hi which the high one.
+const u32* fetch_packed_slow(Wave& w, const Inst& inst, int n, bool is_float) {
+  u32* t = w.tmp[n][0];
+  const u32* p = unmodified(w, inst.src[n], t);
+  const u32 low = inst.op_sel >> n & 1 ? 16 : 0, high = inst.op_sel_hi >> n & 1 ? 16 : 0;
+  const u32 flip = (inst.neg >> n & 1 ? 0x8000u : 0) | (inst.neg_hi >> n & 1 ? 0x80000000u : 0);
+  if (flip && !is_float) fault_modifier(w, inst, "neg_lo or neg_hi on an integer");
+  if (!low && high && !flip) return p;
+  for_lanes([=](int l) { t[l] = ((p[l] >> low & 0xffffu) | p[l] >> high << 16) ^ flip; });
+  return t;
+}
+
+// Two registers: op_sel says which one feeds the low result, op_sel_hi which the high one.
+void fetch_pair(Wave& w, const Inst& inst, int n, const u32** low, const u32** high) {
+  u32(*t)[kLanes] = w.tmp[n];
+  const Operand& o = inst.src[n];
+  const u32* p = unmodified(w, o, t[0]);
+  const int second = o.dwords == 2 ? kLanes : 0;
+  *low = p + (inst.op_sel >> n & 1 ? second : 0);
+  *high = p + (inst.op_sel_hi >> n & 1 ? second : 0);
+  if (inst.neg >> n & 1) *low = negated(*low, t[2]);
+  if (inst.neg_hi >> n & 1) *high = negated(*high, t[3]);
+}
+
+// v_fma_mix: op_sel_hi makes a source f16, op_sel then says which half; neg_hi stands for abs.
+const u32* fetch_mix(Wave& w, const Inst& inst, int n) {
+  u32* t = w.tmp[n][0];
+  const u32* p = unmodified(w, inst.src[n], t);
+  if (inst.op_sel_hi >> n & 1) {
+    const Env env(w.mode);
+    const u32 shift = inst.op_sel >> n & 1 ? 16 : 0;
+    for_lanes([=](int l) { t[l] = raw(to_f32(f16{static_cast<u16>(p[l] >> shift)}, env)); });
+    p = t;
+  }
+  const u32 keep = inst.neg_hi >> n & 1 ? ~(1u << 31) : ~0u, flip = inst.neg >> n & 1 ? 1u << 31 : 0;
+  if (keep == ~0u && !flip) return p;
+  for_lanes([=](int l) { t[l] = (p[l] & keep) ^ flip; });
+  return t;
+}
+
+void finish(Wave& w, const Inst& inst, Type type, bool keeps_other_half) {
+  u32* t = w.tmp[3][0];
+  const u32* old = w.vgpr[inst.dst.index];
+  if (inst.omod || inst.clamp) output_modifiers(w, inst, type, t);
+  if (is_16bit(type)) place_half(inst, old, keeps_other_half, t);
+  if (inst.encoding == Encoding::kSdwa && inst.sdwa.dst_sel != kDword) sdwa_result(inst, old, t);
+  write_back(w, inst, dwords_of(type), t);
+}
+
+// Of packed results clamp is of each half.
+void finish_packed(Wave& w, const Inst& inst, bool is_float) {
+  if (inst.clamp && is_float) {
+    const Env env(w.mode);
+    alignas(64) u32 high[kLanes];
+    u32* t = w.tmp[3][0];
+    for_lanes([&](int l) { high[l] = t[l] >> 16; });
+    apply_clamp<f16>(env, f16{0x3c00}, t);
+    apply_clamp<f16>(env, f16{0x3c00}, high);
+    for_lanes([&](int l) { t[l] |= high[l] << 16; });
+  }
+  write_back(w, inst, 1, w.tmp[3][0]);
+}
+
+// An f16 result in w.tmp[3] goes to one half of the destination; the other is kept.
+void finish_half(Wave& w, const Inst& inst, bool high) {
+  u32* t = w.tmp[3][0];
+  const u32* old = w.vgpr[inst.dst.index];
+  if (inst.clamp) apply_clamp<f16>(Env(w.mode), f16{0x3c00}, t);
+  if (high)
+    for_lanes([=](int l) { t[l] = t[l] << 16 | (old[l] & 0xffff); });
+  else
+    for_lanes([=](int l) { t[l] = (t[l] & 0xffff) | (old[l] & 0xffff0000u); });
+  write_back(w, inst, 1, t);
+}
+
+}  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "model/profile.h"
+
+#include <algorithm>
+
+#include "model/profile_lds.h"
+
+namespace fmha::emu {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint8_t kRead = 1, kWritten = 2;
+
+AccessKind access_kind(const Inst& inst) {
+  if (inst.row->flags & kAtomic) return AccessKind::kAtomic;
+  return inst.row->flags & kStore ? AccessKind::kWrite : AccessKind::kRead;
+}
+
+uint32_t round_up(uint32_t n, uint64_t to) { return static_cast<uint32_t>((n + to - 1) / to * to); }
+
+}  // namespace
+
+Occupancy occupancy_of(const Launch& launch) {
+  const KernelCode& k = *launch.kernel;
+  const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+  Occupancy o;
+  // rsrc1[5:0] is what the hardware is told: granules of the file that both kinds of registers share, less 1.
+  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * kVgprGranule.value;
+  o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, kLdsGranule.value);
+  o.waves_per_workgroup = (threads + kLanes - 1) / kLanes;
+  const auto by_registers = static_cast<uint32_t>(kVgprs.value / o.vgprs);
+  const uint32_t waves = std::min<uint32_t>(by_registers, kMostWaves.value);
+  const auto room_for = [&](uint32_t waves_per_simd) {
+    return static_cast<uint32_t>(kSimds.value) * waves_per_simd / o.waves_per_workgroup;
+  };
+  o.workgroups_per_cu = room_for(waves);
+  o.limit = by_registers < kMostWaves.value ? "registers" : "waves";
+  if (o.lds_bytes && kLdsBytes.value / o.lds_bytes < o.workgroups_per_cu) {
+    o.workgroups_per_cu = static_cast<uint32_t>(kLdsBytes.value / o.lds_bytes);
+    o.limit = "lds";
+  }
+  // A workgroup of one wave needs no barrier.
+  if (o.waves_per_workgroup > 1 && kMostGroups.value < o.workgroups_per_cu) {
+    o.workgroups_per_cu = kMostGroups.value;
+    o.limit = "workgroups";
+  }
+  const uint32_t resident = o.workgroups_per_cu * o.waves_per_workgroup;
+  o.waves_per_simd = round_up(resident, kSimds.value) / static_cast<uint32_t>(kSimds.value);
+  return o;
+}
+
+Profiler::Profiler(const Launch& launch)
+    : launch_(launch),
+      facts_(launch.code->facts()),
+      first_(launch.code->text().insts.data()),
+      counts_(launch.code->text().insts.size()) {}
+
+// The model's address of a device address.
+uint64_t Profiler::place(uint64_t address) {
+  if (address - last_.base >= last_.bytes) {
+    if (!memory_find(address, &last_)) last_ = {address, 1, MemoryKind::kDevice, 0};  // not ours: as it is
+    const auto [it, is_new] = placed_.try_emplace(last_.base, next_base_ + last_.base % kPage);
+    if (is_new) next_base_ = (it->second + last_.bytes + kPage - 1) / kPage * kPage;
+    last_base_ = it->second;
+  }
+  return last_base_ + (address - last_.base);
+}
+
+void Profiler::global(const Wave& w, const Inst& inst, uint64_t address, uint32_t bytes) {
+  const AccessKind kind = access_kind(inst);
+  const uint64_t scratch = reinterpret_cast<uint64_t>(w.scratch);
+  if (address - scratch < uint64_t{w.scratch_bytes} * kLanes) return this->scratch(inst, bytes);
+  uint64_t& sum = inst.row->format == Format::kSmem ? memory_.scalar_load_bytes
+                  : kind == AccessKind::kRead       ? memory_.load_bytes
+                  : kind == AccessKind::kWrite      ? memory_.store_bytes
+                                                    : memory_.atomic_bytes;
+  sum += bytes;
+  touched_ = true;
+  uint64_t at = place(address);
+  while (bytes) {
+    const uint64_t first = at % kLineBytes.value, line = at / kLineBytes.value;
+    const auto n = static_cast<uint32_t>(std::min<uint64_t>(bytes, kLineBytes.value - first));
+    // Neighbours mostly touch the line that was touched last.
+    const auto same =
+        std::find_if(pending_.rbegin(), pending_.rend(), [&](const Touched& t) { return t.line == line; });
+    if (same != pending_.rend()) {
+      same->mask |= line_mask(first, n);
+    } else {
+      pending_.push_back({line, line_mask(first, n)});
+    }
+    at += n;
+    bytes -= n;
+  }
+}
+
+void Profiler::scratch(const Inst& inst, uint32_t bytes) {
+  (inst.row->flags & kStore ? memory_.scratch_store_bytes : memory_.scratch_load_bytes) += bytes;
+}
+
+void Profiler::global_lanes(const Wave& w, const Inst& inst, uint64_t base, const uint32_t* offset,
+                            uint64_t lanes, uint32_t bytes) {
+  for (; lanes; lanes &= lanes - 1) global(w, inst, base + offset[__builtin_ctzll(lanes)], bytes);
+}
+
+void Profiler::settle(const Inst& inst) {
+  touched_ = false;
+  settle_lds(inst);
+  const AccessKind kind = access_kind(inst);
+  const uint8_t flags = kind == AccessKind::kRead    ? kRead
+                        : kind == AccessKind::kWrite ? kWritten
+                                                     : kRead | kWritten;
+  for (const Touched& t : pending_) {
+    lines_[t.line] |= flags;
+    caches_.access(workgroup_, t.line, t.mask, kind);
+  }
+  pending_.clear();
+}
+
+// Where a DS instruction, or a load to LDS, goes: from the registers before it runs, which it may overwrite.
+void Profiler::lds(const Wave& w, const Inst& inst, const LdsAccess& access) {
+  touched_ = true;
+  for (int place = 0; place < access.places; ++place) {
+    LdsTouched t{{}, w.exec(), access.bytes};
+    const uint32_t base = (w.sgpr[kM0] & 0xffff) + access.offset[place];
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      t.address[l] = access.by_lane ? base + 4 * l : w.vgpr[inst.src[0].index][l] + access.offset[place];
+    }
+    pending_lds_.push_back(t);
+  }
+}
+
+void Profiler::flat_lds(uint32_t address, uint32_t bytes, int lane) {
+  touched_ = true;
+  if (pending_lds_.empty()) pending_lds_.push_back({{}, 0, bytes});
+  pending_lds_[0].lanes |= uint64_t{1} << lane;
+  pending_lds_[0].address[lane] = address;
+}
+
+void Profiler::settle_lds(const Inst& inst) {
+  // Everything but DS and FLAT gets to LDS only by loading from memory to it.
+  const bool direct = inst.row->format == Format::kDs || inst.row->format == Format::kFlat;
+  const LdsKind kind = inst.row->flags & kAtomic             ? LdsKind::kAtomic
+                       : inst.row->flags & kStore || !direct ? LdsKind::kWrite
+                                                             : LdsKind::kRead;
+  uint64_t& sum = kind == LdsKind::kAtomic  ? memory_.lds_atomic_bytes
+                  : kind == LdsKind::kWrite ? memory_.lds_write_bytes
+                                            : memory_.lds_read_bytes;
+  for (const LdsTouched& t : pending_lds_) {
+    sum += uint64_t{t.bytes} * static_cast<uint64_t>(__builtin_popcountll(t.lanes));
+    const LdsCycles c = lds_cycles(t.address, t.lanes, t.bytes, kind);
+    memory_.lds_cycles += c.cycles;
+    memory_.lds_conflict_cycles += c.cycles - c.groups;
+  }
+  pending_lds_.clear();
+}
+
+Profiler::Lines Profiler::count_lines() const {
+  Lines n;
+  for (const auto& [line, flags] : lines_) {
+    n.read += (flags & kRead) != 0;
+    n.written += (flags & kWritten) != 0;
+  }
+  n.any = lines_.size();
+  return n;
+}
+
+void Wave::profile_scratch(const Inst& inst, uint32_t bytes) { profile->scratch(inst, bytes); }
+void Wave::profile_flat_lds(uint32_t address, uint32_t bytes, int lane) {
+  profile->flat_lds(address, bytes, lane);
+}
+
+}  // namespace fmha::emu

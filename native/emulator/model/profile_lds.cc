@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "model/profile_lds.h"
+
+#include <algorithm>
+
+#include "model/profile_constants.h"
+
+namespace fmha::emu {
+namespace {
+
+constexpr int kLaneCount = 64;
+constexpr uint32_t kBanks = kLdsBanks.value;
+
+// The lanes of group g.
+uint64_t group_lanes(int g, uint32_t bytes, LdsKind access) {
+  if (bytes <= 4) return uint64_t{0xffffffff} << 32 * g;
+  if (bytes <= 8) return uint64_t{0xffff} << 16 * g;
+  if (access != LdsKind::kRead) return uint64_t{0xff} << 8 * g;
+  constexpr uint64_t kReadGroups[4] = {0x00f0000f, 0x000f00f0, 0xf0000f00, 0x0f00f000};
+  return kReadGroups[g % 4] << 32 * (g / 4);
+}
+
+// Dwords that a group wants from each bank.
+class Banks {
+ public:
+  // At most 16 lanes of 4 + 1 dwords or 32 of 1 + 1 (an unaligned access straddles one more).
+  void want(uint32_t dword, bool merge) {
+    const uint32_t bank = dword % kBanks;
+    uint32_t* const wanted = wanted_[bank];
+    uint32_t& n = count_[bank];
+    if (merge && std::find(wanted, wanted + n, dword) != wanted + n) return;
+    wanted[n++] = dword;
+  }
+  uint32_t most() const { return *std::max_element(count_, count_ + kBanks); }
+
+ private:
+  uint32_t wanted_[kBanks][2 * kLaneCount];
+  uint32_t count_[kBanks] = {};
+};
+
+}  // namespace
+
+LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access) {
+  const int groups = bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8;
+  LdsCycles total{0, 0};
+  for (int g = 0; g < groups; ++g) {
+    uint64_t active = lanes & group_lanes(g, bytes, access);
+    if (!active) continue;
+    Banks banks;
+    for (; active; active &= active - 1) {
+      const uint32_t at = address[__builtin_ctzll(active)];
+      for (uint32_t d = at / kLdsBankBytes.value; d <= (at + bytes - 1) / kLdsBankBytes.value; ++d)
+        banks.want(d, access != LdsKind::kAtomic);
+    }
+    ++total.groups;
+    total.cycles += banks.most();
+  }
+  return total;
+}
+
+}  // namespace fmha::emu

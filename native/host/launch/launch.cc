@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "launch/launch.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "error.h"
+#include "text.h"
+
+namespace fmha {
+namespace {
+
+// A node has 64 at most today: eight MI300X, each split into eight.
+constexpr int kMaxDevices = 256;
+
+// Devices are made when first used and live until the process ends: nothing of HIP may be called while it is
+// being torn down, and other threads may still be launching.
+std::mutex g_devices_mutex;
+std::array<std::atomic<Device*>, kMaxDevices> g_devices{};
+
+int attribute(const HipApi& api, const char* what, int attribute, int device) {
+  int value = 0;
+  if (const int error = api.hipDeviceGetAttribute(&value, attribute, device); error != kHipSuccess) {
+    fail_hip(api, "hipDeviceGetAttribute", error, "%s of device %d", what, device);
+  }
+  return value;
+}
+
+// An arch's predecessors share its compute capability (gfx908 has gfx90a's); their runtime refuses the code
+// object, which load() reports.
+Arch arch_of(const HipApi& api, int device) {
+  const int major = attribute(api, "compute capability", kHipAttributeComputeCapabilityMajor, device);
+  const int minor = attribute(api, "compute capability", kHipAttributeComputeCapabilityMinor, device);
+  for (const ArchInfo& info : kArchs) {
+    if (info.capability_major == major && info.capability_minor == minor) return info.arch;
+  }
+  ItemList archs;
+  for (const ArchInfo& info : kArchs) archs.add(info.name);
+  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows %s alone", device, major,
+       minor, archs.c_str());
+}
+
+Target target_of(const HipApi& api, int device) {
+  const Arch arch = arch_of(api, device);
+  const int units = attribute(api, "compute units", kHipAttributeMultiprocessorCount, device);
+  return {arch, std::max(units, 1)};
+}
+
+Device& open_device(const HipApi& api, int ordinal) {
+  const std::lock_guard lock(g_devices_mutex);
+  std::atomic<Device*>& slot = g_devices[static_cast<size_t>(ordinal)];
+  if (Device* device = slot.load(std::memory_order_relaxed)) return *device;
+  auto device = std::make_unique<Device>(api, ordinal, target_of(api, ordinal));
+  slot.store(device.get(), std::memory_order_release);
+  return *device.release();
+}
+
+}  // namespace
+
+Device& Device::current() {
+  const HipApi& api = hip();
+  int ordinal = -1;
+  if (const int error = api.hipGetDevice(&ordinal); error != kHipSuccess) {
+    fail_hip(api, "hipGetDevice", error, "current device of this thread");
+  }
+  if (ordinal < 0 || ordinal >= kMaxDevices) {
+    fail(FMHA_UNSUPPORTED, "current device is %d: this library keeps devices 0 to %d", ordinal,
+         kMaxDevices - 1);
+  }
+  if (Device* device = g_devices[static_cast<size_t>(ordinal)].load(std::memory_order_acquire))
+    return *device;
+  return open_device(api, ordinal);
+}
+
+Device::Device(const HipApi& api, int ordinal, const Target& target)
+    : api_(api),
+      ordinal_(ordinal),
+      target_(target),
+      functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
+
+void Device::check_memory(const Problem& problem) const {
+  const FwdKernelParams& a = problem.args;
+  check_owner("q.data", a.q);
+  check_owner("k.data", a.k);
+  check_owner("v.data", a.v);
+  check_owner("o.data", a.o);
+  check_owner("lse.data", a.lse);
+  check_owner("bias.data", a.bias);
+  check_owner("alibi_slopes", a.alibi);
+  check_owner("cu_seqlens_q", a.cu_q);
+  check_owner("cu_seqlens_k", a.cu_k);
+  check_owner("seqused_q", a.used_q);
+  check_owner("seqused_k", a.used_k);
+  check_owner("randval.data", a.randval);
+  check_owner("philox_seed_offset", a.philox);
+}
+
+// One query answers both questions: memory that HIP does not know has no device. Nothing is remembered from
+// one call to the next: an address may have been freed since, and another's now.
+void Device::check_owner(const char* name, const void* pointer) const {
+  if (pointer == nullptr) return;
+  int owner = -1;
+  const int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
+  if (error == kHipSuccess && owner == ordinal_) return;
+  if (error != kHipSuccess || owner < 0) fail_unknown_memory(name, pointer);
+  check_reachable(name, pointer, owner);
+}
+
+void Device::fail_unknown_memory(const char* name, const void* pointer) const {
+  (void)api_.hipGetLastError();  // reported here; see fail_hip
+  fail(FMHA_INVALID_ARGUMENT,
+       "%s = %p: not device memory, as far as the HIP runtime %s knows; expected memory of hipMalloc, "
+       "hipHostMalloc or hipHostRegister",
+       name, pointer, api_.path.c_str());
+}
+
+// Pinned host memory and managed memory belong to the device that was current when they were made, but every
+// device reaches them, so a foreign device is an error for device memory alone.
+void Device::check_reachable(const char* name, const void* pointer, int owner) const {
+  int version = 0;
+  int type = 0;
+  int error = api_.hipRuntimeGetVersion(&version);
+  if (error != kHipSuccess) fail_hip(api_, "hipRuntimeGetVersion", error, "for the memory type of %s", name);
+  error = api_.hipPointerGetAttribute(&type, kHipPointerMemoryType, const_cast<void*>(pointer));
+  if (error != kHipSuccess) fail_hip(api_, "hipPointerGetAttribute", error, "memory type of %s", name);
+  // HIP 6 renumbered hipMemoryType; versions are major * 10^7 + minor * 10^5 + patch.
+  const int device_memory = version >= 60000000 ? 2 : 1;
+  if (type == device_memory) {
+    fail(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d",
+         name, pointer, owner, ordinal_);
+  }
+}
+
+void* Device::function(const Kernel& kernel) {
+  const std::atomic<void*>& function = functions_[static_cast<size_t>(&kernel - kKernels)];
+  if (void* known = function.load(std::memory_order_acquire)) return known;
+  const std::lock_guard lock(load_mutex_);
+  if (function.load(std::memory_order_relaxed) == nullptr) load(kernel);
+  return function.load(std::memory_order_relaxed);
+}
+
+// The code object of a kernel, and with it all kernels of that code object: another problem of the kind,
+// which may well want another of them, finds it ready.
+void Device::load(const Kernel& kernel) {
+  Image image = unpack(*kernel.code);
+  void* module = load_module(kernel, image.get());
+  std::vector<std::pair<size_t, void*>> found;
+  try {
+    for (size_t i = 0; i < kKernelCount; ++i) {
+      if (kKernels[i].code == kernel.code) found.emplace_back(i, find_function(kKernels[i], module));
+    }
+    images_.push_back(std::move(image));
+  } catch (...) {
+    (void)api_.hipModuleUnload(module);
+    throw;
+  }
+  for (const auto& [i, entry] : found) functions_[i].store(entry, std::memory_order_release);
+}
+
+void* Device::find_function(const Kernel& kernel, void* module) const {
+  void* function = nullptr;
+  if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
+    fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
+             arch_name(kernel.arch), ordinal_);
+  }
+  return function;
+}
+
+void* Device::load_module(const Kernel& kernel, const void* image) const {
+  void* module = nullptr;
+  const int error = api_.hipModuleLoadData(&module, image);
+  if (error == kHipSuccess) return module;
+  if (error == kHipErrorNoBinaryForGpu) {
+    fail_hip(api_, "hipModuleLoadData", error,
+             "%s for %s: device %d has that compute capability but another arch", kernel.name,
+             arch_name(kernel.arch), ordinal_);
+  }
+  fail_hip(api_, "hipModuleLoadData", error,
+           "%s for %s on device %d; under graph capture call fmha_prepare before it", kernel.name,
+           arch_name(kernel.arch), ordinal_);
+}
+
+void Device::launch(const Kernel& kernel, Problem& problem, void* stream) {
+  void* entry = function(kernel);
+  const Grid grid = grid_of(kernel, problem);
+  FwdKernelParams* args = &problem.args;
+  size_t bytes = sizeof *args;
+  void* extra[] = {kHipLaunchBufferPointer, args, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
+  const int error =
+      api_.hipModuleLaunchKernel(entry, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size), 1,
+                                 1, 0, stream, nullptr, extra);
+  if (error != kHipSuccess) {
+    fail_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
+             kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
+  }
+}
+
+}  // namespace fmha

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Devices as the library sees them: an arch and the kernels loaded so far. After the first call for a kernel
+// and device the way from here to hipModuleLaunchKernel takes no lock and allocates nothing.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "catalogue/catalogue.h"
+#include "hip/runtime.h"
+#include "launch/code_object.h"
+#include "problem/problem.h"
+#include "select/select.h"
+
+namespace fmha {
+
+class Device {
+ public:
+  // The calling thread's current HIP device.
+  static Device& current();
+
+  Device(const HipApi& api, int ordinal, const Target& target);
+
+  const Target& target() const { return target_; }
+
+  // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
+  void check_memory(const Problem& problem) const;
+
+  // The kernel's hipFunction_t, loading its module now if this is the first time.
+  void* function(const Kernel& kernel);
+
+  // `problem` is not changed, though HIP wants the arguments as bytes that it could write.
+  void launch(const Kernel& kernel, Problem& problem, void* stream);
+
+ private:
+  void check_owner(const char* name, const void* pointer) const;
+  [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
+  void check_reachable(const char* name, const void* pointer, int owner) const;
+  void load(const Kernel& kernel);
+  void* load_module(const Kernel& kernel, const void* image) const;
+  void* find_function(const Kernel& kernel, void* module) const;
+
+  const HipApi& api_;
+  const int ordinal_;
+  const Target target_;
+  std::mutex load_mutex_;
+  // What was loaded, under the mutex. A HIP runtime may go on pointing to the image (CLR does, and debuggers
+  // read it there), so that it stays.
+  std::vector<Image> images_;
+  std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
+};
+
+}  // namespace fmha

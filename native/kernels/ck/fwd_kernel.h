@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Forward attention, one (batch, query head, block of query rows) a workgroup. The algorithm and its tuning
+// are CK's (ck_tile::FmhaFwdKernel); this file makes an instance of it from a row of catalogue.toml, and
+// turns our arguments into CK's. Compiled for the device alone: the build writes translation units of
+// FMHA_FWD_KERNEL lines, one a kernel (native/tools/catalogue.py).
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/fwd.h"
+#include "ck/fixes.h"
+#include "ck_tile/core.hpp"
+#include "ck_tile/ops/epilogue.hpp"
+#include "ck_tile/ops/fmha.hpp"
+
+namespace fmha {
+
+using ck_tile::index_t;
+
+enum class Bias { kNone, kElementwise, kAlibi };
+enum class PipelineKind { kQrAsync, kQr };
+
+// One instance. Whatever can be a run-time value at no cost is not here: windows and the alignment of the
+// mask, whether the LSE is stored, seqlens, smaller head dims.
+struct FwdTraits {
+  PipelineKind pipeline;
+  index_t block[6];            // kM0, kN0, kK0, kN1, kK1, head dim of q and k, as CK's generator lists them
+  index_t waves;               // side by side along the rows
+  index_t mfma[3];             // M, N, K of the wave's tile
+  index_t blocks_per_cu = -1;  // for which registers are budgeted; -1: CK's choice
+  index_t hdim_step = 8;       // head dims: any multiple of it up to the tile's; 0: the tile's alone
+  bool group = false;
+  bool mask = false;
+  bool pad = false;  // any seqlen_k; without, a positive multiple of kN0
+  Bias bias = Bias::kNone;
+  bool softcap = false;
+  bool dropout = false;
+};
+
+template <typename Q>
+constexpr bool is_fp8 = std::is_same_v<Q, ck_tile::fp8_t>;
+
+// What kernels of the family have in common: CK's problem, from ours.
+template <typename Q, typename O, FwdTraits T>
+struct FwdProblem {
+  using Block = ck_tile::sequence<T.block[0], T.block[1], T.block[2], T.block[3], T.block[4], T.block[5]>;
+  using Waves = ck_tile::sequence<T.waves, 1, 1>;
+  using WaveTile = ck_tile::sequence<T.mfma[0], T.mfma[1], T.mfma[2]>;
+  using Shape = ck_tile::TileFmhaShape<Block, Waves, WaveTile, Waves, WaveTile, /*IsVLayoutRowMajor=*/true>;
+  using Mask = ck_tile::SimplifiedGenericAttentionMask<T.mask>;
+  using Variant =
+      ck_tile::ComposedAttention<T.softcap * ck_tile::LOGITS_SOFT_CAP, CK_TILE_FMHA_FWD_FAST_EXP2>;
+  static constexpr auto kBias = T.bias == Bias::kElementwise
+                                    ? ck_tile::BlockAttentionBiasEnum::ELEMENTWISE_BIAS
+                                : T.bias == Bias::kAlibi ? ck_tile::BlockAttentionBiasEnum::ALIBI
+                                                         : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
+  // The asynchronous pipeline exists with padded head dims alone, which costs it nothing by itself.
+  static constexpr bool kPadHeadDim = T.hdim_step != 0 || T.pipeline == PipelineKind::kQrAsync;
+  // Any seqlen_q either way, which costs nothing.
+  using Traits =
+      ck_tile::TileFmhaTraits</*kPadSeqLenQ=*/true, /*kPadSeqLenK=*/T.pad, kPadHeadDim, kPadHeadDim,
+                              T.softcap, kBias, /*kHasBiasGrad=*/false, /*kStoreLSE=*/true, T.dropout,
+                              /*kDoFp8StaticQuant=*/is_fp8<Q>, T.blocks_per_cu,
+                              /*kSkipMinSeqlenQ=*/false>;
+  using Problem =
+      ck_tile::BlockFmhaPipelineProblem</*Q=*/Q, /*K=*/Q, /*V=*/Q, /*Sacc=*/float, /*Softmax=*/float,
+                                        /*Bias=*/std::conditional_t<is_fp8<Q>, float, Q>, /*RandVal=*/uint8_t,
+                                        /*LSE=*/float, /*P=*/Q, /*Oacc=*/float, O, Shape, T.group, Variant,
+                                        Mask, /*kUseTrLoad=*/false, Traits>;
+};
+
+// Which of three LDS buffers each slice of K, then of V, passes through in a step. CK's order for head dims
+// of 96 and 192 puts V's first slice where other waves still read K's last one, with no barrier between.
+// Needed: V[0] is not K[last]; V[last] is neither K[0] nor K[1], which are loaded for the next step; no two
+// neighbours are the same.
+struct AsyncPolicy : ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy {
+  using Base = ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy;
+  template <typename Problem>
+  CK_TILE_HOST_DEVICE static constexpr auto GetLdsBufferSequence() {
+    using Shape = typename Problem::BlockFmhaShape;
+    constexpr index_t kSlicesOfK = Shape::kQKHeaddim / Shape::kK0;
+    constexpr index_t kSlicesOfV = Shape::kN0 / Shape::kK1;
+    if constexpr (kSlicesOfK == 3 && kSlicesOfV == 4) {
+      return ck_tile::sequence<1, 2, 0, /*V*/ 2, 1, 2, 0>{};
+    } else if constexpr (kSlicesOfK == 6 && kSlicesOfV == 4) {
+      return ck_tile::sequence<1, 2, 0, 1, 2, 0, /*V*/ 2, 1, 2, 0>{};
+    } else {
+      return Base::template GetLdsBufferSequence<Problem>();
+    }
+  }
+};
+
+template <PipelineKind Kind, typename Problem>
+struct CkPipeline;
+template <typename Problem>
+struct CkPipeline<PipelineKind::kQrAsync, Problem>
+    : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem, AsyncPolicy> {};
+template <typename Problem>
+struct CkPipeline<PipelineKind::kQr, Problem> : ck_tile::BlockFmhaPipelineQRKSVS<Problem> {
+  // With padded head dims CK loads and stores element by element. Ours are multiples of 8 elements, whole
+  // vectors, so that the check of a vector's first element is that of all.
+  using Policy = typename ck_tile::BlockFmhaPipelineQRKSVS<Problem>::Policy;
+  static constexpr index_t kAlignmentQ = Policy::template GetAlignmentQ<Problem>();
+  static constexpr index_t kAlignmentK = Policy::template GetAlignmentK<Problem>();
+  static constexpr index_t kAlignmentV = Policy::template GetAlignmentV<Problem>();
+  static constexpr index_t kAlignmentO = Policy::template GetAlignmentO<Problem>();
+};
+
+// A buffer whose loads never go beyond the end of a row. CK leaves that out for K in the asynchronous
+// pipeline, where what follows a row shorter than the tile is multiplied with Q's zeros (0 * NaN is NaN), and
+// for V, and elsewhere it loads first and throws away after. Here the address of what is not in the row is
+// the end of the buffer, from where the hardware reads nothing and gives zero.
+template <typename Buffer>
+struct InRowBuffer : Buffer {
+  using T = ck_tile::remove_cvref_t<typename Buffer::type>;
+  template <typename X>
+  static constexpr index_t kPerVector = ck_tile::vector_traits<ck_tile::remove_cvref_t<X>>::vector_size /
+                                        ck_tile::vector_traits<T>::vector_size;
+
+  CK_TILE_HOST_DEVICE constexpr InRowBuffer() = default;
+  CK_TILE_HOST_DEVICE constexpr explicit InRowBuffer(const Buffer& buffer) : Buffer(buffer) {}
+
+  template <typename X, bool Checked = true>
+  CK_TILE_DEVICE constexpr auto get(index_t i, index_t linear_offset, bool in_row,
+                                    ck_tile::bool_constant<Checked> = {}) const {
+    const auto bytes = static_cast<uint32_t>(this->buffer_size_ * sizeof(T));
+    const auto resource = ck_tile::make_wave_buffer_resource(this->p_data_, bytes);
+    const auto offset = static_cast<index_t>((i + linear_offset) * sizeof(T));
+    return ck_tile::amd_buffer_load_impl<T, kPerVector<X>,
+                                         ck_tile::amd_buffer_coherence_enum::coherence_default>(
+        resource, in_row ? offset : static_cast<index_t>(bytes), 0);
+  }
+
+  template <typename X, bool PreNop = false>
+  CK_TILE_DEVICE constexpr void async_get_raw(T* lds, index_t i, index_t linear_offset, bool in_row,
+                                              ck_tile::bool_constant<PreNop> = {}) const {
+    const ck_tile::int32x4_t resource = this->cached_buf_res_;
+    const auto offset = static_cast<index_t>(i * sizeof(T));
+    ck_tile::amd_async_buffer_load_impl<T, kPerVector<X>,
+                                        ck_tile::amd_buffer_coherence_enum::coherence_default>(
+        lds, resource, in_row ? offset : resource[2], 0, static_cast<index_t>(linear_offset * sizeof(T)),
+        ck_tile::bool_constant<PreNop>{});
+  }
+};
+
+// The same window over memory, with such loads.
+template <typename Window>
+CK_TILE_DEVICE auto in_row(const Window& window) {
+  const auto& view = window.get_bottom_tensor_view();
+  using View = ck_tile::remove_cvref_t<decltype(view)>;
+  using Buffer = InRowBuffer<typename View::buffer_view>;
+  const ck_tile::tensor_view<Buffer, typename View::TensorDesc> checked{Buffer(view.get_buffer_view()),
+                                                                        view.get_tensor_descriptor()};
+  return ck_tile::make_tile_window(checked, window.get_window_lengths(), window.get_window_origin());
+}
+
+// What we add to CK's pipeline: loads that stay in their rows, and a run-time choice whether the LSE is
+// stored, so that one instance serves both. CK's pipeline stores it whenever it was compiled to; a buffer of
+// no elements makes the hardware drop those stores. Against an instance without LSE: not an instruction more
+// in the loop, no register more, 49 instructions after it.
+template <typename Base, FwdTraits T>
+struct FwdPipeline : Base {
+  // Rows of K and V beyond seqlen_k are beyond their buffers: no check of ours is needed. Those of the bias
+  // and of the random values are not, and CK has one switch for all.
+  static constexpr bool kPadSeqLenK = T.pad && (T.bias == Bias::kElementwise || T.dropout);
+
+  // As CK's kernel calls it without element functions ...
+  template <typename Q, typename K, typename V, typename Bias, typename RandVal, typename Lse, typename Mask,
+            typename... Rest>
+    requires requires(Mask mask) { Mask::IsMasking; }
+  CK_TILE_DEVICE auto operator()(const Q& q, const K& k, const V& v, const Bias& bias, RandVal& randval,
+                                 Lse& lse, Mask mask, Rest&&... rest) const {
+    drop_stores_to_null(lse);
+    if constexpr (T.pipeline == PipelineKind::kQrAsync && (T.mask || T.pad)) {
+      if (sees_no_key(q, mask)) return no_key(lse);
+    }
+    return Base::operator()(q_rows_of(q), rows_of(k), rows_of(v), bias_rows_of(bias), randval, lse, mask,
+                            static_cast<Rest&&>(rest)...);
+  }
+
+  // ... and with them (fp8).
+  template <typename Q, typename Fq, typename K, typename Fk, typename V, typename Fv, typename Bias,
+            typename Fbias, typename RandVal, typename Lse, typename... Rest>
+  CK_TILE_DEVICE auto operator()(const Q& q, const Fq& fq, const K& k, const Fk& fk, const V& v, const Fv& fv,
+                                 const Bias& bias, const Fbias& fbias, RandVal& randval, Lse& lse,
+                                 Rest&&... rest) const {
+    drop_stores_to_null(lse);
+    return Base::operator()(q_rows_of(q), fq, rows_of(k), fk, rows_of(v), fv, bias_rows_of(bias), fbias,
+                            randval, lse, static_cast<Rest&&>(rest)...);
+  }
+
+ private:
+  // Where head dims are the tile's, rows have no end within it: d128 without a mask has 359 VALU instructions
+  // in the loop then, 407 with the check.
+  template <typename Window>
+  CK_TILE_DEVICE static auto rows_of(const Window& window) {
+    if constexpr (T.hdim_step == 0) {
+      return window;
+    } else {
+      return in_row(window);
+    }
+  }
+
+  // Whether no row of the tile sees a key. CK looks too, but after it has begun to load Q, by asm: the
+  // compiler takes the registers for something else while those loads are still under way.
+  template <typename Window, typename Mask>
+  CK_TILE_DEVICE static bool sees_no_key(const Window& q, Mask mask) {
+    const auto row = q.get_window_origin().at(ck_tile::number<0>{});
+    const auto [begin, end] =
+        mask.GetTileRangeAlongX(row, ck_tile::number<Base::kM0>{}, ck_tile::number<Base::kN0>{});
+    return ck_tile::integer_divide_ceil(end - begin, Base::kN0) <= 0;
+  }
+
+  // O and LSE of such a tile.
+  template <typename Lse>
+  CK_TILE_DEVICE static auto no_key(Lse& lse_window) {
+    using Problem = typename Base::Problem;
+    using Policy = typename Base::Policy;
+    using Scores = decltype(Policy::template GetQKBlockGemm<Problem>().MakeCBlockTile());
+    const auto max = [](auto a, auto b) { return ck_tile::max(a, b); };
+    using RowMax = decltype(ck_tile::block_tile_reduce<float>(Scores{}, ck_tile::sequence<1>{}, max, 0.0f));
+    auto lse = ck_tile::make_static_distributed_tensor<float>(RowMax{}.get_tile_distribution());
+    ck_tile::set_tile(lse, -ck_tile::numeric<float>::infinity());
+    ck_tile::store_tile(lse_window, lse);
+    auto o = decltype(Policy::template GetKVBlockGemm<Problem>().MakeCBlockTile()){};
+    ck_tile::clear_tile(o);
+    return o;
+  }
+
+  // The asynchronous pipeline loads Q by asm of its own, which checks.
+  template <typename Window>
+  CK_TILE_DEVICE static auto q_rows_of(const Window& q) {
+    if constexpr (T.pipeline == PipelineKind::kQrAsync) {
+      return q;
+    } else {
+      return rows_of(q);
+    }
+  }
+
+  template <typename Window>
+  CK_TILE_DEVICE static auto bias_rows_of(const Window& bias) {
+    if constexpr (T.bias == Bias::kElementwise) {
+      return in_row(bias);
+    } else {
+      return bias;
+    }
+  }
+
+  template <typename Lse>
+  CK_TILE_DEVICE static void drop_stores_to_null(Lse& lse) {
+    auto& buffer = lse.bottom_tensor_view_.buf_;
+    if (buffer.p_data_ == nullptr) buffer.buffer_size_ = 0;
+  }
+};
+
+template <typename Q, typename O, FwdTraits T>
+struct FwdInstance {
+  using P = FwdProblem<Q, O, T>;
+  using Pipeline = FwdPipeline<CkPipeline<T.pipeline, typename P::Problem>, T>;
+  using Epilogue = ck_tile::Default2DEpilogue<
+      ck_tile::Default2DEpilogueProblem<float, O, P::Traits::kPadSeqLenQ, P::Traits::kPadHeadDimV>>;
+  using Kernel = ck_tile::FmhaFwdKernel<Pipeline, Epilogue>;
+  using Kargs = typename Kernel::Kargs;
+  static constexpr index_t kBlockSize = Kernel::kBlockSize;
+  static constexpr index_t kBlockPerCu = Kernel::kBlockPerCu;
+
+  // A vector that begins within a row must end within it.
+  static_assert(T.hdim_step == 0 ||
+                (T.hdim_step % Pipeline::kAlignmentQ == 0 && T.hdim_step % Pipeline::kAlignmentK == 0 &&
+                 T.hdim_step % Pipeline::kAlignmentV == 0 && T.hdim_step % Pipeline::kAlignmentO == 0));
+  static_assert(!T.group || T.pad, "the lengths of group mode are not known to be multiples of anything");
+
+  CK_TILE_DEVICE static void run(const FwdKernelParams& p) {
+    Kargs args{};
+    set_common(args, p);
+    if constexpr (T.group) {
+      set_group(args, p);
+    } else {
+      set_batch(args, p);
+    }
+    set_lse(args, p);
+    if constexpr (T.mask) set_mask(args, p);
+    if constexpr (T.bias == Bias::kElementwise) set_bias(args, p);
+    if constexpr (T.bias == Bias::kAlibi) set_alibi(args, p);
+    if constexpr (T.softcap) {
+      args.logits_soft_cap = p.softcap;
+      args.logits_soft_cap_rcp = 1.0f / p.softcap;
+    }
+    if constexpr (T.dropout) set_dropout(args, p);
+    if constexpr (is_fp8<Q>) {
+      args.scale_p = p.scale_p;
+      args.scale_o = p.scale_o;
+    }
+    Kernel{}(args);
+  }
+
+ private:
+  CK_TILE_DEVICE static void set_common(Kargs& args, const FwdKernelParams& p) {
+    args.q_ptr = p.q;
+    args.k_ptr = p.k;
+    args.v_ptr = p.v;
+    args.o_ptr = p.o;
+    args.seqlen_q = p.seqlen_q;
+    args.seqlen_k = p.seqlen_k;
+    // Taken from the host even where the head dim is known here: with a constant, clang 19 moves buffer
+    // descriptors into vector registers, and the pipeline's asm does not assemble.
+    args.hdim_q = p.hdim_q;
+    args.hdim_v = p.hdim_v;
+    args.num_head_q = p.nhead_q;
+    args.nhead_ratio_qk = p.nhead_ratio_qk;
+    args.scale_s = p.scale_log2e;
+    args.stride_q = p.stride_q;
+    args.stride_k = p.stride_k;
+    args.stride_v = p.stride_v;
+    args.stride_o = p.stride_o;
+    args.nhead_stride_q = p.nhead_stride_q;
+    args.nhead_stride_k = p.nhead_stride_k;
+    args.nhead_stride_v = p.nhead_stride_v;
+    args.nhead_stride_o = p.nhead_stride_o;
+  }
+
+  CK_TILE_DEVICE static void set_batch(Kargs& args, const FwdKernelParams& p) {
+    args.batch_stride_q = p.batch_stride_q;
+    args.batch_stride_k = p.batch_stride_k;
+    args.batch_stride_v = p.batch_stride_v;
+    args.batch_stride_o = p.batch_stride_o;
+  }
+
+  CK_TILE_DEVICE static void set_group(Kargs& args, const FwdKernelParams& p) {
+    args.seqstart_q_ptr = p.cu_q;
+    args.seqstart_k_ptr = p.cu_k;
+    args.seqlen_q_ptr = p.used_q;
+    args.seqlen_k_ptr = p.used_k;
+  }
+
+  CK_TILE_DEVICE static void set_lse(Kargs& args, const FwdKernelParams& p) {
+    // Without an LSE the strides are zero, so that every workgroup sees the null pointer itself.
+    args.lse_ptr = p.lse;
+    args.nhead_stride_lse = p.lse ? p.nhead_stride_lse : 0;
+    args.batch_stride_lse = p.lse ? p.batch_stride_lse : 0;
+  }
+
+  CK_TILE_DEVICE static void set_mask(Kargs& args, const FwdKernelParams& p) {
+    args.window_size_left = p.window_left;
+    args.window_size_right = p.window_right;
+    args.mask_type = static_cast<ck_tile::GenericAttentionMaskEnum>(p.mask_type);
+  }
+
+  CK_TILE_DEVICE static void set_bias(Kargs& args, const FwdKernelParams& p) {
+    args.bias_ptr = p.bias;
+    args.stride_bias = p.stride_bias;
+    args.nhead_stride_bias = p.nhead_stride_bias;
+    if constexpr (!T.group) args.batch_stride_bias = p.batch_stride_bias;
+  }
+
+  CK_TILE_DEVICE static void set_alibi(Kargs& args, const FwdKernelParams& p) {
+    args.alibi_slope_ptr = p.alibi;
+    args.alibi_slope_stride = p.batch_stride_alibi;
+  }
+
+  CK_TILE_DEVICE static void set_dropout(Kargs& args, const FwdKernelParams& p) {
+    args.rp_undrop = p.rp_keep;
+    args.p_undrop_in_uint8_t = static_cast<uint8_t>(p.keep_at_most);
+    args.is_store_randval = p.randval != nullptr;
+    args.rand_val_ptr = p.randval;
+    args.stride_randval = p.stride_randval;
+    args.nhead_stride_randval = p.nhead_stride_randval;
+    if constexpr (!T.group) args.batch_stride_randval = p.batch_stride_randval;
+    args.is_drop_seed_offset_from_host = p.philox == nullptr;
+    if (p.philox != nullptr) {
+      args.drop_seed.ptr = p.philox;
+      args.drop_offset.ptr = p.philox + 1;
+    } else {
+      args.drop_seed.val = p.philox_seed;
+      args.drop_offset.val = p.philox_offset;
+    }
+  }
+};
+
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct FwdFacts {
+  int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
+};
+
+}  // namespace fmha
+
+// FMHA_FWD_KERNEL(symbol, type of q, k and v, type of o, {traits}): one kernel and its facts.
+#define FMHA_FWD_KERNEL(entry, q_type, o_type, ...)                                                          \
+  using entry##_instance = fmha::FwdInstance<ck_tile::q_type, ck_tile::o_type, fmha::FwdTraits __VA_ARGS__>; \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
+  const fmha::FwdFacts entry##_facts = {                                                                     \
+      entry##_instance::Pipeline::kM0, entry##_instance::Pipeline::kN0,                                      \
+      entry##_instance::Pipeline::kN1, entry##_instance::Pipeline::kQKHeaddim,                               \
+      entry##_instance::kBlockSize,    entry##_instance::kBlockPerCu};                                       \
+  extern "C" __global__ __launch_bounds__(                                                                   \
+      entry##_instance::kBlockSize, entry##_instance::kBlockPerCu) void entry(fmha::FwdKernelParams p) {     \
+    entry##_instance::run(p);                                                                                \
+  }

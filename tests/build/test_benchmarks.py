@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The benchmarks run, as the pages say to run them. How fast is not a test's business."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark as a plain script from some other folder."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_emulator(dtype: str, tmp_path: Path) -> None:
+    done = _run(tmp_path, "emulator.py", "--json", "--repeats", "1", "--dtype", dtype)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    ms, checked = result["ms_per_tile_d128"], result["ms_per_tile_d128_checked"]
+    assert result == {
+        "dtype": dtype,
+        "host_isa": result["host_isa"],
+        "ms_per_tile_d128": ms,
+        "ms_per_tile_d128_min": ms,
+        "ms_per_tile_d128_max": ms,
+        "ms_per_tile_d128_checked": checked,
+        "ms_per_tile_d128_checked_min": checked,
+        "ms_per_tile_d128_checked_max": checked,
+        "wave_instructions_per_tile": result["wave_instructions_per_tile"],
+        # The two matrix products of 128 queries, 128 keys and a head dim of 128.
+        "gmac_per_second": pytest.approx(2 * 128**3 / (ms * 1e6)),
+        "wave_instructions_per_second": pytest.approx(result["wave_instructions_per_tile"] / ms * 1e3),
+    }
+    assert checked > 0
+    assert result["host_isa"] in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+    # Of 32x32x8 matrix instructions alone there must be 512, and CK's loop has less than ten others for each.
+    assert 512 < result["wave_instructions_per_tile"] < 5120
+
+
+def test_emulator_refuses_no_repeats(tmp_path: Path) -> None:
+    done = _run(tmp_path, "emulator.py", "--repeats", "0")
+    assert done.returncode == 2
+    assert "--repeats" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_call_overhead(tmp_path: Path) -> None:
+    done = _run(
+        tmp_path, "call_overhead.py", "--json", "--without-flash-attn", "--rounds", "3", "--calls", "20"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    for name in ("c_ns", "c_bare_ns", "c_pointer_query_ns", "python_us", "python_raw_us", "python_bare_us"):
+        stem, unit = name.rsplit("_", 1)
+        assert 0 < result[f"{stem}_q1_{unit}"] <= result[name] <= result[f"{stem}_q3_{unit}"], name
+    # What asks for each of four tensors, and launches, costs more than one question or the launch alone.
+    assert result["c_ns"] > result["c_pointer_query_ns"]
+    assert result["c_ns"] > result["c_bare_ns"]
+    assert result["c_above_bare_ns"] == pytest.approx(result["c_ns"] - result["c_bare_ns"])
+    assert result["python_us"] * 1e3 > result["c_ns"]
+    assert "flash_attn_python_us" not in result
+
+
+@pytest.mark.skipif(
+    not (ROOT / "build" / "flash_attn" / "ready").is_file(),
+    reason="flash-attn is not installed: running benchmarks/call_overhead.py once does it (several GB)",
+)
+def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
+    done = _run(tmp_path, "call_overhead.py", "--json", "--rounds", "3", "--calls", "20")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["flash_attn_python_us"] > 0
+    assert result["flash_attn_varlen_python_us"] > 0
+    ratio = result["flash_attn_python_us"] / result["python_us"]
+    assert result["flash_attn_over_python"] == pytest.approx(ratio)
+
+
+def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
+    """With an environment to make, and no package index to take from."""
+    script = tmp_path / "benchmarks" / "call_overhead.py"
+    script.parent.mkdir()
+    shutil.copy(ROOT / "benchmarks" / "call_overhead.py", script)
+    env = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(
+        [sys.executable, str(script), "--json"],
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "pip could not install torch" in done.stderr
+    assert "--without-flash-attn" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("argument", ["--rounds", "--calls"])
+def test_call_overhead_refuses_none(argument: str, tmp_path: Path) -> None:
+    done = _run(tmp_path, "call_overhead.py", argument, "0")
+    assert done.returncode == 2
+    assert argument in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The build's own programs: catalogue, kernel report, and what the build at hand wrote with them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "native" / "tools"
+BUILD = ROOT / "build" / "release"
+TILES = """
+[tiles]
+d64 = {pipeline = "qr_async", block = [128, 64, 32, 64, 32, 64], waves = 4, mfma = [32, 32, 16]}
+d96 = {pipeline = "qr", block = [128, 64, 32, 128, 32, 96], waves = 4, mfma = [32, 32, 16], blocks_per_cu = 1}
+d64_few = {pipeline = "qr", block = [16, 32, 32, 64, 32, 64], waves = 1, mfma = [16, 16, 32], tag = "m16"}
+"""
+PLAIN = """
+[[kernels]]
+set = "default"
+arch = ["gfx90a", "gfx942"]
+dtype = "bf16"
+tile = ["d64", "d96"]
+mask = false
+pad = [false, true]
+"""
+BLOCK = TILES + PLAIN
+
+
+def list_kernels(
+    tmp_path: Path,
+    catalogue: str,
+    kernel_set: str = "full",
+    targets: str = "gfx942",
+    pattern: str = "",
+) -> subprocess.CompletedProcess[str]:
+    """Run catalogue.py over a catalogue of the test's own."""
+    (tmp_path / "catalogue.toml").write_text(catalogue)
+    command = [sys.executable, str(TOOLS / "catalogue.py"), str(tmp_path / "catalogue.toml")]
+    command += [
+        "--set",
+        kernel_set,
+        "--targets",
+        targets,
+        "--filter",
+        pattern,
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    """The rows catalogue.py wrote, of all units."""
+    return [row for path in (tmp_path / "out").rglob("*.rows.json") for row in json.loads(path.read_text())]
+
+
+def names(tmp_path: Path) -> set[str]:
+    """What they are called, as <arch>/<name>."""
+    return {f"{row['arch']}/{row['name']}" for row in rows(tmp_path)}
+
+
+def test_block_stands_for_every_combination(tmp_path: Path) -> None:
+    assert list_kernels(tmp_path, BLOCK, "default", "gfx942").returncode == 0
+    heads = ("fmha_fwd_bf16_d64", "fmha_fwd_bf16_d96v128")
+    assert names(tmp_path) == {f"gfx942/{head}{pad}" for head in heads for pad in ("", "_pad")}
+
+
+def test_names_say_every_feature(tmp_path: Path) -> None:
+    few = PLAIN.replace('["d64", "d96"]', '"d64_few"').replace("mask = false", "mask = true")
+    few = few.replace("[false, true]", "true") + 'group = true\nbias = "alibi"\ndropout = true\n'
+    eight = (
+        PLAIN.replace('"bf16"', '"fp8"').replace("[false, true]", "true").replace('["d64", "d96"]', '"d64"')
+    )
+    eight += 'o_dtype = "fp16"\n'
+    assert list_kernels(tmp_path, TILES + few + eight).returncode == 0
+    assert names(tmp_path) == {
+        "gfx942/fmha_fwd_bf16_d64_group_mask_pad_alibi_dropout_m16",
+        "gfx942/fmha_fwd_fp8_fp16_d64_pad",
+    }
+    (row,) = [row for row in rows(tmp_path) if row["dtype"] == "fp8"]
+    wanted = {"o_dtype": "fp16", "hdim_step": 8, "group": False, "bias": "none", "pipeline": "qr_async"}
+    assert wanted.items() <= row.items()
+
+
+def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
+    """Each row is one line of its translation unit, with what the row and its tile say."""
+    assert list_kernels(tmp_path, BLOCK).returncode == 0
+    source = (tmp_path / "out" / "gfx942" / "fwd_bf16_d96v128.hip").read_text()
+    lines = [line for line in source.splitlines() if line.startswith("FMHA_FWD_KERNEL(")]
+    assert [line.split(",")[0] for line in lines] == [
+        "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128",
+        "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128_pad",
+    ]
+    assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
+    assert ".blocks_per_cu = 1, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
+
+
+def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
+    """Kernels of a dtype and head dims share units; adding a set changes none that are there."""
+    units: dict[str, dict[str, set[str]]] = {}
+    for kernel_set in ("default", "full"):
+        out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue/fwd.toml"
+        command = [sys.executable, str(TOOLS / "catalogue.py"), str(catalogue), "--set", kernel_set]
+        subprocess.run([*command, "--targets", "gfx90a,gfx942", "--out", str(out)], check=True)
+        units[kernel_set] = {}
+        for path in out.rglob("*.rows.json"):
+            members = json.loads(path.read_text())
+            assert 1 <= len(members) <= 12
+            assert len({(row["arch"], row["dtype"], row["hdim_q"], row["hdim_v"]) for row in members}) == 1
+            units[kernel_set][str(path.relative_to(out))] = {row["name"] for row in members}
+        assert len(units[kernel_set]) < sum(map(len, units[kernel_set].values())) / 8
+    assert units["default"].items() <= units["full"].items()
+
+
+@pytest.mark.parametrize(("kernel_set", "count"), [("ci", 0), ("default", 8), ("full", 8)])
+def test_sets_nest(tmp_path: Path, kernel_set: str, count: int) -> None:
+    assert list_kernels(tmp_path, BLOCK, kernel_set, "gfx90a,gfx942").returncode == 0
+    assert len(rows(tmp_path)) == count
+
+
+def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:
+    smaller = PLAIN.replace('"default"', '"ci"').replace("[false, true]", "true")
+    for catalogue in (BLOCK + smaller, TILES + smaller + PLAIN):
+        assert list_kernels(tmp_path, catalogue, "ci").returncode == 0
+        assert names(tmp_path) == {"gfx942/fmha_fwd_bf16_d64_pad", "gfx942/fmha_fwd_bf16_d96v128_pad"}
+
+
+def test_shipped_sets() -> None:
+    """Each set holds the one before it, and every arch has kernels in each."""
+    module = load_tool("catalogue")
+    shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue" / "fwd.toml")
+    for arch in module.ARCHS:
+        sets = [{row.name for row in module.select_rows(shipped, name, [arch])} for name in module.SETS]
+        assert sets[0]
+        assert sets[0] <= sets[1] <= sets[2]
+
+
+def test_allow_scratch_goes_by_name(tmp_path: Path) -> None:
+    assert list_kernels(tmp_path, BLOCK + '[allow_scratch]\n".*_d64" = "faster"').returncode == 0
+    assert {row["name"]: row["allow_scratch"] for row in rows(tmp_path) if row["hdim_q"] == 64} == {
+        "fmha_fwd_bf16_d64": "faster",
+        "fmha_fwd_bf16_d64_pad": None,
+    }
+
+
+def test_filter(tmp_path: Path) -> None:
+    assert list_kernels(tmp_path, BLOCK, pattern="d64.*pad|d96v128$").returncode == 0
+    assert names(tmp_path) == {"gfx942/fmha_fwd_bf16_d64_pad", "gfx942/fmha_fwd_bf16_d96v128"}
+    result = list_kernels(tmp_path, BLOCK, pattern="d64(")
+    assert result.returncode == 1
+    assert "FMHA_KERNEL_FILTER: 'd64(' is no regular expression" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "targets", "said"),
+    [
+        (BLOCK + PLAIN, "gfx942", "entry 2 makes fmha_fwd_bf16_d64 for gfx90a a second time"),
+        (BLOCK.replace("bf16", "int4"), "gfx942", "dtype is 'int4', expected one of fp16, bf16, fp32, fp8"),
+        (BLOCK.replace('set = "default"', ""), "gfx942", "missing set"),
+        (BLOCK + "tile_m = 128", "gfx942", "unknown key tile_m"),
+        (BLOCK + 'bias = "rotary"', "gfx942", "bias is 'rotary', expected one of none, elementwise, alibi"),
+        (
+            BLOCK.replace('["d64", "d96"]', '"d65"'),
+            "gfx942",
+            "tile is 'd65', expected one of d64, d96, d64_few",
+        ),
+        (BLOCK + "group = true", "gfx942", "group mode needs pad = true"),
+        (
+            BLOCK + 'softcap = true\nbias = "alibi"',
+            "gfx942",
+            "CK has no softcap together with a bias, got 'alibi'",
+        ),
+        (BLOCK + 'o_dtype = "fp32"', "gfx942", "o_dtype is dtype, or for fp8 another than it, got 'fp32'"),
+        (
+            BLOCK.replace('"bf16"', '"fp8"'),
+            "gfx942",
+            "o_dtype is dtype, or for fp8 another than it, got 'fp8'",
+        ),
+        (
+            BLOCK.replace("cu = 1", "cu = 1, hdim_step = -8"),
+            "gfx942",
+            "hdim_step is 0 or what head dims are multiples of, got -8",
+        ),
+        (BLOCK.replace("32, 96]", "32]"), "gfx942", "tiles.d96: block is a list of 6 numbers"),
+        (BLOCK.replace('"qr"', '"qs"'), "gfx942", "pipeline is 'qs', expected one of qr_async, qr"),
+        (BLOCK + '[allow_scratch]\n"x.*" = "no"', "gfx942", "allow_scratch: no kernel is named 'x.*'"),
+        (BLOCK, "gfx906", "FMHA_GPU_TARGETS: got gfx906, expected some of gfx90a, gfx942"),
+    ],
+)
+def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: str, said: str) -> None:
+    result = list_kernels(tmp_path, catalogue, targets=targets)
+    assert result.returncode == 1
+    assert said in result.stderr
+
+
+def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run support_table.py over a catalogue of the test's own and tmp_path/README.md."""
+    (tmp_path / "catalogue.toml").write_text(catalogue)
+    command = [sys.executable, str(TOOLS / "support_table.py"), *arguments]
+    command += [str(tmp_path / "catalogue.toml"), str(tmp_path / "README.md")]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_support_table(tmp_path: Path) -> None:
+    """Lines that differ in one thing become one; what has a narrower kernel stands by itself."""
+    readme = tmp_path / "README.md"
+    # From the repository's own: the marks.
+    marks = [
+        line for line in (ROOT / "README.md").read_text().splitlines(True) if "<!-- support-table" in line
+    ]
+    readme.write_text("above\n" + marks[0] + "old\n" + marks[1] + "below\n")
+    masked = PLAIN.replace("mask = false", "mask = true").replace("[false, true]", "true")
+    masked = masked.replace('"default"', '"full"').replace(', "gfx942"', "") + "group = [false, true]\n"
+    drop = masked.replace('["d64", "d96"]', '"d64_few"') + "dropout = true\n"
+    catalogue = BLOCK + masked + drop
+    assert support_table(tmp_path, catalogue, "--check").returncode == 1
+    assert support_table(tmp_path, catalogue).returncode == 0
+    assert support_table(tmp_path, catalogue, "--check").returncode == 0
+    text = readme.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+    ]
+    assert cells[0][:6] == ["", "arch", "dtype", "head dim", "plain", "ALiBi"]
+    assert [[*line[:5], line[8]] for line in cells[2:]] == [
+        ["forward", "gfx90a", "bf16", "64", "full", "full"],
+        ["forward", "gfx90a", "bf16", "96 (v: 128)", "full", ""],
+        ["forward", "gfx942", "bf16", "64, 96 (v: 128)", "default (no mask) / -", ""],
+    ]
+
+
+def test_support_table_needs_its_marks(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("no marks\n")
+    result = support_table(tmp_path, BLOCK)
+    assert result.returncode == 1
+    assert "expected one line '<!-- support-table" in result.stderr
+    assert (tmp_path / "README.md").read_text() == "no marks\n"
+
+
+def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
+    list_kernels(tmp_path, BLOCK)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
+    list_kernels(tmp_path, BLOCK)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
+
+
+def load_tool(name: str) -> Any:
+    """A program of native/tools as a module; they import each other by name."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(TOOLS))
+
+
+@pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills", "scratch_bytes"])
+def test_spills_need_a_reason(resource: str) -> None:
+    module = load_tool("report")
+    uses: dict[str, Any] = {"vgpr_spills": 0, "sgpr_spills": 0, "scratch_bytes": 0}
+    row = {"arch": "gfx942", "name": "kernel", "allow_scratch": None, **uses}
+    assert module.complaint(row) is None
+    assert f"kernel: {resource} 4; expected none" in module.complaint(row | {resource: 4})
+    assert module.complaint(row | {resource: 4, "allow_scratch": "measured faster"}) is None
+
+
+@pytest.mark.parametrize("werror", [False, True])
+def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, Any], werror: bool) -> None:
+    """A unit of this build that has a reason to spill, without it."""
+    spilling = [kernel for kernel in report["kernels"] if kernel["allow_scratch"] and kernel["sgpr_spills"]]
+    if not spilling:
+        pytest.skip("no kernel of this build spills")
+    unit = BUILD / "kernels" / spilling[0]["arch"] / spilling[0]["unit"]
+    rows = json.loads(unit.with_suffix(".rows.json").read_text())
+    (tmp_path / "rows.json").write_text(json.dumps([{**row, "allow_scratch": None} for row in rows]))
+    command = [sys.executable, str(TOOLS / "report.py"), str(unit.with_suffix(".co"))]
+    command += [
+        "--rows",
+        str(tmp_path / "rows.json"),
+        "--objdump",
+        objdump(),
+        "--out",
+        str(tmp_path / "o.json"),
+    ]
+    result = subprocess.run(command + ["--werror"] * werror, check=False, capture_output=True, text=True)
+    assert f"{spilling[0]['name']}: sgpr_spills {spilling[0]['sgpr_spills']}; expected none" in result.stderr
+    assert result.returncode == int(werror)
+    assert (tmp_path / "o.json").exists() != werror
+
+
+def test_build_says_what_its_kernels_come_to() -> None:
+    cost = {"cpu_seconds": 90.0, "wall_seconds": 100.0, "peak_mbytes": 1500}
+    sizes = {"bytes": 2_000_000, "packed_bytes": 500_000}
+    codes = [
+        {"arch": "gfx90a", "kernels": [{}, {}], "compile": cost, **sizes},
+        {"arch": "gfx942", "kernels": [{}], "compile": cost | {"cpu_seconds": 30.0}, **sizes},
+    ]
+    said = load_tool("embed").summary(codes)
+    assert said.startswith("3 kernels (gfx90a 2, gfx942 1) in 2 code objects, 4.00 MB, 1.00 MB packed; ")
+    assert "compiled in 120 CPU seconds (" in said
+    assert said.endswith(" cores), 90 the slowest unit, 1500 MB at most")
+
+
+def objdump() -> str:
+    """The disassembler this build uses."""
+    lines = (BUILD / "CMakeCache.txt").read_text().splitlines()
+    return next(line.partition("=")[2] for line in lines if line.startswith("FMHA_OBJDUMP:"))
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """The report of the build at hand."""
+    content: dict[str, Any] = json.loads((BUILD / "kernels.json").read_text())
+    assert content["kernels"]
+    return content
+
+
+def test_build_report_describes_the_code_objects(report: dict[str, Any]) -> None:
+    """What is packed is what was compiled, and what the report says it is."""
+    for code in report["code_objects"]:
+        path = BUILD / "kernels" / code["arch"] / f"{code['name']}.co"
+        packed = path.with_suffix(".co.zst")
+        assert packed.stat().st_size == code["packed_bytes"]
+        unpacked = subprocess.run(["zstd", "-dcq", packed], check=True, capture_output=True).stdout
+        assert unpacked == path.read_bytes()
+        assert len(unpacked) == code["bytes"]
+        assert hashlib.sha256(unpacked).hexdigest() == code["sha256"]
+    for kernel in report["kernels"]:
+        assert report["code_objects"][kernel["code_object"]]["sha256"] == kernel["sha256"]
+
+
+def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
+    for kernel in report["kernels"]:
+        assert kernel["kernarg_bytes"] >= 136
+        assert kernel["block_size"] % 64 == 0
+        assert kernel["allow_scratch"] or not kernel["scratch_bytes"]
+        # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA of a wave.
+        waves = kernel["block_size"] // 64
+        products = kernel["tile_m"] * kernel["tile_n"] * (kernel["hdim_q"] + kernel["tile_nv"]) // waves
+        assert kernel["main_loop"]["mfma"] > 0
+        per_mfma = products / kernel["main_loop"]["mfma"]
+        assert per_mfma in {32 * 32 * 8, 32 * 32 * 16, 16 * 16 * 16, 16 * 16 * 4}, kernel["name"]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The programs that build and prove a wheel say what is wrong; the workflow runs no other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from installed import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "native" / "tools"
+
+
+def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(TOOLS / name), *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_tag_is_the_version() -> None:
+    assert run("check_tag.sh", f"v{VERSION}").returncode == 0
+
+
+@pytest.mark.parametrize("tag", [VERSION, f"v{VERSION}rc1", "v99.0.0", ""])
+def test_no_other_tag_will_do(tag: str) -> None:
+    done = run("check_tag.sh", tag)
+    assert done.returncode == 1
+    assert f"got '{tag}', expected v{VERSION}" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["check_wheel.sh", "test_adapters.sh"])
+@pytest.mark.parametrize("arguments", [(), ("no-such.whl",)])
+def test_needs_a_wheel(script: str, arguments: tuple[str, ...]) -> None:
+    done = run(script, *arguments)
+    assert done.returncode == 2
+    assert f"got '{''.join(arguments)}', expected a wheel file" in done.stderr
+
+
+def test_unknown_argument() -> None:
+    done = run("build_wheel.sh", "--kernel-set", "full")
+    assert done.returncode == 2
+    assert "unknown argument --kernel-set; expected --kernels-from BUILD or --out DIR" in done.stderr
+
+
+@pytest.mark.parametrize(("platform", "right"), [("linux-x86_64", True), ("manylinux_2_28-x86_64", False)])
+def test_wheel_of_another_compiler_is_no_manylinux(platform: str, right: bool) -> None:
+    done = subprocess.run(
+        [
+            "cmake",
+            "-DSKBUILD=2",
+            "-DFMHA_PORTABLE=OFF",
+            "-P",
+            str(ROOT / "native" / "cmake" / "Portable.cmake"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"_PYTHON_HOST_PLATFORM": platform},
+    )
+    assert (done.returncode == 0) == right, done.stderr
+    assert ("set PYFA_ROCM_PLATFORM=linux-x86_64" in " ".join(done.stderr.split())) != right
+
+
+def test_workflow_runs_what_there_is() -> None:
+    text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    scripts = set(re.findall(r"native/tools/\w+\.sh", text))
+    assert {"native/tools/build_wheel.sh", "native/tools/check_wheel.sh"} <= scripts
+    assert [script for script in scripts if not (ROOT / script).stat().st_mode & 0o100] == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:run: |&& )make ([\w-]+)", text)) <= targets

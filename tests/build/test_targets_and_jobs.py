@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What CMake makes of a machine: the archs of its cards, and how many compilers its cores and memory bear."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MODULES = Path(__file__).resolve().parents[2] / "native" / "cmake"
+CARDS = {"gfx906": 90006, "gfx90a": 90010, "gfx942": 90402, "gfx1030": 100300, "gfx1100": 110000}
+
+
+def configure(folder: Path, script: str, **variables: str) -> str:
+    """What CMake prints that includes a module by a script of the test's own."""
+    (folder / "script.cmake").write_text("cmake_minimum_required(VERSION 3.24)\n" + script)
+    env = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
+    result = subprocess.run(
+        ["cmake", f"-DFMHA_SYSTEM_ROOT={folder}", f"-DMODULES={MODULES}", "-P", "script.cmake"],
+        cwd=folder,
+        env=env | variables,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return result.stdout + result.stderr
+
+
+def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
+    """The archs that are built on a machine with these nodes in its topology, and what is said."""
+    for number, version in enumerate(nodes):
+        node = folder / "sys/class/kfd/kfd/topology/nodes" / str(number)
+        node.mkdir(parents=True)
+        line = "" if version is None else f"gfx_target_version {version}\n"
+        (node / "properties").write_text(f"cpu_cores_count 16\nsimd_count 0\n{line}max_waves_per_simd 8\n")
+    script = (
+        "set(FMHA_ALL_GPU_TARGETS gfx90a gfx942)\n"
+        'set(FMHA_GPU_TARGETS native CACHE STRING "as users set it")\n'
+        "include(${MODULES}/GpuTargets.cmake)\n"
+        'message("targets: ${FMHA_GPU_TARGETS}")\n'
+    )
+    said = configure(folder, script)
+    targets = re.search(r"^targets: (.*)$", said, re.MULTILINE)
+    assert targets
+    return targets[1].split(";"), said
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_native_is_this_machines_card(tmp_path: Path, arch: str) -> None:
+    """A CPU is node 0; cards of one kind count once."""
+    targets, said = native(tmp_path, 0, CARDS[arch], CARDS[arch])
+    assert targets == [arch]
+    assert f"FMHA_GPU_TARGETS=native: {arch}" in said
+
+
+def test_native_takes_all_kinds_that_have_kernels(tmp_path: Path) -> None:
+    targets, said = native(tmp_path, 0, CARDS["gfx942"], CARDS["gfx1100"], CARDS["gfx90a"])
+    assert sorted(targets) == ["gfx90a", "gfx942"]
+    assert "gfx1100" in said
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cards"),
+    [
+        ((), "none"),
+        ((0,), "none"),
+        ((None, 0), "none"),
+        ((0, CARDS["gfx906"], CARDS["gfx1030"]), "gfx906;gfx1030"),
+    ],
+)
+def test_native_falls_back_to_all(tmp_path: Path, nodes: tuple[int | None, ...], cards: str) -> None:
+    targets, said = native(tmp_path, *nodes)
+    assert targets == ["gfx90a", "gfx942"]
+    assert f"cards of this machine: {cards}; so for all that there are kernels" in " ".join(said.split())
+
+
+def test_named_targets_stay(tmp_path: Path) -> None:
+    script = "set(FMHA_GPU_TARGETS gfx90a CACHE STRING x)\ninclude(${MODULES}/GpuTargets.cmake)\n"
+    script += "message(${FMHA_GPU_TARGETS})\n"
+    assert configure(tmp_path, script).split() == ["gfx90a"]
+
+
+def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:
+    """How many compilers run at a time on a machine with these files in proc and sys, and what is said."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    script = (
+        "include(${MODULES}/Jobs.cmake)\nget_property(pools GLOBAL PROPERTY JOB_POOLS)\nmessage(${pools})\n"
+    )
+    said = configure(folder, script, **variables)
+    pool = re.search(r"^fmha_kernels=(\d+)$", said, re.MULTILINE)
+    assert pool
+    return int(pool[1]), said
+
+
+def machine(cpus: str = "ff", mbytes: int = 64000) -> dict[str, str]:
+    """A machine's files: the mask of its cores, and its free memory."""
+    return {
+        "proc/self/status": f"Name:\tcmake\nCpus_allowed:\t{cpus}\nCpus_allowed_list:\t0-7\n",
+        "proc/meminfo": f"MemTotal:       99000000 kB\nMemAvailable:   {mbytes}000 kB\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (machine(), 8),
+        (machine("3"), 2),
+        (machine("ffff,ffffffff"), 32),  # of memory for 32
+        (machine("d"), 3),
+        (machine(mbytes=6600), 3),
+        (machine(mbytes=300), 1),
+        # Control groups: a limit of memory less what is used of it; two and a half cores.
+        ({**machine(), "sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, 8),
+        (
+            {
+                **machine(),
+                "sys/fs/cgroup/memory.max": "9000000000\n",
+                "sys/fs/cgroup/memory.current": "1000000000\n",
+            },
+            4,
+        ),
+        ({**machine(), "sys/fs/cgroup/cpu.max": "250000 100000\n"}, 3),
+    ],
+)
+def test_jobs_follow_cores_and_memory(tmp_path: Path, files: dict[str, str], expected: int) -> None:
+    number, said = jobs(tmp_path, files)
+    assert number == expected
+    assert f"Kernels compiled at a time: {expected} (" in said
+
+
+def test_jobs_of_a_machine_that_says_nothing(tmp_path: Path) -> None:
+    """No proc: CMake's own count of cores."""
+    number, _ = jobs(tmp_path, {})
+    assert number == os.cpu_count()
+
+
+@pytest.mark.parametrize("level", ["1", "3", "200"])
+def test_parallel_level_overrides(tmp_path: Path, level: str) -> None:
+    number, said = jobs(tmp_path, machine(mbytes=300), CMAKE_BUILD_PARALLEL_LEVEL=level)
+    assert number == int(level)
+    assert "(CMAKE_BUILD_PARALLEL_LEVEL;" in said
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    """The real proc and sys."""
+    script = 'set(FMHA_SYSTEM_ROOT "")\ninclude(${MODULES}/Jobs.cmake)\n'
+    said = configure(tmp_path, script)
+    cores = len(os.sched_getaffinity(0))
+    number = re.search(r"at a time: (\d+) \(\d+ cores, (\d+) MB free", said)
+    assert number
+    assert 1 <= int(number[1]) <= cores

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The version is said once, in the public header; everything else reads it there."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the copy inside pip
+    from pip._vendor import tomli as tomllib
+
+import pyfa_rocm
+from pyfa_rocm import _lib
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "native" / "include" / "fmha_rocm.h"
+VERSION = _lib.header_version(HEADER.read_text(encoding="utf-8"))
+
+
+def test_header_states_three_numbers() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
+
+
+def test_library_and_package_have_the_headers_version() -> None:
+    assert _lib.version() == VERSION
+    assert pyfa_rocm.__version__ == VERSION
+    assert json.loads(_lib.build_info_json())["version"] == VERSION
+
+
+def test_wheel_takes_the_headers_version() -> None:
+    """What the build backend does with these settings."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in project["project"]
+    assert project["project"]["dynamic"] == ["version"]
+    settings = project["tool"]["scikit-build"]["metadata"]["version"]
+    match = re.search(settings["regex"], (ROOT / settings["input"]).read_text(encoding="utf-8"), re.MULTILINE)
+    assert match
+    assert settings["result"].format(**match.groupdict()) == VERSION
+
+
+def test_nothing_else_states_it() -> None:
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in ("native", "pyfa_rocm", "tests", "benchmarks", "examples", ".ci"):
+        files += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    stated = re.compile(rb"(?<![\d.])" + re.escape(VERSION.encode()) + rb"(?![\d.])")
+    assert [str(path) for path in files if path.suffix != ".pyc" and stated.search(path.read_bytes())] == []

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The way from fmha_fwd to hipModuleLaunchKernel, over a runtime that counts: what is called, what a kernel
+// is handed, that nothing is allocated after the first call, and how the runtime's failures are reported.
+//   call_path_test FAKE_RUNTIME
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "args/fwd.h"
+#include "check.h"
+#include "fake_hip.h"
+#include "fmha_rocm.h"
+#include "params.h"
+
+// Every allocation of this process passes here, the library's as well.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#define COUNTS_ALLOCATIONS 1
+static std::atomic<long> g_allocations{0};
+extern "C" void* __libc_malloc(size_t bytes);
+extern "C" void* malloc(size_t bytes) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(bytes);
+}
+#endif
+
+namespace {
+
+int (*hip_malloc)(void**, size_t);
+int (*hip_host_malloc)(void**, size_t, unsigned);
+int (*hip_set_device)(int);
+fake_hip_state* hip;
+
+void* device_memory(size_t bytes) {
+  void* pointer = nullptr;
+  CHECK(hip_malloc(&pointer, bytes) == 0);
+  std::memset(pointer, 0x5a, bytes);
+  return pointer;
+}
+
+fmha_fwd_params problem() {
+  fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 2, 200, 150, 4, 2, 64);
+  p.q.data = device_memory(2 * 200 * 4 * 64 * 2);
+  p.k.data = device_memory(2 * 150 * 2 * 64 * 2);
+  p.v.data = device_memory(2 * 150 * 2 * 64 * 2);
+  p.o.data = device_memory(2 * 200 * 4 * 64 * 2);
+  p.lse.data = static_cast<float*>(device_memory(2 * 4 * 200 * 4));
+  return p;
+}
+
+// Before anything works: each failure is reported, and is not remembered as the answer.
+void test_first_call_failures(const fmha_fwd_params& p) {
+  hip->init_error = 100;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipInit");
+  CHECK(hip->last_error_reads == 1);
+  CHECK(fmha_hip_runtime_path() != nullptr);  // asks for no device
+  hip->init_error = 0;
+
+  hip->capability_major = 11;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED, "device 0 has compute capability 11.4");
+  hip->capability_major = 9;
+
+  hip->load_error = 209;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR,
+               "hipErrorNoBinaryForGpu (209): the fake runtime was told");
+  CHECK_STATUS(fmha_prepare(&p), FMHA_HIP_ERROR, "device 0 has that compute capability but another arch");
+  hip->load_error = 900;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "under graph capture call fmha_prepare before it");
+  hip->load_error = 0;
+  hip->get_function_error = 500;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipModuleGetFunction");
+  CHECK(hip->unloads == 1);
+  hip->get_function_error = 0;
+  CHECK(hip->launches == 0);
+}
+
+void test_launch(const fmha_fwd_params& p) {
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  CHECK(hip->loads == 4);  // the failed ones: describing a kernel loads nothing
+  CHECK_OK(fmha_prepare(&p));
+  CHECK(hip->loads == 5 && hip->launches == 0);
+  void* stream = reinterpret_cast<void*>(0x1234);
+  CHECK_OK(fmha_fwd(&p, stream));
+  CHECK(hip->loads == 5 && hip->launches == 1 && hip->inits == 2);
+  CHECK(std::strcmp(hip->function_name, info.name) == 0);
+  CHECK(std::strcmp(info.arch, "gfx942") == 0 && std::strlen(info.sha256) == 64);
+  CHECK(hip->stream == stream && hip->lds_bytes == 0);
+  CHECK(std::memcmp(hip->grid, info.grid, sizeof info.grid) == 0);
+  CHECK(hip->grid[0] == 4 && hip->grid[2] == 2);
+  CHECK(hip->grid[1] == static_cast<unsigned>((200 + info.tile_m - 1) / info.tile_m));
+  CHECK(hip->block[0] == static_cast<unsigned>(info.block_size) && hip->block[1] == 1 && hip->block[2] == 1);
+  fmha::FwdKernelParams args;
+  CHECK(hip->argument_bytes == sizeof args);
+  std::memcpy(&args, hip->arguments, sizeof args);
+  CHECK(args.q == p.q.data && args.o == p.o.data && args.lse == p.lse.data && args.seqlen_k == 150);
+}
+
+// After the first: one question for the device, one for each tensor's memory, one launch. All of these are
+// legal while a stream is captured. No lock can be seen from here, but no allocation can.
+void test_second_call(const fmha_fwd_params& p) {
+  const fake_hip_state before = *hip;
+#ifdef COUNTS_ALLOCATIONS
+  const long allocations = g_allocations;
+#endif
+  fmha_status status = FMHA_OK;
+  for (int i = 0; i < 10; ++i) status |= fmha_fwd(&p, nullptr);
+#ifdef COUNTS_ALLOCATIONS
+  CHECK(g_allocations == allocations);
+#endif
+  CHECK(status == FMHA_OK);
+  CHECK(hip->launches == before.launches + 10 && hip->get_devices == before.get_devices + 10);
+  CHECK(hip->pointer_queries == before.pointer_queries + 50);
+  CHECK(hip->inits == before.inits && hip->attributes == before.attributes && hip->loads == before.loads);
+  CHECK(hip->get_functions == before.get_functions && hip->last_error_reads == before.last_error_reads);
+}
+
+// Kernels of one code object come with its module: whatever is asked for, a module is loaded once.
+void test_shared_modules(fmha_fwd_params p) {
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  std::set<std::string> loaded = {info.sha256};
+  int shared = 0;
+  for (const fmha_mask mask : {FMHA_MASK_CAUSAL, FMHA_MASK_NONE}) {
+    p.mask = mask;
+    p.kernel = 0;
+    CHECK_OK(fmha_fwd_kernel(&p, &info));
+    const int count = info.candidate_count;
+    for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
+      CHECK_OK(fmha_fwd_kernel(&p, &info));
+      const bool known = !loaded.insert(info.sha256).second;
+      const fake_hip_state before = *hip;
+      CHECK_OK(fmha_prepare(&p));
+      CHECK_OK(fmha_fwd(&p, nullptr));
+      CHECK(hip->loads == before.loads + (known ? 0 : 1) && hip->unloads == before.unloads);
+      CHECK((hip->get_functions == before.get_functions) == known);
+      CHECK(std::strcmp(hip->function_name, info.name) == 0);
+      shared += known ? 1 : 0;
+    }
+  }
+  CHECK(shared > 1);
+}
+
+// Candidates by their numbers: each is what runs, and choosing allocates nothing either.
+void test_candidates(fmha_fwd_params p) {
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  CHECK(info.candidate == 1 && info.candidate_count >= 2 && info.pipeline[0] == 'q');
+  const int count = info.candidate_count;
+  for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
+    CHECK_OK(fmha_fwd_kernel(&p, &info));
+    CHECK(info.candidate == p.kernel && info.candidate_count == count);
+    CHECK_OK(fmha_prepare(&p));
+#ifdef COUNTS_ALLOCATIONS
+    const long allocations = g_allocations;
+#endif
+    CHECK_OK(fmha_fwd(&p, nullptr));
+#ifdef COUNTS_ALLOCATIONS
+    CHECK(g_allocations == allocations);
+#endif
+    CHECK(std::strcmp(hip->function_name, info.name) == 0);
+    CHECK(hip->grid[1] == static_cast<unsigned>((200 + info.tile_m - 1) / info.tile_m));
+  }
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED, "the candidates for this problem");
+}
+
+void test_nothing_to_do(fmha_fwd_params p) {
+  const int launches = hip->launches;
+  p.seqlen_q = 0;
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  CHECK(hip->launches == launches);
+}
+
+void test_launch_failure(const fmha_fwd_params& p) {
+  hip->launch_error = 719;
+  const int reads = hip->last_error_reads;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel");
+  CHECK(std::strstr(fmha_last_error(), "hipErrorFake (719)") != nullptr);
+  CHECK(hip->last_error_reads == reads + 1);
+  hip->launch_error = 0;
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  // A message stays until the next failure, and belongs to its thread.
+  CHECK(std::strstr(fmha_last_error(), "hipErrorFake (719)") != nullptr);
+  std::thread([] { CHECK(std::strcmp(fmha_last_error(), "") == 0); }).join();
+}
+
+void test_memory(const fmha_fwd_params& good) {
+  const int launches = hip->launches;
+  alignas(16) static char host[64];
+  const char* const names[] = {"q.data", "k.data", "v.data", "o.data"};
+  for (int i = 0; i < 4; ++i) {
+    fmha_fwd_params p = good;
+    (&p.q + i)->data = host;
+    CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT, names[i]);
+    CHECK(std::strstr(fmha_last_error(), "not device memory") != nullptr);
+    CHECK_STATUS(fmha_fwd_supported(&p), FMHA_INVALID_ARGUMENT, names[i]);
+  }
+  fmha_fwd_params p = good;
+  p.lse.data = reinterpret_cast<float*>(host);
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "lse.data");
+
+  // Another device's memory is refused, another device's pinned host memory is not; both numberings of types.
+  for (const int version : {50700000, 60200000, 70100000}) {
+    hip->version = version;
+    p = good;
+    CHECK(hip_set_device(1) == 0);
+    p.k.data = device_memory(2 * 150 * 2 * 64 * 2);
+    CHECK(hip_set_device(0) == 0);
+    CHECK_STATUS(fmha_prepare(&p), FMHA_INVALID_ARGUMENT,
+                 "memory of device 1; expected memory of the current device 0");
+    CHECK(hip_set_device(1) == 0);
+    CHECK(hip_host_malloc(&p.k.data, 2 * 150 * 2 * 64 * 2, 0) == 0);
+    CHECK(hip_set_device(0) == 0);
+    CHECK_OK(fmha_prepare(&p));
+  }
+  CHECK(hip->launches == launches);
+}
+
+void test_devices(const fmha_fwd_params& good) {
+  fmha_fwd_params p = good;
+  p.q.data = p.k.data = p.v.data = p.o.data = p.lse.data = nullptr;
+  const int loads = hip->loads;
+  CHECK(hip_set_device(1) == 0);
+  CHECK_OK(fmha_prepare(&p));
+  CHECK_OK(fmha_prepare(&p));
+  CHECK(hip->loads == loads + 1);  // a device loads for itself, once
+  CHECK(hip_set_device(4096) == 0);
+  CHECK_STATUS(fmha_prepare(&p), FMHA_UNSUPPORTED, "current device is 4096");
+  CHECK(hip_set_device(0) == 0);
+}
+
+void test_kernel_info_struct(const fmha_fwd_params& p) {
+  CHECK_STATUS(fmha_fwd_kernel(&p, nullptr), FMHA_INVALID_ARGUMENT, "info = NULL");
+  struct Future {
+    fmha_kernel_info known;
+    int64_t unknown;
+  } info{};
+  CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "info->struct_size = 0");
+  info.known.struct_size = sizeof info.known - 1;
+  CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "info->struct_size");
+  // The first header's struct ended after sha256; what lies beyond is not touched.
+  info.known.struct_size = 72;
+  info.known.candidate = 77;
+  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  CHECK(info.known.sha256 != nullptr && info.known.candidate == 77 && info.known.pipeline == nullptr);
+  info.known.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  CHECK(info.known.name != nullptr && info.known.struct_size == sizeof info && info.unknown == 0);
+  info.unknown = 1;
+  CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "is set");
+}
+
+template <typename Function>
+void bind(void* library, const char* name, Function& function) {
+  void* symbol = dlsym(library, name);
+  CHECK(symbol != nullptr);
+  std::memcpy(&function, &symbol, sizeof function);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  CHECK_OK(fmha_set_hip_runtime(argv[1]));
+  void* library = dlopen(fmha_hip_runtime_path(), RTLD_NOW | RTLD_NOLOAD);
+  CHECK(library != nullptr);
+  if (library == nullptr) return check_result();
+  fake_hip_fn state = nullptr;
+  bind(library, "fake_hip", state);
+  bind(library, "hipMalloc", hip_malloc);
+  bind(library, "hipHostMalloc", hip_host_malloc);
+  bind(library, "hipSetDevice", hip_set_device);
+  hip = state();
+  const fmha_fwd_params p = problem();
+  test_first_call_failures(p);
+  test_launch(p);
+  test_second_call(p);
+  test_shared_modules(p);
+  test_candidates(p);
+  test_nothing_to_do(p);
+  test_launch_failure(p);
+  test_memory(p);
+  test_devices(p);
+  test_kernel_info_struct(p);
+  return check_result();
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// select.cc over the table in table.cc: each rule, each refusal.
+#include "select/select.h"
+
+#include <cstring>
+#include <string>
+
+#include "check.h"
+#include "error.h"
+#include "params.h"
+
+namespace {
+
+using fmha::Arch;
+
+constexpr fmha::Target kDevice = {Arch::kGfx942, 304};
+
+const char* fmha_last_error() { return fmha::last_error(); }
+
+// Features that a pointer asks for: nothing here reads them.
+void* const kSomewhere = reinterpret_cast<void*>(uintptr_t{1} << 40);
+
+struct Selected {
+  const fmha::Kernel* kernel = nullptr;
+  fmha::Grid grid{};
+  int number = 0, count = 0;
+};
+
+fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selected* out) {
+  return fmha::guard([&] {
+    fmha::Problem problem;
+    fmha::make_problem(&p, fmha::Pointers::kOptional, problem);
+    const fmha::Candidates all = fmha::list_candidates(problem, target);
+    out->kernel = fmha::find_kernel(problem, target);
+    out->number = all.number;
+    out->count = all.count;
+    out->grid = fmha::grid_of(*out->kernel, problem);
+    if (out->kernel != all.kernel) fmha::fail(FMHA_INTERNAL, "two answers");
+  });
+}
+
+void check_selected(const fmha_fwd_params& p, const char* expected, int line,
+                    const fmha::Target& target = kDevice) {
+  Selected selected;
+  ++g_check_count;
+  if (select(p, target, &selected) != FMHA_OK) {
+    check_fail(__FILE__, line, "expected %s, got: %s", expected, fmha_last_error());
+  } else if (std::strcmp(selected.kernel->name, expected) != 0) {
+    check_fail(__FILE__, line, "expected %s, got %s", expected, selected.kernel->name);
+  }
+}
+#define CHECK_SELECTED(p, expected) check_selected(p, expected, __LINE__)
+
+void check_refused(const fmha_fwd_params& p, Arch arch, const char* text, int line) {
+  Selected selected;
+  const fmha_status status = select(p, {arch, 304}, &selected);
+  ++g_check_count;
+  if (status != FMHA_UNSUPPORTED) {
+    check_fail(__FILE__, line, "status %d, expected UNSUPPORTED: %s", status, fmha_last_error());
+  } else if (std::strstr(fmha_last_error(), text) == nullptr) {
+    check_fail(__FILE__, line, "no '%s' in: %s", text, fmha_last_error());
+  }
+}
+#define CHECK_REFUSED(p, text) check_refused(p, Arch::kGfx942, text, __LINE__)
+
+fmha_fwd_params problem(fmha_dtype dtype, int64_t seqlen_q, int64_t seqlen_k, int64_t hdim,
+                        fmha_mask mask = FMHA_MASK_NONE) {
+  fmha_fwd_params p = test_params(dtype, TEST_BSHD, 2, seqlen_q, seqlen_k, 4, 2, hdim);
+  p.mask = mask;
+  return p;
+}
+
+fmha_fwd_params varlen(int64_t seqlen_q, int64_t seqlen_k, fmha_mask mask = FMHA_MASK_NONE) {
+  fmha_fwd_params p = problem(FMHA_FP16, seqlen_q, seqlen_k, 64, mask);
+  p.cu_seqlens_q = p.cu_seqlens_k = static_cast<const int32_t*>(kSomewhere);
+  p.total_q = 2 * seqlen_q;
+  p.total_k = 2 * seqlen_k;
+  return p;
+}
+
+fmha_fwd_params two_head_dims(int64_t hdim_q, int64_t hdim_v) {
+  fmha_fwd_params p = problem(FMHA_FP16, 8192, 8192, hdim_q);
+  const fmha_fwd_params other = problem(FMHA_FP16, 8192, 8192, hdim_v);
+  p.hdim_v = hdim_v;
+  p.v = other.v;
+  p.o = other.o;
+  return p;
+}
+
+fmha_fwd_params with_bias(int64_t seqlen_k) {
+  fmha_fwd_params p = problem(FMHA_FP16, 128, seqlen_k, 64);
+  p.bias = {kSomewhere, 4 * 128 * seqlen_k, 128 * seqlen_k, seqlen_k};
+  return p;
+}
+
+void test_lengths_and_masks() {
+  // Whole tiles of keys: no padding. The queries do not matter.
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 64), "fp16_d64");
+  CHECK_SELECTED(problem(FMHA_FP16, 77, 192, 64), "fp16_d64");
+  CHECK_SELECTED(problem(FMHA_FP16, 77, 193, 64), "fp16_d64_pad");
+  // No key: only a padded kernel asks before it loads the first tile.
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 0, 64), "fp16_d64_pad");
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 0, 64, FMHA_MASK_CAUSAL), "fp16_d64_pad");
+  // A mask that hides something, and one that does not.
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 64, FMHA_MASK_CAUSAL), "fp16_d64_mask_pad");
+  CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 64, FMHA_MASK_CAUSAL), "fp16_d64");
+  CHECK_SELECTED(problem(FMHA_FP16, 1, 100, 64, FMHA_MASK_CAUSAL), "fp16_d64_pad");
+  CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 64, FMHA_MASK_CAUSAL_TOP_LEFT), "fp16_d64_mask_pad");
+  // Where there is nothing but a masked, padded kernel, it does everything.
+  CHECK_SELECTED(problem(FMHA_BF16, 128, 128, 128), "bf16_d128_mask_pad");
+  CHECK_SELECTED(problem(FMHA_BF16, 128, 0, 128), "bf16_d128_mask_pad");
+  CHECK_SELECTED(problem(FMHA_BF16, 128, 128, 64, FMHA_MASK_CAUSAL), "bf16_d128_mask_pad");
+}
+
+void test_head_dims() {
+  // The smallest tile that holds both, whatever the other rules say.
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 8), "fp16_d64");
+  CHECK_SELECTED(problem(FMHA_FP16, 128, 128, 56, FMHA_MASK_CAUSAL), "fp16_d64_mask_pad");
+  CHECK_SELECTED(two_head_dims(64, 72), "fp16_d128");
+  CHECK_SELECTED(two_head_dims(192, 128), "fp16_d192v128_mask_pad");
+  CHECK_SELECTED(two_head_dims(136, 8), "fp16_d192v128_mask_pad");
+  // Its own head dim before one that is padded.
+  CHECK_SELECTED(problem(FMHA_FP16, 8192, 8192, 128), "fp16_d128_exact");
+  CHECK_SELECTED(problem(FMHA_FP16, 8192, 8192, 120), "fp16_d128");
+}
+
+// Rounds times time of a wave: 76 for the tall tile, 60 for 64 rows by four waves, 87 for 16 rows by one.
+// Rounds are of 304 workgroups of four waves, or of 1216 of one.
+void test_tiles() {
+  // Few workgroups: whatever is done soonest.
+  CHECK_SELECTED(problem(FMHA_FP16, 1, 128, 128), "fp16_d128_pad_m64");
+  CHECK_SELECTED(problem(FMHA_FP16, 2, 128, 128, FMHA_MASK_CAUSAL), "fp16_d128_mask_pad");
+  CHECK_SELECTED(problem(FMHA_FP16, 2432, 256, 128), "fp16_d128_pad_m64");  // 8 * 38 of them, one round
+  CHECK_SELECTED(problem(FMHA_FP16, 2496, 256, 128), "fp16_d128_exact");    // 8 * 39, two
+  // Enough of them: the less of K and V is read the better.
+  CHECK_SELECTED(problem(FMHA_FP16, 8192, 8192, 128), "fp16_d128_exact");
+  // Few queries of many heads: 1200 workgroups are four rounds of tall tiles, of which a row is used.
+  fmha_fwd_params decode = test_params(FMHA_FP16, TEST_BSHD, 30, 1, 128, 40, 8, 128);
+  CHECK_SELECTED(decode, "fp16_d128_mask_pad_m16");
+  decode.batch = 1;
+  CHECK_SELECTED(decode, "fp16_d128_pad_m64");
+  // The same problem on a device of few units.
+  check_selected(problem(FMHA_FP16, 256, 256, 128), "fp16_d128_exact", __LINE__, {Arch::kGfx942, 16});
+  // A tile that does not divide kTileRows is as if it were not there.
+  fmha_fwd_params p = problem(FMHA_FP16, 90, 100, 64);
+  Selected selected;
+  for (p.kernel = 1; p.kernel <= 7; ++p.kernel) {
+    CHECK_OK(select(p, kDevice, &selected));
+    CHECK(selected.count == 7 && selected.kernel->tile_m != 96);
+  }
+}
+
+void test_features() {
+  CHECK_SELECTED(with_bias(128), "fp16_d64_bias");
+  CHECK_SELECTED(with_bias(100), "fp16_d64_mask_pad_bias");
+  // An unpadded kernel loads its bias by vectors.
+  for (int field = 0; field < 4; ++field) {
+    fmha_fwd_params p = with_bias(128);
+    if (field == 0) p.bias.data = static_cast<char*>(kSomewhere) + 2;
+    if (field == 1) p.bias.stride_seqlen = 130;
+    if (field == 2) p.bias.stride_head += 2;
+    if (field == 3) p.bias.stride_batch += 1;
+    CHECK_SELECTED(p, "fp16_d64_mask_pad_bias");
+  }
+  fmha_fwd_params p = with_bias(128);
+  p.bias.stride_batch = p.bias.stride_head = p.bias.stride_seqlen = 0;
+  CHECK_SELECTED(p, "fp16_d64_bias");
+
+  p = problem(FMHA_FP16, 100, 150, 64);
+  p.alibi_slopes = static_cast<const float*>(kSomewhere);
+  CHECK_SELECTED(p, "fp16_d64_pad_alibi");
+  p.mask = FMHA_MASK_CAUSAL;
+  CHECK_SELECTED(p, "fp16_d64_mask_pad_alibi");
+  // A mask that hides nothing but says where ALiBi counts from.
+  p.mask = FMHA_MASK_WINDOW_TOP_LEFT;
+  p.window_left = p.window_right = 1000;
+  CHECK_SELECTED(p, "fp16_d64_mask_pad_alibi");
+  p.seqlen_k = p.seqlen_q;
+  CHECK_SELECTED(p, "fp16_d64_pad_alibi");
+
+  p = problem(FMHA_FP16, 100, 128, 64);
+  p.softcap = 30;
+  CHECK_SELECTED(p, "fp16_d64_mask_pad_softcap");
+  p.softcap = 0;
+  p.p_drop = 0.1F;
+  CHECK_SELECTED(p, "fp16_d64_mask_pad_dropout");
+}
+
+void test_varlen() {
+  CHECK_SELECTED(varlen(100, 128), "fp16_d64_group_pad");
+  CHECK_SELECTED(varlen(100, 128, FMHA_MASK_CAUSAL), "fp16_d64_group_mask_pad");
+  // Only the device knows that every sequence has one query.
+  CHECK_SELECTED(varlen(1, 128, FMHA_MASK_CAUSAL), "fp16_d64_group_mask_pad");
+  fmha_fwd_params p = varlen(257, 128);
+  p.alibi_slopes = static_cast<const float*>(kSomewhere);
+  CHECK_SELECTED(p, "fp16_d64_group_mask_pad_alibi");
+
+  p = varlen(257, 128);
+  Selected selected;
+  CHECK_OK(select(p, kDevice, &selected));
+  CHECK(selected.grid.x == 4 && selected.grid.y == 3 && selected.grid.z == 2);
+  p.seqused_q = static_cast<const int32_t*>(kSomewhere);
+  CHECK_OK(select(p, kDevice, &selected));
+  CHECK(selected.grid.y == 3 && selected.grid.z == 2);
+  p.seqused_k = static_cast<const int32_t*>(kSomewhere);
+  CHECK_OK(select(p, kDevice, &selected));
+  CHECK(selected.grid.x == 4 && selected.grid.y == 2 && selected.grid.z == 3);
+}
+
+void test_fp8() {
+  fmha_fwd_params p = problem(FMHA_FP8_E4M3_FNUZ, 128, 100, 128);
+  p.o_dtype = FMHA_BF16;
+  CHECK_SELECTED(p, "fp8_bf16_d128_pad");
+  fmha_fwd_params q = p;
+  q.o_dtype = 0;
+  CHECK_REFUSED(q, "the nearest, fp8_bf16_d128_pad, takes o_dtype = bf16");
+  q = p;
+  q.lse.data = static_cast<float*>(kSomewhere);
+  CHECK_REFUSED(q,
+                "lse, seqlen_k = 100: no fp8 kernel of this build for gfx942 does that; the nearest, "
+                "fp8_bf16_d128_pad, takes no lse");
+  q = p;
+  q.p_drop = 0.5F;
+  CHECK_REFUSED(q, "takes p_drop = 0");
+  q = p;
+  q.softcap = 1;
+  CHECK_REFUSED(q, "takes softcap = 0");
+  q = p;
+  q.mask = FMHA_MASK_CAUSAL;
+  CHECK_REFUSED(q, "takes no mask");
+}
+
+// Every candidate by its number, best first, each once.
+void test_candidates() {
+  fmha_fwd_params p = problem(FMHA_FP16, 8192, 8192, 128);
+  const char* const expected[] = {"fp16_d128_exact",       "fp16_d128",         "fp16_d128_pad",
+                                  "fp16_d128_mask_pad",    "fp16_d128_pad_m64", "fp16_d128_mask_pad_m16",
+                                  "fp16_d192v128_mask_pad"};
+  Selected selected;
+  for (int n = 1; n <= 7; ++n) {
+    p.kernel = n;
+    CHECK_OK(select(p, kDevice, &selected));
+    CHECK(selected.number == n && selected.count == 7);
+    CHECK(std::strcmp(selected.kernel->name, expected[n - 1]) == 0);
+  }
+  p.kernel = 8;
+  CHECK_STATUS(select(p, kDevice, &selected), FMHA_UNSUPPORTED,
+               "kernel = 8: expected 0 (the library's choice) to 7, the candidates for this problem");
+}
+
+void test_refusals() {
+  CHECK_REFUSED(
+      problem(FMHA_FP16, 128, 128, 30),
+      "hdim_q = 30, hdim_v = 30, seqlen_k = 128: no fp16 kernel of this build for gfx942 does that; "
+      "the nearest, fp16_d64_mask_pad, takes hdim_q up to 64 and hdim_v up to 64, multiples of 8 "
+      "(columns of zeros make the tensors fit)");
+  CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 256),
+                "takes hdim_q up to 192 and hdim_v up to 128, multiples of 8");
+  CHECK_REFUSED(problem(FMHA_BF16, 128, 128, 136, FMHA_MASK_CAUSAL),
+                "a mask, seqlen_k = 128: no bf16 kernel");
+  check_refused(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a,
+                "dtype = bf16: this build has no such kernel for gfx90a; it has: fp16", __LINE__);
+  CHECK_REFUSED(problem(FMHA_FP32, 128, 128, 64), "dtype = fp32: this build has no such kernel");
+  check_refused(problem(FMHA_FP16, 128, 128, 64, FMHA_MASK_CAUSAL), Arch::kGfx90a, "takes no mask", __LINE__);
+  fmha_fwd_params p = varlen(100, 100);
+  p.p_drop = 0.1F;
+  CHECK_REFUSED(p, "cu_seqlens, dropout: no fp16 kernel of this build for gfx942 does that; the nearest, ");
+  p = problem(FMHA_FP16, 128, 128, 128);
+  p.softcap = 1;
+  CHECK_REFUSED(p, "the nearest, fp16_d128_mask_pad, takes softcap = 0");
+  p = problem(FMHA_FP16, 128, 128, 64);
+  p.o_dtype = FMHA_FP32;
+  CHECK_REFUSED(p,
+                "o_dtype = fp32, seqlen_k = 128: no fp16 kernel of this build for gfx942 does that; the "
+                "nearest, fp16_d64_mask_pad, takes o_dtype = fp16");
+}
+
+void test_launch_limits() {
+  fmha_fwd_params wide = problem(FMHA_FP16, 128, 128, 64);
+  wide.batch = 65536;
+  CHECK_REFUSED(wide, "batch = 65536: one launch does at most 65535");
+  wide.batch = 1;
+  wide.seqlen_q = int64_t{65535} * 128 + 1;
+  wide.q.stride_seqlen = wide.o.stride_seqlen = 64;
+  wide.q.stride_head = wide.o.stride_head = wide.seqlen_q * 64;
+  CHECK_REFUSED(wide, "seqlen_q = 8388481: one launch does at most 8388480 rows");
+  fmha_fwd_params heads = problem(FMHA_FP16, 1, 128, 64);
+  heads.batch = 1;
+  heads.nhead_q = heads.nhead_k = 16777216;
+  CHECK_SELECTED(heads, "fp16_d128_mask_pad_m16");  // a wave a workgroup, so that there may be more of them
+  heads.nhead_q = heads.nhead_k = 67108864;
+  CHECK_REFUSED(heads, "nhead_q = 67108864: one launch does at most 67108863");
+}
+
+void test_grid() {
+  Selected selected;
+  const fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 3, 257, 100, 6, 2, 64);
+  CHECK_OK(select(p, kDevice, &selected));
+  CHECK(selected.grid.x == 6 && selected.grid.y == 3 && selected.grid.z == 3);
+  const fmha_fwd_params empty = test_params(FMHA_FP16, TEST_BSHD, 3, 0, 100, 6, 2, 128);
+  CHECK_OK(select(empty, kDevice, &selected));
+  CHECK(selected.grid.x == 0 && selected.grid.y == 0 && selected.grid.z == 0);
+}
+
+}  // namespace
+
+int main() {
+  test_lengths_and_masks();
+  test_head_dims();
+  test_tiles();
+  test_features();
+  test_varlen();
+  test_fp8();
+  test_candidates();
+  test_refusals();
+  test_launch_limits();
+  test_grid();
+  return check_result();
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A table of kernels for tests without a device: the shape of the shipped one, with one row left out here and
+// there so that the selector has something to refuse. Names say what a kernel is, as the shipped ones do.
+#include "catalogue/catalogue.h"
+
+namespace fmha {
+namespace {
+
+constexpr unsigned char kPacked[8] = {};
+constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bool pad) {
+  return {.name = name,
+          .arch = Arch::kGfx942,
+          .family = Family::kFwd,
+          .dtype = dtype,
+          .o_dtype = dtype,
+          .hdim_q = hdim,
+          .hdim_v = hdim,
+          .hdim_step = 8,
+          .group = false,
+          .mask = mask,
+          .pad = pad,
+          .bias = Bias::kNone,
+          .softcap = false,
+          .dropout = false,
+          .lse = true,
+          .pipeline = "qr_async",
+          .tile_m = 128,
+          .tile_n = hdim,
+          .tile_nv = hdim,
+          .block_size = 256,
+          .vgpr_count = 200,
+          .sgpr_count = 80,
+          .lds_bytes = 16384,
+          .scratch_bytes = 0,
+          .code = kCodeObjects};
+}
+
+constexpr Kernel fp16(const char* name, int16_t hdim, bool mask, bool pad) {
+  return base(name, DType::kFp16, hdim, mask, pad);
+}
+
+constexpr Kernel with(Kernel kernel, Bias bias, bool softcap, bool dropout) {
+  kernel.bias = bias;
+  kernel.softcap = softcap;
+  kernel.dropout = dropout;
+  return kernel;
+}
+
+constexpr Kernel group(Kernel kernel) {
+  kernel.group = true;
+  return kernel;
+}
+
+constexpr Kernel exact(Kernel kernel) {
+  kernel.hdim_step = 0;
+  return kernel;
+}
+
+constexpr Kernel short_tile(Kernel kernel, int16_t rows, int16_t waves) {
+  kernel.tile_m = rows;
+  kernel.block_size = static_cast<int16_t>(64 * waves);
+  return kernel;
+}
+
+constexpr Kernel wide_q(Kernel kernel, int16_t hdim_q) {
+  kernel.hdim_q = hdim_q;
+  return kernel;
+}
+
+constexpr Kernel fp8(const char* name, DType o_dtype) {
+  Kernel kernel = base(name, DType::kFp8, 128, false, true);
+  kernel.o_dtype = o_dtype;
+  kernel.hdim_step = 16;
+  kernel.lse = false;
+  kernel.pipeline = "qr";
+  return kernel;
+}
+
+constexpr Kernel gfx90a(Kernel kernel) {
+  kernel.arch = Arch::kGfx90a;
+  return kernel;
+}
+
+}  // namespace
+
+extern const CodeObject kCodeObjects[] = {
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4096, .sha256 = kHash}};
+extern const size_t kCodeObjectCount = 1;
+
+extern const Kernel kKernels[] = {
+    fp16("fp16_d64_mask_pad", 64, true, true),
+    fp16("fp16_d64_pad", 64, false, true),
+    fp16("fp16_d64", 64, false, false),
+    fp16("fp16_d128_mask_pad", 128, true, true),
+    fp16("fp16_d128_pad", 128, false, true),
+    fp16("fp16_d128", 128, false, false),
+    // The same tile for its own head dim alone, and shorter ones.
+    exact(fp16("fp16_d128_exact", 128, false, false)),
+    short_tile(fp16("fp16_d128_pad_m64", 128, false, true), 64, 4),
+    short_tile(fp16("fp16_d128_mask_pad_m16", 128, true, true), 16, 1),
+    wide_q(fp16("fp16_d192v128_mask_pad", 128, true, true), 192),
+    group(fp16("fp16_d64_group_mask_pad", 64, true, true)),
+    group(fp16("fp16_d64_group_pad", 64, false, true)),
+    with(fp16("fp16_d64_bias", 64, false, false), Bias::kElementwise, false, false),
+    with(fp16("fp16_d64_mask_pad_bias", 64, true, true), Bias::kElementwise, false, false),
+    with(fp16("fp16_d64_pad_alibi", 64, false, true), Bias::kAlibi, false, false),
+    with(fp16("fp16_d64_mask_pad_alibi", 64, true, true), Bias::kAlibi, false, false),
+    with(fp16("fp16_d64_mask_pad_softcap", 64, true, true), Bias::kNone, true, false),
+    with(fp16("fp16_d64_mask_pad_dropout", 64, true, true), Bias::kNone, false, true),
+    group(with(fp16("fp16_d64_group_mask_pad_alibi", 64, true, true), Bias::kAlibi, false, false)),
+    // bf16: no masked kernel at 64, nothing but a masked one at 128.
+    base("bf16_d64_pad", DType::kBf16, 64, false, true),
+    base("bf16_d64", DType::kBf16, 64, false, false),
+    base("bf16_d128_mask_pad", DType::kBf16, 128, true, true),
+    // fp8: no LSE, one output type.
+    fp8("fp8_bf16_d128_pad", DType::kBf16),
+    // A tile of rows that problem.cc does not allow for: never chosen.
+    short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
+    // gfx90a: fp16 alone.
+    gfx90a(fp16("fp16_d64_pad_90a", 64, false, true)),
+};
+extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
+extern const char* const kBuildInfoJson = "{}";
+
+}  // namespace fmha

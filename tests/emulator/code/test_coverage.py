@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Every row of the instruction table has a test; every instruction the kernels use has a row."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from ..isa.test_scalar_special import REFUSED
+from ..support import llvm_names, rows
+from .test_faults import run_script
+
+FILES = (
+    "test_vop",
+    "test_vop3p",
+    "test_vopc",
+    "test_carry",
+    "test_mfma",
+    "test_sdwa_dpp",
+    "test_lanes",
+    "test_mad",
+    "test_scalar",
+    "test_scalar_control",
+    "test_scalar_special",
+    "test_smem",
+    "test_smem_write",
+    "test_ds",
+    "test_global",
+    "test_buffer",
+    "test_format",
+    "test_smfmac",
+    "test_scratch",
+)
+# Rows whose tests are not cases of a suite: the whole of test_dispatch and test_faults stands on them.
+ELSEWHERE = {
+    "s_endpgm": "test_dispatch",
+    "s_trap": "test_faults",
+    "s_sendmsghalt": "test_scalar_special",
+    **dict.fromkeys(REFUSED, "test_scalar_special"),
+}
+# What an arch has and the device gives no row: a whole encoding, refused by the decoder. CDNA2 can address
+# images, but HIP has no textures on it, so no program can hold a valid resource.
+WITHOUT_ROWS = {"gfx90a": "image_", "gfx942": "none"}
+
+
+def covered(files: tuple[str, ...]) -> set[str]:
+    """Rows that some case of these files tests, on this process's arch."""
+    package = __package__
+    return {
+        name
+        for file in files
+        for case in importlib.import_module(f"{package}.{file}").SUITE.cases
+        for name in case.mnemonics()
+    }
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_every_row_has_a_test(arch: str) -> None:
+    """No row without a case on each arch that has it."""
+    script = "from emulator.test_coverage import *; print(*sorted(covered(FILES)))"
+    tested = run_script(script, env={"FMHA_EMU_ARCH": arch}).split()
+    missing = sorted(rows.names(arch) - set(tested) - set(ELSEWHERE))
+    assert not missing, f"{len(missing)} of {len(rows.names(arch))} rows have no test: {missing}"
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_the_kernels_instructions_have_rows(arch: str) -> None:
+    """The instructions of CK attention kernels of every family: 61 for gfx942, 30 for gfx90a."""
+    needed = (Path(__file__).parent / f"needed_{arch}.txt").read_text().split()
+    missing = sorted(set(needed) - (rows.names(arch) - set(REFUSED)))
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_every_instruction_has_a_row(arch: str) -> None:
+    """What LLVM knows of the arch, and nothing else; rows that refuse are listed in test_scalar_special."""
+    known = llvm_names.names(arch)
+    assert len(known) > 1100, "the search no longer finds the instructions"
+    missing = {n for n in known - rows.names(arch) if not n.startswith(WITHOUT_ROWS[arch])}
+    assert not missing, sorted(missing)
+    assert not rows.names(arch) - known, sorted(rows.names(arch) - known)

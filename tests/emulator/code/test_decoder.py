@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The decoder against LLVM: every row in every form on both archs, and every kernel built."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ..support import rows
+from ..support.asm import bare, legal
+from ..support.lines import candidates
+from ..support.toolchain import ROOT, tool
+
+ARCHS = ("gfx90a", "gfx942")
+_KEEP = 16  # accepted lines a row and form
+
+
+def normal(text: str) -> str:
+    """One spelling: single blanks, branch distances signed, no symbol notes."""
+    text = re.sub(r"\s+", " ", re.sub(r"<.*>", "", text)).strip()
+    match = re.fullmatch(
+        r"(s_branch|s_cbranch_\w+|s_cbranch_i_fork \S+|s_call_b64 \S+|s_subvector\w+) (-?(?:0x)?\d\w*)", text
+    )
+    if match:
+        distance = int(match[2], 0)
+        text = f"{match[1]} {(distance & 0xFFFF ^ 0x8000) - 0x8000}"
+    return text
+
+
+def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
+    """(address, text) of each instruction, the bytes of .text, and its address."""
+    done = subprocess.run(
+        [tool("llvm-objdump"), "-d", "-z", "-h", f"--mcpu={cpu}", "-j", ".text", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = []
+    words: list[int] = []
+    start = -1
+    for line in done.stdout.splitlines():
+        match = re.match(r"\s+(.*?)\s*// ([0-9A-F]{12}): ([0-9A-F ]+)", line)
+        if match:
+            address = int(match[2], 16)
+            start = address if start < 0 else start
+            found.append((address, normal(match[1])))
+            words += [int(w, 16) for w in match[3].split()]
+    size = re.search(r"^ *\d+ \.text +([0-9a-f]{8}) ", done.stdout, re.M)
+    assert size
+    assert 4 * len(words) == int(size[1], 16), "LLVM left out part of .text"
+    return found, b"".join(w.to_bytes(4, "little") for w in words), start
+
+
+def emulator(code: bytes, cpu: str, base: int) -> list[tuple[int, str]]:
+    """The software device's disassembly in the same shape."""
+    out = []
+    for line in rows.disassemble(code, cpu, base):
+        address, _, text = line.partition(": ")
+        out.append((int(address, 16), normal(text)))
+    return out
+
+
+# Lines LLVM accepts that no program has a use for, which the device refuses to run rather than guess:
+# trap-handler registers, jumps to constants, messages to graphics hardware (spelled out by LLVM alone).
+_NONSENSE = re.compile(r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG")
+
+
+def differences(ours: list[tuple[int, str]], llvm: list[tuple[int, str]]) -> list[str]:
+    """Instructions on which the two disagree."""
+    mine = dict(ours)
+    return [
+        f"{address:x}: LLVM {text!r}, the device {mine.get(address)!r}"
+        for address, text in llvm
+        if mine.get(address) != text and not _NONSENSE.search(text)
+    ]
+
+
+def _assemble(lines: list[str], cpu: str) -> Path:
+    path = Path(tempfile.mkdtemp()) / "x.o"
+    subprocess.run(
+        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)],
+        input="\n".join(lines),
+        text=True,
+        check=True,
+    )
+    return path
+
+
+@cache
+def accepted(cpu: str) -> tuple[dict[tuple[str, str], list[str]], list[tuple[int, str]], list[str]]:
+    """By (row, form) the lines LLVM takes and their listing; all of LLVM's listing; the disagreements."""
+    tried = [
+        (row.mnemonic, form, line)
+        for row in rows.all_rows()
+        if getattr(row, cpu) >= 0
+        for form, lines in candidates(row).items()
+        for line in lines
+    ]
+    good = legal([line for _, _, line in tried], cpu)
+    kept: dict[tuple[str, str], list[str]] = {}
+    for (name, form, line), ok in zip(tried, good, strict=True):
+        if ok and len(kept.setdefault((name, form), [])) < _KEEP:
+            kept[name, form].append(line)
+    path = _assemble([line for lines in kept.values() for line in lines], cpu)
+    llvm, code, base = objdump(path, cpu)
+    return kept, llvm, differences(emulator(code, cpu, base), llvm)
+
+
+@pytest.mark.parametrize("cpu", ARCHS)
+def test_rows_decode_as_llvm(cpu: str) -> None:
+    """Random operands of every row print as LLVM prints them."""
+    _, llvm, wrong = accepted(cpu)
+    assert not wrong, f"{len(wrong)} of {len(llvm)} differ:\n" + "\n".join(wrong[:60])
+
+
+@pytest.mark.parametrize("cpu", ARCHS)
+def test_every_opcode_is_met(cpu: str) -> None:
+    """Each row's opcode occurred: LLVM disassembles some accepted line to the row's name."""
+    _, llvm, _ = accepted(cpu)
+    seen = {bare(text.split()[0]) for _, text in llvm}
+    missing = sorted(r.mnemonic for r in rows.all_rows() if getattr(r, cpu) >= 0 and r.mnemonic not in seen)
+    assert not missing, f"{len(missing)} rows were never assembled: {missing}"
+
+
+@pytest.mark.parametrize("cpu", ARCHS)
+def test_every_form_is_met(cpu: str) -> None:
+    """VOP1, VOP2 and VOPC rows were tried in e64 form, and most in SDWA and DPP form."""
+    kept, _, _ = accepted(cpu)
+    forms = {"VOP1": ("e32", "e64"), "VOP2": ("e32",), "VOPC": ("e32", "e64")}
+    missing = [
+        f"{r.mnemonic}_{form}"
+        for r in rows.all_rows()
+        if getattr(r, cpu) >= 0
+        for form in forms.get(r.format, ())
+        if not kept.get((r.mnemonic, form))
+    ]
+    # Written without a suffix, so counted as e64.
+    allowed = {"v_nop_e32", "v_clrexcp_e32", "v_accvgpr_mov_b32_e32"}
+    assert not set(missing) - allowed, missing
+    for form in ("sdwa", "dpp"):
+        assert sum(1 for name, f in kept if f == form) > 50
+
+
+@pytest.mark.parametrize("cpu", ARCHS)
+def test_rows_are_unique(cpu: str) -> None:
+    """No two rows claim one opcode of one format, and no mnemonic has two rows of a format."""
+    seen: dict[tuple[str, int], str] = {}
+    for row in rows.all_rows():
+        opcode = getattr(row, cpu)
+        if opcode < 0:
+            continue
+        family = {"VOP3B": "VOP3", "MAI": "VOP3P"}.get(row.format, row.format)
+        # A memory instruction's rows may share an opcode in name only.
+        other = seen.setdefault((family, opcode), row.mnemonic)
+        assert other == row.mnemonic, f"{family} opcode {opcode}: {other} and {row.mnemonic}"
+
+
+def code_objects() -> list[Path]:
+    """Every kernel built, and those named by $FMHA_TEST_CODE_OBJECTS (a folder)."""
+    folders = [ROOT / "build/release"]
+    if os.environ.get("FMHA_TEST_CODE_OBJECTS"):
+        folders.append(Path(os.environ["FMHA_TEST_CODE_OBJECTS"]))
+    return sorted(p for f in folders for p in f.rglob("*.co"))
+
+
+@pytest.mark.parametrize("path", code_objects(), ids=lambda p: p.stem)
+def test_kernel_decodes_as_llvm(path: Path) -> None:
+    """Mnemonic and operands of every instruction of a built kernel."""
+    cpu = next((c for c in ARCHS if c in path.parent.name), "gfx942")
+    llvm, code, base = objdump(path, cpu)
+    assert llvm
+    wrong = differences(emulator(code, cpu, base), llvm)
+    assert not wrong, f"{len(wrong)} of {len(llvm)} differ:\n" + "\n".join(wrong[:40])
+
+
+def test_kernels_were_found() -> None:
+    """There is something to compare."""
+    assert code_objects(), "no code object under build/release: build the kernels first"

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The FMHA_EMU_* variables: what they set, and that a value that cannot be taken ends the process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..support import hip
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "software-device.md"
+# Makes the device read every variable: a launch that faults.
+SCRIPT = """
+import ctypes as c, struct
+from emulator import hip
+from emulator.asm import Kernel, assemble
+count, total = c.c_int(), c.c_size_t()
+hip.call("hipGetDeviceCount", c.byref(count))
+hip.call("hipDeviceTotalMem", c.byref(total), 0)
+hip.lib().fmha_emu_isa_level.restype = c.c_char_p
+body = ["s_nop 0"] * 20 + ["s_endpgm"]
+m = hip.Module(assemble([Kernel("k", body, args=((0, 8, "global_buffer"),))]))
+try:
+    m.launch("k", struct.pack("<Q", 0))
+    code = 0
+except hip.HipError as e:
+    code = e.code
+print(count.value, total.value, hip.lib().fmha_emu_isa_level().decode(), code)
+"""
+
+
+def run(**variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the script above with these variables alone."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FMHA_EMU_")}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=env | {"PYTHONPATH": str(ROOT / "tests")} | variables,
+    )
+
+
+def test_values() -> None:
+    """Each is taken; an empty one is as good as none."""
+    done = run(
+        FMHA_EMU_DEVICES="3", FMHA_EMU_MEMORY="1000000", FMHA_EMU_LEVEL="2", FMHA_EMU_THREADS="2",
+        FMHA_EMU_MAX_INSTRUCTIONS="", FMHA_EMU_QUIET="",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", "1000000", "x86-64-v2", "0"]
+
+
+@pytest.mark.parametrize("quiet", ["0", "1"])
+def test_quiet(quiet: str) -> None:
+    """A fault is on stderr unless that was refused; it is told to the caller either way."""
+    done = run(FMHA_EMU_MAX_INSTRUCTIONS="10", FMHA_EMU_QUIET=quiet)
+    assert done.stdout.split()[-1] == "702", done.stderr
+    assert ("has run 10 instructions" in done.stderr) == (quiet == "0")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FMHA_EMU_ARCH", "gfx1100"),
+        ("FMHA_EMU_DEVICES", "two"),
+        ("FMHA_EMU_DEVICES", "0"),
+        ("FMHA_EMU_DEVICES", "33"),
+        ("FMHA_EMU_LEVEL", "1"),
+        ("FMHA_EMU_LEVEL", "v3"),
+        ("FMHA_EMU_MAX_INSTRUCTIONS", "1e6"),
+        ("FMHA_EMU_MEMORY", "16G"),
+        ("FMHA_EMU_MEMORY", "-1"),
+        ("FMHA_EMU_QUIET", "yes"),
+        ("FMHA_EMU_THREADS", " 4"),
+        ("FMHA_EMU_THREADS", "99999999999999999999999"),
+    ],
+)
+def test_refused(name: str, value: str) -> None:
+    """The variable, what it may be and what it is are named, and nothing is run."""
+    stop = {"FMHA_EMU_MAX_INSTRUCTIONS": "10"} if name == "FMHA_EMU_QUIET" else {}
+    done = run(**stop, **{name: value})
+    assert done.returncode == -signal.SIGABRT
+    assert not done.stdout
+    assert re.search(rf'{name} must be .*, got "{value}"\n', done.stderr), done.stderr
+
+
+def test_page_lists_them() -> None:
+    """The table of the software device's page has every variable that the device reads, and no other."""
+    sources = (ROOT / "native" / "emulator").rglob("*.cc")
+    read = {name for path in sources for name in re.findall(r'"(FMHA_EMU_\w+)"', path.read_text())}
+    listed = re.findall(r"^\| `(FMHA_EMU_\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(read) == sorted(listed)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [("0000:01:00.0", 0), ("0:1:0.0", 0), ("0000:02:00.0", None), ("0000:01:00", None),
+     ("0000:01:00.0x", None), ("0000:01:00.1", None), ("", None), ("-0:1:0.0", None)],
+)  # fmt: skip
+def test_pci_address(text: str, device: int | None) -> None:
+    """The form that hipDeviceGetPCIBusId gives, and nothing behind it."""
+    index = hip.c.c_int(-1)
+    result = hip.lib().hipDeviceGetByPCIBusId(hip.c.byref(index), text.encode())
+    hip.lib().hipGetLastError()
+    assert (result, index.value) == ((0, device) if device is not None else (101, -1))
+
+
+# What each level of x86-64 adds to the one below, as Linux names it.
+LEVELS = (
+    "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
+    "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
+    "avx512f avx512bw avx512cd avx512dq avx512vl",
+)
+
+
+def test_level_is_the_best_of_this_cpu() -> None:
+    """Asked of CPUID; Linux's list leaves out what it does not save, too."""
+    line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    flags = set(line.split())
+    level = 1
+    while level < 4 and flags.issuperset(LEVELS[level - 1].split()):
+        level += 1
+    assert run().stdout.split()[2] == f"x86-64-v{level}"

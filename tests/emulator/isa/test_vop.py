@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Vector ALU instructions without side effects, against NumPy."""
+
+from __future__ import annotations
+
+from ..support.asm import Case, Suite
+from ..support.ops1 import VOP1
+from ..support.ops2 import VOP2
+from ..support.ops3 import VOP3_OPS
+from ..support.valu import add_all
+
+SUITE = Suite("vop")
+_seen = {o.name for o in VOP3_OPS}
+add_all(SUITE, [*VOP1, *(o for o in VOP2 if o.name not in _seen), *VOP3_OPS])
+
+
+@SUITE.parametrize()
+def test_instruction(case: Case) -> None:
+    """The instruction computes what the manual says."""
+    SUITE.check(case)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Finds LLVM's tools and the software device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+_VERSIONS = ("", "-19", "-20", "-21", "-22", "-18", "-17")
+
+
+@cache
+def tool(name: str) -> str:
+    """Path of an LLVM tool: $CLANG, $LLD, $LLVM_MC, $LLVM_OBJDUMP, else from PATH, also versioned."""
+    env = {"ld.lld": "LLD"}.get(name, name.upper().replace("-", "_"))
+    if os.environ.get(env):
+        return os.environ[env]
+    # Version 19 first: it is what the build uses, and names of instructions differ between versions.
+    for version in ("-19", *_VERSIONS):
+        path = shutil.which(name + version) or shutil.which(name, path=f"/usr/lib/llvm{version}/bin")
+        if path:
+            return path
+    raise FileNotFoundError(f"{name}: not on PATH, also not as {name}-19; set ${env}")
+
+
+@cache
+def emulator_path() -> Path:
+    """The software device's libamdhip64: $PYFA_ROCM_EMULATOR, else the release build's."""
+    env = os.environ.get("PYFA_ROCM_EMULATOR")
+    path = Path(env) if env else ROOT / "build/release/emulator/libamdhip64.so.6"
+    if path.is_dir():
+        path = path / "libamdhip64.so.6"
+    if not path.exists():
+        raise FileNotFoundError(f"software device not found at {path}; build it, or set $PYFA_ROCM_EMULATOR")
+    return path

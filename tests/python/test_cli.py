@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The commands: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyfa_rocm
+from pyfa_rocm import _backends, _cli, _demo, _features, _lib, _problem, _reference
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pyfa_rocm", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def _json(*arguments: str) -> dict[str, Any]:
+    done = _run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_info() -> None:
+    info = _json("info")
+    assert info["runtime"]["path"] == info["runtime"]["path_in_library"] == pyfa_rocm.runtime().path
+    assert info["library"] == str(_lib.library_path())
+    assert info["devices"][0]["arch"] in info["build"]["archs"]
+    assert {"name", "arch", "sha256"} <= info["build"]["kernels"][0].keys()
+    text = _run("info")
+    assert text.returncode == 0, text.stderr
+    assert info["devices"][0]["name"] in text.stdout
+    assert info["runtime"]["path"] in text.stdout
+
+
+def test_prove() -> None:
+    proof = _json("prove")
+    assert proof["ok"] is True
+    assert 0 < proof["o_max_error_over_tolerance"] <= 1
+    assert 0 < proof["lse_max_error_over_tolerance"] <= 1
+    assert [x["feature"] for x in proof["features"]] == list(_features.FEATURES)
+    for x in proof["features"]:
+        assert x["ok"] is True
+        # The smallest kernel set has all of them for gfx942.
+        assert x["reason"] == "" or proof["arch"] != "gfx942"
+        assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
+    kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
+    assert kernels[proof["kernel"]] == proof["code_object_sha256"]
+    text = _run("prove")
+    assert text.returncode == 0, text.stderr
+    for key in ("device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256"):
+        assert str(proof[key]) in text.stdout
+
+
+@pytest.mark.parametrize(("backend", "function"), [("numpy", "pyfa_rocm.flash_attn_func"), ("c", "fmha_fwd")])
+def test_backends(backend: str, function: str) -> None:
+    """Each runs one kernel, the one it says, and no other."""
+    proof = _json("prove", "--backend", backend)
+    assert (proof["ok"], proof["backend"], proof["function"]) == (True, backend, function)
+    assert proof["launched"] == ([proof["kernel"]] if proof["emulated"] else None)
+    assert proof["o_max_error"] <= proof["o_bound"]
+    assert {"python", "libfmha_rocm", "hip_runtime", "hip-python"} <= proof["versions"].keys()
+    assert all(proof["versions"].values())
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_backend_without_its_framework(backend: str, tmp_path: Path) -> None:
+    (tmp_path / f"{backend}.py").write_text(f"raise ModuleNotFoundError('no {backend}', name='{backend}')")
+    done = _run("prove", "--backend", backend, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"pyfa-rocm prove: pyfa_rocm.{backend}.flash_attn_func needs {backend}")
+    assert f"pip install {backend}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_paths() -> None:
+    """One by name for `$(...)`; all of them otherwise, with nothing for what is not installed."""
+    paths = _json("paths")
+    assert list(paths) == ["include", "lib", "cmake_dir", "emulator"]
+    assert paths["include"] == pyfa_rocm.get_include()
+    assert paths["lib"] == pyfa_rocm.get_lib()
+    assert paths["emulator"] == str(_lib.emulator_path())
+    for name, path in paths.items():
+        done = _run("paths", name)
+        assert (done.returncode, done.stdout) == ((0, f"{path}\n") if path else (2, ""))
+        assert path or done.stderr.startswith(f"pyfa-rocm paths: no CMake package in {ROOT}")
+    text = _run("paths").stdout
+    assert text.splitlines() == [f"{name:10} {path}" for name, path in paths.items()]
+
+
+def test_unknown_backend() -> None:
+    done = _run("prove", "--backend", "cuda")
+    assert done.returncode == 2
+    assert "'cuda'" in done.stderr
+    for name in _backends.BACKENDS:
+        assert name in done.stderr
+
+
+def test_a_launch_of_another_kernel_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An adapter that computes attention in another way than by our kernel has proved nothing."""
+
+    def twice(problem: _problem.Problem) -> tuple[_backends.Array, _backends.Array]:
+        c.run(problem)
+        return c.run(problem)
+
+    if not pyfa_rocm.runtime().emulated:
+        pytest.skip("a GPU does not say what was launched")
+    c = _backends.BACKENDS["c"]
+    monkeypatch.setitem(_backends.BACKENDS, "c", replace(c, run=twice))
+    assert _cli.main(["prove", "--backend", "c"]) == 1
+    text = capsys.readouterr().out
+    assert "WRONG: the device was asked to run fmha_fwd_" in text
+    assert text.endswith("result        WRONG\n")
+
+
+def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def unsupported() -> tuple[float, float]:
+        raise pyfa_rocm.UnsupportedError("no such kernel")
+
+    features = {
+        "wrong": lambda: (2.0, 0.5),
+        "not a number": lambda: (0.5, float("nan")),
+        "absent": unsupported,
+    }
+    monkeypatch.setattr(_features, "FEATURES", features)
+    assert _cli.main(["prove", "--json"]) == 1
+    proof = json.loads(capsys.readouterr().out)
+    assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
+        (False, ""), (False, ""), (True, "no such kernel"),
+    ]  # fmt: skip
+    assert _cli.main(["prove"]) == 1
+    text = capsys.readouterr().out
+    assert text.count("WRONG: O") == 2
+    assert "absent                 no kernel in this build" in text
+
+
+@pytest.mark.parametrize("command", ["prove", "demo"])
+def test_a_wrong_result_is_said(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a tolerance that nothing can meet, the exit status is 1."""
+    monkeypatch.setattr(_reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
+    monkeypatch.setattr(_demo, "SEQLENS", (128,))
+    assert _cli.main([command, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert _cli.main([command]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_demo() -> None:
+    result = _json("demo")
+    assert result["ok"] is True
+    assert [row["seqlen"] for row in result["rows"]] == list(_demo.SEQLENS)
+    assert _demo.SEQLENS[0] == 128
+    assert _demo.SEQLENS[-1] == 1024
+    for row in result["rows"]:
+        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE.
+        assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)
+        # At the very least the scores are there at once, in float32.
+        assert row["standard_peak_bytes"] >= 4 * 4 * row["seqlen"] ** 2
+        # Scores and probabilities, in 16 bits, are written by standard attention alone.
+        ours, standard = (row["traffic"][who] for who in ("ours", "standard"))
+        tensor = row["seqlen"] * 4 * 128 * 2
+        assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4
+        assert standard["hbm_write_bytes"] == tensor + 2 * 4 * 2 * row["seqlen"] ** 2
+        # Besides, three lines of 128 bytes of kernel arguments.
+        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 3 * 128
+    text = _run("demo")
+    assert text.returncode == 0, text.stderr
+    assert "all right" in text.stdout
+    assert "HBM traffic is modelled" in text.stdout
+
+
+def test_cannot_run() -> None:
+    """No library: status 2, and one line that says so."""
+    done = _run("prove", PYFA_ROCM_LIBRARY="/nonexistent.so")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyfa-rocm prove: PYFA_ROCM_LIBRARY")
+    assert done.stdout == ""
+
+
+def test_no_command() -> None:
+    done = _run()
+    assert done.returncode == 2
+    assert "info,prove,demo" in done.stderr.replace(" ", "") or "COMMAND" in done.stderr

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""8 threads x 2 devices, in a process of its own: the number of software devices is fixed at start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyfa_rocm
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# Tensors on device 1 while device 0 is current.
+WRONG_DEVICE = """
+import numpy as np
+import pyfa_rocm as p
+q, o = (p.DeviceArray.from_numpy(np.ones((1, 8, 1, 64), np.float16), device=1) for _ in range(2))
+tensors = [p.Strided(x.data, *x.strides[:3]) for x in (q, q, q, o)]
+try:
+    p.fmha_fwd(p.FwdParams("float16", 1, 8, 8, 1, 1, 64, 64, 1.0, *tensors))
+except p.InvalidArgumentError as error:
+    print(error)
+assert (o.to_numpy() == 1).all()
+"""
+
+# The public functions go to where their tensors are, and come back, whether their plan is new or known.
+OTHER_DEVICE = """
+import numpy as np
+import pyfa_rocm as p
+host = np.random.default_rng(0).standard_normal((1, 40, 2, 64)).astype(np.float16)
+here, there = (p.DeviceArray.from_numpy(host, device=i) for i in range(2))
+want = p.flash_attn_func(here, here, here, causal=True).to_numpy().tobytes()
+for _ in range(2):
+    out, lse = p.flash_attn_func(there, there, there, causal=True, return_lse=True)
+    assert (out.device, lse.device, p.current_device()) == (1, 1, 0)
+    assert out.to_numpy().tobytes() == want
+    for bad in ({"out": here}, {"alibi_slopes": p.DeviceArray.empty((2,), "float32", 0)}):
+        try:
+            p.flash_attn_func(there, there, there, causal=True, **bad)
+        except p.InvalidArgumentError as error:
+            print(error)
+    assert p.current_device() == 0
+"""
+
+
+def _run(*arguments: str) -> str:
+    """Run Python in a process with two devices, and return what it prints."""
+    if not pyfa_rocm.runtime().emulated and pyfa_rocm.device_count() < 2:
+        pytest.skip("this machine has one GPU")
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "FMHA_EMU_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_eight_threads_two_devices() -> None:
+    assert "right: 8 threads x 4 problems on 2 devices" in _run(
+        str(ROOT / "tests" / "support" / "concurrency_worker.py"), "2"
+    )
+
+
+def test_memory_of_another_device() -> None:
+    message = _run("-c", WRONG_DEVICE)
+    assert "q.data" in message
+    assert "memory of device 1; expected memory of the current device 0" in message
+
+
+def test_calls_follow_their_tensors() -> None:
+    message = _run("-c", OTHER_DEVICE)
+    assert message.count("out: got device 0, expected 1 as q") == 2
+    assert message.count("alibi_slopes: got device 0, expected 1 as q") == 2

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Every kernel of the library, by forcing the choice: on full and on ragged tiles, against the oracle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from built import DTYPE_OF, Row, can_do, rows, this_arch
+from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
+
+ROOT = Path(__file__).resolve().parents[2]
+GAPS = Layout((0, 1, 2), (1, 2, 1, 16), 64)
+
+
+def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
+    """A case with all of a kernel's features."""
+    dtype = DTYPE_OF[row["dtype"]]
+    o_dtype = "" if row["dtype"] == row["o_dtype"] else DTYPE_OF[row["o_dtype"]]
+    case = Case(
+        batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=1, ratio=2, hdim=row["hdim_q"],
+        hdim_v=row["hdim_v"], dtype=dtype, o_dtype=o_dtype, lse=row["lse"], seed=5, layouts=(GAPS,) * 4,
+        bias=Bias(infinities=True) if row["bias"] == "elementwise" else None,
+        alibi=2 if row["bias"] == "alibi" else 0, softcap=4.0 if row["softcap"] else 0.0,
+        dropout=Dropout(0.3, 12345, 6, randval=True) if row["dropout"] else None,
+        descale=(0.5, 1.5, 2.0) if row["dtype"] == "fp8" else (1.0, 1.0, 1.0),
+    )  # fmt: skip
+    if row["group"]:
+        half = (seqlen_q // 2 + 1, seqlen_k // 2 + 1)
+        case = replace(case, varlen=Varlen((seqlen_q, half[0]), (half[1], seqlen_k), (0, 5), (3, 0)))
+    return case
+
+
+def _run(case: Case, row: Row) -> None:
+    """Run a case on this very kernel, whichever candidate it is."""
+    assert can_do(row, case), f"{row['name']} should do {case}"
+    assert run_raw(forced(case, row["name"])) == row["name"]
+
+
+def _name(row: Row) -> str:
+    return f"{row['arch']}-{row['name']}"
+
+
+@pytest.mark.parametrize("row", rows(), ids=_name)
+@pytest.mark.parametrize("lengths", ["full", "ragged", "part of the head dim"])
+def test_kernel(row: Row, lengths: str) -> None:
+    """All of its features at once; then, if it masks, with masks; then with smaller head dims if it may."""
+    if row["arch"] != this_arch():
+        pytest.skip(f"for {row['arch']}: run by test_other_archs")
+    m, n, step = row["tile_m"], row["tile_n"], row["hdim_step"]
+    if lengths == "full":
+        _run(_case(row, m, 2 * n), row)
+        return
+    case = _case(row, m + 29, 2 * n + 37 if row["pad"] else 3 * n)
+    if lengths == "ragged":
+        _run(case, row)
+        if row["mask"]:
+            _run(replace(case, causal=True), row)
+            _run(replace(case, window=(n // 2, n // 3), top_left=True), row)
+    elif step:
+        _run(replace(case, hdim=row["hdim_q"] - step), row)
+        _run(replace(case, hdim_v=row["hdim_v"] - step), row)
+
+
+@pytest.mark.parametrize("row", [r for r in rows() if r["mask"] or r["group"]], ids=_name)
+def test_tiles_without_keys(row: Row) -> None:
+    """A tile of queries that sees no key leaves CK's pipeline early, its loads of Q still on their way."""
+    if row["arch"] != this_arch():
+        pytest.skip(f"for {row['arch']}: run by test_other_archs")
+    m, keys = row["tile_m"], 16 if row["pad"] else row["tile_n"]
+    case = _case(row, keys + 2 * m, keys)
+    if row["group"]:
+        case = replace(case, varlen=Varlen((2 * m, m + 3), (0, keys)))
+    _run(replace(case, causal=row["mask"]), row)
+
+
+@pytest.mark.skipif("FMHA_EMU_ARCH" in os.environ, reason="this is the other arch")
+def test_other_archs(device_kind: str) -> None:
+    """The kernels of other archs, each on a software device of that arch in a process of its own."""
+    if device_kind == "gpu":
+        pytest.skip("a GPU has one arch")
+    others = {str(row["arch"]) for row in rows()} - {this_arch()}
+    for arch in sorted(others):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
+            env=os.environ | {"FMHA_EMU_ARCH": arch}, capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:]
+        assert " passed" in done.stdout

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Which HIP runtime a process gets. Each case is a process of its own, since the choice is made once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyfa_rocm
+from pyfa_rocm import _hip
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = "import pyfa_rocm; r = pyfa_rocm.runtime(); print(r.path, r.emulated)"
+_CHOICES = ("PYFA_ROCM_DEVICE", "FMHA_HIP_RUNTIME", "ROCM_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code with nothing but `environment` choosing a runtime."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _CHOICES}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def ok(code: str, **environment: str) -> str:
+    done = run(code, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def refused(code: str, **environment: str) -> str:
+    done = run(code, **environment)
+    assert done.returncode != 0, done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def path() -> str:
+    """The runtime that this test session uses."""
+    return pyfa_rocm.runtime().path
+
+
+@pytest.fixture(scope="module")
+def copies(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two more copies of a HIP runtime, as two frameworks would bring them."""
+    if not pyfa_rocm.runtime().emulated:
+        pytest.skip("a GPU's runtime cannot be copied away from the libraries beside it")
+    result = []
+    for name in ("a", "b"):
+        copy = tmp_path_factory.mktemp(name) / "libamdhip64.so.6"
+        shutil.copy(path, copy)
+        result.append(str(copy))
+    return result
+
+
+def test_one_runtime_in_this_process(path: str) -> None:
+    """hip-python and the library share it."""
+    pyfa_rocm.current_device()
+    assert _hip.mapped_runtimes() == [path]
+    assert pyfa_rocm._lib.hip_runtime_path() == path
+
+
+def test_emulator_by_name() -> None:
+    path, emulated = ok(REPORT, PYFA_ROCM_DEVICE="emulator").rsplit(" ", 1)
+    assert (path, emulated) == (str(pyfa_rocm._lib.emulator_path()), "True")
+
+
+def test_auto_says_when_it_takes_the_software_device() -> None:
+    done = run(REPORT)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.strip().endswith("True"):
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert "using the software device" in done.stderr
+    else:
+        assert done.stderr == ""
+
+
+def test_gpu_is_never_the_software_device(path: str) -> None:
+    if pyfa_rocm.runtime().emulated:
+        message = refused(REPORT, PYFA_ROCM_DEVICE="gpu", FMHA_HIP_RUNTIME=path)
+        assert "PYFA_ROCM_DEVICE=gpu" in message
+        assert "is the software device" in message
+
+
+def test_unknown_choice() -> None:
+    message = refused(REPORT, PYFA_ROCM_DEVICE="cuda")
+    assert "PYFA_ROCM_DEVICE: got 'cuda', expected one of auto, gpu, emulator" in message
+
+
+def test_explicit_path(copies: list[str]) -> None:
+    assert ok(REPORT, FMHA_HIP_RUNTIME=copies[0]).split()[0] == copies[0]
+
+
+def test_no_hip_runtime() -> None:
+    """A path that is none: from Python, and from the C library alone."""
+    missing = "/nonexistent/libamdhip64.so"
+    assert f"cannot open the HIP runtime {missing}" in refused(REPORT, FMHA_HIP_RUNTIME=missing)
+    message = refused("from pyfa_rocm import _lib; _lib.hip_runtime_path()", FMHA_HIP_RUNTIME=missing)
+    assert message.startswith("pyfa_rocm.errors.HipError: ")
+    assert missing in message
+
+
+def test_no_hip_runtime_anywhere() -> None:
+    """Nothing mapped, nothing found: only where this machine has none."""
+    done = run("from pyfa_rocm import _lib; print(_lib.hip_runtime_path())")
+    if done.returncode == 0:
+        pytest.skip(f"this machine has one: {done.stdout}")
+    message = done.stderr.strip().splitlines()[-1]
+    assert "HipError: no HIP runtime" in message
+    for word in ("libamdhip64.so.7", "ROCM_PATH", "/opt/rocm/lib", "FMHA_HIP_RUNTIME"):
+        assert word in message
+
+
+def test_mapped_runtime_wins(copies: list[str]) -> None:
+    """What a framework has already loaded is what everybody uses, hip-python included."""
+    code = f"import ctypes; ctypes.CDLL({copies[0]!r}); {REPORT}; " + (
+        "from pyfa_rocm import _hip, _lib; pyfa_rocm.current_device(); "
+        "print(*_hip.mapped_runtimes(), _lib.hip_runtime_path())"
+    )
+    first, second = ok(code).splitlines()
+    assert first.split()[0] == copies[0]
+    assert second.split() == [copies[0], copies[0]]
+
+
+def test_two_hip_runtimes(copies: list[str]) -> None:
+    """Both paths in the message, and a way out."""
+    load = f"import ctypes; [ctypes.CDLL(p) for p in {copies!r}]; "
+    for ask in (REPORT, "from pyfa_rocm import _lib; _lib.hip_runtime_path()"):
+        message = refused(load + ask)
+        assert copies[0] in message
+        assert copies[1] in message
+        assert "FMHA_HIP_RUNTIME" in message
+    assert ok(load + REPORT, FMHA_HIP_RUNTIME=copies[1]).split()[0] == copies[1]
+
+
+def test_hip_python_bound_elsewhere(copies: list[str]) -> None:
+    """hip-python cannot be moved once it is bound: an error, not a second runtime."""
+    bare = Path(copies[0]).with_name("libamdhip64.so")
+    if not bare.exists():
+        bare.symlink_to(copies[0])
+    first = "from rocm.bindings import hip; hip.hipInit(0); "
+    message = refused(
+        first + REPORT, LD_LIBRARY_PATH=str(bare.parent), ROCM_PATH="/nonexistent", FMHA_HIP_RUNTIME=copies[1]
+    )
+    assert "hip-python is already bound to another HIP runtime" in message
+    assert copies[1] in message
+    # With no other wish, its choice is ours.
+    path = ok(first + REPORT, LD_LIBRARY_PATH=str(bare.parent), ROCM_PATH="/nonexistent").split()[0]
+    assert Path(path).samefile(copies[0])
+
+
+def test_contradiction(copies: list[str]) -> None:
+    message = refused(REPORT, PYFA_ROCM_DEVICE="emulator", FMHA_HIP_RUNTIME=copies[0])
+    assert "FMHA_HIP_RUNTIME: got" in message
+    assert "PYFA_ROCM_DEVICE=emulator" in message
+
+
+def test_too_late_to_choose(copies: list[str]) -> None:
+    """fmha_set_hip_runtime after the first use: refused, unless it names the one in use."""
+    code = f"""
+{REPORT}
+from pyfa_rocm import _lib
+ffi, lib = _lib.load()
+assert lib.fmha_set_hip_runtime(r.path.encode()) == 0
+assert lib.fmha_set_hip_runtime({copies[0].encode()!r}) == 1
+print(_lib.last_error())
+"""
+    message = ok(code, PYFA_ROCM_DEVICE="emulator").splitlines()[-1]
+    assert copies[0] in message
+    assert "already in use" in message
+
+
+def test_missing_library() -> None:
+    message = refused(REPORT, PYFA_ROCM_LIBRARY="/nonexistent/libfmha_rocm.so")
+    assert "PYFA_ROCM_LIBRARY: got '/nonexistent/libfmha_rocm.so'" in message
