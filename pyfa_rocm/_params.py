@@ -233,7 +233,7 @@ def fill(view: memoryview, p: FwdParams) -> None:
             *(p.bias or _NO_TENSOR), p.alibi_slopes, p.alibi_stride_batch, p.cu_seqlens_q, p.cu_seqlens_k,
             p.seqused_q, p.seqused_k, p.total_q, p.total_k, p.p_drop, p.kernel, p.philox_seed,
             p.philox_offset, p.philox_seed_offset, *(p.randval or _NO_TENSOR), p.q_descale, p.k_descale,
-            p.v_descale,
+            p.v_descale, 0, 0, 0,
         )  # fmt: skip
     except (KeyError, OverflowError, TypeError, struct.error) as error:
         raise _bad_field(p) from error
