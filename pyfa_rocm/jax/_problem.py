@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _params
-from pyfa_rocm._params import Bias, FwdParams, Lse, Strided
+from pyfa_rocm._call import params
+from pyfa_rocm._call.params import Bias, FwdParams, Lse, Strided
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.jax._strides import Batching, Dim, Strides, fold, split_strides
 
@@ -110,8 +110,8 @@ def attributes(
         buffers.append(_buffer(name, (*sizes, *shape), own))
         itemsizes.append(dtype.itemsize)
     batching = _batching(problem, sizes, buffers)
-    _, view = _params.new()
-    _params.fill(view, _fwd_params(problem, buffers, batching.batch))
+    _, view = params.new()
+    params.fill(view, _fwd_params(problem, buffers, batching.batch))
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
         for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]

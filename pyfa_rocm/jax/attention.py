@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._arguments import output_layout
+from pyfa_rocm._call.arguments import output_layout
 from pyfa_rocm.jax._operands import Operands, options_of
 from pyfa_rocm.jax._primitive import bind
 from pyfa_rocm.jax._problem import Problem

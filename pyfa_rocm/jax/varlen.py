@@ -8,8 +8,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pyfa_rocm._arguments import output_layout
-from pyfa_rocm._numbers import to_integer
+from pyfa_rocm._call.arguments import output_layout
+from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm.jax._operands import Operands, options_of
 from pyfa_rocm.jax._primitive import bind
 from pyfa_rocm.jax._problem import Problem

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from pyfa_rocm import _prove, _traffic
-from pyfa_rocm._problem import REPEATS, Problem, to_json
-from pyfa_rocm._problem import run as run_problem
+from pyfa_rocm.cli import prove, traffic
+from pyfa_rocm.cli.trial import REPEATS, Problem, to_json
+from pyfa_rocm.cli.trial import run as run_problem
 
 SEQLENS = (128, 256, 384, 512, 768, 1024)
 Float32 = npt.NDArray[np.float32]
@@ -77,7 +77,7 @@ def measure(seqlen: int) -> dict[str, Any]:
         "max_difference": outcome.errors.o,
         "o_max_error_over_tolerance": outcome.errors.o_ratio,
         "lse_max_error": outcome.errors.lse,
-        "traffic": _traffic.measure(problem),
+        "traffic": traffic.measure(problem),
         "ok": outcome.errors.ok,
     }
 
@@ -104,9 +104,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Prove, measure, print; 0 if every result is within tolerance, else 1."""
-    proof = _prove.report(_prove.PROBLEM)
+    proof = prove.report(prove.PROBLEM)
     if not args.json:
-        print(_prove.describe_text(proof), flush=True)
+        print(prove.describe_text(proof), flush=True)
     bar = tqdm(SEQLENS, desc="seqlen", unit="row", file=sys.stderr, leave=False)
     rows = [measure(seqlen) for seqlen in bar]
     ok = bool(proof["ok"]) and all(row["ok"] for row in rows)
@@ -117,6 +117,6 @@ def run(args: argparse.Namespace) -> int:
     where = "the software device, so times are not a GPU's" if proof["emulated"] else proof["device"]
     print(f"\n{problem}; ours runs on {where}\n\n{table(rows)}\n")
     if rows and rows[-1]["traffic"] is not None:
-        print(_traffic.describe_text(rows[-1]["traffic"], rows[-1]["seqlen"]) + "\n")
+        print(traffic.describe_text(rows[-1]["traffic"], rows[-1]["seqlen"]) + "\n")
     print("all right" if ok else "WRONG results")
     return 0 if ok else 1

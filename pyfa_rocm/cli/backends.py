@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _hip, _lib, array, attention
-from pyfa_rocm._problem import Problem
-from pyfa_rocm.errors import FmhaError, check
+from pyfa_rocm import array, attention
+from pyfa_rocm._runtime import hip, library
+from pyfa_rocm.cli.trial import Problem
+from pyfa_rocm.errors import FmhaError
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 
@@ -86,16 +87,16 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
     """Addresses of so many bytes each."""
     addresses: list[int] = []
     try:
-        addresses += [int(_hip.call("hipMalloc", n)) for n in nbytes]
+        addresses += [int(hip.call("hipMalloc", n)) for n in nbytes]
         yield addresses
     finally:
         for address in addresses:
-            _hip.call("hipFree", address)
+            hip.call("hipFree", address)
 
 
 def _c_params(problem: Problem, addresses: list[int]) -> Any:
     """Fill the C struct as a C program does: field by field, from zeros."""
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     p = ffi.new("fmha_fwd_params *")
     p.struct_size = ffi.sizeof("fmha_fwd_params")
     p.dtype = {"bfloat16": lib.FMHA_BF16, "float16": lib.FMHA_FP16, "float32": lib.FMHA_FP32}[problem.dtype]
@@ -123,17 +124,17 @@ def _c(problem: Problem) -> tuple[Array, Array]:
     host = problem.inputs()
     out = np.empty_like(host[0])
     lse = np.empty((problem.batch, problem.nhead_q, problem.seqlen), np.float32)
-    ffi, lib = _lib.load()
-    kinds = _hip.module().hipMemcpyKind
+    ffi, lib = library.load()
+    kinds = hip.module().hipMemcpyKind
     with _device_memory([x.nbytes for x in (*host, out, lse)]) as addresses:
         for address, x in zip(addresses, host, strict=False):
-            _hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
+            hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
         params = _c_params(problem, addresses)
-        check(lib.fmha_prepare(params))
-        check(lib.fmha_fwd(params, ffi.NULL))
-        _hip.call("hipDeviceSynchronize")
+        library.check(lib.fmha_prepare(params))
+        library.check(lib.fmha_fwd(params, ffi.NULL))
+        hip.call("hipDeviceSynchronize")
         for address, x in zip(addresses[3:], (out, lse), strict=True):
-            _hip.call("hipMemcpy", x.ctypes.data, address, x.nbytes, kinds.hipMemcpyDeviceToHost)
+            hip.call("hipMemcpy", x.ctypes.data, address, x.nbytes, kinds.hipMemcpyDeviceToHost)
     return out, lse
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import cffi
 
-from pyfa_rocm import _lib
-from pyfa_rocm.errors import HipError, InvalidArgumentError, check
+from pyfa_rocm._runtime import library, paths
+from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
 _SONAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
@@ -163,7 +163,7 @@ def _require_usable(path: str) -> None:
     names = _arch_names(library)
     if not names:
         raise HipError(f"{path} has no device")
-    built = json.loads(_lib.build_info_json())["archs"]
+    built = json.loads(library.build_info_json())["archs"]
     if not any(name.split(":")[0] in built for name in names):
         raise HipError(f"{path} has {', '.join(names)}; this library was built for {', '.join(built)}")
 
@@ -200,7 +200,7 @@ def _choose() -> tuple[str, str]:
     wanted = mode()
     explicit = os.environ.get("FMHA_HIP_RUNTIME")
     if wanted == "emulator":
-        path = str(_lib.emulator_path())
+        path = str(paths.emulator_path())
         if explicit and not _same_file(explicit, path):
             raise InvalidArgumentError(
                 f"FMHA_HIP_RUNTIME: got {explicit}, expected {path} or nothing, as PYFA_ROCM_DEVICE=emulator"
@@ -216,7 +216,7 @@ def _choose() -> tuple[str, str]:
     except HipError as error:
         if explicit:  # asked for by name: nothing else will do
             raise
-        return str(_lib.emulator_path()), f"no GPU works here: {error}"
+        return str(paths.emulator_path()), f"no GPU works here: {error}"
 
 
 def _bind_hip_python(path: str) -> Any:
@@ -258,9 +258,9 @@ def _bind() -> Runtime:
     global _hip
     path, reason = _choose()
     path = _path_of(_open(path))
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     hip = _bind_hip_python(path)
-    check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
+    library.check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
     _hip = hip
     emulated = _count(hip) > 0 and "Emulated" in str(call("hipGetDeviceProperties", 0).name)
     if emulated and mode() == "gpu":

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyfa_rocm import array, attention, emulator
-from pyfa_rocm._problem import Problem
+from pyfa_rocm.cli.trial import Problem
 from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches
 
