@@ -120,12 +120,12 @@ class _LinkMap(ctypes.Structure):
     _fields_ = (("l_addr", ctypes.c_void_p), ("l_name", ctypes.c_char_p))
 
 
-def _path_of(library: ctypes.CDLL) -> str:
+def _path_of(opened: ctypes.CDLL) -> str:
     """Return the file behind an open library, which a bare name leaves to the loader's search."""
     link_map = ctypes.POINTER(_LinkMap)()
     dlinfo = ctypes.CDLL(None).dlinfo
     dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    if dlinfo(library._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
+    if dlinfo(opened._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
         raise HipError("dlinfo failed on the HIP runtime")
     return os.fsdecode(link_map.contents.l_name)
 
@@ -137,20 +137,20 @@ def _hip_python() -> Any:
     return hip
 
 
-def _arch_names(library: ctypes.CDLL) -> list[str]:
+def _arch_names(opened: ctypes.CDLL) -> list[str]:
     """Return gcnArchName of every device, straight from one runtime, before hip-python is bound to it."""
     hip = _hip_python()
     count = ctypes.c_int(0)
-    status = library.hipInit(0) or library.hipGetDeviceCount(ctypes.byref(count))
+    status = opened.hipInit(0) or opened.hipGetDeviceCount(ctypes.byref(count))
     if status != _SUCCESS:
         raise HipError(f"no device: hipGetDeviceCount gave HIP error {status}")
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
         try:
-            status = library.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
+            status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
         except AttributeError as error:
-            raise HipError(f"{library._name} is older than ROCm 6, which hip-python needs") from error
+            raise HipError(f"{opened._name} is older than ROCm 6, which hip-python needs") from error
         if status != _SUCCESS:
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
@@ -159,8 +159,7 @@ def _arch_names(library: ctypes.CDLL) -> list[str]:
 
 def _require_usable(path: str) -> None:
     """Raise unless the runtime has a device with an arch that the library was built for."""
-    library = _open(path)
-    names = _arch_names(library)
+    names = _arch_names(_open(path))
     if not names:
         raise HipError(f"{path} has no device")
     built = json.loads(library.build_info_json())["archs"]

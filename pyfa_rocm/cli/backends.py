@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from pyfa_rocm import array, attention
 from pyfa_rocm._runtime import hip, library
-from pyfa_rocm.cli.trial import Problem
+from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.errors import FmhaError
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 
 Array = npt.NDArray[Any]
-Run = Callable[[Problem], tuple[Array, Array]]
+Run = Callable[[Trial], tuple[Array, Array]]
 
 
 def distribution_version(name: str) -> str | None:
@@ -76,7 +76,7 @@ class Backend:
         return {name: distribution_version(name) for name in self.distributions}
 
 
-def _numpy(problem: Problem) -> tuple[Array, Array]:
+def _numpy(problem: Trial) -> tuple[Array, Array]:
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
     out, lse = attention.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
     return out.to_numpy(), lse.to_numpy()
@@ -94,7 +94,7 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
             hip.call("hipFree", address)
 
 
-def _c_params(problem: Problem, addresses: list[int]) -> Any:
+def _c_params(problem: Trial, addresses: list[int]) -> Any:
     """Fill the C struct as a C program does: field by field, from zeros."""
     ffi, lib = library.load()
     p = ffi.new("fmha_fwd_params *")
@@ -119,7 +119,7 @@ def _c_params(problem: Problem, addresses: list[int]) -> Any:
     return p
 
 
-def _c(problem: Problem) -> tuple[Array, Array]:
+def _c(problem: Trial) -> tuple[Array, Array]:
     """Memory from hipMalloc, raw pointers, and nothing of our Python between them and the C ABI."""
     host = problem.inputs()
     out = np.empty_like(host[0])
@@ -138,7 +138,7 @@ def _c(problem: Problem) -> tuple[Array, Array]:
     return out, lse
 
 
-def _torch(problem: Problem) -> tuple[Array, Array]:
+def _torch(problem: Trial) -> tuple[Array, Array]:
     """Tensors on the card where torch has one, else in host memory, which the software device can use."""
     torch, adapter = import_module("torch"), import_module("pyfa_rocm.torch")
     device = "cuda" if torch.version.hip and torch.cuda.is_available() else "cpu"
@@ -152,7 +152,7 @@ def _torch(problem: Problem) -> tuple[Array, Array]:
     return out, lse.cpu().numpy()
 
 
-def _jax(problem: Problem) -> tuple[Array, Array]:
+def _jax(problem: Trial) -> tuple[Array, Array]:
     """Under jit, on JAX's default device."""
     jax, adapter = import_module("jax"), import_module("pyfa_rocm.jax")
     q, k, v = (jax.numpy.asarray(x) for x in problem.inputs())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from pyfa_rocm.cli import prove, traffic
-from pyfa_rocm.cli.trial import REPEATS, Problem, to_json
+from pyfa_rocm.cli.trial import REPEATS, Trial, to_json
 from pyfa_rocm.cli.trial import run as run_problem
 
 SEQLENS = (128, 256, 384, 512, 768, 1024)
@@ -36,13 +36,13 @@ def standard_attention(q: Float32, k: Float32, v: Float32) -> Float32:
     return np.asarray(probabilities @ v)
 
 
-def _standard_inputs(problem: Problem) -> list[Float32]:
+def _standard_inputs(problem: Trial) -> list[Float32]:
     group = problem.nhead_q // problem.nhead_k
     q, k, v = (x.astype(np.float32).transpose(0, 2, 1, 3) for x in problem.inputs())
     return [np.ascontiguousarray(x) for x in (q, k.repeat(group, axis=1), v.repeat(group, axis=1))]
 
 
-def measure_standard(problem: Problem) -> tuple[float, int]:
+def measure_standard(problem: Trial) -> tuple[float, int]:
     """Return seconds and peak bytes of standard attention for a problem.
 
     The bytes are measured, not computed: tracemalloc sees every array NumPy allocates. Time is taken in a
@@ -65,7 +65,7 @@ def measure_standard(problem: Problem) -> tuple[float, int]:
 
 def measure(seqlen: int) -> dict[str, Any]:
     """Measure one row of the table."""
-    problem = Problem(batch=1, seqlen=seqlen, nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
+    problem = Trial(batch=1, seqlen=seqlen, nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
     outcome = run_problem(problem)
     standard_seconds, standard_bytes = measure_standard(problem)
     return {

@@ -11,11 +11,11 @@ from pyfa_rocm import emulator, fmha
 from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.cli import features
 from pyfa_rocm.cli.backends import BACKENDS, Array, Backend
-from pyfa_rocm.cli.trial import Problem, judge, kernel_params, to_json
+from pyfa_rocm.cli.trial import Trial, judge, kernel_params, to_json
 from pyfa_rocm.device import current_device, describe, runtime
 
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
-PROBLEM = Problem(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
+PROBLEM = Trial(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(backend: Backend, problem: Problem) -> tuple[Array, Array, list[str] | None]:
+def _run(backend: Backend, problem: Trial) -> tuple[Array, Array, list[str] | None]:
     """Run a problem; also what the software device says was launched meanwhile. A GPU does not say: None."""
     backend.load()
     if not runtime().emulated:
@@ -48,7 +48,7 @@ def _versions(backend: Backend) -> dict[str, str | None]:
     }
 
 
-def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
+def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
     """Prove a backend: say what ran where, and how right it was.
 
     The kernel is the one that the library says it takes. On the software device it also has to be the one

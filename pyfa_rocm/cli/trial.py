@@ -24,7 +24,7 @@ REPEATS = 3
 
 
 @dataclass(frozen=True)
-class Problem:
+class Trial:
     """A self-attention problem; hdim is that of q, k and v."""
 
     batch: int
@@ -102,7 +102,7 @@ def _distance(got: Array, expected: Array, tolerance: Array) -> tuple[float, flo
     return float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max())
 
 
-def judge(problem: Problem, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
+def judge(problem: Trial, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
     """Compare what a kernel gave for a problem with float64."""
     numerics = numerics_of(problem.dtype, None, kernel.pipeline, kernel.tile_n, kernel.arch)
     expected = reference.attention(*problem.inputs(), causal=problem.causal, numerics=numerics)
@@ -112,7 +112,7 @@ def judge(problem: Problem, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Er
     )
 
 
-def run(problem: Problem) -> Outcome:
+def run(problem: Trial) -> Outcome:
     """Run a problem on the current device and judge the result."""
     before = array.memory.live_bytes
     array.memory.reset_peak()
@@ -148,7 +148,7 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def kernel_params(problem: Problem) -> params.FwdParams:
+def kernel_params(problem: Trial) -> params.FwdParams:
     """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
 
     def contiguous(heads: int) -> params.Strided:

@@ -120,7 +120,7 @@ def test_a_launch_of_another_kernel_is_said(
 ) -> None:
     """An adapter that computes attention in another way than by our kernel has proved nothing."""
 
-    def twice(problem: trial.Problem) -> tuple[backends.Array, backends.Array]:
+    def twice(problem: trial.Trial) -> tuple[backends.Array, backends.Array]:
         c.run(problem)
         return c.run(problem)
 
@@ -138,12 +138,12 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def unsupported() -> tuple[float, float]:
         raise pyfa_rocm.UnsupportedError("no such kernel")
 
-    features = {
+    proofs = {
         "wrong": lambda: (2.0, 0.5),
         "not a number": lambda: (0.5, float("nan")),
         "absent": unsupported,
     }
-    monkeypatch.setattr(features, "FEATURES", features)
+    monkeypatch.setattr(features, "FEATURES", proofs)
     assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [

@@ -22,7 +22,7 @@ from pyfa_rocm import (
     fmha_fwd_kernel,
 )
 from pyfa_rocm.cli import traffic
-from pyfa_rocm.cli.trial import Problem
+from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.emulator import LaunchProfile
 
 LINE = 128
@@ -191,7 +191,7 @@ def test_launches_in_order_and_only_inside() -> None:
     ("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2), (1, 200, 1, 1)]
 )
 def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
-    problem = Problem(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    problem = Trial(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
     caches = emulator.cache_model(traffic.standard_accesses(problem))
     matrix = batch * nhead_q * seqlen * seqlen * 2
     query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
@@ -205,7 +205,7 @@ def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nh
 
 
 def test_traffic_of_ours_is_less() -> None:
-    problem = Problem(1, 512, 2, 2, 128, "bfloat16", causal=True)
+    problem = Trial(1, 512, 2, 2, 128, "bfloat16", causal=True)
     measured = traffic.measure(problem)
     assert measured is not None
     ours, standard = measured["ours"], measured["standard"]
