@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["DTYPES", "MASKS", "Bias", "FwdParams", "Lse", "RandVal", "Strided", "fill", "new", "to_c"]
@@ -118,6 +118,9 @@ class FwdParams:
         Where to store the random bytes of dropout; None: not wanted.
     q_descale, k_descale, v_descale : float
         "float8_e4m3fnuz" alone: what an element of q, k, v is to be multiplied with; 0 means 1.
+    workspace, workspace_bytes : int
+        Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
+        says how much a call needs: 0 in this version.
     """
 
     dtype: str
@@ -157,6 +160,8 @@ class FwdParams:
     q_descale: float = 0.0
     k_descale: float = 0.0
     v_descale: float = 0.0
+    workspace: int = 0
+    workspace_bytes: int = 0
 
 
 _NO_LSE = (0, 0, 0)
@@ -192,7 +197,7 @@ class CLayout:
     """
 
     def __init__(self) -> None:
-        self.ffi, lib = _lib.load()
+        self.ffi, lib = library.load()
         self.size = int(self.ffi.sizeof(_STRUCT_NAME))
         plain = _walk(self.ffi.typeof(_STRUCT_NAME))
         self.offsets = {name: offset for name, offset, _ in plain}
@@ -233,7 +238,7 @@ def fill(view: memoryview, p: FwdParams) -> None:
             *(p.bias or _NO_TENSOR), p.alibi_slopes, p.alibi_stride_batch, p.cu_seqlens_q, p.cu_seqlens_k,
             p.seqused_q, p.seqused_k, p.total_q, p.total_k, p.p_drop, p.kernel, p.philox_seed,
             p.philox_offset, p.philox_seed_offset, *(p.randval or _NO_TENSOR), p.q_descale, p.k_descale,
-            p.v_descale,
+            p.v_descale, 0, p.workspace, p.workspace_bytes,
         )  # fmt: skip
     except (KeyError, OverflowError, TypeError, struct.error) as error:
         raise _bad_field(p) from error
