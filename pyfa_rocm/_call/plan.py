@@ -26,6 +26,8 @@ __all__ = ["Plan", "Plans", "find", "make"]
 
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
+# As the C library says.
+_MOST_EXTENTS = 16
 # What an option may be for its plan to be kept: a key must not change once it is stored.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, Layout))
 _ALSO_IMMUTABLE = (type, np.dtype, np.generic)
@@ -131,6 +133,20 @@ class Plan:
         if status:
             library.check(status)
         self._idle.append(block)
+
+    def extents(
+        self, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None
+    ) -> list[tuple[int, int]]:
+        """Return address and bytes of all memory that a call reads or writes, its workspace aside."""
+        ffi, lib = library.load()
+        block = self._fresh()
+        c, words, floats = block
+        words[self._q], words[self._k], words[self._v], words[self._o], words[self._lse] = q, k, v, o, lse
+        self._place(words, floats, optional)
+        extents, count = ffi.new("fmha_extent[]", _MOST_EXTENTS), ffi.new("int32_t *")
+        library.check(lib.fmha_fwd_extents(c, extents, _MOST_EXTENTS, count))
+        self._idle.append(block)
+        return [(int(ffi.cast("uintptr_t", x.data)), x.bytes) for x in extents[0 : count[0]]]
 
     @staticmethod
     def _place(words: memoryview[int], floats: memoryview[float], optional: OptionalArguments | None) -> None:

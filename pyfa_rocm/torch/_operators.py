@@ -161,11 +161,9 @@ def _run(
         if plan is not None:
             require_no_grad({"q": q, "k": k, "v": v})
             return _enqueue(plan, q, k, v, None, None)
-    plan, described, optional = _planned(_invocation(q, k, v, out, lengths, arguments))
-    if q.is_cuda:
-        result = _enqueue(plan, q, k, v, out, optional)
-    else:
-        result = _lend(plan, q, k, v, out, described, optional)
+    plan, _, optional = _planned(_invocation(q, k, v, out, lengths, arguments))
+    launch = _enqueue if q.is_cuda else _lend
+    result = launch(plan, q, k, v, out, optional)
     if key is not None:
         if len(_quick_plans) >= _MOST_QUICK_PLANS:
             _quick_plans.clear()
@@ -187,14 +185,15 @@ def _enqueue(
 
 def _lend(
     plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
-    described: dict[str, Tensor], optional: OptionalArguments,
+    optional: OptionalArguments | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Allocate what was not given, lend it all to the software device, and wait for that."""
     out = _empty(plan, q) if out is None else out
     lse = _empty_lse(plan, q)
-    with host_memory.registered(
-        [*described.values(), describe(out, plan.o.device), describe(lse, plan.o.device)]
-    ):
+    extents = plan.extents(
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr() if plan.lse else 0, optional
+    )
+    with host_memory.registered(extents):
         return _launch(plan, q, k, v, out, optional, 0, lse)
 
 
@@ -262,7 +261,8 @@ def run_with_s_dmask(
         with use_device(plan.o.device):
             _, *arrays = compute(_stream(q))
     else:
-        with host_memory.registered([*described.values(), to]):
+        extents = plan.extents(q.data_ptr(), k.data_ptr(), v.data_ptr(), to.data, 0, optional)
+        with host_memory.registered(extents):
             _, *arrays = compute(0)
     lse, s_dmask = (torch.from_numpy(array.to_numpy()).to(q.device) for array in arrays)
     return out, lse, s_dmask
