@@ -105,7 +105,7 @@ def test_what_is_lent() -> None:
         (1 << 20, 2 * (1024 + 2 * 256 + 72 + 64)), (1 << 21, 2 * 5 * 128), (1 << 22, 2 * 5 * 128),
         (1 << 23, 2 * 2 * 3 * 2 * 64),
     ]  # fmt: skip
-    assert extents((0, 3, 2, 64), (1, 1, 1, 1), 0) == []
+    assert extents((0, 3, 2, 64), (384, 128, 64, 1), 0) == []
 
 
 def test_threads_share_memory() -> None:
