@@ -8,7 +8,6 @@ set(FMHA_KERNELS_FROM "" CACHE PATH
 set(_tools "${PROJECT_SOURCE_DIR}/native/tools")
 set(_kernels "${PROJECT_SOURCE_DIR}/native/kernels")
 set(_out "${PROJECT_BINARY_DIR}/kernels")
-set(_generated "${PROJECT_BINARY_DIR}/generated")
 
 # Every flag was measured on CK's kernels with clang 19; those that are not plain are here for a reason:
 set(FMHA_DEVICE_FLAGS
@@ -105,15 +104,15 @@ foreach(unit IN LISTS FMHA_KERNEL_UNITS)
   list(APPEND _reports "${_out}/${unit}.json")
 endforeach()
 
-set(FMHA_KERNEL_SOURCES "${_generated}/kernels.cc" "${_generated}/kernels.S")
+set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S")
 add_custom_command(
   OUTPUT ${FMHA_KERNEL_SOURCES} "${PROJECT_BINARY_DIR}/kernels.json"
   COMMAND
-    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${_generated}" --report
+    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
     --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
   DEPENDS ${_reports} ${_packed} "${_tools}/embed.py"
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
-set_source_files_properties("${_generated}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")
+set_source_files_properties("${FMHA_GENERATED}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")
 add_custom_target(kernels DEPENDS "${PROJECT_BINARY_DIR}/kernels.json")

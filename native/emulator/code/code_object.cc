@@ -25,7 +25,7 @@ constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
 
 // EF_AMDGPU_MACH, and the feature bits of code object v4 and later.
-constexpr uint32_t kMachMask = 0xff, kMachGfx90a = 0x3f, kMachGfx942 = 0x4c;
+constexpr uint32_t kMachMask = 0xff;
 constexpr uint32_t kXnackMask = 0x300, kXnackOn = 0x300;
 constexpr uint32_t kSrameccMask = 0xc00, kSrameccOff = 0x800;
 
@@ -36,18 +36,16 @@ T read(const uint8_t* p) {
   return v;
 }
 
-const char* arch_name(Arch arch) { return arch == Arch::kGfx90a ? "gfx90a" : "gfx942"; }
-
 std::string mach_name(uint32_t mach) {
-  if (mach == kMachGfx90a) return "gfx90a";
-  if (mach == kMachGfx942) return "gfx942";
+  for (const ArchInfo& info : kArchs) {
+    if (info.elf_machine == mach) return info.name;
+  }
   return "another processor (EF_AMDGPU_MACH " + std::to_string(mach) + ")";
 }
 
 // Empty if the device can run it.
 std::string why_not(uint32_t flags, Arch device) {
-  const uint32_t want = device == Arch::kGfx90a ? kMachGfx90a : kMachGfx942;
-  if ((flags & kMachMask) != want) {
+  if ((flags & kMachMask) != arch_info(device).elf_machine) {
     return "code object is for " + mach_name(flags & kMachMask) + ", the device is " + arch_name(device);
   }
   if ((flags & kXnackMask) == kXnackOn) return "code object needs xnack+, the device is xnack-";

@@ -86,7 +86,7 @@ class CodeObject {
   };
   void read_kernels(const class ElfImage& elf);
   void decode_text(const class ElfImage& elf);
-  Arch arch_ = Arch::kGfx942;
+  Arch arch_ = kDefaultArch;
   uint8_t* image_ = nullptr;
   size_t image_bytes_ = 0;
   std::vector<KernelCode> kernels_;

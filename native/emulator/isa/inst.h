@@ -6,15 +6,14 @@
 #include <cstdint>
 #include <span>
 
+#include "archs.h"
+
 namespace fmha::emu {
 
 struct Inst;
 struct Wave;
 
 constexpr int kLanes = 64;
-
-enum class Arch : uint8_t { kGfx90a, kGfx942 };
-constexpr int kArchCount = 2;
 
 // The primary encoding of a row. VOP1, VOP2 and VOPC rows also decode from their VOP3, SDWA and DPP forms.
 enum class Format : uint8_t {

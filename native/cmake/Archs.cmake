@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What native/archs.toml says of each arch, as C++ for the library and for the software device, and as CMake's
+# FMHA_ALL_GPU_TARGETS. Sets FMHA_GENERATED, the folder of generated code. Included by the project and, for builds of
+# the software device by itself, by native/emulator.
+include_guard(GLOBAL)
+find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
+
+set(FMHA_ARCHS "${CMAKE_CURRENT_LIST_DIR}/../archs.toml")
+set(FMHA_GENERATED "${PROJECT_BINARY_DIR}/generated")
+set(_archs_program "${CMAKE_CURRENT_LIST_DIR}/../tools/archs.py")
+cmake_path(NORMAL_PATH FMHA_ARCHS)
+cmake_path(NORMAL_PATH _archs_program)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${FMHA_ARCHS}" "${_archs_program}")
+execute_process(COMMAND ${Python3_EXECUTABLE} "${_archs_program}" "${FMHA_ARCHS}" --out "${FMHA_GENERATED}"
+                COMMAND_ERROR_IS_FATAL ANY)
+include("${FMHA_GENERATED}/archs.cmake")
