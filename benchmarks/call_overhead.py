@@ -148,11 +148,11 @@ class NullDevice:
     def __init__(self, folder: Path) -> None:
         import cffi
 
-        from pyfa_rocm import _hip, _lib
+        from pyfa_rocm._runtime import hip, library
 
-        _hip.runtime()
-        self.hip = _hip.module()
-        self.ffi, self.lib = _lib.load()
+        hip.runtime()
+        self.hip = hip.module()
+        self.ffi, self.lib = library.load()
         self._c = cffi.FFI()
         self._c.cdef(LOOPS)
         self._loops = self._c.dlopen(str(folder / "libfmha_call_loop.so"))
@@ -216,11 +216,11 @@ class NullDevice:
 
 def emulator_query(device: NullDevice) -> Callable[[int], float] | None:
     """The question whose memory a pointer is, to the software device; None if that is not built."""
-    from pyfa_rocm import _lib
+    from pyfa_rocm._runtime import library, paths
     from pyfa_rocm.errors import FmhaError
 
     try:
-        library = ctypes.CDLL(str(_lib.emulator_path()))
+        library = ctypes.CDLL(str(paths.emulator_path()))
     except (FmhaError, OSError):
         return None
     pointer = ctypes.c_void_p()
@@ -398,10 +398,11 @@ def main() -> int:
         enter_environment()
     if (ROOT / "pyfa_rocm").is_dir():  # a source checkout: measure this one
         sys.path.insert(0, str(ROOT))
-    from pyfa_rocm import FmhaError, _lib
+    from pyfa_rocm import FmhaError
+    from pyfa_rocm._runtime import paths
 
     try:
-        folder = _lib.library_path().parent / "null_hip"
+        folder = paths.library_path().parent / "null_hip"
     except FmhaError as error:
         say(str(error))
         return 1

@@ -3,7 +3,7 @@
 
 import sys
 
-from pyfa_rocm._cli import main
+from pyfa_rocm.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
-from pyfa_rocm._lib import get_cmake_dir, get_include, get_lib, header_path, header_version
-from pyfa_rocm._params import Bias, FwdParams, Lse, RandVal, Strided
+from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
+from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.device import (

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _dlpack, _hip
-from pyfa_rocm._tensor import Layout, Tensor, contiguous, contiguous_strides, layout_of
+from pyfa_rocm._runtime import dlpack, hip
+from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, contiguous_strides, layout_of
 from pyfa_rocm.device import current_device, enter_device, leave_device, synchronize, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
@@ -82,11 +82,11 @@ class _Buffer:
         # Stream of the last kernel this package wrote it with; None: nothing pending that we know of.
         self.written_on: int | None = None
         if nbytes:
-            if _dlpack.lent:
-                _dlpack.take_back()
+            if dlpack.lent:
+                dlpack.take_back()
             previous = enter_device(device)
             try:
-                self.address = _hip.allocate(nbytes)
+                self.address = hip.allocate(nbytes)
             finally:
                 leave_device(previous)
             self.nbytes = nbytes
@@ -96,7 +96,7 @@ class _Buffer:
     def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.address and not exiting():
             memory.add(-self.nbytes)
-            _hip.free(self.address)  # waits for the device, so a kernel still using it is safe
+            hip.free(self.address)  # waits for the device, so a kernel still using it is safe
 
     def settle(self, stream: int | None = None) -> None:
         """Make what was written readable: on the host and everywhere (None), or on a stream."""
@@ -114,10 +114,10 @@ def copy_to_host(data: int, layout: Layout) -> npt.NDArray[Any]:
     # One copy of the range the elements span, then a strided view of it.
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     host = np.empty(span, dtype)
-    kind = _hip.module().hipMemcpyKind.hipMemcpyDeviceToHost
+    kind = hip.module().hipMemcpyKind.hipMemcpyDeviceToHost
     with use_device(layout.device):
-        _hip.call("hipDeviceSynchronize")
-        _hip.call("hipMemcpy", host.ctypes.data, data, host.nbytes, kind)
+        hip.call("hipDeviceSynchronize")
+        hip.call("hipMemcpy", host.ctypes.data, data, host.nbytes, kind)
     return np.array(np.lib.stride_tricks.as_strided(host, shape, tuple(s * dtype.itemsize for s in strides)))
 
 
@@ -204,9 +204,9 @@ class DeviceArray:
         host = np.ascontiguousarray(array)
         result = cls.empty(np.shape(array), host.dtype, device)
         if host.nbytes:
-            kind = _hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+            kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
             with use_device(result.device):
-                _hip.call("hipMemcpy", result.data, host.ctypes.data, host.nbytes, kind)
+                hip.call("hipMemcpy", result.data, host.ctypes.data, host.nbytes, kind)
         return result
 
     def to_numpy(self) -> npt.NDArray[Any]:
@@ -292,7 +292,7 @@ class DeviceArray:
         return Tensor(self.data, self.layout, False, self._buffer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _dlpack.ROCM, self.device
+        return dlpack.ROCM, self.device
 
     def __dlpack__(
         self,
@@ -314,7 +314,7 @@ class DeviceArray:
         if stream != -1:
             self._buffer.settle(stream or 0)
         version = None if max_version is None else (int(max_version[0]), int(max_version[1]))
-        return _dlpack.make_capsule(
+        return dlpack.make_capsule(
             self.data, self.shape, self.strides, self.layout.dtype, self.device,
             max_version=version, owner=self._buffer,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._arguments import (
+from pyfa_rocm._call.arguments import (
     Checked,
     Options,
     array_fields,
@@ -15,10 +15,10 @@ from pyfa_rocm._arguments import (
     require_shape,
     tensor_fields,
 )
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._params import FwdParams
-from pyfa_rocm._plan import Plan, Plans, Request, call
-from pyfa_rocm._tensor import contiguous
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.params import FwdParams
+from pyfa_rocm._call.plan import Plan, Plans, Request, call
+from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
 

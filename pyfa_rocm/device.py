@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyfa_rocm import _hip
-from pyfa_rocm._hip import Runtime, runtime
+from pyfa_rocm._runtime import hip
+from pyfa_rocm._runtime.hip import Runtime, runtime
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
@@ -55,12 +55,12 @@ class Device:
 
 def device_count() -> int:
     """Return the number of devices."""
-    return int(_hip.call("hipGetDeviceCount"))
+    return int(hip.call("hipGetDeviceCount"))
 
 
 def describe(index: int) -> Device:
     """Describe one device."""
-    properties = _hip.call("hipGetDeviceProperties", index)
+    properties = hip.call("hipGetDeviceProperties", index)
     arch = str(properties.gcnArchName).split(":")[0]
     return Device(
         index, str(properties.name), arch, int(properties.totalGlobalMem), int(properties.multiProcessorCount)
@@ -74,7 +74,7 @@ def devices() -> list[Device]:
 
 def current_device() -> int:
     """Return the calling thread's current device."""
-    return int(_hip.call("hipGetDevice"))
+    return int(hip.call("hipGetDevice"))
 
 
 def enter_device(index: int) -> int:
@@ -85,19 +85,19 @@ def enter_device(index: int) -> int:
     int
         What `leave_device` needs: the device that was current, or -1 if it is this one.
     """
-    if index == 0 and _hip.has_one_device():
+    if index == 0 and hip.has_one_device():
         return -1
     previous = current_device()
     if previous == index:
         return -1
-    _hip.call("hipSetDevice", index)
+    hip.call("hipSetDevice", index)
     return previous
 
 
 def leave_device(previous: int) -> None:
     """Undo `enter_device`."""
     if previous >= 0:
-        _hip.call("hipSetDevice", previous)
+        hip.call("hipSetDevice", previous)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def use_device(index: int) -> Iterator[None]:
 def synchronize(device: int | None = None) -> None:
     """Wait for all work on a device, the current one by default."""
     with use_device(current_device() if device is None else device):
-        _hip.call("hipDeviceSynchronize")
+        hip.call("hipDeviceSynchronize")
 
 
 class Stream:
@@ -134,17 +134,17 @@ class Stream:
         self.device = current_device() if device is None else device
         self.handle = 0
         with use_device(self.device):
-            self.handle = int(_hip.call("hipStreamCreate"))
+            self.handle = int(hip.call("hipStreamCreate"))
 
     def synchronize(self) -> None:
         """Wait for all work of this stream."""
-        _hip.call("hipStreamSynchronize", self.handle)
+        hip.call("hipStreamSynchronize", self.handle)
 
     def close(self) -> None:
         """Give the stream back once its work is done. Further use is an error."""
         handle, self.handle = self.handle, 0
         if handle:
-            _hip.call("hipStreamDestroy", handle)
+            hip.call("hipStreamDestroy", handle)
 
     def __enter__(self) -> Stream:
         return self

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _hip
+from pyfa_rocm._runtime import hip
 from pyfa_rocm.device import device_count, synchronize
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
@@ -243,7 +243,7 @@ class Profile:
 
 
 def _library() -> ctypes.CDLL:
-    runtime = _hip.runtime()
+    runtime = hip.runtime()
     if not runtime.emulated:
         raise HipError(
             f"profile: the HIP runtime is {runtime.path}, expected the software device "

@@ -13,7 +13,6 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "UnsupportedError",
-    "check",
 ]
 
 
@@ -59,20 +58,8 @@ class AbiMismatchError(FmhaError, RuntimeError):
     status = 5
 
 
-_BY_STATUS: dict[int, type[FmhaError]] = {
+# By the status of the C library.
+BY_STATUS: dict[int, type[FmhaError]] = {
     cls.status: cls
     for cls in (InvalidArgumentError, UnsupportedError, HipError, InternalError, AbiMismatchError)
 }
-
-
-def check(status: int) -> None:
-    """Raise the exception of a C status with the library's message; return for ``FMHA_OK``.
-
-    Must run on the thread that made the call, since the message is thread-local.
-    """
-    if status == 0:
-        return
-    from pyfa_rocm import _lib
-
-    message = _lib.last_error()
-    raise _BY_STATUS.get(status, FmhaError)(message or f"status {status} without a message")

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyfa_rocm import _hip, _lib
-from pyfa_rocm._params import FwdParams, to_c
-from pyfa_rocm.errors import check
+from pyfa_rocm._call.params import FwdParams, to_c
+from pyfa_rocm._runtime import hip, library
 
 __all__ = ["KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_supported", "fmha_prepare"]
 
@@ -69,16 +68,16 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     -----
     Source: ``fmha_fwd`` of native/include/fmha_rocm.h.
     """
-    _hip.runtime()
-    ffi, lib = _lib.load()
-    check(lib.fmha_fwd(to_c(params), ffi.cast("void *", stream)))
+    hip.runtime()
+    ffi, lib = library.load()
+    library.check(lib.fmha_fwd(to_c(params), ffi.cast("void *", stream)))
 
 
 def fmha_fwd_supported(params: FwdParams) -> None:
     """Raise what `fmha_fwd` would raise on the current device. Addresses may be 0: then they are not read."""
-    _hip.runtime()
-    _, lib = _lib.load()
-    check(lib.fmha_fwd_supported(to_c(params)))
+    hip.runtime()
+    _, lib = library.load()
+    library.check(lib.fmha_fwd_supported(to_c(params)))
 
 
 def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
@@ -86,11 +85,11 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
 
     ``params.kernel`` asks for one of the candidates: 1 to ``candidate_count``, best first.
     """
-    _hip.runtime()
-    ffi, lib = _lib.load()
+    hip.runtime()
+    ffi, lib = library.load()
     info = ffi.new("fmha_kernel_info *")
     info.struct_size = ffi.sizeof("fmha_kernel_info")
-    check(lib.fmha_fwd_kernel(to_c(params), info))
+    library.check(lib.fmha_fwd_kernel(to_c(params), info))
     values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
     values["grid"] = tuple(info.grid)
     for name in ("name", "arch", "sha256", "pipeline"):
@@ -105,6 +104,6 @@ def fmha_prepare(params: FwdParams) -> None:
     The next `fmha_fwd` of the kind then only launches, which is legal while its stream is being captured
     into a graph. Raises as `fmha_fwd_supported`.
     """
-    _hip.runtime()
-    _, lib = _lib.load()
-    check(lib.fmha_prepare(to_c(params)))
+    hip.runtime()
+    _, lib = library.load()
+    library.check(lib.fmha_prepare(to_c(params)))

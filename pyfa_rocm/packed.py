@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pyfa_rocm._params import DTYPES
-from pyfa_rocm._tensor import Layout, Tensor, as_tensor, layout_of
+from pyfa_rocm._call.params import DTYPES
+from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.device import stream_for

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pyfa_rocm._arguments import (
+from pyfa_rocm._call.arguments import (
     Checked,
     Options,
     array_fields,
@@ -17,11 +17,11 @@ from pyfa_rocm._arguments import (
     require_vector,
     tensor_fields,
 )
-from pyfa_rocm._numbers import to_integer
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._params import FwdParams
-from pyfa_rocm._plan import Plan, Plans, Request, call
-from pyfa_rocm._tensor import Layout, contiguous
+from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.params import FwdParams
+from pyfa_rocm._call.plan import Plan, Plans, Request, call
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
 from pyfa_rocm.errors import InvalidArgumentError

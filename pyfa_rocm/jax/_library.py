@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from pyfa_rocm import _hip, _lib
+from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.errors import HipError
 
 __all__ = ["PLATFORMS", "TARGET", "register"]
@@ -45,7 +45,7 @@ class _Library(ctypes.Structure):
 
 def _software_device() -> ctypes.CDLL:
     """Open the HIP runtime in use, which must be the software device."""
-    runtime = _hip.runtime()
+    runtime = hip.runtime()
     if not runtime.emulated:
         raise HipError(
             f"got arrays of JAX's platform cpu, but the HIP runtime in use is that of a GPU ({runtime.path}, "
@@ -77,9 +77,9 @@ _answer = _FindDevice(_find_device)
 
 def _open() -> ctypes.CDLL:
     name = "libfmha_rocm_jax.so"
-    path = _lib.library_path().with_name(name)
-    candidates = [_lib._PACKAGE / "lib" / name, path, *(d / name for d in _lib._source_build_dirs())]
-    return ctypes.CDLL(str(_lib._find(name, "PYFA_ROCM_JAX_LIBRARY", candidates)))
+    path = paths.library_path().with_name(name)
+    candidates = [paths._PACKAGE / "lib" / name, path, *(d / name for d in paths._source_build_dirs())]
+    return ctypes.CDLL(str(paths._find(name, "PYFA_ROCM_JAX_LIBRARY", candidates)))
 
 
 @functools.cache
@@ -96,16 +96,16 @@ def register() -> ctypes.CDLL:
     FmhaError
         A library is missing or cannot be opened.
     """
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
                  for name in ("fwd", "prepare", "last_error")]  # fmt: skip
-    library = _open()
-    library.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
+    handlers = _open()
+    handlers.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
     capsule = jax.ffi.pycapsule
-    jax.ffi.register_ffi_target(TARGET, capsule(library.fmha_jax_fwd_cpu), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, capsule(handlers.fmha_jax_fwd_cpu), platform="cpu")
     stages = {
-        "initialize": capsule(library.fmha_jax_prepare_rocm),
-        "execute": capsule(library.fmha_jax_fwd_rocm),
+        "initialize": capsule(handlers.fmha_jax_prepare_rocm),
+        "execute": capsule(handlers.fmha_jax_fwd_rocm),
     }
     jax.ffi.register_ffi_target(TARGET, stages, platform="ROCM")
-    return library
+    return handlers

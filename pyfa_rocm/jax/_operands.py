@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pyfa_rocm._arguments import (
+from pyfa_rocm._call.arguments import (
     Options,
     array_fields,
     option_fields,
     require_inputs,
     require_shape,
 )
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._tensor import Layout, Tensor, contiguous
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["Operands", "options_of"]

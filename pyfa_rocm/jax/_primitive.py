@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from pyfa_rocm.jax._library import PLATFORMS, TARGET
-from pyfa_rocm.jax._problem import RESULTS, Axes, Problem, attributes
+from pyfa_rocm.jax._traced import RESULTS, Axes, TracedCall, attributes
 
 __all__ = ["bind"]
 
@@ -20,7 +20,7 @@ _primitive = Primitive(TARGET)
 _primitive.multiple_results = True
 
 
-def bind(problem: Problem, operands: list[Any]) -> list[Any]:
+def bind(problem: TracedCall, operands: list[Any]) -> list[Any]:
     """Run a problem, or trace it: O, and the LSE if it is wanted."""
     axes: tuple[Axes, ...] = ((),) * len(operands)
     return list(_primitive.bind(*_alike(operands), problem=problem, sizes=(), axes=axes))
@@ -45,7 +45,7 @@ def _alike(operands: list[Any]) -> list[Any]:
 
 
 def _abstract_eval(
-    *avals: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+    *avals: Any, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> list[Any]:
     """Return the types of the results, which differ along the axes of a mesh that the operands do."""
     results = []
@@ -58,7 +58,7 @@ def _abstract_eval(
 
 
 def _batch(
-    operands: Any, dims: Any, *, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+    operands: Any, dims: Any, *, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> tuple[Any, tuple[int, ...]]:
     """Note where the mapped axis is. One that is last is moved: the kernels want the last one contiguous."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
@@ -83,7 +83,7 @@ def _no_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
+def _compiled(problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
     return jax.jit(functools.partial(_primitive.bind, problem=problem, sizes=sizes, axes=axes))
 
 
@@ -92,7 +92,9 @@ def _run(*operands: Any, **params: Any) -> Any:
         return _compiled(**params)(*operands)
 
 
-def _lower(ctx: Any, *operands: Any, problem: Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
+def _lower(
+    ctx: Any, *operands: Any, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+) -> Any:
     """Emit the custom call."""
     described = [(tuple(aval.shape), aval.dtype.itemsize) for aval in ctx.avals_in]
     aliases = {i: RESULTS.index(name) for i, name in enumerate(problem.names) if name in RESULTS}

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._arguments import output_layout
+from pyfa_rocm._call.arguments import output_layout
 from pyfa_rocm.jax._operands import Operands, options_of
 from pyfa_rocm.jax._primitive import bind
-from pyfa_rocm.jax._problem import Problem
+from pyfa_rocm.jax._traced import TracedCall
 
 __all__ = ["flash_attn_func"]
 
@@ -122,6 +122,6 @@ def flash_attn_func(
     fields = operands.fields(options, batch, (batch, nhead_q, seqlen_q, seqlen_k))
     fields |= {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "o_dtype": o.dtype}
     lse_shape = (batch, nhead_q, seqlen_q) if options.wants_lse else None
-    problem = Problem(tuple(operands.arrays), tuple(fields.items()), o.shape, o.dtype, lse_shape)
+    problem = TracedCall(tuple(operands.arrays), tuple(fields.items()), o.shape, o.dtype, lse_shape)
     results = bind(problem, operands.values())
     return tuple(results) if options.wants_lse else results[0]

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pyfa_rocm._arguments import output_layout
-from pyfa_rocm._numbers import to_integer
+from pyfa_rocm._call.arguments import output_layout
+from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm.jax._operands import Operands, options_of
 from pyfa_rocm.jax._primitive import bind
-from pyfa_rocm.jax._problem import Problem
+from pyfa_rocm.jax._traced import TracedCall
 from pyfa_rocm.varlen import _batch as batch_of
 
 __all__ = ["flash_attn_varlen_func"]
@@ -133,6 +133,6 @@ def flash_attn_varlen_func(
     if options.wants_lse:
         names, lse_shape = (*names, "lse"), (nhead_q, total_q)
         starts.append(jnp.full(lse_shape, -math.inf, jnp.float32))
-    problem = Problem(names, tuple(fields.items()), o.shape, o.dtype, lse_shape)
+    problem = TracedCall(names, tuple(fields.items()), o.shape, o.dtype, lse_shape)
     results = bind(problem, arrays + starts)
     return tuple(results) if options.wants_lse else results[0]

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._plan import Request
-from pyfa_rocm._tensor import Tensor
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.plan import Request
+from pyfa_rocm._runtime.tensor import Tensor
 from pyfa_rocm.torch._schema import Lengths, Options
 from pyfa_rocm.torch._tensors import dtype_name
 

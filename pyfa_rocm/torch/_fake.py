@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from pyfa_rocm import attention, varlen
-from pyfa_rocm._arguments import output_dtype, require_output
+from pyfa_rocm._call.arguments import output_dtype, require_output
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch._call import request_of, tensors_of
 from pyfa_rocm.torch._schema import Lengths, Options

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from pyfa_rocm import _host, attention, varlen
-from pyfa_rocm._plan import Plan, Plans, Request, plan_of
-from pyfa_rocm._probabilities import run_with_probabilities
-from pyfa_rocm._tensor import Tensor
+from pyfa_rocm import attention, varlen
+from pyfa_rocm._call.plan import Plan, Plans, Request, plan_of
+from pyfa_rocm._call.probabilities import run_with_probabilities
+from pyfa_rocm._runtime import host_memory
+from pyfa_rocm._runtime.tensor import Tensor
 from pyfa_rocm.device import enter_device, leave_device, use_device
 from pyfa_rocm.torch._call import request_of, tensors_of
 from pyfa_rocm.torch._schema import Lengths, Options
@@ -65,7 +66,7 @@ def _enqueue(
     optional = None if request is None else request.optional
     addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr() if plan.lse else 0
     if request is not None and not q.is_cuda:
-        with _host.registered(_memory(request, out, lse)):
+        with host_memory.registered(_memory(request, out, lse)):
             plan.launch(*addresses, optional, 0)
         return out, lse
     previous = enter_device(plan.o.device)
@@ -90,7 +91,7 @@ def probabilities(
         with use_device(plan.o.device):
             _, *arrays = compute(_stream(q))
     else:
-        with _host.registered(_memory(request, out)):
+        with host_memory.registered(_memory(request, out)):
             _, *arrays = compute(0)
     lse, s_dmask = (torch.from_numpy(array.to_numpy()).to(q.device) for array in arrays)
     return out, lse, s_dmask

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from pyfa_rocm import _host
-from pyfa_rocm._tensor import Layout, Tensor, layout_of
+from pyfa_rocm._runtime import host_memory
+from pyfa_rocm._runtime.tensor import Layout, Tensor, layout_of
 from pyfa_rocm.device import current_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
@@ -72,7 +72,7 @@ def device_index(tensors: Mapping[str, torch.Tensor | None]) -> int:
     if device.type == "cuda":
         _require_rocm_build(device)
         return int(device.index)
-    _host.require_software_device("q", "a CPU tensor")
+    host_memory.require_software_device("q", "a CPU tensor")
     return current_device()
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyfa_rocm import DeviceArray, _hip
+from pyfa_rocm import DeviceArray
+from pyfa_rocm._runtime import hip
 
 _local = threading.local()
 
@@ -25,8 +26,8 @@ class Stream:
     null: Stream
 
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
-        flags = _hip.module().hipStreamNonBlocking if non_blocking else 0
-        self.ptr = 0 if null else int(_hip.call("hipStreamCreateWithFlags", flags))
+        flags = hip.module().hipStreamNonBlocking if non_blocking else 0
+        self.ptr = 0 if null else int(hip.call("hipStreamCreateWithFlags", flags))
 
     def use(self) -> Stream:
         _local.current = self
@@ -40,7 +41,7 @@ class Stream:
         self._previous.use()
 
     def synchronize(self) -> None:
-        _hip.call("hipStreamSynchronize", self.ptr)
+        hip.call("hipStreamSynchronize", self.ptr)
 
 
 def get_current_stream(device_id: int = -1) -> Stream:
@@ -61,9 +62,9 @@ class ndarray:  # noqa: N801
 
     def set(self, host: np.ndarray) -> None:
         """Copy from the host; enqueued on the current stream."""
-        kind = _hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+        kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
         stream = get_current_stream().ptr
-        _hip.call("hipMemcpyAsync", self._memory.data, host.ctypes.data, host.nbytes, kind, stream)
+        hip.call("hipMemcpyAsync", self._memory.data, host.ctypes.data, host.nbytes, kind, stream)
 
     def __getitem__(self, key: Any) -> ndarray:
         return ndarray(self._memory[key])
@@ -79,10 +80,10 @@ class ndarray:  # noqa: N801
             raise ValueError("On ROCm/HIP, stream 1 and 2 are not supported")
         current = get_current_stream().ptr
         if stream != -1 and (stream or 0) != current:
-            event = _hip.call("hipEventCreate")
-            _hip.call("hipEventRecord", event, current)
-            _hip.call("hipStreamWaitEvent", stream or 0, event, 0)
-            _hip.call("hipEventDestroy", event)
+            event = hip.call("hipEventCreate")
+            hip.call("hipEventRecord", event, current)
+            hip.call("hipStreamWaitEvent", stream or 0, event, 0)
+            hip.call("hipEventDestroy", event)
         return self._memory.__dlpack__(stream=-1, max_version=max_version)
 
     @property

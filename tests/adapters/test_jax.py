@@ -196,8 +196,8 @@ def test_a_gpu_takes_no_host_memory(tmp_path: Path) -> None:
     """Which runtime it is decides, so another is pretended; the message reaches the caller through XLA."""
     run = _python(
         "import jax, pyfa_rocm.jax\n"
-        "from pyfa_rocm import _hip\n"
-        "_hip.runtime = lambda: _hip.Runtime('/opt/rocm/lib/libamdhip64.so.6', False, 'found')\n"
+        "from pyfa_rocm._runtime import hip\n"
+        "hip.runtime = lambda: hip.Runtime('/opt/rocm/lib/libamdhip64.so.6', False, 'found')\n"
         "x = jax.numpy.ones((1, 8, 1, 64), jax.numpy.bfloat16)\n"
         "pyfa_rocm.jax.flash_attn_func(x, x, x).block_until_ready()\n",
         tmp_path,

@@ -14,7 +14,7 @@ from doc_blocks import blocks, pages, require_output
 
 import pyfa_rocm
 import pyfa_rocm.torch
-from pyfa_rocm import _hip
+from pyfa_rocm._runtime import hip
 
 PREFIX = "adapters: "
 Patch = pytest.MonkeyPatch
@@ -28,7 +28,7 @@ def tensors(**options: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def cpu_tensor(folder: Path, patch: Patch) -> str:
     """On the runtime of a GPU; here the software device says that it is one."""
     used = pyfa_rocm.runtime()
-    patch.setattr(_hip, "_runtime", pyfa_rocm.Runtime(used.path, False, used.reason))
+    patch.setattr(hip, "_runtime", pyfa_rocm.Runtime(used.path, False, used.reason))
     with pytest.raises(pyfa_rocm.InvalidArgumentError) as caught:
         pyfa_rocm.torch.flash_attn_func(*tensors())
     return str(caught.value)

@@ -20,10 +20,11 @@ from adapters.torch_cases import is_known, pinned, to_numpy, to_torch
 from strict import forgiven
 
 import pyfa_rocm
-from pyfa_rocm import DeviceArray, HipError, InvalidArgumentError, _hip, _host
+from pyfa_rocm import DeviceArray, HipError, InvalidArgumentError
 from pyfa_rocm import torch as p
-from pyfa_rocm._hip import Runtime
-from pyfa_rocm._tensor import Tensor, layout_of
+from pyfa_rocm._runtime import hip, host_memory
+from pyfa_rocm._runtime.hip import Runtime
+from pyfa_rocm._runtime.tensor import Tensor, layout_of
 
 
 def randn(*shape: int) -> torch.Tensor:
@@ -82,14 +83,23 @@ def test_memory_that_the_device_knows_in_part() -> None:
 
 
 def test_merged_ranges() -> None:
-    assert _host._merged([(100, 8), (0, 40), (32, 8), (20, 40), (200, 0), (104, 4)]) == [(0, 60), (100, 8)]
+    assert host_memory._merged([(100, 8), (0, 40), (32, 8), (20, 40), (200, 0), (104, 4)]) == [
+        (0, 60),
+        (100, 8),
+    ]
 
 
 def test_byte_range() -> None:
     """From the first element to the last, a gap at the end not included."""
-    assert _host.byte_range(Tensor(64, layout_of((2, 3), (10, 1), "float16", 0), False, None)) == (64, 26)
-    assert _host.byte_range(Tensor(64, layout_of((2, 3), (0, 1), "float32", 0), False, None)) == (64, 12)
-    assert _host.byte_range(Tensor(64, layout_of((2, 0), (1, 1), "float16", 0), False, None)) == (64, 0)
+    assert host_memory.byte_range(Tensor(64, layout_of((2, 3), (10, 1), "float16", 0), False, None)) == (
+        64,
+        26,
+    )
+    assert host_memory.byte_range(Tensor(64, layout_of((2, 3), (0, 1), "float32", 0), False, None)) == (
+        64,
+        12,
+    )
+    assert host_memory.byte_range(Tensor(64, layout_of((2, 0), (1, 1), "float16", 0), False, None)) == (64, 0)
 
 
 def test_threads_share_memory() -> None:
@@ -112,7 +122,7 @@ def test_threads_share_memory() -> None:
 
 
 def test_a_cpu_tensor_where_there_is_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hip, "runtime", lambda: Runtime("/opt/rocm/lib/libamdhip64.so.7", False, "found"))
+    monkeypatch.setattr(hip, "runtime", lambda: Runtime("/opt/rocm/lib/libamdhip64.so.7", False, "found"))
     q = randn(1, 16, 2, 128)
     with pytest.raises(
         InvalidArgumentError, match=r"q: got a CPU tensor, expected one on a ROCm device.*rocm/lib"
@@ -200,14 +210,14 @@ def replayed(card: CurrentStream, call: Any) -> Any:
     call()
     card.stream.synchronize()
     card.asked.clear()
-    _hip.call("hipStreamBeginCapture", card.stream.handle, _hip.module().hipStreamCaptureMode(0))
+    hip.call("hipStreamBeginCapture", card.stream.handle, hip.module().hipStreamCaptureMode(0))
     result = call()
-    graph = _hip.call("hipStreamEndCapture", card.stream.handle)
-    executable = _hip.call("hipGraphInstantiateWithFlags", graph, 0)
-    _hip.call("hipGraphLaunch", executable, card.stream.handle)
+    graph = hip.call("hipStreamEndCapture", card.stream.handle)
+    executable = hip.call("hipGraphInstantiateWithFlags", graph, 0)
+    hip.call("hipGraphLaunch", executable, card.stream.handle)
     card.stream.synchronize()
-    _hip.call("hipGraphExecDestroy", executable)
-    _hip.call("hipGraphDestroy", graph)
+    hip.call("hipGraphExecDestroy", executable)
+    hip.call("hipGraphDestroy", graph)
     assert card.asked == [torch.device("cuda:0")]
     return result
 

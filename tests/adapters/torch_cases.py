@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The cases of tests/support/cases.py on torch CPU tensors, through pyfa_rocm.torch.
 
-As in tests/support/cases_place.py every tensor lives in a larger buffer of NaN, of which a kernel may read what is
-the tensor's alone, and around whose outputs nothing may change.
+As in tests/support/cases_place.py, every tensor lives in a larger buffer of NaN. A kernel may read only the
+tensor itself, and nothing around an output may change.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from reference import Numerics, numerics_of
 from strict import forgiven, only_initialized, read_only
 
 import pyfa_rocm
-from pyfa_rocm import _hip
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._plan import Plan
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.plan import Plan
+from pyfa_rocm._runtime import hip
 from pyfa_rocm.torch import flash_attn_func, flash_attn_varlen_func
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -197,12 +197,12 @@ def pinned(*buffers: Array) -> Iterator[None]:
     """Have the device know these host buffers."""
     addresses = [int(buffer.ctypes.data) for buffer in buffers]
     for address, buffer in zip(addresses, buffers, strict=True):
-        _hip.call("hipHostRegister", address, buffer.nbytes, 0)
+        hip.call("hipHostRegister", address, buffer.nbytes, 0)
     try:
         yield
     finally:
         for address in addresses:
-            _hip.call("hipHostUnregister", address)
+            hip.call("hipHostUnregister", address)
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def numerics_like(kernel: pyfa_rocm.KernelInfo, dtype: torch.dtype) -> Numerics:
 def is_known(address: int) -> bool:
     """Whether the device knows the memory at this address."""
     try:
-        _hip.call("hipPointerGetAttributes", address)
+        hip.call("hipPointerGetAttributes", address)
     except pyfa_rocm.HipError:
         return False
     return True

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _lib, _public
+from pyfa_rocm import _public
+from pyfa_rocm._runtime import library, paths
 
 # All that a framework or a runtime brings, and what takes long to import.
 HEAVY = "cffi cupy hip jax jaxlib ml_dtypes numpy rocm torch tqdm transformers"
@@ -44,8 +45,8 @@ def test_every_way_to_import_a_name() -> None:
     assert run("from pyfa_rocm import flash_attn_func as f; print(f.__name__)") == "flash_attn_func"
     assert run("from pyfa_rocm import *; print(FmhaError.__name__)") == "FmhaError"
     assert run("import pyfa_rocm; print(pyfa_rocm.device.Stream is pyfa_rocm.Stream)") == "True"
-    assert run("from pyfa_rocm import _hip; print(_hip.__name__)") == "pyfa_rocm._hip"
-    assert run("import pyfa_rocm; print(pyfa_rocm.__version__)") == _lib.version()
+    assert run("from pyfa_rocm import _runtime; print(_runtime.__name__)") == "pyfa_rocm._runtime"
+    assert run("import pyfa_rocm; print(pyfa_rocm.__version__)") == library.version()
 
 
 @pytest.mark.parametrize("name", ["flash_attention", "_hidden", "__wrapped__"])
@@ -56,13 +57,13 @@ def test_no_such_name(name: str) -> None:
 
 def test_include_and_lib_of_a_checkout() -> None:
     assert (Path(pyfa_rocm.get_include()) / "fmha_rocm.hpp").is_file()
-    assert Path(pyfa_rocm.get_lib()) == _lib.library_path().parent
+    assert Path(pyfa_rocm.get_lib()) == paths.library_path().parent
 
 
 def test_lib_follows_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = tmp_path / "libfmha_rocm.so"
-    library.touch()
-    monkeypatch.setenv("PYFA_ROCM_LIBRARY", str(library))
+    built = tmp_path / "libfmha_rocm.so"
+    built.touch()
+    monkeypatch.setenv("PYFA_ROCM_LIBRARY", str(built))
     assert pyfa_rocm.get_lib() == str(tmp_path.resolve())
     monkeypatch.setenv("PYFA_ROCM_LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(pyfa_rocm.FmhaError, match=r"PYFA_ROCM_LIBRARY: got '.*none.so', expected"):

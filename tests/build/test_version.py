@@ -15,11 +15,11 @@ else:  # the copy inside pip
     from pip._vendor import tomli as tomllib
 
 import pyfa_rocm
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import library, paths
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "native" / "include" / "fmha_rocm.h"
-VERSION = _lib.header_version(HEADER.read_text(encoding="utf-8"))
+VERSION = paths.header_version(HEADER.read_text(encoding="utf-8"))
 
 
 def test_header_states_three_numbers() -> None:
@@ -27,9 +27,9 @@ def test_header_states_three_numbers() -> None:
 
 
 def test_library_and_package_have_the_headers_version() -> None:
-    assert _lib.version() == VERSION
+    assert library.version() == VERSION
     assert pyfa_rocm.__version__ == VERSION
-    assert json.loads(_lib.build_info_json())["version"] == VERSION
+    assert json.loads(library.build_info_json())["version"] == VERSION
 
 
 def test_wheel_takes_the_headers_version() -> None:

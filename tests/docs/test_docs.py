@@ -21,7 +21,8 @@ from doc_run import Page
 from reference import attention
 
 import pyfa_rocm
-from pyfa_rocm import DeviceArray, _lib, runtime, synchronize
+from pyfa_rocm import DeviceArray, runtime, synchronize
+from pyfa_rocm._runtime import paths
 
 RUN_HERE = ("output", "file", *RUN_BY_LANGUAGE)
 # A link, without the part behind `#`; images and links to the web are left alone.
@@ -108,7 +109,7 @@ def test_attend(block: Block, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler, "no C compiler"
     (tmp_path / "attend.c").write_text(block.text)
-    library = _lib.library_path()
+    library = paths.library_path()
     command = [compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     command += [f"-I{ROOT / 'native' / 'include'}", "attend.c", f"-L{library.parent}", "-lfmha_rocm"]
     subprocess.run([*command, f"-Wl,-rpath,{library.parent}", "-o", "attend.so"], cwd=tmp_path, check=True)

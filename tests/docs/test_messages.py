@@ -15,7 +15,7 @@ from doc_blocks import ROOT, blocks, pages, require_output
 from test_runtime import REPORT, refused, run
 
 import pyfa_rocm as fa
-from pyfa_rocm import _hip, _lib
+from pyfa_rocm._runtime import hip, paths
 
 Patch = pytest.MonkeyPatch
 
@@ -58,13 +58,13 @@ def no_runtime(folder: Path, patch: Patch) -> str:
 
 
 def no_gpu(folder: Path, patch: Patch) -> str:
-    code = f"from pyfa_rocm import _hip; _hip._DRIVER_FILES = ('/nonexistent/kfd',); {REPORT}"
+    code = f"from pyfa_rocm._runtime import hip; hip._DRIVER_FILES = ('/nonexistent/kfd',); {REPORT}"
     return without_class(refused(code, PYFA_ROCM_DEVICE="gpu"))
 
 
 def wrong_arch(folder: Path, patch: Patch) -> str:
-    patch.setattr(_hip, "_arch_names", lambda library: ["gfx1100"])
-    return error_of(lambda: _hip._require_usable(fa.runtime().path))
+    patch.setattr(hip, "_arch_names", lambda opened: ["gfx1100"])
+    return error_of(lambda: hip._require_usable(fa.runtime().path))
 
 
 def arrays(hdim: int = 128) -> tuple[fa.DeviceArray, fa.DeviceArray, fa.DeviceArray]:
@@ -128,16 +128,18 @@ def other_device(folder: Path, patch: Patch) -> str:
 def capture(folder: Path, patch: Patch) -> str:
     return raised(
         raw("""
-from pyfa_rocm import _hip
+from pyfa_rocm._runtime import hip
 stream = fa.Stream()
-_hip.call("hipStreamBeginCapture", stream.handle, _hip.module().hipStreamCaptureMode(0))
+hip.call("hipStreamBeginCapture", stream.handle, hip.module().hipStreamCaptureMode(0))
 fa.fmha_fwd(p, stream.handle)
 """)
     )
 
 
 def software_device(folder: Path, patch: Patch) -> str:
-    return run(f"from pyfa_rocm import _hip; _hip._DRIVER_FILES = ('/nonexistent/kfd',); {REPORT}").stderr
+    return run(
+        f"from pyfa_rocm._runtime import hip; hip._DRIVER_FILES = ('/nonexistent/kfd',); {REPORT}"
+    ).stderr
 
 
 def finding(folder: Path, patch: Patch) -> str:
@@ -148,10 +150,10 @@ def finding(folder: Path, patch: Patch) -> str:
 def not_found(folder: Path, patch: Patch) -> str:
     patch.delenv("PYFA_ROCM_LIBRARY", raising=False)
     (folder / "include").mkdir()
-    shutil.copy(_lib.header_path(), folder / "include")
-    patch.setattr(_lib, "_PACKAGE", folder)
-    patch.setattr(_lib, "_SOURCE_TREE", folder)
-    return error_of(_lib.library_path)
+    shutil.copy(paths.header_path(), folder / "include")
+    patch.setattr(paths, "_PACKAGE", folder)
+    patch.setattr(paths, "_SOURCE_TREE", folder)
+    return error_of(paths.library_path)
 
 
 def out_of_memory(folder: Path, patch: Patch) -> str:
@@ -179,7 +181,7 @@ def no_zig(folder: Path, patch: Patch) -> str:
 PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "two-runtimes": lambda folder, _: two_runtimes(folder, REPORT),
     "two-runtimes-c": lambda folder, _: two_runtimes(
-        folder, "from pyfa_rocm import _lib; _lib.hip_runtime_path()"
+        folder, "from pyfa_rocm._runtime import library; library.hip_runtime_path()"
     ),
     "bound-first": bound_first,
     "no-gpu": no_gpu,

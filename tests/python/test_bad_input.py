@@ -20,11 +20,11 @@ from pyfa_rocm import (
     InvalidArgumentError,
     Lse,
     UnsupportedError,
-    _lib,
     flash_attn_func,
 )
-from pyfa_rocm._params import to_c
-from pyfa_rocm.errors import check
+from pyfa_rocm._call.params import to_c
+from pyfa_rocm._runtime import library
+from pyfa_rocm._runtime.library import check
 
 CASE = Case(batch=2, seqlen_q=40, seqlen_k=50, nhead_k=2, ratio=2, hdim=64, dtype="float16")
 HOST = np.zeros(1 << 18, np.float16)
@@ -140,7 +140,7 @@ def test_head_dim_without_a_kernel(hdim: int, hint: str) -> None:
 
 def test_statuses_are_the_headers() -> None:
     """Exceptions carry the numbers that the C header gives the statuses."""
-    _, lib = _lib.load()
+    _, lib = library.load()
     for cls, name in (
         (InvalidArgumentError, "INVALID_ARGUMENT"), (UnsupportedError, "UNSUPPORTED"),
         (pyfa_rocm.HipError, "HIP_ERROR"), (pyfa_rocm.InternalError, "INTERNAL"),
@@ -152,7 +152,7 @@ def test_statuses_are_the_headers() -> None:
 @pytest.mark.parametrize("size", [0, 8, 100, 2**31])
 def test_struct_size_of_no_version(size: int) -> None:
     placement = Placement(CASE)
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     params = to_c(placement.params())
     params.struct_size = size
     _assert_refused(
@@ -167,7 +167,7 @@ def test_struct_size_of_no_version(size: int) -> None:
 def test_struct_from_the_future(tail: int) -> None:
     """A longer struct is taken if what this library does not know is zero, else refused."""
     placement = Placement(CASE)
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     known = ffi.sizeof("fmha_fwd_params")
     longer = ffi.new("char[]", known + 16)
     ffi.memmove(longer, to_c(placement.params()), known)
@@ -183,7 +183,7 @@ def test_struct_from_the_future(tail: int) -> None:
 
 
 def test_null_params() -> None:
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     _assert_refused(lambda: check(lib.fmha_fwd(ffi.NULL, ffi.NULL)), InvalidArgumentError, ["params", "NULL"])
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import pyfa_rocm as p
-from pyfa_rocm import _hip
+from pyfa_rocm._runtime import hip
 
 _SHAPE = (1, 90, 2, 128)
 
 
 def _upload(target: p.DeviceArray, host: np.ndarray) -> None:
-    kind = _hip.module().hipMemcpyKind.hipMemcpyHostToDevice
-    _hip.call("hipMemcpy", target.data, host.ctypes.data, host.nbytes, kind)
+    kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+    hip.call("hipMemcpy", target.data, host.ctypes.data, host.nbytes, kind)
 
 
 class Graph:
@@ -26,22 +26,22 @@ class Graph:
     def __init__(self, enqueue: Callable[[p.Stream], object], stream: p.Stream) -> None:
         enqueue(stream)
         stream.synchronize()
-        _hip.call("hipStreamBeginCapture", stream.handle, _hip.module().hipStreamCaptureMode(0))
+        hip.call("hipStreamBeginCapture", stream.handle, hip.module().hipStreamCaptureMode(0))
         enqueue(stream)
-        self._graph = _hip.call("hipStreamEndCapture", stream.handle)
-        self._executable = _hip.call("hipGraphInstantiateWithFlags", self._graph, 0)
+        self._graph = hip.call("hipStreamEndCapture", stream.handle)
+        self._executable = hip.call("hipGraphInstantiateWithFlags", self._graph, 0)
         self._stream = stream
 
     def replay(self) -> None:
-        _hip.call("hipGraphLaunch", self._executable, self._stream.handle)
+        hip.call("hipGraphLaunch", self._executable, self._stream.handle)
         self._stream.synchronize()
 
     def __enter__(self) -> Graph:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _hip.call("hipGraphExecDestroy", self._executable)
-        _hip.call("hipGraphDestroy", self._graph)
+        hip.call("hipGraphExecDestroy", self._executable)
+        hip.call("hipGraphDestroy", self._graph)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _backends, _cli, _demo, _features, _lib, _problem, _reference
+from pyfa_rocm._runtime import library, paths
+from pyfa_rocm.cli import backends, demo, features, main, reference, trial
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +41,7 @@ def _json(*arguments: str) -> dict[str, Any]:
 def test_info() -> None:
     info = _json("info")
     assert info["runtime"]["path"] == info["runtime"]["path_in_library"] == pyfa_rocm.runtime().path
-    assert info["library"] == str(_lib.library_path())
+    assert info["library"] == str(paths.library_path())
     assert info["devices"][0]["arch"] in info["build"]["archs"]
     assert {"name", "arch", "sha256"} <= info["build"]["kernels"][0].keys()
     text = _run("info")
@@ -54,13 +55,15 @@ def test_prove() -> None:
     assert proof["ok"] is True
     assert 0 < proof["o_max_error_over_tolerance"] <= 1
     assert 0 < proof["lse_max_error_over_tolerance"] <= 1
-    assert [x["feature"] for x in proof["features"]] == list(_features.FEATURES)
+    assert [x["feature"] for x in proof["features"]] == list(features.FEATURES)
     for x in proof["features"]:
         assert x["ok"] is True
         # The smallest kernel set has all of them for gfx942.
         assert x["reason"] == "" or proof["arch"] != "gfx942"
         assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
-    kernels = {kernel["name"]: kernel["sha256"] for kernel in json.loads(_lib.build_info_json())["kernels"]}
+    kernels = {
+        kernel["name"]: kernel["sha256"] for kernel in json.loads(library.build_info_json())["kernels"]
+    }
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
     text = _run("prove")
     assert text.returncode == 0, text.stderr
@@ -91,24 +94,24 @@ def test_backend_without_its_framework(backend: str, tmp_path: Path) -> None:
 
 def test_paths() -> None:
     """One by name for `$(...)`; all of them otherwise, with nothing for what is not installed."""
-    paths = _json("paths")
-    assert list(paths) == ["include", "lib", "cmake_dir", "emulator"]
-    assert paths["include"] == pyfa_rocm.get_include()
-    assert paths["lib"] == pyfa_rocm.get_lib()
-    assert paths["emulator"] == str(_lib.emulator_path())
-    for name, path in paths.items():
+    printed = _json("paths")
+    assert list(printed) == ["include", "lib", "cmake_dir", "emulator"]
+    assert printed["include"] == pyfa_rocm.get_include()
+    assert printed["lib"] == pyfa_rocm.get_lib()
+    assert printed["emulator"] == str(paths.emulator_path())
+    for name, path in printed.items():
         done = _run("paths", name)
         assert (done.returncode, done.stdout) == ((0, f"{path}\n") if path else (2, ""))
         assert path or done.stderr.startswith(f"pyfa-rocm paths: no CMake package in {ROOT}")
     text = _run("paths").stdout
-    assert text.splitlines() == [f"{name:10} {path}" for name, path in paths.items()]
+    assert text.splitlines() == [f"{name:10} {path}" for name, path in printed.items()]
 
 
 def test_unknown_backend() -> None:
     done = _run("prove", "--backend", "cuda")
     assert done.returncode == 2
     assert "'cuda'" in done.stderr
-    for name in _backends.BACKENDS:
+    for name in backends.BACKENDS:
         assert name in done.stderr
 
 
@@ -117,15 +120,15 @@ def test_a_launch_of_another_kernel_is_said(
 ) -> None:
     """An adapter that computes attention in another way than by our kernel has proved nothing."""
 
-    def twice(problem: _problem.Problem) -> tuple[_backends.Array, _backends.Array]:
+    def twice(problem: trial.Trial) -> tuple[backends.Array, backends.Array]:
         c.run(problem)
         return c.run(problem)
 
     if not pyfa_rocm.runtime().emulated:
         pytest.skip("a GPU does not say what was launched")
-    c = _backends.BACKENDS["c"]
-    monkeypatch.setitem(_backends.BACKENDS, "c", replace(c, run=twice))
-    assert _cli.main(["prove", "--backend", "c"]) == 1
+    c = backends.BACKENDS["c"]
+    monkeypatch.setitem(backends.BACKENDS, "c", replace(c, run=twice))
+    assert main.main(["prove", "--backend", "c"]) == 1
     text = capsys.readouterr().out
     assert "WRONG: the device was asked to run fmha_fwd_" in text
     assert text.endswith("result        WRONG\n")
@@ -135,18 +138,18 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def unsupported() -> tuple[float, float]:
         raise pyfa_rocm.UnsupportedError("no such kernel")
 
-    features = {
+    proofs = {
         "wrong": lambda: (2.0, 0.5),
         "not a number": lambda: (0.5, float("nan")),
         "absent": unsupported,
     }
-    monkeypatch.setattr(_features, "FEATURES", features)
-    assert _cli.main(["prove", "--json"]) == 1
+    monkeypatch.setattr(features, "FEATURES", proofs)
+    assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
         (False, ""), (False, ""), (True, "no such kernel"),
     ]  # fmt: skip
-    assert _cli.main(["prove"]) == 1
+    assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
     assert text.count("WRONG: O") == 2
     assert "absent                 no kernel in this build" in text
@@ -157,20 +160,20 @@ def test_a_wrong_result_is_said(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a tolerance that nothing can meet, the exit status is 1."""
-    monkeypatch.setattr(_reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
-    monkeypatch.setattr(_demo, "SEQLENS", (128,))
-    assert _cli.main([command, "--json"]) == 1
+    monkeypatch.setattr(reference, "lse_tolerance", lambda head, _: 1e-9 * abs(head.lse))
+    monkeypatch.setattr(demo, "SEQLENS", (128,))
+    assert main.main([command, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
-    assert _cli.main([command]) == 1
+    assert main.main([command]) == 1
     assert "WRONG" in capsys.readouterr().out
 
 
 def test_demo() -> None:
     result = _json("demo")
     assert result["ok"] is True
-    assert [row["seqlen"] for row in result["rows"]] == list(_demo.SEQLENS)
-    assert _demo.SEQLENS[0] == 128
-    assert _demo.SEQLENS[-1] == 1024
+    assert [row["seqlen"] for row in result["rows"]] == list(demo.SEQLENS)
+    assert demo.SEQLENS[0] == 128
+    assert demo.SEQLENS[-1] == 1024
     for row in result["rows"]:
         # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE.
         assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)

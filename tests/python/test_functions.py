@@ -26,12 +26,12 @@ from pyfa_rocm import (
     RandVal,
     Strided,
     UnsupportedError,
-    _lib,
-    _plan,
     attention,
     varlen,
 )
-from pyfa_rocm._params import to_c
+from pyfa_rocm._call import plan
+from pyfa_rocm._call.params import to_c
+from pyfa_rocm._runtime import library
 
 # flash-attention's own arguments, in its order (flash_attn_interface.py); block_table is still to come.
 _DEFAULTS = {
@@ -77,7 +77,7 @@ def params_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FwdParams]:
     def refuse(params: FwdParams) -> None:
         raise CaughtError(params)
 
-    monkeypatch.setattr(_plan, "fmha_fwd_supported", refuse)
+    monkeypatch.setattr(plan, "fmha_fwd_supported", refuse)
     monkeypatch.setattr(attention, "_plans", {})
     monkeypatch.setattr(varlen, "_plans", {})
 
@@ -100,7 +100,7 @@ def test_every_field_reaches_the_c_struct() -> None:
         total_k=85, p_drop=0.25, kernel=86, philox_seed=2**64 - 1, philox_offset=88, philox_seed_offset=89,
         randval=RandVal(90, 91, 92, 93), q_descale=2.5, k_descale=3.5, v_descale=4.5,
     )  # fmt: skip
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     c = to_c(params)
     assert c.struct_size == ffi.sizeof("fmha_fwd_params")
     of_c = [name for name, _ in ffi.typeof("fmha_fwd_params").fields]
@@ -396,7 +396,7 @@ def test_options_that_may_change_are_not_remembered() -> None:
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_plan, "_MOST_PLANS", 4)
+    monkeypatch.setattr(plan, "_MOST_PLANS", 4)
     attention._plans.clear()
     for i in range(10):
         q = normal(1, 8 + i, 1, 64)

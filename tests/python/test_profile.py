@@ -16,13 +16,13 @@ from pyfa_rocm import (
     KernelInfo,
     Lse,
     Strided,
-    _traffic,
     bfloat16,
     emulator,
     fmha_fwd,
     fmha_fwd_kernel,
 )
-from pyfa_rocm._problem import Problem
+from pyfa_rocm.cli import traffic
+from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.emulator import LaunchProfile
 
 LINE = 128
@@ -191,8 +191,8 @@ def test_launches_in_order_and_only_inside() -> None:
     ("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2), (1, 200, 1, 1)]
 )
 def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
-    problem = Problem(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
-    caches = emulator.cache_model(_traffic.standard_accesses(problem))
+    problem = Trial(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    caches = emulator.cache_model(traffic.standard_accesses(problem))
     matrix = batch * nhead_q * seqlen * seqlen * 2
     query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
     # S, P and O are written; S and P are small enough to be read from the memory-side cache.
@@ -205,10 +205,10 @@ def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nh
 
 
 def test_traffic_of_ours_is_less() -> None:
-    problem = Problem(1, 512, 2, 2, 128, "bfloat16", causal=True)
-    traffic = _traffic.measure(problem)
-    assert traffic is not None
-    ours, standard = traffic["ours"], traffic["standard"]
+    problem = Trial(1, 512, 2, 2, 128, "bfloat16", causal=True)
+    measured = traffic.measure(problem)
+    assert measured is not None
+    ours, standard = measured["ours"], measured["standard"]
     dense = 512 * 2 * 128 * 2
     assert ours["hbm_write_bytes"] == dense + 512 * 2 * 4
     assert 3 * dense < ours["hbm_read_bytes"] <= 3 * dense + ARGUMENT_LINES * LINE

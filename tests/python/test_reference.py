@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from philox import keep_at_most, keep_scale, random_bytes
 from reference import attention, numerics_of, ulp, visible
 
-from pyfa_rocm._rounding import FP8_P_SCALE
+from pyfa_rocm.cli.rounding import FP8_P_SCALE
 
 
 @settings(max_examples=300)

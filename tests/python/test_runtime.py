@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm import _hip
+from pyfa_rocm._runtime import hip, library, paths
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "import pyfa_rocm; r = pyfa_rocm.runtime(); print(r.path, r.emulated)"
@@ -66,13 +66,13 @@ def copies(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_one_runtime_in_this_process(path: str) -> None:
     """hip-python and the library share it."""
     pyfa_rocm.current_device()
-    assert _hip.mapped_runtimes() == [path]
-    assert pyfa_rocm._lib.hip_runtime_path() == path
+    assert hip.mapped_runtimes() == [path]
+    assert library.hip_runtime_path() == path
 
 
 def test_emulator_by_name() -> None:
     path, emulated = ok(REPORT, PYFA_ROCM_DEVICE="emulator").rsplit(" ", 1)
-    assert (path, emulated) == (str(pyfa_rocm._lib.emulator_path()), "True")
+    assert (path, emulated) == (str(paths.emulator_path()), "True")
 
 
 def test_auto_says_when_it_takes_the_software_device() -> None:
@@ -105,14 +105,16 @@ def test_no_hip_runtime() -> None:
     """A path that is none: from Python, and from the C library alone."""
     missing = "/nonexistent/libamdhip64.so"
     assert f"cannot open the HIP runtime {missing}" in refused(REPORT, FMHA_HIP_RUNTIME=missing)
-    message = refused("from pyfa_rocm import _lib; _lib.hip_runtime_path()", FMHA_HIP_RUNTIME=missing)
+    message = refused(
+        "from pyfa_rocm._runtime import library; library.hip_runtime_path()", FMHA_HIP_RUNTIME=missing
+    )
     assert message.startswith("pyfa_rocm.errors.HipError: ")
     assert missing in message
 
 
 def test_no_hip_runtime_anywhere() -> None:
     """Nothing mapped, nothing found: only where this machine has none."""
-    done = run("from pyfa_rocm import _lib; print(_lib.hip_runtime_path())")
+    done = run("from pyfa_rocm._runtime import library; print(library.hip_runtime_path())")
     if done.returncode == 0:
         pytest.skip(f"this machine has one: {done.stdout}")
     message = done.stderr.strip().splitlines()[-1]
@@ -124,8 +126,8 @@ def test_no_hip_runtime_anywhere() -> None:
 def test_mapped_runtime_wins(copies: list[str]) -> None:
     """What a framework has already loaded is what everybody uses, hip-python included."""
     code = f"import ctypes; ctypes.CDLL({copies[0]!r}); {REPORT}; " + (
-        "from pyfa_rocm import _hip, _lib; pyfa_rocm.current_device(); "
-        "print(*_hip.mapped_runtimes(), _lib.hip_runtime_path())"
+        "from pyfa_rocm._runtime import hip, library; pyfa_rocm.current_device(); "
+        "print(*hip.mapped_runtimes(), library.hip_runtime_path())"
     )
     first, second = ok(code).splitlines()
     assert first.split()[0] == copies[0]
@@ -135,7 +137,7 @@ def test_mapped_runtime_wins(copies: list[str]) -> None:
 def test_two_hip_runtimes(copies: list[str]) -> None:
     """Both paths in the message, and a way out."""
     load = f"import ctypes; [ctypes.CDLL(p) for p in {copies!r}]; "
-    for ask in (REPORT, "from pyfa_rocm import _lib; _lib.hip_runtime_path()"):
+    for ask in (REPORT, "from pyfa_rocm._runtime import library; library.hip_runtime_path()"):
         message = refused(load + ask)
         assert copies[0] in message
         assert copies[1] in message
@@ -169,11 +171,11 @@ def test_too_late_to_choose(copies: list[str]) -> None:
     """fmha_set_hip_runtime after the first use: refused, unless it names the one in use."""
     code = f"""
 {REPORT}
-from pyfa_rocm import _lib
-ffi, lib = _lib.load()
+from pyfa_rocm._runtime import library
+ffi, lib = library.load()
 assert lib.fmha_set_hip_runtime(r.path.encode()) == 0
 assert lib.fmha_set_hip_runtime({copies[0].encode()!r}) == 1
-print(_lib.last_error())
+print(library.last_error())
 """
     message = ok(code, PYFA_ROCM_DEVICE="emulator").splitlines()[-1]
     assert copies[0] in message

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyfa_rocm
-from pyfa_rocm import DeviceArray, InvalidArgumentError, Stream, _dlpack, flash_attn_func
-from pyfa_rocm._tensor import as_tensor
+from pyfa_rocm import DeviceArray, InvalidArgumentError, Stream, flash_attn_func
+from pyfa_rocm._runtime import dlpack
+from pyfa_rocm._runtime.tensor import as_tensor
 
 DTYPES = [
     np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fnuz, np.float32, np.int64, np.int32, np.uint64,
@@ -41,8 +42,8 @@ class Foreign:
             raise error
         capsule = self.array.__dlpack__(stream=-1, max_version=kwargs.get("max_version"))
         for field, value in self.overrides.get("managed", {}).items():
-            address = _dlpack._get_pointer(capsule, b"dltensor_versioned")
-            setattr(_dlpack._ManagedVersioned.from_address(address), field, value)
+            address = dlpack._get_pointer(capsule, b"dltensor_versioned")
+            setattr(dlpack._ManagedVersioned.from_address(address), field, value)
         return capsule
 
 
@@ -144,7 +145,7 @@ def test_capsule_holds_the_memory() -> None:
     for versioned in (False, True):
         array = DeviceArray.from_numpy(_ramp((4, 6)))
         capsule = array.__dlpack__(max_version=(1, 0) if versioned else None)
-        export = _dlpack.read(capsule, "x")
+        export = dlpack.read(capsule, "x")
         del array
         gc.collect()
         assert pyfa_rocm.memory.live_bytes == before + 48
@@ -171,18 +172,18 @@ def test_consumed_capsule_is_the_consumers() -> None:
     gc.collect()
     before = pyfa_rocm.memory.live_bytes
     capsule = DeviceArray.empty((8,), np.float16).__dlpack__()
-    managed = _dlpack._Managed.from_address(_dlpack._get_pointer(capsule, b"dltensor"))
+    managed = dlpack._Managed.from_address(dlpack._get_pointer(capsule, b"dltensor"))
     set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_SetName", ctypes.pythonapi)
     )
     used = b"used_dltensor"
     set_name(capsule, used)
     with pytest.raises(InvalidArgumentError, match="used_dltensor"):
-        _dlpack.read(capsule, "x")
+        dlpack.read(capsule, "x")
     del capsule
     gc.collect()
     assert pyfa_rocm.memory.live_bytes == before + 16
-    _dlpack._Deleter(managed.deleter)(ctypes.addressof(managed))
+    dlpack._Deleter(managed.deleter)(ctypes.addressof(managed))
     gc.collect()
     assert pyfa_rocm.memory.live_bytes == before
 
@@ -205,7 +206,7 @@ def test_dlpack_stream_is_handed_over() -> None:
     assert foreign.asked == {"stream": 0, "max_version": (1, 1)}
     as_tensor(foreign, "x", 4711)
     assert foreign.asked["stream"] == 4711
-    host = Foreign(array, device=(_dlpack.ROCM_HOST, 0))
+    host = Foreign(array, device=(dlpack.ROCM_HOST, 0))
     as_tensor(host, "x", 4711)
     assert host.asked["stream"] is None
 
@@ -287,10 +288,10 @@ def test_dlpack_version(asked: tuple[int, int] | None, version: tuple[int, int] 
     """The newest that consumer and producer both know; None: from before there were versions."""
     capsule = DeviceArray.empty((4,), "float8_e4m3fnuz").__dlpack__(max_version=asked)
     if version is None:
-        tensor = _dlpack._Managed.from_address(_dlpack._get_pointer(capsule, b"dltensor")).dl_tensor
+        tensor = dlpack._Managed.from_address(dlpack._get_pointer(capsule, b"dltensor")).dl_tensor
     else:
-        address = _dlpack._get_pointer(capsule, b"dltensor_versioned")
-        managed = _dlpack._ManagedVersioned.from_address(address)
+        address = dlpack._get_pointer(capsule, b"dltensor_versioned")
+        managed = dlpack._ManagedVersioned.from_address(address)
         assert (managed.major, managed.minor) == version
         tensor = managed.dl_tensor
     # dlpack.h: kDLFloat8_e4m3fnuz is 11.
@@ -307,9 +308,9 @@ def test_dlpack_type_names() -> None:
         (10, 8): "float8_e4m3fn",
     }
     for (code, bits), name in names.items():
-        assert _dlpack._dtype_name(_dlpack._DataType(code, bits, 1)) == name
-    assert _dlpack._dtype_name(_dlpack._DataType(2, 32, 4)) == "float32x4"
-    assert _dlpack._dtype_name(_dlpack._DataType(17, 4, 2)) == "type code 17 4x2"
+        assert dlpack._dtype_name(dlpack._DataType(code, bits, 1)) == name
+    assert dlpack._dtype_name(dlpack._DataType(2, 32, 4)) == "float32x4"
+    assert dlpack._dtype_name(dlpack._DataType(17, 4, 2)) == "type code 17 4x2"
 
 
 @pytest.mark.parametrize("wrap", [Foreign, OldForeign, CudaArray])

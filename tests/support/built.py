@@ -15,7 +15,7 @@ from cases_types import Case
 from reference import visible
 
 import pyfa_rocm
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import library
 
 Row = dict[str, Any]
 _NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fnuz": "fp8"}
@@ -25,7 +25,7 @@ DTYPE_OF = {name: dtype for dtype, name in _NAMES.items()}
 @cache
 def rows() -> tuple[Row, ...]:
     """All kernels, of all archs."""
-    return tuple(json.loads(_lib.build_info_json())["kernels"])
+    return tuple(json.loads(library.build_info_json())["kernels"])
 
 
 @cache

@@ -26,7 +26,7 @@ MARKS = {
     "output": "what the block before it printed; `...` stands for anything",
     "file": "a file of this name in the page's folder, for the blocks that follow",
     "part-of": "stands word for word in this file of the repository, which a test of its own runs",
-    "message": "an error message that tests/docs/test_messages.py or tests/adapters/test_messages.py provokes",
+    "message": "an error message that test_messages.py of tests/docs or tests/adapters provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
     "run: cupy": "runs in the second test group, on its stand-in for CuPy, which is for cards alone",
     "run: attend": "a function that tests/docs/test_docs.py calls and judges against float64",

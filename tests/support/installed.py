@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import paths
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = Path(_lib.__file__).resolve().parent
-VERSION = _lib.header_version(_lib.header_path().read_text(encoding="utf-8"))
+PACKAGE = Path(paths.__file__).resolve().parents[1]
+VERSION = paths.header_version(paths.header_path().read_text(encoding="utf-8"))
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
@@ -34,7 +34,7 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 
 def build_folder() -> Path:
     """Folder of the CMake build whose library the tests use."""
-    folder = _lib.library_path().parent
+    folder = paths.library_path().parent
     if not (folder / "CMakeCache.txt").is_file():
         pytest.skip(f"{folder} is no build folder: there is nothing to install from")
     return folder

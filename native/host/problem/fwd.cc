@@ -39,7 +39,7 @@ constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kFp8ScaleP = 240.0F;
 
 // CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
-// pyfa_rocm/_rounding.py), and a score by softcap times that. At this cap it is as much as fp16's P is off by
+// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as fp16's P is off by
 // rounding toward zero, an ulp of 1/2 to 1. Models have caps of 20 to 50.
 constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
 

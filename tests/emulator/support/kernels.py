@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import library
 
 
 def built_for(arch: str) -> bool:
     """Whether the library has kernels for this arch."""
-    return arch in json.loads(_lib.build_info_json())["archs"]
+    return arch in json.loads(library.build_info_json())["archs"]

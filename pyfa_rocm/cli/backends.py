@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _hip, _lib, array, attention
-from pyfa_rocm._problem import Problem
-from pyfa_rocm.errors import FmhaError, check
+from pyfa_rocm import array, attention
+from pyfa_rocm._runtime import hip, library
+from pyfa_rocm.cli.trial import Trial
+from pyfa_rocm.errors import FmhaError
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 
 Array = npt.NDArray[Any]
-Run = Callable[[Problem], tuple[Array, Array]]
+Run = Callable[[Trial], tuple[Array, Array]]
 
 
 def distribution_version(name: str) -> str | None:
@@ -75,7 +76,7 @@ class Backend:
         return {name: distribution_version(name) for name in self.distributions}
 
 
-def _numpy(problem: Problem) -> tuple[Array, Array]:
+def _numpy(problem: Trial) -> tuple[Array, Array]:
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
     out, lse = attention.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
     return out.to_numpy(), lse.to_numpy()
@@ -86,16 +87,16 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
     """Addresses of so many bytes each."""
     addresses: list[int] = []
     try:
-        addresses += [int(_hip.call("hipMalloc", n)) for n in nbytes]
+        addresses += [int(hip.call("hipMalloc", n)) for n in nbytes]
         yield addresses
     finally:
         for address in addresses:
-            _hip.call("hipFree", address)
+            hip.call("hipFree", address)
 
 
-def _c_params(problem: Problem, addresses: list[int]) -> Any:
+def _c_params(problem: Trial, addresses: list[int]) -> Any:
     """Fill the C struct as a C program does: field by field, from zeros."""
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     p = ffi.new("fmha_fwd_params *")
     p.struct_size = ffi.sizeof("fmha_fwd_params")
     p.dtype = {"bfloat16": lib.FMHA_BF16, "float16": lib.FMHA_FP16, "float32": lib.FMHA_FP32}[problem.dtype]
@@ -118,26 +119,26 @@ def _c_params(problem: Problem, addresses: list[int]) -> Any:
     return p
 
 
-def _c(problem: Problem) -> tuple[Array, Array]:
+def _c(problem: Trial) -> tuple[Array, Array]:
     """Memory from hipMalloc, raw pointers, and nothing of our Python between them and the C ABI."""
     host = problem.inputs()
     out = np.empty_like(host[0])
     lse = np.empty((problem.batch, problem.nhead_q, problem.seqlen), np.float32)
-    ffi, lib = _lib.load()
-    kinds = _hip.module().hipMemcpyKind
+    ffi, lib = library.load()
+    kinds = hip.module().hipMemcpyKind
     with _device_memory([x.nbytes for x in (*host, out, lse)]) as addresses:
         for address, x in zip(addresses, host, strict=False):
-            _hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
+            hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
         params = _c_params(problem, addresses)
-        check(lib.fmha_prepare(params))
-        check(lib.fmha_fwd(params, ffi.NULL))
-        _hip.call("hipDeviceSynchronize")
+        library.check(lib.fmha_prepare(params))
+        library.check(lib.fmha_fwd(params, ffi.NULL))
+        hip.call("hipDeviceSynchronize")
         for address, x in zip(addresses[3:], (out, lse), strict=True):
-            _hip.call("hipMemcpy", x.ctypes.data, address, x.nbytes, kinds.hipMemcpyDeviceToHost)
+            hip.call("hipMemcpy", x.ctypes.data, address, x.nbytes, kinds.hipMemcpyDeviceToHost)
     return out, lse
 
 
-def _torch(problem: Problem) -> tuple[Array, Array]:
+def _torch(problem: Trial) -> tuple[Array, Array]:
     """Tensors on the card where torch has one, else in host memory, which the software device can use."""
     torch, adapter = import_module("torch"), import_module("pyfa_rocm.torch")
     device = "cuda" if torch.version.hip and torch.cuda.is_available() else "cpu"
@@ -151,7 +152,7 @@ def _torch(problem: Problem) -> tuple[Array, Array]:
     return out, lse.cpu().numpy()
 
 
-def _jax(problem: Problem) -> tuple[Array, Array]:
+def _jax(problem: Trial) -> tuple[Array, Array]:
     """Under jit, on JAX's default device."""
     jax, adapter = import_module("jax"), import_module("pyfa_rocm.jax")
     q, k, v = (jax.numpy.asarray(x) for x in problem.inputs())

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyfa_rocm._numbers import to_float, to_integer
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._params import DTYPES, Bias, Lse, Strided
-from pyfa_rocm._tensor import Layout, contiguous
+from pyfa_rocm._call.numbers import to_float, to_integer
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.params import DTYPES, Bias, Lse, Strided
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from pyfa_rocm import _prove, _traffic
-from pyfa_rocm._problem import REPEATS, Problem, to_json
-from pyfa_rocm._problem import run as run_problem
+from pyfa_rocm.cli import prove, traffic
+from pyfa_rocm.cli.trial import REPEATS, Trial, to_json
+from pyfa_rocm.cli.trial import run as run_problem
 
 SEQLENS = (128, 256, 384, 512, 768, 1024)
 Float32 = npt.NDArray[np.float32]
@@ -36,13 +36,13 @@ def standard_attention(q: Float32, k: Float32, v: Float32) -> Float32:
     return np.asarray(probabilities @ v)
 
 
-def _standard_inputs(problem: Problem) -> list[Float32]:
+def _standard_inputs(problem: Trial) -> list[Float32]:
     group = problem.nhead_q // problem.nhead_k
     q, k, v = (x.astype(np.float32).transpose(0, 2, 1, 3) for x in problem.inputs())
     return [np.ascontiguousarray(x) for x in (q, k.repeat(group, axis=1), v.repeat(group, axis=1))]
 
 
-def measure_standard(problem: Problem) -> tuple[float, int]:
+def measure_standard(problem: Trial) -> tuple[float, int]:
     """Return seconds and peak bytes of standard attention for a problem.
 
     The bytes are measured, not computed: tracemalloc sees every array NumPy allocates. Time is taken in a
@@ -65,7 +65,7 @@ def measure_standard(problem: Problem) -> tuple[float, int]:
 
 def measure(seqlen: int) -> dict[str, Any]:
     """Measure one row of the table."""
-    problem = Problem(batch=1, seqlen=seqlen, nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
+    problem = Trial(batch=1, seqlen=seqlen, nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
     outcome = run_problem(problem)
     standard_seconds, standard_bytes = measure_standard(problem)
     return {
@@ -77,7 +77,7 @@ def measure(seqlen: int) -> dict[str, Any]:
         "max_difference": outcome.errors.o,
         "o_max_error_over_tolerance": outcome.errors.o_ratio,
         "lse_max_error": outcome.errors.lse,
-        "traffic": _traffic.measure(problem),
+        "traffic": traffic.measure(problem),
         "ok": outcome.errors.ok,
     }
 
@@ -104,9 +104,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Prove, measure, print; 0 if every result is within tolerance, else 1."""
-    proof = _prove.report(_prove.PROBLEM)
+    proof = prove.report(prove.PROBLEM)
     if not args.json:
-        print(_prove.describe_text(proof), flush=True)
+        print(prove.describe_text(proof), flush=True)
     bar = tqdm(SEQLENS, desc="seqlen", unit="row", file=sys.stderr, leave=False)
     rows = [measure(seqlen) for seqlen in bar]
     ok = bool(proof["ok"]) and all(row["ok"] for row in rows)
@@ -117,6 +117,6 @@ def run(args: argparse.Namespace) -> int:
     where = "the software device, so times are not a GPU's" if proof["emulated"] else proof["device"]
     print(f"\n{problem}; ours runs on {where}\n\n{table(rows)}\n")
     if rows and rows[-1]["traffic"] is not None:
-        print(_traffic.describe_text(rows[-1]["traffic"], rows[-1]["seqlen"]) + "\n")
+        print(traffic.describe_text(rows[-1]["traffic"], rows[-1]["seqlen"]) + "\n")
     print("all right" if ok else "WRONG results")
     return 0 if ok else 1

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._reference import Expected, attention
-from pyfa_rocm._rounding import Numerics, numerics_of
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
+from pyfa_rocm.cli.reference import Expected, attention
+from pyfa_rocm.cli.rounding import Numerics, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _params, _reference, array, attention, fmha
-from pyfa_rocm._rounding import numerics_of
+from pyfa_rocm import array, attention, fmha
+from pyfa_rocm._call import params
+from pyfa_rocm.cli import reference
+from pyfa_rocm.cli.rounding import numerics_of
 from pyfa_rocm.device import synchronize
 
 Array = npt.NDArray[Any]
@@ -22,7 +24,7 @@ REPEATS = 3
 
 
 @dataclass(frozen=True)
-class Problem:
+class Trial:
     """A self-attention problem; hdim is that of q, k and v."""
 
     batch: int
@@ -100,17 +102,17 @@ def _distance(got: Array, expected: Array, tolerance: Array) -> tuple[float, flo
     return float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max())
 
 
-def judge(problem: Problem, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
+def judge(problem: Trial, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
     """Compare what a kernel gave for a problem with float64."""
     numerics = numerics_of(problem.dtype, None, kernel.pipeline, kernel.tile_n, kernel.arch)
-    expected = _reference.attention(*problem.inputs(), causal=problem.causal, numerics=numerics)
+    expected = reference.attention(*problem.inputs(), causal=problem.causal, numerics=numerics)
     return Errors(
         *_distance(o, expected.o, expected.o_tolerance),
         *_distance(lse, expected.lse, np.broadcast_to(expected.lse_tolerance, expected.lse.shape)),
     )
 
 
-def run(problem: Problem) -> Outcome:
+def run(problem: Trial) -> Outcome:
     """Run a problem on the current device and judge the result."""
     before = array.memory.live_bytes
     array.memory.reset_peak()
@@ -146,14 +148,14 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def kernel_params(problem: Problem) -> _params.FwdParams:
+def kernel_params(problem: Trial) -> params.FwdParams:
     """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
 
-    def contiguous(heads: int) -> _params.Strided:
+    def contiguous(heads: int) -> params.Strided:
         row = heads * problem.hdim
-        return _params.Strided(0, problem.seqlen * row, row, problem.hdim)
+        return params.Strided(0, problem.seqlen * row, row, problem.hdim)
 
-    return _params.FwdParams(
+    return params.FwdParams(
         dtype=problem.dtype,
         batch=problem.batch,
         seqlen_q=problem.seqlen,

@@ -20,8 +20,8 @@ from typing import Any
 
 import cffi
 
-from pyfa_rocm import _lib
-from pyfa_rocm.errors import HipError, InvalidArgumentError, check
+from pyfa_rocm._runtime import library, paths
+from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
 _SONAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
@@ -120,12 +120,12 @@ class _LinkMap(ctypes.Structure):
     _fields_ = (("l_addr", ctypes.c_void_p), ("l_name", ctypes.c_char_p))
 
 
-def _path_of(library: ctypes.CDLL) -> str:
+def _path_of(opened: ctypes.CDLL) -> str:
     """Return the file behind an open library, which a bare name leaves to the loader's search."""
     link_map = ctypes.POINTER(_LinkMap)()
     dlinfo = ctypes.CDLL(None).dlinfo
     dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    if dlinfo(library._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
+    if dlinfo(opened._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
         raise HipError("dlinfo failed on the HIP runtime")
     return os.fsdecode(link_map.contents.l_name)
 
@@ -137,20 +137,20 @@ def _hip_python() -> Any:
     return hip
 
 
-def _arch_names(library: ctypes.CDLL) -> list[str]:
+def _arch_names(opened: ctypes.CDLL) -> list[str]:
     """Return gcnArchName of every device, straight from one runtime, before hip-python is bound to it."""
     hip = _hip_python()
     count = ctypes.c_int(0)
-    status = library.hipInit(0) or library.hipGetDeviceCount(ctypes.byref(count))
+    status = opened.hipInit(0) or opened.hipGetDeviceCount(ctypes.byref(count))
     if status != _SUCCESS:
         raise HipError(f"no device: hipGetDeviceCount gave HIP error {status}")
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
         try:
-            status = library.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
+            status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
         except AttributeError as error:
-            raise HipError(f"{library._name} is older than ROCm 6, which hip-python needs") from error
+            raise HipError(f"{opened._name} is older than ROCm 6, which hip-python needs") from error
         if status != _SUCCESS:
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
@@ -159,11 +159,10 @@ def _arch_names(library: ctypes.CDLL) -> list[str]:
 
 def _require_usable(path: str) -> None:
     """Raise unless the runtime has a device with an arch that the library was built for."""
-    library = _open(path)
-    names = _arch_names(library)
+    names = _arch_names(_open(path))
     if not names:
         raise HipError(f"{path} has no device")
-    built = json.loads(_lib.build_info_json())["archs"]
+    built = json.loads(library.build_info_json())["archs"]
     if not any(name.split(":")[0] in built for name in names):
         raise HipError(f"{path} has {', '.join(names)}; this library was built for {', '.join(built)}")
 
@@ -200,7 +199,7 @@ def _choose() -> tuple[str, str]:
     wanted = mode()
     explicit = os.environ.get("FMHA_HIP_RUNTIME")
     if wanted == "emulator":
-        path = str(_lib.emulator_path())
+        path = str(paths.emulator_path())
         if explicit and not _same_file(explicit, path):
             raise InvalidArgumentError(
                 f"FMHA_HIP_RUNTIME: got {explicit}, expected {path} or nothing, as PYFA_ROCM_DEVICE=emulator"
@@ -216,7 +215,7 @@ def _choose() -> tuple[str, str]:
     except HipError as error:
         if explicit:  # asked for by name: nothing else will do
             raise
-        return str(_lib.emulator_path()), f"no GPU works here: {error}"
+        return str(paths.emulator_path()), f"no GPU works here: {error}"
 
 
 def _bind_hip_python(path: str) -> Any:
@@ -258,9 +257,9 @@ def _bind() -> Runtime:
     global _hip
     path, reason = _choose()
     path = _path_of(_open(path))
-    ffi, lib = _lib.load()
+    ffi, lib = library.load()
     hip = _bind_hip_python(path)
-    check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
+    library.check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
     _hip = hip
     emulated = _count(hip) > 0 and "Emulated" in str(call("hipGetDeviceProperties", 0).name)
     if emulated and mode() == "gpu":

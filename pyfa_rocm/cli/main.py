@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pyfa_rocm import _demo, _info, _paths, _prove
+from pyfa_rocm.cli import demo, info, paths, prove
 from pyfa_rocm.errors import FmhaError
 
 
@@ -16,13 +16,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="pyfa-rocm", description="Attention on AMD GPUs, or on the software device."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in (("info", _info), ("prove", _prove), ("demo", _demo), ("paths", _paths)):
+    for name, module in (("info", info), ("prove", prove), ("demo", demo), ("paths", paths)):
         summary = (module.__doc__ or "").splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
         command.set_defaults(run=module.run)
-    for module in (_prove, _paths):
-        module.add_arguments(commands.choices[module.__name__.rpartition("._")[2]])
+    prove.add_arguments(commands.choices["prove"])
+    paths.add_arguments(commands.choices["paths"])
     return parser
 
 

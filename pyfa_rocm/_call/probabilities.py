@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._params import FwdParams, Lse, RandVal
-from pyfa_rocm._tensor import contiguous
+from pyfa_rocm._call.params import FwdParams, Lse, RandVal
+from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
 
 if TYPE_CHECKING:
-    from pyfa_rocm._plan import Plan, Request
+    from pyfa_rocm._call.plan import Plan, Request
 
 __all__ = ["run_with_probabilities"]
 

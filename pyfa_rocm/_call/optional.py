@@ -10,9 +10,9 @@ import functools
 import math
 from typing import Any
 
-from pyfa_rocm._numbers import to_float
-from pyfa_rocm._params import FwdParams, c_layout
-from pyfa_rocm._tensor import Tensor, as_tensor
+from pyfa_rocm._call.numbers import to_float
+from pyfa_rocm._call.params import FwdParams, c_layout
+from pyfa_rocm._runtime.tensor import Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.errors import InvalidArgumentError
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The oracle: attention in float64 NumPy with every feature, and how far a kernel may be from it.
 
-How the tolerances come about is told in `_rounding.py`.
+How the tolerances come about is told in `rounding.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._rounding import (
+from pyfa_rocm.cli.rounding import (
     Head,
     Numerics,
     lse_tolerance,

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from pyfa_rocm import _hip
-from pyfa_rocm._tensor import Tensor
+from pyfa_rocm._runtime import hip
+from pyfa_rocm._runtime.tensor import Tensor
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
@@ -39,7 +39,7 @@ def require_software_device(name: str, what: str) -> None:
     InvalidArgumentError
         The HIP runtime in use is that of a GPU.
     """
-    runtime = _hip.runtime()
+    runtime = hip.runtime()
     if not runtime.emulated:
         raise InvalidArgumentError(
             f"{name}: got {what}, expected one on a ROCm device: host memory is for the software device, "
@@ -73,7 +73,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _is_known(address: int, nbytes: int) -> bool:
     """Whether the device knows this memory, all of it in one allocation."""
     try:
-        base, size = _hip.call("hipMemGetAddressRange", address)
+        base, size = hip.call("hipMemGetAddressRange", address)
     except HipError:
         return False
     return int(base) <= address and address + nbytes <= int(base) + int(size)
@@ -82,7 +82,7 @@ def _is_known(address: int, nbytes: int) -> bool:
 def _register(address: int, nbytes: int) -> bool:
     """Make memory known to the device; return whether it was not."""
     try:
-        _hip.call("hipHostRegister", address, nbytes, 0)
+        hip.call("hipHostRegister", address, nbytes, 0)
     except HipError:
         if not _is_known(address, nbytes):  # pinned by its owner, say: then it stays as it is
             raise
@@ -118,7 +118,7 @@ def registered(tensors: Iterable[Tensor]) -> Iterator[None]:
                 if _register(address, nbytes):
                     taken.append(address)
             yield
-            _hip.call("hipDeviceSynchronize")
+            hip.call("hipDeviceSynchronize")
         finally:
             for address in taken:
-                _hip.call("hipHostUnregister", address)
+                hip.call("hipHostUnregister", address)

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["DTYPES", "MASKS", "Bias", "FwdParams", "Lse", "RandVal", "Strided", "fill", "new", "to_c"]
@@ -192,7 +192,7 @@ class CLayout:
     """
 
     def __init__(self) -> None:
-        self.ffi, lib = _lib.load()
+        self.ffi, lib = library.load()
         self.size = int(self.ffi.sizeof(_STRUCT_NAME))
         plain = _walk(self.ffi.typeof(_STRUCT_NAME))
         self.offsets = {name: offset for name, offset, _ in plain}

@@ -10,28 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from pyfa_rocm import __version__, _hip, _lib
-from pyfa_rocm._backends import distribution_version
+from pyfa_rocm import __version__
+from pyfa_rocm._runtime import hip, library, paths
+from pyfa_rocm.cli.backends import distribution_version
 from pyfa_rocm.device import devices, runtime
 
 
 def collect() -> dict[str, Any]:
     """Gather everything, binding a HIP runtime if none is bound."""
     in_use = runtime()
-    build = json.loads(_lib.build_info_json())
+    build = json.loads(library.build_info_json())
     return {
         "versions": {
             "pyfa_rocm": __version__,
-            "libfmha_rocm": _lib.version(),
+            "libfmha_rocm": library.version(),
             "python": platform.python_version(),
             "numpy": np.__version__,
             "hip-python": distribution_version("hip-python"),
-            "hip_runtime": _hip.call("hipRuntimeGetVersion"),
+            "hip_runtime": hip.call("hipRuntimeGetVersion"),
         },
-        "library": str(_lib.library_path()),
+        "library": str(paths.library_path()),
         "runtime": {
             "path": in_use.path,
-            "path_in_library": _lib.hip_runtime_path(),
+            "path_in_library": library.hip_runtime_path(),
             "emulated": in_use.emulated,
             "reason": in_use.reason,
         },

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyfa_rocm import _dlpack, _hip
+from pyfa_rocm._runtime import dlpack, hip
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
@@ -147,8 +147,8 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
 
 def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
     device_type, device = obj.__dlpack_device__()
-    _dlpack.require_rocm(int(device_type), name)
-    export = _dlpack.request(obj, name, _dlpack.consumer(stream) if device_type == _dlpack.ROCM else None)
+    dlpack.require_rocm(int(device_type), name)
+    export = dlpack.request(obj, name, dlpack.consumer(stream) if device_type == dlpack.ROCM else None)
     if export.copied:
         # The copy would be freed when this call returns, while the kernel may still be reading it.
         raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")
@@ -179,7 +179,7 @@ def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int
             )
         strides = tuple(int(s) // dtype.itemsize for s in byte_strides)
     address = int(address or 0)
-    device = _device_of(address, name) if address else int(_hip.call("hipGetDevice"))
+    device = _device_of(address, name) if address else int(hip.call("hipGetDevice"))
     _order_after(_producer(interface.get("stream"), name), stream, device)
     return Tensor(address, layout_of(shape, strides, dtype.name, device), bool(readonly), owner)
 
@@ -187,10 +187,10 @@ def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int
 def _device_of(address: int, name: str) -> int:
     """Return the device of an address, which __cuda_array_interface__ does not say."""
     try:
-        attributes = _hip.call("hipPointerGetAttributes", address)
+        attributes = hip.call("hipPointerGetAttributes", address)
     except HipError as error:
         raise InvalidArgumentError(
-            f"{name}: got address {address:#x}, expected device memory of {_hip.runtime().path} ({error})"
+            f"{name}: got address {address:#x}, expected device memory of {hip.runtime().path} ({error})"
         ) from error
     return int(attributes.device)
 
@@ -217,9 +217,9 @@ def _order_after(producer: int | None, consumer: int, device: int) -> None:
     from pyfa_rocm.device import use_device
 
     with use_device(device):
-        event = _hip.call("hipEventCreateWithFlags", _hip.module().hipEventDisableTiming)
+        event = hip.call("hipEventCreateWithFlags", hip.module().hipEventDisableTiming)
         try:
-            _hip.call("hipEventRecord", event, producer)
-            _hip.call("hipStreamWaitEvent", consumer, event, 0)
+            hip.call("hipEventRecord", event, producer)
+            hip.call("hipStreamWaitEvent", consumer, event, 0)
         finally:
-            _hip.call("hipEventDestroy", event)
+            hip.call("hipEventDestroy", event)

@@ -7,14 +7,14 @@ import argparse
 import json
 from collections.abc import Callable
 
-from pyfa_rocm import _lib
+from pyfa_rocm._runtime import paths
 from pyfa_rocm.errors import FmhaError
 
 PATHS: dict[str, Callable[[], str]] = {
-    "include": _lib.get_include,
-    "lib": _lib.get_lib,
-    "cmake_dir": _lib.get_cmake_dir,
-    "emulator": lambda: str(_lib.emulator_path()),
+    "include": paths.get_include,
+    "lib": paths.get_lib,
+    "cmake_dir": paths.get_cmake_dir,
+    "emulator": lambda: str(paths.emulator_path()),
 }
 
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from pyfa_rocm import _hip, _lib
-from pyfa_rocm._optional import OptionalArguments
-from pyfa_rocm._params import FwdParams, c_layout, fill, new
-from pyfa_rocm._probabilities import run_with_probabilities
-from pyfa_rocm._tensor import Layout, as_tensor
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.params import FwdParams, c_layout, fill, new
+from pyfa_rocm._call.probabilities import run_with_probabilities
+from pyfa_rocm._runtime import hip, library
+from pyfa_rocm._runtime.tensor import Layout, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device
-from pyfa_rocm.errors import InvalidArgumentError, check
+from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_fwd_supported
 
 __all__ = ["Plan", "Plans", "Request", "call", "plan_of"]
@@ -63,8 +63,8 @@ class Plan:
     def __init__(
         self, params: FwdParams, o: Layout, lse: Layout | None, s_dmask: tuple[int, ...] | None
     ) -> None:
-        _hip.runtime()
-        ffi, lib = _lib.load()
+        hip.runtime()
+        ffi, lib = library.load()
         self.params = params
         self.o = o
         self.lse = lse
@@ -72,7 +72,7 @@ class Plan:
         self._cast = ffi.cast
         self._null = ffi.NULL
         self.s_dmask = s_dmask
-        self.direct = o.device == 0 and _hip.has_one_device() and s_dmask is None
+        self.direct = o.device == 0 and hip.has_one_device() and s_dmask is None
         # Structs that no call is using. A call takes one and puts it back: list.pop and append are atomic, so
         # no two threads ever fill the same one.
         self._idle: list[_Block] = []
@@ -128,7 +128,7 @@ class Plan:
                 floats[index] = number
         status = self._call(c, self._cast("void *", handle) if handle else self._null)
         if status:
-            check(status)
+            library.check(status)
         self._idle.append(block)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyfa_rocm import array, attention, emulator
-from pyfa_rocm._problem import Problem
+from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches
 
@@ -22,7 +22,7 @@ _ALIGNMENT = 4096
 AccessTuple = tuple[int, int, int, int]
 
 
-def standard_accesses(problem: Problem) -> Iterator[AccessTuple]:
+def standard_accesses(problem: Trial) -> Iterator[AccessTuple]:
     """What standard attention reads and writes: S = Q K^T, P = softmax(S), O = P V, each a kernel of tiles.
 
     S and P are whole matrices in memory, in the type of q. A causal mask saves nothing: it is applied to S
@@ -73,7 +73,7 @@ def _summary(caches: Caches, source: str) -> dict[str, Any]:
     }
 
 
-def measure(problem: Problem) -> dict[str, Any] | None:
+def measure(problem: Trial) -> dict[str, Any] | None:
     """Return the traffic of both, or None on a GPU, which does not say.
 
     "hbm_bytes" is what reaches the memory, "past_l2_bytes" what the L2s and the rest of the GPU exchange,

@@ -7,13 +7,15 @@ import argparse
 import platform
 from typing import Any
 
-from pyfa_rocm import _features, _hip, _lib, emulator, fmha
-from pyfa_rocm._backends import BACKENDS, Array, Backend
-from pyfa_rocm._problem import Problem, judge, kernel_params, to_json
+from pyfa_rocm import emulator, fmha
+from pyfa_rocm._runtime import hip, library, paths
+from pyfa_rocm.cli import features
+from pyfa_rocm.cli.backends import BACKENDS, Array, Backend
+from pyfa_rocm.cli.trial import Trial, judge, kernel_params, to_json
 from pyfa_rocm.device import current_device, describe, runtime
 
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
-PROBLEM = Problem(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
+PROBLEM = Trial(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(backend: Backend, problem: Problem) -> tuple[Array, Array, list[str] | None]:
+def _run(backend: Backend, problem: Trial) -> tuple[Array, Array, list[str] | None]:
     """Run a problem; also what the software device says was launched meanwhile. A GPU does not say: None."""
     backend.load()
     if not runtime().emulated:
@@ -40,13 +42,13 @@ def _run(backend: Backend, problem: Problem) -> tuple[Array, Array, list[str] | 
 def _versions(backend: Backend) -> dict[str, str | None]:
     return {
         "python": platform.python_version(),
-        "libfmha_rocm": _lib.version(),
-        "hip_runtime": str(_hip.call("hipRuntimeGetVersion")),
+        "libfmha_rocm": library.version(),
+        "hip_runtime": str(hip.call("hipRuntimeGetVersion")),
         **backend.versions(),
     }
 
 
-def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
+def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
     """Prove a backend: say what ran where, and how right it was.
 
     The kernel is the one that the library says it takes. On the software device it also has to be the one
@@ -60,10 +62,10 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
         fmha.fmha_fwd_kernel(kernel_params(problem)),
     )
     errors = judge(problem, o, lse, kernel)
-    features = list(_features.prove()) if name == "numpy" else []
+    proofs = list(features.prove()) if name == "numpy" else []
     as_said = launched is None or launched == [kernel.name]
     return {
-        "ok": errors.ok and as_said and all(proof.ok for proof in features),
+        "ok": errors.ok and as_said and all(proof.ok for proof in proofs),
         "backend": name,
         "function": backend.function,
         "versions": _versions(backend),
@@ -71,7 +73,7 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
         "arch": device.arch,
         "emulated": in_use.emulated,
         "hip_runtime": in_use.path,
-        "library": str(_lib.library_path()),
+        "library": str(paths.library_path()),
         "kernel": kernel.name,
         "launched": launched,
         "pipeline": kernel.pipeline,
@@ -84,7 +86,7 @@ def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
         "lse_max_error": errors.lse,
         "lse_bound": errors.lse_bound,
         "lse_max_error_over_tolerance": errors.lse_ratio,
-        "features": [proof._asdict() | {"ok": proof.ok} for proof in features],
+        "features": [proof._asdict() | {"ok": proof.ok} for proof in proofs],
     }
 
 

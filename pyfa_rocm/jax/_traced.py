@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import _params
-from pyfa_rocm._params import Bias, FwdParams, Lse, Strided
+from pyfa_rocm._call import params
+from pyfa_rocm._call.params import Bias, FwdParams, Lse, Strided
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.jax._strides import Batching, Dim, Strides, fold, split_strides
 
-__all__ = ["RESULTS", "Axes", "Problem", "attributes"]
+__all__ = ["RESULTS", "Axes", "TracedCall", "attributes"]
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
 Axes = tuple["int | None", ...]
@@ -29,7 +29,7 @@ _ADDRESSES = {
 }  # fmt: skip
 
 
-class Problem(NamedTuple):
+class TracedCall(NamedTuple):
     """An unmapped problem, hashable.
 
     Attributes
@@ -87,13 +87,13 @@ def _buffer(name: str, shape: Shape, axes: Axes) -> _Buffer:
 
 
 def attributes(
-    problem: Problem, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
+    problem: TracedCall, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the attributes of the custom call, which native/jax/fmha_rocm_jax.h explains.
 
     Parameters
     ----------
-    problem : Problem
+    problem : TracedCall
         What is asked for, but for the mapped axes.
     sizes : tuple of int
         Of the mapped axes, outermost first. They come first in the results, too.
@@ -110,8 +110,8 @@ def attributes(
         buffers.append(_buffer(name, (*sizes, *shape), own))
         itemsizes.append(dtype.itemsize)
     batching = _batching(problem, sizes, buffers)
-    _, view = _params.new()
-    _params.fill(view, _fwd_params(problem, buffers, batching.batch))
+    _, view = params.new()
+    params.fill(view, _fwd_params(problem, buffers, batching.batch))
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
         for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]
@@ -123,7 +123,7 @@ def attributes(
     }
 
 
-def _batching(problem: Problem, sizes: Shape, buffers: list[_Buffer]) -> Batching:
+def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batching:
     """Packed sequences are not folded, nor is dropout, whose numbers depend on the batch's index."""
     fields = dict(problem.fields)
     mapped = [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
@@ -133,7 +133,7 @@ def _batching(problem: Problem, sizes: Shape, buffers: list[_Buffer]) -> Batchin
     return fold([*mapped, own], len(buffers))
 
 
-def _fwd_params(problem: Problem, buffers: list[_Buffer], batch: Dim) -> FwdParams:
+def _fwd_params(problem: TracedCall, buffers: list[_Buffer], batch: Dim) -> FwdParams:
     """Return the parameters, with the numbers of buffers in place of addresses; a result has its own."""
     tensors: dict[str, Any] = {}
     for number, (buffer, stride) in enumerate(zip(buffers, batch.strides, strict=True), 1):

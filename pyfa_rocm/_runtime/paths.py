@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The C library: where it is, what it declares, and the cffi handle to it.
-
-The declarations are cut out of the installed header, so there is no second copy of them.
-"""
+"""Where the files of this package are: library, header, CMake package, software device."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-import cffi
+from pyfa_rocm.errors import FmhaError
 
-from pyfa_rocm.errors import AbiMismatchError, FmhaError, HipError
-
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE_TREE = _PACKAGE.parent
-_BEGIN = "/* cffi-begin"
-_END = "/* cffi-end"
 
 
 def _source_build_dirs() -> list[Path]:
@@ -130,72 +121,7 @@ def get_cmake_dir() -> str:
     return str(folder)
 
 
-def declarations(header: str) -> str:
-    """Return the part of the header's text between its two cffi marks."""
-    begin, end = header.find(_BEGIN), header.find(_END)
-    if begin < 0 or end < begin:
-        raise AbiMismatchError("fmha_rocm.h: got a header without the marks cffi-begin and cffi-end")
-    return header[header.index("*/", begin) + 2 : end]
-
-
 def header_version(header: str) -> str:
     """Return "major.minor.patch" as the header's text states it."""
     parts = re.findall(r"#define FMHA_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
     return ".".join(parts)
-
-
-@functools.cache
-def load() -> tuple[Any, Any]:
-    """Open the library once.
-
-    Returns
-    -------
-    ffi, lib
-        The cffi instance with the header's declarations, and the open library.
-
-    Raises
-    ------
-    FmhaError
-        The library is missing or cannot be opened.
-    AbiMismatchError
-        Its major version is not the header's.
-    """
-    header = header_path().read_text(encoding="utf-8")
-    ffi = cffi.FFI()
-    ffi.cdef(declarations(header))
-    path = library_path()
-    try:
-        lib = ffi.dlopen(str(path))
-    except OSError as error:
-        raise FmhaError(f"cannot open {path}: {error}") from error
-    expected, got = header_version(header), ffi.string(lib.fmha_version()).decode()
-    if got.split(".")[0] != expected.split(".")[0]:
-        raise AbiMismatchError(f"{path}: got version {got}, expected {expected} as in {header_path()}")
-    return ffi, lib
-
-
-def last_error() -> str:
-    """Message of the last failure of the library on this thread."""
-    ffi, lib = load()
-    return str(ffi.string(lib.fmha_last_error()).decode(errors="replace"))
-
-
-def build_info_json() -> str:
-    """Return what was built, as the library's JSON text."""
-    ffi, lib = load()
-    return str(ffi.string(lib.fmha_build_info()).decode())
-
-
-def version() -> str:
-    """Version of the library loaded."""
-    ffi, lib = load()
-    return str(ffi.string(lib.fmha_version()).decode())
-
-
-def hip_runtime_path() -> str:
-    """Path of the HIP runtime that the library has bound, binding one if it has none."""
-    ffi, lib = load()
-    path = lib.fmha_hip_runtime_path()
-    if path == ffi.NULL:
-        raise HipError(last_error())
-    return os.fsdecode(ffi.string(path))
