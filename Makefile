@@ -2,7 +2,7 @@
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
 # The software device is either.
-GPU_TARGETS ?= gfx90a;gfx942
+GPU_TARGETS ?= all
 KERNEL_SET ?= ci
 # A regular expression: kernels whose name has a match alone
 KERNEL_FILTER ?=
