@@ -11,23 +11,26 @@
  *  - Devices. A call uses the calling thread's current HIP device, which must be
  *    the one the pointers and the stream belong to.
  *  - Threads. Every function may be called from any thread at any time.
- *  - Graphs. Once the kernel is loaded that a call needs, by fmha_prepare or another
- *    call, a call asks HIP for the current device and whose memory each tensor is in,
- *    launches one kernel, and does nothing else: it allocates nothing, takes no lock,
- *    and is legal while the stream is being captured. Features and head dims decide
- *    which kernel it is, and so do lengths, batch and heads: fmha_fwd_kernel says.
- *  - Errors. A function that returns fmha_status returns FMHA_OK or has done
+ *  - Workspace. A call that needs device memory for intermediate results takes it from
+ *    the caller: the params have a pointer and a size, and a function of the family says
+ *    how many bytes it takes. fmha_fwd needs none in this version.
+ *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
+ *    earlier call, the call asks HIP for the current device and for the owner of each
+ *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,
+ *    takes no lock, and is legal while the stream is being captured. Features, head
+ *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
+ *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
- *    A HIP call that failed is reported by that alone: HIP's own last error is
- *    cleared. What a kernel does wrong later shows in HIP, as ever.
+ *    A HIP call that failed is reported only here: HIP's own last error is cleared.
+ *    What a kernel does wrong later shows in HIP, as ever.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
  *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current.
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
- *    before filling it; zero is always the default. Structs only ever grow at
- *    their end: the struct of an older header is accepted, its missing fields
- *    being zero, and so is a longer one of a newer header as long as the bytes
- *    this library does not know are zero.
+ *    before you fill it; zero is always the default. Structs only grow at their end:
+ *    the struct of an older header is accepted, and its missing fields are zero; a
+ *    longer one of a newer header is accepted if the bytes that this library does not
+ *    know are zero. No struct has padding, and a field named `reserved` must be zero.
  */
 #ifndef FMHA_ROCM_H
 #define FMHA_ROCM_H
@@ -48,12 +51,12 @@ extern "C" {
 
 /* cffi-begin: pyfa_rocm reads what is between the two cffi marks. */
 
-/* What a call came to. Values never change. */
+/* The outcome of a call. Values never change. */
 typedef int32_t fmha_status;
 enum {
   FMHA_OK = 0,
   FMHA_INVALID_ARGUMENT = 1, /* the arguments make no sense; the message names which, got, expected */
-  FMHA_UNSUPPORTED = 2, /* they make sense, but no kernel here does it; the message says what would work */
+  FMHA_UNSUPPORTED = 2,      /* they make sense, but no kernel does it; the message says what would work */
   FMHA_HIP_ERROR = 3,   /* the HIP runtime is missing, ambiguous, or refused; the message has its words */
   FMHA_INTERNAL = 4,    /* a defect of this library: please report it */
   FMHA_ABI_MISMATCH = 5 /* struct_size is too small, or asks for fields this library does not have */
@@ -78,18 +81,18 @@ enum {
   FMHA_MASK_CAUSAL_TOP_LEFT = 2, /* the same, aligned top-left */
   FMHA_MASK_WINDOW = 3,          /* at most window_left keys to the left and window_right to the right of
                                     its own column; a side of seqlen_k or more (INT64_MAX, say) is unlimited,
-                                    as flash-attention has it, even where seqlen_q is larger */
+                                    as in flash-attention, even if seqlen_q is larger */
   FMHA_MASK_WINDOW_TOP_LEFT = 4  /* the same, aligned top-left */
 };
 
 /* A 4-d tensor (batch, seqlen, nhead, hdim) in any layout whose last dimension is contiguous:
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
  * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
- * pointer aligned to 16 bytes. A stride of a dimension of size one is not read; one of 0 repeats the same
- * elements, which `o` may not do. The library writes through `o`, `lse` and `randval` alone.
- * FMHA_UNSUPPORTED, because the kernels count in 32 bits: a stride of 2^31 or more; one head of a sequence,
- * that is seqlen * stride_seqlen with seqlen rounded up to 256, and a row more, of 4 GiB or of 2^31 elements;
- * of what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
+ * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
+ * same elements, which `o` may not do. The library writes only through `o`, `lse` and `randval`.
+ * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
+ * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
+ * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -108,10 +111,10 @@ typedef struct fmha_lse {
 
 /* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
  * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
- * stride of 0 broadcasts. Aligned to an element; where it is aligned to four (data and strides), an unpadded
- * kernel may be chosen. An element of -inf hides its key. data NULL: no bias, and the strides are not read.
- * With cu_seqlens it is (nhead_q, total_q, seqlen_k): rows are those of q, column j is key j of the row's own
- * sequence, and stride_batch is not read. */
+ * stride of 0 broadcasts. Aligned to an element; if data and strides are aligned to four elements, an
+ * unpadded kernel may be chosen. An element of -inf hides its key. data NULL: no bias, and the strides are
+ * not read. With cu_seqlens it is (nhead_q, total_q, seqlen_k): its rows are those of q, column j is key j of
+ * the row's own sequence, and stride_batch is not read. */
 typedef struct fmha_bias {
   const void* data;
   int64_t stride_batch;
@@ -120,9 +123,9 @@ typedef struct fmha_bias {
 } fmha_bias;
 
 /* The random bytes of dropout, for debugging and tests: uint8 (batch, nhead_q, seqlen_q, seqlen_k), laid out
- * like fmha_bias but written, so that no stride is 0 and nothing overlaps. Element (b, h, i, j) was kept if
- * its byte is at most floor((1 - p_drop) * 255), computed in float32. data NULL: not wanted; it must be where
- * p_drop is 0. Only bytes of keys the kernel looked at are written. */
+ * like fmha_bias, but written, so that no stride is 0 and nothing overlaps. Element (b, h, i, j) was kept if
+ * its byte is at most floor((1 - p_drop) * 255), computed in float32. data NULL: not wanted; required if
+ * p_drop is 0. Only bytes of keys that the kernel looked at are written. */
 typedef struct fmha_randval {
   uint8_t* data;
   int64_t stride_batch;
@@ -134,19 +137,19 @@ typedef struct fmha_randval {
 typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
   fmha_dtype dtype;     /* of q, k, v, and of o unless o_dtype says otherwise; required */
-  int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing, and no
-                           data pointer is looked at; at most 65535 */
-  int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), 2^29 - 256 whatever the tile */
-  int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; as seqlen_q,
-                           at most 2^29 - 256 */
+  int64_t batch;        /* any of batch, nhead_q and seqlen_q may be 0: the call then does nothing and looks
+                           at no data pointer; at most 65535 */
+  int64_t seqlen_q;     /* at most 65535 tiles (see fmha_kernel_info), and at most 2^29 - 256 */
+  int64_t seqlen_k;     /* 0: o is 0 and lse is -inf, and k.data and v.data are not looked at; at most
+                           2^29 - 256 */
   int64_t nhead_q;      /* a multiple of nhead_k; query head h reads key head h / (nhead_q / nhead_k) */
   int64_t nhead_k;      /* required */
   int64_t hdim_q;       /* head dim of q and k; required */
   int64_t hdim_v;       /* head dim of v and o; required */
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
-                           (FMHA_UNSUPPORTED below 0, which no kernel does, and below 1e-38) */
+                           (FMHA_UNSUPPORTED below 1e-38: no kernel takes it) */
   fmha_mask mask;
-  int64_t window_left;  /* read for FMHA_MASK_WINDOW and its top-left form alone; not negative */
+  int64_t window_left;  /* read only for FMHA_MASK_WINDOW and its top-left form; not negative */
   int64_t window_right; /* the same */
   fmha_tensor q;        /* (batch, seqlen_q, nhead_q, hdim_q) */
   fmha_tensor k;        /* (batch, seqlen_k, nhead_k, hdim_q) */
@@ -158,8 +161,8 @@ typedef struct fmha_fwd_params {
   fmha_dtype o_dtype; /* of o; 0: as dtype. FP8 inputs give FMHA_BF16, FMHA_FP16 or FMHA_FP32, other inputs
                          their own type */
   float softcap;      /* 0: none; above 0: scores become softcap * tanh(score / softcap) before the mask.
-                         FMHA_UNSUPPORTED above 819, where the kernels' tanh would cost precision, and
-                         together with bias or alibi_slopes */
+                         FMHA_UNSUPPORTED above 819, where the kernels' tanh loses precision, and together
+                         with bias or alibi_slopes */
   fmha_bias bias;     /* not together with alibi_slopes */
 
   /* ALiBi: -slope * |j - own column of the query| is added to the scaled score of key j, where the own column
@@ -170,39 +173,45 @@ typedef struct fmha_fwd_params {
 
   /* Sequences of different lengths, packed ("varlen", CK's group mode). Both or neither; device memory, int32
    * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
-   * q and o, which are (total_q, nhead, hdim) then, as k and v are (total_k, nhead, hdim): their stride_batch
-   * is not read. lse is (nhead_q, total_q): its stride_batch is not read either. seqlen_q and seqlen_k are
-   * upper bounds of the lengths (flash-attention's max_seqlen): rows beyond seqlen_q of a longer sequence are
-   * not computed, which the library cannot see. A window's side is compared with seqlen_k. */
+   * q and o. Then q and o are (total_q, nhead, hdim), k and v are (total_k, nhead, hdim), and lse is
+   * (nhead_q, total_q); no stride_batch is read. seqlen_q and seqlen_k are upper bounds of the lengths
+   * (flash-attention's max_seqlen): rows beyond seqlen_q of a longer sequence are not computed, which the
+   * library cannot see. A window's side is compared with seqlen_k. */
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
-  /* Optional, with cu_seqlens alone: lengths in use, device memory, int32 (batch), of sequences that fill a
-   * part of their rows, from the first. What is beyond is neither read nor written. */
+  /* Optional, and only with cu_seqlens: lengths in use, device memory, int32 (batch), of sequences that fill
+   * only the first part of their rows. The rest is neither read nor written. */
   const int32_t* seqused_q;
   const int32_t* seqused_k;
-  int64_t total_q; /* rows of q and o; read with cu_seqlens_q alone, and required unless seqlen_q is 0 */
-  int64_t total_k; /* rows of k and v; read with cu_seqlens_k alone, and required unless seqlen_k is 0 */
+  int64_t total_q; /* rows of q and o; read only with cu_seqlens_q, and then required unless seqlen_q is 0 */
+  int64_t total_k; /* rows of k and v; read only with cu_seqlens_k, and then required unless seqlen_k is 0 */
 
-  float p_drop;   /* chance to drop an element of P, from 0 (none) to below 1; what is kept is scaled by
-                     1 / (1 - p_drop). The chance is rounded to 1/256 by the kernels' 8-bit numbers */
+  float p_drop;   /* chance to drop an element of P, from 0 (none) to below 1; kept elements are scaled by
+                     1 / (1 - p_drop). The kernels' 8-bit random numbers round the chance to 1/256 */
   int32_t kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning.
                      FMHA_UNSUPPORTED if there are fewer */
-  /* The random numbers are a function of seed, offset and the element's place: the same again in a backward
-   * pass with the same ones. */
+  /* The random numbers are a function of seed, offset and the element's place, so that a backward pass with
+   * the same seed and offset gets the same ones. */
   uint64_t philox_seed;
   uint64_t philox_offset;
-  const uint64_t* philox_seed_offset; /* device memory, {seed, offset}, read by the kernel instead of the two
-                                         values above: a replayed graph then takes new ones. NULL: values */
+  const uint64_t* philox_seed_offset; /* device memory, {seed, offset}; if set, the kernel reads these instead
+                                         of the two values above, so that a replayed graph takes new ones */
   fmha_randval randval;
 
-  /* FP8 alone: what an element of q, k and v is to be multiplied with; finite, above 0. 0 means 1. P, at most
-   * 1, is multiplied with 240 before the kernels round it to 8 bits, and O divided by it. */
+  /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. The kernels multiply P,
+   * which is at most 1, by 240 before they round it to 8 bits, and divide O by 240. */
   float q_descale;
   float k_descale;
   float v_descale;
+
+  uint32_t reserved; /* must be 0 */
+  void* workspace;   /* device memory, aligned to 256 bytes, which the call may overwrite until its work on
+                        the stream is done; overlaps nothing else of the call. Not looked at if
+                        fmha_fwd_workspace_bytes says 0 */
+  int64_t workspace_bytes; /* its size: at least what fmha_fwd_workspace_bytes says */
 } fmha_fwd_params;
 
-/* A kernel of this library and what it uses. Strings live as long as the library. */
+/* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
   uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
   int32_t vgpr_count;      /* vector registers a lane, accumulation registers included */
@@ -219,17 +228,40 @@ typedef struct fmha_kernel_info {
   int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
   int32_t candidate_count; /* kernels that can do this problem, best first */
   const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
+  int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do. With
+                              several, the kernel described here is that of the first launch */
+  uint32_t reserved;       /* must be 0 */
 } fmha_kernel_info;
+
+/* Memory that a call reads or writes. */
+typedef struct fmha_extent {
+  const char* name; /* of the pointer in the params: "q.data", "cu_seqlens_q"; lives as long as the library */
+  const void* data; /* that pointer; NULL if the params leave it out */
+  int64_t bytes;    /* from there to past the last byte that may be touched, gaps between rows included; at
+                       most 2^57, which no process can address */
+  int32_t written;  /* 1: written; 0: only read */
+  uint32_t reserved; /* 0 */
+} fmha_extent;
+
+/* Where a HIP runtime comes from. */
+typedef int32_t fmha_hip_source;
+enum {
+  FMHA_HIP_NONE = 0,        /* there is no such entry */
+  FMHA_HIP_ENVIRONMENT = 1, /* $FMHA_HIP_RUNTIME */
+  FMHA_HIP_MAPPED = 2,      /* a file that this process has mapped */
+  FMHA_HIP_LOADER = 3,      /* a bare name, for the loader's search */
+  FMHA_HIP_INSTALLED = 4    /* a file in $ROCM_PATH/lib or in /opt/rocm/lib */
+};
 
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* What was built, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" ("" unless only part of
- * the set was built), "compiler", "ck_version", "kernels" (an array: name, arch, set, dtype, o_dtype, hdim_q,
- * hdim_v, hdim_step, group, mask, pad, bias, softcap, dropout, lse, pipeline, tile_m, tile_n, sha256 and
- * code_object, the name of the ELF it is in) and "code_objects" (an array: name, arch, sha256, bytes,
- * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it serves any smaller multiples of hdim_step,
- * or none if that is 0. Never NULL. */
+/* What this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
+ * unless only part of the set was built), "compiler", "ck_version", "kernels" (an array: name, arch, set,
+ * dtype, o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap, dropout, lse, pipeline, tile_m,
+ * tile_n, sha256 and code_object, the name of the ELF it is in) and "code_objects" (an array: name, arch,
+ * sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller
+ * multiples of hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -237,7 +269,7 @@ const char* fmha_build_info(void);
 const char* fmha_last_error(void);
 
 /* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on.
- * FMHA_HIP_ERROR if it cannot be loaded: none is then in use, and another may be tried. Once one is in use,
+ * FMHA_HIP_ERROR if it cannot be loaded: then none is in use, and another may be tried. Once one is in use,
  * by this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and the same one FMHA_OK.
  * Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy already mapped into the
  * process (two different copies are FMHA_HIP_ERROR, naming both); libamdhip64.so.7, .so.6 and .so by the
@@ -248,17 +280,40 @@ fmha_status fmha_set_hip_runtime(const char* path);
  * fmha_last_error(). Lives as long as the library. */
 const char* fmha_hip_runtime_path(void);
 
-/* Whether fmha_fwd would run these arguments on the current device. FMHA_OK, or the status and message
- * that fmha_fwd would give. The data of q, k, v and o may be NULL here: then they are not looked at. A
- * pointer that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*,
- * philox_seed_offset) asks for it here too. */
+/* Entry `index`, from 0, of the list that this search goes through, in its order, whether or not a runtime is
+ * in use; loads nothing. Writes to *source where the entry comes from, and to `path`, an array of path_bytes,
+ * its path or name, ended by a zero byte. FMHA_INVALID_ARGUMENT if it does not fit, or if index is negative.
+ * Past the last entry *source is FMHA_HIP_NONE and the path is "". $FMHA_HIP_RUNTIME decides by itself if it
+ * is set, and mapped files decide if there are any; of the others the first that can be loaded is taken. */
+fmha_status fmha_hip_runtime_search(int32_t index, fmha_hip_source* source, char* path, int64_t path_bytes);
+
+/* Whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message
+ * that fmha_fwd would give. Here the data of q, k, v and o may be NULL, and is then not looked at. A pointer
+ * that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*, philox_seed_offset)
+ * asks for it here too. The workspace is not looked at. */
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info);
 
+/* Like fmha_fwd_supported, but on success also writes to *bytes how much workspace the call needs: 0 in this
+ * version. The number depends on the device and on the params, except on the pointers that supported does not
+ * look at. */
+fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes);
+
+/* The memory that fmha_fwd would touch, its workspace aside. Writes the first `capacity` extents to
+ * `extents`, which may be NULL if capacity is 0, and to *count how many there are, at most 16. Tensors
+ * without elements, and all if there is nothing to do, are left out; q, k, v and o are listed even if their
+ * data is NULL. Asks no device: of the arguments it checks what makes sense on any, so that fmha_fwd may
+ * still refuse them. */
+fmha_status fmha_fwd_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
+                             int32_t* count);
+
 /* Like fmha_fwd_supported, but also loads that kernel onto the current device, so that the next fmha_fwd
- * of the kind is one launch and nothing else. Not legal under graph capture. */
+ * of the kind only has to launch. Not legal under graph capture. */
+fmha_status fmha_fwd_prepare(const fmha_fwd_params* params);
+
+/* The older name of fmha_fwd_prepare. */
 fmha_status fmha_prepare(const fmha_fwd_params* params);
 
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and

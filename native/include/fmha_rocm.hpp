@@ -18,12 +18,14 @@
 #ifndef FMHA_ROCM_HPP
 #define FMHA_ROCM_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "fmha_rocm.h"
 
@@ -95,6 +97,8 @@ struct randval : ::fmha_randval {
 struct fwd_params : ::fmha_fwd_params {
   constexpr fwd_params() noexcept : ::fmha_fwd_params{} { struct_size = sizeof(::fmha_fwd_params); }
 };
+
+using extent = ::fmha_extent;
 
 struct kernel_info : ::fmha_kernel_info {
   constexpr kernel_info() noexcept : ::fmha_kernel_info{} { struct_size = sizeof(::fmha_kernel_info); }
@@ -234,8 +238,31 @@ inline result<kernel_info> fwd_kernel(std::nothrow_t, const ::fmha_fwd_params& p
   return info;
 }
 
+inline result<std::int64_t> fwd_workspace_bytes(std::nothrow_t, const ::fmha_fwd_params& params) {
+  std::int64_t bytes = 0;
+  if (const result<void> r = detail::checked(::fmha_fwd_workspace_bytes(&params, &bytes)); !r)
+    return r.error();
+  return bytes;
+}
+
+inline result<std::vector<extent>> fwd_extents(std::nothrow_t, const ::fmha_fwd_params& params) {
+  std::vector<extent> extents(16); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r = detail::checked(::fmha_fwd_extents(&params, extents.data(), capacity, &count));
+      !r)
+    return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
+
+inline result<void> fwd_prepare(std::nothrow_t, const ::fmha_fwd_params& params) {
+  return detail::checked(::fmha_fwd_prepare(&params));
+}
+
+/* The older name of fwd_prepare. */
 inline result<void> prepare(std::nothrow_t, const ::fmha_fwd_params& params) {
-  return detail::checked(::fmha_prepare(&params));
+  return fwd_prepare(std::nothrow, params);
 }
 
 /* stream: a hipStream_t */
@@ -262,7 +289,17 @@ inline kernel_info fwd_kernel(const ::fmha_fwd_params& params) {
   return fwd_kernel(std::nothrow, params).value();
 }
 
-inline void prepare(const ::fmha_fwd_params& params) { prepare(std::nothrow, params).value(); }
+inline std::int64_t fwd_workspace_bytes(const ::fmha_fwd_params& params) {
+  return fwd_workspace_bytes(std::nothrow, params).value();
+}
+
+inline std::vector<extent> fwd_extents(const ::fmha_fwd_params& params) {
+  return fwd_extents(std::nothrow, params).value();
+}
+
+inline void fwd_prepare(const ::fmha_fwd_params& params) { fwd_prepare(std::nothrow, params).value(); }
+
+inline void prepare(const ::fmha_fwd_params& params) { fwd_prepare(params); }
 
 inline void fwd(const ::fmha_fwd_params& params, void* stream) { fwd(std::nothrow, params, stream).value(); }
 #endif

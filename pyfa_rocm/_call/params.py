@@ -118,6 +118,9 @@ class FwdParams:
         Where to store the random bytes of dropout; None: not wanted.
     q_descale, k_descale, v_descale : float
         "float8_e4m3fnuz" alone: what an element of q, k, v is to be multiplied with; 0 means 1.
+    workspace, workspace_bytes : int
+        Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
+        says how much a call needs: 0 in this version.
     """
 
     dtype: str
@@ -157,6 +160,8 @@ class FwdParams:
     q_descale: float = 0.0
     k_descale: float = 0.0
     v_descale: float = 0.0
+    workspace: int = 0
+    workspace_bytes: int = 0
 
 
 _NO_LSE = (0, 0, 0)
@@ -233,7 +238,7 @@ def fill(view: memoryview, p: FwdParams) -> None:
             *(p.bias or _NO_TENSOR), p.alibi_slopes, p.alibi_stride_batch, p.cu_seqlens_q, p.cu_seqlens_k,
             p.seqused_q, p.seqused_k, p.total_q, p.total_k, p.p_drop, p.kernel, p.philox_seed,
             p.philox_offset, p.philox_seed_offset, *(p.randval or _NO_TENSOR), p.q_descale, p.k_descale,
-            p.v_descale,
+            p.v_descale, 0, p.workspace, p.workspace_bytes,
         )  # fmt: skip
     except (KeyError, OverflowError, TypeError, struct.error) as error:
         raise _bad_field(p) from error

@@ -25,8 +25,8 @@ SEQLENS = (128, 256, 384, 512, 768, 1024)
 PROBLEM = Trial(batch=1, seqlen=SEQLENS[0], nhead_q=4, nhead_k=4, hdim=128, dtype="bfloat16", causal=True)
 WIDTH = 104
 SOFTWARE_TIME = (
-    "The software device simulates every instruction and checks every memory access: its times tell how long a "
-    "test takes, and nothing about a GPU."
+    "The software device simulates every instruction and checks every memory access: its times tell how long "
+    "a test takes, and nothing about a GPU."
 )
 Float32 = npt.NDArray[np.float32]
 
@@ -147,9 +147,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def _print_proof(proof: dict[str, Any]) -> None:
     how = ": this CPU executes its machine code" if proof["emulated"] else ""
     print(f"Device: {proof['device']}{how}.\n")
-    print(
-        "Attention against float64: the share of its tolerance that any element of O and LSE used at most.\n"
-    )
+    print("Against float64: the largest error of O and LSE, as a share of the element's tolerance.\n")
     print(proof_table(proof))
     if missing := prove.not_built_text(proof):
         print("\n" + textwrap.fill(f"Not built: {missing}.", WIDTH))

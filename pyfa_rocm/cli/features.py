@@ -20,10 +20,11 @@ from pyfa_rocm.varlen import flash_attn_varlen_func
 __all__ = ["FEATURES", "Feature", "Proof", "Shape", "prove"]
 
 Array = npt.NDArray[Any]
+NHEAD_Q, NHEAD_K = 2, 1
 
 
 class Shape(NamedTuple):
-    """The problem of a feature: one sequence, two query heads and one key head."""
+    """The problem of a feature: one sequence, with NHEAD_Q query heads and NHEAD_K key heads."""
 
     dtype: str
     seqlen_q: int
@@ -31,15 +32,12 @@ class Shape(NamedTuple):
     hdim_q: int
     hdim_v: int
 
-    nhead_q = 2
-    nhead_k = 1
-
     def inputs(self) -> tuple[Array, Array, Array]:
         """Return q, k and v, the same at every call."""
         shapes = (
-            (1, self.seqlen_q, self.nhead_q, self.hdim_q),
-            (1, self.seqlen_k, self.nhead_k, self.hdim_q),
-            (1, self.seqlen_k, self.nhead_k, self.hdim_v),
+            (1, self.seqlen_q, NHEAD_Q, self.hdim_q),
+            (1, self.seqlen_k, NHEAD_K, self.hdim_q),
+            (1, self.seqlen_k, NHEAD_K, self.hdim_v),
         )
         q, k, v = (_normal(seed, shape, self.dtype) for seed, shape in enumerate(shapes))
         return q, k, v
@@ -55,7 +53,7 @@ class Proof(NamedTuple):
     shape : Shape
         The problem.
     o_ratio, lse_ratio : float or None
-        Largest distances from float64, as fractions of the tolerance of their element. None if it did not run.
+        Largest distances from float64, as fractions of the element's tolerance. None if it did not run.
     reason : str
         Why it did not run, or "".
     """
@@ -125,7 +123,7 @@ def _varlen(shape: Shape) -> tuple[float, float]:
 
 
 def _bias(shape: Shape) -> tuple[float, float]:
-    bias = _normal(3, (1, shape.nhead_q, shape.seqlen_q, shape.seqlen_k), shape.dtype)
+    bias = _normal(3, (1, NHEAD_Q, shape.seqlen_q, shape.seqlen_k), shape.dtype)
     return _dense(shape.inputs(), {"bias": bias}, bias=bias)
 
 
@@ -154,7 +152,7 @@ def _fp8(shape: Shape) -> tuple[float, float]:
 
 
 class Feature(NamedTuple):
-    """A problem, and the function that runs it: largest errors of O and LSE as fractions of their tolerance."""
+    """A problem, and what runs it and returns the largest errors of O and LSE, as in Proof."""
 
     shape: Shape
     run: Callable[[Shape], tuple[float, float]]

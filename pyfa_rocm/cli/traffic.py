@@ -16,8 +16,8 @@ from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches
 
 MEANING = (
-    "our accesses are counted, standard attention's are those of three bfloat16 kernels. How much of them reaches "
-    "memory is modelled, with the caches of an MI300X, empty at first."
+    "our accesses are counted, standard attention's are those of three bfloat16 kernels. How much of them "
+    "reaches memory is modelled, with the caches of an MI300X, empty at first."
 )
 # Rows and columns of S that a workgroup of standard attention makes.
 TILE = 128

@@ -176,6 +176,71 @@ void test_nothing_to_do(fmha_fwd_params p) {
   p.seqlen_q = 0;
   CHECK_OK(fmha_fwd(&p, nullptr));
   CHECK(hip->launches == launches);
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_fwd_kernel(&p, &info));
+  CHECK(info.step_count == 0 && info.grid[0] == 0);
+}
+
+// The forward pass needs no workspace, and looks at none.
+void test_workspace(fmha_fwd_params p) {
+  int64_t bytes = -1;
+  CHECK_OK(fmha_fwd_workspace_bytes(&p, &bytes));
+  CHECK(bytes == 0);
+  CHECK_STATUS(fmha_fwd_workspace_bytes(&p, nullptr), FMHA_INVALID_ARGUMENT, "bytes = NULL");
+  p.workspace = reinterpret_cast<void*>(3);
+  p.workspace_bytes = -1;
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  bytes = -1;
+  p.dtype = 99;
+  CHECK_STATUS(fmha_fwd_workspace_bytes(&p, &bytes), FMHA_INVALID_ARGUMENT, "dtype = 99");
+  CHECK(bytes == -1);
+}
+
+bool is_extent(const fmha_extent& extent, const char* name, const void* data, int64_t bytes,
+               int32_t written) {
+  return std::strcmp(extent.name, name) == 0 && extent.data == data && extent.bytes == bytes &&
+         extent.written == written && extent.reserved == 0;
+}
+
+void test_extents(fmha_fwd_params p) {
+  constexpr int64_t kQBytes = int64_t{2} * 200 * 4 * 64 * 2, kKBytes = int64_t{2} * 150 * 2 * 64 * 2;
+  fmha_extent extents[16];
+  std::memset(extents, 0xff, sizeof extents);
+  int32_t count = -1;
+  CHECK_OK(fmha_fwd_extents(&p, extents, 16, &count));
+  CHECK(count == 5);
+  CHECK(is_extent(extents[0], "q.data", p.q.data, kQBytes, 0));
+  CHECK(is_extent(extents[1], "k.data", p.k.data, kKBytes, 0));
+  CHECK(is_extent(extents[2], "v.data", p.v.data, kKBytes, 0));
+  CHECK(is_extent(extents[3], "o.data", p.o.data, kQBytes, 1));
+  CHECK(is_extent(extents[4], "lse.data", p.lse.data, 2 * 4 * 200 * 4, 1));
+  CHECK(extents[5].written == -1);
+  // The first ones, and how many there are.
+  std::memset(extents, 0xff, sizeof extents);
+  CHECK_OK(fmha_fwd_extents(&p, extents, 2, &count));
+  CHECK(count == 5 && is_extent(extents[1], "k.data", p.k.data, kKBytes, 0) && extents[2].written == -1);
+  CHECK_OK(fmha_fwd_extents(&p, nullptr, 0, &count));
+  CHECK(count == 5);
+  // Tensors that are still to be allocated; rows further apart; gaps count.
+  p.q.data = p.o.data = nullptr;
+  p.k.stride_seqlen *= 3;
+  CHECK_OK(fmha_fwd_extents(&p, extents, 16, &count));
+  CHECK(is_extent(extents[0], "q.data", nullptr, kQBytes, 0) &&
+        is_extent(extents[3], "o.data", nullptr, kQBytes, 1));
+  CHECK(is_extent(extents[1], "k.data", p.k.data,
+                  ((p.k.stride_batch + 149 * p.k.stride_seqlen + p.k.stride_head) + 64) * 2, 0));
+  p.seqlen_k = 0;
+  CHECK_OK(fmha_fwd_extents(&p, extents, 16, &count));
+  CHECK(count == 3 && is_extent(extents[1], "o.data", nullptr, kQBytes, 1));
+  p.batch = 0;
+  CHECK_OK(fmha_fwd_extents(&p, extents, 16, &count));
+  CHECK(count == 0);
+  CHECK_STATUS(fmha_fwd_extents(&p, extents, 16, nullptr), FMHA_INVALID_ARGUMENT, "count = NULL");
+  CHECK_STATUS(fmha_fwd_extents(&p, extents, -1, &count), FMHA_INVALID_ARGUMENT, "capacity = -1: expected 0");
+  CHECK_STATUS(fmha_fwd_extents(&p, nullptr, 1, &count), FMHA_INVALID_ARGUMENT, "extents = NULL");
+  p.dtype = 99;
+  CHECK_STATUS(fmha_fwd_extents(&p, extents, 16, &count), FMHA_INVALID_ARGUMENT, "dtype = 99");
 }
 
 void test_launch_failure(const fmha_fwd_params& p) {
@@ -250,6 +315,16 @@ void test_kernel_info_struct(const fmha_fwd_params& p) {
   info.known.candidate = 77;
   CHECK_OK(fmha_fwd_kernel(&p, &info.known));
   CHECK(info.known.sha256 != nullptr && info.known.candidate == 77 && info.known.pipeline == nullptr);
+  // The second header's ended after pipeline.
+  info.known.struct_size = 88;
+  info.known.step_count = info.known.reserved = 77;
+  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  CHECK(info.known.pipeline != nullptr && info.known.step_count == 77 && info.known.reserved == 77);
+  info.known.struct_size = sizeof info.known;
+  CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_INVALID_ARGUMENT, "info->reserved = 77: expected 0");
+  info.known.reserved = 0;
+  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  CHECK(info.known.step_count == 1 && info.known.reserved == 0);
   info.known.struct_size = sizeof info;
   CHECK_OK(fmha_fwd_kernel(&p, &info.known));
   CHECK(info.known.name != nullptr && info.known.struct_size == sizeof info && info.unknown == 0);
@@ -285,6 +360,8 @@ int main(int argc, char** argv) {
   test_shared_modules(p);
   test_candidates(p);
   test_nothing_to_do(p);
+  test_workspace(p);
+  test_extents(p);
   test_launch_failure(p);
   test_memory(p);
   test_devices(p);

@@ -82,7 +82,8 @@ fmha_fwd_params fp8() {
 fmha_status make(const fmha_fwd_params& p, Problem* out = nullptr, Pointers pointers = Pointers::kRequired) {
   return fmha::guard([&] {
     Problem problem;
-    fmha::make_problem(&p, pointers, problem);
+    fmha::Extents extents;
+    fmha::make_problem(&p, pointers, problem, extents);
     if (out != nullptr) *out = problem;
   });
 }

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The public header alone, as a C99 program sees it. */
+#include <stddef.h>
+
+#pragma GCC diagnostic error "-Wpadded"
 #include "fmha_rocm.h"
+
+/* The last field ends where the struct does: an array of a negative size does not compile. */
+typedef char params_end_with_a_field
+    [offsetof(fmha_fwd_params, workspace_bytes) + sizeof(int64_t) == sizeof(fmha_fwd_params) ? 1 : -1];
+typedef char info_ends_with_a_field
+    [offsetof(fmha_kernel_info, reserved) + sizeof(uint32_t) == sizeof(fmha_kernel_info) ? 1 : -1];
+typedef char
+    extent_ends_with_a_field[offsetof(fmha_extent, reserved) + sizeof(uint32_t) == sizeof(fmha_extent) ? 1
+                                                                                                       : -1];
 
 int header_c99(void) {
   fmha_fwd_params params = {0};

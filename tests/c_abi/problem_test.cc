@@ -33,7 +33,8 @@ fmha_fwd_params good() {
 fmha_status make(const fmha_fwd_params* p, Pointers pointers = Pointers::kRequired, Problem* out = nullptr) {
   return fmha::guard([&] {
     Problem problem;
-    fmha::make_problem(p, pointers, problem);
+    fmha::Extents extents;
+    fmha::make_problem(p, pointers, problem, extents);
     if (out != nullptr) *out = problem;
   });
 }
@@ -250,6 +251,14 @@ void test_struct_size() {
   CHECK_BAD(p.struct_size = 0xcccccccc, FMHA_ABI_MISMATCH, "params->struct_size = 3435973836");
   // The first header's struct ended after lse; what lies beyond is not its caller's.
   CHECK_GOOD(p.struct_size = 240, std::memset(reinterpret_cast<char*>(&p) + 240, 0xff, sizeof p - 240));
+  // The second header's had four bytes of padding at its end, which no caller has set.
+  CHECK_GOOD(p.struct_size = 424, std::memset(reinterpret_cast<char*>(&p) + 420, 0xff, sizeof p - 420));
+  CHECK_BAD(p.struct_size = 420, FMHA_ABI_MISMATCH, "params->struct_size = 420: expected");
+  for (size_t byte = 0; byte < sizeof(uint32_t); ++byte) {
+    CHECK_BAD(reinterpret_cast<unsigned char*>(&p.reserved)[byte] = 0xa5, FMHA_INVALID_ARGUMENT,
+              "reserved = ");
+  }
+  CHECK_BAD(p.reserved = 7, FMHA_INVALID_ARGUMENT, "reserved = 7: expected 0");
   struct Future {
     fmha_fwd_params known;
     int64_t unknown[2];

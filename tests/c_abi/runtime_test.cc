@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "check.h"
 #include "fmha_rocm.h"
@@ -37,6 +38,46 @@ void check_no_runtime(const char* text) {
   CHECK(std::strstr(fmha_last_error(), text) != nullptr);
 }
 
+struct Place {
+  fmha_hip_source source;
+  std::string path;
+};
+
+// The list that the search goes through.
+std::vector<Place> search() {
+  std::vector<Place> places;
+  char path[4096];
+  for (int32_t i = 0;; ++i) {
+    fmha_hip_source source = -1;
+    CHECK_OK(fmha_hip_runtime_search(i, &source, path, sizeof path));
+    if (source <= FMHA_HIP_NONE) break;
+    places.push_back({source, path});
+  }
+  CHECK(path[0] == '\0');
+  return places;
+}
+
+// Names for the loader come after `first` places, in the order of preference.
+void check_loader_names(const std::vector<Place>& places, size_t first) {
+  CHECK(places.size() >= first + 3);
+  const char* const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"};
+  for (size_t i = 0; i < 3 && first + i < places.size(); ++i) {
+    CHECK(places[first + i].source == FMHA_HIP_LOADER && places[first + i].path == names[i]);
+  }
+}
+
+void check_search_arguments() {
+  fmha_hip_source source = -1;
+  char path[4] = "abc";
+  CHECK_STATUS(fmha_hip_runtime_search(-1, &source, path, 4), FMHA_INVALID_ARGUMENT,
+               "index = -1: expected 0");
+  CHECK_STATUS(fmha_hip_runtime_search(0, nullptr, path, 4), FMHA_INVALID_ARGUMENT, "source = NULL");
+  CHECK_STATUS(fmha_hip_runtime_search(0, &source, nullptr, 4), FMHA_INVALID_ARGUMENT, "path = NULL");
+  CHECK_STATUS(fmha_hip_runtime_search(0, &source, path, 4), FMHA_INVALID_ARGUMENT,
+               "path_bytes = 4: expected 17 or more, for libamdhip64.so.7");
+  CHECK(source == -1 && std::strcmp(path, "abc") == 0);
+}
+
 int test_none() {
   for (const char* name :
        {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so",
@@ -48,6 +89,10 @@ int test_none() {
     }
   }
   setenv("ROCM_PATH", "/nonexistent/rocm", 1);
+  check_search_arguments();
+  const std::vector<Place> places = search();
+  check_loader_names(places, 0);
+  CHECK(places.size() == 3);
   check_no_runtime("no HIP runtime: none is mapped into this process");
   CHECK(std::strstr(fmha_last_error(), "ROCM_PATH (/nonexistent/rocm)") != nullptr);
   return check_result();
@@ -62,7 +107,12 @@ int test_wrong_environment() {
 int test_environment(const char* runtime, const char* copy) {
   setenv("FMHA_HIP_RUNTIME", copy, 1);
   map(runtime);  // comes second
+  const std::vector<Place> places = search();
+  check_loader_names(places, 2);
+  CHECK(places[0].source == FMHA_HIP_ENVIRONMENT && places[0].path == copy);
+  CHECK(places[1].source == FMHA_HIP_MAPPED && is_same_file(places[1].path.c_str(), runtime));
   check_in_use(copy);
+  CHECK(search().size() == places.size() + 1);  // now both are mapped
   return check_result();
 }
 
@@ -76,6 +126,10 @@ int test_mapped(const char* runtime) {
 int test_two_mapped(const char* runtime, const char* copy) {
   map(runtime);
   map(copy);
+  const std::vector<Place> places = search();
+  check_loader_names(places, 2);
+  CHECK(places[0].source == FMHA_HIP_MAPPED && is_same_file(places[0].path.c_str(), runtime));
+  CHECK(places[1].source == FMHA_HIP_MAPPED && is_same_file(places[1].path.c_str(), copy));
   check_no_runtime("two HIP runtimes mapped");
   CHECK(std::strstr(fmha_last_error(), runtime) != nullptr &&
         std::strstr(fmha_last_error(), copy) != nullptr);
@@ -107,6 +161,9 @@ int test_rocm_path(const char* runtime) {
   rocm.erase(rocm.rfind("/lib/"));
   setenv("ROCM_PATH", rocm.c_str(), 1);
   if (dlopen("libamdhip64.so", RTLD_LAZY) != nullptr) return kSkip;
+  const std::vector<Place> places = search();
+  check_loader_names(places, 0);
+  CHECK(places.size() > 3 && places[3].source == FMHA_HIP_INSTALLED && places[3].path == runtime);
   check_in_use(runtime);
   return check_result();
 }

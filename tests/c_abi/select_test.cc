@@ -29,7 +29,8 @@ struct Selected {
 fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selected* out) {
   return fmha::guard([&] {
     fmha::Problem problem;
-    fmha::make_problem(&p, fmha::Pointers::kOptional, problem);
+    fmha::Extents extents;
+    fmha::make_problem(&p, fmha::Pointers::kOptional, problem, extents);
     const fmha::Candidates all = fmha::list_candidates(problem, target);
     out->kernel = fmha::find_kernel(problem, target);
     out->number = all.number;

@@ -223,7 +223,7 @@ def test_demo() -> None:
 
 
 def _check_demo_text(text: str, result: dict[str, Any]) -> None:
-    """What a newcomer sees: shapes, errors and bounds, traffic, what the times mean; nothing wider than a page."""
+    """What a newcomer sees: shapes, errors and bounds, traffic, and what the times mean."""
     proof, rows = result["prove"], result["rows"]
     assert max(map(len, text.splitlines())) <= demo.WIDTH
     assert text.endswith("\n\nall right\n")

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdarg>
@@ -113,50 +114,55 @@ std::vector<std::string> mapped_runtimes() {
   return std::move(found.paths);
 }
 
-const HipApi* open_mapped() {
-  const std::vector<std::string> paths = mapped_runtimes();
-  if (paths.empty()) return nullptr;
-  if (paths.size() > 1) {
-    fail(FMHA_HIP_ERROR,
-         "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing "
-         "to the other; "
-         "choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
-         paths[0].c_str(), paths[1].c_str());
-  }
-  void* library = dlopen(paths[0].c_str(), RTLD_NOW | RTLD_NOLOAD);
+const HipApi& open_mapped(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) {
     const char* reason = dlerror();
-    fail(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s",
-         paths[0].c_str(), reason != nullptr ? reason : "its file has moved");
+    fail(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s", path.c_str(),
+         reason != nullptr ? reason : "its file has moved");
   }
-  return &adopt(library, paths[0].c_str());
+  return adopt(library, path.c_str());
 }
 
-const HipApi* open_first_in(const std::string& folder) {
+// Value of an environment variable, nullptr if it is unset or empty.
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+void add_installed(const std::string& folder, std::vector<HipCandidate>& found) {
   for (const char* name : kNames) {
-    const std::string path = folder + name;
-    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return &adopt(library, path.c_str());
+    std::string path = folder + "/" + name;
+    if (access(path.c_str(), F_OK) == 0) found.push_back({FMHA_HIP_INSTALLED, std::move(path)});
   }
-  return nullptr;
 }
 
-// The order is part of the interface: see fmha_set_hip_runtime. A runtime that is already mapped comes before
-// any search, because its streams and its memory are what callers hand over.
+// A runtime that is already mapped comes before any file, because its streams and its memory are what callers
+// hand over.
 const HipApi& find() {
-  const char* chosen = std::getenv("FMHA_HIP_RUNTIME");
-  if (chosen != nullptr && chosen[0] != '\0') return open_chosen(chosen, "FMHA_HIP_RUNTIME");
-  if (const HipApi* api = open_mapped()) return *api;
-  if (const HipApi* api = open_first_in("")) return *api;
-  const char* rocm = std::getenv("ROCM_PATH");
-  if (rocm != nullptr && rocm[0] != '\0') {
-    if (const HipApi* api = open_first_in(std::string(rocm) + "/lib/")) return *api;
+  const std::vector<HipCandidate> candidates = search_hip();
+  const HipCandidate& first = candidates.front();
+  if (first.source == FMHA_HIP_ENVIRONMENT) return open_chosen(first.path.c_str(), "FMHA_HIP_RUNTIME");
+  if (first.source == FMHA_HIP_MAPPED) {
+    if (candidates[1].source == FMHA_HIP_MAPPED) {
+      fail(FMHA_HIP_ERROR,
+           "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
+           "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
+           first.path.c_str(), candidates[1].path.c_str());
+    }
+    return open_mapped(first.path);
   }
-  if (const HipApi* api = open_first_in("/opt/rocm/lib/")) return *api;
+  for (const HipCandidate& candidate : candidates) {
+    if (void* library = dlopen(candidate.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      return adopt(library, candidate.path.c_str());
+    }
+  }
+  const char* rocm = environment("ROCM_PATH");
   fail(FMHA_HIP_ERROR,
-       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were "
-       "found neither "
-       "by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path of one",
-       rocm != nullptr && rocm[0] != '\0' ? rocm : "not set");
+       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
+       "neither by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path "
+       "of one",
+       rocm != nullptr ? rocm : "not set");
 }
 
 bool is_same_file(const char* a, const char* b) {
@@ -176,6 +182,16 @@ bool is_bound(const HipApi& api, const char* path) {
 }
 
 }  // namespace
+
+std::vector<HipCandidate> search_hip() {
+  std::vector<HipCandidate> found;
+  if (const char* chosen = environment("FMHA_HIP_RUNTIME")) found.push_back({FMHA_HIP_ENVIRONMENT, chosen});
+  for (std::string& path : mapped_runtimes()) found.push_back({FMHA_HIP_MAPPED, std::move(path)});
+  for (const char* name : kNames) found.push_back({FMHA_HIP_LOADER, name});
+  if (const char* rocm = environment("ROCM_PATH")) add_installed(std::string(rocm) + "/lib", found);
+  add_installed("/opt/rocm/lib", found);
+  return found;
+}
 
 const HipApi& bind_hip() {
   if (const HipApi* api = g_bound.load(std::memory_order_acquire)) return *api;

@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "fmha_rocm.h"
 
 namespace fmha {
 
@@ -53,6 +56,15 @@ const HipApi& bind_hip();
 
 // Binds the runtime at this path; fails if another one is in use.
 void choose_hip(const char* path);
+
+// A place to look for a runtime: the path of a file, or a name for the loader.
+struct HipCandidate {
+  fmha_hip_source source;
+  std::string path;
+};
+
+// All places, in the order of fmha_set_hip_runtime. Loads nothing.
+std::vector<HipCandidate> search_hip();
 
 // Fails with HIP_ERROR, naming the call, what it was for and what the runtime said. The failed call is also
 // taken off HIP's own last-error slot: it has been reported here, and the next framework to look would take

@@ -79,27 +79,15 @@ Device::Device(const HipApi& api, int ordinal, const Target& target)
       target_(target),
       functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
 
-void Device::check_memory(const Problem& problem) const {
-  const FwdKernelParams& a = problem.args;
-  check_owner("q.data", a.q);
-  check_owner("k.data", a.k);
-  check_owner("v.data", a.v);
-  check_owner("o.data", a.o);
-  check_owner("lse.data", a.lse);
-  check_owner("bias.data", a.bias);
-  check_owner("alibi_slopes", a.alibi);
-  check_owner("cu_seqlens_q", a.cu_q);
-  check_owner("cu_seqlens_k", a.cu_k);
-  check_owner("seqused_q", a.used_q);
-  check_owner("seqused_k", a.used_k);
-  check_owner("randval.data", a.randval);
-  check_owner("philox_seed_offset", a.philox);
+void Device::check_memory(const Extents& extents) const {
+  for (const Extent& extent : extents.all()) {
+    if (extent.begin != 0) check_owner(extent.pointer, reinterpret_cast<void*>(extent.begin));
+  }
 }
 
 // One query answers both questions: memory that HIP does not know has no device. Nothing is remembered from
 // one call to the next: an address may have been freed since, and another's now.
 void Device::check_owner(const char* name, const void* pointer) const {
-  if (pointer == nullptr) return;
   int owner = -1;
   const int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
   if (error == kHipSuccess && owner == ordinal_) return;

@@ -26,7 +26,7 @@ class Device {
   const Target& target() const { return target_; }
 
   // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
-  void check_memory(const Problem& problem) const;
+  void check_memory(const Extents& extents) const;
 
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);

@@ -29,8 +29,11 @@ constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
 constexpr int64_t kMaxDropoutHeads = INT32_MAX / 64;
 
 // Every field of version 0.1, of the header that came before bias, varlen and dropout; and of this one.
-constexpr uint32_t kParamsVersions[] = {offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse),
-                                        sizeof(fmha_fwd_params)};
+// The second header's ended with four bytes of padding, in which its callers may have anything.
+constexpr StructVersion kParamsVersions[] = {
+    {240, 240}, {424, 420}, {sizeof(fmha_fwd_params), sizeof(fmha_fwd_params)}};
+static_assert(offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse) == 240 &&
+              offsetof(fmha_fwd_params, reserved) == 420);
 
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -273,7 +276,8 @@ void set_sizes(const fmha_fwd_params& p, Problem& problem) {
   a.nhead_ratio_qk = a.nhead_q / problem.nhead_k;
 }
 
-void fill_problem(const fmha_fwd_params& p, Pointers pointers, Problem& problem) {
+void fill_problem(const fmha_fwd_params& p, Pointers pointers, Problem& problem, Extents& extents) {
+  check_reserved("reserved", p.reserved);
   const AbiType& type = type_of("dtype", p.dtype);
   const AbiType& o_type = p.o_dtype == 0 ? type : type_of("o_dtype", p.o_dtype);
   problem.dtype = type.dtype;
@@ -286,21 +290,21 @@ void fill_problem(const fmha_fwd_params& p, Pointers pointers, Problem& problem)
   set_bias(p, problem);
   set_dropout(p, problem);
   set_mask(p, problem);
-  set_tensors(p, type, o_type, pointers, problem);
+  set_tensors(p, type, o_type, pointers, problem, extents);
 }
 
 }  // namespace
 
-void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& problem) {
-  check_struct_size("params", params, kParamsVersions);
+void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& problem, Extents& extents) {
+  const uint32_t bytes = check_struct_size("params", params, kParamsVersions);
   problem = {};
-  if (params->struct_size >= sizeof *params) {
-    fill_problem(*params, pointers, problem);
+  if (bytes == sizeof *params) {
+    fill_problem(*params, pointers, problem, extents);
     return;
   }
   fmha_fwd_params copy{};
-  std::memcpy(&copy, params, params->struct_size);
-  fill_problem(copy, pointers, problem);
+  std::memcpy(&copy, params, bytes);
+  fill_problem(copy, pointers, problem, extents);
 }
 
 }  // namespace fmha

@@ -60,7 +60,7 @@ struct Checked {
   const fmha_fwd_params& p;
   const Pointers pointers;
   Problem& problem;
-  Extents extents;
+  Extents& extents;
   const Rows q_rows, k_rows;
 
   template <typename T>
@@ -203,16 +203,16 @@ void set_arrays(Checked& c) {
 }  // namespace
 
 void set_tensors(const fmha_fwd_params& p, const AbiType& type, const AbiType& o_type, Pointers pointers,
-                 Problem& problem) {
+                 Problem& problem, Extents& extents) {
   Checked c = {
-      p, pointers, problem, {}, rows_of(p, p.seqlen_q, p.total_q), rows_of(p, p.seqlen_k, p.total_k)};
+      p, pointers, problem, extents, rows_of(p, p.seqlen_q, p.total_q), rows_of(p, p.seqlen_k, p.total_k)};
   set_qkvo(c, type, o_type);
   set_lse(c);
   set_bias_tensor(c, type);
   set_alibi(c);
   set_randval(c);
   set_arrays(c);
-  c.extents.check_written_alone();
+  c.extents.check_overlaps();
 }
 
 }  // namespace fmha

@@ -33,7 +33,7 @@ struct Problem {
 };
 
 // Fails with INVALID_ARGUMENT, ABI_MISMATCH, or UNSUPPORTED for what no kernel of any build could do.
-void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& problem);
+void make_problem(const fmha_fwd_params* params, Pointers pointers, Problem& problem, Extents& extents);
 
 // A type of the ABI.
 struct AbiType {
@@ -52,6 +52,6 @@ inline constexpr AbiType kAbiTypes[] = {
 // The second half of make_problem: every piece of memory of the call, its strides and its overlaps. `problem`
 // has all the rest already.
 void set_tensors(const fmha_fwd_params& p, const AbiType& type, const AbiType& o_type, Pointers pointers,
-                 Problem& problem);
+                 Problem& problem, Extents& extents);
 
 }  // namespace fmha

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The struct_size that a caller sets, against what this library knows.
+// What every public struct begins and ends with: the struct_size that the caller sets, and a reserved word.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,19 @@
 
 namespace fmha {
 
-// `versions` are the sizes of the struct in every released header, rising; the last is this library's own. A
-// longer struct is taken if the bytes that this library does not know are zero. Fails with INVALID_ARGUMENT
-// for NULL, else with ABI_MISMATCH.
-void check_struct_size(const char* name, const void* data, std::span<const uint32_t> versions);
+// A struct as one released header had it.
+struct StructVersion {
+  uint32_t size;    // its sizeof
+  uint32_t fields;  // bytes from its start to the end of its last field: what comes after them is padding
+};
+
+// Checks the caller's struct_size. `versions` rise, and the last is this library's own. A longer struct is
+// accepted if the bytes that this library does not know are zero. Returns how many bytes of the struct are
+// fields that the caller has set and this library knows. Fails with INVALID_ARGUMENT for NULL, otherwise with
+// ABI_MISMATCH.
+uint32_t check_struct_size(const char* name, const void* data, std::span<const StructVersion> versions);
+
+// Fails with INVALID_ARGUMENT unless the reserved word is zero.
+void check_reserved(const char* name, uint32_t value);
 
 }  // namespace fmha

@@ -29,7 +29,8 @@ uint64_t reach_bytes(const View& v) {
   for (size_t i = 0; i < v.size.size(); ++i) {
     reach += static_cast<uint64_t>(v.size[i] - 1) * static_cast<uint64_t>(v.stride[i]);
   }
-  return std::min(reach, kAddressSpace) * static_cast<uint64_t>(v.element_bytes);
+  return std::min(reach, kAddressSpace / static_cast<uint64_t>(v.element_bytes)) *
+         static_cast<uint64_t>(v.element_bytes);
 }
 
 void check_stride(const View& v, size_t i, int64_t align) {
@@ -46,6 +47,19 @@ void check_stride(const View& v, size_t i, int64_t align) {
     fail(FMHA_UNSUPPORTED, "%s.%s = %" PRId64 ": kernels take strides below 2^31 elements", v.name,
          kStrideNames[i], stride);
   }
+}
+
+// Without a sum that could wrap around. A pointer that was left out overlaps nothing.
+bool overlap(const Extent& a, const Extent& b) {
+  if (a.begin == 0 || b.begin == 0) return false;
+  return a.begin <= b.begin ? b.begin - a.begin < a.bytes : a.begin - b.begin < b.bytes;
+}
+
+[[noreturn]] void fail_overlap(const Extent& written, const Extent& other) {
+  fail(FMHA_INVALID_ARGUMENT,
+       "%s is written but overlaps %s: %s spans %" PRIu64 " bytes from %p, %s %" PRIu64 " bytes from %p",
+       written.name, other.name, written.name, written.bytes, reinterpret_cast<void*>(written.begin),
+       other.name, other.bytes, reinterpret_cast<void*>(other.begin));
 }
 
 }  // namespace
@@ -125,32 +139,23 @@ void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
 }
 
 void Extents::add(const View& v, bool written) {
-  if (!v.touched || v.data == nullptr) return;
-  if (count_ == kMost) fail(FMHA_INTERNAL, "more tensors than the check of overlaps holds");
-  const auto begin = reinterpret_cast<uintptr_t>(v.data);
-  const uint64_t bytes = std::min<uint64_t>(reach_bytes(v), UINTPTR_MAX - begin);
-  extents_[static_cast<size_t>(count_++)] = {v.name, begin, begin + bytes, written};
+  if (!v.touched) return;
+  if (count_ == kMost) fail(FMHA_INTERNAL, "a call touches more tensors than Extents holds");
+  extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
 }
 
-void Extents::check_written_alone() const {
-  for (int i = 0; i < count_; ++i) {
-    const Extent& a = extents_[static_cast<size_t>(i)];
-    for (int j = i + 1; j < count_; ++j) {
-      const Extent& b = extents_[static_cast<size_t>(j)];
-      if (a.begin < b.end && b.begin < a.end && (a.written || b.written)) {
-        // With two that are written, the later one is the optional one, which the caller can move.
+void Extents::check_overlaps() const {
+  for (size_t i = 0; i < count_; ++i) {
+    const Extent& a = extents_[i];
+    for (size_t j = i + 1; j < count_; ++j) {
+      const Extent& b = extents_[j];
+      if (!a.written && !b.written) continue;
+      if (overlap(a, b)) {
+        // If both are written, the later one is the optional one, which the caller can move.
         b.written ? fail_overlap(b, a) : fail_overlap(a, b);
       }
     }
   }
-}
-
-void Extents::fail_overlap(const Extent& written, const Extent& other) {
-  fail(FMHA_INVALID_ARGUMENT,
-       "%s is written but overlaps %s: %s spans %" PRIuPTR " bytes from %p, %s %" PRIuPTR " bytes from %p",
-       written.name, other.name, written.name, written.end - written.begin,
-       reinterpret_cast<void*>(written.begin), other.name, other.end - other.begin,
-       reinterpret_cast<void*>(other.begin));
 }
 
 }  // namespace fmha

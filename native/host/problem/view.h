@@ -4,7 +4,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace fmha {
 
@@ -48,25 +50,30 @@ void check_no_self_overlap(const View& view);
 
 void check_pointer(const View& view, int64_t align_bytes, Pointers pointers);
 
-// Views that a call touches, for one look at which of them overlap.
+// A piece of memory that a call touches, from its first byte to past its last.
+struct Extent {
+  const char* name;     // the argument's, "q"
+  const char* pointer;  // and its pointer's, "q.data"
+  uintptr_t begin;      // 0: the caller has left the pointer out
+  uint64_t bytes;
+  bool written;
+};
+
+// All of them.
 class Extents {
  public:
-  Extents() {}  // whose array is written before it is read
+  Extents() {}  // writes no array: add() does, before anything reads it
 
   void add(const View& view, bool written);
-  void check_written_alone() const;
+  std::span<const Extent> all() const { return {extents_.data(), count_}; }
+
+  // Fails with INVALID_ARGUMENT if something that is written overlaps anything else.
+  void check_overlaps() const;
 
  private:
-  struct Extent {
-    const char* name;
-    uintptr_t begin, end;
-    bool written;
-  };
-  static constexpr int kMost = 16;
+  static constexpr size_t kMost = 16;
 
-  [[noreturn]] static void fail_overlap(const Extent& written, const Extent& other);
-
-  int count_ = 0;
+  size_t count_ = 0;
   std::array<Extent, kMost> extents_;
 };
 

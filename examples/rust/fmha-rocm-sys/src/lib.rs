@@ -105,6 +105,9 @@ pub struct fmha_fwd_params {
     pub q_descale: f32,
     pub k_descale: f32,
     pub v_descale: f32,
+    pub reserved: u32,
+    pub workspace: *mut c_void,
+    pub workspace_bytes: i64,
 }
 
 #[repr(C)]
@@ -125,7 +128,26 @@ pub struct fmha_kernel_info {
     pub candidate: i32,
     pub candidate_count: i32,
     pub pipeline: *const c_char,
+    pub step_count: i32,
+    pub reserved: u32,
 }
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_extent {
+    pub name: *const c_char,
+    pub data: *const c_void,
+    pub bytes: i64,
+    pub written: i32,
+    pub reserved: u32,
+}
+
+pub type fmha_hip_source = i32;
+pub const FMHA_HIP_NONE: fmha_hip_source = 0;
+pub const FMHA_HIP_ENVIRONMENT: fmha_hip_source = 1;
+pub const FMHA_HIP_MAPPED: fmha_hip_source = 2;
+pub const FMHA_HIP_LOADER: fmha_hip_source = 3;
+pub const FMHA_HIP_INSTALLED: fmha_hip_source = 4;
 
 /// Zeroed, which is every field's default, with struct_size set.
 macro_rules! zeroed_with_size {
@@ -148,8 +170,22 @@ extern "C" {
     pub fn fmha_last_error() -> *const c_char;
     pub fn fmha_set_hip_runtime(path: *const c_char) -> fmha_status;
     pub fn fmha_hip_runtime_path() -> *const c_char;
+    pub fn fmha_hip_runtime_search(
+        index: i32,
+        source: *mut fmha_hip_source,
+        path: *mut c_char,
+        path_bytes: i64,
+    ) -> fmha_status;
     pub fn fmha_fwd_supported(params: *const fmha_fwd_params) -> fmha_status;
     pub fn fmha_fwd_kernel(params: *const fmha_fwd_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_fwd_workspace_bytes(params: *const fmha_fwd_params, bytes: *mut i64) -> fmha_status;
+    pub fn fmha_fwd_extents(
+        params: *const fmha_fwd_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_fwd_prepare(params: *const fmha_fwd_params) -> fmha_status;
     pub fn fmha_prepare(params: *const fmha_fwd_params) -> fmha_status;
     pub fn fmha_fwd(params: *const fmha_fwd_params, stream: *mut c_void) -> fmha_status;
 }

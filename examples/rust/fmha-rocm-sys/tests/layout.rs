@@ -88,7 +88,10 @@ fn layouts() -> Vec<Layout> {
             randval,
             q_descale,
             k_descale,
-            v_descale
+            v_descale,
+            reserved,
+            workspace,
+            workspace_bytes
         }),
         layout!(fmha_kernel_info {
             struct_size,
@@ -105,8 +108,11 @@ fn layouts() -> Vec<Layout> {
             sha256,
             candidate,
             candidate_count,
-            pipeline
+            pipeline,
+            step_count,
+            reserved
         }),
+        layout!(fmha_extent { name, data, bytes, written, reserved }),
     ]
 }
 
@@ -131,6 +137,11 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_MASK_CAUSAL_TOP_LEFT,
         FMHA_MASK_WINDOW,
         FMHA_MASK_WINDOW_TOP_LEFT,
+        FMHA_HIP_NONE,
+        FMHA_HIP_ENVIRONMENT,
+        FMHA_HIP_MAPPED,
+        FMHA_HIP_LOADER,
+        FMHA_HIP_INSTALLED,
     ];
     list.into_iter().collect()
 }
@@ -253,16 +264,20 @@ fn functions_are_those_of_the_header() {
         fmha_last_error,
         fmha_set_hip_runtime,
         fmha_hip_runtime_path,
+        fmha_hip_runtime_search,
         fmha_fwd_supported,
         fmha_fwd_kernel,
+        fmha_fwd_workspace_bytes,
+        fmha_fwd_extents,
+        fmha_fwd_prepare,
         fmha_prepare,
         fmha_fwd
     ];
     let header = header();
     let declared: Vec<_> = header
-        .lines()
-        .filter(|line| line.ends_with(");") && line.contains(" "))
-        .map(|line| line.split('(').next().unwrap().rsplit([' ', '*']).next().unwrap())
+        .split(';')
+        .filter(|declaration| declaration.ends_with(')'))
+        .map(|declaration| declaration.split('(').next().unwrap().rsplit([' ', '*']).next().unwrap())
         .collect();
     assert_eq!(here.map(|(name, _)| name).to_vec(), declared);
     assert!(here.iter().all(|(_, address)| !address.is_null()));
