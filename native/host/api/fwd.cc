@@ -49,8 +49,8 @@ void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info
   full.scratch_bytes = k.scratch_bytes;
   full.lds_bytes = k.lds_bytes;
   full.block_size = k.block_size;
-  full.tile_m = k.tile_m;
-  full.tile_n = k.tile_n;
+  full.tile_m = k.fwd.tile_m;
+  full.tile_n = k.fwd.tile_n;
   full.grid[0] = grid.x;
   full.grid[1] = grid.y;
   full.grid[2] = grid.z;
@@ -59,7 +59,7 @@ void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info
   full.sha256 = k.code->sha256;
   full.candidate = chosen.number;
   full.candidate_count = chosen.count;
-  full.pipeline = k.pipeline;
+  full.pipeline = k.fwd.pipeline;
   full.step_count = problem.empty ? 0 : 1;
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }

@@ -258,7 +258,6 @@ void set_mask(const fmha_fwd_params& p, Problem& problem) {
 
 void set_sizes(const fmha_fwd_params& p, Problem& problem) {
   problem.group = p.cu_seqlens_q != nullptr;
-  problem.lse = p.lse.data != nullptr;
   problem.batch = static_cast<int32_t>(p.batch);
   problem.nhead_k = static_cast<int32_t>(p.nhead_k);
   problem.empty = p.batch == 0 || p.seqlen_q == 0 || p.nhead_q == 0;

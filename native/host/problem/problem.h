@@ -23,7 +23,6 @@ struct Problem {
   bool masked;  // needs a masked kernel: false as well for a mask that hides nothing
   bool softcap;
   bool dropout;
-  bool lse;
   bool vector_bias;  // each row of the bias begins at a whole vector
   bool empty;        // nothing to write: select, but do not launch
   int32_t batch;

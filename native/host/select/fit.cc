@@ -27,8 +27,8 @@ bool holds(int16_t tile, int16_t step, int32_t hdim) {
 // enters its loop over the keys unconditionally, so there must be one. Rows of queries are checked by every
 // kernel.
 bool fits_lengths(const Kernel& k, const Problem& p) {
-  if (k.pad) return true;
-  if (p.group || p.args.seqlen_k == 0 || p.args.seqlen_k % k.tile_n != 0) return false;
+  if (k.fwd.pad) return true;
+  if (p.group || p.args.seqlen_k == 0 || p.args.seqlen_k % k.fwd.tile_n != 0) return false;
   return p.bias != Bias::kElementwise || p.vector_bias;  // which it loads by vectors
 }
 
@@ -48,27 +48,26 @@ const char* bias_words(Bias bias) {
 void add_terms(ItemList& terms, Need need, const Kernel& k) {
   switch (need) {
     case Need::kODType:
-      return terms.add_format("o_dtype = %s", dtype_name(k.o_dtype));
+      return terms.add_format("o_dtype = %s", dtype_name(k.fwd.o_dtype));
     case Need::kHeadDims:
-      if (k.hdim_step == 0) return terms.add_format("hdim_q = %d and hdim_v = %d", k.hdim_q, k.hdim_v);
-      return terms.add_format("hdim_q up to %d and hdim_v up to %d, multiples of %d", k.hdim_q, k.hdim_v,
-                              k.hdim_step);
+      if (k.fwd.hdim_step == 0)
+        return terms.add_format("hdim_q = %d and hdim_v = %d", k.fwd.hdim_q, k.fwd.hdim_v);
+      return terms.add_format("hdim_q up to %d and hdim_v up to %d, multiples of %d", k.fwd.hdim_q,
+                              k.fwd.hdim_v, k.fwd.hdim_step);
     case Need::kGroup:
-      return terms.add(k.group ? "cu_seqlens_q and cu_seqlens_k alone" : "no cu_seqlens");
+      return terms.add(k.fwd.group ? "cu_seqlens_q and cu_seqlens_k alone" : "no cu_seqlens");
     case Need::kMask:
       return terms.add("no mask");
     case Need::kLength:
-      terms.add_format("seqlen_k in multiples of %d, not 0", k.tile_n);
-      if (k.bias == Bias::kElementwise) terms.add("a bias aligned to 4 elements, strides included");
+      terms.add_format("seqlen_k in multiples of %d, not 0", k.fwd.tile_n);
+      if (k.fwd.bias == Bias::kElementwise) terms.add("a bias aligned to 4 elements, strides included");
       return;
     case Need::kBias:
-      return terms.add(bias_words(k.bias));
+      return terms.add(bias_words(k.fwd.bias));
     case Need::kSoftcap:
-      return terms.add(k.softcap ? "softcap above 0" : "softcap = 0");
+      return terms.add(k.fwd.softcap ? "softcap above 0" : "softcap = 0");
     case Need::kDropout:
-      return terms.add(k.dropout ? "p_drop above 0" : "p_drop = 0");
-    case Need::kLse:
-      return terms.add("no lse");
+      return terms.add(k.fwd.dropout ? "p_drop above 0" : "p_drop = 0");
   }
 }
 
@@ -81,7 +80,6 @@ void add_wishes(ItemList& wishes, const Problem& p) {
   if (p.bias != Bias::kNone) wishes.add(bias_words(p.bias));
   if (p.softcap) wishes.add("softcap");
   if (p.dropout) wishes.add("dropout");
-  if (p.lse) wishes.add("lse");
   if (!p.group) wishes.add_format("seqlen_k = %d", p.args.seqlen_k);
 }
 
@@ -99,9 +97,10 @@ bool any_kernel(Predicate predicate) {
   for (const ArchInfo& info : kArchs) {
     if (any_kernel([&](const Kernel& k) { return k.arch == info.arch; })) archs.add(info.name);
   }
-  for (const DTypeInfo& info : kDTypes) {
-    if (any_kernel([&](const Kernel& k) { return k.arch == arch && k.dtype == info.dtype; })) {
-      dtypes.add(info.name);
+  for (size_t i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (any_kernel([&](const Kernel& k) { return k.arch == arch && k.dtype == dtype; })) {
+      dtypes.add(dtype_name(dtype));
     }
   }
   if (dtypes.is_empty()) {
@@ -128,8 +127,9 @@ int64_t best_limit(const Problem& p, Arch arch, Limit limit) {
     fail(FMHA_UNSUPPORTED, "batch = %d: one launch does at most %lld; split the batch", p.batch,
          static_cast<long long>(kMaxGridYZ));
   }
-  const int64_t rows = best_limit(
-      p, arch, [&](const Kernel& k) { return kMaxGridYZ / ceil_div(p.args.hdim_v, k.tile_nv) * k.tile_m; });
+  const int64_t rows = best_limit(p, arch, [&](const Kernel& k) {
+    return kMaxGridYZ / ceil_div(p.args.hdim_v, k.fwd.tile_nv) * k.fwd.tile_m;
+  });
   if (p.args.seqlen_q > rows) {
     fail(FMHA_UNSUPPORTED, "seqlen_q = %d: one launch does at most %lld rows; split the queries",
          p.args.seqlen_q, static_cast<long long>(rows));
@@ -144,24 +144,25 @@ int64_t best_limit(const Problem& p, Arch arch, Limit limit) {
 int64_t distance(const Kernel& k, const Problem& p) {
   const uint32_t unmet = unmet_needs(k, p);
   const int64_t dims =
-      std::llabs(int64_t{k.hdim_q} - p.args.hdim_q) + std::llabs(int64_t{k.hdim_v} - p.args.hdim_v);
-  const bool holds_dims = k.hdim_q >= p.args.hdim_q && k.hdim_v >= p.args.hdim_v;
+      std::llabs(int64_t{k.fwd.hdim_q} - p.args.hdim_q) + std::llabs(int64_t{k.fwd.hdim_v} - p.args.hdim_v);
+  const bool holds_dims = k.fwd.hdim_q >= p.args.hdim_q && k.fwd.hdim_v >= p.args.hdim_v;
   // Of two that are as near, the one that takes more head dims says more.
   return (int64_t{std::popcount(unmet)} << 40) + (holds_dims ? 0 : int64_t{1} << 34) + 2 * dims +
-         (k.hdim_step == 0 ? 1 : 0);
+         (k.fwd.hdim_step == 0 ? 1 : 0);
 }
 
 }  // namespace
 
 uint32_t unmet_needs(const Kernel& k, const Problem& p) {
-  return bit_if(k.o_dtype != p.o_dtype, Need::kODType) |
-         bit_if(!holds(k.hdim_q, k.hdim_step, p.args.hdim_q) || !holds(k.hdim_v, k.hdim_step, p.args.hdim_v),
+  return bit_if(k.fwd.o_dtype != p.o_dtype, Need::kODType) |
+         bit_if(!holds(k.fwd.hdim_q, k.fwd.hdim_step, p.args.hdim_q) ||
+                    !holds(k.fwd.hdim_v, k.fwd.hdim_step, p.args.hdim_v),
                 Need::kHeadDims) |
-         bit_if(k.group != p.group, Need::kGroup) |
+         bit_if(k.fwd.group != p.group, Need::kGroup) |
          // A masked kernel does an unmasked problem too, with both sides of its window unlimited.
-         bit_if(p.masked && !k.mask, Need::kMask) | bit_if(!fits_lengths(k, p), Need::kLength) |
-         bit_if(k.bias != p.bias, Need::kBias) | bit_if(k.softcap != p.softcap, Need::kSoftcap) |
-         bit_if(k.dropout != p.dropout, Need::kDropout) | bit_if(p.lse && !k.lse, Need::kLse);
+         bit_if(p.masked && !k.fwd.mask, Need::kMask) | bit_if(!fits_lengths(k, p), Need::kLength) |
+         bit_if(k.fwd.bias != p.bias, Need::kBias) | bit_if(k.fwd.softcap != p.softcap, Need::kSoftcap) |
+         bit_if(k.fwd.dropout != p.dropout, Need::kDropout);
 }
 
 bool fits_grid(const Kernel& k, const Problem& p) {
@@ -185,8 +186,8 @@ void fail_unsupported(const Problem& p, Arch arch) {
     const auto need = static_cast<Need>(i);
     if ((unmet & bit(need)) != 0) add_terms(terms, need, *nearest);
   }
-  const bool wider = (unmet & bit(Need::kHeadDims)) != 0 && nearest->hdim_q >= p.args.hdim_q &&
-                     nearest->hdim_v >= p.args.hdim_v;
+  const bool wider = (unmet & bit(Need::kHeadDims)) != 0 && nearest->fwd.hdim_q >= p.args.hdim_q &&
+                     nearest->fwd.hdim_v >= p.args.hdim_v;
   fail(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s",
        wishes.c_str(), dtype_name(p.dtype), arch_name(arch), nearest->name, terms.c_str(),
        wider ? " (columns of zeros make the tensors fit)" : "");

@@ -11,8 +11,8 @@
 namespace fmha {
 
 // In the order in which a message tells them.
-enum class Need : uint8_t { kODType, kHeadDims, kGroup, kMask, kLength, kBias, kSoftcap, kDropout, kLse };
-inline constexpr int kNeeds = 9;
+enum class Need : uint8_t { kODType, kHeadDims, kGroup, kMask, kLength, kBias, kSoftcap, kDropout };
+inline constexpr int kNeeds = 8;
 
 // The needs of a problem that a kernel of its dtype does not meet; 0: it can do the problem.
 uint32_t unmet_needs(const Kernel& kernel, const Problem& problem);
@@ -29,8 +29,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t tiles_of(const Kernel& kernel, const Problem& problem) {
   // Of V's columns there is one tile, in all kernels but those of very wide heads.
   const int64_t columns =
-      problem.args.hdim_v <= kernel.tile_nv ? 1 : ceil_div(problem.args.hdim_v, kernel.tile_nv);
-  return ceil_div(problem.args.seqlen_q, kernel.tile_m) * columns;
+      problem.args.hdim_v <= kernel.fwd.tile_nv ? 1 : ceil_div(problem.args.hdim_v, kernel.fwd.tile_nv);
+  return ceil_div(problem.args.seqlen_q, kernel.fwd.tile_m) * columns;
 }
 
 }  // namespace fmha

@@ -36,7 +36,9 @@ constexpr size_t key_of(Arch arch, DType dtype, bool group, Bias bias, bool soft
   return key * 2 + static_cast<size_t>(dropout);
 }
 
-size_t key_of(const Kernel& k) { return key_of(k.arch, k.dtype, k.group, k.bias, k.softcap, k.dropout); }
+size_t key_of(const Kernel& k) {
+  return key_of(k.arch, k.dtype, k.fwd.group, k.fwd.bias, k.fwd.softcap, k.fwd.dropout);
+}
 
 // The catalogue by key: a full set has more than a thousand kernels, of which a call looks at some ten.
 class Index {
@@ -59,7 +61,8 @@ class Index {
   template <typename Function>
   static void for_each_kernel(Function function) {
     for (size_t i = 0; i < kKernelCount; ++i) {
-      if (kTileRows % kKernels[i].tile_m == 0 && kTileRows % kKernels[i].tile_n == 0) function(kKernels[i]);
+      if (kTileRows % kKernels[i].fwd.tile_m == 0 && kTileRows % kKernels[i].fwd.tile_n == 0)
+        function(kKernels[i]);
     }
   }
 
@@ -82,7 +85,7 @@ int64_t time_of(const Kernel& k, const Problem& p, int compute_units) {
   const int64_t workgroups = tiles_of(k, p) * p.args.nhead_q * p.batch;
   const int64_t at_once = compute_units * kSimds;
   const int64_t rounds = workgroups * waves <= at_once ? 1 : ceil_div(workgroups * waves, at_once);
-  return rounds * ((k.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
+  return rounds * ((k.fwd.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
 }
 
 // The less the better, from left to right.
@@ -94,8 +97,8 @@ using Cost = std::tuple<int, int64_t, int, const Kernel*>;
 //    it, 551 with padded keys, 359 with neither), head dims least.
 // 4. The catalogue's order, which names the better of two pipelines first.
 Cost cost_of(const Kernel& k, const Problem& p, int compute_units) {
-  const int checks = (k.mask ? 4 : 0) + (k.pad ? 2 : 0) + (k.hdim_step != 0 ? 1 : 0);
-  return {k.hdim_q + k.hdim_v, time_of(k, p, compute_units), checks, &k};
+  const int checks = (k.fwd.mask ? 4 : 0) + (k.fwd.pad ? 2 : 0) + (k.fwd.hdim_step != 0 ? 1 : 0);
+  return {k.fwd.hdim_q + k.fwd.hdim_v, time_of(k, p, compute_units), checks, &k};
 }
 
 // The cheapest of the kernels that can do the problem and cost more than `after`; nullptr if there is none.
@@ -104,8 +107,8 @@ const Kernel* cheapest(std::span<const Kernel* const> kernels, const Problem& p,
   const Kernel* chosen = nullptr;
   for (const Kernel* k : kernels) {
     // Head dims alone rule out most: too small, or larger than need be.
-    if (k->hdim_q < p.args.hdim_q || k->hdim_v < p.args.hdim_v) continue;
-    if (chosen != nullptr && k->hdim_q + k->hdim_v > std::get<0>(best)) continue;
+    if (k->fwd.hdim_q < p.args.hdim_q || k->fwd.hdim_v < p.args.hdim_v) continue;
+    if (chosen != nullptr && k->fwd.hdim_q + k->fwd.hdim_v > std::get<0>(best)) continue;
     if (!can_do(*k, p)) continue;
     const Cost cost = cost_of(*k, p, compute_units);
     if (cost <= after || (chosen != nullptr && cost >= best)) continue;
