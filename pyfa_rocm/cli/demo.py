@@ -157,7 +157,7 @@ def _print_proof(proof: dict[str, Any]) -> None:
 def _print_rows(rows: list[dict[str, Any]], emulated: bool) -> None:
     p, last = PROBLEM, rows[-1]
     shape = f"batch {p.batch}, {p.nhead_q} heads, head dim {p.hdim}, {p.dtype}, causal"
-    print(f"Against standard attention, which stores all scores and probabilities ({shape}):\n")
+    print(f"Against standard attention, which stores all scores and probabilities:\n{shape}\n")
     print(table(rows) + "\n")
     if last["traffic"] is not None:
         print(textwrap.fill(f"HBM traffic: {traffic.MEANING}", WIDTH))
