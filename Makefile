@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
-GPU_TARGETS ?= gfx90a;gfx942
+GPU_TARGETS ?= all
 KERNEL_SET ?= ci
 # A regular expression: builds only the kernels of the set whose name has a match
 KERNEL_FILTER ?=
