@@ -114,7 +114,7 @@ add_custom_command(
   COMMAND
     ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
-    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
+    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}"
   DEPENDS ${_reports} ${_packed} "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
