@@ -45,7 +45,7 @@ def flash_attn_func(
 ) -> Any:
     """Attention, O = softmax(softmax_scale * Q K^T, masked) V, with flash-attention's arguments and meaning.
 
-    What is positional is flash-attention's; what follows `return_attn_probs` is ours, by keyword alone.
+    Positional arguments are flash-attention's; those after `return_attn_probs` are ours, by keyword only.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def flash_attn_func(
     deterministic : bool
         Accepted for flash-attention's sake. The forward pass always is.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. For tests alone: the probabilities are
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: the probabilities are
         computed on the host, which waits for the device.
     bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         Added to the scaled scores; q's dtype, last dimension contiguous. A size of 1 in place of any but the
@@ -89,13 +89,14 @@ def flash_attn_func(
     out_dtype : str or dtype, optional
         Of O; q's by default, and for float8_e4m3fnuz that of `out`, else bfloat16.
     q_descale, k_descale, v_descale : float, optional
-        For float8_e4m3fnuz alone: what an element of q, k, v is to be multiplied with, 1 by default.
+        Only for float8_e4m3fnuz: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
     out : array, optional
-        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
+        Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
+        overlap any other array.
     stream : object, optional
         A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python. None is the current
         stream of q's library where that is torch or CuPy, else the null stream.
@@ -106,17 +107,17 @@ def flash_attn_func(
         `out` itself if given. Else a new DeviceArray, whatever q is: frameworks take it without a copy
         through DLPack (``torch.from_dlpack(out)``).
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q)
-        Natural logarithm, of the softmax before dropout; with `return_lse` or `return_attn_probs` alone.
+        Natural logarithm, of the softmax before dropout; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, seqlen_q, seqlen_k)
         The probabilities before dropout, 0 for masked keys, with the sign bit set where one was dropped;
-        with `return_attn_probs` alone.
+        only with `return_attn_probs`.
 
     Raises
     ------
     TypeError
         An argument is no array (or stream).
     InvalidArgumentError
-        Arguments make no sense, alone or together; nothing was written.
+        An argument, or a combination of them, makes no sense; nothing was written.
     UnsupportedError
         They make sense, but no kernel here does it: the message says what would work.
     HipError

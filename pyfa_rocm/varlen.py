@@ -50,7 +50,7 @@ def flash_attn_varlen_func(
     """Like `flash_attn_func`, but for sequences of different lengths, packed one after the other.
 
     Sequence b has the rows ``cu_seqlens_q[b]`` up to ``cu_seqlens_q[b + 1]`` of q, and the rows
-    ``cu_seqlens_k[b]`` up to ``cu_seqlens_k[b + 1]`` of k and v; each attends to itself alone. Either may be
+    ``cu_seqlens_k[b]`` up to ``cu_seqlens_k[b + 1]`` of k and v; each attends only to itself. Either may be
     empty. What is not listed is as in `flash_attn_func`, with the sequence's own lengths for seqlen_q and
     seqlen_k.
 
@@ -88,9 +88,9 @@ def flash_attn_varlen_func(
     out : array, (total_q, nhead_q, hdim_v)
         `out` itself if given, else a new DeviceArray.
     lse : DeviceArray, float32 (nhead_q, total_q)
-        Natural logarithm; with `return_lse` or `return_attn_probs` alone.
+        Natural logarithm; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
-        As in `flash_attn_func`, 0 beyond a sequence; with `return_attn_probs` alone.
+        As in `flash_attn_func`, 0 beyond a sequence; only with `return_attn_probs`.
 
     Raises
     ------

@@ -93,7 +93,7 @@ def flash_attn_func(
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default.
     causal : bool
-        Whether query i sees keys up to ``i + seqlen_k - seqlen_q`` alone.
+        Whether query i sees only keys up to ``i + seqlen_k - seqlen_q``.
     window_size : (int, int)
         Keys to the left and right of that one that a query sees; -1: all.
     softcap : float

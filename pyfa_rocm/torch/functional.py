@@ -58,7 +58,7 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         As there.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. For tests alone: it waits for the device,
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
         computes on the host, and is no part of a compiled graph.
     bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         As there.
@@ -76,16 +76,16 @@ def flash_attn_func(
     out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v)
         Contiguous; `out` itself if given.
     lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
-        With `return_lse` or `return_attn_probs` alone.
+        Only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, seqlen_q, seqlen_k)
-        With `return_attn_probs` alone.
+        Only with `return_attn_probs`.
 
     Raises
     ------
     TypeError
         An input is no torch tensor.
     InvalidArgumentError
-        Arguments make no sense, alone or together: shapes, types, or devices that differ.
+        An argument, or a combination of them, makes no sense: shapes, types, or devices that differ.
     UnsupportedError
         They make sense, but no kernel here does it; or a tensor requires a gradient, of which there is none
         yet: call under ``torch.no_grad()``. A NotImplementedError.
@@ -170,9 +170,9 @@ def flash_attn_varlen_func(
     out : torch.Tensor, (total_q, nhead_q, hdim_v)
         Contiguous; `out` itself if given.
     lse : torch.Tensor, float32 (nhead_q, total_q)
-        With `return_lse` or `return_attn_probs` alone.
+        Only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
-        With `return_attn_probs` alone.
+        Only with `return_attn_probs`.
 
     Raises
     ------
