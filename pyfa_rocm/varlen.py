@@ -63,8 +63,8 @@ def flash_attn_varlen_func(
     v : array, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : array, int32 (batch + 1)
-        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. In device
-        memory, so what they hold is not checked.
+        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. They are in
+        device memory, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence are not computed. A
         side of `window_size` is unlimited from max_seqlen_k on.
@@ -73,15 +73,16 @@ def flash_attn_varlen_func(
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         As in `flash_attn_func`.
     seqused_q, seqused_k : array, optional, int32 (batch)
-        Lengths in use, of sequences that fill a part of their rows, from the first: what is beyond is neither
-        read nor written. (Where `out` is allocated here, such rows of it, and of lse, hold anything.)
+        Lengths in use, if sequences fill only the first part of their rows: the rest is neither read nor
+        written. (Such rows of an `out` that is allocated here, and of lse, hold anything.)
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
         Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
         last is broadcast.
     top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, stream
         As in `flash_attn_func`.
     out : array, optional
-        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
+        Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
+        overlap any other array.
 
     Returns
     -------

@@ -85,7 +85,7 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16 or bfloat16; on a ROCm device, or on the CPU where the software device is in use.
+        float16 or bfloat16; on a ROCm device, or on the CPU if the software device is in use.
     k, v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
         nhead_q is a multiple of nhead_k.
     dropout_p : float

@@ -72,16 +72,16 @@ def flash_attn_func(
     Raises
     ------
     TypeError
-        An argument is no array.
+        An argument is not an array.
     InvalidArgumentError
         An argument, or a combination of them, makes no sense.
     UnsupportedError
-        They make sense, but cannot be done here.
+        The arguments make sense, but cannot be done here.
     NotImplementedError
         A derivative was asked for.
     jax.errors.JaxRuntimeError
         When the call runs: no kernel does this (UNIMPLEMENTED: the message says what would work), or the HIP
-        runtime refused. (A ValueError with that text where the compiled function has run before.)
+        runtime refused. (A ValueError with that text if the compiled function has run before.)
 
     Notes
     -----

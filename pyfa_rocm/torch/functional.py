@@ -48,7 +48,7 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" where
+        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" if
         the software device is in use. Any layout whose last dimension is contiguous and whose other strides
         are multiples of 16 bytes, 0 included for k and v: it is not copied.
     k : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
@@ -64,12 +64,12 @@ def flash_attn_func(
         As there.
     philox : torch.Tensor or (int, int), optional
         Seed and offset of dropout's random numbers: two integers below 2**64, or int64 or uint64 (2) on q's
-        device. If not given they are drawn by the default generator of q's device, in each call: as with
-        torch's own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
+        device. Without it, each call draws them from the default generator of q's device: as with torch's
+        own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
     out_dtype : torch.dtype or str, optional
         Of the output.
     out : torch.Tensor, optional
-        Where to write O. Not overlapping any other tensor.
+        Where to write O. It must not overlap any other tensor.
 
     Returns
     -------
@@ -87,10 +87,10 @@ def flash_attn_func(
     InvalidArgumentError
         An argument, or a combination of them, makes no sense: shapes, types, or devices that differ.
     UnsupportedError
-        They make sense, but no kernel here does it; or a tensor requires a gradient, of which there is none
-        yet: call under ``torch.no_grad()``. A NotImplementedError.
+        The arguments make sense, but no kernel here can do it; or a tensor requires a gradient, and there is
+        no backward pass yet: call under ``torch.no_grad()``. It is a NotImplementedError.
     HipError
-        The HIP runtime refused; of CPU tensors, the software device found an error in what a kernel did.
+        The HIP runtime refused; or, for CPU tensors, the software device found an error in what a kernel did.
 
     Notes
     -----
@@ -157,11 +157,11 @@ def flash_attn_varlen_func(
     v : torch.Tensor, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
-        Where each sequence starts, and the end; on q's device, where nobody looks at what they hold.
+        Where each sequence starts, and the end; on q's device, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
-        Upper bounds of the lengths; symbols in a compiled graph, which so serves other lengths too.
+        Upper bounds of the lengths. In a compiled graph they are symbols: it serves other lengths too.
     seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
-        Lengths in use. Rows of O and of the log-sum-exp that belong to none hold anything.
+        Lengths in use. Rows of O and of the log-sum-exp beyond them hold anything.
     bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
         As there.
 
