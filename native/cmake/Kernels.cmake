@@ -31,10 +31,14 @@ list(TRANSFORM FMHA_DEVICE_FLAGS REPLACE "^SHELL:" "")
 string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
 
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_kernels}/catalogue/fwd.toml" "${_tools}/catalogue.py")
+file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml")
+file(GLOB _families CONFIGURE_DEPENDS "${_tools}/family*.py" "${_tools}/origin_*.py")
+set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/archs.py" ${_families})
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_catalogue} ${_catalogue_program})
 execute_process(
-  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue/fwd.toml" --set "${FMHA_KERNEL_SET}"
+  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue" --set "${FMHA_KERNEL_SET}"
           --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}"
+          --enums "${FMHA_GENERATED}/host/catalogue/enums.h"
   COMMAND_ERROR_IS_FATAL ANY)
 include("${_out}/kernels.cmake")
 if(NOT FMHA_KERNEL_UNITS)
@@ -83,7 +87,7 @@ function(fmha_add_unit unit number)
     OUTPUT "${_out}/${unit}.json"
     COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
             "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror}
-    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py"
+    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families}
     COMMENT "Reporting on kernels ${unit}"
     VERBATIM)
   add_custom_command(
@@ -111,7 +115,7 @@ add_custom_command(
     ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
     --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
-  DEPENDS ${_reports} ${_packed} "${_tools}/embed.py"
+  DEPENDS ${_reports} ${_packed} "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
 set_source_files_properties("${FMHA_GENERATED}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Read native/archs.toml and write what C++ and CMake need of it.
 
-``archs.py ARCHS --out DIR`` writes ``DIR/host/catalogue/archs.h`` for the library, ``DIR/emulator/archs.h`` for
-the software device and ``DIR/archs.cmake``, the list of targets. native/cmake/Archs.cmake runs it when CMake
-configures; a file whose text stays is not touched. catalogue.py and embed.py import it: the one checks rows
-against it, the other passes on what Python needs in what fmha_build_info() returns.
+``archs.py ARCHS --out DIR`` writes ``DIR/host/catalogue/archs.h`` for the library, ``DIR/emulator/archs.h``
+for the software device and ``DIR/archs.cmake``, the list of targets. native/cmake/Archs.cmake runs it when
+CMake configures; a file whose text stays is not touched. catalogue.py imports it to check rows, embed.py to
+tell Python what it needs: fmha_build_info() has it, so that Python and the library it loads cannot differ,
+whether they are in a wheel, in a checkout or installed apart.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from family import enumerator
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -190,11 +193,6 @@ def public(archs: Archs) -> dict[str, Any]:
     return {arch.name: {key: getattr(arch, key) for key in keys} for arch in archs.archs}
 
 
-def enumerator(value: str) -> str:
-    """The C++ enumerator of a value: kGfx942, kQrAsync."""
-    return "k" + "".join(part[0].upper() + part[1:] for part in value.split("_"))
-
-
 def _enum(name: str, values: tuple[str, ...], comment: str) -> str:
     listed = ", ".join(map(enumerator, values))
     return (
@@ -250,8 +248,8 @@ def host_header(archs: Archs) -> str:
 
 
 _EMULATOR_INFO = """
-// What is true of an arch. Rules that the hardware's manual states go by `isa`, encodings by `generation`: an arch
-// that is new but follows a known manual needs no rule of its own.
+// What is true of an arch. Rules that the hardware's manual states go by `isa`, encodings by `generation`: a
+// new arch that follows a known manual needs no rule of its own.
 struct ArchInfo {
   Arch arch;
   const char* name;
@@ -363,7 +361,8 @@ def emulator_header(archs: Archs) -> str:
 
 def cmake_list(archs: Archs) -> str:
     """CMake's list of targets."""
-    return f"# {_SPDX}\n# Generated from native/archs.toml.\nset(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})\n"
+    names = " ".join(archs.names())
+    return f"# {_SPDX}\n# Generated from native/archs.toml.\nset(FMHA_ALL_GPU_TARGETS {names})\n"
 
 
 def write_if_changed(path: Path, text: str) -> None:

@@ -48,7 +48,7 @@ check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
 check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-error-summary --strict \
   --python-version 3.11 native/tools/*.py
-check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue/fwd.toml README.md
+check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
 if cargo fmt --version >/dev/null 2>&1; then  # rustfmt is not in Debian's cargo

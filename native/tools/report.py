@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from catalogue import FAMILIES
 from code_object import CodeObject
 
-_FACTS = ("tile_m", "tile_n", "tile_nv", "hdim_q", "block_size", "blocks_per_cu")  # fmha::FwdFacts
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}):")
 _TARGET = re.compile(r"<[^>+]+(?:\+0x([0-9a-f]+))?>\s*$")
@@ -95,9 +95,9 @@ def kernel_report(
 ) -> dict[str, Any]:
     """Everything the build knows of one kernel: its row, its resources, its main loop."""
     where = f"{image.path}: {row['name']}"
-    facts = dict(
-        zip(_FACTS, struct.unpack(f"<{len(_FACTS)}i", image.symbol(f"{row['name']}_facts")), strict=True)
-    )
+    names = FAMILIES[row["family"]].facts
+    numbers = struct.unpack(f"<{len(names)}i", image.symbol(f"{row['name']}_facts"))
+    facts = dict(zip(names, numbers, strict=True))
     if kernel[".max_flat_workgroup_size"] != facts["block_size"]:
         bound = kernel[".max_flat_workgroup_size"]
         raise ValueError(f"{where}: launch bound is {bound}, the kernel says {facts['block_size']}")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "native" / "tools"
 BUILD = ROOT / "build" / "release"
 TILES = """
+origin = "ck"
 [tiles]
 d64 = {pipeline = "qr_async", block = [128, 64, 32, 64, 32, 64], waves = 4, mfma = [32, 32, 16]}
 d96 = {pipeline = "qr", block = [128, 64, 32, 128, 32, 96], waves = 4, mfma = [32, 32, 16], blocks_per_cu = 1}
@@ -34,6 +35,13 @@ pad = [false, true]
 BLOCK = TILES + PLAIN
 
 
+def write_catalogue(tmp_path: Path, fwd: str) -> str:
+    """A folder with this catalogue of forward kernels."""
+    (tmp_path / "catalogue").mkdir(exist_ok=True)
+    (tmp_path / "catalogue" / "fwd.toml").write_text(fwd)
+    return str(tmp_path / "catalogue")
+
+
 def list_kernels(
     tmp_path: Path,
     catalogue: str,
@@ -42,18 +50,9 @@ def list_kernels(
     pattern: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run catalogue.py over a catalogue of the test's own."""
-    (tmp_path / "catalogue.toml").write_text(catalogue)
-    command = [sys.executable, str(TOOLS / "catalogue.py"), str(tmp_path / "catalogue.toml")]
-    command += [
-        "--set",
-        kernel_set,
-        "--targets",
-        targets,
-        "--filter",
-        pattern,
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, str(TOOLS / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
+    command += ["--set", kernel_set, "--targets", targets, "--filter", pattern]
+    command += ["--out", str(tmp_path / "out"), "--enums", str(tmp_path / "enums.h")]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -73,13 +72,38 @@ def test_block_stands_for_every_combination(tmp_path: Path) -> None:
     assert names(tmp_path) == {f"gfx942/{head}{pad}" for head in heads for pad in ("", "_pad")}
 
 
+def test_a_file_is_a_family(tmp_path: Path) -> None:
+    """A row's family is its file, its origin is the file's or its tile's."""
+    assert list_kernels(tmp_path, BLOCK).returncode == 0
+    assert {(row["family"], row["origin"]) for row in rows(tmp_path)} == {("fwd", "ck")}
+    (tmp_path / "catalogue" / "dance.toml").write_text(BLOCK)
+    result = list_kernels(tmp_path, BLOCK)
+    assert result.returncode == 1
+    assert "dance: no family of kernels; known: fwd" in result.stderr
+    command = [sys.executable, str(TOOLS / "catalogue.py"), str(tmp_path / "catalogue" / "fwd.toml")]
+    command += ["--set", "ci", "--targets", "gfx942", "--out", str(tmp_path / "out")]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "fwd.toml: expected a folder with a file a family" in result.stderr
+
+
+def test_enums_have_counts_and_names(tmp_path: Path) -> None:
+    """The library's enums come from the lists that rows are checked against."""
+    assert list_kernels(tmp_path, BLOCK).returncode == 0
+    text = (tmp_path / "enums.h").read_text()
+    assert "enum class DType : uint8_t { kFp16, kBf16, kFp32, kFp8 };\n" in text
+    assert "inline constexpr size_t kDTypeCount = 4;\n" in text
+    assert 'kBiasNames[] = {"none", "elementwise", "alibi"};\n' in text
+    for name in ("Family", "Origin", "DType", "Bias"):
+        assert f"k{name}Count" in text
+
+
 def test_names_say_every_feature(tmp_path: Path) -> None:
     few = PLAIN.replace('["d64", "d96"]', '"d64_few"').replace("mask = false", "mask = true")
     few = few.replace("[false, true]", "true") + 'group = true\nbias = "alibi"\ndropout = true\n'
     eight = (
         PLAIN.replace('"bf16"', '"fp8"').replace("[false, true]", "true").replace('["d64", "d96"]', '"d64"')
     )
-    eight += 'o_dtype = "fp16"\n'
+    eight = eight.replace('["gfx90a", "gfx942"]', '"gfx942"') + 'o_dtype = "fp16"\n'
     assert list_kernels(tmp_path, TILES + few + eight).returncode == 0
     assert names(tmp_path) == {
         "gfx942/fmha_fwd_bf16_d64_group_mask_pad_alibi_dropout_m16",
@@ -107,7 +131,7 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
     """Kernels of a dtype and head dims share units; adding a set changes none that are there."""
     units: dict[str, dict[str, set[str]]] = {}
     for kernel_set in ("default", "full"):
-        out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue/fwd.toml"
+        out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue"
         command = [sys.executable, str(TOOLS / "catalogue.py"), str(catalogue), "--set", kernel_set]
         subprocess.run([*command, "--targets", "gfx90a,gfx942", "--out", str(out)], check=True)
         units[kernel_set] = {}
@@ -136,7 +160,7 @@ def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:
 def test_shipped_sets() -> None:
     """Each set holds the one before it, and every arch has kernels in each."""
     module = load_tool("catalogue")
-    shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue" / "fwd.toml")
+    shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue")
     for arch in module.ARCHS:
         sets = [{row.name for row in module.select_rows(shipped, name, [arch])} for name in module.SETS]
         assert sets[0]
@@ -178,12 +202,17 @@ def test_filter(tmp_path: Path) -> None:
             "gfx942",
             "CK has no softcap together with a bias, got 'alibi'",
         ),
-        (BLOCK + 'o_dtype = "fp32"', "gfx942", "o_dtype is dtype, or for fp8 another than it, got 'fp32'"),
+        (BLOCK + 'o_dtype = "fp32"', "gfx942", "o_dtype is dtype or, for fp8, another type, got 'fp32'"),
+        (BLOCK.replace('"bf16"', '"fp8"'), "gfx942", "o_dtype is dtype or, for fp8, another type, got 'fp8'"),
         (
-            BLOCK.replace('"bf16"', '"fp8"'),
+            BLOCK.replace('"bf16"', '"fp8"') + 'o_dtype = "bf16"',
             "gfx942",
-            "o_dtype is dtype, or for fp8 another than it, got 'fp8'",
+            "fmha_fwd_fp8_bf16_d64: gfx90a has no fp8 (native/archs.toml)",
         ),
+        (BLOCK.replace('"ck"', '"triton"'), "gfx942", "tiles.d64: origin is 'triton', expected one of ck"),
+        (BLOCK.replace('origin = "ck"', ""), "gfx942", "tiles.d64: origin is None, expected one of ck"),
+        (BLOCK.replace("cu = 1", 'cu = 1, origin = "hip"'), "gfx942", "tiles.d96: origin is 'hip'"),
+        (BLOCK + "[tile]\n", "gfx942", "fwd.toml: unknown key tile"),
         (
             BLOCK.replace("cu = 1", "cu = 1, hdim_step = -8"),
             "gfx942",
@@ -203,9 +232,8 @@ def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: s
 
 def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run support_table.py over a catalogue of the test's own and tmp_path/README.md."""
-    (tmp_path / "catalogue.toml").write_text(catalogue)
     command = [sys.executable, str(TOOLS / "support_table.py"), *arguments]
-    command += [str(tmp_path / "catalogue.toml"), str(tmp_path / "README.md")]
+    command += [write_catalogue(tmp_path, catalogue), str(tmp_path / "README.md")]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 

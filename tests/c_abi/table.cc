@@ -13,28 +13,28 @@ constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bo
   return {.name = name,
           .arch = Arch::kGfx942,
           .family = Family::kFwd,
+          .origin = Origin::kCk,
           .dtype = dtype,
-          .o_dtype = dtype,
-          .hdim_q = hdim,
-          .hdim_v = hdim,
-          .hdim_step = 8,
-          .group = false,
-          .mask = mask,
-          .pad = pad,
-          .bias = Bias::kNone,
-          .softcap = false,
-          .dropout = false,
-          .lse = true,
-          .pipeline = "qr_async",
-          .tile_m = 128,
-          .tile_n = hdim,
-          .tile_nv = hdim,
           .block_size = 256,
           .vgpr_count = 200,
           .sgpr_count = 80,
           .lds_bytes = 16384,
           .scratch_bytes = 0,
-          .code = kCodeObjects};
+          .code = kCodeObjects,
+          .fwd = {.o_dtype = dtype,
+                  .hdim_q = hdim,
+                  .hdim_v = hdim,
+                  .hdim_step = 8,
+                  .group = false,
+                  .mask = mask,
+                  .pad = pad,
+                  .bias = Bias::kNone,
+                  .softcap = false,
+                  .dropout = false,
+                  .pipeline = "qr_async",
+                  .tile_m = 128,
+                  .tile_n = hdim,
+                  .tile_nv = hdim}};
 }
 
 constexpr Kernel fp16(const char* name, int16_t hdim, bool mask, bool pad) {
@@ -42,44 +42,53 @@ constexpr Kernel fp16(const char* name, int16_t hdim, bool mask, bool pad) {
 }
 
 constexpr Kernel with(Kernel kernel, Bias bias, bool softcap, bool dropout) {
-  kernel.bias = bias;
-  kernel.softcap = softcap;
-  kernel.dropout = dropout;
+  kernel.fwd.bias = bias;
+  kernel.fwd.softcap = softcap;
+  kernel.fwd.dropout = dropout;
   return kernel;
 }
 
 constexpr Kernel group(Kernel kernel) {
-  kernel.group = true;
+  kernel.fwd.group = true;
   return kernel;
 }
 
 constexpr Kernel exact(Kernel kernel) {
-  kernel.hdim_step = 0;
+  kernel.fwd.hdim_step = 0;
   return kernel;
 }
 
 constexpr Kernel short_tile(Kernel kernel, int16_t rows, int16_t waves) {
-  kernel.tile_m = rows;
+  kernel.fwd.tile_m = rows;
   kernel.block_size = static_cast<int16_t>(64 * waves);
   return kernel;
 }
 
 constexpr Kernel wide_q(Kernel kernel, int16_t hdim_q) {
-  kernel.hdim_q = hdim_q;
+  kernel.fwd.hdim_q = hdim_q;
   return kernel;
 }
 
 constexpr Kernel fp8(const char* name, DType o_dtype) {
   Kernel kernel = base(name, DType::kFp8, 128, false, true);
-  kernel.o_dtype = o_dtype;
-  kernel.hdim_step = 16;
-  kernel.lse = false;
-  kernel.pipeline = "qr";
+  kernel.fwd.o_dtype = o_dtype;
+  kernel.fwd.hdim_step = 16;
+  kernel.fwd.pipeline = "qr";
   return kernel;
 }
 
-constexpr Kernel gfx90a(Kernel kernel) {
-  kernel.arch = Arch::kGfx90a;
+constexpr Kernel of_family(Family family, Kernel kernel) {
+  kernel.family = family;
+  return kernel;
+}
+
+constexpr Kernel of_origin(Origin origin, Kernel kernel) {
+  kernel.origin = origin;
+  return kernel;
+}
+
+constexpr Kernel of_arch(Arch arch, Kernel kernel) {
+  kernel.arch = arch;
   return kernel;
 }
 
@@ -90,13 +99,17 @@ extern const CodeObject kCodeObjects[] = {
 extern const size_t kCodeObjectCount = 1;
 
 extern const Kernel kKernels[] = {
+    // Of another family, of an origin and of an arch that this library does not know: never chosen.
+    of_family(static_cast<Family>(kFamilyCount), fp16("other_d64", 64, false, false)),
+    of_origin(static_cast<Origin>(kOriginCount), fp16("foreign_d64", 64, false, false)),
+    of_arch(static_cast<Arch>(kArchCount), fp16("fp16_d64_gfx", 64, false, false)),
     fp16("fp16_d64_mask_pad", 64, true, true),
     fp16("fp16_d64_pad", 64, false, true),
     fp16("fp16_d64", 64, false, false),
     fp16("fp16_d128_mask_pad", 128, true, true),
     fp16("fp16_d128_pad", 128, false, true),
     fp16("fp16_d128", 128, false, false),
-    // The same tile for its own head dim alone, and shorter ones.
+    // The same tile for only its own head dim, and shorter ones.
     exact(fp16("fp16_d128_exact", 128, false, false)),
     short_tile(fp16("fp16_d128_pad_m64", 128, false, true), 64, 4),
     short_tile(fp16("fp16_d128_mask_pad_m16", 128, true, true), 16, 1),
@@ -114,12 +127,12 @@ extern const Kernel kKernels[] = {
     base("bf16_d64_pad", DType::kBf16, 64, false, true),
     base("bf16_d64", DType::kBf16, 64, false, false),
     base("bf16_d128_mask_pad", DType::kBf16, 128, true, true),
-    // fp8: no LSE, one output type.
+    // fp8: one output type.
     fp8("fp8_bf16_d128_pad", DType::kBf16),
-    // A tile of rows that problem.cc does not allow for: never chosen.
+    // A tile of rows that CK's limits do not allow for: never chosen.
     short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
-    // gfx90a: fp16 alone.
-    gfx90a(fp16("fp16_d64_pad_90a", 64, false, true)),
+    // gfx90a: only fp16.
+    of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 extern const char* const kBuildInfoJson = "{}";

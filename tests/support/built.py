@@ -60,7 +60,8 @@ def can_do(row: Row, case: Case) -> bool:
     """Whether a kernel's row says that it does all that a case asks for."""
     bias = "elementwise" if case.bias is not None else "alibi" if case.alibi else "none"
     return (
-        row["dtype"] == _NAMES[case.dtype]
+        row["family"] == "fwd"
+        and row["dtype"] == _NAMES[case.dtype]
         and row["o_dtype"] == _NAMES[case.out_dtype]
         and _fits(case.hdim, row["hdim_q"], row["hdim_step"])
         and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
@@ -71,7 +72,6 @@ def can_do(row: Row, case: Case) -> bool:
         and (row["pad"] or _aligned_bias(case))
         and row["softcap"] == (case.softcap > 0)
         and row["dropout"] == (case.dropout is not None)
-        and (row["lse"] or not case.lse)
     )
 
 

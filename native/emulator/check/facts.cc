@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "check/facts.h"
 
-#include <cstring>
-
 #include "core/wave.h"
 
 namespace fmha::emu {
 namespace {
 
 constexpr uint16_t kVccz = 251, kExecz = 252;  // operand numbers
-
-bool starts(const char* s, const char* prefix) { return !std::strncmp(s, prefix, std::strlen(prefix)); }
-bool has(const char* s, const char* part) { return std::strstr(s, part) != nullptr; }
 
 RegisterRange range_of(const Operand& o) {
   if (o.kind == OperandKind::kVgpr) return {o.index, o.dwords};
@@ -24,35 +19,31 @@ constexpr RegisterRange scalar(uint16_t first, uint8_t count) {
 
 // Passes (of four cycles) of the matrix instructions. Source: LLVM's SISchedule.td, models SIDPFullSpeed
 // (gfx90a) and SIDPGFX942FullSpeed, which agree with the tables of the CDNA2 and CDNA3 ISA guides.
-int passes_of(const char* name, Arch arch) {
-  const bool small = has(name, "_4x4x"), middle = has(name, "_16x16x");
-  if (has(name, "mfma_f64")) return small ? 4 : 8;
+int passes_of(const MatrixShape& matrix, Arch arch) {
+  const bool small = matrix.m == 4, middle = matrix.m == 16;
+  if (matrix.a == Element::kF64) return small ? 4 : 8;
   if (small) return 2;
-  if (arch == Arch::kGfx90a) return middle ? 8 : 16;
-  if (starts(name, "v_smfmac")) return middle ? 4 : 8;
-  const char* k = std::strstr(name, middle ? "16x16x" : "32x32x") + 6;
-  int depth = 0;
-  for (; *k >= '0' && *k <= '9'; ++k) depth = depth * 10 + (*k - '0');
-  const bool xf32 = has(name, "xf32");
-  if (middle) return xf32 || depth >= 16 ? 4 : 8;
-  return xf32 || depth >= 8 ? 8 : 16;
-}
-
-// On gfx942 the f32 and f64 matrix instructions do not run on the XDL unit; on gfx90a only the f64 ones do
-// not.
-bool is_xdl(const char* name, Arch arch) {
-  if (has(name, "mfma_f64")) return false;
-  if (arch == Arch::kGfx90a || starts(name, "v_smfmac")) return true;
-  const size_t n = std::strlen(name);
-  return has(name, "xf32") || n < 3 || std::strcmp(name + n - 3, "f32") != 0;
-}
-
-bool is_trans(const char* name) {
-  for (const char* p : {"v_exp_f", "v_log_f", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_",
-                        "v_exp_legacy", "v_log_legacy"}) {
-    if (starts(name, p)) return true;
+  switch (arch) {
+    case Arch::kGfx90a:
+      return middle ? 8 : 16;
+    case Arch::kGfx942: {
+      const bool fast = matrix.sparse || matrix.a == Element::kXf32 || matrix.k >= (middle ? 16 : 8);
+      return (middle ? 8 : 16) / (fast ? 2 : 1);
+    }
   }
-  return false;
+  __builtin_unreachable();
+}
+
+// Does it run on the XDL unit?
+bool is_xdl(const MatrixShape& matrix, Arch arch) {
+  if (matrix.a == Element::kF64) return false;
+  switch (arch) {
+    case Arch::kGfx90a:
+      return true;
+    case Arch::kGfx942:
+      return matrix.a != Element::kF32;
+  }
+  __builtin_unreachable();
 }
 
 Unit unit_of(const Row& row) {
@@ -75,16 +66,15 @@ Unit unit_of(const Row& row) {
     case Format::kFlat:
       return Unit::kFlat;
     default:
-      return starts(row.mnemonic, "v_mfma") || starts(row.mnemonic, "v_smfmac") ? Unit::kMatrix
-                                                                                : Unit::kVector;
+      return row.matrix.m ? Unit::kMatrix : Unit::kVector;
   }
 }
 
 class FactsBuilder {
  public:
-  FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), arch_(arch), name_(inst.row->mnemonic) {}
+  FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), row_(*inst.row), arch_(arch) {}
   void build() {
-    hot.unit = unit_of(*inst_.row);
+    hot.unit = unit_of(row_);
     operands();
     implicit();
     traits();
@@ -106,53 +96,43 @@ class FactsBuilder {
   void operands() {
     for (const Operand& o : inst_.src) read(range_of(o));
     read(range_of(inst_.data));
-    const bool keeps = inst_.row->flags & kReadsDst || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
+    const bool keeps = row_.is(kReadsDst) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
     if (keeps) read(range_of(inst_.dst));
     write(range_of(inst_.dst));
     write(range_of(inst_.sdst));
-    if (starts(name_, "v_swap")) write(range_of(inst_.src[0]));
+    if (row_.is(kWritesSrc0)) write(range_of(inst_.src[0]));
   }
 
   void implicit() {
-    if (starts(name_, "v_div_fmas") || has(name_, "branch_vcc")) read(scalar(kVccLo, 2));
-    const bool exec = inst_.row->flags & kWritesExec || has(name_, "_fork") || has(name_, "branch_join") ||
-                      has(name_, "_saveexec") || has(name_, "_wrexec");
-    if (exec) write(scalar(kExecLo, 2));
-    if (loads_to_lds() || has(name_, "addtid")) read(scalar(kM0, 1));
-    const bool index = starts(name_, "s_set_gpr_idx") && !has(name_, "_off");
-    if (index) write(scalar(kM0, 1));
+    const bool explicit_vcc = row_.format == Format::kVop2;  // it is src[2]
+    if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, 2));
+    if (row_.is(kWritesExec)) write(scalar(kExecLo, 2));
+    if (loads_to_lds() || row_.is(kByLane)) read(scalar(kM0, 1));
+    if (row_.is(kWritesM0)) write(scalar(kM0, 1));
   }
 
-  // Buffer loads say so in a bit, global_load_lds_* and scratch_load_lds_* in the name.
-  bool loads_to_lds() const { return inst_.lds || has(name_, "_load_lds"); }
-
-  bool needs_m0() const {
-    const bool message = starts(name_, "s_sendmsg") || !std::strcmp(name_, "s_ttracedata");
-    return loads_to_lds() || inst_.gds || message || has(name_, "addtid") || starts(name_, "s_movrel");
-  }
+  bool loads_to_lds() const { return inst_.lds || row_.is(kToLds); }
 
   void traits() {
     uint32_t t = 0;
-    const bool read_lane = starts(name_, "v_readlane") || starts(name_, "v_readfirstlane");
-    if (is_trans(name_)) t |= kTransTrait;
+    if (row_.is(kTranscendental)) t |= kTransTrait;
     if (inst_.encoding == Encoding::kDpp) t |= kDppTrait;
-    if (starts(name_, "v_dot")) t |= kDotTrait;
-    if (read_lane) t |= kReadLaneTrait;
-    if (read_lane || starts(name_, "v_writelane")) t |= kLaneTrait;
-    if (starts(name_, "v_div_fmas")) t |= kDivFmasTrait;
-    if (starts(name_, "v_fma_f64") || starts(name_, "v_fmac_f64")) t |= kFma64Trait;
-    if (starts(name_, "s_setreg")) t |= kSetRegTrait;
-    if (starts(name_, "s_getreg")) t |= kGetRegTrait;
-    if (!std::strcmp(name_, "s_waitcnt")) t |= kWaitTrait;
-    if (needs_m0()) t |= kNeedsM0Trait;
+    if (row_.is(kDot)) t |= kDotTrait;
+    if (row_.is(kReadLane)) t |= kReadLaneTrait;
+    if (row_.is(kReadLane | kWriteLane)) t |= kLaneTrait;
+    if (row_.is(kLateVcc)) t |= kDivFmasTrait;
+    if (row_.is(kFma64)) t |= kFma64Trait;
+    if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
+    if (row_.immediate == Immediate::kWaitCounts) t |= kWaitTrait;
+    if (row_.is(kNeedsM0) || loads_to_lds() || inst_.gds) t |= kNeedsM0Trait;
     for (const Operand& o : inst_.src) {
       if (hot.unit != Unit::kVector || o.kind != OperandKind::kSpecial) continue;
       if (o.index == kVccz) t |= kReadsVcczTrait;
       if (o.index == kExecz) t |= kReadsExeczTrait;
     }
     const bool part =
-        inst_.encoding == Encoding::kSdwa && inst_.row->format != Format::kVopc && inst_.sdwa.dst_sel != 6;
-    const bool high = inst_.op_sel & 8 || (starts(name_, "v_cvt_sr_") && inst_.op_sel & 12);
+        inst_.encoding == Encoding::kSdwa && row_.format != Format::kVopc && inst_.sdwa.dst_sel != 6;
+    const bool high = inst_.op_sel & 8 || (row_.is(kSelectsByte) && inst_.op_sel & 12);
     if (vector_alu() && (part || high)) t |= kHalfTrait;
     if (hot.unit == Unit::kMatrix) matrix(&t);
     for (int i = 0; i < detail.n_reads; ++i) {
@@ -162,35 +142,36 @@ class FactsBuilder {
       if (detail.writes[i].first >= kFirstScalar) t |= kWritesScalarTrait;
     }
     hot.traits = t;
-    if (!std::strcmp(name_, "s_nop")) hot.wait_states = static_cast<uint8_t>((inst_.imm & 15) + 1);
+    if (row_.immediate == Immediate::kWaitStates)
+      hot.wait_states = static_cast<uint8_t>((inst_.imm & 15) + 1);
   }
 
   void matrix(uint32_t* t) {
-    hot.passes = static_cast<uint8_t>(passes_of(name_, arch_));
-    if (has(name_, "mfma_f64")) *t |= kF64MatrixTrait;
-    if (is_xdl(name_, arch_)) *t |= kXdlTrait;
+    hot.passes = static_cast<uint8_t>(passes_of(row_.matrix, arch_));
+    if (row_.matrix.a == Element::kF64) *t |= kF64MatrixTrait;
+    if (is_xdl(row_.matrix, arch_)) *t |= kXdlTrait;
     // The last of the sources, or what SMFMAC writes, which operands() has put behind them.
-    detail.accumulator = range_of(starts(name_, "v_smfmac") ? inst_.dst : inst_.src[2]);
+    detail.accumulator = range_of(row_.matrix.sparse ? inst_.dst : inst_.src[2]);
     if (detail.accumulator.count) detail.accumulator_read = detail.n_reads - 1;
   }
 
   void memory() {
-    const uint32_t flags = inst_.row->flags;
+    constexpr RowFlags kCountedKinds = kLoad | kStore | kAtomic | kCounted;
     switch (hot.unit) {
       case Unit::kScalarMemory:
-        hot.counted = detail.n_writes != 0 || flags & (kStore | kAtomic);
+        hot.counted = detail.n_writes != 0 || row_.is(kStore | kAtomic);
         break;
       case Unit::kLds:
-        hot.counted = std::strcmp(name_, "ds_nop") != 0;
+        hot.counted = row_.is(kCountedKinds);
         lds();
         break;
       case Unit::kVectorMemory:
       case Unit::kFlat:
         // Cache invalidations are not counted; buffer_wbl2 is (LLVM, SIInsertWaitcnts).
-        hot.counted = flags & (kLoad | kStore | kAtomic) || starts(name_, "buffer_wbl2");
+        hot.counted = row_.is(kCountedKinds);
         if (loads_to_lds())
           detail.lds = {LdsAccess::kLoadTo, 4, 1, true, {static_cast<uint32_t>(inst_.imm), 0}};
-        if (flags & (kStore | kAtomic) && inst_.data.dwords > 2)
+        if (row_.is(kStore | kAtomic) && inst_.data.dwords > 2)
           hot.traits |= range_of(inst_.src[2]).count ? kBigStoreScalarTrait : kBigStoreTrait;
         break;
       default:
@@ -200,22 +181,17 @@ class FactsBuilder {
   }
 
   void lds() {
-    const uint32_t flags = inst_.row->flags;
     LdsAccess a;
-    a.kind = flags & kAtomic  ? LdsAccess::kAtomic
-             : flags & kLoad  ? LdsAccess::kRead
-             : flags & kStore ? LdsAccess::kWrite
-                              : LdsAccess::kNone;
-    a.by_lane = has(name_, "addtid");
-    const bool counts_lanes = inst_.row->src[0] == Type::kNone && !a.by_lane;  // ds_append, ds_consume
-    if (a.kind == LdsAccess::kNone || counts_lanes) return;
-    const bool two = flags & kTwoOffsets;
-    const Type type = a.kind == LdsAccess::kRead ? inst_.row->dst : inst_.row->src[1];
+    a.kind = row_.is(kAtomic)  ? LdsAccess::kAtomic
+             : row_.is(kLoad)  ? LdsAccess::kRead
+             : row_.is(kStore) ? LdsAccess::kWrite
+                               : LdsAccess::kNone;
+    if (a.kind == LdsAccess::kNone || !row_.bytes) return;  // ds_append counts lanes at M0
+    const bool two = row_.is(kTwoOffsets);
+    a.by_lane = row_.is(kByLane);
     a.places = two ? 2 : 1;
-    a.bytes = static_cast<uint8_t>(4 * dwords_of(type) / (two && a.kind == LdsAccess::kRead ? 2 : 1));
-    if (has(name_, "_b8") || has(name_, "_u8") || has(name_, "_i8")) a.bytes = 1;
-    if (has(name_, "_b16") || has(name_, "_u16") || has(name_, "_i16")) a.bytes = 2;
-    const uint32_t unit = a.bytes * (has(name_, "st64") ? 64 : 1);
+    a.bytes = row_.bytes;
+    const uint32_t unit = a.bytes * (row_.is(kStride64) ? 64 : 1);
     a.offset[0] = two ? inst_.offset0 * unit : static_cast<uint32_t>(inst_.imm);
     a.offset[1] = inst_.offset1 * unit;
     detail.lds = a;
@@ -237,8 +213,8 @@ class FactsBuilder {
   }
 
   const Inst& inst_;
+  const Row& row_;
   const Arch arch_;
-  const char* name_;
 };
 
 }  // namespace

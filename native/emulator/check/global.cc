@@ -28,7 +28,7 @@ bool has_scope(const Inst& inst) {
 
 // True if the lanes that touch [address, address + bytes) store what that memory holds.
 bool stores_the_same(const Wave& w, const Inst& inst, const Run& run, uint64_t address, uint64_t bytes) {
-  if (inst.data.kind != OperandKind::kVgpr || std::strstr(inst.row->mnemonic, "_d16_hi")) return false;
+  if (inst.data.kind != OperandKind::kVgpr || inst.row->is(kHighHalf)) return false;
   for (uint64_t at = 0; at < run.bytes; at += run.lane_bytes) {
     const uint64_t lane_address = run.address + at;
     if (lane_address >= address + bytes || address >= lane_address + run.lane_bytes) continue;

@@ -143,9 +143,7 @@ bool WaveChecks::flat(Wave& w, const Inst& inst, uint32_t stamp) {
   const LdsAccess::Kind kind = flags & kAtomic  ? LdsAccess::kAtomic
                                : flags & kStore ? LdsAccess::kWrite
                                                 : LdsAccess::kRead;
-  const char* name = inst.row->mnemonic;
-  const uint32_t dwords = dwords_of(flags & kLoad ? inst.row->dst : inst.row->src[0]);
-  const uint32_t bytes = std::strstr(name, "byte") ? 1 : std::strstr(name, "short") ? 2 : 4 * dwords;
+  const uint32_t bytes = inst.row->bytes;
   for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
     const int l = __builtin_ctzll(lanes);
     const uint64_t address =

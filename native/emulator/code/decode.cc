@@ -7,13 +7,7 @@
 
 namespace fmha::emu {
 
-bool has_one_form(const Row& row) {
-  if (row.flags & (kLiteralK | kScalarDst)) return true;
-  for (const char* name : {"v_pk_fmac_f16", "v_accvgpr_mov_b32", "v_swap_b32"}) {
-    if (!std::strcmp(row.mnemonic, name)) return true;
-  }
-  return false;
-}
+bool has_one_form(const Row& row) { return row.is(kLiteralK | kScalarDst | kOneForm); }
 
 namespace {
 
@@ -61,14 +55,6 @@ Space space_of(Format f) {
 
 void put(OpcodeMap* map, Space space, uint32_t opcode, const Row* row) {
   if (opcode < OpcodeMap::kMaxOpcode && !map->rows[space][opcode]) map->rows[space][opcode] = row;
-}
-
-// Scalar sources that must be registers: an address to jump to, a register to count from.
-bool needs_register(const Row& row) {
-  for (const char* name : {"s_setpc", "s_swappc", "s_movrels"}) {
-    if (!std::strncmp(row.mnemonic, name, std::strlen(name))) return true;
-  }
-  return false;
 }
 
 OpcodeMap make_map(int arch) {
@@ -292,7 +278,7 @@ bool Decoder::sop1() {
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return true;
   if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
-  if (needs_register(r) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
+  if (r.is(kRegisterSrc) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
   return true;
 }
 

@@ -52,11 +52,7 @@ bool Decoder::mubuf() {
     return !inst_.nt && (gfx942_ || !(inst_.sc0 || inst_.sc1));
   }
   if (!buffer_address()) return false;
-  if (inst_.lds) {  // the data goes to LDS; the vdata field means nothing. Of converted data only one
-                    // component.
-    const char* form = std::strstr(r.mnemonic, "_format_");
-    return r.flags & kLoad && (!form || !std::strcmp(form, "_format_x"));
-  }
+  if (inst_.lds) return r.is(kMayGoToLds);  // the vdata field means nothing then
   return buffer_data(bits(55, 1));
 }
 

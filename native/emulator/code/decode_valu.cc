@@ -5,8 +5,6 @@
 namespace fmha::emu {
 namespace {
 
-bool starts_with(const char* s, const char* prefix) { return !std::strncmp(s, prefix, std::strlen(prefix)); }
-
 int source_count(const Row& row) {
   int n = 0;
   while (n < 3 && row.src[n] != Type::kNone) ++n;
@@ -15,8 +13,6 @@ int source_count(const Row& row) {
 
 bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
 bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
-
-constexpr uint32_t kVop1AccvgprMov = 0x52;
 
 }  // namespace
 
@@ -50,10 +46,8 @@ bool Decoder::vop1() {
   if (r.src[0] == Type::kNone && (n || bits(0, 9))) return false;
   if (!short_sources()) return false;
   if (has_one_form(r) && inst_.src[0].kind != OperandKind::kVgpr) return false;
-  if (bits(9, 8) == kVop1AccvgprMov) {  // both registers are AccVGPRs, whatever the encoding's bits
-    inst_.dst.index += 256;
-    inst_.src[0].index += 256;
-  }
+  if (r.is(kAccDst)) inst_.dst.index += 256;
+  if (r.is(kAccSrc)) inst_.src[0].index += 256;
   return true;
 }
 
@@ -143,8 +137,7 @@ bool Decoder::vop3_destinations() {
 bool Decoder::vop3_sources() {
   const Row& r = *inst_.row;
   const int n = source_count(r);
-  const bool read_lane = starts_with(r.mnemonic, "v_readlane"),
-             write_lane = starts_with(r.mnemonic, "v_writelane");
+  const bool read_lane = r.is(kReadLane), write_lane = r.is(kWriteLane);
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];
     if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
@@ -173,14 +166,13 @@ bool Decoder::vop3() {
 void Decoder::check_modifiers() {
   const Row& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
-  const bool moves_bits = std::strstr(r.mnemonic, "cndmask");  // sources of any type, which read as floats
   if (inst_.omod && !(takes_any && is_float(r.dst))) unsupported_ = true;
-  // op_sel picks halves, so it goes with 16-bit operands; but for v_cvt_sr_* it picks the byte to write.
-  uint32_t halves = starts_with(r.mnemonic, "v_cvt_sr_") ? 0xc : is_half(r.dst) ? 0x8 : 0;
+  // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
+  uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i])) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
-    if (modified && !(takes_any && (is_float(r.src[i]) || (moves_bits && i < 2)))) unsupported_ = true;
+    if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
   if (r.format < Format::kVop3) halves = 0;
   if (inst_.op_sel & ~halves) unsupported_ = true;
@@ -205,15 +197,13 @@ bool Decoder::vop3p() {
   inst_.op_sel_hi = bits(59, 2) | bits(14, 1) << 2;
   inst_.clamp = bits(15, 1);
   inst_.neg = bits(61, 3);
-  if (std::strstr(r.mnemonic, "_mix")) return mix_sources();
+  if (r.is(kMixedSources)) return mix_sources();
   return vop3_sources();
 }
 
 bool Decoder::mai() {
   const Row& r = *inst_.row;
-  const bool read = starts_with(r.mnemonic, "v_accvgpr_read");
-  const bool write = starts_with(r.mnemonic, "v_accvgpr_write");
-  const bool sparse = starts_with(r.mnemonic, "v_smfmac");
+  const bool read = r.is(kAccSrc), write = r.is(kAccDst), sparse = r.matrix.sparse;
   const bool acc_cd = write || (!read && bits(15, 1));
   const uint32_t acc = read ? 1 : write ? 0 : bits(59, 2);
   if (!vector(bits(0, 8), dwords_of(r.dst), acc_cd, &inst_.dst)) return false;
@@ -233,7 +223,7 @@ bool Decoder::mai() {
   inst_.blgp = bits(61, 3);
   if (sparse && inst_.blgp) unsupported_ = true;
   Operand& c = inst_.src[2];
-  if (c.kind == OperandKind::kConst && starts_with(r.mnemonic, "v_mfma_f64")) {
+  if (c.kind == OperandKind::kConst && r.matrix.a == Element::kF64) {
     c.value = inline_constant(c.encoded, Type::kF64);
     c.lanes = lanes_of(static_cast<uint32_t>(c.value), static_cast<uint32_t>(c.value >> 32), c.dwords);
   }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Records -> text, as llvm-objdump prints it. Tests compare the two on every instruction of every kernel.
-#include <cstring>
-
 #include "code/code_object.h"
 #include "code/decode_internal.h"
 #include "code/disasm_operand.h"
 
 namespace fmha::emu {
 namespace {
-
-bool is_named(const Row& r, const char* part) { return std::strstr(r.mnemonic, part) != nullptr; }
 
 class Printer {
  public:
@@ -76,29 +72,29 @@ class Printer {
     put_if(i_.dst, r_.dst);
     put_if(i_.src[0], r_.src[0]);
     put_if(i_.src[1], r_.src[1]);
-    if (is_named(r_, "gpr_idx_on")) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
+    if (r_.immediate == Immediate::kGprIndex) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
   }
 
   void sopp() {
     const uint32_t imm = static_cast<uint16_t>(i_.imm);
-    const std::string name = r_.mnemonic;
-    if (name == "s_waitcnt") return put(waitcnt_text(imm));
-    if (name == "s_set_gpr_idx_mode") return put(gpr_idx_text(imm));
-    if (name == "s_sendmsg" || name == "s_sendmsghalt") return put(sendmsg_text(imm));
-    const bool end = name == "s_endpgm";
+    if (r_.immediate == Immediate::kWaitCounts) return put(waitcnt_text(imm));
+    if (r_.immediate == Immediate::kGprIndex) return put(gpr_idx_text(imm));
+    if (r_.immediate == Immediate::kMessage) return put(sendmsg_text(imm));
+    const bool end = r_.immediate == Immediate::kExitCode;
     if (r_.flags & kNoSrc || (end && imm == 0)) return;
     put(text(imm <= 64 || end || r_.flags & kBranch ? "%u" : "0x%x", imm));
   }
 
   void sopk() {
     const uint32_t imm = static_cast<uint16_t>(i_.imm);
-    if (is_named(r_, "s_setreg")) {
+    const bool hwreg = r_.immediate == Immediate::kHwReg;
+    if (hwreg && r_.dst == Type::kNone) {
       put(hwreg_text(imm, arch_));
       return put(i_.src[0], Type::kI32);
     }
     put_if(i_.dst, r_.dst);
     put_if(i_.src[0], r_.src[0]);
-    if (is_named(r_, "s_getreg"))
+    if (hwreg)
       put(hwreg_text(imm, arch_));
     else
       put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
@@ -109,7 +105,7 @@ class Printer {
       put(i_.data, r_.src[1]);
     else
       put_if(i_.dst, r_.dst);
-    if (is_named(r_, "_probe")) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
+    if (r_.immediate == Immediate::kProbe) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
     if (r_.src[0] != Type::kNone) {
       put(i_.src[0], r_.src[0]);
       const std::string offset =
@@ -138,11 +134,11 @@ class Printer {
   Type source_type(int n) const {
     if (n == 2 && reads_vcc()) return Type::kMask;
     if (is_mix()) return i_.op_sel_hi >> n & 1 ? Type::kF16 : Type::kF32;
-    if (n == 1 && is_named(r_, "v_ldexp_f16")) return Type::kF16;  // LLVM prints its i16 constants so
+    if (n == 1 && r_.is(kHalfConstants)) return Type::kF16;
     return r_.src[n];
   }
   bool reads_vcc() const { return r_.flags & kReadsVcc && r_.format == Format::kVop2; }
-  bool is_mix() const { return r_.format == Format::kVop3p && is_named(r_, "_mix"); }
+  bool is_mix() const { return r_.is(kMixedSources); }
   int source_count() const {
     int n = 0;
     while (n < 3 && i_.src[n].kind != OperandKind::kNone) ++n;
@@ -155,16 +151,8 @@ class Printer {
       out_ += "_sdwa";
     else if (i_.encoding == Encoding::kDpp)
       out_ += "_dpp";
-    else if (!only_form())
+    else if (!r_.is(kNoSuffix))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
-  }
-  // Instructions that LLVM gives no suffix.
-  bool only_form() const {
-    for (const char* name :
-         {"v_nop", "v_readfirstlane_b32", "v_accvgpr_mov_b32", "v_swap_b32", "v_clrexcp"}) {
-      if (!std::strcmp(r_.mnemonic, name)) return true;
-    }
-    return false;
   }
 
   void valu() {
@@ -191,7 +179,7 @@ class Printer {
   }
 
   void literal_k() {
-    const bool middle = is_named(r_, "amk_") || is_named(r_, "admk_");
+    const bool middle = r_.is(kLiteralMiddle);
     const std::string k = text("0x%x", static_cast<uint32_t>(i_.imm));
     put(i_.src[0], r_.src[0]);
     if (middle) put(k);
@@ -205,7 +193,7 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
-    if (is_named(r_, "v_cvt_sr_")) n = 3;  // LLVM counts the destination, which is read, as a source
+    if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
   }
   void packed_modifiers(int n) {
@@ -221,9 +209,7 @@ class Printer {
 
   void sdwa() {
     const Sdwa& s = i_.sdwa;
-    // The conversions from 8-bit floats write whole registers, so LLVM shows no destination select for them.
-    const bool fp8 = is_named(r_, "_f32_fp8") || is_named(r_, "_f32_bf8");
-    if (r_.format != Format::kVopc && !fp8) {
+    if (r_.format != Format::kVopc && !r_.is(kNoDstSel)) {
       out_ += text(" dst_sel:%s dst_unused:%s", sdwa_sel_text(s.dst_sel), sdwa_unused_text(s.dst_unused));
     }
     out_ += text(" src0_sel:%s", sdwa_sel_text(s.src_sel[0]));
@@ -232,7 +218,7 @@ class Printer {
 
   void mai() {
     put(i_.dst, r_.dst);
-    const bool f64 = is_named(r_, "v_mfma_f64");
+    const bool f64 = r_.matrix.a == Element::kF64;
     for (int s = 0; s < 3 && r_.src[s] != Type::kNone; ++s) put(i_.src[s], f64 ? Type::kF64 : r_.src[s]);
     if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
     if (i_.abid) out_ += text(" abid:%u", i_.abid);
@@ -249,7 +235,7 @@ class Printer {
     if (r_.flags & kTwoOffsets) {
       if (i_.offset0) out_ += text(" offset0:%u", i_.offset0);
       if (i_.offset1) out_ += text(" offset1:%u", i_.offset1);
-    } else if (is_named(r_, "ds_swizzle")) {
+    } else if (r_.immediate == Immediate::kSwizzle) {
       out_ += swizzle_text(static_cast<uint32_t>(i_.imm));
     } else if (i_.imm) {
       out_ += text(" offset:%d", i_.imm);

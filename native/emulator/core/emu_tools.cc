@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "core/emu_tools.h"
 
+#include <iterator>
 #include <string>
 
 #include "code/code_object.h"
@@ -22,12 +23,19 @@ const char* type_name(Type t) {
                                     "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
   return kNames[static_cast<int>(t)];
 }
-std::string flag_names(uint32_t flags) {
-  constexpr const char* kNames[] = {"reads_vcc",   "writes_vcc",    "reads_dst", "writes_exec", "scalar_dst",
-                                    "literal_k",   "branch",        "load",      "store",       "atomic",
-                                    "two_offsets", "has_modifiers", "no_src",    "refused"};
+std::string flag_names(RowFlags flags) {
+  constexpr const char* kNames[] = {
+      "reads_vcc",    "writes_vcc",     "reads_dst",     "writes_exec",    "scalar_dst",
+      "literal_k",    "literal_middle", "has_modifiers", "no_src",         "writes_src0",
+      "writes_m0",    "acc_dst",        "acc_src",       "mixed_sources",  "selects_byte",
+      "register_src", "one_form",       "no_suffix",     "no_dst_sel",     "half_constants",
+      "branch",       "jump",           "barrier",       "transcendental", "dot",
+      "fma64",        "read_lane",      "write_lane",    "refused",        "load",
+      "store",        "atomic",         "two_offsets",   "stride64",       "by_lane",
+      "to_lds",       "may_go_to_lds",  "high_half",     "counted",        "cache_control",
+      "needs_m0",     "late_vcc"};
   std::string s;
-  for (int i = 0; i < 14; ++i) {
+  for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];
   }
   return s;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "core/gpr_index.h"
 
-#include <cstring>
-
 namespace fmha::emu {
 namespace {
 
@@ -16,7 +14,7 @@ bool is_vector_alu(const Inst& inst) {
 // Whose registers are no plain sources and destinations of lanes.
 bool cannot_move(const Inst& inst) {
   if (inst.row->format == Format::kMai || inst.encoding > Encoding::kVop3) return true;
-  return inst.row->flags & (kReadsDst | kScalarDst) || std::strstr(inst.row->mnemonic, "lane_");
+  return inst.row->is(kReadsDst | kScalarDst | kReadLane | kWriteLane);
 }
 
 bool move(Wave& w, const Inst& inst, Operand* o) {

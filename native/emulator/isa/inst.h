@@ -84,22 +84,81 @@ constexpr int dwords_of(Type t) {
   }
 }
 
-// Properties of a row that decoder, printer and checks need beside the operand types.
-enum RowFlag : uint32_t {
-  kReadsVcc = 1u << 0,    // implicit VCC source in the e32 form; src2 in the e64 form (v_cndmask, v_addc)
-  kWritesVcc = 1u << 1,   // implicit VCC destination in the e32 form; sdst in the e64 form (v_add_co)
-  kReadsDst = 1u << 2,    // the destination is a source too (fmac, writelane)
-  kWritesExec = 1u << 3,  // v_cmpx
-  kScalarDst = 1u << 4,   // VALU whose destination is an SGPR (readlane, readfirstlane, VOPC e64)
-  kLiteralK = 1u << 5,    // a mandatory literal in the middle (v_fmamk) or last (v_fmaak)
-  kBranch = 1u << 6,      // imm is a pc-relative target
-  kLoad = 1u << 7,
-  kStore = 1u << 8,
-  kAtomic = 1u << 9,
-  kTwoOffsets = 1u << 10,    // ds_read2 and the like: offset0 and offset1 are separate
-  kHasModifiers = 1u << 11,  // sources take neg and abs, the result clamp and omod (float VALU)
-  kNoSrc = 1u << 12,
-  kRefused = 1u << 13,  // exists, but what it does cannot be had here: exec stops the wave and says why
+// What is true of an instruction beside its operand types. Decoder, printer, checks and profile read these;
+// nobody looks at a name. Bits of Row::flags.
+using RowFlags = uint64_t;
+enum RowFlag : RowFlags {
+  // Operands.
+  kReadsVcc = 1ull << 0,    // implicit VCC source in the e32 form; src2 in the e64 form (v_cndmask, v_addc).
+                            // Other formats: reads VCC and does not say so (v_div_fmas, s_cbranch_vccz)
+  kWritesVcc = 1ull << 1,   // implicit VCC destination in the e32 form; sdst in the e64 form (v_add_co)
+  kReadsDst = 1ull << 2,    // the destination is a source too (fmac, writelane)
+  kWritesExec = 1ull << 3,  // beside its destination (v_cmpx, s_and_saveexec)
+  kScalarDst = 1ull << 4,   // VALU whose destination is an SGPR (readlane, readfirstlane, VOPC e64)
+  kLiteralK = 1ull << 5,    // a mandatory literal, last (v_fmaak) or in the middle
+  kLiteralMiddle = 1ull << 6,  // with kLiteralK: in the middle (v_fmamk)
+  kHasModifiers = 1ull << 7,   // sources take neg and abs, the result clamp and omod (float VALU)
+  kNoSrc = 1ull << 8,
+  kWritesSrc0 = 1ull << 9,     // source 0 is a destination too (v_swap)
+  kWritesM0 = 1ull << 10,      // without saying so (s_set_gpr_idx_on)
+  kAccDst = 1ull << 11,        // the destination is an AccVGPR, whatever the encoding says (v_accvgpr_write)
+  kAccSrc = 1ull << 12,        // source 0 is (v_accvgpr_read)
+  kMixedSources = 1ull << 13,  // op_sel_hi makes each source f16 or f32 (v_fma_mix)
+  kSelectsByte = 1ull << 14,   // op_sel[3:2] is the byte that is written (v_cvt_sr_fp8)
+  kRegisterSrc = 1ull << 15,   // source 0 must be a register: an address, or one to count from (s_setpc)
+  // Forms.
+  kOneForm = 1ull << 16,        // VOP1 or VOP2 without VOP3, SDWA and DPP forms
+  kNoSuffix = 1ull << 17,       // LLVM prints no _e32 or _e64
+  kNoDstSel = 1ull << 18,       // LLVM prints no destination select in the SDWA form
+  kHalfConstants = 1ull << 19,  // LLVM prints the constants of source 1 as f16, though it is an i16 (v_ldexp)
+  // Kind.
+  kBranch = 1ull << 20,          // imm is a pc-relative target
+  kJump = 1ull << 21,            // may go to an address in a register (s_setpc, s_cbranch_join)
+  kBarrier = 1ull << 22,         // waits for the other waves
+  kTranscendental = 1ull << 23,  // v_exp, v_rcp and the like: a unit of its own, at a quarter of the rate
+  kDot = 1ull << 24,             // v_dot*
+  kFma64 = 1ull << 25,           // v_fma_f64, v_fmac_f64
+  kReadLane = 1ull << 26,        // one lane's value to an SGPR (v_readlane, v_readfirstlane)
+  kWriteLane = 1ull << 27,       // v_writelane
+  kRefused = 1ull << 28,  // exists, but what it does cannot be had here: exec stops the wave and says why
+  // Memory.
+  kLoad = 1ull << 29,
+  kStore = 1ull << 30,
+  kAtomic = 1ull << 31,
+  kTwoOffsets = 1ull << 32,  // ds_read2 and the like: offset0 and offset1 are separate
+  kStride64 = 1ull << 33,    // with kTwoOffsets: the offsets count 64 values, not one
+  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid)
+  kToLds = 1ull << 35,       // what is loaded goes to LDS (global_load_lds)
+  kMayGoToLds = 1ull << 36,  // it does under the instruction's lds bit
+  kHighHalf = 1ull << 37,    // the data is the upper half of the register (d16_hi)
+  kCounted = 1ull << 38,     // vmcnt or lgkmcnt counts it, though it is no load, store or atomic
+  kCacheControl = 1ull << 39,
+  // Timing that software must see to.
+  kNeedsM0 = 1ull << 40,  // reads M0 where the hardware does not wait for it
+  kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
+};
+
+// What the 16 bits of an immediate say, or the field that stands for them.
+enum class Immediate : uint8_t {
+  kNumber,
+  kWaitCounts,  // s_waitcnt
+  kWaitStates,  // s_nop
+  kGprIndex,    // which operands s_set_gpr_idx_* makes relative
+  kMessage,     // s_sendmsg
+  kHwReg,       // s_getreg, s_setreg
+  kSwizzle,     // ds_swizzle
+  kProbe,       // s_atc_probe: what it asks for
+  kExitCode,    // s_endpgm
+};
+
+// Element type of A or B of a matrix instruction.
+enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kFp8, kBf8 };
+
+// Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
+struct MatrixShape {
+  uint8_t m = 0, k = 0, blocks = 0;  // m = 0: no matrix instruction
+  Element a = Element::kNone, b = Element::kNone;
+  bool sparse = false;  // A holds two of every four elements along k (SMFMAC)
 };
 
 using Exec = void (*)(Wave&, const Inst&);
@@ -128,8 +187,13 @@ struct Row {
   int16_t opcode[kArchCount];  // in that format, by Arch; -1: the arch does not have it
   Type dst;
   Type src[3];
-  uint32_t flags;
+  RowFlags flags;
   Exec exec;
+  Immediate immediate = Immediate::kNumber;
+  uint8_t bytes = 0;  // of a lane, at each of the places a memory instruction goes to; 0: its operands say
+  MatrixShape matrix = {};
+
+  bool is(RowFlags any) const { return (flags & any) != 0; }
 };
 
 enum class OperandKind : uint8_t {

@@ -38,8 +38,8 @@ enum class InstClass : uint8_t {
 constexpr int kInstClasses = 12;
 const char* class_name(InstClass c);
 InstClass class_of(const Row& row);
-// Type of the inputs of an MFMA: "f16", "bf16", "fp8", ...
-std::string mfma_type(const std::string& mnemonic);
+// Type of the inputs of an MFMA: "f16", "bf16", "fp8_bf8", ...
+std::string mfma_type(const MatrixShape& matrix);
 
 // Waves a SIMD and workgroups a compute unit can hold of a kernel, and what keeps it from more.
 struct Occupancy {

@@ -1,29 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Which class of the profile an instruction belongs to.
-#include <string_view>
-
 #include "model/profile.h"
 
 namespace fmha::emu {
 namespace {
 
-// The VALU instructions that run at a quarter of the rate (CDNA3 ISA manual, "Transcendental instructions").
-bool is_transcendental(std::string_view m) {
-  for (const char* stem : {"v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_"}) {
-    if (m.starts_with(stem)) return true;
-  }
-  return false;
-}
-
-bool is_jump(std::string_view m) {
-  return m.starts_with("s_setpc") || m.starts_with("s_swappc") || m.starts_with("s_cbranch") ||
-         m.starts_with("s_call");
-}
-
 InstClass scalar_class(const Row& row) {
-  const std::string_view m = row.mnemonic;
-  if (row.flags & kBranch || is_jump(m)) return InstClass::kBranch;
-  if (m == "s_barrier" || m.starts_with("s_waitcnt")) return InstClass::kSync;
+  if (row.is(kBranch | kJump)) return InstClass::kBranch;
+  if (row.is(kBarrier) || row.immediate == Immediate::kWaitCounts) return InstClass::kSync;
   return row.format == Format::kSopp ? InstClass::kOther : InstClass::kSalu;
 }
 
@@ -31,6 +15,30 @@ InstClass memory_class(const Row& row) {
   if (row.flags & kAtomic) return InstClass::kVmemAtomic;
   if (row.flags & kStore) return InstClass::kVmemStore;
   return row.flags & kLoad ? InstClass::kVmemLoad : InstClass::kOther;
+}
+
+const char* element_name(Element e) {
+  switch (e) {
+    case Element::kNone:
+      return "none";
+    case Element::kF16:
+      return "f16";
+    case Element::kBf16:
+      return "bf16";
+    case Element::kXf32:
+      return "xf32";
+    case Element::kF32:
+      return "f32";
+    case Element::kF64:
+      return "f64";
+    case Element::kI8:
+      return "i8";
+    case Element::kFp8:
+      return "fp8";
+    case Element::kBf8:
+      return "bf8";
+  }
+  return "none";
 }
 
 }  // namespace
@@ -43,7 +51,6 @@ const char* class_name(InstClass c) {
 }
 
 InstClass class_of(const Row& row) {
-  const std::string_view m = row.mnemonic;
   switch (row.format) {
     case Format::kSop1:
     case Format::kSop2:
@@ -52,11 +59,11 @@ InstClass class_of(const Row& row) {
     case Format::kSopk:
       return scalar_class(row);
     case Format::kSmem:
-      return m.starts_with("s_dcache") ? InstClass::kOther : InstClass::kSmem;
+      return row.is(kCacheControl) ? InstClass::kOther : InstClass::kSmem;
     case Format::kMai:
-      return m.starts_with("v_accvgpr") ? InstClass::kValu : InstClass::kMfma;
+      return row.matrix.m ? InstClass::kMfma : InstClass::kValu;
     case Format::kDs:
-      return m == "ds_nop" ? InstClass::kOther : InstClass::kLds;
+      return row.is(kLoad | kStore | kAtomic | kCounted) ? InstClass::kLds : InstClass::kOther;
     case Format::kMubuf:
     case Format::kMtbuf:
     case Format::kFlat:
@@ -64,20 +71,14 @@ InstClass class_of(const Row& row) {
     case Format::kScratch:
       return memory_class(row);
     default:
-      return is_transcendental(m) ? InstClass::kTranscendental : InstClass::kValu;
+      return row.is(kTranscendental) ? InstClass::kTranscendental : InstClass::kValu;
   }
 }
 
-std::string mfma_type(const std::string& mnemonic) {
-  // v_mfma_<type of the result>_<shape>[_]<type of the inputs>[_1k]
-  const size_t result = mnemonic.find('_', 2);
-  const size_t shape = mnemonic.find('_', result + 1);
-  const std::string inputs = mnemonic.substr(shape + 1);
-  for (const char* type :
-       {"fp8_fp8", "fp8_bf8", "bf8_fp8", "bf8_bf8", "bf16", "f16", "xf32", "f32", "f64", "i8"}) {
-    if (inputs.find(type) != std::string::npos) return type;
-  }
-  return "unknown";
+std::string mfma_type(const MatrixShape& matrix) {
+  const std::string a = element_name(matrix.a);
+  const bool pair = matrix.a == Element::kFp8 || matrix.a == Element::kBf8;  // these may differ
+  return pair ? a + "_" + element_name(matrix.b) : a;
 }
 
 }  // namespace fmha::emu

@@ -93,7 +93,7 @@ void Profiler::write_instructions(Json& j) const {
     const InstClass k = row ? class_of(*row) : InstClass::kOther;
     by_class[static_cast<int>(k)] += c.executed;
     if (k != InstClass::kMfma) continue;
-    for (Count* sum : {&matrix[row->mnemonic], &matrix_type[mfma_type(row->mnemonic)]}) {
+    for (Count* sum : {&matrix[row->mnemonic], &matrix_type[mfma_type(row->matrix)]}) {
       sum->executed += c.executed;
       sum->macs += c.macs;
     }

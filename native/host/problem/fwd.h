@@ -21,10 +21,10 @@ struct FwdProblem {
   // make_fwd_problem sets every field: zeroing them first would cost a tenth of the call.
   FwdProblem() {}
 
-  DType dtype;    // of q, k and v
-  DType o_dtype;  // of o
-  bool group;     // packed sequences
-  bool empty;     // nothing to write: nothing to launch
+  DType dtype;        // of q, k and v
+  DType o_dtype;      // of o
+  bool group;         // packed sequences
+  bool empty;         // nothing to write: nothing to launch
   int32_t candidate;  // 0: the best kernel; n: the n-th that can do it
   int64_t batch;
   int64_t seqlen_q;
@@ -49,7 +49,7 @@ struct FwdProblem {
   const int32_t* cu_seqlens_k;
   const int32_t* seqused_q;
   const int32_t* seqused_k;
-  bool has_bias;   // these say what was asked for, even if nothing of it will be read
+  bool has_bias;  // these say what was asked for, even if nothing of it will be read
   bool has_alibi;
   Extents extents;  // all that the call touches, its workspace aside
   Workspace workspace;

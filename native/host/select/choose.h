@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The choice among the kernels of any family. A family says by a type F
 //
-//   using Key = fmha::Key<Family, Arch, DType, ...>;   what kernels have in common that can be compared at all
-//   static size_t key_of(const Kernel&)                for rows of the family
-//   static constexpr Family kFamily
+//   using Key = fmha::Key<Family, Arch, DType, ...>;   what kernels have in common that can be compared at
+//   all static size_t key_of(const Kernel&)                for rows of the family static constexpr Family
+//   kFamily
 //
 // and by an object of it, made for one problem,
 //
@@ -71,8 +71,8 @@ class Index {
   std::unique_ptr<const Kernel*[]> kernels_;
 };
 
-// The cheapest of the kernels that fit and cost more than `after`, which becomes its cost; nullptr if there is
-// none.
+// The cheapest of the kernels that fit and cost more than `after`, which becomes its cost; nullptr if there
+// is none.
 template <typename F>
 const Kernel* next_cheapest(std::span<const Kernel* const> kernels, const F& family, Cost& after) {
   const Kernel* chosen = nullptr;

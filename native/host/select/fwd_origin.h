@@ -13,7 +13,8 @@
 
 namespace fmha {
 
-// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not, why.
+// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
+// why.
 inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:

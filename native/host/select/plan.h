@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a call comes to, whatever its family: launches and memsets in their order, and the workspace they need.
-// supported, kernel info, the workspace query, prepare and run all read one plan, so that no two can disagree.
+// What a call comes to, whatever its family: launches and memsets in their order, and the workspace they
+// need. supported, kernel info, the workspace query, prepare and run all read one plan, so that no two can
+// disagree.
 #pragma once
 
 #include <array>
@@ -70,8 +71,11 @@ class Plan {
   size_t count() const { return count_; }
   const Step& operator[](size_t i) const { return steps_[i]; }
 
+  // The workspace that running the plan takes.
+  int64_t needed_bytes() const { return empty ? 0 : workspace_bytes; }
+
   bool empty = false;           // there is nothing to do: the steps are not run
-  int64_t workspace_bytes = 0;  // which the steps use together
+  int64_t workspace_bytes = 0;  // that the steps use together
 
  private:
   Step& add(Step::Kind kind);

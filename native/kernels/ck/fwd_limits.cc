@@ -141,9 +141,8 @@ bool span_fits(const View& v, bool written, Refusal& why) {
 
 bool address_fits(const View& v, Refusal& why) {
   if (!v.touched || (reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) == 0) return true;
-  return why.because(FMHA_INVALID_ARGUMENT,
-                     "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer, v.data,
-                     kAlignBytes);
+  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes",
+                     v.pointer, v.data, kAlignBytes);
 }
 
 bool tensor_fits(const View& v, bool written, Refusal& why) {

@@ -30,9 +30,16 @@ constexpr Row matrix_row(const char* mnemonic, int gfx90a, int gfx942) {
   using S = Shape<M, N, K, kBlocks, In, InB, kModifiers, kFlush>;
   constexpr int kInputDwords = S::kPerLane * In::kBits / 32;
   constexpr Type kInput = type_of_dwords(kInputDwords), kAcc = type_of_dwords(S::kRegisters * S::kAccDwords);
-  return {mnemonic, Format::kMai,           {static_cast<int16_t>(gfx90a), static_cast<int16_t>(gfx942)},
-          kAcc,     {kInput, kInput, kAcc}, 0,
-          mfma<S>};
+  return {mnemonic,
+          Format::kMai,
+          {static_cast<int16_t>(gfx90a), static_cast<int16_t>(gfx942)},
+          kAcc,
+          {kInput, kInput, kAcc},
+          0,
+          mfma<S>,
+          Immediate::kNumber,
+          0,
+          {M, K, kBlocks, In::kElement, InB::kElement, false}};
 }
 
 using enum Modifiers;
@@ -59,10 +66,12 @@ void accvgpr_move(Wave& w, const Inst& inst) {
   for (int l = 0; l < kLanes; ++l) dst[l] = (from[l] & mask[l]) | (dst[l] & ~mask[l]);
 }
 
+constexpr RowFlags kAccMov = kAccSrc | kAccDst | kOneForm | kNoSuffix;
+
 constexpr Row kRows[] = {
-    {"v_accvgpr_read_b32", Format::kMai, {0x58, 0x58}, Type::kI32, {Type::kI32}, 0, accvgpr_move},
-    {"v_accvgpr_write_b32", Format::kMai, {0x59, 0x59}, Type::kI32, {Type::kI32}, 0, accvgpr_move},
-    {"v_accvgpr_mov_b32", Format::kVop1, {0x52, 0x52}, Type::kI32, {Type::kI32}, 0, accvgpr_move},
+    {"v_accvgpr_read_b32", Format::kMai, {0x58, 0x58}, Type::kI32, {Type::kI32}, kAccSrc, accvgpr_move},
+    {"v_accvgpr_write_b32", Format::kMai, {0x59, 0x59}, Type::kI32, {Type::kI32}, kAccDst, accvgpr_move},
+    {"v_accvgpr_mov_b32", Format::kVop1, {0x52, 0x52}, Type::kI32, {Type::kI32}, kAccMov, accvgpr_move},
 
     // f32
     matrix_row<32, 32, 1, 2, Single, kBroadcast>("v_mfma_f32_32x32x1f32", 0x40, -1),

@@ -96,8 +96,8 @@ template <int M, int K, class InA, class InB = InA>
 constexpr Row sparse_row(const char* mnemonic, int16_t opcode) {
   using S = Sparse<M, K, InA, InB>;
   constexpr Type kAcc = M == 32 ? Type::kB512 : Type::kB128;
-  return {mnemonic,  Format::kMai, {-1, opcode}, kAcc, {Type::kI64, Type::kB128, Type::kI32},
-          kReadsDst, smfmac<S>};
+  return {mnemonic,  Format::kMai, {-1, opcode},       kAcc, {Type::kI64, Type::kB128, Type::kI32},
+          kReadsDst, smfmac<S>,    Immediate::kNumber, 0,    {M, K, 1, InA::kElement, InB::kElement, true}};
 }
 
 constexpr Row kRows[] = {

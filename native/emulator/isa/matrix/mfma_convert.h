@@ -74,6 +74,7 @@ inline void widen_halves(const uint32_t* in, float* lo, float* hi) {
 template <bool kFlush>
 struct Half {
   using Acc = float;
+  static constexpr Element kElement = Element::kF16;
   static constexpr int kBits = 16;
   static constexpr bool kExactProduct = true;  // in Acc
   static constexpr int kSignificantBits = 11;
@@ -93,6 +94,7 @@ struct Half {
 
 struct Bfloat {
   using Acc = float;
+  static constexpr Element kElement = Element::kBf16;
   static constexpr int kBits = 16;
   static constexpr bool kExactProduct = false;  // in Acc
   static constexpr int kSignificantBits = 8;
@@ -111,6 +113,7 @@ struct Bfloat {
 
 struct Single {
   using Acc = float;
+  static constexpr Element kElement = Element::kF32;
   static constexpr int kBits = 32;
   static constexpr bool kExactProduct = false;  // in Acc
   static constexpr int kSignificantBits = 24;
@@ -123,6 +126,7 @@ struct Single {
 // XF32: f32 inputs rounded (to nearest even, the manual says nothing) to ten bits of fraction.
 struct Xfloat {
   using Acc = float;
+  static constexpr Element kElement = Element::kXf32;
   static constexpr int kBits = 32;
   static constexpr bool kExactProduct = false;  // in Acc
   static constexpr int kSignificantBits = 11;
@@ -139,6 +143,7 @@ struct Xfloat {
 
 struct Double {
   using Acc = double;
+  static constexpr Element kElement = Element::kF64;
   static constexpr int kBits = 64;
   static constexpr bool kExactProduct = false;  // in Acc
   static constexpr int kSignificantBits = 53;
@@ -150,6 +155,7 @@ struct Double {
 
 struct Byte {
   using Acc = uint32_t;  // wraps, as the accumulator does
+  static constexpr Element kElement = Element::kI8;
   static constexpr int kBits = 8;
   static constexpr bool kExactProduct = true;  // in Acc
   static constexpr int kSignificantBits = 8;
@@ -169,6 +175,7 @@ struct Byte {
 template <int kExponentBits>
 struct Fnuz {
   using Acc = float;
+  static constexpr Element kElement = kExponentBits == 4 ? Element::kFp8 : Element::kBf8;
   static constexpr int kBits = 8;
   static constexpr bool kExactProduct = true;  // in Acc
   static constexpr int kSignificantBits = 8 - kExponentBits;

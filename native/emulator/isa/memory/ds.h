@@ -14,4 +14,7 @@ inline bool ds_refused(Wave& w, const Inst& inst) {
   return true;
 }
 
+// Two places, at offsets in units of a value, or of 64 values.
+constexpr RowFlags two_offsets(uint32_t unit) { return kTwoOffsets | (unit == 64 ? RowFlags{kStride64} : 0); }
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

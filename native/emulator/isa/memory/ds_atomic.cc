@@ -96,25 +96,41 @@ void no_gws(Wave& w, const Inst& inst) {
 
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
 constexpr Row gws_row(const char* mnemonic, int16_t op, bool has_data) {
-  return {mnemonic, Format::kDs, {op, op}, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused, no_gws};
+  return {mnemonic, Format::kDs, {op, op}, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused | kCounted,
+          no_gws};
 }
 
 template <class T, auto kOp, bool kReturn>
 constexpr Row one_row(const char* mnemonic, int16_t op, bool gfx90a = true) {
   const int16_t first = gfx90a ? op : int16_t{-1};
-  return {
-      mnemonic, Format::kDs,         {first, op}, kReturn ? type_for<T>() : kNo, {kI32, type_for<T>(), kNo},
-      kAtomic,  one<T, kOp, kReturn>};
+  return {mnemonic,
+          Format::kDs,
+          {first, op},
+          kReturn ? type_for<T>() : kNo,
+          {kI32, type_for<T>(), kNo},
+          kAtomic,
+          one<T, kOp, kReturn>,
+          Immediate::kNumber,
+          sizeof(T)};
 }
 template <class T, auto kOp, bool kReturn>
 constexpr Row two_row(const char* mnemonic, int16_t op) {
   const Type t = type_for<T>();
-  return {mnemonic, Format::kDs, {op, op}, kReturn ? t : kNo, {kI32, t, t}, kAtomic, two<T, kOp, kReturn>};
+  return {mnemonic, Format::kDs,          {op, op},           kReturn ? t : kNo, {kI32, t, t},
+          kAtomic,  two<T, kOp, kReturn>, Immediate::kNumber, sizeof(T)};
 }
 template <class T, u32 kUnit>
 constexpr Row exchange2_row(const char* mnemonic, int16_t op) {
   const Type t = type_for<T>(), pair = sizeof(T) == 8 ? Type::kB128 : Type::kI64;
-  return {mnemonic, Format::kDs, {op, op}, pair, {kI32, t, t}, kAtomic | kTwoOffsets, exchange2<T, kUnit>};
+  return {mnemonic,
+          Format::kDs,
+          {op, op},
+          pair,
+          {kI32, t, t},
+          kAtomic | two_offsets(kUnit),
+          exchange2<T, kUnit>,
+          Immediate::kNumber,
+          sizeof(T)};
 }
 
 // The form without and with a returned value: opcodes 0x20 apart.

@@ -165,17 +165,19 @@ constexpr Type kNo = Type::kNone;
 
 // clang-format off
 #define LOAD(prefix, format, name, width, op) \
-  {prefix name, format, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>},
+  {prefix name, format, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>, \
+   Immediate::kNumber, bytes_of(width)},
 #define STORE(prefix, format, name, width, op) \
-  {prefix name, format, {op, op}, kNo, {type_of(width), kNo, kNo}, kStore, store<width, format>},
+  {prefix name, format, {op, op}, kNo, {type_of(width), kNo, kNo}, store_flags(width), \
+   store<width, format>, Immediate::kNumber, bytes_of(width)},
 #define ATOMIC(prefix, format, name, T, kOp, gfx90a, gfx942)                                       \
   {prefix "atomic_" name, format, {gfx90a, gfx942}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
-   kAtomic, atomic<T, kOp, format>},
+   kAtomic, atomic<T, kOp, format>, Immediate::kNumber, sizeof(T)},
 #define TO_LDS(name, width, op) \
-  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad,  \
-   load_to_lds<width, Format::kGlobal>},                                             \
-  {"scratch_load_lds_" name, Format::kScratch, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad, \
-   load_to_lds<width, Format::kScratch>},
+  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad | kToLds, \
+   load_to_lds<width, Format::kGlobal>, Immediate::kNumber, bytes_of(width)}, \
+  {"scratch_load_lds_" name, Format::kScratch, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad | kToLds, \
+   load_to_lds<width, Format::kScratch>, Immediate::kNumber, bytes_of(width)},
 
 #define FLAT_LOAD(name, width, op) LOAD("flat_", Format::kFlat, name, width, op)
 #define FLAT_STORE(name, width, op) STORE("flat_", Format::kFlat, name, width, op)

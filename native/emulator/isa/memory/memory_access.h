@@ -220,7 +220,13 @@ inline void scatter(const uint32_t* s, uint64_t lanes, uint8_t* base, const uint
   ROW("store_dwordx3", Width::kB96, 0x1e)         \
   ROW("store_dwordx4", Width::kB128, 0x1f)
 
-constexpr uint32_t load_flags(Width w) { return kLoad | (keeps_half(w) ? uint32_t{kReadsDst} : 0u); }
+constexpr bool high_half_only(Width w) {
+  return w == Width::kU8D16Hi || w == Width::kI8D16Hi || w == Width::kD16Hi;
+}
+constexpr RowFlags load_flags(Width w) {
+  return kLoad | (keeps_half(w) ? RowFlags{kReadsDst} : 0) | (high_half_only(w) ? RowFlags{kHighHalf} : 0);
+}
+constexpr RowFlags store_flags(Width w) { return kStore | (high_half_only(w) ? RowFlags{kHighHalf} : 0); }
 
 // Smallest and largest offset over some lanes.
 struct Span {

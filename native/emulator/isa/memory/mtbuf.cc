@@ -155,9 +155,12 @@ constexpr Type type_of_registers(u32 n) {
 template <Form kForm, u32 kCount, bool kIsLoad>
 constexpr Row format_row(const char* mnemonic, Format format, int16_t op) {
   const Type t = type_of_registers(kForm == Form::kFull ? kCount : (kCount + 1) / 2);
-  const u32 keeps = kForm != Form::kFull && kCount % 2 ? u32{kReadsDst} : 0u;
-  if (kIsLoad) return {mnemonic, format, {op, op}, t, {kNo, kNo, kNo}, kLoad | keeps, load<kForm, kCount>};
-  return {mnemonic, format, {op, op}, kNo, {t, kNo, kNo}, kStore, store<kForm, kCount>};
+  const RowFlags keeps = kForm != Form::kFull && kCount % 2 ? RowFlags{kReadsDst} : 0;
+  const RowFlags half = kForm == Form::kD16Hi ? RowFlags{kHighHalf} : 0;
+  const RowFlags lds = kForm == Form::kFull && kCount == 1 ? RowFlags{kMayGoToLds} : 0;
+  if (kIsLoad)
+    return {mnemonic, format, {op, op}, t, {kNo, kNo, kNo}, kLoad | keeps | half | lds, load<kForm, kCount>};
+  return {mnemonic, format, {op, op}, kNo, {t, kNo, kNo}, kStore | half, store<kForm, kCount>};
 }
 
 // Four components after each other in the opcodes.

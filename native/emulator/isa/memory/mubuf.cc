@@ -108,14 +108,16 @@ constexpr Type kNo = Type::kNone;
 
 // clang-format off
 #define LOAD(name, width, op) \
-  {"buffer_" name, Format::kMubuf, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width>},
+  {"buffer_" name, Format::kMubuf, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width) | kMayGoToLds, \
+   load<width>, Immediate::kNumber, bytes_of(width)},
 #define STORE(name, width, op) \
-  {"buffer_" name, Format::kMubuf, {op, op}, kNo, {type_of(width), kNo, kNo}, kStore, store<width>},
+  {"buffer_" name, Format::kMubuf, {op, op}, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width>, \
+   Immediate::kNumber, bytes_of(width)},
 #define ATOMIC(name, T, kOp, op)                                                                              \
   {"buffer_atomic_" name, Format::kMubuf, {op, op}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
-   kAtomic, atomic<T, kOp>},
-#define CACHE(name, gfx90a, gfx942) \
-  {name, Format::kMubuf, {gfx90a, gfx942}, kNo, {kNo, kNo, kNo}, 0, nothing},
+   kAtomic, atomic<T, kOp>, Immediate::kNumber, sizeof(T)},
+#define CACHE(name, gfx90a, gfx942, flags) \
+  {name, Format::kMubuf, {gfx90a, gfx942}, kNo, {kNo, kNo, kNo}, kCacheControl | (flags), nothing},
 
 constexpr Row kRows[] = {
     FMHA_EMU_LOADS(LOAD)
@@ -125,11 +127,11 @@ constexpr Row kRows[] = {
     ATOMIC("pk_add_f16", u32, kAddPkF16, 0x4e)
     {"buffer_store_lds_dword", Format::kMubuf, {0x3d, 0x3d}, kNo, {kNo, kNo, kNo}, kStore | kRefused,
      no_store_from_lds},
-    CACHE("buffer_wbl2", 0x28, 0x28)
-    CACHE("buffer_invl2", 0x29, -1)
-    CACHE("buffer_inv", -1, 0x29)
-    CACHE("buffer_wbinvl1", 0x3e, 0x3e)
-    CACHE("buffer_wbinvl1_vol", 0x3f, 0x3f)
+    CACHE("buffer_wbl2", 0x28, 0x28, kCounted)
+    CACHE("buffer_invl2", 0x29, -1, 0)
+    CACHE("buffer_inv", -1, 0x29, 0)
+    CACHE("buffer_wbinvl1", 0x3e, 0x3e, 0)
+    CACHE("buffer_wbinvl1_vol", 0x3f, 0x3f, 0)
 };
 #undef LOAD
 #undef STORE

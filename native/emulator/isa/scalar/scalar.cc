@@ -184,7 +184,8 @@ void cmov(Wave& w, const Inst& i) {
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;
 constexpr Format kOp2 = Format::kSop2, kOp1 = Format::kSop1, kCmp = Format::kSopc;
 #define ROW2(name, op, d, a, b, ...) {name, kOp2, {op, op}, d, {a, b, N}, 0, __VA_ARGS__}
-#define ROW1(name, op, d, a, ...) {name, kOp1, {op, op}, d, {a, N, N}, 0, __VA_ARGS__}
+#define ROW1(name, op, d, a, ...) ROW1F(name, op, d, a, 0, __VA_ARGS__)
+#define ROW1F(name, op, d, a, flags, ...) {name, kOp1, {op, op}, d, {a, N, N}, flags, __VA_ARGS__}
 #define ROWC(name, op, a, b, ...) {name, kCmp, {op, op}, N, {a, b, N}, 0, __VA_ARGS__}
 
 const Row kRows[] = {
@@ -286,27 +287,27 @@ const Row kRows[] = {
     ROW1("s_bitset1_b32", 26, I, I, change<u32, [](u32 d, u32 a) { return d | 1u << (a & 31); }>),
     ROW1("s_bitset1_b64", 27, L, I, change<u64, [](u64 d, u32 a) { return d | u64{1} << (a & 63); }>),
     ROW1("s_getpc_b64", 28, L, N, s_getpc),
-    ROW1("s_setpc_b64", 29, N, L, s_setpc),
-    ROW1("s_swappc_b64", 30, L, L, s_swappc),
-    ROW1("s_and_saveexec_b64", 32, L, L, saveexec<[](u64 s, u64 e) { return s & e; }>),
-    ROW1("s_or_saveexec_b64", 33, L, L, saveexec<[](u64 s, u64 e) { return s | e; }>),
-    ROW1("s_xor_saveexec_b64", 34, L, L, saveexec<[](u64 s, u64 e) { return s ^ e; }>),
-    ROW1("s_andn2_saveexec_b64", 35, L, L, saveexec<[](u64 s, u64 e) { return s & ~e; }>),
-    ROW1("s_orn2_saveexec_b64", 36, L, L, saveexec<[](u64 s, u64 e) { return s | ~e; }>),
-    ROW1("s_nand_saveexec_b64", 37, L, L, saveexec<[](u64 s, u64 e) { return ~(s & e); }>),
-    ROW1("s_nor_saveexec_b64", 38, L, L, saveexec<[](u64 s, u64 e) { return ~(s | e); }>),
-    ROW1("s_xnor_saveexec_b64", 39, L, L, saveexec<[](u64 s, u64 e) { return ~(s ^ e); }>),
+    ROW1F("s_setpc_b64", 29, N, L, kRegisterSrc | kJump, s_setpc),
+    ROW1F("s_swappc_b64", 30, L, L, kRegisterSrc | kJump, s_swappc),
+    ROW1F("s_and_saveexec_b64", 32, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return s & e; }>),
+    ROW1F("s_or_saveexec_b64", 33, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return s | e; }>),
+    ROW1F("s_xor_saveexec_b64", 34, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return s ^ e; }>),
+    ROW1F("s_andn2_saveexec_b64", 35, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return s & ~e; }>),
+    ROW1F("s_orn2_saveexec_b64", 36, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return s | ~e; }>),
+    ROW1F("s_nand_saveexec_b64", 37, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return ~(s & e); }>),
+    ROW1F("s_nor_saveexec_b64", 38, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return ~(s | e); }>),
+    ROW1F("s_xnor_saveexec_b64", 39, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return ~(s ^ e); }>),
     ROW1("s_quadmask_b32", 40, I, I, one<u32, u32, kNonZero, quad_mask<u32>>),
     ROW1("s_quadmask_b64", 41, L, L, one<u64, u64, kNonZero, quad_mask<u64>>),
-    ROW1("s_movrels_b32", 42, I, I, s_movrels<1>),
-    ROW1("s_movrels_b64", 43, L, L, s_movrels<2>),
-    ROW1("s_movreld_b32", 44, I, I, s_movreld<1>),
-    ROW1("s_movreld_b64", 45, L, L, s_movreld<2>),
+    ROW1F("s_movrels_b32", 42, I, I, kRegisterSrc | kNeedsM0, s_movrels<1>),
+    ROW1F("s_movrels_b64", 43, L, L, kRegisterSrc | kNeedsM0, s_movrels<2>),
+    ROW1F("s_movreld_b32", 44, I, I, kNeedsM0, s_movreld<1>),
+    ROW1F("s_movreld_b64", 45, L, L, kNeedsM0, s_movreld<2>),
     ROW1("s_abs_i32", 48, I, I, one<u32, u32, kNonZero, [](u32 a) { return (a >> 31 ? 0 - a : a); }>),
-    ROW1("s_andn1_saveexec_b64", 51, L, L, saveexec<[](u64 s, u64 e) { return ~s & e; }>),
-    ROW1("s_orn1_saveexec_b64", 52, L, L, saveexec<[](u64 s, u64 e) { return ~s | e; }>),
-    ROW1("s_andn1_wrexec_b64", 53, L, L, wrexec<[](u64 s, u64 e) { return ~s & e; }>),
-    ROW1("s_andn2_wrexec_b64", 54, L, L, wrexec<[](u64 s, u64 e) { return s & ~e; }>),
+    ROW1F("s_andn1_saveexec_b64", 51, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return ~s & e; }>),
+    ROW1F("s_orn1_saveexec_b64", 52, L, L, kWritesExec, saveexec<[](u64 s, u64 e) { return ~s | e; }>),
+    ROW1F("s_andn1_wrexec_b64", 53, L, L, kWritesExec, wrexec<[](u64 s, u64 e) { return ~s & e; }>),
+    ROW1F("s_andn2_wrexec_b64", 54, L, L, kWritesExec, wrexec<[](u64 s, u64 e) { return s & ~e; }>),
     ROW1("s_bitreplicate_b64_b32", 55, L, I,
          one<u64, u32, kKeep,
              [](u32 a) {

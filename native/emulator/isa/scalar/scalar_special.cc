@@ -73,14 +73,14 @@ void no_wave_end(Wave& w, const Inst& i) {
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;
 // clang-format off
 constexpr Row kRows[] = {
-    {"s_set_gpr_idx_on", Format::kSopc, {17, 17}, N, {I, N, N}, 0, s_set_gpr_idx_on},
-    {"s_set_gpr_idx_idx", Format::kSop1, {50, 50}, N, {I, N, N}, 0, s_set_gpr_idx_idx},
-    {"s_set_gpr_idx_mode", Format::kSopp, {29, 29}, N, {N, N, N}, 0, s_set_gpr_idx_mode},
+    {"s_set_gpr_idx_on", Format::kSopc, {17, 17}, N, {I, N, N}, kWritesM0, s_set_gpr_idx_on, Immediate::kGprIndex},
+    {"s_set_gpr_idx_idx", Format::kSop1, {50, 50}, N, {I, N, N}, kWritesM0, s_set_gpr_idx_idx},
+    {"s_set_gpr_idx_mode", Format::kSopp, {29, 29}, N, {N, N, N}, kWritesM0, s_set_gpr_idx_mode, Immediate::kGprIndex},
     {"s_set_gpr_idx_off", Format::kSopp, {28, 28}, N, {N, N, N}, kNoSrc, s_set_gpr_idx_off},
 
-    {"s_cbranch_g_fork", Format::kSop2, {41, 41}, N, {L, L, N}, 0, s_cbranch_g_fork},
-    {"s_cbranch_i_fork", Format::kSopk, {16, 16}, N, {L, N, N}, kBranch, s_cbranch_i_fork},
-    {"s_cbranch_join", Format::kSop1, {46, 46}, N, {I, N, N}, 0, s_cbranch_join},
+    {"s_cbranch_g_fork", Format::kSop2, {41, 41}, N, {L, L, N}, kJump | kWritesExec, s_cbranch_g_fork},
+    {"s_cbranch_i_fork", Format::kSopk, {16, 16}, N, {L, N, N}, kBranch | kWritesExec, s_cbranch_i_fork},
+    {"s_cbranch_join", Format::kSop1, {46, 46}, N, {I, N, N}, kJump | kWritesExec, s_cbranch_join},
 
     {"s_setkill", Format::kSopp, {11, 11}, N, {N, N, N}, 0, s_setkill},
     {"s_cbranch_cdbgsys", Format::kSopp, {23, 23}, N, {N, N, N}, kBranch, never},

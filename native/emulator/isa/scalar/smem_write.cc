@@ -93,8 +93,8 @@ const Row kRows[] = {
     REFUSED("s_scratch_store_dword", 0x15, N, I, L, kStore, no_scratch),
     REFUSED("s_scratch_store_dwordx2", 0x16, N, L, L, kStore, no_scratch),
     REFUSED("s_scratch_store_dwordx4", 0x17, N, Q, L, kStore, no_scratch),
-    REFUSED("s_dcache_discard", 0x28, N, N, L, 0, no_discard),
-    REFUSED("s_dcache_discard_x2", 0x29, N, N, L, 0, no_discard),
+    REFUSED("s_dcache_discard", 0x28, N, N, L, kCacheControl, no_discard),
+    REFUSED("s_dcache_discard_x2", 0x29, N, N, L, kCacheControl, no_discard),
     FMHA_EMU_INTEGER_ATOMICS(ATOMIC)
 };
 // clang-format on

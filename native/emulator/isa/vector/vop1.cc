@@ -9,7 +9,7 @@ namespace {
 
 constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = Type::kI16, kF64 = Type::kF64;
 constexpr Type kB64 = Type::kI64, kNone = Type::kNone;
-constexpr u32 kMod = kHasModifiers;
+constexpr RowFlags kMod = kHasModifiers, kTrans = kHasModifiers | kTranscendental;
 
 void nop(Wave&, const Inst&) {}
 
@@ -59,9 +59,9 @@ FMHA_EMU_INLINE f16 fract16(f16 x, const Env& e) {
 
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
-  {"v_nop", Format::kVop1, {0, 0}, kNone, {}, kNoSrc, nop},
+  {"v_nop", Format::kVop1, {0, 0}, kNone, {}, kNoSrc | kNoSuffix, nop},
   {"v_mov_b32", Format::kVop1, {1, 1}, kB32, {kB32}, 0, op<[](u32 a) { return a; }>},
-  {"v_readfirstlane_b32", Format::kVop1, {2, 2}, kB32, {kB32}, kScalarDst, readfirstlane},
+  {"v_readfirstlane_b32", Format::kVop1, {2, 2}, kB32, {kB32}, kScalarDst | kReadLane | kNoSuffix, readfirstlane},
   {"v_cvt_i32_f64", Format::kVop1, {3, 3}, kB32, {kF64}, kMod, op<[](double a) { return to_i32(a); }>},
   {"v_cvt_f64_i32", Format::kVop1, {4, 4}, kF64, {kB32}, kMod, op<[](i32 a) { return static_cast<double>(a); }>},
   {"v_cvt_f32_i32", Format::kVop1, {5, 5}, kF32, {kB32}, kMod, op<[](i32 a) { return static_cast<float>(a); }>},
@@ -93,17 +93,17 @@ constexpr Row kRows[] = {
   {"v_ceil_f32", Format::kVop1, {29, 29}, kF32, {kF32}, kMod, op<[](float a) { return __builtin_ceilf(a); }>},
   {"v_rndne_f32", Format::kVop1, {30, 30}, kF32, {kF32}, kMod, op<[](float a) { return round_even(a); }>},
   {"v_floor_f32", Format::kVop1, {31, 31}, kF32, {kF32}, kMod, op<[](float a) { return __builtin_floorf(a); }>},
-  {"v_exp_f32", Format::kVop1, {32, 32}, kF32, {kF32}, kMod, op<[](float a) { return exp2_f32(a); }>},
-  {"v_log_f32", Format::kVop1, {33, 33}, kF32, {kF32}, kMod, op<[](float a) { return log2_f32(a); }>},
-  {"v_rcp_f32", Format::kVop1, {34, 34}, kF32, {kF32}, kMod, op<[](float a) { return rcp_f32(a); }>},
-  {"v_rcp_iflag_f32", Format::kVop1, {35, 35}, kF32, {kF32}, kMod, op<[](float a) { return rcp_f32(a); }>},
-  {"v_rsq_f32", Format::kVop1, {36, 36}, kF32, {kF32}, kMod, op<[](float a) { return rsq_f32(a); }>},
-  {"v_rcp_f64", Format::kVop1, {37, 37}, kF64, {kF64}, kMod, op<[](double a) { return 1.0 / a; }>},
-  {"v_rsq_f64", Format::kVop1, {38, 38}, kF64, {kF64}, kMod, op<[](double a) { return 1.0 / __builtin_sqrt(a); }>},
-  {"v_sqrt_f32", Format::kVop1, {39, 39}, kF32, {kF32}, kMod, op<[](float a) { return sqrt_f32(a); }>},
-  {"v_sqrt_f64", Format::kVop1, {40, 40}, kF64, {kF64}, kMod, op<[](double a) { return __builtin_sqrt(a); }>},
-  {"v_sin_f32", Format::kVop1, {41, 41}, kF32, {kF32}, kMod, op<[](float a) { return sin_f32(a); }>},
-  {"v_cos_f32", Format::kVop1, {42, 42}, kF32, {kF32}, kMod, op<[](float a) { return cos_f32(a); }>},
+  {"v_exp_f32", Format::kVop1, {32, 32}, kF32, {kF32}, kTrans, op<[](float a) { return exp2_f32(a); }>},
+  {"v_log_f32", Format::kVop1, {33, 33}, kF32, {kF32}, kTrans, op<[](float a) { return log2_f32(a); }>},
+  {"v_rcp_f32", Format::kVop1, {34, 34}, kF32, {kF32}, kTrans, op<[](float a) { return rcp_f32(a); }>},
+  {"v_rcp_iflag_f32", Format::kVop1, {35, 35}, kF32, {kF32}, kTrans, op<[](float a) { return rcp_f32(a); }>},
+  {"v_rsq_f32", Format::kVop1, {36, 36}, kF32, {kF32}, kTrans, op<[](float a) { return rsq_f32(a); }>},
+  {"v_rcp_f64", Format::kVop1, {37, 37}, kF64, {kF64}, kTrans, op<[](double a) { return 1.0 / a; }>},
+  {"v_rsq_f64", Format::kVop1, {38, 38}, kF64, {kF64}, kTrans, op<[](double a) { return 1.0 / __builtin_sqrt(a); }>},
+  {"v_sqrt_f32", Format::kVop1, {39, 39}, kF32, {kF32}, kTrans, op<[](float a) { return sqrt_f32(a); }>},
+  {"v_sqrt_f64", Format::kVop1, {40, 40}, kF64, {kF64}, kTrans, op<[](double a) { return __builtin_sqrt(a); }>},
+  {"v_sin_f32", Format::kVop1, {41, 41}, kF32, {kF32}, kTrans, op<[](float a) { return sin_f32(a); }>},
+  {"v_cos_f32", Format::kVop1, {42, 42}, kF32, {kF32}, kTrans, op<[](float a) { return cos_f32(a); }>},
   {"v_not_b32", Format::kVop1, {43, 43}, kB32, {kB32}, 0, op<[](u32 a) { return ~a; }>},
   {"v_bfrev_b32", Format::kVop1, {44, 44}, kB32, {kB32}, 0, op<[](u32 a) { return reversed(a); }>},
   {"v_ffbh_u32", Format::kVop1, {45, 45}, kB32, {kB32}, 0, op<[](u32 a) { return first_from_msb(a); }>},
@@ -118,7 +118,7 @@ constexpr Row kRows[] = {
    op<[](const Env& e, float a) { return frexp_exponent(flushed(a, e)); }>},
   {"v_frexp_mant_f32", Format::kVop1, {52, 52}, kF32, {kF32}, kMod,
    op<[](const Env& e, float a) { return frexp_mantissa(flushed(a, e)); }>},
-  {"v_clrexcp", Format::kVop1, {53, 53}, kNone, {}, kNoSrc, nop},
+  {"v_clrexcp", Format::kVop1, {53, 53}, kNone, {}, kNoSrc | kNoSuffix, nop},
   {"v_mov_b64", Format::kVop1, {-1, 56}, kB64, {kB64}, 0, op<[](Pair a) { return a; }>},
   {"v_cvt_f16_u16", Format::kVop1, {57, 57}, kF16, {kI16}, kMod,
    op<[](const Env& e, u16 a) { return to_f16(static_cast<float>(static_cast<i32>(a)), e); }>},
@@ -126,11 +126,11 @@ constexpr Row kRows[] = {
    op<[](const Env& e, i16 a) { return to_f16(static_cast<float>(static_cast<i32>(a)), e); }>},
   {"v_cvt_u16_f16", Format::kVop1, {59, 59}, kI16, {kF16}, kMod, op<[](f16 a) { return to_u16(to_f32(a)); }>},
   {"v_cvt_i16_f16", Format::kVop1, {60, 60}, kI16, {kF16}, kMod, op<[](f16 a) { return to_i16(to_f32(a)); }>},
-  {"v_rcp_f16", Format::kVop1, {61, 61}, kF16, {kF16}, kMod, op<half1<[](float a) { return rcp_wide(a); }>>},
-  {"v_sqrt_f16", Format::kVop1, {62, 62}, kF16, {kF16}, kMod, op<half1<[](float a) { return sqrt_wide(a); }>>},
-  {"v_rsq_f16", Format::kVop1, {63, 63}, kF16, {kF16}, kMod, op<half1<[](float a) { return rsq_f32(a); }>>},
-  {"v_log_f16", Format::kVop1, {64, 64}, kF16, {kF16}, kMod, op<half1<[](float a) { return log2_f32(a); }>>},
-  {"v_exp_f16", Format::kVop1, {65, 65}, kF16, {kF16}, kMod, op<half1<[](float a) { return exp2_f32(a); }>>},
+  {"v_rcp_f16", Format::kVop1, {61, 61}, kF16, {kF16}, kTrans, op<half1<[](float a) { return rcp_wide(a); }>>},
+  {"v_sqrt_f16", Format::kVop1, {62, 62}, kF16, {kF16}, kTrans, op<half1<[](float a) { return sqrt_wide(a); }>>},
+  {"v_rsq_f16", Format::kVop1, {63, 63}, kF16, {kF16}, kTrans, op<half1<[](float a) { return rsq_f32(a); }>>},
+  {"v_log_f16", Format::kVop1, {64, 64}, kF16, {kF16}, kTrans, op<half1<[](float a) { return log2_f32(a); }>>},
+  {"v_exp_f16", Format::kVop1, {65, 65}, kF16, {kF16}, kTrans, op<half1<[](float a) { return exp2_f32(a); }>>},
   {"v_frexp_mant_f16", Format::kVop1, {66, 66}, kF16, {kF16}, kMod,
    op<[](const Env& e, f16 a) { return frexp_mantissa(flushed(a, e)); }>},
   {"v_frexp_exp_i16_f16", Format::kVop1, {67, 67}, kI16, {kF16}, kMod,
@@ -143,10 +143,10 @@ constexpr Row kRows[] = {
   {"v_rndne_f16", Format::kVop1, {71, 71}, kF16, {kF16}, kMod,
    op<half1<[](float a) { return round_even(a); }>>},
   {"v_fract_f16", Format::kVop1, {72, 72}, kF16, {kF16}, kMod, op<[](const Env& e, f16 a) { return fract16(a, e); }>},
-  {"v_sin_f16", Format::kVop1, {73, 73}, kF16, {kF16}, kMod, op<half1<[](float a) { return sin_f32(a); }>>},
-  {"v_cos_f16", Format::kVop1, {74, 74}, kF16, {kF16}, kMod, op<half1<[](float a) { return cos_f32(a); }>>},
-  {"v_exp_legacy_f32", Format::kVop1, {75, 75}, kF32, {kF32}, kMod, op<[](float a) { return exp2_f32(a); }>},
-  {"v_log_legacy_f32", Format::kVop1, {76, 76}, kF32, {kF32}, kMod, op<[](float a) { return log2_f32(a); }>},
+  {"v_sin_f16", Format::kVop1, {73, 73}, kF16, {kF16}, kTrans, op<half1<[](float a) { return sin_f32(a); }>>},
+  {"v_cos_f16", Format::kVop1, {74, 74}, kF16, {kF16}, kTrans, op<half1<[](float a) { return cos_f32(a); }>>},
+  {"v_exp_legacy_f32", Format::kVop1, {75, 75}, kF32, {kF32}, kTrans, op<[](float a) { return exp2_f32(a); }>},
+  {"v_log_legacy_f32", Format::kVop1, {76, 76}, kF32, {kF32}, kTrans, op<[](float a) { return log2_f32(a); }>},
   {"v_screen_partition_4se_b32", Format::kVop1, {55, 55}, kB32, {kB32}, kRefused, no_screen},
   {"v_cvt_norm_i16_f16", Format::kVop1, {77, 77}, kI16, {kF16}, kMod, op<[](f16 a) { return to_snorm16(to_f32(a)); }>},
   {"v_cvt_norm_u16_f16", Format::kVop1, {78, 78}, kI16, {kF16}, kMod, op<[](f16 a) { return to_unorm16(to_f32(a)); }>},
@@ -154,12 +154,12 @@ constexpr Row kRows[] = {
    op<([](u32 a) {
      return saturated_byte(static_cast<i16>(a)) | saturated_byte(static_cast<i16>(a >> 16)) << 8;
    })>},
-  {"v_swap_b32", Format::kVop1, {81, 81}, kB32, {kB32}, kReadsDst, swap},
-  {"v_cvt_f32_fp8", Format::kVop1, {-1, 84}, kF32, {kB32}, 0, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
-  {"v_cvt_f32_bf8", Format::kVop1, {-1, 85}, kF32, {kB32}, 0, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8", Format::kVop1, {-1, 86}, kB64, {kB32}, 0,
+  {"v_swap_b32", Format::kVop1, {81, 81}, kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
+  {"v_cvt_f32_fp8", Format::kVop1, {-1, 84}, kF32, {kB32}, kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
+  {"v_cvt_f32_bf8", Format::kVop1, {-1, 85}, kF32, {kB32}, kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
+  {"v_cvt_pk_f32_fp8", Format::kVop1, {-1, 86}, kB64, {kB32}, kNoDstSel,
    op<([](u32 a) { return Pair{raw(fp8_to_f32<3>(a)), raw(fp8_to_f32<3>(a >> 8))}; })>},
-  {"v_cvt_pk_f32_bf8", Format::kVop1, {-1, 87}, kB64, {kB32}, 0,
+  {"v_cvt_pk_f32_bf8", Format::kVop1, {-1, 87}, kB64, {kB32}, kNoDstSel,
    op<([](u32 a) { return Pair{raw(fp8_to_f32<2>(a)), raw(fp8_to_f32<2>(a >> 8))}; })>},
 };
 // clang-format on

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = Type::kI16, kF64 = Type::kF64;
 constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16;
-constexpr u32 kMod = kHasModifiers, kAcc = kHasModifiers | kReadsDst;
+constexpr RowFlags kMod = kHasModifiers, kAcc = kHasModifiers | kReadsDst, kDotAcc = kReadsDst | kDot;
 
 FMHA_EMU_INLINE i32 signed24(u32 x) { return static_cast<i32>(x << 8) >> 8; }
 FMHA_EMU_INLINE u32 unsigned24(u32 x) { return x & 0xffffff; }
@@ -61,7 +61,7 @@ constexpr Row kRows[] = {
   {"v_add_f32", Format::kVop2, {1, 1}, kF32, {kF32, kF32}, kMod, op<[](float a, float b) { return a + b; }>},
   {"v_sub_f32", Format::kVop2, {2, 2}, kF32, {kF32, kF32}, kMod, op<[](float a, float b) { return a - b; }>},
   {"v_subrev_f32", Format::kVop2, {3, 3}, kF32, {kF32, kF32}, kMod, op<[](float a, float b) { return b - a; }>},
-  {"v_fmac_f64", Format::kVop2, {4, 4}, kF64, {kF64, kF64}, kAcc,
+  {"v_fmac_f64", Format::kVop2, {4, 4}, kF64, {kF64, kF64}, kAcc | kFma64,
    op<([](double a, double b, Old<double> d) { return fma64(a, b, d.value); })>},
   {"v_mul_f32", Format::kVop2, {5, 5}, kF32, {kF32, kF32}, kMod, op<[](float a, float b) { return a * b; }>},
   {"v_mul_i32_i24", Format::kVop2, {6, 6}, kB32, {kB32, kB32}, 0,
@@ -88,11 +88,11 @@ constexpr Row kRows[] = {
   {"v_xor_b32", Format::kVop2, {21, 21}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a ^ b; }>},
   {"v_mac_f32", Format::kVop2, {22, -1}, kF32, {kF32, kF32}, kAcc,
    op<([](float a, float b, Old<float> d) { return mad32(a, b, d.value); })>},
-  {"v_madmk_f32", Format::kVop2, {23, -1}, kF32, {kF32, kF32}, kLiteralK,
+  {"v_madmk_f32", Format::kVop2, {23, -1}, kF32, {kF32, kF32}, kLiteralK | kLiteralMiddle,
    op<[](float a, float b, Literal k) { return mad32(a, bits<float>(k.value), b); }>},
   {"v_madak_f32", Format::kVop2, {24, -1}, kF32, {kF32, kF32}, kLiteralK,
    op<[](float a, float b, Literal k) { return mad32(a, b, bits<float>(k.value)); }>},
-  {"v_fmamk_f32", Format::kVop2, {-1, 23}, kF32, {kF32, kF32}, kLiteralK,
+  {"v_fmamk_f32", Format::kVop2, {-1, 23}, kF32, {kF32, kF32}, kLiteralK | kLiteralMiddle,
    op<[](float a, float b, Literal k) { return fma32(a, bits<float>(k.value), b); }>},
   {"v_fmaak_f32", Format::kVop2, {-1, 24}, kF32, {kF32, kF32}, kLiteralK,
    op<[](float a, float b, Literal k) { return fma32(a, b, bits<float>(k.value)); }>},
@@ -124,7 +124,7 @@ constexpr Row kRows[] = {
    op<half2<[](float a, float b) { return a * b; }>>},
   {"v_mac_f16", Format::kVop2, {35, 35}, kF16, {kF16, kF16}, kAcc,
    op<([](const Env& e, f16 a, f16 b, Old<f16> d) { return mad16(e, a, b, d.value); })>},
-  {"v_madmk_f16", Format::kVop2, {36, 36}, kF16, {kF16, kF16}, kLiteralK,
+  {"v_madmk_f16", Format::kVop2, {36, 36}, kF16, {kF16, kF16}, kLiteralK | kLiteralMiddle,
    op<[](const Env& e, f16 a, f16 b, Literal k) { return mad16(e, a, half_of(k), b); }>},
   {"v_madak_f16", Format::kVop2, {37, 37}, kF16, {kF16, kF16}, kLiteralK,
    op<[](const Env& e, f16 a, f16 b, Literal k) { return mad16(e, a, b, half_of(k)); }>},
@@ -150,7 +150,7 @@ constexpr Row kRows[] = {
   {"v_max_i16", Format::kVop2, {48, 48}, kI16, {kI16, kI16}, 0, op<([](i16 a, i16 b) { return a > b ? a : b; })>},
   {"v_min_u16", Format::kVop2, {49, 49}, kI16, {kI16, kI16}, 0, op<[](u16 a, u16 b) { return a < b ? a : b; }>},
   {"v_min_i16", Format::kVop2, {50, 50}, kI16, {kI16, kI16}, 0, op<[](i16 a, i16 b) { return a < b ? a : b; }>},
-  {"v_ldexp_f16", Format::kVop2, {51, 51}, kF16, {kF16, kI16}, kMod,
+  {"v_ldexp_f16", Format::kVop2, {51, 51}, kF16, {kF16, kI16}, kMod | kHalfConstants,
    op<[](const Env& e, f16 a, i16 n) { return to_f16(ldexp32(to_f32(a, e), clamp_int(n, -60, 60)), e); }>},
   {"v_add_u32", Format::kVop2, {52, 52}, kB32, {kB32, kB32}, 0,
    op<[](u32 a, u32 b) { return a + b; }, [](u32 a, u32 b) { return saturate_add(a, b); }>},
@@ -158,17 +158,17 @@ constexpr Row kRows[] = {
    op<[](u32 a, u32 b) { return a - b; }, [](u32 a, u32 b) { return saturate_sub(a, b); }>},
   {"v_subrev_u32", Format::kVop2, {54, 54}, kB32, {kB32, kB32}, 0,
    op<[](u32 a, u32 b) { return b - a; }, [](u32 a, u32 b) { return saturate_sub(b, a); }>},
-  {"v_dot2c_f32_f16", Format::kVop2, {55, -1}, kF32, {kPkF16, kPkF16}, kReadsDst, op<dot2c<true>>},
-  {"v_dot2c_f32_f16", Format::kVop2, {-1, 55}, kF32, {kPkF16, kPkF16}, kReadsDst, op<dot2c<false>>},
-  {"v_dot2c_i32_i16", Format::kVop2, {56, 56}, kB32, {kPkI16, kPkI16}, kReadsDst,
+  {"v_dot2c_f32_f16", Format::kVop2, {55, -1}, kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<true>>},
+  {"v_dot2c_f32_f16", Format::kVop2, {-1, 55}, kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<false>>},
+  {"v_dot2c_i32_i16", Format::kVop2, {56, 56}, kB32, {kPkI16, kPkI16}, kDotAcc,
    op<([](u32 a, u32 b, Old<i32> d) { return dot<16>(a, b, d.value); })>},
-  {"v_dot4c_i32_i8", Format::kVop2, {57, 57}, kB32, {kB32, kB32}, kReadsDst,
+  {"v_dot4c_i32_i8", Format::kVop2, {57, 57}, kB32, {kB32, kB32}, kDotAcc,
    op<([](u32 a, u32 b, Old<i32> d) { return dot<8>(a, b, d.value); })>},
-  {"v_dot8c_i32_i4", Format::kVop2, {58, 58}, kB32, {kB32, kB32}, kReadsDst,
+  {"v_dot8c_i32_i4", Format::kVop2, {58, 58}, kB32, {kB32, kB32}, kDotAcc,
    op<([](u32 a, u32 b, Old<i32> d) { return dot<4>(a, b, d.value); })>},
   {"v_fmac_f32", Format::kVop2, {59, 59}, kF32, {kF32, kF32}, kAcc,
    op<([](float a, float b, Old<float> d) { return fma32(a, b, d.value); })>},
-  {"v_pk_fmac_f16", Format::kVop2, {60, 60}, kPkF16, {kPkF16, kPkF16}, kReadsDst,
+  {"v_pk_fmac_f16", Format::kVop2, {60, 60}, kPkF16, {kPkF16, kPkF16}, kReadsDst | kOneForm,
    op<([](const Env& e, u32 a, u32 b, Old<u32> d) {
      const u32 low = fma16(low_half(a), low_half(b), low_half(d.value), e).raw;
      return low | static_cast<u32>(fma16(high_half(a), high_half(b), high_half(d.value), e).raw) << 16;

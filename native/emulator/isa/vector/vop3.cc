@@ -10,7 +10,7 @@ namespace {
 
 constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = Type::kI16, kF64 = Type::kF64;
 constexpr Type kB64 = Type::kI64;
-constexpr u32 kMod = kHasModifiers;
+constexpr RowFlags kMod = kHasModifiers;
 constexpr Format kV3 = Format::kVop3;
 
 // The f16 and 16-bit instructions that GFX9 added write their half and keep the other (Low); the "legacy"
@@ -38,7 +38,7 @@ constexpr Row kRows[] = {
    op<[](u32 a, u32 b, u32 c) { return (a & b) | (~a & c); }>},
   {"v_fma_f32", kV3, {0x1cb, 0x1cb}, kF32, {kF32, kF32, kF32}, kMod,
    op<[](float a, float b, float c) { return fma32(a, b, c); }>},
-  {"v_fma_f64", kV3, {0x1cc, 0x1cc}, kF64, {kF64, kF64, kF64}, kMod,
+  {"v_fma_f64", kV3, {0x1cc, 0x1cc}, kF64, {kF64, kF64, kF64}, kMod | kFma64,
    op<[](double a, double b, double c) { return fma64(a, b, c); }>},
   {"v_lerp_u8", kV3, {0x1cd, 0x1cd}, kB32, {kB32, kB32, kB32}, 0, op<[](u32 a, u32 b, u32 c) { return lerp(a, b, c); }>},
   {"v_alignbit_b32", kV3, {0x1ce, 0x1ce}, kB32, {kB32, kB32, kB32}, 0,
@@ -72,9 +72,9 @@ constexpr Row kRows[] = {
    op<[](const Env& e, float q, float d, float n) { return div_fixup(q, flushed(d, e), flushed(n, e)); }>},
   {"v_div_fixup_f64", kV3, {0x1df, 0x1df}, kF64, {kF64, kF64, kF64}, kMod,
    op<[](const Env& e, double q, double d, double n) { return div_fixup(q, flushed(d, e), flushed(n, e)); }>},
-  {"v_div_fmas_f32", kV3, {0x1e2, 0x1e2}, kF32, {kF32, kF32, kF32}, kMod | kReadsVcc,
+  {"v_div_fmas_f32", kV3, {0x1e2, 0x1e2}, kF32, {kF32, kF32, kF32}, kMod | kReadsVcc | kLateVcc,
    op<[](float a, float b, float c, Vcc v) { return div_fmas(a, b, c, v.bit); }>},
-  {"v_div_fmas_f64", kV3, {0x1e3, 0x1e3}, kF64, {kF64, kF64, kF64}, kMod | kReadsVcc,
+  {"v_div_fmas_f64", kV3, {0x1e3, 0x1e3}, kF64, {kF64, kF64, kF64}, kMod | kReadsVcc | kLateVcc,
    op<[](double a, double b, double c, Vcc v) { return div_fmas(a, b, c, v.bit); }>},
   {"v_msad_u8", kV3, {0x1e4, 0x1e4}, kB32, {kB32, kB32, kB32}, 0, op<[](u32 a, u32 b, u32 c) { return msad(a, b, c); }>},
   {"v_qsad_pk_u16_u8", kV3, {0x1e5, 0x1e5}, kB64, {kB64, kB32, kB64}, 0,
@@ -157,8 +157,8 @@ constexpr Row kRows[] = {
   {"v_mul_hi_i32", kV3, {0x287, 0x287}, kB32, {kB32, kB32}, 0,
    op<([](i32 a, i32 b) { return static_cast<i32>(i64{a} * b >> 32); })>},
   {"v_ldexp_f32", kV3, {0x288, 0x288}, kF32, {kF32, kB32}, kMod, op<[](float a, i32 n) { return ldexp32(a, n); }>},
-  {"v_readlane_b32", kV3, {0x289, 0x289}, kB32, {kB32, kB32}, kScalarDst, readlane},
-  {"v_writelane_b32", kV3, {0x28a, 0x28a}, kB32, {kB32, kB32}, kReadsDst, writelane},
+  {"v_readlane_b32", kV3, {0x289, 0x289}, kB32, {kB32, kB32}, kScalarDst | kReadLane, readlane},
+  {"v_writelane_b32", kV3, {0x28a, 0x28a}, kB32, {kB32, kB32}, kReadsDst | kWriteLane, writelane},
   {"v_bcnt_u32_b32", kV3, {0x28b, 0x28b}, kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return count_ones(a) + b; }>},
   {"v_mbcnt_lo_u32_b32", kV3, {0x28c, 0x28c}, kB32, {kB32, kB32}, 0,
    op<[](u32 a, u32 b, LaneId l) { return count_ones(a & lanes_below(l.value)) + b; }>},
@@ -201,9 +201,9 @@ constexpr Row kRows[] = {
    op<[](const Env& e, float a, float b) { return low(static_cast<u16>(f32_to_fp8<3>(a, e) | f32_to_fp8<3>(b, e) << 8)); }>},
   {"v_cvt_pk_bf8_f32", kV3, {-1, 0x2a3}, kI16, {kF32, kF32}, kMod,
    op<[](const Env& e, float a, float b) { return low(static_cast<u16>(f32_to_fp8<2>(a, e) | f32_to_fp8<2>(b, e) << 8)); }>},
-  {"v_cvt_sr_fp8_f32", kV3, {-1, 0x2a4}, kB32, {kF32, kB32}, kMod,
+  {"v_cvt_sr_fp8_f32", kV3, {-1, 0x2a4}, kB32, {kF32, kB32}, kMod | kSelectsByte,
    op<[](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<3>(a, s, o.value, d.value, e); }>},
-  {"v_cvt_sr_bf8_f32", kV3, {-1, 0x2a5}, kB32, {kF32, kB32}, kMod,
+  {"v_cvt_sr_bf8_f32", kV3, {-1, 0x2a5}, kB32, {kF32, kB32}, kMod | kSelectsByte,
    op<[](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<2>(a, s, o.value, d.value, e); }>},
 
   {"v_div_scale_f32", Format::kVop3b, {0x1e0, 0x1e0}, kF32, {kF32, kF32, kF32}, kMod,

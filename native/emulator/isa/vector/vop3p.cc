@@ -9,7 +9,7 @@ namespace {
 
 constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkF32 = Type::kPkF32, kF32 = Type::kF32;
 constexpr Type kF16 = Type::kF16, kB32 = Type::kI32;
-constexpr u32 kMod = kHasModifiers;
+constexpr RowFlags kMod = kHasModifiers;
 
 template <class T>
 FMHA_EMU_INLINE T half_of(u32 x, int i) {
@@ -229,17 +229,17 @@ constexpr Row kRows[] = {
    packed<[](const Env& e, f16 a, f16 b) { return min_num(a, b, e); }>},
   {"v_pk_max_f16", Format::kVop3p, {0x12, 0x12}, kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return max_num(a, b, e); }>},
-  {"v_fma_mix_f32", Format::kVop3p, {0x20, 0x20}, kF32, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kF32>},
-  {"v_fma_mixlo_f16", Format::kVop3p, {0x21, 0x21}, kF16, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kLow>},
-  {"v_fma_mixhi_f16", Format::kVop3p, {0x22, 0x22}, kF16, {kF32, kF32, kF32}, kMod, fma_mix<MixTo::kHigh>},
-  {"v_dot2_f32_f16", Format::kVop3p, {0x23, -1}, kF32, {kPkF16, kPkF16, kF32}, kMod, dot2_f32_f16<true>},
-  {"v_dot2_f32_f16", Format::kVop3p, {-1, 0x23}, kF32, {kPkF16, kPkF16, kF32}, kMod, dot2_f32_f16<false>},
-  {"v_dot2_i32_i16", Format::kVop3p, {0x26, 0x26}, kB32, {kPkI16, kPkI16, kB32}, 0, dot_int<16, true>},
-  {"v_dot2_u32_u16", Format::kVop3p, {0x27, 0x27}, kB32, {kPkI16, kPkI16, kB32}, 0, dot_int<16, false>},
-  {"v_dot4_i32_i8", Format::kVop3p, {0x28, 0x28}, kB32, {kB32, kB32, kB32}, 0, dot_int<8, true>},
-  {"v_dot4_u32_u8", Format::kVop3p, {0x29, 0x29}, kB32, {kB32, kB32, kB32}, 0, dot_int<8, false>},
-  {"v_dot8_i32_i4", Format::kVop3p, {0x2a, 0x2a}, kB32, {kB32, kB32, kB32}, 0, dot_int<4, true>},
-  {"v_dot8_u32_u4", Format::kVop3p, {0x2b, 0x2b}, kB32, {kB32, kB32, kB32}, 0, dot_int<4, false>},
+  {"v_fma_mix_f32", Format::kVop3p, {0x20, 0x20}, kF32, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kF32>},
+  {"v_fma_mixlo_f16", Format::kVop3p, {0x21, 0x21}, kF16, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kLow>},
+  {"v_fma_mixhi_f16", Format::kVop3p, {0x22, 0x22}, kF16, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kHigh>},
+  {"v_dot2_f32_f16", Format::kVop3p, {0x23, -1}, kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<true>},
+  {"v_dot2_f32_f16", Format::kVop3p, {-1, 0x23}, kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<false>},
+  {"v_dot2_i32_i16", Format::kVop3p, {0x26, 0x26}, kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, true>},
+  {"v_dot2_u32_u16", Format::kVop3p, {0x27, 0x27}, kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, false>},
+  {"v_dot4_i32_i8", Format::kVop3p, {0x28, 0x28}, kB32, {kB32, kB32, kB32}, kDot, dot_int<8, true>},
+  {"v_dot4_u32_u8", Format::kVop3p, {0x29, 0x29}, kB32, {kB32, kB32, kB32}, kDot, dot_int<8, false>},
+  {"v_dot8_i32_i4", Format::kVop3p, {0x2a, 0x2a}, kB32, {kB32, kB32, kB32}, kDot, dot_int<4, true>},
+  {"v_dot8_u32_u4", Format::kVop3p, {0x2b, 0x2b}, kB32, {kB32, kB32, kB32}, kDot, dot_int<4, false>},
   {"v_pk_fma_f32", Format::kVop3p, {0x30, 0x30}, kPkF32, {kPkF32, kPkF32, kPkF32}, kMod,
    pair<[](float a, float b, float c) { return fma32(a, b, c); }, 3>},
   {"v_pk_mul_f32", Format::kVop3p, {0x31, 0x31}, kPkF32, {kPkF32, kPkF32}, kMod,

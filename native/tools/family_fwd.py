@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The forward family: native/kernels/catalogue/fwd.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from family import DTYPES, SETS, Family, Row, cxx_fields, enumerator
+
+BIASES = ("none", "elementwise", "alibi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FwdRow(Row):
+    """A forward kernel: what it does, and what of its tile the host needs to know."""
+
+    o_dtype: str
+    hdim_q: int
+    hdim_v: int
+    hdim_step: int
+    group: bool
+    mask: bool
+    pad: bool
+    bias: str
+    softcap: bool
+    dropout: bool
+    pipeline: str
+    tile_m: int
+    tile_n: int
+
+
+class Tile(Protocol):
+    """What the family asks of any origin's tile."""
+
+    origin: str
+    pipeline: str
+    tag: str | None
+    """Ends the names of its kernels."""
+    hdim_q: int
+    """The largest head dim of q and k."""
+    hdim_v: int
+    """The largest head dim of v and o."""
+    hdim_step: int
+    """0: head dims exactly those; n: any multiple of n up to those."""
+    tile_m: int
+    tile_n: int
+
+
+class Origin(Protocol):
+    """What the family asks of an origin of kernels."""
+
+    header: str
+    """What a translation unit includes, below native/kernels."""
+
+    def read_tile(self, content: dict[str, Any], where: str) -> Any:
+        """Read a tile of the catalogue."""
+
+    def why_not(self, row: FwdRow) -> str | None:
+        """Return why the origin has no such kernel, or None."""
+
+    def line(self, row: FwdRow, tile: Any) -> str:
+        """Return the line of a translation unit that makes the kernel."""
+
+
+def head(dtype: str, o_dtype: str, hdim_q: int, hdim_v: int) -> str:
+    """Return the part of a name that says types and head dims."""
+    types = dtype if o_dtype == dtype else f"{dtype}_{o_dtype}"
+    dims = f"d{hdim_q}" if hdim_q == hdim_v else f"d{hdim_q}v{hdim_v}"
+    return f"{types}_{dims}"
+
+
+class Forward(Family):
+    """What the build's programs ask of the forward family."""
+
+    name = "fwd"
+    axes = ("arch", "dtype", "o_dtype", "tile", "group", "mask", "pad", "bias", "softcap", "dropout")
+    required = frozenset(("set", "arch", "dtype", "tile", "mask", "pad"))
+    defaults: dict[str, Any] = {  # noqa: RUF012 - read by all, written by none
+        "o_dtype": None,
+        "group": False,
+        "bias": "none",
+        "softcap": False,
+        "dropout": False,
+    }
+    known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
+        "set": SETS,
+        "dtype": DTYPES,
+        "o_dtype": DTYPES,
+        "bias": BIASES,
+        **dict.fromkeys(("group", "mask", "pad", "softcap", "dropout"), (False, True)),
+    }
+    enums = {"Bias": BIASES}  # noqa: RUF012
+    facts = ("tile_m", "tile_n", "tile_nv", "hdim_q", "block_size", "blocks_per_cu")  # fmha::FwdFacts
+    public = (
+        *("o_dtype", "hdim_q", "hdim_v", "hdim_step", "group", "mask", "pad"),
+        *("bias", "softcap", "dropout", "pipeline", "tile_m", "tile_n"),
+    )
+
+    def __init__(self, sources: dict[str, Origin]) -> None:
+        self.sources = sources
+        self.origins = tuple(sources)
+
+    def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
+        return self.sources[origin].read_tile(content, where)
+
+    def make_row(self, fields: dict[str, Any], tile: Tile, where: str) -> FwdRow:
+        fields["o_dtype"] = fields["o_dtype"] or fields["dtype"]
+        flags = [key for key in ("group", "mask", "pad") if fields[key]]
+        flags += {"none": [], "elementwise": ["bias"], "alibi": ["alibi"]}[fields["bias"]]
+        flags += [key for key in ("softcap", "dropout") if fields[key]]
+        flags += [tile.tag] if tile.tag else []
+        dims = head(fields["dtype"], fields["o_dtype"], tile.hdim_q, tile.hdim_v)
+        row = FwdRow(
+            name="_".join(["fmha", self.name, dims, *flags]),
+            family=self.name,
+            origin=tile.origin,
+            hdim_q=tile.hdim_q,
+            hdim_v=tile.hdim_v,
+            hdim_step=tile.hdim_step,
+            pipeline=tile.pipeline,
+            tile_m=tile.tile_m,
+            tile_n=tile.tile_n,
+            **fields,
+        )
+        if row.o_dtype == "fp8" or (row.dtype != "fp8" and row.o_dtype != row.dtype):
+            said = f"o_dtype is dtype or, for fp8, another type, got {row.o_dtype!r}"
+            raise ValueError(f"{where}: {row.name}: {said}")
+        if why := self.sources[row.origin].why_not(row):
+            raise ValueError(f"{where}: {row.name}: {why}")
+        return row
+
+    def stem(self, row: FwdRow) -> str:
+        return f"{self.name}_{head(row.dtype, row.dtype, row.hdim_q, row.hdim_v)}"
+
+    def order(self, row: FwdRow) -> int:
+        return int(row.group)
+
+    def unit_lines(self, rows: list[FwdRow], tiles: dict[str, Tile]) -> list[str]:
+        origin = self.sources[rows[0].origin]
+        return [f'#include "{origin.header}"', "", *(origin.line(row, tiles[row.tile]) for row in rows)]
+
+    def entry(self, report: dict[str, Any]) -> str:
+        """Return the initializer of fmha::FwdRow, in the order of its fields."""
+        fields = [
+            f".o_dtype = DType::{enumerator(report['o_dtype'])}",
+            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "group", "mask", "pad")),
+            f".bias = Bias::{enumerator(report['bias'])}",
+            *cxx_fields(report, ("softcap", "dropout")),
+            f'.pipeline = "{report["pipeline"]}"',
+            *cxx_fields(report, ("tile_m", "tile_n", "tile_nv")),
+        ]
+        return "{" + ", ".join(fields) + "}"

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Forward kernels of Composable Kernel: their tiles, their limits, their line of a translation unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from family import check_keys, check_known, enumerator
+from family_fwd import FwdRow, Origin
+
+PIPELINES = ("qr_async", "qr")
+_REQUIRED = {"pipeline", "block", "waves", "mfma"}
+_OPTIONAL = {"blocks_per_cu", "hdim_step", "tag"}
+# ck_tile's names of types.
+_TYPES = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8_t"}
+
+
+@dataclass(frozen=True)
+class CkTile:
+    """How a workgroup divides the work: what CK calls pipeline, block tile, waves and wave tile."""
+
+    pipeline: str
+    block: tuple[int, ...]  # kM0, kN0, kK0, kN1, kK1, head dim of q and k
+    waves: int
+    mfma: tuple[int, ...]  # M, N, K
+    blocks_per_cu: int = -1
+    hdim_step: int = 8
+    tag: str | None = None
+    origin: str = "ck"
+
+    @property
+    def hdim_q(self) -> int:
+        """The largest head dim of q and k."""
+        return self.block[5]
+
+    @property
+    def hdim_v(self) -> int:
+        """The largest head dim of v and o: one workgroup does all of its columns."""
+        return self.block[3]
+
+    @property
+    def tile_m(self) -> int:
+        """Query rows of a workgroup."""
+        return self.block[0]
+
+    @property
+    def tile_n(self) -> int:
+        """Keys of a step."""
+        return self.block[1]
+
+
+class CkFwd(Origin):
+    """What the forward family asks of CK."""
+
+    header = "ck/fwd_kernel.h"
+
+    def read_tile(self, content: dict[str, Any], where: str) -> CkTile:
+        check_keys(content, _REQUIRED, _OPTIONAL, where)
+        check_known("pipeline", content["pipeline"], PIPELINES, where)
+        for key, length in (("block", 6), ("mfma", 3)):
+            value = content[key]
+            if not (
+                isinstance(value, list) and len(value) == length and all(isinstance(n, int) for n in value)
+            ):
+                raise ValueError(f"{where}: {key} is a list of {length} numbers, got {value!r}")
+        step = content.get("hdim_step", 8)
+        if not isinstance(step, int) or step < 0:
+            raise ValueError(f"{where}: hdim_step is 0 or what head dims are multiples of, got {step!r}")
+        return CkTile(**{**content, "block": tuple(content["block"]), "mfma": tuple(content["mfma"])})
+
+    def why_not(self, row: FwdRow) -> str | None:
+        if row.group and not row.pad:
+            return "group mode needs pad = true: only the device knows the lengths"
+        if row.softcap and row.bias != "none":
+            return f"CK has no softcap together with a bias, got {row.bias!r}"
+        return None
+
+    def line(self, row: FwdRow, tile: CkTile) -> str:
+        """Return the line that native/kernels/ck/fwd_kernel.h makes a kernel of."""
+        traits = {
+            "pipeline": f"fmha::PipelineKind::{enumerator(tile.pipeline)}",
+            **{key: getattr(tile, key) for key in ("block", "waves", "mfma", "blocks_per_cu", "hdim_step")},
+            **{key: getattr(row, key) for key in ("group", "mask", "pad")},
+            "bias": f"fmha::Bias::{enumerator(row.bias)}",
+            **{key: getattr(row, key) for key in ("softcap", "dropout")},
+        }
+        fields = ", ".join(f".{key} = {_literal(value)}" for key, value in traits.items())
+        return f"FMHA_FWD_KERNEL({row.name}, {_TYPES[row.dtype]}, {_TYPES[row.o_dtype]}, {{{fields}}})"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "{" + ", ".join(map(str, value)) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
