@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "check.h"
@@ -111,8 +112,8 @@ void plan_sum(const SumProblem& problem, const fmha::Chosen& chosen, fmha::Plan&
   plan.workspace_bytes = kFlagBytes + int64_t{groups} * 8;
   auto* const begin = static_cast<char*>(problem.workspace.data);
   plan.add_memset(begin, 0, kFlagBytes);
-  plan.add_launch<SumArgs>(*chosen.kernel, {groups, 1, 1}) = {begin + kFlagBytes, problem.count};
-  plan.add_launch<SumArgs>(fmha::kKernels[3], {1, 1, 1}) = {begin + kFlagBytes, groups};
+  new (plan.add_launch<SumArgs>(*chosen.kernel, {groups, 1, 1})) SumArgs{begin + kFlagBytes, problem.count};
+  new (plan.add_launch<SumArgs>(fmha::kKernels[3], {1, 1, 1})) SumArgs{begin + kFlagBytes, groups};
 }
 
 fmha_status run(const SumProblem& problem, void* stream, const fmha::Extents& extents = {}) {

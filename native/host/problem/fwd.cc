@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "divide.h"
 #include "error.h"
 #include "problem/struct_size.h"
 
@@ -25,14 +26,6 @@ void check_least(const char* name, int64_t value, int64_t least) {
   }
 }
 
-// A 64-bit division takes older processors 40 ns, and numbers of heads are small.
-bool divides(int64_t divisor, int64_t value) {
-  if (((divisor | value) >> 32) == 0) {
-    return static_cast<uint32_t>(value) % static_cast<uint32_t>(divisor) == 0;
-  }
-  return value % divisor == 0;
-}
-
 void check_dims(const fmha_fwd_params& p) {
   check_least("batch", p.batch, 0);
   check_least("seqlen_q", p.seqlen_q, 0);
@@ -41,7 +34,7 @@ void check_dims(const fmha_fwd_params& p) {
   check_least("nhead_k", p.nhead_k, 1);
   check_least("hdim_q", p.hdim_q, 1);
   check_least("hdim_v", p.hdim_v, 1);
-  if (!divides(p.nhead_k, p.nhead_q)) {
+  if (!is_multiple(p.nhead_q, p.nhead_k)) {
     fail(FMHA_INVALID_ARGUMENT, "nhead_q = %" PRId64 ": expected a multiple of nhead_k = %" PRId64, p.nhead_q,
          p.nhead_k);
   }

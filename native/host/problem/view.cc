@@ -21,14 +21,28 @@ uint64_t multiply_add(uint64_t a, uint64_t b, uint64_t c) {
   return std::min(result, kAddressSpace);
 }
 
+// Whether sizes and strides, none of them negative, are below 2^31, as nearly always: then a sum of three
+// products and a row fits 64 bits, and only its bytes need a look.
+bool is_small(const View& v) {
+  return ((v.size[0] | v.size[1] | v.size[2] | v.stride[0] | v.stride[1] | v.stride[2] | v.row) >> 31) == 0;
+}
+
 // Bytes from the first element to past the last.
 uint64_t reach_bytes(const View& v) {
+  const auto product = [&](size_t i) {
+    return static_cast<uint64_t>(v.size[i] - 1) * static_cast<uint64_t>(v.stride[i]);
+  };
+  const auto element_bytes = static_cast<uint64_t>(v.element_bytes);
+  if (is_small(v)) {
+    const uint64_t reach = static_cast<uint64_t>(v.row) + product(0) + product(1) + product(2);
+    return std::min(reach, kAddressSpace / sizeof(double)) * element_bytes;
+  }
   auto reach = static_cast<uint64_t>(v.row);
   for (size_t i = 0; i < v.size.size(); ++i) {
     if (v.size[i] <= 1) continue;
     reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), static_cast<uint64_t>(v.stride[i]), reach);
   }
-  return multiply_add(reach, static_cast<uint64_t>(v.element_bytes), 0);
+  return multiply_add(reach, element_bytes, 0);
 }
 
 // Without a sum that could wrap around. A pointer that was left out overlaps nothing.
@@ -59,25 +73,15 @@ View array_view(const char* name, const void* data, int64_t element_bytes, int64
               .touched = data != nullptr && count > 0};
 }
 
-void check_strides(const View& v) {
-  for (size_t i = 0; i < v.stride.size(); ++i) {
-    if (v.stride[i] < 0 && v.size[i] > 1) {
-      fail(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kStrideNames[i],
-           v.stride[i]);
-    }
-  }
+void fail_stride(const View& v, size_t i) {
+  fail(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kStrideNames[i],
+       v.stride[i]);
 }
 
-void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
-  if (!v.touched) return;
-  if (v.data == nullptr) {
-    if (pointers == Pointers::kOptional) return;
-    fail(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a device pointer", v.pointer);
-  }
-  if ((reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align_bytes - 1)) != 0) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer,
-         v.data, align_bytes);
-  }
+void fail_pointer(const View& v, int64_t align_bytes) {
+  if (v.data == nullptr) fail(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a device pointer", v.pointer);
+  fail(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer, v.data,
+       align_bytes);
 }
 
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded

@@ -18,13 +18,16 @@ enum class Pointers : uint8_t {
 
 inline constexpr const char* kStrideNames[] = {"stride_batch", "stride_seqlen", "stride_head"};
 
+// Dimensions of a view's sizes and strides.
+enum Dimension : uint8_t { kBatch, kSeqlen, kHead };
+
 struct View {
   const char* name;     // the argument's, "q"
   const char* pointer;  // and its pointer's, "q.data"
   void* data;           // written through only if the call writes this tensor
   int64_t element_bytes;
   int64_t row;                    // contiguous elements at the end of each index
-  std::array<int64_t, 3> size;    // batch, seqlen, head
+  std::array<int64_t, 3> size;    // by Dimension
   std::array<int64_t, 3> stride;  // elements; not read for dimensions of size one
   int64_t sequence;               // rows that a workgroup may walk over: those of its sequence, at most
   bool varlen;                    // sequences may be shorter than that
@@ -40,12 +43,23 @@ struct View {
 // An array without strides.
 View array_view(const char* name, const void* data, int64_t element_bytes, int64_t count);
 
+[[noreturn]] void fail_stride(const View& view, size_t dimension);
+[[noreturn]] void fail_pointer(const View& view, int64_t align_bytes);
+
 // Fails with INVALID_ARGUMENT if a stride that will be read is negative.
-void check_strides(const View& view);
+inline void check_strides(const View& v) {
+  for (size_t i = 0; i < v.stride.size(); ++i) {
+    if (v.stride[i] < 0 && v.size[i] > 1) fail_stride(v, i);
+  }
+}
 
 // Fails with INVALID_ARGUMENT if the data is needed but NULL, or if an address that will be used is not a
 // multiple of `align_bytes`, a power of two.
-void check_pointer(const View& view, int64_t align_bytes, Pointers pointers);
+inline void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
+  if (!v.touched || (v.data == nullptr && pointers == Pointers::kOptional)) return;
+  const bool aligned = (reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align_bytes - 1)) == 0;
+  if (v.data == nullptr || !aligned) fail_pointer(v, align_bytes);
+}
 
 // For what is written: fails with INVALID_ARGUMENT unless distinct elements have distinct addresses.
 void check_no_self_overlap(const View& view);

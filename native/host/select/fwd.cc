@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/fwd.h"
 
+#include <bit>
+
 #include "error.h"
 #include "select/fwd_needs.h"
 #include "select/fwd_origin.h"
@@ -13,8 +15,8 @@ namespace {
 // instructions, of the LDS shared by four waves, and of bytes from L2 at 64 a cycle: tiles of 128 and 64 rows
 // by four waves (83576 and 66960 cycles at 128) and of 16 by one. Not measured on a card: it only decides
 // between tiles, which all compute the same.
-constexpr int64_t kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
-constexpr int64_t kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
+constexpr int kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
+constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
 
 // The forward family, as choose.h asks for it.
 class FwdFamily {
@@ -34,7 +36,11 @@ class FwdFamily {
   }
 
   FwdFamily(const FwdProblem& problem, const FwdOffers& offers, const Target& target)
-      : p_(problem), offers_(offers), target_(target) {}
+      : p_(problem),
+        offers_(offers),
+        target_(target),
+        log2_wave_size_(std::countr_zero(static_cast<unsigned>(arch_info(target.arch).wave_size))),
+        waves_at_once_(int64_t{target.compute_units} * arch_info(target.arch).simds_per_cu) {}
 
   size_t key() const {
     return Key::of(kFamily, target_.arch, p_.dtype, p_.group, bias_of(p_), p_.softcap != 0.0F,
@@ -43,7 +49,7 @@ class FwdFamily {
 
   // Head dims come first: they rule out most.
   bool fits(const Kernel& k) const {
-    return k.fwd.hdim_q >= p_.hdim_q && k.fwd.hdim_v >= p_.hdim_v && unmet_needs(k, p_, offers_) == 0 &&
+    return k.fwd.hdim_q >= p_.hdim_q && k.fwd.hdim_v >= p_.hdim_v && meets_unkeyed_needs(k, p_, offers_) &&
            fits_grid(k);
   }
 
@@ -62,25 +68,29 @@ class FwdFamily {
 
  private:
   bool fits_grid(const Kernel& k) const {
-    return p_.batch <= kMaxGridYZ && fwd_tiles(k, p_) <= kMaxGridYZ &&
-           p_.nhead_q * k.block_size <= kMaxWorkItemsX;
+    return p_.batch <= kMaxGridYZ && p_.nhead_q * k.block_size <= kMaxWorkItemsX && fits_tiles(k);
+  }
+
+  // A tile has a row at least: most problems need no division.
+  bool fits_tiles(const Kernel& k) const {
+    return (p_.seqlen_q <= kMaxGridYZ && p_.hdim_v <= k.fwd.tile_nv) || fwd_tiles(k, p_) <= kMaxGridYZ;
   }
 
   // Rounds of workgroups over the device, a wave on each SIMD at a time, times the cost of a key to a wave.
   // Tall tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small
   // problem leaves idle, and waste less on few queries.
   int64_t time_of(const Kernel& k) const {
-    const ArchInfo& arch = arch_info(target_.arch);
-    const int64_t waves = k.block_size / arch.wave_size;
-    const int64_t workgroups = fwd_tiles(k, p_) * p_.nhead_q * p_.batch;
-    const int64_t at_once = int64_t{target_.compute_units} * arch.simds_per_cu;
-    const int64_t rounds = workgroups * waves <= at_once ? 1 : ceil_div(workgroups * waves, at_once);
+    const int waves = k.block_size >> log2_wave_size_;
+    const int64_t all_waves = fwd_tiles(k, p_) * p_.nhead_q * p_.batch * waves;
+    const int64_t rounds = all_waves <= waves_at_once_ ? 1 : ceil_div(all_waves, waves_at_once_);
     return rounds * ((k.fwd.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
   }
 
   const FwdProblem& p_;
   const FwdOffers& offers_;
   const Target& target_;
+  const int log2_wave_size_;
+  const int64_t waves_at_once_;
 };
 
 }  // namespace

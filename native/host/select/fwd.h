@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
+#include "divide.h"
 #include "problem/fwd.h"
 #include "select/choose.h"
 #include "select/plan.h"
@@ -34,8 +35,6 @@ Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Targ
 
 // Adds the steps of a call with the kernel that was chosen for the problem.
 void plan_fwd(const Kernel& kernel, const FwdProblem& problem, Plan& plan);
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Workgroups a (batch, head).
 inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {

@@ -153,12 +153,8 @@ const Kernel* nearest_kernel(const FwdProblem& p, const FwdOffers& offers, Arch 
 uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
   const FwdRow& row = k.fwd;
   const FwdOffers::Offer& offer = offers.of(k.origin);
-  return bit_if(row.o_dtype != p.o_dtype, Need::kODType) |
-         bit_if(!holds(row.hdim_q, row.hdim_step, p.hdim_q) || !holds(row.hdim_v, row.hdim_step, p.hdim_v),
-                Need::kHeadDims) |
-         bit_if(row.group != p.group, Need::kGroup) |
-         // A masked kernel does an unmasked problem too, with both sides of its window unlimited.
-         bit_if(offer.needs_mask && !row.mask, Need::kMask) |
+  return bit_if(row.o_dtype != p.o_dtype, Need::kODType) | bit_if(!holds_dims(row, p), Need::kHeadDims) |
+         bit_if(row.group != p.group, Need::kGroup) | bit_if(offer.needs_mask && !row.mask, Need::kMask) |
          bit_if(!fits_lengths(row, p, offer), Need::kLength) | bit_if(row.bias != bias_of(p), Need::kBias) |
          bit_if(row.softcap != (p.softcap != 0.0F), Need::kSoftcap) |
          bit_if(row.dropout != p.dropout.is_on(), Need::kDropout) | bit_if(!offer.possible, Need::kLimits);

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 #include "catalogue/catalogue.h"
 
@@ -50,15 +49,15 @@ class Plan {
 
   Plan() {}
 
-  // Adds a launch with arguments of type Args, for the caller to fill; they begin as zeros.
+  // Adds a launch. Returns room for its arguments, for the caller to make them in place.
   template <typename Args>
-  Args& add_launch(const Kernel& kernel, const Grid& grid) {
+  void* add_launch(const Kernel& kernel, const Grid& grid) {
     static_assert(sizeof(Args) <= Step::kMostArgumentBytes && alignof(Args) <= 16);
     Step& step = add(Step::Kind::kLaunch);
     step.kernel = &kernel;
     step.grid = grid;
     step.bytes = sizeof(Args);
-    return *new (step.arguments.data()) Args{};
+    return step.arguments.data();
   }
 
   void add_memset(void* memory, uint8_t value, size_t bytes) {

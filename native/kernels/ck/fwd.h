@@ -2,6 +2,8 @@
 // The host's side of CK's forward kernels (ck/fwd_kernel.h): what they cannot do, and what they are handed.
 #pragma once
 
+#include <algorithm>
+
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "problem/fwd.h"
@@ -30,9 +32,11 @@ inline bool fwd_needs_mask(const FwdProblem& p) {
 // Whether each row of the bias begins at a whole vector: kernels that do not pad load it by vectors.
 bool fwd_bias_is_whole(const FwdProblem& problem);
 
-// The strides that a kernel is handed, one for each dimension: the caller's, or for a dimension of size one a
+// The stride that a kernel is handed of a dimension: the caller's, or for a dimension of size one a
 // stride that is aligned and small, and steps over the row, so that rows past the end lie past the end.
-int64_t kernel_stride(const View& view, size_t dimension);
+inline int64_t kernel_stride(const View& v, Dimension i) {
+  return v.size[i] > 1 ? v.stride[i] : std::min<int64_t>(v.row, INT32_MAX / kTileRows);
+}
 
 // One launch. The problem is within the limits, and the kernel fits it.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan);

@@ -105,20 +105,25 @@ bool dropout_fits(const FwdProblem& p, Refusal& why) {
                      p.batch * p.nhead_q, kMaxDropoutHeads);
 }
 
-// `align` is the number of elements that a stride must be a multiple of, a power of two.
-bool strides_fit(const View& v, int64_t align, Refusal& why) {
+bool refuse_stride(const View& v, size_t i, int64_t align_bytes, Refusal& why) {
+  if ((static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes)) %
+          static_cast<uint64_t>(align_bytes) !=
+      0) {
+    return why.because(FMHA_INVALID_ARGUMENT,
+                       "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements (16-byte loads)",
+                       v.name, kStrideNames[i], v.stride[i], align_bytes / v.element_bytes);
+  }
+  return why.because(FMHA_UNSUPPORTED, "%s.%s = %" PRId64 ": kernels take strides below 2^31 elements",
+                     v.name, kStrideNames[i], v.stride[i]);
+}
+
+// `align_bytes` is a power of two. A product that wraps around keeps its lower bits.
+bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
   for (size_t i = 0; i < v.stride.size(); ++i) {
     if (v.size[i] <= 1) continue;
-    const int64_t stride = v.stride[i];
-    if ((stride & (align - 1)) != 0) {
-      return why.because(FMHA_INVALID_ARGUMENT,
-                         "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements (16-byte loads)",
-                         v.name, kStrideNames[i], stride, align);
-    }
-    if (stride > INT32_MAX) {
-      return why.because(FMHA_UNSUPPORTED, "%s.%s = %" PRId64 ": kernels take strides below 2^31 elements",
-                         v.name, kStrideNames[i], stride);
-    }
+    const uint64_t bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
+    const bool aligned = (bytes & static_cast<uint64_t>(align_bytes - 1)) == 0;
+    if (!aligned || v.stride[i] > INT32_MAX) return refuse_stride(v, i, align_bytes, why);
   }
   return true;
 }
@@ -126,7 +131,7 @@ bool strides_fit(const View& v, int64_t align, Refusal& why) {
 // What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
 bool span_fits(const View& v, bool written, Refusal& why) {
   const int64_t rows = (v.sequence + kTileRows - 1) / kTileRows * kTileRows;
-  const int64_t stride = kernel_stride(v, 1);
+  const int64_t stride = kernel_stride(v, kSeqlen);
   const int64_t span = (rows * stride + v.row) * v.element_bytes;
   const bool padded_store = written && (v.varlen || rows != v.sequence);
   const int64_t most_bytes = padded_store ? kMaxPaddedStoreBytes : kMaxSpanBytes;
@@ -148,8 +153,8 @@ bool address_fits(const View& v, Refusal& why) {
 bool tensor_fits(const View& v, bool written, Refusal& why) {
   // A head dim that is no multiple of a vector has no kernel, which the selector says better than its
   // strides.
-  const int64_t vector = kAlignBytes / v.element_bytes;
-  return strides_fit(v, (v.row & (vector - 1)) == 0 ? vector : 1, why) && span_fits(v, written, why) &&
+  const bool whole_rows = (v.row * v.element_bytes & (kAlignBytes - 1)) == 0;
+  return strides_fit(v, whole_rows ? kAlignBytes : 1, why) && span_fits(v, written, why) &&
          address_fits(v, why);
 }
 
@@ -174,10 +179,6 @@ bool randval_fits(const FwdProblem& p, Refusal& why) {
 }
 
 }  // namespace
-
-int64_t kernel_stride(const View& v, size_t i) {
-  return v.size[i] > 1 ? v.stride[i] : std::min<int64_t>(v.row, INT32_MAX / kTileRows);
-}
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
   return dims_fit(p, why) && scales_fit(p, why) && softcap_fits(p, why) && biases_fit(p, why) &&
