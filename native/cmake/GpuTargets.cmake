@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# FMHA_GPU_TARGETS=native: the architectures of this machine's cards, as the kernel driver (KFD) lists them in sysfs;
-# it needs no ROCm. Where there is none that we have kernels for, all architectures, and a message. Input:
-# FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/) is where sys is, for tests.
+# FMHA_GPU_TARGETS=all: every architecture in native/archs.toml. FMHA_GPU_TARGETS=native: those of this machine's cards,
+# as the kernel driver (KFD) lists them in sysfs, which needs no ROCm; if it lists none that we have kernels for, all,
+# and a message. Input: FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/), which has sys, for tests.
 
-# gfx_target_version is MMmmss in decimal, of which the name has the stepping in hexadecimal: 90010 is gfx90a. 0 is a
-# CPU.
+# gfx_target_version is MMmmss in decimal; the name has the stepping in hexadecimal: 90010 is gfx90a. A CPU has 0.
 function(_fmha_native_targets variable)
   set(found)
   file(GLOB nodes "${FMHA_SYSTEM_ROOT}/sys/class/kfd/kfd/topology/nodes/*/properties")
@@ -23,7 +22,9 @@ function(_fmha_native_targets variable)
   set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
-if(FMHA_GPU_TARGETS STREQUAL "native")
+if(FMHA_GPU_TARGETS STREQUAL "all")
+  set(FMHA_GPU_TARGETS "${FMHA_ALL_GPU_TARGETS}")  # hides the cache's, which stays all
+elseif(FMHA_GPU_TARGETS STREQUAL "native")
   _fmha_native_targets(_found)
   set(_built)
   foreach(arch IN LISTS _found)

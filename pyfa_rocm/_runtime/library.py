@@ -7,6 +7,7 @@ The declarations are cut out of the installed header, so there is no second copy
 from __future__ import annotations
 
 import functools
+import json
 import os
 from typing import Any
 
@@ -70,6 +71,12 @@ def check(status: int) -> None:
     """
     if status:
         raise BY_STATUS.get(status, FmhaError)(last_error() or f"status {status} without a message")
+
+
+@functools.cache
+def known_archs() -> dict[str, dict[str, Any]]:
+    """Return what the library knows of each arch, built for or not: native/archs.toml, as it was built."""
+    return dict(json.loads(build_info_json())["known_archs"])
 
 
 def build_info_json() -> str:

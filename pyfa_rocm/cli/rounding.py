@@ -62,6 +62,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._runtime import library
+
 Float64 = npt.NDArray[np.float64]
 
 # Explicit mantissa bits, and the distance between subnormals.
@@ -116,18 +118,32 @@ class Numerics:
         return _BIAS_SLACK_FP8 if self.p_dtype.startswith("float8") else 0.0
 
 
+# The catalogue's names of types, which the library uses.
+_CATALOGUE_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fnuz": "fp8"}
+
+
+def _matrix_flushes(arch: str) -> list[str]:
+    """Return the types whose subnormals an arch's matrix unit takes for 0; none of an unknown arch."""
+    facts = library.known_archs().get(arch)
+    return [] if facts is None else list(facts["matrix_flushes"])
+
+
 # What fp8 kernels multiply P with: its largest number (scale_p in native/host/problem/fwd.cc).
 FP8_P_SCALE = 240.0
 
 
 def numerics_of(
-    dtype: str, o_dtype: str | None = None, pipeline: str = "qr_async", tile_n: int = 64, arch: str = "gfx942"
+    dtype: str,
+    o_dtype: str | None = None,
+    pipeline: str = "qr_async",
+    tile_n: int = 64,
+    arch: str | None = None,
 ) -> Numerics:
     """Return how the kernels of an input type round.
 
     CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to
-    nearest. Matrix instructions of gfx90a flush fp16's subnormals (MIOpen's documentation, "MI200 MFMA
-    behavior specifics").
+    nearest. Of which types an arch's matrix instructions flush subnormals the library knows; without an arch
+    none are flushed.
     """
     return Numerics(
         p_dtype=dtype,
@@ -135,7 +151,7 @@ def numerics_of(
         p_toward_zero=dtype == "float16" and "async" in pipeline,
         p_scale=FP8_P_SCALE if dtype.startswith("float8") else 1.0,
         tile_n=tile_n,
-        flushes=dtype == "float16" and arch == "gfx90a",
+        flushes=arch is not None and _CATALOGUE_TYPES[dtype] in _matrix_flushes(arch),
     )
 
 

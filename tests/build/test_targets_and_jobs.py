@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-MODULES = Path(__file__).resolve().parents[2] / "native" / "cmake"
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = ROOT / "native" / "cmake"
 CARDS = {"gfx906": 90006, "gfx90a": 90010, "gfx942": 90402, "gfx1030": 100300, "gfx1100": 110000}
 
 
@@ -29,16 +31,13 @@ def configure(folder: Path, script: str, **variables: str) -> str:
     return result.stdout + result.stderr
 
 
-def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
-    """The archs that are built on a machine with these nodes in its topology, and what is said."""
-    for number, version in enumerate(nodes):
-        node = folder / "sys/class/kfd/kfd/topology/nodes" / str(number)
-        node.mkdir(parents=True)
-        line = "" if version is None else f"gfx_target_version {version}\n"
-        (node / "properties").write_text(f"cpu_cores_count 16\nsimd_count 0\n{line}max_waves_per_simd 8\n")
+def targets_of(folder: Path, wish: str) -> tuple[list[str], str]:
+    """The archs that are built for a wish, and what is said."""
+    program = ROOT / "native/tools/archs.py"
+    subprocess.run([sys.executable, program, ROOT / "native/archs.toml", "--out", folder], check=True)
     script = (
-        "set(FMHA_ALL_GPU_TARGETS gfx90a gfx942)\n"
-        'set(FMHA_GPU_TARGETS native CACHE STRING "as users set it")\n'
+        "include(archs.cmake)\n"
+        f'set(FMHA_GPU_TARGETS {wish} CACHE STRING "as users set it")\n'
         "include(${MODULES}/GpuTargets.cmake)\n"
         'message("targets: ${FMHA_GPU_TARGETS}")\n'
     )
@@ -46,6 +45,16 @@ def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
     targets = re.search(r"^targets: (.*)$", said, re.MULTILINE)
     assert targets
     return targets[1].split(";"), said
+
+
+def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
+    """The archs that are built on a machine with these nodes in its topology, and what is said."""
+    for number, version in enumerate(nodes):
+        node = folder / "sys/class/kfd/kfd/topology/nodes" / str(number)
+        node.mkdir(parents=True)
+        line = "" if version is None else f"gfx_target_version {version}\n"
+        (node / "properties").write_text(f"cpu_cores_count 16\nsimd_count 0\n{line}max_waves_per_simd 8\n")
+    return targets_of(folder, "native")
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
@@ -78,9 +87,11 @@ def test_native_falls_back_to_all(tmp_path: Path, nodes: tuple[int | None, ...],
 
 
 def test_named_targets_stay(tmp_path: Path) -> None:
-    script = "set(FMHA_GPU_TARGETS gfx90a CACHE STRING x)\ninclude(${MODULES}/GpuTargets.cmake)\n"
-    script += "message(${FMHA_GPU_TARGETS})\n"
-    assert configure(tmp_path, script).split() == ["gfx90a"]
+    assert targets_of(tmp_path, "gfx90a")[0] == ["gfx90a"]
+
+
+def test_all_targets(tmp_path: Path) -> None:
+    assert targets_of(tmp_path, "all")[0] == ["gfx90a", "gfx942"]
 
 
 def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:

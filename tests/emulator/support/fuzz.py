@@ -4,7 +4,7 @@
 A program keeps off the harness's registers (asm.py) and off v118, the lanes' LDS addresses; LDS is written
 before it starts. Wait states and s_waitcnt stand wherever the hardware might need them.
 
-``python -m emulator.fuzz IN OUT`` in tests/ runs a pickled :class:`Batch` in a process of its own.
+``python -m emulator.support.fuzz IN OUT`` in tests/ runs a pickled :class:`Batch` in a process of its own.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _ds_line(line: str, flags: frozenset[str], r: random.Random) -> str:
 @cache
 def _rows_by_format() -> dict[str, list[rows.RowInfo]]:
     out: dict[str, list[rows.RowInfo]] = {}
-    for row in rows.all_rows():
-        if getattr(row, rows.arch()) >= 0 and not _LEFT_OUT.match(row.mnemonic):
+    for row in rows.of(rows.arch()):
+        if not _LEFT_OUT.match(row.mnemonic):
             out.setdefault(row.format, []).append(row)
     return out
 
