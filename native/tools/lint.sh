@@ -30,7 +30,7 @@ file_rules() {
 tidy() {
   local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
-  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
+  mapfile -t sources < <(files 'native/host/*.cc' 'native/kernels/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands"
   "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
     "${sources[@]}" || return 1
