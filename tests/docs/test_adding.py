@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """docs/adding-a-kernel.md, followed to the letter in a copy of the tree.
 
-All changes come before the first build, so that the software device is compiled once: the page's throw-away kernel,
-arch and option are in it together. What it shows of an instruction that is there (``again``) is taken out before, and
-comes back in its place. The copy has one level of the software device's instructions, no tests in C, and the
-build tools of this checkout; nothing else is different from what a reader does.
+All changes come before the first build, so that the software device is compiled once: the page's throw-away
+kernel, arch and option are in it together. The instruction of the page is a real one (``again``): it is taken
+out first, and comes back in its place. To save time the copy has one level of the software device's
+instructions, no tests in C, and the build tools of this checkout. All else is as for a reader.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import pytest
 from doc_blocks import ROOT, Block, blocks, parse, require_output
 
 PAGE = "docs/adding-a-kernel.md"
-_LEAVE_OUT = shutil.ignore_patterns(".git", "build", "target", "__pycache__", ".*_cache")
-# A device compiler that knows the page's arch: what it compiles for that is the code of another, under its name.
+# A device compiler that knows the page's arch: it compiles for another, and names the page's in the result.
 _COMPILER = """#!{python}
 import subprocess, sys
 words = ["--offload-arch=gfx942" if word == "--offload-arch=gfx990" else word for word in sys.argv[1:]]
@@ -38,13 +37,18 @@ exec {objdump} --mcpu=gfx942 "$@"
 """
 
 
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    built = {"build", ".git"} if Path(folder) == ROOT else set()
+    return {name for name in names if name in built | {"target", "__pycache__"} or name.endswith("_cache")}
+
+
 class Tree:
     """A copy of the repository, in which `make build` and the tests work."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         self.programs = folder / "bin"
-        shutil.copytree(ROOT, self.root, ignore=_LEAVE_OUT)
+        shutil.copytree(ROOT, self.root, ignore=_left_out)
         (self.root / "build").mkdir()
         for name in ("toolchain", "venv"):
             (self.root / "build" / name).symlink_to((ROOT / "build" / name).resolve())

@@ -9,8 +9,8 @@ A block runs by its language, the blocks of a page in order, in a folder of the 
 - ``diff``: a change to a file (doc_edit.py), with a mark that names the file.
 - ``json``, ``text``: only shown, with a mark that says what it is.
 
-A comment right above a block says otherwise, or more: a mark of MARKS. A block that neither runs nor has a known
-mark is a failure.
+A comment right above a block says otherwise, or more: a mark of MARKS. A block that neither runs nor has a
+known mark is a failure.
 """
 
 from __future__ import annotations
