@@ -106,6 +106,14 @@ def test_counts(page: str) -> None:
             require_output(shown, shown.text, done.stdout)
 
 
+@pytest.mark.parametrize("block", of_kind("drawing"), ids=by_place)
+def test_drawing(block: Block) -> None:
+    drawn = re.findall(r"[\w.]+/[\w./]*", block.text)
+    assert len(drawn) > 5
+    missing = [path for path in drawn if not any((ROOT / base / path).exists() for base in (block.value, ""))]
+    assert missing == [], f"{block.place}: no such path"
+
+
 def commands(block: Block) -> list[str]:
     """Lines of a shell block, without comments."""
     return [line for text in block.text.splitlines() if (line := re.sub(r"(^|\s+)#.*", "", text).strip())]
@@ -205,7 +213,7 @@ def used_words(pattern: str, *folders: str) -> set[str]:
     ("page", "pattern", "folders", "least"),
     [
         ("docs/python.md", r'"(PYFA_ROCM_[A-Z_]+)"', ("pyfa_rocm",), 3),
-        ("docs/python.md", r'getenv\("([A-Z_]+)"\)', ("native/host",), 2),
+        ("docs/python.md", r'environment\("([A-Z_]+)"\)', ("native/host",), 2),
         ("docs/install.md", r"^ *option\((\w+)", ("native/cmake",), 4),
         ("docs/install.md", r"^set\((\w+) .* CACHE ", ("native/cmake",), 6),
     ],

@@ -27,6 +27,7 @@ MARKS = {
     "output": "what the block before it printed; `...` stands for anything",
     "file": "a file of this name in the page's folder, for the blocks that follow",
     "part-of": "stands word for word in this file of the repository, which a test of its own runs",
+    "drawing": "a drawing: what looks like a path in it is one, below this folder or the root",
     "message": "an error message that test_messages.py of tests/docs or tests/adapters provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
     "run: cupy": "runs in the second test group, on its stand-in for CuPy, which itself needs a GPU",
