@@ -6,10 +6,7 @@ A block runs by its language, the blocks of a page in order, in a folder of the 
 - ``python``: in one namespace a page. A comment behind a ``print`` at the margin is what it prints.
 - ``c``, ``cpp``: compiled without a warning against an installed prefix, ``~/fmha``, and run.
 - ``sh``: by bash, with ``pyfa-rocm`` and ``python`` on the PATH and the files of a checkout at hand.
-<<<<<<< HEAD
 - ``diff``: a change to a file (doc_edit.py), with a mark that names the file.
-=======
->>>>>>> next
 - ``json``, ``text``: only shown, with a mark that says what it is.
 
 A comment right above a block says otherwise, or more: a mark of MARKS. A block that neither runs nor has a
@@ -33,11 +30,7 @@ MARKS = {
     "drawing": "a drawing: what looks like a path in it is one, below this folder or the root",
     "message": "an error message that test_messages.py of tests/docs or tests/adapters provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
-<<<<<<< HEAD
     "run: cupy": "runs in the second test group, on its stand-in for CuPy, which itself needs a GPU",
-=======
-    "run: cupy": "runs in the second test group, on its stand-in for CuPy, which itself needs a card",
->>>>>>> next
     "run: attend": "a function that tests/docs/test_docs.py calls and judges against float64",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/docs/test_examples.py builds and runs that example",
