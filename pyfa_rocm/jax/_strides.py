@@ -2,7 +2,7 @@
 """A batched problem as one call of the kernel, or as few as its layout allows, without a copy.
 
 JAX hands over arrays that are contiguous, with the axes that ``vmap`` maps anywhere but last. Each such axis
-is a dimension with a stride in every array, 0 where the array is not mapped; so is the problem's own batch.
+is a dimension with a stride in every array, 0 if the array is not mapped; so is the problem's own batch.
 """
 
 from __future__ import annotations
