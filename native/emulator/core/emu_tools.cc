@@ -19,11 +19,13 @@ const char* format_name(Format f) {
   constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
                                     "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
                                     "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Format::kScratch) + 1);
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
   constexpr const char* kNames[] = {"none",   "i16",    "f16",  "i32", "f32",  "i64",  "f64",  "pk_i16",
                                     "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Type::kB1024) + 1);
   return kNames[static_cast<int>(t)];
 }
 std::string flag_names(RowFlags flags) {
@@ -37,6 +39,7 @@ std::string flag_names(RowFlags flags) {
       "store",        "atomic",         "two_offsets",   "stride64",       "by_lane",
       "to_lds",       "may_go_to_lds",  "high_half",     "counted",        "cache_control",
       "needs_m0",     "late_vcc"};
+  static_assert(kLateVcc == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
   std::string s;
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];
