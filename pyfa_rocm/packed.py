@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from pyfa_rocm._call.params import DTYPES
+from pyfa_rocm._call.keywords import spelled_out
+from pyfa_rocm._call.params import DTYPES, Keywords
 from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.attention import flash_attn_func
@@ -22,29 +23,6 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
 ]
-
-
-class _Ours(TypedDict, total=False):
-    """What `flash_attn_func` takes by keyword alone; see there."""
-
-    bias: Any
-    top_left: bool
-    philox: Any
-    out_dtype: Any
-    q_descale: float | None
-    k_descale: float | None
-    v_descale: float | None
-    return_lse: bool
-    out: Any
-    kernel: int
-    stream: Any
-
-
-class _OursVarlen(_Ours, total=False):
-    """What `flash_attn_varlen_func` takes by keyword alone; see there."""
-
-    seqused_q: Any
-    seqused_k: Any
 
 
 # Layout of a part, and bytes from one part to the next, by the whole's layout and dimensions.
@@ -77,6 +55,7 @@ def _unpack(packed: Any, names: str, dims: str, stream: int) -> list[Tensor]:
     return [Tensor(data + i * step, layout, readonly, owner) for i in range(len(names))]
 
 
+@spelled_out
 def flash_attn_qkvpacked_func(
     qkv: Any,
     dropout_p: float = 0.0,
@@ -87,7 +66,10 @@ def flash_attn_qkvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_Ours],
+    *,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_func`, but of q, k, v in one array.
 
@@ -98,7 +80,7 @@ def flash_attn_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword alone.
+        What `flash_attn_func` takes by keyword only.
 
     Returns
     -------
@@ -122,14 +104,15 @@ def flash_attn_qkvpacked_func(
     >>> flash_attn_qkvpacked_func(qkv, causal=True).to_numpy().shape
     (1, 64, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
-    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", stream)
+    handle = stream_for(stream, qkv)
+    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", handle)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, **ours,
+        return_attn_probs, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_kvpacked_func(
     q: Any,
     kv: Any,
@@ -141,7 +124,10 @@ def flash_attn_kvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_Ours],
+    *,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_func`, but of k, v in one array.
 
@@ -154,7 +140,7 @@ def flash_attn_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword alone.
+        What `flash_attn_func` takes by keyword only.
 
     Returns
     -------
@@ -179,14 +165,15 @@ def flash_attn_kvpacked_func(
     >>> flash_attn_kvpacked_func(q, kv, causal=True).to_numpy().shape
     (1, 64, 4, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), q)
-    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", stream)
+    handle = stream_for(stream, q)
+    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", handle)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, **ours,
+        return_attn_probs, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_varlen_qkvpacked_func(
     qkv: Any,
     cu_seqlens: Any,
@@ -199,7 +186,12 @@ def flash_attn_varlen_qkvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_OursVarlen],
+    *,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of q, k, v in one array, so of the same lengths.
 
@@ -214,7 +206,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword alone.
+        What `flash_attn_varlen_func` takes by keyword only.
 
     Returns
     -------
@@ -239,14 +231,16 @@ def flash_attn_varlen_qkvpacked_func(
     >>> flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, 70).to_numpy().shape
     (100, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
-    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", stream)
+    handle = stream_for(stream, qkv)
+    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", handle)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
+        seqused_k=seqused_k, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_varlen_kvpacked_func(
     q: Any,
     kv: Any,
@@ -262,7 +256,12 @@ def flash_attn_varlen_kvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_OursVarlen],
+    *,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of k, v in one array.
 
@@ -277,7 +276,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword alone.
+        What `flash_attn_varlen_func` takes by keyword only.
 
     Returns
     -------
@@ -303,9 +302,10 @@ def flash_attn_varlen_kvpacked_func(
     >>> flash_attn_varlen_kvpacked_func(q, kv, *starts, 70, 40).to_numpy().shape
     (100, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), q)
-    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", stream)
+    handle = stream_for(stream, q)
+    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", handle)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
+        seqused_k=seqused_k, out=out, stream=handle, **ours,
     )  # fmt: skip

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyfa_rocm._runtime import dlpack, hip
+from pyfa_rocm.device import use_device
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
 class Layout:
-    """Everything about a tensor but where it is. Made by `layout_of` alone.
+    """Everything about a tensor except where it is. Only `layout_of` makes them.
 
     Attributes
     ----------
@@ -214,8 +215,6 @@ def _order_after(producer: int | None, consumer: int, device: int) -> None:
     """Make the consumer's stream wait for what the producer's stream has now been given."""
     if producer is None or producer == consumer:
         return
-    from pyfa_rocm.device import use_device
-
     with use_device(device):
         event = hip.call("hipEventCreateWithFlags", hip.module().hipEventDisableTiming)
         try:

@@ -19,7 +19,7 @@ class FlashAttention(torch.nn.Module):
     Parameters
     ----------
     dropout : float
-        Chance to drop an element of the probabilities, in training mode alone.
+        Chance to drop an element of the probabilities, only in training mode.
     causal : bool
         Whether query row i sees no key beyond ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
 
@@ -31,9 +31,9 @@ class FlashAttention(torch.nn.Module):
 
     Notes
     -----
-    Which of the two a mask can go is in its values. `forward` looks at them where that is cheap; on a card it
-    means that the host waits for all work before it (once a call), so say ``suffix=True`` or ``False`` there.
-    Where nobody can look, in a compiled graph and during capture, it is the bias unless ``suffix=True``.
+    Whether a mask can go as lengths depends on its values. `forward` looks at them if it may. On a card that
+    makes the host wait for all earlier work (once a call), so say ``suffix=True`` or ``False`` there. In a
+    compiled graph and during capture it cannot look: the mask is a bias unless ``suffix=True``.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from adapters.torch_cases import to_numpy
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm import torch as p
-from pyfa_rocm.torch._schema import SCHEMAS, Lengths, Options
+from pyfa_rocm.torch._schema import SCHEMAS, Arguments, Lengths
 
 Q = torch.ones(2, 16, 4, 128, dtype=torch.bfloat16)
 K = torch.ones(2, 20, 2, 128, dtype=torch.bfloat16)
@@ -56,9 +56,36 @@ def test_schema_is_what_python_sees(name: str) -> None:
     arguments = getattr(torch.ops.pyfa_rocm, name).default._schema.arguments
     lengths = Lengths._fields if "varlen" in name else ()
     out = ("out",) if name.endswith("out") else ()
-    assert tuple(x.name for x in arguments) == ("q", "k", "v", *out, *lengths, *Options._fields)
+    assert tuple(x.name for x in arguments) == ("q", "k", "v", *out, *lengths, *Arguments._fields)
     defaults = {x.name: x.default_value for x in arguments if x.has_default_value()}
-    assert defaults == Options()._asdict()
+    assert defaults == Arguments()._asdict()
+
+
+# Of version 0.1. What is added goes to the end: a program that torch.export stored has these by position.
+OPTIONS = (
+    "float? softmax_scale=None, bool causal=False, int window_left=-1, int window_right=-1, "
+    "float softcap=0.0, Tensor? alibi_slopes=None, Tensor? bias=None, bool top_left=False, "
+    "bool return_lse=False, float dropout_p=0.0, Tensor? philox=None, SymInt philox_seed=0, "
+    "SymInt philox_offset=0, ScalarType? out_dtype=None, float? q_descale=None, float? k_descale=None, "
+    "float? v_descale=None, int candidate=0"
+)
+LENGTHS = (
+    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k, SymInt max_seqlen_q, "
+    "SymInt max_seqlen_k"
+)
+
+
+def test_schemas_stay() -> None:
+    inputs, out, both = "(Tensor q, Tensor k, Tensor v, ", "Tensor(a!) out, ", " -> (Tensor out, Tensor lse)"
+    begin = {
+        "fmha_fwd": inputs + OPTIONS, "fmha_fwd_out": inputs + out + OPTIONS,
+        "fmha_varlen_fwd": f"{inputs}{LENGTHS}, {OPTIONS}",
+        "fmha_varlen_fwd_out": f"{inputs}{out}{LENGTHS}, {OPTIONS}",
+    }  # fmt: skip
+    assert SCHEMAS.keys() == begin.keys()
+    for name, schema in SCHEMAS.items():
+        assert schema.startswith(begin[name])
+        assert schema.endswith(" -> Tensor lse" if name.endswith("out") else both)
 
 
 BAD: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..support import hip
-from ..support.streams import Stream, module
+from .support import hip
+from .support.streams import Stream, module
 
 
 @pytest.fixture

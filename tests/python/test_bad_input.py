@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Bad input: each gives its status and a message that names it, and leaves the device's memory alone."""
+"""Bad input: each gives its status and a message that names it, and no memory of the device is touched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyfa_rocm import (
     UnsupportedError,
     flash_attn_func,
 )
-from pyfa_rocm._call.params import to_c
+from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 

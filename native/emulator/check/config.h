@@ -22,11 +22,11 @@ enum Check : uint32_t {
   kCheckResource = 1u << 12,        // buffer accesses outside the allocation that their resource starts in
 };
 
-// The checks that Wave::watch makes.
+// The checks of accesses to global memory.
 constexpr uint32_t kGlobalChecks = kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace |
                                    kCheckGlobalDrain | kCheckMisaligned | kCheckResource;
 
-// The checks that run wave by wave and need the checked run loop.
+// The checks that follow each wave, instruction by instruction.
 constexpr uint32_t kWaveChecks =
     kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits | kCheckHazards | kCheckGlobalRace | kCheckGlobalDrain;
 

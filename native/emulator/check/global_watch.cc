@@ -13,14 +13,12 @@
 #include "check/global.h"
 #include "core/dispatch.h"
 #include "core/wave.h"
-#include "model/profile.h"
 
 namespace fmha::emu {
 namespace {
 
 constexpr int kIllegalAddress = 700;     // hipErrorIllegalAddress
 constexpr int kLaunchFailure = 719;      // hipErrorLaunchFailure
-constexpr int kMisalignedAddress = 716;  // hipErrorMisalignedAddress
 constexpr int kOutOfMemory = 2;          // hipErrorOutOfMemory
 
 const char* verb(const Inst& inst) {
@@ -167,7 +165,7 @@ bool GlobalWatch::check(Wave& w, const Inst& inst, const Run& run) {
   WatchedAllocation* a = find(run.address);
   if (!a || !a->shared) return true;
   if (!check_resource(w, inst, run, *a)) return false;
-  if (w.group->order && !w.group->order->access(w, inst, run, *a)) return false;
+  if (order_ && !order_->access(w, inst, run, *a)) return false;
   const uint32_t flags = inst.row->flags;
   if (!(flags & kStore)) {  // an atomic reads too
     if (!check_unwritten(w, inst, run, *a)) return false;
@@ -294,34 +292,6 @@ bool GlobalWatch::check_store_race(Wave& w, const Inst& inst, const Run& run, Wa
           ", which another workgroup loaded in this launch, and nothing orders the two; it is %s",
           run.lane_at(at), run.lane_bytes, run.address + at,
           memory_describe_nearest(run.address + at).c_str());
-  return false;
-}
-
-bool Wave::watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
-  if (profile) profile->global(*this, inst, address, bytes);
-  return watch->check(*this, inst, {address, bytes, lane, bytes});
-}
-
-bool Wave::watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
-                       uint32_t bytes) {
-  if (profile) profile->global_lanes(*this, inst, base, offset, lanes, bytes);
-  while (lanes) {
-    const int first = __builtin_ctzll(lanes);
-    int end = first + 1;
-    while (end < kLanes && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
-    const uint64_t count = static_cast<uint64_t>(end - first);
-    if (!watch->check(*this, inst, {base + offset[first], count * bytes, first, bytes})) return false;
-    lanes &= end < kLanes ? ~uint64_t{0} << end : 0;
-  }
-  return true;
-}
-
-bool Wave::watch_scalar(const Inst& inst, uint64_t address) {
-  if (address % 4 == 0 || !watch->wants(kCheckMisaligned)) return true;
-  fault(inst, kMisalignedAddress,
-        "scalar load of 0x%" PRIx64
-        ", which is not a multiple of 4: the hardware drops the low bits; it is %s",
-        address, memory_describe_nearest(address).c_str());
   return false;
 }
 

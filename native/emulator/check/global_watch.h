@@ -35,6 +35,7 @@
 
 namespace fmha::emu {
 
+class GlobalOrder;  // global.h
 struct Inst;
 struct Wave;
 
@@ -100,8 +101,10 @@ struct Run {
 // Of one workgroup. Faults the wave and returns false at the first finding.
 class GlobalWatch {
  public:
-  GlobalWatch(LaunchWatch& launch, uint64_t workgroup)
+  // `order`: of the accesses of its waves among each other; null: not checked.
+  GlobalWatch(LaunchWatch& launch, uint64_t workgroup, GlobalOrder* order)
       : launch_(launch),
+        order_(order),
         writer_(static_cast<uint16_t>(workgroup % 65535 + 1)),
         reader_(static_cast<uint8_t>(workgroup % (kSeveral - 1) + 1)) {}
 
@@ -121,6 +124,7 @@ class GlobalWatch {
   bool no_memory(Wave& w, const Inst& inst);
 
   LaunchWatch& launch_;
+  GlobalOrder* const order_;
   const uint16_t writer_;  // this workgroup's tags
   const uint8_t reader_;
   bool synchronized_ = false;  // it may have learnt what other workgroups did

@@ -30,7 +30,8 @@ __m128i select(__m128i mask, __m128i yes, __m128i no) {
 
 }  // namespace
 
-void LdsShadow::reset(uint32_t bytes, std::vector<QueueProgress*> waves) {
+void LdsShadow::reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress*> waves) {
+  checks_ = checks;
   words_ = (bytes + 3) / 4;
   const size_t n = words_ + 4;
   written_.assign(n, kUnwritten);
@@ -95,7 +96,7 @@ LdsShadow::Order LdsShadow::order(const Operation& earlier, const Operation& now
 bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote,
                        bool writes, uint32_t word, int lane) {
   const bool race = order == Order::kRace;
-  if (!(w.group->checks & (race ? kCheckLdsRace : kCheckWaits))) return true;
+  if (!(checks_ & (race ? kCheckLdsRace : kCheckWaits))) return true;
   const Operation& o = *find(earlier);
   const CodeObject& code = *w.group->launch->code;
   const Inst& other = code.text().insts[o.inst];
@@ -113,7 +114,7 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
 
 bool LdsShadow::read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane) {
   if (r->written == kUnwritten) {
-    if (w.group->checks & kCheckLdsUnwritten) {
+    if (checks_ & kCheckLdsUnwritten) {
       w.fault(inst, kLaunchFailure, "lane %d reads LDS bytes 0x%x to 0x%x, of which nobody wrote all", lane,
               word * 4, word * 4 + 3);
       return false;

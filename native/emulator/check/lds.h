@@ -36,7 +36,7 @@ struct QueueProgress {
 class LdsShadow {
  public:
   // For a new workgroup of `waves`, whose progress the caller keeps up to date.
-  void reset(uint32_t bytes, std::vector<QueueProgress*> waves);
+  void reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress*> waves);
   // A stamp for an operation of `wave` that is number `sequence` of `queue`.
   uint32_t stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t sequence, bool atomic);
   // At a barrier: writes with stamps below `oldest_open`, and all if it is 0, are published; and all reads.
@@ -90,6 +90,7 @@ class LdsShadow {
               uint32_t word, int lane);
 
   uint32_t words_ = 0, next_ = 1;
+  uint32_t checks_ = 0;  // bits of enum Check
   uint32_t settled_writes_ = 16, settled_reads_ = 16;
   std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
   std::vector<Bytes> bytes_;                           // by word, where written_ says kMixed

@@ -217,17 +217,17 @@ uint32_t WaveChecks::oldest_open() const {
   return oldest;
 }
 
-void GroupChecks::reset(uint32_t waves, uint32_t lds_bytes, uint32_t checks, const TextFacts* facts,
-                        const Inst* first, Arch arch) {
-  if (waves_.size() < waves) waves_.resize(waves);
-  count_ = waves;
+void GroupChecks::reset(const Workgroup& group, uint32_t checks) {
+  const CodeObject& code = *group.launch->code;
+  if (waves_.size() < group.waves) waves_.resize(group.waves);
+  count_ = group.waves;
   std::vector<QueueProgress*> progress;
-  for (uint32_t i = 0; i < waves; ++i) {
-    waves_[i].reset(this, checks, facts, first, arch);
+  for (uint32_t i = 0; i < count_; ++i) {
+    waves_[i].reset(this, checks, &code.facts(), code.text().insts.data(), code.arch());
     progress.push_back(&waves_[i].progress);
   }
   global_.reset(progress, checks);
-  lds_.reset(lds_bytes, std::move(progress));
+  lds_.reset(group.lds_bytes, checks, std::move(progress));
 }
 
 void GroupChecks::barrier(uint32_t ended) {

@@ -63,8 +63,7 @@ class WaveChecks {
 // What the waves of a workgroup share.
 class GroupChecks {
  public:
-  void reset(uint32_t waves, uint32_t lds_bytes, uint32_t checks, const TextFacts* facts, const Inst* first,
-             Arch arch);
+  void reset(const Workgroup& group, uint32_t checks);
   WaveChecks& wave(uint32_t i) { return waves_[i]; }
   LdsShadow& lds() { return lds_; }
   GlobalOrder& global() { return global_; }

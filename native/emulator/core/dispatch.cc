@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// Runs the workgroups of a launch on the host's threads and the waves of a workgroup in turn, and tells the
+// launch's observers (events.h) what happens. It knows none of them by name.
 #include "core/dispatch.h"
 
 #include <xmmintrin.h>
@@ -13,15 +15,16 @@
 
 #include "check/config.h"
 #include "check/global_watch.h"
-#include "check/schedule.h"
+#include "core/schedule.h"
 #include "check/wave_checks.h"
 #include "core/environment.h"
 #include "core/gpr_index.h"
 #include "core/launch_state.h"
 #include "core/mode.h"
+#include "core/observers.h"
+#include "core/schedule.h"
 #include "core/thread_pool.h"
 #include "core/wave.h"
-#include "model/profile.h"
 
 namespace fmha::emu {
 namespace {
@@ -70,11 +73,9 @@ class Arena {
   Wave& wave(uint32_t i) { return *waves_[i]; }
   uint8_t* lds() { return lds_.get(); }
   uint8_t* scratch() { return scratch_.get(); }
-  GroupChecks& checks() { return checks_; }
 
  private:
   std::vector<std::unique_ptr<Wave>> waves_;
-  GroupChecks checks_;
   Aligned<uint8_t> lds_, scratch_;
   uint32_t lds_bytes_ = 0;
   uint64_t scratch_bytes_ = 0;
@@ -92,26 +93,23 @@ class MxcsrGuard {
 
 class Grid {
  public:
-  Grid(const Launch& launch, uint32_t checks, const Schedule& schedule)
+  Grid(const Launch& launch, const Schedule& schedule, const Observers& observers)
       : launch_(launch),
-        checks_(checks),
+        observers_(observers),
         schedule_(schedule),
-        watch_(checks, launch.read_only),
         block_(launch),
         budget_(instruction_budget()),
         waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
-        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {
-    if (profile_enabled()) profiler_ = std::make_unique<Profiler>(launch_);
-  }
+        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
 
-  // Runs all workgroups; profiled ones in order, on this thread.
   void run_all() {
-    if (!profiler_) return ThreadPool::instance().run(workgroups(), run_workgroup, this);
+    const bool in_order = std::any_of(observers_.begin(), observers_.end(),
+                                      [](const auto& observer) { return observer->in_order(); });
+    if (!in_order) return ThreadPool::instance().run(workgroups(), run_workgroup, this);
     for (uint64_t i = 0; i < workgroups() && run_workgroup(i); ++i) {
     }
   }
-  Profiler* profiler() { return profiler_.get(); }
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
   static bool run_workgroup(void* self, uint64_t index) {
     return static_cast<Grid*>(self)->run_workgroup(index);
@@ -120,25 +118,24 @@ class Grid {
 
  private:
   bool run_workgroup(uint64_t index);
-  template <bool kChecked, bool kProfiled>
-  void run_wave(Wave& w, WaveChecks* checks, uint64_t slice);
-  template <bool kChecked, bool kProfiled>
-  void run_indexed(Wave& w, WaveChecks* checks);
+  bool prepare(Arena& arena, Workgroup& group, Listeners& listeners);
+  void start_waves(Arena& arena, Workgroup& group, const Listeners& listeners);
+  template <class Observers>
+  void run_wave(Wave& w, const Observers& observers, uint64_t slice);
+  template <class Observers>
+  void run_indexed(Wave& w, const Observers& observers);
   bool out_of_budget(Wave& w);
-  void start_checks(Arena& arena);
-  bool run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order);
+  bool run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order, const Listeners& listeners);
   void finish(const Workgroup& group, Arena& arena);
 
-  Launch launch_;
-  const uint32_t checks_;  // bits of enum Check
+  const Launch& launch_;
+  const Observers& observers_;
   const Schedule schedule_;
-  LaunchWatch watch_;
   LaunchBlock block_;
   const uint64_t budget_;
   const uint32_t waves_, lds_bytes_;
-  const uint64_t scratch_bytes_;        // of a wave
-  std::unique_ptr<Profiler> profiler_;  // null: not profiled
-  std::mutex mutex_;                    // of result
+  const uint64_t scratch_bytes_;  // of a wave
+  std::mutex mutex_;              // of result
 };
 
 bool Grid::out_of_budget(Wave& w) {
@@ -149,53 +146,41 @@ bool Grid::out_of_budget(Wave& w) {
   return true;
 }
 
-// A loop for each kind of launch, so that those that are neither checked nor profiled pay for neither.
-template <bool kChecked, bool kProfiled>
-void Grid::run_wave(Wave& w, WaveChecks* checks, uint64_t slice) {
+// Compiled twice: with Listeners, and with NoObservers for launches whose instructions nobody observes.
+template <class Observers>
+void Grid::run_wave(Wave& w, const Observers& observers, uint64_t slice) {
   apply_mode(w.mode);
   const uint64_t end = w.instructions + std::min(slice, budget_ - w.instructions);
   if (w.mode >> Mode::kGprIndex & 1) [[unlikely]]
     w.state = WaveState::kIndexed;  // a barrier came among such instructions
   do {
-    run_indexed<kChecked, kProfiled>(w, checks);
+    run_indexed(w, observers);
     while (w.state == WaveState::kRunning && w.instructions < end) {
       const Inst& inst = *w.next++;
       ++w.instructions;
-      if (kChecked && !checks->before(w, inst)) return;
-      if constexpr (kProfiled) {
-        profiler_->run(w, inst);
-      } else {
-        inst.exec(w, inst);
-      }
+      if (!observers.before(w, inst)) return;
+      inst.exec(w, inst);
+      observers.after(w, inst);
     }
   } while (w.state == WaveState::kIndexed && w.instructions < budget_);
   out_of_budget(w);
 }
 
 // From behind s_set_gpr_idx_on to behind s_set_gpr_idx_off.
-template <bool kChecked, bool kProfiled>
-void Grid::run_indexed(Wave& w, WaveChecks* checks) {
+template <class Observers>
+void Grid::run_indexed(Wave& w, const Observers& observers) {
   while (w.state == WaveState::kIndexed && w.instructions < budget_) {
     const Inst& inst = *w.next++;
     Inst moved;
     ++w.instructions;
-    if (kChecked && !checks->before(w, inst)) return;  // of the registers as written
-    if (!move_registers(w, inst, &moved)) return;
-    if constexpr (kProfiled) {
-      profiler_->run(w, inst, moved);
-    } else {
-      moved.exec(w, moved);
-    }
+    if (!observers.before(w, inst) || !move_registers(w, inst, &moved)) return;
+    moved.exec(w, moved);
+    observers.after(w, inst);
   }
 }
 
-void Grid::start_checks(Arena& arena) {
-  const CodeObject& code = *launch_.code;
-  arena.checks().reset(waves_, lds_bytes_, checks_, &code.facts(), code.text().insts.data(), code.arch());
-}
-
 // Runs every wave to its next barrier or its end; false when the workgroup is over.
-bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order) {
+bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order, const Listeners& listeners) {
   uint32_t running = 0, ended = 0;
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
@@ -204,59 +189,69 @@ bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order) {
     running |= 1u << i;
   }
   const uint32_t began = running;
+  const bool observed = listeners.events() & (kEventBefore | kEventAfter);
   while (running) {
     const uint32_t i = order.next(running);
     Wave& w = arena.wave(i);
-    WaveChecks* checks = checks_ & kWaveChecks ? &arena.checks().wave(i) : nullptr;
-    const auto run = checks      ? profiler_ ? &Grid::run_wave<true, true> : &Grid::run_wave<true, false>
-                          : profiler_ ? &Grid::run_wave<false, true>
-                                 : &Grid::run_wave<false, false>;
-    (this->*run)(w, checks, order.slice());
+    if (observed) {
+      run_wave(w, listeners, order.slice());
+    } else {
+      run_wave(w, NoObservers(), order.slice());
+    }
     if (group.hip_error) return false;
     if (w.state != WaveState::kRunning) running &= ~(1u << i);
   }
   for (uint32_t i = 0; i < waves_; ++i) ended |= (arena.wave(i).state == WaveState::kDone ? 1u : 0u) << i;
-  if (checks_ & kWaveChecks) arena.checks().barrier(ended);
+  listeners.all(kEventBarrier, [&](GroupObserver& o) { return o.barrier(ended), true; });
   return (began & ~ended) != 0;
 }
 
-bool Grid::run_workgroup(uint64_t index) {
-  thread_local Arena arena;
-  Workgroup group;
+// Gets what the workgroup needs of the host, and its observers; false: there is no memory for it.
+bool Grid::prepare(Arena& arena, Workgroup& group, Listeners& listeners) {
   try {
     arena.reserve(waves_, lds_bytes_, scratch_bytes_ * waves_, launch_.device);
+    for (const auto& observer : observers_) listeners.add(observer->begin(group), observer->events());
   } catch (const std::bad_alloc&) {
     std::lock_guard lock(mutex_);
     result.hip_error = kOutOfMemory;
     result.message = "kernel " + launch_.kernel->name + ": no host memory for a workgroup";
     return false;
   }
-  group.launch = &launch_;
-  group.checks = checks_;
-  group.id[0] = static_cast<uint32_t>(index % launch_.grid[0]);
-  group.id[1] = static_cast<uint32_t>(index / launch_.grid[0] % launch_.grid[1]);
-  group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
   group.lds = arena.lds();
-  group.lds_bytes = lds_bytes_;
   fill_poison(group.lds, lds_bytes_);
   fill_poison(arena.scratch(), scratch_bytes_ * waves_);
-  GlobalWatch watch(watch_, index);
-  if (profiler_) profiler_->begin_workgroup(index);
+  return true;
+}
+
+void Grid::start_waves(Arena& arena, Workgroup& group, const Listeners& listeners) {
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     w.group = &group;
-    w.watch = watch_.needed() || profiler_ ? &watch : nullptr;
-    w.profile = profiler_.get();
+    w.events = listeners.events();
+    w.listeners = &listeners;
     w.id = i;
     w.scratch = arena.scratch() + i * scratch_bytes_;
     init_wave(w, launch_, block_, arena.scratch());
   }
+}
+
+bool Grid::run_workgroup(uint64_t index) {
+  thread_local Arena arena;
+  Workgroup group;
+  group.launch = &launch_;
+  group.index = index;
+  group.id[0] = static_cast<uint32_t>(index % launch_.grid[0]);
+  group.id[1] = static_cast<uint32_t>(index / launch_.grid[0] % launch_.grid[1]);
+  group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
+  group.waves = waves_;
+  group.lds_bytes = lds_bytes_;
+  Listeners listeners;
+  if (!prepare(arena, group, listeners)) return false;
+  start_waves(arena, group, listeners);
   {
     MxcsrGuard guard;
     WaveOrder order(schedule_, index);
-    if (checks_ & kWaveChecks) start_checks(arena);
-    if (checks_ & (kCheckGlobalRace | kCheckGlobalDrain)) group.order = &arena.checks().global();
-    while (run_until_barrier(group, arena, order)) {
+    while (run_until_barrier(group, arena, order, listeners)) {
     }
   }
   finish(group, arena);
@@ -284,29 +279,28 @@ void Grid::finish(const Workgroup& group, Arena& arena) {
 
 LaunchResult run(const Launch& launch) {
   const auto start = std::chrono::steady_clock::now();
-  LaunchResult refused;
-  uint32_t checks = 0;
+  LaunchResult result;
   Schedule schedule;
-  if (!checks_from_environment(&checks, &refused.message) ||
-      !schedule_from_environment(&schedule, &refused.message)) {
-    refused.hip_error = kInvalidValue;
-    return refused;
-  }
   try {
-    Grid grid(launch, checks, schedule);
+    Observers observers;
+    if (!observers_of(launch, &observers, &result.message) ||
+        !schedule_from_environment(&schedule, &result.message)) {
+      result.hip_error = kInvalidValue;
+      return result;
+    }
+    Grid grid(launch, schedule, observers);
     grid.run_all();
-    LaunchResult result = std::move(grid.result);
+    result = std::move(grid.result);
     result.stats.nanoseconds = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
             .count());
-    if (Profiler* p = grid.profiler()) profile_keep(p->finish(result));
-    return result;
+    for (const auto& observer : observers) observer->end(result);
   } catch (const std::bad_alloc&) {
-    LaunchResult result;
+    result = LaunchResult();
     result.hip_error = kOutOfMemory;
     result.message = "kernel " + launch.kernel->name + ": no host memory for the launch";
-    return result;
   }
+  return result;
 }
 
 }  // namespace fmha::emu

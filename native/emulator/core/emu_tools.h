@@ -61,6 +61,33 @@ __attribute__((visibility("default"))) int fmha_emu_profile_enable(int on);
 __attribute__((visibility("default"))) int fmha_emu_profile(char* out, size_t out_bytes);
 __attribute__((visibility("default"))) int fmha_emu_profile_constants(char* out, size_t out_bytes);
 
+// The events of launches, one by one, for tests and tools: what observers inside the library hear of
+// (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs the
+// launch, so `function` must not call HIP.
+enum {
+  FMHA_EMU_EVENT_BEFORE = 1 << 0,   // an instruction runs next; pc
+  FMHA_EMU_EVENT_AFTER = 1 << 1,    // it has run
+  FMHA_EMU_EVENT_GLOBAL = 1 << 2,   // a lane accesses global memory; lane -1: a scalar instruction does
+  FMHA_EMU_EVENT_SCALAR = 1 << 3,   // the address of a scalar access, before its low bits are dropped
+  FMHA_EMU_EVENT_SCRATCH = 1 << 4,  // a lane accesses its private memory
+  FMHA_EMU_EVENT_LDS = 1 << 5,      // a lane accesses LDS
+  FMHA_EMU_EVENT_BARRIER = 1 << 6,  // all waves have arrived; address: a bit for each that has ended
+  FMHA_EMU_EVENTS = (1 << 7) - 1
+};
+typedef struct fmha_emu_event {
+  uint32_t kind;
+  uint32_t wave;       // within the workgroup
+  uint64_t workgroup;  // its number in the grid
+  uint64_t pc, address;
+  uint32_t bytes;
+  int32_t lane;
+} fmha_emu_event;
+typedef void (*fmha_emu_event_function)(void* user, const fmha_emu_event* event);
+// Launches that start from now on, in the whole process, tell `function` of events whose kinds are set in
+// `kinds`; NULL: they tell nobody. Launches that run go on as they started.
+__attribute__((visibility("default"))) int fmha_emu_trace(fmha_emu_event_function function, void* user,
+                                                          uint32_t kinds);
+
 // The profile's cache model on its own, over accesses that the caller makes up; a JSON object with the
 // "caches" of a record. A negative result is a hipError_t.
 enum { FMHA_EMU_READ = 0, FMHA_EMU_WRITE = 1, FMHA_EMU_ATOMIC = 2, FMHA_EMU_END_OF_KERNEL = 3 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The slow paths of a wave: what it says when it must stop.
+// The slow paths of a wave: what it says when it must stop, and what it tells observers.
 #include "core/wave.h"
 
 #include <cinttypes>
@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "core/dispatch.h"
+#include "core/events.h"
 
 namespace fmha::emu {
 namespace {
@@ -57,6 +58,33 @@ uint8_t* Wave::global_slow(const Inst& inst, uint64_t address, uint32_t bytes, i
         bytes, address, memory_was_freed(address) ? "a use after free" : "not inside one allocation",
         memory_describe_nearest(address).c_str());
   return nullptr;
+}
+
+bool Wave::tell_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
+  return listeners->all(kEventGlobal,
+                        [&](GroupObserver& o) { return o.global(*this, inst, address, bytes, lane); });
+}
+
+bool Wave::tell_global_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
+                             uint32_t bytes) {
+  return listeners->all(kEventGlobal, [&](GroupObserver& o) {
+    return o.global_lanes(*this, inst, base, offset, lanes, bytes);
+  });
+}
+
+bool Wave::tell_scalar(const Inst& inst, uint64_t address) {
+  return listeners->all(kEventScalar, [&](GroupObserver& o) { return o.scalar(*this, inst, address); });
+}
+
+void Wave::tell_scratch(const Inst& inst, uint32_t bytes, int lane) {
+  listeners->all(kEventScratch,
+                 [&](GroupObserver& o) { return o.scratch(*this, inst, bytes, lane), true; });
+}
+
+void Wave::tell_lds(const Inst& inst, const uint32_t* address, uint64_t lanes, uint32_t bytes) {
+  if (!lanes) return;
+  listeners->all(kEventLds,
+                 [&](GroupObserver& o) { return o.lds(*this, inst, address, lanes, bytes), true; });
 }
 
 }  // namespace fmha::emu

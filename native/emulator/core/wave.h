@@ -36,8 +36,18 @@ struct Mode {
   static constexpr uint32_t kForkDepth = 29;  // 3 bits: how many paths s_cbranch_*_fork has put aside
 };
 
-class GlobalWatch;  // global_watch.h
-class Profiler;     // profile.h
+// What an observer may hear of: events.h.
+enum EventKind : uint32_t {
+  kEventBefore = 1u << 0,
+  kEventAfter = 1u << 1,
+  kEventGlobal = 1u << 2,
+  kEventScalar = 1u << 3,
+  kEventScratch = 1u << 4,
+  kEventLds = 1u << 5,
+  kEventBarrier = 1u << 6,
+};
+constexpr uint32_t kEventCount = 7;
+class Listeners;
 
 // kIndexed: it runs, and its VGPR numbers are relative (gpr_index.h).
 enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted, kIndexed };
@@ -62,8 +72,8 @@ struct Wave {
   uint64_t mfma_macs = 0;        // multiply-adds done by MFMA
   MemoryCache memory;            // the allocations this wave touched last
   uint64_t clock = 0;            // what s_memtime reads: instructions of the launch so far
-  Profiler* profile = nullptr;   // of a launch that is profiled
-  GlobalWatch* watch = nullptr;  // of a launch whose accesses to global memory are checked beyond bounds
+  uint32_t events = 0;           // those that somebody hears of: a set of EventKind
+  const Listeners* listeners = nullptr;
 
   uint64_t sgpr64(int i) const {
     uint64_t v;
@@ -93,7 +103,7 @@ struct Wave {
   // lane, pc and the nearest allocation.
   uint8_t* global(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
     if (uint8_t* p = memory.lookup(address, bytes)) [[likely]]
-      return !watch || watch_global(inst, address, bytes, lane) ? p : nullptr;
+      return !hears(kEventGlobal) || tell_global(inst, address, bytes, lane) ? p : nullptr;
     return global_slow(inst, address, bytes, lane);
   }
   [[gnu::cold]] uint8_t* global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
@@ -101,37 +111,36 @@ struct Wave {
   // True if all of [address, address + bytes) lies in one allocation: then no lane need be checked again.
   bool global_covers(uint64_t address, uint64_t bytes) { return memory.lookup(address, bytes) != nullptr; }
 
-  // What an access that global_covers found inside needs before it is made: `lanes` each touch `bytes` at
-  // base + offset[lane]. False after a finding.
+  // Tells observers of an access that global_covers found inside, before it is made: `lanes` each touch
+  // `bytes` at base + offset[lane]. False after a finding.
   bool global_allows(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
                      uint32_t bytes) {
-    if (!watch) [[likely]]
-      return true;
-    return watch_lanes(inst, base, offset, lanes, bytes);
+    return !hears(kEventGlobal) || tell_global_lanes(inst, base, offset, lanes, bytes);
   }
-  bool watch_scalar(const Inst& inst, uint64_t address);  // the address before its low bits are dropped
-  bool watch_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
-  bool watch_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes, uint32_t bytes);
+
+  // Telling observers (events.h); false after a finding. Callers ask hears() first.
+  bool hears(EventKind e) const { return events & e; }
+  bool tell_global(const Inst& inst, uint64_t address, uint32_t bytes, int lane);
+  bool tell_global_lanes(const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
+                         uint32_t bytes);
+  bool tell_scalar(const Inst& inst, uint64_t address);
+  void tell_scratch(const Inst& inst, uint32_t bytes, int lane);
+  void tell_lds(const Inst& inst, const uint32_t* address, uint64_t lanes, uint32_t bytes);
 
   // Pointer into LDS, or nullptr after a fault.
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
-
-  // For `profile`: accesses that only the instruction's body knows of.
-  [[gnu::cold]] void profile_scratch(const Inst& inst, uint32_t bytes);
-  [[gnu::cold]] void profile_flat_lds(uint32_t address, uint32_t bytes, int lane);
 };
 
-struct Launch;      // dispatch.h
-class GlobalOrder;  // check_global.h
+struct Launch;  // dispatch.h
 
 struct Workgroup {
-  Launch* launch = nullptr;
+  const Launch* launch = nullptr;
+  uint64_t index = 0;  // in the grid
   uint32_t id[3] = {0, 0, 0};
+  uint32_t waves = 0;
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
-  uint32_t checks = 0;           // those that run: bits of enum Check (check_config.h)
-  GlobalOrder* order = nullptr;  // of its waves' accesses to global memory, where that is checked
-  std::string fault;             // the first one, in full
+  std::string fault;  // the first one, in full
   int hip_error = 0;
 };
 

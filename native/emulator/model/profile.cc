@@ -51,9 +51,17 @@ Occupancy occupancy_of(const Launch& launch) {
 
 Profiler::Profiler(const Launch& launch)
     : launch_(launch),
-      facts_(launch.code->facts()),
       first_(launch.code->text().insts.data()),
       counts_(launch.code->text().insts.size()) {}
+
+uint32_t Profiler::events() const {
+  return kEventBefore | kEventAfter | kEventGlobal | kEventScratch | kEventLds;
+}
+
+GroupObserver* Profiler::begin(const Workgroup& group) {
+  workgroup_ = group.index;
+  return this;
+}
 
 // The model's address of a device address.
 uint64_t Profiler::place(uint64_t address) {
@@ -66,10 +74,13 @@ uint64_t Profiler::place(uint64_t address) {
   return last_base_ + (address - last_.base);
 }
 
-void Profiler::global(const Wave& w, const Inst& inst, uint64_t address, uint32_t bytes) {
+bool Profiler::global(Wave& w, const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
   const AccessKind kind = access_kind(inst);
   const uint64_t scratch = reinterpret_cast<uint64_t>(w.scratch);
-  if (address - scratch < uint64_t{w.scratch_bytes} * kLanes) return this->scratch(inst, bytes);
+  if (address - scratch < uint64_t{w.scratch_bytes} * kLanes) {
+    this->scratch(w, inst, bytes, lane);
+    return true;
+  }
   uint64_t& sum = inst.row->format == Format::kSmem ? memory_.scalar_load_bytes
                   : kind == AccessKind::kRead       ? memory_.load_bytes
                   : kind == AccessKind::kWrite      ? memory_.store_bytes
@@ -91,15 +102,11 @@ void Profiler::global(const Wave& w, const Inst& inst, uint64_t address, uint32_
     at += n;
     bytes -= n;
   }
+  return true;
 }
 
-void Profiler::scratch(const Inst& inst, uint32_t bytes) {
+void Profiler::scratch(Wave&, const Inst& inst, uint32_t bytes, int) {
   (inst.row->flags & kStore ? memory_.scratch_store_bytes : memory_.scratch_load_bytes) += bytes;
-}
-
-void Profiler::global_lanes(const Wave& w, const Inst& inst, uint64_t base, const uint32_t* offset,
-                            uint64_t lanes, uint32_t bytes) {
-  for (; lanes; lanes &= lanes - 1) global(w, inst, base + offset[__builtin_ctzll(lanes)], bytes);
 }
 
 void Profiler::settle(const Inst& inst) {
@@ -116,24 +123,11 @@ void Profiler::settle(const Inst& inst) {
   pending_.clear();
 }
 
-// Where a DS instruction, or a load to LDS, goes: from the registers before it runs, which it may overwrite.
-void Profiler::lds(const Wave& w, const Inst& inst, const LdsAccess& access) {
+void Profiler::lds(Wave&, const Inst&, const uint32_t* address, uint64_t lanes, uint32_t bytes) {
   touched_ = true;
-  for (int place = 0; place < access.places; ++place) {
-    LdsTouched t{{}, w.exec(), access.bytes};
-    const uint32_t base = (w.sgpr[kM0] & 0xffff) + access.offset[place];
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      t.address[l] = access.by_lane ? base + 4 * l : w.vgpr[inst.src[0].index][l] + access.offset[place];
-    }
-    pending_lds_.push_back(t);
-  }
-}
-
-void Profiler::flat_lds(uint32_t address, uint32_t bytes, int lane) {
-  touched_ = true;
-  if (pending_lds_.empty()) pending_lds_.push_back({{}, 0, bytes});
-  pending_lds_[0].lanes |= uint64_t{1} << lane;
-  pending_lds_[0].address[lane] = address;
+  LdsTouched t{{}, lanes, bytes};
+  std::copy_n(address, kLanes, t.address);
+  pending_lds_.push_back(t);
 }
 
 void Profiler::settle_lds(const Inst& inst) {
@@ -162,11 +156,6 @@ Profiler::Lines Profiler::count_lines() const {
   }
   n.any = lines_.size();
   return n;
-}
-
-void Wave::profile_scratch(const Inst& inst, uint32_t bytes) { profile->scratch(inst, bytes); }
-void Wave::profile_flat_lds(uint32_t address, uint32_t bytes, int lane) {
-  profile->flat_lds(address, bytes, lane);
 }
 
 }  // namespace fmha::emu

@@ -10,13 +10,13 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "check/facts.h"
 #include "core/dispatch.h"
-#include "core/wave.h"
+#include "core/events.h"
 #include "model/cache_model.h"
 
 namespace fmha::emu {
@@ -61,33 +61,29 @@ struct MemoryCounts {
 
 class Json;  // profile_record.cc
 
-class Profiler {
+// Hears of every instruction and every access, workgroup after workgroup.
+class Profiler final : public LaunchObserver, public GroupObserver {
  public:
   explicit Profiler(const Launch& launch);
 
-  void begin_workgroup(uint64_t index) { workgroup_ = index; }
-  void run(Wave& w, const Inst& inst) { run(w, inst, inst); }
-  // `as`: what runs in its place, with other registers.
-  void run(Wave& w, const Inst& inst, const Inst& as) {
-    const auto i = static_cast<size_t>(&inst - first_);
-    const uint64_t macs = w.mfma_macs;
-    if (const LdsAccess& a = facts_.detail(i).lds; a.kind != LdsAccess::kNone && w.exec()) lds(w, inst, a);
-    as.exec(w, as);
-    Count& c = counts_[i];
+  uint32_t events() const override;
+  bool in_order() const override { return true; }
+  GroupObserver* begin(const Workgroup& group) override;
+  void end(const LaunchResult& result) override;  // keeps the record
+
+  bool before(Wave& w, const Inst&) override {
+    macs_ = w.mfma_macs;
+    return true;
+  }
+  void after(Wave& w, const Inst& inst) override {
+    Count& c = counts_[static_cast<size_t>(&inst - first_)];
     ++c.executed;
-    c.macs += w.mfma_macs - macs;
+    c.macs += w.mfma_macs - macs_;
     if (touched_) settle(inst);
   }
-
-  // Accesses made by the instruction that runs: of one lane (or of none: scalar loads), and of many.
-  void global(const Wave& w, const Inst& inst, uint64_t address, uint32_t bytes);
-  void global_lanes(const Wave& w, const Inst& inst, uint64_t base, const uint32_t* offset, uint64_t lanes,
-                    uint32_t bytes);
-  void scratch(const Inst& inst, uint32_t bytes);
-  void flat_lds(uint32_t address, uint32_t bytes, int lane);
-
-  // The record of the launch, as JSON. Call once, when all workgroups have run.
-  std::string finish(const LaunchResult& result);
+  bool global(Wave& w, const Inst& inst, uint64_t address, uint32_t bytes, int lane) override;
+  void scratch(Wave& w, const Inst& inst, uint32_t bytes, int lane) override;
+  void lds(Wave& w, const Inst& inst, const uint32_t* address, uint64_t lanes, uint32_t bytes) override;
 
  private:
   struct Count {
@@ -105,7 +101,7 @@ class Profiler {
     uint64_t lanes;
     uint32_t bytes;
   };
-  void lds(const Wave& w, const Inst& inst, const LdsAccess& access);
+  std::string record(const LaunchResult& result);
   void settle(const Inst& inst);
   void settle_lds(const Inst& inst);
   uint64_t place(uint64_t address);
@@ -114,10 +110,10 @@ class Profiler {
   void write_memory(Json& j) const;
 
   const Launch& launch_;
-  const TextFacts& facts_;
   const Inst* first_;
   std::vector<Count> counts_;  // by index in the text
   uint64_t workgroup_ = 0;
+  uint64_t macs_ = 0;  // of the wave, before the running instruction
   // What the running instruction has touched: lines, and places in LDS (two a lane for ds_read2 and the
   // like).
   bool touched_ = false;
@@ -133,9 +129,7 @@ class Profiler {
   uint64_t last_base_ = 0, next_base_ = 0;
 };
 
-// Whether launches that start now are profiled.
-bool profile_enabled();
-// Keeps the record of a launch for fmha_emu_profile.
-void profile_keep(const std::string& record);
+// The profiler of a launch; null if launches that start now are not profiled (fmha_emu_profile_enable).
+std::unique_ptr<LaunchObserver> make_profile(const Launch& launch, std::string* error);
 
 }  // namespace fmha::emu

@@ -55,6 +55,12 @@ std::atomic<bool> enabled{false};
 std::mutex records_mutex;
 std::string records;  // comma-separated
 
+void keep(const std::string& record) {
+  std::lock_guard lock(records_mutex);
+  if (!records.empty()) records += ",\n";
+  records += record;
+}
+
 void write_caches(Json& j, const CacheCounts& c) {
   j.open("caches");
   j.number("l2_requests", c.l2_requests).number("l2_hits", c.l2_hits);
@@ -74,13 +80,12 @@ void write_occupancy(Json& j, const Occupancy& o) {
 
 }  // namespace
 
-bool profile_enabled() { return enabled.load(std::memory_order_relaxed); }
-
-void profile_keep(const std::string& record) {
-  std::lock_guard lock(records_mutex);
-  if (!records.empty()) records += ",\n";
-  records += record;
+std::unique_ptr<LaunchObserver> make_profile(const Launch& launch, std::string*) {
+  if (!enabled.load(std::memory_order_relaxed)) return nullptr;
+  return std::make_unique<Profiler>(launch);
 }
+
+void Profiler::end(const LaunchResult& result) { keep(record(result)); }
 
 void Profiler::write_instructions(Json& j) const {
   uint64_t by_class[kInstClasses] = {}, total = 0;
@@ -125,7 +130,7 @@ void Profiler::write_memory(Json& j) const {
   j.number("atomic_bytes", m.lds_atomic_bytes).close();
 }
 
-std::string Profiler::finish(const LaunchResult& result) {
+std::string Profiler::record(const LaunchResult& result) {
   caches_.end_kernel();
   Json j;
   j.open(nullptr).number("version", FMHA_EMU_PROFILE_VERSION).string("kernel", launch_.kernel->name);

@@ -253,9 +253,9 @@ def test_store_to_what_another_workgroup_loaded(buffer: hip.Buffer) -> None:
     launch("load_next", buffer.address)
     launch("store_own_loaded", buffer.address, groups=4)
     script = """
-from emulator import hip
+from emulator.support import hip
 import numpy as np
-from emulator.test_check_global import finding
+from emulator.check.test_check_global import finding
 b = hip.Buffer.of(np.zeros(1024, np.uint32))
 print(finding("load_next", r"workgroup \\(1, 0, 0\\)", "another workgroup loaded", a=b.address, groups=4))
 """
@@ -327,9 +327,9 @@ def test_unchecked_stores_initialize(buffer: hip.Buffer, monkeypatch: pytest.Mon
 def test_all_memory_tracked() -> None:
     """FMHA_EMU_TRACK_INITIALIZED: memory counts as unwritten from the start."""
     script = """
-from emulator import hip
+from emulator.support import hip
 import numpy as np
-from emulator.test_check_global import finding, launch
+from emulator.check.test_check_global import finding, launch
 b = hip.Buffer(4096)
 finding("load", "nobody has written", a=b.address)
 b.write(np.zeros(1024, np.uint32))
@@ -342,8 +342,8 @@ print("ok")
 _INJECTED = """
 import ctypes as c
 import numpy as np
-from emulator import hip
-from emulator.test_check_global import launch
+from emulator.support import hip
+from emulator.check.test_check_global import launch
 
 def code(f, *args, **kwargs):
     try:

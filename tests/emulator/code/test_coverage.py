@@ -47,11 +47,10 @@ WITHOUT_ROWS = {"gfx90a": "image_", "gfx942": "none"}
 
 def covered(files: tuple[str, ...]) -> set[str]:
     """Rows that some case of these files tests, on this process's arch."""
-    package = __package__
     return {
         name
         for file in files
-        for case in importlib.import_module(f"{package}.{file}").SUITE.cases
+        for case in importlib.import_module(f"..isa.{file}", __package__).SUITE.cases
         for name in case.mnemonics()
     }
 
@@ -59,7 +58,7 @@ def covered(files: tuple[str, ...]) -> set[str]:
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 def test_every_row_has_a_test(arch: str) -> None:
     """No row without a case on each arch that has it."""
-    script = "from emulator.test_coverage import *; print(*sorted(covered(FILES)))"
+    script = "from emulator.code.test_coverage import *; print(*sorted(covered(FILES)))"
     tested = run_script(script, env={"FMHA_EMU_ARCH": arch}).split()
     missing = sorted(rows.names(arch) - set(tested) - set(ELSEWHERE))
     assert not missing, f"{len(missing)} of {len(rows.names(arch))} rows have no test: {missing}"

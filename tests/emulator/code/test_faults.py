@@ -172,7 +172,7 @@ def test_the_device_lives_on() -> None:
 
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
     """Output of a Python script run in a new process, which must succeed."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", script, *args],
         capture_output=True,
@@ -188,8 +188,8 @@ def test_endless_loop() -> None:
     """A budget of instructions ends it."""
     script = """
 import struct
-from emulator import hip
-from emulator.asm import Kernel, assemble
+from emulator.support import hip
+from emulator.support.asm import Kernel, assemble
 m = hip.Module(assemble([Kernel("endless", ["s_branch -1"], args=((0, 8, "global_buffer"),))]))
 try:
     m.launch("endless", struct.pack("<Q", 0))

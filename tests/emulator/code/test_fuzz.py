@@ -69,7 +69,7 @@ def _elsewhere(batch: Batch, level: str, folder: Path) -> list[dict[str, asm.U32
     """What the batch leaves on a CPU of this level."""
     source, results = folder / "batch", folder / "results"
     source.write_bytes(pickle.dumps(batch))
-    command = [sys.executable, "-m", "emulator.fuzz", str(source), str(results)]
+    command = [sys.executable, "-m", "emulator.support.fuzz", str(source), str(results)]
     subprocess.run(command, cwd=ROOT / "tests", env=os.environ | {"FMHA_EMU_LEVEL": level}, check=True)
     left: list[dict[str, asm.U32]] = pickle.loads(results.read_bytes())
     return left

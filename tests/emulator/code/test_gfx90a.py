@@ -23,8 +23,8 @@ _ELSEWHERE = {
     "test_hip_peers",
     "test_smfmac",
 }
-_HERE = Path(__file__).parent
-_FILES = sorted(p for p in _HERE.glob("test_*.py") if p.stem not in _ELSEWHERE)
+_EMULATOR = Path(__file__).resolve().parents[1]
+_FILES = sorted(p for p in _EMULATOR.glob("*/test_*.py") if p.stem not in _ELSEWHERE)
 _ATTENTION = ["forward", "strict", "capture"]
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
@@ -49,4 +49,4 @@ def test_gfx90a(path: Path) -> None:
 @pytest.mark.parametrize("name", _ATTENTION)
 def test_attention(name: str) -> None:
     """The attention kernels for gfx90a: right, and clean with every check on."""
-    _passes(_HERE.parent / f"test_{name}.py")
+    _passes(_EMULATOR.parent / "python" / f"test_{name}.py")

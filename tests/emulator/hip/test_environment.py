@@ -19,8 +19,8 @@ PAGE = ROOT / "docs" / "software-device.md"
 # Makes the device read every variable: a launch that faults.
 SCRIPT = """
 import ctypes as c, struct
-from emulator import hip
-from emulator.asm import Kernel, assemble
+from emulator.support import hip
+from emulator.support.asm import Kernel, assemble
 count, total = c.c_int(), c.c_size_t()
 hip.call("hipGetDeviceCount", c.byref(count))
 hip.call("hipDeviceTotalMem", c.byref(total), 0)

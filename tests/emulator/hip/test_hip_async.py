@@ -79,7 +79,7 @@ def test_missing_event_is_seen(waits: bool) -> None:
 def test_delay_shows_a_missing_wait() -> None:
     """FMHA_EMU_DELAY starts launches late, so that a program that does not wait reads old data."""
     script = """
-from emulator.streams import *
+from emulator.support.streams import *
 a, b, buffer, out = Stream(1), Stream(1), zeros(), Pinned(-1)
 module()
 launch("add_one", a.handle, buffer.address)

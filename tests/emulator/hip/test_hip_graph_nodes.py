@@ -170,9 +170,9 @@ def test_no_memory_for_a_launch() -> None:
     """The allocation fails in its turn, and the device says which it was."""
     script = """
 import ctypes as c
-from emulator import hip
-from emulator.streams import Stream, handle, status
-from emulator.test_hip_graph import begin, end, instantiate
+from emulator.support import hip
+from emulator.support.streams import Stream, handle, status
+from emulator.hip.test_hip_graph import begin, end, instantiate
 s = Stream()
 begin(s)
 p = handle("hipMallocAsync", c.c_size_t(4096), s.pointer)
@@ -277,9 +277,9 @@ def test_kernels_of_graphs_count() -> None:
     """FMHA_EMU_FAIL_LAUNCH refuses the launch of the graph whose kernel is the nth; nothing of it runs."""
     script = """
 import ctypes as c
-from emulator import hip
-from emulator.streams import Stream, launch, module, status, zeros
-from emulator.test_hip_graph import begin, end, instantiate
+from emulator.support import hip
+from emulator.support.streams import Stream, launch, module, status, zeros
+from emulator.hip.test_hip_graph import begin, end, instantiate
 module()
 s, x = Stream(), zeros()
 begin(s)

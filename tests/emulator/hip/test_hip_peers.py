@@ -14,8 +14,8 @@ from ..support.streams import COUNT, NOT_READY, Pinned, Stream, copy_async, hand
 
 _PEERS = """
 import numpy as np
-from emulator import hip
-from emulator.streams import *
+from emulator.support import hip
+from emulator.support.streams import *
 hip.call("hipSetDevice", c.c_int(1))
 theirs = zeros()
 hip.call("hipSetDevice", c.c_int(0))

@@ -4,7 +4,7 @@
 A program keeps off the harness's registers (asm.py) and off v118, the lanes' LDS addresses; LDS is written
 before it starts. Wait states and s_waitcnt stand wherever the hardware might need them.
 
-``python -m emulator.fuzz IN OUT`` in tests/ runs a pickled :class:`Batch` in a process of its own.
+``python -m emulator.support.fuzz IN OUT`` in tests/ runs a pickled :class:`Batch` in a process of its own.
 """
 
 from __future__ import annotations

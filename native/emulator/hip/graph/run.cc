@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "check/schedule.h"
+#include "core/schedule.h"
 #include "core/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"

@@ -22,6 +22,8 @@ bool addresses(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, uint3
   if (ds_refused(w, inst)) return false;
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   for (int l = 0; l < kLanes; ++l) out[l] = vaddr[l] + offset;
+  if (w.hears(kEventLds)) [[unlikely]]
+    w.tell_lds(inst, out, w.exec(), bytes);
   if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]]
     return true;
   fault_outside(w, inst, out, bytes);
@@ -68,6 +70,7 @@ template <bool kStoreIt>
 void addtid(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
   const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  tell_lds_run(w, inst, base, w.exec());
   for_lanes(w.exec(), [&](int l) {
     uint8_t* p = w.lds(inst, base + 4 * l, 4, l);
     if (!p) return;

@@ -20,10 +20,20 @@ u8* place(Wave& w, const Inst& inst, u32 address, int lane) {
   return nullptr;
 }
 
+// Tells observers of an atomic's accesses, at `offset` from each lane's address.
+inline void tell_atomic(Wave& w, const Inst& inst, u32 offset, u32 bytes) {
+  if (!w.hears(kEventLds)) [[likely]]
+    return;
+  u32 address[kLanes];
+  for (int l = 0; l < kLanes; ++l) address[l] = w.vgpr[inst.src[0].index][l] + offset;
+  w.tell_lds(inst, address, w.exec(), bytes);
+}
+
 // op(old, data0) or op(old, data0, data1); the old value is returned if the row has a destination.
 template <class T, bool kTwo, bool kReturn, class Op>
 FMHA_EMU_INLINE void modify(Wave& w, const Inst& inst, Op op) {
   if (ds_refused(w, inst)) return;
+  tell_atomic(w, inst, static_cast<u32>(inst.imm), sizeof(T));
   for_lanes(w.exec(), [&](int l) {
     u8* p = place<T>(w, inst, w.vgpr[inst.src[0].index][l] + static_cast<u32>(inst.imm), l);
     if (!p) return;
@@ -62,6 +72,8 @@ template <class T, u32 kUnit>
 void exchange2(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
   constexpr u32 kBytes = sizeof(T);
+  tell_atomic(w, inst, inst.offset0 * kUnit * kBytes, kBytes);
+  tell_atomic(w, inst, inst.offset1 * kUnit * kBytes, kBytes);
   for_lanes(w.exec(), [&](int l) {
     const u32 base = w.vgpr[inst.src[0].index][l];
     u8* first = place<T>(w, inst, base + inst.offset0 * kUnit * kBytes, l);

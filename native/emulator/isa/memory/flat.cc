@@ -18,8 +18,8 @@ struct Places {
 
 uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, int lane) {
   if (offset <= w.scratch_bytes && bytes <= w.scratch_bytes - offset) [[likely]] {
-    if (w.profile) [[unlikely]]
-      w.profile_scratch(inst, bytes);
+    if (w.hears(kEventScratch)) [[unlikely]]
+      w.tell_scratch(inst, bytes, lane);
     return w.scratch + static_cast<size_t>(lane) * w.scratch_bytes + offset;
   }
   w.fault(inst, 700 /* hipErrorIllegalAddress */,
@@ -48,11 +48,14 @@ template <bool kApertures>
                                     Places& p) {
   p.base = nullptr;
   bool ok = true;
+  uint32_t in_lds[kLanes] = {};
+  uint64_t lds_lanes = 0;
   for_lanes(w.exec(), [&](int l) {
     if (!ok) return;
     const uint32_t high = static_cast<uint32_t>(address[l] >> 32), low = static_cast<uint32_t>(address[l]);
     if (kApertures && high == kSharedApertureHi) {
-      if (w.profile) w.profile_flat_lds(low, bytes, l);
+      in_lds[l] = low;
+      lds_lanes |= 1ull << l;
       p.pointer[l] = w.lds(inst, low, bytes, l);
     } else if (kApertures && high == kPrivateApertureHi) {
       p.pointer[l] = scratch_at(w, inst, low, bytes, l);
@@ -61,6 +64,7 @@ template <bool kApertures>
     }
     ok = p.pointer[l] != nullptr;
   });
+  if (lds_lanes && w.hears(kEventLds)) w.tell_lds(inst, in_lds, lds_lanes, bytes);
   return ok;
 }
 

@@ -248,9 +248,19 @@ inline Span span_of(const uint32_t* offset, uint64_t lanes) {
   return s;
 }
 
+// Tells observers that lanes access consecutive dwords of LDS, by lane from `base`.
+inline void tell_lds_run(Wave& w, const Inst& inst, uint32_t base, uint64_t lanes) {
+  if (!w.hears(kEventLds)) [[likely]]
+    return;
+  uint32_t address[kLanes];
+  for (int l = 0; l < kLanes; ++l) address[l] = base + 4 * l;
+  w.tell_lds(inst, address, lanes, 4);
+}
+
 // The destination of loads to LDS: M0[15:0] + the instruction's offset + a dword a lane.
 inline void store_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32_t* values) {
   const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  tell_lds_run(w, inst, base, lanes);
   if (lanes == ~0ull) [[likely]] {
     if (uint8_t* p = w.lds(inst, base, 4 * kLanes, 0)) std::memcpy(p, values, 4 * kLanes);
     return;

@@ -17,7 +17,7 @@ inline uint64_t scalar_offset(const Wave& w, const Inst& i) {
 inline bool scalar_address(Wave& w, const Inst& i, uint64_t* out) {
   const uint64_t given = w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + scalar_offset(w, i);
   *out = given & ~3ull;
-  return !w.watch || w.watch_scalar(i, given);
+  return !w.hears(kEventScalar) || w.tell_scalar(i, given);
 }
 
 // Through a buffer resource: base + offset, of which offsets below `size` are in range.
@@ -30,7 +30,7 @@ inline bool scalar_buffer(Wave& w, const Inst& i, ScalarBuffer* out) {
   const uint64_t stride = v[1] >> 16 & 0x3fff;
   const uint32_t offset = static_cast<uint32_t>(i.imm) + static_cast<uint32_t>(scalar_offset(w, i));
   *out = {base & ~3ull, stride ? v[2] * stride : v[2], offset & ~3u};
-  return !w.watch || w.watch_scalar(i, base + offset);
+  return !w.hears(kEventScalar) || w.tell_scalar(i, base + offset);
 }
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

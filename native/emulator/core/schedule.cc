@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "check/schedule.h"
+#include "core/schedule.h"
 
 #include <bit>
 #include <cstdlib>
