@@ -28,7 +28,13 @@ const char* verb(const Inst& inst) {
 
 // Loads that are told to get past the caches to what other workgroups wrote.
 bool is_device_scope(const Wave& w, const Inst& inst) {
-  return w.group->launch->code->arch() == Arch::kGfx90a ? inst.sc0 : inst.sc1;
+  switch (arch_info(w.group->launch->code->arch()).isa) {
+    case Isa::kCdna2:
+      return inst.sc0;
+    case Isa::kCdna3:
+      return inst.sc1;
+  }
+  __builtin_unreachable();
 }
 
 // Four tags at once.

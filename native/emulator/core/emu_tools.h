@@ -15,7 +15,7 @@ extern "C" {
 
 // One line an instruction: "pc: mnemonic operands", pc in hex without 0x, text as llvm-objdump prints it
 // (branch targets as the raw signed number of dwords). Unknown words print as "pc: .long 0x…".
-// arch: 0 gfx90a, 1 gfx942.
+// arch: its number in native/archs.toml, from 0; returns 0 if there is none such.
 __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const void* text, size_t bytes,
                                                                 uint64_t base, char* out, size_t out_bytes);
 

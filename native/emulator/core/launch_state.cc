@@ -72,7 +72,7 @@ class SgprWriter {
   int at_ = 0;
 };
 
-// The V# of private memory where it is reached with buffer instructions (gfx90a): lane l at base + l *
+// The V# of private memory where it is reached with buffer instructions (CDNA2): lane l at base + l *
 // stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
 void put_private_buffer(SgprWriter& s, uint64_t base, uint32_t stride) {
   constexpr uint32_t kAddTid = 1u << 23;
@@ -109,11 +109,13 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
   if (k.rsrc2 & kIdZ) s.put(w.group->id[2]);
   if (k.rsrc2 & kInfo) s.put(w.id == 0 ? 1u << 31 : 0);
   if (!(k.rsrc2 & kEnablePrivate)) return;
-  // gfx942 has architected flat scratch; on gfx90a the kernel adds the wave's offset itself.
-  if (l.code->arch() == Arch::kGfx90a) {
-    s.put(static_cast<uint32_t>(w.scratch - scratch_base));
-  } else {
-    w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
+  switch (arch_info(l.code->arch()).isa) {
+    case Isa::kCdna2:  // the kernel adds the wave's offset itself
+      s.put(static_cast<uint32_t>(w.scratch - scratch_base));
+      break;
+    case Isa::kCdna3:  // architected flat scratch
+      w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
+      break;
   }
 }
 

@@ -81,7 +81,7 @@ int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
 int load_module(HipModule* out, const void* image, size_t bytes, int device_index, const char* function) {
   int error = hipSuccess;
   std::string message;
-  auto code = CodeObject::load(image, bytes, device_model().arch, device_index, &error, &message);
+  auto code = CodeObject::load(image, bytes, device_arch().arch, device_index, &error, &message);
   if (!code) return fail(error, "%s: %s", function, message.c_str());
   auto module = std::make_shared<Module>();
   module->device = device_index;
@@ -158,7 +158,7 @@ void function_attributes(const KernelCode& k, HipFuncAttributes* out) {
   out->max_threads = static_cast<int>(k.max_workgroup_size);
   out->registers = static_cast<int>(k.vgpr_count);
   out->shared_bytes = k.lds_bytes;
-  out->binary_version = out->ptx_version = device_model().major * 10 + device_model().minor;
+  out->binary_version = out->ptx_version = device_arch().capability_major * 10 + device_arch().capability_minor;
 }
 
 }  // namespace fmha::emu
@@ -305,6 +305,6 @@ HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFu
   }
   if (!best)
     return fail(hipErrorInvalidConfiguration, "hipModuleOccupancyMaxPotentialBlockSize: no block size fits");
-  *grid = device_model().compute_units * best / *block;
+  *grid = static_cast<int>(device_card().compute_units.value) * best / *block;
   return hipSuccess;
 }

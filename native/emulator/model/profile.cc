@@ -25,27 +25,27 @@ Occupancy occupancy_of(const Launch& launch) {
   const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
   Occupancy o;
   // rsrc1[5:0] is what the hardware is told: granules of the file that both kinds of registers share, less 1.
-  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * kVgprGranule.value;
-  o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, kLdsGranule.value);
+  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * kProfileCard.vgpr_granule.value;
+  o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, kProfileCard.lds_granule_bytes.value);
   o.waves_per_workgroup = (threads + kLanes - 1) / kLanes;
-  const auto by_registers = static_cast<uint32_t>(kVgprs.value / o.vgprs);
-  const uint32_t waves = std::min<uint32_t>(by_registers, kMostWaves.value);
+  const auto by_registers = static_cast<uint32_t>(kProfileCard.vgprs_per_simd_lane.value / o.vgprs);
+  const uint32_t waves = std::min<uint32_t>(by_registers, kProfileCard.most_waves_per_simd.value);
   const auto room_for = [&](uint32_t waves_per_simd) {
-    return static_cast<uint32_t>(kSimds.value) * waves_per_simd / o.waves_per_workgroup;
+    return static_cast<uint32_t>(kProfileCard.simds_per_cu.value) * waves_per_simd / o.waves_per_workgroup;
   };
   o.workgroups_per_cu = room_for(waves);
-  o.limit = by_registers < kMostWaves.value ? "registers" : "waves";
-  if (o.lds_bytes && kLdsBytes.value / o.lds_bytes < o.workgroups_per_cu) {
-    o.workgroups_per_cu = static_cast<uint32_t>(kLdsBytes.value / o.lds_bytes);
+  o.limit = by_registers < kProfileCard.most_waves_per_simd.value ? "registers" : "waves";
+  if (o.lds_bytes && kProfileCard.lds_bytes_per_cu.value / o.lds_bytes < o.workgroups_per_cu) {
+    o.workgroups_per_cu = static_cast<uint32_t>(kProfileCard.lds_bytes_per_cu.value / o.lds_bytes);
     o.limit = "lds";
   }
   // A workgroup of one wave needs no barrier.
-  if (o.waves_per_workgroup > 1 && kMostGroups.value < o.workgroups_per_cu) {
-    o.workgroups_per_cu = kMostGroups.value;
+  if (o.waves_per_workgroup > 1 && kProfileCard.most_workgroups_per_cu.value < o.workgroups_per_cu) {
+    o.workgroups_per_cu = kProfileCard.most_workgroups_per_cu.value;
     o.limit = "workgroups";
   }
   const uint32_t resident = o.workgroups_per_cu * o.waves_per_workgroup;
-  o.waves_per_simd = round_up(resident, kSimds.value) / static_cast<uint32_t>(kSimds.value);
+  o.waves_per_simd = round_up(resident, kProfileCard.simds_per_cu.value) / static_cast<uint32_t>(kProfileCard.simds_per_cu.value);
   return o;
 }
 
@@ -89,8 +89,8 @@ bool Profiler::global(Wave& w, const Inst& inst, uint64_t address, uint32_t byte
   touched_ = true;
   uint64_t at = place(address);
   while (bytes) {
-    const uint64_t first = at % kLineBytes.value, line = at / kLineBytes.value;
-    const auto n = static_cast<uint32_t>(std::min<uint64_t>(bytes, kLineBytes.value - first));
+    const uint64_t first = at % kProfileCard.line_bytes.value, line = at / kProfileCard.line_bytes.value;
+    const auto n = static_cast<uint32_t>(std::min<uint64_t>(bytes, kProfileCard.line_bytes.value - first));
     // Neighbours mostly touch the line that was touched last.
     const auto same =
         std::find_if(pending_.rbegin(), pending_.rend(), [&](const Touched& t) { return t.line == line; });
