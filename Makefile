@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
-# The software device is either.
 GPU_TARGETS ?= all
 KERNEL_SET ?= ci
-# A regular expression: kernels whose name has a match alone
+# A regular expression: builds only the kernels of the set whose name has a match
 KERNEL_FILTER ?=
 CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) \
 	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
-DEMO_KERNELS = _exact$$
-# Kernel compilers at a time are fewer where memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
+# The demo's kernels: one for each feature. They are built for the cards of this machine, or if it has none, for the one
+# that the software device plays.
+DEMO_KERNELS = (bf16_d128_mask_pad_exact|fp16_d64_group_mask_pad_alibi|fp16_d128_mask_pad_(bias|softcap)|bf16_d64_mask_pad_dropout|fp16_d192v128_mask_pad|fp32_d64_mask_pad|fp8_bf16_d128_mask_pad)$$
+DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml))
+# CMake runs fewer kernel compilers at a time if memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
 JOBS ?= $(or $(CMAKE_BUILD_PARALLEL_LEVEL),$(shell nproc))
-# The build whose kernels go into the wheel; none: they are compiled
+# The build whose kernels go into the wheel; if empty, they are compiled
 WHEEL_KERNELS ?= $(BUILD)
-# gpu runs the tests on the first AMD GPU instead of the software device
+# gpu: run the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
 
 SHELL := bash
@@ -24,14 +26,14 @@ LLVM := 19
 .PHONY: help toolchain build demo test wheel test-adapters lint sanitize clean
 
 help:
-	@echo "make demo       prepare, build, prove that it is right, and compare with standard attention"
-	@echo "make test       prepare, build, run every test (DEVICE=gpu: on hardware)"
-	@echo "make wheel      a wheel with this build's kernels (WHEEL_KERNELS=: the default set, compiled), in build/dist"
-	@echo "make test-adapters   what needs torch, JAX, transformers or cargo, against an installed wheel"
-	@echo "make lint       style and static checks"
-	@echo "make sanitize   native tests with the address and undefined-behaviour sanitizers"
-	@echo "make build      library, software device and kernels, in $(BUILD)"
-	@echo "make toolchain  fetch what is missing for a build, under build/"
+	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
+	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
+	@echo "make wheel      build/dist: a wheel with this build's kernels (WHEEL_KERNELS=: compile the default set)"
+	@echo "make test-adapters   install the wheel, and run the tests that need torch, JAX, transformers or cargo"
+	@echo "make lint       check style, types and C++"
+	@echo "make sanitize   run the native tests with the address and undefined-behaviour sanitizers"
+	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
+	@echo "make toolchain  fetch what a build needs and this machine lacks, into build/"
 	@echo "make clean      remove what was built, but not what was fetched"
 
 toolchain:
@@ -42,9 +44,10 @@ build: toolchain
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 
-# What was configured before is kept, filter and all; from nothing, the kernels that a demo may run are enough.
+# An existing build keeps its configuration; a new one gets only the kernels of the demo.
 demo: toolchain
-	@[ -e $(BUILD)/CMakeCache.txt ] || cmake --preset release $(CONFIGURE) -DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
+	@[ -e $(BUILD)/CMakeCache.txt ] || cmake --preset release $(CONFIGURE) \
+		-DFMHA_GPU_TARGETS='$(DEMO_TARGETS)' -DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
@@ -57,7 +60,7 @@ test: build
 wheel: build
 	native/tools/build_wheel.sh $(if $(WHEEL_KERNELS),--kernels-from "$(WHEEL_KERNELS)")
 
-# Not the source tree's package but the wheel's, in an environment of its own beside the frameworks.
+# Tests the wheel's package, not the source tree's, in an environment of its own with the frameworks.
 test-adapters: wheel
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10

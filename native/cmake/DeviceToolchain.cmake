@@ -66,7 +66,7 @@ else()
 endif()
 _fmha_need(CK_INCLUDE "Composable Kernel (ck_tile/ops/fmha.hpp; CK_ROOT=\"${CK_ROOT}\")")
 
-# CK says its version in ck/version.h of an installed copy, and in its CMakeLists.txt otherwise.
+# CK states its version in ck/version.h of an installed copy, otherwise in its CMakeLists.txt.
 set(FMHA_CK_VERSION unknown)
 if(EXISTS "${CK_INCLUDE}/ck/version.h")
   file(STRINGS "${CK_INCLUDE}/ck/version.h" _ck REGEX "CK_VERSION_(MAJOR|MINOR|PATCH) +[0-9]+")

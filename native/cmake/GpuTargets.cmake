@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # FMHA_GPU_TARGETS=all: every architecture in native/archs.toml. FMHA_GPU_TARGETS=native: those of this machine's cards,
 # as the kernel driver (KFD) lists them in sysfs, which needs no ROCm; if it lists none that we have kernels for, all,
-# and a message. Input: FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/) is where sys is, for tests.
+# and a message. Input: FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/), which has sys, for tests.
 
 # gfx_target_version is MMmmss in decimal; the name has the stepping in hexadecimal: 90010 is gfx90a. A CPU has 0.
 function(_fmha_native_targets variable)

@@ -11,7 +11,7 @@
 # A wheel (SKBUILD) holds no links: there the library's file is .so.0, the .so beside it is a linker script that names
 # it, and the software device has one name.
 #
-# The components fmha_rocm_runtime, fmha_rocm_development and fmha_rocm_emulator can be installed by themselves.
+# The components fmha_rocm_runtime, fmha_rocm_development and fmha_rocm_emulator can each be installed separately.
 include(CMakePackageConfigHelpers)
 
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/fmha_rocm")
@@ -42,7 +42,7 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/fmha_rocm-config.cmake.
 install(FILES "${PROJECT_BINARY_DIR}/fmha_rocm-config.cmake" "${PROJECT_BINARY_DIR}/fmha_rocm-config-version.cmake"
         DESTINATION "${_package}" COMPONENT fmha_rocm_development)
 
-# The .pc file says where it is relative to itself, unless the folders were given as absolute paths.
+# The .pc file's paths are relative to itself, unless the folders were given as absolute paths.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set(FMHA_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
 else()
@@ -59,7 +59,7 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/fmha_rocm.pc.in" "${PROJECT_BINARY_DIR
 install(FILES "${PROJECT_BINARY_DIR}/fmha_rocm.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"
         COMPONENT fmha_rocm_development)
 
-# A folder of its own: no loader may take it for the machine's HIP unless told to.
+# It has its own folder, so that no loader takes it for the machine's HIP unless told to.
 if(TARGET amdhip64_emu)
   install(DIRECTORY "${PROJECT_BINARY_DIR}/emulator/" DESTINATION "${FMHA_INSTALL_EMULATOR_DIR}"
           COMPONENT fmha_rocm_emulator USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "${_emulator_names}")

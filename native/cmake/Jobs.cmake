@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# How many compilers of kernels run at a time: as many as cores, and as memory holds; CMAKE_BUILD_PARALLEL_LEVEL
-# overrides both. Sets FMHA_KERNEL_JOBS and, with Ninja, the pool fmha_kernels of so many. Cores and memory of a
-# container are those its control group leaves it; FMHA_SYSTEM_ROOT (/) is where proc and sys are, for tests.
+# How many kernel compilers run at a time: as many as there are cores and as memory has room for;
+# CMAKE_BUILD_PARALLEL_LEVEL overrides both. Sets FMHA_KERNEL_JOBS and, with Ninja, the size of the pool fmha_kernels.
+# A container has the cores and the memory that its control group leaves it. FMHA_SYSTEM_ROOT (/) has proc and sys, for
+# tests.
 
 set(FMHA_KERNEL_JOB_MBYTES 2000)  # the largest unit takes 1.6 GB in clang 19 (kernels.json: peak_mbytes)
 
@@ -13,7 +14,7 @@ function(_fmha_read path variable)
   set(${variable} "${text}" PARENT_SCOPE)
 endfunction()
 
-# The memory that can be had, in MB: what the machine has free, or less if the control group allows less.
+# Free memory in MB: the machine's, or less if the control group allows less.
 function(_fmha_memory variable)
   _fmha_read(proc/meminfo meminfo)
   _fmha_read(sys/fs/cgroup/memory.max limit)
@@ -33,7 +34,7 @@ function(_fmha_memory variable)
   set(${variable} "${mbytes}" PARENT_SCOPE)
 endfunction()
 
-# Cores that may be used at a time: of this process, or less if the control group allows less.
+# Cores that this process may use, or fewer if the control group allows fewer.
 function(_fmha_cores variable)
   _fmha_read(proc/self/status status)
   _fmha_read(sys/fs/cgroup/cpu.max limit)

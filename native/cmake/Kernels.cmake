@@ -9,13 +9,13 @@ set(_tools "${PROJECT_SOURCE_DIR}/native/tools")
 set(_kernels "${PROJECT_SOURCE_DIR}/native/kernels")
 set(_out "${PROJECT_BINARY_DIR}/kernels")
 
-# Every flag was measured on CK's kernels with clang 19; those that are not plain are here for a reason:
+# Every flag was measured on CK's kernels with clang 19; those that are not obvious have their reason here:
 set(FMHA_DEVICE_FLAGS
     -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
     --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH} --rocm-device-lib-path=${FMHA_BITCODE}
     -isystem ${CK_INCLUDE} -I ${_kernels}
     -Wall -Wextra
-    # Whatever the compiler, an instance that misses its occupancy is not the kernel that was meant.
+    # With any compiler, an instance that misses its occupancy is not the kernel that was meant.
     -Werror$<$<NOT:$<BOOL:${FMHA_WERROR}>>:=pass-failed>
     # CK's softmax relies on flushed denormals, and is faster for it.
     -fgpu-flush-denormals-to-zero
@@ -47,14 +47,14 @@ if(NOT FMHA_KERNEL_UNITS)
 endif()
 find_program(FMHA_ZSTD zstd REQUIRED)
 
-set(_werror)  # another compiler may spill where ours does not, which makes a kernel slower, not wrong
+set(_werror)  # another compiler may spill when ours does not; that makes a kernel slower, not wrong
 if(FMHA_WERROR)
   set(_werror --werror)
 endif()
 
 list(LENGTH FMHA_KERNEL_UNITS _units)
 
-# fmha_add_unit(<arch>/<unit> <number>): <arch>/<unit>.co with its kernels, the report on them, and the same packed
+# fmha_add_unit(<arch>/<unit> <number>): <arch>/<unit>.co with its kernels, the report on them, and the file packed
 function(fmha_add_unit unit number)
   get_filename_component(arch "${unit}" DIRECTORY)
   set(object "${_out}/${unit}.co")
@@ -114,7 +114,7 @@ add_custom_command(
   COMMAND
     ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
-    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}"
+    --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}"
   DEPENDS ${_reports} ${_packed} "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)

@@ -13,8 +13,8 @@ set(FMHA_ZIG "" CACHE FILEPATH "zig; empty: that of the Python package ziglang, 
 
 if(NOT FMHA_PORTABLE)
   if(SKBUILD AND "$ENV{_PYTHON_HOST_PLATFORM}" MATCHES "manylinux")
-    message(FATAL_ERROR "FMHA_PORTABLE is off, and the wheel's platform is $ENV{_PYTHON_HOST_PLATFORM}; expected the "
-                        "name of this machine's alone: set PYFA_ROCM_PLATFORM=linux-x86_64 in the environment")
+    message(FATAL_ERROR "FMHA_PORTABLE is off, and the wheel's platform is $ENV{_PYTHON_HOST_PLATFORM}; expected that "
+                        "of this machine only: set PYFA_ROCM_PLATFORM=linux-x86_64 in the environment")
   endif()
   return()
 endif()
@@ -35,7 +35,7 @@ function(_fmha_find_zig variable)
   find_program(zig zig NO_CACHE)
   if(NOT zig)
     message(FATAL_ERROR "zig not found, with which FMHA_PORTABLE builds for glibc ${FMHA_GLIBC}: `pip install "
-                        "ziglang`, name it (-DFMHA_ZIG=), or build for this machine alone (-DFMHA_PORTABLE=OFF; of "
+                        "ziglang`, name it (-DFMHA_ZIG=), or build for this machine only (-DFMHA_PORTABLE=OFF; for "
                         "a wheel: -Ccmake.define.FMHA_PORTABLE=OFF and PYFA_ROCM_PLATFORM=linux-x86_64)")
   endif()
   set(${variable} "${zig}" PARENT_SCOPE)

@@ -256,13 +256,14 @@ enum {
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* What this library was built with, as a JSON object: "version", "archs", "kernel_set", "compiler",
- * "ck_version", "known_archs" (an object: by arch, whether built for or not, wave_size, dtypes, matrix and
- * matrix_flushes, the types whose subnormal numbers its matrix unit takes for 0), "kernels" (an array: name,
- * arch, family, origin, set, dtype, sha256, code_object, the index of the ELF it is in, and of the forward
- * family o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap, dropout, pipeline, tile_m and
- * tile_n) and "code_objects" (an array: name, arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those
- * of a kernel's tile: it also serves smaller multiples of hdim_step, unless that is 0. Never NULL. */
+/* What this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
+ * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
+ * whether built for or not, wave_size, dtypes, matrix and matrix_flushes, the types whose subnormal numbers
+ * its matrix unit takes for 0), "kernels" (an array: name, arch, family, origin, set, dtype, sha256,
+ * code_object, the index of the ELF it is in, and of the forward family o_dtype, hdim_q, hdim_v, hdim_step,
+ * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n) and "code_objects" (an array: name,
+ * arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller
+ * multiples of hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the

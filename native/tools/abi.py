@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compare the C ABI with the one on record, or record it anew: ``abi.py check`` and ``abi.py update``.
 
-The record, native/abi/fmha_rocm.abi, is what libabigail's abidw says of a library with the interface of
+The record, native/abi/fmha_rocm.abi, is what libabigail's abidw says about a library with the interface of
 fmha_rocm.h (its functions, with bodies that do nothing) linked by native/cmake/exports.map: names, symbol
 versions, SONAME, every type that the functions take, and the constants. It needs abidw and abidiff, of
 Debian's package abigail-tools, and a C compiler.
@@ -89,8 +89,8 @@ def compare(record: Path, xml: str) -> None:
     if result.returncode != 0:  # bits: 1 error, 2 usage, 4 changed, 8 removed or otherwise incompatible
         raise AbiError(
             f"the C ABI is not the one in {record}:\n{result.stdout}{result.stderr}"
-            "Programs built before must go on working: functions and constants stay, structs grow at their "
-            "end alone. If they do, record the new one: native/tools/abi.py update"
+            "Programs built before must go on working: functions and constants stay, structs grow only "
+            "at their end. If they do, record the new one: native/tools/abi.py update"
         )
 
 

@@ -57,7 +57,7 @@ _SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of the hardware, and where it is from."""
+    """A number of the hardware, and its source."""
 
     value: int
     source: str
@@ -266,7 +266,7 @@ struct ArchInfo {
 """
 
 _CARD = """
-// A number of the hardware, and where it is from.
+// A number of the hardware, and its source.
 struct Constant {
   const char* name;
   uint64_t value;

@@ -6,7 +6,7 @@
 #   build_wheel.sh [--kernels-from BUILD] [--out DIR]
 #
 # BUILD: a CMake build whose kernels are taken; without it the wheel's are compiled, which takes an hour or more.
-# DIR: where the two go (build/dist).
+# DIR: the folder for both (build/dist).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

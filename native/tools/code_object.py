@@ -65,7 +65,7 @@ _LENGTH = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I", 0xDE: ">H
 
 
 def _unpack(data: bytes, at: int) -> tuple[Any, int]:
-    """One MessagePack value at `at`, and where it ends. Binary and extension types do not occur here."""
+    """The MessagePack value at `at`, and its end. Binary and extension types do not occur here."""
     tag = data[at]
     at += 1
     if tag <= 0x7F:

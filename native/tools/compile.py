@@ -16,18 +16,18 @@ from pathlib import Path
 
 
 def killed(program: str, number: int) -> str:
-    """Say that a signal ended the compiler, which says nothing itself then."""
+    """Say that a signal ended the compiler: it cannot say so itself."""
     text = f"compile.py: {program} was ended by signal {number} ({signal.strsignal(number)})"
     if number != signal.SIGKILL:
         return text
     return (
-        f"{text}, as Linux does where memory runs out: compile fewer kernels at a time "
+        f"{text}, as Linux does when memory runs out: compile fewer kernels at a time "
         "(make JOBS=1, or CMAKE_BUILD_PARALLEL_LEVEL=1)"
     )
 
 
 def main() -> int:
-    """Run it, and return what it returned; 128 + signal, as a shell does, where one ended it."""
+    """Run it, and return its exit status or, as a shell does, 128 + the signal that ended it."""
     begin = time.monotonic()
     status = subprocess.run(sys.argv[2:], check=False).returncode
     if status < 0:

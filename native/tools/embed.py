@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--kernels", required=True, type=Path, help="folder of <arch>/<unit>.co.zst")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--report", required=True, type=Path, help="where kernels.json goes")
-    for name in ("version", "compiler", "ck-version", "kernel-set"):
+    for name in ("version", "compiler", "ck-version", "kernel-set", "kernel-filter"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
     codes = [json.loads(path.read_text()) for path in args.reports]
@@ -129,6 +129,7 @@ def main() -> int:
         "version": args.version,
         "archs": sorted({code["arch"] for code in codes}),
         "kernel_set": args.kernel_set,
+        "kernel_filter": args.kernel_filter,
         "compiler": args.compiler,
         "ck_version": args.ck_version,
     }

@@ -2,7 +2,7 @@
 """Report of a code object: what its kernels use, and what their main loops are made of.
 
 ``report.py CODE_OBJECT --rows ROWS.json --objdump LLVM_OBJDUMP --out REPORT.json [--werror]``. Warns if a
-kernel spills registers or uses scratch and its catalogue row does not allow that; with --werror that fails.
+kernel spills registers or uses scratch and its catalogue row does not allow it; with --werror it fails.
 """
 
 from __future__ import annotations

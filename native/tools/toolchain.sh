@@ -34,7 +34,7 @@ done
 unset _PYTHON_HOST_PLATFORM  # a wheel's build names its platform by it, which pip would take for this machine's
 
 llvm=19        # Debian 12 and 13 both have it, with the AMDGPU target
-suite=trixie   # where HIP headers new enough for CK are
+suite=trixie   # has HIP headers new enough for CK
 say() { echo "toolchain: $*"; }
 die() { printf 'toolchain: %s\n' "$@" >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -85,7 +85,7 @@ check_system() {
   [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 }
 
-# Not worth stopping for where they cannot be installed: the tests that want them say that they were skipped.
+# If these cannot be installed, it goes on: the tests that need them say that they were skipped.
 need_for_tests() {
   local pair missing=()
   for pair in abidw:abigail-tools pkg-config:pkgconf cargo:cargo; do
@@ -186,7 +186,7 @@ debian_source() {
     END { end_stanza() }' "${files[@]}"
 }
 
-# Downloads packages of $suite into $1, by a source list and state of its own: the machine's apt is not touched.
+# Downloads packages of $suite into $1, with its own source list and state: the machine's apt is not touched.
 download_debs() {
   local folder=$1 source uri keyring
   shift
@@ -258,7 +258,7 @@ fetch_ck() {
   mv "$1/ck" "$prefix/ck"
 }
 
-# The headers are the same in the wheels for all versions of Python: one of them will do, whatever ours is.
+# The wheels for all versions of Python have the same headers: any one will do.
 fetch_xla_ffi() {
   [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
   say "downloading XLA's FFI headers, in jaxlib"

@@ -12,7 +12,7 @@ _WANTED = ("include/", "LICENSE", "CMakeLists.txt")  # CMakeLists.txt says the v
 
 
 def main() -> int:
-    """Unpack what the build reads, and write down in SOURCE where it came from."""
+    """Unpack what the build reads, and say in SOURCE which wheel it is from."""
     wheel, folder = Path(sys.argv[1]), Path(sys.argv[2])
     count = 0
     with zipfile.ZipFile(wheel) as archive:

@@ -12,7 +12,7 @@ _WANTED = "include/xla/ffi/api/"
 
 
 def main() -> int:
-    """Unpack what the build reads, and write down in SOURCE where it came from."""
+    """Unpack what the build reads, and say in SOURCE which wheel it is from."""
     wheel, folder = Path(sys.argv[1]), Path(sys.argv[2])
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():

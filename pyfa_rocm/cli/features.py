@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""One small problem for each group of features, through the public functions, judged against float64."""
+"""A small problem for each group of features, run through the public functions and judged against float64."""
 
 from __future__ import annotations
 
@@ -17,25 +17,49 @@ from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
-__all__ = ["FEATURES", "Proof", "prove"]
+__all__ = ["FEATURES", "Feature", "Proof", "Shape", "prove"]
 
 Array = npt.NDArray[Any]
+NHEAD_Q, NHEAD_K = 2, 1
+
+
+class Shape(NamedTuple):
+    """The problem of a feature: one sequence, with NHEAD_Q query heads and NHEAD_K key heads."""
+
+    dtype: str
+    seqlen_q: int
+    seqlen_k: int
+    hdim_q: int
+    hdim_v: int
+
+    def inputs(self) -> tuple[Array, Array, Array]:
+        """Return q, k and v, the same at every call."""
+        shapes = (
+            (1, self.seqlen_q, NHEAD_Q, self.hdim_q),
+            (1, self.seqlen_k, NHEAD_K, self.hdim_q),
+            (1, self.seqlen_k, NHEAD_K, self.hdim_v),
+        )
+        q, k, v = (_normal(seed, shape, self.dtype) for seed, shape in enumerate(shapes))
+        return q, k, v
 
 
 class Proof(NamedTuple):
-    """What a problem came to.
+    """The result of a problem.
 
     Attributes
     ----------
     feature : str
-        Of FEATURES.
+        Key of FEATURES.
+    shape : Shape
+        The problem.
     o_ratio, lse_ratio : float or None
-        Largest distances from float64 as fractions of their element's tolerance; None: it did not run.
+        Largest distances from float64, as fractions of the element's tolerance. None if it did not run.
     reason : str
-        Why it did not run.
+        Why it did not run, or "".
     """
 
     feature: str
+    shape: Shape
     o_ratio: float | None
     lse_ratio: float | None
     reason: str
@@ -53,15 +77,6 @@ def _normal(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
     return values.astype(dtype_of(dtype))
 
 
-def _inputs(
-    dtype: str, seqlen_q: int, seqlen_k: int, hdim: int, hdim_v: int | None = None
-) -> tuple[Array, Array, Array]:
-    """Return q, k, v of one sequence, with two heads of q to one of k and v."""
-    shapes = ((1, seqlen_q, 2, hdim), (1, seqlen_k, 1, hdim), (1, seqlen_k, 1, hdim_v or hdim))
-    q, k, v = (_normal(seed, shape, dtype) for seed, shape in enumerate(shapes))
-    return q, k, v
-
-
 def _judge(o: Array, lse: Array, expected: Expected) -> tuple[float, float]:
     with np.errstate(all="ignore"):  # whatever a broken kernel may give
         o_ratio = np.abs(o.astype(np.float64) - expected.o) / expected.o_tolerance
@@ -76,7 +91,7 @@ def _numerics(dtype: str, o_dtype: str | None = None) -> Numerics:
 def _dense(
     host: tuple[Array, Array, Array], reference: dict[str, Any], **options: Any
 ) -> tuple[float, float]:
-    """Run one problem; `reference` is what the oracle takes beside the inputs, where that is not the same."""
+    """Run one problem. `reference` has the oracle's arguments where they differ from the function's."""
     q, k, v = (DeviceArray.from_numpy(x) for x in host)
     arrays = {name: DeviceArray.from_numpy(x) for name, x in options.items() if isinstance(x, np.ndarray)}
     out, lse = flash_attn_func(q, k, v, return_lse=True, **(options | arrays))
@@ -84,11 +99,11 @@ def _dense(
     return _judge(out.to_numpy(), lse.to_numpy(), attention(*host, **reference))
 
 
-def _varlen() -> tuple[float, float]:
-    """Three sequences, one of them empty."""
-    lengths = (60, 0, 140)
+def _varlen(shape: Shape) -> tuple[float, float]:
+    """Three packed sequences, one of them empty."""
+    lengths = (60, 0, shape.seqlen_q - 60)
     starts = np.cumsum((0, *lengths), dtype=np.int32)
-    host = _inputs("float16", 200, 200, 64)
+    host = shape.inputs()
     slopes = np.array([0.5, 0.125], np.float32)
     q, k, v = (DeviceArray.from_numpy(x[0]) for x in host)
     cu_seqlens, device_slopes = DeviceArray.from_numpy(starts), DeviceArray.from_numpy(slopes)
@@ -101,20 +116,20 @@ def _varlen() -> tuple[float, float]:
         if length:
             rows = slice(start, start + length)
             expected = attention(
-                *(x[:, rows] for x in host), causal=True, alibi_slopes=slopes, numerics=_numerics("float16")
+                *(x[:, rows] for x in host), causal=True, alibi_slopes=slopes, numerics=_numerics(shape.dtype)
             )
             ratios.append(_judge(out.to_numpy()[None, rows], lse.to_numpy()[None, :, rows], expected))
     return max(o for o, _ in ratios), max(x for _, x in ratios)
 
 
-def _bias() -> tuple[float, float]:
-    bias = _normal(3, (1, 2, 100, 130), "float16")
-    return _dense(_inputs("float16", 100, 130, 72), {"bias": bias}, bias=bias)
+def _bias(shape: Shape) -> tuple[float, float]:
+    bias = _normal(3, (1, NHEAD_Q, shape.seqlen_q, shape.seqlen_k), shape.dtype)
+    return _dense(shape.inputs(), {"bias": bias}, bias=bias)
 
 
-def _dropout() -> tuple[float, float]:
-    """Against the oracle that drops what the kernel says it dropped: the sign of the probabilities."""
-    chance, host = 0.25, _inputs("bfloat16", 100, 130, 64)
+def _dropout(shape: Shape) -> tuple[float, float]:
+    """The oracle drops what the kernel says it dropped: the sign of the probabilities."""
+    chance, host = 0.25, shape.inputs()
     q, k, v = (DeviceArray.from_numpy(x) for x in host)
     out, lse, s_dmask = flash_attn_func(q, k, v, chance, causal=True, philox=(1, 2), return_attn_probs=True)
     keep = ~np.signbit(s_dmask.to_numpy())
@@ -122,41 +137,42 @@ def _dropout() -> tuple[float, float]:
     return _judge(out.to_numpy(), lse.to_numpy(), expected)
 
 
-def _softcap() -> tuple[float, float]:
+def _softcap(shape: Shape) -> tuple[float, float]:
     options: dict[str, Any] = {"softcap": 2.0, "window_size": (40, 20)}
-    return _dense(_inputs("float16", 100, 130, 128), options, **options)
+    return _dense(shape.inputs(), options, **options)
 
 
-def _two_head_dims() -> tuple[float, float]:
-    return _dense(_inputs("float16", 130, 130, 192, 128), {"causal": True}, causal=True)
+def _causal(shape: Shape) -> tuple[float, float]:
+    return _dense(shape.inputs(), {"causal": True}, causal=True)
 
 
-def _fp32() -> tuple[float, float]:
-    return _dense(_inputs("float32", 100, 130, 64), {"causal": True}, causal=True)
+def _fp8(shape: Shape) -> tuple[float, float]:
+    reference = {"descale": (0.5, 2.0, 0.25), "numerics": _numerics(shape.dtype, "bfloat16")}
+    return _dense(shape.inputs(), reference, q_descale=0.5, k_descale=2.0, v_descale=0.25)
 
 
-def _fp8() -> tuple[float, float]:
-    reference = {"descale": (0.5, 2.0, 0.25), "numerics": _numerics("float8_e4m3fnuz", "bfloat16")}
-    return _dense(
-        _inputs("float8_e4m3fnuz", 128, 128, 128), reference, q_descale=0.5, k_descale=2.0, v_descale=0.25
-    )
+class Feature(NamedTuple):
+    """A problem, and what runs it and returns the largest errors of O and LSE, as in Proof."""
+
+    shape: Shape
+    run: Callable[[Shape], tuple[float, float]]
 
 
-FEATURES: dict[str, Callable[[], tuple[float, float]]] = {
-    "varlen, causal, ALiBi": _varlen,
-    "bias, head dim 72": _bias,
-    "dropout, causal": _dropout,
-    "softcap, window": _softcap,
-    "head dims 192 and 128": _two_head_dims,
-    "float32": _fp32,
-    "fp8": _fp8,
+FEATURES = {
+    "varlen, causal, ALiBi": Feature(Shape("float16", 200, 200, 64, 64), _varlen),
+    "bias, head dim 72": Feature(Shape("float16", 100, 130, 72, 72), _bias),
+    "dropout, causal": Feature(Shape("bfloat16", 100, 130, 64, 64), _dropout),
+    "softcap, window": Feature(Shape("float16", 100, 130, 128, 128), _softcap),
+    "head dims 192 and 128": Feature(Shape("float16", 130, 130, 192, 128), _causal),
+    "float32": Feature(Shape("float32", 100, 130, 64, 64), _causal),
+    "fp8": Feature(Shape("float8_e4m3fnuz", 128, 128, 128, 128), _fp8),
 }
 
 
 def prove() -> Iterator[Proof]:
-    """Run one problem after the other; what this build has no kernel for is said, and not judged."""
-    for feature, run in FEATURES.items():
+    """Run one problem after the other. A feature without a kernel in this build does not count as wrong."""
+    for name, feature in FEATURES.items():
         try:
-            yield Proof(feature, *run(), "")
+            yield Proof(name, feature.shape, *feature.run(feature.shape), "")
         except UnsupportedError as error:
-            yield Proof(feature, None, None, str(error))
+            yield Proof(name, feature.shape, None, None, str(error))

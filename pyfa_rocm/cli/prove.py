@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
+import textwrap
 from typing import Any
 
 from pyfa_rocm import emulator, fmha
@@ -62,6 +64,7 @@ def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
         fmha.fmha_fwd_kernel(kernel_params(problem)),
     )
     errors = judge(problem, o, lse, kernel)
+    build = json.loads(library.build_info_json())
     proofs = list(features.prove()) if name == "numpy" else []
     as_said = launched is None or launched == [kernel.name]
     return {
@@ -74,6 +77,8 @@ def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
         "emulated": in_use.emulated,
         "hip_runtime": in_use.path,
         "library": str(paths.library_path()),
+        "kernel_set": build["kernel_set"],
+        "kernel_filter": build["kernel_filter"],
         "kernel": kernel.name,
         "launched": launched,
         "pipeline": kernel.pipeline,
@@ -86,16 +91,27 @@ def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
         "lse_max_error": errors.lse,
         "lse_bound": errors.lse_bound,
         "lse_max_error_over_tolerance": errors.lse_ratio,
-        "features": [proof._asdict() | {"ok": proof.ok} for proof in proofs],
+        "features": [proof._asdict() | {"shape": proof.shape._asdict(), "ok": proof.ok} for proof in proofs],
     }
 
 
 def _feature_text(proof: dict[str, Any]) -> str:
-    name = f"{proof['feature']:22}"
-    if proof["reason"]:
-        return f"  {name} no kernel in this build"
     verdict = "right" if proof["ok"] else "WRONG"
-    return f"  {name} {verdict}: O {proof['o_ratio']:.2f}, LSE {proof['lse_ratio']:.2f} of the tolerance"
+    ratios = f"O {proof['o_ratio']:.2f}, LSE {proof['lse_ratio']:.2f} of the tolerance"
+    return f"  {proof['feature']:22} {verdict}: {ratios}"
+
+
+def not_built_text(result: dict[str, Any]) -> str:
+    """Which features this build has no kernel for and where to get them; "" if it has them all."""
+    missing = [proof["feature"] for proof in result["features"] if proof["reason"]]
+    if not missing:
+        return ""
+    kernel_set, chosen = result["kernel_set"], result["kernel_filter"]
+    if chosen:
+        rest = f"this build has only a part of the kernel set {kernel_set}; `make build` builds all of it"
+    else:
+        rest = f"the kernel set {kernel_set} has none for {result['arch']}; README.md lists what each set has"
+    return f"{'; '.join(missing)} ({rest})"
 
 
 def _kernel_text(result: dict[str, Any]) -> str:
@@ -107,7 +123,7 @@ def _kernel_text(result: dict[str, Any]) -> str:
 
 def _error_text(result: dict[str, Any], what: str) -> str:
     return (
-        f"{result[f'{what}_max_error']:.3g} from float64, where {result[f'{what}_bound']:.3g} is the bound; "
+        f"{result[f'{what}_max_error']:.3g} from float64, the bound there is {result[f'{what}_bound']:.3g}; "
         f"at most {result[f'{what}_max_error_over_tolerance']:.2f} of any element's tolerance"
     )
 
@@ -117,7 +133,10 @@ def describe_text(result: dict[str, Any]) -> str:
     p = result["problem"]
     shape = f"batch {p['batch']}, seqlen {p['seqlen']}, heads {p['nhead_q']}/{p['nhead_k']}, hdim {p['hdim']}"
     mask = "causal" if p["causal"] else "no mask"
-    features = ["features", *map(_feature_text, result["features"])] if result["features"] else []
+    ran = [proof for proof in result["features"] if not proof["reason"]]
+    features = ["features", *map(_feature_text, ran)] if ran else []
+    if missing := not_built_text(result):
+        features += textwrap.wrap(missing, 110, initial_indent="not built     ", subsequent_indent=" " * 14)
     return "\n".join(
         [
             f"backend       {result['backend']}: {result['function']}",

@@ -15,6 +15,10 @@ from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches
 
+MEANING = (
+    "our accesses are counted, standard attention's are those of three bfloat16 kernels. How much of them "
+    "reaches memory is modelled, with the caches of an MI300X, empty at first."
+)
 # Rows and columns of S that a workgroup of standard attention makes.
 TILE = 128
 ELEMENT_BYTES = 2
@@ -94,13 +98,3 @@ def measure(problem: Trial) -> dict[str, Any] | None:
         "ours": ours,
         "standard": _summary(standard, "accesses written down for three tiled kernels, modelled caches"),
     }
-
-
-def describe_text(traffic: dict[str, Any], seqlen: int) -> str:
-    """What the numbers are, for people."""
-    ours, standard = (traffic[who]["past_l2_bytes"] / 2**20 for who in ("ours", "standard"))
-    return (
-        "HBM traffic is modelled: an MI300X's L2 and memory-side caches, cold, under accesses that are\n"
-        "counted (ours), or those of three kernels in bfloat16 that keep S and P in memory (standard).\n"
-        f"Past the L2s, seqlen {seqlen}: {ours:.2f} MiB ours, {standard:.2f} MiB standard."
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 
 import pyfa_rocm
 from pyfa_rocm._runtime import library, paths
-from pyfa_rocm.cli import backends, demo, features, main, reference, trial
+from pyfa_rocm.cli import backends, demo, features, main, prove, reference, traffic, trial
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,10 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         timeout=600,
         check=False,
     )
+
+
+def _unsupported(shape: features.Shape) -> tuple[float, float]:
+    raise pyfa_rocm.UnsupportedError("no such kernel")
 
 
 def _json(*arguments: str) -> dict[str, Any]:
@@ -58,6 +63,7 @@ def test_prove() -> None:
     assert [x["feature"] for x in proof["features"]] == list(features.FEATURES)
     for x in proof["features"]:
         assert x["ok"] is True
+        assert x["shape"] == features.FEATURES[x["feature"]].shape._asdict()
         # The smallest kernel set has all of them for gfx942.
         assert x["reason"] == "" or proof["arch"] != "gfx942"
         assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
@@ -135,13 +141,11 @@ def test_a_launch_of_another_kernel_is_said(
 
 
 def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def unsupported() -> tuple[float, float]:
-        raise pyfa_rocm.UnsupportedError("no such kernel")
-
+    shape = features.Shape("float16", 1, 1, 64, 64)
     proofs = {
-        "wrong": lambda: (2.0, 0.5),
-        "not a number": lambda: (0.5, float("nan")),
-        "absent": unsupported,
+        "wrong": features.Feature(shape, lambda _: (2.0, 0.5)),
+        "not a number": features.Feature(shape, lambda _: (0.5, float("nan"))),
+        "absent": features.Feature(shape, _unsupported),
     }
     monkeypatch.setattr(features, "FEATURES", proofs)
     assert main.main(["prove", "--json"]) == 1
@@ -152,7 +156,34 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
     assert text.count("WRONG: O") == 2
-    assert "absent                 no kernel in this build" in text
+    assert text.count("absent") == 1
+    assert re.search(r"^not built     absent \(", text, re.M)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rest"),
+    [
+        ("_exact$", "this build has only a part of the kernel set ci; `make build` builds all of it"),
+        ("", "the kernel set ci has none for gfx942; README.md lists what each set has"),
+    ],
+)
+def test_what_was_not_built_is_one_line(
+    chosen: str, rest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build with a part of the kernels is right, and says where the others are."""
+    missing = {
+        name: features.Feature(feature.shape, _unsupported) for name, feature in features.FEATURES.items()
+    }
+    monkeypatch.setattr(features, "FEATURES", missing)
+    monkeypatch.setattr(demo, "SEQLENS", (128,))
+    build = json.loads(library.build_info_json()) | {"kernel_set": "ci", "kernel_filter": chosen}
+    monkeypatch.setattr(library, "build_info_json", lambda: json.dumps(build))
+    rest = rest.replace("gfx942", pyfa_rocm.devices()[0].arch)
+    for command in ("prove", "demo"):
+        assert main.main([command]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.count("; ".join(missing)) == 1
+        assert text.count(f"({rest})") == text.lower().count("not built") == 1
 
 
 @pytest.mark.parametrize("command", ["prove", "demo"])
@@ -188,8 +219,68 @@ def test_demo() -> None:
         assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 3 * 128
     text = _run("demo")
     assert text.returncode == 0, text.stderr
-    assert "all right" in text.stdout
-    assert "HBM traffic is modelled" in text.stdout
+    _check_demo_text(text.stdout, result)
+
+
+def _check_demo_text(text: str, result: dict[str, Any]) -> None:
+    """What a newcomer sees: shapes, errors and bounds, traffic, and what the times mean."""
+    proof, rows = result["prove"], result["rows"]
+    assert max(map(len, text.splitlines())) <= demo.WIDTH
+    assert text.endswith("\n\nall right\n")
+    assert "WRONG" not in text
+    ran = [x for x in proof["features"] if not x["reason"]]
+    assert len(re.findall(r" right$", text, re.M)) == 1 + len(ran) + len(rows) + 1  # and the last line
+    for x in ran:
+        line = next(line for line in text.splitlines() if line.startswith(f"  {x['feature']} "))
+        shape = x["shape"]
+        assert re.search(rf" {shape['dtype']} +{shape['seqlen_q']} x +{shape['seqlen_k']} ", line)
+        assert f"{x['o_ratio']:.0%}" in line
+    for row in rows:
+        line = next(line for line in text.splitlines() if line.startswith(f"  {row['seqlen']:6} "))
+        assert f"{row['max_difference']:.4f}    {row['o_bound']:.4f}  right" in line
+        if row["traffic"]:
+            assert re.search(
+                rf" {row['traffic']['ours']['hbm_bytes'] / 2**20:.2f} +"
+                rf"{row['traffic']['standard']['hbm_bytes'] / 2**20:.2f} ",
+                line,
+            )
+    if proof["emulated"]:
+        assert "\nHBM traffic: our accesses are counted" in text
+        assert f" s for seqlen {rows[-1]['seqlen']}. The software device simulates every instruction" in text
+
+
+def test_demo_on_a_gpu_shows_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU does not tell its traffic, and its times mean something."""
+    monkeypatch.setattr(demo, "SEQLENS", (128,))
+    monkeypatch.setattr(traffic, "measure", lambda _: None)
+    assert main.main(["demo"]) == 0
+    text = capsys.readouterr().out
+    assert "time, ms" in text
+    assert "HBM" not in text
+
+
+def test_make_demo_builds_what_the_demo_runs() -> None:
+    """The filter in the Makefile has a kernel for every problem, so that nothing is "not built"."""
+    (pattern,) = re.findall(r"^DEMO_KERNELS = (.+)$", (ROOT / "Makefile").read_text(), re.M)
+    chosen = re.compile(pattern.replace("$$", "$"))
+    if not pyfa_rocm.runtime().emulated:
+        pytest.skip("a GPU does not say what was launched")
+    for name, feature in features.FEATURES.items():
+        with pyfa_rocm.emulator.profile() as profile:
+            try:
+                feature.run(feature.shape)
+            except pyfa_rocm.UnsupportedError:
+                continue
+        assert [bool(chosen.search(launch.kernel)) for launch in profile.launches] == [True], name
+    for problem in (prove.PROBLEM, demo.PROBLEM):
+        params = trial.kernel_params(problem)
+        count = pyfa_rocm.fmha_fwd_kernel(params).candidate_count
+        names = []
+        for params.kernel in range(1, count + 1):
+            names.append(pyfa_rocm.fmha_fwd_kernel(params).name)
+        assert any(map(chosen.search, names)), names
 
 
 def test_cannot_run() -> None:

@@ -19,14 +19,14 @@ constexpr RegisterRange scalar(uint16_t first, uint8_t count) {
 
 // Passes (of four cycles) of the matrix instructions. Source: LLVM's SISchedule.td, models SIDPFullSpeed
 // (gfx90a) and SIDPGFX942FullSpeed, which agree with the tables of the CDNA2 and CDNA3 ISA guides.
-int passes_of(const MatrixShape& matrix, Arch arch) {
+int passes_of(const MatrixShape& matrix, Isa isa) {
   const bool small = matrix.m == 4, middle = matrix.m == 16;
   if (matrix.a == Element::kF64) return small ? 4 : 8;
   if (small) return 2;
-  switch (arch) {
-    case Arch::kGfx90a:
+  switch (isa) {
+    case Isa::kCdna2:
       return middle ? 8 : 16;
-    case Arch::kGfx942: {
+    case Isa::kCdna3: {
       const bool fast = matrix.sparse || matrix.a == Element::kXf32 || matrix.k >= (middle ? 16 : 8);
       return (middle ? 8 : 16) / (fast ? 2 : 1);
     }
@@ -35,18 +35,18 @@ int passes_of(const MatrixShape& matrix, Arch arch) {
 }
 
 // Does it run on the XDL unit?
-bool is_xdl(const MatrixShape& matrix, Arch arch) {
+bool is_xdl(const MatrixShape& matrix, Isa isa) {
   if (matrix.a == Element::kF64) return false;
-  switch (arch) {
-    case Arch::kGfx90a:
+  switch (isa) {
+    case Isa::kCdna2:
       return true;
-    case Arch::kGfx942:
+    case Isa::kCdna3:
       return matrix.a != Element::kF32;
   }
   __builtin_unreachable();
 }
 
-Unit unit_of(const Row& row) {
+Unit unit_of(const BoundRow& row) {
   switch (row.format) {
     case Format::kSop1:
     case Format::kSop2:
@@ -72,7 +72,7 @@ Unit unit_of(const Row& row) {
 
 class FactsBuilder {
  public:
-  FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), row_(*inst.row), arch_(arch) {}
+  FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa) {}
   void build() {
     hot.unit = unit_of(row_);
     operands();
@@ -147,9 +147,9 @@ class FactsBuilder {
   }
 
   void matrix(uint32_t* t) {
-    hot.passes = static_cast<uint8_t>(passes_of(row_.matrix, arch_));
+    hot.passes = static_cast<uint8_t>(passes_of(row_.matrix, isa_));
     if (row_.matrix.a == Element::kF64) *t |= kF64MatrixTrait;
-    if (is_xdl(row_.matrix, arch_)) *t |= kXdlTrait;
+    if (is_xdl(row_.matrix, isa_)) *t |= kXdlTrait;
     // The last of the sources, or what SMFMAC writes, which operands() has put behind them.
     detail.accumulator = range_of(row_.matrix.sparse ? inst_.dst : inst_.src[2]);
     if (detail.accumulator.count) detail.accumulator_read = detail.n_reads - 1;
@@ -213,8 +213,8 @@ class FactsBuilder {
   }
 
   const Inst& inst_;
-  const Row& row_;
-  const Arch arch_;
+  const BoundRow& row_;
+  const Isa isa_;
 };
 
 }  // namespace

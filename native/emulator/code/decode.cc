@@ -7,69 +7,7 @@
 
 namespace fmha::emu {
 
-bool has_one_form(const Row& row) { return row.is(kLiteralK | kScalarDst | kOneForm); }
-
 namespace {
-
-Space space_of(Format f) {
-  switch (f) {
-    case Format::kSop1:
-      return kSpaceSop1;
-    case Format::kSop2:
-      return kSpaceSop2;
-    case Format::kSopc:
-      return kSpaceSopc;
-    case Format::kSopp:
-      return kSpaceSopp;
-    case Format::kSopk:
-      return kSpaceSopk;
-    case Format::kSmem:
-      return kSpaceSmem;
-    case Format::kVop1:
-      return kSpaceVop1;
-    case Format::kVop2:
-      return kSpaceVop2;
-    case Format::kVopc:
-      return kSpaceVopc;
-    case Format::kVop3:
-    case Format::kVop3b:
-      return kSpaceVop3;
-    case Format::kVop3p:
-    case Format::kMai:
-      return kSpaceVop3p;
-    case Format::kDs:
-      return kSpaceDs;
-    case Format::kMubuf:
-      return kSpaceMubuf;
-    case Format::kMtbuf:
-      return kSpaceMtbuf;
-    case Format::kFlat:
-      return kSpaceFlat;
-    case Format::kGlobal:
-      return kSpaceGlobal;
-    case Format::kScratch:
-      return kSpaceScratch;
-  }
-  return kSpaceCount;
-}
-
-void put(OpcodeMap* map, Space space, uint32_t opcode, const Row* row) {
-  if (opcode < OpcodeMap::kMaxOpcode && !map->rows[space][opcode]) map->rows[space][opcode] = row;
-}
-
-OpcodeMap make_map(int arch) {
-  OpcodeMap map;
-  for (const Row& row : isa_rows()) {
-    const int op = row.opcode[arch];
-    if (op < 0) continue;
-    put(&map, space_of(row.format), op, &row);
-    if (has_one_form(row)) continue;
-    if (row.format == Format::kVopc) put(&map, kSpaceVop3, kVop3OfVopc + op, &row);
-    if (row.format == Format::kVop2) put(&map, kSpaceVop3, kVop3OfVop2 + op, &row);
-    if (row.format == Format::kVop1) put(&map, kSpaceVop3, kVop3OfVop1 + op, &row);
-  }
-  return map;
-}
 
 // The exec of unknown instructions needs the kernel's image only for its message: the words are in the Inst.
 constexpr int kHipErrorNoBinaryForGpu = 209, kHipErrorLaunchFailure = 719;
@@ -83,11 +21,6 @@ void resolve_targets(DecodedText* text) {
 }
 
 }  // namespace
-
-const OpcodeMap& opcode_map(Arch arch) {
-  static const OpcodeMap maps[kArchCount] = {make_map(0), make_map(1)};
-  return maps[static_cast<int>(arch)];
-}
 
 void exec_unknown(Wave& w, const Inst& inst) {
   w.fault(inst, kHipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x",
@@ -152,7 +85,7 @@ Inst Decoder::at(size_t offset) {
     return inst_;
   }
   Inst unknown;
-  const bool image = first >> 26 == 0x3c && !gfx942_ && has_second_;  // MIMG
+  const bool image = first >> 26 == 0x3c && dialect_.has_images && has_second_;  // MIMG
   unknown.exec = image ? exec_image : exec_unknown;
   unknown.pc = base_ + offset;
   unknown.data.value = word_;
@@ -274,7 +207,7 @@ bool Decoder::source(uint32_t code, Type type, Operand* out) {
 bool Decoder::sop1() {
   if (!row(kSpaceSop1, bits(8, 8))) return false;
   literal_allowed_ = true;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return true;
   if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
@@ -285,7 +218,7 @@ bool Decoder::sop1() {
 bool Decoder::sop2() {
   if (!row(kSpaceSop2, bits(23, 7))) return false;
   literal_allowed_ = true;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
   return source(bits(0, 8), r.src[0], &inst_.src[0]) && source(bits(8, 8), r.src[1], &inst_.src[1]);
 }
@@ -293,7 +226,7 @@ bool Decoder::sop2() {
 bool Decoder::sopc() {
   if (!row(kSpaceSopc, bits(16, 7))) return false;
   literal_allowed_ = true;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   inst_.imm = static_cast<int32_t>(bits(8, 8));  // s_set_gpr_idx_on: an immediate in the field of src1
   return source(bits(0, 8), r.src[0], &inst_.src[0]) &&
          (r.src[1] == Type::kNone || source(bits(8, 8), r.src[1], &inst_.src[1]));
@@ -307,7 +240,7 @@ bool Decoder::sopp() {
 
 bool Decoder::sopk() {
   if (!row(kSpaceSopk, bits(23, 5))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   inst_.imm = static_cast<int16_t>(bits(0, 16));
   if (r.flags & kLiteralK) {  // s_setreg_imm32_b32
     literal_allowed_ = true;
@@ -319,7 +252,7 @@ bool Decoder::sopk() {
 
 bool Decoder::smem() {
   if (!row(kSpaceSmem, bits(18, 8))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   inst_.sc0 = bits(16, 1);
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords_of(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return bits(14, 4) == 0;  // no offset, no glc

@@ -9,6 +9,8 @@
 #include <tuple>
 
 #include "code/code_object.h"
+#include "code/dialect.h"
+#include "code/opcode_map.h"
 #include "isa/inst.h"
 
 namespace fmha::emu {
@@ -35,43 +37,6 @@ enum OperandCode : uint32_t {
   kOpVgpr = 256,
 };
 
-// Opcode spaces: where a (format, opcode) pair is unique. Formats that share an encoding share a space.
-enum Space : uint8_t {
-  kSpaceSop1,
-  kSpaceSop2,
-  kSpaceSopc,
-  kSpaceSopp,
-  kSpaceSopk,
-  kSpaceSmem,
-  kSpaceVop1,
-  kSpaceVop2,
-  kSpaceVopc,
-  kSpaceVop3,
-  kSpaceVop3p,
-  kSpaceDs,
-  kSpaceMubuf,
-  kSpaceMtbuf,
-  kSpaceFlat,
-  kSpaceGlobal,
-  kSpaceScratch,
-  kSpaceCount,
-};
-
-// Opcode -> row, for one architecture; built once from isa_rows().
-struct OpcodeMap {
-  static constexpr uint32_t kMaxOpcode = 1024;
-  const Row* rows[kSpaceCount][kMaxOpcode] = {};
-  const Row* find(Space space, uint32_t opcode) const {
-    return opcode < kMaxOpcode ? rows[space][opcode] : nullptr;
-  }
-};
-const OpcodeMap& opcode_map(Arch arch);
-// A row of VOP1, VOP2 or VOPC that has no VOP3, SDWA or DPP form.
-bool has_one_form(const Row& row);
-
-// The VOP3 opcodes at which the short VALU formats live.
-constexpr uint32_t kVop3OfVopc = 0, kVop3OfVop2 = 0x100, kVop3OfVop1 = 0x140;
-
 // An inline constant (operand numbers 128..248) or literal, expanded to the operand's type. 64-bit types use
 // all of it; 16-bit types have a zero high half; kB* types repeat the low dword.
 uint64_t inline_constant(uint32_t code, Type type);
@@ -81,7 +46,7 @@ class Decoder {
  public:
   Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
       : map_(opcode_map(arch)),
-        gfx942_(arch == Arch::kGfx942),
+        dialect_(dialect_of(arch_info(arch).isa)),
         text_(text),
         bytes_(bytes),
         base_(base),
@@ -131,7 +96,7 @@ class Decoder {
   bool is_vector() const { return inst_.row->format >= Format::kVop1; }
 
   const OpcodeMap& map_;
-  const bool gfx942_;
+  const Dialect dialect_;
   const uint8_t* text_;
   size_t bytes_;
   uint64_t base_;

@@ -6,7 +6,7 @@ namespace fmha::emu {
 
 bool Decoder::ds() {
   if (!row(kSpaceDs, bits(17, 8))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const bool acc = bits(25, 1);
   inst_.offset0 = bits(0, 8);
   inst_.offset1 = bits(8, 8);
@@ -31,7 +31,7 @@ bool Decoder::buffer_address() {
 }
 
 bool Decoder::buffer_data(bool acc) {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const uint32_t n = bits(40, 8);
   const bool atomic = r.flags & kAtomic;
   if (r.src[0] != Type::kNone && !vector(n, dwords_of(r.src[0]), acc, &inst_.data)) return false;
@@ -41,7 +41,7 @@ bool Decoder::buffer_data(bool acc) {
 
 bool Decoder::mubuf() {
   if (!row(kSpaceMubuf, bits(18, 7))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   inst_.sc1 = bits(15, 1);
   inst_.lds = bits(16, 1);
   inst_.nt = bits(17, 1);
@@ -49,7 +49,7 @@ bool Decoder::mubuf() {
   const bool has_data = r.dst != Type::kNone || r.src[0] != Type::kNone;
   if (!has_data) {  // cache control
     inst_.sc0 = bits(14, 1);
-    return !inst_.nt && (gfx942_ || !(inst_.sc0 || inst_.sc1));
+    return !inst_.nt && (dialect_.has_scopes || !(inst_.sc0 || inst_.sc1));
   }
   if (!buffer_address()) return false;
   if (inst_.lds) return r.is(kMayGoToLds);  // the vdata field means nothing then
@@ -69,9 +69,9 @@ bool Decoder::flat() {
   const uint32_t segment = bits(14, 2);
   constexpr Space kSpaces[] = {kSpaceFlat, kSpaceScratch, kSpaceGlobal};
   if (segment > 2 || !row(kSpaces[segment], bits(18, 7))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const bool acc = bits(55, 1);
-  const bool sve = bits(13, 1);  // gfx942 scratch: vaddr is used. gfx90a: the lds bit
+  const bool sve = bits(13, 1);  // of scratch, where there is one; else the lds bit
   // FLAT's offset is unsigned, 12 bits; the others' signed, 13 bits.
   inst_.imm =
       segment == 0 ? static_cast<int32_t>(bits(0, 12)) : static_cast<int32_t>(bits(0, 13) << 19) >> 19;
@@ -85,7 +85,7 @@ bool Decoder::flat() {
   if (segment != 1) {
     if (sve) return false;
     if (!vector(bits(32, 8), has_saddr ? 1 : 2, false, &inst_.src[0])) return false;
-  } else if (gfx942_ ? sve : !has_saddr) {
+  } else if (dialect_.has_sve ? sve : !has_saddr) {
     if (!vector(bits(32, 8), 1, false, &inst_.src[0])) return false;
   }
   if (has_saddr && !scalar(saddr, segment == 2 ? 2 : 1, &inst_.src[1])) return false;

@@ -24,7 +24,7 @@ bool Decoder::implicit_vcc() {
 }
 
 bool Decoder::short_sources() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const uint32_t code = bits(0, 9);
   const bool second = r.format != Format::kVop1 && r.src[1] != Type::kNone;
   if (second && !vector(bits(9, 8), dwords_of(r.src[1]), false, &inst_.src[1])) return false;
@@ -36,7 +36,7 @@ bool Decoder::short_sources() {
 
 bool Decoder::vop1() {
   if (!row(kSpaceVop1, bits(9, 8))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const uint32_t n = bits(17, 8);
   if (r.flags & kScalarDst) {
     if (!scalar(n, dwords_of(r.dst), &inst_.dst)) return false;
@@ -53,7 +53,7 @@ bool Decoder::vop1() {
 
 bool Decoder::vop2() {
   if (!row(kSpaceVop2, bits(25, 6))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (!vector(bits(17, 8), dwords_of(r.dst), false, &inst_.dst) || !implicit_vcc()) return false;
   if (!(r.flags & kLiteralK)) return short_sources();
   if (!vector(bits(9, 8), 1, false, &inst_.src[1])) return false;
@@ -69,7 +69,7 @@ bool Decoder::vopc() {
 }
 
 bool Decoder::sdwa() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone) return false;
   // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones.
   if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc))
@@ -100,7 +100,7 @@ bool Decoder::sdwa() {
 }
 
 bool Decoder::dpp() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone || r.format == Format::kVopc) return false;
   inst_.encoding = Encoding::kDpp;
   inst_.bytes = 8;
@@ -120,7 +120,7 @@ bool Decoder::dpp() {
 
 // The 64-bit form: VOP3A, or VOP3B where there is a second, scalar destination.
 bool Decoder::vop3_destinations() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const bool has_sdst = r.format == Format::kVop3b || r.flags & kWritesVcc;
   inst_.clamp = bits(15, 1);
   if (has_sdst) {
@@ -135,7 +135,7 @@ bool Decoder::vop3_destinations() {
 }
 
 bool Decoder::vop3_sources() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const int n = source_count(r);
   const bool read_lane = r.is(kReadLane), write_lane = r.is(kWriteLane);
   for (int i = 0; i < n; ++i) {
@@ -154,7 +154,7 @@ bool Decoder::vop3_sources() {
 
 bool Decoder::vop3() {
   if (!row(kSpaceVop3, bits(16, 10))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (r.format < Format::kVop3) inst_.encoding = Encoding::kVop3;
   if (!vop3_destinations() || !vop3_sources()) return false;
   inst_.omod = bits(59, 2);
@@ -164,7 +164,7 @@ bool Decoder::vop3() {
 }
 
 void Decoder::check_modifiers() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
   if (inst_.omod && !(takes_any && is_float(r.dst))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
@@ -189,7 +189,7 @@ bool Decoder::mix_sources() {
 
 bool Decoder::vop3p() {
   if (!row(kSpaceVop3p, bits(16, 7))) return false;
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   if (r.format == Format::kMai) return mai();
   if (!vector(bits(0, 8), dwords_of(r.dst), false, &inst_.dst)) return false;
   inst_.neg_hi = bits(8, 3);
@@ -202,7 +202,7 @@ bool Decoder::vop3p() {
 }
 
 bool Decoder::mai() {
-  const Row& r = *inst_.row;
+  const BoundRow& r = *inst_.row;
   const bool read = r.is(kAccSrc), write = r.is(kAccDst), sparse = r.matrix.sparse;
   const bool acc_cd = write || (!read && bits(15, 1));
   const uint32_t acc = read ? 1 : write ? 0 : bits(59, 2);

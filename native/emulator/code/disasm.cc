@@ -9,8 +9,7 @@ namespace {
 
 class Printer {
  public:
-  Printer(const Inst& inst, Arch arch)
-      : i_(inst), r_(*inst.row), gfx942_(arch == Arch::kGfx942), arch_(arch) {}
+  Printer(const Inst& inst, Arch arch) : i_(inst), r_(*inst.row), dialect_(dialect_of(arch_info(arch).isa)) {}
 
   std::string run() {
     out_ = r_.mnemonic;
@@ -89,13 +88,13 @@ class Printer {
     const uint32_t imm = static_cast<uint16_t>(i_.imm);
     const bool hwreg = r_.immediate == Immediate::kHwReg;
     if (hwreg && r_.dst == Type::kNone) {
-      put(hwreg_text(imm, arch_));
+      put(hwreg_text(imm, dialect_));
       return put(i_.src[0], Type::kI32);
     }
     put_if(i_.dst, r_.dst);
     put_if(i_.src[0], r_.src[0]);
     if (hwreg)
-      put(hwreg_text(imm, arch_));
+      put(hwreg_text(imm, dialect_));
     else
       put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
   }
@@ -223,12 +222,11 @@ class Printer {
     if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
     if (i_.abid) out_ += text(" abid:%u", i_.abid);
     if (!i_.blgp) return;
-    if (f64 && gfx942_)
+    if (f64 && dialect_.blgp_negates)
       bit_list("neg", i_.blgp, 3);
     else
       out_ += text(" blgp:%u", i_.blgp);
   }
-
   void ds() {
     put_if(i_.dst, r_.dst);
     for (int s = 0; s < 3; ++s) put_if(i_.src[s], r_.src[s]);
@@ -244,9 +242,9 @@ class Printer {
   }
 
   void cache_policy() {
-    if (i_.sc0) out_ += gfx942_ ? " sc0" : " glc";
-    if (i_.nt) out_ += gfx942_ ? " nt" : " slc";
-    if (i_.sc1) out_ += gfx942_ ? " sc1" : " scc";
+    if (i_.sc0) out_ += text(" %s", dialect_.sc0);
+    if (i_.nt) out_ += text(" %s", dialect_.nt);
+    if (i_.sc1) out_ += text(" %s", dialect_.sc1);
   }
 
   // The vector data of a memory instruction: what is stored, else what is loaded.
@@ -283,9 +281,8 @@ class Printer {
   }
 
   const Inst& i_;
-  const Row& r_;
-  const bool gfx942_;
-  const Arch arch_;
+  const BoundRow& r_;
+  const Dialect dialect_;
   std::string out_;
   bool first_ = true;
 };

@@ -108,19 +108,19 @@ std::string operand_text(const Operand& o, Type type) {
   return constant_text(o.value, type);
 }
 
-std::string hwreg_text(uint32_t imm, Arch arch) {
+std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   const uint32_t id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
   constexpr const char* kNames[] = {nullptr,        "MODE",      "STATUS", "TRAPSTS", "HW_ID",
                                     "GPR_ALLOC",    "LDS_ALLOC", "IB_STS", nullptr,   nullptr,
                                     nullptr,        nullptr,     nullptr,  nullptr,   nullptr,
                                     "SH_MEM_BASES", "TBA_LO",    "TBA_HI", "TMA_LO",  "TMA_HI"};
-  constexpr const char* kGfx940Names[] = {"XCC_ID", "SQ_PERF_SNAPSHOT_DATA", "SQ_PERF_SNAPSHOT_DATA1",
-                                          "SQ_PERF_SNAPSHOT_PC_LO", "SQ_PERF_SNAPSHOT_PC_HI"};
+  constexpr const char* kXccNames[] = {"XCC_ID", "SQ_PERF_SNAPSHOT_DATA", "SQ_PERF_SNAPSHOT_DATA1",
+                                       "SQ_PERF_SNAPSHOT_PC_LO", "SQ_PERF_SNAPSHOT_PC_HI"};
   std::string s = "hwreg(";
   if (id < 20 && kNames[id])
     s += text("HW_REG_%s", kNames[id]);
-  else if (arch == Arch::kGfx942 && id >= 20 && id < 25)
-    s += text("HW_REG_%s", kGfx940Names[id - 20]);
+  else if (dialect.has_xcc && id >= 20 && id < 25)
+    s += text("HW_REG_%s", kXccNames[id - 20]);
   else
     s += text("%u", id);
   if (offset != 0 || size != 32) s += text(", %u, %u", offset, size);

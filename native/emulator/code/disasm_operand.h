@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include "code/dialect.h"
 #include "isa/inst.h"
 
 namespace fmha::emu {
 
 [[gnu::format(printf, 1, 2)]] std::string text(const char* format, ...);
 
-std::string operand_text(const Operand& o, Type type);  // without modifiers
-std::string hwreg_text(uint32_t imm, Arch arch);        // "hwreg(HW_REG_MODE, 4, 2)"
+std::string operand_text(const Operand& o, Type type);         // without modifiers
+std::string hwreg_text(uint32_t imm, const Dialect& dialect);  // "hwreg(HW_REG_MODE, 4, 2)"
 std::string waitcnt_text(uint32_t imm);
 std::string buffer_format_text(uint32_t data, uint32_t number);  // "vmcnt(0) lgkmcnt(0)"
 std::string dpp_text(const Dpp& d);                              // " row_shl:1 row_mask:0xf bank_mask:0xf"

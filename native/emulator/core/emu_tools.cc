@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "core/emu_tools.h"
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "code/code_object.h"
 #include "code/disasm_operand.h"
@@ -41,6 +45,21 @@ std::string flag_names(RowFlags flags) {
   return s;
 }
 
+// A line of fmha_emu_rows: what archs that agree on name and format have of a row.
+struct Listed {
+  const char* mnemonic;
+  const char* format;
+  std::optional<int> opcode[kArchCount];
+};
+void list(const BoundRow& row, Arch arch, std::vector<Listed>* lines) {
+  const auto same = [&](const Listed& l) {
+    return !std::strcmp(l.mnemonic, row.mnemonic) && l.format == format_name(row.format);
+  };
+  auto line = std::find_if(lines->begin(), lines->end(), same);
+  if (line == lines->end()) line = lines->insert(line, {row.mnemonic, format_name(row.format), {}});
+  line->opcode[static_cast<int>(arch)] = row.opcode;
+}
+
 }  // namespace
 
 int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_t base, char* out,
@@ -57,11 +76,23 @@ int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_
 }
 
 int fmha_emu_rows(char* out, size_t out_bytes) {
-  std::string s = "mnemonic\tformat\tgfx90a\tgfx942\tdst\tsrc0\tsrc1\tsrc2\tflags\n";
-  for (const Row& r : isa_rows()) {
-    s += text("%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t", r.mnemonic, format_name(r.format), r.opcode[0], r.opcode[1],
-              type_name(r.dst), type_name(r.src[0]), type_name(r.src[1]), type_name(r.src[2]));
-    s += flag_names(r.flags) + "\n";
+  std::vector<std::vector<Listed>> listed(isa_rows().size());
+  for (const ArchInfo& info : kArchs) {
+    for (const BoundRow& row : isa_rows(info.arch)) list(row, info.arch, &listed[row.index]);
+  }
+  std::string s = "mnemonic\tformat";
+  for (const ArchInfo& info : kArchs) s += text("\t%s", info.name);
+  s += "\tdst\tsrc0\tsrc1\tsrc2\tflags\n";
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const Row& unbound = isa_rows()[i];
+    if (listed[i].empty()) listed[i].push_back({unbound.mnemonic, "none", {}});
+    for (const Listed& l : listed[i]) {
+      s += text("%s\t%s", l.mnemonic, l.format);
+      for (const auto& opcode : l.opcode) s += text("\t%d", opcode.value_or(-1));
+      for (const Type t : {unbound.dst, unbound.src[0], unbound.src[1], unbound.src[2]})
+        s += text("\t%s", type_name(t));
+      s += "\t" + flag_names(unbound.flags) + "\n";
+    }
   }
   return copy_out(s, out, out_bytes);
 }

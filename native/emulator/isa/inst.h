@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the decoder makes of machine code: one Inst a machine instruction, its operands resolved, pointing at
-// the Row of the instruction table that says what it is and does.
+// the row of the instruction table that says what it is and does.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ struct Wave;
 
 constexpr int kLanes = 64;
 
-// The primary encoding of a row. VOP1, VOP2 and VOPC rows also decode from their VOP3, SDWA and DPP forms.
+// The primary encoding of an instruction. VOP1, VOP2 and VOPC ones also decode from their VOP3, SDWA and DPP
+// forms.
 enum class Format : uint8_t {
   kSop1,
   kSop2,
@@ -163,19 +164,18 @@ struct MatrixShape {
 
 using Exec = void (*)(Wave&, const Inst&);
 
-// One instruction of the ISA. Adding one is a row here and a test.
+// One instruction, as a row of isa/{scalar,vector,matrix,memory}: what it is and does, on every arch that has
+// it. How it is encoded is in the opcode tables (isa/opcodes.h). Adding one is a row, its name in an opcode
+// table, and a test.
 //
-// What the decoder reads in a row, by format:
-// - opcode: VOP1, VOP2 and VOPC rows give the opcode of the short form; the VOP3 form (VOPC op, 0x100 + VOP2,
-//   0x140 + VOP1) comes for free. kVop3/kVop3b: 10 bits. kVop3p/kMai: 7 bits. Memory: as in its encoding.
+// What the decoder reads in a row, by the format that the opcode table gives it:
 // - VALU: src[i] types the sources as written; kNone ends them. kReadsVcc rows do not list the mask source:
 //   Inst::src[2] is VCC (short, SDWA, DPP forms) or the SGPR pair of the VOP3 form. VOPC: dst is kMask.
 //   kLiteralK: sources are the two registers; K is Inst::imm, and src[2] as a constant of type src[0].
 // - DS: src = {address or kNone, data0 or kNone, data1 or kNone}; dst is what is loaded or returned.
 // - MUBUF, MTBUF, FLAT, GLOBAL, SCRATCH: dst is what is loaded or returned, else kNone; src[0] is the data
-// stored or
-//   given to an atomic, else kNone (cmpswap: both values). Addresses are not in the row. An atomic's row has
-//   dst set; without sc0 (glc) the instruction returns nothing and Inst::dst is kNone.
+//   stored or given to an atomic, else kNone (cmpswap: both values). Addresses are not in the row. An
+//   atomic's row has dst set; without sc0 (glc) the instruction returns nothing and Inst::dst is kNone.
 // - SMEM: dst, src[0] the type of sbase (kI64 for s_load, kB128 for s_buffer_load), kNone if there is none;
 //   src[1] is the data stored or given to an atomic, as for MUBUF.
 // - MFMA: src[2] is the accumulator, or the index register of SMFMAC (kReadsDst).
@@ -183,8 +183,6 @@ using Exec = void (*)(Wave&, const Inst&);
 // When exec runs, Wave::next already points behind the instruction; a branch overwrites it.
 struct Row {
   const char* mnemonic;  // as LLVM prints it, without _e32, _e64, _sdwa, _dpp
-  Format format;
-  int16_t opcode[kArchCount];  // in that format, by Arch; -1: the arch does not have it
   Type dst;
   Type src[3];
   RowFlags flags;
@@ -194,6 +192,13 @@ struct Row {
   MatrixShape matrix = {};
 
   bool is(RowFlags any) const { return (flags & any) != 0; }
+};
+
+// A row as an arch has it: under its name, encoded as the opcode table says.
+struct BoundRow : Row {
+  Format format;
+  uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
+  uint16_t index;   // of the row in isa_rows()
 };
 
 enum class OperandKind : uint8_t {
@@ -227,9 +232,9 @@ struct Dpp {
 
 struct Inst {
   Exec exec = nullptr;
-  const Row* row = nullptr;  // null: not decodable; exec then stops the wave and says so; the two
-                             // words are in data.value, low word first
-  uint64_t pc = 0;           // address in the loaded image
+  const BoundRow* row = nullptr;  // null: not decodable; exec then stops the wave and says so; the two
+                                  // words are in data.value, low word first
+  uint64_t pc = 0;                // address in the loaded image
   uint8_t bytes = 4;
   Encoding encoding = Encoding::kPlain;
 
@@ -264,6 +269,8 @@ struct Inst {
 // The instruction table, made once for each level of the host's vector instructions: same rows, same order,
 // bodies compiled for that level. The best one the CPU can run is picked at load time.
 std::span<const Row> isa_rows();
+// Those that an arch has, bound to its opcodes; made at first use.
+std::span<const BoundRow> isa_rows(Arch arch);
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"
 
 }  // namespace fmha::emu

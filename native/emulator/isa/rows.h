@@ -26,4 +26,15 @@ std::span<const Row> mubuf_rows();
 std::span<const Row> format_rows();  // MUBUF and MTBUF that convert
 std::span<const Row> flat_rows();    // FLAT, GLOBAL, SCRATCH
 
+// A row of a memory instruction that moves `bytes` of a lane to or from each place.
+constexpr Row sized(Row row, uint32_t bytes) {
+  row.bytes = static_cast<uint8_t>(bytes);
+  return row;
+}
+// A row of a matrix instruction.
+constexpr Row shaped(Row row, MatrixShape matrix) {
+  row.matrix = matrix;
+  return row;
+}
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

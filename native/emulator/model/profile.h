@@ -37,7 +37,7 @@ enum class InstClass : uint8_t {
 };
 constexpr int kInstClasses = 12;
 const char* class_name(InstClass c);
-InstClass class_of(const Row& row);
+InstClass class_of(const BoundRow& row);
 // Type of the inputs of an MFMA: "f16", "bf16", "fp8_bf8", ...
 std::string mfma_type(const MatrixShape& matrix);
 

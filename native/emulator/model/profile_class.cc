@@ -5,13 +5,13 @@
 namespace fmha::emu {
 namespace {
 
-InstClass scalar_class(const Row& row) {
+InstClass scalar_class(const BoundRow& row) {
   if (row.is(kBranch | kJump)) return InstClass::kBranch;
   if (row.is(kBarrier) || row.immediate == Immediate::kWaitCounts) return InstClass::kSync;
   return row.format == Format::kSopp ? InstClass::kOther : InstClass::kSalu;
 }
 
-InstClass memory_class(const Row& row) {
+InstClass memory_class(const BoundRow& row) {
   if (row.flags & kAtomic) return InstClass::kVmemAtomic;
   if (row.flags & kStore) return InstClass::kVmemStore;
   return row.flags & kLoad ? InstClass::kVmemLoad : InstClass::kOther;
@@ -50,7 +50,7 @@ const char* class_name(InstClass c) {
   return kNames[static_cast<int>(c)];
 }
 
-InstClass class_of(const Row& row) {
+InstClass class_of(const BoundRow& row) {
   switch (row.format) {
     case Format::kSop1:
     case Format::kSop2:

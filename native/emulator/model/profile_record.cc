@@ -94,7 +94,7 @@ void Profiler::write_instructions(Json& j) const {
     const Count& c = counts_[i];
     if (!c.executed) continue;
     total += c.executed;
-    const Row* row = first_[i].row;
+    const BoundRow* row = first_[i].row;
     const InstClass k = row ? class_of(*row) : InstClass::kOther;
     by_class[static_cast<int>(k)] += c.executed;
     if (k != InstClass::kMfma) continue;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the host hands a kernel: plain structs of fixed layout, passed by value as the kernel argument.
-// Included by both sides, so nothing but <cstdint>; strides are in elements and have been checked to fit.
+// Both sides include it, so that it needs only <cstdint>. Strides are in elements and have been checked to
+// fit.
 #pragma once
 
 #include <cstdint>
 
 namespace fmha {
 
-// Arguments of every forward entry. CK's own Kargs are filled from it on the device; an instance reads the
-// fields of its own features alone.
+// Arguments of every forward entry. The device fills CK's own Kargs from them; an instance reads only the
+// fields of its own features.
 struct FwdKernelParams {
   const void* q;
   const void* k;
@@ -37,7 +38,7 @@ struct FwdKernelParams {
   float scale_o;           // fp8: factor on O, which takes scale_p off again
   float rp_keep;           // dropout: 1 / (1 - p_drop)
   int32_t keep_at_most;    // dropout: random bytes up to this are kept
-  int32_t mask_type;       // CK's GenericAttentionMaskEnum; read by masked kernels alone
+  int32_t mask_type;       // CK's GenericAttentionMaskEnum; only masked kernels read it
   int32_t window_left;     // negative: unlimited
   int32_t window_right;    // negative: unlimited
   int32_t stride_q;        // per row (seqlen)
@@ -53,7 +54,7 @@ struct FwdKernelParams {
   int32_t nhead_stride_lse;
   int32_t nhead_stride_bias;
   int32_t nhead_stride_randval;
-  int32_t batch_stride_q;  // these: batch mode alone
+  int32_t batch_stride_q;  // these: only in batch mode
   int32_t batch_stride_k;
   int32_t batch_stride_v;
   int32_t batch_stride_o;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Functions of CK that are replaced by explicit specialisations of ours, each declared before CK first uses
-// it. Included before anything else of CK.
+// Functions of CK that explicit specialisations of ours replace, each declared before CK first uses it. This
+// file is included before anything else of CK.
 #pragma once
 
 #define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 4  // rta_asm, replaced just below
@@ -10,10 +10,10 @@
 
 namespace ck_tile {
 
-// float to bf16 to nearest, ties away from zero: one add an element. CK's own way to round like that is an
-// asm volatile that stops the scheduler (519 VALU instructions in the d128 loop against 359 here). The add
-// may carry into the exponent, as rounding should; it cannot make a NaN finite, since those that reach it
-// (from bf16 inputs, or the hardware's own 0x7fc00000) have nothing in the low half.
+// float to bf16 to nearest, ties away from zero: one add an element. CK rounds like that by an asm volatile,
+// which stops the scheduler (519 VALU instructions in the d128 loop against 359 here). The add may carry into
+// the exponent, as rounding should. It cannot make a NaN finite: the low half of every NaN that reaches it is
+// 0 (those of bf16 inputs, and the hardware's own, 0x7fc00000).
 template <>
 CK_TILE_HOST_DEVICE constexpr uint16_t float_to_bf16_raw<bf16_rounding_mode::rta_asm>(
     float value, constant<bf16_rounding_mode::rta_asm>) {
@@ -26,10 +26,10 @@ CK_TILE_HOST_DEVICE constexpr uint16_t float_to_bf16_raw<bf16_rounding_mode::rta
 
 namespace ck_tile {
 
-// A load from memory to LDS, whose address comes from M0. The hardware wants one wait state between a scalar
-// write of M0 and this load; the compiler keeps it for its own instructions, not for CK's asm, which left it
-// out in five of twelve kernels. One s_nop a load: 32 of some 4000 cycles of a d128 step. The form with
-// `pre_nop` has an s_nop of CK's own.
+// A load from memory to LDS, whose address comes from M0. The hardware needs one wait state between a scalar
+// write of M0 and this load. The compiler inserts it for its own instructions but not for CK's asm: in five
+// of twelve kernels it was missing. One s_nop a load costs 32 of some 4000 cycles of a d128 step. The form
+// with `pre_nop` has CK's own s_nop.
 template <>
 CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t rsrc, index_t voffset,
                                                           index_t /*soffset*/, index_t ioffset,
@@ -46,9 +46,9 @@ CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t 
 
 namespace ck_tile {
 
-// Stores of 16 bytes. The hardware reads the data of one of more than 8 bytes late: gfx940 wants two wait
-// states before a vector instruction overwrites it, which the compiler keeps for its own stores, not for CK's
-// asm.
+// Stores of 16 bytes. The hardware reads the data of a store of more than 8 bytes late: gfx940 needs two wait
+// states before a vector instruction overwrites it. The compiler inserts them for its own stores but not for
+// CK's asm.
 template <>
 CK_TILE_DEVICE void buffer_store<16>::operator()(const thread_buffer<float, 4>& value, int32x4_t rsrc,
                                                  index_t voffset, index_t /*soffset*/, index_t ioffset,
@@ -79,9 +79,9 @@ CK_TILE_DEVICE void buffer_store_if<16>::operator()(const thread_buffer<float, 4
 
 namespace ck_tile {
 
-// ALiBi is -slope * |column - the row's own column| for every mask and length. CK takes two short cuts, which
-// change the scores: |.| by a 16-bit instruction, which is wrong from a distance of 65536 on, and under a
-// causal mask +slope * column, a shift of each row that the softmax does not see and the LSE does.
+// ALiBi is -slope * |column - the row's own column| for every mask and length. CK takes two short cuts that
+// change the scores: it computes |.| by a 16-bit instruction, which is wrong from a distance of 65536 on; and
+// under a causal mask it adds +slope * column, which shifts each row: the softmax stays, the LSE does not.
 template <>
 CK_TILE_HOST_DEVICE void Alibi<float, true, 16>::update(float& pixel, index_t row, index_t column) {
   const index_t distance = row + shift_right_down - (column + shift_left_up);
@@ -98,10 +98,10 @@ CK_TILE_HOST_DEVICE auto make_alibi_from_lr_mask<float, true, 16>(float slope, i
 
 }  // namespace ck_tile
 
-// The pipeline `qr` for head dims of 256 says in what order LDS reads and MFMAs shall come. clang 19 follows
-// it across barriers: LDS accesses of one step end up on the other side of its s_barrier, and waves race.
-// Without it their order is the source's, and the registers are as many (fp16: two more). What the pipeline
-// itself includes comes first, so that nothing else loses its say.
+// For head dims of 256 the pipeline `qr` prescribes an order of LDS reads and MFMAs. clang 19 follows it
+// across barriers: LDS accesses of one step end up on the other side of its s_barrier, and waves race.
+// Without it their order is the source's, for as many registers (fp16: two more). The headers that the
+// pipeline includes come first, so that the macro changes only the pipeline.
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha/block/block_attention_bias_enum.hpp"
 #include "ck_tile/ops/fmha/block/block_dropout.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Forward attention, one (batch, query head, block of query rows) a workgroup. The algorithm and its tuning
-// are CK's (ck_tile::FmhaFwdKernel); this file makes an instance of it from a row of catalogue.toml, and
-// turns our arguments into CK's. Compiled for the device alone: the build writes translation units of
-// FMHA_FWD_KERNEL lines, one a kernel (native/tools/catalogue.py).
+// are CK's (ck_tile::FmhaFwdKernel); this file makes an instance of it from a row of catalogue/fwd.toml, and
+// turns our arguments into CK's. It is compiled only for the device: the build writes translation units of
+// FMHA_FWD_KERNEL lines, one a kernel (native/tools/origin_ck_fwd.py).
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -20,15 +20,15 @@ using ck_tile::index_t;
 enum class Bias { kNone, kElementwise, kAlibi };
 enum class PipelineKind { kQrAsync, kQr };
 
-// One instance. Whatever can be a run-time value at no cost is not here: windows and the alignment of the
-// mask, whether the LSE is stored, seqlens, smaller head dims.
+// One instance. What can be a run-time value at no cost is not here: windows and the alignment of the mask,
+// whether the LSE is stored, seqlens, smaller head dims.
 struct FwdTraits {
   PipelineKind pipeline;
   index_t block[6];            // kM0, kN0, kK0, kN1, kK1, head dim of q and k, as CK's generator lists them
   index_t waves;               // side by side along the rows
   index_t mfma[3];             // M, N, K of the wave's tile
   index_t blocks_per_cu = -1;  // for which registers are budgeted; -1: CK's choice
-  index_t hdim_step = 8;       // head dims: any multiple of it up to the tile's; 0: the tile's alone
+  index_t hdim_step = 8;       // head dims: any multiple of it up to the tile's; 0: only the tile's
   bool group = false;
   bool mask = false;
   bool pad = false;  // any seqlen_k; without, a positive multiple of kN0
@@ -54,7 +54,7 @@ struct FwdProblem {
                                     ? ck_tile::BlockAttentionBiasEnum::ELEMENTWISE_BIAS
                                 : T.bias == Bias::kAlibi ? ck_tile::BlockAttentionBiasEnum::ALIBI
                                                          : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
-  // The asynchronous pipeline exists with padded head dims alone, which costs it nothing by itself.
+  // The asynchronous pipeline exists only with padded head dims, which cost it nothing.
   static constexpr bool kPadHeadDim = T.hdim_step != 0 || T.pipeline == PipelineKind::kQrAsync;
   // Any seqlen_q either way, which costs nothing.
   using Traits =
@@ -69,10 +69,10 @@ struct FwdProblem {
                                         Mask, /*kUseTrLoad=*/false, Traits>;
 };
 
-// Which of three LDS buffers each slice of K, then of V, passes through in a step. CK's order for head dims
-// of 96 and 192 puts V's first slice where other waves still read K's last one, with no barrier between.
-// Needed: V[0] is not K[last]; V[last] is neither K[0] nor K[1], which are loaded for the next step; no two
-// neighbours are the same.
+// Which of three LDS buffers each slice of K, then of V, passes through in a step. For head dims of 96 and
+// 192 CK's order puts V's first slice in the buffer from which other waves still read K's last slice, with no
+// barrier between. An order is right if V[0] is not K[last]; if V[last] is neither K[0] nor K[1], which are
+// loaded for the next step; and if no two neighbours are the same.
 struct AsyncPolicy : ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy {
   using Base = ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy;
   template <typename Problem>
@@ -97,8 +97,8 @@ struct CkPipeline<PipelineKind::kQrAsync, Problem>
     : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem, AsyncPolicy> {};
 template <typename Problem>
 struct CkPipeline<PipelineKind::kQr, Problem> : ck_tile::BlockFmhaPipelineQRKSVS<Problem> {
-  // With padded head dims CK loads and stores element by element. Ours are multiples of 8 elements, whole
-  // vectors, so that the check of a vector's first element is that of all.
+  // With padded head dims CK loads and stores element by element. Our head dims are multiples of 8 elements,
+  // whole vectors, so that checking a vector's first element checks them all.
   using Policy = typename ck_tile::BlockFmhaPipelineQRKSVS<Problem>::Policy;
   static constexpr index_t kAlignmentQ = Policy::template GetAlignmentQ<Problem>();
   static constexpr index_t kAlignmentK = Policy::template GetAlignmentK<Problem>();
@@ -106,10 +106,10 @@ struct CkPipeline<PipelineKind::kQr, Problem> : ck_tile::BlockFmhaPipelineQRKSVS
   static constexpr index_t kAlignmentO = Policy::template GetAlignmentO<Problem>();
 };
 
-// A buffer whose loads never go beyond the end of a row. CK leaves that out for K in the asynchronous
-// pipeline, where what follows a row shorter than the tile is multiplied with Q's zeros (0 * NaN is NaN), and
-// for V, and elsewhere it loads first and throws away after. Here the address of what is not in the row is
-// the end of the buffer, from where the hardware reads nothing and gives zero.
+// A buffer whose loads never go beyond the end of a row. CK does not check this for V, nor for K in the
+// asynchronous pipeline, which multiplies what follows a row shorter than the tile with Q's zeros (0 * NaN is
+// NaN); elsewhere it loads first and discards later. Here an element outside the row gets the address of the
+// buffer's end, at which the hardware reads nothing and gives zero.
 template <typename Buffer>
 struct InRowBuffer : Buffer {
   using T = ck_tile::remove_cvref_t<typename Buffer::type>;
@@ -155,13 +155,13 @@ CK_TILE_DEVICE auto in_row(const Window& window) {
 }
 
 // What we add to CK's pipeline: loads that stay in their rows, and a run-time choice whether the LSE is
-// stored, so that one instance serves both. CK's pipeline stores it whenever it was compiled to; a buffer of
-// no elements makes the hardware drop those stores. Against an instance without LSE: not an instruction more
-// in the loop, no register more, 49 instructions after it.
+// stored, so that one instance serves both. CK decides at compile time; an empty buffer makes the hardware
+// drop the stores. Compared with an instance without LSE that costs no register and no instruction in the
+// loop, and 49 instructions after it.
 template <typename Base, FwdTraits T>
 struct FwdPipeline : Base {
-  // Rows of K and V beyond seqlen_k are beyond their buffers: no check of ours is needed. Those of the bias
-  // and of the random values are not, and CK has one switch for all.
+  // Rows of K and V beyond seqlen_k are beyond their buffers and need no check of ours. Rows of the bias and
+  // of the random values are not, and CK has one switch for all.
   static constexpr bool kPadSeqLenK = T.pad && (T.bias == Bias::kElementwise || T.dropout);
 
   // As CK's kernel calls it without element functions ...
@@ -190,8 +190,8 @@ struct FwdPipeline : Base {
   }
 
  private:
-  // Where head dims are the tile's, rows have no end within it: d128 without a mask has 359 VALU instructions
-  // in the loop then, 407 with the check.
+  // If head dims are the tile's, no row ends within it: without the check, d128 without a mask has 359 VALU
+  // instructions in the loop, with it 407.
   template <typename Window>
   CK_TILE_DEVICE static auto rows_of(const Window& window) {
     if constexpr (T.hdim_step == 0) {
@@ -201,8 +201,8 @@ struct FwdPipeline : Base {
     }
   }
 
-  // Whether no row of the tile sees a key. CK looks too, but after it has begun to load Q, by asm: the
-  // compiler takes the registers for something else while those loads are still under way.
+  // Whether no row of the tile sees a key. CK checks this too, but after it has begun to load Q by asm: the
+  // compiler reuses the registers while those loads are still in flight.
   template <typename Window, typename Mask>
   CK_TILE_DEVICE static bool sees_no_key(const Window& q, Mask mask) {
     const auto row = q.get_window_origin().at(ck_tile::number<0>{});
@@ -227,7 +227,7 @@ struct FwdPipeline : Base {
     return o;
   }
 
-  // The asynchronous pipeline loads Q by asm of its own, which checks.
+  // The asynchronous pipeline loads Q by its own asm, which checks.
   template <typename Window>
   CK_TILE_DEVICE static auto q_rows_of(const Window& q) {
     if constexpr (T.pipeline == PipelineKind::kQrAsync) {

@@ -92,8 +92,8 @@ def _ds_line(line: str, flags: frozenset[str], r: random.Random) -> str:
 @cache
 def _rows_by_format() -> dict[str, list[rows.RowInfo]]:
     out: dict[str, list[rows.RowInfo]] = {}
-    for row in rows.all_rows():
-        if getattr(row, rows.arch()) >= 0 and not _LEFT_OUT.match(row.mnemonic):
+    for row in rows.of(rows.arch()):
+        if not _LEFT_OUT.match(row.mnemonic):
             out.setdefault(row.format, []).append(row)
     return out
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 
 from . import hip
@@ -13,12 +14,11 @@ from . import hip
 
 @dataclass(frozen=True)
 class RowInfo:
-    """One row: its name, format and opcode on each arch (-1: the arch lacks it)."""
+    """One row: its name and format, and its opcode on each arch that has it."""
 
     mnemonic: str
     format: str
-    gfx90a: int
-    gfx942: int
+    opcode: Mapping[str, int] = field(hash=False)
     dst: str
     srcs: tuple[str, ...]
     flags: frozenset[str]
@@ -30,12 +30,19 @@ def all_rows() -> list[RowInfo]:
     size = hip.lib().fmha_emu_rows(None, c.c_size_t(0))
     text = c.create_string_buffer(size)
     hip.lib().fmha_emu_rows(text, c.c_size_t(size))
+    header, *lines = (line.split("\t") for line in text.value.decode().splitlines())
+    first, last = header.index("format") + 1, header.index("dst")
     rows = []
-    for line in text.value.decode().splitlines()[1:]:
-        f = line.split("\t")
-        flags = frozenset(x for x in (f[8].split("|") if len(f) > 8 else []) if x)
-        rows.append(RowInfo(f[0], f[1], int(f[2]), int(f[3]), f[4], tuple(f[5:8]), flags))
+    for f in lines:
+        opcode = {header[i]: int(f[i]) for i in range(first, last) if int(f[i]) >= 0}
+        dst, *srcs, flags = f[last:]
+        rows.append(RowInfo(f[0], f[1], opcode, dst, tuple(srcs), frozenset(flags.split("|")) - {""}))
     return rows
+
+
+def of(name: str) -> list[RowInfo]:
+    """The rows that an arch has."""
+    return [r for r in all_rows() if name in r.opcode]
 
 
 def arch() -> str:
@@ -43,19 +50,19 @@ def arch() -> str:
     return os.environ.get("FMHA_EMU_ARCH") or "gfx942"
 
 
-def names(of: str | None = None) -> frozenset[str]:
+def names(arch_name: str | None = None) -> frozenset[str]:
     """Mnemonics an arch has; this process's arch if none is named."""
-    return _names(of or arch())
+    return _names(arch_name or arch())
 
 
 @cache
-def _names(of: str) -> frozenset[str]:
-    return frozenset(r.mnemonic for r in all_rows() if getattr(r, of) >= 0)
+def _names(arch_name: str) -> frozenset[str]:
+    return frozenset(r.mnemonic for r in of(arch_name))
 
 
-def disassemble(code: bytes, of: str, base: int = 0) -> list[str]:
+def disassemble(code: bytes, arch_name: str, base: int = 0) -> list[str]:
     """The software device's disassembly, a line an instruction."""
-    number = c.c_int(("gfx90a", "gfx942").index(of))
+    number = c.c_int(("gfx90a", "gfx942").index(arch_name))
     fn = hip.lib().fmha_emu_disassemble
     size = fn(number, code, c.c_size_t(len(code)), c.c_uint64(base), None, c.c_size_t(0))
     text = c.create_string_buffer(size)

@@ -23,23 +23,15 @@ constexpr Type type_of_dwords(int n) {
   }
 }
 
-// A row: gfx90a's opcode, gfx942's opcode. Where the two name the instruction differently it has two rows.
+// Named as gfx942 names it; gfx90a's names of the same are in its opcode table.
 template <int M, int N, int K, int kBlocks, class In, Modifiers kModifiers, bool kFlush = false,
           class InB = In>
-constexpr Row matrix_row(const char* mnemonic, int gfx90a, int gfx942) {
+constexpr Row matrix_row(const char* mnemonic) {
   using S = Shape<M, N, K, kBlocks, In, InB, kModifiers, kFlush>;
   constexpr int kInputDwords = S::kPerLane * In::kBits / 32;
   constexpr Type kInput = type_of_dwords(kInputDwords), kAcc = type_of_dwords(S::kRegisters * S::kAccDwords);
-  return {mnemonic,
-          Format::kMai,
-          {static_cast<int16_t>(gfx90a), static_cast<int16_t>(gfx942)},
-          kAcc,
-          {kInput, kInput, kAcc},
-          0,
-          mfma<S>,
-          Immediate::kNumber,
-          0,
-          {M, K, kBlocks, In::kElement, InB::kElement, false}};
+  return shaped({mnemonic, kAcc, {kInput, kInput, kAcc}, 0, mfma<S>},
+                {M, K, kBlocks, In::kElement, InB::kElement, false});
 }
 
 using enum Modifiers;
@@ -69,82 +61,74 @@ void accvgpr_move(Wave& w, const Inst& inst) {
 constexpr RowFlags kAccMov = kAccSrc | kAccDst | kOneForm | kNoSuffix;
 
 constexpr Row kRows[] = {
-    {"v_accvgpr_read_b32", Format::kMai, {0x58, 0x58}, Type::kI32, {Type::kI32}, kAccSrc, accvgpr_move},
-    {"v_accvgpr_write_b32", Format::kMai, {0x59, 0x59}, Type::kI32, {Type::kI32}, kAccDst, accvgpr_move},
-    {"v_accvgpr_mov_b32", Format::kVop1, {0x52, 0x52}, Type::kI32, {Type::kI32}, kAccMov, accvgpr_move},
+    {"v_accvgpr_read_b32", Type::kI32, {Type::kI32}, kAccSrc, accvgpr_move},
+    {"v_accvgpr_write_b32", Type::kI32, {Type::kI32}, kAccDst, accvgpr_move},
+    {"v_accvgpr_mov_b32", Type::kI32, {Type::kI32}, kAccMov, accvgpr_move},
 
     // f32
-    matrix_row<32, 32, 1, 2, Single, kBroadcast>("v_mfma_f32_32x32x1f32", 0x40, -1),
-    matrix_row<16, 16, 1, 4, Single, kBroadcast>("v_mfma_f32_16x16x1f32", 0x41, -1),
-    matrix_row<4, 4, 1, 16, Single, kBroadcast>("v_mfma_f32_4x4x1f32", 0x42, -1),
-    matrix_row<32, 32, 2, 1, Single, kBroadcast>("v_mfma_f32_32x32x2f32", 0x44, -1),
-    matrix_row<16, 16, 4, 1, Single, kBroadcast>("v_mfma_f32_16x16x4f32", 0x45, -1),
-    matrix_row<32, 32, 1, 2, Single, kBroadcast>("v_mfma_f32_32x32x1_2b_f32", -1, 0x40),
-    matrix_row<16, 16, 1, 4, Single, kBroadcast>("v_mfma_f32_16x16x1_4b_f32", -1, 0x41),
-    matrix_row<4, 4, 1, 16, Single, kBroadcast>("v_mfma_f32_4x4x1_16b_f32", -1, 0x42),
-    matrix_row<32, 32, 2, 1, Single, kBroadcast>("v_mfma_f32_32x32x2_f32", -1, 0x44),
-    matrix_row<16, 16, 4, 1, Single, kBroadcast>("v_mfma_f32_16x16x4_f32", -1, 0x45),
+    matrix_row<32, 32, 1, 2, Single, kBroadcast>("v_mfma_f32_32x32x1_2b_f32"),
+    matrix_row<16, 16, 1, 4, Single, kBroadcast>("v_mfma_f32_16x16x1_4b_f32"),
+    matrix_row<4, 4, 1, 16, Single, kBroadcast>("v_mfma_f32_4x4x1_16b_f32"),
+    matrix_row<32, 32, 2, 1, Single, kBroadcast>("v_mfma_f32_32x32x2_f32"),
+    matrix_row<16, 16, 4, 1, Single, kBroadcast>("v_mfma_f32_16x16x4_f32"),
 
     // xf32
-    matrix_row<16, 16, 8, 1, Xfloat, kNone>("v_mfma_f32_16x16x8_xf32", -1, 0x3e),
-    matrix_row<32, 32, 4, 1, Xfloat, kNone>("v_mfma_f32_32x32x4_xf32", -1, 0x3f),
+    matrix_row<16, 16, 8, 1, Xfloat, kNone>("v_mfma_f32_16x16x8_xf32"),
+    matrix_row<32, 32, 4, 1, Xfloat, kNone>("v_mfma_f32_32x32x4_xf32"),
 
     // f16
-    matrix_row<32, 32, 4, 2, Half90a, kBroadcast, true>("v_mfma_f32_32x32x4f16", 0x48, -1),
-    matrix_row<16, 16, 4, 4, Half90a, kBroadcast, true>("v_mfma_f32_16x16x4f16", 0x49, -1),
-    matrix_row<4, 4, 4, 16, Half90a, kBroadcast, true>("v_mfma_f32_4x4x4f16", 0x4a, -1),
-    matrix_row<32, 32, 8, 1, Half90a, kBroadcast, true>("v_mfma_f32_32x32x8f16", 0x4c, -1),
-    matrix_row<16, 16, 16, 1, Half90a, kBroadcast, true>("v_mfma_f32_16x16x16f16", 0x4d, -1),
-    matrix_row<32, 32, 4, 2, Half942, kBroadcast>("v_mfma_f32_32x32x4_2b_f16", -1, 0x48),
-    matrix_row<16, 16, 4, 4, Half942, kBroadcast>("v_mfma_f32_16x16x4_4b_f16", -1, 0x49),
-    matrix_row<4, 4, 4, 16, Half942, kBroadcast>("v_mfma_f32_4x4x4_16b_f16", -1, 0x4a),
-    matrix_row<32, 32, 8, 1, Half942, kBroadcast>("v_mfma_f32_32x32x8_f16", -1, 0x4c),
-    matrix_row<16, 16, 16, 1, Half942, kBroadcast>("v_mfma_f32_16x16x16_f16", -1, 0x4d),
+    matrix_row<32, 32, 4, 2, Half90a, kBroadcast, true>("v_mfma_f32_32x32x4f16"),
+    matrix_row<16, 16, 4, 4, Half90a, kBroadcast, true>("v_mfma_f32_16x16x4f16"),
+    matrix_row<4, 4, 4, 16, Half90a, kBroadcast, true>("v_mfma_f32_4x4x4f16"),
+    matrix_row<32, 32, 8, 1, Half90a, kBroadcast, true>("v_mfma_f32_32x32x8f16"),
+    matrix_row<16, 16, 16, 1, Half90a, kBroadcast, true>("v_mfma_f32_16x16x16f16"),
+    matrix_row<32, 32, 4, 2, Half942, kBroadcast>("v_mfma_f32_32x32x4_2b_f16"),
+    matrix_row<16, 16, 4, 4, Half942, kBroadcast>("v_mfma_f32_16x16x4_4b_f16"),
+    matrix_row<4, 4, 4, 16, Half942, kBroadcast>("v_mfma_f32_4x4x4_16b_f16"),
+    matrix_row<32, 32, 8, 1, Half942, kBroadcast>("v_mfma_f32_32x32x8_f16"),
+    matrix_row<16, 16, 16, 1, Half942, kBroadcast>("v_mfma_f32_16x16x16_f16"),
 
     // bf16: two a lane (gfx90a only), and four a lane ("1k" on gfx90a)
-    matrix_row<32, 32, 2, 2, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x2bf16", 0x68, -1),
-    matrix_row<16, 16, 2, 4, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x2bf16", 0x69, -1),
-    matrix_row<4, 4, 2, 16, Bfloat, kBroadcast, true>("v_mfma_f32_4x4x2bf16", 0x6b, -1),
-    matrix_row<32, 32, 4, 1, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x4bf16", 0x6c, -1),
-    matrix_row<16, 16, 8, 1, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x8bf16", 0x6d, -1),
-    matrix_row<32, 32, 4, 2, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x4bf16_1k", 0x63, -1),
-    matrix_row<16, 16, 4, 4, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x4bf16_1k", 0x64, -1),
-    matrix_row<4, 4, 4, 16, Bfloat, kBroadcast, true>("v_mfma_f32_4x4x4bf16_1k", 0x65, -1),
-    matrix_row<32, 32, 8, 1, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x8bf16_1k", 0x66, -1),
-    matrix_row<16, 16, 16, 1, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x16bf16_1k", 0x67, -1),
-    matrix_row<32, 32, 4, 2, Bfloat, kBroadcast>("v_mfma_f32_32x32x4_2b_bf16", -1, 0x5d),
-    matrix_row<16, 16, 4, 4, Bfloat, kBroadcast>("v_mfma_f32_16x16x4_4b_bf16", -1, 0x5e),
-    matrix_row<4, 4, 4, 16, Bfloat, kBroadcast>("v_mfma_f32_4x4x4_16b_bf16", -1, 0x5f),
-    matrix_row<32, 32, 8, 1, Bfloat, kBroadcast>("v_mfma_f32_32x32x8_bf16", -1, 0x60),
-    matrix_row<16, 16, 16, 1, Bfloat, kBroadcast>("v_mfma_f32_16x16x16_bf16", -1, 0x61),
+    matrix_row<32, 32, 2, 2, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x2bf16"),
+    matrix_row<16, 16, 2, 4, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x2bf16"),
+    matrix_row<4, 4, 2, 16, Bfloat, kBroadcast, true>("v_mfma_f32_4x4x2bf16"),
+    matrix_row<32, 32, 4, 1, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x4bf16"),
+    matrix_row<16, 16, 8, 1, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x8bf16"),
+    matrix_row<32, 32, 4, 2, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x4bf16_1k"),
+    matrix_row<16, 16, 4, 4, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x4bf16_1k"),
+    matrix_row<4, 4, 4, 16, Bfloat, kBroadcast, true>("v_mfma_f32_4x4x4bf16_1k"),
+    matrix_row<32, 32, 8, 1, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x8bf16_1k"),
+    matrix_row<16, 16, 16, 1, Bfloat, kBroadcast, true>("v_mfma_f32_16x16x16bf16_1k"),
+    matrix_row<32, 32, 4, 2, Bfloat, kBroadcast>("v_mfma_f32_32x32x4_2b_bf16"),
+    matrix_row<16, 16, 4, 4, Bfloat, kBroadcast>("v_mfma_f32_16x16x4_4b_bf16"),
+    matrix_row<4, 4, 4, 16, Bfloat, kBroadcast>("v_mfma_f32_4x4x4_16b_bf16"),
+    matrix_row<32, 32, 8, 1, Bfloat, kBroadcast>("v_mfma_f32_32x32x8_bf16"),
+    matrix_row<16, 16, 16, 1, Bfloat, kBroadcast>("v_mfma_f32_16x16x16_bf16"),
 
     // fp8 and bf8
-    matrix_row<16, 16, 32, 1, Bf8, kNone>("v_mfma_f32_16x16x32_bf8_bf8", -1, 0x70),
-    matrix_row<16, 16, 32, 1, Bf8, kNone, false, Fp8>("v_mfma_f32_16x16x32_bf8_fp8", -1, 0x71),
-    matrix_row<16, 16, 32, 1, Fp8, kNone, false, Bf8>("v_mfma_f32_16x16x32_fp8_bf8", -1, 0x72),
-    matrix_row<16, 16, 32, 1, Fp8, kNone>("v_mfma_f32_16x16x32_fp8_fp8", -1, 0x73),
-    matrix_row<32, 32, 16, 1, Bf8, kNone>("v_mfma_f32_32x32x16_bf8_bf8", -1, 0x74),
-    matrix_row<32, 32, 16, 1, Bf8, kNone, false, Fp8>("v_mfma_f32_32x32x16_bf8_fp8", -1, 0x75),
-    matrix_row<32, 32, 16, 1, Fp8, kNone, false, Bf8>("v_mfma_f32_32x32x16_fp8_bf8", -1, 0x76),
-    matrix_row<32, 32, 16, 1, Fp8, kNone>("v_mfma_f32_32x32x16_fp8_fp8", -1, 0x77),
+    matrix_row<16, 16, 32, 1, Bf8, kNone>("v_mfma_f32_16x16x32_bf8_bf8"),
+    matrix_row<16, 16, 32, 1, Bf8, kNone, false, Fp8>("v_mfma_f32_16x16x32_bf8_fp8"),
+    matrix_row<16, 16, 32, 1, Fp8, kNone, false, Bf8>("v_mfma_f32_16x16x32_fp8_bf8"),
+    matrix_row<16, 16, 32, 1, Fp8, kNone>("v_mfma_f32_16x16x32_fp8_fp8"),
+    matrix_row<32, 32, 16, 1, Bf8, kNone>("v_mfma_f32_32x32x16_bf8_bf8"),
+    matrix_row<32, 32, 16, 1, Bf8, kNone, false, Fp8>("v_mfma_f32_32x32x16_bf8_fp8"),
+    matrix_row<32, 32, 16, 1, Fp8, kNone, false, Bf8>("v_mfma_f32_32x32x16_fp8_bf8"),
+    matrix_row<32, 32, 16, 1, Fp8, kNone>("v_mfma_f32_32x32x16_fp8_fp8"),
 
     // i8
-    matrix_row<32, 32, 4, 2, Byte, kBroadcast>("v_mfma_i32_32x32x4i8", 0x50, -1),
-    matrix_row<16, 16, 4, 4, Byte, kBroadcast>("v_mfma_i32_16x16x4i8", 0x51, -1),
-    matrix_row<4, 4, 4, 16, Byte, kBroadcast>("v_mfma_i32_4x4x4i8", 0x52, -1),
-    matrix_row<32, 32, 8, 1, Byte, kBroadcast>("v_mfma_i32_32x32x8i8", 0x54, -1),
-    matrix_row<16, 16, 16, 1, Byte, kBroadcast>("v_mfma_i32_16x16x16i8", 0x55, -1),
-    matrix_row<32, 32, 4, 2, Byte, kBroadcast>("v_mfma_i32_32x32x4_2b_i8", -1, 0x50),
-    matrix_row<16, 16, 4, 4, Byte, kBroadcast>("v_mfma_i32_16x16x4_4b_i8", -1, 0x51),
-    matrix_row<4, 4, 4, 16, Byte, kBroadcast>("v_mfma_i32_4x4x4_16b_i8", -1, 0x52),
-    matrix_row<32, 32, 16, 1, Byte, kNone>("v_mfma_i32_32x32x16_i8", -1, 0x56),
-    matrix_row<16, 16, 32, 1, Byte, kNone>("v_mfma_i32_16x16x32_i8", -1, 0x57),
+    matrix_row<32, 32, 8, 1, Byte, kBroadcast>("v_mfma_i32_32x32x8i8"),
+    matrix_row<16, 16, 16, 1, Byte, kBroadcast>("v_mfma_i32_16x16x16i8"),
+    matrix_row<32, 32, 4, 2, Byte, kBroadcast>("v_mfma_i32_32x32x4_2b_i8"),
+    matrix_row<16, 16, 4, 4, Byte, kBroadcast>("v_mfma_i32_16x16x4_4b_i8"),
+    matrix_row<4, 4, 4, 16, Byte, kBroadcast>("v_mfma_i32_4x4x4_16b_i8"),
+    matrix_row<32, 32, 16, 1, Byte, kNone>("v_mfma_i32_32x32x16_i8"),
+    matrix_row<16, 16, 32, 1, Byte, kNone>("v_mfma_i32_16x16x32_i8"),
 
     // f64: gfx942 negates A, B, C by BLGP
-    matrix_row<16, 16, 4, 1, Double, kNone>("v_mfma_f64_16x16x4f64", 0x6e, -1),
-    matrix_row<4, 4, 4, 4, Double, kNone>("v_mfma_f64_4x4x4f64", 0x6f, -1),
-    matrix_row<16, 16, 4, 1, Double, kNegate>("v_mfma_f64_16x16x4_f64", -1, 0x6e),
-    matrix_row<4, 4, 4, 4, Double, kNegate>("v_mfma_f64_4x4x4_4b_f64", -1, 0x6f),
+    matrix_row<16, 16, 4, 1, Double, kNone>("v_mfma_f64_16x16x4f64"),
+    matrix_row<4, 4, 4, 4, Double, kNone>("v_mfma_f64_4x4x4f64"),
+    matrix_row<16, 16, 4, 1, Double, kNegate>("v_mfma_f64_16x16x4_f64"),
+    matrix_row<4, 4, 4, 4, Double, kNegate>("v_mfma_f64_4x4x4_4b_f64"),
 };
 
 }  // namespace

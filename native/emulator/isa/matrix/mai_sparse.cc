@@ -93,28 +93,28 @@ void smfmac(Wave& w, const Inst& inst) {
 }
 
 template <int M, int K, class InA, class InB = InA>
-constexpr Row sparse_row(const char* mnemonic, int16_t opcode) {
+constexpr Row sparse_row(const char* mnemonic) {
   using S = Sparse<M, K, InA, InB>;
   constexpr Type kAcc = M == 32 ? Type::kB512 : Type::kB128;
-  return {mnemonic,  Format::kMai, {-1, opcode},       kAcc, {Type::kI64, Type::kB128, Type::kI32},
-          kReadsDst, smfmac<S>,    Immediate::kNumber, 0,    {M, K, 1, InA::kElement, InB::kElement, true}};
+  constexpr MatrixShape kShape{M, K, 1, InA::kElement, InB::kElement, true};
+  return shaped({mnemonic, kAcc, {Type::kI64, Type::kB128, Type::kI32}, kReadsDst, smfmac<S>}, kShape);
 }
 
 constexpr Row kRows[] = {
-    sparse_row<16, 32, Half<false>>("v_smfmac_f32_16x16x32_f16", 0x62),
-    sparse_row<32, 16, Half<false>>("v_smfmac_f32_32x32x16_f16", 0x64),
-    sparse_row<16, 32, Bfloat>("v_smfmac_f32_16x16x32_bf16", 0x66),
-    sparse_row<32, 16, Bfloat>("v_smfmac_f32_32x32x16_bf16", 0x68),
-    sparse_row<16, 64, Byte>("v_smfmac_i32_16x16x64_i8", 0x6a),
-    sparse_row<32, 32, Byte>("v_smfmac_i32_32x32x32_i8", 0x6c),
-    sparse_row<16, 64, Bf8>("v_smfmac_f32_16x16x64_bf8_bf8", 0x78),
-    sparse_row<16, 64, Bf8, Fp8>("v_smfmac_f32_16x16x64_bf8_fp8", 0x79),
-    sparse_row<16, 64, Fp8, Bf8>("v_smfmac_f32_16x16x64_fp8_bf8", 0x7a),
-    sparse_row<16, 64, Fp8>("v_smfmac_f32_16x16x64_fp8_fp8", 0x7b),
-    sparse_row<32, 32, Bf8>("v_smfmac_f32_32x32x32_bf8_bf8", 0x7c),
-    sparse_row<32, 32, Bf8, Fp8>("v_smfmac_f32_32x32x32_bf8_fp8", 0x7d),
-    sparse_row<32, 32, Fp8, Bf8>("v_smfmac_f32_32x32x32_fp8_bf8", 0x7e),
-    sparse_row<32, 32, Fp8>("v_smfmac_f32_32x32x32_fp8_fp8", 0x7f),
+    sparse_row<16, 32, Half<false>>("v_smfmac_f32_16x16x32_f16"),
+    sparse_row<32, 16, Half<false>>("v_smfmac_f32_32x32x16_f16"),
+    sparse_row<16, 32, Bfloat>("v_smfmac_f32_16x16x32_bf16"),
+    sparse_row<32, 16, Bfloat>("v_smfmac_f32_32x32x16_bf16"),
+    sparse_row<16, 64, Byte>("v_smfmac_i32_16x16x64_i8"),
+    sparse_row<32, 32, Byte>("v_smfmac_i32_32x32x32_i8"),
+    sparse_row<16, 64, Bf8>("v_smfmac_f32_16x16x64_bf8_bf8"),
+    sparse_row<16, 64, Bf8, Fp8>("v_smfmac_f32_16x16x64_bf8_fp8"),
+    sparse_row<16, 64, Fp8, Bf8>("v_smfmac_f32_16x16x64_fp8_bf8"),
+    sparse_row<16, 64, Fp8>("v_smfmac_f32_16x16x64_fp8_fp8"),
+    sparse_row<32, 32, Bf8>("v_smfmac_f32_32x32x32_bf8_bf8"),
+    sparse_row<32, 32, Bf8, Fp8>("v_smfmac_f32_32x32x32_bf8_fp8"),
+    sparse_row<32, 32, Fp8, Bf8>("v_smfmac_f32_32x32x32_fp8_bf8"),
+    sparse_row<32, 32, Fp8>("v_smfmac_f32_32x32x32_fp8_fp8"),
 };
 
 }  // namespace

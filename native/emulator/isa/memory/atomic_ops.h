@@ -111,39 +111,39 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   return false;
 }
 
-// What MUBUF, FLAT, GLOBAL and SMEM have in common: ROW(name, type, operation, opcode).
-#define FMHA_EMU_INTEGER_ATOMICS(ROW)        \
-  ROW("swap", u32, kSwap, 0x40)              \
-  ROW("cmpswap", u32, kCompareSwap, 0x41)    \
-  ROW("add", u32, kAdd, 0x42)                \
-  ROW("sub", u32, kSub, 0x43)                \
-  ROW("smin", i32, kMin, 0x44)               \
-  ROW("umin", u32, kMin, 0x45)               \
-  ROW("smax", i32, kMax, 0x46)               \
-  ROW("umax", u32, kMax, 0x47)               \
-  ROW("and", u32, kAnd, 0x48)                \
-  ROW("or", u32, kOr, 0x49)                  \
-  ROW("xor", u32, kXor, 0x4a)                \
-  ROW("inc", u32, kIncrement, 0x4b)          \
-  ROW("dec", u32, kDecrement, 0x4c)          \
-  ROW("swap_x2", u64, kSwap, 0x60)           \
-  ROW("cmpswap_x2", u64, kCompareSwap, 0x61) \
-  ROW("add_x2", u64, kAdd, 0x62)             \
-  ROW("sub_x2", u64, kSub, 0x63)             \
-  ROW("smin_x2", i64, kMin, 0x64)            \
-  ROW("umin_x2", u64, kMin, 0x65)            \
-  ROW("smax_x2", i64, kMax, 0x66)            \
-  ROW("umax_x2", u64, kMax, 0x67)            \
-  ROW("and_x2", u64, kAnd, 0x68)             \
-  ROW("or_x2", u64, kOr, 0x69)               \
-  ROW("xor_x2", u64, kXor, 0x6a)             \
-  ROW("inc_x2", u64, kIncrement, 0x6b)       \
-  ROW("dec_x2", u64, kDecrement, 0x6c)
+// What MUBUF, FLAT, GLOBAL and SMEM have in common: ROW(name, type, operation).
+#define FMHA_EMU_INTEGER_ATOMICS(ROW)  \
+  ROW("swap", u32, kSwap)              \
+  ROW("cmpswap", u32, kCompareSwap)    \
+  ROW("add", u32, kAdd)                \
+  ROW("sub", u32, kSub)                \
+  ROW("smin", i32, kMin)               \
+  ROW("umin", u32, kMin)               \
+  ROW("smax", i32, kMax)               \
+  ROW("umax", u32, kMax)               \
+  ROW("and", u32, kAnd)                \
+  ROW("or", u32, kOr)                  \
+  ROW("xor", u32, kXor)                \
+  ROW("inc", u32, kIncrement)          \
+  ROW("dec", u32, kDecrement)          \
+  ROW("swap_x2", u64, kSwap)           \
+  ROW("cmpswap_x2", u64, kCompareSwap) \
+  ROW("add_x2", u64, kAdd)             \
+  ROW("sub_x2", u64, kSub)             \
+  ROW("smin_x2", i64, kMin)            \
+  ROW("umin_x2", u64, kMin)            \
+  ROW("smax_x2", i64, kMax)            \
+  ROW("umax_x2", u64, kMax)            \
+  ROW("and_x2", u64, kAnd)             \
+  ROW("or_x2", u64, kOr)               \
+  ROW("xor_x2", u64, kXor)             \
+  ROW("inc_x2", u64, kIncrement)       \
+  ROW("dec_x2", u64, kDecrement)
 // And the first three alone.
 #define FMHA_EMU_MEMORY_ATOMICS(ROW) \
   FMHA_EMU_INTEGER_ATOMICS(ROW)      \
-  ROW("add_f64", double, kAdd, 0x4f) \
-  ROW("min_f64", double, kMin, 0x50) \
-  ROW("max_f64", double, kMax, 0x51)
+  ROW("add_f64", double, kAdd)       \
+  ROW("min_f64", double, kMin)       \
+  ROW("max_f64", double, kMax)
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -130,105 +130,68 @@ void swizzle(Wave& w, const Inst& inst) {
 void nothing(Wave&, const Inst&) {}
 
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
-constexpr Immediate kNumber = Immediate::kNumber;
 
 template <Width kWidth>
-constexpr Row read_row(const char* mnemonic, int16_t op) {
-  return {mnemonic,           Format::kDs,  {op, op}, type_of(kWidth), {kI32, kNo, kNo},
-          load_flags(kWidth), read<kWidth>, kNumber,  bytes_of(kWidth)};
+constexpr Row read_row(const char* mnemonic) {
+  const Type t = type_of(kWidth);
+  return sized({mnemonic, t, {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>}, bytes_of(kWidth));
 }
 template <Width kWidth>
-constexpr Row write_row(const char* mnemonic, int16_t op) {
-  return {mnemonic,      Format::kDs, {op, op},        kNo, {kI32, type_of(kWidth), kNo}, store_flags(kWidth),
-          write<kWidth>, kNumber,     bytes_of(kWidth)};
+constexpr Row write_row(const char* mnemonic) {
+  const Type t = type_of(kWidth);
+  return sized({mnemonic, kNo, {kI32, t, kNo}, store_flags(kWidth), write<kWidth>}, bytes_of(kWidth));
 }
 template <Width kWidth, uint32_t kUnit>
-constexpr Row read2_row(const char* mnemonic, int16_t op) {
+constexpr Row read2_row(const char* mnemonic) {
   const Type pair = kWidth == Width::kB32 ? Type::kI64 : Type::kB128;
-  return {mnemonic,
-          Format::kDs,
-          {op, op},
-          pair,
-          {kI32, kNo, kNo},
-          kLoad | two_offsets(kUnit),
-          read2<kWidth, kUnit>,
-          kNumber,
-          bytes_of(kWidth)};
+  const RowFlags flags = kLoad | two_offsets(kUnit);
+  return sized({mnemonic, pair, {kI32, kNo, kNo}, flags, read2<kWidth, kUnit>}, bytes_of(kWidth));
 }
 template <Width kWidth, uint32_t kUnit>
-constexpr Row write2_row(const char* mnemonic, int16_t op) {
-  const Type one = type_of(kWidth);
-  return {mnemonic,
-          Format::kDs,
-          {op, op},
-          kNo,
-          {kI32, one, one},
-          kStore | two_offsets(kUnit),
-          write2<kWidth, kUnit>,
-          kNumber,
-          bytes_of(kWidth)};
+constexpr Row write2_row(const char* mnemonic) {
+  const Type t = type_of(kWidth);
+  const RowFlags flags = kStore | two_offsets(kUnit);
+  return sized({mnemonic, kNo, {kI32, t, t}, flags, write2<kWidth, kUnit>}, bytes_of(kWidth));
 }
+constexpr RowFlags kByLaneFlags = kByLane | kNeedsM0;
 
 constexpr Row kRows[] = {
-    write_row<Width::kB32>("ds_write_b32", 0x0d),
-    write2_row<Width::kB32, 1>("ds_write2_b32", 0x0e),
-    write2_row<Width::kB32, 64>("ds_write2st64_b32", 0x0f),
-    {"ds_nop", Format::kDs, {0x14, 0x14}, kNo, {kNo, kNo, kNo}, 0, nothing},
-    {"ds_write_addtid_b32",
-     Format::kDs,
-     {0x1d, 0x1d},
-     kNo,
-     {kNo, kI32, kNo},
-     kStore | kByLane | kNeedsM0,
-     addtid<true>,
-     kNumber,
-     4},
-    write_row<Width::kU8>("ds_write_b8", 0x1e),
-    write_row<Width::kU16>("ds_write_b16", 0x1f),
-    read_row<Width::kB32>("ds_read_b32", 0x36),
-    read2_row<Width::kB32, 1>("ds_read2_b32", 0x37),
-    read2_row<Width::kB32, 64>("ds_read2st64_b32", 0x38),
-    read_row<Width::kI8>("ds_read_i8", 0x39),
-    read_row<Width::kU8>("ds_read_u8", 0x3a),
-    read_row<Width::kI16>("ds_read_i16", 0x3b),
-    read_row<Width::kU16>("ds_read_u16", 0x3c),
-    {"ds_swizzle_b32",
-     Format::kDs,
-     {0x3d, 0x3d},
-     kI32,
-     {kI32, kNo, kNo},
-     kCounted,
-     swizzle,
-     Immediate::kSwizzle},
-    {"ds_permute_b32", Format::kDs, {0x3e, 0x3e}, kI32, {kI32, kI32, kNo}, kCounted, permute},
-    {"ds_bpermute_b32", Format::kDs, {0x3f, 0x3f}, kI32, {kI32, kI32, kNo}, kCounted, bpermute},
-    write_row<Width::kB64>("ds_write_b64", 0x4d),
-    write2_row<Width::kB64, 1>("ds_write2_b64", 0x4e),
-    write2_row<Width::kB64, 64>("ds_write2st64_b64", 0x4f),
-    write_row<Width::kU8D16Hi>("ds_write_b8_d16_hi", 0x54),
-    write_row<Width::kD16Hi>("ds_write_b16_d16_hi", 0x55),
-    read_row<Width::kU8D16>("ds_read_u8_d16", 0x56),
-    read_row<Width::kU8D16Hi>("ds_read_u8_d16_hi", 0x57),
-    read_row<Width::kI8D16>("ds_read_i8_d16", 0x58),
-    read_row<Width::kI8D16Hi>("ds_read_i8_d16_hi", 0x59),
-    read_row<Width::kD16>("ds_read_u16_d16", 0x5a),
-    read_row<Width::kD16Hi>("ds_read_u16_d16_hi", 0x5b),
-    read_row<Width::kB64>("ds_read_b64", 0x76),
-    read2_row<Width::kB64, 1>("ds_read2_b64", 0x77),
-    read2_row<Width::kB64, 64>("ds_read2st64_b64", 0x78),
-    {"ds_read_addtid_b32",
-     Format::kDs,
-     {0xb6, 0xb6},
-     kI32,
-     {kNo, kNo, kNo},
-     kLoad | kByLane | kNeedsM0,
-     addtid<false>,
-     kNumber,
-     4},
-    write_row<Width::kB96>("ds_write_b96", 0xde),
-    write_row<Width::kB128>("ds_write_b128", 0xdf),
-    read_row<Width::kB96>("ds_read_b96", 0xfe),
-    read_row<Width::kB128>("ds_read_b128", 0xff),
+    write_row<Width::kB32>("ds_write_b32"),
+    write2_row<Width::kB32, 1>("ds_write2_b32"),
+    write2_row<Width::kB32, 64>("ds_write2st64_b32"),
+    {"ds_nop", kNo, {kNo, kNo, kNo}, 0, nothing},
+    sized({"ds_write_addtid_b32", kNo, {kNo, kI32, kNo}, kStore | kByLaneFlags, addtid<true>}, 4),
+    write_row<Width::kU8>("ds_write_b8"),
+    write_row<Width::kU16>("ds_write_b16"),
+    read_row<Width::kB32>("ds_read_b32"),
+    read2_row<Width::kB32, 1>("ds_read2_b32"),
+    read2_row<Width::kB32, 64>("ds_read2st64_b32"),
+    read_row<Width::kI8>("ds_read_i8"),
+    read_row<Width::kU8>("ds_read_u8"),
+    read_row<Width::kI16>("ds_read_i16"),
+    read_row<Width::kU16>("ds_read_u16"),
+    {"ds_swizzle_b32", kI32, {kI32, kNo, kNo}, kCounted, swizzle, Immediate::kSwizzle},
+    {"ds_permute_b32", kI32, {kI32, kI32, kNo}, kCounted, permute},
+    {"ds_bpermute_b32", kI32, {kI32, kI32, kNo}, kCounted, bpermute},
+    write_row<Width::kB64>("ds_write_b64"),
+    write2_row<Width::kB64, 1>("ds_write2_b64"),
+    write2_row<Width::kB64, 64>("ds_write2st64_b64"),
+    write_row<Width::kU8D16Hi>("ds_write_b8_d16_hi"),
+    write_row<Width::kD16Hi>("ds_write_b16_d16_hi"),
+    read_row<Width::kU8D16>("ds_read_u8_d16"),
+    read_row<Width::kU8D16Hi>("ds_read_u8_d16_hi"),
+    read_row<Width::kI8D16>("ds_read_i8_d16"),
+    read_row<Width::kI8D16Hi>("ds_read_i8_d16_hi"),
+    read_row<Width::kD16>("ds_read_u16_d16"),
+    read_row<Width::kD16Hi>("ds_read_u16_d16_hi"),
+    read_row<Width::kB64>("ds_read_b64"),
+    read2_row<Width::kB64, 1>("ds_read2_b64"),
+    read2_row<Width::kB64, 64>("ds_read2st64_b64"),
+    sized({"ds_read_addtid_b32", kI32, {kNo, kNo, kNo}, kLoad | kByLaneFlags, addtid<false>}, 4),
+    write_row<Width::kB96>("ds_write_b96"),
+    write_row<Width::kB128>("ds_write_b128"),
+    read_row<Width::kB96>("ds_read_b96"),
+    read_row<Width::kB128>("ds_read_b128"),
 };
 
 }  // namespace

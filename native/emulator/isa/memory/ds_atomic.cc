@@ -107,108 +107,91 @@ void no_gws(Wave& w, const Inst& inst) {
 }
 
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
-constexpr Row gws_row(const char* mnemonic, int16_t op, bool has_data) {
-  return {mnemonic, Format::kDs, {op, op}, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused | kCounted,
-          no_gws};
+constexpr Row gws_row(const char* mnemonic, bool has_data) {
+  return {mnemonic, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused | kCounted, no_gws};
 }
 
 template <class T, auto kOp, bool kReturn>
-constexpr Row one_row(const char* mnemonic, int16_t op, bool gfx90a = true) {
-  const int16_t first = gfx90a ? op : int16_t{-1};
-  return {mnemonic,
-          Format::kDs,
-          {first, op},
-          kReturn ? type_for<T>() : kNo,
-          {kI32, type_for<T>(), kNo},
-          kAtomic,
-          one<T, kOp, kReturn>,
-          Immediate::kNumber,
-          sizeof(T)};
+constexpr Row one_row(const char* mnemonic) {
+  const Type t = type_for<T>();
+  return sized({mnemonic, kReturn ? t : kNo, {kI32, t, kNo}, kAtomic, one<T, kOp, kReturn>}, sizeof(T));
 }
 template <class T, auto kOp, bool kReturn>
-constexpr Row two_row(const char* mnemonic, int16_t op) {
+constexpr Row two_row(const char* mnemonic) {
   const Type t = type_for<T>();
-  return {mnemonic, Format::kDs,          {op, op},           kReturn ? t : kNo, {kI32, t, t},
-          kAtomic,  two<T, kOp, kReturn>, Immediate::kNumber, sizeof(T)};
+  return sized({mnemonic, kReturn ? t : kNo, {kI32, t, t}, kAtomic, two<T, kOp, kReturn>}, sizeof(T));
 }
 template <class T, u32 kUnit>
-constexpr Row exchange2_row(const char* mnemonic, int16_t op) {
+constexpr Row exchange2_row(const char* mnemonic) {
   const Type t = type_for<T>(), pair = sizeof(T) == 8 ? Type::kB128 : Type::kI64;
-  return {mnemonic,
-          Format::kDs,
-          {op, op},
-          pair,
-          {kI32, t, t},
-          kAtomic | two_offsets(kUnit),
-          exchange2<T, kUnit>,
-          Immediate::kNumber,
-          sizeof(T)};
+  const RowFlags flags = kAtomic | two_offsets(kUnit);
+  return sized({mnemonic, pair, {kI32, t, t}, flags, exchange2<T, kUnit>}, sizeof(T));
 }
 
-// The form without and with a returned value: opcodes 0x20 apart.
+// The form without and with a returned value.
 // clang-format off
-#define ONE(T, kOp, stem, suffix, op) \
-  one_row<T, kOp, false>("ds_" stem "_" suffix, op), one_row<T, kOp, true>("ds_" stem "_rtn_" suffix, (op) + 0x20)
-#define TWO(T, kOp, stem, suffix, op) \
-  two_row<T, kOp, false>("ds_" stem "_" suffix, op), two_row<T, kOp, true>("ds_" stem "_rtn_" suffix, (op) + 0x20)
+#define ONE(T, kOp, stem, suffix) \
+  one_row<T, kOp, false>("ds_" stem "_" suffix), one_row<T, kOp, true>("ds_" stem "_rtn_" suffix)
+#define TWO(T, kOp, stem, suffix) \
+  two_row<T, kOp, false>("ds_" stem "_" suffix), two_row<T, kOp, true>("ds_" stem "_rtn_" suffix)
 
 constexpr Row kRows[] = {
-    ONE(u32, kAdd, "add", "u32", 0x00),
-    ONE(u32, kSub, "sub", "u32", 0x01),
-    ONE(u32, kReverseSub, "rsub", "u32", 0x02),
-    ONE(u32, kIncrement, "inc", "u32", 0x03),
-    ONE(u32, kDecrement, "dec", "u32", 0x04),
-    ONE(i32, kMin, "min", "i32", 0x05),
-    ONE(i32, kMax, "max", "i32", 0x06),
-    ONE(u32, kMin, "min", "u32", 0x07),
-    ONE(u32, kMax, "max", "u32", 0x08),
-    ONE(u32, kAnd, "and", "b32", 0x09),
-    ONE(u32, kOr, "or", "b32", 0x0a),
-    ONE(u32, kXor, "xor", "b32", 0x0b),
-    TWO(u32, kMaskOr, "mskor", "b32", 0x0c),
-    TWO(u32, kCompareStore, "cmpst", "b32", 0x10),
-    TWO(float, kCompareStore, "cmpst", "f32", 0x11),
-    ONE(float, kMin, "min", "f32", 0x12),
-    ONE(float, kMax, "max", "f32", 0x13),
-    ONE(float, kAdd, "add", "f32", 0x15),
-    one_row<u32, kAddPkF16, false>("ds_pk_add_f16", 0x17, false),
-    one_row<u32, kAddPkBf16, false>("ds_pk_add_bf16", 0x18, false),
-    one_row<u32, kAddPkF16, true>("ds_pk_add_rtn_f16", 0xb7, false),
-    one_row<u32, kAddPkBf16, true>("ds_pk_add_rtn_bf16", 0xb8, false),
-    one_row<u32, kSwap, true>("ds_wrxchg_rtn_b32", 0x2d),
-    exchange2_row<u32, 1>("ds_wrxchg2_rtn_b32", 0x2e),
-    exchange2_row<u32, 64>("ds_wrxchg2st64_rtn_b32", 0x2f),
-    two_row<u32, kWrap, true>("ds_wrap_rtn_b32", 0x34),
-    ONE(u64, kAdd, "add", "u64", 0x40),
-    ONE(u64, kSub, "sub", "u64", 0x41),
-    ONE(u64, kReverseSub, "rsub", "u64", 0x42),
-    ONE(u64, kIncrement, "inc", "u64", 0x43),
-    ONE(u64, kDecrement, "dec", "u64", 0x44),
-    ONE(i64, kMin, "min", "i64", 0x45),
-    ONE(i64, kMax, "max", "i64", 0x46),
-    ONE(u64, kMin, "min", "u64", 0x47),
-    ONE(u64, kMax, "max", "u64", 0x48),
-    ONE(u64, kAnd, "and", "b64", 0x49),
-    ONE(u64, kOr, "or", "b64", 0x4a),
-    ONE(u64, kXor, "xor", "b64", 0x4b),
-    TWO(u64, kMaskOr, "mskor", "b64", 0x4c),
-    TWO(u64, kCompareStore, "cmpst", "b64", 0x50),
-    TWO(double, kCompareStore, "cmpst", "f64", 0x51),
-    ONE(double, kMin, "min", "f64", 0x52),
-    ONE(double, kMax, "max", "f64", 0x53),
-    ONE(double, kAdd, "add", "f64", 0x5c),
-    one_row<u64, kSwap, true>("ds_wrxchg_rtn_b64", 0x6d),
-    exchange2_row<u64, 1>("ds_wrxchg2_rtn_b64", 0x6e),
-    exchange2_row<u64, 64>("ds_wrxchg2st64_rtn_b64", 0x6f),
-    one_row<u64, kConditionalSwap, true>("ds_condxchg32_rtn_b64", 0x7e),
-    {"ds_consume", Format::kDs, {0xbd, 0xbd}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<false>},
-    {"ds_append", Format::kDs, {0xbe, 0xbe}, kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<true>},
-    gws_row("ds_gws_sema_release_all", 0x98, false),
-    gws_row("ds_gws_init", 0x99, true),
-    gws_row("ds_gws_sema_v", 0x9a, false),
-    gws_row("ds_gws_sema_br", 0x9b, true),
-    gws_row("ds_gws_sema_p", 0x9c, false),
-    gws_row("ds_gws_barrier", 0x9d, true),
+    ONE(u32, kAdd, "add", "u32"),
+    ONE(u32, kSub, "sub", "u32"),
+    ONE(u32, kReverseSub, "rsub", "u32"),
+    ONE(u32, kIncrement, "inc", "u32"),
+    ONE(u32, kDecrement, "dec", "u32"),
+    ONE(i32, kMin, "min", "i32"),
+    ONE(i32, kMax, "max", "i32"),
+    ONE(u32, kMin, "min", "u32"),
+    ONE(u32, kMax, "max", "u32"),
+    ONE(u32, kAnd, "and", "b32"),
+    ONE(u32, kOr, "or", "b32"),
+    ONE(u32, kXor, "xor", "b32"),
+    TWO(u32, kMaskOr, "mskor", "b32"),
+    TWO(u32, kCompareStore, "cmpst", "b32"),
+    TWO(float, kCompareStore, "cmpst", "f32"),
+    ONE(float, kMin, "min", "f32"),
+    ONE(float, kMax, "max", "f32"),
+    ONE(float, kAdd, "add", "f32"),
+    one_row<u32, kAddPkF16, false>("ds_pk_add_f16"),
+    one_row<u32, kAddPkBf16, false>("ds_pk_add_bf16"),
+    one_row<u32, kAddPkF16, true>("ds_pk_add_rtn_f16"),
+    one_row<u32, kAddPkBf16, true>("ds_pk_add_rtn_bf16"),
+    one_row<u32, kSwap, true>("ds_wrxchg_rtn_b32"),
+    exchange2_row<u32, 1>("ds_wrxchg2_rtn_b32"),
+    exchange2_row<u32, 64>("ds_wrxchg2st64_rtn_b32"),
+    two_row<u32, kWrap, true>("ds_wrap_rtn_b32"),
+    ONE(u64, kAdd, "add", "u64"),
+    ONE(u64, kSub, "sub", "u64"),
+    ONE(u64, kReverseSub, "rsub", "u64"),
+    ONE(u64, kIncrement, "inc", "u64"),
+    ONE(u64, kDecrement, "dec", "u64"),
+    ONE(i64, kMin, "min", "i64"),
+    ONE(i64, kMax, "max", "i64"),
+    ONE(u64, kMin, "min", "u64"),
+    ONE(u64, kMax, "max", "u64"),
+    ONE(u64, kAnd, "and", "b64"),
+    ONE(u64, kOr, "or", "b64"),
+    ONE(u64, kXor, "xor", "b64"),
+    TWO(u64, kMaskOr, "mskor", "b64"),
+    TWO(u64, kCompareStore, "cmpst", "b64"),
+    TWO(double, kCompareStore, "cmpst", "f64"),
+    ONE(double, kMin, "min", "f64"),
+    ONE(double, kMax, "max", "f64"),
+    ONE(double, kAdd, "add", "f64"),
+    one_row<u64, kSwap, true>("ds_wrxchg_rtn_b64"),
+    exchange2_row<u64, 1>("ds_wrxchg2_rtn_b64"),
+    exchange2_row<u64, 64>("ds_wrxchg2st64_rtn_b64"),
+    one_row<u64, kConditionalSwap, true>("ds_condxchg32_rtn_b64"),
+    {"ds_consume", kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<false>},
+    {"ds_append", kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<true>},
+    gws_row("ds_gws_sema_release_all", false),
+    gws_row("ds_gws_init", true),
+    gws_row("ds_gws_sema_v", false),
+    gws_row("ds_gws_sema_br", true),
+    gws_row("ds_gws_sema_p", false),
+    gws_row("ds_gws_barrier", true),
 };
 #undef ONE
 #undef TWO

@@ -168,48 +168,46 @@ void atomic(Wave& w, const Inst& inst) {
 constexpr Type kNo = Type::kNone;
 
 // clang-format off
-#define LOAD(prefix, format, name, width, op) \
-  {prefix name, format, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>, \
-   Immediate::kNumber, bytes_of(width)},
-#define STORE(prefix, format, name, width, op) \
-  {prefix name, format, {op, op}, kNo, {type_of(width), kNo, kNo}, store_flags(width), \
-   store<width, format>, Immediate::kNumber, bytes_of(width)},
-#define ATOMIC(prefix, format, name, T, kOp, gfx90a, gfx942)                                       \
-  {prefix "atomic_" name, format, {gfx90a, gfx942}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
-   kAtomic, atomic<T, kOp, format>, Immediate::kNumber, sizeof(T)},
-#define TO_LDS(name, width, op) \
-  {"global_load_lds_" name, Format::kGlobal, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad | kToLds, \
-   load_to_lds<width, Format::kGlobal>, Immediate::kNumber, bytes_of(width)}, \
-  {"scratch_load_lds_" name, Format::kScratch, {-1, op}, kNo, {kNo, kNo, kNo}, kLoad | kToLds, \
-   load_to_lds<width, Format::kScratch>, Immediate::kNumber, bytes_of(width)},
+#define LOAD(prefix, format, name, width) \
+  sized({prefix name, type_of(width), {kNo, kNo, kNo}, load_flags(width), load<width, format>}, bytes_of(width)),
+#define STORE(prefix, format, name, width) \
+  sized({prefix name, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width, format>}, bytes_of(width)),
+#define ATOMIC(prefix, format, name, T, kOp)                                           \
+  sized({prefix "atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
+         kAtomic, atomic<T, kOp, format>}, sizeof(T)),
+#define TO_LDS(name, width)                                                 \
+  sized({"global_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,     \
+         load_to_lds<width, Format::kGlobal>}, bytes_of(width)),            \
+  sized({"scratch_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,    \
+         load_to_lds<width, Format::kScratch>}, bytes_of(width)),
 
-#define FLAT_LOAD(name, width, op) LOAD("flat_", Format::kFlat, name, width, op)
-#define FLAT_STORE(name, width, op) STORE("flat_", Format::kFlat, name, width, op)
-#define FLAT_ATOMIC(name, T, kOp, op) ATOMIC("flat_", Format::kFlat, name, T, kOp, op, op)
-#define GLOBAL_LOAD(name, width, op) LOAD("global_", Format::kGlobal, name, width, op)
-#define GLOBAL_STORE(name, width, op) STORE("global_", Format::kGlobal, name, width, op)
-#define GLOBAL_ATOMIC(name, T, kOp, op) ATOMIC("global_", Format::kGlobal, name, T, kOp, op, op)
-#define SCRATCH_LOAD(name, width, op) LOAD("scratch_", Format::kScratch, name, width, op)
-#define SCRATCH_STORE(name, width, op) STORE("scratch_", Format::kScratch, name, width, op)
+#define FLAT_LOAD(name, width) LOAD("flat_", Format::kFlat, name, width)
+#define FLAT_STORE(name, width) STORE("flat_", Format::kFlat, name, width)
+#define FLAT_ATOMIC(name, T, kOp) ATOMIC("flat_", Format::kFlat, name, T, kOp)
+#define GLOBAL_LOAD(name, width) LOAD("global_", Format::kGlobal, name, width)
+#define GLOBAL_STORE(name, width) STORE("global_", Format::kGlobal, name, width)
+#define GLOBAL_ATOMIC(name, T, kOp) ATOMIC("global_", Format::kGlobal, name, T, kOp)
+#define SCRATCH_LOAD(name, width) LOAD("scratch_", Format::kScratch, name, width)
+#define SCRATCH_STORE(name, width) STORE("scratch_", Format::kScratch, name, width)
 
 constexpr Row kRows[] = {
     FMHA_EMU_LOADS(FLAT_LOAD)
     FMHA_EMU_STORES(FLAT_STORE)
     FMHA_EMU_MEMORY_ATOMICS(FLAT_ATOMIC)
-    ATOMIC("flat_", Format::kFlat, "add_f32", float, kAdd, -1, 0x4d)
-    ATOMIC("flat_", Format::kFlat, "pk_add_f16", u32, kAddPkF16, -1, 0x4e)
-    ATOMIC("flat_", Format::kFlat, "pk_add_bf16", u32, kAddPkBf16, -1, 0x52)
+    ATOMIC("flat_", Format::kFlat, "add_f32", float, kAdd)
+    ATOMIC("flat_", Format::kFlat, "pk_add_f16", u32, kAddPkF16)
+    ATOMIC("flat_", Format::kFlat, "pk_add_bf16", u32, kAddPkBf16)
     FMHA_EMU_LOADS(GLOBAL_LOAD)
     FMHA_EMU_STORES(GLOBAL_STORE)
     FMHA_EMU_MEMORY_ATOMICS(GLOBAL_ATOMIC)
-    ATOMIC("global_", Format::kGlobal, "add_f32", float, kAdd, 0x4d, 0x4d)
-    ATOMIC("global_", Format::kGlobal, "pk_add_f16", u32, kAddPkF16, 0x4e, 0x4e)
-    ATOMIC("global_", Format::kGlobal, "pk_add_bf16", u32, kAddPkBf16, -1, 0x52)
-    TO_LDS("ubyte", Width::kU8, 0x26)
-    TO_LDS("sbyte", Width::kI8, 0x27)
-    TO_LDS("ushort", Width::kU16, 0x28)
-    TO_LDS("sshort", Width::kI16, 0x29)
-    TO_LDS("dword", Width::kB32, 0x2a)
+    ATOMIC("global_", Format::kGlobal, "add_f32", float, kAdd)
+    ATOMIC("global_", Format::kGlobal, "pk_add_f16", u32, kAddPkF16)
+    ATOMIC("global_", Format::kGlobal, "pk_add_bf16", u32, kAddPkBf16)
+    TO_LDS("ubyte", Width::kU8)
+    TO_LDS("sbyte", Width::kI8)
+    TO_LDS("ushort", Width::kU16)
+    TO_LDS("sshort", Width::kI16)
+    TO_LDS("dword", Width::kB32)
     FMHA_EMU_LOADS(SCRATCH_LOAD)
     FMHA_EMU_STORES(SCRATCH_STORE)
 };

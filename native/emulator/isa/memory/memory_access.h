@@ -194,31 +194,31 @@ inline void scatter(const uint32_t* s, uint64_t lanes, uint8_t* base, const uint
   for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, base + offset[l]); });
 }
 
-// The loads and stores MUBUF, FLAT, GLOBAL and SCRATCH have in common: ROW(name, width, opcode).
-#define FMHA_EMU_LOADS(ROW)                       \
-  ROW("load_ubyte", Width::kU8, 0x10)             \
-  ROW("load_sbyte", Width::kI8, 0x11)             \
-  ROW("load_ushort", Width::kU16, 0x12)           \
-  ROW("load_sshort", Width::kI16, 0x13)           \
-  ROW("load_dword", Width::kB32, 0x14)            \
-  ROW("load_dwordx2", Width::kB64, 0x15)          \
-  ROW("load_dwordx3", Width::kB96, 0x16)          \
-  ROW("load_dwordx4", Width::kB128, 0x17)         \
-  ROW("load_ubyte_d16", Width::kU8D16, 0x20)      \
-  ROW("load_ubyte_d16_hi", Width::kU8D16Hi, 0x21) \
-  ROW("load_sbyte_d16", Width::kI8D16, 0x22)      \
-  ROW("load_sbyte_d16_hi", Width::kI8D16Hi, 0x23) \
-  ROW("load_short_d16", Width::kD16, 0x24)        \
-  ROW("load_short_d16_hi", Width::kD16Hi, 0x25)
-#define FMHA_EMU_STORES(ROW)                      \
-  ROW("store_byte", Width::kU8, 0x18)             \
-  ROW("store_byte_d16_hi", Width::kU8D16Hi, 0x19) \
-  ROW("store_short", Width::kU16, 0x1a)           \
-  ROW("store_short_d16_hi", Width::kD16Hi, 0x1b)  \
-  ROW("store_dword", Width::kB32, 0x1c)           \
-  ROW("store_dwordx2", Width::kB64, 0x1d)         \
-  ROW("store_dwordx3", Width::kB96, 0x1e)         \
-  ROW("store_dwordx4", Width::kB128, 0x1f)
+// The loads and stores MUBUF, FLAT, GLOBAL and SCRATCH have in common: ROW(name, width).
+#define FMHA_EMU_LOADS(ROW)                 \
+  ROW("load_ubyte", Width::kU8)             \
+  ROW("load_sbyte", Width::kI8)             \
+  ROW("load_ushort", Width::kU16)           \
+  ROW("load_sshort", Width::kI16)           \
+  ROW("load_dword", Width::kB32)            \
+  ROW("load_dwordx2", Width::kB64)          \
+  ROW("load_dwordx3", Width::kB96)          \
+  ROW("load_dwordx4", Width::kB128)         \
+  ROW("load_ubyte_d16", Width::kU8D16)      \
+  ROW("load_ubyte_d16_hi", Width::kU8D16Hi) \
+  ROW("load_sbyte_d16", Width::kI8D16)      \
+  ROW("load_sbyte_d16_hi", Width::kI8D16Hi) \
+  ROW("load_short_d16", Width::kD16)        \
+  ROW("load_short_d16_hi", Width::kD16Hi)
+#define FMHA_EMU_STORES(ROW)                \
+  ROW("store_byte", Width::kU8)             \
+  ROW("store_byte_d16_hi", Width::kU8D16Hi) \
+  ROW("store_short", Width::kU16)           \
+  ROW("store_short_d16_hi", Width::kD16Hi)  \
+  ROW("store_dword", Width::kB32)           \
+  ROW("store_dwordx2", Width::kB64)         \
+  ROW("store_dwordx3", Width::kB96)         \
+  ROW("store_dwordx4", Width::kB128)
 
 constexpr bool high_half_only(Width w) {
   return w == Width::kU8D16Hi || w == Width::kI8D16Hi || w == Width::kD16Hi;

@@ -153,34 +153,30 @@ constexpr Type type_of_registers(u32 n) {
 }
 
 template <Form kForm, u32 kCount, bool kIsLoad>
-constexpr Row format_row(const char* mnemonic, Format format, int16_t op) {
+constexpr Row format_row(const char* mnemonic) {
   const Type t = type_of_registers(kForm == Form::kFull ? kCount : (kCount + 1) / 2);
   const RowFlags keeps = kForm != Form::kFull && kCount % 2 ? RowFlags{kReadsDst} : 0;
   const RowFlags half = kForm == Form::kD16Hi ? RowFlags{kHighHalf} : 0;
   const RowFlags lds = kForm == Form::kFull && kCount == 1 ? RowFlags{kMayGoToLds} : 0;
-  if (kIsLoad)
-    return {mnemonic, format, {op, op}, t, {kNo, kNo, kNo}, kLoad | keeps | half | lds, load<kForm, kCount>};
-  return {mnemonic, format, {op, op}, kNo, {t, kNo, kNo}, kStore | half, store<kForm, kCount>};
+  if (kIsLoad) return {mnemonic, t, {kNo, kNo, kNo}, kLoad | keeps | half | lds, load<kForm, kCount>};
+  return {mnemonic, kNo, {t, kNo, kNo}, kStore | half, store<kForm, kCount>};
 }
 
-// Four components after each other in the opcodes.
-#define FOUR(stem, form, is_load, format, op)                      \
-  format_row<form, 1, is_load>(stem "_x", format, op),             \
-      format_row<form, 2, is_load>(stem "_xy", format, (op) + 1),  \
-      format_row<form, 3, is_load>(stem "_xyz", format, (op) + 2), \
-      format_row<form, 4, is_load>(stem "_xyzw", format, (op) + 3)
+#define FOUR(stem, form, is_load)                                                    \
+  format_row<form, 1, is_load>(stem "_x"), format_row<form, 2, is_load>(stem "_xy"), \
+      format_row<form, 3, is_load>(stem "_xyz"), format_row<form, 4, is_load>(stem "_xyzw")
 
 constexpr Row kRows[] = {
-    FOUR("buffer_load_format", Form::kFull, true, Format::kMubuf, 0x00),
-    FOUR("buffer_store_format", Form::kFull, false, Format::kMubuf, 0x04),
-    FOUR("buffer_load_format_d16", Form::kD16, true, Format::kMubuf, 0x08),
-    FOUR("buffer_store_format_d16", Form::kD16, false, Format::kMubuf, 0x0c),
-    format_row<Form::kD16Hi, 1, true>("buffer_load_format_d16_hi_x", Format::kMubuf, 0x26),
-    format_row<Form::kD16Hi, 1, false>("buffer_store_format_d16_hi_x", Format::kMubuf, 0x27),
-    FOUR("tbuffer_load_format", Form::kFull, true, Format::kMtbuf, 0x00),
-    FOUR("tbuffer_store_format", Form::kFull, false, Format::kMtbuf, 0x04),
-    FOUR("tbuffer_load_format_d16", Form::kD16, true, Format::kMtbuf, 0x08),
-    FOUR("tbuffer_store_format_d16", Form::kD16, false, Format::kMtbuf, 0x0c),
+    FOUR("buffer_load_format", Form::kFull, true),
+    FOUR("buffer_store_format", Form::kFull, false),
+    FOUR("buffer_load_format_d16", Form::kD16, true),
+    FOUR("buffer_store_format_d16", Form::kD16, false),
+    format_row<Form::kD16Hi, 1, true>("buffer_load_format_d16_hi_x"),
+    format_row<Form::kD16Hi, 1, false>("buffer_store_format_d16_hi_x"),
+    FOUR("tbuffer_load_format", Form::kFull, true),
+    FOUR("tbuffer_store_format", Form::kFull, false),
+    FOUR("tbuffer_load_format_d16", Form::kD16, true),
+    FOUR("tbuffer_store_format_d16", Form::kD16, false),
 };
 
 }  // namespace

@@ -107,31 +107,30 @@ void no_store_from_lds(Wave& w, const Inst& inst) {
 constexpr Type kNo = Type::kNone;
 
 // clang-format off
-#define LOAD(name, width, op) \
-  {"buffer_" name, Format::kMubuf, {op, op}, type_of(width), {kNo, kNo, kNo}, load_flags(width) | kMayGoToLds, \
-   load<width>, Immediate::kNumber, bytes_of(width)},
-#define STORE(name, width, op) \
-  {"buffer_" name, Format::kMubuf, {op, op}, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width>, \
-   Immediate::kNumber, bytes_of(width)},
-#define ATOMIC(name, T, kOp, op)                                                                              \
-  {"buffer_atomic_" name, Format::kMubuf, {op, op}, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
-   kAtomic, atomic<T, kOp>, Immediate::kNumber, sizeof(T)},
-#define CACHE(name, gfx90a, gfx942, flags) \
-  {name, Format::kMubuf, {gfx90a, gfx942}, kNo, {kNo, kNo, kNo}, kCacheControl | (flags), nothing},
+#define LOAD(name, width)                                                                                 \
+  sized({"buffer_" name, type_of(width), {kNo, kNo, kNo}, load_flags(width) | kMayGoToLds, load<width>}, \
+        bytes_of(width)),
+#define STORE(name, width) \
+  sized({"buffer_" name, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width>}, bytes_of(width)),
+#define ATOMIC(name, T, kOp)                                                                   \
+  sized({"buffer_atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, kAtomic, \
+         atomic<T, kOp>}, sizeof(T)),
+#define CACHE(name, flags) \
+  {name, kNo, {kNo, kNo, kNo}, kCacheControl | (flags), nothing},
 
 constexpr Row kRows[] = {
     FMHA_EMU_LOADS(LOAD)
     FMHA_EMU_STORES(STORE)
     FMHA_EMU_MEMORY_ATOMICS(ATOMIC)
-    ATOMIC("add_f32", float, kAdd, 0x4d)
-    ATOMIC("pk_add_f16", u32, kAddPkF16, 0x4e)
-    {"buffer_store_lds_dword", Format::kMubuf, {0x3d, 0x3d}, kNo, {kNo, kNo, kNo}, kStore | kRefused,
+    ATOMIC("add_f32", float, kAdd)
+    ATOMIC("pk_add_f16", u32, kAddPkF16)
+    {"buffer_store_lds_dword", kNo, {kNo, kNo, kNo}, kStore | kRefused,
      no_store_from_lds},
-    CACHE("buffer_wbl2", 0x28, 0x28, kCounted)
-    CACHE("buffer_invl2", 0x29, -1, 0)
-    CACHE("buffer_inv", -1, 0x29, 0)
-    CACHE("buffer_wbinvl1", 0x3e, 0x3e, 0)
-    CACHE("buffer_wbinvl1_vol", 0x3f, 0x3f, 0)
+    CACHE("buffer_wbl2", kCounted)
+    CACHE("buffer_invl2", 0)
+    CACHE("buffer_inv", 0)
+    CACHE("buffer_wbinvl1", 0)
+    CACHE("buffer_wbinvl1_vol", 0)
 };
 #undef LOAD
 #undef STORE

@@ -73,26 +73,26 @@ void no_wave_end(Wave& w, const Inst& i) {
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;
 // clang-format off
 constexpr Row kRows[] = {
-    {"s_set_gpr_idx_on", Format::kSopc, {17, 17}, N, {I, N, N}, kWritesM0, s_set_gpr_idx_on, Immediate::kGprIndex},
-    {"s_set_gpr_idx_idx", Format::kSop1, {50, 50}, N, {I, N, N}, kWritesM0, s_set_gpr_idx_idx},
-    {"s_set_gpr_idx_mode", Format::kSopp, {29, 29}, N, {N, N, N}, kWritesM0, s_set_gpr_idx_mode, Immediate::kGprIndex},
-    {"s_set_gpr_idx_off", Format::kSopp, {28, 28}, N, {N, N, N}, kNoSrc, s_set_gpr_idx_off},
+    {"s_set_gpr_idx_on", N, {I, N, N}, kWritesM0, s_set_gpr_idx_on, Immediate::kGprIndex},
+    {"s_set_gpr_idx_idx", N, {I, N, N}, kWritesM0, s_set_gpr_idx_idx},
+    {"s_set_gpr_idx_mode", N, {N, N, N}, kWritesM0, s_set_gpr_idx_mode, Immediate::kGprIndex},
+    {"s_set_gpr_idx_off", N, {N, N, N}, kNoSrc, s_set_gpr_idx_off},
 
-    {"s_cbranch_g_fork", Format::kSop2, {41, 41}, N, {L, L, N}, kJump | kWritesExec, s_cbranch_g_fork},
-    {"s_cbranch_i_fork", Format::kSopk, {16, 16}, N, {L, N, N}, kBranch | kWritesExec, s_cbranch_i_fork},
-    {"s_cbranch_join", Format::kSop1, {46, 46}, N, {I, N, N}, kJump | kWritesExec, s_cbranch_join},
+    {"s_cbranch_g_fork", N, {L, L, N}, kJump | kWritesExec, s_cbranch_g_fork},
+    {"s_cbranch_i_fork", N, {L, N, N}, kBranch | kWritesExec, s_cbranch_i_fork},
+    {"s_cbranch_join", N, {I, N, N}, kJump | kWritesExec, s_cbranch_join},
 
-    {"s_setkill", Format::kSopp, {11, 11}, N, {N, N, N}, 0, s_setkill},
-    {"s_cbranch_cdbgsys", Format::kSopp, {23, 23}, N, {N, N, N}, kBranch, never},
-    {"s_cbranch_cdbguser", Format::kSopp, {24, 24}, N, {N, N, N}, kBranch, never},
-    {"s_cbranch_cdbgsys_or_user", Format::kSopp, {25, 25}, N, {N, N, N}, kBranch, never},
-    {"s_cbranch_cdbgsys_and_user", Format::kSopp, {26, 26}, N, {N, N, N}, kBranch, never},
+    {"s_setkill", N, {N, N, N}, 0, s_setkill},
+    {"s_cbranch_cdbgsys", N, {N, N, N}, kBranch, never},
+    {"s_cbranch_cdbguser", N, {N, N, N}, kBranch, never},
+    {"s_cbranch_cdbgsys_or_user", N, {N, N, N}, kBranch, never},
+    {"s_cbranch_cdbgsys_and_user", N, {N, N, N}, kBranch, never},
 
-    {"s_setvskip", Format::kSopc, {16, 16}, N, {I, I, N}, kRefused, no_vskip},
-    {"s_endpgm_saved", Format::kSopp, {27, 27}, N, {N, N, N}, kNoSrc | kRefused, no_wave_end},
-    {"s_endpgm_ordered_ps_done", Format::kSopp, {30, 30}, N, {N, N, N}, kNoSrc | kRefused, no_wave_end},
-    {"s_rfe_b64", Format::kSop1, {31, 31}, N, {L, N, N}, kRefused, no_trap_return},
-    {"s_rfe_restore_b64", Format::kSop2, {43, 43}, N, {L, I, N}, kRefused, no_trap_return},
+    {"s_setvskip", N, {I, I, N}, kRefused, no_vskip},
+    {"s_endpgm_saved", N, {N, N, N}, kNoSrc | kRefused, no_wave_end},
+    {"s_endpgm_ordered_ps_done", N, {N, N, N}, kNoSrc | kRefused, no_wave_end},
+    {"s_rfe_b64", N, {L, N, N}, kRefused, no_trap_return},
+    {"s_rfe_restore_b64", N, {L, I, N}, kRefused, no_trap_return},
 };
 // clang-format on
 

@@ -48,29 +48,29 @@ void s_memrealtime(Wave& w, const Inst& i) {
 void nothing(Wave&, const Inst&) {}
 
 constexpr Type N = Type::kNone;
-#define ROW(name, op, d, base, ...) {name, Format::kSmem, {op, op}, d, {base, N, N}, kLoad, __VA_ARGS__}
-#define ROW_PLAIN(name, op, d, ...) {name, Format::kSmem, {op, op}, d, {N, N, N}, __VA_ARGS__}
+#define ROW(name, d, base, ...) {name, d, {base, N, N}, kLoad, __VA_ARGS__}
+#define ROW_PLAIN(name, d, ...) {name, d, {N, N, N}, __VA_ARGS__}
 
 const Row kRows[] = {
-    ROW("s_load_dword", 0, Type::kI32, Type::kI64, s_load<1>),
-    ROW("s_load_dwordx2", 1, Type::kI64, Type::kI64, s_load<2>),
-    ROW("s_load_dwordx4", 2, Type::kB128, Type::kI64, s_load<4>),
-    ROW("s_load_dwordx8", 3, Type::kB256, Type::kI64, s_load<8>),
-    ROW("s_load_dwordx16", 4, Type::kB512, Type::kI64, s_load<16>),
-    ROW("s_buffer_load_dword", 8, Type::kI32, Type::kB128, s_buffer_load<1>),
-    ROW("s_buffer_load_dwordx2", 9, Type::kI64, Type::kB128, s_buffer_load<2>),
-    ROW("s_buffer_load_dwordx4", 10, Type::kB128, Type::kB128, s_buffer_load<4>),
-    ROW("s_buffer_load_dwordx8", 11, Type::kB256, Type::kB128, s_buffer_load<8>),
-    ROW("s_buffer_load_dwordx16", 12, Type::kB512, Type::kB128, s_buffer_load<16>),
-    ROW_PLAIN("s_dcache_inv", 32, N, kCacheControl, nothing),
-    ROW_PLAIN("s_dcache_wb", 33, N, kCacheControl, nothing),
-    ROW_PLAIN("s_dcache_inv_vol", 34, N, kCacheControl, nothing),
-    ROW_PLAIN("s_dcache_wb_vol", 35, N, kCacheControl, nothing),
-    ROW_PLAIN("s_memtime", 36, Type::kI64, 0, s_memtime),
-    ROW_PLAIN("s_memrealtime", 37, Type::kI64, 0, s_memrealtime),
+    ROW("s_load_dword", Type::kI32, Type::kI64, s_load<1>),
+    ROW("s_load_dwordx2", Type::kI64, Type::kI64, s_load<2>),
+    ROW("s_load_dwordx4", Type::kB128, Type::kI64, s_load<4>),
+    ROW("s_load_dwordx8", Type::kB256, Type::kI64, s_load<8>),
+    ROW("s_load_dwordx16", Type::kB512, Type::kI64, s_load<16>),
+    ROW("s_buffer_load_dword", Type::kI32, Type::kB128, s_buffer_load<1>),
+    ROW("s_buffer_load_dwordx2", Type::kI64, Type::kB128, s_buffer_load<2>),
+    ROW("s_buffer_load_dwordx4", Type::kB128, Type::kB128, s_buffer_load<4>),
+    ROW("s_buffer_load_dwordx8", Type::kB256, Type::kB128, s_buffer_load<8>),
+    ROW("s_buffer_load_dwordx16", Type::kB512, Type::kB128, s_buffer_load<16>),
+    ROW_PLAIN("s_dcache_inv", N, kCacheControl, nothing),
+    ROW_PLAIN("s_dcache_wb", N, kCacheControl, nothing),
+    ROW_PLAIN("s_dcache_inv_vol", N, kCacheControl, nothing),
+    ROW_PLAIN("s_dcache_wb_vol", N, kCacheControl, nothing),
+    ROW_PLAIN("s_memtime", Type::kI64, 0, s_memtime),
+    ROW_PLAIN("s_memrealtime", Type::kI64, 0, s_memrealtime),
     // Asks whether an address is mapped and tells nobody but the translation cache.
-    {"s_atc_probe", Format::kSmem, {38, 38}, N, {Type::kI64, N, N}, 0, nothing, Immediate::kProbe},
-    {"s_atc_probe_buffer", Format::kSmem, {39, 39}, N, {Type::kB128, N, N}, 0, nothing, Immediate::kProbe},
+    {"s_atc_probe", N, {Type::kI64, N, N}, 0, nothing, Immediate::kProbe},
+    {"s_atc_probe_buffer", N, {Type::kB128, N, N}, 0, nothing, Immediate::kProbe},
 };
 
 }  // namespace

@@ -70,31 +70,31 @@ void no_discard(Wave& w, const Inst& i) {
 constexpr Type N = Type::kNone, I = Type::kI32, L = Type::kI64, Q = Type::kB128;
 
 // clang-format off
-#define STORE(name, op, base, data, ...) {name, Format::kSmem, {op, op}, N, {base, data, N}, kStore, __VA_ARGS__}
-#define REFUSED(name, op, d, data, base, flags, why) \
-  {name, Format::kSmem, {op, op}, d, {base, data, N}, (flags) | kRefused, why}
+#define STORE(name, base, data, ...) {name, N, {base, data, N}, kStore, __VA_ARGS__}
+#define REFUSED(name, d, data, base, flags, why) \
+  {name, d, {base, data, N}, (flags) | kRefused, why}
 // The destination is what was in memory: one value, even where two are given.
-#define ATOMIC(name, T, kOp, op)                                                                              \
-  {"s_buffer_atomic_" name, Format::kSmem, {op, op}, type_for<T>(), {Q, atomic_data_type<T, kOp>(), N},    \
+#define ATOMIC(name, T, kOp)                                                                              \
+  {"s_buffer_atomic_" name, type_for<T>(), {Q, atomic_data_type<T, kOp>(), N},    \
    kAtomic, s_buffer_atomic<T, kOp>},                                                                         \
-  {"s_atomic_" name, Format::kSmem, {(op) + 0x40, (op) + 0x40}, type_for<T>(),                              \
+  {"s_atomic_" name, type_for<T>(),                              \
    {L, atomic_data_type<T, kOp>(), N}, kAtomic, s_atomic<T, kOp>},
 
 const Row kRows[] = {
-    STORE("s_store_dword", 0x10, L, I, s_store<1>),
-    STORE("s_store_dwordx2", 0x11, L, L, s_store<2>),
-    STORE("s_store_dwordx4", 0x12, L, Q, s_store<4>),
-    STORE("s_buffer_store_dword", 0x18, Q, I, s_buffer_store<1>),
-    STORE("s_buffer_store_dwordx2", 0x19, Q, L, s_buffer_store<2>),
-    STORE("s_buffer_store_dwordx4", 0x1a, Q, Q, s_buffer_store<4>),
-    REFUSED("s_scratch_load_dword", 0x05, I, N, L, kLoad, no_scratch),
-    REFUSED("s_scratch_load_dwordx2", 0x06, L, N, L, kLoad, no_scratch),
-    REFUSED("s_scratch_load_dwordx4", 0x07, Q, N, L, kLoad, no_scratch),
-    REFUSED("s_scratch_store_dword", 0x15, N, I, L, kStore, no_scratch),
-    REFUSED("s_scratch_store_dwordx2", 0x16, N, L, L, kStore, no_scratch),
-    REFUSED("s_scratch_store_dwordx4", 0x17, N, Q, L, kStore, no_scratch),
-    REFUSED("s_dcache_discard", 0x28, N, N, L, kCacheControl, no_discard),
-    REFUSED("s_dcache_discard_x2", 0x29, N, N, L, kCacheControl, no_discard),
+    STORE("s_store_dword", L, I, s_store<1>),
+    STORE("s_store_dwordx2", L, L, s_store<2>),
+    STORE("s_store_dwordx4", L, Q, s_store<4>),
+    STORE("s_buffer_store_dword", Q, I, s_buffer_store<1>),
+    STORE("s_buffer_store_dwordx2", Q, L, s_buffer_store<2>),
+    STORE("s_buffer_store_dwordx4", Q, Q, s_buffer_store<4>),
+    REFUSED("s_scratch_load_dword", I, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_load_dwordx2", L, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_load_dwordx4", Q, N, L, kLoad, no_scratch),
+    REFUSED("s_scratch_store_dword", N, I, L, kStore, no_scratch),
+    REFUSED("s_scratch_store_dwordx2", N, L, L, kStore, no_scratch),
+    REFUSED("s_scratch_store_dwordx4", N, Q, L, kStore, no_scratch),
+    REFUSED("s_dcache_discard", N, N, L, kCacheControl, no_discard),
+    REFUSED("s_dcache_discard_x2", N, N, L, kCacheControl, no_discard),
     FMHA_EMU_INTEGER_ATOMICS(ATOMIC)
 };
 // clang-format on

@@ -55,61 +55,61 @@ constexpr auto kCompare = [](const Env& e, T a, T b) { return holds<kRelation>(n
 template <class T>
 constexpr auto kClass = [](T a, u32 mask) { return in_class(a, mask); };
 
-// One row a relation; cmp and cmpx differ in 16 (floats) or 16 (integers) opcodes.
+// One row of cmp and one of cmpx a relation.
 // clang-format off: a row is a line, or two
-#define FMHA_EMU_COMPARE(name, relation, opcode, type, operand, flags)                            \
-  {"v_cmp_" name, Format::kVopc, {opcode, opcode}, Type::kMask, {operand, operand}, flags,        \
+#define FMHA_EMU_COMPARE(name, relation, type, operand, flags)                            \
+  {"v_cmp_" name, Type::kMask, {operand, operand}, flags,        \
    cmp<kCompare<Relation::relation, type>>},                                                      \
-  {"v_cmpx_" name, Format::kVopc, {opcode + 16, opcode + 16}, Type::kMask, {operand, operand},    \
+  {"v_cmpx_" name, Type::kMask, {operand, operand},    \
    flags | kWritesExec, cmpx<kCompare<Relation::relation, type>>}
 
-#define FMHA_EMU_FLOAT_COMPARES(suffix, base, type, operand)                                      \
-  FMHA_EMU_COMPARE("f_" suffix, kF, base + 0, type, operand, kHasModifiers),                      \
-  FMHA_EMU_COMPARE("lt_" suffix, kLt, base + 1, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("eq_" suffix, kEq, base + 2, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("le_" suffix, kLe, base + 3, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("gt_" suffix, kGt, base + 4, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("lg_" suffix, kLg, base + 5, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("ge_" suffix, kGe, base + 6, type, operand, kHasModifiers),                    \
-  FMHA_EMU_COMPARE("o_" suffix, kO, base + 7, type, operand, kHasModifiers),                      \
-  FMHA_EMU_COMPARE("u_" suffix, kU, base + 8, type, operand, kHasModifiers),                      \
-  FMHA_EMU_COMPARE("nge_" suffix, kNge, base + 9, type, operand, kHasModifiers),                  \
-  FMHA_EMU_COMPARE("nlg_" suffix, kNlg, base + 10, type, operand, kHasModifiers),                 \
-  FMHA_EMU_COMPARE("ngt_" suffix, kNgt, base + 11, type, operand, kHasModifiers),                 \
-  FMHA_EMU_COMPARE("nle_" suffix, kNle, base + 12, type, operand, kHasModifiers),                 \
-  FMHA_EMU_COMPARE("neq_" suffix, kNeq, base + 13, type, operand, kHasModifiers),                 \
-  FMHA_EMU_COMPARE("nlt_" suffix, kNlt, base + 14, type, operand, kHasModifiers),                 \
-  FMHA_EMU_COMPARE("tru_" suffix, kTru, base + 15, type, operand, kHasModifiers)
+#define FMHA_EMU_FLOAT_COMPARES(suffix, type, operand)                                      \
+  FMHA_EMU_COMPARE("f_" suffix, kF, type, operand, kHasModifiers),                      \
+  FMHA_EMU_COMPARE("lt_" suffix, kLt, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("eq_" suffix, kEq, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("le_" suffix, kLe, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("gt_" suffix, kGt, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("lg_" suffix, kLg, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("ge_" suffix, kGe, type, operand, kHasModifiers),                    \
+  FMHA_EMU_COMPARE("o_" suffix, kO, type, operand, kHasModifiers),                      \
+  FMHA_EMU_COMPARE("u_" suffix, kU, type, operand, kHasModifiers),                      \
+  FMHA_EMU_COMPARE("nge_" suffix, kNge, type, operand, kHasModifiers),                  \
+  FMHA_EMU_COMPARE("nlg_" suffix, kNlg, type, operand, kHasModifiers),                 \
+  FMHA_EMU_COMPARE("ngt_" suffix, kNgt, type, operand, kHasModifiers),                 \
+  FMHA_EMU_COMPARE("nle_" suffix, kNle, type, operand, kHasModifiers),                 \
+  FMHA_EMU_COMPARE("neq_" suffix, kNeq, type, operand, kHasModifiers),                 \
+  FMHA_EMU_COMPARE("nlt_" suffix, kNlt, type, operand, kHasModifiers),                 \
+  FMHA_EMU_COMPARE("tru_" suffix, kTru, type, operand, kHasModifiers)
 
-#define FMHA_EMU_INT_COMPARES(suffix, base, type, operand)                                        \
-  FMHA_EMU_COMPARE("f_" suffix, kF, base + 0, type, operand, 0u),                                 \
-  FMHA_EMU_COMPARE("lt_" suffix, kLt, base + 1, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("eq_" suffix, kEq, base + 2, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("le_" suffix, kLe, base + 3, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("gt_" suffix, kGt, base + 4, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("ne_" suffix, kNeq, base + 5, type, operand, 0u),                              \
-  FMHA_EMU_COMPARE("ge_" suffix, kGe, base + 6, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("t_" suffix, kTru, base + 7, type, operand, 0u)
+#define FMHA_EMU_INT_COMPARES(suffix, type, operand)                                        \
+  FMHA_EMU_COMPARE("f_" suffix, kF, type, operand, 0u),                                 \
+  FMHA_EMU_COMPARE("lt_" suffix, kLt, type, operand, 0u),                               \
+  FMHA_EMU_COMPARE("eq_" suffix, kEq, type, operand, 0u),                               \
+  FMHA_EMU_COMPARE("le_" suffix, kLe, type, operand, 0u),                               \
+  FMHA_EMU_COMPARE("gt_" suffix, kGt, type, operand, 0u),                               \
+  FMHA_EMU_COMPARE("ne_" suffix, kNeq, type, operand, 0u),                              \
+  FMHA_EMU_COMPARE("ge_" suffix, kGe, type, operand, 0u),                               \
+  FMHA_EMU_COMPARE("t_" suffix, kTru, type, operand, 0u)
 
-#define FMHA_EMU_CLASS(name, opcode, type, operand)                                               \
-  {"v_cmp_class_" name, Format::kVopc, {opcode, opcode}, Type::kMask, {operand, Type::kI32},      \
+#define FMHA_EMU_CLASS(name, type, operand)                                               \
+  {"v_cmp_class_" name, Type::kMask, {operand, Type::kI32},      \
    kHasModifiers, cmp<kClass<type>>},                                                             \
-  {"v_cmpx_class_" name, Format::kVopc, {opcode + 1, opcode + 1}, Type::kMask,                    \
+  {"v_cmpx_class_" name, Type::kMask,                    \
    {operand, Type::kI32}, kHasModifiers | kWritesExec, cmpx<kClass<type>>}
 
 constexpr Row kRows[] = {
-  FMHA_EMU_CLASS("f32", 0x10, float, Type::kF32),
-  FMHA_EMU_CLASS("f64", 0x12, double, Type::kF64),
-  FMHA_EMU_CLASS("f16", 0x14, f16, Type::kF16),
-  FMHA_EMU_FLOAT_COMPARES("f16", 0x20, f16, Type::kF16),
-  FMHA_EMU_FLOAT_COMPARES("f32", 0x40, float, Type::kF32),
-  FMHA_EMU_FLOAT_COMPARES("f64", 0x60, double, Type::kF64),
-  FMHA_EMU_INT_COMPARES("i16", 0xa0, i16, Type::kI16),
-  FMHA_EMU_INT_COMPARES("u16", 0xa8, u16, Type::kI16),
-  FMHA_EMU_INT_COMPARES("i32", 0xc0, i32, Type::kI32),
-  FMHA_EMU_INT_COMPARES("u32", 0xc8, u32, Type::kI32),
-  FMHA_EMU_INT_COMPARES("i64", 0xe0, i64, Type::kI64),
-  FMHA_EMU_INT_COMPARES("u64", 0xe8, u64, Type::kI64),
+  FMHA_EMU_CLASS("f32", float, Type::kF32),
+  FMHA_EMU_CLASS("f64", double, Type::kF64),
+  FMHA_EMU_CLASS("f16", f16, Type::kF16),
+  FMHA_EMU_FLOAT_COMPARES("f16", f16, Type::kF16),
+  FMHA_EMU_FLOAT_COMPARES("f32", float, Type::kF32),
+  FMHA_EMU_FLOAT_COMPARES("f64", double, Type::kF64),
+  FMHA_EMU_INT_COMPARES("i16", i16, Type::kI16),
+  FMHA_EMU_INT_COMPARES("u16", u16, Type::kI16),
+  FMHA_EMU_INT_COMPARES("i32", i32, Type::kI32),
+  FMHA_EMU_INT_COMPARES("u32", u32, Type::kI32),
+  FMHA_EMU_INT_COMPARES("i64", i64, Type::kI64),
+  FMHA_EMU_INT_COMPARES("u64", u64, Type::kI64),
 };
 // clang-format on
 

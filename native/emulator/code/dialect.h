@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the manuals of a generation encode, or LLVM prints, differently beside opcodes.
+#pragma once
+
+#include "archs.h"
+
+namespace fmha::emu {
+
+struct Dialect {
+  bool has_images;  // MIMG
+  bool has_scopes;  // cache controls take a scope, in the bits sc0 and sc1
+  bool has_sve;  // a bit of SCRATCH says whether there is a VGPR address; else the lack of an SGPR one does
+  bool blgp_negates;  // BLGP of an f64 MFMA negates its operands
+  bool has_xcc;       // hardware registers from 20 on: the die, performance snapshots
+  const char* sc0;    // LLVM's names of the three cache bits
+  const char* nt;
+  const char* sc1;
+};
+
+constexpr Dialect dialect_of(Isa isa) {
+  switch (isa) {
+    case Isa::kCdna2:
+      return {.has_images = true,
+              .has_scopes = false,
+              .has_sve = false,
+              .blgp_negates = false,
+              .has_xcc = false,
+              .sc0 = "glc",
+              .nt = "slc",
+              .sc1 = "scc"};
+    case Isa::kCdna3:
+      return {.has_images = false,
+              .has_scopes = true,
+              .has_sve = true,
+              .blgp_negates = true,
+              .has_xcc = true,
+              .sc0 = "sc0",
+              .nt = "nt",
+              .sc1 = "sc1"};
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace fmha::emu
