@@ -17,9 +17,9 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kIllegalAddress = 700;     // hipErrorIllegalAddress
-constexpr int kLaunchFailure = 719;      // hipErrorLaunchFailure
-constexpr int kOutOfMemory = 2;          // hipErrorOutOfMemory
+constexpr int kIllegalAddress = 700;  // hipErrorIllegalAddress
+constexpr int kLaunchFailure = 719;   // hipErrorLaunchFailure
+constexpr int kOutOfMemory = 2;       // hipErrorOutOfMemory
 
 const char* verb(const Inst& inst) {
   if (inst.row->flags & kAtomic) return "atomic";

@@ -32,11 +32,12 @@ class ThreadChecks final : public GroupObserver {
                     uint32_t bytes) override {
     while (lanes) {
       const int first = __builtin_ctzll(lanes);
+      const int most = static_cast<int>(w.lanes);
       int end = first + 1;
-      while (end < kLanes && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
+      while (end < most && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
       const uint64_t count = static_cast<uint64_t>(end - first);
       if (!watch_->check(w, inst, {base + offset[first], count * bytes, first, bytes})) return false;
-      lanes &= end < kLanes ? ~uint64_t{0} << end : 0;
+      lanes &= end < most ? ~uint64_t{0} << end : 0;
     }
     return true;
   }

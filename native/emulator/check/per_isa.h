@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A value for each ISA manual that the device follows (enum Isa). All must be given, in the order of the enum: a
-// manual that nobody thought of does not compile, and none reads as 0.
+// A value for each ISA manual that the device follows (enum Isa). All must be given, in the order of the
+// enum: a manual that nobody thought of does not compile, and none reads as 0.
 #pragma once
 
 #include "archs.h"

@@ -62,8 +62,8 @@ __attribute__((visibility("default"))) int fmha_emu_profile(char* out, size_t ou
 __attribute__((visibility("default"))) int fmha_emu_profile_constants(char* out, size_t out_bytes);
 
 // The events of launches, one by one, for tests and tools: what observers inside the library hear of
-// (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs the
-// launch, so `function` must not call HIP.
+// (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs
+// the launch, so `function` must not call HIP.
 enum {
   FMHA_EMU_EVENT_BEFORE = 1 << 0,   // an instruction runs next; pc
   FMHA_EMU_EVENT_AFTER = 1 << 1,    // it has run
@@ -98,7 +98,7 @@ typedef struct fmha_emu_access {
 } fmha_emu_access;
 __attribute__((visibility("default"))) int fmha_emu_cache_model(const fmha_emu_access* accesses, size_t count,
                                                                 char* out, size_t out_bytes);
-// Its model of LDS: the cycles that the `lanes` take over `bytes` each at addresses[lane] (64 of them), and
+// Its model of LDS: the cycles that the `lanes` take over `bytes` each at addresses[lane], and
 // how many they would take without bank conflicts. access: FMHA_EMU_READ, _WRITE or _ATOMIC.
 __attribute__((visibility("default"))) int fmha_emu_lds_cycles(const uint32_t* addresses, uint64_t lanes,
                                                                uint32_t bytes, int access, uint32_t* groups,

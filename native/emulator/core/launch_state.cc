@@ -133,8 +133,8 @@ void init_work_items(Wave& w, const Launch& l) {
   const uint32_t dims = work_item_dims(l.kernel->rsrc2);
   const uint32_t total = l.block[0] * l.block[1] * l.block[2];
   uint64_t exec = 0;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint32_t i = w.id * kLanes + lane;
+  for (uint32_t lane = 0; lane < w.lanes; ++lane) {
+    const uint32_t i = w.id * w.lanes + lane;
     if (i >= total) break;
     exec |= uint64_t{1} << lane;
     const uint32_t x = i % l.block[0], y = i / l.block[0] % l.block[1], z = i / l.block[0] / l.block[1];
@@ -208,6 +208,8 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   w.scc = false;
   w.mode = initial_mode(k.rsrc1);
   w.state = WaveState::kRunning;
+  w.lanes = wave_size_of(l);
+  w.all_lanes = ~uint64_t{0} >> (64 - w.lanes);
   w.next = l.code->text().insts.data() + k.entry_index;
   w.instructions = w.mfma_macs = w.clock = 0;
   w.memory = MemoryCache(l.device);

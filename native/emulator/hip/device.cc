@@ -25,7 +25,10 @@ Arch chosen_arch() {
   std::string names;
   for (const ArchInfo& info : kArchs) {
     if (!std::strcmp(wish, info.name)) return info.arch;
-    names += (names.empty() ? "" : info.arch == kArchs[kArchCount - 1].arch ? " or " : ", ") + std::string(info.name);
+    names += (names.empty()                              ? ""
+              : info.arch == kArchs[kArchCount - 1].arch ? " or "
+                                                         : ", ") +
+             std::string(info.name);
   }
   reject_environment(kVariable, names.c_str());
 }

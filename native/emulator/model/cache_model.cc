@@ -6,7 +6,8 @@
 
 namespace fmha::emu {
 
-SetCache::SetCache(uint64_t bytes, uint32_t ways) : sets_(bytes / kProfileCard.line_bytes.value / ways), ways_(ways) {
+SetCache::SetCache(uint64_t bytes, uint32_t ways)
+    : sets_(bytes / kProfileCard.line_bytes.value / ways), ways_(ways) {
   lines_.reset(static_cast<Line*>(std::calloc(sets_ * ways_, sizeof(Line))));
   if (!lines_) throw std::bad_alloc();
 }
@@ -36,7 +37,8 @@ LineMask line_mask(uint64_t first, uint64_t bytes) {
 }
 
 CacheModel::CacheModel() : mall_(kProfileCard.mall_bytes.value, kProfileCard.mall_ways.value) {
-  for (uint64_t i = 0; i < kProfileCard.xcds.value; ++i) l2_.emplace_back(kProfileCard.l2_bytes_per_xcd.value, kProfileCard.l2_ways.value);
+  for (uint64_t i = 0; i < kProfileCard.xcds.value; ++i)
+    l2_.emplace_back(kProfileCard.l2_bytes_per_xcd.value, kProfileCard.l2_ways.value);
 }
 
 void CacheModel::fill(SetCache::Line& line) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The L2 caches of a card and its memory-side cache, as simple set-associative caches: what traffic they leave
-// for HBM. A model, not a count: sets by the low bits of the line number, LRU, one access after the other.
+// The L2 caches of a card and its memory-side cache, as simple set-associative caches: what traffic they
+// leave for HBM. A model, not a count: sets by the low bits of the line number, LRU, one access after the
+// other.
 //
 // An L2 keeps which bytes were written: a store fetches nothing, and a later load fetches a line unless all
 // it wants was written here. Dirty lines go back whole, when they are replaced and at the end of the kernel.

@@ -97,7 +97,7 @@ class Profiler final : public LaunchObserver, public GroupObserver {
     uint64_t read = 0, written = 0, any = 0;
   };
   struct LdsTouched {
-    uint32_t address[kLanes];
+    uint32_t address[kMostLanes];
     uint64_t lanes;
     uint32_t bytes;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How many cycles LDS takes over an access of 64 lanes.
+// How many cycles LDS takes over an access of a wave.
 //
 // LDS serves a wave in groups of lanes that together move at most 128 bytes, a dword from each of 32 banks a
 // cycle. Within a group, lanes that want different dwords of one bank wait for each other; lanes that want

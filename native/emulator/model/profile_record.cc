@@ -172,7 +172,7 @@ int fmha_emu_profile(char* out, size_t out_bytes) {
 int fmha_emu_profile_constants(char* out, size_t out_bytes) {
   Json j;
   j.open(nullptr);
-  for (const Constant Card::*member : kConstants) {
+  for (const Constant Card::* member : kConstants) {
     const Constant& c = kProfileCard.*member;
     j.open(c.name).number("value", c.value).string("source", c.source).close();
   }
