@@ -5,20 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._call.arguments import (
-    Checked,
-    Options,
-    array_fields,
-    option_fields,
-    output_layout,
-    require_inputs,
-    require_shape,
-    tensor_fields,
-)
+from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm._call.plan import Plan, Plans, Request, call
-from pyfa_rocm._runtime.tensor import contiguous
+from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.plan import Plans, find, make
+from pyfa_rocm._call.run import described, run, run_on_device
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
 
@@ -48,8 +39,8 @@ def flash_attn_func(
     k_descale: float | None = None,
     v_descale: float | None = None,
     return_lse: bool = False,
-    out: Any = None,
     kernel: int = 0,
+    out: Any = None,
     stream: Any = None,
 ) -> Any:
     """Attention, O = softmax(softmax_scale * Q K^T, masked) V, with flash-attention's arguments and meaning.
@@ -101,10 +92,10 @@ def flash_attn_func(
         For float8_e4m3fnuz alone: what an element of q, k, v is to be multiplied with, 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
-    out : array, optional
-        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
+    out : array, optional
+        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
     stream : object, optional
         A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python. None is the current
         stream of q's library where that is torch or CuPy, else the null stream.
@@ -150,37 +141,36 @@ def flash_attn_func(
         dropout_p or bias is not None or alibi_slopes is not None
         or q_descale is not None or k_descale is not None or v_descale is not None
     ):  # fmt: skip
-        optional = OptionalArguments(
-            bias, alibi_slopes, dropout_p, philox, (q_descale, k_descale, v_descale), handle
-        )
-    options = (
-        softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
-        return_attn_probs, kernel,
+        optional = OptionalArguments(handle)
+        optional.add("bias", bias)
+        optional.add("alibi_slopes", alibi_slopes)
+        if dropout_p:
+            optional.add_philox(philox)
+        optional.add_descale("q_descale", q_descale)
+        optional.add_descale("k_descale", k_descale)
+        optional.add_descale("v_descale", v_descale)
+    q, k, v, to = described(q, k, v, out, handle)
+    # All that a plan depends on. It is only compared, so the order of its items means nothing.
+    key = (
+        q.layout, k.layout, v.layout, None if to is None else to.layout,
+        None if optional is None else optional.key, dropout_p, softmax_scale, causal, window_size, softcap,
+        return_attn_probs, top_left, out_dtype, return_lse, kernel,
     )  # fmt: skip
-    return call(_plans, make_plan, (q, k, v), out, optional, options, handle)
-
-
-def check(request: Request) -> Checked:
-    """Check everything but addresses and `out`. Sizes may be symbols: nothing is made of them but shapes."""
-    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
-    require_inputs(q, k, v, "(batch, seqlen, nhead, hdim)")
-    batch, seqlen_q, nhead_q, hdim = q.shape
-    seqlen_k, nhead_k, hdim_v = k.shape[1], k.shape[2], v.shape[3]
-    require_shape("k", k.shape, (batch, seqlen_k, nhead_k, hdim), "q")
-    require_shape("v", v.shape, (batch, seqlen_k, nhead_k, hdim_v), "k")
-    scores = (batch, nhead_q, seqlen_q, seqlen_k)
-    fields = option_fields(options, q, request.optional) | array_fields(request.optional, batch, scores, q)
-    return Checked((batch, seqlen_q, nhead_q, hdim_v), scores[:-1], scores, batch, fields)
-
-
-def make_plan(request: Request) -> Plan:
-    """Check everything but addresses."""
-    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options)
-    checked = check(request)
-    o = output_layout(request.o, checked.o, options.out_dtype, q)
-    lse = contiguous(checked.lse, "float32", q.device) if options.wants_lse else None
-    params = FwdParams(
-        batch=checked.batch, seqlen_q=q.shape[1], seqlen_k=k.shape[1], **tensor_fields(q, k, v, o, lse),
-        **checked.fields,
-    )  # fmt: skip
-    return Plan(params, o, lse, checked.scores if options.return_attn_probs else None)
+    plan = find(_plans, key)
+    if plan is None:
+        options = Options(
+            dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+            softcap=softcap, alibi_slopes=alibi_slopes, return_attn_probs=return_attn_probs, bias=bias,
+            top_left=top_left, philox=philox, out_dtype=out_dtype, q_descale=q_descale, k_descale=k_descale,
+            v_descale=v_descale, return_lse=return_lse, kernel=kernel,
+        )  # fmt: skip
+        plan = make(
+            _plans, key,
+            Call(
+                q=q.layout, k=k.layout, v=v.layout, out=None if to is None else to.layout, options=options,
+                arrays={} if optional is None else optional.layouts(),
+            ),
+        )  # fmt: skip
+    if plan.direct:
+        return run(plan, q, k, v, out, to, optional, handle)
+    return run_on_device(plan, q, k, v, out, to, optional, handle)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyfa_rocm._call.params import FwdParams, to_c
+from pyfa_rocm._call.c_struct import to_c
+from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 
 __all__ = ["KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_supported", "fmha_prepare"]

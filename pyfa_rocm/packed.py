@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from pyfa_rocm._call.params import DTYPES
+from pyfa_rocm._call.params import DTYPES, Keywords
 from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.attention import flash_attn_func
@@ -24,24 +24,15 @@ __all__ = [
 ]
 
 
-class _Ours(TypedDict, total=False):
-    """What `flash_attn_func` takes by keyword alone; see there."""
+class _Ours(Keywords, total=False):
+    """What `flash_attn_func` takes by keyword only; see there."""
 
-    bias: Any
-    top_left: bool
-    philox: Any
-    out_dtype: Any
-    q_descale: float | None
-    k_descale: float | None
-    v_descale: float | None
-    return_lse: bool
     out: Any
-    kernel: int
     stream: Any
 
 
 class _OursVarlen(_Ours, total=False):
-    """What `flash_attn_varlen_func` takes by keyword alone; see there."""
+    """What `flash_attn_varlen_func` takes by keyword only; see there."""
 
     seqused_q: Any
     seqused_k: Any
@@ -98,7 +89,7 @@ def flash_attn_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword alone.
+        What `flash_attn_func` takes by keyword only.
 
     Returns
     -------
@@ -154,7 +145,7 @@ def flash_attn_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword alone.
+        What `flash_attn_func` takes by keyword only.
 
     Returns
     -------
@@ -214,7 +205,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword alone.
+        What `flash_attn_varlen_func` takes by keyword only.
 
     Returns
     -------
@@ -277,7 +268,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword alone.
+        What `flash_attn_varlen_func` takes by keyword only.
 
     Returns
     -------

@@ -3,34 +3,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyfa_rocm._call.arguments import (
-    Checked,
-    Options,
-    array_fields,
-    option_fields,
-    output_layout,
-    require_inputs,
-    require_shape,
-    require_vector,
-    tensor_fields,
-)
+from pyfa_rocm._call.call import Call
+from pyfa_rocm._call.keywords import add_keywords, key_of, options_of, spelled_out
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm._call.plan import Plan, Plans, Request, call
-from pyfa_rocm._runtime.tensor import Layout, contiguous
+from pyfa_rocm._call.params import Keywords
+from pyfa_rocm._call.plan import Plans, find, make
+from pyfa_rocm._call.run import described, run, run_on_device
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
-from pyfa_rocm.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["flash_attn_varlen_func"]
 
 _plans: Plans = {}
 
 
+@spelled_out
 def flash_attn_varlen_func(
     q: Any,
     k: Any,
@@ -50,17 +43,9 @@ def flash_attn_varlen_func(
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
-    bias: Any = None,
-    top_left: bool = False,
-    philox: Any = None,
-    out_dtype: Any = None,
-    q_descale: float | None = None,
-    k_descale: float | None = None,
-    v_descale: float | None = None,
-    return_lse: bool = False,
     out: Any = None,
-    kernel: int = 0,
     stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_func`, but for sequences of different lengths, packed one after the other.
 
@@ -126,63 +111,36 @@ def flash_attn_varlen_func(
     (100, 2, 128)
     """
     handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
-    descales = (q_descale, k_descale, v_descale)
-    optional = OptionalArguments(bias, alibi_slopes, dropout_p, philox, descales, handle)
-    optional.add("cu_seqlens_q", cu_seqlens_q, handle, "cu_seqlens_q")
-    optional.add("cu_seqlens_k", cu_seqlens_k, handle, "cu_seqlens_k")
-    optional.add("seqused_q", seqused_q, handle, "seqused_q")
-    optional.add("seqused_k", seqused_k, handle, "seqused_k")
-    options = (
-        softmax_scale, causal, window_size, top_left, dropout_p, softcap, out_dtype, return_lse,
-        return_attn_probs, kernel, max_seqlen_q, max_seqlen_k,
+    optional = OptionalArguments(handle)
+    optional.add("cu_seqlens_q", cu_seqlens_q)
+    optional.add("cu_seqlens_k", cu_seqlens_k)
+    optional.add("seqused_q", seqused_q)
+    optional.add("seqused_k", seqused_k)
+    optional.add("alibi_slopes", alibi_slopes)
+    if ours or dropout_p:
+        add_keywords(optional, ours, dropout_p)
+    q, k, v, to = described(q, k, v, out, handle)
+    # All that a plan depends on. It is only compared, so the order of its items means nothing.
+    key = (
+        q.layout, k.layout, v.layout, None if to is None else to.layout, optional.key, max_seqlen_q,
+        max_seqlen_k, dropout_p, softmax_scale, causal, window_size, softcap, return_attn_probs,
+        key_of(ours) if ours else None,
     )  # fmt: skip
-    return call(_plans, make_plan, (q, k, v), out, optional, options, handle)
-
-
-def check(request: Request) -> Checked:
-    """Check everything but addresses and `out`. Sizes may be symbols: nothing is made of them but shapes."""
-    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options[:-2])
-    require_inputs(q, k, v, "(total, nhead, hdim)")
-    total_q, nhead_q, hdim = q.shape
-    total_k, nhead_k, hdim_v = k.shape[0], k.shape[1], v.shape[2]
-    require_shape("k", k.shape, (total_k, nhead_k, hdim), "q")
-    require_shape("v", v.shape, (total_k, nhead_k, hdim_v), "k")
-    assert request.optional is not None
-    batch = _batch({name: array.layout for name, array in request.optional.arrays.items()}, q)
-    max_seqlen_q, max_seqlen_k = request.options[-2:]
-    fields = option_fields(options, q, request.optional)
-    fields |= array_fields(request.optional, batch, (nhead_q, total_q, max_seqlen_k), q)
-    scores = (batch, nhead_q, max_seqlen_q, max_seqlen_k)
-    return Checked((total_q, nhead_q, hdim_v), (nhead_q, total_q), scores, batch, fields)
-
-
-def make_plan(request: Request) -> Plan:
-    """Check everything but addresses."""
-    q, k, v, options = request.q.layout, request.k.layout, request.v.layout, Options(*request.options[:-2])
-    lengths = map(to_integer, ("max_seqlen_q", "max_seqlen_k"), request.options[-2:])
-    request = replace(request, options=(*request.options[:-2], *lengths))
-    checked = check(request)
-    total_q, total_k, (max_seqlen_q, max_seqlen_k) = q.shape[0], k.shape[0], request.options[-2:]
-    # Without rows no length is above 0. The C library wants that said: a total of 0 is a forgotten one there.
-    seqlen_q, seqlen_k = max_seqlen_q if total_q else 0, max_seqlen_k if total_k else 0
-    o = output_layout(request.o, checked.o, options.out_dtype, q)
-    lse = contiguous(checked.lse, "float32", q.device) if options.wants_lse else None
-    params = FwdParams(
-        batch=checked.batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, total_q=total_q, total_k=total_k,
-        **tensor_fields(q, k, v, o, lse), **checked.fields,
-    )  # fmt: skip
-    return Plan(params, o, lse, checked.scores if options.return_attn_probs else None)
-
-
-def _batch(arrays: dict[str, Layout], q: Layout) -> int:
-    """Check the arrays of lengths against each other, and return how many sequences they say there are."""
-    for name in ("cu_seqlens_q", "cu_seqlens_k"):
-        if name not in arrays:
-            raise InvalidArgumentError(f"{name}: got None, expected an int32 array (batch + 1,)")
-    require_vector("cu_seqlens_q", arrays["cu_seqlens_q"], ("int32",), None, q)
-    batch = arrays["cu_seqlens_q"].shape[0] - 1
-    require_vector("cu_seqlens_k", arrays["cu_seqlens_k"], ("int32",), batch + 1, q)
-    for name in ("seqused_q", "seqused_k"):
-        if name in arrays:
-            require_vector(name, arrays[name], ("int32",), batch, q)
-    return batch
+    plan = find(_plans, key)
+    if plan is None:
+        options = options_of(
+            "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+            return_attn_probs=return_attn_probs,
+        )  # fmt: skip
+        plan = make(
+            _plans, key,
+            Call(
+                q=q.layout, k=k.layout, v=v.layout, out=None if to is None else to.layout, options=options,
+                arrays=optional.layouts(), max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
+                max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
+            ),
+        )  # fmt: skip
+    if plan.direct:
+        return run(plan, q, k, v, out, to, optional, handle)
+    return run_on_device(plan, q, k, v, out, to, optional, handle)

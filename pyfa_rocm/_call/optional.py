@@ -10,66 +10,68 @@ import functools
 import math
 from typing import Any
 
+from pyfa_rocm._call.c_struct import c_layout
 from pyfa_rocm._call.numbers import to_float
-from pyfa_rocm._call.params import FwdParams, c_layout
-from pyfa_rocm._runtime.tensor import Tensor, as_tensor
+from pyfa_rocm._call.params import FwdParams
+from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["OptionalArguments"]
+__all__ = ["ADDRESS_FIELDS", "DESCALES", "OptionalArguments"]
 
-_DESCALES = ("q_descale", "k_descale", "v_descale")
-_NO_DESCALES = (None, None, None)
+# The field of the C struct for the address of an array, by the array's name in the public functions.
+ADDRESS_FIELDS = {
+    "bias": "bias.data", "alibi_slopes": "alibi_slopes", "philox": "philox_seed_offset",
+    "cu_seqlens_q": "cu_seqlens_q", "cu_seqlens_k": "cu_seqlens_k", "seqused_q": "seqused_q",
+    "seqused_k": "seqused_k",
+}  # fmt: skip
+DESCALES = ("q_descale", "k_descale", "v_descale")
 _MOST_UINT64 = 2**64 - 1
 
 
 @functools.cache
-def _word(field: str) -> int:
-    """Where a field of the C struct is, in units of its size."""
-    return c_layout().offsets[field] // (4 if field in _DESCALES else 8)
+def _index(field: str) -> int:
+    """Return where a field of the C struct is, in units of its size."""
+    return c_layout().offsets[field] // (4 if field in DESCALES else 8)
 
 
 class OptionalArguments:
     """Optional arguments of one call, by their names of the public functions.
 
+    Parameters
+    ----------
+    handle : int
+        The hipStream_t of the call, on which arrays are made ready.
+
     Attributes
     ----------
     key : tuple
-        What a plan depends on: a layout for each array, which numbers there are.
+        What a plan depends on: which arguments there are, and the layouts of arrays.
     words, floats : list of (int, number)
         What goes into the C struct anew in each call: index of the 64-bit word, or of the float, and value.
     arrays : dict
         The arrays: DeviceArray or Tensor by name.
     """
 
-    __slots__ = ("arrays", "floats", "key", "words")
+    __slots__ = ("arrays", "floats", "handle", "key", "words")
 
-    def __init__(
-        self, bias: Any, alibi_slopes: Any, dropout_p: float, philox: Any,
-        descales: tuple[float | None, float | None, float | None], handle: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
         self.key: tuple[Any, ...] = ()
         self.words: list[tuple[int, int]] = []
         self.floats: list[tuple[int, float]] = []
         self.arrays: dict[str, DeviceArray | Tensor] = {}
-        self.add("bias", bias, handle, "bias.data")
-        self.add("alibi_slopes", alibi_slopes, handle, "alibi_slopes")
-        if dropout_p:
-            self._add_philox(philox, handle)
-        if descales != _NO_DESCALES:
-            self._add_descales(descales)
 
-    def add(self, name: str, array: Any, handle: int, field: str) -> None:
-        """Take an array, whose address goes to this field; None: there is none."""
+    def add(self, name: str, array: Any) -> None:
+        """Take the array of this argument; None: there is none."""
         if array is None:
-            self.key += (None,)
             return
-        tensor = array if type(array) is DeviceArray else as_tensor(array, name, handle)
+        tensor = array if type(array) is DeviceArray else as_tensor(array, name, self.handle)
         self.arrays[name] = tensor
-        self.key += (tensor.layout,)
-        self.words.append((_word(field), tensor.data))
+        self.key += (name, tensor.layout)
+        self.words.append((_index(ADDRESS_FIELDS[name]), tensor.data))
 
-    def _add_philox(self, philox: Any, handle: int) -> None:
+    def add_philox(self, philox: Any) -> None:
         """Take the random state of dropout: two integers, or an array of two."""
         if philox is None:
             raise InvalidArgumentError(
@@ -77,7 +79,7 @@ class OptionalArguments:
                 "because dropout_p is above 0: no random state is kept here"
             )
         if isinstance(philox, Tensor) or not isinstance(philox, (tuple, list)):
-            self.add("philox", philox, handle, "philox_seed_offset")
+            self.add("philox", philox)
             return
         try:
             seed, offset = (_uint64(x) for x in philox)
@@ -85,31 +87,32 @@ class OptionalArguments:
             raise InvalidArgumentError(
                 f"philox: got {philox!r}, expected (seed, offset) of two integers from 0 to 2**64 - 1"
             ) from error
-        self.key += ("values",)
-        self.words += ((_word("philox_seed"), seed), (_word("philox_offset"), offset))
+        self.key += ("philox values",)
+        self.words += ((_index("philox_seed"), seed), (_index("philox_offset"), offset))
 
-    def _add_descales(self, descales: tuple[float | None, float | None, float | None]) -> None:
-        for name, descale in zip(_DESCALES, descales, strict=True):
-            if descale is None:
-                continue
-            value = to_float(name, descale)
-            if not 0 < value < math.inf:
-                raise InvalidArgumentError(f"{name}: got {value}, expected a finite number above 0")
-            self.key += (name,)
-            self.floats.append((_word(name), value))
+    def add_descale(self, name: str, descale: float | None) -> None:
+        """Take the scale of an 8-bit float, one of DESCALES; None: there is none."""
+        if descale is None:
+            return
+        value = to_float(name, descale)
+        if not 0 < value < math.inf:
+            raise InvalidArgumentError(f"{name}: got {value}, expected a finite number above 0")
+        self.key += (name,)
+        self.floats.append((_index(name), value))
+
+    def layouts(self) -> dict[str, Layout]:
+        """Return the layouts of the arrays, by name."""
+        return {name: array.layout for name, array in self.arrays.items()}
 
     def fields(self, params: FwdParams) -> dict[str, Any]:
         """Return the fields of FwdParams with the addresses and numbers of this call."""
-        result: dict[str, Any] = {}
         words, floats = dict(self.words), dict(self.floats)
-        for name in ("alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"):
-            result[name] = words.get(_word(name), 0)
-        for name in ("philox_seed", "philox_offset", "philox_seed_offset"):
-            result[name] = words.get(_word(name), 0)
-        for name in _DESCALES:
-            result[name] = floats.get(_word(name), 0.0)
+        result: dict[str, Any] = {name: floats.get(_index(name), 0.0) for name in DESCALES}
+        for field in ("philox_seed", "philox_offset", *ADDRESS_FIELDS.values()):
+            result[field] = words.get(_index(field), 0)
+        bias = result.pop("bias.data")
         if params.bias is not None:
-            result["bias"] = params.bias._replace(data=words[_word("bias.data")])
+            result["bias"] = params.bias._replace(data=bias)
         return result
 
 

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""FwdParams, the arguments of a forward pass on raw device pointers, and the C struct made from it."""
+"""What a forward pass can be told: FwdParams are the C struct's, Options the public functions'.
+
+Between the two, `checks` turns options into fields. Signatures that repeat the options (keywords, torch's
+operators) are made from `Options`, so a new option is a line in each of the three classes here.
+"""
 
 from __future__ import annotations
 
-import functools
-import struct
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, TypedDict
 
-from pyfa_rocm._runtime import library
+from pyfa_rocm._call.numbers import to_float, to_integer
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["DTYPES", "MASKS", "Bias", "FwdParams", "Lse", "RandVal", "Strided", "fill", "new", "to_c"]
+__all__ = [
+    "DTYPES", "MASKS", "Bias", "FwdParams", "Keywords", "Lse", "Options", "RandVal", "Strided",
+    "number_fields",
+]  # fmt: skip
 
 # The C constants behind the names used here.
 DTYPES = {
@@ -89,7 +96,7 @@ class FwdParams:
         Which keys a query sees; without "top_left" aligned bottom-right.
     window_left, window_right : int
         Keys to the left and right of a query's own column, seqlen_k or more being unlimited; read for
-        the windows alone.
+        only for the windows.
     o_dtype : str, optional
         Of o; None: `dtype`.
     softcap : float
@@ -117,7 +124,7 @@ class FwdParams:
     randval : RandVal, optional
         Where to store the random bytes of dropout; None: not wanted.
     q_descale, k_descale, v_descale : float
-        "float8_e4m3fnuz" alone: what an element of q, k, v is to be multiplied with; 0 means 1.
+        The factor on each element of q, k, v, for "float8_e4m3fnuz" only; 0 means 1.
     workspace, workspace_bytes : int
         Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
         says how much a call needs: 0 in this version.
@@ -164,114 +171,68 @@ class FwdParams:
     workspace_bytes: int = 0
 
 
-_NO_LSE = (0, 0, 0)
-_NO_TENSOR = (0, 0, 0, 0)
-_STRUCT_NAME = "fmha_fwd_params"
-# A field of a struct as the struct module packs it, by its C type; pointers are "Q".
-_CODES = {"float": "f", "int32_t": "i", "int64_t": "q", "uint32_t": "I", "uint64_t": "Q"}
+def _number(
+    default: Any, field_name: str, convert: Callable[[str, Any], Any], expected: str = "", *,
+    fits: Callable[[Any], bool] = lambda _: True,
+) -> Any:  # fmt: skip
+    """Describe an option that is a number and only passed on, to this field of FwdParams."""
+    return field(default=default, metadata={"number": (field_name, convert, expected, fits)})
 
 
-def _walk(ctype: Any, prefix: str = "", base: int = 0) -> list[tuple[str, int, str]]:
-    """List the plain fields of a C struct: dotted name, offset, and code of the struct module."""
-    found = []
-    for name, field in ctype.fields:
-        if field.type.kind == "struct":
-            found += _walk(field.type, f"{prefix}{name}.", base + field.offset)
-        else:
-            code = "Q" if field.type.kind == "pointer" else _CODES[field.type.cname]
-            found.append((prefix + name, base + field.offset, code))
-    return found
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the public functions take besides q, k, v, lengths, `out` and `stream`; see `flash_attn_func`.
 
-
-class CLayout:
-    """Layout of ``fmha_fwd_params`` as the installed header has it, and the constants it is filled with.
-
-    Attributes
-    ----------
-    packer : struct.Struct
-        Packs all plain fields in the header's order.
-    offsets : dict
-        Bytes from the start to each plain field, by dotted name ("q.data").
-    constants : dict
-        Values of the C constants behind the names of dtypes and masks, None being 0.
+    torch's operators take them in this order, so new ones belong at the end.
     """
 
-    def __init__(self) -> None:
-        self.ffi, lib = library.load()
-        self.size = int(self.ffi.sizeof(_STRUCT_NAME))
-        plain = _walk(self.ffi.typeof(_STRUCT_NAME))
-        self.offsets = {name: offset for name, offset, _ in plain}
-        code = "="
-        end = 0
-        for _, offset, item in plain:
-            code += "x" * (offset - end) + item
-            end = offset + struct.calcsize("=" + item)
-        self.packer = struct.Struct(code + "x" * (self.size - end))
-        self.constants: dict[str | None, int] = {
-            name: int(getattr(lib, constant)) for name, constant in (DTYPES | MASKS).items()
-        }
-        self.constants[None] = 0
+    softmax_scale: float | None = None
+    causal: bool = False
+    window_size: tuple[int, int] = (-1, -1)
+    softcap: float = _number(
+        0.0, "softcap", to_float, "0 (none) or a finite number above", fits=lambda x: 0 <= x < math.inf
+    )
+    alibi_slopes: Any = None
+    bias: Any = None
+    top_left: bool = False
+    return_lse: bool = False
+    dropout_p: float = _number(0.0, "p_drop", to_float, "from 0 to below 1", fits=lambda x: 0 <= x < 1)
+    philox: Any = None
+    out_dtype: Any = None
+    q_descale: float | None = None
+    k_descale: float | None = None
+    v_descale: float | None = None
+    kernel: int = _number(0, "kernel", to_integer)
+    return_attn_probs: bool = False
+
+    @property
+    def wants_lse(self) -> bool:
+        """Whether the log-sum-exp is computed."""
+        return bool(self.return_lse or self.return_attn_probs)
 
 
-@functools.cache
-def c_layout() -> CLayout:
-    """Return the layout, read from the header once."""
-    return CLayout()
+class Keywords(TypedDict, total=False):
+    """The options that are not flash-attention's own, which the public functions take by keyword only."""
+
+    bias: Any
+    top_left: bool
+    philox: Any
+    out_dtype: Any
+    q_descale: float | None
+    k_descale: float | None
+    v_descale: float | None
+    return_lse: bool
+    kernel: int
 
 
-def new() -> tuple[Any, memoryview]:
-    """Return a zeroed ``fmha_fwd_params *`` and its bytes."""
-    ffi = c_layout().ffi
-    c = ffi.new(_STRUCT_NAME + " *")
-    return c, memoryview(ffi.buffer(c))
+_NUMBERS = {x.name: x.metadata["number"] for x in fields(Options) if "number" in x.metadata}
 
 
-def fill(view: memoryview, p: FwdParams) -> None:
-    """Write parameters to the bytes of an ``fmha_fwd_params``; the order is the header's."""
-    layout = c_layout()
-    constants = layout.constants
-    try:
-        layout.packer.pack_into(
-            view, 0, layout.size, constants[p.dtype], p.batch, p.seqlen_q, p.seqlen_k, p.nhead_q, p.nhead_k,
-            p.hdim_q, p.hdim_v, p.softmax_scale, constants[p.mask], p.window_left, p.window_right,
-            *p.q, *p.k, *p.v, *p.o, *(p.lse or _NO_LSE), constants[p.o_dtype], p.softcap,
-            *(p.bias or _NO_TENSOR), p.alibi_slopes, p.alibi_stride_batch, p.cu_seqlens_q, p.cu_seqlens_k,
-            p.seqused_q, p.seqused_k, p.total_q, p.total_k, p.p_drop, p.kernel, p.philox_seed,
-            p.philox_offset, p.philox_seed_offset, *(p.randval or _NO_TENSOR), p.q_descale, p.k_descale,
-            p.v_descale, 0, p.workspace, p.workspace_bytes,
-        )  # fmt: skip
-    except (KeyError, OverflowError, TypeError, struct.error) as error:
-        raise _bad_field(p) from error
-    if p.dtype not in DTYPES or p.mask not in MASKS or (p.o_dtype and p.o_dtype not in DTYPES):
-        raise _bad_field(p)
-
-
-def to_c(p: FwdParams) -> Any:
-    """Return parameters as a new ``fmha_fwd_params *``."""
-    c, view = new()
-    fill(view, p)
-    return c
-
-
-def _bad_field(p: FwdParams) -> InvalidArgumentError:
-    """Find the field that a C struct cannot hold, and say so."""
-    for name, names in (("dtype", DTYPES), ("o_dtype", DTYPES), ("mask", MASKS)):
-        value = getattr(p, name)
-        if value not in names and not (name == "o_dtype" and value is None):
-            return InvalidArgumentError(f"{name}: got {value!r}, expected one of {', '.join(names)}")
-    codes: dict[str, str] = {}
-    for dotted, _, code in _walk(c_layout().ffi.typeof(_STRUCT_NAME)):
-        name = dotted.partition(".")[0]
-        codes[name] = codes.get(name, "=") + code
-    for field in fields(p):
-        value = getattr(p, field.name)
-        if field.name in ("dtype", "o_dtype", "mask") or value is None:
-            continue
-        try:
-            items = value if isinstance(value, tuple) else (value,)
-            struct.pack(codes[field.name], *items)
-        except (OverflowError, TypeError, struct.error) as error:
-            return InvalidArgumentError(
-                f"{field.name}: got {value!r}, expected a value of the C field ({error})"
-            )
-    return InvalidArgumentError(f"params: got {p!r}, expected values of the C struct")
+def number_fields(options: Options) -> dict[str, Any]:
+    """Check the options that are only passed on, and return them as fields of FwdParams."""
+    result = {}
+    for name, (field_name, convert, expected, fits) in _NUMBERS.items():
+        value = result[field_name] = convert(name, getattr(options, name))
+        if not fits(value):
+            raise InvalidArgumentError(f"{name}: got {value}, expected {expected}")
+    return result

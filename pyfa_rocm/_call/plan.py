@@ -1,34 +1,33 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the calls of one kind share: a checked, filled C struct that only addresses are missing from.
+"""What the calls of one kind share: a checked, filled C struct that lacks only the addresses.
 
 A call to a public function is mostly the same work as the call before: checking shapes, working out masks and
 strides, filling a struct of some 500 bytes. A plan keeps its result. It is found by the layouts of the
-tensors and the options of the call, so a call of a new kind makes a new plan, with every check; what depends
-on an address is checked by the C library in each call.
+tensors and the options of the call, so a call of a new kind makes a new plan, with every check. The C library
+checks what depends on an address, in each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pyfa_rocm._call.c_struct import c_layout, fill, new
+from pyfa_rocm._call.call import Call
+from pyfa_rocm._call.checks import check, params_of
 from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import FwdParams, c_layout, fill, new
-from pyfa_rocm._call.probabilities import run_with_probabilities
+from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
-from pyfa_rocm._runtime.tensor import Layout, as_tensor
-from pyfa_rocm.array import DeviceArray
-from pyfa_rocm.device import enter_device, leave_device
-from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.fmha import fmha_fwd_supported
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 
-__all__ = ["Plan", "Plans", "Request", "call", "plan_of"]
+__all__ = ["Plan", "Plans", "find", "make"]
 
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
+# As the C library says.
+_MOST_EXTENTS = 16
 # What an option may be for its plan to be kept: a key must not change once it is stored.
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, Layout))
 _ALSO_IMMUTABLE = (type, np.dtype, np.generic)
@@ -44,20 +43,24 @@ class Plan:
     Attributes
     ----------
     params : FwdParams
-        All but the addresses, which are 0.
+        All but the addresses, which are 0, and the numbers that OptionalArguments has.
     o : Layout
         Of the output that is allocated if none is given.
     lse : Layout or None
         Of the log-sum-exp; None: not wanted.
     s_dmask : tuple of int or None
         Shape of the probabilities; None: not wanted.
+    workspace : Layout or None
+        Of the workspace that a call needs, once `ask` has asked; None: it needs none.
+    asked : bool
+        Whether `ask` has succeeded.
     direct : bool
-        Whether a call is `run` and nothing else: no other device can be current, no probabilities.
+        Whether nothing but `run` is left to do: asked, no other device can be current, no probabilities.
     """
 
     __slots__ = (
-        "_call", "_cast", "_idle", "_k", "_lse", "_null", "_o", "_q", "_v", "direct", "lse", "o", "params",
-        "s_dmask",
+        "_call", "_cast", "_idle", "_k", "_lse", "_null", "_o", "_q", "_v", "_workspace", "_workspace_bytes",
+        "asked", "direct", "lse", "o", "params", "s_dmask", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -65,14 +68,15 @@ class Plan:
     ) -> None:
         hip.runtime()
         ffi, lib = library.load()
+        self._call = lib.fmha_fwd
         self.params = params
         self.o = o
         self.lse = lse
-        self._call = lib.fmha_fwd
+        self.s_dmask = s_dmask
+        self.workspace: Layout | None = None
+        self.asked = self.direct = False
         self._cast = ffi.cast
         self._null = ffi.NULL
-        self.s_dmask = s_dmask
-        self.direct = o.device == 0 and hip.has_one_device() and s_dmask is None
         # Structs that no call is using. A call takes one and puts it back: list.pop and append are atomic, so
         # no two threads ever fill the same one.
         self._idle: list[_Block] = []
@@ -80,37 +84,36 @@ class Plan:
         self._q, self._k, self._v, self._o, self._lse = (
             offsets[f"{name}.data"] // 8 for name in ("q", "k", "v", "o", "lse")
         )
+        self._workspace, self._workspace_bytes = (
+            offsets[name] // 8 for name in ("workspace", "workspace_bytes")
+        )
 
     def _fresh(self) -> _Block:
         c, view = new()
         fill(view, self.params)
         return c, view.cast("Q"), view.cast("f")
 
-    def run(
-        self, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
-    ) -> Any:
-        """Allocate what was not given, launch, and return what the public function returns.
+    def ask(self, q: int, k: int, v: int, o: int, optional: OptionalArguments | None) -> None:
+        """Have the C library check a call before anything is allocated for it, and say its workspace.
 
-        `q`, `k`, `v` and `to` are DeviceArrays or Tensors; `to` is what is written, `out` what the caller
-        called it, both None if it is to be allocated.
+        The device must be current; `o` is 0 if it is to be allocated.
         """
-        lse = None
-        if to is None:
-            out = to = DeviceArray.allocate(self.o)
-        if self.lse is not None:
-            lse = DeviceArray.allocate(self.lse)
-        self.launch(q.data, k.data, v.data, to.data, 0 if lse is None else lse.data, optional, handle)
-        if type(to) is DeviceArray:
-            to.mark_written(handle)
-        if lse is None:
-            return out
-        lse.mark_written(handle)
-        return out, lse
+        ffi, lib = library.load()
+        c, words, floats = self._fresh()
+        self._place(words, floats, optional)
+        words[self._q], words[self._k], words[self._v], words[self._o] = q, k, v, o
+        nbytes = ffi.new("int64_t *")
+        library.check(lib.fmha_fwd_workspace_bytes(c, nbytes))
+        self._idle.append((c, words, floats))
+        self.workspace = contiguous((int(nbytes[0]),), "uint8", self.o.device) if nbytes[0] else None
+        self.asked = True
+        self.direct = self.o.device == 0 and hip.has_one_device() and self.s_dmask is None
 
     def launch(
-        self, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None, handle: int
-    ) -> None:
-        """Launch on these addresses; the device must be current. `lse` is 0 if it is not wanted."""
+        self, q: int, k: int, v: int, o: int, lse: int, workspace: int, optional: OptionalArguments | None,
+        handle: int,
+    ) -> None:  # fmt: skip
+        """Launch on these addresses; the device must be current. lse and workspace are 0 if not wanted."""
         try:
             block = self._idle.pop()
         except IndexError:
@@ -122,117 +125,65 @@ class Plan:
         words[self._o] = o
         words[self._lse] = lse
         if optional is not None:
-            for index, word in optional.words:
-                words[index] = word
-            for index, number in optional.floats:
-                floats[index] = number
+            self._place(words, floats, optional)
+        if self.workspace is not None:
+            words[self._workspace] = workspace
+            words[self._workspace_bytes] = self.workspace.shape[0]
         status = self._call(c, self._cast("void *", handle) if handle else self._null)
         if status:
             library.check(status)
         self._idle.append(block)
 
+    def extents(
+        self, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None
+    ) -> list[tuple[int, int]]:
+        """Return address and bytes of all memory that a call reads or writes, its workspace aside."""
+        ffi, lib = library.load()
+        block = self._fresh()
+        c, words, floats = block
+        words[self._q], words[self._k], words[self._v], words[self._o], words[self._lse] = q, k, v, o, lse
+        self._place(words, floats, optional)
+        extents, count = ffi.new("fmha_extent[]", _MOST_EXTENTS), ffi.new("int32_t *")
+        library.check(lib.fmha_fwd_extents(c, extents, _MOST_EXTENTS, count))
+        self._idle.append(block)
+        return [(int(ffi.cast("uintptr_t", x.data)), x.bytes) for x in extents[0 : count[0]]]
 
-@dataclass
-class Request:
-    """A call for which there is no plan yet.
+    @staticmethod
+    def _place(words: memoryview[int], floats: memoryview[float], optional: OptionalArguments | None) -> None:
+        if optional is None:
+            return
+        for index, word in optional.words:
+            words[index] = word
+        for index, number in optional.floats:
+            floats[index] = number
 
-    Attributes
-    ----------
-    q, k, v : DeviceArray or Tensor
-        The inputs.
-    o : Layout or None
-        Of the output, if it was given.
-    optional : OptionalArguments or None
-        Further arrays and numbers.
-    options : tuple
-        What the function that makes the plan understands.
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    o: Layout | None
-    optional: OptionalArguments | None
-    options: tuple[Any, ...]
-
-    def params(self, plan: Plan) -> FwdParams:
-        """Return the plan's parameters with the addresses of this call, those of the outputs still 0."""
-        p = plan.params
+    def params_at(self, q: int, k: int, v: int, optional: OptionalArguments | None) -> FwdParams:
+        """Return the parameters with the addresses and numbers of a call, but those of its outputs."""
+        p = self.params
         return replace(
-            p, q=p.q._replace(data=self.q.data), k=p.k._replace(data=self.k.data),
-            v=p.v._replace(data=self.v.data), **({} if self.optional is None else self.optional.fields(p)),
+            p, q=p.q._replace(data=q), k=p.k._replace(data=k), v=p.v._replace(data=v),
+            **({} if optional is None else optional.fields(p)),
         )  # fmt: skip
 
 
-def call(
-    plans: Plans, make_plan: Callable[[Request], Plan], inputs: tuple[Any, Any, Any], out: Any,
-    optional: OptionalArguments | None, options: tuple[Any, ...], handle: int,
-) -> Any:  # fmt: skip
-    """Run a call by its plan, made now if there is none, and return what the public function returns."""
-    q, k, v = inputs
-    if type(q) is not DeviceArray:
-        q = as_tensor(q, "q", handle)
-    if type(k) is not DeviceArray:
-        k = as_tensor(k, "k", handle)
-    if type(v) is not DeviceArray:
-        v = as_tensor(v, "v", handle)
-    to = out
-    if out is not None and type(out) is not DeviceArray:
-        to = as_tensor(out, "out", handle)
-        if to.readonly:
-            raise InvalidArgumentError("out: got a read-only array, expected one that may be written")
-    key = (
-        q.layout, k.layout, v.layout, None if to is None else to.layout, options,
-        None if optional is None else optional.key,
-    )  # fmt: skip
-    plan = _known(plans, key)
-    if plan is not None and plan.direct:
-        return plan.run(q, k, v, out, to, optional, handle)
-    request = Request(q, k, v, None if to is None else to.layout, optional, options)
-    known = plan is not None
-    if plan is None:
-        plan = make_plan(request)
-    previous = enter_device(plan.o.device)
-    try:
-        if not known and (to is None or plan.lse is not None):
-            fmha_fwd_supported(request.params(plan))  # so that nothing is allocated for a call that will fail
-        if plan.s_dmask is not None:
-            result = run_with_probabilities(plan, request, out, to, handle)
-        else:
-            result = plan.run(q, k, v, out, to, optional, handle)
-    finally:
-        leave_device(previous)
-    if not known:
-        _remember(plans, key, plan)
-    return result
-
-
-def plan_of(plans: Plans, make_plan: Callable[[Request], Plan], request: Request) -> Plan:
-    """Return the plan of a call whose outputs are allocated elsewhere, made now if there is none."""
-    optional = request.optional
-    key = (
-        request.q.layout, request.k.layout, request.v.layout, request.o, request.options,
-        None if optional is None else optional.key,
-    )  # fmt: skip
-    plan = _known(plans, key)
-    if plan is None:
-        plan = make_plan(request)
-        _remember(plans, key, plan)
-    return plan
-
-
-def _known(plans: Plans, key: tuple[Any, ...]) -> Plan | None:
-    try:
-        return plans.get(key)
-    except TypeError:  # an option without a hash, a list for window_size say
-        return None
-
-
-def _remember(plans: Plans, key: tuple[Any, ...], plan: Plan) -> None:
+def make(plans: Plans, key: tuple[Any, ...], call: Call) -> Plan:
+    """Check a call, and return a new plan of its kind, kept for further calls with this key."""
+    checked = check(call)
+    params, o, lse = params_of(call, checked)
+    plan = Plan(params, o, lse, checked.scores if call.options.return_attn_probs else None)
     if _is_immutable(key):
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = plan
+    return plan
+
+
+def find(plans: Plans, key: tuple[Any, ...]) -> Plan | None:
+    """Return the plan that was made for this key, if any."""
+    try:
+        return plans.get(key)
+    except TypeError:  # an option without a hash, a list for window_size say
+        return None
 
 
 def _is_immutable(key: tuple[Any, ...]) -> bool:

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import FwdParams, Lse, RandVal
+from pyfa_rocm._call.plan import Plan
 from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
-
-if TYPE_CHECKING:
-    from pyfa_rocm._call.plan import Plan, Request
 
 __all__ = ["run_with_probabilities"]
 
 Array = npt.NDArray[Any]
 
 
-def run_with_probabilities(plan: Plan, request: Request, out: Any, to: Any, handle: int) -> Any:
-    """Run a call as `Plan.run` does, and return (out, lse, S_dmask); waits for the device."""
-    p = request.params(plan)
+def run_with_probabilities(
+    plan: Plan, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
+) -> Any:
+    """Run a call that its plan has asked for, and return (out, lse, S_dmask); waits for the device."""
+    p = plan.params_at(q.data, k.data, v.data, optional)
     if to is None:
         out = to = DeviceArray.allocate(plan.o)
     assert plan.lse is not None
@@ -42,12 +43,16 @@ def run_with_probabilities(plan: Plan, request: Request, out: Any, to: Any, hand
         strides = randval.strides[:-1]
         field = RandVal(randval.data, *([0] * (3 - len(strides))), *strides)
         p = replace(p, randval=field)
+    workspace = None
+    if plan.workspace is not None:
+        workspace = DeviceArray.allocate(plan.workspace)
+        p = replace(p, workspace=workspace.data, workspace_bytes=plan.workspace.shape[0])
     fmha_fwd(replace(p, o=p.o._replace(data=to.data), lse=_at(p.lse, lse.data)), handle)
     for written in (to, lse):
         if isinstance(written, DeviceArray):
             written.mark_written(handle)
-    optional = {} if request.optional is None else request.optional.arrays
-    tensors = {"q": request.q, "k": request.k, "lse": lse, "randval": randval, **optional}
+    arrays = {} if optional is None else optional.arrays
+    tensors = {"q": q, "k": k, "lse": lse, "randval": randval, **arrays}
     host = {name: copy_to_host(x.data, x.layout) for name, x in tensors.items() if x is not None}
     s_dmask = np.zeros(plan.s_dmask, np.float32)
     for batch, part in enumerate(_sequences(p, host)):

@@ -2,8 +2,9 @@
 """One HIP runtime for the whole process: chosen here, given to hip-python and to libfmha_rocm alike.
 
 Two runtimes in one process break streams and pointers, so the copy that is already mapped (torch's, say)
-wins over anything that could be found on disk. hip-python would look elsewhere on its own: it never looks
-at what is mapped. The choice is made once, at the first call that needs a device.
+wins over anything that could be found on disk. libfmha_rocm searches; what is chosen here among its finds is
+the first that has a device for the kernels. hip-python would look elsewhere on its own: it never looks at
+what is mapped. The choice is made once, at the first call that needs a device.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from pyfa_rocm._runtime import library, paths
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
-_SONAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+_MOST_PATH_BYTES = 4096
 # Device files without which no AMD GPU works: the kernel driver's, and that of WSL.
 _DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
 _SUCCESS = 0
-_RTLD_DI_LINKMAP = 2
 # Addresses as numbers: the same in the C ABI as pointers, and no pointer object to make for each.
 _MEMORY_FUNCTIONS = """
 int hipMalloc(uintptr_t *address, size_t bytes);
@@ -68,21 +68,25 @@ def mode() -> str:
     return value
 
 
-def _is_hip_runtime(path: str) -> bool:
-    """libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6."""
-    name = Path(path).name
-    return name.startswith("libamdhip64") and ".so" in name
+def _search(*sources: str) -> list[str]:
+    """Return what the library's search finds from these sources of ``fmha_hip_source``, in its order."""
+    ffi, lib = library.load()
+    wanted = [getattr(lib, f"FMHA_HIP_{source}") for source in sources]
+    source, path = ffi.new("fmha_hip_source *"), ffi.new("char[]", _MOST_PATH_BYTES)
+    found: list[str] = []
+    index = 0
+    while True:
+        library.check(lib.fmha_hip_runtime_search(index, source, path, _MOST_PATH_BYTES))
+        if source[0] == lib.FMHA_HIP_NONE:
+            return found
+        if source[0] in wanted:
+            found.append(os.fsdecode(ffi.string(path)))
+        index += 1
 
 
 def mapped_runtimes() -> list[str]:
     """Paths of the different libamdhip64 files mapped into this process."""
-    found: dict[tuple[str, str], str] = {}
-    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            fields = line.rstrip("\n").split(maxsplit=5)
-            if len(fields) == 6 and _is_hip_runtime(fields[5]):
-                found.setdefault((fields[3], fields[4]), fields[5])
-    return list(found.values())
+    return _search("MAPPED")
 
 
 def _same_file(a: str, b: str) -> bool:
@@ -92,19 +96,16 @@ def _same_file(a: str, b: str) -> bool:
         return False
 
 
-def _search() -> list[str]:
+def _installed() -> list[str]:
     """Return what may be opened as a HIP runtime of this machine, in order of preference."""
     candidates: list[str] = []
-    try:  # ROCm as Python wheels (TheRock)
+    try:  # ROCm as Python wheels (TheRock), which only Python can find
         from rocm_sdk import find_libraries
 
         candidates += [str(path) for path in find_libraries("amdhip64")]
     except Exception:  # not installed, or installed without that library: nothing to take from there
         pass
-    candidates += _SONAMES
-    roots = [root for root in (os.environ.get("ROCM_PATH"), "/opt/rocm") if root]
-    installed = (Path(root, "lib", name) for root in roots for name in _SONAMES)
-    return candidates + [str(path) for path in installed if path.exists()]
+    return candidates + _search("LOADER", "INSTALLED")
 
 
 def _open(path: str) -> ctypes.CDLL:
@@ -112,22 +113,6 @@ def _open(path: str) -> ctypes.CDLL:
         return ctypes.CDLL(path)
     except OSError as error:
         raise HipError(f"cannot open the HIP runtime {path}: {error}") from error
-
-
-class _LinkMap(ctypes.Structure):
-    """Head of glibc's struct link_map."""
-
-    _fields_ = (("l_addr", ctypes.c_void_p), ("l_name", ctypes.c_char_p))
-
-
-def _path_of(opened: ctypes.CDLL) -> str:
-    """Return the file behind an open library, which a bare name leaves to the loader's search."""
-    link_map = ctypes.POINTER(_LinkMap)()
-    dlinfo = ctypes.CDLL(None).dlinfo
-    dlinfo.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    if dlinfo(opened._handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map)) != 0:
-        raise HipError("dlinfo failed on the HIP runtime")
-    return os.fsdecode(link_map.contents.l_name)
 
 
 def _hip_python() -> Any:
@@ -169,7 +154,7 @@ def _require_usable(path: str) -> None:
 
 def _find_gpu() -> tuple[str, str]:
     """Return path and reason of a HIP runtime that drives a GPU; HipError says why there is none."""
-    if explicit := os.environ.get("FMHA_HIP_RUNTIME"):
+    for explicit in _search("ENVIRONMENT"):
         _require_usable(explicit)
         return explicit, "FMHA_HIP_RUNTIME"
     mapped = mapped_runtimes()
@@ -184,7 +169,7 @@ def _find_gpu() -> tuple[str, str]:
     if not any(Path(file).exists() for file in _DRIVER_FILES):
         raise HipError(f"no AMD GPU driver ({' or '.join(_DRIVER_FILES)})")
     failures = []
-    for candidate in _search():
+    for candidate in _installed():
         try:
             _require_usable(candidate)
         except HipError as error:
@@ -197,7 +182,7 @@ def _find_gpu() -> tuple[str, str]:
 def _choose() -> tuple[str, str]:
     """Return path and reason of the runtime that the environment asks for."""
     wanted = mode()
-    explicit = os.environ.get("FMHA_HIP_RUNTIME")
+    explicit = next(iter(_search("ENVIRONMENT")), None)
     if wanted == "emulator":
         path = str(paths.emulator_path())
         if explicit and not _same_file(explicit, path):
@@ -256,10 +241,10 @@ def _bind_hip_python(path: str) -> Any:
 def _bind() -> Runtime:
     global _hip
     path, reason = _choose()
-    path = _path_of(_open(path))
     ffi, lib = library.load()
-    hip = _bind_hip_python(path)
     library.check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
+    path = library.hip_runtime_path()  # the file behind a bare name
+    hip = _bind_hip_python(path)
     _hip = hip
     emulated = _count(hip) > 0 and "Emulated" in str(call("hipGetDeviceProperties", 0).name)
     if emulated and mode() == "gpu":

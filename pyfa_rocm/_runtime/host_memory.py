@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Host memory for the length of a call on the software device, which computes on the CPU anyway.
 
-A framework without a card keeps its tensors in host memory. The software device reads memory that it knows
-alone, so that a kernel's stray access is found: what a call uses is registered with it (hipHostRegister),
-byte for byte, the call is waited for, and the memory is given back.
+A framework without a card keeps its tensors in host memory. The software device reads only memory that it
+knows, so that it finds a kernel's stray access. What a call uses is registered with it (hipHostRegister),
+byte for byte, and given back once the call is done.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pyfa_rocm._runtime import hip
-from pyfa_rocm._runtime.tensor import Tensor
-from pyfa_rocm.array import dtype_of
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
-__all__ = ["byte_range", "registered", "require_software_device"]
+__all__ = ["registered", "require_software_device"]
 
 # Registered memory may not overlap: of two threads with tensors in one storage, one waits for the other. They
 # would not be faster together: the software device has one set of threads.
@@ -45,15 +43,6 @@ def require_software_device(name: str, what: str) -> None:
             f"{name}: got {what}, expected one on a ROCm device: host memory is for the software device, "
             f"and the HIP runtime in use is {runtime.path} ({runtime.reason})"
         )
-
-
-def byte_range(tensor: Tensor) -> tuple[int, int]:
-    """Return address and number of the bytes from a tensor's first element to its last."""
-    shape, strides = tensor.shape, tensor.strides
-    if 0 in shape:
-        return tensor.data, 0
-    elements = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    return tensor.data, elements * dtype_of(tensor.dtype).itemsize
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -91,14 +80,14 @@ def _register(address: int, nbytes: int) -> bool:
 
 
 @contextmanager
-def registered(tensors: Iterable[Tensor]) -> Iterator[None]:
+def registered(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
     """Let kernels launched inside, on the current device, use host memory; leaving waits for them.
 
     Parameters
     ----------
-    tensors : iterable of Tensor
-        All that the calls inside read and write. Views of one storage may interleave; memory that the device
-        knows already is left as it is.
+    ranges : iterable of (int, int)
+        Address and bytes of all that the calls inside read and write. Views of one storage may interleave;
+        memory that the device knows already is left as it is.
 
     Raises
     ------
@@ -110,11 +99,10 @@ def registered(tensors: Iterable[Tensor]) -> Iterator[None]:
     Calls from several threads follow each other. Nothing of this belongs on a GPU: see
     `require_software_device`.
     """
-    ranges = _merged(byte_range(tensor) for tensor in tensors)
     with _lock:
         taken: list[int] = []
         try:
-            for address, nbytes in ranges:
+            for address, nbytes in _merged(ranges):
                 if _register(address, nbytes):
                     taken.append(address)
             yield

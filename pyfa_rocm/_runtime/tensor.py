@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyfa_rocm._runtime import dlpack, hip
+from pyfa_rocm.device import use_device
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
@@ -214,8 +215,6 @@ def _order_after(producer: int | None, consumer: int, device: int) -> None:
     """Make the consumer's stream wait for what the producer's stream has now been given."""
     if producer is None or producer == consumer:
         return
-    from pyfa_rocm.device import use_device
-
     with use_device(device):
         event = hip.call("hipEventCreateWithFlags", hip.module().hipEventDisableTiming)
         try:

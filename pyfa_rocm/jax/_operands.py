@@ -3,48 +3,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pyfa_rocm._call.arguments import (
-    Options,
-    array_fields,
-    option_fields,
-    require_inputs,
-    require_shape,
-)
-from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
+from pyfa_rocm._call.call import Call, Checked
+from pyfa_rocm._call.checks import check, output_layout, plain_fields
+from pyfa_rocm._call.keywords import options_of
+from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
+from pyfa_rocm._call.params import Options
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.jax._traced import TracedCall
 
-__all__ = ["Operands", "options_of"]
+__all__ = ["Operands", "static_options"]
 
 # JAX says where an array is; to the checks here they are all on one device.
 _DEVICE = 0
-_DESCALES = ("q_descale", "k_descale", "v_descale")
+_ARRAYS = ("alibi_slopes", "bias", "philox", *DESCALES)
 
 
-def options_of(**options: Any) -> Options:
-    """Return the options, which must be known while tracing."""
-    for name, value in options.items():
-        if isinstance(value, jax.core.Tracer):
+def static_options(function: str, ours: Mapping[str, Any], **own: Any) -> Options:
+    """Return the options, which must be known while tracing, but for arrays and scales."""
+    options = options_of(function, ours, **own)
+    for name, value in (own | dict(ours)).items():
+        if name not in _ARRAYS and isinstance(value, jax.core.Tracer):
             raise InvalidArgumentError(
                 f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "
                 "jax.jit make it a static argument"
             )
-    if options["return_attn_probs"]:
+    if options.return_attn_probs:
         raise UnsupportedError(
             "return_attn_probs: got True, expected False: pyfa_rocm.flash_attn_func has it, and here there "
             "is return_lse"
         )
-    return Options(**options)
+    return options
 
 
 class Operands:
-    """The arrays of a call, in order of their names.
+    """The arrays of a call, in order of their names, and what is checked of it.
+
+    Parameters
+    ----------
+    options : Options
+        Of the call; its arrays are taken from here.
+    **arrays
+        q, k, v, and arrays of lengths.
 
     Attributes
     ----------
@@ -54,23 +62,26 @@ class Operands:
         Their layouts by name.
     """
 
-    def __init__(self, dropout_p: Any, philox: Any, descales: tuple[Any, Any, Any], **arrays: Any) -> None:
+    def __init__(self, options: Options, **arrays: Any) -> None:
+        self.options = options
         self.arrays: dict[str, Any] = {}
         self.layouts: dict[str, Layout] = {}
-        for name, array in arrays.items():
+        q, k, v = (arrays.pop(name) for name in "qkv")
+        optional = {"bias": options.bias, "alibi_slopes": options.alibi_slopes, **arrays}
+        for name, array in ({"q": q, "k": k, "v": v} | optional).items():
             if array is not None:
                 self._add(name, array)
-        pair = philox if isinstance(philox, (tuple, list)) else None
-        if dropout_p and pair is None:
+        self._numbers: dict[str, Any] = {}
+        numbers, philox = OptionalArguments(0), options.philox
+        if options.dropout_p and isinstance(philox, (tuple, list)):
+            numbers.add_philox(philox)
+            seed, offset = philox
+            self._numbers |= {"philox_seed": int(seed), "philox_offset": int(offset)}
+        elif options.dropout_p:
             self._add_philox(philox)
-        # It checks the numbers.
-        self._optional = OptionalArguments(None, None, dropout_p if pair else 0.0, pair, descales, 0)
-        seed, offset = pair if dropout_p and pair else (0, 0)
-        self._numbers: dict[str, Any] = {"philox_seed": int(seed), "philox_offset": int(offset)}
-        self._numbers |= {name: float(x or 0) for name, x in zip(_DESCALES, descales, strict=True)}
-        for name in ("bias", "alibi_slopes"):
-            if name in self.layouts:
-                self._optional.arrays[name] = Tensor(0, self.layouts[name], True, None)
+        for name in DESCALES:
+            numbers.add_descale(name, getattr(options, name))
+            self._numbers[name] = float(getattr(options, name) or 0)
 
     def _add(self, name: str, array: Any) -> None:
         if not isinstance(array, (jax.Array, np.ndarray)):
@@ -100,26 +111,29 @@ class Operands:
                 "bits each, the low half first (philox_of_key makes it), or uint64 (2,)"
             )
 
-    def require_inputs(self, dims: str) -> tuple[Layout, Layout, Layout]:
-        """Return the layouts of q, k, v, after checking all that does not depend on packing."""
+    def check(self, max_seqlen_q: Any = None, max_seqlen_k: Any = None, *, packed: bool = False) -> Checked:
+        """Check the call; lengths are those of packed sequences."""
+        if packed:
+            max_seqlen_q = to_integer("max_seqlen_q", max_seqlen_q)
+            max_seqlen_k = to_integer("max_seqlen_k", max_seqlen_k)
+        # A philox of JAX's has been checked: it is of other types.
+        arrays = {n: x for n, x in self.layouts.items() if n in ADDRESS_FIELDS and n != "philox"}
         q, k, v = (self.layouts[name] for name in "qkv")
-        require_inputs(q, k, v, dims)
-        require_shape("k", k.shape, (*q.shape[:-3], *k.shape[-3:-1], q.shape[-1]), "q")
-        require_shape("v", v.shape, (*k.shape[:-1], v.shape[-1]), "k")
-        return q, k, v
+        return check(
+            Call(
+                q=q, k=k, v=v, options=self.options, arrays=arrays, max_seqlen_q=max_seqlen_q,
+                max_seqlen_k=max_seqlen_k,
+            )
+        )  # fmt: skip
 
-    def fields(self, options: Options, batch: int, scores: tuple[int, ...]) -> dict[str, Any]:
-        """Check numbers, bias and slopes; return the numbers among the fields of FwdParams.
-
-        `scores` is the shape that a bias has, nhead_q being the third from last.
-        """
-        q, k, v = (self.layouts[name] for name in "qkv")
-        fields = option_fields(options, q, self._optional)
-        array_fields(self._optional, batch, scores, q)
-        return fields | self._numbers | {
-            "dtype": q.dtype, "batch": batch, "nhead_q": q.shape[-2], "nhead_k": k.shape[-2],
-            "hdim_q": q.shape[-1], "hdim_v": v.shape[-1],
-        }  # fmt: skip
+    def traced(self, checked: Checked, names: tuple[str, ...]) -> TracedCall:
+        """Return the call as JAX traces it, with operands of these names."""
+        o = output_layout(None, checked.o, self.options.out_dtype, self.layouts["q"])
+        fields = plain_fields(checked) | self._numbers | {"o_dtype": o.dtype}
+        for name in ("bias", "alibi_stride_batch"):  # of arrays, whose strides vmap changes
+            fields.pop(name, None)
+        lse = checked.lse if self.options.wants_lse else None
+        return TracedCall(names, tuple(fields.items()), o.shape, o.dtype, lse)
 
     def values(self) -> list[Any]:
         """Return the arrays as JAX's."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A problem as JAX traces it, and the attributes of the custom call that it becomes."""
+"""A call as JAX traces it, and the attributes of the custom call that it becomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._call import params
+from pyfa_rocm._call.c_struct import fill, new
+from pyfa_rocm._call.optional import ADDRESS_FIELDS
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, Strided
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.jax._strides import Batching, Dim, Strides, fold, split_strides
@@ -22,15 +23,10 @@ Shape = tuple[int, ...]
 
 # Names of the results. Operands of these names are the memory that becomes that of the results.
 RESULTS = ("o", "lse")
-# Operands that are an address and nothing else, and the fields for them.
-_ADDRESSES = {
-    "alibi_slopes": "alibi_slopes", "cu_seqlens_q": "cu_seqlens_q", "cu_seqlens_k": "cu_seqlens_k",
-    "seqused_q": "seqused_q", "seqused_k": "seqused_k", "philox": "philox_seed_offset",
-}  # fmt: skip
 
 
 class TracedCall(NamedTuple):
-    """An unmapped problem, hashable.
+    """An unmapped call, hashable.
 
     Attributes
     ----------
@@ -110,8 +106,8 @@ def attributes(
         buffers.append(_buffer(name, (*sizes, *shape), own))
         itemsizes.append(dtype.itemsize)
     batching = _batching(problem, sizes, buffers)
-    _, view = params.new()
-    params.fill(view, _fwd_params(problem, buffers, batching.batch))
+    _, view = new()
+    fill(view, _fwd_params(problem, buffers, batching.batch))
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
         for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]
@@ -138,8 +134,8 @@ def _fwd_params(problem: TracedCall, buffers: list[_Buffer], batch: Dim) -> FwdP
     tensors: dict[str, Any] = {}
     for number, (buffer, stride) in enumerate(zip(buffers, batch.strides, strict=True), 1):
         inner = buffer.repeated if problem.packed else buffer.repeated[1:]
-        if buffer.name in _ADDRESSES:
-            tensors[_ADDRESSES[buffer.name]] = number
+        if buffer.name in ADDRESS_FIELDS and buffer.name != "bias":
+            tensors[ADDRESS_FIELDS[buffer.name]] = number
         elif buffer.name == "lse":
             tensors["lse"] = Lse(number, stride, *inner)
         elif buffer.name == "bias":

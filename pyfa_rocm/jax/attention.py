@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyfa_rocm._call.arguments import output_layout
-from pyfa_rocm.jax._operands import Operands, options_of
+from pyfa_rocm._call.keywords import spelled_out
+from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.jax._operands import Operands, static_options
 from pyfa_rocm.jax._primitive import bind
-from pyfa_rocm.jax._traced import TracedCall
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["flash_attn_func"]
 
 
+@spelled_out
 def flash_attn_func(
     q: Any,
     k: Any,
@@ -25,16 +29,7 @@ def flash_attn_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    *,
-    bias: Any = None,
-    top_left: bool = False,
-    philox: Any = None,
-    out_dtype: Any = None,
-    q_descale: float | None = None,
-    k_descale: float | None = None,
-    v_descale: float | None = None,
-    return_lse: bool = False,
-    kernel: int = 0,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_func`, but of JAX arrays, and under JAX's transformations.
 
@@ -106,22 +101,11 @@ def flash_attn_func(
     >>> jax.jit(lambda q, k, v: flash_attn_func(q, k, v, causal=True))(q, k, v).shape
     (1, 64, 2, 128)
     """
-    options = options_of(
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, top_left=top_left,
-        dropout_p=dropout_p, softcap=softcap, out_dtype=out_dtype, return_lse=return_lse,
-        return_attn_probs=return_attn_probs, kernel=kernel,
+    options = static_options(
+        "flash_attn_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )  # fmt: skip
-    operands = Operands(
-        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
-        alibi_slopes=alibi_slopes,
-    )  # fmt: skip
-    layouts = operands.require_inputs("(batch, seqlen, nhead, hdim)")
-    batch, seqlen_q, nhead_q, _ = layouts[0].shape
-    seqlen_k, hdim_v = layouts[1].shape[1], layouts[2].shape[3]
-    o = output_layout(None, (batch, seqlen_q, nhead_q, hdim_v), out_dtype, layouts[0])
-    fields = operands.fields(options, batch, (batch, nhead_q, seqlen_q, seqlen_k))
-    fields |= {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "o_dtype": o.dtype}
-    lse_shape = (batch, nhead_q, seqlen_q) if options.wants_lse else None
-    problem = TracedCall(tuple(operands.arrays), tuple(fields.items()), o.shape, o.dtype, lse_shape)
-    results = bind(problem, operands.values())
+    operands = Operands(options, q=q, k=k, v=v)
+    results = bind(operands.traced(operands.check(), tuple(operands.arrays)), operands.values())
     return tuple(results) if options.wants_lse else results[0]

@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from pyfa_rocm._call.arguments import output_layout
-from pyfa_rocm._call.numbers import to_integer
-from pyfa_rocm.jax._operands import Operands, options_of
+from pyfa_rocm._call.keywords import spelled_out
+from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.jax._operands import Operands, static_options
 from pyfa_rocm.jax._primitive import bind
-from pyfa_rocm.jax._traced import TracedCall
-from pyfa_rocm.varlen import _batch as batch_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["flash_attn_varlen_func"]
 
 
+@spelled_out
 def flash_attn_varlen_func(
     q: Any,
     k: Any,
@@ -37,15 +39,7 @@ def flash_attn_varlen_func(
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
-    bias: Any = None,
-    top_left: bool = False,
-    philox: Any = None,
-    out_dtype: Any = None,
-    q_descale: float | None = None,
-    k_descale: float | None = None,
-    v_descale: float | None = None,
-    return_lse: bool = False,
-    kernel: int = 0,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_varlen_func`, but of JAX arrays, and under JAX's transformations.
 
@@ -102,37 +96,21 @@ def flash_attn_varlen_func(
     >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 64, 64, causal=True).shape
     (100, 2, 128)
     """
-    options = options_of(
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, top_left=top_left,
-        dropout_p=dropout_p, softcap=softcap, out_dtype=out_dtype, return_lse=return_lse,
-        return_attn_probs=return_attn_probs, kernel=kernel,
+    options = static_options(
+        "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )  # fmt: skip
     operands = Operands(
-        dropout_p, philox, (q_descale, k_descale, v_descale), q=q, k=k, v=v, bias=bias,
-        alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-        seqused_q=seqused_q, seqused_k=seqused_k,
+        options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
+        seqused_k=seqused_k,
     )  # fmt: skip
-    layouts = operands.require_inputs("(total, nhead, hdim)")
-    batch = batch_of(operands.layouts, layouts[0])
-    total_q, nhead_q, _ = layouts[0].shape
-    total_k, hdim_v = layouts[1].shape[0], layouts[2].shape[2]
-    max_seqlen_q, max_seqlen_k = (
-        to_integer(name, n) for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))
-    )
-    o = output_layout(None, (total_q, nhead_q, hdim_v), out_dtype, layouts[0])
-    fields = operands.fields(options, batch, (nhead_q, total_q, max_seqlen_k))
-    fields |= {
-        # Without rows no length is above 0; to the C library a total of 0 is a forgotten one.
-        "seqlen_q": max_seqlen_q if total_q else 0, "seqlen_k": max_seqlen_k if total_k else 0,
-        "total_q": total_q, "total_k": total_k, "o_dtype": o.dtype,
-    }  # fmt: skip
+    checked = operands.check(max_seqlen_q, max_seqlen_k, packed=True)
+    names = (*operands.arrays, "o", "lse") if options.wants_lse else (*operands.arrays, "o")
+    traced = operands.traced(checked, names)
     # The kernel leaves rows of no sequence as they were, so its results start as what such rows are to be.
-    arrays = operands.values()
-    starts = [jnp.zeros(o.shape, o.dtype)]
-    names, lse_shape = (*operands.arrays, "o"), None
-    if options.wants_lse:
-        names, lse_shape = (*names, "lse"), (nhead_q, total_q)
-        starts.append(jnp.full(lse_shape, -math.inf, jnp.float32))
-    problem = TracedCall(names, tuple(fields.items()), o.shape, o.dtype, lse_shape)
-    results = bind(problem, arrays + starts)
+    starts = [jnp.zeros(traced.o_shape, traced.o_dtype)]
+    if traced.lse_shape is not None:
+        starts.append(jnp.full(traced.lse_shape, -math.inf, jnp.float32))
+    results = bind(traced, operands.values() + starts)
     return tuple(results) if options.wants_lse else results[0]

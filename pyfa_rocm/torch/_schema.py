@@ -1,81 +1,102 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What the operators take: their schemas, and the same as Python sees it.
 
-`out` is an argument of operators of their own, since torch has to know what an operator writes to.
+Both are made from `Options`, the package's one description of what a call takes. `out` is an argument of
+operators of their own, since torch has to know what an operator writes to.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
 
-import torch
+from pyfa_rocm._call.params import Options
 
-__all__ = ["SCHEMAS", "Lengths", "Options"]
+__all__ = [
+    "ARGUMENTS", "LENGTHS", "SCHEMAS", "Argument", "Arguments", "Lengths", "is_plain",
+    "options_of_operator",
+]  # fmt: skip
 
-# Fields of Options and of Lengths, name for name. Sizes and seeds that change from call to call may be
-# symbols (SymInt): a compiled graph then serves them all. Windows are constants of it, like all masks.
-_OPTIONS = (
-    "float? softmax_scale=None, bool causal=False, int window_left=-1, int window_right=-1, "
-    "float softcap=0.0, Tensor? alibi_slopes=None, Tensor? bias=None, bool top_left=False, "
-    "bool return_lse=False, float dropout_p=0.0, Tensor? philox=None, SymInt philox_seed=0, "
-    "SymInt philox_offset=0, ScalarType? out_dtype=None, float? q_descale=None, float? k_descale=None, "
-    "float? v_descale=None, int candidate=0"
-)
-_LENGTHS = (
-    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k, "
-    "SymInt max_seqlen_q, SymInt max_seqlen_k"
-)
-_INPUTS = "Tensor q, Tensor k, Tensor v"
-_OUT = "Tensor(a!) out"
+
+class Argument(NamedTuple):
+    """An argument of an operator: its name, its type in torch's schema, and its default."""
+
+    name: str
+    type: str
+    default: Any
+
+
+# Options that torch has under other names or types. Sizes and seeds that change from call to call may be
+# symbols (SymInt): a compiled graph then serves them all. Windows are constants of it, like all masks. Seeds,
+# read only without `philox`, are unsigned numbers in signed ones of 64 bits. `kernel` is a name that Inductor
+# keeps to itself. No operator computes probabilities.
+_SPECIAL = {
+    "window_size": [Argument("window_left", "int", -1), Argument("window_right", "int", -1)],
+    "alibi_slopes": [Argument("alibi_slopes", "Tensor?", None)],
+    "bias": [Argument("bias", "Tensor?", None)],
+    "philox": [
+        Argument("philox", "Tensor?", None), Argument("philox_seed", "SymInt", 0),
+        Argument("philox_offset", "SymInt", 0),
+    ],
+    "out_dtype": [Argument("out_dtype", "ScalarType?", None)],
+    "kernel": [Argument("candidate", "int", 0)],
+    "return_attn_probs": [],
+}  # fmt: skip
+# torch's types of the others, by Python's.
+_TYPES = {"bool": "bool", "int": "int", "float": "float", "float | None": "float?"}
+
+
+def _arguments() -> Iterator[Argument]:
+    for x in fields(Options):
+        if x.name in _SPECIAL:
+            yield from _SPECIAL[x.name]
+        else:
+            yield Argument(x.name, _TYPES[str(x.type)], x.default)
+
+
+def _tuple_type(name: str, defaults: dict[str, Any]) -> Any:
+    """Return the type of named tuples with these fields and defaults."""
+    names, values = list(defaults), list(defaults.values())
+    return namedtuple(name, names, defaults=values)
+
+
+ARGUMENTS = tuple(_arguments())
+# Where packed sequences are; as in `pyfa_rocm.flash_attn_varlen_func`.
+LENGTHS = {
+    "cu_seqlens_q": "Tensor", "cu_seqlens_k": "Tensor", "seqused_q": "Tensor?", "seqused_k": "Tensor?",
+    "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt",
+}  # fmt: skip
+# torch hands arguments over by position, and leaves out those at the end that are at their defaults.
+Arguments: Any = _tuple_type("Arguments", {x.name: x.default for x in ARGUMENTS})
+Lengths: Any = _tuple_type("Lengths", dict.fromkeys(LENGTHS))
+
+_inputs, _out = "Tensor q, Tensor k, Tensor v", "Tensor(a!) out"
+_options = ", ".join(f"{x.type} {x.name}={x.default}" for x in ARGUMENTS)
+_lengths = ", ".join(f"{kind} {name}" for name, kind in LENGTHS.items())
 SCHEMAS = {
-    "fmha_fwd": f"({_INPUTS}, {_OPTIONS}) -> (Tensor out, Tensor lse)",
-    "fmha_fwd_out": f"({_INPUTS}, {_OUT}, {_OPTIONS}) -> Tensor lse",
-    "fmha_varlen_fwd": f"({_INPUTS}, {_LENGTHS}, {_OPTIONS}) -> (Tensor out, Tensor lse)",
-    "fmha_varlen_fwd_out": f"({_INPUTS}, {_OUT}, {_LENGTHS}, {_OPTIONS}) -> Tensor lse",
+    "fmha_fwd": f"({_inputs}, {_options}) -> (Tensor out, Tensor lse)",
+    "fmha_fwd_out": f"({_inputs}, {_out}, {_options}) -> Tensor lse",
+    "fmha_varlen_fwd": f"({_inputs}, {_lengths}, {_options}) -> (Tensor out, Tensor lse)",
+    "fmha_varlen_fwd_out": f"({_inputs}, {_out}, {_lengths}, {_options}) -> Tensor lse",
 }
 
 
-class Lengths(NamedTuple):
-    """Where the sequences are; as in `pyfa_rocm.flash_attn_varlen_func`."""
+def options_of_operator(arguments: Any, out_dtype: str | None, return_attn_probs: bool) -> Options:
+    """Return an operator's Arguments as the public functions of `pyfa_rocm` would have been given them."""
+    same = {x.name: getattr(arguments, x.name) for x in fields(Options) if x.name not in _SPECIAL}
+    return Options(
+        **same, window_size=(arguments.window_left, arguments.window_right), out_dtype=out_dtype,
+        alibi_slopes=arguments.alibi_slopes, bias=arguments.bias, philox=arguments.philox,
+        kernel=arguments.candidate, return_attn_probs=return_attn_probs,
+    )  # fmt: skip
 
-    cu_seqlens_q: torch.Tensor
-    cu_seqlens_k: torch.Tensor
-    seqused_q: torch.Tensor | None
-    seqused_k: torch.Tensor | None
-    max_seqlen_q: int
-    max_seqlen_k: int
 
-
-class Options(NamedTuple):
-    """What the operators take beside tensors and lengths; as in `pyfa_rocm.flash_attn_func`.
-
-    window_left and window_right are window_size; philox_seed and philox_offset, read without `philox`, are
-    unsigned numbers in signed ones of 64 bits; candidate is `kernel`, a name that Inductor keeps to itself.
-    """
-
-    softmax_scale: float | None = None
-    causal: bool = False
-    window_left: int = -1
-    window_right: int = -1
-    softcap: float = 0.0
-    alibi_slopes: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
-    top_left: bool = False
-    return_lse: bool = False
-    dropout_p: float = 0.0
-    philox: torch.Tensor | None = None
-    philox_seed: int = 0
-    philox_offset: int = 0
-    out_dtype: torch.dtype | None = None
-    q_descale: float | None = None
-    k_descale: float | None = None
-    v_descale: float | None = None
-    candidate: int = 0
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there are no tensors among them, nor numbers that are looked at in each call."""
-        return (
-            self.bias is None and self.alibi_slopes is None and self.philox is None and not self.dropout_p
-            and self.q_descale is None and self.k_descale is None and self.v_descale is None
-        )  # fmt: skip
+def is_plain(arguments: Any) -> bool:
+    """Whether an operator's Arguments have no tensors, nor numbers that differ from call to call."""
+    a = arguments
+    return (
+        a.bias is None and a.alibi_slopes is None and a.philox is None and not a.dropout_p
+        and a.q_descale is None and a.k_descale is None and a.v_descale is None
+    )  # fmt: skip

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pyfa_rocm._call.keywords import require_known, spelled_out
+from pyfa_rocm._call.params import Keywords
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.torch import _ops, _run
-from pyfa_rocm.torch._random import philox_state
-from pyfa_rocm.torch._schema import Lengths, Options
+from pyfa_rocm.torch import _operators
+from pyfa_rocm.torch._schema import Arguments, Lengths
 from pyfa_rocm.torch._tensors import dtype_named, require_tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
 
+_MOST_INT64, _SIZE_UINT64 = 2**63 - 1, 2**64
 
+
+@spelled_out
 def flash_attn_func(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -29,16 +37,8 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
     *,
-    bias: torch.Tensor | None = None,
-    top_left: bool = False,
-    philox: torch.Tensor | tuple[int, int] | None = None,
-    out_dtype: torch.dtype | str | None = None,
-    q_descale: float | None = None,
-    k_descale: float | None = None,
-    v_descale: float | None = None,
-    return_lse: bool = False,
     out: torch.Tensor | None = None,
-    kernel: int = 0,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_func`, but of torch tensors, to torch tensors, and compilable.
 
@@ -107,22 +107,21 @@ def flash_attn_func(
     torch.Size([1, 64, 2, 128])
     """
     require_tensors(q=q, k=k, v=v)
-    left, right = _window(window_size)
-    state = philox_state(philox, dropout_p, q.device)
-    options = (
-        softmax_scale, bool(causal), left, right, softcap, alibi_slopes, bias, top_left,
-        return_lse or return_attn_probs, dropout_p, *state, _dtype(out_dtype), q_descale, k_descale,
-        v_descale, kernel,
+    arguments = _arguments(
+        "flash_attn_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=bool(causal),
+        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )  # fmt: skip
     if return_attn_probs:
-        return _probabilities(q, k, v, out, None, Options(*options))
+        return _probabilities(q, k, v, out, None, arguments)
     if out is None:
-        result, lse = _ops.fmha_fwd(q, k, v, *options)
+        result, lse = _operators.fmha_fwd(q, k, v, **arguments)
     else:
-        result, lse = out, _ops.fmha_fwd_out(q, k, v, out, *options)
-    return (result, lse) if return_lse else result
+        result, lse = out, _operators.fmha_fwd_out(q, k, v, out, **arguments)
+    return (result, lse) if ours.get("return_lse") else result
 
 
+@spelled_out
 def flash_attn_varlen_func(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -142,16 +141,8 @@ def flash_attn_varlen_func(
     *,
     seqused_q: torch.Tensor | None = None,
     seqused_k: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    top_left: bool = False,
-    philox: torch.Tensor | tuple[int, int] | None = None,
-    out_dtype: torch.dtype | str | None = None,
-    q_descale: float | None = None,
-    k_descale: float | None = None,
-    v_descale: float | None = None,
-    return_lse: bool = False,
     out: torch.Tensor | None = None,
-    kernel: int = 0,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_varlen_func`, but of torch tensors, to torch tensors, and compilable.
 
@@ -202,30 +193,52 @@ def flash_attn_varlen_func(
     torch.Size([100, 2, 128])
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
-    left, right = _window(window_size)
-    state = philox_state(philox, dropout_p, q.device)
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k)
-    options = (
-        softmax_scale, bool(causal), left, right, softcap, alibi_slopes, bias, top_left,
-        return_lse or return_attn_probs, dropout_p, *state, _dtype(out_dtype), q_descale, k_descale,
-        v_descale, kernel,
+    lengths = {
+        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
+        "seqused_k": seqused_k, "max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k,
+    }  # fmt: skip
+    arguments = _arguments(
+        "flash_attn_varlen_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale,
+        causal=bool(causal), window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )  # fmt: skip
     if return_attn_probs:
-        return _probabilities(q, k, v, out, Lengths(*lengths), Options(*options))
+        return _probabilities(q, k, v, out, lengths, arguments)
     if out is None:
-        result, lse = _ops.fmha_varlen_fwd(q, k, v, *lengths, *options)
+        result, lse = _operators.fmha_varlen_fwd(q, k, v, **lengths, **arguments)
     else:
-        result, lse = out, _ops.fmha_varlen_fwd_out(q, k, v, out, *lengths, *options)
-    return (result, lse) if return_lse else result
+        result, lse = out, _operators.fmha_varlen_fwd_out(q, k, v, out, **lengths, **arguments)
+    return (result, lse) if ours.get("return_lse") else result
 
 
-def _probabilities(*arguments: Any) -> Any:
+def _arguments(
+    function: str, q: torch.Tensor, ours: Mapping[str, Any], *, window_size: Any, return_attn_probs: bool,
+    **own: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the operators' arguments, by name, for the options of a public function."""
+    require_known(function, ours)
+    arguments = {**own, **ours}
+    arguments["window_left"], arguments["window_right"] = _window(window_size)
+    philox, seed, offset = _philox_state(arguments.pop("philox", None), own["dropout_p"], q.device)
+    arguments |= {"philox": philox, "philox_seed": seed, "philox_offset": offset}
+    arguments["out_dtype"] = _dtype(arguments.get("out_dtype"))
+    arguments["candidate"] = arguments.pop("kernel", 0)
+    arguments["return_lse"] = arguments.get("return_lse", False) or return_attn_probs
+    return arguments
+
+
+def _probabilities(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None,
+    lengths: dict[str, Any] | None, arguments: dict[str, Any],
+) -> Any:  # fmt: skip
     if torch.compiler.is_compiling():
         raise UnsupportedError(
             "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
-            "return_lse=True is an operator's"
+            "an operator can return the log-sum-exp (return_lse=True)"
         )
-    return _run.probabilities(*arguments)
+    return _operators.run_with_s_dmask(
+        q, k, v, out, None if lengths is None else Lengths(**lengths), Arguments(**arguments)
+    )
 
 
 def _window(window_size: Any) -> tuple[int, int]:
@@ -238,3 +251,33 @@ def _window(window_size: Any) -> tuple[int, int]:
 
 def _dtype(out_dtype: torch.dtype | str | None) -> torch.dtype | None:
     return dtype_named(out_dtype, "out_dtype") if isinstance(out_dtype, str) else out_dtype
+
+
+def _philox_state(
+    philox: Any, dropout_p: float, device: torch.device
+) -> tuple[torch.Tensor | None, int, int]:
+    """Return the random state of a call that drops: a tensor of two, or None and the two numbers.
+
+    Without one given, seed and offset are drawn on the device by its default generator, so that
+    ``torch.manual_seed`` decides them, a captured graph draws new ones whenever it is replayed, and the host
+    waits for nothing.
+    """
+    if not dropout_p:
+        return None, 0, 0
+    if philox is None:
+        return torch.randint(_MOST_INT64, (2,), dtype=torch.int64, device=device), 0, 0
+    if isinstance(philox, torch.Tensor):
+        return philox, 0, 0
+    if not isinstance(philox, (tuple, list)) or len(philox) != 2:
+        raise InvalidArgumentError(
+            f"philox: got {philox!r}, expected (seed, offset), a tensor of these two, or None"
+        )
+    seed, offset = philox
+    return None, _signed(seed), _signed(offset)
+
+
+def _signed(number: int) -> int:
+    """Return an unsigned number of 64 bits as the signed one of the same bits, which torch can pass on."""
+    if not 0 <= number < _SIZE_UINT64:
+        raise InvalidArgumentError(f"philox: got {number}, expected two integers from 0 to 2**64 - 1")
+    return number if number <= _MOST_INT64 else number - _SIZE_UINT64

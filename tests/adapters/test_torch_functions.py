@@ -18,7 +18,7 @@ from adapters.torch_cases import to_numpy
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm import torch as p
-from pyfa_rocm.torch._schema import SCHEMAS, Lengths, Options
+from pyfa_rocm.torch._schema import SCHEMAS, Arguments, Lengths
 
 Q = torch.ones(2, 16, 4, 128, dtype=torch.bfloat16)
 K = torch.ones(2, 20, 2, 128, dtype=torch.bfloat16)
@@ -56,9 +56,9 @@ def test_schema_is_what_python_sees(name: str) -> None:
     arguments = getattr(torch.ops.pyfa_rocm, name).default._schema.arguments
     lengths = Lengths._fields if "varlen" in name else ()
     out = ("out",) if name.endswith("out") else ()
-    assert tuple(x.name for x in arguments) == ("q", "k", "v", *out, *lengths, *Options._fields)
+    assert tuple(x.name for x in arguments) == ("q", "k", "v", *out, *lengths, *Arguments._fields)
     defaults = {x.name: x.default_value for x in arguments if x.has_default_value()}
-    assert defaults == Options()._asdict()
+    assert defaults == Arguments()._asdict()
 
 
 BAD: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {

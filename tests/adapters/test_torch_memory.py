@@ -22,9 +22,12 @@ from strict import forgiven
 import pyfa_rocm
 from pyfa_rocm import DeviceArray, HipError, InvalidArgumentError
 from pyfa_rocm import torch as p
+from pyfa_rocm._call.call import Call
+from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.plan import make
 from pyfa_rocm._runtime import hip, host_memory
 from pyfa_rocm._runtime.hip import Runtime
-from pyfa_rocm._runtime.tensor import Tensor, layout_of
+from pyfa_rocm._runtime.tensor import layout_of
 
 
 def randn(*shape: int) -> torch.Tensor:
@@ -89,17 +92,20 @@ def test_merged_ranges() -> None:
     ]
 
 
-def test_byte_range() -> None:
-    """From the first element to the last, a gap at the end not included."""
-    assert host_memory.byte_range(Tensor(64, layout_of((2, 3), (10, 1), "float16", 0), False, None)) == (
-        64,
-        26,
-    )
-    assert host_memory.byte_range(Tensor(64, layout_of((2, 3), (0, 1), "float32", 0), False, None)) == (
-        64,
-        12,
-    )
-    assert host_memory.byte_range(Tensor(64, layout_of((2, 0), (1, 1), "float16", 0), False, None)) == (64, 0)
+def test_what_is_lent() -> None:
+    """From the first element to the last, a gap at the end not included; nothing of what has no elements."""
+
+    def extents(q: tuple[int, ...], q_strides: tuple[int, ...], batch: int) -> list[tuple[int, int]]:
+        shape, strides = (batch, 5, 2, 64), (0, 128, 64, 1)
+        layout, kv = layout_of(q, q_strides, "float16", 0), layout_of(shape, strides, "float16", 0)
+        plan = make({}, (), Call(q=layout, k=kv, v=kv, options=Options()))
+        return plan.extents(1 << 20, 1 << 21, 1 << 22, 1 << 23, 0, None)
+
+    assert extents((2, 3, 2, 64), (1024, 256, 72, 1), 2) == [
+        (1 << 20, 2 * (1024 + 2 * 256 + 72 + 64)), (1 << 21, 2 * 5 * 128), (1 << 22, 2 * 5 * 128),
+        (1 << 23, 2 * 2 * 3 * 2 * 64),
+    ]  # fmt: skip
+    assert extents((0, 3, 2, 64), (384, 128, 64, 1), 0) == []
 
 
 def test_threads_share_memory() -> None:

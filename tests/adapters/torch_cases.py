@@ -212,15 +212,14 @@ def kernels_that_run() -> Iterator[list[pyfa_rocm.KernelInfo]]:
     launch = Plan.launch
 
     def asking(
-        plan: Plan, q: int, k: int, v: int, o: int, lse: int, optional: OptionalArguments | None, handle: int
-    ) -> None:
-        params = plan.params
+        plan: Plan, q: int, k: int, v: int, o: int, lse: int, workspace: int,
+        optional: OptionalArguments | None, handle: int,
+    ) -> None:  # fmt: skip
+        params = plan.params_at(q, k, v, optional)
         if params.lse is not None:
             params = replace(params, lse=params.lse._replace(data=lse))
-        if optional is not None:
-            params = replace(params, **optional.fields(params))
         found.append(pyfa_rocm.fmha_fwd_kernel(params))
-        launch(plan, q, k, v, o, lse, optional, handle)
+        launch(plan, q, k, v, o, lse, workspace, optional, handle)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Plan, "launch", asking)

@@ -22,7 +22,7 @@ from pyfa_rocm import (
     UnsupportedError,
     flash_attn_func,
 )
-from pyfa_rocm._call.params import to_c
+from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 

@@ -30,7 +30,9 @@ from pyfa_rocm import (
     varlen,
 )
 from pyfa_rocm._call import plan
-from pyfa_rocm._call.params import to_c
+from pyfa_rocm._call.c_struct import to_c
+from pyfa_rocm._call.optional import OptionalArguments
+from pyfa_rocm._call.plan import Plan
 from pyfa_rocm._runtime import library
 
 # flash-attention's own arguments, in its order (flash_attn_interface.py); block_table is still to come.
@@ -74,10 +76,10 @@ class CaughtError(Exception):
 def params_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FwdParams]:
     """Call a public function, and return what it would hand to the C library."""
 
-    def refuse(params: FwdParams) -> None:
-        raise CaughtError(params)
+    def refuse(plan: Plan, q: int, k: int, v: int, _o: int, optional: OptionalArguments | None) -> None:
+        raise CaughtError(plan.params_at(q, k, v, optional))
 
-    monkeypatch.setattr(plan, "fmha_fwd_supported", refuse)
+    monkeypatch.setattr(Plan, "ask", refuse)
     monkeypatch.setattr(attention, "_plans", {})
     monkeypatch.setattr(varlen, "_plans", {})
 

@@ -1,69 +1,87 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Checks of the public functions' arguments, and their translation to fields of FwdParams.
+"""Checks of a call, and its translation to FwdParams.
 
-They run when a plan is made. Nothing here looks at an address: that is the C library's part.
+They run when a plan is made, and when a framework traces. The C library checks addresses, in each call.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pyfa_rocm._call.numbers import to_float, to_integer
-from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import DTYPES, Bias, Lse, Strided
+from pyfa_rocm._call.call import Call, Checked
+from pyfa_rocm._call.numbers import to_float
+from pyfa_rocm._call.optional import DESCALES
+from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Lse, Options, Strided, number_fields
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = [
-    "Checked", "Options", "array_fields", "option_fields", "output_dtype", "output_layout", "require_inputs",
-    "require_output", "require_shape", "require_vector", "tensor_fields",
-]  # fmt: skip
+__all__ = ["check", "output_dtype", "output_layout", "params_of", "plain_fields", "require_output"]
 
 _UNLIMITED = 2**31 - 1
 _FP8 = "float8_e4m3fnuz"
 
 
-class Options(NamedTuple):
-    """What `flash_attn_func` and its siblings take beside arrays; see there."""
-
-    softmax_scale: float | None
-    causal: bool
-    window_size: tuple[int, int]
-    top_left: bool
-    dropout_p: float
-    softcap: float
-    out_dtype: Any
-    return_lse: bool
-    return_attn_probs: bool
-    kernel: int
-
-    @property
-    def wants_lse(self) -> bool:
-        """Whether the log-sum-exp is computed."""
-        return bool(self.return_lse or self.return_attn_probs)
+def check(call: Call) -> Checked:
+    """Check everything but addresses and `out`; of sizes, which may be symbols, only shapes are made."""
+    return _check_dense(call) if call.max_seqlen_q is None else _check_packed(call)
 
 
-class Checked(NamedTuple):
-    """What a call comes to once its arguments are checked.
+def _check_dense(call: Call) -> Checked:
+    q, k, v = call.q, call.k, call.v
+    _require_inputs(q, k, v, "(batch, seqlen, nhead, hdim)")
+    batch, seqlen_q, nhead_q, _ = q.shape
+    scores = (batch, nhead_q, seqlen_q, k.shape[1])
+    fields = {"batch": batch, "seqlen_q": seqlen_q, "seqlen_k": k.shape[1]} | _input_fields(call)
+    fields |= _option_fields(call.options, q) | _array_fields(call, batch, scores)
+    return Checked((batch, seqlen_q, nhead_q, v.shape[-1]), scores[:-1], scores, fields)
 
-    Attributes
-    ----------
-    o, lse, scores : tuple of int
-        Shapes of the output, of its log-sum-exp, and of the scores.
-    batch : int
-        Number of sequences.
-    fields : dict
-        Fields of FwdParams that come from options and optional arrays.
-    """
 
-    o: tuple[int, ...]
-    lse: tuple[int, ...]
-    scores: tuple[int, ...]
-    batch: int
-    fields: dict[str, Any]
+def _check_packed(call: Call) -> Checked:
+    q, k, v = call.q, call.k, call.v
+    _require_inputs(q, k, v, "(total, nhead, hdim)")
+    total_q, nhead_q, _ = q.shape
+    batch = _batch(call.arrays, q)
+    longest_q, longest_k = call.max_seqlen_q, call.max_seqlen_k
+    assert longest_q is not None
+    assert longest_k is not None
+    fields = {"batch": batch, "seqlen_q": longest_q, "seqlen_k": longest_k} | _input_fields(call)
+    fields |= {"total_q": total_q, "total_k": k.shape[0]}
+    fields |= _option_fields(call.options, q) | _array_fields(call, batch, (nhead_q, total_q, longest_k))
+    scores = (batch, nhead_q, longest_q, longest_k)
+    return Checked((total_q, nhead_q, v.shape[-1]), (nhead_q, total_q), scores, fields)
+
+
+def _input_fields(call: Call) -> dict[str, Any]:
+    q, v = call.q, call.v
+    return {
+        "dtype": q.dtype, "nhead_q": q.shape[-2], "nhead_k": v.shape[-2], "hdim_q": q.shape[-1],
+        "hdim_v": v.shape[-1],
+    }  # fmt: skip
+
+
+def plain_fields(checked: Checked) -> dict[str, Any]:
+    """Return the checked fields of FwdParams, with sizes as the C library wants them."""
+    fields = dict(checked.fields)
+    for side in "qk":
+        # Without rows no length is above 0. The C library takes a total of 0 for a forgotten one.
+        if f"total_{side}" in fields and not fields[f"total_{side}"]:
+            fields[f"seqlen_{side}"] = 0
+    return fields
+
+
+def params_of(call: Call, checked: Checked) -> tuple[FwdParams, Layout, Layout | None]:
+    """Check `out`; return the parameters without addresses, and the layouts of O and of the log-sum-exp."""
+    device = call.q.device
+    o = output_layout(call.out, checked.o, call.options.out_dtype, call.q)
+    lse = contiguous(checked.lse, "float32", device) if call.options.wants_lse else None
+    params = FwdParams(
+        **plain_fields(checked), q=_strided(call.q), k=_strided(call.k), v=_strided(call.v), o=_strided(o),
+        lse=None if lse is None else _lse(lse), o_dtype=None if o.dtype == call.q.dtype else o.dtype,
+    )  # fmt: skip
+    return params, o, lse
 
 
 def _mask_fields(options: Options, has_alibi: bool) -> dict[str, Any]:
@@ -89,29 +107,17 @@ def _mask_fields(options: Options, has_alibi: bool) -> dict[str, Any]:
     return {"mask": "window" + suffix, "window_left": left, "window_right": right}
 
 
-def option_fields(options: Options, q: Layout, optional: OptionalArguments | None) -> dict[str, Any]:
+def _option_fields(options: Options, q: Layout) -> dict[str, Any]:
     """Return the fields of FwdParams that come from numbers and flags."""
-    dropout_p = to_float("dropout_p", options.dropout_p)
-    if not 0 <= dropout_p < 1:
-        raise InvalidArgumentError(f"dropout_p: got {dropout_p}, expected from 0 to below 1")
-    softcap = to_float("softcap", options.softcap)
-    if not 0 <= softcap < math.inf:
-        raise InvalidArgumentError(f"softcap: got {softcap}, expected 0 (none) or a finite number above")
+    fields = number_fields(options)
     if options.softmax_scale is not None:
         scale = to_float("softmax_scale", options.softmax_scale)
     else:
         scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    has_alibi = optional is not None and "alibi_slopes" in optional.arrays
-    return {
-        "softmax_scale": scale,
-        "softcap": softcap,
-        "p_drop": dropout_p,
-        "kernel": to_integer("kernel", options.kernel),
-        **_mask_fields(options, has_alibi),
-    }
+    return fields | {"softmax_scale": scale} | _mask_fields(options, options.alibi_slopes is not None)
 
 
-def require_shape(name: str, got: tuple[int, ...], expected: tuple[int, ...], other: str) -> None:
+def _require_shape(name: str, got: tuple[int, ...], expected: tuple[int, ...], other: str) -> None:
     """Raise unless a shape is the expected one, which comes from another argument."""
     if got != expected:
         raise InvalidArgumentError(f"{name}: got shape {got}, expected {expected} to fit {other}")
@@ -124,7 +130,7 @@ def _require_contiguous_rows(name: str, layout: Layout) -> None:
         )
 
 
-def require_inputs(q: Layout, k: Layout, v: Layout, dims: str) -> None:
+def _require_inputs(q: Layout, k: Layout, v: Layout, dims: str) -> None:
     """Raise unless q, k, v fit together; `dims` names their dimensions, "(total, nhead, hdim)" say."""
     ndim = dims.count(",") + 1
     for name, layout in (("q", q), ("k", k), ("v", v)):
@@ -136,6 +142,8 @@ def require_inputs(q: Layout, k: Layout, v: Layout, dims: str) -> None:
         _require_contiguous_rows(name, layout)
     if q.dtype not in DTYPES:
         raise UnsupportedError(f"q: got dtype {q.dtype}, expected one of {', '.join(DTYPES)}")
+    _require_shape("k", k.shape, (*q.shape[:-3], *k.shape[-3:-1], q.shape[-1]), "q")
+    _require_shape("v", v.shape, (*k.shape[:-1], v.shape[-1]), "k")
 
 
 def _require_device(name: str, layout: Layout, q: Layout) -> None:
@@ -143,7 +151,9 @@ def _require_device(name: str, layout: Layout, q: Layout) -> None:
         raise InvalidArgumentError(f"{name}: got device {layout.device}, expected {q.device} as q")
 
 
-def require_vector(name: str, layout: Layout, dtypes: tuple[str, ...], length: int | None, q: Layout) -> None:
+def _require_vector(
+    name: str, layout: Layout, dtypes: tuple[str, ...], length: int | None, q: Layout
+) -> None:
     """Raise unless an array has one dimension, of this length (None: 1 or more), and one of these types."""
     if layout.dtype not in dtypes:
         raise InvalidArgumentError(f"{name}: got dtype {layout.dtype}, expected {' or '.join(dtypes)}")
@@ -187,34 +197,37 @@ def _alibi_stride(slopes: Layout, batch: int, nhead: int, q: Layout) -> int:
     return slopes.strides[0] if len(slopes.shape) == 2 else 0
 
 
-def array_fields(
-    optional: OptionalArguments | None, batch: int, scores: tuple[int, ...], q: Layout
-) -> dict[str, Any]:
+def _array_fields(call: Call, batch: int, scores: tuple[int, ...]) -> dict[str, Any]:
     """Check the optional arrays, and return the fields of FwdParams with their strides.
 
     `scores` is the shape that a bias has, nhead_q being the third from last.
     """
     fields: dict[str, Any] = {}
-    if optional is None:
-        return fields
-    arrays = {name: array.layout for name, array in optional.arrays.items()}
+    arrays, q = call.arrays, call.q
     if "bias" in arrays:
         fields["bias"] = _bias_field(arrays["bias"], scores, q)
     if "alibi_slopes" in arrays:
         fields["alibi_stride_batch"] = _alibi_stride(arrays["alibi_slopes"], batch, scores[-3], q)
     if "philox" in arrays:
-        require_vector("philox", arrays["philox"], ("uint64", "int64"), 2, q)
-    _require_no_descales(optional, q)
+        _require_vector("philox", arrays["philox"], ("uint64", "int64"), 2, q)
+    for name in DESCALES if q.dtype != _FP8 else ():
+        if getattr(call.options, name) is not None:
+            raise InvalidArgumentError(f"{name}: got a scale for {q.dtype}, expected None: it is for {_FP8}")
     return fields
 
 
-def _require_no_descales(optional: OptionalArguments, q: Layout) -> None:
-    """Raise if there are scales of 8-bit floats for another type."""
-    if q.dtype == _FP8:
-        return
-    for name in ("q_descale", "k_descale", "v_descale"):
-        if name in optional.key:
-            raise InvalidArgumentError(f"{name}: got a scale for {q.dtype}, expected None: it is for {_FP8}")
+def _batch(arrays: dict[str, Layout], q: Layout) -> int:
+    """Check the arrays of lengths against each other, and return how many sequences they say there are."""
+    for name in ("cu_seqlens_q", "cu_seqlens_k"):
+        if name not in arrays:
+            raise InvalidArgumentError(f"{name}: got None, expected an int32 array (batch + 1,)")
+    _require_vector("cu_seqlens_q", arrays["cu_seqlens_q"], ("int32",), None, q)
+    batch = arrays["cu_seqlens_q"].shape[0] - 1
+    _require_vector("cu_seqlens_k", arrays["cu_seqlens_k"], ("int32",), batch + 1, q)
+    for name in ("seqused_q", "seqused_k"):
+        if name in arrays:
+            _require_vector(name, arrays[name], ("int32",), batch, q)
+    return batch
 
 
 def _dtype_name(out_dtype: Any) -> str:
@@ -260,20 +273,6 @@ def require_output(out: Layout, shape: tuple[int, ...], dtype: str, out_dtype: A
         raise InvalidArgumentError(f"out: got dtype {out.dtype}, expected {dtype} {reason}")
     _require_device("out", out, q)
     _require_contiguous_rows("out", out)
-
-
-def tensor_fields(q: Layout, k: Layout, v: Layout, o: Layout, lse: Layout | None) -> dict[str, Any]:
-    """Return the fields of FwdParams that come from the tensors, but those that packing changes."""
-    return {
-        "dtype": q.dtype,
-        "o_dtype": None if o.dtype == q.dtype else o.dtype,
-        "nhead_q": q.shape[-2],
-        "nhead_k": k.shape[-2],
-        "hdim_q": q.shape[-1],
-        "hdim_v": v.shape[-1],
-        **{name: _strided(layout) for name, layout in (("q", q), ("k", k), ("v", v), ("o", o))},
-        "lse": None if lse is None else _lse(lse),
-    }
 
 
 def _strided(layout: Layout) -> Strided:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""``fmha_fwd_params`` as the installed header has it, filled from FwdParams field by field, by name."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import fields
+from typing import Any
+
+from pyfa_rocm._call.params import DTYPES, MASKS, FwdParams
+from pyfa_rocm._runtime import library
+from pyfa_rocm.errors import InvalidArgumentError
+
+__all__ = ["CLayout", "c_layout", "fill", "new", "to_c"]
+
+_STRUCT_NAME = "fmha_fwd_params"
+# The struct module's code of a field, by its C type; pointers are "Q".
+_CODES = {"float": "f", "int32_t": "i", "int64_t": "q", "uint32_t": "I", "uint64_t": "Q"}
+# Fields that FwdParams gives as names of constants.
+_NAMED = {"dtype": DTYPES, "o_dtype": DTYPES, "mask": MASKS}
+_DEFAULTS = {field.name: field.default for field in fields(FwdParams)}
+
+
+def _walk(ctype: Any, prefix: str = "", base: int = 0) -> list[tuple[str, int, str]]:
+    """List the plain fields of a C struct: dotted name, offset, and code of the struct module."""
+    found = []
+    for name, field in ctype.fields:
+        if field.type.kind == "struct":
+            found += _walk(field.type, f"{prefix}{name}.", base + field.offset)
+        else:
+            code = "Q" if field.type.kind == "pointer" else _CODES[field.type.cname]
+            found.append((prefix + name, base + field.offset, code))
+    return found
+
+
+class CLayout:
+    """Layout of ``fmha_fwd_params`` as the installed header has it, and the constants it is filled with.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the struct.
+    offsets : dict
+        Bytes from the start to each plain field, by dotted name ("q.data").
+    codes : dict
+        The struct module's codes of each field of the struct, by its name ("q": "=Qqqq").
+    constants : dict
+        Values of the C constants behind the names of dtypes and masks, None being 0.
+    values, pack_into, new : callable
+        Return the values of all fields, of FwdParams, `size` and `constants`; pack them; make a struct.
+    """
+
+    def __init__(self) -> None:
+        self.ffi, lib = library.load()
+        struct_type = self.ffi.typeof(_STRUCT_NAME)
+        self.size = int(self.ffi.sizeof(_STRUCT_NAME))
+        plain = _walk(struct_type)
+        self.offsets = {name: offset for name, offset, _ in plain}
+        self.codes: dict[str, str] = {}
+        for dotted, _, code in plain:
+            name = dotted.partition(".")[0]
+            self.codes[name] = self.codes.get(name, "=") + code
+        self.constants: dict[str | None, int] = {
+            name: int(getattr(lib, constant)) for name, constant in (DTYPES | MASKS).items()
+        }
+        self.constants[None] = 0
+        # One expression for all values: the raw functions fill a struct in each call.
+        values = ", ".join(_value(name) for name, _, _ in plain)
+        self.values = eval(f"lambda p, size, constants: ({values})")
+        code, end = "=", 0
+        for _, offset, item in plain:
+            code += "x" * (offset - end) + item
+            end = offset + struct.calcsize("=" + item)
+        self.pack_into = struct.Struct(code + "x" * (self.size - end)).pack_into
+        self.new = functools.partial(self.ffi.new, self.ffi.typeof(_STRUCT_NAME + " *"))
+
+
+def _value(dotted: str) -> str:
+    """Return the expression for the value of a field: FwdParams has the same names."""
+    name = dotted.partition(".")[0]
+    if name == "struct_size":
+        return "size"
+    if name == "reserved":
+        return "0"
+    if name in _NAMED:
+        return f"constants[p.{name}]"
+    is_optional = "." in dotted and _DEFAULTS[name] is None
+    return f"(0 if p.{name} is None else p.{dotted})" if is_optional else f"p.{dotted}"
+
+
+@functools.cache
+def c_layout() -> CLayout:
+    """Return the layout, read from the header once."""
+    return CLayout()
+
+
+def new() -> tuple[Any, memoryview]:
+    """Return a zeroed ``fmha_fwd_params *`` and its bytes."""
+    layout = c_layout()
+    c = layout.new()
+    return c, memoryview(layout.ffi.buffer(c))
+
+
+def fill(view: Any, p: FwdParams) -> None:
+    """Write parameters to the bytes of an ``fmha_fwd_params``."""
+    layout = c_layout()
+    try:
+        layout.pack_into(view, 0, *layout.values(p, layout.size, layout.constants))
+    except (AttributeError, KeyError, OverflowError, TypeError, struct.error) as error:
+        raise _bad_field(p) from error
+    if p.dtype not in DTYPES or p.mask not in MASKS or (p.o_dtype and p.o_dtype not in DTYPES):
+        raise _bad_field(p)
+
+
+def to_c(p: FwdParams) -> Any:
+    """Return parameters as a new ``fmha_fwd_params *``."""
+    layout = c_layout()
+    c = layout.new()
+    fill(layout.ffi.buffer(c), p)
+    return c
+
+
+def _bad_field(p: FwdParams) -> InvalidArgumentError:
+    """Find the field that a C struct cannot hold, and say so."""
+    for name, names in _NAMED.items():
+        value = getattr(p, name)
+        if value not in names and not (name == "o_dtype" and value is None):
+            return InvalidArgumentError(f"{name}: got {value!r}, expected one of {', '.join(names)}")
+    for field in fields(p):
+        value = getattr(p, field.name)
+        if field.name in _NAMED or value is None:
+            continue
+        try:
+            items = value if isinstance(value, tuple) else (value,)
+            struct.pack(c_layout().codes[field.name], *items)
+        except (OverflowError, TypeError, struct.error) as error:
+            return InvalidArgumentError(
+                f"{field.name}: got {value!r}, expected a value of the C field ({error})"
+            )
+    return InvalidArgumentError(f"params: got {p!r}, expected values of the C struct")
