@@ -7,7 +7,7 @@
 
 namespace fmha::emu {
 
-// A bit a check. Adding one is an enumerator here and its name in check_config.cc.
+// A bit a check. Adding one is an enumerator here and its name in check/config.cc.
 enum Check : uint32_t {
   kCheckLdsUnwritten = 1u << 0,  // reads of LDS bytes that nobody wrote
   kCheckLdsRace = 1u << 1,       // waves that touch the same LDS bytes with no barrier between

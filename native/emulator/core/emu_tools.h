@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const 
 __attribute__((visibility("default"))) int fmha_emu_rows(char* out, size_t out_bytes);
 
 // What follows gives the checks of global memory something to check; a launch with those checks off ignores
-// it (FMHA_EMU_CHECKS, check_config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
+// it (FMHA_EMU_CHECKS, check/config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
 // does not lie in one allocation of this runtime (text: fmha_emu_last_error). Any thread may call any of
 // them.
 

@@ -13,7 +13,7 @@
 //   barrier                      dispatch.cc                    each wave of a workgroup has arrived or ended
 //
 // Who observes a launch is decided in observers.cc, and nowhere else: the profile (model/profile.h), the
-// trace (core/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line
+// trace (model/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line
 // there.
 //
 // Events of one workgroup come from one thread, in program order of each wave. Those of several workgroups

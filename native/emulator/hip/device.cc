@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "core/environment.h"
-#include "core/fault_injection.h"
 #include "core/memory.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/state.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip_types.h
+constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip/types.h
 constexpr uint64_t kMostDevices = 32;    // bits of Device::peers
 
 // $FMHA_EMU_ARCH.

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/environment.h"
-#include "core/fault_injection.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/module.h"
 #include "hip/stream/event.h"

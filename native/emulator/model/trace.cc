@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/trace.h"
+#include "model/trace.h"
 
 #include <mutex>
 
