@@ -16,8 +16,7 @@
 //   EXEC, v_readlane or v_writelane. VALU writes VGPR, v_readlane reads it. Data of a store or atomic of more
 //   than 8 bytes a lane, overwritten by VALU (on CDNA3 of buffer stores with an SGPR offset too: LLVM 22).
 // - checkMAIHazards90A: VALU writes EXEC, MFMA. VALU writes VGPR, MFMA reads it. MFMA writes VGPRs, MFMA
-// reads
-//   them as A, B or C: by passes, and by f64, XDL or neither.
+//   reads them as A, B or C: by passes, and by f64, XDL or neither.
 // - checkMAIVALUHazards: MFMA writes VGPRs, others than MFMA read or overwrite them. MFMA reads C, others
 //   overwrite it. The same of v_dot. f64 MFMA, v_fma_f64. The bug of CDNA2: VALU writes VGPR, f64 MFMA,
 //   memory instruction reads it.
@@ -50,7 +49,7 @@ class HazardChecks {
     int64_t end = kLongAgo;  // the clock behind it
   };
   static constexpr int64_t kLongAgo = -1000;
-  static constexpr int kRecent = 4, kMatrix = 32;
+  static constexpr int kRecent = 4, kMatrix = 32, kHardwareRegisters = 64;
   enum Rule : int;
 
   bool scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
@@ -67,14 +66,14 @@ class HazardChecks {
 
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
-  Arch arch_ = kDefaultArch;  // set by reset()
+  Arch arch_{};
   int64_t clock_ = 0;         // wait states since the start
   Issued recent_[kRecent];    // the last instructions, in a ring
   Issued matrix_[kMatrix];    // the last matrix instructions, in a ring
   uint32_t recent_at_ = 0, matrix_at_ = 0;
   Issued scalar_by_vector_[128];  // the VALU instruction that wrote a scalar register last
   Issued m0_by_scalar_, f64_matrix_;
-  Issued set_[64];  // s_setreg, by hardware register
+  Issued set_[kHardwareRegisters];  // s_setreg, by hardware register
   uint64_t busy_[kRegisterWords] = {};
 };
 

@@ -18,7 +18,7 @@ void store4(uint32_t* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*
 bool all(__m128i mask) { return _mm_movemask_epi8(mask) == 0xffff; }
 // Stamps are below 2^31, so that signed comparisons serve.
 __m128i below(__m128i stamps, uint32_t limit) { return _mm_cmplt_epi32(stamps, _mm_set1_epi32(limit)); }
-// All ones where the stamp is of another wave.
+// All ones if the stamp is of another wave.
 __m128i other_wave(__m128i stamps, __m128i mine) {
   const __m128i same =
       _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(stamps, mine), _mm_set1_epi32(15)), _mm_setzero_si128());

@@ -93,7 +93,7 @@ class LdsShadow {
   uint32_t checks_ = 0;  // bits of enum Check
   uint32_t settled_writes_ = 16, settled_reads_ = 16;
   std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
-  std::vector<Bytes> bytes_;                           // by word, where written_ says kMixed
+  std::vector<Bytes> bytes_;                           // by word, if written_ says kMixed
   std::vector<Operation> operations_;
   std::vector<QueueProgress*> waves_;
 };

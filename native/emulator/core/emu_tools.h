@@ -19,10 +19,9 @@ extern "C" {
 __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const void* text, size_t bytes,
                                                                 uint64_t base, char* out, size_t out_bytes);
 
-// The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on each
-// arch
-// (-1: none), destination type, three source types, flags by name joined with '|'. A row that archs name or
-// encode differently has a line for each.
+// The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on
+// each arch (-1: none), destination type, three source types, flags by name joined with '|'. A row that archs
+// name or encode differently has a line for each.
 __attribute__((visibility("default"))) int fmha_emu_rows(char* out, size_t out_bytes);
 
 // What follows gives the checks of global memory something to check; a launch with those checks off ignores

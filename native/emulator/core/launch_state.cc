@@ -72,7 +72,7 @@ class SgprWriter {
   int at_ = 0;
 };
 
-// The V# of private memory where it is reached with buffer instructions (CDNA2): lane l at base + l *
+// The V# of private memory, for code that reaches it with buffer instructions (CDNA2): lane l at base + l *
 // stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
 void put_private_buffer(SgprWriter& s, uint64_t base, uint32_t stride) {
   constexpr uint32_t kAddTid = 1u << 23;
@@ -160,7 +160,7 @@ LaunchBlock::LaunchBlock(const Launch& launch) {
   // Compilers widen loads of arguments up to the alignment of the block.
   kernarg_bytes_ = std::max<uint64_t>(
       16, (std::max<uint64_t>(launch.kernel->kernarg_bytes, launch.args_bytes) + 15) / 16 * 16);
-  const size_t bytes = (kKernargOffset + kernarg_bytes_ + 63) / 64 * 64;
+  const size_t bytes = kKernargOffset + kernarg_bytes_;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
   if (!memory_) throw std::bad_alloc();
   write_packet(launch);

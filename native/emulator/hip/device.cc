@@ -23,12 +23,10 @@ Arch chosen_arch() {
   const char* wish = environment_text(kVariable);
   if (!wish) return kDefaultArch;
   std::string names;
-  for (const ArchInfo& info : kArchs) {
-    if (!std::strcmp(wish, info.name)) return info.arch;
-    names += (names.empty()                              ? ""
-              : info.arch == kArchs[kArchCount - 1].arch ? " or "
-                                                         : ", ") +
-             std::string(info.name);
+  for (int i = 0; i < kArchCount; ++i) {
+    if (!std::strcmp(wish, kArchs[i].name)) return kArchs[i].arch;
+    names += i == 0 ? "" : i == kArchCount - 1 ? " or " : ", ";
+    names += kArchs[i].name;
   }
   reject_environment(kVariable, names.c_str());
 }
