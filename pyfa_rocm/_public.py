@@ -24,7 +24,15 @@ from pyfa_rocm.errors import (
     InvalidArgumentError,
     UnsupportedError,
 )
-from pyfa_rocm.fmha import KernelInfo, fmha_fwd, fmha_fwd_kernel, fmha_fwd_supported, fmha_prepare
+from pyfa_rocm.fmha import (
+    KernelInfo,
+    fmha_fwd,
+    fmha_fwd_kernel,
+    fmha_fwd_prepare,
+    fmha_fwd_supported,
+    fmha_fwd_workspace_bytes,
+    fmha_prepare,
+)
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -65,7 +73,9 @@ __all__ = [
     "float8_e4m3fnuz",
     "fmha_fwd",
     "fmha_fwd_kernel",
+    "fmha_fwd_prepare",
     "fmha_fwd_supported",
+    "fmha_fwd_workspace_bytes",
     "fmha_prepare",
     "get_cmake_dir",
     "get_include",

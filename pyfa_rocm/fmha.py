@@ -9,11 +9,14 @@ from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 
-__all__ = ["KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_supported", "fmha_prepare"]
+__all__ = [
+    "KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
+    "fmha_fwd_workspace_bytes", "fmha_prepare",
+]  # fmt: skip
 
 
 class KernelInfo(NamedTuple):
-    """The kernel a call would run, and what it uses: ``fmha_kernel_info`` of fmha_rocm.h.
+    """The kernel that a call would run, and what it uses: ``fmha_kernel_info`` of fmha_rocm.h.
 
     Attributes
     ----------
@@ -32,6 +35,9 @@ class KernelInfo(NamedTuple):
         there are.
     pipeline : str
         Name of its main loop in Composable Kernel.
+    step_count : int
+        Launches and memsets that the call enqueues, 0 if there is nothing to do. With several, the kernel is
+        that of the first launch.
     """
 
     vgpr_count: int
@@ -48,6 +54,7 @@ class KernelInfo(NamedTuple):
     candidate: int
     candidate_count: int
     pipeline: str
+    step_count: int
 
 
 def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
@@ -56,7 +63,7 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : FwdParams
-        What to compute. The memory must stay valid until the stream has got there.
+        What to compute. The memory, workspace included, must stay valid until the stream has got there.
     stream : int
         The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
 
@@ -99,7 +106,19 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
     return KernelInfo(**values)
 
 
-def fmha_prepare(params: FwdParams) -> None:
+def fmha_fwd_workspace_bytes(params: FwdParams) -> int:
+    """Return how much device memory `fmha_fwd` needs as `params.workspace`; else as `fmha_fwd_supported`.
+
+    0 in this version. It depends on the device and on all but the addresses of q, k, v and o.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    nbytes = ffi.new("int64_t *")
+    library.check(lib.fmha_fwd_workspace_bytes(to_c(params), nbytes))
+    return int(nbytes[0])
+
+
+def fmha_fwd_prepare(params: FwdParams) -> None:
     """Load the kernel of a problem onto the current device.
 
     The next `fmha_fwd` of the kind then only launches, which is legal while its stream is being captured
@@ -107,4 +126,9 @@ def fmha_prepare(params: FwdParams) -> None:
     """
     hip.runtime()
     _, lib = library.load()
-    library.check(lib.fmha_prepare(to_c(params)))
+    library.check(lib.fmha_fwd_prepare(to_c(params)))
+
+
+def fmha_prepare(params: FwdParams) -> None:
+    """Do as `fmha_fwd_prepare`, of which this is the older name."""
+    fmha_fwd_prepare(params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import DTYPES, Keywords
 from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, layout_of
 from pyfa_rocm.array import dtype_of
@@ -22,20 +23,6 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
 ]
-
-
-class _Ours(Keywords, total=False):
-    """What `flash_attn_func` takes by keyword only; see there."""
-
-    out: Any
-    stream: Any
-
-
-class _OursVarlen(_Ours, total=False):
-    """What `flash_attn_varlen_func` takes by keyword only; see there."""
-
-    seqused_q: Any
-    seqused_k: Any
 
 
 # Layout of a part, and bytes from one part to the next, by the whole's layout and dimensions.
@@ -68,6 +55,7 @@ def _unpack(packed: Any, names: str, dims: str, stream: int) -> list[Tensor]:
     return [Tensor(data + i * step, layout, readonly, owner) for i in range(len(names))]
 
 
+@spelled_out
 def flash_attn_qkvpacked_func(
     qkv: Any,
     dropout_p: float = 0.0,
@@ -78,7 +66,10 @@ def flash_attn_qkvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_Ours],
+    *,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_func`, but of q, k, v in one array.
 
@@ -113,14 +104,15 @@ def flash_attn_qkvpacked_func(
     >>> flash_attn_qkvpacked_func(qkv, causal=True).to_numpy().shape
     (1, 64, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
-    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", stream)
+    handle = stream_for(stream, qkv)
+    q, k, v = _unpack(qkv, "qkv", "(batch, seqlen, 3, nhead, hdim)", handle)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, **ours,
+        return_attn_probs, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_kvpacked_func(
     q: Any,
     kv: Any,
@@ -132,7 +124,10 @@ def flash_attn_kvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_Ours],
+    *,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_func`, but of k, v in one array.
 
@@ -170,14 +165,15 @@ def flash_attn_kvpacked_func(
     >>> flash_attn_kvpacked_func(q, kv, causal=True).to_numpy().shape
     (1, 64, 4, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), q)
-    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", stream)
+    handle = stream_for(stream, q)
+    k, v = _unpack(kv, "kv", "(batch, seqlen, 2, nhead, hdim)", handle)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, **ours,
+        return_attn_probs, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_varlen_qkvpacked_func(
     qkv: Any,
     cu_seqlens: Any,
@@ -190,7 +186,12 @@ def flash_attn_varlen_qkvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_OursVarlen],
+    *,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of q, k, v in one array, so of the same lengths.
 
@@ -230,14 +231,16 @@ def flash_attn_varlen_qkvpacked_func(
     >>> flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, 70).to_numpy().shape
     (100, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), qkv)
-    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", stream)
+    handle = stream_for(stream, qkv)
+    q, k, v = _unpack(qkv, "qkv", "(total, 3, nhead, hdim)", handle)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
+        seqused_k=seqused_k, out=out, stream=handle, **ours,
     )  # fmt: skip
 
 
+@spelled_out
 def flash_attn_varlen_kvpacked_func(
     q: Any,
     kv: Any,
@@ -253,7 +256,12 @@ def flash_attn_varlen_kvpacked_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
-    **ours: Unpack[_OursVarlen],
+    *,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    **ours: Unpack[Keywords],
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of k, v in one array.
 
@@ -294,9 +302,10 @@ def flash_attn_varlen_kvpacked_func(
     >>> flash_attn_varlen_kvpacked_func(q, kv, *starts, 70, 40).to_numpy().shape
     (100, 2, 128)
     """
-    stream = ours["stream"] = stream_for(ours.get("stream"), q)
-    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", stream)
+    handle = stream_for(stream, q)
+    k, v = _unpack(kv, "kv", "(total, 2, nhead, hdim)", handle)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **ours,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seqused_q=seqused_q,
+        seqused_k=seqused_k, out=out, stream=handle, **ours,
     )  # fmt: skip

@@ -171,12 +171,30 @@ class FwdParams:
     workspace_bytes: int = 0
 
 
-def _number(
-    default: Any, field_name: str, convert: Callable[[str, Any], Any], expected: str = "", *,
-    fits: Callable[[Any], bool] = lambda _: True,
-) -> Any:  # fmt: skip
-    """Describe an option that is a number and only passed on, to this field of FwdParams."""
-    return field(default=default, metadata={"number": (field_name, convert, expected, fits)})
+class _Number(NamedTuple):
+    """A number that is only passed on.
+
+    Attributes
+    ----------
+    field : str
+        Of FwdParams.
+    convert : callable
+        Makes it a number, given the option's name for messages.
+    expected : str
+        What the message of another value says.
+    fits : callable
+        Whether a value will do.
+    """
+
+    field: str
+    convert: Callable[[str, Any], Any]
+    expected: str = ""
+    fits: Callable[[Any], bool] = lambda _: True
+
+
+def _number(default: Any, *description: Any, **more: Any) -> Any:
+    """Describe an option by a _Number."""
+    return field(default=default, metadata={"number": _Number(*description, **more)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +249,8 @@ _NUMBERS = {x.name: x.metadata["number"] for x in fields(Options) if "number" in
 def number_fields(options: Options) -> dict[str, Any]:
     """Check the options that are only passed on, and return them as fields of FwdParams."""
     result = {}
-    for name, (field_name, convert, expected, fits) in _NUMBERS.items():
-        value = result[field_name] = convert(name, getattr(options, name))
-        if not fits(value):
-            raise InvalidArgumentError(f"{name}: got {value}, expected {expected}")
+    for name, number in _NUMBERS.items():
+        value = result[number.field] = number.convert(name, getattr(options, name))
+        if not number.fits(value):
+            raise InvalidArgumentError(f"{name}: got {value}, expected {number.expected}")
     return result

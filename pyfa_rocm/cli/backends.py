@@ -130,7 +130,7 @@ def _c(problem: Trial) -> tuple[Array, Array]:
         for address, x in zip(addresses, host, strict=False):
             hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
         params = _c_params(problem, addresses)
-        library.check(lib.fmha_prepare(params))
+        library.check(lib.fmha_fwd_prepare(params))
         library.check(lib.fmha_fwd(params, ffi.NULL))
         hip.call("hipDeviceSynchronize")
         for address, x in zip(addresses[3:], (out, lse), strict=True):

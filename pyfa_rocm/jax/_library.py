@@ -98,7 +98,7 @@ def register() -> ctypes.CDLL:
     """
     ffi, lib = library.load()
     functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
-                 for name in ("fwd", "prepare", "last_error")]  # fmt: skip
+                 for name in ("fwd", "fwd_prepare", "last_error")]  # fmt: skip
     handlers = _open()
     handlers.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
     capsule = jax.ffi.pycapsule

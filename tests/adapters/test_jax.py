@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -28,6 +29,15 @@ from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func, philox_of_key
 
 TARGET = "pyfa_rocm_fmha_fwd"
 BASE = Case(2, 70, 100, 2, 2, 64, "bfloat16", causal=True, seed=3)
+
+
+@pytest.mark.parametrize("function", [flash_attn_func, flash_attn_varlen_func])
+def test_signature(function: Any) -> None:
+    """pyfa_rocm's, without what a traced call cannot have: memory to write to, and a stream."""
+    ours = inspect.signature(getattr(pyfa_rocm, function.__name__)).parameters.values()
+    expected = [(x.name, x.kind, x.default) for x in ours if x.name not in ("out", "stream")]
+    parameters = inspect.signature(function).parameters.values()
+    assert [(x.name, x.kind, x.default) for x in parameters] == expected
 
 
 FEATURES = ("none", "bias", "alibi", "softcap")

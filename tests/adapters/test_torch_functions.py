@@ -61,6 +61,33 @@ def test_schema_is_what_python_sees(name: str) -> None:
     assert defaults == Arguments()._asdict()
 
 
+# Of version 0.1. What is added goes to the end: a program that torch.export stored has these by position.
+OPTIONS = (
+    "float? softmax_scale=None, bool causal=False, int window_left=-1, int window_right=-1, "
+    "float softcap=0.0, Tensor? alibi_slopes=None, Tensor? bias=None, bool top_left=False, "
+    "bool return_lse=False, float dropout_p=0.0, Tensor? philox=None, SymInt philox_seed=0, "
+    "SymInt philox_offset=0, ScalarType? out_dtype=None, float? q_descale=None, float? k_descale=None, "
+    "float? v_descale=None, int candidate=0"
+)
+LENGTHS = (
+    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k, SymInt max_seqlen_q, "
+    "SymInt max_seqlen_k"
+)
+
+
+def test_schemas_stay() -> None:
+    inputs, out, both = "(Tensor q, Tensor k, Tensor v, ", "Tensor(a!) out, ", " -> (Tensor out, Tensor lse)"
+    begin = {
+        "fmha_fwd": inputs + OPTIONS, "fmha_fwd_out": inputs + out + OPTIONS,
+        "fmha_varlen_fwd": f"{inputs}{LENGTHS}, {OPTIONS}",
+        "fmha_varlen_fwd_out": f"{inputs}{out}{LENGTHS}, {OPTIONS}",
+    }  # fmt: skip
+    assert SCHEMAS.keys() == begin.keys()
+    for name, schema in SCHEMAS.items():
+        assert schema.startswith(begin[name])
+        assert schema.endswith(" -> Tensor lse" if name.endswith("out") else both)
+
+
 BAD: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "dims": (dense, {"q": Q[0]}, r"q: got shape \(16, 4, 128\), expected 4 dimensions"),
     "batch": (dense, {"k": K[:1]}, r"k: got shape \(1, 20, 2, 128\), expected \(2, 20, 2, 128\) to fit q"),

@@ -448,3 +448,45 @@ def test_every_candidate_may_be_forced() -> None:
         np.testing.assert_allclose(got, want, atol=2.0**-9)
     with pytest.raises(UnsupportedError, match="kernel"):
         p.flash_attn_func(q, q, q, kernel=chosen.candidate_count + 1)
+
+
+def test_no_workspace_is_needed() -> None:
+    q = normal(1, 128, 2, 64)
+    x, o = Strided(q.data, *q.strides[:3]), Strided(0, *q.strides[:3])
+    params = FwdParams("float16", 1, 128, 128, 2, 2, 64, 64, 0.125, x, x, x, o)
+    assert p.fmha_fwd_workspace_bytes(params) == 0
+    params.nhead_k = 3
+    with pytest.raises(InvalidArgumentError, match="nhead"):
+        p.fmha_fwd_workspace_bytes(params)
+
+
+@pytest.mark.parametrize("return_attn_probs", [False, True])
+def test_workspace_reaches_the_call(monkeypatch: pytest.MonkeyPatch, return_attn_probs: bool) -> None:
+    """Asked for once a plan, allocated in each call, and handed over with its size."""
+    asked: list[Any] = []
+    seen: list[tuple[int, int]] = []
+    ffi, lib = library.load()
+
+    class Library:
+        """The C library, whose forward pass is said to need a workspace."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def fmha_fwd_workspace_bytes(self, _params: Any, nbytes: Any) -> int:
+            asked.append(nbytes)
+            nbytes[0] = 4096
+            return 0
+
+        def fmha_fwd(self, params: Any, stream: Any) -> int:
+            seen.append((int(ffi.cast("uintptr_t", params.workspace)), params.workspace_bytes))
+            return int(lib.fmha_fwd(params, stream))
+
+    monkeypatch.setattr(library, "load", lambda: (ffi, Library()))
+    monkeypatch.setattr(attention, "_plans", {})
+    q = normal(1, 40, 2, 64)
+    for _ in range(3):
+        p.flash_attn_func(q, q, q, return_attn_probs=return_attn_probs)
+    assert len(asked) == 1
+    assert [nbytes for _, nbytes in seen] == [4096] * 3
+    assert all(address % 256 == 0 and address for address, _ in seen)
