@@ -2,7 +2,6 @@
 #include "check/launch_checks.h"
 
 #include <cinttypes>
-#include <optional>
 
 #include "check/config.h"
 #include "check/wave_checks.h"
@@ -19,7 +18,7 @@ class ThreadChecks final : public GroupObserver {
     const bool waves = checks & kWaveChecks;
     if (waves) group_.reset(group, checks);
     const bool ordered = checks & (kCheckGlobalRace | kCheckGlobalDrain);
-    watch_.emplace(watch, group.index, ordered ? &group_.global() : nullptr);
+    watch_ = std::make_unique<GlobalWatch>(watch, group.index, ordered ? &group_.global() : nullptr);
   }
 
   bool before(Wave& w, const Inst& inst) override { return group_.wave(w.id).before(w, inst); }
@@ -52,7 +51,7 @@ class ThreadChecks final : public GroupObserver {
 
  private:
   GroupChecks group_;
-  std::optional<GlobalWatch> watch_;
+  std::unique_ptr<GlobalWatch> watch_;
 };
 
 }  // namespace
