@@ -81,7 +81,7 @@ constexpr RuleText kRuleTexts[] = {
     // checkMAIVALUHazards, a bug of gfx90a: the f64 MFMA makes it forget the two wait states it inserts
     // itself
     {{2, 0}, "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
-    // The ISA guides alone: LLVM never reads these flags as data
+    // Only the ISA guides have this: LLVM never reads these flags as data
     {{5, 5}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
     // checkReadM0Hazards
     {{1, 1}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},

@@ -194,7 +194,7 @@ def test_enough_passes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_every_result_counts() -> None:
-    """A store of what two MFMAs have written waits for both, not for the later alone."""
+    """A store of what two MFMAs have written waits for both, not only for the later."""
     text = _KERNELS.finding("two_results")
     assert "an MFMA writes v[16:31], another instruction reads it" in text, text
 

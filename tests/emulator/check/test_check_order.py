@@ -163,7 +163,7 @@ def test_race_is_seen_whoever_comes_first(monkeypatch: pytest.MonkeyPatch, name:
 
 @pytest.mark.parametrize("name", _FINE)
 def test_no_finding(name: str) -> None:
-    """Atomics, flags made of them, a wave's own bytes, and reads alone."""
+    """Atomics, flags made of them, a wave's own bytes, and nothing but reads."""
     _KERNELS.run(name, 2)
 
 
