@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What a call costs on the host, measured on a device whose launch does nothing.
 
-From C: `fmha_fwd`, beside hipModuleLaunchKernel alone. From Python: `flash_attn_func`, beside hip-python's
-hipModuleLaunchKernel alone and beside the Python layer of the `flash-attn` package, whose extension module is
+From C: `fmha_fwd`, beside a bare hipModuleLaunchKernel. From Python: `flash_attn_func`, beside hip-python's
+bare hipModuleLaunchKernel and beside the Python layer of the `flash-attn` package, whose extension module is
 replaced by one that returns at once. All of it in one process and in turns, so that what else the machine
 does meets all alike; times are the calling thread's own on its core. The numbers are medians over the rounds,
 with the range of the middle half.
@@ -85,7 +85,7 @@ def install_flash_attn() -> None:
     say(f"installing torch and flash-attn under {ENVIRONMENT}, once")
     venv.create(ENVIRONMENT, clear=True, with_pip=True)
     pip = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
-    # Python sources alone: no compiler, no CUDA, no prebuilt extension.
+    # Only Python sources: no compiler, no CUDA, no prebuilt extension.
     env = os.environ | {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
     for packages in (REQUIREMENTS, ("--no-deps", "--no-build-isolation", FLASH_ATTN)):
         done = subprocess.run([*pip, *packages], stdout=sys.stderr, env=env, check=False)
@@ -121,7 +121,7 @@ def stubbed_flash_attn() -> dict[str, Callable[[], Any]]:
     sys.modules["flash_attn_2_cuda"] = extension
     from flash_attn import flash_attn_interface as interface
 
-    # torch calls the operators for tensors on a GPU alone; the same functions, registered for those on the
+    # torch calls the operators only for tensors on a GPU; the same functions, registered for those on the
     # CPU, are reached by the same way through torch's dispatcher.
     for name in ("_flash_attn_forward", "_flash_attn_varlen_forward"):
         torch.library.register_kernel(f"flash_attn::{name}", "cpu", getattr(interface, name)._init_fn)
@@ -185,7 +185,7 @@ class NullDevice:
         return lambda calls: self._checked(loop(function, self._pointer(params), stream, calls))
 
     def launch(self, grid: tuple[int, ...], block: int) -> Callable[[int], float]:
-        """hipModuleLaunchKernel alone."""
+        """A bare hipModuleLaunchKernel."""
         function = self._function(self._device.hipModuleLaunchKernel)
         dims, arguments = self._c.new("uint32_t[3]", list(grid)), self._c.new("char[]", ARGUMENT_BYTES)
         loop, stream = self._loops.call_loop_launch, self._c.NULL
@@ -200,7 +200,7 @@ class NullDevice:
         return lambda calls: self._checked(loop(function, pointer, calls))
 
     def python_launch(self, grid: tuple[int, ...], block: int) -> Callable[[], Any]:
-        """hip-python's hipModuleLaunchKernel alone, its arguments made ready before."""
+        """hip-python's bare hipModuleLaunchKernel, with its arguments made beforehand."""
         arguments, size = ctypes.create_string_buffer(ARGUMENT_BYTES), ctypes.c_size_t(ARGUMENT_BYTES)
         extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(arguments), 2, ctypes.addressof(size), 3)
         function = self.hip.ihipModuleSymbol_t.fromObj(ctypes.addressof(arguments))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import everything at the first use of any of it: NumPy alone takes a tenth of a second."""
+        """Import everything at the first use of any of it: importing NumPy takes a tenth of a second."""
         from importlib import import_module
 
         # Private ones are modules, which the import system asks for here before it imports them.

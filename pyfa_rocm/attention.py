@@ -45,7 +45,7 @@ def flash_attn_func(
 ) -> Any:
     """Attention, O = softmax(softmax_scale * Q K^T, masked) V, with flash-attention's arguments and meaning.
 
-    What is positional is flash-attention's; what follows `return_attn_probs` is ours, by keyword alone.
+    Positional arguments are flash-attention's; those after `return_attn_probs` are ours, by keyword only.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def flash_attn_func(
         As k.
     dropout_p : float
         Chance to drop an element of the probabilities, from 0 to below 1, in steps of 1/256; what is kept is
-        scaled by ``1 / (1 - dropout_p)``. Should be 0 in evaluation.
+        scaled by ``1 / (1 - dropout_p)``. Pass 0 in evaluation.
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default.
     causal : bool
@@ -73,52 +73,53 @@ def flash_attn_func(
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |j - own column|`` is added to the scaled score of key j.
     deterministic : bool
-        Accepted for flash-attention's sake. The forward pass always is.
+        Accepted because flash-attention has it. The forward pass is always deterministic.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. For tests alone: the probabilities are
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: the probabilities are
         computed on the host, which waits for the device.
     bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         Added to the scaled scores; q's dtype, last dimension contiguous. A size of 1 in place of any but the
         last is broadcast. Not together with `alibi_slopes`.
     top_left : bool
-        Whether a query's own column is i instead: masks and ALiBi are aligned top-left.
+        Whether query row i stands at key column i instead: masks and ALiBi are then aligned top-left.
     philox : (int, int) or array, optional
-        Seed and offset of the random numbers of dropout: required with it, and not looked at without. Two
-        integers below 2**64, or a device array of two uint64 (or int64) that the kernel reads, so that a
-        replayed graph takes new ones. The same pair gives the same numbers; between calls, change it.
+        Seed and offset of dropout's random numbers; required with dropout, and ignored without. Two integers
+        below 2**64, or a device array of two uint64 (or int64) that the kernel reads, so that a replayed
+        graph can take new ones. The same pair gives the same numbers, so change it between calls.
     out_dtype : str or dtype, optional
-        Of O; q's by default, and for float8_e4m3fnuz that of `out`, else bfloat16.
+        Type of O. By default q's; for float8_e4m3fnuz that of `out`, or bfloat16 without `out`.
     q_descale, k_descale, v_descale : float, optional
-        For float8_e4m3fnuz alone: what an element of q, k, v is to be multiplied with, 1 by default.
+        Only for float8_e4m3fnuz: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
     out : array, optional
-        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
+        Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
+        overlap any other array.
     stream : object, optional
         A hipStream_t as an integer, or a stream of pyfa_rocm, torch, CuPy or hip-python. None is the current
-        stream of q's library where that is torch or CuPy, else the null stream.
+        stream of q's library if that is torch or CuPy, else the null stream.
 
     Returns
     -------
     out : array, (batch, seqlen_q, nhead_q, hdim_v)
-        `out` itself if given. Else a new DeviceArray, whatever q is: frameworks take it without a copy
+        `out` itself if given, else a new DeviceArray, whatever q is. Frameworks take it without a copy
         through DLPack (``torch.from_dlpack(out)``).
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q)
-        Natural logarithm, of the softmax before dropout; with `return_lse` or `return_attn_probs` alone.
+        Natural logarithm, of the softmax before dropout; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, seqlen_q, seqlen_k)
         The probabilities before dropout, 0 for masked keys, with the sign bit set where one was dropped;
-        with `return_attn_probs` alone.
+        only with `return_attn_probs`.
 
     Raises
     ------
     TypeError
-        An argument is no array (or stream).
+        An argument is not an array (or not a stream).
     InvalidArgumentError
-        Arguments make no sense, alone or together; nothing was written.
+        An argument, or a combination of them, makes no sense; nothing was written.
     UnsupportedError
-        They make sense, but no kernel here does it: the message says what would work.
+        The arguments make sense, but no kernel here can do it; the message says what would work.
     HipError
         The HIP runtime refused.
 

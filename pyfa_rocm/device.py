@@ -39,7 +39,7 @@ class Device:
     index : int
         HIP's number of it.
     name, arch : str
-        "AMD Instinct MI300X", "gfx942".
+        Its product, "AMD Instinct MI300X", and LLVM's name of its architecture, without features.
     memory_bytes : int
         Size of its memory.
     compute_units : int
@@ -194,7 +194,7 @@ def stream_handle(stream: object) -> int:
     return handle
 
 
-# Of what is no array on a device, though torch's or CuPy's, no stream is known: the call refuses it later.
+# Arrays of torch or CuPy that are not on a device have no stream; the call refuses them later.
 
 
 def _torch_stream(tensor: Any) -> int:

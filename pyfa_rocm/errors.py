@@ -29,13 +29,13 @@ class FmhaError(Exception):
 
 
 class InvalidArgumentError(FmhaError, ValueError):
-    """The arguments make no sense (``FMHA_INVALID_ARGUMENT``)."""
+    """An argument, or a combination of them, makes no sense (``FMHA_INVALID_ARGUMENT``)."""
 
     status = 1
 
 
 class UnsupportedError(FmhaError, NotImplementedError):
-    """The arguments make sense, but no kernel here does it (``FMHA_UNSUPPORTED``)."""
+    """The arguments make sense, but no kernel here can do it (``FMHA_UNSUPPORTED``)."""
 
     status = 2
 

@@ -50,7 +50,7 @@ def flash_attn_varlen_func(
     """Like `flash_attn_func`, but for sequences of different lengths, packed one after the other.
 
     Sequence b has the rows ``cu_seqlens_q[b]`` up to ``cu_seqlens_q[b + 1]`` of q, and the rows
-    ``cu_seqlens_k[b]`` up to ``cu_seqlens_k[b + 1]`` of k and v; each attends to itself alone. Either may be
+    ``cu_seqlens_k[b]`` up to ``cu_seqlens_k[b + 1]`` of k and v; each attends only to itself. Either may be
     empty. What is not listed is as in `flash_attn_func`, with the sequence's own lengths for seqlen_q and
     seqlen_k.
 
@@ -63,8 +63,8 @@ def flash_attn_varlen_func(
     v : array, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : array, int32 (batch + 1)
-        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. In device
-        memory, so what they hold is not checked.
+        Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. They are in
+        device memory, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence are not computed. A
         side of `window_size` is unlimited from max_seqlen_k on.
@@ -73,24 +73,25 @@ def flash_attn_varlen_func(
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         As in `flash_attn_func`.
     seqused_q, seqused_k : array, optional, int32 (batch)
-        Lengths in use, of sequences that fill a part of their rows, from the first: what is beyond is neither
-        read nor written. (Where `out` is allocated here, such rows of it, and of lse, hold anything.)
+        Lengths in use, if sequences fill only the first part of their rows: the rest is neither read nor
+        written. (Such rows of an `out` that is allocated here, and of lse, hold anything.)
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
         Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
         last is broadcast.
     top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, stream
         As in `flash_attn_func`.
     out : array, optional
-        Where to write O: its shape, dtype and device, layout as q's. Not overlapping any other array.
+        Where to write O; of O's shape and dtype, on q's device, in any layout that q may have. It must not
+        overlap any other array.
 
     Returns
     -------
     out : array, (total_q, nhead_q, hdim_v)
         `out` itself if given, else a new DeviceArray.
     lse : DeviceArray, float32 (nhead_q, total_q)
-        Natural logarithm; with `return_lse` or `return_attn_probs` alone.
+        Natural logarithm; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
-        As in `flash_attn_func`, 0 beyond a sequence; with `return_attn_probs` alone.
+        As in `flash_attn_func`, 0 beyond a sequence; only with `return_attn_probs`.
 
     Raises
     ------

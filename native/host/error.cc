@@ -28,6 +28,15 @@ void fail(fmha_status status, const char* format, ...) {
   throw Error(status, message);
 }
 
+bool Refusal::because(fmha_status status, const char* format, ...) {
+  status_ = status;
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(message_, sizeof message_, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
 fmha_status report_current_exception() noexcept {
   try {
     throw;

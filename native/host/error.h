@@ -23,6 +23,21 @@ struct Error {
 
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(fmha_status status, const char* format, ...);
 
+// A failure that may turn out not to be one: one of several says no, and another may say yes.
+class Refusal {
+ public:
+  Refusal() {}  // says nothing yet: no byte is read before because() has written it
+
+  // Keeps the reason. Returns false, so that a check can be written as `return why.because(...)`.
+  [[gnu::format(printf, 3, 4)]] bool because(fmha_status status, const char* format, ...);
+
+  [[noreturn]] void raise() const { throw Error(status_, message_); }
+
+ private:
+  fmha_status status_;
+  char message_[kMessageBytes];
+};
+
 // Stores the message of the exception being handled for this thread and returns its status.
 fmha_status report_current_exception() noexcept;
 

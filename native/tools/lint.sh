@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Every style and static check: lint.sh BUILD_DIR LLVM_VERSION. Runs them all, then fails if one did.
+# All style and static checks: lint.sh BUILD_DIR LLVM_VERSION. It runs every check, then fails if one of them failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=$1 llvm=$2 bin=build/venv/bin failed=()
@@ -13,7 +13,7 @@ check() {  # name, command...
 }
 files() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ -e "$f" ] && echo "$f"; done; }
 
-# What a person reads and edits stays short; SPDX says on what terms.
+# Files that people edit stay short, and name their licence.
 file_rules() {
   local file lines ok=0
   while read -r file; do
@@ -25,16 +25,16 @@ file_rules() {
   return $ok
 }
 
-# clang-tidy needs every generated header and the compile commands: a configured build. The software device's
-# instructions are compiled once a level of the host's vectors; here once, by commands of our own folder.
+# clang-tidy needs the compile commands and generated headers of a build. A build compiles the software device's
+# instructions once for each x86-64 level; tidy_commands.py keeps one of them.
 tidy() {
   local sources commands=build/lint
   [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
-  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
+  mapfile -t sources < <(files 'native/host/*.cc' 'native/kernels/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands"
   "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
     "${sources[@]}" || return 1
-  # The largest first, so that no core is left with one at the end.
+  # The largest files first, so that no core waits for one at the end.
   ls -S "${sources[@]}" |
     xargs -P "$(nproc)" -n 1 "clang-tidy-$llvm" -p "$commands" --quiet --warnings-as-errors='*' 2> >(
       grep -v 'warnings generated\|warning generated' >&2)

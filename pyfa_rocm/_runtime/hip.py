@@ -345,7 +345,7 @@ def free(address: int) -> None:
 
 @functools.cache
 def has_one_device() -> bool:
-    """Whether this process sees one device alone, which is then always current. HIP fixes it at start."""
+    """Whether this process sees only one device, which is then always current. HIP fixes it at start."""
     return bool(call("hipGetDeviceCount") == 1)
 
 

@@ -38,7 +38,7 @@ def _find(what: str, variable: str, candidates: list[Path]) -> Path:
 
 def library_path() -> Path:
     """Path of libfmha_rocm.so: ``$PYFA_ROCM_LIBRARY``, the installed one, or that of the build tree."""
-    # Its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is for linkers alone.
+    # Its SONAME: in a wheel, which holds no links, libfmha_rocm.so itself is only for linkers.
     name = "libfmha_rocm.so." + header_version(header_path().read_text(encoding="utf-8")).split(".")[0]
     return _find(name, "PYFA_ROCM_LIBRARY", [d / name for d in (_PACKAGE / "lib", *_source_build_dirs())])
 

@@ -17,7 +17,7 @@ from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
 class Layout:
-    """Everything about a tensor but where it is. Made by `layout_of` alone.
+    """Everything about a tensor except where it is. Only `layout_of` makes them.
 
     Attributes
     ----------

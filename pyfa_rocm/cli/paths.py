@@ -21,7 +21,7 @@ PATHS: dict[str, Callable[[], str]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     parser.add_argument(
-        "path", nargs="?", choices=tuple(PATHS), help="print this one alone, and nothing else; all without it"
+        "path", nargs="?", choices=tuple(PATHS), help="print only this one; without it, all of them"
     )
 
 

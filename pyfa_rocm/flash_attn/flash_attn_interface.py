@@ -24,7 +24,7 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
-# flash-attn pads head dims to this many elements, and S_dmask to tiles of so many rows and columns.
+# flash-attn pads head dims to a multiple of the first, and rows and columns of S_dmask to one of the second.
 _HDIM_MULTIPLE = 8
 _S_DMASK_MULTIPLE = 128
 
@@ -85,7 +85,7 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16 or bfloat16; on a ROCm device, or on the CPU where the software device is in use.
+        float16 or bfloat16; on a ROCm device, or on the CPU if the software device is in use.
     k, v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
         nhead_q is a multiple of nhead_k.
     dropout_p : float
@@ -93,7 +93,7 @@ def flash_attn_func(
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default.
     causal : bool
-        Whether query i sees keys up to ``i + seqlen_k - seqlen_q`` alone.
+        Whether query i sees only keys up to ``i + seqlen_k - seqlen_q``.
     window_size : (int, int)
         Keys to the left and right of that one that a query sees; -1: all.
     softcap : float

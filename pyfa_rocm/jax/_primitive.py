@@ -60,7 +60,7 @@ def _abstract_eval(
 def _batch(
     operands: Any, dims: Any, *, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> tuple[Any, tuple[int, ...]]:
-    """Note where the mapped axis is. One that is last is moved: the kernels want the last one contiguous."""
+    """Note where the mapped axis is. If it is the last, move it: the kernels want that one contiguous."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     mapped, positions = [], []
     for name, x, dim, old in zip(problem.names, operands, dims, axes, strict=True):

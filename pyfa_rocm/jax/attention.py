@@ -58,7 +58,7 @@ def flash_attn_func(
     out_dtype : str or dtype, optional
         Of O; q's by default, and bfloat16 for float8_e4m3fnuz.
     q_descale, k_descale, v_descale : float, optional
-        For float8_e4m3fnuz alone: what an element of q, k, v is to be multiplied with, 1 by default.
+        Only for float8_e4m3fnuz: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
 
@@ -67,28 +67,28 @@ def flash_attn_func(
     out : array, (batch, seqlen_q, nhead_q, hdim_v)
         A query row that sees no key gives 0.
     lse : array, float32 (batch, nhead_q, seqlen_q)
-        Natural logarithm, of the softmax before dropout; with `return_lse` alone.
+        Natural logarithm, of the softmax before dropout; only with `return_lse`.
 
     Raises
     ------
     TypeError
-        An argument is no array.
+        An argument is not an array.
     InvalidArgumentError
-        Arguments make no sense, alone or together.
+        An argument, or a combination of them, makes no sense.
     UnsupportedError
-        They make sense, but cannot be done here.
+        The arguments make sense, but cannot be done here.
     NotImplementedError
         A derivative was asked for.
     jax.errors.JaxRuntimeError
         When the call runs: no kernel does this (UNIMPLEMENTED: the message says what would work), or the HIP
-        runtime refused. (A ValueError with that text where the compiled function has run before.)
+        runtime refused. (A ValueError with that text if the compiled function has run before.)
 
     Notes
     -----
-    ``jax.vmap`` maps any axes without a copy, but a last one. They become part of the batch where the strides
-    of all arrays allow that; else, and always with dropout, the kernel is launched once for each index of an
-    axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an unmapped
-    `philox` is the same one for every element.
+    ``jax.vmap`` maps any axis without a copy, except a last one. Mapped axes become part of the batch if the
+    strides of all arrays allow that; otherwise, and always with dropout, the kernel is launched once for each
+    index of an axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an
+    unmapped `philox` is the same for every element.
 
     Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
 

@@ -74,7 +74,7 @@ def flash_attn_varlen_func(
     out : array, (total_q, nhead_q, hdim_v)
         Rows of no sequence are 0.
     lse : array, float32 (nhead_q, total_q)
-        Natural logarithm, -inf for rows of no sequence; with `return_lse` alone.
+        Natural logarithm, -inf for rows of no sequence; only with `return_lse`.
 
     Raises
     ------

@@ -45,7 +45,8 @@ class Padding(NamedTuple):
 def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
     """Return a mask, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k), as lengths; None: it is not that.
 
-    `suffix` says whether it is. None: look, which waits for the mask's device; it is not where nobody can.
+    `suffix` says whether it is that. None: look, which waits for the mask's device; if the host cannot look,
+    it is taken not to be.
     """
     if suffix is None and not _can_look(mask):
         suffix = False

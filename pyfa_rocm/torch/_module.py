@@ -19,7 +19,7 @@ class FlashAttention(torch.nn.Module):
     Parameters
     ----------
     dropout : float
-        Chance to drop an element of the probabilities, in training mode alone.
+        Chance to drop an element of the probabilities, only in training mode.
     causal : bool
         Whether query row i sees no key beyond ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
 
@@ -31,9 +31,9 @@ class FlashAttention(torch.nn.Module):
 
     Notes
     -----
-    Which of the two a mask can go is in its values. `forward` looks at them where that is cheap; on a card it
-    means that the host waits for all work before it (once a call), so say ``suffix=True`` or ``False`` there.
-    Where nobody can look, in a compiled graph and during capture, it is the bias unless ``suffix=True``.
+    Whether a mask can go as lengths depends on its values. `forward` looks at them if it may. On a card that
+    makes the host wait for all earlier work (once a call), so say ``suffix=True`` or ``False`` there. In a
+    compiled graph and during capture it cannot look: the mask is a bias unless ``suffix=True``.
 
     Examples
     --------
@@ -73,8 +73,8 @@ class FlashAttention(torch.nn.Module):
         mask : torch.Tensor, optional, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k)
             True where a key is seen.
         suffix : bool, optional
-            Whether the mask is padding at the ends: in each sequence the first so many keys are seen, by the
-            first so many queries, and nothing else. True is taken at its word: lengths are counted from the
+            Whether the mask is padding at the ends: in each sequence the first m queries see the first n
+            keys, and nothing else is seen. True is taken at its word: lengths are counted from the
             mask on its device, and where in a row its True are does not matter. False is never wrong. None:
             look, see the class.
 
@@ -86,7 +86,7 @@ class FlashAttention(torch.nn.Module):
         Raises
         ------
         TypeError, InvalidArgumentError, UnsupportedError, HipError
-            As `flash_attn_func`. Where there is no kernel for lengths, ``suffix=False`` may have one.
+            As `flash_attn_func`. If no kernel takes lengths, one may take a bias: ``suffix=False``.
         """
         require_tensors(q=q, k=k, v=v)
         dropout_p = self.dropout if self.training else 0.0
@@ -138,7 +138,7 @@ def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
             f"mask: got dtype {mask.dtype}, expected torch.bool, True where a key is seen"
         )
     if q.dim() != 4 or k.dim() != 4:
-        return  # what is wrong with q or k is said where they are used
+        return  # flash_attn_func says what is wrong with q or k
     by_key, by_row = (q.shape[0], k.shape[1]), (q.shape[0], q.shape[1], k.shape[1])
     if mask.shape not in (by_key, by_row):
         raise InvalidArgumentError(f"mask: got shape {tuple(mask.shape)}, expected {by_key} or {by_row}")

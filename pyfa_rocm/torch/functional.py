@@ -48,7 +48,7 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" where
+        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" if
         the software device is in use. Any layout whose last dimension is contiguous and whose other strides
         are multiples of 16 bytes, 0 included for k and v: it is not copied.
     k : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
@@ -58,39 +58,39 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         As there.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. For tests alone: it waits for the device,
-        computes on the host, and is no part of a compiled graph.
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
+        computes on the host, and cannot be part of a compiled graph.
     bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         As there.
     philox : torch.Tensor or (int, int), optional
         Seed and offset of dropout's random numbers: two integers below 2**64, or int64 or uint64 (2) on q's
-        device. If not given they are drawn by the default generator of q's device, in each call: as with
-        torch's own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
+        device. Without it, each call draws them from the default generator of q's device: as with torch's
+        own dropout, ``torch.manual_seed`` decides them, and a replayed graph draws new ones.
     out_dtype : torch.dtype or str, optional
         Of the output.
     out : torch.Tensor, optional
-        Where to write O. Not overlapping any other tensor.
+        Where to write O. It must not overlap any other tensor.
 
     Returns
     -------
     out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim_v)
         Contiguous; `out` itself if given.
     lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
-        With `return_lse` or `return_attn_probs` alone.
+        Only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, seqlen_q, seqlen_k)
-        With `return_attn_probs` alone.
+        Only with `return_attn_probs`.
 
     Raises
     ------
     TypeError
-        An input is no torch tensor.
+        An input is not a torch tensor.
     InvalidArgumentError
-        Arguments make no sense, alone or together: shapes, types, or devices that differ.
+        An argument, or a combination of them, makes no sense: shapes, types, or devices that differ.
     UnsupportedError
-        They make sense, but no kernel here does it; or a tensor requires a gradient, of which there is none
-        yet: call under ``torch.no_grad()``. A NotImplementedError.
+        The arguments make sense, but no kernel here can do it; or a tensor requires a gradient, and there is
+        no backward pass yet: call under ``torch.no_grad()``. It is a NotImplementedError.
     HipError
-        The HIP runtime refused; of CPU tensors, the software device found an error in what a kernel did.
+        The HIP runtime refused; or, for CPU tensors, the software device found an error in what a kernel did.
 
     Notes
     -----
@@ -157,11 +157,11 @@ def flash_attn_varlen_func(
     v : torch.Tensor, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
-        Where each sequence starts, and the end; on q's device, where nobody looks at what they hold.
+        Where each sequence starts, and the end; on q's device, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
-        Upper bounds of the lengths; symbols in a compiled graph, which so serves other lengths too.
+        Upper bounds of the lengths. In a compiled graph they are symbols: it serves other lengths too.
     seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
-        Lengths in use. Rows of O and of the log-sum-exp that belong to none hold anything.
+        Lengths in use. Rows of O and of the log-sum-exp beyond them hold anything.
     bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
         As there.
 
@@ -170,9 +170,9 @@ def flash_attn_varlen_func(
     out : torch.Tensor, (total_q, nhead_q, hdim_v)
         Contiguous; `out` itself if given.
     lse : torch.Tensor, float32 (nhead_q, total_q)
-        With `return_lse` or `return_attn_probs` alone.
+        Only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
-        With `return_attn_probs` alone.
+        Only with `return_attn_probs`.
 
     Raises
     ------

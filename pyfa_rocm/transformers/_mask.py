@@ -145,7 +145,7 @@ def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, 
 
 
 def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int) -> bool:
-    """Whether a pattern over all positions is the same one over the tokens alone."""
+    """Whether a pattern over all positions is the same one over only the tokens."""
     if pattern.sequences is not None:
         return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
     if pattern.causal and q_length > tokens.shape[1]:

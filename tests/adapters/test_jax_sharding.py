@@ -109,7 +109,7 @@ def test_mapped_and_sharded() -> None:
 
 
 def test_packed_sequences() -> None:
-    """Heads alone: which rows are whose is every device's business."""
+    """Only heads: which rows are whose is every device's business."""
     q, k, v = (x.reshape(-1, *x.shape[2:]) for x in jax_cases.arguments(BASE)[0].values())
     cu_q, cu_k = jnp.array([0, 50, 60, 180], jnp.int32), jnp.array([0, 60, 60, 270], jnp.int32)
     call: Any = partial(

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from reference import attention, numerics_of
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
-from pyfa_rocm.jax._strides import Batching, Dim, fold, split_strides
+from pyfa_rocm.jax._traced import Batching, Dim, fold, split_strides
 
 DTYPE = "bfloat16"
 
@@ -156,7 +156,7 @@ def inputs(*sizes: int, heads: int = 2) -> list[jax.Array]:
     [(0, 1), (1, 2), (3, 2), (4, 1), ((0, None, None), 2), ((0, None, 0), 2), ((None, 2, None), 2)],
 )
 def test_without_copies(in_axes: Any, launches: int) -> None:
-    """No axis but the last is moved, and the kernel is launched for what cannot be one batch alone."""
+    """Only a last axis is moved, and only what cannot be one batch takes more than one launch."""
     q, k, v = inputs(6, 2, 33)  # mapped 6, batch 2
     if isinstance(in_axes, int):
         placed = [jnp.moveaxis(x, 0, in_axes) for x in (q, k, v)]

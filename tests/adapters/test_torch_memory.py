@@ -155,7 +155,7 @@ class CardTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Of operators ours alone, and to what is registered for "CUDA"."""
+        """Of operators only ours, and to what is registered for "CUDA"."""
         assert func.namespace == "pyfa_rocm", func
         keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
         return func.redispatch(keys, *args, **(kwargs or {}))

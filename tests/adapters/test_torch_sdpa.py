@@ -185,7 +185,7 @@ def test_leading_dimensions_are_broadcast() -> None:
 
 
 def test_causal_is_aligned_top_left() -> None:
-    """Of 50 rows and 70 keys the first row sees the first key alone; rows beyond the last key see all."""
+    """Of 50 rows and 70 keys the first row sees only the first key; rows beyond the last key see all."""
     q, k, v = qkv(1)
     torch.testing.assert_close(check(q, k, v, is_causal=True)[:, :, 0], v[:, :, 0])
     check(*qkv(1, seqlen_q=70, seqlen_k=50), is_causal=True)

@@ -5,7 +5,7 @@ Two comparisons. Each call of a layer is judged by the reference and its derived
 query sees from transformers' own mask of all of them. And logits are compared with those of the model in
 float64: their error may not be above that of the model computed eagerly in the same type. Outside of the
 attention both round alike; inside, eager rounds scores, probabilities and output to the type, the kernels
-the probabilities and the output alone. So the expected error is at most eager's, and what two samples of it
+only the probabilities and the output. So the expected error is at most eager's, and what two samples of it
 may differ by is the spread of a root mean square over the independent errors of one hidden state:
 1 / sqrt(2 * hidden_size) of it, three times, for each of the two.
 """
@@ -166,7 +166,7 @@ def test_llama(checked: Checked, dtype: torch.dtype) -> None:
     Models("LlamaForCausalLM", dtype).check(tokens, input_ids=ids(2, 40), use_cache=False)
 
 
-# The kernel set `ci` has softcap for packed sequences in bfloat16 alone.
+# The kernel set `ci` has softcap for packed sequences only in bfloat16.
 PADDED = [("LlamaForCausalLM", torch.float16), ("Gemma2ForCausalLM", torch.bfloat16)]
 
 
@@ -187,9 +187,9 @@ def test_packed_sequences(checked: Checked, kind: str, dtype: torch.dtype) -> No
     models.check(tokens, input_ids=packed, position_ids=positions, use_cache=False)
     with torch.no_grad():
         whole = models.exact(input_ids=packed, position_ids=positions, use_cache=False).logits
-        for part, alone in zip(whole.split(lengths, 1), packed.split(lengths, 1), strict=True):
+        for part, single in zip(whole.split(lengths, 1), packed.split(lengths, 1), strict=True):
             # In float32's tolerance: softmax is computed in it.
-            expected = models.exact(input_ids=alone, use_cache=False).logits
+            expected = models.exact(input_ids=single, use_cache=False).logits
             torch.testing.assert_close(part.float(), expected.float())
 
 

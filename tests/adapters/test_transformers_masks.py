@@ -62,10 +62,10 @@ def test_packed_patterns(name: str) -> None:
         function = masks.packed_sequence_compatibility_function(KNOWN[name], positions, numbers)
     else:  # transformers up to 5.20
         function = masks.and_masks(KNOWN[name], masks.packed_sequence_mask_function(numbers))
-    pattern, alone = pattern_of(function), pattern_of(KNOWN[name])
+    pattern, known = pattern_of(function), pattern_of(KNOWN[name])
     assert pattern is not None
-    assert alone is not None
-    assert (pattern.causal, pattern.window_size) == (alone.causal, alone.window_size)
+    assert known is not None
+    assert (pattern.causal, pattern.window_size) == (known.causal, known.window_size)
     assert pattern.sequences is numbers
     mask = adapter.attention_mask(2, SEQLEN, SEQLEN, mask_function=function)
     assert mask is not None

@@ -183,7 +183,7 @@ class TorchCase:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The memory is the device's already; kernels inside may read the inputs alone, not write them."""
+        """The memory is the device's already; kernels inside may only read the inputs, not write them."""
         with pinned(*(held.host for held in self.held.values())):
             for name, held in self.held.items():
                 held.watch(holds_input=name != "o")

@@ -109,7 +109,7 @@ const BadCase kCases[] = {
      "philox_seed_offset"},
     {[](auto& p) { p.p_drop = 0.5F, p.randval = {host<uint8_t>(), 8000, 2000, 50}; }, FMHA_INVALID_ARGUMENT,
      "randval.data"},
-    {[](auto& p) { p.randval.data = host<uint8_t>(); }, FMHA_INVALID_ARGUMENT, "where p_drop = 0"},
+    {[](auto& p) { p.randval.data = host<uint8_t>(); }, FMHA_INVALID_ARGUMENT, "if p_drop = 0"},
     {[](auto& p) { p.q_descale = 2; }, FMHA_INVALID_ARGUMENT, "q_descale = 2"},
     {[](auto& p) { p.kernel = -1; }, FMHA_INVALID_ARGUMENT, "kernel = -1"},
     {[](auto& p) { p.kernel = 1000; }, FMHA_UNSUPPORTED, "kernel = 1000: expected 0"},

@@ -69,7 +69,7 @@ void test_first_call_failures(const fmha_fwd_params& p) {
                "hipErrorNoBinaryForGpu (209): the fake runtime was told");
   CHECK_STATUS(fmha_prepare(&p), FMHA_HIP_ERROR, "device 0 has that compute capability but another arch");
   hip->load_error = 900;
-  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "under graph capture call fmha_prepare before it");
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "under graph capture prepare the call before it");
   hip->load_error = 0;
   hip->get_function_error = 500;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipModuleGetFunction");

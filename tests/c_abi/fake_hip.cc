@@ -132,6 +132,17 @@ EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsig
   return 0;
 }
 
+EXPORT int hipMemsetAsync(void* memory, int value, size_t bytes, void* stream) {
+  ++g_state.memsets;
+  if (g_state.memset_error != 0) return g_state.memset_error;
+  g_state.memset_memory = memory;
+  g_state.memset_value = value;
+  g_state.memset_bytes = bytes;
+  g_state.memset_stream = stream;
+  g_state.launches_before_memset = g_state.launches;
+  return 0;
+}
+
 EXPORT const char* hipGetErrorName(int error) {
   return error == 209 ? "hipErrorNoBinaryForGpu" : "hipErrorFake";
 }

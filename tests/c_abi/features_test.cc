@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// problem.cc and problem_tensors.cc, as problem_test.cc: bias, ALiBi, softcap, packed sequences, dropout,
+// As problem_test.cc: bias, ALiBi, softcap, packed sequences, dropout,
 // fp32 and fp8.
 #include <cfloat>
 #include <cmath>
@@ -7,14 +7,13 @@
 #include <limits>
 
 #include "check.h"
+#include "checked.h"
 #include "error.h"
 #include "params.h"
-#include "problem/problem.h"
 
 namespace {
 
 using fmha::Pointers;
-using fmha::Problem;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -79,13 +78,8 @@ fmha_fwd_params fp8() {
   return p;
 }
 
-fmha_status make(const fmha_fwd_params& p, Problem* out = nullptr, Pointers pointers = Pointers::kRequired) {
-  return fmha::guard([&] {
-    Problem problem;
-    fmha::Extents extents;
-    fmha::make_problem(&p, pointers, problem, extents);
-    if (out != nullptr) *out = problem;
-  });
+fmha_status make(const fmha_fwd_params& p, Checked* out = nullptr, Pointers pointers = Pointers::kRequired) {
+  return check_problem(&p, pointers, out);
 }
 
 const char* fmha_last_error() { return fmha::last_error(); }
@@ -106,7 +100,7 @@ const char* fmha_last_error() { return fmha::last_error(); }
   } while (0)
 
 void test_bias() {
-  Problem problem;
+  Checked problem;
   CHECK_OK(make(with_bias(), &problem));
   const fmha::FwdKernelParams& a = problem.args;
   CHECK(problem.bias == fmha::Bias::kElementwise && !problem.vector_bias && a.bias == at(6));
@@ -143,7 +137,7 @@ void test_bias() {
 }
 
 void test_alibi() {
-  Problem problem;
+  Checked problem;
   CHECK_OK(make(with_alibi(), &problem));
   CHECK(problem.bias == fmha::Bias::kAlibi && problem.args.alibi == at(6));
   CHECK(problem.args.batch_stride_alibi == 4);
@@ -180,7 +174,7 @@ void test_alibi() {
 }
 
 void test_softcap() {
-  Problem problem;
+  Checked problem;
   fmha_fwd_params p = good();
   p.softcap = 30.0F;
   CHECK_OK(make(p, &problem));
@@ -204,7 +198,7 @@ void test_varlen_arguments() {
   p.mask = FMHA_MASK_WINDOW;
   p.window_left = 149;  // hides nothing of 150 keys, but sequences may be longer: the caller's word is kept
   p.window_right = 150;
-  Problem problem;
+  Checked problem;
   CHECK_OK(make(p, &problem));
   const fmha::FwdKernelParams& a = problem.args;
   CHECK(problem.group && problem.masked && !problem.empty && problem.batch == 3);
@@ -260,7 +254,7 @@ void test_varlen_errors() {
 }
 
 void test_dropout() {
-  Problem problem;
+  Checked problem;
   fmha_fwd_params p = with_dropout();
   CHECK_OK(make(p, &problem));
   const fmha::FwdKernelParams& a = problem.args;
@@ -324,7 +318,7 @@ void test_randval() {
 }
 
 void test_fp32() {
-  Problem problem;
+  Checked problem;
   CHECK_OK(make(good(FMHA_FP32), &problem));
   CHECK(problem.dtype == fmha::DType::kFp32 && problem.o_dtype == fmha::DType::kFp32);
   // Vectors of 16 bytes are 4 elements, and 4 GiB are 2^30.
@@ -338,7 +332,7 @@ void test_fp32() {
 }
 
 void test_fp8() {
-  Problem problem;
+  Checked problem;
   fmha_fwd_params p = fp8();
   p.q_descale = 2;
   p.k_descale = 0.25F;
@@ -365,13 +359,13 @@ void test_fp8() {
   CHECK_BAD(fp8(), (p.q_descale = 1e-20F, p.k_descale = 1e-20F), FMHA_UNSUPPORTED,
             "softmax_scale = 0.125, times q_descale and k_descale");
   CHECK_BAD(good(), p.q_descale = 2, FMHA_INVALID_ARGUMENT,
-            "q_descale = 2: expected 0 (none): FP8 inputs alone");
+            "q_descale = 2: expected 0 (none): only FP8 inputs");
   CHECK_BAD(good(FMHA_FP32), p.v_descale = 2, FMHA_INVALID_ARGUMENT, "v_descale = 2");
   CHECK_GOOD(good(), p.q_descale = p.k_descale = p.v_descale = 1);
 }
 
 void test_kernel_number() {
-  Problem problem;
+  Checked problem;
   fmha_fwd_params p = good();
   p.kernel = 3;
   CHECK_OK(make(p, &problem));

@@ -198,6 +198,10 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, size_t bytes, int, void*) 
   return std::memcpy(to, from, bytes), kSuccess;
 }
 
+EXPORT int hipMemsetAsync(void* memory, int value, size_t bytes, void*) {
+  return std::memset(memory, value, bytes), kSuccess;
+}
+
 EXPORT int hipStreamCreate(void** stream) { return handle(stream); }
 EXPORT int hipStreamSynchronize(void*) { return kSuccess; }
 EXPORT int hipStreamDestroy(void*) { return kSuccess; }

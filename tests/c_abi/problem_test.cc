@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// problem.cc without a device: what is refused and how it is worded, and what a kernel is handed.
-#include "problem/problem.h"
+// Forward problems without a device: what is refused and how it is worded, and what a kernel is handed.
 
 #include <cfloat>
 #include <cstring>
@@ -9,13 +8,13 @@
 #include <vector>
 
 #include "check.h"
+#include "checked.h"
 #include "error.h"
 #include "params.h"
 
 namespace {
 
 using fmha::Pointers;
-using fmha::Problem;
 
 // Nothing reads these addresses. They are far apart, and k and v are big enough for every problem here.
 void* at(uintptr_t tebibytes) { return reinterpret_cast<void*>(tebibytes << 40); }
@@ -30,13 +29,8 @@ fmha_fwd_params good() {
   return p;
 }
 
-fmha_status make(const fmha_fwd_params* p, Pointers pointers = Pointers::kRequired, Problem* out = nullptr) {
-  return fmha::guard([&] {
-    Problem problem;
-    fmha::Extents extents;
-    fmha::make_problem(p, pointers, problem, extents);
-    if (out != nullptr) *out = problem;
-  });
+fmha_status make(const fmha_fwd_params* p, Pointers pointers = Pointers::kRequired, Checked* out = nullptr) {
+  return check_problem(p, pointers, out);
 }
 
 const char* fmha_last_error() { return fmha::last_error(); }
@@ -85,7 +79,7 @@ void test_scale() {
   CHECK_BAD(p.softmax_scale = FLT_MAX, FMHA_UNSUPPORTED, "softmax_scale = 3.40282e+38");
   fmha_fwd_params p = good();
   p.softmax_scale = 0.125F;
-  Problem problem{};
+  Checked problem{};
   CHECK_OK(make(&p, Pointers::kRequired, &problem));
   CHECK(problem.args.scale_log2e == 0.125F * 1.44269504F);
 }
@@ -195,7 +189,7 @@ Mask mask_of(int32_t mask, int64_t seqlen_q, int64_t seqlen_k, int64_t left = 0,
   p.mask = mask;
   p.window_left = left;
   p.window_right = right;
-  Problem problem{};
+  Checked problem{};
   CHECK_OK(make(&p, Pointers::kOptional, &problem));
   return {problem.masked, problem.args.mask_type, problem.args.window_left, problem.args.window_right};
 }
@@ -279,7 +273,7 @@ void test_kernel_arguments() {
   p.o = {at(4), 400000, 88, 8808};
   p.lse = {static_cast<float*>(at(5)), 1000, 101};
   p.mask = FMHA_MASK_CAUSAL;
-  Problem problem{};
+  Checked problem{};
   CHECK_OK(make(&p, Pointers::kRequired, &problem));
   CHECK(problem.dtype == fmha::DType::kBf16 && problem.batch == 3 && problem.nhead_k == 2);
   CHECK(problem.masked && !problem.empty);

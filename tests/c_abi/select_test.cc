@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// select.cc over the table in table.cc: each rule, each refusal.
-#include "select/select.h"
-
+// The forward family's choice over the table in table.cc: each rule, each refusal.
 #include <cstring>
+#include <set>
 #include <string>
 
 #include "check.h"
 #include "error.h"
 #include "params.h"
+#include "problem/fwd.h"
+#include "select/fwd.h"
+#include "select/key.h"
+#include "select/plan.h"
 
 namespace {
 
@@ -28,14 +31,19 @@ struct Selected {
 
 fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selected* out) {
   return fmha::guard([&] {
-    fmha::Problem problem;
-    fmha::Extents extents;
-    fmha::make_problem(&p, fmha::Pointers::kOptional, problem, extents);
-    const fmha::Candidates all = fmha::list_candidates(problem, target);
-    out->kernel = fmha::find_kernel(problem, target);
+    fmha::FwdProblem problem;
+    fmha::make_fwd_problem(&p, fmha::Pointers::kOptional, problem);
+    const fmha::FwdOffers offers = fmha::ask_fwd_origins(problem);
+    const fmha::Chosen all = fmha::choose_fwd(problem, offers, target, true);
+    out->kernel = fmha::choose_fwd(problem, offers, target, false).kernel;
     out->number = all.number;
     out->count = all.count;
-    out->grid = fmha::grid_of(*out->kernel, problem);
+    fmha::Plan plan;
+    fmha::plan_fwd(*out->kernel, problem, plan);
+    if (plan.count() != 1 || plan[0].kernel != out->kernel || plan.needed_bytes() != 0) {
+      fmha::fail(FMHA_INTERNAL, "another plan than one launch of the kernel");
+    }
+    out->grid = plan[0].grid;
     if (out->kernel != all.kernel) fmha::fail(FMHA_INTERNAL, "two answers");
   });
 }
@@ -288,6 +296,52 @@ void test_launch_limits() {
   CHECK_REFUSED(heads, "nhead_q = 67108864: one launch does at most 67108863");
 }
 
+// Every combination of values has a number of its own, below the count: an arch, dtype or family more makes
+// the range larger, not ambiguous.
+void test_keys() {
+  using Key = fmha::Key<fmha::Family, fmha::Arch, fmha::DType, bool, fmha::Bias, bool>;
+  std::set<size_t> seen;
+  for (size_t f = 0; f < fmha::kFamilyCount; ++f) {
+    for (size_t a = 0; a < fmha::kArchCount; ++a) {
+      for (size_t d = 0; d < fmha::kDTypeCount; ++d) {
+        for (size_t b = 0; b < fmha::kBiasCount; ++b) {
+          for (int flags = 0; flags < 4; ++flags) {
+            const size_t key =
+                Key::of(static_cast<fmha::Family>(f), static_cast<Arch>(a), static_cast<fmha::DType>(d),
+                        (flags & 1) != 0, static_cast<fmha::Bias>(b), (flags & 2) != 0);
+            CHECK(key < Key::kCount && seen.insert(key).second);
+          }
+        }
+      }
+    }
+  }
+  CHECK(seen.size() == Key::kCount);
+  // What a row of another build may hold is no key at all.
+  using Pair = fmha::Key<Arch, fmha::DType>;
+  CHECK(Pair::holds(Arch::kGfx942, fmha::DType::kFp8));
+  CHECK(!Pair::holds(static_cast<Arch>(fmha::kArchCount), fmha::DType::kFp8));
+  CHECK(!Pair::holds(Arch::kGfx942, static_cast<fmha::DType>(fmha::kDTypeCount)));
+}
+
+// The table begins with rows that nothing may choose although they look best: see table.cc.
+void test_foreign_rows() {
+  const auto is_foreign = [](const fmha::Kernel& k) {
+    return k.family != fmha::Family::kFwd || static_cast<size_t>(k.origin) >= fmha::kOriginCount ||
+           static_cast<size_t>(k.arch) >= fmha::kArchCount;
+  };
+  CHECK(is_foreign(fmha::kKernels[0]) && is_foreign(fmha::kKernels[1]) && is_foreign(fmha::kKernels[2]));
+  fmha_fwd_params p = problem(FMHA_FP16, 128, 128, 64);
+  Selected selected;
+  CHECK_OK(select(p, kDevice, &selected));
+  const int count = selected.count;
+  for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
+    CHECK_OK(select(p, kDevice, &selected));
+    CHECK(!is_foreign(*selected.kernel));
+  }
+  // Nor does a refusal name one as the nearest.
+  CHECK_REFUSED(problem(FMHA_FP16, 128, 128, 30), "the nearest, fp16_d64_mask_pad, takes");
+}
+
 void test_grid() {
   Selected selected;
   const fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 3, 257, 100, 6, 2, 64);
@@ -310,6 +364,8 @@ int main() {
   test_candidates();
   test_refusals();
   test_launch_limits();
+  test_keys();
+  test_foreign_rows();
   test_grid();
   return check_result();
 }

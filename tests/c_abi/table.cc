@@ -77,8 +77,18 @@ constexpr Kernel fp8(const char* name, DType o_dtype) {
   return kernel;
 }
 
-constexpr Kernel gfx90a(Kernel kernel) {
-  kernel.arch = Arch::kGfx90a;
+constexpr Kernel of_family(Family family, Kernel kernel) {
+  kernel.family = family;
+  return kernel;
+}
+
+constexpr Kernel of_origin(Origin origin, Kernel kernel) {
+  kernel.origin = origin;
+  return kernel;
+}
+
+constexpr Kernel of_arch(Arch arch, Kernel kernel) {
+  kernel.arch = arch;
   return kernel;
 }
 
@@ -89,13 +99,17 @@ extern const CodeObject kCodeObjects[] = {
 extern const size_t kCodeObjectCount = 1;
 
 extern const Kernel kKernels[] = {
+    // Of another family, of an origin and of an arch that this library does not know: never chosen.
+    of_family(static_cast<Family>(kFamilyCount), fp16("other_d64", 64, false, false)),
+    of_origin(static_cast<Origin>(kOriginCount), fp16("foreign_d64", 64, false, false)),
+    of_arch(static_cast<Arch>(kArchCount), fp16("fp16_d64_gfx", 64, false, false)),
     fp16("fp16_d64_mask_pad", 64, true, true),
     fp16("fp16_d64_pad", 64, false, true),
     fp16("fp16_d64", 64, false, false),
     fp16("fp16_d128_mask_pad", 128, true, true),
     fp16("fp16_d128_pad", 128, false, true),
     fp16("fp16_d128", 128, false, false),
-    // The same tile for its own head dim alone, and shorter ones.
+    // The same tile for only its own head dim, and shorter ones.
     exact(fp16("fp16_d128_exact", 128, false, false)),
     short_tile(fp16("fp16_d128_pad_m64", 128, false, true), 64, 4),
     short_tile(fp16("fp16_d128_mask_pad_m16", 128, true, true), 16, 1),
@@ -115,10 +129,10 @@ extern const Kernel kKernels[] = {
     base("bf16_d128_mask_pad", DType::kBf16, 128, true, true),
     // fp8: one output type.
     fp8("fp8_bf16_d128_pad", DType::kBf16),
-    // A tile of rows that problem.cc does not allow for: never chosen.
+    // A tile of rows that CK's limits do not allow for: never chosen.
     short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
-    // gfx90a: fp16 alone.
-    gfx90a(fp16("fp16_d64_pad_90a", 64, false, true)),
+    // gfx90a: only fp16.
+    of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 extern const char* const kBuildInfoJson = "{}";

@@ -10,13 +10,25 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import installed
 import numpy as np
 import pytest
 from cases import judge
-from doc_blocks import MARKS, ROOT, RUN_BY_LANGUAGE, Block, blocks, pages, parse, said_to_print, same_output
+from doc_blocks import (
+    MARKS,
+    ROOT,
+    RUN_BY_LANGUAGE,
+    Block,
+    blocks,
+    pages,
+    parse,
+    require_output,
+    said_to_print,
+    same_output,
+)
 from doc_run import Page
 from reference import attention
 
@@ -80,6 +92,26 @@ def test_page(page: str, page_state: Page) -> None:
 def test_part_of(block: Block) -> None:
     whole = (ROOT / block.value).read_text(encoding="utf-8")
     assert block.text in whole, f"{block.place} is not part of {block.value}, word for word"
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in of_kind("run: sources")}))
+def test_counts(page: str) -> None:
+    """What a page counts in the sources is what its commands count."""
+    for block, shown in pairwise(blocks(page)):
+        if block.kind == "run: sources":
+            assert shown.kind == "output", f"{block.place}: expected its output right after it"
+            command = ["bash", "-euo", "pipefail", "-c", block.text]
+            done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+            assert done.returncode == 0, f"{block.place}: status {done.returncode}: {done.stderr}"
+            require_output(shown, shown.text, done.stdout)
+
+
+@pytest.mark.parametrize("block", of_kind("drawing"), ids=by_place)
+def test_drawing(block: Block) -> None:
+    drawn = re.findall(r"[\w.]+/[\w./]*", block.text)
+    assert len(drawn) > 5
+    missing = [path for path in drawn if not any((ROOT / base / path).exists() for base in (block.value, ""))]
+    assert missing == [], f"{block.place}: no such path"
 
 
 def commands(block: Block) -> list[str]:
@@ -160,6 +192,14 @@ def test_links(page: str) -> None:
         assert not anchor or anchor in anchors(path), f"{page}: {target} has no heading #{anchor}"
 
 
+@pytest.mark.parametrize("page", pages())
+def test_paths_exist(page: str) -> None:
+    """Files and folders that a page names by their path in the repository."""
+    named = r"`((?:native|pyfa_rocm|tests|docs|benchmarks|examples)/[\w./-]+)`"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [path for path in re.findall(named, text) if not (ROOT / path).exists()] == []
+
+
 def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
@@ -181,7 +221,7 @@ def used_words(pattern: str, *folders: str) -> set[str]:
     ("page", "pattern", "folders", "least"),
     [
         ("docs/python.md", r'"(PYFA_ROCM_[A-Z_]+)"', ("pyfa_rocm",), 3),
-        ("docs/python.md", r'getenv\("([A-Z_]+)"\)', ("native/host",), 2),
+        ("docs/python.md", r'environment\("([A-Z_]+)"\)', ("native/host",), 2),
         ("docs/install.md", r"^ *option\((\w+)", ("native/cmake",), 4),
         ("docs/install.md", r"^set\((\w+) .* CACHE ", ("native/cmake",), 6),
     ],

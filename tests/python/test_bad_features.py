@@ -99,7 +99,7 @@ ROWS: list[Row] = [
     # Packed sequences.
     *((f"no {n}", VARLEN, _set(**{n: 0}), BAD, [f"{n} = NULL", "both or neither"])
       for n in ("cu_seqlens_q", "cu_seqlens_k")),
-    *((f"{n} alone", PLAIN, lambda p, n=n: {n: p.q.data}, BAD, [n, "expected NULL without cu_seqlens_q"])
+    *((f"only {n}", PLAIN, lambda p, n=n: {n: p.q.data}, BAD, [n, "expected NULL without cu_seqlens_q"])
       for n in ("seqused_q", "seqused_k")),
     *((f"{n} {x}", VARLEN, _set(**{n: x}), BAD, [f"{n} = {x}", "1 or more"])
       for n in ("total_q", "total_k") for x in (0, -1)),
@@ -119,7 +119,7 @@ ROWS: list[Row] = [
     *((f"p_drop {x}", PLAIN, _set(p_drop=x), BAD,
        ["p_drop", "from 0 to below 1"]) for x in (-0.1, 1.0, 2.0, NAN)),
     ("randval without dropout", DROPOUT, _set(p_drop=0.0), BAD,
-     ["randval.data", "expected NULL where p_drop = 0"]),
+     ["randval.data", "expected NULL if p_drop = 0"]),
     *_strides("randval", DROPOUT, error_if_zero=True),
     ("randval host", DROPOUT, _member("randval", data=HOST.data), BAD, ["randval.data", "device memory"]),
     *((f"randval is {n}", DROPOUT, _moved("randval", n), BAD,
@@ -133,7 +133,7 @@ ROWS: list[Row] = [
     ("o_dtype", PLAIN, _set(o_dtype="int8"), BAD, ["o_dtype", "int8", "bfloat16"]),
     *((f"{n} {x}", FP8, _set(**{n: x}), BAD, [n, "a finite number above 0"])
       for n in ("q_descale", "k_descale", "v_descale") for x in (-1.0, NAN, INFINITY)),
-    *((f"{n} fp16", PLAIN, _set(**{n: 2.0}), BAD, [f"{n} = 2", "FP8 inputs alone"])
+    *((f"{n} fp16", PLAIN, _set(**{n: 2.0}), BAD, [f"{n} = 2", "only FP8 inputs"])
       for n in ("q_descale", "k_descale", "v_descale")),
     ("descales vanish", FP8, _set(q_descale=1e-20, k_descale=1e-20), UNSUPPORTED,
      ["times q_descale and k_descale"]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Bad input: each gives its status and a message that names it, and leaves the device's memory alone."""
+"""Bad input: each gives its status and a message that names it, and no memory of the device is touched."""
 
 from __future__ import annotations
 

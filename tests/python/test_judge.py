@@ -60,7 +60,7 @@ def test_another_problem(change: dict[str, Any], fault: dict[str, Any]) -> None:
 
 
 def test_alibi_from_another_origin() -> None:
-    """Scores moved by the same in a row, as CK's causal shortcut does, show in the LSE alone."""
+    """Scores moved by the same in a row, as CK's causal shortcut does, show only in the LSE."""
     case = replace(BASE, alibi=1, causal=True)
     right = expected(case, case.inputs())
     shift = case.slopes()[0][None, :, None] * np.arange(case.seqlen_q) * 2.0**-9

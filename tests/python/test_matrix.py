@@ -84,7 +84,7 @@ def _varlen(packing: str, seqlen_q: int, seqlen_k: int, seed: int) -> Varlen:
     """Four sequences: as long as may be, empty on either side, and anything."""
     rng = random.Random(seed)
     slack_q, slack_k = (tuple(rng.randrange(40) for _ in range(4)) for _ in range(2))
-    some = 0 if seqlen_k == 0 else 1  # no rows at all go with an upper bound of 0 alone
+    some = 0 if seqlen_k == 0 else 1  # no rows at all need an upper bound of 0
     return Varlen(
         (seqlen_q, 0, seqlen_q // 2, rng.randint(0, seqlen_q)),
         (rng.randint(some, seqlen_k), seqlen_k, 0, seqlen_k // 2),
@@ -126,7 +126,7 @@ def _factors(row: Row) -> dict[str, Sequence[Any]]:
         "variant": [{"softcap": 0.7}, {"softcap": 20.0}] if row["softcap"] else variants[row["bias"]],
         "dropout": DROPOUTS if row["dropout"] else [None],
         "packing": SLACKS if row["group"] else ["batch"],
-        "lse": [True, False] if row["lse"] else [False],
+        "lse": [True, False],
         "lengths": ANY["lengths"] if row["pad"] else [(77, row["tile_n"]), (200, 3 * row["tile_n"])],
     }
 

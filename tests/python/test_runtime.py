@@ -102,7 +102,7 @@ def test_explicit_path(copies: list[str]) -> None:
 
 
 def test_no_hip_runtime() -> None:
-    """A path that is none: from Python, and from the C library alone."""
+    """A path that is none: from Python, and from the C library by itself."""
     missing = "/nonexistent/libamdhip64.so"
     assert f"cannot open the HIP runtime {missing}" in refused(REPORT, FMHA_HIP_RUNTIME=missing)
     message = refused(

@@ -55,7 +55,7 @@ class OldForeign(Foreign):
 
 
 class CudaArray:
-    """An array with __cuda_array_interface__ alone."""
+    """An array with only __cuda_array_interface__."""
 
     def __init__(self, array: DeviceArray, **overrides: Any) -> None:
         self.array = array

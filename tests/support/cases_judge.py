@@ -103,7 +103,7 @@ def _judge_statistics(error: Array, o: Array, variance: Array, bias_slack: float
 
     All are (rows, hdim); `error` is what is left when the expected bias is taken off. Errors of different
     rows are independent; within a row they share the errors of P, so that the variance of its sum of
-    error * o is bounded by Cauchy and Schwarz alone.
+    error * o is bounded only by Cauchy and Schwarz.
     """
     rms, limit = (float(np.sqrt(x.mean())) for x in (error**2, variance))
     assert rms <= RMS_SLACK * limit, f"O is off by {rms:.3g} (RMS), expected {limit:.3g}"

@@ -262,7 +262,7 @@ class Placement:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """On the software device, kernels launched inside may read the inputs alone and not write them."""
+        """On the software device, kernels launched inside may read the inputs, but not write them."""
         for name, placed in self.tensors.items():
             placed.watch(holds_input=name not in _OUTPUTS)
         inputs = [placed for name, placed in self.tensors.items() if name not in _OUTPUTS]

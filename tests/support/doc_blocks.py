@@ -6,10 +6,11 @@ A block runs by its language, the blocks of a page in order, in a folder of the 
 - ``python``: in one namespace a page. A comment behind a ``print`` at the margin is what it prints.
 - ``c``, ``cpp``: compiled without a warning against an installed prefix, ``~/fmha``, and run.
 - ``sh``: by bash, with ``pyfa-rocm`` and ``python`` on the PATH and the files of a checkout at hand.
-- ``json``, ``text``: shown alone, with a mark that says what it is.
+- ``diff``: a change to a file (doc_edit.py), with a mark that names the file.
+- ``json``, ``text``: only shown, with a mark that says what it is.
 
-A comment right above it says otherwise, or more: a mark of MARKS. A block that neither runs nor has a known
-mark is a failure.
+A comment right above a block says otherwise, or more: a mark of MARKS. A block that neither runs nor has a
+known mark is a failure.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ MARKS = {
     "output": "what the block before it printed; `...` stands for anything",
     "file": "a file of this name in the page's folder, for the blocks that follow",
     "part-of": "stands word for word in this file of the repository, which a test of its own runs",
+    "drawing": "a drawing: what looks like a path in it is one, below this folder or the root",
     "message": "an error message that test_messages.py of tests/docs or tests/adapters provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
-    "run: cupy": "runs in the second test group, on its stand-in for CuPy, which is for cards alone",
+    "run: cupy": "runs in the second test group, on its stand-in for CuPy, which itself needs a GPU",
     "run: attend": "a function that tests/docs/test_docs.py calls and judges against float64",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/docs/test_examples.py builds and runs that example",
+    "run: tree": "runs in a copy of the tree, after all changes of its page: tests/docs/test_adding.py",
+    "run: sources": "only reads the sources: tests/docs/test_docs.py runs it at the root of the repository",
+    "edit": "a change to this file, which tests/docs/test_adding.py makes in that copy",
+    "again": "like edit, but of something that is there: that test takes it out first",
     "run: package": "for the wheel, which the second test group has installed: it runs what is not pip",
 }
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)

@@ -73,7 +73,7 @@ def program(*names: str) -> str:
 
 
 def pkg_config(prefix: Path, *arguments: str) -> str:
-    """Output of pkg-config, which sees this prefix alone."""
+    """Output of pkg-config, which sees only this prefix."""
     path = str(library_folder(prefix) / "pkgconfig")
     return run(
         program("pkg-config", "pkgconf"), *arguments, "fmha_rocm",

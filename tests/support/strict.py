@@ -55,7 +55,7 @@ def read_only(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
 
 @contextmanager
 def forgiven() -> Iterator[None]:
-    """Let a launch inside that the device stops be the failure of this test alone."""
+    """Let a launch inside that the device stops be a failure of only this test."""
     try:
         yield
     except pyfa_rocm.HipError:

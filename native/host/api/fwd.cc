@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The C entries of the forward pass, and nothing else: each runs its body under the guard.
+#include "problem/fwd.h"
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstddef>
@@ -9,10 +11,10 @@
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
-#include "launch/launch.h"
-#include "problem/problem.h"
+#include "launch/device.h"
 #include "problem/struct_size.h"
-#include "select/select.h"
+#include "select/fwd.h"
+#include "select/plan.h"
 
 namespace fmha {
 namespace {
@@ -22,16 +24,26 @@ constexpr StructVersion kInfoVersions[] = {
     {72, 72}, {88, 88}, {sizeof(fmha_kernel_info), sizeof(fmha_kernel_info)}};
 static_assert(offsetof(fmha_kernel_info, candidate) == 72 && offsetof(fmha_kernel_info, step_count) == 88);
 
-// What every entry that takes fmha_fwd_params does before anything else: checks the arguments, whose memory
-// the tensors are in, and chooses the kernel by `choose`.
-template <typename Choose>
-auto plan(const fmha_fwd_params* params, Pointers pointers, Problem& problem, Device*& device,
-          Choose choose) {
-  Extents extents;
-  make_problem(params, pointers, problem, extents);
-  device = &Device::current();
-  device->check_memory(extents);
-  return choose(problem, device->target());
+constexpr const char* kWorkspaceQuery = "fmha_fwd_workspace_bytes";
+
+struct Call {
+  FwdProblem problem;
+  Device* device;
+  Chosen chosen;
+  Plan plan;
+};
+
+// What every entry that runs, or could, does first: checks the arguments, then whose memory the tensors are
+// in, chooses the kernel and plans the call. Whether candidates are counted matters only to who tells of
+// them.
+void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, Call& call) {
+  make_fwd_problem(params, pointers, call.problem);
+  const FwdOffers offers = ask_fwd_origins(call.problem);
+  check_overlaps(call.problem);
+  call.device = &Device::current();
+  call.device->check_memory(call.problem.extents);
+  call.chosen = choose_fwd(call.problem, offers, call.device->target(), counted);
+  plan_fwd(*call.chosen.kernel, call.problem, call.plan);
 }
 
 void check_info(const fmha_kernel_info* info) {
@@ -39,9 +51,16 @@ void check_info(const fmha_kernel_info* info) {
   if (bytes == sizeof *info) check_reserved("info->reserved", info->reserved);
 }
 
-void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info* info) {
-  const Kernel& k = *chosen.kernel;
-  const Grid grid = grid_of(k, problem);
+const Step& first_launch(const Plan& plan) {
+  for (size_t i = 0; i < plan.count(); ++i) {
+    if (plan[i].kind == Step::Kind::kLaunch) return plan[i];
+  }
+  fail(FMHA_INTERNAL, "a plan without a launch");
+}
+
+void describe(const Call& call, fmha_kernel_info* info) {
+  const Step& step = first_launch(call.plan);
+  const Kernel& k = *step.kernel;
   fmha_kernel_info full{};
   full.struct_size = info->struct_size;
   full.vgpr_count = k.vgpr_count;
@@ -51,16 +70,16 @@ void describe(const Candidates& chosen, const Problem& problem, fmha_kernel_info
   full.block_size = k.block_size;
   full.tile_m = k.fwd.tile_m;
   full.tile_n = k.fwd.tile_n;
-  full.grid[0] = grid.x;
-  full.grid[1] = grid.y;
-  full.grid[2] = grid.z;
+  full.grid[0] = step.grid.x;
+  full.grid[1] = step.grid.y;
+  full.grid[2] = step.grid.z;
   full.name = k.name;
   full.arch = arch_name(k.arch);
   full.sha256 = k.code->sha256;
-  full.candidate = chosen.number;
-  full.candidate_count = chosen.count;
+  full.candidate = call.chosen.number;
+  full.candidate_count = call.chosen.count;
   full.pipeline = k.fwd.pipeline;
-  full.step_count = problem.empty ? 0 : 1;
+  full.step_count = call.plan.empty ? 0 : static_cast<int32_t>(call.plan.count());
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }
 
@@ -70,10 +89,9 @@ void list_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t c
   if (extents == nullptr && capacity > 0) {
     fail(FMHA_INVALID_ARGUMENT, "extents = NULL: expected an array of capacity = %" PRId32, capacity);
   }
-  Problem problem;
-  Extents touched;
-  make_problem(params, Pointers::kOptional, problem, touched);
-  const std::span<const Extent> all = touched.all();
+  FwdProblem problem;
+  make_fwd_problem(params, Pointers::kOptional, problem);
+  const std::span<const Extent> all = problem.extents.all();
   for (size_t i = 0; i < std::min(all.size(), static_cast<size_t>(capacity)); ++i) {
     extents[i] = {all[i].pointer, reinterpret_cast<const void*>(all[i].begin),
                   static_cast<int64_t>(all[i].bytes), all[i].written ? 1 : 0, 0};
@@ -88,30 +106,26 @@ extern "C" {
 
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params) {
   return fmha::guard([&] {
-    fmha::Problem problem;
-    fmha::Device* device = nullptr;
-    (void)fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::find_kernel);
+    fmha::Call call;
+    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
   });
 }
 
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info) {
   return fmha::guard([&] {
     fmha::check_info(info);
-    fmha::Problem problem;
-    fmha::Device* device = nullptr;
-    const fmha::Candidates chosen =
-        fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::list_candidates);
-    fmha::describe(chosen, problem, info);
+    fmha::Call call;
+    fmha::make_call(params, fmha::Pointers::kOptional, true, call);
+    fmha::describe(call, info);
   });
 }
 
 fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes) {
   return fmha::guard([&] {
     if (bytes == nullptr) fmha::fail(FMHA_INVALID_ARGUMENT, "bytes = NULL: expected an address to write to");
-    fmha::Problem problem;
-    fmha::Device* device = nullptr;
-    (void)fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::find_kernel);
-    *bytes = 0;
+    fmha::Call call;
+    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
+    *bytes = call.plan.needed_bytes();
   });
 }
 
@@ -122,11 +136,9 @@ fmha_status fmha_fwd_extents(const fmha_fwd_params* params, fmha_extent* extents
 
 fmha_status fmha_fwd_prepare(const fmha_fwd_params* params) {
   return fmha::guard([&] {
-    fmha::Problem problem;
-    fmha::Device* device = nullptr;
-    const fmha::Kernel* kernel =
-        fmha::plan(params, fmha::Pointers::kOptional, problem, device, fmha::find_kernel);
-    (void)device->function(*kernel);
+    fmha::Call call;
+    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
+    call.device->prepare(call.plan);
   });
 }
 
@@ -134,11 +146,11 @@ fmha_status fmha_prepare(const fmha_fwd_params* params) { return fmha_fwd_prepar
 
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
   return fmha::guard([&] {
-    fmha::Problem problem;
-    fmha::Device* device = nullptr;
-    const fmha::Kernel* kernel =
-        fmha::plan(params, fmha::Pointers::kRequired, problem, device, fmha::find_kernel);
-    if (!problem.empty) device->launch(*kernel, problem, stream);
+    fmha::Call call;
+    fmha::make_call(params, fmha::Pointers::kRequired, false, call);
+    call.device->check_plan_workspace(call.plan, call.problem.workspace, call.problem.extents,
+                                      fmha::kWorkspaceQuery);
+    call.device->run(call.plan, stream);
   });
 }
 

@@ -48,6 +48,7 @@ std::unique_ptr<HipApi> resolve_all(void* library, const char* path) {
   FMHA_RESOLVE(hipModuleUnload);
   FMHA_RESOLVE(hipModuleGetFunction);
   FMHA_RESOLVE(hipModuleLaunchKernel);
+  FMHA_RESOLVE(hipMemsetAsync);
   FMHA_RESOLVE(hipGetErrorName);
   FMHA_RESOLVE(hipGetErrorString);
   FMHA_RESOLVE(hipGetLastError);

@@ -43,6 +43,7 @@ struct HipApi {
   int (*hipModuleLaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned lds_bytes,
                                void* stream, void** params, void** extra);
+  int (*hipMemsetAsync)(void* memory, int value, size_t bytes, void* stream);
   const char* (*hipGetErrorName)(int error);
   const char* (*hipGetErrorString)(int error);
   int (*hipGetLastError)();

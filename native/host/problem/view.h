@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A piece of the caller's memory as it is checked: strides, spans, alignment, overlaps. Everything here is a
-// matter of numbers; whose memory it is, the device says (launch.cc).
+// A piece of the caller's memory: its shape and strides, its extent, and what it overlaps. What kernels want
+// of strides and addresses, their origin says (kernels/ck/fwd_limits.cc); whose memory it is, the device says
+// (launch/device.cc).
 #pragma once
 
 #include <array>
@@ -10,45 +11,58 @@
 
 namespace fmha {
 
-// Rows a kernel may address beyond a tensor's end are those that fill its last tile, and every tile height
-// in the catalogue divides this (select.cc checks it).
-inline constexpr int64_t kTileRows = 256;
-
-// The kernels load and store 16 bytes at a time.
-inline constexpr int64_t kAlignBytes = 16;
-
-enum class Pointers {
+enum class Pointers : uint8_t {
   kRequired,  // a tensor that will be touched must have its data
   kOptional,  // NULL data is not looked at
 };
 
+inline constexpr const char* kStrideNames[] = {"stride_batch", "stride_seqlen", "stride_head"};
+
+// Dimensions of a view's sizes and strides.
+enum Dimension : uint8_t { kBatch, kSeqlen, kHead };
+
 struct View {
   const char* name;     // the argument's, "q"
   const char* pointer;  // and its pointer's, "q.data"
-  const void* data;
+  void* data;           // written through only if the call writes this tensor
   int64_t element_bytes;
   int64_t row;                    // contiguous elements at the end of each index
-  std::array<int64_t, 3> size;    // batch, seqlen, head
-  std::array<int64_t, 3> stride;  // elements
+  std::array<int64_t, 3> size;    // by Dimension
+  std::array<int64_t, 3> stride;  // elements; not read for dimensions of size one
   int64_t sequence;               // rows that a workgroup may walk over: those of its sequence, at most
   bool varlen;                    // sequences may be shorter than that
   bool touched;                   // false: has no elements, so the pointer means nothing
+
+  // The address for a kernel: nullptr if nothing is touched.
+  template <typename T = void>
+  T* address() const {
+    return touched ? static_cast<T*>(data) : nullptr;
+  }
 };
 
 // An array without strides.
 View array_view(const char* name, const void* data, int64_t element_bytes, int64_t count);
 
-// Checks the strides that will be read, and replaces the others, those of dims of size one. `align` is the
-// number of elements a stride must be a multiple of, a power of two, as all alignments here are.
-void check_strides(View& view, int64_t align);
+[[noreturn]] void fail_stride(const View& view, size_t dimension);
+[[noreturn]] void fail_pointer(const View& view, int64_t align_bytes);
 
-// What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
-void check_span(const View& view, bool written);
+// Fails with INVALID_ARGUMENT if a stride that will be read is negative.
+inline void check_strides(const View& v) {
+  for (size_t i = 0; i < v.stride.size(); ++i) {
+    if (v.stride[i] < 0 && v.size[i] > 1) fail_stride(v, i);
+  }
+}
 
-// For what is written: distinct elements have distinct addresses.
+// Fails with INVALID_ARGUMENT if the data is needed but NULL, or if an address that will be used is not a
+// multiple of `align_bytes`, a power of two.
+inline void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
+  if (!v.touched || (v.data == nullptr && pointers == Pointers::kOptional)) return;
+  const bool aligned = (reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align_bytes - 1)) == 0;
+  if (v.data == nullptr || !aligned) fail_pointer(v, align_bytes);
+}
+
+// For what is written: fails with INVALID_ARGUMENT unless distinct elements have distinct addresses.
 void check_no_self_overlap(const View& view);
-
-void check_pointer(const View& view, int64_t align_bytes, Pointers pointers);
 
 // A piece of memory that a call touches, from its first byte to past its last.
 struct Extent {
@@ -65,10 +79,14 @@ class Extents {
   Extents() {}  // writes no array: add() does, before anything reads it
 
   void add(const View& view, bool written);
+  void clear() { count_ = 0; }
   std::span<const Extent> all() const { return {extents_.data(), count_}; }
 
   // Fails with INVALID_ARGUMENT if something that is written overlaps anything else.
   void check_overlaps() const;
+
+  // The same of one more extent, which is written.
+  void check_overlaps_with(const Extent& written) const;
 
  private:
   static constexpr size_t kMost = 16;

@@ -67,6 +67,9 @@ constexpr Field kFields[] = {
     FLOAT(q_descale),
     FLOAT(k_descale),
     FLOAT(v_descale),
+    INT32(reserved),
+    POINTER(workspace),
+    INT64(workspace_bytes),
 };
 
 template <typename Number>

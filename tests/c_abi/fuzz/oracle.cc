@@ -35,7 +35,7 @@ bool names_a_field(const char* message) {
       "dtype",   "batch",    "seqlen",       "nhead",     "hdim",       "softmax_scale", "mask",
       "window_", "q.",       "k.",           "v.",        "o.",         "o is",          "lse",
       "softcap", "bias",     "alibi_slopes", "alibi_str", "cu_seqlens", "seqused",       "total_",
-      "p_drop",  "kernel =", "philox",       "randval",   "descale",    "struct_size",
+      "p_drop",  "kernel =", "philox",       "randval",   "descale",    "struct_size",   "reserved",
   };
   for (const char* name : kNames) {
     if (std::strstr(message, name) != nullptr) return true;
@@ -82,6 +82,31 @@ fmha_kernel_info ask_kernel(const Case& c, Bytes& bytes, fmha_status expected, c
            info.candidate_count, wanted);
   }
   return info;
+}
+
+// The two queries that need no kernel's name: what fmha_fwd would use of memory.
+void ask_memory(const Case& c, fmha_status expected, const Device& device) {
+  int64_t bytes = -1;
+  const fmha_status workspace = fmha_fwd_workspace_bytes(c.pointer(), &bytes);
+  if (workspace != expected) {
+    report(c, "fmha_fwd_workspace_bytes gave %" PRId32 ", supported gave %" PRId32, workspace, expected);
+  }
+  if (bytes != (workspace == FMHA_OK ? 0 : -1)) report(c, "a workspace of %" PRId64 " bytes", bytes);
+  fmha_extent extents[16] = {};
+  int32_t count = -1;
+  const fmha_status status = fmha_fwd_extents(c.pointer(), extents, 16, &count);
+  if (status != FMHA_OK) {
+    if (expected == FMHA_OK) report(c, "fmha_fwd_extents gave %" PRId32 " for what is supported", status);
+    return check_refusal(c, "fmha_fwd_extents", status, device);
+  }
+  if (count < 0 || count > 16) report(c, "%" PRId32 " extents", count);
+  for (int32_t i = 0; i < count; ++i) {
+    const fmha_extent& e = extents[i];
+    if (e.name == nullptr || e.bytes <= 0 || e.bytes > int64_t{1} << 57 || e.written < 0 || e.written > 1 ||
+        e.reserved != 0) {
+      report(c, "extent %" PRId32 " makes no sense", i);
+    }
+  }
 }
 
 void put_lengths(const Case& c, Device& device) {
@@ -171,6 +196,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   }
   if (status != FMHA_OK) check_refusal(c, "fmha_fwd_supported", status, device);
   const fmha_kernel_info info = ask_kernel(c, bytes, status, device);
+  ask_memory(c, status, device);
   if (status == FMHA_OK) {
     judge_accepted(c, info, device, counts);
     return;
@@ -179,7 +205,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   if (fmha_prepare(c.pointer()) != status) report(c, "fmha_prepare did not give %" PRId32, status);
   check_refusal(c, "fmha_prepare", status, device);
   const fmha_status forward = fmha_fwd(c.pointer(), nullptr);
-  // A NULL tensor is looked at by fmha_fwd alone, and may come before what the others found.
+  // Only fmha_fwd looks at a NULL tensor, which may come before what the others found.
   if (forward != status && forward != FMHA_INVALID_ARGUMENT) {
     report(c, "fmha_fwd gave %" PRId32 ", supported gave %" PRId32, forward, status);
   }

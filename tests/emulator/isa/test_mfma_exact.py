@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Matrix instructions on any operands: against exact rational sums, and bit for bit in the order documented.
 
-Two expectations for every element of D = A B + C, both computed here from the operands' values alone:
+Two expectations for every element of D = A B + C, both computed here only from the operands' values:
 
 - The exact sum, in integers of any length. Whoever rounds each of the K partial sums once, in whatever order,
   errs each time by at most u (1 + u)^K (|c| + sum |a b|), u = 2^-24 or 2^-53, or by half the smallest

@@ -139,7 +139,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor)             \
   ROW("inc_x2", u64, kIncrement)       \
   ROW("dec_x2", u64, kDecrement)
-// And the first three alone.
+// And only the first three.
 #define FMHA_EMU_MEMORY_ATOMICS(ROW) \
   FMHA_EMU_INTEGER_ATOMICS(ROW)      \
   ROW("add_f64", double, kAdd)       \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "launch/launch.h"
+#include "launch/device.h"
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ Arch arch_of(const HipApi& api, int device) {
   }
   ItemList archs;
   for (const ArchInfo& info : kArchs) archs.add(info.name);
-  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows %s alone", device, major,
+  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows only %s", device, major,
        minor, archs.c_str());
 }
 
@@ -85,6 +85,13 @@ void Device::check_memory(const Extents& extents) const {
   }
 }
 
+void Device::check_plan_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
+                                  const char* query) const {
+  if (plan.needed_bytes() == 0) return;
+  check_workspace(given, plan.needed_bytes(), extents, query);
+  check_owner("workspace", given.data);
+}
+
 // One query answers both questions: memory that HIP does not know has no device. Nothing is remembered from
 // one call to the next: an address may have been freed since, and another's now.
 void Device::check_owner(const char* name, const void* pointer) const {
@@ -104,7 +111,7 @@ void Device::fail_unknown_memory(const char* name, const void* pointer) const {
 }
 
 // Pinned host memory and managed memory belong to the device that was current when they were made, but every
-// device reaches them, so a foreign device is an error for device memory alone.
+// device reaches them, so a foreign device is an error only for device memory.
 void Device::check_reachable(const char* name, const void* pointer, int owner) const {
   int version = 0;
   int type = 0;
@@ -165,22 +172,56 @@ void* Device::load_module(const Kernel& kernel, const void* image) const {
              arch_name(kernel.arch), ordinal_);
   }
   fail_hip(api_, "hipModuleLoadData", error,
-           "%s for %s on device %d; under graph capture call fmha_prepare before it", kernel.name,
+           "%s for %s on device %d; under graph capture prepare the call before it", kernel.name,
            arch_name(kernel.arch), ordinal_);
 }
 
-void Device::launch(const Kernel& kernel, Problem& problem, void* stream) {
-  void* entry = function(kernel);
-  const Grid grid = grid_of(kernel, problem);
-  FwdKernelParams* args = &problem.args;
-  size_t bytes = sizeof *args;
-  void* extra[] = {kHipLaunchBufferPointer, args, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
+void Device::prepare(const Plan& plan) {
+  for (size_t i = 0; i < plan.count(); ++i) {
+    if (plan[i].kind == Step::Kind::kLaunch) (void)function(*plan[i].kernel);
+  }
+}
+
+void Device::run(const Plan& plan, void* stream) {
+  if (plan.empty) return;
+  // Loading may fail, and then nothing must have been enqueued.
+  std::array<void*, Plan::kMostSteps> functions;
+  for (size_t i = 0; i < plan.count(); ++i) {
+    functions[i] = plan[i].kind == Step::Kind::kLaunch ? function(*plan[i].kernel) : nullptr;
+  }
+  for (size_t i = 0; i < plan.count(); ++i) {
+    switch (plan[i].kind) {
+      case Step::Kind::kLaunch:
+        launch(plan[i], functions[i], stream);
+        break;
+      case Step::Kind::kMemset:
+        set_memory(plan[i], stream);
+        break;
+    }
+  }
+}
+
+// HIP wants the arguments as bytes that it could write, and does not write them.
+void Device::launch(const Step& step, void* function, void* stream) const {
+  const Kernel& kernel = *step.kernel;
+  size_t bytes = step.bytes;
+  void* arguments = const_cast<std::byte*>(step.arguments.data());
+  void* extra[] = {kHipLaunchBufferPointer, arguments, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
+  const Grid& grid = step.grid;
   const int error =
-      api_.hipModuleLaunchKernel(entry, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size), 1,
-                                 1, 0, stream, nullptr, extra);
+      api_.hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size),
+                                 1, 1, 0, stream, nullptr, extra);
   if (error != kHipSuccess) {
     fail_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
              kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
+  }
+}
+
+void Device::set_memory(const Step& step, void* stream) const {
+  if (const int error = api_.hipMemsetAsync(step.memory, step.value, step.bytes, stream);
+      error != kHipSuccess) {
+    fail_hip(api_, "hipMemsetAsync", error, "%zu bytes of workspace on device %d, stream %p", step.bytes,
+             ordinal_, stream);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Devices as the library sees them: an arch and the kernels loaded so far. After the first call for a kernel
-// and device the way from here to hipModuleLaunchKernel takes no lock and allocates nothing.
+// Devices as the library sees them: an arch, and the kernels loaded so far. Once a plan's kernels are loaded,
+// running it takes no lock and allocates nothing.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,9 @@
 #include "catalogue/catalogue.h"
 #include "hip/runtime.h"
 #include "launch/code_object.h"
-#include "problem/problem.h"
-#include "select/select.h"
+#include "problem/view.h"
+#include "problem/workspace.h"
+#include "select/plan.h"
 
 namespace fmha {
 
@@ -28,13 +29,22 @@ class Device {
   // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
   void check_memory(const Extents& extents) const;
 
-  // The kernel's hipFunction_t, loading its module now if this is the first time.
-  void* function(const Kernel& kernel);
+  // Fails with INVALID_ARGUMENT if the plan needs a workspace and this one does not do: see check_workspace.
+  void check_plan_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
+                            const char* query) const;
 
-  // `problem` is not changed, though HIP wants the arguments as bytes that it could write.
-  void launch(const Kernel& kernel, Problem& problem, void* stream);
+  // Loads what the plan's launches need.
+  void prepare(const Plan& plan);
+
+  // Enqueues the plan's steps, after loading what is missing. If HIP refuses a step, those before it stay
+  // enqueued.
+  void run(const Plan& plan, void* stream);
 
  private:
+  // The kernel's hipFunction_t, loading its module now if this is the first time.
+  void* function(const Kernel& kernel);
+  void launch(const Step& step, void* function, void* stream) const;
+  void set_memory(const Step& step, void* stream) const;
   void check_owner(const char* name, const void* pointer) const;
   [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
   void check_reachable(const char* name, const void* pointer, int owner) const;

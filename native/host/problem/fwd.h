@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Forward attention as the caller asked for it, checked: tensors, mask, dropout and scales, as mathematics.
+// What is wrong with the arguments themselves is found here, before anything is said to a device. What the
+// kernels of an origin cannot do is that origin's to say; what this build or this device lacks, the
+// selector's.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "fmha_rocm.h"
+#include "problem/dropout.h"
+#include "problem/mask.h"
+#include "problem/types.h"
+#include "problem/view.h"
+#include "problem/workspace.h"
+
+namespace fmha {
+
+struct FwdProblem {
+  // make_fwd_problem sets every field: zeroing them first would cost a tenth of the call.
+  FwdProblem() {}
+
+  DType dtype;        // of q, k and v
+  DType o_dtype;      // of o
+  bool group;         // packed sequences
+  bool empty;         // nothing to write: nothing to launch
+  int32_t candidate;  // 0: the best kernel; n: the n-th that can do it
+  int64_t batch;
+  int64_t seqlen_q;
+  int64_t seqlen_k;
+  int64_t nhead_q;
+  int64_t nhead_k;
+  int64_t hdim_q;
+  int64_t hdim_v;
+  int64_t total_q;  // of packed sequences
+  int64_t total_k;
+  float softmax_scale;
+  float softcap;     // 0: none
+  float qk_descale;  // 1: none
+  float v_descale;   // 1: none
+  Mask mask;
+  Dropout dropout;
+  View q, k, v, o;
+  View lse, bias, randval;  // touched only if they are wanted
+  const float* alibi_slopes;
+  int64_t alibi_stride_batch;
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  bool has_bias;  // these say what was asked for, even if nothing of it will be read
+  bool has_alibi;
+  Extents extents;  // all that the call touches, its workspace aside
+  Workspace workspace;
+};
+
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem);
+
+// The part of make_fwd_problem that is about memory: views, arrays and extents. The rest is set already.
+void set_fwd_tensors(const fmha_fwd_params& params, const AbiType& type, const AbiType& o_type,
+                     Pointers pointers, FwdProblem& problem);
+
+// Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else.
+void check_overlaps(const FwdProblem& problem);
+
+}  // namespace fmha

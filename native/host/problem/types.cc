@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "problem/types.h"
+
+#include <cinttypes>
+#include <iterator>
+
+#include "error.h"
+
+namespace fmha {
+namespace {
+
+constexpr AbiType kAbiTypes[] = {
+    {FMHA_FP16, DType::kFp16, 2},
+    {FMHA_BF16, DType::kBf16, 2},
+    {FMHA_FP32, DType::kFp32, 4},
+    {FMHA_FP8_E4M3_FNUZ, DType::kFp8, 1},
+};
+static_assert(std::size(kAbiTypes) == kDTypeCount, "every type of the catalogue has a value in the C ABI");
+
+}  // namespace
+
+const AbiType& type_of(const char* name, fmha_dtype value) {
+  for (const AbiType& type : kAbiTypes) {
+    if (type.value == value) return type;
+  }
+  fail(FMHA_INVALID_ARGUMENT,
+       "%s = %" PRId32 ": expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)",
+       name, value);
+}
+
+}  // namespace fmha

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The caller's device memory for intermediate results.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/view.h"
+
+namespace fmha {
+
+struct Workspace {
+  // What fmha_rocm.h asks for, hipMalloc gives, and a plan's offsets may count on.
+  static constexpr int64_t kAlignBytes = 256;
+
+  void* data;
+  int64_t bytes;
+};
+
+// Fails with INVALID_ARGUMENT if the caller's workspace does not do for a call that needs `needed` bytes and
+// touches `extents`. Looks at nothing if none is needed. `query` is the function that says how many.
+void check_workspace(const Workspace& given, int64_t needed, const Extents& extents, const char* query);
+
+}  // namespace fmha

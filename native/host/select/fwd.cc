@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "select/fwd.h"
+
+#include <bit>
+
+#include "error.h"
+#include "select/fwd_needs.h"
+#include "select/fwd_origin.h"
+
+namespace fmha {
+namespace {
+
+// The cost of a key to a wave, in units of the cost of one more row of queries. Counted by the software
+// device's profile, 128 rows by 1024 keys of heads of 64 and 128, in cycles of matrix and vector
+// instructions, of the LDS shared by four waves, and of bytes from L2 at 64 a cycle: tiles of 128 and 64 rows
+// by four waves (83576 and 66960 cycles at 128) and of 16 by one. Not measured on a card: it only decides
+// between tiles, which all compute the same.
+constexpr int kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
+constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
+
+// The forward family, as choose.h asks for it.
+class FwdFamily {
+ public:
+  static constexpr Family kFamily = Family::kFwd;
+
+  // Of what is not in the key, a kernel may do more than the problem asks for.
+  using Key = fmha::Key<Family, Arch, DType, bool, Bias, bool, bool>;
+
+  static size_t key_of(const Kernel& k) {
+    return Key::of(k.family, k.arch, k.dtype, k.fwd.group, k.fwd.bias, k.fwd.softcap, k.fwd.dropout);
+  }
+
+  static bool is_usable(const Kernel& k) {
+    return Key::holds(k.family, k.arch, k.dtype, k.fwd.group, k.fwd.bias, k.fwd.softcap, k.fwd.dropout) &&
+           fwd_is_usable(k);
+  }
+
+  FwdFamily(const FwdProblem& problem, const FwdOffers& offers, const Target& target)
+      : p_(problem),
+        offers_(offers),
+        target_(target),
+        log2_wave_size_(std::countr_zero(static_cast<unsigned>(arch_info(target.arch).wave_size))),
+        waves_at_once_(int64_t{target.compute_units} * arch_info(target.arch).simds_per_cu) {}
+
+  size_t key() const {
+    return Key::of(kFamily, target_.arch, p_.dtype, p_.group, bias_of(p_), p_.softcap != 0.0F,
+                   p_.dropout.is_on());
+  }
+
+  // Head dims come first: they rule out most.
+  bool fits(const Kernel& k) const {
+    return k.fwd.hdim_q >= p_.hdim_q && k.fwd.hdim_v >= p_.hdim_v && meets_unkeyed_needs(k, p_, offers_) &&
+           fits_grid(k);
+  }
+
+  // The smallest tile that holds both head dims: the rest of it is computed for nothing.
+  static int64_t first_cost(const Kernel& k) { return k.fwd.hdim_q + k.fwd.hdim_v; }
+
+  // Then the estimate of time, which is about the heights of tiles. Then what is checked in the loop for
+  // nothing: the mask costs most (d128: 653 VALU instructions a step with it, 551 with padded keys, 359 with
+  // neither), head dims least. The catalogue's order names the better of two pipelines first.
+  Cost cost(const Kernel& k) const {
+    const int checks = (k.fwd.mask ? 4 : 0) + (k.fwd.pad ? 2 : 0) + (k.fwd.hdim_step != 0 ? 1 : 0);
+    return {{first_cost(k), time_of(k), checks}, &k};
+  }
+
+  [[noreturn]] void fail_unsupported() const { fail_fwd_unsupported(p_, offers_, target_.arch); }
+
+ private:
+  bool fits_grid(const Kernel& k) const {
+    return p_.batch <= kMaxGridYZ && p_.nhead_q * k.block_size <= kMaxWorkItemsX && fits_tiles(k);
+  }
+
+  // A tile has a row at least: most problems need no division.
+  bool fits_tiles(const Kernel& k) const {
+    return (p_.seqlen_q <= kMaxGridYZ && p_.hdim_v <= k.fwd.tile_nv) || fwd_tiles(k, p_) <= kMaxGridYZ;
+  }
+
+  // Rounds of workgroups over the device, a wave on each SIMD at a time, times the cost of a key to a wave.
+  // Tall tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small
+  // problem leaves idle, and waste less on few queries.
+  int64_t time_of(const Kernel& k) const {
+    const int waves = k.block_size >> log2_wave_size_;
+    const int64_t all_waves = fwd_tiles(k, p_) * p_.nhead_q * p_.batch * waves;
+    const int64_t rounds = all_waves <= waves_at_once_ ? 1 : ceil_div(all_waves, waves_at_once_);
+    return rounds * ((k.fwd.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
+  }
+
+  const FwdProblem& p_;
+  const FwdOffers& offers_;
+  const Target& target_;
+  const int log2_wave_size_;
+  const int64_t waves_at_once_;
+};
+
+}  // namespace
+
+FwdOffers ask_fwd_origins(const FwdProblem& problem) {
+  FwdOffers asked;
+  Refusal why;
+  int possible = 0;
+  // From the last to the first, whose reason is the one that stays.
+  for (size_t i = kOriginCount; i-- > 0;) {
+    const auto origin = static_cast<Origin>(i);
+    FwdOffers::Offer& offer = asked.offers[i];
+    offer.possible = fwd_within_limits(origin, problem, why);
+    offer.needs_mask = fwd_needs_mask(origin, problem);
+    offer.whole_bias = problem.has_bias && fwd_bias_is_whole(origin, problem);
+    possible += offer.possible ? 1 : 0;
+  }
+  if (possible == 0) why.raise();
+  return asked;
+}
+
+Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted) {
+  return choose(FwdFamily(problem, offers, target), problem.candidate, counted);
+}
+
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, Plan& plan) {
+  plan.empty = problem.empty;
+  fwd_add_steps(kernel, problem, plan);
+}
+
+}  // namespace fmha

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Forward attention's choice: which kernel does a problem, or why none does, and the plan that runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "divide.h"
+#include "problem/fwd.h"
+#include "select/choose.h"
+#include "select/plan.h"
+
+namespace fmha {
+
+// What the origins of kernels say of a problem before any kernel is looked at.
+struct FwdOffers {
+  struct Offer {
+    bool possible;    // within the origin's limits
+    bool needs_mask;  // takes a kernel that was compiled with a mask
+    bool whole_bias;  // unpadded kernels can load the bias
+  };
+
+  const Offer& of(Origin origin) const { return offers[static_cast<size_t>(origin)]; }
+
+  std::array<Offer, kOriginCount> offers;
+};
+
+// Fails with the first origin's reason if none could do the problem.
+FwdOffers ask_fwd_origins(const FwdProblem& problem);
+
+// Chooses the kernel: the best, or the problem's n-th candidate. Fails with UNSUPPORTED, naming the nearest
+// thing that works, also if there are fewer than n.
+Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted);
+
+// Adds the steps of a call with the kernel that was chosen for the problem.
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, Plan& plan);
+
+// Workgroups a (batch, head).
+inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {
+  // Of V's columns there is one tile, in all kernels but those of very wide heads.
+  const int64_t columns =
+      problem.hdim_v <= kernel.fwd.tile_nv ? 1 : ceil_div(problem.hdim_v, kernel.fwd.tile_nv);
+  return ceil_div(problem.seqlen_q, kernel.fwd.tile_m) * columns;
+}
+
+}  // namespace fmha

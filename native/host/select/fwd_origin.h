@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What each origin of forward kernels says of them: its limits, what it asks of a problem, how a launch is
+// made. A new origin adds a case to each switch; one that is forgotten does not compile (-Werror=switch).
+#pragma once
+
+#include "ck/fwd.h"
+#include "error.h"
+#include "problem/fwd.h"
+#include "select/plan.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+
+namespace fmha {
+
+// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
+// why.
+inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
+  switch (origin) {
+    case Origin::kCk:
+      return ck::fwd_within_limits(problem, why);
+  }
+  __builtin_unreachable();
+}
+
+// Whether the problem takes a kernel that was compiled with a mask.
+inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
+  switch (origin) {
+    case Origin::kCk:
+      return ck::fwd_needs_mask(problem);
+  }
+  __builtin_unreachable();
+}
+
+// Whether an unpadded kernel can load the problem's bias.
+inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
+  switch (origin) {
+    case Origin::kCk:
+      return ck::fwd_bias_is_whole(problem);
+  }
+  __builtin_unreachable();
+}
+
+// Whether a row of the catalogue keeps what the origin's limits count on.
+inline bool fwd_is_usable(const Kernel& kernel) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return ck::fwd_is_usable(kernel);
+  }
+  return false;  // of an origin that this library does not know
+}
+
+// Adds the steps that run the kernel.
+inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return ck::fwd_add_steps(kernel, problem, plan);
+  }
+}
+
+}  // namespace fmha
+
+#pragma GCC diagnostic pop

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a call comes to, whatever its family: launches and memsets in their order, and the workspace they
+// need. supported, kernel info, the workspace query, prepare and run all read one plan, so that no two can
+// disagree.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+
+namespace fmha {
+
+// What the choice of a kernel depends on besides the problem.
+struct Target {
+  Arch arch;
+  int compute_units;
+};
+
+struct Grid {
+  uint32_t x, y, z;  // workgroups
+};
+
+// HIP promises no more than this in y and z (hipDeviceAttributeMaxGridDimY on AMD devices is 65536).
+inline constexpr int64_t kMaxGridYZ = 65535;
+// A launch counts work-items, not workgroups, in 32 bits.
+inline constexpr int64_t kMaxWorkItemsX = UINT32_MAX;
+
+struct Step {
+  static constexpr size_t kMostArgumentBytes = 512;
+
+  enum class Kind : uint8_t { kLaunch, kMemset };
+
+  Step() {}  // set by Plan, which writes only what is used of `arguments`
+
+  Kind kind;
+  uint8_t value;         // kMemset: of each byte
+  Grid grid;             // kLaunch
+  const Kernel* kernel;  // kLaunch
+  void* memory;          // kMemset
+  size_t bytes;          // kMemset: of memory; kLaunch: of arguments
+  alignas(16) std::array<std::byte, kMostArgumentBytes> arguments;
+};
+
+class Plan {
+ public:
+  static constexpr size_t kMostSteps = 4;
+
+  Plan() {}
+
+  // Adds a launch. Returns room for its arguments, for the caller to make them in place.
+  template <typename Args>
+  void* add_launch(const Kernel& kernel, const Grid& grid) {
+    static_assert(sizeof(Args) <= Step::kMostArgumentBytes && alignof(Args) <= 16);
+    Step& step = add(Step::Kind::kLaunch);
+    step.kernel = &kernel;
+    step.grid = grid;
+    step.bytes = sizeof(Args);
+    return step.arguments.data();
+  }
+
+  void add_memset(void* memory, uint8_t value, size_t bytes) {
+    Step& step = add(Step::Kind::kMemset);
+    step.memory = memory;
+    step.value = value;
+    step.bytes = bytes;
+  }
+
+  size_t count() const { return count_; }
+  const Step& operator[](size_t i) const { return steps_[i]; }
+
+  // The workspace that running the plan takes.
+  int64_t needed_bytes() const { return empty ? 0 : workspace_bytes; }
+
+  bool empty = false;           // there is nothing to do: the steps are not run
+  int64_t workspace_bytes = 0;  // that the steps use together
+
+ private:
+  Step& add(Step::Kind kind);
+
+  size_t count_ = 0;
+  std::array<Step, kMostSteps> steps_;
+};
+
+}  // namespace fmha

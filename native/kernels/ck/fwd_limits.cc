@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What CK's forward kernels cannot do, whichever it is. The order of the checks is that of the params.
+#include <algorithm>
+#include <cfloat>
+#include <cinttypes>
+#include <cmath>
+
+#include "ck/fwd.h"
+#include "ck/numbers.h"
+
+namespace fmha::ck {
+namespace {
+
+// LSE offsets are int32 bytes, and a store past the last row is dropped by adding 2 GiB to its address, so
+// that seqlen_q * 4 must stay below that. It also keeps the masks' int32 sums of two lengths from
+// overflowing.
+constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
+
+// Each (batch, head) takes 64 numbers of the random sequence, which the kernels count in 32 bits.
+constexpr int64_t kMaxDropoutHeads = INT32_MAX / 64;
+
+// CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
+// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as fp16's P is off
+// by rounding toward zero, an ulp of 1/2 to 1. Models have caps of 20 to 50.
+constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
+
+// Row offsets are int32 elements; in bytes they are taken modulo 4 GiB.
+constexpr int64_t kMaxSpanElements = int64_t{1} << 31;
+constexpr int64_t kMaxSpanBytes = int64_t{1} << 32;
+// Rows past the end of what is written are dropped by adding 2 GiB to their address: they need a span below
+// that.
+constexpr int64_t kMaxPaddedStoreBytes = int64_t{1} << 31;
+
+// The kernels load and store 16 bytes at a time.
+constexpr int64_t kAlignBytes = 16;
+
+// The bias of kernels that do not pad is loaded by vectors of this many elements.
+constexpr int64_t kBiasVector = 4;
+
+bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {
+  if (value <= most) return true;
+  return why.because(FMHA_UNSUPPORTED, "%s = %" PRId64 ": kernels take at most %" PRId64, name, value, most);
+}
+
+bool dims_fit(const FwdProblem& p, Refusal& why) {
+  return dim_fits("batch", p.batch, INT32_MAX, why) && dim_fits("seqlen_q", p.seqlen_q, kMaxSeqlen, why) &&
+         dim_fits("seqlen_k", p.seqlen_k, kMaxSeqlen, why) &&
+         dim_fits("nhead_q", p.nhead_q, INT32_MAX, why) && dim_fits("nhead_k", p.nhead_k, INT32_MAX, why) &&
+         dim_fits("hdim_q", p.hdim_q, INT32_MAX, why) && dim_fits("hdim_v", p.hdim_v, INT32_MAX, why) &&
+         dim_fits("total_q", p.total_q, INT32_MAX, why) && dim_fits("total_k", p.total_k, INT32_MAX, why);
+}
+
+// The kernels take the row maximum before they scale and hide keys with -inf scores, so a factor below zero,
+// or one that is flushed to zero, would give infinities and NaNs.
+bool scales_fit(const FwdProblem& p, Refusal& why) {
+  const float scale = scale_log2e(p);
+  if (!(scale >= FLT_MIN) || std::isinf(scale)) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "softmax_scale = %g%s: kernels take scales from 1e-38 to 2e38 (negate q for a sign)",
+                       double{p.softmax_scale},
+                       p.qk_descale == 1.0F ? "" : ", times q_descale and k_descale");
+  }
+  if (p.dtype == DType::kFp8 && p.v_descale / kFp8ScaleP < FLT_MIN) {
+    return why.because(FMHA_UNSUPPORTED, "v_descale = %g: kernels take 3e-36 or more", double{p.v_descale});
+  }
+  return true;
+}
+
+// tanh is taken of the score divided by softcap, and the quotient of the two scales is a factor of its own.
+bool softcap_fits(const FwdProblem& p, Refusal& why) {
+  if (p.softcap == 0.0F) return true;
+  if (p.softcap < FLT_MIN || p.softcap > kMaxSoftcap) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "softcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; "
+                       "expected that, or 0 for none",
+                       double{p.softcap}, double{kMaxSoftcap});
+  }
+  const float quotient = scale_log2e(p) / p.softcap;
+  if (quotient < FLT_MIN || std::isinf(quotient)) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "softcap = %g: kernels take softmax_scale / softcap from 1e-38 to 2e38",
+                       double{p.softcap});
+  }
+  return true;
+}
+
+bool biases_fit(const FwdProblem& p, Refusal& why) {
+  if (p.has_bias && p.has_alibi) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "bias and alibi_slopes are both set: no kernel adds two biases; expected one of them "
+                       "(an ALiBi can be written into an elementwise bias)");
+  }
+  if (p.softcap != 0.0F && (p.has_bias || p.has_alibi)) {
+    return why.because(FMHA_UNSUPPORTED, "softcap = %g and %s: no kernel does both; expected one of them",
+                       double{p.softcap}, p.has_bias ? "bias" : "alibi_slopes");
+  }
+  return true;
+}
+
+// Both factors are below 2^31 by now.
+bool dropout_fits(const FwdProblem& p, Refusal& why) {
+  if (!p.dropout.is_on() || p.batch * p.nhead_q <= kMaxDropoutHeads) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "batch * nhead_q = %" PRId64 ": kernels with dropout take at most %" PRId64,
+                     p.batch * p.nhead_q, kMaxDropoutHeads);
+}
+
+bool refuse_stride(const View& v, size_t i, int64_t align_bytes, Refusal& why) {
+  if ((static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes)) %
+          static_cast<uint64_t>(align_bytes) !=
+      0) {
+    return why.because(FMHA_INVALID_ARGUMENT,
+                       "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements (16-byte loads)",
+                       v.name, kStrideNames[i], v.stride[i], align_bytes / v.element_bytes);
+  }
+  return why.because(FMHA_UNSUPPORTED, "%s.%s = %" PRId64 ": kernels take strides below 2^31 elements",
+                     v.name, kStrideNames[i], v.stride[i]);
+}
+
+// `align_bytes` is a power of two. A product that wraps around keeps its lower bits.
+bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
+  for (size_t i = 0; i < v.stride.size(); ++i) {
+    if (v.size[i] <= 1) continue;
+    const uint64_t bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
+    const bool aligned = (bytes & static_cast<uint64_t>(align_bytes - 1)) == 0;
+    if (!aligned || v.stride[i] > INT32_MAX) return refuse_stride(v, i, align_bytes, why);
+  }
+  return true;
+}
+
+// What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
+bool span_fits(const View& v, bool written, Refusal& why) {
+  const int64_t rows = (v.sequence + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t stride = kernel_stride(v, kSeqlen);
+  const int64_t span = (rows * stride + v.row) * v.element_bytes;
+  const bool padded_store = written && (v.varlen || rows != v.sequence);
+  const int64_t most_bytes = padded_store ? kMaxPaddedStoreBytes : kMaxSpanBytes;
+  const int64_t most = std::min(kMaxSpanElements * v.element_bytes, most_bytes);
+  if (span < most) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "%s.stride_seqlen = %" PRId64 " over %" PRId64 " rows: one head spans %" PRId64
+                     " bytes, and kernels address %" PRId64
+                     "; a layout with a smaller stride_seqlen, such as (batch, head, seqlen, ...), fits",
+                     v.name, stride, v.sequence, span, most);
+}
+
+bool address_fits(const View& v, Refusal& why) {
+  if (!v.touched || (reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) == 0) return true;
+  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes",
+                     v.pointer, v.data, kAlignBytes);
+}
+
+bool tensor_fits(const View& v, bool written, Refusal& why) {
+  // A head dim that is no multiple of a vector has no kernel, which the selector says better than its
+  // strides.
+  const bool whole_rows = (v.row * v.element_bytes & (kAlignBytes - 1)) == 0;
+  return strides_fit(v, whole_rows ? kAlignBytes : 1, why) && span_fits(v, written, why) &&
+         address_fits(v, why);
+}
+
+bool tensors_fit(const FwdProblem& p, Refusal& why) {
+  return tensor_fits(p.q, false, why) && tensor_fits(p.k, false, why) && tensor_fits(p.v, false, why) &&
+         tensor_fits(p.o, true, why) && (!p.lse.touched || strides_fit(p.lse, 1, why)) &&
+         (!p.bias.touched || (strides_fit(p.bias, 1, why) && span_fits(p.bias, false, why)));
+}
+
+// The kernels count slopes in 32 bits, whatever the batch.
+bool alibi_fits(const FwdProblem& p, Refusal& why) {
+  if (!p.has_alibi || p.alibi_stride_batch == 0) return true;
+  const int64_t most = (INT32_MAX - p.nhead_q) / std::max<int64_t>(p.batch, 1);
+  if (p.alibi_stride_batch <= most) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "alibi_stride_batch = %" PRId64 ": for this batch kernels take at most %" PRId64,
+                     p.alibi_stride_batch, most);
+}
+
+bool randval_fits(const FwdProblem& p, Refusal& why) {
+  return !p.randval.touched || (strides_fit(p.randval, 1, why) && span_fits(p.randval, true, why));
+}
+
+}  // namespace
+
+bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
+  return dims_fit(p, why) && scales_fit(p, why) && softcap_fits(p, why) && biases_fit(p, why) &&
+         dropout_fits(p, why) && tensors_fit(p, why) && alibi_fits(p, why) && randval_fits(p, why);
+}
+
+bool fwd_bias_is_whole(const FwdProblem& p) {
+  const View& v = p.bias;
+  bool whole =
+      reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(kBiasVector * v.element_bytes) == 0;
+  for (size_t i = 0; i < v.size.size(); ++i) {
+    whole = whole && (v.size[i] <= 1 || v.stride[i] % kBiasVector == 0);
+  }
+  return whole;
+}
+
+}  // namespace fmha::ck

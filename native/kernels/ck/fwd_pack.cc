@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The arguments of CK's forward kernels, and their grid.
+#include <cmath>
+#include <new>
+
+#include "args/fwd.h"
+#include "ck/fwd.h"
+#include "ck/numbers.h"
+#include "select/fwd.h"
+
+namespace fmha::ck {
+namespace {
+
+// CK's numbers for a mask's alignment (GenericAttentionMaskEnum).
+constexpr int32_t kMaskNone = 0;
+constexpr int32_t kMaskTopLeft = 1;
+constexpr int32_t kMaskBottomRight = 2;
+constexpr int32_t kUnlimited = -1;
+
+// One stride, not all three as a struct: the compiler would return that through the stack, by stores that its
+// load has to wait for.
+int32_t stride(const View& v, Dimension dimension) {
+  return static_cast<int32_t>(kernel_stride(v, dimension));
+}
+
+// Of a tensor that may not be there: its other fields are set only if it is.
+int32_t optional_stride(const View& v, Dimension dimension) { return v.touched ? stride(v, dimension) : 0; }
+
+struct KernelMask {
+  int32_t type, left, right;
+};
+
+int32_t side(int64_t keys) { return keys == Mask::kUnlimited ? kUnlimited : static_cast<int32_t>(keys); }
+
+// An unmasked problem may well run on a masked kernel.
+KernelMask kernel_mask(const FwdProblem& p) {
+  if (!fwd_needs_mask(p)) return {p.has_alibi ? kMaskBottomRight : kMaskNone, kUnlimited, kUnlimited};
+  return {p.mask.top_left ? kMaskTopLeft : kMaskBottomRight, side(p.mask.left), side(p.mask.right)};
+}
+
+struct KernelDropout {
+  float rp_keep;
+  int32_t keep_at_most;
+};
+
+// As CK's MakeKargs computes them, in its precision: a backward pass and the tests' model do the same.
+KernelDropout kernel_dropout(const Dropout& dropout) {
+  if (!dropout.is_on()) return {0, 0};
+  const auto p_keep = static_cast<float>(1.0 - double{dropout.p_drop});
+  return {static_cast<float>(1.0 / double{p_keep}), static_cast<int32_t>(std::floor(p_keep * 255.0F))};
+}
+
+// CK's FmhaFwdKernel::GridSize: one workgroup a head, a tile of queries (times tiles of V columns), a batch.
+// With lengths in use of the keys it has batches before tiles.
+Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
+  if (p.empty) return {0, 0, 0};
+  const auto heads = static_cast<uint32_t>(p.nhead_q);
+  const auto tiles = static_cast<uint32_t>(fwd_tiles(kernel, p));
+  const auto batch = static_cast<uint32_t>(p.batch);
+  if (p.seqused_k != nullptr) return {heads, batch, tiles};
+  return {heads, tiles, batch};
+}
+
+}  // namespace
+
+// Every field by its name and in one expression: zeroing the struct first would cost 15 ns a call.
+void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+  const KernelMask mask = kernel_mask(p);
+  const KernelDropout dropout = kernel_dropout(p.dropout);
+  const bool fp8 = p.dtype == DType::kFp8;
+  const bool random = p.dropout.is_on();
+  const auto nhead_q = static_cast<int32_t>(p.nhead_q);
+  new (plan.add_launch<FwdKernelParams>(kernel, grid_of(kernel, p))) FwdKernelParams{
+      .q = p.q.address(),
+      .k = p.k.address(),
+      .v = p.v.address(),
+      .o = p.o.address(),
+      .lse = p.lse.address<float>(),
+      .bias = p.bias.address(),
+      .alibi = p.alibi_slopes,
+      .cu_q = p.cu_seqlens_q,
+      .cu_k = p.cu_seqlens_k,
+      .used_q = p.seqused_q,
+      .used_k = p.seqused_k,
+      .randval = p.randval.address<uint8_t>(),
+      .philox = p.dropout.seed_offset,
+      .philox_seed = random ? p.dropout.seed : 0,
+      .philox_offset = random ? p.dropout.offset : 0,
+      .seqlen_q = static_cast<int32_t>(p.seqlen_q),
+      .seqlen_k = static_cast<int32_t>(p.seqlen_k),
+      .hdim_q = static_cast<int32_t>(p.hdim_q),
+      .hdim_v = static_cast<int32_t>(p.hdim_v),
+      .nhead_q = nhead_q,
+      .nhead_ratio_qk = nhead_q / static_cast<int32_t>(p.nhead_k),
+      .scale_log2e = scale_log2e(p),
+      .softcap = p.softcap,
+      .scale_p = fp8 ? kFp8ScaleP : 0,
+      .scale_o = fp8 ? p.v_descale / kFp8ScaleP : 0,
+      .rp_keep = dropout.rp_keep,
+      .keep_at_most = dropout.keep_at_most,
+      .mask_type = mask.type,
+      .window_left = mask.left,
+      .window_right = mask.right,
+      .stride_q = stride(p.q, kSeqlen),
+      .stride_k = stride(p.k, kSeqlen),
+      .stride_v = stride(p.v, kSeqlen),
+      .stride_o = stride(p.o, kSeqlen),
+      .stride_bias = optional_stride(p.bias, kSeqlen),
+      .stride_randval = optional_stride(p.randval, kSeqlen),
+      .nhead_stride_q = stride(p.q, kHead),
+      .nhead_stride_k = stride(p.k, kHead),
+      .nhead_stride_v = stride(p.v, kHead),
+      .nhead_stride_o = stride(p.o, kHead),
+      .nhead_stride_lse = optional_stride(p.lse, kHead),
+      .nhead_stride_bias = optional_stride(p.bias, kHead),
+      .nhead_stride_randval = optional_stride(p.randval, kHead),
+      .batch_stride_q = stride(p.q, kBatch),
+      .batch_stride_k = stride(p.k, kBatch),
+      .batch_stride_v = stride(p.v, kBatch),
+      .batch_stride_o = stride(p.o, kBatch),
+      .batch_stride_lse = optional_stride(p.lse, kBatch),
+      .batch_stride_bias = optional_stride(p.bias, kBatch),
+      .batch_stride_randval = optional_stride(p.randval, kBatch),
+      .batch_stride_alibi = static_cast<int32_t>(p.alibi_stride_batch),
+  };
+}
+
+}  // namespace fmha::ck

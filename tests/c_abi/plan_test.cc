@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Plans of several steps that need a workspace, which no shipped family has yet: a family of this file's own,
+// chosen by the shared code and run over a runtime that counts.
+//   plan_test FAKE_RUNTIME
+#include "select/plan.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "check.h"
+#include "error.h"
+#include "fake_hip.h"
+#include "hip/runtime.h"
+#include "launch/device.h"
+#include "problem/workspace.h"
+#include "select/choose.h"
+
+// The table: two kernels that split a sum and combine its parts, a better one of another family, and a slower
+// one to split with.
+namespace fmha {
+namespace {
+
+constexpr auto kSum = static_cast<Family>(kFamilyCount);  // one more than there are
+
+// "\177ELF" as one raw block.
+constexpr unsigned char kPacked[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 4, 0x21, 0, 0, 0x7f, 'E', 'L', 'F'};
+constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+constexpr Kernel row(const char* name, Family family, int16_t block_size, const CodeObject* code) {
+  return {.name = name,
+          .arch = Arch::kGfx942,
+          .family = family,
+          .origin = Origin::kCk,
+          .dtype = DType::kFp32,
+          .block_size = block_size,
+          .vgpr_count = 8,
+          .sgpr_count = 8,
+          .lds_bytes = 0,
+          .scratch_bytes = 0,
+          .code = code,
+          .fwd = {}};
+}
+
+}  // namespace
+
+extern const CodeObject kCodeObjects[] = {
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash},
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash}};
+extern const size_t kCodeObjectCount = 2;
+extern const Kernel kKernels[] = {
+    row("not_a_sum", Family::kFwd, 64, &kCodeObjects[0]),
+    row("split_64", kSum, 64, &kCodeObjects[0]),
+    row("split_256", kSum, 256, &kCodeObjects[0]),
+    row("combine", kSum, 1, &kCodeObjects[1]),
+};
+extern const size_t kKernelCount = 4;
+extern const char* const kBuildInfoJson = "{}";
+
+}  // namespace fmha
+
+// For check.h: the C entries are not part of this program.
+extern "C" const char* fmha_last_error(void) { return fmha::last_error(); }
+
+namespace {
+
+using fmha::Kernel;
+
+fake_hip_state* hip;
+int (*hip_malloc)(void**, size_t);
+
+struct SumProblem {
+  int64_t count;
+  int most_threads;
+  fmha::Workspace workspace;
+};
+
+// What a kernel of the family is handed.
+struct SumArgs {
+  void* parts;
+  int64_t count;
+};
+
+class SumFamily {
+ public:
+  static constexpr fmha::Family kFamily = fmha::kSum;
+  using Key = fmha::Key<fmha::Arch, fmha::DType>;
+  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
+  static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype); }
+
+  SumFamily(const SumProblem& problem, fmha::Arch arch) : p_(problem), arch_(arch) {}
+
+  size_t key() const { return Key::of(arch_, fmha::DType::kFp32); }
+  bool fits(const Kernel& k) const { return k.block_size > 1 && k.block_size <= p_.most_threads; }
+  static int64_t first_cost(const Kernel& k) { return -k.block_size + 1024; }
+  fmha::Cost cost(const Kernel& k) const { return {{first_cost(k), 0, 0}, &k}; }
+  [[noreturn]] void fail_unsupported() const { fmha::fail(FMHA_UNSUPPORTED, "no kernel sums that"); }
+
+ private:
+  const SumProblem& p_;
+  const fmha::Arch arch_;
+};
+
+constexpr int64_t kFlagBytes = 256;
+
+// Flags at the workspace's beginning, zeroed; then a part of the sum for each workgroup.
+void plan_sum(const SumProblem& problem, const fmha::Chosen& chosen, fmha::Plan& plan) {
+  const auto groups = static_cast<uint32_t>((problem.count + 1023) / 1024);
+  plan.empty = problem.count == 0;
+  plan.workspace_bytes = kFlagBytes + int64_t{groups} * 8;
+  auto* const begin = static_cast<char*>(problem.workspace.data);
+  plan.add_memset(begin, 0, kFlagBytes);
+  new (plan.add_launch<SumArgs>(*chosen.kernel, {groups, 1, 1})) SumArgs{begin + kFlagBytes, problem.count};
+  new (plan.add_launch<SumArgs>(fmha::kKernels[3], {1, 1, 1})) SumArgs{begin + kFlagBytes, groups};
+}
+
+fmha_status run(const SumProblem& problem, void* stream, const fmha::Extents& extents = {}) {
+  return fmha::guard([&] {
+    fmha::Device& device = fmha::Device::current();
+    fmha::Plan plan;
+    plan_sum(problem, fmha::choose(SumFamily(problem, device.target().arch), 0, false), plan);
+    device.check_plan_workspace(plan, problem.workspace, extents, "sum_workspace_bytes");
+    device.run(plan, stream);
+  });
+}
+
+SumProblem sum(int64_t count) {
+  void* memory = nullptr;
+  CHECK(hip_malloc(&memory, 4096) == 0);
+  return {count, 256, {memory, kFlagBytes + 8 * ((count + 1023) / 1024)}};
+}
+
+void test_choice() {
+  const SumProblem problem = {5000, 256, {nullptr, 0}};
+  CHECK(fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[2]);
+  const fmha::Chosen second = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 2, false);
+  CHECK(second.kernel == &fmha::kKernels[1] && second.number == 2 && second.count == 2);
+  const fmha::Chosen counted = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, true);
+  CHECK(counted.kernel == &fmha::kKernels[2] && counted.number == 1 && counted.count == 2);
+  const SumProblem small = {5000, 64, {nullptr, 0}};
+  CHECK(fmha::choose(SumFamily(small, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[1]);
+  CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx90a), 0, false); }),
+               FMHA_UNSUPPORTED, "no kernel sums that");
+  CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 3, false); }),
+               FMHA_UNSUPPORTED, "kernel = 3: expected 0 (the library's choice) to 2");
+}
+
+// Everything is loaded before anything is enqueued, and each module once.
+void test_steps() {
+  void* const stream = reinterpret_cast<void*>(0x1234);
+  const SumProblem problem = sum(5000);
+  hip->load_error = 209;
+  CHECK_STATUS(run(problem, stream), FMHA_HIP_ERROR, "hipModuleLoadData (split_256");
+  CHECK(hip->launches == 0 && hip->memsets == 0);
+  hip->load_error = 0;
+  const int loads = hip->loads;
+  CHECK_OK(run(problem, stream));
+  CHECK(hip->loads == loads + 2);
+  CHECK(hip->memsets == 1 && hip->launches == 2 && hip->launches_before_memset == 0);
+  CHECK(hip->memset_memory == problem.workspace.data && hip->memset_bytes == kFlagBytes);
+  CHECK(hip->memset_value == 0 && hip->memset_stream == stream && hip->stream == stream);
+  // The last one: one workgroup of one thread, over the five parts.
+  CHECK(std::strcmp(hip->function_name, "combine") == 0 && hip->grid[0] == 1 && hip->block[0] == 1);
+  SumArgs args{};
+  CHECK(hip->argument_bytes == sizeof args);
+  std::memcpy(&args, hip->arguments, sizeof args);
+  CHECK(args.parts == static_cast<char*>(problem.workspace.data) + kFlagBytes && args.count == 5);
+  CHECK_OK(run(problem, stream));
+  CHECK(hip->loads == loads + 2 && hip->memsets == 2 && hip->launches == 4);
+}
+
+void test_failures() {
+  const SumProblem problem = sum(5000);
+  fake_hip_state before = *hip;
+  hip->memset_error = 719;
+  CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipMemsetAsync (256 bytes of workspace on device 0");
+  CHECK(hip->launches == before.launches && hip->last_error_reads == before.last_error_reads + 1);
+  hip->memset_error = 0;
+  before = *hip;
+  hip->launch_error = 719;
+  CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel (split_256");
+  CHECK(hip->memsets == before.memsets + 1 && hip->launches == before.launches + 1);
+  hip->launch_error = 0;
+}
+
+void test_workspace() {
+  const fake_hip_state before = *hip;
+  SumProblem problem = sum(5000);
+  problem.workspace.bytes -= 1;
+  CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT,
+               "workspace_bytes = 295: expected 296 or more (sum_workspace_bytes)");
+  problem.workspace.bytes = -1;
+  CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT, "workspace_bytes = -1: expected 296");
+  problem.workspace = {nullptr, 4096};
+  CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT,
+               "workspace = NULL: expected device memory of workspace_bytes = 296 or more");
+  problem = sum(5000);
+  problem.workspace.data = static_cast<char*>(problem.workspace.data) + 128;
+  CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT, ": expected an address aligned to 256 bytes");
+  alignas(256) static char host[4096];
+  problem.workspace.data = host;
+  CHECK_STATUS(run(problem, nullptr), FMHA_INVALID_ARGUMENT, "not device memory");
+  // Something else of the call lies in it.
+  problem = sum(5000);
+  fmha::Extents extents;
+  extents.add(fmha::array_view("q", static_cast<char*>(problem.workspace.data) + 288, 8, 1), false);
+  CHECK_STATUS(run(problem, nullptr, extents), FMHA_INVALID_ARGUMENT,
+               "workspace is written but overlaps q: workspace spans 296 bytes");
+  CHECK(hip->launches == before.launches && hip->memsets == before.memsets);
+  extents.clear();
+  extents.add(fmha::array_view("q", static_cast<char*>(problem.workspace.data) + 296, 8, 1), false);
+  CHECK_OK(run(problem, nullptr, extents));
+  // Nothing to do needs no workspace.
+  const fake_hip_state after = *hip;
+  CHECK_OK(run({0, 256, {nullptr, 0}}, nullptr));
+  CHECK(hip->launches == after.launches && hip->memsets == after.memsets);
+}
+
+void test_capacity() {
+  CHECK_STATUS(fmha::guard([] {
+                 fmha::Plan plan;
+                 for (size_t i = 0; i <= fmha::Plan::kMostSteps; ++i) plan.add_memset(nullptr, 0, 1);
+               }),
+               FMHA_INTERNAL, "more steps than Plan holds");
+}
+
+template <typename Function>
+void bind(void* library, const char* name, Function& function) {
+  void* symbol = dlsym(library, name);
+  CHECK(symbol != nullptr);
+  std::memcpy(&function, &symbol, sizeof function);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  CHECK_OK(fmha::guard([&] { fmha::choose_hip(argv[1]); }));
+  void* library = dlopen(argv[1], RTLD_NOW);
+  CHECK(library != nullptr);
+  if (library == nullptr) return check_result();
+  fake_hip_fn state = nullptr;
+  bind(library, "fake_hip", state);
+  bind(library, "hipMalloc", hip_malloc);
+  hip = state();
+  test_choice();
+  test_steps();
+  test_failures();
+  test_workspace();
+  test_capacity();
+  return check_result();
+}
