@@ -112,14 +112,14 @@ void Extents::add(const View& v, bool written) {
   extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
 }
 
+// Of two that are both written, the later one is blamed: it is the optional one, which the caller can move.
 void Extents::check_overlaps() const {
   for (size_t i = 0; i < count_; ++i) {
-    const Extent& a = extents_[i];
-    for (size_t j = i + 1; j < count_; ++j) {
-      const Extent& b = extents_[j];
-      if ((!a.written && !b.written) || !overlap(a, b)) continue;
-      // If both are written, the later one is the optional one, which the caller can move.
-      b.written ? fail_overlap(b, a) : fail_overlap(a, b);
+    const Extent& written = extents_[i];
+    if (!written.written) continue;
+    for (size_t j = 0; j < count_; ++j) {
+      if (j == i || !overlap(written, extents_[j])) continue;
+      j > i&& extents_[j].written ? fail_overlap(extents_[j], written) : fail_overlap(written, extents_[j]);
     }
   }
 }
