@@ -39,7 +39,7 @@ class Device:
     index : int
         HIP's number of it.
     name, arch : str
-        "AMD Instinct MI300X", "gfx942".
+        Its product, "AMD Instinct MI300X", and LLVM's name of its architecture, without features.
     memory_bytes : int
         Size of its memory.
     compute_units : int

@@ -32,7 +32,7 @@ string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
 
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
 file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml")
-file(GLOB _families CONFIGURE_DEPENDS "${_tools}/family*.py" "${_tools}/origin_*.py")
+file(GLOB _families CONFIGURE_DEPENDS "${_tools}/famil*.py" "${_tools}/origin_*.py")
 set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/archs.py" ${_families})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_catalogue} ${_catalogue_program})
 execute_process(

@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from archs import read_archs
+from families import FAMILIES
 from family import DTYPES, SETS, Family, Row, check_keys, check_known, enumerator
-from family_fwd import Forward
-from origin_ck_fwd import CkFwd
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (Forward({"ck": CkFwd()}),)}
 ARCHS = {arch.name: arch for arch in read_archs().archs}
 # A translation unit has at most this many kernels. A unit takes some 11 CPU seconds and 0.6 GB (ck_tile
 # itself, and what all of its kernels instantiate), each kernel 5.5 seconds and 0.1 GB more: d128's 21 kernels

@@ -18,7 +18,7 @@ from typing import Any
 
 from archs import public as public_archs
 from archs import read_archs
-from catalogue import FAMILIES
+from families import FAMILIES
 from family import cxx_fields, enumerator
 
 Report = dict[str, Any]

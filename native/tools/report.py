@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from catalogue import FAMILIES
 from code_object import CodeObject
+from families import FAMILIES
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}):")

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from catalogue import FAMILIES, read_catalogue
+from catalogue import read_catalogue
+from families import FAMILIES
 from family import DTYPES, SETS, Row
 from family_fwd import Forward, FwdRow
 

@@ -46,9 +46,9 @@ class CLayout:
     codes : dict
         The struct module's codes of each field of the struct, by its name ("q": "=Qqqq").
     constants : dict
-        Values of the C constants behind the names of dtypes and masks, None being 0.
+        By field, the values of the C constants behind the names that FwdParams has for it.
     values, pack_into, new : callable
-        Return the values of all fields, of FwdParams, `size` and `constants`; pack them; make a struct.
+        Return the values of all fields of FwdParams; pack them; make a struct.
     """
 
     def __init__(self) -> None:
@@ -61,13 +61,15 @@ class CLayout:
         for dotted, _, code in plain:
             name = dotted.partition(".")[0]
             self.codes[name] = self.codes.get(name, "=") + code
-        self.constants: dict[str | None, int] = {
-            name: int(getattr(lib, constant)) for name, constant in (DTYPES | MASKS).items()
+        self.constants: dict[str, dict[str | None, int]] = {
+            field: {name: int(getattr(lib, constant)) for name, constant in names.items()}
+            for field, names in _NAMED.items()
         }
-        self.constants[None] = 0
+        self.constants["o_dtype"][None] = 0
         # One expression for all values: the raw functions fill a struct in each call.
-        values = ", ".join(_value(name) for name, _, _ in plain)
-        self.values = eval(f"lambda p, size, constants: ({values})")
+        values = ", ".join(_value(name, field) for name, field in struct_type.fields)
+        known = {"struct_size": self.size, "reserved": 0}
+        self.values = eval(f"lambda p: ({values})", self.constants | known)
         code, end = "=", 0
         for _, offset, item in plain:
             code += "x" * (offset - end) + item
@@ -76,17 +78,18 @@ class CLayout:
         self.new = functools.partial(self.ffi.new, self.ffi.typeof(_STRUCT_NAME + " *"))
 
 
-def _value(dotted: str) -> str:
-    """Return the expression for the value of a field: FwdParams has the same names."""
-    name = dotted.partition(".")[0]
-    if name == "struct_size":
-        return "size"
-    if name == "reserved":
-        return "0"
+def _value(name: str, field: Any) -> str:
+    """Return the expression for the values of a field of the struct: FwdParams has the same names."""
+    if name in ("struct_size", "reserved"):
+        return name
     if name in _NAMED:
-        return f"constants[p.{name}]"
-    is_optional = "." in dotted and _DEFAULTS[name] is None
-    return f"(0 if p.{name} is None else p.{dotted})" if is_optional else f"p.{dotted}"
+        return f"{name}[p.{name}]"
+    if field.type.kind != "struct":
+        return f"p.{name}"
+    members = [f"p.{name}.{member}" for member, _ in field.type.fields]
+    if _DEFAULTS[name] is not None:
+        return ", ".join(members)
+    return f"*({(0,) * len(members)} if p.{name} is None else ({', '.join(members)}))"
 
 
 @functools.cache
@@ -106,11 +109,9 @@ def fill(view: Any, p: FwdParams) -> None:
     """Write parameters to the bytes of an ``fmha_fwd_params``."""
     layout = c_layout()
     try:
-        layout.pack_into(view, 0, *layout.values(p, layout.size, layout.constants))
+        layout.pack_into(view, 0, *layout.values(p))
     except (AttributeError, KeyError, OverflowError, TypeError, struct.error) as error:
         raise _bad_field(p) from error
-    if p.dtype not in DTYPES or p.mask not in MASKS or (p.o_dtype and p.o_dtype not in DTYPES):
-        raise _bad_field(p)
 
 
 def to_c(p: FwdParams) -> Any:

@@ -25,7 +25,7 @@ except ImportError as error:
     raise ImportError("pyfa_rocm.jax needs jax 0.6 or newer: pip install jax") from error
 
 from pyfa_rocm.jax import _library
-from pyfa_rocm.jax._random import philox_of_key
+from pyfa_rocm.jax._operands import philox_of_key
 from pyfa_rocm.jax.attention import flash_attn_func
 from pyfa_rocm.jax.varlen import flash_attn_varlen_func
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Arguments of the public functions, checked while JAX traces."""
+"""Arguments of the public functions, checked while JAX traces; and dropout's random state, of JAX's keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax._traced import TracedCall
 
-__all__ = ["Operands", "static_options"]
+__all__ = ["Operands", "philox_of_key", "static_options"]
 
 # JAX says where an array is; to the checks here they are all on one device.
 _DEVICE = 0
@@ -138,3 +138,31 @@ class Operands:
     def values(self) -> list[Any]:
         """Return the arrays as JAX's."""
         return [jnp.asarray(array) for array in self.arrays.values()]
+
+
+def philox_of_key(key: Any) -> Any:
+    """Make the `philox` that the attention functions take for dropout, out of a JAX key.
+
+    The same key gives the same: split it as ever, one for each call, and fold in the index of the device
+    where heads or batches are sharded, since each device counts its own from 0.
+
+    Parameters
+    ----------
+    key : array
+        Of ``jax.random.key`` or ``jax.random.PRNGKey``, of any implementation.
+
+    Returns
+    -------
+    array, uint32 (4)
+        Seed and offset of 64 bits each, the low half first; the offset is 0.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from pyfa_rocm.jax import philox_of_key
+    >>> key = jax.random.fold_in(jax.random.key(0), 7)  # inside shard_map: jax.lax.axis_index("heads")
+    >>> philox_of_key(key).shape
+    (4,)
+    """
+    seed = jax.random.bits(key, (2,), jnp.uint32)
+    return jnp.concatenate([seed, jnp.zeros_like(seed)])

@@ -58,7 +58,7 @@ class _Invocation:
     tensors : dict
         All tensors by the names of their arguments, q first.
     arguments : Arguments
-        What is not a tensor of its own name in Lengths; see `_schema`.
+        The options; see `_schema`.
     lengths : Lengths or None
         Where packed sequences are; None: they are not packed.
     with_probabilities : bool

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from reference import attention, numerics_of
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
-from pyfa_rocm.jax._strides import Batching, Dim, fold, split_strides
+from pyfa_rocm.jax._traced import Batching, Dim, fold, split_strides
 
 DTYPE = "bfloat16"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The C ABI is the one on record, and what would break programs built before is noticed."""
+"""The C ABI is the one on record, and changes that would break programs already built are noticed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The benchmarks run, as the pages say to run them. How fast is not a test's business."""
+"""The benchmarks run as the pages say. How fast they are is not tested."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_emulator(dtype: str, tmp_path: Path) -> None:
     }
     assert checked > 0
     assert result["host_isa"] in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
-    # Of 32x32x8 matrix instructions alone there must be 512, and CK's loop has less than ten others for each.
+    # There must be 512 matrix instructions of 32x32x8, and CK's loop has fewer than ten others for each.
     assert 512 < result["wave_instructions_per_tile"] < 5120
 
 
@@ -71,7 +71,7 @@ def test_call_overhead(tmp_path: Path) -> None:
     for name in ("c_ns", "c_bare_ns", "c_pointer_query_ns", "python_us", "python_raw_us", "python_bare_us"):
         stem, unit = name.rsplit("_", 1)
         assert 0 < result[f"{stem}_q1_{unit}"] <= result[name] <= result[f"{stem}_q3_{unit}"], name
-    # What asks for each of four tensors, and launches, costs more than one question or the launch alone.
+    # Asking about each of four tensors and launching costs more than one question, and more than the launch.
     assert result["c_ns"] > result["c_pointer_query_ns"]
     assert result["c_ns"] > result["c_bare_ns"]
     assert result["c_above_bare_ns"] == pytest.approx(result["c_ns"] - result["c_bare_ns"])

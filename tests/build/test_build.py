@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The build's own programs: catalogue, kernel report, and what the build at hand wrote with them."""
+"""The build's programs (catalogue, kernel report), and what this build wrote with them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def list_kernels(
     targets: str = "gfx942",
     pattern: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run catalogue.py over a catalogue of the test's own."""
+    """Run catalogue.py over the test's own catalogue."""
     command = [sys.executable, str(TOOLS / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
     command += ["--set", kernel_set, "--targets", targets, "--filter", pattern]
     command += ["--out", str(tmp_path / "out"), "--enums", str(tmp_path / "enums.h")]
@@ -62,7 +62,7 @@ def rows(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def names(tmp_path: Path) -> set[str]:
-    """What they are called, as <arch>/<name>."""
+    """Their names, as <arch>/<name>."""
     return {f"{row['arch']}/{row['name']}" for row in rows(tmp_path)}
 
 
@@ -128,7 +128,7 @@ def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
 
 
 def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
-    """Kernels of a dtype and head dims share units; adding a set changes none that are there."""
+    """Kernels of a dtype and head dims share units; a larger set leaves the smaller set's units unchanged."""
     units: dict[str, dict[str, set[str]]] = {}
     for kernel_set in ("default", "full"):
         out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue"
@@ -231,14 +231,14 @@ def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: s
 
 
 def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run support_table.py over a catalogue of the test's own and tmp_path/README.md."""
+    """Run support_table.py over the test's own catalogue and tmp_path/README.md."""
     command = [sys.executable, str(TOOLS / "support_table.py"), *arguments]
     command += [write_catalogue(tmp_path, catalogue), str(tmp_path / "README.md")]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 def test_support_table(tmp_path: Path) -> None:
-    """Lines that differ in one thing become one; what has a narrower kernel stands by itself."""
+    """Lines that differ in one column are merged; a narrower kernel has its own line."""
     readme = tmp_path / "README.md"
     # From the repository's own: the marks.
     marks = [
@@ -302,7 +302,7 @@ def test_spills_need_a_reason(resource: str) -> None:
 
 @pytest.mark.parametrize("werror", [False, True])
 def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, Any], werror: bool) -> None:
-    """A unit of this build that has a reason to spill, without it."""
+    """A unit of this build that may spill, with its reason taken away."""
     spilling = [kernel for kernel in report["kernels"] if kernel["allow_scratch"] and kernel["sgpr_spills"]]
     if not spilling:
         pytest.skip("no kernel of this build spills")
@@ -345,14 +345,14 @@ def objdump() -> str:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """The report of the build at hand."""
+    """The report of this build."""
     content: dict[str, Any] = json.loads((BUILD / "kernels.json").read_text())
     assert content["kernels"]
     return content
 
 
 def test_build_report_describes_the_code_objects(report: dict[str, Any]) -> None:
-    """What is packed is what was compiled, and what the report says it is."""
+    """The packed code object is the compiled one, and the report describes it."""
     for code in report["code_objects"]:
         path = BUILD / "kernels" / code["arch"] / f"{code['name']}.co"
         packed = path.with_suffix(".co.zst")

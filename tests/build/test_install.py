@@ -28,7 +28,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def find_package(prefix: Path, folder: Path, wanted: str) -> list[str] | None:
-    """What a project that wants this is told, or None if the package was not found."""
+    """What CMake tells a project that asks for this version, or None if it did not find the package."""
     folder.mkdir()
     (folder / "CMakeLists.txt").write_text(PROJECT.format(wanted=wanted))
     command = ["cmake", "-G", "Ninja", "-S", ".", "-B", "b", f"-DCMAKE_PREFIX_PATH={prefix}"]

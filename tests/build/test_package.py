@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The package as a module: importing it costs nothing, its names come when asked for, it says where it is."""
+"""The package as a module: it costs little to import, loads names on demand, and knows its files."""
 
 from __future__ import annotations
 

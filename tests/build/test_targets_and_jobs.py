@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What CMake makes of a machine: the archs of its cards, and how many compilers its cores and memory bear."""
+"""What CMake finds out about a machine: the archs of its cards, and how many compilers may run at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CARDS = {"gfx906": 90006, "gfx90a": 90010, "gfx942": 90402, "gfx1030": 100300, "
 
 
 def configure(folder: Path, script: str, **variables: str) -> str:
-    """What CMake prints that includes a module by a script of the test's own."""
+    """What CMake prints when the test's own script includes a module."""
     (folder / "script.cmake").write_text("cmake_minimum_required(VERSION 3.24)\n" + script)
     env = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
     result = subprocess.run(
@@ -32,7 +32,7 @@ def configure(folder: Path, script: str, **variables: str) -> str:
 
 
 def targets_of(folder: Path, wish: str) -> tuple[list[str], str]:
-    """The archs that are built for a wish, and what is said."""
+    """The archs that are built for a value of FMHA_GPU_TARGETS, and what CMake prints."""
     program = ROOT / "native/tools/archs.py"
     subprocess.run([sys.executable, program, ROOT / "native/archs.toml", "--out", folder], check=True)
     script = (
@@ -48,7 +48,7 @@ def targets_of(folder: Path, wish: str) -> tuple[list[str], str]:
 
 
 def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
-    """The archs that are built on a machine with these nodes in its topology, and what is said."""
+    """The archs that are built on a machine with these nodes in its topology, and what CMake prints."""
     for number, version in enumerate(nodes):
         node = folder / "sys/class/kfd/kfd/topology/nodes" / str(number)
         node.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_all_targets(tmp_path: Path) -> None:
 
 
 def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:
-    """How many compilers run at a time on a machine with these files in proc and sys, and what is said."""
+    """How many compilers run at a time on a machine with these files, and what CMake prints."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -145,7 +145,7 @@ def test_jobs_follow_cores_and_memory(tmp_path: Path, files: dict[str, str], exp
 
 
 def test_jobs_of_a_machine_that_says_nothing(tmp_path: Path) -> None:
-    """No proc: CMake's own count of cores."""
+    """Without proc, CMake's own count of cores."""
     number, _ = jobs(tmp_path, {})
     assert number == os.cpu_count()
 

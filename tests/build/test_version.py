@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The version is said once, in the public header; everything else reads it there."""
+"""Only the public header states the version; everything else reads it there."""
 
 from __future__ import annotations
 

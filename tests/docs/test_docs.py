@@ -192,6 +192,14 @@ def test_links(page: str) -> None:
         assert not anchor or anchor in anchors(path), f"{page}: {target} has no heading #{anchor}"
 
 
+@pytest.mark.parametrize("page", pages())
+def test_paths_exist(page: str) -> None:
+    """Files and folders that a page names by their path in the repository."""
+    named = r"`((?:native|pyfa_rocm|tests|docs|benchmarks|examples)/[\w./-]+)`"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [path for path in re.findall(named, text) if not (ROOT / path).exists()] == []
+
+
 def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):

@@ -23,7 +23,7 @@ def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
     o_dtype = "" if row["dtype"] == row["o_dtype"] else DTYPE_OF[row["o_dtype"]]
     case = Case(
         batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=1, ratio=2, hdim=row["hdim_q"],
-        hdim_v=row["hdim_v"], dtype=dtype, o_dtype=o_dtype, lse=row["lse"], seed=5, layouts=(GAPS,) * 4,
+        hdim_v=row["hdim_v"], dtype=dtype, o_dtype=o_dtype, lse=True, seed=5, layouts=(GAPS,) * 4,
         bias=Bias(infinities=True) if row["bias"] == "elementwise" else None,
         alibi=2 if row["bias"] == "alibi" else 0, softcap=4.0 if row["softcap"] else 0.0,
         dropout=Dropout(0.3, 12345, 6, randval=True) if row["dropout"] else None,

@@ -126,7 +126,7 @@ def _factors(row: Row) -> dict[str, Sequence[Any]]:
         "variant": [{"softcap": 0.7}, {"softcap": 20.0}] if row["softcap"] else variants[row["bias"]],
         "dropout": DROPOUTS if row["dropout"] else [None],
         "packing": SLACKS if row["group"] else ["batch"],
-        "lse": [True, False] if row["lse"] else [False],
+        "lse": [True, False],
         "lengths": ANY["lengths"] if row["pad"] else [(77, row["tile_n"]), (200, 3 * row["tile_n"])],
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The parts of this level's instruction table, for select.cc to put together.
+// The parts of this level's instruction table, for isa/select.cc to put together.
 #include "isa/table.h"
 
 #include "isa/rows.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What select.cc sees of the three copies of the instruction table.
+// What isa/select.cc sees of the three copies of the instruction table.
 #pragma once
 
 #include <span>
