@@ -103,7 +103,7 @@ class SumFamily {
     return e.kernel->block_size > 1 && e.kernel->block_size <= p_.most_threads;
   }
   static fmha::Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
-  [[noreturn]] void fail_unsupported() const { fmha::fail(FMHA_UNSUPPORTED, "no kernel sums that"); }
+  [[noreturn]] void raise_unsupported() const { fmha::raise(FMHA_UNSUPPORTED, "no kernel sums that"); }
 
  private:
   const SumProblem& p_;

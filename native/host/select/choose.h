@@ -14,7 +14,7 @@
 //   int64_t least_first_cost() const                   below which no kernel fits
 //   bool fits(const Entry&) const                      whether a kernel can do the problem
 //   Cost cost(const Entry&) const
-//   [[noreturn]] void fail_unsupported() const
+//   [[noreturn]] void raise_unsupported() const
 //
 // An Entry has `kernel`, and `first_cost`: the part of the cost that weighs most, and is the same whatever
 // the problem.
@@ -121,12 +121,12 @@ template <typename F>
 Chosen nth_best(std::span<const typename F::Entry> entries, const F& family, int candidate) {
   const auto count = static_cast<int>(
       std::count_if(entries.begin(), entries.end(), [&](const auto& entry) { return family.fits(entry); }));
-  if (count == 0) family.fail_unsupported();
+  if (count == 0) family.raise_unsupported();
   const int number = std::max(candidate, 1);
   if (number > count) {
-    fail(FMHA_UNSUPPORTED,
-         "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem", candidate,
-         count);
+    raise(FMHA_UNSUPPORTED,
+          "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem", candidate,
+          count);
   }
   Cost cost = kNoCost;
   const Kernel* chosen = nullptr;
@@ -142,7 +142,7 @@ Chosen choose(const F& family, int candidate, bool counted) {
   if (counted || candidate != 0) return nth_best(entries, family, candidate);
   Cost cost = kNoCost;
   const Kernel* best = next_cheapest(entries, family, cost);
-  if (best == nullptr) family.fail_unsupported();
+  if (best == nullptr) family.raise_unsupported();
   return {best, 0, 0};
 }
 

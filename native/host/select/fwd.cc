@@ -82,7 +82,7 @@ class FwdFamily {
   // catalogue's order names the better of two pipelines first.
   Cost cost(const Entry& e) const { return {e.first_cost, time_of(e), e.checks, e.kernel}; }
 
-  [[noreturn]] void fail_unsupported() const { fail_fwd_unsupported(p_, offers_, target_.arch); }
+  [[noreturn]] void raise_unsupported() const { raise_fwd_unsupported(p_, offers_, target_.arch); }
 
  private:
   bool fits_grid(const Kernel& k) const {
