@@ -158,7 +158,7 @@ class DeviceArray:
         self.dtype = dtype
 
     def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
-        """Return other elements of the same memory, from so many elements on."""
+        """Return other elements of the same memory, the first of them `offset` elements from this one's."""
         layout = layout_of(shape, strides, self.layout.dtype, self._buffer.device)
         return DeviceArray(self._buffer, self.data + offset * self.dtype.itemsize, layout, self.dtype)
 
@@ -240,7 +240,7 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, whatever lies between them."""
+        """Bytes of the elements, without the gaps between them."""
         return self.size * self.dtype.itemsize
 
     def __repr__(self) -> str:

@@ -194,7 +194,7 @@ def stream_handle(stream: object) -> int:
     return handle
 
 
-# Of what is no array on a device, though torch's or CuPy's, no stream is known: the call refuses it later.
+# Arrays of torch or CuPy that are not on a device have no stream; the call refuses them later.
 
 
 def _torch_stream(tensor: Any) -> int:

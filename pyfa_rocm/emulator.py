@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What only the software device can tell: what a kernel did.
 
-Numbers called *counted* are exact. Those called *modelled* are what the counts come to on an MI300X under the
+Numbers called *counted* are exact. Those called *modelled* are estimates for an MI300X from counts and the
 constants that :func:`constants` lists with their sources; the caches are simple set-associative ones, cold
 at the start of each launch.
 """
@@ -174,7 +174,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the counts come to on an MI300X.
+    """Estimates for an MI300X from the counts.
 
     Attributes
     ----------
@@ -332,7 +332,7 @@ class Access(IntEnum):
     END_OF_KERNEL = 3
 
 
-# A row of what cache_model takes: any range of bytes; the workgroup's number modulo 8 is its XCD.
+# One row that cache_model takes: any range of bytes. The workgroup's number modulo 8 is its XCD.
 ACCESS = np.dtype([("address", "u8"), ("bytes", "u8"), ("workgroup", "u4"), ("kind", "u4")])
 
 

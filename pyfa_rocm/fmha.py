@@ -130,5 +130,5 @@ def fmha_fwd_prepare(params: FwdParams) -> None:
 
 
 def fmha_prepare(params: FwdParams) -> None:
-    """Do as `fmha_fwd_prepare`, of which this is the older name."""
+    """Call `fmha_fwd_prepare`; this is its older name."""
     fmha_fwd_prepare(params)

@@ -4,7 +4,7 @@
  *
  * It links neither libfmha_rocm nor a HIP runtime: Python hands it the functions of those that it has loaded,
  * so that there is one of each in the process whatever their paths are, and nothing is searched for. XLA is
- * known by its C header alone, and of that by what has been the same since version 0.1 of the interface
+ * known only by its C header, and of that by what has been the same since version 0.1 of the interface
  * (jaxlib 0.6): one file serves all jaxlibs since.
  *
  * Attributes of the custom call, all arrays of int64:

@@ -89,7 +89,7 @@ void* stream_of(const XLA_FFI_CallFrame& frame) {
 }
 
 // The version is XLA's own as far as this file was compiled to know it: what is used here has not changed
-// since 0.1, and a jaxlib takes handlers of its version and some older ones alone. One too old to show its
+// since 0.1, and a jaxlib takes only handlers of its version and some older ones. One too old to show its
 // version is of 0.1.
 bool answer_metadata(const XLA_FFI_CallFrame& frame, XLA_FFI_Handler_Traits traits) {
   if (frame.extension_start == nullptr || frame.extension_start->type != XLA_FFI_Extension_Metadata)

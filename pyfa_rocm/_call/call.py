@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""One call of a public function, by names: what its checks look at, and what they come to."""
+"""One call of a public function, by names: the input and the result of its checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Call:
 
 
 class Checked(NamedTuple):
-    """What a call comes to once its arguments are checked.
+    """What follows from the arguments of a call once they are checked.
 
     Attributes
     ----------

@@ -207,7 +207,7 @@ def make_capsule(
 ) -> object:  # fmt: skip
     """Export device memory as a capsule that keeps `owner` alive until its consumer is done.
 
-    If nobody consumes it, until the next export, or allocation, after it was dropped.
+    If nobody consumes it, it keeps `owner` alive until the next export or allocation after it was dropped.
 
     `max_version` is the newest one that the consumer understands; None: from before there were versions.
     """

@@ -84,7 +84,7 @@ def _numpy(problem: Trial) -> tuple[Array, Array]:
 
 @contextmanager
 def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
-    """Addresses of so many bytes each."""
+    """Yield the addresses of device memory of these sizes."""
     addresses: list[int] = []
     try:
         addresses += [int(hip.call("hipMalloc", n)) for n in nbytes]

@@ -19,7 +19,7 @@ from pyfa_rocm.cli.rounding import numerics_of
 from pyfa_rocm.device import synchronize
 
 Array = npt.NDArray[Any]
-# Times are the best of so many: what else the machine does only ever adds.
+# A time is the best of this many: other work on the machine can only add to it.
 REPEATS = 3
 
 

@@ -39,7 +39,7 @@ def index_first_axis_residual(
     input: torch.Tensor,  # noqa: A002
     indices: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return these rows, and the whole, the gradients of which are added up."""
+    """Return these rows, and the whole tensor; their gradients are added up."""
     return input[indices], input.view_as(input)
 
 

@@ -24,7 +24,7 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
-# flash-attn pads head dims to this many elements, and S_dmask to tiles of so many rows and columns.
+# flash-attn pads head dims to a multiple of the first, and rows and columns of S_dmask to one of the second.
 _HDIM_MULTIPLE = 8
 _S_DMASK_MULTIPLE = 128
 

@@ -143,8 +143,8 @@ class Operands:
 def philox_of_key(key: Any) -> Any:
     """Make the `philox` that the attention functions take for dropout, out of a JAX key.
 
-    The same key gives the same: split it as ever, one for each call, and fold in the index of the device
-    where heads or batches are sharded, since each device counts its own from 0.
+    The same key gives the same state, so split it for each call as usual. If heads or batches are sharded,
+    also fold in the index of the device, since each device counts its own from 0.
 
     Parameters
     ----------

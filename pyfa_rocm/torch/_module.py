@@ -73,8 +73,8 @@ class FlashAttention(torch.nn.Module):
         mask : torch.Tensor, optional, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k)
             True where a key is seen.
         suffix : bool, optional
-            Whether the mask is padding at the ends: in each sequence the first so many keys are seen, by the
-            first so many queries, and nothing else. True is taken at its word: lengths are counted from the
+            Whether the mask is padding at the ends: in each sequence the first m queries see the first n
+            keys, and nothing else is seen. True is taken at its word: lengths are counted from the
             mask on its device, and where in a row its True are does not matter. False is never wrong. None:
             look, see the class.
 
@@ -86,7 +86,7 @@ class FlashAttention(torch.nn.Module):
         Raises
         ------
         TypeError, InvalidArgumentError, UnsupportedError, HipError
-            As `flash_attn_func`. Where there is no kernel for lengths, ``suffix=False`` may have one.
+            As `flash_attn_func`. If no kernel takes lengths, one may take a bias: ``suffix=False``.
         """
         require_tensors(q=q, k=k, v=v)
         dropout_p = self.dropout if self.training else 0.0
@@ -138,7 +138,7 @@ def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
             f"mask: got dtype {mask.dtype}, expected torch.bool, True where a key is seen"
         )
     if q.dim() != 4 or k.dim() != 4:
-        return  # what is wrong with q or k is said where they are used
+        return  # flash_attn_func says what is wrong with q or k
     by_key, by_row = (q.shape[0], k.shape[1]), (q.shape[0], q.shape[1], k.shape[1])
     if mask.shape not in (by_key, by_row):
         raise InvalidArgumentError(f"mask: got shape {tuple(mask.shape)}, expected {by_key} or {by_row}")

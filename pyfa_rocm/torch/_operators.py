@@ -80,10 +80,11 @@ class _Invocation:
         options = options_of_operator(
             self.arguments, None if out_dtype is None else dtype_name(out_dtype), self.with_probabilities
         )
+        read = ADDRESS_FIELDS if options.dropout_p else ADDRESS_FIELDS.keys() - {"philox"}
         q, k, v = (described[name].layout for name in "qkv")
         return Call(
             q=q, k=k, v=v, out=described["out"].layout if "out" in described else None, options=options,
-            arrays={name: x.layout for name, x in described.items() if name in ADDRESS_FIELDS},
+            arrays={name: x.layout for name, x in described.items() if name in read},
             max_seqlen_q=None if self.lengths is None else self.lengths.max_seqlen_q,
             max_seqlen_k=None if self.lengths is None else self.lengths.max_seqlen_k,
         )  # fmt: skip

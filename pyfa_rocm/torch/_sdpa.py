@@ -45,7 +45,7 @@ def sdpa(
         of another dtype, or broadcast in its last dimension; else none. With `is_causal` both
         apply, where PyTorch's own may refuse.
     dropout_p : float
-        Chance to drop an element of the probabilities, whatever the module's mode: pass 0 in evaluation. The
+        Chance to drop an element of the probabilities, in every mode of a module: pass 0 in evaluation. The
         random state is drawn by the default generator of query's device.
     is_causal : bool
         Query row i sees the keys 0 to i: aligned top-left, as in PyTorch, and unlike `flash_attn_func`.

@@ -59,7 +59,7 @@ def flash_attn_func(
         As there.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
-        computes on the host, and is no part of a compiled graph.
+        computes on the host, and cannot be part of a compiled graph.
     bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         As there.
     philox : torch.Tensor or (int, int), optional
@@ -83,7 +83,7 @@ def flash_attn_func(
     Raises
     ------
     TypeError
-        An input is no torch tensor.
+        An input is not a torch tensor.
     InvalidArgumentError
         An argument, or a combination of them, makes no sense: shapes, types, or devices that differ.
     UnsupportedError

@@ -64,7 +64,8 @@ void list(const BoundRow& row, Arch arch, std::vector<Listed>* lines) {
 
 int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_t base, char* out,
                          size_t out_bytes) {
-  const Arch a = arch == 0 ? Arch::kGfx90a : Arch::kGfx942;
+  if (arch < 0 || arch >= kArchCount) return 0;
+  const auto a = static_cast<Arch>(arch);
   const DecodedText decoded = decode(a, static_cast<const uint8_t*>(text_bytes), bytes, base);
   std::string s;
   for (const Inst& inst : decoded.insts) {

@@ -4,7 +4,7 @@
 // manual leaves open is not guessed: see stores_defined().
 #pragma once
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 #include "isa/vector/valu_float.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

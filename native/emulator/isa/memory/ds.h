@@ -2,7 +2,7 @@
 // What the two files of DS instructions share.
 #pragma once
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

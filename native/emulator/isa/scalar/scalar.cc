@@ -55,16 +55,16 @@ void compare(Wave& w, const Inst& i) {
 // D = EXEC; EXEC = f(S0, EXEC).
 template <auto F>
 void saveexec(Wave& w, const Inst& i) {
-  const u64 old = w.exec(), now = F(read64(w, i.src[0]), old);
-  w.set_sgpr64(kExecLo, now);
+  const u64 old = exec_mask(w), now = F(read64(w, i.src[0]), old);
+  write_lanes(w, kExecLo, now);
   write64(w, i.dst, old);
   w.scc = now != 0;
 }
 // D = EXEC = f(S0, EXEC).
 template <auto F>
 void wrexec(Wave& w, const Inst& i) {
-  const u64 now = F(read64(w, i.src[0]), w.exec());
-  w.set_sgpr64(kExecLo, now);
+  const u64 now = F(read64(w, i.src[0]), exec_mask(w));
+  write_lanes(w, kExecLo, now);
   write64(w, i.dst, now);
   w.scc = now != 0;
 }

@@ -93,7 +93,7 @@ void s_getreg(Wave& w, const Inst& i) {
       return w.fault(i, kHipErrorLaunchFailure,
                      "only SCC, EXECZ and VCCZ of the STATUS register can be read");
     }
-    value = w.scc | (w.exec() == 0) << 9 | (w.vcc() == 0) << 10;
+    value = w.scc | (exec_mask(w) == 0) << 9 | (vcc_mask(w) == 0) << 10;
   } else {
     return w.fault(i, kHipErrorLaunchFailure, "hardware register %u does not exist on the software device",
                    f.id);
@@ -198,10 +198,10 @@ const Row kControlRows[] = {
     ROWP("s_wakeup", kNoSrc, nothing),
     ROWP("s_cbranch_scc0", kBranch, branch_if<[](const Wave& w) { return !w.scc; }>),
     ROWP("s_cbranch_scc1", kBranch, branch_if<[](const Wave& w) { return w.scc; }>),
-    ROWP("s_cbranch_vccz", kBranch | kReadsVcc, branch_if<[](const Wave& w) { return w.vcc() == 0; }>),
-    ROWP("s_cbranch_vccnz", kBranch | kReadsVcc, branch_if<[](const Wave& w) { return w.vcc() != 0; }>),
-    ROWP("s_cbranch_execz", kBranch, branch_if<[](const Wave& w) { return w.exec() == 0; }>),
-    ROWP("s_cbranch_execnz", kBranch, branch_if<[](const Wave& w) { return w.exec() != 0; }>),
+    ROWP("s_cbranch_vccz", kBranch | kReadsVcc, branch_if<[](const Wave& w) { return vcc_mask(w) == 0; }>),
+    ROWP("s_cbranch_vccnz", kBranch | kReadsVcc, branch_if<[](const Wave& w) { return vcc_mask(w) != 0; }>),
+    ROWP("s_cbranch_execz", kBranch, branch_if<[](const Wave& w) { return exec_mask(w) == 0; }>),
+    ROWP("s_cbranch_execnz", kBranch, branch_if<[](const Wave& w) { return exec_mask(w) != 0; }>),
     ROWP("s_barrier", kNoSrc | kBarrier, s_barrier),
     // Every memory operation is complete when its instruction is.
     ROWP("s_waitcnt", 0, nothing, Immediate::kWaitCounts),

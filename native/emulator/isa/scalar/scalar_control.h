@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

@@ -29,12 +29,12 @@ void s_set_gpr_idx_off(Wave& w, const Inst&) {
 // Lanes that pass go to `target`, the others on. Where there are both, the fewer go first, and the others'
 // EXEC and address are put into the four SGPRs at 4 * depth, for s_cbranch_join to find.
 void fork(Wave& w, const Inst& i, uint64_t mask, uint64_t target) {
-  const uint64_t pass = mask & w.exec(), fail = ~mask & w.exec(), next = i.pc + 4;
-  if (pass == w.exec()) return jump_to(w, i, target);
-  if (fail == w.exec()) return;
+  const uint64_t pass = mask & exec_mask(w), fail = ~mask & exec_mask(w), next = i.pc + 4;
+  if (pass == exec_mask(w)) return jump_to(w, i, target);
+  if (fail == exec_mask(w)) return;
   const bool fail_first = __builtin_popcountll(fail) < __builtin_popcountll(pass);
   const uint32_t depth = w.mode >> Mode::kForkDepth;
-  w.set_sgpr64(kExecLo, fail_first ? fail : pass);
+  write_lanes(w, kExecLo, fail_first ? fail : pass);
   w.set_sgpr64(static_cast<int>(depth) * 4, fail_first ? pass : fail);
   w.set_sgpr64(static_cast<int>(depth) * 4 + 2, fail_first ? target : next);
   w.mode += 1u << Mode::kForkDepth;
@@ -49,7 +49,7 @@ void s_cbranch_join(Wave& w, const Inst& i) {
   if (w.mode >> Mode::kForkDepth == read32(w, i.src[0])) return;
   w.mode -= 1u << Mode::kForkDepth;
   const int at = static_cast<int>(w.mode >> Mode::kForkDepth) * 4;
-  w.set_sgpr64(kExecLo, w.sgpr64(at));
+  write_lanes(w, kExecLo, w.sgpr64(at));
   jump_to(w, i, w.sgpr64(at + 2));
 }
 

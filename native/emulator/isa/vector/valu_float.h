@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

@@ -20,7 +20,7 @@ struct Param<OpSel> : Param<Env> {
 template <>
 struct Param<Vcc> : Param<bool> {
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst&, int, bool, u32* mask) {
-    spread_mask(w.vcc(), mask);
+    spread_mask(vcc_mask(w), mask);
     return mask;
   }
   FMHA_EMU_INLINE static Vcc lane(const u32* p, int l, const Inst&, const Env&) { return {p[l] != 0}; }
@@ -250,7 +250,7 @@ FMHA_EMU_INLINE bool picks_halves(u32 s) {
 [[gnu::flatten]] inline void perm(Wave& w, const Inst& inst) {
   const Operand& o = inst.src[2];
   const u32 s = o.kind == OperandKind::kVgpr ? 0 : static_cast<u32>(read_scalar(w, o));
-  if (!picks_halves(s) || w.exec() != ~0ull || inst.clamp || !sources_plain(inst)) {
+  if (!picks_halves(s) || !all_active(w) || inst.clamp || !sources_plain(inst)) {
     return op<([](u32 a, u32 b, u32 c) { return permuted(a, b, c); })>(w, inst);
   }
   const u32* sources[] = {fetch<u32>(w, inst, 1, true), fetch<u32>(w, inst, 0, true)};
