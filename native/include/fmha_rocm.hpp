@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * fmha_rocm.hpp: fmha_rocm.h for C++17 and later, in this header alone.
+ * fmha_rocm.hpp: fmha_rocm.h for C++17 and later; this header is all of it.
  *
  * fmha_fwd is fmha::fwd here, fmha_fwd_params is fmha::fwd_params, and so on: the same names, fields and
  * constants (FMHA_FP16, ...), with the meaning that fmha_rocm.h gives them. What is different:
@@ -216,7 +216,7 @@ inline std::string_view version() noexcept { return ::fmha_version(); }
 inline std::string_view build_info() noexcept { return ::fmha_build_info(); }
 inline std::string_view last_error() noexcept { return ::fmha_last_error(); }
 
-/* ---- Results. They allocate on failure alone, for the message. ---- */
+/* ---- Results. They allocate only on failure, for the message. ---- */
 
 inline result<void> set_hip_runtime(std::nothrow_t, const std::string& path) {
   return detail::checked(::fmha_set_hip_runtime(path.c_str()));

@@ -4,7 +4,7 @@
  *
  * It links neither libfmha_rocm nor a HIP runtime: Python hands it the functions of those that it has loaded,
  * so that there is one of each in the process whatever their paths are, and nothing is searched for. XLA is
- * known by its C header alone, and of that by what has been the same since version 0.1 of the interface
+ * known only by its C header, and of that by what has been the same since version 0.1 of the interface
  * (jaxlib 0.6): one file serves all jaxlibs since.
  *
  * Attributes of the custom call, all arrays of int64:
@@ -42,6 +42,8 @@ typedef struct fmha_jax_device {
 typedef struct fmha_jax_library {
   fmha_status (*fwd)(const fmha_fwd_params* params, void* stream);
   fmha_status (*prepare)(const fmha_fwd_params* params);
+  fmha_status (*extents)(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
+                         int32_t* count);
   const char* (*last_error)(void);
   /* Called before the first custom call on XLA's CPU platform, from any thread, and again if it failed.
    * Returns 0 and fills *device, or writes why not to `message`, ended by a zero byte. */

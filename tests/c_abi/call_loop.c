@@ -14,7 +14,7 @@ typedef int (*launch_function)(void* function, unsigned grid_x, unsigned grid_y,
                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned lds_bytes,
                                void* stream, void** params, void** extra);
 
-/* Of this thread alone: what other processes take of its core does not count. */
+/* Only this thread's: what other processes take of its core does not count. */
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Eight threads on two devices, all starting at once with nothing loaded: every result is that of the double
-// reference, and bit for bit that of the same call made alone; every message stays with its thread.
+// reference, and bit for bit that of the same call made by itself; every message stays with its thread.
 #include <atomic>
 #include <cstdint>
 #include <cstring>

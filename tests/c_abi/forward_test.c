@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Forward attention from C99, against double arithmetic. Links this library, libdl and libm alone. */
+/* Forward attention from C99, against double arithmetic. Links only this library, libdl and libm. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -32,8 +32,8 @@ static const problem_case kCases[] = {
      1, 0},
     {"causal top-left", FMHA_FP16, TEST_BSHD, 1, 130, 190, 2, 2, 64, FMHA_MASK_CAUSAL_TOP_LEFT, 0, 0, 1, 0},
     {"window", FMHA_BF16, TEST_BSHD, 1, 150, 190, 2, 2, 128, FMHA_MASK_WINDOW, 17, 5, 1, 0},
-    {"window, left side alone", FMHA_FP16, TEST_BHSD, 1, 190, 150, 2, 2, 128, FMHA_MASK_WINDOW, 20, INT64_MAX,
-     1, 0},
+    {"window, only the left side", FMHA_FP16, TEST_BHSD, 1, 190, 150, 2, 2, 128, FMHA_MASK_WINDOW, 20,
+     INT64_MAX, 1, 0},
     {"no keys", FMHA_FP16, TEST_BSHD, 2, 70, 0, 2, 2, 64, FMHA_MASK_NONE, 0, 0, 1, 0},
     {"gaps, window over many tiles", FMHA_FP16, TEST_BSHD, 2, 300, 410, 2, 1, 64, FMHA_MASK_WINDOW, 130, 70,
      1, 24},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The public header alone, as a C99 program sees it. */
+/* Only the public header, as a C99 program sees it. */
 #include <stddef.h>
 
 #pragma GCC diagnostic error "-Wpadded"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The public header alone, as a C++17 program sees it, and the layout that every caller has compiled in.
+// Only the public header, as a C++17 program sees it, and the layout that every caller has compiled in.
 #include <cstddef>
 
 #pragma GCC diagnostic error "-Wpadded"

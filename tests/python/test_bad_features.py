@@ -99,7 +99,7 @@ ROWS: list[Row] = [
     # Packed sequences.
     *((f"no {n}", VARLEN, _set(**{n: 0}), BAD, [f"{n} = NULL", "both or neither"])
       for n in ("cu_seqlens_q", "cu_seqlens_k")),
-    *((f"{n} alone", PLAIN, lambda p, n=n: {n: p.q.data}, BAD, [n, "expected NULL without cu_seqlens_q"])
+    *((f"only {n}", PLAIN, lambda p, n=n: {n: p.q.data}, BAD, [n, "expected NULL without cu_seqlens_q"])
       for n in ("seqused_q", "seqused_k")),
     *((f"{n} {x}", VARLEN, _set(**{n: x}), BAD, [f"{n} = {x}", "1 or more"])
       for n in ("total_q", "total_k") for x in (0, -1)),

@@ -210,7 +210,7 @@ def test_demo() -> None:
         assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)
         # At the very least the scores are there at once, in float32.
         assert row["standard_peak_bytes"] >= 4 * 4 * row["seqlen"] ** 2
-        # Scores and probabilities, in 16 bits, are written by standard attention alone.
+        # Scores and probabilities, in 16 bits, are written only by standard attention.
         ours, standard = (row["traffic"][who] for who in ("ours", "standard"))
         tensor = row["seqlen"] * 4 * 128 * 2
         assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4

@@ -7,14 +7,14 @@
 
 namespace fmha::emu {
 
-// A bit a check. Adding one is an enumerator here and its name in check_config.cc.
+// A bit a check. Adding one is an enumerator here and its name in check/config.cc.
 enum Check : uint32_t {
   kCheckLdsUnwritten = 1u << 0,  // reads of LDS bytes that nobody wrote
   kCheckLdsRace = 1u << 1,       // waves that touch the same LDS bytes with no barrier between
   kCheckWaits = 1u << 2,         // registers and LDS used before an s_waitcnt covers their load
   kCheckHazards = 1u << 3,       // wait states that the manual leaves to software
   // Of global memory, in global_watch.h. Bounds are checked always.
-  kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, where somebody asked (emu_tools.h)
+  kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, if tracked (emu_tools.h)
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
   kCheckGlobalRace = 1u << 10,      // waves, of one workgroup or of two, that touch the same bytes unordered
   kCheckMisaligned = 1u << 11,      // scalar loads whose low address bits the hardware drops

@@ -59,7 +59,7 @@ class GlobalOrder {
     std::vector<Access> fresh;  // loads that nobody has had to look up
     ByAddress loads, stores;
   };
-  static constexpr uint64_t kLongest = 1024;  // bytes of one access: 64 lanes, 16 bytes each
+  static constexpr uint64_t kLongest = kMostLanes * 16;  // bytes of one access: 16 of each lane
   static constexpr size_t kMostLoads = 1u << 16, kMostStores = 1u << 16;
 
   Log& log_of(const WatchedAllocation& a);

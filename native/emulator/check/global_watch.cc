@@ -17,9 +17,9 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kIllegalAddress = 700;     // hipErrorIllegalAddress
-constexpr int kLaunchFailure = 719;      // hipErrorLaunchFailure
-constexpr int kOutOfMemory = 2;          // hipErrorOutOfMemory
+constexpr int kIllegalAddress = 700;  // hipErrorIllegalAddress
+constexpr int kLaunchFailure = 719;   // hipErrorLaunchFailure
+constexpr int kOutOfMemory = 2;       // hipErrorOutOfMemory
 
 const char* verb(const Inst& inst) {
   if (inst.row->flags & kAtomic) return "atomic";
@@ -28,7 +28,13 @@ const char* verb(const Inst& inst) {
 
 // Loads that are told to get past the caches to what other workgroups wrote.
 bool is_device_scope(const Wave& w, const Inst& inst) {
-  return w.group->launch->code->arch() == Arch::kGfx90a ? inst.sc0 : inst.sc1;
+  switch (arch_info(w.group->launch->code->arch()).isa) {
+    case Isa::kCdna2:
+      return inst.sc0;
+    case Isa::kCdna3:
+      return inst.sc1;
+  }
+  __builtin_unreachable();
 }
 
 // Four tags at once.
@@ -75,7 +81,7 @@ const uint32_t* resource_of(const Wave& w, const Inst& inst) {
 struct Place {
   uint32_t x, y, z;
 };
-// Of a workgroup by its number; where numbers are known modulo 65535, the smallest.
+// Of a workgroup by its number. If only the number modulo 65535 is known: the first such workgroup.
 Place place_of(const Wave& w, uint32_t index) {
   const uint32_t* grid = w.group->launch->grid;
   return {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What a checked launch asks of accesses to global memory that are inside an allocation:
-// - a load reads nothing that nobody wrote (kCheckGlobalUnwritten, where emu_tools.h turned tracking on);
+// - a load reads nothing that nobody wrote (kCheckGlobalUnwritten, for memory that emu_tools.h tracks);
 // - a store or atomic writes nothing that the launch declared read-only (kCheckReadOnly);
 // - no two workgroups store to the same byte, and none stores what another loads in this launch, unless by
 //   atomics or with loads at device scope (kCheckGlobalRace);
 // - a scalar load is aligned (kCheckMisaligned);
 // - a buffer access stays in the allocation that its resource's base address lies in (kCheckResource).
 //
-// Alignment, by class. Linux runs these GPUs with SH_MEM_CONFIG.alignment_mode = unaligned, where
+// Alignment, by class. Linux runs these GPUs with SH_MEM_CONFIG.alignment_mode = unaligned. In that mode
 // - loads and stores of MUBUF, FLAT, GLOBAL, SCRATCH and DS (b64, b96, b128, read2 and write2 too) work at
-// any
-//   byte address: nothing to report;
+//   any byte address: nothing to report;
 // - atomics of MUBUF, FLAT, GLOBAL and DS fault unless naturally aligned: always reported, checks or not;
 // - scalar loads do not fault, but drop the two low bits of the address: that reads something else than was
 //   asked for, so it is reported.

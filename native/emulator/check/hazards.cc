@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "check/config.h"
+#include "check/per_isa.h"
 #include "core/dispatch.h"
 
 namespace fmha::emu {
@@ -38,8 +39,13 @@ namespace {
 
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
+constexpr int kInterlocked = 0;  // the hardware waits by itself
+
+// By the order in which the rules give them.
+static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1);
+
 struct RuleText {
-  int states[kArchCount];  // gfx90a, gfx942; 0: the hardware interlocks
+  PerIsa<int> states;
   const char* what;
 };
 
@@ -53,35 +59,35 @@ constexpr RuleText kRuleTexts[] = {
     // checkDivFMasHazards
     {{4, 4}, "a VALU instruction writes %s, v_div_fmas reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{0, 2}, "a VALU instruction writes %s, a VALU instruction reads it"},
+    {{kInterlocked, 2}, "a VALU instruction writes %s, a VALU instruction reads it"},
     // checkDPPHazards
     {{5, 5}, "a VALU instruction writes %s, then a DPP instruction"},
     // checkMAIHazards90A
     {{4, 4}, "a VALU instruction writes %s, then an MFMA"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{0, 4}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
+    {{kInterlocked, 4}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
     // checkDPPHazards
     {{2, 2}, "%s is written, a DPP instruction reads it"},
     // checkMAIHazards90A
     {{2, 2}, "a VALU instruction writes %s, an MFMA reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{0, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
+    {{kInterlocked, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
     // checkVALUHazards, hasTransForwardingHazard
-    {{0, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
+    {{kInterlocked, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
     // checkVALUHazards, hasDstSelForwardingHazard
-    {{0, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
+    {{kInterlocked, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
     {{1, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
     // LLVM 22, createsVALUHazard: https://github.com/llvm/llvm-project/pull/197267
-    {{0, 1}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
+    {{kInterlocked, 1}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
     // checkMAIVALUHazards
     {{3, 3}, "v_dot writes %s, another instruction uses it"},
     // checkMAIVALUHazards
     {{2, 2}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
-    // checkMAIVALUHazards, a bug of gfx90a: the f64 MFMA makes it forget the two wait states it inserts
-    // itself
-    {{2, 0}, "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
-    // The ISA guides alone: LLVM never reads these flags as data
+    // checkMAIVALUHazards, a bug of CDNA2: an f64 MFMA makes the hardware forget the two wait states that it
+    // inserts by itself
+    {{2, kInterlocked}, "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
+    // Only in the ISA guides: LLVM never reads these flags as data
     {{5, 5}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
     // checkReadM0Hazards
     {{1, 1}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
@@ -109,29 +115,56 @@ struct MatrixUse {
   bool is_c, same, writes, small_f64_pair;
 };
 
-int states_for_c(const MatrixUse& u, bool is942) {
+// The consumer reads the result as C.
+int states_for_c_cdna2(const MatrixUse& u) {
   const bool from_f64 = u.producer.traits & kF64MatrixTrait, to_f64 = u.consumer.traits & kF64MatrixTrait;
+  const int passes = u.producer.passes;
+  if (!to_f64 && from_f64) return 0;
+  if (u.same) return u.small_f64_pair ? 4 : 0;
+  if (from_f64) return u.consumer.traits & kXdlTrait ? 0 : passes == 4 ? 4 : 9;
+  return passes + (to_f64 ? 1 : 0);
+}
+
+int states_for_c_cdna3(const MatrixUse& u) {
+  const bool from_f64 = u.producer.traits & kF64MatrixTrait;
   const bool from_xdl = u.producer.traits & kXdlTrait, to_xdl = u.consumer.traits & kXdlTrait;
   const int passes = u.producer.passes;
-  if (!to_f64 && from_f64 && !is942) return 0;
-  if (u.same) return u.small_f64_pair ? 4 : is942 && passes == 2 ? 2 : 0;
+  if (u.same) return u.small_f64_pair ? 4 : passes == 2 ? 2 : 0;
   if (from_f64) return to_xdl ? 0 : passes == 4 ? 4 : 9;
-  if (!is942) return passes + (to_f64 ? 1 : 0);
   if (from_xdl) return passes + 1;
   return to_xdl ? 0 : passes;
 }
 
-int states_for(const MatrixUse& u, bool is942) {
+// What differs between the manuals about matrix instructions.
+struct MatrixRules {
+  int (*states_for_c)(const MatrixUse&);
+  int more_than_passes;      // wait states beyond the passes before others than MFMA use a result
+  int more_than_passes_xdl;  // the same of the XDL unit's
+  bool only_xdl_reads_c_late;
+};
+constexpr PerIsa<MatrixRules> kMatrixRules{
+    MatrixRules{states_for_c_cdna2, 3, 3, false},
+    MatrixRules{states_for_c_cdna3, 2, 3, true},
+};
+
+int states_for(const MatrixUse& u, Isa isa) {
+  const MatrixRules& rules = kMatrixRules[isa];
   const bool from_f64 = u.producer.traits & kF64MatrixTrait, from_xdl = u.producer.traits & kXdlTrait;
   const bool to_matrix = u.consumer.unit == Unit::kMatrix;
   const int passes = u.producer.passes;
-  if (to_matrix && u.is_c) return states_for_c(u, is942);
+  if (to_matrix && u.is_c) return rules.states_for_c(u);
   if (to_matrix && u.writes) return 0;  // in order
   if (from_f64) {
     const bool memory = !is_vector_alu(u.consumer) && !u.writes;
     return passes == 4 ? memory ? 9 : 6 : memory ? 18 : 11;
   }
-  return passes + (is942 && !from_xdl ? 2 : 3);
+  return passes + (from_xdl ? rules.more_than_passes_xdl : rules.more_than_passes);
+}
+
+// Does it read C until it ends, so that nothing may overwrite C before?
+bool reads_c_late(const Facts& f, Isa isa) {
+  if (f.traits & kF64MatrixTrait) return false;
+  return !kMatrixRules[isa].only_xdl_reads_c_late || f.traits & kXdlTrait;
 }
 
 }  // namespace
@@ -159,7 +192,7 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
                         const RegisterRange& r) {
   static_assert(std::size(kRuleTexts) == kRules);
   const RuleText& t = kRuleTexts[rule];
-  return need(w, inst, t.what, t.states[static_cast<int>(arch_)], producer, r);
+  return need(w, inst, t.what, t.states[arch_info(arch_).isa], producer, r);
 }
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
@@ -305,9 +338,9 @@ bool HazardChecks::matrix_operand(Wave& w, const Inst& inst, const Facts& f, con
       const char* what = writes ? "an MFMA writes %s, another instruction overwrites it"
                          : is_c ? "an MFMA writes %s, an MFMA reads other registers and some of it as C"
                                 : "an MFMA writes %s, another instruction reads it";
-      if (!need(w, inst, what, states_for(use, is942()), p, pd.writes[0])) return false;
+      if (!need(w, inst, what, states_for(use, arch_info(arch_).isa), p, pd.writes[0])) return false;
     }
-    const bool late_c = !(pf.traits & kF64MatrixTrait) && (!is942() || pf.traits & kXdlTrait);
+    const bool late_c = reads_c_late(pf, arch_info(arch_).isa);
     const uint64_t overwritten = late_c ? shared_registers(r, pd.accumulator) & read : 0;
     if (overwritten) {
       read &= ~overwritten;

@@ -3,7 +3,7 @@
 // two that depend on each other in ways the hardware does not interlock.
 //
 // Checked are all rules of LLVM's GCNHazardRecognizer.cpp (19, and what later versions added) that apply to
-// gfx90a or gfx942, and what the ISA guides have beyond. How many wait states: in check_hazards.cc.
+// CDNA2 (gfx90a) or CDNA3 (gfx942), and what the ISA guides have beyond. How many wait states: in hazards.cc.
 // test_check_rules.py holds them against what llc inserts, test_check_hazards.py against the guides.
 // - checkVMEMHazards: VALU writes SGPR, VMEM reads it. Not EXEC: CK's assembly counts on the hardware there.
 // - checkRWLaneHazards: VALU writes SGPR, v_readlane or v_writelane selects the lane with it.
@@ -11,15 +11,14 @@
 // - checkDPPHazards: VGPR is written, DPP reads it. VALU writes EXEC, DPP.
 // - checkGetRegHazards, checkSetRegHazards: s_setreg, s_getreg or s_setreg of the same register.
 // - checkReadM0Hazards: SALU writes M0; LDS add-TID, load to LDS, s_movrel, s_sendmsg, GDS.
-// - checkVALUHazards, all but the last on gfx942 only: result of v_exp and the like, read by other VALU. Part
+// - checkVALUHazards, all but the last on CDNA3 only: result of v_exp and the like, read by other VALU. Part
 //   of a VGPR is written (SDWA, op_sel), VALU uses it. VALU writes SGPR or VCC, VALU reads it. VALU writes
 //   EXEC, v_readlane or v_writelane. VALU writes VGPR, v_readlane reads it. Data of a store or atomic of more
-//   than 8 bytes a lane, overwritten by VALU (on gfx942 of buffer stores with an SGPR offset too: LLVM 22).
+//   than 8 bytes a lane, overwritten by VALU (on CDNA3 of buffer stores with an SGPR offset too: LLVM 22).
 // - checkMAIHazards90A: VALU writes EXEC, MFMA. VALU writes VGPR, MFMA reads it. MFMA writes VGPRs, MFMA
-// reads
-//   them as A, B or C: by passes, and by f64, XDL or neither.
+//   reads them as A, B or C: by passes, and by f64, XDL or neither.
 // - checkMAIVALUHazards: MFMA writes VGPRs, others than MFMA read or overwrite them. MFMA reads C, others
-//   overwrite it. The same of v_dot. f64 MFMA, v_fma_f64. The bug of gfx90a: VALU writes VGPR, f64 MFMA,
+//   overwrite it. The same of v_dot. f64 MFMA, v_fma_f64. The bug of CDNA2: VALU writes VGPR, f64 MFMA,
 //   memory instruction reads it.
 // - The ISA guides: VALU writes VCC or EXEC, VALU reads VCCZ or EXECZ as data.
 // Not checked, as they cannot happen here: checkSMRDHazards (before gfx7), checkSoftClauseHazards (XNACK is
@@ -50,7 +49,7 @@ class HazardChecks {
     int64_t end = kLongAgo;  // the clock behind it
   };
   static constexpr int64_t kLongAgo = -1000;
-  static constexpr int kRecent = 4, kMatrix = 32;
+  static constexpr int kRecent = 4, kMatrix = 32, kHardwareRegisters = 64;
   enum Rule : int;
 
   bool scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
@@ -64,18 +63,17 @@ class HazardChecks {
   bool need(Wave& w, const Inst& inst, Rule rule, const Issued& producer, const RegisterRange& r);
   bool need(Wave& w, const Inst& inst, const char* what, int states, const Issued& producer,
             const RegisterRange& r);
-  bool is942() const { return arch_ == Arch::kGfx942; }
 
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
-  Arch arch_ = Arch::kGfx942;
-  int64_t clock_ = 0;       // wait states since the start
-  Issued recent_[kRecent];  // the last instructions, in a ring
-  Issued matrix_[kMatrix];  // the last matrix instructions, in a ring
+  Arch arch_{};
+  int64_t clock_ = 0;         // wait states since the start
+  Issued recent_[kRecent];    // the last instructions, in a ring
+  Issued matrix_[kMatrix];    // the last matrix instructions, in a ring
   uint32_t recent_at_ = 0, matrix_at_ = 0;
   Issued scalar_by_vector_[128];  // the VALU instruction that wrote a scalar register last
   Issued m0_by_scalar_, f64_matrix_;
-  Issued set_[64];  // s_setreg, by hardware register
+  Issued set_[kHardwareRegisters];  // s_setreg, by hardware register
   uint64_t busy_[kRegisterWords] = {};
 };
 

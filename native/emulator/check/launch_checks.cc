@@ -2,7 +2,6 @@
 #include "check/launch_checks.h"
 
 #include <cinttypes>
-#include <optional>
 
 #include "check/config.h"
 #include "check/wave_checks.h"
@@ -19,7 +18,7 @@ class ThreadChecks final : public GroupObserver {
     const bool waves = checks & kWaveChecks;
     if (waves) group_.reset(group, checks);
     const bool ordered = checks & (kCheckGlobalRace | kCheckGlobalDrain);
-    watch_.emplace(watch, group.index, ordered ? &group_.global() : nullptr);
+    watch_ = std::make_unique<GlobalWatch>(watch, group.index, ordered ? &group_.global() : nullptr);
   }
 
   bool before(Wave& w, const Inst& inst) override { return group_.wave(w.id).before(w, inst); }
@@ -32,11 +31,12 @@ class ThreadChecks final : public GroupObserver {
                     uint32_t bytes) override {
     while (lanes) {
       const int first = __builtin_ctzll(lanes);
+      const int most = static_cast<int>(w.lanes);
       int end = first + 1;
-      while (end < kLanes && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
+      while (end < most && (lanes & uint64_t{1} << end) && offset[end] == offset[end - 1] + bytes) ++end;
       const uint64_t count = static_cast<uint64_t>(end - first);
       if (!watch_->check(w, inst, {base + offset[first], count * bytes, first, bytes})) return false;
-      lanes &= end < kLanes ? ~uint64_t{0} << end : 0;
+      lanes &= end < most ? ~uint64_t{0} << end : 0;
     }
     return true;
   }
@@ -51,7 +51,7 @@ class ThreadChecks final : public GroupObserver {
 
  private:
   GroupChecks group_;
-  std::optional<GlobalWatch> watch_;
+  std::unique_ptr<GlobalWatch> watch_;
 };
 
 }  // namespace

@@ -18,10 +18,10 @@ void store4(uint32_t* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*
 bool all(__m128i mask) { return _mm_movemask_epi8(mask) == 0xffff; }
 // Stamps are below 2^31, so that signed comparisons serve.
 __m128i below(__m128i stamps, uint32_t limit) { return _mm_cmplt_epi32(stamps, _mm_set1_epi32(limit)); }
-// All ones where the stamp is of another wave.
+// All ones if the stamp is of another wave.
 __m128i other_wave(__m128i stamps, __m128i mine) {
-  const __m128i same =
-      _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(stamps, mine), _mm_set1_epi32(15)), _mm_setzero_si128());
+  const __m128i same = _mm_cmpeq_epi32(
+      _mm_and_si128(_mm_xor_si128(stamps, mine), _mm_set1_epi32(LdsShadow::kWaveMask)), _mm_setzero_si128());
   return _mm_andnot_si128(same, _mm_set1_epi32(-1));
 }
 __m128i select(__m128i mask, __m128i yes, __m128i no) {
@@ -40,11 +40,11 @@ void LdsShadow::reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress
   if (operations_.empty()) operations_.resize(kOperations);
   waves_ = std::move(waves);
   next_ = 1;
-  settled_writes_ = settled_reads_ = 16;
+  settled_writes_ = settled_reads_ = kFirstStamp;
 }
 
 uint32_t LdsShadow::stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t sequence, bool atomic) {
-  if (next_ >= kUnwritten >> 4) {  // numbers are used up: what is past counts as published
+  if (next_ >= kUnwritten >> kWaveBits) {  // numbers are used up: what is past counts as published
     std::fill(read_.begin(), read_.end(), 0);
     std::fill(read_other_.begin(), read_other_.end(), 0);
     for (uint32_t& s : written_) s = s >= kMixed ? s : 0;
@@ -52,20 +52,20 @@ uint32_t LdsShadow::stamp(uint32_t wave, uint32_t inst, Queue queue, uint32_t se
       for (Record& r : b.byte) r = {r.written == kUnwritten ? kUnwritten : 0, 0, 0};
     }
     next_ = 1;
-    settled_writes_ = settled_reads_ = 16;
+    settled_writes_ = settled_reads_ = kFirstStamp;
   }
-  const uint32_t s = next_ << 4 | wave;
+  const uint32_t s = next_ << kWaveBits | wave;
   operations_[next_++ % kOperations] = {s, inst, sequence, queue, atomic};
   return s;
 }
 
 void LdsShadow::settle(uint32_t oldest_open) {
-  settled_reads_ = next_ << 4;
-  settled_writes_ = oldest_open ? oldest_open & ~15u : settled_reads_;
+  settled_reads_ = next_ << kWaveBits;
+  settled_writes_ = oldest_open ? oldest_open & ~kWaveMask : settled_reads_;
 }
 
 const LdsShadow::Operation* LdsShadow::find(uint32_t stamp) const {
-  const Operation& o = operations_[(stamp >> 4) % kOperations];
+  const Operation& o = operations_[(stamp >> kWaveBits) % kOperations];
   return o.stamp == stamp && stamp ? &o : nullptr;
 }
 
@@ -196,7 +196,7 @@ bool LdsShadow::write_word(Wave& w, const Inst& inst, const Operation& now, uint
 
 bool LdsShadow::access(Wave& w, const Inst& inst, LdsAccess::Kind kind, uint32_t stamp, uint32_t address,
                        uint32_t bytes, int lane) {
-  const Operation now = operations_[(stamp >> 4) % kOperations];
+  const Operation now = operations_[(stamp >> kWaveBits) % kOperations];
   for (uint32_t at = address; at < address + bytes;) {
     const uint32_t first = at & 3, n = std::min(4 - first, address + bytes - at);
     const auto mask = static_cast<uint8_t>(((1u << n) - 1) << first);

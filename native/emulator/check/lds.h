@@ -35,6 +35,9 @@ struct QueueProgress {
 
 class LdsShadow {
  public:
+  // The low bits of a stamp: the wave, of the 32 that 1024 lanes come to at 32 a wave.
+  static constexpr uint32_t kWaveBits = 5, kWaveMask = (1u << kWaveBits) - 1;
+
   // For a new workgroup of `waves`, whose progress the caller keeps up to date.
   void reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress*> waves);
   // A stamp for an operation of `wave` that is number `sequence` of `queue`.
@@ -66,7 +69,8 @@ class LdsShadow {
   static constexpr uint32_t kOperations = 1u << 16;
   // In place of a stamp, above all of them: nobody wrote any byte; the bytes have records of their own.
   static constexpr uint32_t kUnwritten = 0x7fffffff, kMixed = 0x7ffffffe;
-  static uint32_t wave_of(uint32_t stamp) { return stamp & 15; }
+  static constexpr uint32_t kFirstStamp = 1u << kWaveBits;
+  static uint32_t wave_of(uint32_t stamp) { return stamp & kWaveMask; }
 
   enum class Order { kFine, kRace, kNotDrained };
   const Operation* find(uint32_t stamp) const;
@@ -91,9 +95,9 @@ class LdsShadow {
 
   uint32_t words_ = 0, next_ = 1;
   uint32_t checks_ = 0;  // bits of enum Check
-  uint32_t settled_writes_ = 16, settled_reads_ = 16;
+  uint32_t settled_writes_ = kFirstStamp, settled_reads_ = kFirstStamp;
   std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
-  std::vector<Bytes> bytes_;                           // by word, where written_ says kMixed
+  std::vector<Bytes> bytes_;                           // by word, if written_ says kMixed
   std::vector<Operation> operations_;
   std::vector<QueueProgress*> waves_;
 };

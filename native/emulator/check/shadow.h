@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What is known of memory beyond what it holds: which bytes nobody has written yet, and which of them the
-// launches of a thread may not write. Both are kept only where somebody asked: see emu_tools.h.
+// launches of a thread may not write. Both are kept only if somebody asked: see emu_tools.h.
 #pragma once
 
 #include <cstddef>

@@ -117,12 +117,12 @@ bool WaveChecks::lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   const uint32_t limit = w.group->lds_bytes, m0 = w.sgpr[kM0] & 0xffff;
   const bool plain = a.kind != LdsAccess::kAtomic, read = a.kind == LdsAccess::kRead;
-  if (plain && a.by_lane && !read && w.exec() == ~0ull && !((m0 + offset) & 3) &&
-      limit >= m0 + offset + 256) {
-    int l = 0;  // consecutive dwords
-    for (; l < kLanes && shadow.write16(stamp, m0 + offset + 4 * l); l += 4) {
+  if (plain && a.by_lane && !read && w.exec() == w.all_lanes && !((m0 + offset) & 3) &&
+      limit >= m0 + offset + 4 * w.lanes) {
+    uint32_t l = 0;  // consecutive dwords
+    for (; l < w.lanes && shadow.write16(stamp, m0 + offset + 4 * l); l += 4) {
     }
-    if (l == kLanes) return true;
+    if (l == w.lanes) return true;
   }
   for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
     const int l = __builtin_ctzll(lanes);

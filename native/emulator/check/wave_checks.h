@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The checks that follow a wave instruction by instruction: loads in flight, LDS, hazards.
+// The checks that follow a wave instruction by instruction: loads in flight, LDS, hazards. launch_checks.h
+// passes them the events: before each instruction, and at barriers.
 //
 // The device itself completes every memory operation at once. What is tracked here is when the hardware would
 // have completed it at the latest: vector memory operations complete in order, and so do LDS operations; of

@@ -61,7 +61,7 @@ std::string disassemble(const Inst& inst, Arch arch);
 // Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
 size_t code_object_bytes(const void* image);
 
-class TextFacts;  // check_facts.h
+class TextFacts;  // check/facts.h
 
 class CodeObject {
  public:

@@ -56,11 +56,11 @@ const uint32_t* Decoder::lanes_of(uint32_t low, uint32_t high, int dwords) {
   auto [it, is_new] = pool_.try_emplace({low, high, dwords}, nullptr);
   if (is_new) {
     constexpr int kAlignDwords = 16;
-    auto memory = std::make_unique<uint32_t[]>(dwords * kLanes + kAlignDwords);
+    auto memory = std::make_unique<uint32_t[]>(dwords * kMostLanes + kAlignDwords);
     uint32_t* p = memory.get();
     while (reinterpret_cast<uintptr_t>(p) % (kAlignDwords * sizeof(uint32_t))) ++p;
     for (int d = 0; d < dwords; ++d) {
-      for (int l = 0; l < kLanes; ++l) p[d * kLanes + l] = d % 2 ? high : low;
+      for (int l = 0; l < kMostLanes; ++l) p[d * kMostLanes + l] = d % 2 ? high : low;
     }
     it->second = p;
     out_->constants.push_back(std::move(memory));

@@ -15,7 +15,6 @@
 
 #include "check/config.h"
 #include "check/global_watch.h"
-#include "core/schedule.h"
 #include "check/wave_checks.h"
 #include "core/environment.h"
 #include "core/gpr_index.h"
@@ -99,9 +98,9 @@ class Grid {
         schedule_(schedule),
         block_(launch),
         budget_(instruction_budget()),
-        waves_((launch.block[0] * launch.block[1] * launch.block[2] + kLanes - 1) / kLanes),
+        waves_(waves_of(launch)),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
-        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * kLanes) {}
+        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * wave_size_of(launch)) {}
 
   void run_all() {
     const bool in_order = std::any_of(observers_.begin(), observers_.end(),

@@ -29,6 +29,15 @@ struct Launch {
   std::vector<Range> read_only;  // what it may not write
 };
 
+// Lanes of a wave, and waves of a workgroup.
+inline uint32_t wave_size_of(const Launch& launch) {
+  return static_cast<uint32_t>(arch_info(launch.code->arch()).wave_size);
+}
+inline uint32_t waves_of(const Launch& launch) {
+  const uint32_t lanes = wave_size_of(launch);
+  return (launch.block[0] * launch.block[1] * launch.block[2] + lanes - 1) / lanes;
+}
+
 struct LaunchResult {
   int hip_error = 0;
   std::string message;  // set with hip_error

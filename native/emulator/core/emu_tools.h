@@ -15,18 +15,17 @@ extern "C" {
 
 // One line an instruction: "pc: mnemonic operands", pc in hex without 0x, text as llvm-objdump prints it
 // (branch targets as the raw signed number of dwords). Unknown words print as "pc: .long 0x…".
-// arch: 0 gfx90a, 1 gfx942.
+// arch: its number in native/archs.toml, from 0; returns 0 if there is none such.
 __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const void* text, size_t bytes,
                                                                 uint64_t base, char* out, size_t out_bytes);
 
-// The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on each
-// arch
-// (-1: none), destination type, three source types, flags by name joined with '|'. A row that archs name or
-// encode differently has a line for each.
+// The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on
+// each arch (-1: none), destination type, three source types, flags by name joined with '|'. A row that archs
+// name or encode differently has a line for each.
 __attribute__((visibility("default"))) int fmha_emu_rows(char* out, size_t out_bytes);
 
 // What follows gives the checks of global memory something to check; a launch with those checks off ignores
-// it (FMHA_EMU_CHECKS, check_config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
+// it (FMHA_EMU_CHECKS, check/config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
 // does not lie in one allocation of this runtime (text: fmha_emu_last_error). Any thread may call any of
 // them.
 
@@ -62,8 +61,8 @@ __attribute__((visibility("default"))) int fmha_emu_profile(char* out, size_t ou
 __attribute__((visibility("default"))) int fmha_emu_profile_constants(char* out, size_t out_bytes);
 
 // The events of launches, one by one, for tests and tools: what observers inside the library hear of
-// (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs the
-// launch, so `function` must not call HIP.
+// (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs
+// the launch, so `function` must not call HIP.
 enum {
   FMHA_EMU_EVENT_BEFORE = 1 << 0,   // an instruction runs next; pc
   FMHA_EMU_EVENT_AFTER = 1 << 1,    // it has run
@@ -98,7 +97,7 @@ typedef struct fmha_emu_access {
 } fmha_emu_access;
 __attribute__((visibility("default"))) int fmha_emu_cache_model(const fmha_emu_access* accesses, size_t count,
                                                                 char* out, size_t out_bytes);
-// Its model of LDS: the cycles that the `lanes` take over `bytes` each at addresses[lane] (64 of them), and
+// Its model of LDS: the cycles that the `lanes` take over `bytes` each at addresses[lane], and
 // how many they would take without bank conflicts. access: FMHA_EMU_READ, _WRITE or _ATOMIC.
 __attribute__((visibility("default"))) int fmha_emu_lds_cycles(const uint32_t* addresses, uint64_t lanes,
                                                                uint32_t bytes, int access, uint32_t* groups,

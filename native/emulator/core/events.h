@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What happens while a launch runs, and who hears of it.
 //
-// The device runs instructions. It neither judges nor counts them: it tells observers. A LaunchObserver watches
-// one launch and gives a GroupObserver for each of its workgroups; which events those hear of, it says once.
+// The device runs instructions. It neither judges nor counts them: it tells observers. A LaunchObserver
+// watches one launch and gives a GroupObserver for each of its workgroups; which events those hear of, it
+// says once.
 //
 //   event                        told by                        when
 //   LaunchObserver::begin, end   dispatch.cc                    a workgroup starts; the launch is over
@@ -11,15 +12,16 @@
 //   scratch, lds                 through the Wave               of bounds passed
 //   barrier                      dispatch.cc                    each wave of a workgroup has arrived or ended
 //
-// Who observes a launch is decided in observers.cc, and nowhere else: the profile (model/profile.h), the trace
-// (core/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line there.
+// Who observes a launch is decided in observers.cc, and nowhere else: the profile (model/profile.h), the
+// trace (model/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line
+// there.
 //
 // Events of one workgroup come from one thread, in program order of each wave. Those of several workgroups
 // come from several threads, unless an observer asks for workgroups in order.
 //
-// Cost: a launch that nobody observes runs a loop that is compiled without events (NoObservers), and its memory
-// instructions test one word of the wave. In an observed launch an event costs one virtual call for each
-// observer that asked for it, and nothing for the others.
+// Cost: a launch that nobody observes runs a loop that is compiled without events (NoObservers), and its
+// memory instructions test one word of the wave. In an observed launch an event costs one virtual call for
+// each observer that asked for it, and nothing for the others.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +55,8 @@ class GroupObserver {
     }
     return true;
   }
-  // The address of a scalar access as the program gives it, before its low bits are dropped. The access itself
-  // comes as global().
+  // The address of a scalar access as the program gives it, before its low bits are dropped. The access
+  // itself comes as global().
   virtual bool scalar(Wave&, const Inst&, uint64_t /*address*/) { return true; }
   // A lane accesses `bytes` of its private memory through an instruction that knows it is private. Private
   // memory that is reached through a buffer resource comes as global().

@@ -72,7 +72,7 @@ class SgprWriter {
   int at_ = 0;
 };
 
-// The V# of private memory where it is reached with buffer instructions (gfx90a): lane l at base + l *
+// The V# of private memory, for code that reaches it with buffer instructions (CDNA2): lane l at base + l *
 // stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
 void put_private_buffer(SgprWriter& s, uint64_t base, uint32_t stride) {
   constexpr uint32_t kAddTid = 1u << 23;
@@ -109,11 +109,13 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
   if (k.rsrc2 & kIdZ) s.put(w.group->id[2]);
   if (k.rsrc2 & kInfo) s.put(w.id == 0 ? 1u << 31 : 0);
   if (!(k.rsrc2 & kEnablePrivate)) return;
-  // gfx942 has architected flat scratch; on gfx90a the kernel adds the wave's offset itself.
-  if (l.code->arch() == Arch::kGfx90a) {
-    s.put(static_cast<uint32_t>(w.scratch - scratch_base));
-  } else {
-    w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
+  switch (arch_info(l.code->arch()).isa) {
+    case Isa::kCdna2:  // the kernel adds the wave's offset itself
+      s.put(static_cast<uint32_t>(w.scratch - scratch_base));
+      break;
+    case Isa::kCdna3:  // architected flat scratch
+      w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
+      break;
   }
 }
 
@@ -131,8 +133,8 @@ void init_work_items(Wave& w, const Launch& l) {
   const uint32_t dims = work_item_dims(l.kernel->rsrc2);
   const uint32_t total = l.block[0] * l.block[1] * l.block[2];
   uint64_t exec = 0;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint32_t i = w.id * kLanes + lane;
+  for (uint32_t lane = 0; lane < w.lanes; ++lane) {
+    const uint32_t i = w.id * w.lanes + lane;
     if (i >= total) break;
     exec |= uint64_t{1} << lane;
     const uint32_t x = i % l.block[0], y = i / l.block[0] % l.block[1], z = i / l.block[0] / l.block[1];
@@ -158,7 +160,7 @@ LaunchBlock::LaunchBlock(const Launch& launch) {
   // Compilers widen loads of arguments up to the alignment of the block.
   kernarg_bytes_ = std::max<uint64_t>(
       16, (std::max<uint64_t>(launch.kernel->kernarg_bytes, launch.args_bytes) + 15) / 16 * 16);
-  const size_t bytes = (kKernargOffset + kernarg_bytes_ + 63) / 64 * 64;
+  const size_t bytes = kKernargOffset + kernarg_bytes_;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
   if (!memory_) throw std::bad_alloc();
   write_packet(launch);
@@ -206,6 +208,8 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   w.scc = false;
   w.mode = initial_mode(k.rsrc1);
   w.state = WaveState::kRunning;
+  w.lanes = wave_size_of(l);
+  w.all_lanes = ~uint64_t{0} >> (64 - w.lanes);
   w.next = l.code->text().insts.data() + k.entry_index;
   w.instructions = w.mfma_macs = w.clock = 0;
   w.memory = MemoryCache(l.device);

@@ -3,8 +3,8 @@
 #include "core/observers.h"
 
 #include "check/launch_checks.h"
-#include "core/trace.h"
 #include "model/profile.h"
+#include "model/trace.h"
 
 namespace fmha::emu {
 namespace {

@@ -77,8 +77,7 @@ bool Wave::tell_scalar(const Inst& inst, uint64_t address) {
 }
 
 void Wave::tell_scratch(const Inst& inst, uint32_t bytes, int lane) {
-  listeners->all(kEventScratch,
-                 [&](GroupObserver& o) { return o.scratch(*this, inst, bytes, lane), true; });
+  listeners->all(kEventScratch, [&](GroupObserver& o) { return o.scratch(*this, inst, bytes, lane), true; });
 }
 
 void Wave::tell_lds(const Inst& inst, const uint32_t* address, uint64_t lanes, uint32_t bytes) {

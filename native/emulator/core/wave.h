@@ -54,25 +54,28 @@ enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted, kIndexed }
 
 struct Workgroup;
 
+// Of any size: arrays have room for kMostLanes, of which the first `lanes` are the wave's.
 struct Wave {
-  alignas(64) uint32_t vgpr[512][kLanes];  // 256 and up: AccVGPRs
-  alignas(64) uint32_t tmp[4][4][kLanes];  // operands broadcast or modified: [source][dword][lane]
-  alignas(64) uint32_t lane_mask[kLanes];  // EXEC spread out: ~0u or 0 a lane; see exec_lanes()
-  uint64_t lane_mask_of = 0;               // the EXEC that lane_mask is spread from
-  alignas(8) uint32_t sgpr[128];           // by operand number: s0..s101, vcc, m0, exec, ...
+  alignas(64) uint32_t vgpr[512][kMostLanes];  // 256 and up: AccVGPRs
+  alignas(64) uint32_t tmp[4][4][kMostLanes];  // operands broadcast or modified: [source][dword][lane]
+  alignas(64) uint32_t lane_mask[kMostLanes];  // EXEC spread out: ~0u or 0 a lane; see isa/lanes.h
+  uint64_t lane_mask_of = 0;                   // the EXEC that lane_mask is spread from
+  alignas(8) uint32_t sgpr[128];               // by operand number: s0..s101, vcc, m0, exec, ...
   bool scc = false;
   uint32_t mode = 0;  // see Mode
   WaveState state = WaveState::kRunning;
   const Inst* next = nullptr;  // the instruction that runs next
   Workgroup* group = nullptr;
   uint32_t id = 0;             // within the workgroup
+  uint32_t lanes = 0;          // the wave size of its arch
+  uint64_t all_lanes = 0;      // a bit for each
   uint8_t* scratch = nullptr;  // lane l's private memory is at l * scratch_bytes
   uint32_t scratch_bytes = 0;
-  uint64_t instructions = 0;     // executed, for statistics
-  uint64_t mfma_macs = 0;        // multiply-adds done by MFMA
-  MemoryCache memory;            // the allocations this wave touched last
-  uint64_t clock = 0;            // what s_memtime reads: instructions of the launch so far
-  uint32_t events = 0;           // those that somebody hears of: a set of EventKind
+  uint64_t instructions = 0;  // executed, for statistics
+  uint64_t mfma_macs = 0;     // multiply-adds done by MFMA
+  MemoryCache memory;         // the allocations this wave touched last
+  uint64_t clock = 0;         // what s_memtime reads: instructions of the launch so far
+  uint32_t events = 0;        // those that somebody hears of: a set of EventKind
   const Listeners* listeners = nullptr;
 
   uint64_t sgpr64(int i) const {
@@ -81,18 +84,9 @@ struct Wave {
     return v;
   }
   void set_sgpr64(int i, uint64_t v) { std::memcpy(&sgpr[i], &v, 8); }
-  uint64_t exec() const { return sgpr64(kExecLo); }
-  uint64_t vcc() const { return sgpr64(kVccLo); }
-
-  // EXEC as 64 words of all ones or zero.
-  const uint32_t* exec_lanes() {
-    const uint64_t e = exec();
-    if (e != lane_mask_of) {
-      for (int l = 0; l < kLanes; ++l) lane_mask[l] = (e >> l) & 1 ? ~0u : 0u;
-      lane_mask_of = e;
-    }
-    return lane_mask;
-  }
+  // The active lanes, a bit each. Instruction bodies, which know the wave size, use exec_mask()
+  // (isa/lanes.h).
+  uint64_t exec() const { return sgpr64(kExecLo) & all_lanes; }
 
   // Stops this wave and, through the workgroup, the launch. The message gets kernel, workgroup, wave, pc and
   // the instruction's text put in front of it.

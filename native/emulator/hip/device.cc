@@ -6,31 +6,29 @@
 #include <vector>
 
 #include "core/environment.h"
-#include "core/fault_injection.h"
 #include "core/memory.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/state.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip_types.h
+constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip/types.h
 constexpr uint64_t kMostDevices = 32;    // bits of Device::peers
-constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-constexpr DeviceModel kModels[] = {
-    {Arch::kGfx942, "Emulated AMD Instinct MI300X (gfx942)", "gfx942:sramecc+:xnack-", 192 * kGiB, 9, 4, 942,
-     304, 2'100'000, 1'300'000, 8192, 4 << 20, 8},
-    {Arch::kGfx90a, "Emulated AMD Instinct MI250X (gfx90a)", "gfx90a:sramecc+:xnack-", 64 * kGiB, 9, 0, 910,
-     110, 1'700'000, 1'600'000, 4096, 8 << 20, 1},
-};
-
-const DeviceModel& chosen_model() {
+// $FMHA_EMU_ARCH.
+Arch chosen_arch() {
   constexpr const char* kVariable = "FMHA_EMU_ARCH";
   const char* wish = environment_text(kVariable);
-  if (!wish || !std::strcmp(wish, "gfx942")) return kModels[0];
-  if (!std::strcmp(wish, "gfx90a")) return kModels[1];
-  reject_environment(kVariable, "gfx942 or gfx90a");
+  if (!wish) return kDefaultArch;
+  std::string names;
+  for (int i = 0; i < kArchCount; ++i) {
+    if (!std::strcmp(wish, kArchs[i].name)) return kArchs[i].arch;
+    names += i == 0 ? "" : i == kArchCount - 1 ? " or " : ", ";
+    names += kArchs[i].name;
+  }
+  reject_environment(kVariable, names.c_str());
 }
 
 std::vector<std::unique_ptr<Device>>& devices() {
@@ -69,15 +67,21 @@ int null_argument(const char* function, const char* name) {
 
 }  // namespace
 
-const DeviceModel& device_model() {
-  static const DeviceModel& model = chosen_model();
-  return model;
+const Card& device_card() {
+  static const Card& card = card_of(chosen_arch());
+  return card;
 }
+
+const ArchInfo& device_arch() { return arch_info(device_card().arch); }
 
 uint64_t device_memory_bytes() {
   static const uint64_t bytes =
-      environment_number("FMHA_EMU_MEMORY", 1, uint64_t{1} << 48, device_model().memory_bytes);
+      environment_number("FMHA_EMU_MEMORY", 1, uint64_t{1} << 48, device_card().memory_bytes.value);
   return bytes;
+}
+
+std::string device_name() {
+  return std::string("Emulated ") + device_card().name + " (" + device_arch().name + ")";
 }
 
 int device_count() { return static_cast<int>(devices().size()); }
@@ -149,7 +153,7 @@ HIP_API int hipDeviceGetName(char* name, int bytes, int index) {
   if (int e = check_device(index, "hipDeviceGetName")) return e;
   if (bytes <= 0)
     return fail(hipErrorInvalidValue, "hipDeviceGetName: len is %d, expected more than 0", bytes);
-  std::snprintf(name, static_cast<size_t>(bytes), "%s", device_model().name);
+  std::snprintf(name, static_cast<size_t>(bytes), "%s", device_name().c_str());
   return hipSuccess;
 }
 
@@ -172,8 +176,8 @@ HIP_API int hipDeviceTotalMem(size_t* bytes, int index) {
 HIP_API int hipDeviceComputeCapability(int* major, int* minor, int index) {
   if (!major || !minor) return null_argument("hipDeviceComputeCapability", "major or minor");
   if (int e = check_device(index, "hipDeviceComputeCapability")) return e;
-  *major = device_model().major;
-  *minor = device_model().minor;
+  *major = device_arch().capability_major;
+  *minor = device_arch().capability_minor;
   return hipSuccess;
 }
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/environment.h"
-#include "core/fault_injection.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/module.h"
 #include "hip/stream/event.h"
@@ -22,7 +22,6 @@ struct fmha_emu_launch_stats {
 namespace fmha::emu {
 namespace {
 
-constexpr uint32_t kLdsBytes = 65536;
 constexpr uint32_t kMostThreads = 1024;
 
 // HIP_LAUNCH_PARAM_…
@@ -51,9 +50,9 @@ const char* check_sizes(const KernelCode& k, const HipDim3& grid, const HipDim3&
       uint64_t{grid.z} * block.z > ~0u) {
     return "a dimension has more than 2^32 - 1 threads";
   }
-  if (uint64_t{k.lds_bytes} + dynamic_lds > kLdsBytes) {
+  if (uint64_t{k.lds_bytes} + dynamic_lds > device_card().lds_bytes_per_cu.value) {
     *error = hipErrorLaunchOutOfResources;
-    return "the workgroup needs more than 65536 bytes of LDS";
+    return "the workgroup needs more LDS than a compute unit has";
   }
   return nullptr;
 }

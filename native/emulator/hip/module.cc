@@ -14,7 +14,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr uint32_t kLdsBytes = 65536;
+uint32_t lds_of_unit() { return static_cast<uint32_t>(device_card().lds_bytes_per_cu.value); }
 
 struct ModuleTable {
   std::shared_mutex mutex;
@@ -64,15 +64,19 @@ enum FunctionAttribute : int {
   kCarveout,
 };
 
-// Workgroups of a kernel that fit a compute unit: by registers (512 a lane on each of 4 SIMDs, at most 8
-// waves each) and LDS.
+// Workgroups of a kernel that fit a compute unit: by registers, waves and LDS.
 int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
-  const uint32_t waves = (static_cast<uint32_t>(block_size) + kLanes - 1) / kLanes;
-  const uint32_t registers = std::max(1u, (k.vgpr_count + k.agpr_count + 7) / 8 * 8);
-  const uint32_t waves_of_unit = std::min(8u, 512 / std::min(registers, 512u)) * 4;
+  const auto lanes = static_cast<uint32_t>(device_arch().wave_size);
+  const uint32_t waves = (static_cast<uint32_t>(block_size) + lanes - 1) / lanes;
+  const Card& card = device_card();
+  const uint64_t file = card.vgprs_per_simd_lane.value, granule = card.vgpr_granule.value;
+  const uint64_t registers =
+      std::max<uint64_t>(1, (k.vgpr_count + k.agpr_count + granule - 1) / granule * granule);
+  const uint64_t waves_of_unit =
+      std::min(card.most_waves_per_simd.value, file / std::min(registers, file)) * card.simds_per_cu.value;
   const uint64_t lds = k.lds_bytes + dynamic_lds;
-  if (lds > kLdsBytes) return 0;
-  const uint64_t by_lds = lds ? kLdsBytes / lds : ~uint64_t{0};
+  if (lds > lds_of_unit()) return 0;
+  const uint64_t by_lds = lds ? lds_of_unit() / lds : ~uint64_t{0};
   return static_cast<int>(std::min<uint64_t>(waves_of_unit / waves, by_lds));
 }
 
@@ -81,7 +85,7 @@ int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
 int load_module(HipModule* out, const void* image, size_t bytes, int device_index, const char* function) {
   int error = hipSuccess;
   std::string message;
-  auto code = CodeObject::load(image, bytes, device_model().arch, device_index, &error, &message);
+  auto code = CodeObject::load(image, bytes, device_arch().arch, device_index, &error, &message);
   if (!code) return fail(error, "%s: %s", function, message.c_str());
   auto module = std::make_shared<Module>();
   module->device = device_index;
@@ -154,11 +158,12 @@ std::shared_ptr<Module> module_of(HipFunction function, const char* caller) {
 void function_attributes(const KernelCode& k, HipFuncAttributes* out) {
   *out = HipFuncAttributes{};
   out->local_bytes = k.private_bytes;
-  out->max_dynamic_shared_bytes = static_cast<int>(kLdsBytes - std::min(k.lds_bytes, kLdsBytes));
+  out->max_dynamic_shared_bytes = static_cast<int>(lds_of_unit() - std::min(k.lds_bytes, lds_of_unit()));
   out->max_threads = static_cast<int>(k.max_workgroup_size);
   out->registers = static_cast<int>(k.vgpr_count);
   out->shared_bytes = k.lds_bytes;
-  out->binary_version = out->ptx_version = device_model().major * 10 + device_model().minor;
+  out->binary_version = out->ptx_version =
+      device_arch().capability_major * 10 + device_arch().capability_minor;
 }
 
 }  // namespace fmha::emu
@@ -296,8 +301,9 @@ HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFu
   if (!f) return hipErrorInvalidHandle;
   int best = 0;
   const int most = limit > 0 ? limit : 1024;
-  for (int size = kLanes; size <= most && size <= static_cast<int>(f->kernel->max_workgroup_size);
-       size += kLanes) {
+  const int lanes = device_arch().wave_size;
+  for (int size = lanes; size <= most && size <= static_cast<int>(f->kernel->max_workgroup_size);
+       size += lanes) {
     const int threads = size * groups_per_unit(*f->kernel, size, dynamic_lds);
     if (threads < best) continue;
     best = threads;
@@ -305,6 +311,6 @@ HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFu
   }
   if (!best)
     return fail(hipErrorInvalidConfiguration, "hipModuleOccupancyMaxPotentialBlockSize: no block size fits");
-  *grid = device_model().compute_units * best / *block;
+  *grid = static_cast<int>(device_card().compute_units.value) * best / *block;
   return hipSuccess;
 }

@@ -11,8 +11,9 @@ namespace {
 
 // Every feature of hipDeviceArch_t but funnel shift, surfaces and dynamic parallelism.
 constexpr uint32_t kArchFeatures = 0x1ffff & ~(1u << 11 | 1u << 14 | 1u << 16);
-constexpr int kWallClockKhz = 100'000;
 constexpr int kLargestInt = 0x7fffffff;
+
+int number(const Constant& c) { return static_cast<int>(c.value); }
 
 // hipDeviceAttribute_t; the numbers of ROCm 5 to 7 agree.
 enum Attribute : int {
@@ -106,9 +107,10 @@ enum Attribute : int {
 };
 
 void fill_limits(HipDeviceProp& p) {
-  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = 65536;
+  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor =
+      device_card().lds_bytes_per_cu.value;
   p.regsPerBlock = p.regsPerMultiprocessor = 65536;
-  p.warpSize = kLanes;
+  p.warpSize = device_arch().wave_size;
   p.memPitch = kLargestInt;
   p.maxThreadsPerBlock = p.maxThreadsDim[0] = p.maxThreadsDim[1] = p.maxThreadsDim[2] = 1024;
   p.maxGridSize[0] = kLargestInt;
@@ -120,23 +122,24 @@ void fill_limits(HipDeviceProp& p) {
 }
 
 HipDeviceProp properties(int index) {
-  const DeviceModel& m = device_model();
+  const Card& card = device_card();
+  const ArchInfo& arch = device_arch();
   HipDeviceProp p{};
-  std::snprintf(p.name, sizeof p.name, "%s", m.name);
-  std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "%s", m.gcn_arch_name);
+  std::snprintf(p.name, sizeof p.name, "%s", device_name().c_str());
+  std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "%s", arch.target);
   char uuid[sizeof p.uuid.bytes + 1];
   std::snprintf(uuid, sizeof uuid, "GPU-emu-%08d", index);
   std::memcpy(p.uuid.bytes, uuid, sizeof p.uuid.bytes);
   p.totalGlobalMem = device_memory_bytes();
   fill_limits(p);
-  p.major = m.major;
-  p.minor = m.minor;
-  p.multiProcessorCount = m.compute_units;
-  p.clockRate = m.clock_khz;
-  p.memoryClockRate = m.memory_clock_khz;
-  p.memoryBusWidth = m.memory_bus_bits;
-  p.l2CacheSize = m.l2_bytes;
-  p.clockInstructionRate = kWallClockKhz;
+  p.major = arch.capability_major;
+  p.minor = arch.capability_minor;
+  p.multiProcessorCount = number(card.compute_units);
+  p.clockRate = number(card.clock_khz);
+  p.memoryClockRate = number(card.memory_clock_khz);
+  p.memoryBusWidth = number(card.memory_bus_bits);
+  p.l2CacheSize = number(card.l2_bytes_per_xcd);
+  p.clockInstructionRate = number(card.wall_clock_khz);
   p.arch = kArchFeatures;
   p.pciBusID = index + 1;
   p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.asyncEngineCount = 1;
@@ -173,7 +176,7 @@ HipDevicePropR0000 old_properties(int index) {
   p.concurrentKernels = n.concurrentKernels;
   p.pciBusID = n.pciBusID;
   p.canMapHostMemory = n.canMapHostMemory;
-  p.gcnArch = device_model().gcn_arch;
+  p.gcnArch = device_arch().gcn_arch;
   p.memPitch = n.memPitch;
   p.textureAlignment = n.textureAlignment;
   p.texturePitchAlignment = n.texturePitchAlignment;
@@ -299,7 +302,7 @@ bool attribute(int which, int index, int* value) {
       break;
     case kInstructionClock:
     case kWallClock:
-      *value = kWallClockKhz;
+      *value = p.clockInstructionRate;
       break;
     case kLargeBar:
       *value = p.isLargeBar;
@@ -308,10 +311,10 @@ bool attribute(int which, int index, int* value) {
       *value = 1;
       break;
     case kXccs:
-      *value = device_model().xccs;
+      *value = number(device_card().xcds);
       break;
     case kVgprs:
-      *value = 512;
+      *value = number(device_card().vgprs_per_simd_lane);
       break;
     // What the device does not have, or does not do: no.
     case kAccessPolicyWindow:

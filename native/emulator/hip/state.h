@@ -9,6 +9,7 @@
 #include <shared_mutex>
 #include <string>
 
+#include "archs.h"
 #include "code/code_object.h"
 #include "core/dispatch.h"
 #include "hip/types.h"
@@ -35,16 +36,6 @@ int guarded(F&& body) noexcept {
   }
 }
 
-// What the emulated hardware is.
-struct DeviceModel {
-  Arch arch;
-  const char* name;
-  const char* gcn_arch_name;
-  uint64_t memory_bytes;
-  int major, minor, gcn_arch;
-  int compute_units, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes, xccs;
-};
-
 struct Device {
   int index = 0;
   std::atomic<uint64_t> used_bytes{0};
@@ -55,7 +46,10 @@ struct Device {
   std::atomic<uint64_t> faults{0};  // how many so far: work queued before one does not run after it
 };
 
-const DeviceModel& device_model();
+// What the software device plays, chosen by $FMHA_EMU_ARCH: a card of archs.toml.
+const Card& device_card();
+const ArchInfo& device_arch();
+std::string device_name();
 uint64_t device_memory_bytes();
 int device_count();
 Device& device(int index);

@@ -13,8 +13,6 @@ namespace fmha::emu {
 struct Inst;
 struct Wave;
 
-constexpr int kLanes = 64;
-
 // The primary encoding of an instruction. VOP1, VOP2 and VOPC ones also decode from their VOP3, SDWA and DPP
 // forms.
 enum class Format : uint8_t {
@@ -135,7 +133,7 @@ enum RowFlag : RowFlags {
   kCounted = 1ull << 38,     // vmcnt or lgkmcnt counts it, though it is no load, store or atomic
   kCacheControl = 1ull << 39,
   // Timing that software must see to.
-  kNeedsM0 = 1ull << 40,  // reads M0 where the hardware does not wait for it
+  kNeedsM0 = 1ull << 40,  // reads M0, and the hardware does not wait for it
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
 };
 
@@ -215,7 +213,7 @@ struct Operand {
   uint16_t index = 0;
   uint16_t encoded = 0;             // the operand number as encoded (255: literal), for the printer
   uint64_t value = 0;               // kConst: already expanded to the operand's type
-  const uint32_t* lanes = nullptr;  // kConst of a vector instruction: value for 64 lanes, dword j at +64*j
+  const uint32_t* lanes = nullptr;  // kConst of a vector instruction: value for kMostLanes lanes, dword j at +kMostLanes*j
 };
 
 // SDWA select codes: BYTE_0..3 = 0..3, WORD_0 = 4, WORD_1 = 5, DWORD = 6. Unused: PAD 0, SEXT 1, PRESERVE 2.

@@ -6,7 +6,8 @@
 
 namespace fmha::emu {
 
-SetCache::SetCache(uint64_t bytes, uint32_t ways) : sets_(bytes / kLineBytes.value / ways), ways_(ways) {
+SetCache::SetCache(uint64_t bytes, uint32_t ways)
+    : sets_(bytes / kProfileCard.line_bytes.value / ways), ways_(ways) {
   lines_.reset(static_cast<Line*>(std::calloc(sets_ * ways_, sizeof(Line))));
   if (!lines_) throw std::bad_alloc();
 }
@@ -31,24 +32,25 @@ SetCache::Line& SetCache::insert(uint64_t number, Line* victim) {
 }
 
 LineMask line_mask(uint64_t first, uint64_t bytes) {
-  const LineMask ones = bytes >= kLineBytes.value ? ~LineMask{0} : (LineMask{1} << bytes) - 1;
+  const LineMask ones = bytes >= kProfileCard.line_bytes.value ? ~LineMask{0} : (LineMask{1} << bytes) - 1;
   return ones << first;
 }
 
-CacheModel::CacheModel() : mall_(kMallBytes.value, kMallWays.value) {
-  for (uint64_t i = 0; i < kXcds.value; ++i) l2_.emplace_back(kL2Bytes.value, kL2Ways.value);
+CacheModel::CacheModel() : mall_(kProfileCard.mall_bytes.value, kProfileCard.mall_ways.value) {
+  for (uint64_t i = 0; i < kProfileCard.xcds.value; ++i)
+    l2_.emplace_back(kProfileCard.l2_bytes_per_xcd.value, kProfileCard.l2_ways.value);
 }
 
 void CacheModel::fill(SetCache::Line& line) {
   const uint64_t number = line.number_plus_1 - 1;
   line.fetched = 1;
-  counts_.l2_fill_bytes += kLineBytes.value;
+  counts_.l2_fill_bytes += kProfileCard.line_bytes.value;
   if (mall_.find(number)) {
     ++counts_.mall_hits;
     return;
   }
   ++counts_.mall_misses;
-  counts_.hbm_read_bytes += kLineBytes.value;
+  counts_.hbm_read_bytes += kProfileCard.line_bytes.value;
   SetCache::Line clean;
   mall_.insert(number, &clean);
 }
@@ -56,15 +58,15 @@ void CacheModel::fill(SetCache::Line& line) {
 void CacheModel::write_back(const SetCache::Line& line) {
   if (!line.dirty) return;
   const uint64_t number = line.number_plus_1 - 1;
-  counts_.l2_writeback_bytes += kLineBytes.value;
-  counts_.hbm_write_bytes += kLineBytes.value;
+  counts_.l2_writeback_bytes += kProfileCard.line_bytes.value;
+  counts_.hbm_write_bytes += kProfileCard.line_bytes.value;
   SetCache::Line clean;
   if (!mall_.find(number)) mall_.insert(number, &clean);
 }
 
 void CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, AccessKind kind) {
   // Workgroups go to the XCDs in turn.
-  SetCache& l2 = l2_[workgroup % kXcds.value];
+  SetCache& l2 = l2_[workgroup % kProfileCard.xcds.value];
   ++counts_.l2_requests;
   SetCache::Line* line = l2.find(number);
   bool hit = line != nullptr;
@@ -83,9 +85,9 @@ void CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, Acce
 
 void CacheModel::access_range(uint64_t workgroup, uint64_t address, uint64_t bytes, AccessKind kind) {
   while (bytes) {
-    const uint64_t first = address % kLineBytes.value;
-    const uint64_t n = std::min(bytes, kLineBytes.value - first);
-    access(workgroup, address / kLineBytes.value, line_mask(first, n), kind);
+    const uint64_t first = address % kProfileCard.line_bytes.value;
+    const uint64_t n = std::min(bytes, kProfileCard.line_bytes.value - first);
+    access(workgroup, address / kProfileCard.line_bytes.value, line_mask(first, n), kind);
     address += n;
     bytes -= n;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The MI300X's L2 caches and its memory-side cache, as simple set-associative caches: what traffic they leave
-// for HBM. A model, not a count: sets by the low bits of the line number, LRU, one access after the other.
+// The L2 caches of a card and its memory-side cache, as simple set-associative caches: what traffic they
+// leave for HBM. A model, not a count: sets by the low bits of the line number, LRU, one access after the
+// other.
 //
 // An L2 keeps which bytes were written: a store fetches nothing, and a later load fetches a line unless all
 // it wants was written here. Dirty lines go back whole, when they are replaced and at the end of the kernel.
@@ -21,7 +22,7 @@
 namespace fmha::emu {
 
 using LineMask = unsigned __int128;  // a bit a byte of a line
-static_assert(sizeof(LineMask) * 8 == kLineBytes.value);
+static_assert(sizeof(LineMask) * 8 == kProfileCard.line_bytes.value);
 
 class SetCache {
  public:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What a launch did: how often each instruction ran, what memory it asked for, what that comes to on the
-// hardware. Only exists for launches that are profiled; those run their workgroups one after the other, so
-// that the order in which the cache model sees accesses is always the same.
+// hardware. An observer (core/events.h) of launches that are profiled: it hears of every instruction and of
+// every access to global memory, scratch and LDS. It asks for workgroups in order, so that the cache model
+// always sees accesses in the same order.
 //
 // Counts are kept for each instruction of the text, and summed up by class at the end: a cycle model can
-// stand on them.
+// build on them.
 #pragma once
 
 #include <atomic>
@@ -97,7 +98,7 @@ class Profiler final : public LaunchObserver, public GroupObserver {
     uint64_t read = 0, written = 0, any = 0;
   };
   struct LdsTouched {
-    uint32_t address[kLanes];
+    uint32_t address[kMostLanes];
     uint64_t lanes;
     uint32_t bytes;
   };

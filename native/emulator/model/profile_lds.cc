@@ -8,8 +8,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaneCount = 64;
-constexpr uint32_t kBanks = kLdsBanks.value;
+constexpr uint32_t kBanks = kProfileCard.lds_banks.value;
 
 // The lanes of group g.
 uint64_t group_lanes(int g, uint32_t bytes, LdsKind access) {
@@ -34,7 +33,7 @@ class Banks {
   uint32_t most() const { return *std::max_element(count_, count_ + kBanks); }
 
  private:
-  uint32_t wanted_[kBanks][2 * kLaneCount];
+  uint32_t wanted_[kBanks][2 * kMostLanes];
   uint32_t count_[kBanks] = {};
 };
 
@@ -49,7 +48,8 @@ LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, Ld
     Banks banks;
     for (; active; active &= active - 1) {
       const uint32_t at = address[__builtin_ctzll(active)];
-      for (uint32_t d = at / kLdsBankBytes.value; d <= (at + bytes - 1) / kLdsBankBytes.value; ++d)
+      for (uint32_t d = at / kProfileCard.lds_bank_bytes.value;
+           d <= (at + bytes - 1) / kProfileCard.lds_bank_bytes.value; ++d)
         banks.want(d, access != LdsKind::kAtomic);
     }
     ++total.groups;

@@ -134,7 +134,7 @@ std::string Profiler::record(const LaunchResult& result) {
   caches_.end_kernel();
   Json j;
   j.open(nullptr).number("version", FMHA_EMU_PROFILE_VERSION).string("kernel", launch_.kernel->name);
-  j.string("arch", launch_.code->arch() == Arch::kGfx90a ? "gfx90a" : "gfx942");
+  j.string("arch", arch_name(launch_.code->arch()));
   j.number("device", static_cast<uint64_t>(launch_.device)).triple("grid", launch_.grid);
   j.triple("block", launch_.block).number("hip_error", static_cast<uint64_t>(result.hip_error));
   j.open("counted");
@@ -172,8 +172,10 @@ int fmha_emu_profile(char* out, size_t out_bytes) {
 int fmha_emu_profile_constants(char* out, size_t out_bytes) {
   Json j;
   j.open(nullptr);
-  for (const ProfileConstant* c : kProfileConstants)
-    j.open(c->name).number("value", c->value).string("source", c->source).close();
+  for (const Constant Card::* member : kConstants) {
+    const Constant& c = kProfileCard.*member;
+    j.open(c.name).number("value", c.value).string("source", c.source).close();
+  }
   j.close();
   return copy_out(j.text(), out, out_bytes);
 }

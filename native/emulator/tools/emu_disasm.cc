@@ -11,7 +11,21 @@
 #include <string>
 #include <vector>
 
+#include "archs.h"
 #include "core/emu_tools.h"
+
+namespace {
+
+using namespace fmha::emu;
+
+// Of an arch among all; their count: there is none of that name.
+int number_of(const char* name) {
+  int i = 0;
+  while (i < kArchCount && std::strcmp(kArchs[i].name, name) != 0) ++i;
+  return i;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::string out;
@@ -21,8 +35,11 @@ int main(int argc, char** argv) {
     std::fputs(out.c_str(), stdout);
     return 0;
   }
-  if (argc < 3 || (std::strcmp(argv[1], "gfx90a") && std::strcmp(argv[1], "gfx942"))) {
-    std::fprintf(stderr, "usage: %s gfx90a|gfx942 FILE [BASE]\n       %s rows\n", argv[0], argv[0]);
+  const int arch = argc < 3 ? kArchCount : number_of(argv[1]);
+  if (arch == kArchCount) {
+    std::string archs;
+    for (const ArchInfo& info : kArchs) archs += (archs.empty() ? "" : "|") + std::string(info.name);
+    std::fprintf(stderr, "usage: %s %s FILE [BASE]\n       %s rows\n", argv[0], archs.c_str(), argv[0]);
     return 2;
   }
   std::ifstream file(argv[2], std::ios::binary);
@@ -31,7 +48,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   const std::vector<char> text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const int arch = std::strcmp(argv[1], "gfx942") ? 0 : 1;
   const uint64_t base = argc > 3 ? std::strtoull(argv[3], nullptr, 0) : 0;
   out.resize(fmha_emu_disassemble(arch, text.data(), text.size(), base, nullptr, 0));
   fmha_emu_disassemble(arch, text.data(), text.size(), base, out.data(), out.size());

@@ -205,7 +205,7 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   if (fmha_prepare(c.pointer()) != status) report(c, "fmha_prepare did not give %" PRId32, status);
   check_refusal(c, "fmha_prepare", status, device);
   const fmha_status forward = fmha_fwd(c.pointer(), nullptr);
-  // A NULL tensor is looked at by fmha_fwd alone, and may come before what the others found.
+  // Only fmha_fwd looks at a NULL tensor, which may come before what the others found.
   if (forward != status && forward != FMHA_INVALID_ARGUMENT) {
     report(c, "fmha_fwd gave %" PRId32 ", supported gave %" PRId32, forward, status);
   }

@@ -226,7 +226,7 @@ def test_ranges_outside_memory_are_refused(buffer: hip.Buffer) -> None:
 
 @pytest.mark.parametrize("name", ["store", "store_flat", "store_buffer", "store_overlap"])
 def test_two_workgroups_store(buffer: hip.Buffer, name: str) -> None:
-    """The same bytes, also only some of them; one workgroup alone may."""
+    """The same bytes, or some of them; a single workgroup may."""
     launch(name, buffer.address)
     text = finding(name, r"workgroup \(\d+, 0, 0\) stored in this launch too", a=buffer.address, groups=2)
     assert f"into {buffer.address:#x}" in text
@@ -249,7 +249,7 @@ def test_load_of_what_another_workgroup_stored(buffer: hip.Buffer) -> None:
 
 
 def test_store_to_what_another_workgroup_loaded(buffer: hip.Buffer) -> None:
-    """The same race where the load ran first, as it does on one thread."""
+    """The same race when the load ran first, as it does on one thread."""
     launch("load_next", buffer.address)
     launch("store_own_loaded", buffer.address, groups=4)
     script = """
@@ -300,7 +300,7 @@ def test_misaligned_atomic(buffer: hip.Buffer) -> None:
 def test_off_by_name(
     buffer: hip.Buffer, monkeypatch: pytest.MonkeyPatch, check: str, name: str, groups: int
 ) -> None:
-    """Each check alone can be turned off, and only it is."""
+    """Each check can be turned off without the others."""
     try:
         if check == "global-unwritten":
             track(buffer.address, 256)

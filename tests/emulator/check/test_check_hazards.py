@@ -194,7 +194,7 @@ def test_enough_passes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_every_result_counts() -> None:
-    """A store of what two MFMAs have written waits for both, not for the later alone."""
+    """A store of what two MFMAs have written waits for both, not only for the later one."""
     text = _KERNELS.finding("two_results")
     assert "an MFMA writes v[16:31], another instruction reads it" in text, text
 
@@ -208,7 +208,7 @@ def test_half_of_exec() -> None:
 
 @pytest.mark.parametrize("name", _FINE)
 def test_no_hazard(name: str) -> None:
-    """No wait states where none are due."""
+    """No wait states when none are due."""
     _KERNELS.run(name)
 
 

@@ -27,7 +27,7 @@ def _meet(first: list[str], between: list[str], second: list[str], label: str = 
 
 
 def _meet_again(first: list[str], second: list[str]) -> list[str]:
-    """The same, where all of LDS that they touch has been written before."""
+    """The same, when all of LDS that they touch has been written before."""
     written = _meet(["ds_write_b32 v1, v1 offset:256", "s_waitcnt lgkmcnt(0)"], ["s_barrier"], [], "@before_")
     return [*written, *_meet(first, [], second)]
 
@@ -166,7 +166,7 @@ def test_defect_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", _CASES)
 def test_repaired_twin_passes(name: str) -> None:
-    """No finding where none is due."""
+    """No finding when none is due."""
     _KERNELS.run(f"{name}_good", 2 if "@a" in str(_CASES[name][2]) else 1)
 
 

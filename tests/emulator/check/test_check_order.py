@@ -148,7 +148,7 @@ def test_defect_is_named(name: str) -> None:
 @pytest.mark.parametrize("schedule", ["round", "reverse", "random:3"])
 @pytest.mark.parametrize("name", _CASES)
 def test_repaired_twin_passes(monkeypatch: pytest.MonkeyPatch, name: str, schedule: str) -> None:
-    """No finding where none is due, in whatever order the waves run."""
+    """No finding when none is due, in whatever order the waves run."""
     monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
     _KERNELS.run(f"{name}_good", _waves(name))
 
@@ -163,7 +163,7 @@ def test_race_is_seen_whoever_comes_first(monkeypatch: pytest.MonkeyPatch, name:
 
 @pytest.mark.parametrize("name", _FINE)
 def test_no_finding(name: str) -> None:
-    """Atomics, flags made of them, a wave's own bytes, and reads alone."""
+    """Atomics, flags made of them, a wave's own bytes, and reads without stores."""
     _KERNELS.run(name, 2)
 
 

@@ -67,7 +67,7 @@ def emulator(code: bytes, cpu: str, base: int) -> list[tuple[int, str]]:
 
 
 # Lines LLVM accepts that no program has a use for, which the device refuses to run rather than guess:
-# trap-handler registers, jumps to constants, messages to graphics hardware (spelled out by LLVM alone).
+# trap-handler registers, jumps to constants, messages to graphics hardware (only LLVM spells them out).
 _NONSENSE = re.compile(r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG")
 
 

@@ -37,7 +37,7 @@ print(count.value, total.value, hip.lib().fmha_emu_isa_level().decode(), code)
 
 
 def run(**variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the script above with these variables alone."""
+    """Run the script above with only these variables."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("FMHA_EMU_")}
     return subprocess.run(
         [sys.executable, "-c", SCRIPT],

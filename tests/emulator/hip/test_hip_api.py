@@ -88,7 +88,7 @@ def _add_one() -> bytes:
 
 
 def test_hip_python(tmp_path: Path) -> None:
-    """`from hip import hip` on the software device, unchanged: found by the loader's path alone."""
+    """`from hip import hip` on the software device, unchanged: found only by the loader's path."""
     image = tmp_path / "add_one.co"
     image.write_bytes(_add_one())
     env = os.environ | {

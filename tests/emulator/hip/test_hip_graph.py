@@ -297,7 +297,7 @@ def add(name: str, graph: int, before: list[int], *args: object) -> int:
 
 
 def test_graph_by_hand(stream: Stream) -> None:
-    """Nodes of every kind, their order by dependencies alone, and parameters changed afterwards."""
+    """Nodes of every kind, ordered only by dependencies, and parameters changed afterwards."""
     buffer, other, out = zeros(), zeros(), Pinned(-1)
     seen: list[int] = []
     look = HOST_FUNCTION(lambda _: seen.append(1))

@@ -59,7 +59,7 @@ print(status("hipEventRecord", event.pointer, far.pointer))
 
 
 def test_peers() -> None:
-    """A kernel reaches another device's memory only where that was enabled; copies always do."""
+    """A kernel reaches another device's memory only if that was enabled; copies always do."""
     out = run_script(_PEERS, env={"FMHA_EMU_DEVICES": "8", "FMHA_EMU_QUIET": "1"}).splitlines()
     assert out[0].startswith("700")
     assert "device 1" in out[0]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Matrix instructions on any operands: against exact rational sums, and bit for bit in the order documented.
 
-Two expectations for every element of D = A B + C, both computed here from the operands' values alone:
+Two expectations for every element of D = A B + C, both computed here only from the operands' values:
 
 - The exact sum, in integers of any length. Whoever rounds each of the K partial sums once, in whatever order,
   errs each time by at most u (1 + u)^K (|c| + sum |a b|), u = 2^-24 or 2^-53, or by half the smallest
   denormal; so K times that is the bound. Hardware, whose order AMD does not document, keeps it too.
-- The device's own order (native/emulator/isa/matrix/mfma.h): s = c, then s = fma(a_k, b_k, s) for k ascending,
-  rounded to nearest even: the same bits, except that all NaNs are one.
+- The device's own order (native/emulator/isa/matrix/mfma.h): s = c, then s = fma(a_k, b_k, s) for k
+  ascending, rounded to nearest even: the same bits, except that all NaNs are one.
 
 gfx90a: f16 and bf16 instructions flush denormals of their inputs and results to zero (MIOpen's documentation,
 "MI200 MFMA behavior specifics"); here also those of partial sums. All else keeps them, whatever MODE says.

@@ -69,12 +69,12 @@ def _apertures() -> None:
 
 
 def stored(data: str) -> str:
-    """Operands of a store at an offset alone."""
+    """Operands of a store at an offset only."""
     return f"off, {data}, {NOWHERE}"
 
 
 def _scratch() -> None:
-    """Private memory: lane by lane, with a VGPR, an SGPR, or an offset alone."""
+    """Private memory: lane by lane, with a VGPR, an SGPR, or only an offset."""
     data = np.random.default_rng(6).integers(0, 1 << 32, (4, LANES), dtype=_U)
     for suffix, (count, shift) in STORES.items():
         name, n = f"scratch_store_{suffix}", -(-count // 4)

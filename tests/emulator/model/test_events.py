@@ -146,8 +146,8 @@ def test_several_observers_hear_the_same() -> None:
             _launch(waves=2)
     finally:
         hip.lib().fmha_emu_profile_enable(0)
-    alone, together = text("fmha_emu_profile")
-    assert alone == together
+    before, together = text("fmha_emu_profile")
+    assert before == together
     counted = together["counted"]
     assert counted["instructions"]["total"] == _count(told, BEFORE)
     sums = {kind: sum(event.bytes for event in told if event.kind == kind) for kind in (GLOBAL, LDS)}

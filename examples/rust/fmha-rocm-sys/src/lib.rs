@@ -154,7 +154,7 @@ macro_rules! zeroed_with_size {
     ($name:ident) => {
         impl Default for $name {
             fn default() -> Self {
-                // SAFETY: integers, floats and raw pointers alone, for all of which zeros are a value.
+                // SAFETY: only integers, floats and raw pointers, for all of which zeros are a value.
                 let zeroed: Self = unsafe { std::mem::zeroed() };
                 Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeroed }
             }

@@ -216,7 +216,7 @@ fn transposed() -> Outcome {
     Ok(())
 }
 
-/// Eight bits have kernels of their own, on gfx942 alone.
+/// Eight bits have kernels of their own, only on gfx942.
 #[test]
 fn fp8() -> Outcome {
     if common::arch()? == "gfx942" {

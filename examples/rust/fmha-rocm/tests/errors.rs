@@ -133,7 +133,7 @@ fn the_library_says_why() -> Outcome {
     Ok(())
 }
 
-/// Host memory that is wrong for being that alone.
+/// Host memory whose only fault is to be that.
 #[repr(align(16))]
 struct Aligned([u16; 64]);
 

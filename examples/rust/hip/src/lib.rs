@@ -46,7 +46,7 @@ pub struct Buffer<T: Element> {
 
 // SAFETY: the address is not followed on the host, and HIP's functions may be called from any thread.
 unsafe impl<T: Element> Send for Buffer<T> {}
-// SAFETY: the same; what is behind it changes by `&mut self` and by kernels alone.
+// SAFETY: the same; what is behind it changes only by `&mut self` and by kernels.
 unsafe impl<T: Element> Sync for Buffer<T> {}
 
 const HOST_TO_DEVICE: i32 = 1;

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/schedule.h"
-#include "core/fault_injection.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
 #include "hip/memory/memory.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "check/shadow.h"
-#include "core/fault_injection.h"
+#include "hip/fault_injection.h"
 #include "core/launch_state.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"

@@ -50,11 +50,11 @@ void accvgpr_move(Wave& w, const Inst& inst) {
         src.kind == OperandKind::kSgpr ? w.sgpr[src.index] : static_cast<uint32_t>(src.value);
     for (uint32_t& x : constant) x = value;
   }
-  if (w.exec() == ~0ull) {
+  if (all_active(w)) {
     std::memmove(dst, from, sizeof constant);
     return;
   }
-  const uint32_t* mask = w.exec_lanes();
+  const uint32_t* mask = exec_lanes(w);
   for (int l = 0; l < kLanes; ++l) dst[l] = (from[l] & mask[l]) | (dst[l] & ~mask[l]);
 }
 

@@ -14,11 +14,12 @@
 
 #include <type_traits>
 
-#include "core/wave.h"
 #include "isa/host_rounding.h"
 #include "isa/matrix/mfma_convert.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
+
+static_assert(kLanes == 64 && kLanes == kMostLanes, "MFMA exists for waves of 64 lanes");
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64, kRegisterCount = 32;
@@ -209,7 +210,7 @@ inline int pattern_lane(int blgp, int l) {
     case 2:
       return l % 32 + 32;
     case 3:
-      return (l + 16) % 64;
+      return (l + 16) % kLanes;
     case 0:
       return l;
     default:

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "isa/inst.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

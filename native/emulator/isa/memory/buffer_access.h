@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Where buffer instructions go: addresses through a resource of four SGPRs (V#) that also says how far they
-// may reach.
+// Addresses of buffer instructions: they go through a resource of four SGPRs (V#), which also bounds them.
 #pragma once
 
 #include "isa/memory/memory_access.h"
@@ -52,10 +51,10 @@ inline bool raw(Wave& w, const Inst& inst, const Resource& r, uint32_t bytes, Bu
   } else {
     for (int l = 0; l < kLanes; ++l) a.offset[l] = fixed;
   }
-  a.inside = w.exec();
+  a.inside = exec_mask(w);
   if (static_cast<uint64_t>(span_of(a.offset, a.inside).high) + bytes <= a.limit) [[likely]]
     return true;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     if (static_cast<uint64_t>(a.offset[l]) + bytes > a.limit) a.inside &= ~(1ull << l);
   });
   return true;
@@ -70,7 +69,7 @@ inline bool structured(Wave& w, const Inst& inst, const Resource& r, BufferAcces
   a.limit = 0;
   a.inside = 0;
   bool far = false;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     const uint64_t index = uint64_t{vindex ? vindex[l] : 0} + (r.add_lane ? l : 0);
     const uint64_t offset = (voffset ? voffset[l] : 0) + static_cast<uint32_t>(inst.imm);
     if (index >= r.records || (r.swizzle && offset >= r.stride)) return;

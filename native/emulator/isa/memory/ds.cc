@@ -10,11 +10,11 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-// Faults for the lane that is outside, which is known to exist.
+// Faults for a lane that is outside; there is one.
 [[gnu::cold, gnu::noinline]] void fault_outside(Wave& w, const Inst& inst, const uint32_t* address,
                                                 uint32_t bytes) {
   bool found = false;
-  for_lanes(w.exec(), [&](int l) { found = found || !w.lds(inst, address[l], bytes, l); });
+  for_lanes(exec_mask(w), [&](int l) { found = found || !w.lds(inst, address[l], bytes, l); });
 }
 
 // Addresses of the active lanes, which are all inside LDS; or false, after a fault.
@@ -23,8 +23,8 @@ bool addresses(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, uint3
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   for (int l = 0; l < kLanes; ++l) out[l] = vaddr[l] + offset;
   if (w.hears(kEventLds)) [[unlikely]]
-    w.tell_lds(inst, out, w.exec(), bytes);
-  if (static_cast<uint64_t>(span_of(out, w.exec()).high) + bytes <= w.group->lds_bytes) [[likely]]
+    w.tell_lds(inst, out, exec_mask(w), bytes);
+  if (static_cast<uint64_t>(span_of(out, exec_mask(w)).high) + bytes <= w.group->lds_bytes) [[likely]]
     return true;
   fault_outside(w, inst, out, bytes);
   return false;
@@ -34,14 +34,14 @@ template <Width kWidth>
 void read(Wave& w, const Inst& inst) {
   alignas(64) uint32_t address[kLanes];
   if (!addresses(w, inst, inst.imm, bytes_of(kWidth), address)) return;
-  gather<kWidth>(w.vgpr[inst.dst.index], w.exec(), w.group->lds, address);
+  gather<kWidth>(w.vgpr[inst.dst.index], exec_mask(w), w.group->lds, address);
 }
 
 template <Width kWidth>
 void write(Wave& w, const Inst& inst) {
   alignas(64) uint32_t address[kLanes];
   if (!addresses(w, inst, inst.imm, bytes_of(kWidth), address)) return;
-  scatter<kWidth>(w.vgpr[inst.src[1].index], w.exec(), w.group->lds, address);
+  scatter<kWidth>(w.vgpr[inst.src[1].index], exec_mask(w), w.group->lds, address);
 }
 
 // Two accesses at offsets in units of the width, or of 64 widths.
@@ -51,8 +51,8 @@ void read2(Wave& w, const Inst& inst) {
   alignas(64) uint32_t first[kLanes], second[kLanes];
   if (!addresses(w, inst, inst.offset0 * kUnit * kBytes, kBytes, first)) return;
   if (!addresses(w, inst, inst.offset1 * kUnit * kBytes, kBytes, second)) return;
-  gather<kWidth>(w.vgpr[inst.dst.index], w.exec(), w.group->lds, first);
-  gather<kWidth>(w.vgpr[inst.dst.index + kBytes / 4], w.exec(), w.group->lds, second);
+  gather<kWidth>(w.vgpr[inst.dst.index], exec_mask(w), w.group->lds, first);
+  gather<kWidth>(w.vgpr[inst.dst.index + kBytes / 4], exec_mask(w), w.group->lds, second);
 }
 
 template <Width kWidth, uint32_t kUnit>
@@ -61,8 +61,8 @@ void write2(Wave& w, const Inst& inst) {
   alignas(64) uint32_t first[kLanes], second[kLanes];
   if (!addresses(w, inst, inst.offset0 * kUnit * kBytes, kBytes, first)) return;
   if (!addresses(w, inst, inst.offset1 * kUnit * kBytes, kBytes, second)) return;
-  scatter<kWidth>(w.vgpr[inst.src[1].index], w.exec(), w.group->lds, first);
-  scatter<kWidth>(w.vgpr[inst.src[2].index], w.exec(), w.group->lds, second);
+  scatter<kWidth>(w.vgpr[inst.src[1].index], exec_mask(w), w.group->lds, first);
+  scatter<kWidth>(w.vgpr[inst.src[2].index], exec_mask(w), w.group->lds, second);
 }
 
 // Consecutive dwords by lane, from M0 and the offset.
@@ -70,8 +70,8 @@ template <bool kStoreIt>
 void addtid(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
   const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
-  tell_lds_run(w, inst, base, w.exec());
-  for_lanes(w.exec(), [&](int l) {
+  tell_lds_run(w, inst, base, exec_mask(w));
+  for_lanes(exec_mask(w), [&](int l) {
     uint8_t* p = w.lds(inst, base + 4 * l, 4, l);
     if (!p) return;
     if (kStoreIt) {
@@ -86,7 +86,7 @@ void addtid(Wave& w, const Inst& inst) {
 template <class LaneOf>
 [[gnu::always_inline]] inline void pull(Wave& w, const Inst& inst, const uint32_t* data, LaneOf lane_of) {
   alignas(64) uint32_t from[kLanes], result[kLanes];
-  const uint32_t* mask = w.exec_lanes();
+  const uint32_t* mask = exec_lanes(w);
   for (int l = 0; l < kLanes; ++l) from[l] = data[l] & mask[l];
   for (int l = 0; l < kLanes; ++l) result[l] = from[lane_of(l)];
   uint32_t* dst = w.vgpr[inst.dst.index];
@@ -99,15 +99,15 @@ void bpermute(Wave& w, const Inst& inst) {
   pull(w, inst, w.vgpr[inst.src[1].index], [=](int l) { return (address[l] + offset) / 4 % kLanes; });
 }
 
-// Lanes push their value; of several that push to the same lane the highest wins; nobody's lane gets 0.
+// Lanes push their value. If several push to one lane, the highest wins; a lane that none pushes to gets 0.
 void permute(Wave& w, const Inst& inst) {
   uint32_t result[kLanes] = {};
   const uint32_t* address = w.vgpr[inst.src[0].index];
   const uint32_t* data = w.vgpr[inst.src[1].index];
-  for_lanes(w.exec(),
+  for_lanes(exec_mask(w),
             [&](int l) { result[(address[l] + static_cast<uint32_t>(inst.imm)) / 4 % kLanes] = data[l]; });
   uint32_t* dst = w.vgpr[inst.dst.index];
-  for_lanes(w.exec(), [&](int l) { dst[l] = result[l]; });
+  for_lanes(exec_mask(w), [&](int l) { dst[l] = result[l]; });
 }
 
 // The offset field is the pattern: a permutation within four lanes, a rotation or a bit mask within 32.

@@ -2,11 +2,11 @@
 // What the two files of DS instructions share.
 #pragma once
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-// GDS is gone from everything we know to be compiled for these GPUs.
+// No compiler emits GDS instructions for these GPUs.
 inline bool ds_refused(Wave& w, const Inst& inst) {
   if (!inst.gds) [[likely]]
     return false;

@@ -26,7 +26,7 @@ inline void tell_atomic(Wave& w, const Inst& inst, u32 offset, u32 bytes) {
     return;
   u32 address[kLanes];
   for (int l = 0; l < kLanes; ++l) address[l] = w.vgpr[inst.src[0].index][l] + offset;
-  w.tell_lds(inst, address, w.exec(), bytes);
+  w.tell_lds(inst, address, exec_mask(w), bytes);
 }
 
 // op(old, data0) or op(old, data0, data1); the old value is returned if the row has a destination.
@@ -34,7 +34,7 @@ template <class T, bool kTwo, bool kReturn, class Op>
 FMHA_EMU_INLINE void modify(Wave& w, const Inst& inst, Op op) {
   if (ds_refused(w, inst)) return;
   tell_atomic(w, inst, static_cast<u32>(inst.imm), sizeof(T));
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     u8* p = place<T>(w, inst, w.vgpr[inst.src[0].index][l] + static_cast<u32>(inst.imm), l);
     if (!p) return;
     const T old = load_as<T>(p), x = read_lane<T>(w.vgpr[inst.src[1].index], l);
@@ -74,7 +74,7 @@ void exchange2(Wave& w, const Inst& inst) {
   constexpr u32 kBytes = sizeof(T);
   tell_atomic(w, inst, inst.offset0 * kUnit * kBytes, kBytes);
   tell_atomic(w, inst, inst.offset1 * kUnit * kBytes, kBytes);
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     const u32 base = w.vgpr[inst.src[0].index][l];
     u8* first = place<T>(w, inst, base + inst.offset0 * kUnit * kBytes, l);
     u8* second = first ? place<T>(w, inst, base + inst.offset1 * kUnit * kBytes, l) : nullptr;
@@ -88,20 +88,20 @@ void exchange2(Wave& w, const Inst& inst) {
   });
 }
 
-// A counter at M0[15:0] + offset, where LLVM puts an LDS pointer (GDS would use M0[31:16]), goes up (down) by
-// the number of active lanes, which all get its old value.
+// Adds the number of active lanes to (or subtracts it from) a counter at M0[15:0] + offset; all get its old
+// value. LLVM puts an LDS pointer there; GDS would use M0[31:16].
 template <bool kUp>
 void count_lanes(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
   u8* p = place<u32>(w, inst, (w.sgpr[kM0] & 0xffff) + static_cast<u32>(inst.imm), 0);
   if (!p) return;
-  const u32 old = load_as<u32>(p), lanes = static_cast<u32>(__builtin_popcountll(w.exec()));
+  const u32 old = load_as<u32>(p), lanes = static_cast<u32>(__builtin_popcountll(exec_mask(w)));
   const u32 now = kUp ? old + lanes : old - lanes;
   std::memcpy(p, &now, 4);
-  for_lanes(w.exec(), [&](int l) { w.vgpr[inst.dst.index][l] = old; });
+  for_lanes(exec_mask(w), [&](int l) { w.vgpr[inst.dst.index][l] = old; });
 }
 
-// A queue needs the driver to give it global wave sync counters; nothing here does.
+// The driver would have to give the queue global wave sync counters; there is none here.
 void no_gws(Wave& w, const Inst& inst) {
   w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// FLAT, GLOBAL and SCRATCH. A FLAT address whose upper half is that of an aperture is one of LDS or scratch.
+// FLAT, GLOBAL and SCRATCH. A FLAT address whose upper half is an aperture's is an address in LDS or scratch.
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/memory/memory_access.h"
@@ -33,7 +33,7 @@ bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   if (inst.src[1].kind != OperandKind::kNone) fixed += w.sgpr[inst.src[1].index];
   const uint32_t* v = inst.src[0].kind == OperandKind::kNone ? nullptr : w.vgpr[inst.src[0].index];
   bool ok = true;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     const uint8_t* place = ok ? scratch_at(w, inst, fixed + (v ? v[l] : 0), bytes, l) : nullptr;
     ok = place != nullptr;
     if (ok) p.offset[l] = static_cast<uint32_t>(place - w.scratch);
@@ -42,7 +42,7 @@ bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   return ok;
 }
 
-// `address` holds what the active lanes address.
+// `address` holds the active lanes' addresses.
 template <bool kApertures>
 [[gnu::noinline]] bool resolve_each(Wave& w, const Inst& inst, uint32_t bytes, const uint64_t* address,
                                     Places& p) {
@@ -50,7 +50,7 @@ template <bool kApertures>
   bool ok = true;
   uint32_t in_lds[kLanes] = {};
   uint64_t lds_lanes = 0;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     if (!ok) return;
     const uint32_t high = static_cast<uint32_t>(address[l] >> 32), low = static_cast<uint32_t>(address[l]);
     if (kApertures && high == kSharedApertureHi) {
@@ -72,10 +72,10 @@ template <bool kApertures>
 bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(inst.imm);
   std::memcpy(p.offset, w.vgpr[inst.src[0].index], sizeof p.offset);
-  const Span s = span_of(p.offset, w.exec());
+  const Span s = span_of(p.offset, exec_mask(w));
   if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
     p.base = reinterpret_cast<uint8_t*>(base);
-    return w.global_allows(inst, base, p.offset, w.exec(), bytes);
+    return w.global_allows(inst, base, p.offset, exec_mask(w), bytes);
   }
   uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l) address[l] = base + p.offset[l];
@@ -95,22 +95,22 @@ bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
     first = address[l] < first ? address[l] : first;
     last = address[l] > last ? address[l] : last;
   };
-  if (w.exec() == ~0ull) [[likely]] {
+  if (all_active(w)) [[likely]] {
     for (int l = 0; l < kLanes; ++l) widen(l);
   } else {
-    for_lanes(w.exec(), widen);
+    for_lanes(exec_mask(w), widen);
   }
   if (last - first < 0xffff0000u && w.global_covers(first, last - first + bytes)) [[likely]] {
     for (int l = 0; l < kLanes; ++l) p.offset[l] = static_cast<uint32_t>(address[l] - first);
     p.base = reinterpret_cast<uint8_t*>(first);
-    return w.global_allows(inst, first, p.offset, w.exec(), bytes);
+    return w.global_allows(inst, first, p.offset, exec_mask(w), bytes);
   }
   return resolve_each<kApertures>(w, inst, bytes, address, p);
 }
 
 template <Format kFormat>
 bool resolve(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
-  if (!w.exec()) return false;
+  if (!exec_mask(w)) return false;
   if constexpr (kFormat == Format::kScratch) {
     return resolve_scratch(w, inst, bytes, p);
   } else {
@@ -129,7 +129,8 @@ void load_lanes(uint32_t* d, uint64_t lanes, const Places& p) {
 template <Width kWidth, Format kFormat>
 void load(Wave& w, const Inst& inst) {
   Places p;
-  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) load_lanes<kWidth>(w.vgpr[inst.dst.index], w.exec(), p);
+  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p))
+    load_lanes<kWidth>(w.vgpr[inst.dst.index], exec_mask(w), p);
 }
 
 template <Width kWidth, Format kFormat>
@@ -137,8 +138,8 @@ void load_to_lds(Wave& w, const Inst& inst) {
   Places p;
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   alignas(64) uint32_t values[kLanes];
-  load_lanes<kWidth>(values, w.exec(), p);
-  store_to_lds(w, inst, w.exec(), values);
+  load_lanes<kWidth>(values, exec_mask(w), p);
+  store_to_lds(w, inst, exec_mask(w), values);
 }
 
 template <Width kWidth, Format kFormat>
@@ -147,8 +148,8 @@ void store(Wave& w, const Inst& inst) {
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   const uint32_t* s = w.vgpr[inst.data.index];
   if (p.base) [[likely]]
-    return scatter<kWidth>(s, w.exec(), p.base, p.offset);
-  for_lanes(w.exec(), [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
+    return scatter<kWidth>(s, exec_mask(w), p.base, p.offset);
+  for_lanes(exec_mask(w), [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
 }
 
 template <class T, auto kOp, Format kFormat>
@@ -159,7 +160,7 @@ void atomic(Wave& w, const Inst& inst) {
   const u32* data = w.vgpr[inst.data.index];
   u32* result = inst.dst.kind == OperandKind::kNone ? nullptr : w.vgpr[inst.dst.index];
   bool ok = true;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     ok = ok && aligned<T>(w, inst, reinterpret_cast<u64>(p.at(l)), l);
     if (ok) atomic_lane<T, kOp>(data, l, p.at(l), result);
   });

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
@@ -113,7 +113,8 @@ template <Width kWidth>
       d[l] = high_half(d[l], load_as<uint16_t>(p));
       break;
     default:
-      for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j) d[j * kLanes + l] = load_as<uint32_t>(p + 4 * j);
+      for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j)
+        d[j * kMostLanes + l] = load_as<uint32_t>(p + 4 * j);
   }
 }
 
@@ -125,7 +126,7 @@ template <Width kWidth>
     const uint32_t x = s[l] >> kShift;
     std::memcpy(p, &x, bytes_of(kWidth));
   } else {
-    for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j) std::memcpy(p + 4 * j, &s[j * kLanes + l], 4);
+    for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j) std::memcpy(p + 4 * j, &s[j * kMostLanes + l], 4);
   }
 }
 
@@ -134,7 +135,7 @@ template <class Body>
   for (; lanes; lanes &= lanes - 1) body(__builtin_ctzll(lanes));
 }
 
-// Four lanes of two or four dwords each, a lane a vector, into registers, a dword a vector; and back.
+// Transposes four lanes of two or four dwords: from one vector a lane to one vector a dword, or back.
 inline void transpose4(__m128i r[4]) {
   const __m128i a = _mm_unpacklo_epi32(r[0], r[1]), b = _mm_unpacklo_epi32(r[2], r[3]);
   const __m128i c = _mm_unpackhi_epi32(r[0], r[1]), d = _mm_unpackhi_epi32(r[2], r[3]);
@@ -159,7 +160,7 @@ inline void gather_all(uint32_t* d, const uint8_t* base, const uint32_t* offset)
       }
       transpose4(r);
       for (uint32_t j = 0; j < bytes_of(kWidth) / 4; ++j)
-        _mm_store_si128(as_vector(d + j * kLanes + l), r[j]);
+        _mm_store_si128(as_vector(d + j * kMostLanes + l), r[j]);
     }
   } else {
     for (int l = 0; l < kLanes; ++l) load_lane<kWidth>(d, l, base + offset[l]);
@@ -171,7 +172,7 @@ inline void scatter_all(const uint32_t* s, uint8_t* base, const uint32_t* offset
   if constexpr (kWidth == Width::kB128) {
     for (int l = 0; l < kLanes; l += 4) {
       __m128i r[4];
-      for (int j = 0; j < 4; ++j) r[j] = _mm_load_si128(as_vector(s + j * kLanes + l));
+      for (int j = 0; j < 4; ++j) r[j] = _mm_load_si128(as_vector(s + j * kMostLanes + l));
       transpose4(r);
       for (int i = 0; i < 4; ++i) _mm_storeu_si128(as_vector(base + offset[l + i]), r[i]);
     }
@@ -182,14 +183,14 @@ inline void scatter_all(const uint32_t* s, uint8_t* base, const uint32_t* offset
 
 template <Width kWidth>
 inline void gather(uint32_t* d, uint64_t lanes, const uint8_t* base, const uint32_t* offset) {
-  if (lanes == ~0ull) [[likely]]
+  if (lanes == kAllLanes) [[likely]]
     return gather_all<kWidth>(d, base, offset);
   for_lanes(lanes, [&](int l) { load_lane<kWidth>(d, l, base + offset[l]); });
 }
 
 template <Width kWidth>
 inline void scatter(const uint32_t* s, uint64_t lanes, uint8_t* base, const uint32_t* offset) {
-  if (lanes == ~0ull) [[likely]]
+  if (lanes == kAllLanes) [[likely]]
     return scatter_all<kWidth>(s, base, offset);
   for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, base + offset[l]); });
 }
@@ -234,7 +235,7 @@ struct Span {
 };
 inline Span span_of(const uint32_t* offset, uint64_t lanes) {
   Span s{~0u, 0};
-  if (lanes == ~0ull) [[likely]] {
+  if (lanes == kAllLanes) [[likely]] {
     for (int l = 0; l < kLanes; ++l) {
       s.low = offset[l] < s.low ? offset[l] : s.low;
       s.high = offset[l] > s.high ? offset[l] : s.high;
@@ -261,7 +262,7 @@ inline void tell_lds_run(Wave& w, const Inst& inst, uint32_t base, uint64_t lane
 inline void store_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32_t* values) {
   const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
   tell_lds_run(w, inst, base, lanes);
-  if (lanes == ~0ull) [[likely]] {
+  if (lanes == kAllLanes) [[likely]] {
     if (uint8_t* p = w.lds(inst, base, 4 * kLanes, 0)) std::memcpy(p, values, 4 * kLanes);
     return;
   }

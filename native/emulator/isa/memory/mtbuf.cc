@@ -37,7 +37,7 @@ bool format_of(Wave& w, const Inst& inst, Typed* out) {
   return false;
 }
 
-// What a select makes of the element's components. One that the element lacks is 0, and 1 for alpha.
+// The component that a select picks. A component that the element lacks reads as 0, alpha as 1.
 u32 selected(const Typed& t, const u32* components, u32 select) {
   const u32 one = is_integer(t.number) ? 1 : raw(1.0f);
   if (select < 4) return select == 1 ? one : 0;
@@ -54,10 +54,10 @@ template <Form kForm, u32 kCount>
 void put_lane(u32* d, int l, const u32 (&value)[4], NumberFormat n) {
   for (u32 i = 0; i < kCount; ++i) {
     if (kForm == Form::kFull) {
-      d[i * kLanes + l] = value[i];
+      d[i * kMostLanes + l] = value[i];
       continue;
     }
-    u32& half = d[i / 2 * kLanes + l];
+    u32& half = d[i / 2 * kMostLanes + l];
     const bool high = kForm == Form::kD16Hi || i % 2 == 1;
     half = high ? high_half(half, as_half(value[i], n)) : low_half(half, as_half(value[i], n));
   }
@@ -67,12 +67,12 @@ template <Form kForm, u32 kCount>
 void load(Wave& w, const Inst& inst) {
   Typed t{0, 0, NumberFormat::kUint};
   BufferAccess a;
-  if (!w.exec() || !format_of(w, inst, &t) || !resolve(w, inst, t.format().bytes, a)) return;
+  if (!exec_mask(w) || !format_of(w, inst, &t) || !resolve(w, inst, t.format().bytes, a)) return;
   const HostRounding rounding(false);
   alignas(64) u32 to_lds[kLanes];
   u32* d = inst.lds ? to_lds : w.vgpr[inst.dst.index];
   bool ok = true;
-  for_lanes(w.exec(), [&](int l) {
+  for_lanes(exec_mask(w), [&](int l) {
     u8 element[16] = {};
     if (ok && a.inside >> l & 1) {
       const u8* p = w.global(inst, a.base + a.offset[l], t.format().bytes, l);
@@ -86,15 +86,15 @@ void load(Wave& w, const Inst& inst) {
     for (u32 i = 0; i < 4; ++i) value[i] = selected(t, components, t.select >> 3 * i & 7);
     put_lane<kForm, kCount>(d, l, value, t.number);
   });
-  if (inst.lds && ok) store_to_lds(w, inst, w.exec(), to_lds);
+  if (inst.lds && ok) store_to_lds(w, inst, exec_mask(w), to_lds);
 }
 
 // Component i of a lane's data, as a full register would hold it.
 template <Form kForm>
 u32 data_of(const u32* s, int l, u32 i, NumberFormat n) {
-  if (kForm == Form::kFull) return s[i * kLanes + l];
+  if (kForm == Form::kFull) return s[i * kMostLanes + l];
   const u32 shift = kForm == Form::kD16Hi || i % 2 == 1 ? 16 : 0;
-  const u16 half = static_cast<u16>(s[i / 2 * kLanes + l] >> shift);
+  const u16 half = static_cast<u16>(s[i / 2 * kMostLanes + l] >> shift);
   if (n == NumberFormat::kSint) return static_cast<u32>(i32{static_cast<i16>(half)});
   return is_integer(n) ? half : raw(to_f32(f16{half}));
 }
@@ -118,7 +118,7 @@ template <Form kForm, u32 kCount>
 void store(Wave& w, const Inst& inst) {
   Typed t{0, 0, NumberFormat::kUint};
   BufferAccess a;
-  if (!w.exec() || !format_of(w, inst, &t) || !stores_ok(w, inst, t, kCount)) return;
+  if (!exec_mask(w) || !format_of(w, inst, &t) || !stores_ok(w, inst, t, kCount)) return;
   if (!resolve(w, inst, t.format().bytes, a)) return;
   const HostRounding rounding(false);
   const Env env(kNearestKeepDenormals);

@@ -9,7 +9,7 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-// A lane not wholly in range: the dwords that are, and zeros.
+// For a lane that is partly in range: loads the dwords in range, and zeros.
 template <Width kWidth>
 [[gnu::noinline]] bool load_partly(Wave& w, const Inst& inst, const BufferAccess& a, int l, uint32_t* d) {
   uint8_t data[16] = {};
@@ -26,7 +26,7 @@ template <Width kWidth>
 template <Width kWidth>
 bool load_lanes(Wave& w, const Inst& inst, const BufferAccess& a, uint32_t* d) {
   bool ok = true;
-  for_lanes(w.exec() & ~a.inside, [&](int l) { ok = ok && load_partly<kWidth>(w, inst, a, l, d); });
+  for_lanes(exec_mask(w) & ~a.inside, [&](int l) { ok = ok && load_partly<kWidth>(w, inst, a, l, d); });
   if (!a.inside || !ok) return ok;
   if (covered(w, a, bytes_of(kWidth))) [[likely]] {
     if (!w.global_allows(inst, a.base, a.offset, a.inside, bytes_of(kWidth))) return false;
@@ -44,26 +44,26 @@ bool load_lanes(Wave& w, const Inst& inst, const BufferAccess& a, uint32_t* d) {
 template <Width kWidth>
 void load(Wave& w, const Inst& inst) {
   BufferAccess a;
-  if (!w.exec() || !resolve(w, inst, bytes_of(kWidth), a)) return;
+  if (!exec_mask(w) || !resolve(w, inst, bytes_of(kWidth), a)) return;
   if (!inst.lds) [[likely]] {
     load_lanes<kWidth>(w, inst, a, w.vgpr[inst.dst.index]);
     return;
   }
   if (bytes_of(kWidth) > 4 || keeps_half(kWidth)) return w.fault(inst, 719, "this width cannot load to LDS");
   alignas(64) uint32_t values[kLanes];
-  if (load_lanes<kWidth>(w, inst, a, values)) store_to_lds(w, inst, w.exec(), values);
+  if (load_lanes<kWidth>(w, inst, a, values)) store_to_lds(w, inst, exec_mask(w), values);
 }
 
 template <Width kWidth>
 void store(Wave& w, const Inst& inst) {
   BufferAccess a;
-  if (!w.exec() || !resolve(w, inst, bytes_of(kWidth), a)) return;
+  if (!exec_mask(w) || !resolve(w, inst, bytes_of(kWidth), a)) return;
   const uint32_t* s = w.vgpr[inst.data.index];
-  for_lanes(w.exec() & ~a.inside, [&](int l) {
+  for_lanes(exec_mask(w) & ~a.inside, [&](int l) {
     for (uint32_t j = 0; j + 4 <= bytes_of(kWidth) && uint64_t{a.offset[l]} + j + 4 <= a.limit; j += 4) {
       uint8_t* p = w.global(inst, a.base + a.offset[l] + j, 4, l);
       if (!p) return;
-      std::memcpy(p, &s[j / 4 * kLanes + l], 4);
+      std::memcpy(p, &s[j / 4 * kMostLanes + l], 4);
     }
   });
   if (!a.inside) return;
@@ -82,7 +82,7 @@ void store(Wave& w, const Inst& inst) {
 template <class T, auto kOp>
 void atomic(Wave& w, const Inst& inst) {
   BufferAccess a;
-  if (!w.exec() || !resolve(w, inst, sizeof(T), a)) return;
+  if (!exec_mask(w) || !resolve(w, inst, sizeof(T), a)) return;
   if (inst.lds) return w.fault(inst, 719, "an atomic cannot go to LDS");
   const HostRounding rounding(false);
   const u32* data = w.vgpr[inst.data.index];
@@ -94,7 +94,7 @@ void atomic(Wave& w, const Inst& inst) {
     ok = p != nullptr;
     if (p) atomic_lane<T, kOp>(data, l, p, result);
   });
-  if (result) for_lanes(w.exec() & ~a.inside, [&](int l) { write_lane<T>(result, l, T{}); });
+  if (result) for_lanes(exec_mask(w) & ~a.inside, [&](int l) { write_lane<T>(result, l, T{}); });
 }
 
 // Caches are coherent here.

@@ -12,7 +12,7 @@ using i64 = int64_t;
 using u32 = uint32_t;
 using u64 = uint64_t;
 
-// What becomes of SCC: kept, set to "result is not zero", or set by the body, which then gets it by
+// What happens to SCC: it is kept, set if the result is not zero, or set by the body, which then takes it by
 // reference.
 enum Scc { kKeep, kNonZero, kBody };
 
@@ -55,16 +55,16 @@ void compare(Wave& w, const Inst& i) {
 // D = EXEC; EXEC = f(S0, EXEC).
 template <auto F>
 void saveexec(Wave& w, const Inst& i) {
-  const u64 old = w.exec(), now = F(read64(w, i.src[0]), old);
-  w.set_sgpr64(kExecLo, now);
+  const u64 old = exec_mask(w), now = F(read64(w, i.src[0]), old);
+  write_lanes(w, kExecLo, now);
   write64(w, i.dst, old);
   w.scc = now != 0;
 }
 // D = EXEC = f(S0, EXEC).
 template <auto F>
 void wrexec(Wave& w, const Inst& i) {
-  const u64 now = F(read64(w, i.src[0]), w.exec());
-  w.set_sgpr64(kExecLo, now);
+  const u64 now = F(read64(w, i.src[0]), exec_mask(w));
+  write_lanes(w, kExecLo, now);
   write64(w, i.dst, now);
   w.scc = now != 0;
 }
@@ -115,7 +115,7 @@ template <typename T>
 u32 leading_signs(T v) {
   return leading_zeros<T>(v >> (kBits<T> - 1) ? static_cast<T>(~v) : v);
 }
-// A bit for each four of `v`: spread back over the four (wqm) or packed together (quadmask).
+// One bit for each four bits of `v`: spread over all four (wqm) or packed (quadmask).
 template <typename T>
 T whole_quads(T v) {
   T r = 0;

@@ -2,7 +2,7 @@
 // Reading and writing the operands of scalar instructions.
 #pragma once
 
-#include "core/wave.h"
+#include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
@@ -20,9 +20,9 @@ inline uint64_t special_value(const Wave& w, uint32_t code) {
     case 238:
       return static_cast<uint64_t>(kPrivateApertureHi) << 32 | 0xffffffff;
     case 251:
-      return w.vcc() == 0;
+      return vcc_mask(w) == 0;
     case 252:
-      return w.exec() == 0;
+      return exec_mask(w) == 0;
     default:
       return w.scc;  // 253
   }

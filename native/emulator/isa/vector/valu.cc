@@ -31,9 +31,9 @@ u64 special_value(const Wave& w, u16 code) {
     case kPrivateLimit:
       return static_cast<u64>(kPrivateApertureHi) << 32 | kApertureLimit;
     case kVccz:
-      return w.vcc() == 0;
+      return vcc_mask(w) == 0;
     case kExecz:
-      return w.exec() == 0;
+      return exec_mask(w) == 0;
     case kScc:
       return w.scc;
     default:
@@ -46,7 +46,7 @@ void broadcast(u32 value, u32* out) {
   for (int l = 0; l < kLanes; ++l) out[l] = value;
 }
 
-// The operand without modifiers: where it is, or spread over `t`.
+// The operand without modifiers: in place, or broadcast into `t`.
 const u32* unmodified(Wave& w, const Operand& o, u32* t) {
   switch (o.kind) {
     case OperandKind::kVgpr:
@@ -54,12 +54,12 @@ const u32* unmodified(Wave& w, const Operand& o, u32* t) {
     case OperandKind::kConst:
       return o.lanes;
     case OperandKind::kSgpr:
-      for (int j = 0; j < o.dwords; ++j) broadcast(w.sgpr[o.index + j], t + j * kLanes);
+      for (int j = 0; j < o.dwords; ++j) broadcast(w.sgpr[o.index + j], t + j * kMostLanes);
       return t;
     default: {
       const u64 v = special_value(w, o.index);
       broadcast(static_cast<u32>(v), t);
-      if (o.dwords == 2) broadcast(static_cast<u32>(v >> 32), t + kLanes);
+      if (o.dwords == 2) broadcast(static_cast<u32>(v >> 32), t + kMostLanes);
       return t;
     }
   }
@@ -113,18 +113,18 @@ int dpp_lane(u16 ctrl, int l) {
   }
 }
 
-// A lane whose source is beyond the end, or switched off, reads 0 under bound_ctrl and is not written
-// without.
+// If a lane's source is beyond the end or inactive, the lane reads 0 with bound_ctrl; without, it is not
+// written.
 bool dpp_valid(u64 exec, int from) { return from >= 0 && exec >> from & 1; }
 
 void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
-  const u64 exec = w.exec();
+  const u64 exec = exec_mask(w);
   alignas(64) u32 from[4][kLanes];  // t may be p
-  for (int j = 0; j < dwords; ++j) std::memcpy(from[j], p + j * kLanes, sizeof from[j]);
+  for (int j = 0; j < dwords; ++j) std::memcpy(from[j], p + j * kMostLanes, sizeof from[j]);
   for (int l = 0; l < kLanes; ++l) {
     const int s = dpp_lane(inst.dpp.ctrl, l);
     if (s == kBadControl) return fault_modifier(w, inst, "dpp_ctrl");
-    for (int j = 0; j < dwords; ++j) t[j * kLanes + l] = dpp_valid(exec, s) ? from[j][s] : 0;
+    for (int j = 0; j < dwords; ++j) t[j * kMostLanes + l] = dpp_valid(exec, s) ? from[j][s] : 0;
   }
 }
 
@@ -176,7 +176,7 @@ const u32* sign_modified(Wave& w, const Inst& inst, int n, Type type, const u32*
   }
   const u32 sign = type == Type::kF16 ? 0x8000u : 1u << 31;
   const u32 keep = abs ? ~sign : ~0u, flip = neg ? sign : 0;
-  const int top = type == Type::kF64 ? kLanes : 0;
+  const int top = type == Type::kF64 ? kMostLanes : 0;
   if (top && p != t) {
     const u32* from = p;
     for_lanes([=](int l) { t[l] = from[l]; });
@@ -193,7 +193,7 @@ const u32* negated(const u32* p, u32* t) {
 }
 
 // --- output modifiers ---
-// omod is ignored in IEEE mode and where denormal results are kept; it turns -0 into +0.
+// omod is ignored in IEEE mode and when denormal results are kept; it turns -0 into +0.
 template <class T, class Mul>
 void apply_omod(const Inst& inst, u32* t, Mul mul) {
   const float factor = inst.omod == 1 ? 2.0f : inst.omod == 2 ? 4.0f : 0.5f;
@@ -234,7 +234,7 @@ void output_modifiers(Wave& w, const Inst& inst, Type type, u32* t) {
   if (type == Type::kF64) apply_clamp<double>(env, 1.0, t);
   if (type == Type::kPkF32) {
     apply_clamp<float>(env, 1.0f, t);
-    apply_clamp<float>(env, 1.0f, t + kLanes);
+    apply_clamp<float>(env, 1.0f, t + kMostLanes);
   }
   if (type == Type::kF16) apply_clamp<f16>(env, f16{0x3c00}, t);
 }
@@ -252,7 +252,7 @@ void write_back(Wave& w, const Inst& inst, int dwords, const u32* t) {
   const u64 mask = write_mask(w, inst);
   for (int j = 0; j < dwords; ++j) {
     u32* d = w.vgpr[inst.dst.index + j];
-    select_lanes(mask, t + j * kLanes, d, d);
+    select_lanes(mask, t + j * kMostLanes, d, d);
   }
 }
 
@@ -275,27 +275,27 @@ u64 read_scalar(const Wave& w, const Operand& o) {
   }
 }
 
-void write_sgpr64(Wave& w, const Operand& o, u64 value) {
-  w.set_sgpr64(o.kind == OperandKind::kSgpr ? o.index : static_cast<int>(kVccLo), value);
+void write_lanes(Wave& w, const Operand& o, u64 mask) {
+  write_lanes(w, o.kind == OperandKind::kSgpr ? o.index : static_cast<int>(kVccLo), mask);
 }
 
 u64 write_mask(Wave& w, const Inst& inst) {
-  const u64 exec = w.exec();
+  const u64 exec = exec_mask(w);
   return inst.encoding == Encoding::kDpp ? exec & dpp_mask(inst, exec) : exec;
 }
 
 u64 pack_mask(const u32* lanes) {
   u64 r = 0;
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < kLanes / 16; ++i)
     r |= static_cast<u64>(_mm512_movepi32_mask(_mm512_load_si512(lanes + 16 * i))) << (16 * i);
 #elif defined(__AVX2__)
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < kLanes / 8; ++i) {
     const __m256 v = _mm256_load_ps(reinterpret_cast<const float*>(lanes + 8 * i));
     r |= static_cast<u64>(static_cast<u32>(_mm256_movemask_ps(v))) << (8 * i);
   }
 #else
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kLanes / 4; ++i) {
     const __m128 v = _mm_load_ps(reinterpret_cast<const float*>(lanes + 4 * i));
     r |= static_cast<u64>(static_cast<u32>(_mm_movemask_ps(v))) << (4 * i);
   }
@@ -337,10 +337,10 @@ const u32* fetch_packed_slow(Wave& w, const Inst& inst, int n, bool is_float) {
 
 // Two registers: op_sel says which one feeds the low result, op_sel_hi which the high one.
 void fetch_pair(Wave& w, const Inst& inst, int n, const u32** low, const u32** high) {
-  u32(*t)[kLanes] = w.tmp[n];
+  u32(*t)[kMostLanes] = w.tmp[n];
   const Operand& o = inst.src[n];
   const u32* p = unmodified(w, o, t[0]);
-  const int second = o.dwords == 2 ? kLanes : 0;
+  const int second = o.dwords == 2 ? kMostLanes : 0;
   *low = p + (inst.op_sel >> n & 1 ? second : 0);
   *high = p + (inst.op_sel_hi >> n & 1 ? second : 0);
   if (inst.neg >> n & 1) *low = negated(*low, t[2]);
@@ -372,7 +372,7 @@ void finish(Wave& w, const Inst& inst, Type type, bool keeps_other_half) {
   write_back(w, inst, dwords_of(type), t);
 }
 
-// Of packed results clamp is of each half.
+// clamp applies to each half of a packed result.
 void finish_packed(Wave& w, const Inst& inst, bool is_float) {
   if (inst.clamp && is_float) {
     const Env env(w.mode);

@@ -49,7 +49,7 @@ struct LaneId {
 };
 struct Pair {
   u32 low, high;
-};  // two registers, where no arithmetic type fits
+};  // two registers, when no arithmetic type fits
 struct Quad {
   u32 word[4];
 };
@@ -64,7 +64,7 @@ FMHA_EMU_INLINE void for_lanes(F f) {
   for (int l = 0; l < kLanes; ++l) f(l);
 }
 
-// --- one lane's value in registers: dword j of a lane is at +64 j ---
+// --- one lane's value in registers: dword j of a lane is at +kMostLanes * j ---
 template <class T>
 constexpr Type kTypeOf = Type::kI32;
 template <>
@@ -95,11 +95,11 @@ constexpr bool is_16bit(Type t) { return t == Type::kF16 || t == Type::kI16; }
 template <class T>
 FMHA_EMU_INLINE T load_lane(const u32* p, int l) {
   if constexpr (std::is_same_v<T, Pair>)
-    return {p[l], p[kLanes + l]};
+    return {p[l], p[kMostLanes + l]};
   else if constexpr (std::is_same_v<T, Quad>)
-    return {{p[l], p[kLanes + l], p[2 * kLanes + l], p[3 * kLanes + l]}};
+    return {{p[l], p[kMostLanes + l], p[2 * kMostLanes + l], p[3 * kMostLanes + l]}};
   else if constexpr (sizeof(T) == 8)
-    return bits<T>(static_cast<u64>(p[kLanes + l]) << 32 | p[l]);
+    return bits<T>(static_cast<u64>(p[kMostLanes + l]) << 32 | p[l]);
   else if constexpr (sizeof(T) == 4)
     return bits<T>(p[l]);
   else
@@ -109,12 +109,12 @@ template <class T>
 FMHA_EMU_INLINE void store_lane(u32* p, int l, T v) {
   if constexpr (std::is_same_v<T, Pair>) {
     p[l] = v.low;
-    p[kLanes + l] = v.high;
+    p[kMostLanes + l] = v.high;
   } else if constexpr (std::is_same_v<T, Quad>) {
-    for (int j = 0; j < 4; ++j) p[j * kLanes + l] = v.word[j];
+    for (int j = 0; j < 4; ++j) p[j * kMostLanes + l] = v.word[j];
   } else if constexpr (sizeof(T) == 8) {
     p[l] = static_cast<u32>(bits<u64>(v));
-    p[kLanes + l] = static_cast<u32>(bits<u64>(v) >> 32);
+    p[kMostLanes + l] = static_cast<u32>(bits<u64>(v) >> 32);
   } else if constexpr (sizeof(T) == 4) {
     p[l] = bits<u32>(v);
   } else {
@@ -137,7 +137,7 @@ void finish_packed(Wave& w, const Inst& inst, bool is_float);
 [[gnu::cold]] void fault_modifier(Wave& w, const Inst& inst, const char* what);
 u64 write_mask(Wave& w, const Inst& inst);  // EXEC, less what DPP leaves out
 u64 read_scalar(const Wave& w, const Operand& o);
-void write_sgpr64(Wave& w, const Operand& o, u64 value);
+void write_lanes(Wave& w, const Operand& o, u64 mask);  // to VCC, if `o` is no register
 
 FMHA_EMU_INLINE const u32* aligned(const u32* p) {
   return static_cast<const u32*>(__builtin_assume_aligned(p, 64));
@@ -148,7 +148,7 @@ FMHA_EMU_INLINE bool sources_plain(const Inst& inst) {
   return !(inst.neg | inst.abs | inst.op_sel) && inst.encoding <= Encoding::kVop3;
 }
 FMHA_EMU_INLINE bool result_plain(const Wave& w, const Inst& inst) {
-  return w.exec() == ~0ull && !(inst.omod | static_cast<u8>(inst.clamp) | (inst.op_sel & 8)) &&
+  return all_active(w) && !(inst.omod | static_cast<u8>(inst.clamp) | (inst.op_sel & 8)) &&
          inst.encoding <= Encoding::kVop3;
 }
 
@@ -163,14 +163,14 @@ FMHA_EMU_INLINE const u32* fetch(Wave& w, const Inst& inst, int n, bool plain) {
 
 // --- masks: a bit a lane, or all ones or zeros a lane ---
 FMHA_EMU_INLINE void spread_mask(u64 mask, u32* out) {
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < kLanes / 32; ++half) {
     const u32 m = static_cast<u32>(mask >> (32 * half));
     for (u32 l = 0; l < 32; ++l) out[32 * half + l] = m & (1u << l) ? ~0u : 0u;
   }
 }
 // d = mask ? yes : no. All three may be the same.
 FMHA_EMU_INLINE void select_lanes(u64 mask, const u32* yes, const u32* no, u32* d) {
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < kLanes / 32; ++half) {
     const u32 m = static_cast<u32>(mask >> (32 * half));
     const u32 *y = yes + 32 * half, *n = no + 32 * half;
     u32* out = d + 32 * half;
@@ -185,15 +185,16 @@ FMHA_EMU_INLINE void select_lanes(u64 mask, const u32* yes, const u32* no, u32* 
 u64 pack_mask(const u32* lanes);  // the sign bits
 
 FMHA_EMU_INLINE u64 mask_operand(const Wave& w, const Inst& inst) {
-  return inst.src[2].kind == OperandKind::kSgpr && inst.src[2].dwords == 2 ? w.sgpr64(inst.src[2].index)
+  return inst.src[2].kind == OperandKind::kSgpr && inst.src[2].dwords == kLanes / 32
+             ? read_lanes(w, inst.src[2].index)
          : inst.src[2].kind == OperandKind::kNone || inst.src[2].kind == OperandKind::kVgpr
-             ? w.vcc()
+             ? vcc_mask(w)
              : read_scalar(w, inst.src[2]);
 }
 
 // --- the host's floating-point environment ---
-// Dispatch keeps MXCSR as MODE's f32 fields ask. While one of these lives it is as the f64 (and f16) fields
-// ask: all of them for f64, only the rounding for f16, whose denormals are no denormals of f32.
+// Dispatch sets MXCSR from MODE's f32 fields. While a HostFp lives, MXCSR follows the f64 and f16 fields: all
+// of them for f64, only the rounding for f16, whose denormals are normal numbers in f32.
 class HostFp {
  public:
   HostFp(u32 mode, bool denormals) {
@@ -284,7 +285,7 @@ struct Signature<R (C::*)(A...) const> {
   static constexpr bool kUsesF32 = (std::is_same_v<A, float> || ...) || std::is_same_v<R, float>;
   static constexpr bool kUsesF16 = (std::is_same_v<A, f16> || ...) && !kUsesF64 && !kUsesF32;
 
-  // How many sources stand before parameter i.
+  // The number of sources before parameter i.
   static constexpr int source_index(int i) {
     constexpr bool kIs[] = {Param<std::remove_cvref_t<A>>::kSource..., false};
     int n = 0;
@@ -349,7 +350,7 @@ FMHA_EMU_INLINE void op_carry(Wave& w, const Inst& inst) {
   });
   const u64 active = write_mask(w, inst);
   if (!direct) finish(w, inst, kTypeOf<R>, false);
-  write_sgpr64(w, inst.sdst, pack_mask(carry) & active);
+  write_lanes(w, inst.sdst, pack_mask(carry) & active);
 }
 
 template <auto F, bool kToExec>
@@ -357,8 +358,8 @@ FMHA_EMU_INLINE void op_compare(Wave& w, const Inst& inst) {
   alignas(64) u32 mask[kLanes], hit[kLanes];
   SignatureOf<F>::template run<F>(w, inst, mask, [&](int l, bool r) { hit[l] = r ? ~0u : 0u; });
   const u64 r = pack_mask(hit) & write_mask(w, inst);
-  write_sgpr64(w, inst.dst, r);
-  if (kToExec) w.set_sgpr64(kExecLo, r);
+  write_lanes(w, inst.dst, r);
+  if (kToExec) write_lanes(w, kExecLo, r);
 }
 
 template <auto F, bool kToExec = false>

@@ -20,7 +20,7 @@ struct Param<OpSel> : Param<Env> {
 template <>
 struct Param<Vcc> : Param<bool> {
   FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst&, int, bool, u32* mask) {
-    spread_mask(w.vcc(), mask);
+    spread_mask(vcc_mask(w), mask);
     return mask;
   }
   FMHA_EMU_INLINE static Vcc lane(const u32* p, int l, const Inst&, const Env&) { return {p[l] != 0}; }
@@ -85,7 +85,7 @@ FMHA_EMU_INLINE u32 sad(u32 a, u32 b) {
   for (int i = 0; i < 32; i += kWidth) sum += difference(a >> i & kMask, b >> i & kMask);
   return sum;
 }
-// Bytes where the reference b is zero do not count.
+// Bytes whose reference in b is zero do not count.
 FMHA_EMU_INLINE u32 msad(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 32; i += 8) c += b >> i & 0xff ? difference(a >> i & 0xff, b >> i & 0xff) : 0;
   return c;
@@ -188,9 +188,8 @@ FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   if constexpr (!std::is_same_v<T, f16>) {
     const i32 apart = biased_exponent(n) - biased_exponent(d);
     if (apart < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
-    // Here q is a NaN that the iteration made of infinities. (The manual's condition for overflow,
-    // exponent(d)
-    // == 255, cannot be met at this place.)
+    // Here q is a NaN that the iteration made from infinities. (The manual's condition for overflow,
+    // exponent(d) == 255, cannot hold here.)
     if (apart > Fp<T>::kBias + 1) return with_sign(inf, negative);
   }
   return with_sign(q, negative);
@@ -250,7 +249,7 @@ FMHA_EMU_INLINE bool picks_halves(u32 s) {
 [[gnu::flatten]] inline void perm(Wave& w, const Inst& inst) {
   const Operand& o = inst.src[2];
   const u32 s = o.kind == OperandKind::kVgpr ? 0 : static_cast<u32>(read_scalar(w, o));
-  if (!picks_halves(s) || w.exec() != ~0ull || inst.clamp || !sources_plain(inst)) {
+  if (!picks_halves(s) || !all_active(w) || inst.clamp || !sources_plain(inst)) {
     return op<([](u32 a, u32 b, u32 c) { return permuted(a, b, c); })>(w, inst);
   }
   const u32* sources[] = {fetch<u32>(w, inst, 1, true), fetch<u32>(w, inst, 0, true)};

@@ -16,7 +16,7 @@ void nop(Wave&, const Inst&) {}
 // The lowest lane that is on; lane 0 if none is.
 void readfirstlane(Wave& w, const Inst& inst) {
   const Operand& s = inst.src[0];
-  const int lane = w.exec() ? __builtin_ctzll(w.exec()) : 0;
+  const int lane = exec_mask(w) ? __builtin_ctzll(exec_mask(w)) : 0;
   w.sgpr[inst.dst.index] =
       s.kind == OperandKind::kVgpr ? w.vgpr[s.index][lane] : static_cast<u32>(read_scalar(w, s));
 }
@@ -28,7 +28,7 @@ void no_screen(Wave& w, const Inst& inst) {
 
 void swap(Wave& w, const Inst& inst) {
   u32 *a = w.vgpr[inst.dst.index], *b = w.vgpr[inst.src[0].index], *t = w.tmp[0][0];
-  const u64 exec = w.exec();
+  const u64 exec = exec_mask(w);
   std::memcpy(t, a, sizeof w.tmp[0][0]);
   select_lanes(exec, b, a, a);
   select_lanes(exec, t, b, b);

@@ -48,7 +48,7 @@ FMHA_EMU_INLINE void run_packed(Wave& w, const Inst& inst) {
   const HostFp host(w.mode, false);
   const Env env(w.mode);
   const bool plain = packed_plain(inst, S::kSources);
-  const bool direct = w.exec() == ~0ull && !(S::kFloat && inst.clamp);
+  const bool direct = all_active(w) && !(S::kFloat && inst.clamp);
   u32* d = aligned(direct ? w.vgpr[inst.dst.index] : w.tmp[3][0]);
   const u32* a = aligned(fetch_packed(w, inst, 0, plain, S::kFloat));
   const u32* b = aligned(fetch_packed(w, inst, 1, plain, S::kFloat));
@@ -81,13 +81,13 @@ template <auto F, int kSources>
   for (int n = 0; n < kSources; ++n) fetch_pair(w, inst, n, &low[n], &high[n]);
   const u32 *a = aligned(low[0]), *b = aligned(low[1]), *c = aligned(kSources == 3 ? low[2] : low[0]);
   const u32 *x = aligned(high[0]), *y = aligned(high[1]), *z = aligned(kSources == 3 ? high[2] : high[0]);
-  const bool direct = w.exec() == ~0ull && !inst.clamp;
+  const bool direct = all_active(w) && !inst.clamp;
   u32* d = aligned(direct ? w.vgpr[inst.dst.index] : w.tmp[3][0]);
   for_lanes([=](int l) {
     const u32 first = raw(F(bits<float>(a[l]), bits<float>(b[l]), bits<float>(c[l])));
     const u32 second = raw(F(bits<float>(x[l]), bits<float>(y[l]), bits<float>(z[l])));
     d[l] = first;
-    d[kLanes + l] = second;
+    d[kMostLanes + l] = second;
   });
   if (!direct) finish(w, inst, Type::kPkF32, false);
 }
@@ -100,7 +100,7 @@ void pk_mov(Wave& w, const Inst& inst) {
   const u32 *a = low[0], *b = low[1];
   for_lanes([=](int l) {
     t[l] = a[l];
-    t[kLanes + l] = b[l];
+    t[kMostLanes + l] = b[l];
   });
   finish(w, inst, Type::kI64, false);
 }

@@ -128,7 +128,7 @@ impl Data {
         let numbers = Layout::contiguous([p.batch() + 1], DType::I32);
         let of_lse = Layout::contiguous([p.heads, total_q], DType::F32);
         // SAFETY: the buffers have these shapes, are initialised, and stay borrowed; they are read, written and
-        // freed with a wait for the device alone. The numbers are cumulative lengths.
+        // freed only after a wait for the device. The numbers are cumulative lengths.
         unsafe {
             let [starts_q, starts_k] = &self.cumulative;
             Packed {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/trace.h"
+#include "model/trace.h"
 
 #include <mutex>
 
@@ -63,9 +63,9 @@ class Trace final : public LaunchObserver, public GroupObserver {
   void barrier(uint32_t ended) override { tell(kEventBarrier, nullptr, nullptr, ended, 0, -1); }
 
  private:
-  void tell(EventKind kind, const Wave* w, const Inst* inst, uint64_t address, uint32_t bytes, int lane) const {
-    const fmha_emu_event event{kind,  w ? w->id : 0, group_, inst ? inst->pc : 0, address,
-                               bytes, lane};
+  void tell(EventKind kind, const Wave* w, const Inst* inst, uint64_t address, uint32_t bytes,
+            int lane) const {
+    const fmha_emu_event event{kind, w ? w->id : 0, group_, inst ? inst->pc : 0, address, bytes, lane};
     sink_.function(sink_.user, &event);
   }
   const Sink sink_;
@@ -86,8 +86,8 @@ using namespace fmha::emu;
 
 int fmha_emu_trace(fmha_emu_event_function function, void* user, uint32_t kinds) {
   if (kinds & ~uint32_t{FMHA_EMU_EVENTS} || (function && !kinds)) {
-    return fail(hipErrorInvalidValue, "fmha_emu_trace: kinds is 0x%x, expected a set of FMHA_EMU_EVENT_* bits",
-                kinds);
+    return fail(hipErrorInvalidValue,
+                "fmha_emu_trace: kinds is 0x%x, expected a set of FMHA_EMU_EVENT_* bits", kinds);
   }
   std::lock_guard lock(sink_mutex);
   sink = {function, user, kinds};

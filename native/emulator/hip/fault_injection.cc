@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/fault_injection.h"
+#include "hip/fault_injection.h"
 
 #include <atomic>
 #include <cstdint>
