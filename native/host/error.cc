@@ -19,7 +19,7 @@ fmha_status keep(fmha_status status, const char* message) noexcept {
 
 }  // namespace
 
-void fail(fmha_status status, const char* format, ...) {
+void raise(fmha_status status, const char* format, ...) {
   char message[kMessageBytes];
   va_list arguments;
   va_start(arguments, format);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How a failure travels: fail() throws an Error, guard() stops it at the C boundary and keeps its text for
+// How a failure travels: raise() throws an Error, guard() stops it at the C boundary and keeps its text for
 // fmha_last_error. Nothing allocates on the way, so running out of memory is reported like anything else.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Error {
   char message[kMessageBytes];
 };
 
-[[noreturn, gnu::format(printf, 2, 3)]] void fail(fmha_status status, const char* format, ...);
+[[noreturn, gnu::format(printf, 2, 3)]] void raise(fmha_status status, const char* format, ...);
 
 // A failure that may turn out not to be one: one of several says no, and another may say yes.
 class Refusal {

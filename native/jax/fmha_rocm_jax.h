@@ -42,6 +42,8 @@ typedef struct fmha_jax_device {
 typedef struct fmha_jax_library {
   fmha_status (*fwd)(const fmha_fwd_params* params, void* stream);
   fmha_status (*prepare)(const fmha_fwd_params* params);
+  fmha_status (*extents)(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
+                         int32_t* count);
   const char* (*last_error)(void);
   /* Called before the first custom call on XLA's CPU platform, from any thread, and again if it failed.
    * Returns 0 and fills *device, or writes why not to `message`, ended by a zero byte. */

@@ -26,8 +26,8 @@ int64_t element_bytes(XLA_FFI_DataType type) {
     case XLA_FFI_DataType_U64:
       return 8;
     default:
-      refuse(XLA_FFI_Error_Code_INVALID_ARGUMENT,
-             "a buffer has XLA's element type %d, expected a type of the C ABI", static_cast<int>(type));
+      raise(XLA_FFI_Error_Code_INVALID_ARGUMENT,
+            "a buffer has XLA's element type %d, expected a type of the C ABI", static_cast<int>(type));
   }
 }
 
@@ -40,24 +40,24 @@ Buffer buffer_of(const void* untyped) {
 }
 
 // Takes the error over.
-[[noreturn]] void refuse_as(const XLA_FFI_CallFrame& frame, XLA_FFI_Error* error, const char* call) {
+[[noreturn]] void raise_as(const XLA_FFI_CallFrame& frame, XLA_FFI_Error* error, const char* call) {
   XLA_FFI_Error_GetMessage_Args get{XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE, nullptr, error, nullptr};
   frame.api->XLA_FFI_Error_GetMessage(&get);
   const std::string message = get.message != nullptr ? get.message : "no message";
   XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   frame.api->XLA_FFI_Error_Destroy(&destroy);
-  refuse(XLA_FFI_Error_Code_INTERNAL, "%s: %s", call, message.c_str());
+  raise(XLA_FFI_Error_Code_INTERNAL, "%s: %s", call, message.c_str());
 }
 
 }  // namespace
 
-void refuse(XLA_FFI_Error_Code code, const char* format, ...) {
+void raise(XLA_FFI_Error_Code code, const char* format, ...) {
   char message[2048];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  throw Refusal{code, message};
+  throw Error{code, message};
 }
 
 std::vector<Buffer> buffers_of(const XLA_FFI_CallFrame& frame) {
@@ -77,14 +77,14 @@ std::span<const int64_t> attribute(const XLA_FFI_CallFrame& frame, const char* n
     if (array.dtype != XLA_FFI_DataType_S64) break;
     return {static_cast<const int64_t*>(array.data), array.size};
   }
-  refuse(XLA_FFI_Error_Code_INVALID_ARGUMENT,
-         "attribute %s of the custom call: missing or of another type, expected an array of int64", name);
+  raise(XLA_FFI_Error_Code_INVALID_ARGUMENT,
+        "attribute %s of the custom call: missing or of another type, expected an array of int64", name);
 }
 
 void* stream_of(const XLA_FFI_CallFrame& frame) {
   XLA_FFI_Stream_Get_Args get{XLA_FFI_Stream_Get_Args_STRUCT_SIZE, nullptr, frame.ctx, nullptr};
   if (XLA_FFI_Error* error = frame.api->XLA_FFI_Stream_Get(&get))
-    refuse_as(frame, error, "XLA_FFI_Stream_Get");
+    raise_as(frame, error, "XLA_FFI_Stream_Get");
   return get.stream;
 }
 

@@ -12,13 +12,13 @@
 namespace fmha::jax {
 
 // Ends a call: what XLA reports.
-struct Refusal {
+struct Error {
   XLA_FFI_Error_Code code;
   std::string message;
 };
 
-[[noreturn]] __attribute__((format(printf, 2, 3))) void refuse(XLA_FFI_Error_Code code, const char* format,
-                                                               ...);
+[[noreturn]] __attribute__((format(printf, 2, 3))) void raise(XLA_FFI_Error_Code code, const char* format,
+                                                              ...);
 
 struct Buffer {
   char* data;

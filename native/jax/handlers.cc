@@ -21,27 +21,10 @@ std::mutex g_cpu_mutex;
 fmha_jax_device g_device{};
 std::atomic<bool> g_device_found{false};
 
-XLA_FFI_Error_Code code_of(fmha_status status) {
-  switch (status) {
-    case FMHA_INVALID_ARGUMENT:
-      return XLA_FFI_Error_Code_INVALID_ARGUMENT;
-    case FMHA_UNSUPPORTED:
-      return XLA_FFI_Error_Code_UNIMPLEMENTED;
-    case FMHA_ABI_MISMATCH:
-      return XLA_FFI_Error_Code_FAILED_PRECONDITION;
-    default:
-      return XLA_FFI_Error_Code_INTERNAL;
-  }
-}
-
-void check(fmha_status status) {
-  if (status != FMHA_OK) refuse(code_of(status), "%s", g_library.last_error());
-}
-
 void launch_all(const Call& call, void* stream) {
   for (int64_t i = 0; i < call.repeats(); ++i) {
     const fmha_fwd_params params = call.params(i);
-    check(g_library.fwd(&params, stream));
+    check(g_library, g_library.fwd(&params, stream));
   }
 }
 
@@ -51,7 +34,7 @@ void find_device() {
   char message[2048] = "";
   fmha_jax_device device{};
   if (g_library.find_device(&device, message, sizeof message) != 0) {
-    refuse(XLA_FFI_Error_Code_FAILED_PRECONDITION, "%s", message);
+    raise(XLA_FFI_Error_Code_FAILED_PRECONDITION, "%s", message);
   }
   const std::lock_guard lock(g_cpu_mutex);
   g_device = device;
@@ -61,8 +44,8 @@ void find_device() {
 void wait() {
   if (const int error = g_device.stream_synchronize(nullptr)) {
     (void)g_device.get_last_error();  // taken note of: the device serves the next call
-    refuse(XLA_FFI_Error_Code_INTERNAL, "the kernel failed on the software device: %s",
-           g_device.get_error_name(error));
+    raise(XLA_FFI_Error_Code_INTERNAL, "the kernel failed on the software device: %s",
+          g_device.get_error_name(error));
   }
 }
 
@@ -72,7 +55,7 @@ void run_on_cpu(const Call& call) {
   const HostMemory memory(g_device, call.used());
   try {
     launch_all(call, nullptr);
-  } catch (const Refusal&) {  // launches before the one refused are still at work
+  } catch (const Error&) {  // launches before the one refused are still at work
     if (g_device.stream_synchronize(nullptr) != 0) (void)g_device.get_last_error();
     throw;
   }
@@ -82,10 +65,10 @@ void run_on_cpu(const Call& call) {
 template <typename Body>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits, Body body) {
   try {
-    if (!answer_metadata(*frame, traits)) body(Call(*frame));
+    if (!answer_metadata(*frame, traits)) body(Call(*frame, g_library));
     return nullptr;
-  } catch (const Refusal& refusal) {
-    return make_error(*frame, refusal.code, refusal.message.c_str());
+  } catch (const Error& error) {
+    return make_error(*frame, error.code, error.message.c_str());
   } catch (const std::exception& error) {
     return make_error(*frame, XLA_FFI_Error_Code_INTERNAL, error.what());
   }
@@ -102,7 +85,7 @@ XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame) {
   return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE, [](const Call& call) {
     if (call.repeats() == 0) return;
     const fmha_fwd_params params = call.prepared();
-    check(g_library.prepare(&params));
+    check(g_library, g_library.prepare(&params));
   });
 }
 

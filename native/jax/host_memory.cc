@@ -34,10 +34,10 @@ HostMemory::HostMemory(const fmha_jax_device& device, const std::vector<Buffer>&
       (void)device_.get_last_error();
       // The destructor of an object that is not finished does not run.
       for (const Range& done : registered_) device_.host_unregister(reinterpret_cast<void*>(done.begin));
-      refuse(XLA_FFI_Error_Code_INTERNAL,
-             "hipHostRegister (%p, %zu bytes of XLA's): %s; is the memory in use by another "
-             "library on the software device?",
-             data, bytes, device_.get_error_name(error));
+      raise(XLA_FFI_Error_Code_INTERNAL,
+            "hipHostRegister (%p, %zu bytes of XLA's): %s; is the memory in use by another "
+            "library on the software device?",
+            data, bytes, device_.get_error_name(error));
     }
     registered_.push_back(range);
   }

@@ -38,8 +38,8 @@ class _Library(ctypes.Structure):
     """``fmha_jax_library``."""
 
     _fields_ = (
-        ("fwd", ctypes.c_void_p), ("prepare", ctypes.c_void_p), ("last_error", ctypes.c_void_p),
-        ("find_device", _FindDevice),
+        ("fwd", ctypes.c_void_p), ("prepare", ctypes.c_void_p), ("extents", ctypes.c_void_p),
+        ("last_error", ctypes.c_void_p), ("find_device", _FindDevice),
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def register() -> ctypes.CDLL:
     """
     ffi, lib = library.load()
     functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
-                 for name in ("fwd", "fwd_prepare", "last_error")]  # fmt: skip
+                 for name in ("fwd", "fwd_prepare", "fwd_extents", "last_error")]  # fmt: skip
     handlers = _open()
     handlers.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
     capsule = jax.ffi.pycapsule

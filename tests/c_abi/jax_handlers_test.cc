@@ -260,9 +260,9 @@ void what_does_not_fit_is_refused() {
   refused(with([](auto& p) { p.seqlen_k += 1; }), "3: k.data: got a buffer of 35840 bytes, expected 36096",
           "");
   refused(with([](auto& p) { p.o.stride_batch += 8; }), "3: o.data: got a buffer", "");
-  refused(with([](auto& p) { p.q.stride_head = -8; }), "3: attribute params", "negative");
-  refused(with([](auto& p) { p.q.stride_head = INT64_MAX; }), "3: attribute params", "64 bits");
-  refused(with([](auto& p) { p.dtype = 77; }), "3: attribute params: got dtype 77", "");
+  refused(with([](auto& p) { p.q.stride_head = -8; }), "3: q.stride_head = -8: expected 0 or more", "");
+  refused(with([](auto& p) { p.q.stride_head = INT64_MAX; }), "3: q.data: got a buffer", "");
+  refused(with([](auto& p) { p.dtype = 77; }), "3: dtype = 77: expected FMHA_FP16", "");
   refused(with([](auto& p) { p.v.data = reinterpret_cast<void*>(5); }),
           "3: attribute params: v.data is buffer 5", "");
   refused(with([](auto& p) { p.randval.data = reinterpret_cast<uint8_t*>(1); }), "3: attribute params",
@@ -341,7 +341,7 @@ void rocm_runs_on_the_stream_of_xla(void* stream) {
 
 int main() {
   if (!hip_open(&hip)) return 1;
-  const fmha_jax_library library{fmha_fwd, fmha_prepare, fmha_last_error, find_device};
+  const fmha_jax_library library{fmha_fwd, fmha_fwd_prepare, fmha_fwd_extents, fmha_last_error, find_device};
   fmha_jax_connect(&library);
   void* stream = nullptr;
   CHECK(hip.stream_create(&stream) == 0);

@@ -87,16 +87,23 @@ class SumFamily {
  public:
   static constexpr fmha::Family kFamily = fmha::kSum;
   using Key = fmha::Key<fmha::Arch, fmha::DType>;
+  struct Entry {
+    const Kernel* kernel;
+    int64_t first_cost;
+  };
+  static Entry entry_of(const Kernel& k) { return {&k, 1024 - k.block_size}; }
   static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
   static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype); }
 
   SumFamily(const SumProblem& problem, fmha::Arch arch) : p_(problem), arch_(arch) {}
 
   size_t key() const { return Key::of(arch_, fmha::DType::kFp32); }
-  bool fits(const Kernel& k) const { return k.block_size > 1 && k.block_size <= p_.most_threads; }
-  static int64_t first_cost(const Kernel& k) { return -k.block_size + 1024; }
-  fmha::Cost cost(const Kernel& k) const { return {{first_cost(k), 0, 0}, &k}; }
-  [[noreturn]] void fail_unsupported() const { fmha::fail(FMHA_UNSUPPORTED, "no kernel sums that"); }
+  static int64_t least_first_cost() { return 0; }
+  bool fits(const Entry& e) const {
+    return e.kernel->block_size > 1 && e.kernel->block_size <= p_.most_threads;
+  }
+  static fmha::Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+  [[noreturn]] void raise_unsupported() const { fmha::raise(FMHA_UNSUPPORTED, "no kernel sums that"); }
 
  private:
   const SumProblem& p_;

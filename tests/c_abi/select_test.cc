@@ -41,10 +41,10 @@ fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selecte
     fmha::Plan plan;
     fmha::plan_fwd(*out->kernel, problem, plan);
     if (plan.count() != 1 || plan[0].kernel != out->kernel || plan.needed_bytes() != 0) {
-      fmha::fail(FMHA_INTERNAL, "another plan than one launch of the kernel");
+      fmha::raise(FMHA_INTERNAL, "another plan than one launch of the kernel");
     }
     out->grid = plan[0].grid;
-    if (out->kernel != all.kernel) fmha::fail(FMHA_INTERNAL, "two answers");
+    if (out->kernel != all.kernel) fmha::raise(FMHA_INTERNAL, "two answers");
   });
 }
 

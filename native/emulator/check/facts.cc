@@ -150,7 +150,7 @@ class FactsBuilder {
     hot.passes = static_cast<uint8_t>(passes_of(row_.matrix, isa_));
     if (row_.matrix.a == Element::kF64) *t |= kF64MatrixTrait;
     if (is_xdl(row_.matrix, isa_)) *t |= kXdlTrait;
-    // The last of the sources, or what SMFMAC writes, which operands() has put behind them.
+    // It is the last source, or for SMFMAC the destination, which operands() appends to the sources.
     detail.accumulator = range_of(row_.matrix.sparse ? inst_.dst : inst_.src[2]);
     if (detail.accumulator.count) detail.accumulator_read = detail.n_reads - 1;
   }

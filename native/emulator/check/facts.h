@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the checks must know of each instruction, found out once a code object, so that the checked run loop
-// does no more than a few tests of bits for most instructions.
+// What the checks need to know about each instruction, computed once a code object, so that the checked run
+// loop tests only a few bits for most instructions.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ void exec_unsupported(Wave& w, const Inst& inst) {
           "the software device does not model these operands or modifiers of this instruction");
 }
 
-// Textures are nothing that HIP has on these GPUs, so no resource could be right.
+// HIP has no textures on these GPUs, so no image resource can be valid.
 void exec_image(Wave& w, const Inst& inst) {
   w.fault(inst, kHipErrorNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
           static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));

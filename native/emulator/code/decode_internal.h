@@ -52,7 +52,7 @@ class Decoder {
         base_(base),
         out_(out) {}
 
-  // The instruction at byte `offset` of the text. What is not understood becomes an Inst without a row.
+  // The instruction at byte `offset` of the text. An unknown encoding becomes an Inst without a row.
   Inst at(size_t offset);
 
  private:
@@ -73,7 +73,7 @@ class Decoder {
   bool ds();
   bool mubuf();
   bool mtbuf();
-  bool buffer_address();  // what MUBUF and MTBUF have alike
+  bool buffer_address();  // common to MUBUF and MTBUF
   bool buffer_data(bool acc);
   bool flat();
 
@@ -86,7 +86,7 @@ class Decoder {
   bool vop3_destinations();
   bool vop3_sources();
   bool mix_sources();
-  void check_modifiers();  // neg, abs, omod and op_sel only where the row takes them
+  void check_modifiers();  // neg, abs, omod and op_sel only if the row takes them
 
   bool scalar(uint32_t code, int dwords, Operand* out);
   bool vector(uint32_t n, int dwords, bool acc, Operand* out);
@@ -109,7 +109,7 @@ class Decoder {
   std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
 };
 
-// One text for both: what the machine executes when it does not know better.
+// Bodies of what cannot run: each stops the wave with a message.
 void exec_unknown(Wave& w, const Inst& inst);
 void exec_unsupported(Wave& w, const Inst& inst);
 void exec_image(Wave& w, const Inst& inst);

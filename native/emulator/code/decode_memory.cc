@@ -13,7 +13,7 @@ bool Decoder::ds() {
   if (!(r.flags & kTwoOffsets)) inst_.imm = static_cast<int32_t>(bits(0, 16));
   inst_.gds = bits(16, 1);
   if (r.dst != Type::kNone && !vector(bits(56, 8), dwords_of(r.dst), acc, &inst_.dst)) return false;
-  // Elsewhere it is an address; ds_gws_* has its data there.
+  // The first field is an address, except in ds_gws_*, whose data it is.
   const bool acc_first = acc && r.flags & kRefused;
   if (r.src[0] != Type::kNone && !vector(bits(32, 8), 1, acc_first, &inst_.src[0])) return false;
   if (r.src[1] != Type::kNone && !vector(bits(40, 8), dwords_of(r.src[1]), acc, &inst_.src[1])) return false;
@@ -71,7 +71,7 @@ bool Decoder::flat() {
   if (segment > 2 || !row(kSpaces[segment], bits(18, 7))) return false;
   const BoundRow& r = *inst_.row;
   const bool acc = bits(55, 1);
-  const bool sve = bits(13, 1);  // of scratch, where there is one; else the lds bit
+  const bool sve = bits(13, 1);  // of SCRATCH, if the dialect has it; else the lds bit
   // FLAT's offset is unsigned, 12 bits; the others' signed, 13 bits.
   inst_.imm =
       segment == 0 ? static_cast<int32_t>(bits(0, 12)) : static_cast<int32_t>(bits(0, 13) << 19) >> 19;

@@ -57,7 +57,7 @@ bool Decoder::vop2() {
   if (!vector(bits(17, 8), dwords_of(r.dst), false, &inst_.dst) || !implicit_vcc()) return false;
   if (!(r.flags & kLiteralK)) return short_sources();
   if (!vector(bits(9, 8), 1, false, &inst_.src[1])) return false;
-  literal_allowed_ = true;  // the K itself may be what src0 refers to as well
+  literal_allowed_ = true;  // src0 may refer to the K too
   if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
   inst_.bytes = 8;
   inst_.imm = static_cast<int32_t>(bits(32, 32));
@@ -113,12 +113,12 @@ bool Decoder::dpp() {
   inst_.dpp.row_mask = bits(60, 4);
   constexpr uint32_t kRowNewbcast = 0x150;
   const bool wide = dwords_of(r.src[0]) > 1 || (r.format != Format::kVopc && dwords_of(r.dst) > 1);
-  if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // nothing else can be done with 64-bit data
+  if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // 64-bit data has only this form
   check_modifiers();
   return true;
 }
 
-// The 64-bit form: VOP3A, or VOP3B where there is a second, scalar destination.
+// The 64-bit form: VOP3A, or VOP3B if there is a second, scalar destination.
 bool Decoder::vop3_destinations() {
   const BoundRow& r = *inst_.row;
   const bool has_sdst = r.format == Format::kVop3b || r.flags & kWritesVcc;

@@ -118,7 +118,7 @@ class Printer {
     }
     if (i_.sc0) out_ += " glc";
   }
-  // An offset of 0 beside a register is not told apart from none; assemblers do not write it.
+  // An offset of 0 beside a register is printed as none; assemblers do not write it.
   bool has_smem_imm() const { return i_.imm != 0; }
 
   // A source with its neg, abs or sext.

@@ -129,7 +129,7 @@ std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
 
 std::string waitcnt_text(uint32_t imm) {
   const uint32_t vm = (imm & 15) | (imm >> 14 & 3) << 4, exp = imm >> 4 & 7, lgkm = imm >> 8 & 15;
-  const bool all = vm == 63 && exp == 7 && lgkm == 15;  // nothing to wait for: then all are written
+  const bool all = vm == 63 && exp == 7 && lgkm == 15;  // nothing to wait for: LLVM prints all
   std::string s;
   if (vm != 63 || all) s += text("vmcnt(%u) ", vm);
   if (exp != 7 || all) s += text("expcnt(%u) ", exp);
@@ -144,7 +144,7 @@ std::string buffer_format_text(uint32_t data, uint32_t number) {
                                    "16_16_16_16", "32_32_32", "32_32_32_32", "RESERVED_15"};
   constexpr const char* kNumber[] = {"UNORM", "SNORM", "USCALED",    "SSCALED",
                                      "UINT",  "SINT",  "RESERVED_6", "FLOAT"};
-  constexpr uint32_t kUsualData = 1, kUsualNumber = 0;  // which go without saying
+  constexpr uint32_t kUsualData = 1, kUsualNumber = 0;  // not printed
   std::string s;
   if (data != kUsualData) s = text("BUF_DATA_FORMAT_%s", kData[data & 15]);
   if (number != kUsualNumber) s += text("%sBUF_NUM_FORMAT_%s", s.empty() ? "" : ",", kNumber[number & 7]);

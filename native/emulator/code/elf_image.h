@@ -25,7 +25,7 @@ class ElfImage {
   ElfImage(const ElfImage&) = delete;
   ElfImage& operator=(const ElfImage&) = delete;
 
-  // Looks only at the header: is this an AMDGPU HSA code object? False with error() set if not.
+  // Reads only the header: is this an AMDGPU HSA code object? False with error() set if not.
   bool check_header();
   uint32_t flags() const { return header_.e_flags; }
   // Maps, copies and relocates the image, reads its symbols. False with error() set.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "core/emu_tools.h"
 
-#include <algorithm>
-#include <cstring>
 #include <iterator>
-#include <optional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "code/code_object.h"
@@ -20,11 +19,13 @@ const char* format_name(Format f) {
   constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
                                     "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
                                     "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Format::kScratch) + 1);
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
   constexpr const char* kNames[] = {"none",   "i16",    "f16",  "i32", "f32",  "i64",  "f64",  "pk_i16",
                                     "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Type::kB1024) + 1);
   return kNames[static_cast<int>(t)];
 }
 std::string flag_names(RowFlags flags) {
@@ -38,6 +39,7 @@ std::string flag_names(RowFlags flags) {
       "store",        "atomic",         "two_offsets",   "stride64",       "by_lane",
       "to_lds",       "may_go_to_lds",  "high_half",     "counted",        "cache_control",
       "needs_m0",     "late_vcc"};
+  static_assert(kLateVcc == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
   std::string s;
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];
@@ -45,20 +47,8 @@ std::string flag_names(RowFlags flags) {
   return s;
 }
 
-// A line of fmha_emu_rows: what archs that agree on name and format have of a row.
-struct Listed {
-  const char* mnemonic;
-  const char* format;
-  std::optional<int> opcode[kArchCount];
-};
-void list(const BoundRow& row, Arch arch, std::vector<Listed>* lines) {
-  const auto same = [&](const Listed& l) {
-    return !std::strcmp(l.mnemonic, row.mnemonic) && l.format == format_name(row.format);
-  };
-  auto line = std::find_if(lines->begin(), lines->end(), same);
-  if (line == lines->end()) line = lines->insert(line, {row.mnemonic, format_name(row.format), {}});
-  line->opcode[static_cast<int>(arch)] = row.opcode;
-}
+// What the archs have of a row: for each name and format under which one has it, the opcodes by arch, or -1.
+using Bindings = std::map<std::pair<std::string, std::string>, std::vector<int>>;
 
 }  // namespace
 
@@ -76,22 +66,25 @@ int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_
 }
 
 int fmha_emu_rows(char* out, size_t out_bytes) {
-  std::vector<std::vector<Listed>> listed(isa_rows().size());
+  std::vector<Bindings> bindings(isa_rows().size());
   for (const ArchInfo& info : kArchs) {
-    for (const BoundRow& row : isa_rows(info.arch)) list(row, info.arch, &listed[row.index]);
+    for (const BoundRow& row : isa_rows(info.arch)) {
+      auto& opcodes = bindings[row.index][{row.mnemonic, format_name(row.format)}];
+      opcodes.resize(kArchCount, -1);
+      opcodes[static_cast<size_t>(info.arch)] = row.opcode;
+    }
   }
   std::string s = "mnemonic\tformat";
   for (const ArchInfo& info : kArchs) s += text("\t%s", info.name);
   s += "\tdst\tsrc0\tsrc1\tsrc2\tflags\n";
-  for (size_t i = 0; i < listed.size(); ++i) {
-    const Row& unbound = isa_rows()[i];
-    if (listed[i].empty()) listed[i].push_back({unbound.mnemonic, "none", {}});
-    for (const Listed& l : listed[i]) {
-      s += text("%s\t%s", l.mnemonic, l.format);
-      for (const auto& opcode : l.opcode) s += text("\t%d", opcode.value_or(-1));
-      for (const Type t : {unbound.dst, unbound.src[0], unbound.src[1], unbound.src[2]})
-        s += text("\t%s", type_name(t));
-      s += "\t" + flag_names(unbound.flags) + "\n";
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const Row& row = isa_rows()[i];
+    if (bindings[i].empty()) bindings[i][{row.mnemonic, "none"}].resize(kArchCount, -1);
+    for (const auto& [name, opcodes] : bindings[i]) {
+      s += name.first + "\t" + name.second;
+      for (const int opcode : opcodes) s += text("\t%d", opcode);
+      for (const Type t : {row.dst, row.src[0], row.src[1], row.src[2]}) s += text("\t%s", type_name(t));
+      s += "\t" + flag_names(row.flags) + "\n";
     }
   }
   return copy_out(s, out, out_bytes);

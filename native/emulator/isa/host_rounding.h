@@ -8,8 +8,8 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-// While it lives, the host rounds to nearest even and keeps denormals (or flushes them, in and out). Almost
-// always that is what it does already, and then this costs reading MXCSR.
+// While it lives, the host rounds to nearest even and keeps denormals (or flushes them, in and out). The host
+// almost always does so already; then the cost is one read of MXCSR.
 class HostRounding {
  public:
   explicit HostRounding(bool flush)

@@ -133,7 +133,7 @@ enum RowFlag : RowFlags {
   kCounted = 1ull << 38,     // vmcnt or lgkmcnt counts it, though it is no load, store or atomic
   kCacheControl = 1ull << 39,
   // Timing that software must see to.
-  kNeedsM0 = 1ull << 40,  // reads M0 where the hardware does not wait for it
+  kNeedsM0 = 1ull << 40,  // reads M0, and the hardware does not wait for it
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
 };
 

@@ -55,7 +55,7 @@ const Step& first_launch(const Plan& plan) {
   for (size_t i = 0; i < plan.count(); ++i) {
     if (plan[i].kind == Step::Kind::kLaunch) return plan[i];
   }
-  fail(FMHA_INTERNAL, "a plan without a launch");
+  raise(FMHA_INTERNAL, "a plan without a launch");
 }
 
 void describe(const Call& call, fmha_kernel_info* info) {
@@ -84,10 +84,10 @@ void describe(const Call& call, fmha_kernel_info* info) {
 }
 
 void list_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
-  if (count == nullptr) fail(FMHA_INVALID_ARGUMENT, "count = NULL: expected an address to write to");
-  if (capacity < 0) fail(FMHA_INVALID_ARGUMENT, "capacity = %" PRId32 ": expected 0 or more", capacity);
+  if (count == nullptr) raise(FMHA_INVALID_ARGUMENT, "count = NULL: expected an address to write to");
+  if (capacity < 0) raise(FMHA_INVALID_ARGUMENT, "capacity = %" PRId32 ": expected 0 or more", capacity);
   if (extents == nullptr && capacity > 0) {
-    fail(FMHA_INVALID_ARGUMENT, "extents = NULL: expected an array of capacity = %" PRId32, capacity);
+    raise(FMHA_INVALID_ARGUMENT, "extents = NULL: expected an array of capacity = %" PRId32, capacity);
   }
   FwdProblem problem;
   make_fwd_problem(params, Pointers::kOptional, problem);
@@ -122,7 +122,7 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
 
 fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes) {
   return fmha::guard([&] {
-    if (bytes == nullptr) fmha::fail(FMHA_INVALID_ARGUMENT, "bytes = NULL: expected an address to write to");
+    if (bytes == nullptr) fmha::raise(FMHA_INVALID_ARGUMENT, "bytes = NULL: expected an address to write to");
     fmha::Call call;
     fmha::make_call(params, fmha::Pointers::kOptional, false, call);
     *bytes = call.plan.needed_bytes();

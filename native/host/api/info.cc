@@ -16,16 +16,16 @@ namespace fmha {
 namespace {
 
 void search_at(int32_t index, fmha_hip_source* source, char* path, int64_t path_bytes) {
-  if (index < 0) fail(FMHA_INVALID_ARGUMENT, "index = %" PRId32 ": expected 0 or more", index);
-  if (source == nullptr) fail(FMHA_INVALID_ARGUMENT, "source = NULL: expected an address to write to");
-  if (path == nullptr) fail(FMHA_INVALID_ARGUMENT, "path = NULL: expected an address to write to");
+  if (index < 0) raise(FMHA_INVALID_ARGUMENT, "index = %" PRId32 ": expected 0 or more", index);
+  if (source == nullptr) raise(FMHA_INVALID_ARGUMENT, "source = NULL: expected an address to write to");
+  if (path == nullptr) raise(FMHA_INVALID_ARGUMENT, "path = NULL: expected an address to write to");
   const std::vector<HipCandidate> found = search_hip();
   const auto i = static_cast<size_t>(index);
   const HipCandidate candidate = i < found.size() ? found[i] : HipCandidate{FMHA_HIP_NONE, ""};
   const auto bytes = static_cast<int64_t>(candidate.path.size() + 1);
   if (path_bytes < bytes) {
-    fail(FMHA_INVALID_ARGUMENT, "path_bytes = %" PRId64 ": expected %" PRId64 " or more, for %s", path_bytes,
-         bytes, candidate.path.c_str());
+    raise(FMHA_INVALID_ARGUMENT, "path_bytes = %" PRId64 ": expected %" PRId64 " or more, for %s", path_bytes,
+          bytes, candidate.path.c_str());
   }
   *source = candidate.source;
   std::memcpy(path, candidate.path.c_str(), static_cast<size_t>(bytes));

@@ -31,7 +31,7 @@ std::atomic<bool> g_initialised{false};
 template <typename Function>
 void resolve(void* library, const char* path, const char* name, Function& function) {
   void* symbol = dlsym(library, name);
-  if (symbol == nullptr) fail(FMHA_HIP_ERROR, "%s has no %s: not a HIP runtime, or too old", path, name);
+  if (symbol == nullptr) raise(FMHA_HIP_ERROR, "%s has no %s: not a HIP runtime, or too old", path, name);
   function = reinterpret_cast<Function>(symbol);
 }
 
@@ -79,8 +79,8 @@ const HipApi& open_chosen(const char* path, const char* chosen_by) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
-    fail(FMHA_HIP_ERROR, "cannot load the HIP runtime %s chosen by %s: %s", path, chosen_by,
-         reason != nullptr ? reason : "unknown reason");
+    raise(FMHA_HIP_ERROR, "cannot load the HIP runtime %s chosen by %s: %s", path, chosen_by,
+          reason != nullptr ? reason : "unknown reason");
   }
   return adopt(library, path);
 }
@@ -119,8 +119,8 @@ const HipApi& open_mapped(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) {
     const char* reason = dlerror();
-    fail(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s", path.c_str(),
-         reason != nullptr ? reason : "its file has moved");
+    raise(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s", path.c_str(),
+          reason != nullptr ? reason : "its file has moved");
   }
   return adopt(library, path.c_str());
 }
@@ -146,10 +146,10 @@ const HipApi& find() {
   if (first.source == FMHA_HIP_ENVIRONMENT) return open_chosen(first.path.c_str(), "FMHA_HIP_RUNTIME");
   if (first.source == FMHA_HIP_MAPPED) {
     if (candidates[1].source == FMHA_HIP_MAPPED) {
-      fail(FMHA_HIP_ERROR,
-           "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
-           "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
-           first.path.c_str(), candidates[1].path.c_str());
+      raise(FMHA_HIP_ERROR,
+            "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
+            "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
+            first.path.c_str(), candidates[1].path.c_str());
     }
     return open_mapped(first.path);
   }
@@ -159,11 +159,11 @@ const HipApi& find() {
     }
   }
   const char* rocm = environment("ROCM_PATH");
-  fail(FMHA_HIP_ERROR,
-       "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
-       "neither by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path "
-       "of one",
-       rocm != nullptr ? rocm : "not set");
+  raise(FMHA_HIP_ERROR,
+        "no HIP runtime: none is mapped into this process, and libamdhip64.so.7, .so.6 and .so were found "
+        "neither by the loader nor in ROCM_PATH (%s) nor in /opt/rocm/lib; set FMHA_HIP_RUNTIME to the path "
+        "of one",
+        rocm != nullptr ? rocm : "not set");
 }
 
 bool is_same_file(const char* a, const char* b) {
@@ -207,7 +207,7 @@ const HipApi& hip() {
   const std::lock_guard lock(g_mutex);
   if (!g_initialised.load(std::memory_order_relaxed)) {
     // A runtime opened by dlopen may refuse every call before this one; after the first time it does nothing.
-    if (const int error = api.hipInit(0); error != kHipSuccess) fail_hip(api, "hipInit", error, "flags 0");
+    if (const int error = api.hipInit(0); error != kHipSuccess) raise_hip(api, "hipInit", error, "flags 0");
     g_initialised.store(true, std::memory_order_release);
   }
   return api;
@@ -215,21 +215,21 @@ const HipApi& hip() {
 
 void choose_hip(const char* path) {
   if (path == nullptr || path[0] == '\0') {
-    fail(FMHA_INVALID_ARGUMENT, "path = %s: expected the path of a libamdhip64",
-         path == nullptr ? "NULL" : "\"\"");
+    raise(FMHA_INVALID_ARGUMENT, "path = %s: expected the path of a libamdhip64",
+          path == nullptr ? "NULL" : "\"\"");
   }
   const std::lock_guard lock(g_mutex);
   const HipApi* api = g_bound.load(std::memory_order_relaxed);
   if (api == nullptr) {
     open_chosen(path, "fmha_set_hip_runtime");
   } else if (!is_bound(*api, path)) {
-    fail(FMHA_INVALID_ARGUMENT,
-         "path = %s: the HIP runtime %s is already in use; choose before the first call", path,
-         api->path.c_str());
+    raise(FMHA_INVALID_ARGUMENT,
+          "path = %s: the HIP runtime %s is already in use; choose before the first call", path,
+          api->path.c_str());
   }
 }
 
-void fail_hip(const HipApi& api, const char* call, int error, const char* format, ...) {
+void raise_hip(const HipApi& api, const char* call, int error, const char* format, ...) {
   char subject[512];
   va_list arguments;
   va_start(arguments, format);
@@ -238,8 +238,8 @@ void fail_hip(const HipApi& api, const char* call, int error, const char* format
   const char* name = api.hipGetErrorName(error);
   const char* words = api.hipGetErrorString(error);
   (void)api.hipGetLastError();
-  fail(FMHA_HIP_ERROR, "%s (%s): %s (%d): %s [%s]", call, subject, name != nullptr ? name : "unknown error",
-       error, words != nullptr ? words : "no description", api.path.c_str());
+  raise(FMHA_HIP_ERROR, "%s (%s): %s (%d): %s [%s]", call, subject, name != nullptr ? name : "unknown error",
+        error, words != nullptr ? words : "no description", api.path.c_str());
 }
 
 }  // namespace fmha

@@ -70,7 +70,7 @@ std::vector<HipCandidate> search_hip();
 // Fails with HIP_ERROR, naming the call, what it was for and what the runtime said. The failed call is also
 // taken off HIP's own last-error slot: it has been reported here, and the next framework to look would take
 // it for its own.
-[[noreturn, gnu::format(printf, 4, 5)]] void fail_hip(const HipApi& api, const char* call, int error,
-                                                      const char* format, ...);
+[[noreturn, gnu::format(printf, 4, 5)]] void raise_hip(const HipApi& api, const char* call, int error,
+                                                       const char* format, ...);
 
 }  // namespace fmha

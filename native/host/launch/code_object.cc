@@ -19,8 +19,8 @@ Image unpack(const CodeObject& object) {
   if (image == nullptr) throw std::bad_alloc();
   const size_t bytes = ZSTD_decompress(image.get(), object.bytes, object.packed, object.packed_bytes);
   if (ZSTD_isError(bytes) != 0 || bytes != object.bytes) {
-    fail(FMHA_INTERNAL, "the embedded code object %s is damaged: %s", object.sha256,
-         ZSTD_isError(bytes) != 0 ? ZSTD_getErrorName(bytes) : "it unpacks to another size");
+    raise(FMHA_INTERNAL, "the embedded code object %s is damaged: %s", object.sha256,
+          ZSTD_isError(bytes) != 0 ? ZSTD_getErrorName(bytes) : "it unpacks to another size");
   }
   return image;
 }

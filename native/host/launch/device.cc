@@ -22,7 +22,7 @@ std::array<std::atomic<Device*>, kMaxDevices> g_devices{};
 int attribute(const HipApi& api, const char* what, int attribute, int device) {
   int value = 0;
   if (const int error = api.hipDeviceGetAttribute(&value, attribute, device); error != kHipSuccess) {
-    fail_hip(api, "hipDeviceGetAttribute", error, "%s of device %d", what, device);
+    raise_hip(api, "hipDeviceGetAttribute", error, "%s of device %d", what, device);
   }
   return value;
 }
@@ -37,8 +37,8 @@ Arch arch_of(const HipApi& api, int device) {
   }
   ItemList archs;
   for (const ArchInfo& info : kArchs) archs.add(info.name);
-  fail(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows only %s", device, major,
-       minor, archs.c_str());
+  raise(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows only %s", device, major,
+        minor, archs.c_str());
 }
 
 Target target_of(const HipApi& api, int device) {
@@ -62,11 +62,11 @@ Device& Device::current() {
   const HipApi& api = hip();
   int ordinal = -1;
   if (const int error = api.hipGetDevice(&ordinal); error != kHipSuccess) {
-    fail_hip(api, "hipGetDevice", error, "current device of this thread");
+    raise_hip(api, "hipGetDevice", error, "current device of this thread");
   }
   if (ordinal < 0 || ordinal >= kMaxDevices) {
-    fail(FMHA_UNSUPPORTED, "current device is %d: this library keeps devices 0 to %d", ordinal,
-         kMaxDevices - 1);
+    raise(FMHA_UNSUPPORTED, "current device is %d: this library keeps devices 0 to %d", ordinal,
+          kMaxDevices - 1);
   }
   if (Device* device = g_devices[static_cast<size_t>(ordinal)].load(std::memory_order_acquire))
     return *device;
@@ -98,16 +98,16 @@ void Device::check_owner(const char* name, const void* pointer) const {
   int owner = -1;
   const int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
   if (error == kHipSuccess && owner == ordinal_) return;
-  if (error != kHipSuccess || owner < 0) fail_unknown_memory(name, pointer);
+  if (error != kHipSuccess || owner < 0) raise_unknown_memory(name, pointer);
   check_reachable(name, pointer, owner);
 }
 
-void Device::fail_unknown_memory(const char* name, const void* pointer) const {
-  (void)api_.hipGetLastError();  // reported here; see fail_hip
-  fail(FMHA_INVALID_ARGUMENT,
-       "%s = %p: not device memory, as far as the HIP runtime %s knows; expected memory of hipMalloc, "
-       "hipHostMalloc or hipHostRegister",
-       name, pointer, api_.path.c_str());
+void Device::raise_unknown_memory(const char* name, const void* pointer) const {
+  (void)api_.hipGetLastError();  // reported here; see raise_hip
+  raise(FMHA_INVALID_ARGUMENT,
+        "%s = %p: not device memory, as far as the HIP runtime %s knows; expected memory of hipMalloc, "
+        "hipHostMalloc or hipHostRegister",
+        name, pointer, api_.path.c_str());
 }
 
 // Pinned host memory and managed memory belong to the device that was current when they were made, but every
@@ -116,14 +116,14 @@ void Device::check_reachable(const char* name, const void* pointer, int owner) c
   int version = 0;
   int type = 0;
   int error = api_.hipRuntimeGetVersion(&version);
-  if (error != kHipSuccess) fail_hip(api_, "hipRuntimeGetVersion", error, "for the memory type of %s", name);
+  if (error != kHipSuccess) raise_hip(api_, "hipRuntimeGetVersion", error, "for the memory type of %s", name);
   error = api_.hipPointerGetAttribute(&type, kHipPointerMemoryType, const_cast<void*>(pointer));
-  if (error != kHipSuccess) fail_hip(api_, "hipPointerGetAttribute", error, "memory type of %s", name);
+  if (error != kHipSuccess) raise_hip(api_, "hipPointerGetAttribute", error, "memory type of %s", name);
   // HIP 6 renumbered hipMemoryType; versions are major * 10^7 + minor * 10^5 + patch.
   const int device_memory = version >= 60000000 ? 2 : 1;
   if (type == device_memory) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d",
-         name, pointer, owner, ordinal_);
+    raise(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d",
+          name, pointer, owner, ordinal_);
   }
 }
 
@@ -156,8 +156,8 @@ void Device::load(const Kernel& kernel) {
 void* Device::find_function(const Kernel& kernel, void* module) const {
   void* function = nullptr;
   if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
-    fail_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
-             arch_name(kernel.arch), ordinal_);
+    raise_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
+              arch_name(kernel.arch), ordinal_);
   }
   return function;
 }
@@ -167,13 +167,13 @@ void* Device::load_module(const Kernel& kernel, const void* image) const {
   const int error = api_.hipModuleLoadData(&module, image);
   if (error == kHipSuccess) return module;
   if (error == kHipErrorNoBinaryForGpu) {
-    fail_hip(api_, "hipModuleLoadData", error,
-             "%s for %s: device %d has that compute capability but another arch", kernel.name,
-             arch_name(kernel.arch), ordinal_);
+    raise_hip(api_, "hipModuleLoadData", error,
+              "%s for %s: device %d has that compute capability but another arch", kernel.name,
+              arch_name(kernel.arch), ordinal_);
   }
-  fail_hip(api_, "hipModuleLoadData", error,
-           "%s for %s on device %d; under graph capture prepare the call before it", kernel.name,
-           arch_name(kernel.arch), ordinal_);
+  raise_hip(api_, "hipModuleLoadData", error,
+            "%s for %s on device %d; under graph capture prepare the call before it", kernel.name,
+            arch_name(kernel.arch), ordinal_);
 }
 
 void Device::prepare(const Plan& plan) {
@@ -212,16 +212,16 @@ void Device::launch(const Step& step, void* function, void* stream) const {
       api_.hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size),
                                  1, 1, 0, stream, nullptr, extra);
   if (error != kHipSuccess) {
-    fail_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
-             kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
+    raise_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
+              kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
   }
 }
 
 void Device::set_memory(const Step& step, void* stream) const {
   if (const int error = api_.hipMemsetAsync(step.memory, step.value, step.bytes, stream);
       error != kHipSuccess) {
-    fail_hip(api_, "hipMemsetAsync", error, "%zu bytes of workspace on device %d, stream %p", step.bytes,
-             ordinal_, stream);
+    raise_hip(api_, "hipMemsetAsync", error, "%zu bytes of workspace on device %d, stream %p", step.bytes,
+              ordinal_, stream);
   }
 }
 

@@ -46,7 +46,7 @@ class Device {
   void launch(const Step& step, void* function, void* stream) const;
   void set_memory(const Step& step, void* stream) const;
   void check_owner(const char* name, const void* pointer) const;
-  [[noreturn]] void fail_unknown_memory(const char* name, const void* pointer) const;
+  [[noreturn]] void raise_unknown_memory(const char* name, const void* pointer) const;
   void check_reachable(const char* name, const void* pointer, int owner) const;
   void load(const Kernel& kernel);
   void* load_module(const Kernel& kernel, const void* image) const;

@@ -7,11 +7,11 @@ namespace fmha {
 
 void check_dropout(float p_drop, const void* randval) {
   if (!(p_drop >= 0.0F && p_drop < 1.0F)) {
-    fail(FMHA_INVALID_ARGUMENT, "p_drop = %g: expected a chance from 0 to below 1", double{p_drop});
+    raise(FMHA_INVALID_ARGUMENT, "p_drop = %g: expected a chance from 0 to below 1", double{p_drop});
   }
   if (p_drop == 0.0F && randval != nullptr) {
-    fail(FMHA_INVALID_ARGUMENT, "randval.data = %p: expected NULL if p_drop = 0, without random numbers",
-         randval);
+    raise(FMHA_INVALID_ARGUMENT, "randval.data = %p: expected NULL if p_drop = 0, without random numbers",
+          randval);
   }
 }
 

@@ -22,7 +22,7 @@ static_assert(offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse) == 240 &&
 
 void check_least(const char* name, int64_t value, int64_t least) {
   if (value < least) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
+    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
   }
 }
 
@@ -35,22 +35,22 @@ void check_dims(const fmha_fwd_params& p) {
   check_least("hdim_q", p.hdim_q, 1);
   check_least("hdim_v", p.hdim_v, 1);
   if (!is_multiple(p.nhead_q, p.nhead_k)) {
-    fail(FMHA_INVALID_ARGUMENT, "nhead_q = %" PRId64 ": expected a multiple of nhead_k = %" PRId64, p.nhead_q,
-         p.nhead_k);
+    raise(FMHA_INVALID_ARGUMENT, "nhead_q = %" PRId64 ": expected a multiple of nhead_k = %" PRId64,
+          p.nhead_q, p.nhead_k);
   }
 }
 
 // That lengths are not given twice, nor only for one side.
 void check_varlen(const fmha_fwd_params& p) {
   if ((p.cu_seqlens_q == nullptr) != (p.cu_seqlens_k == nullptr)) {
-    fail(FMHA_INVALID_ARGUMENT, "cu_seqlens_%c = NULL, but cu_seqlens_%c is set: expected both or neither",
-         p.cu_seqlens_q == nullptr ? 'q' : 'k', p.cu_seqlens_q == nullptr ? 'k' : 'q');
+    raise(FMHA_INVALID_ARGUMENT, "cu_seqlens_%c = NULL, but cu_seqlens_%c is set: expected both or neither",
+          p.cu_seqlens_q == nullptr ? 'q' : 'k', p.cu_seqlens_q == nullptr ? 'k' : 'q');
   }
   if (p.cu_seqlens_q == nullptr) {
     if (p.seqused_q != nullptr || p.seqused_k != nullptr) {
-      fail(FMHA_INVALID_ARGUMENT, "seqused_%c = %p: expected NULL without cu_seqlens_q and cu_seqlens_k",
-           p.seqused_q != nullptr ? 'q' : 'k',
-           static_cast<const void*>(p.seqused_q != nullptr ? p.seqused_q : p.seqused_k));
+      raise(FMHA_INVALID_ARGUMENT, "seqused_%c = %p: expected NULL without cu_seqlens_q and cu_seqlens_k",
+            p.seqused_q != nullptr ? 'q' : 'k',
+            static_cast<const void*>(p.seqused_q != nullptr ? p.seqused_q : p.seqused_k));
     }
     return;
   }
@@ -61,15 +61,15 @@ void check_varlen(const fmha_fwd_params& p) {
 
 void check_positive(const char* name, float value) {
   if (!std::isfinite(value) || value <= 0.0F) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %g: expected a finite number above 0", name, double{value});
+    raise(FMHA_INVALID_ARGUMENT, "%s = %g: expected a finite number above 0", name, double{value});
   }
 }
 
 float descale(const char* name, float value, bool fp8) {
   if (value == 0.0F || value == 1.0F) return 1.0F;
   if (!fp8) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %g: expected 0 (none): only FP8 inputs are scaled", name,
-         double{value});
+    raise(FMHA_INVALID_ARGUMENT, "%s = %g: expected 0 (none): only FP8 inputs are scaled", name,
+          double{value});
   }
   check_positive(name, value);
   return value;
@@ -88,7 +88,7 @@ void set_sizes(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.total_q = problem.group ? p.total_q : 0;
   problem.total_k = problem.group ? p.total_k : 0;
   if (p.kernel < 0) {
-    fail(FMHA_INVALID_ARGUMENT, "kernel = %" PRId32 ": expected 0, or the number of a candidate", p.kernel);
+    raise(FMHA_INVALID_ARGUMENT, "kernel = %" PRId32 ": expected 0, or the number of a candidate", p.kernel);
   }
   problem.candidate = p.kernel;
 }
@@ -98,8 +98,8 @@ void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.qk_descale = descale("q_descale", p.q_descale, fp8) * descale("k_descale", p.k_descale, fp8);
   problem.v_descale = descale("v_descale", p.v_descale, fp8);
   if (!std::isfinite(p.softmax_scale) || p.softmax_scale == 0.0F) {
-    fail(FMHA_INVALID_ARGUMENT, "softmax_scale = %g: expected a finite number above 0",
-         double{p.softmax_scale});
+    raise(FMHA_INVALID_ARGUMENT, "softmax_scale = %g: expected a finite number above 0",
+          double{p.softmax_scale});
   }
   problem.softmax_scale = p.softmax_scale;
   if (p.softcap != 0.0F) check_positive("softcap", p.softcap);

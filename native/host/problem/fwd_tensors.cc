@@ -124,7 +124,8 @@ void set_alibi(const Builder& b) {
   problem.alibi_stride_batch = 0;
   if (p.alibi_slopes == nullptr) return;
   const int64_t stride = p.batch > 1 ? p.alibi_stride_batch : 0;
-  if (stride < 0) fail(FMHA_INVALID_ARGUMENT, "alibi_stride_batch = %" PRId64 ": expected 0 or more", stride);
+  if (stride < 0)
+    raise(FMHA_INVALID_ARGUMENT, "alibi_stride_batch = %" PRId64 ": expected 0 or more", stride);
   problem.alibi_stride_batch = stride;
   if (problem.empty) return;
   View view = array_view("alibi_slopes", p.alibi_slopes, sizeof(float), p.nhead_q);

@@ -10,8 +10,8 @@ namespace {
 
 int64_t window_side(const char* name, int64_t value, int64_t seqlen_k) {
   if (value < 0) {
-    fail(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected 0 or more (seqlen_k or more for no limit)", name,
-         value);
+    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected 0 or more (seqlen_k or more for no limit)", name,
+          value);
   }
   return value >= seqlen_k ? Mask::kUnlimited : value;
 }
@@ -37,7 +37,7 @@ Mask make_mask(fmha_mask kind, int64_t window_left, int64_t window_right, int64_
       mask.right = window_side("window_right", window_right, seqlen_k);
       return mask;
     default:
-      fail(FMHA_INVALID_ARGUMENT, "mask = %" PRId32 ": expected one of FMHA_MASK_* (0 to 4)", kind);
+      raise(FMHA_INVALID_ARGUMENT, "mask = %" PRId32 ": expected one of FMHA_MASK_* (0 to 4)", kind);
   }
 }
 

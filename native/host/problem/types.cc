@@ -23,9 +23,9 @@ const AbiType& type_of(const char* name, fmha_dtype value) {
   for (const AbiType& type : kAbiTypes) {
     if (type.value == value) return type;
   }
-  fail(FMHA_INVALID_ARGUMENT,
-       "%s = %" PRId32 ": expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)",
-       name, value);
+  raise(FMHA_INVALID_ARGUMENT,
+        "%s = %" PRId32 ": expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)",
+        name, value);
 }
 
 }  // namespace fmha

@@ -51,11 +51,11 @@ bool overlap(const Extent& a, const Extent& b) {
   return a.begin <= b.begin ? b.begin - a.begin < a.bytes : a.begin - b.begin < b.bytes;
 }
 
-[[noreturn]] void fail_overlap(const Extent& written, const Extent& other) {
-  fail(FMHA_INVALID_ARGUMENT,
-       "%s is written but overlaps %s: %s spans %" PRIu64 " bytes from %p, %s %" PRIu64 " bytes from %p",
-       written.name, other.name, written.name, written.bytes, reinterpret_cast<void*>(written.begin),
-       other.name, other.bytes, reinterpret_cast<void*>(other.begin));
+[[noreturn]] void raise_overlap(const Extent& written, const Extent& other) {
+  raise(FMHA_INVALID_ARGUMENT,
+        "%s is written but overlaps %s: %s spans %" PRIu64 " bytes from %p, %s %" PRIu64 " bytes from %p",
+        written.name, other.name, written.name, written.bytes, reinterpret_cast<void*>(written.begin),
+        other.name, other.bytes, reinterpret_cast<void*>(other.begin));
 }
 
 }  // namespace
@@ -73,15 +73,15 @@ View array_view(const char* name, const void* data, int64_t element_bytes, int64
               .touched = data != nullptr && count > 0};
 }
 
-void fail_stride(const View& v, size_t i) {
-  fail(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kStrideNames[i],
-       v.stride[i]);
+void raise_stride(const View& v, size_t i) {
+  raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kStrideNames[i],
+        v.stride[i]);
 }
 
-void fail_pointer(const View& v, int64_t align_bytes) {
-  if (v.data == nullptr) fail(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a device pointer", v.pointer);
-  fail(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer, v.data,
-       align_bytes);
+void raise_pointer(const View& v, int64_t align_bytes) {
+  if (v.data == nullptr) raise(FMHA_INVALID_ARGUMENT, "%s = NULL: expected a device pointer", v.pointer);
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes", v.pointer, v.data,
+        align_bytes);
 }
 
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded
@@ -98,9 +98,9 @@ void check_no_self_overlap(const View& v) {
     if (v.size[i] <= 1) continue;
     const auto stride = static_cast<uint64_t>(v.stride[i]);
     if (stride < reach) {
-      fail(FMHA_INVALID_ARGUMENT,
-           "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
-           kStrideNames[i], v.stride[i], reach);
+      raise(FMHA_INVALID_ARGUMENT,
+            "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
+            kStrideNames[i], v.stride[i], reach);
     }
     reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), stride, reach);
   }
@@ -108,25 +108,25 @@ void check_no_self_overlap(const View& v) {
 
 void Extents::add(const View& v, bool written) {
   if (!v.touched) return;
-  if (count_ == kMost) fail(FMHA_INTERNAL, "a call touches more tensors than Extents holds");
+  if (count_ == kMost) raise(FMHA_INTERNAL, "a call touches more tensors than Extents holds");
   extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
 }
 
+// Of two that are both written, the later one is blamed: it is the optional one, which the caller can move.
 void Extents::check_overlaps() const {
   for (size_t i = 0; i < count_; ++i) {
-    const Extent& a = extents_[i];
-    for (size_t j = i + 1; j < count_; ++j) {
-      const Extent& b = extents_[j];
-      if ((!a.written && !b.written) || !overlap(a, b)) continue;
-      // If both are written, the later one is the optional one, which the caller can move.
-      b.written ? fail_overlap(b, a) : fail_overlap(a, b);
+    const Extent& written = extents_[i];
+    if (!written.written) continue;
+    for (size_t j = 0; j < count_; ++j) {
+      if (j == i || !overlap(written, extents_[j])) continue;
+      j > i&& extents_[j].written ? raise_overlap(extents_[j], written) : raise_overlap(written, extents_[j]);
     }
   }
 }
 
 void Extents::check_overlaps_with(const Extent& written) const {
   for (const Extent& other : all()) {
-    if (overlap(written, other)) fail_overlap(written, other);
+    if (overlap(written, other)) raise_overlap(written, other);
   }
 }
 

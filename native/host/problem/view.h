@@ -43,13 +43,14 @@ struct View {
 // An array without strides.
 View array_view(const char* name, const void* data, int64_t element_bytes, int64_t count);
 
-[[noreturn]] void fail_stride(const View& view, size_t dimension);
-[[noreturn]] void fail_pointer(const View& view, int64_t align_bytes);
+[[noreturn]] void raise_stride(const View& view, size_t dimension);
+[[noreturn]] void raise_pointer(const View& view, int64_t align_bytes);
 
 // Fails with INVALID_ARGUMENT if a stride that will be read is negative.
 inline void check_strides(const View& v) {
+  if ((v.stride[0] | v.stride[1] | v.stride[2]) >= 0) return;
   for (size_t i = 0; i < v.stride.size(); ++i) {
-    if (v.stride[i] < 0 && v.size[i] > 1) fail_stride(v, i);
+    if (v.stride[i] < 0 && v.size[i] > 1) raise_stride(v, i);
   }
 }
 
@@ -58,7 +59,7 @@ inline void check_strides(const View& v) {
 inline void check_pointer(const View& v, int64_t align_bytes, Pointers pointers) {
   if (!v.touched || (v.data == nullptr && pointers == Pointers::kOptional)) return;
   const bool aligned = (reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align_bytes - 1)) == 0;
-  if (v.data == nullptr || !aligned) fail_pointer(v, align_bytes);
+  if (v.data == nullptr || !aligned) raise_pointer(v, align_bytes);
 }
 
 // For what is written: fails with INVALID_ARGUMENT unless distinct elements have distinct addresses.

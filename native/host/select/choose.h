@@ -2,16 +2,22 @@
 // The choice among the kernels of any family. A family says by a type F
 //
 //   using Key = fmha::Key<Family, Arch, DType, ...>;   what kernels have in common that can be compared at
-//   all static size_t key_of(const Kernel&)                for rows of the family static constexpr Family
-//   kFamily
+//   all using Entry = ...;                                 facts of a kernel that the choice reads, beside it
+//   static constexpr Family kFamily
+//   static bool is_usable(const Kernel&)               whether the library can use a row of the family
+//   static size_t key_of(const Kernel&)                of a row that it can use
+//   static Entry entry_of(const Kernel&)
 //
 // and by an object of it, made for one problem,
 //
-//   size_t key() const                     of the kernels to look at
-//   bool fits(const Kernel&) const         whether a kernel can do the problem
-//   int64_t first_cost(const Kernel&)      the part of the cost that weighs most, at little cost itself
-//   Cost cost(const Kernel&) const
-//   [[noreturn]] void fail_unsupported() const
+//   size_t key() const                                 of the kernels to look at
+//   int64_t least_first_cost() const                   below which no kernel fits
+//   bool fits(const Entry&) const                      whether a kernel can do the problem
+//   Cost cost(const Entry&) const
+//   [[noreturn]] void raise_unsupported() const
+//
+// An Entry has `kernel`, and `first_cost`: the part of the cost that weighs most, and is the same whatever
+// the problem.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +34,15 @@ namespace fmha {
 
 // The less the better, from the first to the last. If all are equal the catalogue's order decides.
 struct Cost {
-  std::array<int64_t, 3> parts;
+  int64_t first, second, third;
   const Kernel* kernel;
 
-  auto operator<=>(const Cost&) const = default;
+  bool operator<(const Cost& other) const {
+    if (first != other.first) return first < other.first;
+    if (second != other.second) return second < other.second;
+    if (third != other.third) return third < other.third;
+    return kernel < other.kernel;
+  }
 };
 
 struct Chosen {
@@ -40,23 +51,33 @@ struct Chosen {
   int count;   // of how many; both 0 if they were not asked for
 };
 
-// A family's kernels by key: a full set has more than a thousand, of which a call looks at some ten.
+// A family's kernels by key: a full set has more than a thousand, of which a call looks at some ten. Of a key
+// those of the least first cost come first.
 template <typename F>
 class Index {
  public:
-  static std::span<const Kernel* const> of(size_t key) {
+  using Entry = typename F::Entry;
+
+  static std::span<const Entry> of(size_t key) {
     static const Index& index = *new Index;  // never destroyed: other threads may still be launching
     const size_t begin = key == 0 ? 0 : index.ends_[key - 1];
-    return {&index.kernels_[begin], index.ends_[key] - begin};
+    return {&index.entries_[begin], index.ends_[key] - begin};
   }
 
  private:
-  Index() : kernels_(std::make_unique<const Kernel*[]>(kKernelCount)) {
+  Index() : entries_(std::make_unique<Entry[]>(kKernelCount)) {
     for_each([&](const Kernel& k) { ++ends_[F::key_of(k)]; });
     size_t end = 0;
     for (size_t& count : ends_) end += std::exchange(count, end);
-    // Each entry is the beginning of its kernels now, and their end once they are in, in the table's order.
-    for_each([&](const Kernel& k) { kernels_[ends_[F::key_of(k)]++] = &k; });
+    // Each end is the beginning of its kernels now, and their end once they are in.
+    for_each([&](const Kernel& k) { entries_[ends_[F::key_of(k)]++] = F::entry_of(k); });
+    size_t begin = 0;
+    for (const size_t key_end : ends_) {
+      std::sort(&entries_[begin], &entries_[key_end], [](const Entry& a, const Entry& b) {
+        return std::pair(a.first_cost, a.kernel) < std::pair(b.first_cost, b.kernel);
+      });
+      begin = key_end;
+    }
   }
 
   // Rows of another family are not looked at further: their union has another member.
@@ -68,45 +89,48 @@ class Index {
   }
 
   std::array<size_t, F::Key::kCount> ends_{};
-  std::unique_ptr<const Kernel*[]> kernels_;
+  std::unique_ptr<Entry[]> entries_;
 };
 
 // The cheapest of the kernels that fit and cost more than `after`, which becomes its cost; nullptr if there
 // is none.
 template <typename F>
-const Kernel* next_cheapest(std::span<const Kernel* const> kernels, const F& family, Cost& after) {
+const Kernel* next_cheapest(std::span<const typename F::Entry> entries, const F& family, Cost& after) {
   const Kernel* chosen = nullptr;
   Cost best{};
-  for (const Kernel* k : kernels) {
-    if (chosen != nullptr && family.first_cost(*k) > best.parts[0]) continue;
-    if (!family.fits(*k)) continue;
-    const Cost cost = family.cost(*k);
-    if (cost <= after || (chosen != nullptr && cost >= best)) continue;
+  const Cost floor = after;
+  const int64_t least = family.least_first_cost();
+  for (const auto& entry : entries) {
+    if (entry.first_cost < least) continue;
+    if (chosen != nullptr && entry.first_cost > best.first) break;
+    if (!family.fits(entry)) continue;
+    const Cost cost = family.cost(entry);
+    if ((chosen != nullptr && !(cost < best)) || !(floor < cost)) continue;
     best = cost;
-    chosen = k;
+    chosen = entry.kernel;
   }
   after = best;
   return chosen;
 }
 
-inline constexpr Cost kNoCost = {{-1, 0, 0}, nullptr};
+inline constexpr Cost kNoCost = {-1, 0, 0, nullptr};
 
 // The n-th best kernel, without an array to sort: this may run while a stream is captured, and allocates
 // nothing. Fails with UNSUPPORTED if there are fewer.
 template <typename F>
-Chosen nth_best(std::span<const Kernel* const> kernels, const F& family, int candidate) {
+Chosen nth_best(std::span<const typename F::Entry> entries, const F& family, int candidate) {
   const auto count = static_cast<int>(
-      std::count_if(kernels.begin(), kernels.end(), [&](const Kernel* k) { return family.fits(*k); }));
-  if (count == 0) family.fail_unsupported();
+      std::count_if(entries.begin(), entries.end(), [&](const auto& entry) { return family.fits(entry); }));
+  if (count == 0) family.raise_unsupported();
   const int number = std::max(candidate, 1);
   if (number > count) {
-    fail(FMHA_UNSUPPORTED,
-         "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem", candidate,
-         count);
+    raise(FMHA_UNSUPPORTED,
+          "kernel = %d: expected 0 (the library's choice) to %d, the candidates for this problem", candidate,
+          count);
   }
   Cost cost = kNoCost;
   const Kernel* chosen = nullptr;
-  for (int i = 0; i < number; ++i) chosen = next_cheapest(kernels, family, cost);
+  for (int i = 0; i < number; ++i) chosen = next_cheapest(entries, family, cost);
   return {chosen, number, count};
 }
 
@@ -114,11 +138,11 @@ Chosen nth_best(std::span<const Kernel* const> kernels, const F& family, int can
 // nearest thing that works.
 template <typename F>
 Chosen choose(const F& family, int candidate, bool counted) {
-  const std::span<const Kernel* const> kernels = Index<F>::of(family.key());
-  if (counted || candidate != 0) return nth_best(kernels, family, candidate);
+  const std::span<const typename F::Entry> entries = Index<F>::of(family.key());
+  if (counted || candidate != 0) return nth_best(entries, family, candidate);
   Cost cost = kNoCost;
-  const Kernel* best = next_cheapest(kernels, family, cost);
-  if (best == nullptr) family.fail_unsupported();
+  const Kernel* best = next_cheapest(entries, family, cost);
+  if (best == nullptr) family.raise_unsupported();
   return {best, 0, 0};
 }
 

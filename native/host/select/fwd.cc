@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/fwd.h"
 
-#include <bit>
+#include <algorithm>
 
 #include "error.h"
 #include "select/fwd_needs.h"
@@ -35,11 +35,34 @@ class FwdFamily {
            fwd_is_usable(k);
   }
 
+  struct Entry {
+    const Kernel* kernel;
+    int32_t hdim_q, hdim_v;
+    // The smallest tile that holds both head dims is best: the rest of it is computed for nothing.
+    int32_t first_cost;
+    int32_t round_cost;  // the cost of a key to a wave
+    int32_t waves;       // of a workgroup
+    // What is checked in the loop for nothing: the mask costs most (d128: 653 VALU instructions a step with
+    // it, 551 with padded keys, 359 with neither), head dims least.
+    int32_t checks;
+  };
+
+  static Entry entry_of(const Kernel& k) {
+    const FwdRow& row = k.fwd;
+    const int waves = std::max(k.block_size / arch_info(k.arch).wave_size, 1);
+    return {.kernel = &k,
+            .hdim_q = row.hdim_q,
+            .hdim_v = row.hdim_v,
+            .first_cost = row.hdim_q + row.hdim_v,
+            .round_cost = (row.tile_m + kRowsOfALoad) / waves + kRowsOfAKey,
+            .waves = waves,
+            .checks = (row.mask ? 4 : 0) + (row.pad ? 2 : 0) + (row.hdim_step != 0 ? 1 : 0)};
+  }
+
   FwdFamily(const FwdProblem& problem, const FwdOffers& offers, const Target& target)
       : p_(problem),
         offers_(offers),
         target_(target),
-        log2_wave_size_(std::countr_zero(static_cast<unsigned>(arch_info(target.arch).wave_size))),
         waves_at_once_(int64_t{target.compute_units} * arch_info(target.arch).simds_per_cu) {}
 
   size_t key() const {
@@ -47,24 +70,19 @@ class FwdFamily {
                    p_.dropout.is_on());
   }
 
+  int64_t least_first_cost() const { return p_.hdim_q + p_.hdim_v; }
+
   // Head dims come first: they rule out most.
-  bool fits(const Kernel& k) const {
-    return k.fwd.hdim_q >= p_.hdim_q && k.fwd.hdim_v >= p_.hdim_v && meets_unkeyed_needs(k, p_, offers_) &&
-           fits_grid(k);
+  [[gnu::always_inline]] bool fits(const Entry& e) const {
+    return e.hdim_q >= p_.hdim_q && e.hdim_v >= p_.hdim_v && meets_unkeyed_needs(*e.kernel, p_, offers_) &&
+           fits_grid(*e.kernel);
   }
 
-  // The smallest tile that holds both head dims: the rest of it is computed for nothing.
-  static int64_t first_cost(const Kernel& k) { return k.fwd.hdim_q + k.fwd.hdim_v; }
+  // After the tile comes the estimate of time, which is about the heights of tiles; then the checks. The
+  // catalogue's order names the better of two pipelines first.
+  Cost cost(const Entry& e) const { return {e.first_cost, time_of(e), e.checks, e.kernel}; }
 
-  // Then the estimate of time, which is about the heights of tiles. Then what is checked in the loop for
-  // nothing: the mask costs most (d128: 653 VALU instructions a step with it, 551 with padded keys, 359 with
-  // neither), head dims least. The catalogue's order names the better of two pipelines first.
-  Cost cost(const Kernel& k) const {
-    const int checks = (k.fwd.mask ? 4 : 0) + (k.fwd.pad ? 2 : 0) + (k.fwd.hdim_step != 0 ? 1 : 0);
-    return {{first_cost(k), time_of(k), checks}, &k};
-  }
-
-  [[noreturn]] void fail_unsupported() const { fail_fwd_unsupported(p_, offers_, target_.arch); }
+  [[noreturn]] void raise_unsupported() const { raise_fwd_unsupported(p_, offers_, target_.arch); }
 
  private:
   bool fits_grid(const Kernel& k) const {
@@ -79,17 +97,14 @@ class FwdFamily {
   // Rounds of workgroups over the device, a wave on each SIMD at a time, times the cost of a key to a wave.
   // Tall tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small
   // problem leaves idle, and waste less on few queries.
-  int64_t time_of(const Kernel& k) const {
-    const int waves = k.block_size >> log2_wave_size_;
-    const int64_t all_waves = fwd_tiles(k, p_) * p_.nhead_q * p_.batch * waves;
-    const int64_t rounds = all_waves <= waves_at_once_ ? 1 : ceil_div(all_waves, waves_at_once_);
-    return rounds * ((k.fwd.tile_m + kRowsOfALoad) / waves + kRowsOfAKey);
+  int64_t time_of(const Entry& e) const {
+    const int64_t waves = fwd_tiles(*e.kernel, p_) * p_.nhead_q * p_.batch * e.waves;
+    return (waves <= waves_at_once_ ? 1 : ceil_div(waves, waves_at_once_)) * e.round_cost;
   }
 
   const FwdProblem& p_;
   const FwdOffers& offers_;
   const Target& target_;
-  const int log2_wave_size_;
   const int64_t waves_at_once_;
 };
 

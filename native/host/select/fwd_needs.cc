@@ -79,7 +79,7 @@ bool any_kernel(Predicate predicate) {
                      [&](const Kernel& k) { return k.family == Family::kFwd && predicate(k); });
 }
 
-[[noreturn]] void fail_for_type(const FwdProblem& p, Arch arch) {
+[[noreturn]] void raise_for_type(const FwdProblem& p, Arch arch) {
   ItemList archs, dtypes;
   for (const ArchInfo& info : kArchs) {
     if (any_kernel([&](const Kernel& k) { return k.arch == info.arch; })) archs.add(info.name);
@@ -91,11 +91,11 @@ bool any_kernel(Predicate predicate) {
     }
   }
   if (dtypes.is_empty()) {
-    fail(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s", arch_name(arch),
-         archs.c_str());
+    raise(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s", arch_name(arch),
+          archs.c_str());
   }
-  fail(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s", dtype_name(p.dtype),
-       arch_name(arch), dtypes.c_str());
+  raise(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s", dtype_name(p.dtype),
+        arch_name(arch), dtypes.c_str());
 }
 
 // The most that a launch of any kernel for the problem does.
@@ -109,22 +109,22 @@ int64_t best_limit(const FwdProblem& p, const FwdOffers& offers, Arch arch, Limi
   return best;
 }
 
-[[noreturn]] void fail_for_grid(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
+[[noreturn]] void raise_for_grid(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   if (p.batch > kMaxGridYZ) {
-    fail(FMHA_UNSUPPORTED, "batch = %" PRId64 ": one launch does at most %" PRId64 "; split the batch",
-         p.batch, kMaxGridYZ);
+    raise(FMHA_UNSUPPORTED, "batch = %" PRId64 ": one launch does at most %" PRId64 "; split the batch",
+          p.batch, kMaxGridYZ);
   }
   const int64_t rows = best_limit(p, offers, arch, [&](const Kernel& k) {
     return kMaxGridYZ / ceil_div(p.hdim_v, k.fwd.tile_nv) * k.fwd.tile_m;
   });
   if (p.seqlen_q > rows) {
-    fail(FMHA_UNSUPPORTED,
-         "seqlen_q = %" PRId64 ": one launch does at most %" PRId64 " rows; split the queries", p.seqlen_q,
-         rows);
+    raise(FMHA_UNSUPPORTED,
+          "seqlen_q = %" PRId64 ": one launch does at most %" PRId64 " rows; split the queries", p.seqlen_q,
+          rows);
   }
   const int64_t heads =
       best_limit(p, offers, arch, [](const Kernel& k) { return kMaxWorkItemsX / k.block_size; });
-  fail(FMHA_UNSUPPORTED, "nhead_q = %" PRId64 ": one launch does at most %" PRId64, p.nhead_q, heads);
+  raise(FMHA_UNSUPPORTED, "nhead_q = %" PRId64 ": one launch does at most %" PRId64, p.nhead_q, heads);
 }
 
 // How far a kernel is from doing a problem: first in how many ways, then in its head dims. One whose head
@@ -160,11 +160,11 @@ uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offe
          bit_if(row.dropout != p.dropout.is_on(), Need::kDropout) | bit_if(!offer.possible, Need::kLimits);
 }
 
-void fail_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
+void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   const Kernel* nearest = nearest_kernel(p, offers, arch);
-  if (nearest == nullptr) fail_for_type(p, arch);
+  if (nearest == nullptr) raise_for_type(p, arch);
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
-  if (unmet == 0) fail_for_grid(p, offers, arch);
+  if (unmet == 0) raise_for_grid(p, offers, arch);
   if (Refusal why; (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why)) {
     why.raise();
   }
@@ -176,9 +176,9 @@ void fail_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arc
   }
   const bool wider = (unmet & bit(Need::kHeadDims)) != 0 && nearest->fwd.hdim_q >= p.hdim_q &&
                      nearest->fwd.hdim_v >= p.hdim_v;
-  fail(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s",
-       wishes.c_str(), dtype_name(p.dtype), arch_name(arch), nearest->name, terms.c_str(),
-       wider ? " (columns of zeros make the tensors fit)" : "");
+  raise(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s",
+        wishes.c_str(), dtype_name(p.dtype), arch_name(arch), nearest->name, terms.c_str(),
+        wider ? " (columns of zeros make the tensors fit)" : "");
 }
 
 }  // namespace fmha

@@ -45,6 +45,6 @@ inline bool meets_unkeyed_needs(const Kernel& k, const FwdProblem& p, const FwdO
 uint32_t unmet_needs(const Kernel& kernel, const FwdProblem& problem, const FwdOffers& offers);
 
 // Fails with UNSUPPORTED: says what no kernel does, and what comes nearest.
-[[noreturn]] void fail_fwd_unsupported(const FwdProblem& problem, const FwdOffers& offers, Arch arch);
+[[noreturn]] void raise_fwd_unsupported(const FwdProblem& problem, const FwdOffers& offers, Arch arch);
 
 }  // namespace fmha

@@ -6,7 +6,7 @@
 namespace fmha {
 
 Step& Plan::add(Step::Kind kind) {
-  if (count_ == kMostSteps) fail(FMHA_INTERNAL, "a call takes more steps than Plan holds");
+  if (count_ == kMostSteps) raise(FMHA_INTERNAL, "a call takes more steps than Plan holds");
   Step& step = steps_[count_++];
   step.kind = kind;
   return step;

@@ -14,6 +14,7 @@ namespace fmha::ck {
 // Rows a kernel may address beyond a tensor's end are those that fill its last tile. The height of every tile
 // divides this.
 inline constexpr int64_t kTileRows = 256;
+static_assert((kTileRows & (kTileRows - 1)) == 0, "lengths are rounded up to it by its bits");
 
 inline bool fwd_is_usable(const Kernel& kernel) {
   return kTileRows % kernel.fwd.tile_m == 0 && kTileRows % kernel.fwd.tile_n == 0;

@@ -119,6 +119,10 @@ bool refuse_stride(const View& v, size_t i, int64_t align_bytes, Refusal& why) {
 
 // `align_bytes` is a power of two. A product that wraps around keeps its lower bits.
 bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
+  // The bits of all three together, which also settles the strides that are not read if they are small.
+  const auto all = static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]);
+  const uint64_t all_bytes = all * static_cast<uint64_t>(v.element_bytes);
+  if (all <= INT32_MAX && (all_bytes & static_cast<uint64_t>(align_bytes - 1)) == 0) return true;
   for (size_t i = 0; i < v.stride.size(); ++i) {
     if (v.size[i] <= 1) continue;
     const uint64_t bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
@@ -130,7 +134,7 @@ bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
 
 // What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
 bool span_fits(const View& v, bool written, Refusal& why) {
-  const int64_t rows = (v.sequence + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t rows = (v.sequence + kTileRows - 1) & ~(kTileRows - 1);
   const int64_t stride = kernel_stride(v, kSeqlen);
   const int64_t span = (rows * stride + v.row) * v.element_bytes;
   const bool padded_store = written && (v.varlen || rows != v.sequence);

@@ -33,7 +33,7 @@ int first_index_bit(const Inst& inst) {
   return inst.cbsz ? 0 : inst.abid % kSets * S::kIndexBits;
 }
 
-// The two of a pair must ascend: what the hardware does otherwise is not documented.
+// The two indices of a pair must ascend; otherwise the result is not documented.
 template <class S>
 bool indices_ascend(Wave& w, const Inst& inst, const uint32_t* index, int shift) {
   for (int l = 0; l < kLanes; ++l) {

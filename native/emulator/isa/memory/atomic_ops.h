@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The read-modify-write operations of DS, MUBUF and FLAT: each takes what memory holds and the data, and
-// returns what memory shall hold.
+// The read-modify-write operations of DS, MUBUF and FLAT: each takes the old value and the data, and returns
+// the new value.
 #pragma once
 
 #include "isa/vector/valu_float.h"
@@ -66,7 +66,7 @@ FMHA_EMU_INLINE void write_lane(u32* regs, int l, T value) {
   if constexpr (sizeof(T) == 8) regs[l + kMostLanes] = static_cast<u32>(x >> 32);
 }
 
-// On memory that other threads of the host may be changing too. `p` is aligned.
+// Other threads of the host may change the same memory. `p` is aligned.
 template <class T, class Op>
 FMHA_EMU_INLINE T atomic_apply(u8* p, Op op) {
   using U = Unsigned<T>;
@@ -100,7 +100,7 @@ constexpr Type atomic_data_type() {
   return kTwo ? (sizeof(T) == 8 ? Type::kB128 : Type::kI64) : type_for<T>();
 }
 
-// A misaligned atomic is a fault; true if there was none.
+// Faults if an atomic is misaligned; true if it is not.
 template <class T>
 FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   if (address % sizeof(T) == 0) [[likely]]
@@ -139,7 +139,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor)             \
   ROW("inc_x2", u64, kIncrement)       \
   ROW("dec_x2", u64, kDecrement)
-// And only the first three.
+// And of these only MUBUF, FLAT and GLOBAL.
 #define FMHA_EMU_MEMORY_ATOMICS(ROW) \
   FMHA_EMU_INTEGER_ATOMICS(ROW)      \
   ROW("add_f64", double, kAdd)       \

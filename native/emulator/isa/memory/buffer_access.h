@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Where buffer instructions go: addresses through a resource of four SGPRs (V#) that also says how far they
-// may reach.
+// Addresses of buffer instructions: they go through a resource of four SGPRs (V#), which also bounds them.
 #pragma once
 
 #include "isa/memory/memory_access.h"

@@ -23,7 +23,7 @@ inline constexpr DataFormat kDataFormats[16] = {
     {4, {2, 10, 10, 10}, 4},  {4, {10, 10, 10, 2}, 4},  {4, {8, 8, 8, 8}, 4},      {2, {32, 32, 0, 0}, 8},
     {4, {16, 16, 16, 16}, 8}, {3, {32, 32, 32, 0}, 12}, {4, {32, 32, 32, 32}, 16}, {0, {0, 0, 0, 0}, 0},
 };
-// Those whose components straddle bytes.
+// Formats whose components straddle bytes.
 constexpr bool is_packed(const DataFormat& f) { return f.components > 2 && f.bits[0] % 8 != 0; }
 
 // Which pairs exist: 32 bits only as integers and floats, floats of 8 bits and of 10_10_10_2 not at all.
@@ -91,7 +91,7 @@ inline u32 from_memory(u32 value, u32 count, NumberFormat n) {
   }
 }
 
-// And back; false if an integer does not fit. Normalised values saturate, NaN is 0; all round to nearest
+// The reverse; false if an integer does not fit. Normalised values saturate, NaN is 0; all round to nearest
 // even.
 inline bool to_memory(u32 reg, u32 count, NumberFormat n, const Env& env, u32* out) {
   const float x = bits<float>(reg);

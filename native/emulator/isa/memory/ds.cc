@@ -10,7 +10,7 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-// Faults for the lane that is outside, which is known to exist.
+// Faults for a lane that is outside; there is one.
 [[gnu::cold, gnu::noinline]] void fault_outside(Wave& w, const Inst& inst, const uint32_t* address,
                                                 uint32_t bytes) {
   bool found = false;
@@ -99,7 +99,7 @@ void bpermute(Wave& w, const Inst& inst) {
   pull(w, inst, w.vgpr[inst.src[1].index], [=](int l) { return (address[l] + offset) / 4 % kLanes; });
 }
 
-// Lanes push their value; of several that push to the same lane the highest wins; nobody's lane gets 0.
+// Lanes push their value. If several push to one lane, the highest wins; a lane that none pushes to gets 0.
 void permute(Wave& w, const Inst& inst) {
   uint32_t result[kLanes] = {};
   const uint32_t* address = w.vgpr[inst.src[0].index];

@@ -6,7 +6,7 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-// GDS is gone from everything we know to be compiled for these GPUs.
+// No compiler emits GDS instructions for these GPUs.
 inline bool ds_refused(Wave& w, const Inst& inst) {
   if (!inst.gds) [[likely]]
     return false;

@@ -88,8 +88,8 @@ void exchange2(Wave& w, const Inst& inst) {
   });
 }
 
-// A counter at M0[15:0] + offset, where LLVM puts an LDS pointer (GDS would use M0[31:16]), goes up (down) by
-// the number of active lanes, which all get its old value.
+// Adds the number of active lanes to (or subtracts it from) a counter at M0[15:0] + offset; all get its old
+// value. LLVM puts an LDS pointer there; GDS would use M0[31:16].
 template <bool kUp>
 void count_lanes(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
@@ -101,7 +101,7 @@ void count_lanes(Wave& w, const Inst& inst) {
   for_lanes(exec_mask(w), [&](int l) { w.vgpr[inst.dst.index][l] = old; });
 }
 
-// A queue needs the driver to give it global wave sync counters; nothing here does.
+// The driver would have to give the queue global wave sync counters; there is none here.
 void no_gws(Wave& w, const Inst& inst) {
   w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
 }

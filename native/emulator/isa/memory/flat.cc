@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// FLAT, GLOBAL and SCRATCH. A FLAT address whose upper half is that of an aperture is one of LDS or scratch.
+// FLAT, GLOBAL and SCRATCH. A FLAT address whose upper half is an aperture's is an address in LDS or scratch.
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/memory/memory_access.h"
@@ -42,7 +42,7 @@ bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   return ok;
 }
 
-// `address` holds what the active lanes address.
+// `address` holds the active lanes' addresses.
 template <bool kApertures>
 [[gnu::noinline]] bool resolve_each(Wave& w, const Inst& inst, uint32_t bytes, const uint64_t* address,
                                     Places& p) {

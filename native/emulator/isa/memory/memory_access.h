@@ -135,7 +135,7 @@ template <class Body>
   for (; lanes; lanes &= lanes - 1) body(__builtin_ctzll(lanes));
 }
 
-// Four lanes of two or four dwords each, a lane a vector, into registers, a dword a vector; and back.
+// Transposes four lanes of two or four dwords: from one vector a lane to one vector a dword, or back.
 inline void transpose4(__m128i r[4]) {
   const __m128i a = _mm_unpacklo_epi32(r[0], r[1]), b = _mm_unpacklo_epi32(r[2], r[3]);
   const __m128i c = _mm_unpackhi_epi32(r[0], r[1]), d = _mm_unpackhi_epi32(r[2], r[3]);

@@ -37,7 +37,7 @@ bool format_of(Wave& w, const Inst& inst, Typed* out) {
   return false;
 }
 
-// What a select makes of the element's components. One that the element lacks is 0, and 1 for alpha.
+// The component that a select picks. A component that the element lacks reads as 0, alpha as 1.
 u32 selected(const Typed& t, const u32* components, u32 select) {
   const u32 one = is_integer(t.number) ? 1 : raw(1.0f);
   if (select < 4) return select == 1 ? one : 0;

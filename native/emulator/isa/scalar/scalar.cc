@@ -12,7 +12,7 @@ using i64 = int64_t;
 using u32 = uint32_t;
 using u64 = uint64_t;
 
-// What becomes of SCC: kept, set to "result is not zero", or set by the body, which then gets it by
+// What happens to SCC: it is kept, set if the result is not zero, or set by the body, which then takes it by
 // reference.
 enum Scc { kKeep, kNonZero, kBody };
 
@@ -115,7 +115,7 @@ template <typename T>
 u32 leading_signs(T v) {
   return leading_zeros<T>(v >> (kBits<T> - 1) ? static_cast<T>(~v) : v);
 }
-// A bit for each four of `v`: spread back over the four (wqm) or packed together (quadmask).
+// One bit for each four bits of `v`: spread over all four (wqm) or packed (quadmask).
 template <typename T>
 T whole_quads(T v) {
   T r = 0;

@@ -21,7 +21,7 @@ void jump_to(Wave& w, const Inst& i, uint64_t pc) {
   w.next = to;
 }
 
-// The records lie in the order of the text, so the target is so many records away.
+// Decoded instructions are stored in the order of the text, so a target is an index.
 void branch(Wave& w, const Inst& i) {
   if (i.target < 0) [[unlikely]]
     return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
@@ -36,7 +36,7 @@ void s_swappc(Wave& w, const Inst& i) {
   jump_to(w, i, to);
 }
 
-// The SGPR that lies M0 behind `o`, or -1 after a fault.
+// The SGPR that is M0 registers after `o`, or -1 after a fault.
 int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
   const uint64_t index = uint64_t{o.index} + w.sgpr[kM0];
   if (o.kind == OperandKind::kSgpr && index + dwords <= 102) return static_cast<int>(index);
@@ -72,7 +72,8 @@ namespace {
 // Hardware registers of s_getreg and s_setreg: id in bits 5:0 of the immediate, offset in 10:6, size - 1 in
 // 15:11.
 constexpr uint32_t kHwMode = 1, kHwStatus = 2;
-// What of MODE the device models. Beside it, exception enables (no traps here) are stored and have no effect.
+// The bits of MODE that the device models. It also stores the exception enables; they have no effect, since
+// nothing traps here.
 constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */ | 7u << Mode::kForkDepth,
                    kModeExceptions = 0x7f << 12;
 
@@ -87,7 +88,7 @@ void s_getreg(Wave& w, const Inst& i) {
   uint32_t value;
   if (f.id == kHwMode) {
     value = w.mode;
-  } else if (f.id == kHwStatus) {  // SCC, EXECZ, VCCZ: what a program can know of itself
+  } else if (f.id == kHwStatus) {  // only SCC, EXECZ and VCCZ are modelled
     constexpr uint32_t kKnown = 1u | 1u << 9 | 1u << 10;
     if (f.mask << f.offset & ~kKnown) {
       return w.fault(i, kHipErrorLaunchFailure,
@@ -153,8 +154,8 @@ void s_barrier(Wave& w, const Inst&) { w.state = WaveState::kBarrier; }
 void s_trap(Wave& w, const Inst& i) {
   w.fault(i, kHipErrorLaunchFailure, "s_trap %d: the kernel stopped itself", i.imm);
 }
-// The interrupt wakes the host's event loop, and none waits for it here; the other messages are the graphics
-// pipeline's, the trap handler's and the debugger's.
+// The interrupt wakes the host's event loop; nothing waits for it here. The other messages are for the
+// graphics pipeline, the trap handler and the debugger.
 void s_sendmsg(Wave& w, const Inst& i) {
   constexpr int kInterrupt = 1;
   if (i.imm != kInterrupt) w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver here", i.imm);
@@ -219,7 +220,7 @@ const Row kControlRows[] = {
 
 }  // namespace
 
-// All parts in one span: made once, at first use, in storage of this level's own.
+// All parts in one span, made once, at first use. Each level has its own.
 std::span<const Row> scalar_rows() {
   static Row all[256];
   static size_t count = 0;

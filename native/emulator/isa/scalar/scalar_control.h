@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Bodies in scalar_control.cc of rows that stand in scalar.cc's table, and the parts of that table.
+// The parts of the scalar table, and bodies in scalar_control.cc that scalar.cc's rows use.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Scalar instructions that few programs meet: VGPR indexing, forks of a wave's lanes, the debugger's and the
-// trap handler's.
+// Rare scalar instructions: VGPR indexing, forks of a wave's lanes, and those for debuggers and trap
+// handlers.
 #include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
@@ -26,8 +26,8 @@ void s_set_gpr_idx_off(Wave& w, const Inst&) {
   w.state = WaveState::kRunning;
 }
 
-// Lanes that pass go to `target`, the others on. Where there are both, the fewer go first, and the others'
-// EXEC and address are put into the four SGPRs at 4 * depth, for s_cbranch_join to find.
+// Lanes that pass go to `target`, the others continue. If there are both, the smaller group goes first; EXEC
+// and address of the other are saved in the four SGPRs at 4 * depth, for s_cbranch_join.
 void fork(Wave& w, const Inst& i, uint64_t mask, uint64_t target) {
   const uint64_t pass = mask & exec_mask(w), fail = ~mask & exec_mask(w), next = i.pc + 4;
   if (pass == exec_mask(w)) return jump_to(w, i, target);
@@ -44,7 +44,7 @@ void s_cbranch_g_fork(Wave& w, const Inst& i) { fork(w, i, read64(w, i.src[0]), 
 void s_cbranch_i_fork(Wave& w, const Inst& i) {
   fork(w, i, read64(w, i.src[0]), i.pc + 4 + static_cast<uint64_t>(int64_t{i.imm} * 4));
 }
-// At the depth of before the forks, on; else to the path put aside last.
+// Continues if the depth is what it was before the forks; else takes the path that was saved last.
 void s_cbranch_join(Wave& w, const Inst& i) {
   if (w.mode >> Mode::kForkDepth == read32(w, i.src[0])) return;
   w.mode -= 1u << Mode::kForkDepth;
@@ -56,7 +56,7 @@ void s_cbranch_join(Wave& w, const Inst& i) {
 void s_setkill(Wave& w, const Inst& i) {
   if (i.imm & 1) w.fault(i, kHipErrorLaunchFailure, "the kernel killed itself");
 }
-// No debugger sets the bits these look at.
+// No debugger sets the bits that these test.
 void never(Wave&, const Inst&) {}
 
 void no_vskip(Wave& w, const Inst& i) {

@@ -35,7 +35,7 @@ void s_buffer_load(Wave& w, const Inst& i) {
   std::memcpy(&w.sgpr[i.dst.index], data, sizeof data);
 }
 
-// Counts what the wave has executed: repeatable, and it grows.
+// The number of instructions the wave has executed: repeatable, and increasing.
 void s_memtime(Wave& w, const Inst& i) { write64(w, i.dst, w.clock + w.instructions); }
 
 // A clock of 100 MHz.
@@ -68,7 +68,7 @@ const Row kRows[] = {
     ROW_PLAIN("s_dcache_wb_vol", N, kCacheControl, nothing),
     ROW_PLAIN("s_memtime", Type::kI64, 0, s_memtime),
     ROW_PLAIN("s_memrealtime", Type::kI64, 0, s_memrealtime),
-    // Asks whether an address is mapped and tells nobody but the translation cache.
+    // Prefetches a translation; the program sees no result.
     {"s_atc_probe", N, {Type::kI64, N, N}, 0, nothing, Immediate::kProbe},
     {"s_atc_probe_buffer", N, {Type::kB128, N, N}, 0, nothing, Immediate::kProbe},
 };

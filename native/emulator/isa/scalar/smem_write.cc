@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// SMEM that writes: scalar stores and atomics. What is outside a buffer is not written, and 0 comes back.
+// SMEM that writes: scalar stores and atomics. Outside a buffer nothing is written, and atomics return 0.
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/rows.h"
@@ -27,7 +27,8 @@ void s_buffer_store(Wave& w, const Inst& i) {
   }
 }
 
-// op(old, data), or op(old, data, compare) with the second value behind the first. Once, whatever EXEC is.
+// op(old, data), or op(old, data, compare) with the second value in the next registers. Done once, whatever
+// EXEC is.
 template <class T, auto kOp>
 void modify(Wave& w, const Inst& i, uint64_t address) {
   if (!aligned<T>(w, i, address, kScalarLane)) return;
@@ -58,8 +59,8 @@ void s_buffer_atomic(Wave& w, const Inst& i) {
   if (i.dst.kind != OperandKind::kNone) std::memset(&w.sgpr[i.dst.index], 0, sizeof(T));
 }
 
-// The scratch forms scale offsets by 64 and convert the address to the wave's private space in a way that the
-// manuals do not give; discarding drops what a cache line holds, of which memory here has no second copy.
+// The scratch forms scale offsets by 64 and map the address to the wave's private space in a way that the
+// manuals do not document. Discarding drops the contents of a cache line; memory here has no second copy.
 void no_scratch(Wave& w, const Inst& i) {
   w.fault(i, kHipErrorLaunchFailure, "scalar access to scratch: the manuals leave its addressing open");
 }
@@ -73,7 +74,7 @@ constexpr Type N = Type::kNone, I = Type::kI32, L = Type::kI64, Q = Type::kB128;
 #define STORE(name, base, data, ...) {name, N, {base, data, N}, kStore, __VA_ARGS__}
 #define REFUSED(name, d, data, base, flags, why) \
   {name, d, {base, data, N}, (flags) | kRefused, why}
-// The destination is what was in memory: one value, even where two are given.
+// The destination is the old value in memory: one value, even if two are given.
 #define ATOMIC(name, T, kOp)                                                                              \
   {"s_buffer_atomic_" name, type_for<T>(), {Q, atomic_data_type<T, kOp>(), N},    \
    kAtomic, s_buffer_atomic<T, kOp>},                                                                         \

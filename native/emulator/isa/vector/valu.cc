@@ -46,7 +46,7 @@ void broadcast(u32 value, u32* out) {
   for (int l = 0; l < kLanes; ++l) out[l] = value;
 }
 
-// The operand without modifiers: where it is, or spread over `t`.
+// The operand without modifiers: in place, or broadcast into `t`.
 const u32* unmodified(Wave& w, const Operand& o, u32* t) {
   switch (o.kind) {
     case OperandKind::kVgpr:
@@ -113,8 +113,8 @@ int dpp_lane(u16 ctrl, int l) {
   }
 }
 
-// A lane whose source is beyond the end, or switched off, reads 0 under bound_ctrl and is not written
-// without.
+// If a lane's source is beyond the end or inactive, the lane reads 0 with bound_ctrl; without, it is not
+// written.
 bool dpp_valid(u64 exec, int from) { return from >= 0 && exec >> from & 1; }
 
 void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
@@ -193,7 +193,7 @@ const u32* negated(const u32* p, u32* t) {
 }
 
 // --- output modifiers ---
-// omod is ignored in IEEE mode and where denormal results are kept; it turns -0 into +0.
+// omod is ignored in IEEE mode and when denormal results are kept; it turns -0 into +0.
 template <class T, class Mul>
 void apply_omod(const Inst& inst, u32* t, Mul mul) {
   const float factor = inst.omod == 1 ? 2.0f : inst.omod == 2 ? 4.0f : 0.5f;
@@ -372,7 +372,7 @@ void finish(Wave& w, const Inst& inst, Type type, bool keeps_other_half) {
   write_back(w, inst, dwords_of(type), t);
 }
 
-// Of packed results clamp is of each half.
+// clamp applies to each half of a packed result.
 void finish_packed(Wave& w, const Inst& inst, bool is_float) {
   if (inst.clamp && is_float) {
     const Env env(w.mode);

@@ -49,7 +49,7 @@ struct LaneId {
 };
 struct Pair {
   u32 low, high;
-};  // two registers, where no arithmetic type fits
+};  // two registers, when no arithmetic type fits
 struct Quad {
   u32 word[4];
 };
@@ -193,8 +193,8 @@ FMHA_EMU_INLINE u64 mask_operand(const Wave& w, const Inst& inst) {
 }
 
 // --- the host's floating-point environment ---
-// Dispatch keeps MXCSR as MODE's f32 fields ask. While one of these lives it is as the f64 (and f16) fields
-// ask: all of them for f64, only the rounding for f16, whose denormals are no denormals of f32.
+// Dispatch sets MXCSR from MODE's f32 fields. While a HostFp lives, MXCSR follows the f64 and f16 fields: all
+// of them for f64, only the rounding for f16, whose denormals are normal numbers in f32.
 class HostFp {
  public:
   HostFp(u32 mode, bool denormals) {
@@ -285,7 +285,7 @@ struct Signature<R (C::*)(A...) const> {
   static constexpr bool kUsesF32 = (std::is_same_v<A, float> || ...) || std::is_same_v<R, float>;
   static constexpr bool kUsesF16 = (std::is_same_v<A, f16> || ...) && !kUsesF64 && !kUsesF32;
 
-  // How many sources stand before parameter i.
+  // The number of sources before parameter i.
   static constexpr int source_index(int i) {
     constexpr bool kIs[] = {Param<std::remove_cvref_t<A>>::kSource..., false};
     int n = 0;

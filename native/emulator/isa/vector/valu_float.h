@@ -29,12 +29,12 @@ struct f16 {
   u16 raw;
 };
 
-// The fields of MODE that lanes ask for, made once an instruction. Masks, so that lanes need no branches.
+// The fields of MODE that lanes need, computed once an instruction. Masks, so that lanes need no branches.
 struct Env {
   bool ieee, dx10_clamp;
   u32 nearest, up, down;  // rounding of f16 results: all ones in one of them, or in none (toward zero)
   u32 saturate16;         // FP16_OVFL: a finite value beyond f16 becomes the largest one
-  u32 keep32, keep64;     // all ones, or only the sign bit where denormal inputs are flushed
+  u32 keep32, keep64;     // all ones, or only the sign bit when denormal inputs are flushed
   u32 keep64_out;
   explicit Env(u32 mode)
       : ieee(mode >> Mode::kIeee & 1),
@@ -125,7 +125,7 @@ template <class T>
 FMHA_EMU_INLINE i32 biased_exponent(T x) {
   return static_cast<i32>(magnitude(x) >> Fp<T>::kMantissa);
 }
-// Denormal inputs become zeros of their sign where MODE says so.
+// Denormal inputs become zeros of their sign when MODE says so.
 template <class T>
 FMHA_EMU_INLINE T flushed(T x, const Env& e) {
   const BitsOf<T> b = raw(x);

@@ -85,7 +85,7 @@ FMHA_EMU_INLINE u32 sad(u32 a, u32 b) {
   for (int i = 0; i < 32; i += kWidth) sum += difference(a >> i & kMask, b >> i & kMask);
   return sum;
 }
-// Bytes where the reference b is zero do not count.
+// Bytes whose reference in b is zero do not count.
 FMHA_EMU_INLINE u32 msad(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 32; i += 8) c += b >> i & 0xff ? difference(a >> i & 0xff, b >> i & 0xff) : 0;
   return c;
@@ -188,9 +188,8 @@ FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   if constexpr (!std::is_same_v<T, f16>) {
     const i32 apart = biased_exponent(n) - biased_exponent(d);
     if (apart < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
-    // Here q is a NaN that the iteration made of infinities. (The manual's condition for overflow,
-    // exponent(d)
-    // == 255, cannot be met at this place.)
+    // Here q is a NaN that the iteration made from infinities. (The manual's condition for overflow,
+    // exponent(d) == 255, cannot hold here.)
     if (apart > Fp<T>::kBias + 1) return with_sign(inf, negative);
   }
   return with_sign(q, negative);
