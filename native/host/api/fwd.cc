@@ -84,6 +84,12 @@ void describe(const Call& call, fmha_kernel_info* info) {
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }
 
+void prepare(const fmha_fwd_params* params) {
+  Call call;
+  make_call(params, Pointers::kOptional, false, call);
+  call.device->prepare(call.plan);
+}
+
 void list_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
   if (count == nullptr) raise(FMHA_INVALID_ARGUMENT, "count = NULL: expected an address to write to");
   if (capacity < 0) raise(FMHA_INVALID_ARGUMENT, "capacity = %" PRId32 ": expected 0 or more", capacity);
@@ -136,14 +142,12 @@ fmha_status fmha_fwd_extents(const fmha_fwd_params* params, fmha_extent* extents
 }
 
 fmha_status fmha_fwd_prepare(const fmha_fwd_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
-    call.device->prepare(call.plan);
-  });
+  return fmha::guard([&] { fmha::prepare(params); });
 }
 
-fmha_status fmha_prepare(const fmha_fwd_params* params) { return fmha_fwd_prepare(params); }
+fmha_status fmha_prepare(const fmha_fwd_params* params) {
+  return fmha::guard([&] { fmha::prepare(params); });
+}
 
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
   return fmha::guard([&] {
