@@ -38,7 +38,8 @@ struct Call {
 // them.
 void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, Call& call) {
   make_fwd_problem(params, pointers, call.problem);
-  const FwdOffers offers = ask_fwd_origins(call.problem);
+  FwdOffers offers;
+  ask_fwd_origins(call.problem, offers);
   check_overlaps(call.problem);
   call.device = &Device::current();
   call.device->check_memory(call.problem.extents);
