@@ -105,7 +105,7 @@ bool dropout_fits(const FwdProblem& p, Refusal& why) {
                      p.batch * p.nhead_q, kMaxDropoutHeads);
 }
 
-bool refuse_stride(const View& v, size_t i, int64_t align_bytes, Refusal& why) {
+bool refuse_stride(const View& v, Dimension i, int64_t align_bytes, Refusal& why) {
   if ((static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes)) %
           static_cast<uint64_t>(align_bytes) !=
       0) {
@@ -123,7 +123,7 @@ bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
   const auto all = static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]);
   const uint64_t all_bytes = all * static_cast<uint64_t>(v.element_bytes);
   if (all <= INT32_MAX && (all_bytes & static_cast<uint64_t>(align_bytes - 1)) == 0) return true;
-  for (size_t i = 0; i < v.stride.size(); ++i) {
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (v.size[i] <= 1) continue;
     const uint64_t bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
     const bool aligned = (bytes & static_cast<uint64_t>(align_bytes - 1)) == 0;
