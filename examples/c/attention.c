@@ -137,7 +137,7 @@ static void new_data(const fmha_fwd_params* params, uint32_t seed) {
 static hipGraphExec_t capture(const fmha_fwd_params* params, hipStream_t stream) {
   hipGraph_t graph;
   hipGraphExec_t exec;
-  FMHA(fmha_prepare(params)); /* loads the kernel, which is not legal under capture */
+  FMHA(fmha_fwd_prepare(params)); /* loads the kernel, which is not legal under capture */
   HIP(hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal));
   FMHA(fmha_fwd(params, stream));
   HIP(hipStreamEndCapture(stream, &graph));

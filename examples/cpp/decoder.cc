@@ -191,7 +191,7 @@ bool refusals() {
   p.softmax_scale = 1;
   p.q = p.k = p.v = p.o = fmha::tensor::bshd(nullptr, 1, 1, 4096);
   try {
-    fmha::prepare(p);
+    fmha::fwd_prepare(p);
   } catch (const fmha::unsupported& e) {
     std::printf("refused: %s\n", e.what());
     ++seen;

@@ -114,6 +114,11 @@ def not_built_text(result: dict[str, Any]) -> str:
     return f"{'; '.join(missing)} ({rest})"
 
 
+def _device_text(result: dict[str, Any]) -> str:
+    name, arch = result["device"], result["arch"]
+    return name if arch in name else f"{name} ({arch})"  # the software device's name has it
+
+
 def _kernel_text(result: dict[str, Any]) -> str:
     name, launched = result["kernel"], result["launched"]
     if launched is not None and launched != [name]:
@@ -141,7 +146,7 @@ def describe_text(result: dict[str, Any]) -> str:
         [
             f"backend       {result['backend']}: {result['function']}",
             "versions      " + ", ".join(f"{name} {value}" for name, value in result["versions"].items()),
-            f"device        {result['device']} ({result['arch']})",
+            f"device        {_device_text(result)}",
             f"HIP runtime   {result['hip_runtime']}",
             f"library       {result['library']}",
             f"kernel        {_kernel_text(result)}",

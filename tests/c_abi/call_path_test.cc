@@ -67,7 +67,7 @@ void test_first_call_failures(const fmha_fwd_params& p) {
   hip->load_error = 209;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR,
                "hipErrorNoBinaryForGpu (209): the fake runtime was told");
-  CHECK_STATUS(fmha_prepare(&p), FMHA_HIP_ERROR, "device 0 has that compute capability but another arch");
+  CHECK_STATUS(fmha_fwd_prepare(&p), FMHA_HIP_ERROR, "device 0 has that compute capability but another arch");
   hip->load_error = 900;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "under graph capture prepare the call before it");
   hip->load_error = 0;
@@ -83,7 +83,7 @@ void test_launch(const fmha_fwd_params& p) {
   info.struct_size = sizeof info;
   CHECK_OK(fmha_fwd_kernel(&p, &info));
   CHECK(hip->loads == 4);  // the failed ones: describing a kernel loads nothing
-  CHECK_OK(fmha_prepare(&p));
+  CHECK_OK(fmha_fwd_prepare(&p));
   CHECK(hip->loads == 5 && hip->launches == 0);
   void* stream = reinterpret_cast<void*>(0x1234);
   CHECK_OK(fmha_fwd(&p, stream));
@@ -136,7 +136,7 @@ void test_shared_modules(fmha_fwd_params p) {
       CHECK_OK(fmha_fwd_kernel(&p, &info));
       const bool known = !loaded.insert(info.sha256).second;
       const fake_hip_state before = *hip;
-      CHECK_OK(fmha_prepare(&p));
+      CHECK_OK(fmha_fwd_prepare(&p));
       CHECK_OK(fmha_fwd(&p, nullptr));
       CHECK(hip->loads == before.loads + (known ? 0 : 1) && hip->unloads == before.unloads);
       CHECK((hip->get_functions == before.get_functions) == known);
@@ -157,7 +157,7 @@ void test_candidates(fmha_fwd_params p) {
   for (p.kernel = 1; p.kernel <= count; ++p.kernel) {
     CHECK_OK(fmha_fwd_kernel(&p, &info));
     CHECK(info.candidate == p.kernel && info.candidate_count == count);
-    CHECK_OK(fmha_prepare(&p));
+    CHECK_OK(fmha_fwd_prepare(&p));
 #ifdef COUNTS_ALLOCATIONS
     const long allocations = g_allocations;
 #endif
@@ -278,12 +278,12 @@ void test_memory(const fmha_fwd_params& good) {
     CHECK(hip_set_device(1) == 0);
     p.k.data = device_memory(2 * 150 * 2 * 64 * 2);
     CHECK(hip_set_device(0) == 0);
-    CHECK_STATUS(fmha_prepare(&p), FMHA_INVALID_ARGUMENT,
+    CHECK_STATUS(fmha_fwd_prepare(&p), FMHA_INVALID_ARGUMENT,
                  "memory of device 1; expected memory of the current device 0");
     CHECK(hip_set_device(1) == 0);
     CHECK(hip_host_malloc(&p.k.data, 2 * 150 * 2 * 64 * 2, 0) == 0);
     CHECK(hip_set_device(0) == 0);
-    CHECK_OK(fmha_prepare(&p));
+    CHECK_OK(fmha_fwd_prepare(&p));
   }
   CHECK(hip->launches == launches);
 }
@@ -293,11 +293,11 @@ void test_devices(const fmha_fwd_params& good) {
   p.q.data = p.k.data = p.v.data = p.o.data = p.lse.data = nullptr;
   const int loads = hip->loads;
   CHECK(hip_set_device(1) == 0);
-  CHECK_OK(fmha_prepare(&p));
-  CHECK_OK(fmha_prepare(&p));
+  CHECK_OK(fmha_fwd_prepare(&p));
+  CHECK_OK(fmha_prepare(&p));      // its older name
   CHECK(hip->loads == loads + 1);  // a device loads for itself, once
   CHECK(hip_set_device(4096) == 0);
-  CHECK_STATUS(fmha_prepare(&p), FMHA_UNSUPPORTED, "current device is 4096");
+  CHECK_STATUS(fmha_fwd_prepare(&p), FMHA_UNSUPPORTED, "current device is 4096");
   CHECK(hip_set_device(0) == 0);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a runtime that captures graphs relies on: after fmha_prepare, fmha_fwd under capture is one node, and
-// its replays compute on what the same memory holds then. Unprepared, a call under capture is refused or
+// What a runtime that captures graphs relies on: after fmha_fwd_prepare, fmha_fwd under capture is one node,
+// and its replays compute on what the same memory holds then. Unprepared, a call under capture is refused or
 // loses the capture, and never runs something else.
 #include <cstdint>
 #include <vector>
@@ -102,7 +102,7 @@ void* capture(const Problem& problem, void* stream) {
 
 void replays_compute_on_new_data(fmha_dtype dtype, int64_t hdim, fmha_mask mask, void* stream) {
   Problem problem(dtype, hdim, mask);
-  CHECK_OK(fmha_prepare(&problem.params));
+  CHECK_OK(fmha_fwd_prepare(&problem.params));
   void* exec = capture(problem, stream);
   std::vector<uint16_t> before;
   for (int i = 0; i < kReplays; ++i) {

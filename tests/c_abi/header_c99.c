@@ -14,6 +14,15 @@ typedef char
     extent_ends_with_a_field[offsetof(fmha_extent, reserved) + sizeof(uint32_t) == sizeof(fmha_extent) ? 1
                                                                                                        : -1];
 
+#ifdef FMHA_TEST_PADDED
+/* What the pragma above is for: this must not compile. */
+struct padded {
+  uint32_t struct_size;
+  int64_t batch;
+};
+typedef char padded_is_laid_out[sizeof(struct padded)];
+#endif
+
 int header_c99(void) {
   fmha_fwd_params params = {0};
   fmha_kernel_info info = {0};

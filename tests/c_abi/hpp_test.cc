@@ -65,6 +65,30 @@ void results() {
   CHECK(!text && text.error().message == "why" && text.status() == FMHA_UNSUPPORTED);
 }
 
+// What needs no device: a problem whose tensors are still to be allocated.
+void extents() {
+  fmha::fwd_params p;
+  p.dtype = FMHA_FP16;
+  p.batch = 2;
+  p.seqlen_q = p.seqlen_k = 7;
+  p.nhead_q = p.nhead_k = 3;
+  p.hdim_q = p.hdim_v = 64;
+  p.softmax_scale = 0.125F;
+  p.q = p.k = p.v = p.o = fmha::tensor::bshd(nullptr, 7, 3, 64);
+  const fmha::result<std::vector<fmha::extent>> found = fmha::fwd_extents(std::nothrow, p);
+  CHECK(found && found->size() == 4);
+  if (found && found->size() == 4) {
+    const fmha::extent& o = (*found)[3];
+    CHECK(std::string(o.name) == "o.data" && o.data == nullptr && o.bytes == 2 * 7 * 3 * 64 * 2 &&
+          o.written == 1);
+  }
+  p.batch = -1;
+  CHECK(fmha::fwd_extents(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::fwd_workspace_bytes(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::fwd_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+}
+
 #ifdef __cpp_exceptions
 template <typename Error, typename Call>
 void throws(fmha::status status, Call call) {
@@ -83,6 +107,9 @@ void exceptions() {
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::fwd(p, nullptr); });
   throws<fmha::error>(FMHA_INVALID_ARGUMENT, [&] { fmha::prepare(p); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_supported(p); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_workspace_bytes(p); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_extents(p); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::fwd_prepare(p); });
   p.struct_size = 1;
   throws<fmha::abi_mismatch>(FMHA_ABI_MISMATCH, [&] { (void)fmha::fwd_kernel(p); });
   throws<fmha::hip_error>(FMHA_HIP_ERROR, [] { fmha::set_hip_runtime("/no/such/libamdhip64.so"); });
@@ -104,6 +131,7 @@ void exceptions() {}
 int main() {
   values();
   results();
+  extents();
   exceptions();
   return check_result();
 }

@@ -32,7 +32,7 @@ void map(const char* path) { CHECK(dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullpt
 void check_no_runtime(const char* text) {
   const fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 1, 128, 128, 1, 1, 64);
   CHECK_STATUS(fmha_fwd_supported(&p), FMHA_HIP_ERROR, text);
-  CHECK_STATUS(fmha_prepare(&p), FMHA_HIP_ERROR, text);
+  CHECK_STATUS(fmha_fwd_prepare(&p), FMHA_HIP_ERROR, text);
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "q.data = NULL");
   CHECK(fmha_hip_runtime_path() == nullptr);
   CHECK(std::strstr(fmha_last_error(), text) != nullptr);

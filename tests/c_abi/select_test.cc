@@ -33,7 +33,8 @@ fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selecte
   return fmha::guard([&] {
     fmha::FwdProblem problem;
     fmha::make_fwd_problem(&p, fmha::Pointers::kOptional, problem);
-    const fmha::FwdOffers offers = fmha::ask_fwd_origins(problem);
+    fmha::FwdOffers offers;
+    fmha::ask_fwd_origins(problem, offers);
     const fmha::Chosen all = fmha::choose_fwd(problem, offers, target, true);
     out->kernel = fmha::choose_fwd(problem, offers, target, false).kernel;
     out->number = all.number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Modules, as hip_module.cc, hip_launch.cc and hip_stub.cc share them.
+// Modules, as module.cc, launch.cc and stub.cc share them.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,8 @@ struct Call {
 // them.
 void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, Call& call) {
   make_fwd_problem(params, pointers, call.problem);
-  const FwdOffers offers = ask_fwd_origins(call.problem);
+  FwdOffers offers;
+  ask_fwd_origins(call.problem, offers);
   check_overlaps(call.problem);
   call.device = &Device::current();
   call.device->check_memory(call.problem.extents);
@@ -81,6 +82,12 @@ void describe(const Call& call, fmha_kernel_info* info) {
   full.pipeline = k.fwd.pipeline;
   full.step_count = call.plan.empty ? 0 : static_cast<int32_t>(call.plan.count());
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
+}
+
+void prepare(const fmha_fwd_params* params) {
+  Call call;
+  make_call(params, Pointers::kOptional, false, call);
+  call.device->prepare(call.plan);
 }
 
 void list_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
@@ -135,14 +142,12 @@ fmha_status fmha_fwd_extents(const fmha_fwd_params* params, fmha_extent* extents
 }
 
 fmha_status fmha_fwd_prepare(const fmha_fwd_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
-    call.device->prepare(call.plan);
-  });
+  return fmha::guard([&] { fmha::prepare(params); });
 }
 
-fmha_status fmha_prepare(const fmha_fwd_params* params) { return fmha_fwd_prepare(params); }
+fmha_status fmha_prepare(const fmha_fwd_params* params) {
+  return fmha::guard([&] { fmha::prepare(params); });
+}
 
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
   return fmha::guard([&] {

@@ -85,9 +85,8 @@ void Device::check_memory(const Extents& extents) const {
   }
 }
 
-void Device::check_plan_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
-                                  const char* query) const {
-  if (plan.needed_bytes() == 0) return;
+void Device::check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
+                                    const char* query) const {
   check_workspace(given, plan.needed_bytes(), extents, query);
   check_owner("workspace", given.data);
 }

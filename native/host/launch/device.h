@@ -31,7 +31,9 @@ class Device {
 
   // Fails with INVALID_ARGUMENT if the plan needs a workspace and this one does not do: see check_workspace.
   void check_plan_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
-                            const char* query) const;
+                            const char* query) const {
+    if (plan.needed_bytes() != 0) check_needed_workspace(plan, given, extents, query);
+  }
 
   // Loads what the plan's launches need.
   void prepare(const Plan& plan);
@@ -43,6 +45,8 @@ class Device {
  private:
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);
+  void check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
+                              const char* query) const;
   void launch(const Step& step, void* function, void* stream) const;
   void set_memory(const Step& step, void* stream) const;
   void check_owner(const char* name, const void* pointer) const;

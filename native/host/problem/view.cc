@@ -9,9 +9,6 @@
 namespace fmha {
 namespace {
 
-// More than any process can address, and a multiple of every element's size.
-constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
-
 // a * b + c, or kAddressSpace if it is more than that.
 uint64_t multiply_add(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t result = 0;
@@ -19,30 +16,6 @@ uint64_t multiply_add(uint64_t a, uint64_t b, uint64_t c) {
     return kAddressSpace;
   }
   return std::min(result, kAddressSpace);
-}
-
-// Whether sizes and strides, none of them negative, are below 2^31, as nearly always: then a sum of three
-// products and a row fits 64 bits, and only its bytes need a look.
-bool is_small(const View& v) {
-  return ((v.size[0] | v.size[1] | v.size[2] | v.stride[0] | v.stride[1] | v.stride[2] | v.row) >> 31) == 0;
-}
-
-// Bytes from the first element to past the last.
-uint64_t reach_bytes(const View& v) {
-  const auto product = [&](size_t i) {
-    return static_cast<uint64_t>(v.size[i] - 1) * static_cast<uint64_t>(v.stride[i]);
-  };
-  const auto element_bytes = static_cast<uint64_t>(v.element_bytes);
-  if (is_small(v)) {
-    const uint64_t reach = static_cast<uint64_t>(v.row) + product(0) + product(1) + product(2);
-    return std::min(reach, kAddressSpace / sizeof(double)) * element_bytes;
-  }
-  auto reach = static_cast<uint64_t>(v.row);
-  for (size_t i = 0; i < v.size.size(); ++i) {
-    if (v.size[i] <= 1) continue;
-    reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), static_cast<uint64_t>(v.stride[i]), reach);
-  }
-  return multiply_add(reach, element_bytes, 0);
 }
 
 // Without a sum that could wrap around. A pointer that was left out overlaps nothing.
@@ -84,10 +57,18 @@ void raise_pointer(const View& v, int64_t align_bytes) {
         align_bytes);
 }
 
+uint64_t reach_bytes_of_large(const View& v) {
+  auto reach = static_cast<uint64_t>(v.row);
+  for (size_t i = 0; i < v.size.size(); ++i) {
+    if (v.size[i] <= 1) continue;
+    reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), static_cast<uint64_t>(v.stride[i]), reach);
+  }
+  return multiply_add(reach, static_cast<uint64_t>(v.element_bytes), 0);
+}
+
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded
 // dense layout: each stride steps over all that the smaller ones reach.
 void check_no_self_overlap(const View& v) {
-  if (!v.touched) return;  // an empty array's strides may well be 0
   std::array<size_t, 3> order = {0, 1, 2};
   const auto swap_if = [&](size_t a, size_t b) {  // three elements: std::sort takes 10 ns of the call's 190
     if (v.stride[order[b]] < v.stride[order[a]]) std::swap(order[a], order[b]);
@@ -106,11 +87,7 @@ void check_no_self_overlap(const View& v) {
   }
 }
 
-void Extents::add(const View& v, bool written) {
-  if (!v.touched) return;
-  if (count_ == kMost) raise(FMHA_INTERNAL, "a call touches more tensors than Extents holds");
-  extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
-}
+void Extents::raise_too_many() { raise(FMHA_INTERNAL, "a call touches more tensors than Extents holds"); }
 
 // Of two that are both written, the later one is blamed: it is the optional one, which the caller can move.
 void Extents::check_overlaps() const {

@@ -4,6 +4,7 @@
 // (launch/device.cc).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -62,8 +63,27 @@ inline void check_pointer(const View& v, int64_t align_bytes, Pointers pointers)
   if (v.data == nullptr || !aligned) raise_pointer(v, align_bytes);
 }
 
-// For what is written: fails with INVALID_ARGUMENT unless distinct elements have distinct addresses.
+// For what is written and has elements: fails with INVALID_ARGUMENT unless distinct elements have distinct
+// addresses.
 void check_no_self_overlap(const View& view);
+
+// More than any process can address, and a multiple of every element's size.
+inline constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
+
+uint64_t reach_bytes_of_large(const View& view);
+
+// Bytes from the first element to past the last, kAddressSpace at most. Sizes and strides, none of them
+// negative, are nearly always below 2^31: then a sum of three products and a row fits 64 bits, and only its
+// bytes need a look.
+inline uint64_t reach_bytes(const View& v) {
+  const int64_t all = v.size[0] | v.size[1] | v.size[2] | v.stride[0] | v.stride[1] | v.stride[2] | v.row;
+  if ((all >> 31) != 0) return reach_bytes_of_large(v);
+  const auto product = [&](size_t i) {
+    return static_cast<uint64_t>(v.size[i] - 1) * static_cast<uint64_t>(v.stride[i]);
+  };
+  const uint64_t reach = static_cast<uint64_t>(v.row) + product(0) + product(1) + product(2);
+  return std::min(reach, kAddressSpace / sizeof(double)) * static_cast<uint64_t>(v.element_bytes);
+}
 
 // A piece of memory that a call touches, from its first byte to past its last.
 struct Extent {
@@ -79,7 +99,11 @@ class Extents {
  public:
   Extents() {}  // writes no array: add() does, before anything reads it
 
-  void add(const View& view, bool written);
+  void add(const View& v, bool written) {
+    if (!v.touched) return;
+    if (count_ == kMost) raise_too_many();
+    extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
+  }
   void clear() { count_ = 0; }
   std::span<const Extent> all() const { return {extents_.data(), count_}; }
 
@@ -91,6 +115,8 @@ class Extents {
 
  private:
   static constexpr size_t kMost = 16;
+
+  [[noreturn]] static void raise_too_many();
 
   size_t count_ = 0;
   std::array<Extent, kMost> extents_;

@@ -110,21 +110,19 @@ class FwdFamily {
 
 }  // namespace
 
-FwdOffers ask_fwd_origins(const FwdProblem& problem) {
-  FwdOffers asked;
+void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers) {
   Refusal why;
   int possible = 0;
   // From the last to the first, whose reason is the one that stays.
   for (size_t i = kOriginCount; i-- > 0;) {
     const auto origin = static_cast<Origin>(i);
-    FwdOffers::Offer& offer = asked.offers[i];
+    FwdOffers::Offer& offer = offers.offers[i];
     offer.possible = fwd_within_limits(origin, problem, why);
     offer.needs_mask = fwd_needs_mask(origin, problem);
     offer.whole_bias = problem.has_bias && fwd_bias_is_whole(origin, problem);
     possible += offer.possible ? 1 : 0;
   }
   if (possible == 0) why.raise();
-  return asked;
 }
 
 Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted) {

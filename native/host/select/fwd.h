@@ -27,7 +27,7 @@ struct FwdOffers {
 };
 
 // Fails with the first origin's reason if none could do the problem.
-FwdOffers ask_fwd_origins(const FwdProblem& problem);
+void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers);
 
 // Chooses the kernel: the best, or the problem's n-th candidate. Fails with UNSUPPORTED, naming the nearest
 // thing that works, also if there are fewer than n.

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
+#include "error.h"
 
 namespace fmha {
 
@@ -77,7 +78,12 @@ class Plan {
   int64_t workspace_bytes = 0;  // that the steps use together
 
  private:
-  Step& add(Step::Kind kind);
+  Step& add(Step::Kind kind) {
+    if (count_ == kMostSteps) raise(FMHA_INTERNAL, "a call takes more steps than Plan holds");
+    Step& step = steps_[count_++];
+    step.kind = kind;
+    return step;
+  }
 
   size_t count_ = 0;
   std::array<Step, kMostSteps> steps_;

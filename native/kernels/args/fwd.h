@@ -21,7 +21,7 @@ struct FwdKernelParams {
   const int32_t* cu_q;  // group mode: first row of each sequence, and the end
   const int32_t* cu_k;
   const int32_t* used_q;   // group mode: lengths in use; nullptr: whole
-  const int32_t* used_k;   // its presence swaps y and z of the grid (grid_of in select.cc)
+  const int32_t* used_k;   // its presence swaps y and z of the grid (grid_of in ck/fwd_pack.cc)
   uint8_t* randval;        // instances with dropout; nullptr: not stored
   const uint64_t* philox;  // {seed, offset} on the device; nullptr: the values below
   uint64_t philox_seed;

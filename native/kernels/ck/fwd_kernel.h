@@ -42,7 +42,7 @@ constexpr bool is_fp8 = std::is_same_v<Q, ck_tile::fp8_t>;
 
 // What kernels of the family have in common: CK's problem, from ours.
 template <typename Q, typename O, FwdTraits T>
-struct FwdProblem {
+struct CkFwdProblem {
   using Block = ck_tile::sequence<T.block[0], T.block[1], T.block[2], T.block[3], T.block[4], T.block[5]>;
   using Waves = ck_tile::sequence<T.waves, 1, 1>;
   using WaveTile = ck_tile::sequence<T.mfma[0], T.mfma[1], T.mfma[2]>;
@@ -255,7 +255,7 @@ struct FwdPipeline : Base {
 
 template <typename Q, typename O, FwdTraits T>
 struct FwdInstance {
-  using P = FwdProblem<Q, O, T>;
+  using P = CkFwdProblem<Q, O, T>;
   using Pipeline = FwdPipeline<CkPipeline<T.pipeline, typename P::Problem>, T>;
   using Epilogue = ck_tile::Default2DEpilogue<
       ck_tile::Default2DEpilogueProblem<float, O, P::Traits::kPadSeqLenQ, P::Traits::kPadHeadDimV>>;

@@ -169,8 +169,8 @@ void run(const Case& c, Device& device, Counts& counts) {
 // A problem that is accepted: prepared always, run if it lies in memory and is small.
 void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device, Counts& counts) {
   ++counts.accepted;
-  if (fmha_prepare(c.pointer()) != FMHA_OK) report(c, "fmha_prepare refused what is supported");
-  check_untouched(c, "fmha_prepare", device);
+  if (fmha_fwd_prepare(c.pointer()) != FMHA_OK) report(c, "fmha_fwd_prepare refused what is supported");
+  check_untouched(c, "fmha_fwd_prepare", device);
   if (needs_pointer(c.params)) {
     const fmha_status status = fmha_fwd(c.pointer(), nullptr);
     if (status != FMHA_INVALID_ARGUMENT) report(c, "fmha_fwd gave %" PRId32 " for a NULL tensor", status);
@@ -202,8 +202,8 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
     return;
   }
   ++counts.refused;
-  if (fmha_prepare(c.pointer()) != status) report(c, "fmha_prepare did not give %" PRId32, status);
-  check_refusal(c, "fmha_prepare", status, device);
+  if (fmha_fwd_prepare(c.pointer()) != status) report(c, "fmha_fwd_prepare did not give %" PRId32, status);
+  check_refusal(c, "fmha_fwd_prepare", status, device);
   const fmha_status forward = fmha_fwd(c.pointer(), nullptr);
   // Only fmha_fwd looks at a NULL tensor, which may come before what the others found.
   if (forward != status && forward != FMHA_INVALID_ARGUMENT) {

@@ -224,7 +224,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
     pub fn prepare(&self, out: &TensorMut<'_, RANK>) -> Result<()> {
         let params = self.with_out(out)?;
         // SAFETY: the struct lives through the call, and says its size.
-        check(unsafe { sys::fmha_prepare(&params) })
+        check(unsafe { sys::fmha_fwd_prepare(&params) })
     }
 
     /// Enqueues it on a stream of the calling thread's current device, which has to be that of the tensors.

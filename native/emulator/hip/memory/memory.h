@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Device memory, as hip_memory.cc and hip_pool.cc share it.
+// Device memory, as memory.cc and pool.cc share it.
 #pragma once
 
 #include "core/memory.h"

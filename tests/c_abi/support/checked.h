@@ -47,7 +47,8 @@ inline fmha_status check_problem(const fmha_fwd_params* params, fmha::Pointers p
   return fmha::guard([&] {
     fmha::FwdProblem problem;
     fmha::make_fwd_problem(params, pointers, problem);
-    const fmha::FwdOffers offers = fmha::ask_fwd_origins(problem);
+    fmha::FwdOffers offers;
+    fmha::ask_fwd_origins(problem, offers);
     fmha::check_overlaps(problem);
     const Checked checked = checked_of(problem, offers);
     if (out != nullptr) *out = checked;
