@@ -7,7 +7,7 @@ replaced by one that returns at once. All of it in one process and in turns, so 
 does meets all alike; times are the calling thread's own on its core. The numbers are medians over the rounds,
 with the range of the middle half.
 
-The device is tests/c_abi/null_hip.cc. Asking it whose memory a pointer is, as each call does for each
+The device is tests/c_abi/support/null_hip.cc. Asking it whose memory a pointer is, as each call does for each
 tensor, is a look-up in a map of 1024 allocations under a lock, as in ROCm; what one costs is measured too
 (c_pointer_query_ns), and what the software device takes for it.
 

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes as c
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -36,7 +35,18 @@ class Event(c.Structure):
     )
 
 
-Told = collections.namedtuple("Told", [name for name, _ in Event._fields_])
+class Told(NamedTuple):
+    """A copy of an event, which itself lives no longer than the call."""
+
+    kind: int
+    wave: int
+    workgroup: int
+    pc: int
+    address: int
+    bytes: int
+    lane: int
+
+
 _FUNCTION = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Event))
 
 
@@ -45,11 +55,11 @@ def trace(kinds: int = ALL) -> Iterator[list[Told]]:
     """Collect the events of the launches inside."""
     told: list[Told] = []
 
-    @_FUNCTION
     def collect(_user: object, event: Any) -> None:
         told.append(Told(*(getattr(event.contents, name) for name in Told._fields)))
 
-    hip.call("fmha_emu_trace", collect, None, c.c_uint32(kinds))
+    function = _FUNCTION(collect)
+    hip.call("fmha_emu_trace", function, None, c.c_uint32(kinds))
     try:
         yield told
     finally:
