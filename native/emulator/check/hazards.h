@@ -67,9 +67,9 @@ class HazardChecks {
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
   Arch arch_{};
-  int64_t clock_ = 0;         // wait states since the start
-  Issued recent_[kRecent];    // the last instructions, in a ring
-  Issued matrix_[kMatrix];    // the last matrix instructions, in a ring
+  int64_t clock_ = 0;       // wait states since the start
+  Issued recent_[kRecent];  // the last instructions, in a ring
+  Issued matrix_[kMatrix];  // the last matrix instructions, in a ring
   uint32_t recent_at_ = 0, matrix_at_ = 0;
   Issued scalar_by_vector_[128];  // the VALU instruction that wrote a scalar register last
   Issued m0_by_scalar_, f64_matrix_;

@@ -211,9 +211,10 @@ struct Operand {
   OperandKind kind = OperandKind::kNone;
   uint8_t dwords = 0;
   uint16_t index = 0;
-  uint16_t encoded = 0;             // the operand number as encoded (255: literal), for the printer
-  uint64_t value = 0;               // kConst: already expanded to the operand's type
-  const uint32_t* lanes = nullptr;  // kConst of a vector instruction: value for kMostLanes lanes, dword j at +kMostLanes*j
+  uint16_t encoded = 0;  // the operand number as encoded (255: literal), for the printer
+  uint64_t value = 0;    // kConst: already expanded to the operand's type
+  const uint32_t* lanes =
+      nullptr;  // kConst of a vector instruction: value for kMostLanes lanes, dword j at +kMostLanes*j
 };
 
 // SDWA select codes: BYTE_0..3 = 0..3, WORD_0 = 4, WORD_1 = 5, DWORD = 6. Unused: PAD 0, SEXT 1, PRESERVE 2.

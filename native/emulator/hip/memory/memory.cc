@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "check/shadow.h"
-#include "hip/fault_injection.h"
 #include "core/launch_state.h"
+#include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
 
