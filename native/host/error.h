@@ -34,7 +34,7 @@ class Refusal {
   [[noreturn]] void raise() const { throw Error(status_, message_); }
 
  private:
-  fmha_status status_;
+  fmha_status status_ = FMHA_INTERNAL;
   char message_[kMessageBytes];
 };
 
