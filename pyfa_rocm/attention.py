@@ -105,7 +105,8 @@ def flash_attn_func(
     -------
     out : array, (batch, seqlen_q, nhead_q, hdim_v)
         `out` itself if given, else a new DeviceArray, whatever q is. Frameworks take it without a copy
-        through DLPack (``torch.from_dlpack(out)``).
+        through DLPack (``torch.from_dlpack(out)``). A row whose largest scaled score is beyond +-1.8e8
+        (float8: 1.4e6) is NaN, unless there is a bias, ALiBi or softcap: the kernels cannot compute it.
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q)
         Natural logarithm, of the softmax before dropout; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, seqlen_q, seqlen_k)

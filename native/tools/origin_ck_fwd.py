@@ -82,7 +82,7 @@ class CkFwd(Origin):
             "pipeline": f"fmha::PipelineKind::{enumerator(tile.pipeline)}",
             **{key: getattr(tile, key) for key in ("block", "waves", "mfma", "blocks_per_cu", "hdim_step")},
             **{key: getattr(row, key) for key in ("group", "mask", "pad")},
-            "bias": f"fmha::Bias::{enumerator(row.bias)}",
+            "bias": f"fmha::CkBias::{enumerator(row.bias)}",
             **{key: getattr(row, key) for key in ("softcap", "dropout")},
         }
         fields = ", ".join(f".{key} = {_literal(value)}" for key, value in traits.items())

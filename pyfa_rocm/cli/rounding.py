@@ -5,10 +5,9 @@
 P in float32; rounds P to its P type for the product with V; accumulates O in float32; and rounds O / l once
 to its own type. E = 2^-24 below: a float32 operation is off by at most E relative.
 
-**P.** Rounded to nearest (u = half an ulp of 1) or toward zero (an ulp of 1), a P is off by at most u
-relative, or, below the type's normal numbers, by a smallest subnormal (half of one to nearest), at a scale
-where the row's largest P is `p_scale`; where subnormals are flushed, by all of itself. This is taken element
-by element and worst case:
+**P.** Rounded to nearest, a P is off by at most u, half an ulp of 1, relative, or, below the type's normal
+numbers, by half a smallest subnormal, at a scale where the row's largest P is `p_scale`; where subnormals are
+flushed, by all of itself. This is taken element by element and worst case:
 
     |dO| <= sum_j (u * w_j + smallest / (l * p_scale)) * |v_j|,    w = P / l, with dropout's zeros and factor
 
@@ -21,9 +20,9 @@ e_j of a score is a relative error e_j of its P, and to first order
 
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
     sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
-  - The row's maximum m is rounded once scaled, and again at every later key tile that rescales by
-    exp2(m_old - m): (tiles + 3) E (|m| + 1). What a far smaller m of an early tile adds is weighed down by
-    its own exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
+  - The row's maximum m is rounded once scaled; a key tile that raises it rescales by exp2 of the difference of
+    two such: 4 E (|m| + 1). What a far smaller m of an early tile adds is weighed down by its own
+    exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
   - Softcap: CK has tanh(y) = 1 - 2 * rcp(exp2(2 log2(e) y) + 1). exp2 and its argument give at most 2 E of
     tanh, the sum 2 E, rcp and its factor 4 E, the difference 1 E, the multiplication 1 E: 10 E softcap.
     Errors of x pass through it multiplied by its derivative, at most 1.
@@ -44,13 +43,12 @@ than RMS_SLACK squared, and its mean must be the expected one within what the va
 tighter than the worst case, which lets a wrong rounding of P pass. Rounding errors are spread evenly over an
 ulp: variance ulp^2 / 12. float32's part is its bound with one standard deviation instead of SIGMAS and points
 divided by sqrt(3). Rounding to nearest has no mean, but for P below half the smallest number, which vanish.
-Toward zero takes half an ulp on average. A row's largest P is dropout's factor itself, give or take float32
-rounding, the same in all rows: what it is rounded by is worked out. Where it is a number of the type, toward
-zero takes an ulp or nothing, depending on the scores: an eighth of an ulp of 1 is taken, and `bias_slack` is
-how wrong that may be.
+A row's largest P is dropout's factor itself, give or take float32 rounding, the same in all rows: what it is
+rounded by is worked out.
 
-For fp8 too: numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
-error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6: 2^-7 of P.
+For fp8 numbers are not spread evenly over an ulp as wide as 2^-3. With a density f(p) the mean of the
+error is ulp^2 / 12 * f'/f, and p f'/f of exponentials of scores of some units is up to 6: 2^-7 of P, which is
+`bias_slack`.
 """
 
 from __future__ import annotations
@@ -81,7 +79,6 @@ SIGMAS = 6.0
 # Factor on the root mean square, for samples of some hundred rows.
 RMS_SLACK = 1.5
 # How far the mean error may be from the expected one, relative to O.
-_BIAS_SLACK_TOWARD_ZERO = 2.0**-3  # of an ulp of 1
 _BIAS_SLACK_FP8 = 2.0**-7
 
 
@@ -93,8 +90,6 @@ class Numerics:
     ----------
     p_dtype, o_dtype : str
         Types that P and O are rounded to.
-    p_toward_zero : bool
-        Whether P is rounded toward zero instead of to nearest.
     p_scale : float
         What P is multiplied with before it is rounded.
     tile_n : int
@@ -105,7 +100,6 @@ class Numerics:
 
     p_dtype: str
     o_dtype: str
-    p_toward_zero: bool = False
     p_scale: float = 1.0
     tile_n: int = 64
     flushes: bool = False
@@ -113,8 +107,6 @@ class Numerics:
     @property
     def bias_slack(self) -> float:
         """How far O's mean error may be from the expected one, relative to O."""
-        if self.p_toward_zero:
-            return _BIAS_SLACK_TOWARD_ZERO * 2.0 ** -MANTISSA_BITS[self.p_dtype]
         return _BIAS_SLACK_FP8 if self.p_dtype.startswith("float8") else 0.0
 
 
@@ -135,20 +127,17 @@ FP8_P_SCALE = 240.0
 def numerics_of(
     dtype: str,
     o_dtype: str | None = None,
-    pipeline: str = "qr_async",
     tile_n: int = 64,
     arch: str | None = None,
 ) -> Numerics:
     """Return how the kernels of an input type round.
 
-    CK's async pipeline packs two fp16 P at a time by v_cvt_pkrtz_f16_f32, toward zero; all else is to
-    nearest. Of which types an arch's matrix instructions flush subnormals the library knows; without an arch
-    none are flushed.
+    Of which types an arch's matrix instructions flush subnormals the library knows; without an arch none are
+    flushed.
     """
     return Numerics(
         p_dtype=dtype,
         o_dtype=dtype if o_dtype is None else o_dtype,
-        p_toward_zero=dtype == "float16" and "async" in pipeline,
         p_scale=FP8_P_SCALE if dtype.startswith("float8") else 1.0,
         tile_n=tile_n,
         flushes=arch is not None and _CATALOGUE_TYPES[dtype] in _matrix_flushes(arch),
@@ -231,7 +220,7 @@ def _score_error(head: Head, numerics: Numerics, sigmas: float, points: float) -
     """Return |e_j|: chains count `sigmas` standard deviations, single roundings `points` of their bound."""
     size = np.abs(head.scores) if head.add is None else np.abs(head.scores) + np.abs(_finite(head.add))
     chain = math.sqrt(head.hdim / 2) * head.products + math.sqrt(head.hdim / 3) * np.abs(head.scores)
-    rows = (_tiles(head, numerics) + 3) * (np.abs(head.maximum) + 1)
+    rows = 4 * (np.abs(head.maximum) + 1)
     error = sigmas / math.sqrt(3) * chain + points * (5 * size)
     if head.softcap:
         error *= 1 - np.tanh(head.scores / head.softcap) ** 2
@@ -256,18 +245,13 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
         return zero, zero, zero
     size, weights, dtype = np.abs(head.v), head.weights, numerics.p_dtype
     ulp_of_one = 2.0 ** -MANTISSA_BITS[dtype]
-    worst = 1.0 if numerics.p_toward_zero else 0.5
     unit = 1.0 / (head.total * numerics.p_scale)  # P = weights / unit is what is rounded
     smallest = _SMALLEST_ULP[dtype] * unit * (weights > 0)
-    bound = worst * (ulp_of_one * (weights @ size) + smallest @ size)
+    bound = 0.5 * (ulp_of_one * (weights @ size) + smallest @ size)
     variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
     flushed = (weights / unit < smallest_normal(dtype)) & numerics.flushes
     bound += np.where(flushed, weights, 0.0) @ size
-    spacing = ulp(weights / unit, dtype)
-    if numerics.p_toward_zero:
-        mean = spacing / 2
-    else:
-        mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
+    mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
     top = head.keep_scale * numerics.p_scale
     largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
     mean = np.where(largest, _taken_from_top(top, numerics), mean)
@@ -276,14 +260,9 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
 
 
 def _taken_from_top(top: float, numerics: Numerics) -> float:
-    """Return what rounding takes on average from a row's largest P, before it is rounded."""
+    """Return what rounding takes from a row's largest P, before it is rounded."""
     spacing = float(ulp(np.float64(top), numerics.p_dtype))
-    if not numerics.p_toward_zero:
-        return top - round(top / spacing) * spacing
-    nearest = round(top / spacing) * spacing
-    if abs(top - nearest) <= _FLOAT32_NOISE * top:
-        return numerics.bias_slack * top
-    return top - math.floor(top / spacing) * spacing
+    return top - round(top / spacing) * spacing
 
 
 def _finite(x: Float64) -> Float64:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from built import candidates
 from cases import Case, Layout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
 
@@ -123,10 +124,35 @@ def test_constant_v_is_exact(dtype: str, value: float) -> None:
     pyfa_rocm.fmha_fwd(placement.params())
     o, _ = placement.results()
     relative = o.astype(np.float64) / value
-    if dtype == "bfloat16":
-        assert (relative == 1).all()
-    else:  # P is rounded toward zero, by at most an ulp
-        assert ((relative <= 1) & (relative >= 1 - 2.0**-10)).all()
+    assert (relative == 1).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_large_scores(dtype: str, causal: bool) -> None:
+    """Of equal scores O is the mean of V, however large they are, or NaN, which the header announces."""
+    case = replace(BASE, dtype=dtype, seqlen_q=65, seqlen_k=65, hdim=64, causal=causal, lse=True)
+    if not candidates(case):
+        pytest.skip("no such kernel in this library")
+    inputs = case.inputs()
+    v = inputs[2].astype(np.float64)
+    seen = np.arange(1, 66)[:, None, None] if causal else 65
+    mean = np.repeat(np.cumsum(v, 1) / seen if causal else v.mean(1, keepdims=True), case.ratio, axis=2)
+    for value, right in ((300.0, True), (3000.0, True), (4700.0, True), (5000.0, False), (10000.0, False)):
+        inputs[0][...] = inputs[1][...] = value  # rounded to the type
+        score = float(inputs[0].flat[0]) ** 2 * case.hdim**0.5
+        placement = Placement(case, inputs)
+        pyfa_rocm.fmha_fwd(placement.params())
+        o, lse = placement.results()
+        assert lse is not None
+        if not right:
+            assert np.isnan(o.astype(np.float64)).all()
+            assert np.isnan(lse).all()
+            continue
+        # P is the same for all keys, but rounded; so is O. The LSE is the score and a logarithm.
+        half_ulp = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-19}[dtype]
+        np.testing.assert_allclose(o.astype(np.float64), mean, rtol=2 * half_ulp, atol=1e-5)
+        np.testing.assert_allclose(lse, score, rtol=(case.hdim / 2 + 3) * 2.0**-24, atol=np.log(65) + 0.01)
 
 
 def test_window_that_hides_nothing() -> None:

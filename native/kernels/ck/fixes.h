@@ -98,15 +98,99 @@ CK_TILE_HOST_DEVICE auto make_alibi_from_lr_mask<float, true, 16>(float slope, i
 
 }  // namespace ck_tile
 
+#include "ck_tile/core/tensor/tile_elementwise.hpp"
+
+namespace ck_tile::impl {
+
+// P to fp16, to nearest. CK's asynchronous pipeline packs two by v_cvt_pkrtz_f16_f32, toward zero: O comes
+// out too small by 0.3 ulp on average. CK's other way takes three instructions for two. Here the second of
+// two is multiplied by a 1 that the compiler cannot see, so that it uses v_fma_mixhi_f16, which rounds into
+// the upper half of a register: two instructions (d128: 359 of them in the loop, not 391).
+template <std::same_as<fp16_t> Out, typename Tile>
+CK_TILE_DEVICE auto cast_tile_pk_fp16_fp32(const Tile& tile) {
+  constexpr index_t kSize = Tile::get_thread_buffer_size();
+  static_assert(kSize % 2 == 0);
+  auto rounded = make_static_distributed_tensor<Out>(Tile::get_tile_distribution());
+  float one = 1.0F;
+  asm("" : "+s"(one));
+  for (index_t i = 0; i < kSize; i += 2) {
+    rounded.get_thread_buffer().at(i) = static_cast<Out>(tile.get_thread_buffer()[i]);
+    rounded.get_thread_buffer().at(i + 1) =
+        static_cast<Out>(__builtin_fmaf(tile.get_thread_buffer()[i + 1], one, 0.0F));
+  }
+  return rounded;
+}
+
+}  // namespace ck_tile::impl
+
+namespace fmha {
+
+// A row's largest score times the scale, R, and what the pipelines do with it. P = exp2(scale * s - R) is one
+// FMA, half the instructions of scale * (s - max). The largest P is then not 1, but 2 to the power of what
+// R's rounding lost: a factor of all P of the row, which cancels in O and LSE. Two things in CK are wrong:
+//
+// - When the maximum has grown from m_old to m, CK multiplies what it has by exp2(scale * m_old - R), again
+// an
+//   FMA, and so by that factor at every step, even if the maximum stays: the longer the row, the more wrong
+//   is the weight of its first keys. Right is exp2(R_old - R), with R_old rounded as it was.
+// - The factor is at most 2^8 up to a limit (fp8: 2^(1/16), since P saturates). Beyond, P would overflow or
+//   vanish, and O would be wrong; there R, and so the row, is NaN.
+//
+// Kernels with a bias, ALiBi or softcap scale first and then subtract: exact, and without limit.
+struct ScaledMax {
+  float value;
+};
+
+template <typename P>
+struct RowMax {
+  static constexpr float kLimit = sizeof(P) == 1 ? 0x1p21F : 0x1p28F;
+  float value;
+
+  CK_TILE_DEVICE constexpr operator float() const { return value; }
+  CK_TILE_DEVICE friend ScaledMax operator*(float scale, RowMax max) {
+    const float scaled = scale * max.value;
+    return {__builtin_fabsf(scaled) < kLimit ? scaled : __builtin_nanf("")};
+  }
+};
+
+// exp2(scaled - max): as a number, P; as a factor, that of a rescaling.
+struct Power {
+  float scaled, max;
+
+  CK_TILE_DEVICE operator float() const { return ck_tile::exp2(scaled - max); }
+  CK_TILE_DEVICE float factor() const {
+#pragma clang fp contract(off)
+    return ck_tile::exp2(scaled - max);
+  }
+  CK_TILE_DEVICE friend float operator*(Power power, float l) { return power.factor() * l; }
+  CK_TILE_DEVICE friend void operator*=(float& o, Power power) { o *= power.factor(); }
+};
+
+struct Exponent {
+  float scaled, max;
+  CK_TILE_DEVICE friend Power exp2(Exponent x) { return {x.scaled, x.max}; }
+};
+
+CK_TILE_DEVICE Exponent operator-(float scaled, ScaledMax max) { return {scaled, max.value}; }
+
+}  // namespace fmha
+
+// The pipelines, with macros for what no specialisation reaches. What they include comes first, so that the
+// macros change only the pipelines.
+//
 // For head dims of 256 the pipeline `qr` prescribes an order of LDS reads and MFMAs. clang 19 follows it
 // across barriers: LDS accesses of one step end up on the other side of its s_barrier, and waves race.
-// Without it their order is the source's, for as many registers (fp16: two more). The headers that the
-// pipeline includes come first, so that the macro changes only the pipeline.
+// Without it their order is the source's, for as many registers (fp16: two more).
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha/block/block_attention_bias_enum.hpp"
 #include "ck_tile/ops/fmha/block/block_dropout.hpp"
+#include "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_qr_ks_vs_async_default_policy.hpp"
 #include "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_qr_ks_vs_default_policy.hpp"
 #include "ck_tile/ops/reduce/block/block_reduce.hpp"
+#define get_validated_m(max) \
+  ::fmha::RowMax<PDataType> { get_validated_m(max) }
+#include "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_qr_ks_vs_async.hpp"
 #define __builtin_amdgcn_sched_group_barrier(kinds, count, group) ((void)0)
 #include "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_qr_ks_vs.hpp"
 #undef __builtin_amdgcn_sched_group_barrier
+#undef get_validated_m

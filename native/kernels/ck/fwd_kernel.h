@@ -17,7 +17,7 @@ namespace fmha {
 
 using ck_tile::index_t;
 
-enum class Bias { kNone, kElementwise, kAlibi };
+enum class CkBias { kNone, kElementwise, kAlibi };
 enum class PipelineKind { kQrAsync, kQr };
 
 // One instance. What can be a run-time value at no cost is not here: windows and the alignment of the mask,
@@ -32,7 +32,7 @@ struct FwdTraits {
   bool group = false;
   bool mask = false;
   bool pad = false;  // any seqlen_k; without, a positive multiple of kN0
-  Bias bias = Bias::kNone;
+  CkBias bias = CkBias::kNone;
   bool softcap = false;
   bool dropout = false;
 };
@@ -50,10 +50,10 @@ struct CkFwdProblem {
   using Mask = ck_tile::SimplifiedGenericAttentionMask<T.mask>;
   using Variant =
       ck_tile::ComposedAttention<T.softcap * ck_tile::LOGITS_SOFT_CAP, CK_TILE_FMHA_FWD_FAST_EXP2>;
-  static constexpr auto kBias = T.bias == Bias::kElementwise
+  static constexpr auto kBias = T.bias == CkBias::kElementwise
                                     ? ck_tile::BlockAttentionBiasEnum::ELEMENTWISE_BIAS
-                                : T.bias == Bias::kAlibi ? ck_tile::BlockAttentionBiasEnum::ALIBI
-                                                         : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
+                                : T.bias == CkBias::kAlibi ? ck_tile::BlockAttentionBiasEnum::ALIBI
+                                                           : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
   // The asynchronous pipeline exists only with padded head dims, which cost it nothing.
   static constexpr bool kPadHeadDim = T.hdim_step != 0 || T.pipeline == PipelineKind::kQrAsync;
   // Any seqlen_q either way, which costs nothing.
@@ -162,7 +162,7 @@ template <typename Base, FwdTraits T>
 struct FwdPipeline : Base {
   // Rows of K and V beyond seqlen_k are beyond their buffers and need no check of ours. Rows of the bias and
   // of the random values are not, and CK has one switch for all.
-  static constexpr bool kPadSeqLenK = T.pad && (T.bias == Bias::kElementwise || T.dropout);
+  static constexpr bool kPadSeqLenK = T.pad && (T.bias == CkBias::kElementwise || T.dropout);
 
   // As CK's kernel calls it without element functions ...
   template <typename Q, typename K, typename V, typename Bias, typename RandVal, typename Lse, typename Mask,
@@ -239,7 +239,7 @@ struct FwdPipeline : Base {
 
   template <typename Window>
   CK_TILE_DEVICE static auto bias_rows_of(const Window& bias) {
-    if constexpr (T.bias == Bias::kElementwise) {
+    if constexpr (T.bias == CkBias::kElementwise) {
       return in_row(bias);
     } else {
       return bias;
@@ -280,8 +280,8 @@ struct FwdInstance {
     }
     set_lse(args, p);
     if constexpr (T.mask) set_mask(args, p);
-    if constexpr (T.bias == Bias::kElementwise) set_bias(args, p);
-    if constexpr (T.bias == Bias::kAlibi) set_alibi(args, p);
+    if constexpr (T.bias == CkBias::kElementwise) set_bias(args, p);
+    if constexpr (T.bias == CkBias::kAlibi) set_alibi(args, p);
     if constexpr (T.softcap) {
       args.logits_soft_cap = p.softcap;
       args.logits_soft_cap_rcp = 1.0f / p.softcap;

@@ -5,7 +5,7 @@
 
 #include "args/fwd.h"
 #include "ck/fwd.h"
-#include "ck/numbers.h"
+#include "ck/fwd_numbers.h"
 #include "select/fwd.h"
 
 namespace fmha::ck {

@@ -95,7 +95,7 @@ static double softmax_row(const fmha_fwd_params* p, const uint16_t* q, const uin
 
 static void compare_row_of_o(const fmha_fwd_params* p, const uint16_t* v, const uint16_t* o_row, int64_t b,
                              int64_t head, const double* weight, double sum, reference_errors* errors) {
-  const double u = p->dtype == FMHA_FP16 ? ldexp(1.0, -10) : ldexp(1.0, -8);
+  const double u = p->dtype == FMHA_FP16 ? ldexp(1.0, -11) : ldexp(1.0, -8);
   const int64_t head_k = head / (p->nhead_q / p->nhead_k);
   int64_t d, j;
   for (d = 0; d < p->hdim_v; ++d) {

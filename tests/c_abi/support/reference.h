@@ -32,7 +32,7 @@ typedef struct reference_errors {
  *
  * The tolerance of an element of o is 1.5 * (one ulp of the output type at the reference value + what
  * rounding P to 16 bits may do, which is u * sum(p_j * |v_j|) / sum(p_j)), u being the relative error of one
- * rounding: 2^-10 for fp16, whose P is truncated, 2^-8 for bf16, whose P is rounded to nearest. */
+ * rounding: 2^-11 for fp16, 2^-8 for bf16. */
 reference_errors reference_compare(const fmha_fwd_params* p, const uint16_t* q, const uint16_t* k,
                                    const uint16_t* v, const uint16_t* o, const float* lse);
 

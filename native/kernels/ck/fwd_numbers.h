@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Numbers of CK's kernels that both their limits and the packing of their arguments use.
+// Numbers of CK's forward kernels that both their limits and the packing of their arguments use.
 #pragma once
 
 #include "problem/fwd.h"
