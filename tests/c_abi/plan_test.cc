@@ -57,6 +57,8 @@ extern const Kernel kKernels[] = {
     row("combine", kSum, 1, &kCodeObjects[1]),
 };
 extern const size_t kKernelCount = 4;
+extern const AbsentKernel kAbsentKernels[] = {{}};
+extern const size_t kAbsentKernelCount = 0;
 extern const char* const kBuildInfoJson = "{}";
 
 }  // namespace fmha
