@@ -2,10 +2,13 @@
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
 GPU_TARGETS ?= all
+# What a wheel packs if no set is named: what is installed is for everybody
+WHEEL_SET := $(or $(KERNEL_SET),default)
 KERNEL_SET ?= ci
 # A regular expression: builds only the kernels of the set whose name has a match
 KERNEL_FILTER ?=
-CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(KERNEL_SET) \
+SET = $(KERNEL_SET)
+CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) \
 	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
 # The demo's kernels: one for each feature. They are built for the cards of this machine, or if it has none, for the one
 # that the software device plays.
@@ -13,8 +16,8 @@ DEMO_KERNELS = (bf16_d128_mask_pad_exact|fp16_d64_group_mask_pad_alibi|fp16_d128
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml))
 # CMake runs fewer kernel compilers at a time if memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
 JOBS ?= $(or $(CMAKE_BUILD_PARALLEL_LEVEL),$(shell nproc))
-# The build whose kernels go into the wheel; if empty, they are compiled
-WHEEL_KERNELS ?= $(BUILD)
+# The build whose kernels go into the wheel: that of the set it packs
+WHEEL_KERNELS = $(if $(filter $(KERNEL_SET),$(WHEEL_SET)),$(BUILD),build/wheel-kernels)
 # gpu: run the tests on the first AMD GPU instead of the software device
 DEVICE ?= emulator
 
@@ -28,8 +31,8 @@ LLVM := 19
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
 	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
-	@echo "make wheel      build/dist: a wheel with this build's kernels (WHEEL_KERNELS=: compile the default set)"
-	@echo "make test-adapters   install the wheel, and run the tests that need torch, JAX, transformers or cargo"
+	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
+	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make lint       check style, types and C++"
 	@echo "make sanitize   run the native tests with the address and undefined-behaviour sanitizers"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -57,11 +60,16 @@ test: build
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
 
-wheel: build
-	native/tools/build_wheel.sh $(if $(WHEEL_KERNELS),--kernels-from "$(WHEEL_KERNELS)")
+# Only kernels are built here: a wheel's host side is of another compiler.
+wheel: SET = $(WHEEL_SET)
+wheel: toolchain
+	@cmake --preset release -B $(WHEEL_KERNELS) $(CONFIGURE)
+	@cmake --build $(WHEEL_KERNELS) --parallel $(JOBS) --target kernels
+	native/tools/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)"
 
 # Tests the wheel's package, not the source tree's, in an environment of its own with the frameworks.
-test-adapters: wheel
+test-adapters:
+	@$(MAKE) --no-print-directory wheel KERNEL_SET=$(KERNEL_SET)
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
 
@@ -75,4 +83,4 @@ lint:
 	@native/tools/lint.sh $(BUILD) $(LLVM)
 
 clean:
-	rm -rf build/release build/debug build/sanitize build/kernels.json
+	rm -rf build/release build/debug build/sanitize build/wheel-kernels build/kernels.json

@@ -11,8 +11,9 @@ The device is tests/c_abi/support/null_hip.cc. Asking it whose memory a pointer 
 tensor, is a look-up in a map of 1024 allocations under a lock, as in ROCm; what one costs is measured too
 (c_pointer_query_ns), and what the software device takes for it.
 
-flash-attn and the torch it needs are installed when first needed, from the package index that pip is set up
-for, into an environment of their own under build/: several GB, unless that index has a torch for CPUs.
+flash-attn's Python sources are installed when first needed, into an environment of their own under build/.
+The torch they need is that of this interpreter, if it has one; otherwise a torch for CPUs goes into that
+environment, from $TORCH_CPU_INDEX (PyTorch's own) if pip's index has none. How much is fetched is said first.
 """
 
 from __future__ import annotations
@@ -21,24 +22,29 @@ import argparse
 import ctypes
 import gc
 import importlib.metadata
+import importlib.util
 import json
 import os
 import site
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import types
+import urllib.request
 import venv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / "build" / "flash_attn"
 FLASH_ATTN = "flash-attn==2.8.3.post2"
+TORCH = "torch>=2.4"
 # flash-attn needs torch and einops; its setup.py the rest.
-REQUIREMENTS = ("torch>=2.4", "einops", "setuptools", "wheel", "packaging", "psutil", "ninja")
+REQUIREMENTS = ("einops", "setuptools", "wheel", "packaging", "psutil", "ninja")
+CPU_INDEX = os.environ.get("TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
 
 BATCH, SEQLEN, NHEAD, HDIM = 1, 512, 8, 128
 ARGUMENT_BYTES = 264  # of a forward kernel: FwdKernelParams of native/kernels/args/fwd.h
@@ -76,25 +82,56 @@ def say(text: str) -> None:
 # flash-attn, in an environment of its own.
 
 
+def torch_requirement() -> tuple[str, ...]:
+    """What pip is to install for torch: nothing if this interpreter has it."""
+    if importlib.util.find_spec("torch"):
+        return ()
+    # A version for CPUs, 2.9.0+cpu, is newer than 2.9.0 to pip.
+    return (TORCH, "--extra-index-url", CPU_INDEX)
+
+
+def bytes_to_fetch(pip: list[str], packages: tuple[str, ...]) -> tuple[int, list[str]]:
+    """How many bytes pip would download for these packages, and the names of the largest."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [*pip, "--dry-run", "--quiet", "--report", report.name, *packages]
+        if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+            give_up(packages)
+        urls = [item["download_info"]["url"] for item in json.load(report)["install"]]
+    sizes = {}
+    for url in urls:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=60) as answer:
+                sizes[url.rpartition("/")[2]] = int(answer.headers["Content-Length"] or 0)
+        except OSError as error:
+            say(f"the size of {url} is unknown: {error}")
+    return sum(sizes.values()), sorted(sizes, key=lambda name: -sizes[name])[:3]
+
+
+def give_up(packages: tuple[str, ...]) -> NoReturn:
+    say(f"pip could not install {' '.join(packages)}; --without-flash-attn measures the rest")
+    sys.exit(1)
+
+
 def install_flash_attn() -> None:
-    """Make the environment with torch and flash-attn's Python sources, or exit saying why not."""
+    """Make the environment with flash-attn's Python sources, and torch if need be, or exit saying why not."""
     ready = ENVIRONMENT / "ready"
-    wanted = " ".join((*REQUIREMENTS, FLASH_ATTN))
+    needed = (*torch_requirement(), *REQUIREMENTS)
+    wanted = " ".join((*needed, FLASH_ATTN, sys.prefix))
     if ready.is_file() and ready.read_text() == wanted:
         return
-    say(f"installing torch and flash-attn under {ENVIRONMENT}, once")
     venv.create(ENVIRONMENT, clear=True, with_pip=True)
-    pip = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
-    # Only Python sources: no compiler, no CUDA, no prebuilt extension.
-    env = os.environ | {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
-    for packages in (REQUIREMENTS, ("--no-deps", "--no-build-isolation", FLASH_ATTN)):
-        done = subprocess.run([*pip, *packages], stdout=sys.stderr, env=env, check=False)
-        if done.returncode != 0:
-            say(f"pip could not install {' '.join(packages)}; --without-flash-attn measures the rest")
-            sys.exit(1)
     # This interpreter's packages too, behind those of the environment.
     (packages_dir,) = ENVIRONMENT.glob("lib/python*/site-packages")
     (packages_dir / "parent.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
+    pip = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
+    size, largest = bytes_to_fetch(pip, needed)
+    say(f"fetching {size / 1e6:.0f} MB for flash-attn, once, into {ENVIRONMENT}: {', '.join(largest)}, ...")
+    # Only Python sources: no compiler, no CUDA, no prebuilt extension.
+    env = os.environ | {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+    for packages in (needed, ("--no-deps", "--no-build-isolation", FLASH_ATTN)):
+        done = subprocess.run([*pip, *packages], stdout=sys.stderr, env=env, check=False)
+        if done.returncode != 0:
+            give_up(packages)
     ready.write_text(wanted)
 
 

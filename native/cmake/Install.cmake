@@ -6,7 +6,7 @@
 #   lib/cmake/fmha_rocm/              find_package(fmha_rocm): the target fmha_rocm::fmha_rocm
 #   lib/pkgconfig/fmha_rocm.pc        the same for pkg-config
 #   lib/fmha_rocm/emulator/           the software device
-#   share/doc/fmha_rocm/              licences
+#   share/doc/fmha_rocm/              licences, and in third-party/ those of others (Notices.cmake)
 #
 # A wheel (SKBUILD) holds no links: there the library's file is .so.0, the .so beside it is a linker script that names
 # it, and the software device has one name.

@@ -33,12 +33,12 @@ string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
 file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml")
 file(GLOB _families CONFIGURE_DEPENDS "${_tools}/famil*.py" "${_tools}/origin_*.py")
-set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/archs.py" ${_families})
+set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/absent.py" "${_tools}/archs.py" ${_families})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_catalogue} ${_catalogue_program})
 execute_process(
   COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue" --set "${FMHA_KERNEL_SET}"
           --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}"
-          --enums "${FMHA_GENERATED}/host/catalogue/enums.h"
+          --enums "${FMHA_GENERATED}/host/catalogue/enums.h" --absent "${FMHA_GENERATED}/absent.cc"
   COMMAND_ERROR_IS_FATAL ANY)
 include("${_out}/kernels.cmake")
 if(NOT FMHA_KERNEL_UNITS)
@@ -108,9 +108,9 @@ foreach(unit IN LISTS FMHA_KERNEL_UNITS)
   list(APPEND _reports "${_out}/${unit}.json")
 endforeach()
 
-set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S")
+set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${FMHA_GENERATED}/absent.cc")
 add_custom_command(
-  OUTPUT ${FMHA_KERNEL_SOURCES} "${PROJECT_BINARY_DIR}/kernels.json"
+  OUTPUT "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${PROJECT_BINARY_DIR}/kernels.json"
   COMMAND
     ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
     "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"

@@ -6,18 +6,23 @@
  *
  *  - Memory. The library allocates no device memory and owns none. Tensors are
  *    device pointers plus strides in elements; sizes named `_bytes` are bytes.
- *  - Streams. Work is enqueued on the hipStream_t given, NULL being the null
- *    stream, and the call returns at once. The library never synchronises.
+ *  - Streams. Work is enqueued on the hipStream_t given, NULL or hipStreamLegacy being
+ *    the null stream, and the call returns at once. The library never synchronises.
  *  - Devices. A call uses the calling thread's current HIP device, which must be
- *    the one the pointers and the stream belong to.
+ *    the one the pointers and the stream belong to: HIP refuses a launch on another
+ *    device's stream, with error 101 or 400.
  *  - Threads. Every function may be called from any thread at any time.
+ *  - Processes. A child by fork has not what HIP had begun in its parent. If the parent
+ *    had used a device, the child's calls are FMHA_HIP_ERROR: start it by spawn or exec,
+ *    or fork before the first call.
  *  - Workspace. A call that needs device memory for intermediate results takes it from
  *    the caller: the params have a pointer and a size, and a function of the family says
  *    how many bytes it takes. fmha_fwd needs none in this version.
  *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
  *    earlier call, the call asks HIP for the current device and for the owner of each
  *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,
- *    takes no lock, and is legal while the stream is being captured. Features, head
+ *    takes no lock, and is legal while the stream is being captured. There it takes the
+ *    memory of a captured hipMallocAsync, which ROCm calls device 0's. Features, head
  *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
  *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
@@ -25,7 +30,8 @@
  *    What a kernel does wrong later shows in HIP, as ever.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
  *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
- *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current.
+ *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current,
+ *    unless FMHA_NO_MEMORY_CHECK says that the caller knows better.
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before you fill it; zero is always the default. Structs only grow at their end:
  *    the struct of an older header is accepted, and its missing fields are zero; a
@@ -133,6 +139,15 @@ typedef struct fmha_randval {
   int64_t stride_seqlen;
 } fmha_randval;
 
+/* Bits of a call's flags. */
+enum {
+  /* HIP is not asked whose memory the pointers are: up to 16 questions a call. For a caller that knows that
+   * the current device reaches them, as an adapter does that has asked its framework; a pointer that the
+   * device does not reach then is a fault of the GPU. Also for memory of which ROCm says that it is device
+   * 0's whatever device it is: imported from another API, or of another HSA client. */
+  FMHA_NO_MEMORY_CHECK = 1
+};
+
 /* Arguments of fmha_fwd: O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_fwd_params {
   uint32_t struct_size; /* sizeof(fmha_fwd_params) */
@@ -211,6 +226,7 @@ typedef struct fmha_fwd_params {
                         the stream is done; overlaps nothing else of the call. Not looked at if
                         fmha_fwd_workspace_bytes says 0 */
   int64_t workspace_bytes; /* its size: at least what fmha_fwd_workspace_bytes says */
+  uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_fwd_params;
 
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
@@ -273,11 +289,12 @@ const char* fmha_build_info(void);
 const char* fmha_last_error(void);
 
 /* Loads the HIP runtime at this path (or of this name, by the loader's search) and uses it from now on.
- * FMHA_HIP_ERROR if it cannot be loaded: then none is in use, and another may be tried. Once one is in use,
- * by this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and the same one FMHA_OK.
- * Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy already mapped into the
- * process (two different copies are FMHA_HIP_ERROR, naming both); libamdhip64.so.7, .so.6 and .so by the
- * loader's search; the same in $ROCM_PATH/lib; in /opt/rocm/lib. It stays loaded until the process ends. */
+ * FMHA_HIP_ERROR if it cannot be loaded or lacks a function: then none is in use, and another may be tried.
+ * Once one is in use, by this or by any call that needed one, a different one is FMHA_INVALID_ARGUMENT and
+ * the same one FMHA_OK. Without this call the library takes, in this order: $FMHA_HIP_RUNTIME; the copy
+ * already mapped into the process (of two the one that PyTorch uses; without PyTorch FMHA_HIP_ERROR, naming
+ * both); libamdhip64.so.7, .so.6 and .so by the loader's search; the same in $ROCM_PATH/lib; in
+ * /opt/rocm/lib. It stays loaded until the process ends. A setuid program does not read these variables. */
 fmha_status fmha_set_hip_runtime(const char* path);
 
 /* Path of the HIP runtime in use, loading one now if none is; no device is needed. NULL on failure, see

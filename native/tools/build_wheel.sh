@@ -33,7 +33,6 @@ rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz
 
 wheel=$(echo "$out"/pyfa_rocm-*.whl)
 said=$("$venv/bin/auditwheel" show "$wheel")
-echo "$said"
 tag=$(grep -o 'manylinux_[0-9_]*x86_64' <<<"${wheel##*/}")
 # auditwheel names the oldest glibc that would do; the name may promise less.
 python3 - "$tag" "$said" <<'PYTHON'
@@ -42,5 +41,7 @@ glibc = lambda tag: tuple(map(int, re.match(r"manylinux_(\d+)_(\d+)_", tag).grou
 named, said = sys.argv[1:]
 found = re.search(r'consistent with the following platform tag: "(manylinux_\w+)"', " ".join(said.split()))
 if not found or glibc(found[1]) > glibc(named):
+    print(said, file=sys.stderr)
     sys.exit(f"build_wheel.sh: the wheel is named {named}; auditwheel: {found[1] if found else 'no manylinux'}")
 PYTHON
+echo "build_wheel.sh: $wheel ($(du -h "$wheel" | cut -f1)) is what its name says, $tag"

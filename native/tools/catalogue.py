@@ -4,7 +4,8 @@
 CMake runs it when it configures: ``catalogue.py FOLDER --set ci --targets gfx942 --out DIR`` writes, for
 every translation unit, its source ``DIR/<arch>/<unit>.hip`` and its rows ``DIR/<arch>/<unit>.rows.json``, and
 a list for CMake to include, ``DIR/kernels.cmake``. With ``--enums FILE`` it writes the library's enums of
-what rows say. The tests import it: they take their parameters from the same rows.
+what rows say, with ``--absent FILE`` its table of the kernels that the build has not. The tests import it:
+they take their parameters from the same rows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from absent import absent_source
 from archs import read_archs
 from families import FAMILIES
 from family import DTYPES, SETS, Family, Row, check_keys, check_known, enumerator
@@ -218,6 +220,7 @@ def main() -> int:
     )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--enums", type=Path, help="the C++ header of enums to write")
+    parser.add_argument("--absent", type=Path, help="the C++ table to write of what is left out")
     args = parser.parse_args()
     targets = args.targets.split(",")
     try:
@@ -225,10 +228,13 @@ def main() -> int:
         if unknown:
             known = ", ".join(ARCHS)
             raise ValueError(f"FMHA_GPU_TARGETS: got {', '.join(unknown)}, expected some of {known}")
-        rows = select_rows(read_catalogue(args.catalogue), args.set, targets, args.filter)
+        catalogue = read_catalogue(args.catalogue)
+        rows = select_rows(catalogue, args.set, targets, args.filter)
         write_units(in_units(rows), read_tiles(args.catalogue), args.out)
         if args.enums:
             _write_if_changed(args.enums, enums_header())
+        if args.absent:
+            _write_if_changed(args.absent, absent_source(catalogue, args.set, targets, args.filter))
     except re.error as error:
         print(
             f"catalogue.py: FMHA_KERNEL_FILTER: {args.filter!r} is no regular expression: {error}",

@@ -23,6 +23,15 @@ here() { "$place/venv/bin/$@"; }
 found=$(here python -c 'import pyfa_rocm; print(pyfa_rocm.__file__)')
 [[ $found == "$place/venv/"* ]] || { echo "check_wheel.sh: got $found, expected the installed one" >&2; exit 1; }
 echo "check_wheel.sh: $(here python --version), $(. /etc/os-release && echo "$PRETTY_NAME"), user $(id -u)"
+# The wheel is handed on: with the licences of what of others is in it.
+here python - <<'PYTHON'
+import importlib.metadata, sys
+files = {str(path).split("third-party/")[-1]: path for path in importlib.metadata.files("pyfa-rocm") or ()}
+for name in ("composable_kernel", "hip", "nlohmann-json", "rocm-device-libs", "xla", "zstd"):
+    path = files.get(f"{name}.txt")
+    if path is None or ".dist-info/licenses/" not in str(path) or "Copyright" not in path.read_text():
+        sys.exit(f"check_wheel.sh: the wheel has no licence of {name} in its dist-info/licenses/third-party")
+PYTHON
 here pyfa-rocm info
 here pyfa-rocm prove
 here pyfa-rocm prove --backend c

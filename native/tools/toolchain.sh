@@ -104,14 +104,15 @@ need_for_tests() {
 
 check_parts() {
   if [ -z "$rocm" ]; then
-    [ -e "$prefix/hip/include/hip/hip_runtime.h" ] || parts+=(hip)
-    [ -e "$prefix/bitcode/ocml.bc" ] || parts+=(bitcode)
+    [ -e "$prefix/hip/include/hip/hip_runtime.h" ] && [ -e "$prefix/hip/copyright" ] || parts+=(hip)
+    [ -e "$prefix/bitcode/ocml.bc" ] && [ -e "$prefix/bitcode/copyright" ] || parts+=(bitcode)
   fi
-  [ -e /usr/include/nlohmann/json.hpp ] || [ -e "$prefix/json/include/nlohmann/json.hpp" ] || parts+=(json)
+  [ -e /usr/include/nlohmann/json.hpp ] ||
+    { [ -e "$prefix/json/include/nlohmann/json.hpp" ] && [ -e "$prefix/json/copyright" ]; } || parts+=(json)
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
     [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
   fi
-  [ -e "$prefix/xla_ffi/SOURCE" ] || parts+=(xla_ffi)
+  [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then
     need_venv  # fetch_wheel needs its pip
   fi
@@ -217,6 +218,9 @@ unpack_deb() {
   mv "${found[0]}" "$prefix/$4"
 }
 
+# keep_copyright FOLDER PACKAGE PART: a build carries along the licence of what it has from PACKAGE
+keep_copyright() { cp "$1/$2/usr/share/doc/$2/copyright" "$prefix/$3/copyright"; }
+
 fetch_debs() {
   local folder=$1 part names=()
   for part in "${parts[@]}"; do
@@ -233,9 +237,16 @@ fetch_debs() {
       hip)
         unpack_deb "$folder" libamdhip64-dev usr/share/hip hip/share/hip
         unpack_deb "$folder" libamdhip64-dev usr/include hip/include
+        keep_copyright "$folder" libamdhip64-dev hip
         ;;
-      bitcode) unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode ;;
-      json) unpack_deb "$folder" nlohmann-json3-dev usr/include json/include ;;
+      bitcode)
+        unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode
+        keep_copyright "$folder" rocm-device-libs-17 bitcode
+        ;;
+      json)
+        unpack_deb "$folder" nlohmann-json3-dev usr/include json/include
+        keep_copyright "$folder" nlohmann-json3-dev json
+        ;;
     esac
   done
 }

@@ -128,6 +128,8 @@ class FwdParams:
     workspace, workspace_bytes : int
         Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
         says how much a call needs: 0 in this version.
+    flags : int
+        Bits of the C ABI, 0 or `FMHA_NO_MEMORY_CHECK`.
     """
 
     dtype: str
@@ -169,6 +171,7 @@ class FwdParams:
     v_descale: float = 0.0
     workspace: int = 0
     workspace_bytes: int = 0
+    flags: int = 0
 
 
 class _Number(NamedTuple):

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +84,7 @@ def test_call_overhead(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     not (ROOT / "build" / "flash_attn" / "ready").is_file(),
-    reason="flash-attn is not installed: running benchmarks/call_overhead.py once does it (several GB)",
+    reason="flash-attn is not installed: running benchmarks/call_overhead.py once does it",
 )
 def test_call_overhead_beside_flash_attn(tmp_path: Path) -> None:
     done = _run(tmp_path, "call_overhead.py", "--json", "--rounds", "3", "--calls", "20")
@@ -108,6 +111,37 @@ def test_call_overhead_says_what_could_not_be_fetched(tmp_path: Path) -> None:
     assert "--without-flash-attn" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def _call_overhead() -> Any:
+    spec = importlib.util.spec_from_file_location("call_overhead", ROOT / "benchmarks" / "call_overhead.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_call_overhead_takes_the_torch_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one for CPUs: that for CUDA is several GB, of which nothing is measured."""
+    module = _call_overhead()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert module.torch_requirement() == ()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert module.torch_requirement()[1:] == ("--extra-index-url", module.CPU_INDEX)
+
+
+def test_call_overhead_knows_the_size_before_it_fetches(tmp_path: Path) -> None:
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in (
+            ("METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            archive.writestr(f"tiny-1.0.dist-info/{name}", text)
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(tmp_path)]
+    assert _call_overhead().bytes_to_fetch(pip, ("tiny",)) == (wheel.stat().st_size, [wheel.name])
 
 
 @pytest.mark.parametrize("argument", ["--rounds", "--calls"])

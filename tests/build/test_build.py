@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,37 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
 def test_sets_nest(tmp_path: Path, kernel_set: str, count: int) -> None:
     assert list_kernels(tmp_path, BLOCK, kernel_set, "gfx90a,gfx942").returncode == 0
     assert len(rows(tmp_path)) == count
+
+
+def test_what_a_build_leaves_out_is_a_table_of_the_library(tmp_path: Path) -> None:
+    """By the smallest set that has it, with what to change about the build; of those alike, one."""
+    any_length = PLAIN.replace("[false, true]", "true")
+    catalogue = TILES + any_length + any_length.replace('"default"', '"full"').replace("bf16", "fp16")
+
+    def absent(kernel_set: str, targets: str, pattern: str = "") -> list[tuple[str, str]]:
+        table = tmp_path / "absent.cc"
+        command = [sys.executable, str(TOOLS / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
+        command += ["--set", kernel_set, "--targets", targets, "--filter", pattern]
+        subprocess.run([*command, "--out", str(tmp_path / "out"), "--absent", str(table)], check=True)
+        text = table.read_text()
+        found = re.findall(r'\.set = "(\w+)", \.build_with = "([^"]+)"', text)
+        assert f"kAbsentKernelCount = {len(found)};" in text
+        return found
+
+    smaller, larger = ("default", "FMHA_KERNEL_SET=default"), ("full", "FMHA_KERNEL_SET=full")
+    both = "gfx90a,gfx942"
+    assert absent("ci", both) == [smaller] * 4 + [larger] * 4
+    assert absent("default", both) == [larger] * 4
+    assert absent("full", both) == []
+    assert (
+        absent("full", both, "d64")
+        == [("default", "FMHA_KERNEL_FILTER=")] * 2 + [("full", "FMHA_KERNEL_FILTER=")] * 2
+    )
+    assert (
+        absent("full", "gfx90a")
+        == [("default", "FMHA_GPU_TARGETS=all")] * 2 + [("full", "FMHA_GPU_TARGETS=all")] * 2
+    )
+    assert ("full", "FMHA_KERNEL_SET=full FMHA_GPU_TARGETS=all") in absent("default", "gfx942")
 
 
 def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:

@@ -50,6 +50,20 @@ def test_layout(prefix: Path) -> None:
     assert len(list((prefix / "share" / "doc" / "fmha_rocm").glob("LICENSE*"))) == 3
 
 
+def test_licences_of_others_come_along(prefix: Path) -> None:
+    """Of all that is compiled or linked in, from the packages that it came in."""
+    folder = prefix / "share" / "doc" / "fmha_rocm" / "third-party"
+    texts = {path.stem: path.read_text() for path in folder.iterdir()}
+    assert set(texts) == {"composable_kernel", "hip", "nlohmann-json", "rocm-device-libs", "xla", "zstd"}
+    words = {
+        "xla": "Apache License",
+        "composable_kernel": "Permission is hereby granted",
+        "zstd": "Redistribution and use",
+    }
+    for name, text in texts.items():
+        assert words.get(name, "Copyright") in text, name
+
+
 def test_library_names_itself_and_its_versions(prefix: Path) -> None:
     library = library_folder(prefix) / "libfmha_rocm.so"
     dynamic = run("readelf", "-dW", library)

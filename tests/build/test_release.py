@@ -71,3 +71,28 @@ def test_workflow_runs_what_there_is() -> None:
     assert [script for script in scripts if not (ROOT / script).stat().st_mode & 0o100] == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:run: |&& )make ([\w-]+)", text)) <= targets
+
+
+def made(*arguments: str) -> list[str]:
+    """The commands that make would run, without running them."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "KERNEL_"))}
+    command = ["make", "--no-print-directory", "-n", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kernel_set"),
+    [(("wheel",), "default"), (("wheel", "KERNEL_SET=ci"), "ci"), (("test-adapters",), "ci")],
+)
+def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, ...], kernel_set: str) -> None:
+    """And its build compiles kernels only: the wheel's host side is compiled by the wheel's own build."""
+    commands = made(*arguments)
+    (configure,) = (line for line in commands if line.startswith("cmake --preset"))
+    folder = re.search(r"-B (\S+)", configure)
+    assert folder
+    assert f"-DFMHA_KERNEL_SET={kernel_set} " in configure
+    builds = [line for line in commands if line.startswith("cmake --build")]
+    assert len(builds) == 1
+    assert builds[0].endswith("--target kernels")
+    assert f'native/tools/build_wheel.sh --kernels-from "{folder[1]}"' in commands

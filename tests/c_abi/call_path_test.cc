@@ -243,6 +243,26 @@ void test_extents(fmha_fwd_params p) {
   CHECK_STATUS(fmha_fwd_extents(&p, extents, 16, &count), FMHA_INVALID_ARGUMENT, "dtype = 99");
 }
 
+// ROCm's words for a stream of another device than the current one do not say what is wrong.
+void test_foreign_stream(const fmha_fwd_params& p) {
+  for (const int error : {101, 400}) {
+    hip->launch_error = error;
+    CHECK_STATUS(fmha_fwd(&p, reinterpret_cast<void*>(0x1234)), FMHA_HIP_ERROR, "on device 0, grid 4 x");
+    CHECK(std::strstr(fmha_last_error(),
+                      "stream 0x1234: expected a stream of that device, the thread's current"));
+  }
+  hip->launch_error = 0;
+}
+
+// hipStreamLegacy, which ROCm before 7 does not take.
+void test_legacy_stream(const fmha_fwd_params& p) {
+  CHECK_OK(fmha_fwd(&p, reinterpret_cast<void*>(0x1234)));
+  CHECK_OK(fmha_fwd(&p, reinterpret_cast<void*>(1)));
+  CHECK(hip->stream == nullptr);
+  CHECK_OK(fmha_fwd(&p, reinterpret_cast<void*>(2)));  // hipStreamPerThread
+  CHECK(hip->stream == reinterpret_cast<void*>(2));
+}
+
 void test_launch_failure(const fmha_fwd_params& p) {
   hip->launch_error = 719;
   const int reads = hip->last_error_reads;
@@ -286,6 +306,60 @@ void test_memory(const fmha_fwd_params& good) {
     CHECK_OK(fmha_fwd_prepare(&p));
   }
   CHECK(hip->launches == launches);
+}
+
+// What HIP says of itself is not a verdict on the pointer: after a fault of the GPU every call gives it.
+void test_pointer_query_failure(const fmha_fwd_params& p) {
+  hip->pointer_error = 719;
+  const int reads = hip->last_error_reads;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR, "hipPointerGetAttribute (device of q.data = ");
+  CHECK(std::strstr(fmha_last_error(), "hipErrorFake (719)") != nullptr);
+  CHECK(hip->last_error_reads == reads + 1);
+  hip->pointer_error = 1;  // hipErrorInvalidValue
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "q.data = ");
+  CHECK(std::strstr(fmha_last_error(), "not device memory") != nullptr);
+  hip->pointer_error = 0;
+}
+
+// Memory of a captured hipMallocAsync has device 0, as ROCm says it, whatever device the stream is of.
+void test_captured_memory(const fmha_fwd_params& p) {
+  void* stream = reinterpret_cast<void*>(0x1234);
+  CHECK(hip_set_device(1) == 0);
+  hip->capturing = stream;
+  CHECK_OK(fmha_fwd(&p, stream));
+  const int queries = hip->capture_queries;
+  CHECK(queries == 5);  // q, k, v, o and lse
+  for (void* other :
+       {static_cast<void*>(nullptr), reinterpret_cast<void*>(1), reinterpret_cast<void*>(0x99)}) {
+    CHECK_STATUS(fmha_fwd(&p, other), FMHA_INVALID_ARGUMENT,
+                 "memory of device 0; expected memory of the current device 1 (FMHA_NO_MEMORY_CHECK");
+  }
+  CHECK(hip->capture_queries == queries + 1);  // the null stream cannot be captured
+  CHECK(hip_set_device(0) == 0);
+  CHECK_OK(fmha_fwd(&p, stream));
+  CHECK(hip->capture_queries == queries + 1);  // nor is it asked while nothing is odd
+  // Memory of device 1 is refused as ever.
+  fmha_fwd_params foreign = p;
+  CHECK(hip_set_device(1) == 0);
+  foreign.k.data = device_memory(2 * 150 * 2 * 64 * 2);
+  CHECK(hip_set_device(0) == 0);
+  CHECK_STATUS(fmha_fwd(&foreign, stream), FMHA_INVALID_ARGUMENT, "memory of device 1; expected");
+  hip->capturing = nullptr;
+}
+
+// A caller that knows the memory's device spares HIP the questions.
+void test_no_memory_check(fmha_fwd_params p) {
+  const int queries = hip->pointer_queries, launches = hip->launches;
+  p.flags = FMHA_NO_MEMORY_CHECK;
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  CHECK_OK(fmha_fwd_prepare(&p));
+  CHECK(hip->pointer_queries == queries && hip->launches == launches + 1);
+  alignas(16) static char host[2 * 150 * 2 * 64 * 2];
+  p.k.data = host;
+  CHECK_OK(fmha_fwd(&p, nullptr));
+  p.flags = 2;
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_INVALID_ARGUMENT,
+               "flags = 0x2: expected 0 or FMHA_NO_MEMORY_CHECK");
 }
 
 void test_devices(const fmha_fwd_params& good) {
@@ -362,9 +436,14 @@ int main(int argc, char** argv) {
   test_nothing_to_do(p);
   test_workspace(p);
   test_extents(p);
+  test_foreign_stream(p);
+  test_legacy_stream(p);
   test_launch_failure(p);
   test_memory(p);
   test_devices(p);
+  test_pointer_query_failure(p);
+  test_captured_memory(p);
+  test_no_memory_check(p);
   test_kernel_info_struct(p);
   return check_result();
 }

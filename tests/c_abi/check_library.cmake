@@ -47,6 +47,11 @@ if(undefined MATCHES "hip[a-z]*")
   message(FATAL_ERROR "the library wants HIP at link time:\n${undefined}")
 endif()
 
+if(undefined MATCHES " getenv(@|\n)")
+  message(FATAL_ERROR "the library reads its environment by getenv; expected secure_getenv, which sees nothing in a "
+                      "setuid program")
+endif()
+
 run(dynamic ${READELF} -d ${LIBRARY})
 string(REGEX MATCHALL "NEEDED[^\n]*" needed "${dynamic}")
 foreach(entry IN LISTS needed)

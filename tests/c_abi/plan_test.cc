@@ -57,6 +57,8 @@ extern const Kernel kKernels[] = {
     row("combine", kSum, 1, &kCodeObjects[1]),
 };
 extern const size_t kKernelCount = 4;
+extern const AbsentKernel kAbsentKernels[] = {{}};
+extern const size_t kAbsentKernelCount = 0;
 extern const char* const kBuildInfoJson = "{}";
 
 }  // namespace fmha
@@ -128,7 +130,7 @@ fmha_status run(const SumProblem& problem, void* stream, const fmha::Extents& ex
     fmha::Device& device = fmha::Device::current();
     fmha::Plan plan;
     plan_sum(problem, fmha::choose(SumFamily(problem, device.target().arch), 0, false), plan);
-    device.check_plan_workspace(plan, problem.workspace, extents, "sum_workspace_bytes");
+    device.check_plan_workspace(plan, problem.workspace, extents, "sum_workspace_bytes", {});
     device.run(plan, stream);
   });
 }

@@ -240,7 +240,7 @@ void test_struct_size() {
   CHECK_STATUS(make(nullptr), FMHA_INVALID_ARGUMENT, "params = NULL");
   const std::string expected = "params->struct_size = 0: expected " + std::to_string(sizeof(fmha_fwd_params));
   CHECK_BAD(p.struct_size = 0, FMHA_ABI_MISMATCH, expected.c_str());
-  CHECK_BAD(p.struct_size = sizeof p - 8, FMHA_ABI_MISMATCH, "params->struct_size = ");
+  CHECK_BAD(p.struct_size = sizeof p - 4, FMHA_ABI_MISMATCH, "params->struct_size = ");
   CHECK_BAD(p.struct_size = 248, FMHA_ABI_MISMATCH, "params->struct_size = 248");  // of no header
   CHECK_BAD(p.struct_size = 0xcccccccc, FMHA_ABI_MISMATCH, "params->struct_size = 3435973836");
   // The first header's struct ended after lse; what lies beyond is not its caller's.
@@ -252,6 +252,10 @@ void test_struct_size() {
     CHECK_BAD(reinterpret_cast<unsigned char*>(&p.reserved)[byte] = 0xa5, FMHA_INVALID_ARGUMENT,
               "reserved = ");
   }
+  // The third header's ended after workspace_bytes.
+  CHECK_GOOD(p.struct_size = 440, std::memset(reinterpret_cast<char*>(&p) + 440, 0xff, sizeof p - 440));
+  CHECK_BAD(p.flags = 3, FMHA_INVALID_ARGUMENT, "flags = 0x3: expected 0 or FMHA_NO_MEMORY_CHECK (0x1)");
+  CHECK_GOOD(p.flags = FMHA_NO_MEMORY_CHECK);
   CHECK_BAD(p.reserved = 7, FMHA_INVALID_ARGUMENT, "reserved = 7: expected 0");
   struct Future {
     fmha_fwd_params known;

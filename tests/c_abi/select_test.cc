@@ -280,6 +280,24 @@ void test_refusals() {
                 "nearest, fp16_d64_mask_pad, takes o_dtype = fp16");
 }
 
+// What the catalogue has, and this build has not, is told with what to build.
+void test_kernels_of_other_builds() {
+  fmha_fwd_params p = varlen(100, 100);
+  p.p_drop = 0.1F;
+  CHECK_REFUSED(p, "; the kernel set default has one: build with FMHA_KERNEL_SET=default");
+  p.hdim_q = p.hdim_v = 128;  // the next larger, of a larger set
+  for (fmha_tensor* t : {&p.q, &p.k, &p.v, &p.o}) t->stride_head = 128, t->stride_seqlen *= 2;
+  CHECK_REFUSED(p, "; the kernel set full has one: build with FMHA_KERNEL_SET=full");
+  CHECK_REFUSED(problem(FMHA_FP32, 128, 128, 64),
+                "; the kernel set full has one: build with FMHA_KERNEL_SET=full");
+  check_refused(problem(FMHA_BF16, 128, 128, 64), Arch::kGfx90a,
+                "it has: fp16; the kernel set ci has one: build with FMHA_GPU_TARGETS=all", __LINE__);
+  Selected selected;
+  CHECK_STATUS(select(problem(FMHA_FP16, 128, 128, 256), kDevice, &selected), FMHA_UNSUPPORTED,
+               "takes hdim_q");
+  CHECK(std::strstr(fmha_last_error(), "kernel set") == nullptr);  // none has it: nothing is said
+}
+
 void test_launch_limits() {
   fmha_fwd_params wide = problem(FMHA_FP16, 128, 128, 64);
   wide.batch = 65536;
@@ -364,6 +382,7 @@ int main() {
   test_fp8();
   test_candidates();
   test_refusals();
+  test_kernels_of_other_builds();
   test_launch_limits();
   test_keys();
   test_foreign_rows();

@@ -10,7 +10,7 @@
 namespace fmha::emu {
 
 const char* environment_text(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = secure_getenv(name);
   return text && *text ? text : nullptr;
 }
 

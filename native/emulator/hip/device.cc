@@ -107,8 +107,10 @@ Gate& launch_gate() {
 using namespace fmha::emu;
 
 HIP_API int hipInit(unsigned flags) {
-  if (flags) return fail(hipErrorInvalidValue, "hipInit: flags is %u, expected 0", flags);
-  return hipSuccess;
+  return guarded([&] {
+    if (flags) return fail(hipErrorInvalidValue, "hipInit: flags is %u, expected 0", flags);
+    return static_cast<int>(hipSuccess);
+  });
 }
 
 HIP_API int hipDriverGetVersion(int* version) {

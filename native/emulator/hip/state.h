@@ -12,6 +12,7 @@
 #include "archs.h"
 #include "code/code_object.h"
 #include "core/dispatch.h"
+#include "hip/process.h"
 #include "hip/types.h"
 
 // Every entry point: C name, exported, no exception leaves it.
@@ -27,6 +28,8 @@ const char* error_text(int error);
 // Runs an entry point's body; std::bad_alloc becomes hipErrorOutOfMemory.
 template <class F>
 int guarded(F&& body) noexcept {
+  if (!may_use_device())
+    return fail(hipErrorNotInitialized, "the device was used before this process was forked");
   try {
     return body();
   } catch (const std::bad_alloc&) {

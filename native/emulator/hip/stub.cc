@@ -122,7 +122,7 @@ HIP_API void __hipRegisterVar(void** handle, void* variable, char*, char* device
 
 HIP_API void __hipUnregisterFatBinary(void** handle) {
   auto* binary = reinterpret_cast<Registered*>(handle);
-  if (!binary) return;
+  if (!binary || process_use == Use::kInParent) return;
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   std::erase_if(r.functions, [&](const auto& e) { return e.second.binary == binary; });

@@ -29,6 +29,7 @@ constexpr const char* kWorkspaceQuery = "fmha_fwd_workspace_bytes";
 struct Call {
   FwdProblem problem;
   Device* device;
+  MemoryCheck memory;
   Chosen chosen;
   Plan plan;
 };
@@ -36,13 +37,14 @@ struct Call {
 // What every entry that runs, or could, does first: checks the arguments, then whose memory the tensors are
 // in, chooses the kernel and plans the call. Whether candidates are counted matters only to who tells of
 // them.
-void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, Call& call) {
+void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
   make_fwd_problem(params, pointers, call.problem);
   FwdOffers offers;
   ask_fwd_origins(call.problem, offers);
   check_overlaps(call.problem);
   call.device = &Device::current();
-  call.device->check_memory(call.problem.extents);
+  call.memory = {call.problem.checks_memory, stream};
+  call.device->check_memory(call.problem.extents, call.memory);
   call.chosen = choose_fwd(call.problem, offers, call.device->target(), counted);
   plan_fwd(*call.chosen.kernel, call.problem, call.plan);
 }
@@ -86,7 +88,7 @@ void describe(const Call& call, fmha_kernel_info* info) {
 
 void prepare(const fmha_fwd_params* params) {
   Call call;
-  make_call(params, Pointers::kOptional, false, call);
+  make_call(params, Pointers::kOptional, false, nullptr, call);
   call.device->prepare(call.plan);
 }
 
@@ -114,7 +116,7 @@ extern "C" {
 fmha_status fmha_fwd_supported(const fmha_fwd_params* params) {
   return fmha::guard([&] {
     fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
+    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
   });
 }
 
@@ -122,7 +124,7 @@ fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* inf
   return fmha::guard([&] {
     fmha::check_info(info);
     fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, true, call);
+    fmha::make_call(params, fmha::Pointers::kOptional, true, nullptr, call);
     fmha::describe(call, info);
   });
 }
@@ -131,7 +133,7 @@ fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* byt
   return fmha::guard([&] {
     if (bytes == nullptr) fmha::raise(FMHA_INVALID_ARGUMENT, "bytes = NULL: expected an address to write to");
     fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, call);
+    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
     *bytes = call.plan.needed_bytes();
   });
 }
@@ -151,10 +153,11 @@ fmha_status fmha_prepare(const fmha_fwd_params* params) {
 
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream) {
   return fmha::guard([&] {
+    if (stream == fmha::kHipStreamLegacy) stream = nullptr;
     fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kRequired, false, call);
+    fmha::make_call(params, fmha::Pointers::kRequired, false, stream, call);
     call.device->check_plan_workspace(call.plan, call.problem.workspace, call.problem.extents,
-                                      fmha::kWorkspaceQuery);
+                                      fmha::kWorkspaceQuery, call.memory);
     call.device->run(call.plan, stream);
   });
 }

@@ -40,6 +40,16 @@ struct Kernel {
 
 extern const Kernel kKernels[];
 extern const size_t kKernelCount;
+
+// A kernel that the catalogue has and this build has not; in the order of the sets.
+struct AbsentKernel {
+  char set[8];             // the smallest that has it
+  const char* build_with;  // what a build would have to be given: "FMHA_KERNEL_SET=full"
+  Kernel kernel;           // as far as its needs go: no name, no code
+};
+extern const AbsentKernel kAbsentKernels[];
+extern const size_t kAbsentKernelCount;
+
 extern const CodeObject kCodeObjects[];
 extern const size_t kCodeObjectCount;
 extern const char* const kBuildInfoJson;  // what fmha_build_info returns

@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
@@ -16,93 +18,75 @@
 #include <vector>
 
 #include "error.h"
+#include "hip/library.h"
 
 namespace fmha {
 namespace {
 
 constexpr const char* kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"};
 
-// Both are written under the mutex and never go back. The runtime stays loaded and the table allocated until
-// the process ends: other threads may be inside it.
+// The first two are written under the mutex and go back only in a forked child. The runtime stays loaded and
+// the table allocated until the process ends: other threads may be inside it.
 std::mutex g_mutex;
 std::atomic<const HipApi*> g_bound{nullptr};
 std::atomic<bool> g_initialised{false};
+std::atomic<bool> g_forked{false};
 
-template <typename Function>
-void resolve(void* library, const char* path, const char* name, Function& function) {
-  void* symbol = dlsym(library, name);
-  if (symbol == nullptr) raise(FMHA_HIP_ERROR, "%s has no %s: not a HIP runtime, or too old", path, name);
-  function = reinterpret_cast<Function>(symbol);
+// In a child: of what its parent began to use it has neither the threads nor the device, so that the first
+// wait would never end. The mutex may be another thread's, which is not in the child.
+void note_fork() {
+  const bool idle = g_mutex.try_lock();
+  if (idle) g_mutex.unlock();
+  if (idle && !g_initialised.load(std::memory_order_relaxed)) return;
+  g_forked.store(true, std::memory_order_relaxed);
+  g_initialised.store(false, std::memory_order_relaxed);
 }
 
-std::unique_ptr<HipApi> resolve_all(void* library, const char* path) {
-  auto api = std::make_unique<HipApi>();
-  api->path = path;
-#define FMHA_RESOLVE(name) resolve(library, path, #name, api->name)
-  FMHA_RESOLVE(hipInit);
-  FMHA_RESOLVE(hipRuntimeGetVersion);
-  FMHA_RESOLVE(hipGetDevice);
-  FMHA_RESOLVE(hipDeviceGetAttribute);
-  FMHA_RESOLVE(hipPointerGetAttribute);
-  FMHA_RESOLVE(hipModuleLoadData);
-  FMHA_RESOLVE(hipModuleUnload);
-  FMHA_RESOLVE(hipModuleGetFunction);
-  FMHA_RESOLVE(hipModuleLaunchKernel);
-  FMHA_RESOLVE(hipMemsetAsync);
-  FMHA_RESOLVE(hipGetErrorName);
-  FMHA_RESOLVE(hipGetErrorString);
-  FMHA_RESOLVE(hipGetLastError);
-#undef FMHA_RESOLVE
-  return api;
+[[gnu::constructor]] void watch_forks() { (void)pthread_atfork(nullptr, nullptr, note_fork); }
+
+void check_process() {
+  if (!g_forked.load(std::memory_order_relaxed)) return;
+  raise(FMHA_HIP_ERROR,
+        "this process was forked from one that had used HIP, whose threads and device it does not have; "
+        "start it "
+        "by spawn or exec (in Python multiprocessing.get_context(\"spawn\")), or fork before the first call");
 }
 
-// Path of a loaded library as the loader knows it.
-const char* path_of(void* library, const char* fallback) {
-  struct link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr) return fallback;
-  return map->l_name != nullptr && map->l_name[0] != '\0' ? map->l_name : fallback;
-}
-
-// Takes over one reference to `library`.
-const HipApi& adopt(void* library, const char* name) {
-  try {
-    const HipApi* api = resolve_all(library, path_of(library, name)).release();
-    g_bound.store(api, std::memory_order_release);
-    return *api;
-  } catch (...) {
-    dlclose(library);
-    throw;
-  }
+const HipApi& adopt(std::unique_ptr<HipApi> api) {
+  g_bound.store(api.get(), std::memory_order_release);
+  return *api.release();
 }
 
 const HipApi& open_chosen(const char* path, const char* chosen_by) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* reason = dlerror();
-    raise(FMHA_HIP_ERROR, "cannot load the HIP runtime %s chosen by %s: %s", path, chosen_by,
-          reason != nullptr ? reason : "unknown reason");
-  }
-  return adopt(library, path);
+  std::string why;
+  if (auto api = open_hip(path, RTLD_NOW | RTLD_LOCAL, why)) return adopt(std::move(api));
+  raise(FMHA_HIP_ERROR, "cannot use the HIP runtime %s chosen by %s: %s", path, chosen_by, why.c_str());
 }
 
-// libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6.
-bool is_hip_runtime(const char* path) {
-  const char* slash = std::strrchr(path, '/');
-  const char* name = slash != nullptr ? slash + 1 : path;
-  return std::strncmp(name, "libamdhip64", 11) == 0 && std::strstr(name, ".so") != nullptr;
+bool is_same_file(const char* a, const char* b) {
+  struct stat sa{}, sb{};
+  if (stat(a, &sa) != 0 || stat(b, &sb) != 0) return std::strcmp(a, b) == 0;
+  return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-// Every object in the process is listed once, however often and by whatever name it was opened, so two
-// entries are two copies.
-std::vector<std::string> mapped_runtimes() {
-  struct Found {
+// Of libamdhip64 it finds libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6. Every
+// object in the process is listed once, however often and by whatever name it was opened, so two entries are
+// two copies.
+std::vector<std::string> mapped_libraries(const char* stem) {
+  struct Search {
+    const char* stem;
     std::vector<std::string> paths;
     bool out_of_memory = false;
-  } found;
+  } search{stem, {}};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
-        auto& result = *static_cast<Found*>(data);
-        if (info->dlpi_name == nullptr || !is_hip_runtime(info->dlpi_name)) return 0;
+        auto& result = *static_cast<Search*>(data);
+        if (info->dlpi_name == nullptr) return 0;
+        const char* slash = std::strrchr(info->dlpi_name, '/');
+        const char* name = slash != nullptr ? slash + 1 : info->dlpi_name;
+        if (std::strncmp(name, result.stem, std::strlen(result.stem)) != 0 ||
+            std::strstr(name, ".so") == nullptr)
+          return 0;
         try {  // nothing may be thrown through the loader
           result.paths.emplace_back(info->dlpi_name);
         } catch (...) {
@@ -110,24 +94,52 @@ std::vector<std::string> mapped_runtimes() {
         }
         return 0;
       },
-      &found);
-  if (found.out_of_memory) throw std::bad_alloc();
-  return std::move(found.paths);
+      &search);
+  if (search.out_of_memory) throw std::bad_alloc();
+  return std::move(search.paths);
 }
 
-const HipApi& open_mapped(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) {
-    const char* reason = dlerror();
-    raise(FMHA_HIP_ERROR, "cannot open the HIP runtime %s, which this process has mapped: %s", path.c_str(),
-          reason != nullptr ? reason : "its file has moved");
+// The runtime that this process's PyTorch is linked to; "" without one.
+std::string runtime_of_torch() {
+  for (const std::string& path : mapped_libraries("libtorch_hip")) {
+    void* torch = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (torch == nullptr) continue;
+    Dl_info info{};
+    void* symbol = dlsym(torch, "hipGetDevice");  // in the order of its dependencies
+    const bool found = symbol != nullptr && dladdr(symbol, &info) != 0 && info.dli_fname != nullptr;
+    dlclose(torch);
+    if (found) return info.dli_fname;
   }
-  return adopt(library, path.c_str());
+  return "";
 }
 
-// Value of an environment variable, nullptr if it is unset or empty.
+// Of several, PyTorch's own first: the others came along with something else.
+std::vector<std::string> mapped_runtimes() {
+  std::vector<std::string> paths = mapped_libraries("libamdhip64");
+  if (paths.size() < 2) return paths;
+  const std::string torch = runtime_of_torch();
+  const auto is_torch = [&](const std::string& path) { return is_same_file(path.c_str(), torch.c_str()); };
+  std::stable_partition(paths.begin(), paths.end(), is_torch);
+  return paths;
+}
+
+const HipApi& use_mapped(const std::string& path, const std::string* other) {
+  if (other != nullptr && !is_same_file(path.c_str(), runtime_of_torch().c_str())) {
+    raise(FMHA_HIP_ERROR,
+          "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
+          "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
+          path.c_str(), other->c_str());
+  }
+  std::string why;
+  if (auto api = open_hip(path.c_str(), RTLD_NOW | RTLD_NOLOAD, why)) return adopt(std::move(api));
+  raise(FMHA_HIP_ERROR, "cannot use the HIP runtime %s, which this process has mapped: %s", path.c_str(),
+        why.c_str());
+}
+
+// Value of an environment variable, nullptr if it is unset or empty, or if it comes from a user whose rights
+// the process exceeds (setuid): it names what is loaded.
 const char* environment(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = secure_getenv(name);
   return value != nullptr && value[0] != '\0' ? value : nullptr;
 }
 
@@ -138,25 +150,12 @@ void add_installed(const std::string& folder, std::vector<HipCandidate>& found) 
   }
 }
 
-// A runtime that is already mapped comes before any file, because its streams and its memory are what callers
-// hand over.
-const HipApi& find() {
-  const std::vector<HipCandidate> candidates = search_hip();
-  const HipCandidate& first = candidates.front();
-  if (first.source == FMHA_HIP_ENVIRONMENT) return open_chosen(first.path.c_str(), "FMHA_HIP_RUNTIME");
-  if (first.source == FMHA_HIP_MAPPED) {
-    if (candidates[1].source == FMHA_HIP_MAPPED) {
-      raise(FMHA_HIP_ERROR,
-            "this process has two HIP runtimes mapped, %s and %s: streams and memory of one mean nothing to "
-            "the other; choose one by fmha_set_hip_runtime or FMHA_HIP_RUNTIME",
-            first.path.c_str(), candidates[1].path.c_str());
-    }
-    return open_mapped(first.path);
-  }
-  for (const HipCandidate& candidate : candidates) {
-    if (void* library = dlopen(candidate.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-      return adopt(library, candidate.path.c_str());
-    }
+[[noreturn]] void raise_none(const std::string& refused) {
+  if (!refused.empty()) {
+    raise(FMHA_HIP_ERROR,
+          "no HIP runtime: none is mapped into this process, and none that was found can be used: %s; set "
+          "FMHA_HIP_RUNTIME to the path of one",
+          refused.c_str());
   }
   const char* rocm = environment("ROCM_PATH");
   raise(FMHA_HIP_ERROR,
@@ -166,16 +165,31 @@ const HipApi& find() {
         rocm != nullptr ? rocm : "not set");
 }
 
-bool is_same_file(const char* a, const char* b) {
-  struct stat sa{}, sb{};
-  if (stat(a, &sa) != 0 || stat(b, &sb) != 0) return std::strcmp(a, b) == 0;
-  return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+// A runtime that is already mapped comes before any file, because its streams and its memory are what callers
+// hand over.
+const HipApi& find() {
+  const std::vector<HipCandidate> candidates = search_hip();
+  const HipCandidate& first = candidates.front();
+  if (first.source == FMHA_HIP_ENVIRONMENT) return open_chosen(first.path.c_str(), "FMHA_HIP_RUNTIME");
+  if (first.source == FMHA_HIP_MAPPED) {
+    const bool alone = candidates[1].source != FMHA_HIP_MAPPED;
+    return use_mapped(first.path, alone ? nullptr : &candidates[1].path);
+  }
+  std::string refused;
+  for (const HipCandidate& candidate : candidates) {
+    std::string why;
+    const char* path = candidate.path.c_str();
+    if (auto api = open_hip(path, RTLD_NOW | RTLD_LOCAL, why)) return adopt(std::move(api));
+    if (!is_not_found(path, why)) refused += (refused.empty() ? "" : "; ") + why;
+  }
+  raise_none(refused);
 }
 
 // A library name without a path means what the loader makes of it.
 bool is_bound(const HipApi& api, const char* path) {
   if (is_same_file(path, api.path.c_str())) return true;
-  void* library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  std::string why;
+  void* library = is_loadable(path, why) ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
   if (library == nullptr) return false;
   const bool same = std::strcmp(path_of(library, ""), api.path.c_str()) == 0;
   dlclose(library);
@@ -196,6 +210,7 @@ std::vector<HipCandidate> search_hip() {
 
 const HipApi& bind_hip() {
   if (const HipApi* api = g_bound.load(std::memory_order_acquire)) return *api;
+  check_process();
   const std::lock_guard lock(g_mutex);
   if (const HipApi* api = g_bound.load(std::memory_order_relaxed)) return *api;
   return find();
@@ -204,6 +219,7 @@ const HipApi& bind_hip() {
 const HipApi& hip() {
   const HipApi& api = bind_hip();
   if (g_initialised.load(std::memory_order_acquire)) return api;
+  check_process();
   const std::lock_guard lock(g_mutex);
   if (!g_initialised.load(std::memory_order_relaxed)) {
     // A runtime opened by dlopen may refuse every call before this one; after the first time it does nothing.
@@ -218,6 +234,7 @@ void choose_hip(const char* path) {
     raise(FMHA_INVALID_ARGUMENT, "path = %s: expected the path of a libamdhip64",
           path == nullptr ? "NULL" : "\"\"");
   }
+  check_process();
   const std::lock_guard lock(g_mutex);
   const HipApi* api = g_bound.load(std::memory_order_relaxed);
   if (api == nullptr) {

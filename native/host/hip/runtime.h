@@ -13,6 +13,9 @@
 namespace fmha {
 
 inline constexpr int kHipSuccess = 0;
+inline constexpr int kHipErrorInvalidValue = 1;
+inline constexpr int kHipErrorInvalidDevice = 101;
+inline constexpr int kHipErrorInvalidHandle = 400;
 inline constexpr int kHipErrorNoBinaryForGpu = 209;
 
 // hipDeviceAttribute_t
@@ -23,6 +26,12 @@ inline constexpr int kHipAttributeMultiprocessorCount = 63;
 // hipPointer_attribute
 inline constexpr int kHipPointerMemoryType = 2;
 inline constexpr int kHipPointerDeviceOrdinal = 9;
+
+// hipStreamCaptureStatus
+inline constexpr int kHipCaptureActive = 1;
+
+// The legacy null stream's other handle, which ROCm before 7 does not take.
+inline void* const kHipStreamLegacy = reinterpret_cast<void*>(1);
 
 // hipModuleLaunchKernel's `extra` list: the arguments as one block of bytes.
 inline void* const kHipLaunchBufferPointer = reinterpret_cast<void*>(1);
@@ -37,6 +46,7 @@ struct HipApi {
   int (*hipGetDevice)(int* device);
   int (*hipDeviceGetAttribute)(int* value, int attribute, int device);
   int (*hipPointerGetAttribute)(void* value, int attribute, void* pointer);
+  int (*hipStreamIsCapturing)(void* stream, int* status);
   int (*hipModuleLoadData)(void** module, const void* image);
   int (*hipModuleUnload)(void* module);
   int (*hipModuleGetFunction)(void** function, void* module, const char* name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 
 #include "error.h"
@@ -79,26 +80,31 @@ Device::Device(const HipApi& api, int ordinal, const Target& target)
       target_(target),
       functions_(std::make_unique<std::atomic<void*>[]>(kKernelCount)) {}
 
-void Device::check_memory(const Extents& extents) const {
+void Device::check_memory(const Extents& extents, const MemoryCheck& check) const {
+  if (!check.wanted) return;
   for (const Extent& extent : extents.all()) {
-    if (extent.begin != 0) check_owner(extent.pointer, reinterpret_cast<void*>(extent.begin));
+    if (extent.begin != 0) check_owner(extent.pointer, reinterpret_cast<void*>(extent.begin), check.stream);
   }
 }
 
 void Device::check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
-                                    const char* query) const {
+                                    const char* query, const MemoryCheck& check) const {
   check_workspace(given, plan.needed_bytes(), extents, query);
-  check_owner("workspace", given.data);
+  if (check.wanted) check_owner("workspace", given.data, check.stream);
 }
 
 // One query answers both questions: memory that HIP does not know has no device. Nothing is remembered from
-// one call to the next: an address may have been freed since, and another's now.
-void Device::check_owner(const char* name, const void* pointer) const {
+// one call to the next: an address may have been freed since, and another's now. Any other error is not about
+// the pointer: after a fault of the GPU, for one, every call gives that fault.
+void Device::check_owner(const char* name, const void* pointer, void* stream) const {
   int owner = -1;
   const int error = api_.hipPointerGetAttribute(&owner, kHipPointerDeviceOrdinal, const_cast<void*>(pointer));
   if (error == kHipSuccess && owner == ordinal_) return;
-  if (error != kHipSuccess || owner < 0) raise_unknown_memory(name, pointer);
-  check_reachable(name, pointer, owner);
+  if (error == kHipErrorInvalidValue || (error == kHipSuccess && owner < 0))
+    raise_unknown_memory(name, pointer);
+  if (error != kHipSuccess)
+    raise_hip(api_, "hipPointerGetAttribute", error, "device of %s = %p", name, pointer);
+  check_reachable(name, pointer, owner, stream);
 }
 
 void Device::raise_unknown_memory(const char* name, const void* pointer) const {
@@ -111,7 +117,7 @@ void Device::raise_unknown_memory(const char* name, const void* pointer) const {
 
 // Pinned host memory and managed memory belong to the device that was current when they were made, but every
 // device reaches them, so a foreign device is an error only for device memory.
-void Device::check_reachable(const char* name, const void* pointer, int owner) const {
+void Device::check_reachable(const char* name, const void* pointer, int owner, void* stream) const {
   int version = 0;
   int type = 0;
   int error = api_.hipRuntimeGetVersion(&version);
@@ -120,10 +126,20 @@ void Device::check_reachable(const char* name, const void* pointer, int owner) c
   if (error != kHipSuccess) raise_hip(api_, "hipPointerGetAttribute", error, "memory type of %s", name);
   // HIP 6 renumbered hipMemoryType; versions are major * 10^7 + minor * 10^5 + patch.
   const int device_memory = version >= 60000000 ? 2 : 1;
-  if (type == device_memory) {
-    raise(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d",
-          name, pointer, owner, ordinal_);
+  if (type != device_memory || (owner == 0 && is_capturing(stream))) return;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: memory of device %d; expected memory of the current device %d%s",
+        name, pointer, owner, ordinal_,
+        owner == 0 ? " (FMHA_NO_MEMORY_CHECK admits memory whose device HIP misstates)" : "");
+}
+
+// What a captured hipMallocAsync returns has no memory yet, and ROCm says of it that it is device 0's.
+bool Device::is_capturing(void* stream) const {
+  if (stream == nullptr) return false;
+  int status = 0;
+  if (const int error = api_.hipStreamIsCapturing(stream, &status); error != kHipSuccess) {
+    raise_hip(api_, "hipStreamIsCapturing", error, "stream %p", stream);
   }
+  return status == kHipCaptureActive;
 }
 
 void* Device::function(const Kernel& kernel) {
@@ -210,18 +226,27 @@ void Device::launch(const Step& step, void* function, void* stream) const {
   const int error =
       api_.hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size),
                                  1, 1, 0, stream, nullptr, extra);
-  if (error != kHipSuccess) {
-    raise_hip(api_, "hipModuleLaunchKernel", error, "%s on device %d, grid %u x %u x %u, stream %p",
-              kernel.name, ordinal_, grid.x, grid.y, grid.z, stream);
-  }
+  if (error == kHipSuccess) return;
+  char what[256];
+  std::snprintf(what, sizeof what, "%s on device %d, grid %u x %u x %u", kernel.name, ordinal_, grid.x,
+                grid.y, grid.z);
+  raise_step("hipModuleLaunchKernel", error, what, stream);
 }
 
 void Device::set_memory(const Step& step, void* stream) const {
-  if (const int error = api_.hipMemsetAsync(step.memory, step.value, step.bytes, stream);
-      error != kHipSuccess) {
-    raise_hip(api_, "hipMemsetAsync", error, "%zu bytes of workspace on device %d, stream %p", step.bytes,
-              ordinal_, stream);
-  }
+  const int error = api_.hipMemsetAsync(step.memory, step.value, step.bytes, stream);
+  if (error == kHipSuccess) return;
+  char what[256];
+  std::snprintf(what, sizeof what, "%zu bytes of workspace on device %d", step.bytes, ordinal_);
+  raise_step("hipMemsetAsync", error, what, stream);
+}
+
+// HIP's words for a stream of another device than the current one lead nowhere.
+void Device::raise_step(const char* call, int error, const char* what, void* stream) const {
+  const bool is_foreign = error == kHipErrorInvalidDevice || error == kHipErrorInvalidHandle;
+  raise_hip(api_, call, error, "%s, stream %p%s", what, stream,
+            is_foreign ? ": expected a stream of that device, the thread's current one, that is not destroyed"
+                       : "");
 }
 
 }  // namespace fmha

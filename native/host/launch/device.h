@@ -17,6 +17,12 @@
 
 namespace fmha {
 
+// How a call wants it checked whose memory its pointers are.
+struct MemoryCheck {
+  bool wanted = true;
+  void* stream = nullptr;  // of the call, which may be capturing; nullptr for calls without one
+};
+
 class Device {
  public:
   // The calling thread's current HIP device.
@@ -27,12 +33,12 @@ class Device {
   const Target& target() const { return target_; }
 
   // Fails with INVALID_ARGUMENT if a tensor is in memory that this device cannot be sure to reach.
-  void check_memory(const Extents& extents) const;
+  void check_memory(const Extents& extents, const MemoryCheck& check) const;
 
   // Fails with INVALID_ARGUMENT if the plan needs a workspace and this one does not do: see check_workspace.
   void check_plan_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
-                            const char* query) const {
-    if (plan.needed_bytes() != 0) check_needed_workspace(plan, given, extents, query);
+                            const char* query, const MemoryCheck& check) const {
+    if (plan.needed_bytes() != 0) check_needed_workspace(plan, given, extents, query, check);
   }
 
   // Loads what the plan's launches need.
@@ -45,13 +51,15 @@ class Device {
  private:
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);
-  void check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
-                              const char* query) const;
   void launch(const Step& step, void* function, void* stream) const;
   void set_memory(const Step& step, void* stream) const;
-  void check_owner(const char* name, const void* pointer) const;
+  void check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
+                              const char* query, const MemoryCheck& check) const;
+  void check_owner(const char* name, const void* pointer, void* stream) const;
   [[noreturn]] void raise_unknown_memory(const char* name, const void* pointer) const;
-  void check_reachable(const char* name, const void* pointer, int owner) const;
+  void check_reachable(const char* name, const void* pointer, int owner, void* stream) const;
+  bool is_capturing(void* stream) const;
+  [[noreturn]] void raise_step(const char* call, int error, const char* what, void* stream) const;
   void load(const Kernel& kernel);
   void* load_module(const Kernel& kernel, const void* image) const;
   void* find_function(const Kernel& kernel, void* module) const;

@@ -14,11 +14,12 @@ namespace fmha {
 namespace {
 
 // The first header's struct ended after lse. The second header's ended with four bytes of padding, in which
-// its callers may have anything.
+// its callers may have anything. The third's ended after workspace_bytes.
 constexpr StructVersion kParamsVersions[] = {
-    {240, 240}, {424, 420}, {sizeof(fmha_fwd_params), sizeof(fmha_fwd_params)}};
+    {240, 240}, {424, 420}, {440, 440}, {sizeof(fmha_fwd_params), sizeof(fmha_fwd_params)}};
 static_assert(offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse) == 240 &&
               offsetof(fmha_fwd_params, reserved) == 420);
+static_assert(offsetof(fmha_fwd_params, flags) == 440);
 
 void check_least(const char* name, int64_t value, int64_t least) {
   if (value < least) {
@@ -93,6 +94,14 @@ void set_sizes(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.candidate = p.kernel;
 }
 
+void set_flags(const fmha_fwd_params& p, FwdProblem& problem) {
+  if ((p.flags & ~uint64_t{FMHA_NO_MEMORY_CHECK}) != 0) {
+    raise(FMHA_INVALID_ARGUMENT, "flags = 0x%" PRIx64 ": expected 0 or FMHA_NO_MEMORY_CHECK (0x%x)", p.flags,
+          unsigned{FMHA_NO_MEMORY_CHECK});
+  }
+  problem.checks_memory = (p.flags & FMHA_NO_MEMORY_CHECK) == 0;
+}
+
 void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
   const bool fp8 = problem.dtype == DType::kFp8;
   problem.qk_descale = descale("q_descale", p.q_descale, fp8) * descale("k_descale", p.k_descale, fp8);
@@ -125,6 +134,7 @@ void fill(const fmha_fwd_params& p, Pointers pointers, FwdProblem& problem) {
   problem.o_dtype = o_type.dtype;
   check_dims(p);
   check_varlen(p);
+  set_flags(p, problem);
   set_sizes(p, problem);
   set_scores(p, problem);
   set_dropout(p, problem);

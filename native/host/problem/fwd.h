@@ -21,11 +21,12 @@ struct FwdProblem {
   // make_fwd_problem sets every field: zeroing them first would cost a tenth of the call.
   FwdProblem() {}
 
-  DType dtype;        // of q, k and v
-  DType o_dtype;      // of o
-  bool group;         // packed sequences
-  bool empty;         // nothing to write: nothing to launch
-  int32_t candidate;  // 0: the best kernel; n: the n-th that can do it
+  DType dtype;         // of q, k and v
+  DType o_dtype;       // of o
+  bool group;          // packed sequences
+  bool empty;          // nothing to write: nothing to launch
+  bool checks_memory;  // whose memory the pointers are is asked of HIP
+  int32_t candidate;   // 0: the best kernel; n: the n-th that can do it
   int64_t batch;
   int64_t seqlen_q;
   int64_t seqlen_k;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 
 #include "error.h"
@@ -79,7 +80,21 @@ bool any_kernel(Predicate predicate) {
                      [&](const Kernel& k) { return k.family == Family::kFwd && predicate(k); });
 }
 
-[[noreturn]] void raise_for_type(const FwdProblem& p, Arch arch) {
+// Whether another build has a kernel for the problem, as the end of a message.
+struct Elsewhere {
+  Elsewhere(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
+    for (size_t i = 0; i < kAbsentKernelCount; ++i) {
+      const AbsentKernel& absent = kAbsentKernels[i];
+      if (!same_type(absent.kernel, p, arch) || unmet_needs(absent.kernel, p, offers) != 0) continue;
+      std::snprintf(text, sizeof text, "; the kernel set %s has one: build with %s", absent.set,
+                    absent.build_with);
+      return;
+    }
+  }
+  char text[160] = "";
+};
+
+[[noreturn]] void raise_for_type(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   ItemList archs, dtypes;
   for (const ArchInfo& info : kArchs) {
     if (any_kernel([&](const Kernel& k) { return k.arch == info.arch; })) archs.add(info.name);
@@ -90,12 +105,13 @@ bool any_kernel(Predicate predicate) {
       dtypes.add(dtype_name(dtype));
     }
   }
+  const Elsewhere elsewhere(p, offers, arch);
   if (dtypes.is_empty()) {
-    raise(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s", arch_name(arch),
-          archs.c_str());
+    raise(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s%s", arch_name(arch),
+          archs.c_str(), elsewhere.text);
   }
-  raise(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s", dtype_name(p.dtype),
-        arch_name(arch), dtypes.c_str());
+  raise(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s%s",
+        dtype_name(p.dtype), arch_name(arch), dtypes.c_str(), elsewhere.text);
 }
 
 // The most that a launch of any kernel for the problem does.
@@ -162,7 +178,7 @@ uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offe
 
 void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   const Kernel* nearest = nearest_kernel(p, offers, arch);
-  if (nearest == nullptr) raise_for_type(p, arch);
+  if (nearest == nullptr) raise_for_type(p, offers, arch);
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
   if (unmet == 0) raise_for_grid(p, offers, arch);
   if (Refusal why; (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why)) {
@@ -176,9 +192,9 @@ void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch ar
   }
   const bool wider = (unmet & bit(Need::kHeadDims)) != 0 && nearest->fwd.hdim_q >= p.hdim_q &&
                      nearest->fwd.hdim_v >= p.hdim_v;
-  raise(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s",
+  raise(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s%s",
         wishes.c_str(), dtype_name(p.dtype), arch_name(arch), nearest->name, terms.c_str(),
-        wider ? " (columns of zeros make the tensors fit)" : "");
+        wider ? " (columns of zeros make the tensors fit)" : "", Elsewhere(p, offers, arch).text);
 }
 
 }  // namespace fmha

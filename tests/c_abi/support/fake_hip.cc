@@ -77,6 +77,7 @@ EXPORT int hipDeviceGetAttribute(int* value, int attribute, int) {
 
 EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
   ++g_state.pointer_queries;
+  if (g_state.pointer_error != 0) return g_state.pointer_error;
   for (const Allocation& a : g_allocations) {
     if (a.start == nullptr || pointer < a.start || pointer >= a.start + a.bytes) continue;
     const int type = g_state.version >= 60000000 ? a.type : a.type - 1;
@@ -85,6 +86,13 @@ EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {
     return 0;
   }
   return kInvalidValue;
+}
+
+// Like ROCm, it takes no legacy stream by its handle.
+EXPORT int hipStreamIsCapturing(void* stream, int* status) {
+  ++g_state.capture_queries;
+  *status = stream == g_state.capturing ? 1 : 0;
+  return stream == reinterpret_cast<void*>(1) ? 400 : 0;
 }
 
 EXPORT int hipMalloc(void** out, size_t bytes) { return allocate(out, bytes, 2); }

@@ -13,10 +13,11 @@ extern "C" {
 typedef struct fake_hip_state {
   /* Calls so far; every function of the runtime adds to exactly one. */
   int inits, get_devices, attributes, pointer_queries, loads, unloads, get_functions, launches, memsets;
-  int last_error_reads;
+  int last_error_reads, capture_queries;
 
   /* Set by a test: the error to give (0: none), what the device claims to be. */
-  int init_error, load_error, get_function_error, launch_error, memset_error;
+  int init_error, pointer_error, load_error, get_function_error, launch_error, memset_error;
+  void* capturing; /* the stream that is being captured */
   int capability_major, capability_minor, version;
 
   /* The last launch. */

@@ -203,6 +203,7 @@ EXPORT int hipMemsetAsync(void* memory, int value, size_t bytes, void*) {
 }
 
 EXPORT int hipStreamCreate(void** stream) { return handle(stream); }
+EXPORT int hipStreamIsCapturing(void*, int* status) { return *status = 0, kSuccess; }
 EXPORT int hipStreamSynchronize(void*) { return kSuccess; }
 EXPORT int hipStreamDestroy(void*) { return kSuccess; }
 EXPORT int hipStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }

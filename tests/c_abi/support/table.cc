@@ -135,6 +135,13 @@ extern const Kernel kKernels[] = {
     of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
+extern const AbsentKernel kAbsentKernels[] = {
+    {"default", "FMHA_KERNEL_SET=default", group(with(fp16("", 64, true, true), Bias::kNone, false, true))},
+    {"full", "FMHA_KERNEL_SET=full", group(with(fp16("", 128, true, true), Bias::kNone, false, true))},
+    {"full", "FMHA_KERNEL_SET=full", base("", DType::kFp32, 64, true, true)},
+    {"ci", "FMHA_GPU_TARGETS=all", of_arch(Arch::kGfx90a, base("", DType::kBf16, 64, false, true))},
+};
+extern const size_t kAbsentKernelCount = sizeof kAbsentKernels / sizeof kAbsentKernels[0];
 extern const char* const kBuildInfoJson = "{}";
 
 }  // namespace fmha

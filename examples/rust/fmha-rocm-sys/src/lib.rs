@@ -64,6 +64,8 @@ pub struct fmha_randval {
     pub stride_seqlen: i64,
 }
 
+pub const FMHA_NO_MEMORY_CHECK: u32 = 1;
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fmha_fwd_params {
@@ -108,6 +110,7 @@ pub struct fmha_fwd_params {
     pub reserved: u32,
     pub workspace: *mut c_void,
     pub workspace_bytes: i64,
+    pub flags: u64,
 }
 
 #[repr(C)]

@@ -91,7 +91,8 @@ fn layouts() -> Vec<Layout> {
             v_descale,
             reserved,
             workspace,
-            workspace_bytes
+            workspace_bytes,
+            flags
         }),
         layout!(fmha_kernel_info {
             struct_size,
@@ -137,6 +138,7 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_MASK_CAUSAL_TOP_LEFT,
         FMHA_MASK_WINDOW,
         FMHA_MASK_WINDOW_TOP_LEFT,
+        FMHA_NO_MEMORY_CHECK,
         FMHA_HIP_NONE,
         FMHA_HIP_ENVIRONMENT,
         FMHA_HIP_MAPPED,

@@ -139,6 +139,7 @@ void close(Stream& stream) {
 class ThreadStreams {
  public:
   ~ThreadStreams() {
+    if (process_use == Use::kInParent) return;  // the mutex may be a thread's that is not in this process
     std::lock_guard lock(queues().mutex);
     for (const auto& [index, stream] : streams_) close(*stream);
   }
