@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cffi
-
 from pyfa_rocm._runtime import library, paths
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
@@ -29,11 +27,6 @@ _MOST_PATH_BYTES = 4096
 # Device files without which no AMD GPU works: the kernel driver's, and that of WSL.
 _DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
 _SUCCESS = 0
-# Addresses as numbers: the same in the C ABI as pointers, and no pointer object to make for each.
-_MEMORY_FUNCTIONS = """
-int hipMalloc(uintptr_t *address, size_t bytes);
-int hipFree(uintptr_t address);
-"""
 
 
 @dataclass(frozen=True)
@@ -304,43 +297,16 @@ def call(name: str, *args: Any) -> Any:
     hip = module()
     status, *results = getattr(hip, name)(*args)
     if status != hip.hipError_t.hipSuccess:
-        raise _error(name, status)
+        raise error(name, status)
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
 
 
-def _error(name: str, status: Any) -> HipError:
-    """Return the exception for a status of hip-python's."""
-    return HipError(f"{name}: {status.name} ({module().hipGetErrorString(status)[1]})")
-
-
-@functools.cache
-def _memory() -> tuple[Any, Any]:
-    """Return what makes room for an address, and the runtime in use with its hipMalloc and hipFree.
-
-    Each call that allocates its output makes and frees one buffer: 2.2 us less of 6 than by hip-python.
-    """
-    ffi = cffi.FFI()
-    ffi.cdef(_MEMORY_FUNCTIONS)
-    return functools.partial(ffi.new, ffi.typeof("uintptr_t *")), ffi.dlopen(runtime().path)
-
-
-def allocate(nbytes: int) -> int:
-    """Return the address of that many new bytes on the current device; HipError as `call`."""
-    new, lib = _memory()
-    address = new()
-    status = lib.hipMalloc(address, nbytes)
-    if status != _SUCCESS:
-        raise _error("hipMalloc", module().hipError_t(status))
-    return int(address[0])
-
-
-def free(address: int) -> None:
-    """Give `allocate`'s memory back, once the device is done with it: hipFree waits. HipError as `call`."""
-    status = _memory()[1].hipFree(address)
-    if status != _SUCCESS:
-        raise _error("hipFree", module().hipError_t(status))
+def error(name: str, status: int) -> HipError:
+    """Return the exception for the status of a function."""
+    code = module().hipError_t(status)
+    return HipError(f"{name}: {code.name} ({module().hipGetErrorString(code)[1]})")
 
 
 @functools.cache
