@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm._runtime import library, paths
+from pyfa_rocm._runtime.hip_file import open_runtime
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
@@ -101,13 +102,6 @@ def _installed() -> list[str]:
     return candidates + _search("LOADER", "INSTALLED")
 
 
-def _open(path: str) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise HipError(f"cannot open the HIP runtime {path}: {error}") from error
-
-
 def _hip_python() -> Any:
     """Import hip-python late: its module is large, and errors should name a cause, not an import."""
     from rocm.bindings import hip
@@ -115,20 +109,25 @@ def _hip_python() -> Any:
     return hip
 
 
-def _arch_names(opened: ctypes.CDLL) -> list[str]:
+def _arch_names(path: str) -> list[str]:
     """Return gcnArchName of every device, straight from one runtime, before hip-python is bound to it."""
+    opened = open_runtime(path)
+    try:
+        return _ask_arch_names(opened)
+    except AttributeError as error:  # ctypes' for a symbol that is not there; its words name the file
+        raise HipError(f"expected a HIP runtime of ROCm 6 or later: {error}") from error
+
+
+def _ask_arch_names(opened: ctypes.CDLL) -> list[str]:
     hip = _hip_python()
     count = ctypes.c_int(0)
     status = opened.hipInit(0) or opened.hipGetDeviceCount(ctypes.byref(count))
     if status != _SUCCESS:
-        raise HipError(f"no device: hipGetDeviceCount gave HIP error {status}")
+        raise HipError(f"{opened._name} has no device: hipGetDeviceCount gave HIP error {status}")
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
-        try:
-            status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
-        except AttributeError as error:
-            raise HipError(f"{opened._name} is older than ROCm 6, which hip-python needs") from error
+        status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
         if status != _SUCCESS:
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
@@ -137,7 +136,7 @@ def _arch_names(opened: ctypes.CDLL) -> list[str]:
 
 def _require_usable(path: str) -> None:
     """Raise unless the runtime has a device with an arch that the library was built for."""
-    names = _arch_names(_open(path))
+    names = _arch_names(path)
     if not names:
         raise HipError(f"{path} has no device")
     built = json.loads(library.build_info_json())["archs"]
@@ -234,6 +233,7 @@ def _bind_hip_python(path: str) -> Any:
 def _bind() -> Runtime:
     global _hip
     path, reason = _choose()
+    open_runtime(path)
     ffi, lib = library.load()
     library.check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
     path = library.hip_runtime_path()  # the file behind a bare name
@@ -295,15 +295,18 @@ def call(name: str, *args: Any) -> Any:
         The status was not hipSuccess; the message has the function, the error's name and its text.
     """
     hip = module()
-    status, *results = getattr(hip, name)(*args)
+    try:
+        status, *results = getattr(hip, name)(*args)
+    except RuntimeError as error:  # hip-python's for a function that the runtime lacks
+        raise HipError(f"{name}: {error} ({runtime().path})") from error
     if status != hip.hipError_t.hipSuccess:
-        raise error(name, status)
+        raise failure(name, status)
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
 
 
-def error(name: str, status: int) -> HipError:
+def failure(name: str, status: int) -> HipError:
     """Return the exception for the status of a function."""
     code = module().hipError_t(status)
     return HipError(f"{name}: {code.name} ({module().hipGetErrorString(code)[1]})")

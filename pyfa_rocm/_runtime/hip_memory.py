@@ -13,7 +13,7 @@ from typing import Any
 
 import cffi
 
-from pyfa_rocm._runtime import hip
+from pyfa_rocm._runtime import hip, library
 
 __all__ = ["allocate", "free", "is_capturing"]
 
@@ -35,7 +35,7 @@ def _hip() -> tuple[Any, Any]:
     """Return what makes room for values, and the functions."""
     ffi = cffi.FFI()
     ffi.cdef(_FUNCTIONS)
-    return ffi.new, ffi.dlopen(hip.runtime().path)
+    return ffi.new, library.dlopen(ffi, hip.runtime().path)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def allocate(nbytes: int, make_room: Callable[[], bool]) -> int:
         if status == _OUT_OF_MEMORY and make_room():
             status = lib.hipMalloc(address, nbytes)
     if status != _SUCCESS:
-        raise hip.error("hipMalloc", status)
+        raise hip.failure("hipMalloc", status)
     return int(address[0])
 
 
@@ -84,7 +84,7 @@ def free(address: int) -> None:
     with _beside_captures(lib, new):
         status = lib.hipFree(address)
     if status != _SUCCESS:
-        raise hip.error("hipFree", status)
+        raise hip.failure("hipFree", status)
 
 
 def is_capturing(stream: int) -> bool:
