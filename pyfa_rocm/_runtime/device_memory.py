@@ -16,6 +16,7 @@ is where a Ctrl-C may arrive, and there it is lost; and it may run anywhere, so 
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -34,6 +35,8 @@ _UNKNOWN = -1
 _MOST_KEPT_BYTES = 2**30
 
 _lock = threading.RLock()
+# A forked child must not get a lock that a thread of its parent holds.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Block:

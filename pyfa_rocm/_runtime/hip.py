@@ -49,9 +49,27 @@ class Runtime:
     reason: str
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _runtime: Runtime | None = None
 _hip: Any = None
+_is_forked = False
+
+
+def _forget_after_fork() -> None:
+    """Let a child have no runtime: HIP's threads stay with the parent, and calls would hang."""
+    global _runtime, _hip, _is_forked
+    _is_forked = _is_forked or _runtime is not None
+    _runtime = _hip = None
+    _lock.release()
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that had used HIP, so that it can use none."""
+    return _is_forked
+
+
+# The lock is taken for the fork, so that the child gets neither a held one nor half a choice.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_after_fork)
 
 
 def mode() -> str:
@@ -262,13 +280,18 @@ def runtime() -> Runtime:
     Raises
     ------
     HipError
-        There is none that works, as the message says.
+        There is none that works, as the message says, or the process was forked after its first use.
     InvalidArgumentError
         The environment contradicts itself, or two runtimes are mapped.
     """
     global _runtime
     if _runtime is None:
         with _lock:
+            if _is_forked:
+                raise HipError(
+                    "this process was forked from one that had used HIP, whose threads it does not have: "
+                    'start it by spawn (multiprocessing.get_context("spawn")), or fork before the first call'
+                )
             if _runtime is None:
                 _runtime = _bind()
     return _runtime

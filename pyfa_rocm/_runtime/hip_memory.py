@@ -7,6 +7,7 @@ Straight to HIP through cffi: hip-python takes a microsecond more for each.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,10 @@ def _hip() -> tuple[Any, Any]:
     ffi = cffi.FFI()
     ffi.cdef(_FUNCTIONS)
     return ffi.new, library.dlopen(ffi, hip.runtime().path)
+
+
+# A forked child has no runtime: it asks, and is told so.
+os.register_at_fork(after_in_child=_hip.cache_clear)
 
 
 @contextmanager
