@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -15,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm._runtime import dlpack, hip
+from pyfa_rocm._runtime.device_memory import Block, memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, contiguous_strides, layout_of
-from pyfa_rocm.device import current_device, enter_device, leave_device, synchronize, use_device
+from pyfa_rocm.device import current_device, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["DeviceArray", "MemoryStats", "bfloat16", "float8_e4m3fnuz", "memory"]
+__all__ = ["DeviceArray", "bfloat16", "float8_e4m3fnuz", "memory"]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
@@ -39,71 +37,11 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return _EXTRA_DTYPES[name] if name in _EXTRA_DTYPES else np.dtype(name)
 
 
-class MemoryStats:
-    """Count of the device bytes that DeviceArrays hold, over all devices and threads.
-
-    Attributes
-    ----------
-    live_bytes, peak_bytes : int
-        Now, and the most since the last `reset_peak`. Sizes as asked for, without the allocator's rounding.
-    """
-
-    __slots__ = ("_lock", "live_bytes", "peak_bytes")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.live_bytes = 0
-        self.peak_bytes = 0
-
-    def add(self, nbytes: int) -> None:
-        """Count an allocation (positive) or a release (negative)."""
-        with self._lock:
-            live = self.live_bytes = self.live_bytes + nbytes
-            if live > self.peak_bytes:
-                self.peak_bytes = live
-
-    def reset_peak(self) -> None:
-        """Forget the peak: it starts again from what is live now."""
-        with self._lock:
-            self.peak_bytes = self.live_bytes
-
-
-memory = MemoryStats()
-
-
-class _Buffer:
-    """One allocation, freed when nothing refers to it any more."""
-
-    __slots__ = ("address", "device", "nbytes", "written_on")
-
-    def __init__(self, nbytes: int, device: int) -> None:
-        self.nbytes = self.address = 0
-        self.device = device
-        # Stream of the last kernel this package wrote it with; None: nothing pending that we know of.
-        self.written_on: int | None = None
-        if nbytes:
-            if dlpack.lent:
-                dlpack.take_back()
-            previous = enter_device(device)
-            try:
-                self.address = hip.allocate(nbytes)
-            finally:
-                leave_device(previous)
-            self.nbytes = nbytes
-            memory.add(nbytes)
-
-    # At exit the process gives all memory back; the runtime, and this module, may be half gone by then.
-    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.address and not exiting():
-            memory.add(-self.nbytes)
-            hip.free(self.address)  # waits for the device, so a kernel still using it is safe
-
-    def settle(self, stream: int | None = None) -> None:
-        """Make what was written readable: on the host and everywhere (None), or on a stream."""
-        if self.written_on is not None and self.written_on != stream:
-            # The stream may be gone by now, so the device is waited for, not the stream.
-            synchronize(self.device)
-            self.written_on = None
+def _extent(layout: Layout) -> tuple[np.dtype[Any], int]:
+    """Return the type of a contiguous layout's elements, and their bytes; the layout remembers them."""
+    dtype = dtype_of(layout.dtype)
+    extent = layout.extent = dtype, math.prod(layout.shape) * dtype.itemsize
+    return extent
 
 
 def copy_to_host(data: int, layout: Layout) -> npt.NDArray[Any]:
@@ -125,9 +63,9 @@ class DeviceArray:
     """An array in device memory, strided, with views by slicing.
 
     Made by `from_numpy` or `empty`. Any framework takes it without a copy through DLPack
-    (``torch.from_dlpack(array)``) or ``__cuda_array_interface__``. The memory is given back when the last
-    view of it is gone; giving back waits for the device (hipFree does), so kernels still running on it are
-    safe.
+    (``torch.from_dlpack(array)``) or ``__cuda_array_interface__``. When the last view of it is gone, its
+    memory is kept for another array (`pyfa_rocm.memory.release` frees it): not before kernels that still run
+    on it are done, and without waiting for them.
 
     Attributes
     ----------
@@ -138,7 +76,8 @@ class DeviceArray:
     device : int
         Index of the HIP device.
     data : int
-        Device address of element 0.
+        Device address of element 0. Who has asked for it may use it on any stream, so from then on the memory
+        is not used again before the device has been waited for.
     layout : Layout
         All of the above but the address, in one object.
 
@@ -149,18 +88,28 @@ class DeviceArray:
     (1, 4, 128, 64)
     """
 
-    __slots__ = ("__weakref__", "_buffer", "data", "dtype", "layout")
+    # address is data, for callers that say on which stream they use it; _base the array that this is a view
+    # of, which keeps the memory alive.
+    __slots__ = ("__weakref__", "_base", "_buffer", "address", "dtype", "layout")
 
-    def __init__(self, buffer: _Buffer, data: int, layout: Layout, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, buffer: Block, address: int, layout: Layout, dtype: np.dtype[Any], base: DeviceArray | None
+    ) -> None:
         self._buffer = buffer
-        self.data = data
+        self.address = address
+        self._base = base
         self.layout = layout
         self.dtype = dtype
 
     def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
         """Return other elements of the same memory, the first of them `offset` elements from this one's."""
         layout = layout_of(shape, strides, self.layout.dtype, self._buffer.device)
-        return DeviceArray(self._buffer, self.data + offset * self.dtype.itemsize, layout, self.dtype)
+        address = self.address + offset * self.dtype.itemsize
+        return DeviceArray(self._buffer, address, layout, self.dtype, self._owner())
+
+    def _owner(self) -> DeviceArray:
+        """Return the array whose life is that of the memory."""
+        return self if self._base is None else self._base
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, device: int | None = None) -> DeviceArray:
@@ -189,14 +138,26 @@ class DeviceArray:
         if any(n < 0 for n in shape):
             raise InvalidArgumentError(f"shape: got {shape}, expected no negative size")
         device = current_device() if device is None else device
-        return cls.allocate(contiguous(shape, _name_of(element), device))
+        return cls.allocate(contiguous(shape, _name_of(element), device), stream=None)
 
     @classmethod
-    def allocate(cls, layout: Layout) -> DeviceArray:
-        """Allocate without initialising and without checking: a C-contiguous layout made by `layout_of`."""
-        dtype = dtype_of(layout.dtype)
-        buffer = _Buffer(math.prod(layout.shape) * dtype.itemsize, layout.device)
-        return cls(buffer, buffer.address, layout, dtype)
+    def allocate(cls, layout: Layout, stream: int | None) -> DeviceArray:
+        """Allocate without initialising and without checking, for the next kernel on a stream to write.
+
+        Parameters
+        ----------
+        layout : Layout
+            C-contiguous, made by `layout_of`.
+        stream : int or None
+            The hipStream_t; None: it may be used anywhere at once, and nothing is about to write it.
+        """
+        dtype, nbytes = layout.extent or _extent(layout)
+        buffer = memory.allocate(nbytes, layout.device, stream)
+        buffer.written_on = stream
+        array = cls(buffer, buffer.address, layout, dtype, None)
+        if nbytes:
+            memory.lend(buffer, array)
+        return array
 
     @classmethod
     def from_numpy(cls, array: npt.ArrayLike, device: int | None = None) -> DeviceArray:
@@ -206,12 +167,18 @@ class DeviceArray:
         if host.nbytes:
             kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
             with use_device(result.device):
-                hip.call("hipMemcpy", result.data, host.ctypes.data, host.nbytes, kind)
+                hip.call("hipMemcpy", result.address, host.ctypes.data, host.nbytes, kind)
         return result
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """Wait for all work on the device, and copy to the host, C-contiguous."""
-        return copy_to_host(self.data, self.layout)
+        return copy_to_host(self.address, self.layout)
+
+    @property
+    def data(self) -> int:
+        """Device address of element 0."""
+        self._buffer.shared = True
+        return self.address
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -284,12 +251,18 @@ class DeviceArray:
                 offset += item % n * stride
         return self._view(offset, tuple(shape), tuple(strides))
 
+    def mark_used(self, stream: int) -> None:
+        """Say that work which reads this array is about to be enqueued on a stream."""
+        if self._buffer.used_on != stream:
+            self._buffer.use(stream)
+
     def mark_written(self, stream: int) -> None:
-        """Say that work which writes this array has been enqueued on a stream."""
+        """Say that work which writes this array is about to be enqueued on a stream."""
+        self.mark_used(stream)
         self._buffer.written_on = stream
 
     def __pyfa_rocm_tensor__(self) -> Tensor:
-        return Tensor(self.data, self.layout, False, self._buffer)
+        return Tensor(self.data, self.layout, False, self._owner())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.ROCM, self.device
@@ -316,7 +289,7 @@ class DeviceArray:
         version = None if max_version is None else (int(max_version[0]), int(max_version[1]))
         return dlpack.make_capsule(
             self.data, self.shape, self.strides, self.layout.dtype, self.device,
-            max_version=version, owner=self._buffer,
+            max_version=version, owner=self._owner(),
         )  # fmt: skip
 
     @property

@@ -143,7 +143,7 @@ class Stream:
     def close(self) -> None:
         """Give the stream back once its work is done. Further use is an error."""
         handle, self.handle = self.handle, 0
-        if handle:
+        if handle and not hip.is_forked():
             hip.call("hipStreamDestroy", handle)
 
     def __enter__(self) -> Stream:

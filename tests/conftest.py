@@ -26,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYFA_ROCM_DEVICE"] = config.getoption("--device")
+    from pyfa_rocm.array import memory
+
+    # So that the software device sees each array come and go: fresh memory, and none once it is gone.
+    memory.most_kept_bytes = 0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

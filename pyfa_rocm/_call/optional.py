@@ -66,10 +66,14 @@ class OptionalArguments:
         """Take the array of this argument; None: there is none."""
         if array is None:
             return
-        tensor = array if type(array) is DeviceArray else as_tensor(array, name, self.handle)
+        if type(array) is DeviceArray:
+            tensor: DeviceArray | Tensor = array
+            array.mark_used(self.handle)
+        else:
+            tensor = as_tensor(array, name, self.handle)
         self.arrays[name] = tensor
         self.key += (name, tensor.layout)
-        self.words.append((_index(ADDRESS_FIELDS[name]), tensor.data))
+        self.words.append((_index(ADDRESS_FIELDS[name]), tensor.address))
 
     def add_philox(self, philox: Any) -> None:
         """Take the random state of dropout: two integers, or an array of two."""

@@ -30,30 +30,27 @@ def run_with_probabilities(
     plan: Plan, q: Any, k: Any, v: Any, out: Any, to: Any, optional: OptionalArguments | None, handle: int
 ) -> Any:
     """Run a call that its plan has asked for, and return (out, lse, S_dmask); waits for the device."""
-    p = plan.params_at(q.data, k.data, v.data, optional)
+    p = plan.params_at(q.address, k.address, v.address, optional)
     if to is None:
-        out = to = DeviceArray.allocate(plan.o)
+        out = to = DeviceArray.allocate(plan.o, handle)
     assert plan.lse is not None
     assert plan.s_dmask is not None
-    lse = DeviceArray.allocate(plan.lse)
+    lse = DeviceArray.allocate(plan.lse, handle)
     randval = None
     if p.p_drop:
         shape = (*plan.lse.shape, p.seqlen_k)
-        randval = DeviceArray.allocate(contiguous(shape, "uint8", plan.o.device))
+        randval = DeviceArray.allocate(contiguous(shape, "uint8", plan.o.device), handle)
         strides = randval.strides[:-1]
-        field = RandVal(randval.data, *([0] * (3 - len(strides))), *strides)
+        field = RandVal(randval.address, *([0] * (3 - len(strides))), *strides)
         p = replace(p, randval=field)
     workspace = None
     if plan.workspace is not None:
-        workspace = DeviceArray.allocate(plan.workspace)
-        p = replace(p, workspace=workspace.data, workspace_bytes=plan.workspace.shape[0])
-    fmha_fwd(replace(p, o=p.o._replace(data=to.data), lse=_at(p.lse, lse.data)), handle)
-    for written in (to, lse):
-        if isinstance(written, DeviceArray):
-            written.mark_written(handle)
+        workspace = DeviceArray.allocate(plan.workspace, handle)
+        p = replace(p, workspace=workspace.address, workspace_bytes=plan.workspace.shape[0])
+    fmha_fwd(replace(p, o=p.o._replace(data=to.address), lse=_at(p.lse, lse.address)), handle)
     arrays = {} if optional is None else optional.arrays
     tensors = {"q": q, "k": k, "lse": lse, "randval": randval, **arrays}
-    host = {name: copy_to_host(x.data, x.layout) for name, x in tensors.items() if x is not None}
+    host = {name: copy_to_host(x.address, x.layout) for name, x in tensors.items() if x is not None}
     s_dmask = np.zeros(plan.s_dmask, np.float32)
     for batch, part in enumerate(_sequences(p, host)):
         for head in range(p.nhead_q):

@@ -17,14 +17,30 @@ __all__ = ["described", "run", "run_on_device"]
 
 
 def described(q: Any, k: Any, v: Any, out: Any, handle: int) -> tuple[Any, Any, Any, Any]:
-    """Return the arrays of a call as DeviceArrays or Tensors; out may be None, and stays so."""
+    """Return the arrays of a call as Tensors or DeviceArrays; out may be None, and stays so.
+
+    DeviceArrays are marked as used on the stream: mark_used would be a call more for each.
+    """
     if type(q) is not DeviceArray:
         q = as_tensor(q, "q", handle)
+    elif q._buffer.used_on != handle:
+        q._buffer.use(handle)
     if type(k) is not DeviceArray:
         k = as_tensor(k, "k", handle)
+    elif k._buffer.used_on != handle:
+        k._buffer.use(handle)
     if type(v) is not DeviceArray:
         v = as_tensor(v, "v", handle)
-    if out is not None and type(out) is not DeviceArray:
+    elif v._buffer.used_on != handle:
+        v._buffer.use(handle)
+    if out is None:
+        return q, k, v, None
+    if type(out) is DeviceArray:
+        buffer = out._buffer
+        if buffer.used_on != handle:
+            buffer.use(handle)
+        buffer.written_on = handle
+    else:
         out = as_tensor(out, "out", handle)
         if out.readonly:
             raise InvalidArgumentError("out: got a read-only array, expected one that may be written")
@@ -41,21 +57,16 @@ def run(
     """
     lse = workspace = None
     if to is None:
-        out = to = DeviceArray.allocate(plan.o)
+        out = to = DeviceArray.allocate(plan.o, handle)
     if plan.lse is not None:
-        lse = DeviceArray.allocate(plan.lse)
+        lse = DeviceArray.allocate(plan.lse, handle)
     if plan.workspace is not None:
-        workspace = DeviceArray.allocate(plan.workspace)
+        workspace = DeviceArray.allocate(plan.workspace, handle)
     plan.launch(
-        q.data, k.data, v.data, to.data, 0 if lse is None else lse.data,
-        0 if workspace is None else workspace.data, optional, handle,
+        q.address, k.address, v.address, to.address, 0 if lse is None else lse.address,
+        0 if workspace is None else workspace.address, optional, handle,
     )  # fmt: skip
-    if type(to) is DeviceArray:
-        to.mark_written(handle)
-    if lse is None:
-        return out
-    lse.mark_written(handle)
-    return out, lse
+    return out if lse is None else (out, lse)
 
 
 def run_on_device(
@@ -65,7 +76,7 @@ def run_on_device(
     previous = enter_device(plan.o.device)
     try:
         if not plan.asked:
-            plan.ask(q.data, k.data, v.data, 0 if to is None else to.data, optional)
+            plan.ask(q.address, k.address, v.address, 0 if to is None else to.address, optional)
         if plan.s_dmask is not None:
             return run_with_probabilities(plan, q, k, v, out, to, optional, handle)
         return run(plan, q, k, v, out, to, optional, handle)

@@ -162,10 +162,6 @@ def _dtype_name(dtype: Any) -> str:
 lent: dict[int, tuple[Any, ...]] = {}
 
 
-def _forget(address: int) -> None:
-    lent.pop(address, None)
-
-
 def _holders(export: tuple[Any, ...]) -> int:
     return sys.getrefcount(export[-1])
 
@@ -181,11 +177,11 @@ def take_back() -> None:
     """
     for address, export in list(lent.items()):
         if _holders(export) == _ONLY_US and _get_name(export[-1]) in (_OLD, _VERSIONED):
-            _forget(address)
+            lent.pop(address, None)
 
 
-# Made once and kept: C code holds its address.
-_forget_callback = _Deleter(_forget)
+# Made once and kept: C code holds its address. It is no Python: a Ctrl-C that arrives there would be lost.
+_forget = _Deleter(lent.pop)
 
 
 def _address(callback: Any) -> int | None:
@@ -221,9 +217,9 @@ def make_capsule(
     managed: _Managed | _ManagedVersioned
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if max_version is not None and versioned:
-        managed = _ManagedVersioned(*min(VERSION, max_version), None, _address(_forget_callback), 0, tensor)
+        managed = _ManagedVersioned(*min(VERSION, max_version), None, _address(_forget), 0, tensor)
     else:
-        managed = _Managed(tensor, None, _address(_forget_callback))
+        managed = _Managed(tensor, None, _address(_forget))
     take_back()
     address = ctypes.addressof(managed)
     capsule = _new_capsule(address, _VERSIONED if versioned else _OLD, None)

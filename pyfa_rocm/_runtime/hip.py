@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cffi
-
 from pyfa_rocm._runtime import library, paths
+from pyfa_rocm._runtime.hip_file import open_runtime
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
@@ -29,11 +28,6 @@ _MOST_PATH_BYTES = 4096
 # Device files without which no AMD GPU works: the kernel driver's, and that of WSL.
 _DRIVER_FILES = ("/dev/kfd", "/dev/dxg")
 _SUCCESS = 0
-# Addresses as numbers: the same in the C ABI as pointers, and no pointer object to make for each.
-_MEMORY_FUNCTIONS = """
-int hipMalloc(uintptr_t *address, size_t bytes);
-int hipFree(uintptr_t address);
-"""
 
 
 @dataclass(frozen=True)
@@ -55,9 +49,27 @@ class Runtime:
     reason: str
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _runtime: Runtime | None = None
 _hip: Any = None
+_is_forked = False
+
+
+def _forget_after_fork() -> None:
+    """Let a child have no runtime: HIP's threads stay with the parent, and calls would hang."""
+    global _runtime, _hip, _is_forked
+    _is_forked = _is_forked or _runtime is not None
+    _runtime = _hip = None
+    _lock.release()
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one that had used HIP, so that it can use none."""
+    return _is_forked
+
+
+# The lock is taken for the fork, so that the child gets neither a held one nor half a choice.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_after_fork)
 
 
 def mode() -> str:
@@ -108,13 +120,6 @@ def _installed() -> list[str]:
     return candidates + _search("LOADER", "INSTALLED")
 
 
-def _open(path: str) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise HipError(f"cannot open the HIP runtime {path}: {error}") from error
-
-
 def _hip_python() -> Any:
     """Import hip-python late: its module is large, and errors should name a cause, not an import."""
     from rocm.bindings import hip
@@ -122,20 +127,25 @@ def _hip_python() -> Any:
     return hip
 
 
-def _arch_names(opened: ctypes.CDLL) -> list[str]:
+def _arch_names(path: str) -> list[str]:
     """Return gcnArchName of every device, straight from one runtime, before hip-python is bound to it."""
+    opened = open_runtime(path)
+    try:
+        return _ask_arch_names(opened)
+    except AttributeError as error:  # ctypes' for a symbol that is not there; its words name the file
+        raise HipError(f"expected a HIP runtime of ROCm 6 or later: {error}") from error
+
+
+def _ask_arch_names(opened: ctypes.CDLL) -> list[str]:
     hip = _hip_python()
     count = ctypes.c_int(0)
     status = opened.hipInit(0) or opened.hipGetDeviceCount(ctypes.byref(count))
     if status != _SUCCESS:
-        raise HipError(f"no device: hipGetDeviceCount gave HIP error {status}")
+        raise HipError(f"{opened._name} has no device: hipGetDeviceCount gave HIP error {status}")
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
-        try:
-            status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
-        except AttributeError as error:
-            raise HipError(f"{opened._name} is older than ROCm 6, which hip-python needs") from error
+        status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
         if status != _SUCCESS:
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
@@ -144,7 +154,7 @@ def _arch_names(opened: ctypes.CDLL) -> list[str]:
 
 def _require_usable(path: str) -> None:
     """Raise unless the runtime has a device with an arch that the library was built for."""
-    names = _arch_names(_open(path))
+    names = _arch_names(path)
     if not names:
         raise HipError(f"{path} has no device")
     built = json.loads(library.build_info_json())["archs"]
@@ -241,6 +251,7 @@ def _bind_hip_python(path: str) -> Any:
 def _bind() -> Runtime:
     global _hip
     path, reason = _choose()
+    open_runtime(path)
     ffi, lib = library.load()
     library.check(lib.fmha_set_hip_runtime(ffi.new("char[]", os.fsencode(path))))
     path = library.hip_runtime_path()  # the file behind a bare name
@@ -269,13 +280,18 @@ def runtime() -> Runtime:
     Raises
     ------
     HipError
-        There is none that works, as the message says.
+        There is none that works, as the message says, or the process was forked after its first use.
     InvalidArgumentError
         The environment contradicts itself, or two runtimes are mapped.
     """
     global _runtime
     if _runtime is None:
         with _lock:
+            if _is_forked:
+                raise HipError(
+                    "this process was forked from one that had used HIP, whose threads it does not have: "
+                    'start it by spawn (multiprocessing.get_context("spawn")), or fork before the first call'
+                )
             if _runtime is None:
                 _runtime = _bind()
     return _runtime
@@ -302,45 +318,21 @@ def call(name: str, *args: Any) -> Any:
         The status was not hipSuccess; the message has the function, the error's name and its text.
     """
     hip = module()
-    status, *results = getattr(hip, name)(*args)
+    try:
+        status, *results = getattr(hip, name)(*args)
+    except RuntimeError as error:  # hip-python's for a function that the runtime lacks
+        raise HipError(f"{name}: {error} ({runtime().path})") from error
     if status != hip.hipError_t.hipSuccess:
-        raise _error(name, status)
+        raise failure(name, status)
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
 
 
-def _error(name: str, status: Any) -> HipError:
-    """Return the exception for a status of hip-python's."""
-    return HipError(f"{name}: {status.name} ({module().hipGetErrorString(status)[1]})")
-
-
-@functools.cache
-def _memory() -> tuple[Any, Any]:
-    """Return what makes room for an address, and the runtime in use with its hipMalloc and hipFree.
-
-    Each call that allocates its output makes and frees one buffer: 2.2 us less of 6 than by hip-python.
-    """
-    ffi = cffi.FFI()
-    ffi.cdef(_MEMORY_FUNCTIONS)
-    return functools.partial(ffi.new, ffi.typeof("uintptr_t *")), ffi.dlopen(runtime().path)
-
-
-def allocate(nbytes: int) -> int:
-    """Return the address of that many new bytes on the current device; HipError as `call`."""
-    new, lib = _memory()
-    address = new()
-    status = lib.hipMalloc(address, nbytes)
-    if status != _SUCCESS:
-        raise _error("hipMalloc", module().hipError_t(status))
-    return int(address[0])
-
-
-def free(address: int) -> None:
-    """Give `allocate`'s memory back, once the device is done with it: hipFree waits. HipError as `call`."""
-    status = _memory()[1].hipFree(address)
-    if status != _SUCCESS:
-        raise _error("hipFree", module().hipError_t(status))
+def failure(name: str, status: int) -> HipError:
+    """Return the exception for the status of a function."""
+    code = module().hipError_t(status)
+    return HipError(f"{name}: {code.name} ({module().hipGetErrorString(code)[1]})")
 
 
 @functools.cache

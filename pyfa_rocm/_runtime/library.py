@@ -6,6 +6,7 @@ The declarations are cut out of the installed header, so there is no second copy
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import os
@@ -26,6 +27,11 @@ def declarations(header: str) -> str:
     if begin < 0 or end < begin:
         raise AbiMismatchError("fmha_rocm.h: got a header without the marks cffi-begin and cffi-end")
     return header[header.index("*/", begin) + 2 : end]
+
+
+def dlopen(ffi: Any, path: str) -> Any:
+    """Open a library for a cffi instance, OSError if that fails. cffi takes only paths the locale can say."""
+    return ffi.dlopen(ffi.cast("void *", ctypes.CDLL(path)._handle))
 
 
 @functools.cache
@@ -49,7 +55,7 @@ def load() -> tuple[Any, Any]:
     ffi.cdef(declarations(header))
     path = library_path()
     try:
-        lib = ffi.dlopen(str(path))
+        lib = dlopen(ffi, str(path))
     except OSError as error:
         raise FmhaError(f"cannot open {path}: {error}") from error
     expected, got = header_version(header), ffi.string(lib.fmha_version()).decode()

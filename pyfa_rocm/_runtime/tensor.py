@@ -27,17 +27,20 @@ class Layout:
         NumPy's name of the element type, or "bfloat16" or "float8_e4m3fnuz".
     device : int
         Index of the HIP device.
+    extent : (numpy.dtype, int) or None
+        Element type and bytes, once an array of this layout has been allocated.
     """
 
     # Compared and hashed by identity: what a call derives from its tensors' layouts is looked up by them, and
     # hashing nested tuples would take longer than the look-up saves.
-    __slots__ = ("device", "dtype", "shape", "strides")
+    __slots__ = ("device", "dtype", "extent", "shape", "strides")
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> None:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
         self.device = device
+        self.extent: tuple[np.dtype[Any], int] | None = None
 
 
 # Layouts in use, so that equal ones are mostly one object. Forgotten as a whole when there are many: a layout
@@ -67,8 +70,8 @@ class Tensor(NamedTuple):
 
     Attributes
     ----------
-    data : int
-        Address of element 0.
+    address : int
+        Of element 0.
     layout : Layout
         Shape, strides, element type and device; also attributes of the tensor's own.
     readonly : bool
@@ -77,10 +80,15 @@ class Tensor(NamedTuple):
         What keeps the memory alive.
     """
 
-    data: int
+    address: int
     layout: Layout
     readonly: bool
     owner: object
+
+    @property
+    def data(self) -> int:
+        """Address of element 0, by DeviceArray's name."""
+        return self.address
 
     @property
     def shape(self) -> tuple[int, ...]:

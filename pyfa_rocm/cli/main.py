@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyfa_rocm.cli import demo, info, paths, prove
 from pyfa_rocm.errors import FmhaError
@@ -28,9 +30,51 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0 if all is well, 1 if a result is wrong, 2 if it could not run."""
-    args = _parser().parse_args(argv)
+
+    def command() -> int:
+        args = _parser().parse_args(argv)
+        try:
+            return int(args.run(args))
+        except FmhaError as error:
+            print(f"pyfa-rocm {args.command}: {error}", file=sys.stderr)
+            return 2
+
+    return _written(command)
+
+
+def _written(command: Callable[[], int]) -> int:
+    """Return a command's exit status, also if its output cannot be written or it is interrupted."""
+    _print_any_path()
     try:
-        return int(args.run(args))
-    except FmhaError as error:
-        print(f"pyfa-rocm {args.command}: {error}", file=sys.stderr)
+        try:
+            return command()
+        finally:
+            if sys.stdout is not None:  # None: it was closed from the start, and nobody wants the output
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: as if the signal had ended us, without a word
+        _forget_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is not None:  # of a file, so not of the output
+            raise
+        print(f"pyfa-rocm: cannot write the output: {error.strerror}", file=sys.stderr)
+        _forget_output()
         return 2
+    except KeyboardInterrupt:
+        print("pyfa-rocm: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _print_any_path() -> None:
+    """Let paths be printed that are no text in the locale."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        is_utf8 = sys.stdout.encoding.lower() == "utf-8"
+        reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def _forget_output() -> None:
+    """Keep the interpreter from writing the rest at its end, to fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

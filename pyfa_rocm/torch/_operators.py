@@ -212,7 +212,7 @@ def _launch(
     workspace = None if plan.workspace is None else _workspace(plan.workspace, q)
     plan.launch(
         *inputs, out.data_ptr(), lse.data_ptr() if plan.lse else 0,
-        0 if workspace is None else workspace.data, optional, handle,
+        0 if workspace is None else workspace.address, optional, handle,
     )  # fmt: skip
     return out, lse
 
@@ -229,10 +229,10 @@ def _empty_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
 def _workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
     """Allocate a workspace, which may be dropped once the call is enqueued.
 
-    torch's allocator hands it out again only for later work of the stream; freeing a DeviceArray waits.
+    torch's allocator and ours hand it out again only for later work of the stream.
     """
     if not q.is_cuda:
-        return DeviceArray.allocate(layout)
+        return DeviceArray.allocate(layout, 0)
     memory = torch.empty(layout.shape, dtype=torch.uint8, device=q.device)
     return Tensor(memory.data_ptr(), layout, False, memory)
 

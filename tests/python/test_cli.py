@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +18,7 @@ import pytest
 
 import pyfa_rocm
 from pyfa_rocm._runtime import library, paths
-from pyfa_rocm.cli import backends, demo, features, main, prove, reference, traffic, trial
+from pyfa_rocm.cli import backends, demo, features, info, main, prove, reference, traffic, trial
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -295,3 +297,65 @@ def test_no_command() -> None:
     done = _run()
     assert done.returncode == 2
     assert "info,prove,demo" in done.stderr.replace(" ", "") or "COMMAND" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--json"], ["paths", "lib"]])
+def test_output_that_cannot_be_written(arguments: list[str]) -> None:
+    """A full disk: one line, and the status of a command that could not run."""
+    with Path("/dev/full").open("w") as full:
+        done = _run_into(full.fileno(), *arguments)
+    assert done.returncode == 2
+    assert done.stderr == "pyfa-rocm: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--json"], ["paths"]])
+def test_a_reader_that_has_seen_enough(arguments: list[str]) -> None:
+    """The status of a program that SIGPIPE ended, and no word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = _run_into(writer, *arguments)
+    finally:
+        os.close(writer)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert done.stderr == ""
+
+
+def _run_into(output: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pyfa_rocm", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_args: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(info, "run", interrupted)
+    assert main.main(["info"]) == 128 + signal.SIGINT
+    assert capsys.readouterr().err == "pyfa-rocm: interrupted\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_path_that_the_locale_cannot_say(encoding: str, tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + "/é".encode() + b"\xff"
+    Path(os.fsdecode(folder)).mkdir()
+    library = os.fsdecode(folder + b"/libfmha_rocm.so.0")
+    shutil.copy(paths.library_path(), library)
+    done = subprocess.run(
+        [sys.executable, "-m", "pyfa_rocm", "paths", "lib"],
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": f"{encoding}:strict", "PYFA_ROCM_LIBRARY": library},
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    escaped = os.fsdecode(folder).encode("ascii", "backslashreplace")
+    assert done.stdout.strip() == (folder if encoding == "utf-8" else escaped)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,88 @@ print(library.last_error())
 def test_missing_library() -> None:
     message = refused(REPORT, PYFA_ROCM_LIBRARY="/nonexistent/libfmha_rocm.so")
     assert "PYFA_ROCM_LIBRARY: got '/nonexistent/libfmha_rocm.so'" in message
+
+
+_MACHINE = 18  # where e_machine is in an ELF header
+_AARCH64 = 183
+
+
+def _no_symbols(file: Path) -> str:
+    shutil.copy(paths.library_path(), file)
+    return "undefined symbol: hipInit"
+
+
+def _cut_short(file: Path) -> str:
+    file.write_bytes(paths.emulator_path().read_bytes()[:5000])
+    return "got 5000 bytes, expected at least"
+
+
+def _text(file: Path) -> str:
+    file.write_text("no library\n")
+    return "file too short"
+
+
+def _other_machine(file: Path) -> str:
+    image = bytearray(paths.emulator_path().read_bytes())
+    image[_MACHINE] = _AARCH64
+    file.write_bytes(image)
+    return "cannot open shared object file"
+
+
+def _fifo(file: Path) -> str:
+    os.mkfifo(file)
+    return "got something else than a regular file"
+
+
+_BROKEN = [_no_symbols, _cut_short, _text, _other_machine, _fifo]
+
+
+@pytest.mark.parametrize("make", _BROKEN)
+def test_what_is_no_hip_runtime(make: Callable[[Path], str], tmp_path: Path) -> None:
+    """Asked for by name: an error of ours, with the loader's words where it has any."""
+    file = tmp_path / "libamdhip64.so.6"
+    words = make(file)
+    message = refused(REPORT, FMHA_HIP_RUNTIME=str(file))
+    assert message.startswith("pyfa_rocm.errors.HipError: ")
+    assert str(file) in message
+    assert words in message
+
+
+@pytest.mark.parametrize("make", _BROKEN)
+def test_the_next_candidate(make: Callable[[Path], str], tmp_path: Path) -> None:
+    """Only found: the software device serves, and says what was wrong with it."""
+    file = tmp_path / "lib" / "libamdhip64.so.6"
+    file.parent.mkdir()
+    words = make(file)
+    a_driver = "from pyfa_rocm._runtime import hip; hip._DRIVER_FILES = ('/dev/null',); "
+    done = run(a_driver + REPORT, ROCM_PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    if not done.stdout.strip().endswith("True"):
+        pytest.skip(f"this machine has a GPU: {done.stdout}")
+    assert str(file) in done.stderr
+    assert words in done.stderr
+
+
+def test_a_function_that_the_runtime_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking() -> None:
+        raise RuntimeError("failed to dlsym 'hipMemGetInfo'")
+
+    monkeypatch.setattr(hip.module(), "hipMemGetInfo", lacking)
+    with pytest.raises(pyfa_rocm.HipError, match=r"hipMemGetInfo: failed to dlsym.*libamdhip64"):
+        hip.call("hipMemGetInfo")
+
+
+@pytest.mark.parametrize("name", ["é".encode(), b"\xff"])
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {}])
+def test_a_path_that_the_locale_cannot_say(
+    copies: list[str], name: bytes, locale: dict[str, str], tmp_path: Path
+) -> None:
+    """Of the HIP runtime and of our library: both are opened, and arrays have memory."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/" + name)
+    Path(folder).mkdir()
+    files = [
+        shutil.copy(copies[0], f"{folder}/libamdhip64.so.6"),
+        shutil.copy(paths.library_path(), f"{folder}/libfmha_rocm.so.0"),
+    ]
+    code = "import numpy, pyfa_rocm; print(pyfa_rocm.DeviceArray.from_numpy(numpy.ones(3)).to_numpy().sum())"
+    assert ok(code, FMHA_HIP_RUNTIME=files[0], PYFA_ROCM_LIBRARY=files[1], **locale) == "3.0"

@@ -58,6 +58,7 @@ def test_a_write_to_an_input_is_reported(capfd: pytest.CaptureFixture[str]) -> N
 _ATTENTION = """
 import numpy as np
 import pyfa_rocm as p
+p.memory.most_kept_bytes = 0
 def attempt():
     try:
         q = p.DeviceArray.from_numpy(np.ones((1, 32, 1, 64), np.float16))
