@@ -7,6 +7,8 @@ raises NotImplementedError: gradients, paged keys, `flash_attn_with_kvcache`. Wh
 functions (layers, losses, models, rotary embeddings) is not part of it.
 """
 
+from typing import NoReturn as _NoReturn
+
 try:
     import torch as _torch
 except ImportError as error:
@@ -15,7 +17,7 @@ except ImportError as error:
     ) from error
 
 from pyfa_rocm.flash_attn import bert_padding, flash_attn_interface
-from pyfa_rocm.flash_attn._install import VERSION, install, uninstall
+from pyfa_rocm.flash_attn._install import VERSION, install, missing, uninstall
 from pyfa_rocm.flash_attn.flash_attn_interface import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -44,3 +46,7 @@ __all__ = [
     "install",
     "uninstall",
 ]
+
+
+def __getattr__(name: str) -> _NoReturn:
+    raise AttributeError(missing(name))

@@ -8,12 +8,12 @@ import importlib.metadata
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["VERSION", "install", "uninstall"]
+__all__ = ["VERSION", "install", "missing", "uninstall"]
 
 VERSION = "2.8.3"
 _NAME = "flash_attn"
@@ -37,12 +37,26 @@ class _Distribution(importlib.metadata.Distribution):
         return Path(__file__).parents[2] / path
 
 
+def missing(name: str) -> str:
+    """Return what to say of a part of flash-attn that is not here; `name` is without "flash_attn."."""
+    functions = ", ".join(importlib.import_module(_OURS + _MODULES[-1]).__all__)
+    modules = " and ".join(module[1:] for module in _MODULES[1:])
+    return (
+        f"flash_attn.{name}: not part of {_OURS}, which is in flash-attn's place here; it has {functions}, "
+        f"and the modules {modules}"
+    )
+
+
 class _Finder(MetaPathFinder):
-    """Finds the distribution; the modules are in sys.modules already."""
+    """Finds the distribution, and says of modules that there are none; ours are in sys.modules already."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        for package in (_NAME, _OURS):
+            if fullname.startswith(package + ".") and PathFinder.find_spec(fullname, path) is None:
+                name = fullname.removeprefix(package + ".")
+                raise ModuleNotFoundError(missing(name), name=f"{_NAME}.{name}")
         return None
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
@@ -71,9 +85,10 @@ def _forget_answers() -> None:
 def install() -> None:
     """Make ``import flash_attn`` find `pyfa_rocm.flash_attn` in this process, ahead of an installed one.
 
-    ``flash_attn.bert_padding`` and ``flash_attn.flash_attn_interface`` too; other modules of flash-attn are
-    not found. ``importlib.metadata.version("flash-attn")`` is that of the flash-attn whose functions these
-    are, so that programs which ask before they import, as transformers does, find it. Again is no error.
+    ``flash_attn.bert_padding`` and ``flash_attn.flash_attn_interface`` too; other modules and names of
+    flash-attn raise an ImportError that says what there is. ``importlib.metadata.version("flash-attn")`` is
+    that of the flash-attn whose functions these are, so that programs which ask before they import, as
+    transformers does, find it. Again is no error.
 
     Raises
     ------

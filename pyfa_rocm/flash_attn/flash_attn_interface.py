@@ -8,11 +8,15 @@ Gradients are still to come: an input that requires one is refused, except under
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.flash_attn._install import missing
 from pyfa_rocm.torch import functional
+from pyfa_rocm.torch._copies import readable
+from pyfa_rocm.torch._tensors import autocast, real, require_tensors
 
 __all__ = [
     "flash_attn_func",
@@ -24,16 +28,11 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
-# flash-attn pads head dims to a multiple of the first, and rows and columns of S_dmask to one of the second.
-_HDIM_MULTIPLE = 8
+# So that `from ... import` of what is missing asks the finder of `install`, which says what there is.
+__path__: list[str] = []
+
+# flash-attn pads rows and columns of S_dmask to a multiple of this.
 _S_DMASK_MULTIPLE = 128
-
-
-def _usable(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose rows are contiguous, and of a multiple of 8 elements: itself, or a copy."""
-    x = x if x.stride(-1) == 1 else x.contiguous()
-    missing = -x.shape[-1] % _HDIM_MULTIPLE
-    return torch.nn.functional.pad(x, (0, missing)) if missing else x
 
 
 def _s_dmask(s_dmask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -47,18 +46,44 @@ def _number(length: Any) -> Any:
     return length.item() if isinstance(length, torch.Tensor) else length
 
 
+def _require_inputs(dims: str, **tensors: torch.Tensor) -> None:
+    """Raise unless these are tensors of dimensions that are named so, the last of them not empty."""
+    require_tensors(**tensors)
+    count = dims.count(",") + 1
+    for name, x in tensors.items():
+        if x.dim() != count:
+            raise InvalidArgumentError(
+                f"{name}: got shape {tuple(x.shape)}, expected {count} dimensions {dims}"
+            )
+        if not x.shape[-1]:
+            raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected hdim above 0")
+
+
+def _unpacked(packed: Any, name: str, dim: int) -> Any:
+    """Return the tensors that are one behind the other in a dimension of `packed`: as many as `name` says."""
+    dims = f"(batch, seqlen, {len(name)}, nhead, hdim)" if dim == 2 else f"(total, {len(name)}, nhead, hdim)"
+    _require_inputs(dims, **{name: packed})
+    if packed.shape[dim] != len(name):
+        raise InvalidArgumentError(f"{name}: got shape {tuple(packed.shape)}, expected {dims}")
+    return packed.unbind(dim)
+
+
 def _call(
     function: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, dropout_p: float,
     softmax_scale: float | None, softcap: float, return_attn_probs: bool, **options: Any,
 ) -> Any:  # fmt: skip
     """Call one of `pyfa_rocm.torch`'s functions as flash-attn would, and return what flash-attn would."""
+    dims = "(total, nhead, hdim)" if lengths else "(batch, seqlen, nhead, hdim)"
+    _require_inputs(dims, q=q, k=k, v=v)
+    q, k, v = autocast(q, k, v)
     hdim_v = v.shape[-1]
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     # Random numbers make probabilities worth looking at: without dropout flash-attn returns none.
-    with_probabilities = return_attn_probs and dropout_p > 0
+    with_probabilities = return_attn_probs and real("dropout_p", dropout_p) > 0
     result = function(
-        _usable(q), _usable(k), _usable(v), *lengths, dropout_p, scale, softcap=max(softcap, 0.0),
-        return_attn_probs=with_probabilities, return_lse=return_attn_probs, **options,
+        readable(q), readable(k), readable(v), *lengths, dropout_p, scale,
+        softcap=max(real("softcap", softcap), 0.0), return_attn_probs=with_probabilities,
+        return_lse=return_attn_probs, **options,
     )  # fmt: skip
     if not return_attn_probs:
         return result[..., :hdim_v]
@@ -85,7 +110,8 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16 or bfloat16; on a ROCm device, or on the CPU if the software device is in use.
+        float16 or bfloat16; on a ROCm device, or on the CPU if the software device is in use. Under autocast,
+        q, k and v are cast to its type.
     k, v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
         nhead_q is a multiple of nhead_k.
     dropout_p : float
@@ -124,7 +150,7 @@ def flash_attn_func(
     Notes
     -----
     Source: `pyfa_rocm.torch.flash_attn_func`. As in flash-attn, an input whose last dimension is not
-    contiguous, or no multiple of 8 long, is copied.
+    contiguous, or no multiple of 8 long, is copied; and one whose rows are not aligned to 16 bytes.
 
     Examples
     --------
@@ -153,7 +179,7 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Like `flash_attn_func`, but of q, k, v in one tensor, (batch, seqlen, 3, nhead, hdim)."""
-    q, k, v = qkv.unbind(2)
+    q, k, v = _unpacked(qkv, "qkv", 2)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs,
@@ -173,7 +199,7 @@ def flash_attn_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Like `flash_attn_func`, but of k, v in one tensor, (batch, seqlen_k, 2, nhead_k, hdim)."""
-    k, v = kv.unbind(2)
+    k, v = _unpacked(kv, "kv", 2)
     return flash_attn_func(
         q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs,
@@ -258,7 +284,7 @@ def flash_attn_varlen_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of q, k, v in one tensor, (total, 3, nhead, hdim)."""
-    q, k, v = qkv.unbind(1)
+    q, k, v = _unpacked(qkv, "qkv", 1)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
@@ -282,7 +308,7 @@ def flash_attn_varlen_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Like `flash_attn_varlen_func`, but of k, v in one tensor, (total_k, 2, nhead_k, hdim)."""
-    k, v = kv.unbind(1)
+    k, v = _unpacked(kv, "kv", 1)
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
         causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
@@ -315,3 +341,7 @@ def flash_attn_with_kvcache(
         "flash_attn_with_kvcache is not implemented yet; flash_attn_func on the part of the cache that is in "
         "use, or flash_attn_varlen_func for sequences of different lengths, computes the same"
     )
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(missing(f"flash_attn_interface.{name}"))

@@ -27,8 +27,9 @@ except ImportError as error:
 from pyfa_rocm.jax import _library
 from pyfa_rocm.jax._operands import philox_of_key
 from pyfa_rocm.jax.attention import flash_attn_func
+from pyfa_rocm.jax.nn import dot_product_attention
 from pyfa_rocm.jax.varlen import flash_attn_varlen_func
 
-__all__ = ["flash_attn_func", "flash_attn_varlen_func", "philox_of_key"]
+__all__ = ["dot_product_attention", "flash_attn_func", "flash_attn_varlen_func", "philox_of_key"]
 
 _library.register()

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import torch
 
 from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.torch._tensors import FLOATS
 
-__all__ = ["BIAS_DTYPES", "Padding", "bias_of", "padding_of"]
-
-BIAS_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+__all__ = ["Padding", "bias_of", "padding_of"]
 
 
 def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
@@ -21,9 +20,9 @@ def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tens
     Of q's type, the last dimension of its full size and contiguous; the others may be broadcast. A new tensor
     as large as `mask`, unless that is one already.
     """
-    if dtype not in BIAS_DTYPES:
+    if dtype not in FLOATS:
         raise UnsupportedError(
-            f"q: got dtype {dtype}, expected {', '.join(map(str, BIAS_DTYPES))}: a mask that lengths do "
+            f"q: got dtype {dtype}, expected {', '.join(map(str, FLOATS))}: a mask that lengths do "
             "not say is added to the scores"
         )
     if mask.dtype == torch.bool:

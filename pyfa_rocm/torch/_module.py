@@ -7,7 +7,7 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
-from pyfa_rocm.torch._tensors import require_tensors
+from pyfa_rocm.torch._tensors import autocast, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
 __all__ = ["FlashAttention"]
@@ -68,8 +68,9 @@ class FlashAttention(torch.nn.Module):
         Parameters
         ----------
         q, k, v : torch.Tensor, (batch, seqlen, nhead, hdim)
-            As `flash_attn_func` takes them. For the path "lengths", batch and seqlen of each have to be
-            viewable as one dimension, as they are in the output of a projection; else that one is copied.
+            As `flash_attn_func` takes them, autocast included. For the path "lengths", batch and seqlen of
+            each have to be viewable as one dimension, as they are in the output of a projection; else that
+            one is copied.
         mask : torch.Tensor, optional, bool (batch, seqlen_k) or (batch, seqlen_q, seqlen_k)
             True where a key is seen.
         suffix : bool, optional
@@ -89,6 +90,7 @@ class FlashAttention(torch.nn.Module):
             As `flash_attn_func`. If no kernel takes lengths, one may take a bias: ``suffix=False``.
         """
         require_tensors(q=q, k=k, v=v)
+        q, k, v = autocast(q, k, v)
         dropout_p = self.dropout if self.training else 0.0
         if mask is None:
             self.path = "plain"

@@ -26,14 +26,16 @@ from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, use_device
-from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.torch import _flops, _vmap
+from pyfa_rocm.torch._derivatives import before_derivatives, require_no_derivative
 from pyfa_rocm.torch._schema import LENGTHS, SCHEMAS, Arguments, Lengths, is_plain, options_of_operator
 from pyfa_rocm.torch._tensors import (
     describe,
     device_index,
     dtype_name,
     dtype_named,
-    require_no_grad,
+    remedied,
     require_one_device,
     symbolic,
 )
@@ -127,7 +129,6 @@ def _invocation(
 
 def _planned(invocation: _Invocation) -> tuple[Plan, dict[str, Tensor], OptionalArguments]:
     """Check everything but addresses; return the plan, and what the call gives it."""
-    require_no_grad(invocation.tensors)
     index = device_index(invocation.tensors)
     described = invocation.described(lambda x: describe(x, index))
     optional = invocation.optional(described)
@@ -152,6 +153,16 @@ def _run(
 
     The log-sum-exp has no elements if it is not wanted.
     """
+    try:
+        return _run_planned(q, k, v, out, lengths, arguments)
+    except InvalidArgumentError as error:
+        raise remedied(error) from None
+
+
+def _run_planned(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Look for a plan, make it if there is none, and launch."""
     key = None
     if lengths is None and out is None and q.is_cuda and is_plain(arguments):
         key = (
@@ -160,7 +171,6 @@ def _run(
         )  # fmt: skip
         plan = _quick_plans.get(key)
         if plan is not None:
-            require_no_grad({"q": q, "k": k, "v": v})
             return _enqueue(plan, q, k, v, None, None)
     plan, _, optional = _planned(_invocation(q, k, v, out, lengths, arguments))
     launch = _enqueue if q.is_cuda else _lend
@@ -246,6 +256,7 @@ def run_with_s_dmask(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return O, the log-sum-exp and the probabilities; waits for the device, and computes on the host."""
     invocation = _invocation(q, k, v, out, lengths, arguments)
+    require_no_derivative(invocation.tensors)
     invocation.with_probabilities = True
     plan, described, optional = _planned(invocation)
     if out is None:
@@ -282,7 +293,6 @@ def _trace(
     """
     try:
         invocation = _invocation(q, k, v, out, lengths, arguments)
-        require_no_grad(invocation.tensors)
         require_one_device(invocation.tensors)
         call = invocation.call(invocation.described(symbolic))
         for name in DESCALES:
@@ -291,6 +301,8 @@ def _trace(
         dtype = output_dtype(call.out, call.options.out_dtype, call.q)
         if call.out is not None:
             require_output(call.out, checked.o, dtype, call.options.out_dtype, call.q)
+    except InvalidArgumentError as error:
+        raise remedied(error) from None
     except UnsupportedError as error:
         if not torch.compiler.is_compiling():
             raise
@@ -335,9 +347,15 @@ def _define() -> None:
     strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     for name, schema in SCHEMAS.items():
         _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, strides))
+    run = _kernels(_run)
     for key in ("CPU", "CUDA"):
-        for name, function in _kernels(_run).items():
+        for name, function in run.items():
             _library.impl(name, function, key)
+    for name, function in run.items():
+        packet = getattr(getattr(torch.ops, _NAMESPACE), name)
+        _library.impl(name, before_derivatives(packet.default, function), "Autograd", with_keyset=True)
+        _vmap.register(_library, packet.default)
+        _flops.register(packet)
     for name, function in _kernels(_trace).items():
         torch.library.register_fake(f"{_NAMESPACE}::{name}", function, lib=_library)
 

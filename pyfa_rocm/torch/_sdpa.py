@@ -8,8 +8,9 @@ import math
 import torch
 
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.torch._mask import BIAS_DTYPES, bias_of
-from pyfa_rocm.torch._tensors import require_tensors
+from pyfa_rocm.torch._copies import readable
+from pyfa_rocm.torch._mask import bias_of
+from pyfa_rocm.torch._tensors import FLOATS, autocast, real, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func
 
 __all__ = ["sdpa"]
@@ -31,10 +32,10 @@ def sdpa(
     ----------
     query : torch.Tensor, (..., nhead_q, seqlen_q, hdim)
         Two dimensions or more, heads and leading ones being optional. float16, bfloat16 or float32; under
-        autocast they are cast, as PyTorch does. What counts is the layout: the last dimension is
-        contiguous, the other strides are multiples of 16 bytes. A projection's output as a transposed view
-        is used as it is, and so are expanded dimensions; more than one leading dimension is copied where
-        they cannot be viewed as one.
+        autocast they are cast, as PyTorch does. Any layout; it is used as it is if the last dimension is
+        contiguous and a multiple of 8 long, and the address and the other strides are multiples of 16 bytes,
+        as of a projection's output, transposed or expanded. Everything else is copied first, and more than
+        one leading dimension where they cannot be viewed as one.
     key : torch.Tensor, (..., nhead_k, seqlen_k, hdim)
         Leading dimensions are broadcast against query's.
     value : torch.Tensor, (..., nhead_k, seqlen_k, hdim_v)
@@ -50,7 +51,7 @@ def sdpa(
     is_causal : bool
         Query row i sees the keys 0 to i: aligned top-left, as in PyTorch, and unlike `flash_attn_func`.
     scale : float, optional
-        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+        Factor on the scores; ``1 / sqrt(hdim)`` by default. Query is copied if it is not above 0.
     enable_gqa : bool
         Whether nhead_k may be a divisor of nhead_q, as in `flash_attn_func`.
 
@@ -58,7 +59,7 @@ def sdpa(
     -------
     torch.Tensor, (..., nhead_q, seqlen_q, hdim_v)
         A view of memory laid out as (..., seqlen_q, nhead_q, hdim_v), as the projection that follows wants
-        it; a row that sees no key is 0.
+        it (more than hdim_v, if that is no multiple of 8); a row that sees no key is 0.
 
     Raises
     ------
@@ -79,29 +80,29 @@ def sdpa(
     torch.Size([1, 2, 64, 128])
     """
     require_tensors(query=query, key=key, value=value)
-    query, key, value = (_autocast(x) for x in (query, key, value))
+    query, key, value = autocast(query, key, value)
     _require_fit(query, key, value)
+    hdim_v = value.shape[-1]
+    query, scale = _scaled(query, scale)
+    query, key, value = (readable(x) for x in (query, key, value))
     # (..., nhead, seqlen, hdim), so that what leads is what comes before these three.
     q, k, v = (x if x.dim() > 2 else x[None] for x in (query, key, value))
     leading = _broadcast_leading(q, k, v)
     q, k, v = (_to_batch(x, leading).transpose(1, 2) for x in (q, k, v))
     q, k, v = _broadcast_heads(q, k, v, enable_gqa)
-    bias = None
+    scores = (*leading, q.shape[2], q.shape[1], k.shape[1])
     if attn_mask is not None:
-        bias = _bias(attn_mask, (*leading, q.shape[2], q.shape[1], k.shape[1]), q.dtype)
-    out = flash_attn_func(
-        q, k, v, dropout_p=dropout_p, softmax_scale=scale, causal=is_causal, bias=bias, top_left=is_causal
-    )
-    out = out.transpose(1, 2)
-    out = out.view(*leading, *out.shape[1:])
+        _require_mask(attn_mask, scores)
+    if 0 in scores or not hdim_v:
+        out = q.new_zeros(*scores[:-1], hdim_v)
+    else:
+        bias = None if attn_mask is None else _bias(attn_mask, scores, q.dtype)
+        out = flash_attn_func(
+            q, k, v, dropout_p=dropout_p, softmax_scale=scale, causal=is_causal, bias=bias, top_left=is_causal
+        )
+        out = out.transpose(1, 2)[..., :hdim_v]
+        out = out.view(*leading, *out.shape[1:])
     return out[0] if query.dim() == key.dim() == value.dim() == 2 else out
-
-
-def _autocast(x: torch.Tensor) -> torch.Tensor:
-    """Return what autocast would hand on, of an operator that it casts to its lower precision."""
-    if not torch.is_autocast_enabled(x.device.type) or x.dtype not in BIAS_DTYPES:
-        return x
-    return x.to(torch.get_autocast_dtype(x.device.type))
 
 
 def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -111,9 +112,9 @@ def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
             raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected (..., seqlen, hdim)")
         if x.dtype != query.dtype:
             raise InvalidArgumentError(f"{name}: got dtype {x.dtype}, expected {query.dtype} as query")
-    if query.dtype not in BIAS_DTYPES:
+    if query.dtype not in FLOATS:
         raise UnsupportedError(
-            f"query: got dtype {query.dtype}, expected one of {', '.join(map(str, BIAS_DTYPES))}: cast it"
+            f"query: got dtype {query.dtype}, expected one of {', '.join(map(str, FLOATS))}: cast it"
         )
     if key.shape[-1] != query.shape[-1]:
         raise InvalidArgumentError(
@@ -123,6 +124,16 @@ def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
         raise InvalidArgumentError(
             f"value: got shape {tuple(value.shape)}, expected {key.shape[-2]} rows as key"
         )
+
+
+def _scaled(query: torch.Tensor, scale: float | None) -> tuple[torch.Tensor, float]:
+    """Return query and a scale that kernels take, above 0, for the same scores."""
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1] or 1)
+    scale = real("scale", scale)
+    if scale < 0:
+        return -query, -scale
+    return (query, scale) if scale else (query * 0, 1.0)
 
 
 def _broadcast_leading(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Size:
@@ -166,8 +177,8 @@ def _broadcast_heads(
     return q, k, v
 
 
-def _bias(mask: torch.Tensor, scores: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return the mask as a bias (batch, nhead, seqlen_q, seqlen_k), 1 in place of what is broadcast."""
+def _require_mask(mask: torch.Tensor, scores: tuple[int, ...]) -> None:
+    require_tensors(attn_mask=mask)
     if mask.dtype != torch.bool and not mask.dtype.is_floating_point:
         raise InvalidArgumentError(f"attn_mask: got dtype {mask.dtype}, expected bool or that of query")
     fits = mask.dim() <= len(scores) and all(
@@ -177,6 +188,10 @@ def _bias(mask: torch.Tensor, scores: tuple[int, ...], dtype: torch.dtype) -> to
         raise InvalidArgumentError(
             f"attn_mask: got shape {tuple(mask.shape)}, expected one that can be broadcast to {tuple(scores)}"
         )
+
+
+def _bias(mask: torch.Tensor, scores: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return the mask as a bias (batch, nhead, seqlen_q, seqlen_k), 1 in place of what is broadcast."""
     bias = bias_of(mask, dtype, scores[-1])
     bias = bias[(None,) * (len(scores) - bias.dim())]
     if all(n == 1 for n in bias.shape[:-3]):

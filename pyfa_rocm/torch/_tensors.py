@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""torch tensors -> what the rest of the package understands; nothing is copied."""
+"""torch tensors and numbers -> what the rest of the package understands; only `autocast` copies."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from pyfa_rocm._call.numbers import to_float
 from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, layout_of
 from pyfa_rocm.device import current_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "describe", "device_index", "dtype_name", "dtype_named", "require_no_grad", "require_one_device",
-    "require_tensors", "symbolic",
+    "FLOATS", "autocast", "describe", "device_index", "dtype_name", "dtype_named", "real",
+    "remedied", "require_one_device", "require_tensors", "symbolic",
 ]  # fmt: skip
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @functools.cache
@@ -35,10 +39,51 @@ def dtype_named(name: str, argument: str) -> torch.dtype:
 
 
 def require_tensors(**tensors: Any) -> None:
-    """Raise unless all are torch's."""
+    """Raise unless all are torch's, and dense."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor")
+        if tensor.is_nested:
+            raise UnsupportedError(
+                f"{name}: got a nested tensor, expected a dense one: flash_attn_varlen_func takes the "
+                "values() and, as int32, the offsets() of one whose layout is torch.jagged"
+            )
+        if tensor.layout is not torch.strided:
+            raise UnsupportedError(
+                f"{name}: got a tensor of layout {tensor.layout}, expected torch.strided: call to_dense()"
+            )
+
+
+def real(name: str, value: Any) -> Any:
+    """Return a number as torch takes it for a float."""
+    return value if isinstance(value, (int, float)) else to_float(name, value)
+
+
+def autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return what autocast would hand on, of an operator that it casts to its lower precision.
+
+    Unlike torch, not of fp8, whose elements are nothing without their scales.
+    """
+    kind = tensors[0].device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x.to(dtype) if x.dtype in FLOATS else x for x in tensors)
+
+
+# Of q, k or v: an address, a stride, or the last dimension's.
+_NOT_READABLE = re.compile(r"([qkv])(\.data = 0x|\.stride_\w+ = \d+: expected a multiple|: got stride )")
+
+
+def remedied(error: InvalidArgumentError) -> InvalidArgumentError:
+    """Return the error with what to call, if it is about a layout that a copy mends."""
+    found = _NOT_READABLE.match(str(error))
+    if found is None:
+        return error
+    name, what = found.groups()
+    # Memory that is contiguous already is not copied by contiguous().
+    call = f"{name}.clone()" if what.startswith(".data") else f"{name}.contiguous()"
+    return InvalidArgumentError(f"{error}: pass {call}")
 
 
 def describe(tensor: torch.Tensor, device: int) -> Tensor:
@@ -82,15 +127,3 @@ def _require_rocm_build(device: torch.device) -> None:
             f"q: got a tensor on {device} of a PyTorch built for CUDA {torch.version.cuda}, expected one on "
             "an AMD GPU: install PyTorch for ROCm"
         )
-
-
-def require_no_grad(tensors: Mapping[str, torch.Tensor | None]) -> None:
-    """Raise if a result would have to have a gradient."""
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad:
-            raise UnsupportedError(
-                f"{name}: got a tensor with requires_grad=True, expected one without: there is no backward "
-                "pass yet; call under torch.no_grad(), or with tensor.detach()"
-            )

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pyfa_rocm._call.keywords import require_known, spelled_out
+from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Keywords
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch import _operators
 from pyfa_rocm.torch._schema import Arguments, Lengths
-from pyfa_rocm.torch._tensors import dtype_named, require_tensors
+from pyfa_rocm.torch._tensors import autocast, dtype_named, real, require_tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,7 +51,8 @@ def flash_attn_func(
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
         float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" if
         the software device is in use. Any layout whose last dimension is contiguous and whose other strides
-        are multiples of 16 bytes, 0 included for k and v: it is not copied.
+        are multiples of 16 bytes, 0 included for k and v: it is not copied. Under autocast, q, k, v and bias
+        are cast to its type, except float8_e4m3fnuz.
     k : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
         As q.
     v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim_v)
@@ -107,6 +109,7 @@ def flash_attn_func(
     torch.Size([1, 64, 2, 128])
     """
     require_tensors(q=q, k=k, v=v)
+    q, k, v = autocast(q, k, v)
     arguments = _arguments(
         "flash_attn_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
@@ -193,9 +196,11 @@ def flash_attn_varlen_func(
     torch.Size([100, 2, 128])
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    q, k, v = autocast(q, k, v)
     lengths = {
         "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
-        "seqused_k": seqused_k, "max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k,
+        "seqused_k": seqused_k, "max_seqlen_q": _length("max_seqlen_q", max_seqlen_q),
+        "max_seqlen_k": _length("max_seqlen_k", max_seqlen_k),
     }  # fmt: skip
     arguments = _arguments(
         "flash_attn_varlen_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale,
@@ -221,6 +226,15 @@ def _arguments(
     """
     require_known(function, ours)
     arguments = {name: value for name, value in {**own, **ours}.items() if value is not None}
+    for name in ("alibi_slopes", "bias"):
+        if name in arguments:
+            require_tensors(**{name: arguments[name]})
+    if "bias" in arguments:
+        (arguments["bias"],) = autocast(arguments["bias"])
+    for name in ("softmax_scale", "softcap"):
+        if name in arguments:
+            arguments[name] = real(name, arguments[name])
+    dropout_p = real("dropout_p", dropout_p)
     if causal:
         arguments["causal"] = True
     left, right = _window(window_size)
@@ -256,9 +270,16 @@ def _probabilities(
 def _window(window_size: Any) -> tuple[int, int]:
     try:
         left, right = window_size
-    except (TypeError, ValueError) as error:
+        if int(left) != left or int(right) != right:
+            raise ValueError("not integers")
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"window_size: got {window_size!r}, expected two integers") from error
-    return left, right
+    return int(left), int(right)
+
+
+def _length(name: str, length: Any) -> Any:
+    """Return a bound of lengths, which may be a symbol."""
+    return length if isinstance(length, (int, torch.SymInt, torch.Tensor)) else to_integer(name, length)
 
 
 def _dtype(out_dtype: torch.dtype | str) -> torch.dtype:

@@ -11,6 +11,7 @@ import torch
 
 from pyfa_rocm import flash_attn
 from pyfa_rocm.torch import flash_attn_func
+from pyfa_rocm.torch._tensors import autocast
 from pyfa_rocm.transformers._mask import Pattern, tagged_pattern
 
 __all__ = ["attention_forward"]
@@ -136,7 +137,7 @@ def attention_forward(
     module : torch.nn.Module
         The layer; its is_causal counts if nothing else says it.
     query : torch.Tensor, (batch, nhead_q, seqlen_q, hdim)
-        Under autocast, float32 is turned into its type, as are key and value.
+        Under autocast cast to its type, as are key and value.
     key, value : torch.Tensor, (batch, nhead_k, seqlen_k, hdim)
         Heads are not repeated.
     attention_mask : torch.Tensor, optional
@@ -181,10 +182,7 @@ def attention_forward(
                 f"{name}: got a {type(kwargs[name]).__name__}, expected None: attn_implementation "
                 "'pyfa_rocm' does not implement it yet; 'eager' or 'sdpa' may"
             )
-    device = query.device.type
-    if query.dtype == torch.float32 and torch.is_autocast_enabled(device):
-        query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    q, k, v = (x.transpose(1, 2) for x in autocast(query, key, value))
     softcap = softcap or 0.0
     if attention_mask is not None and attention_mask.ndim == 4:
         bias = _additive(attention_mask, q.dtype, k.shape[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -286,7 +287,89 @@ def test_what_is_unsupported_says_what_works() -> None:
         UnsupportedError, match=r"query: got dtype torch\.float64, expected one of torch\.float16"
     ):
         sdpa(Q.double(), K.double(), V.double())
-    with pytest.raises(UnsupportedError, match=r"hdim_q = 100.*multiples of 8"):
-        sdpa(*(x[..., :100].contiguous() for x in (Q, K, V)))
-    with pytest.raises(InvalidArgumentError, match="q: got stride 50 in the last dimension, expected 1"):
-        sdpa(Q.mT.contiguous().mT, K, V)
+
+
+def unaligned(x: torch.Tensor) -> torch.Tensor:
+    """The same, at an address that is no multiple of 16 bytes."""
+    memory = torch.empty(x.numel() + 1, dtype=x.dtype)
+    return memory[1:].view(x.shape).copy_(x)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "columns": lambda x: x.mT.contiguous().mT,
+    "address": unaligned,
+    "rows": lambda x: torch.cat([x, x[..., :3]], -1)[..., : x.shape[-1]],
+    "slice": lambda x: torch.cat([x[..., :1], x], -1)[..., 1:],
+    "heads_last": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", ["q", "k", "v", "all"])
+def test_any_layout(layout: Callable[[torch.Tensor], torch.Tensor], name: str) -> None:
+    q, k, v = (layout(x) if name in (own, "all") else x for own, x in zip("qkv", qkv(2), strict=True))
+    check(q, k, v, mask(50, 70))
+
+
+@pytest.mark.parametrize(("hdim", "hdim_v"), [(100, 100), (33, 33), (64, 60), (1, 1), (57, 64)])
+def test_any_head_dim(hdim: int, hdim_v: int) -> None:
+    """Padded with zeros; the scale is that of the true head dim."""
+    q, k, _ = qkv(2, hdim=hdim)
+    v = randn(2, 2, 70, hdim_v, seed=9)
+    assert check(q, k, v, mask(50, 70), is_causal=True).shape == (2, 2, 50, hdim_v)
+    check(q, k, v, scale=0.3)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.1, -2.0])
+def test_any_scale(scale: float) -> None:
+    check(*qkv(2), scale=scale)
+    check(*qkv(2), mask(50, 70), is_causal=True, scale=scale)
+
+
+SHAPES = ((0, 2, 50, 70), (2, 0, 50, 70), (2, 2, 0, 70), (2, 2, 50, 0), (0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("b", "h", "m", "n"), SHAPES)
+def test_empty_with_masks(b: int, h: int, m: int, n: int, masked: bool) -> None:
+    q, k, v = randn(b, h, m, 128), randn(b, h, n, 128), randn(b, h, n, 128)
+    masks = (mask(b, h, m, n), mask(m, n), mask(b, 1, 1, n), randn(1, h, m, 1))
+    for attn_mask in masks if masked else (None,):
+        for is_causal in (False, True):
+            got = sdpa(q, k, v, attn_mask, is_causal=is_causal)
+            want = in_float64(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
+            assert got.shape == want.shape
+            assert torch.equal(got.double(), want)
+    with pytest.raises(InvalidArgumentError, match=r"attn_mask: got shape \(3, 7\)"):
+        sdpa(q, k, v, mask(3, 7))
+
+
+def test_no_head_dim() -> None:
+    """Scores of nothing are equal; an output without elements has its shape."""
+    q, k, v = qkv(2)
+    assert (sdpa(q[..., :0], k[..., :0], v).double() - v.double().mean(2, keepdim=True)).abs().max() < 1e-3
+    assert sdpa(q, k, v[..., :0]).shape == (2, 2, 50, 0)
+
+
+def test_messages_say_what_to_call() -> None:
+    """Where nothing is copied: the functions below."""
+    q, k, v = (x.transpose(1, 2) for x in qkv(2))
+    for name, layout, remedy in (
+        ("q", "columns", r"q: got stride \d+ in the last dimension, .*: pass q\.contiguous\(\)"),
+        ("k", "address", r"k\.data = 0x\w+: expected an address aligned to 16 bytes: pass k\.clone\(\)"),
+        ("v", "rows", r"v\.stride_\w+ = \d+: expected a multiple of 8 .*: pass v\.contiguous\(\)"),
+    ):
+        tensors = {"q": q, "k": k, "v": v}
+        tensors[name] = LAYOUTS[layout](tensors[name])
+        with pytest.raises(InvalidArgumentError, match=remedy):
+            flash_attn_func(**tensors)
+        for own in (torch.Tensor.clone, torch.Tensor.contiguous):
+            if f"pass {name}\\.{own.__name__}" in remedy:
+                flash_attn_func(**tensors | {name: own(tensors[name])})
+
+
+def test_compiled_with_copies() -> None:
+    torch._dynamo.reset()
+    q, k, v = qkv(2, hdim=60)
+    compiled = torch.compile(sdpa, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(q, LAYOUTS["columns"](k), v), sdpa(q, k, v))

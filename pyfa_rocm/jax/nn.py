@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`dot_product_attention`: that of ``jax.nn``, by these kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pyfa_rocm._call.numbers import to_float
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.jax.attention import flash_attn_func
+from pyfa_rocm.jax.varlen import flash_attn_varlen_func
+
+__all__ = ["dot_product_attention"]
+
+_HDIM_MULTIPLE = 8
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: None = None,
+    return_residual: bool = False,
+) -> Any:
+    """Attention with the arguments and the meaning of ``jax.nn.dot_product_attention``.
+
+    Parameters
+    ----------
+    query : array, (batch, seqlen_q, nhead_q, hdim) or (seqlen_q, nhead_q, hdim)
+        Float16, bfloat16 or float32. A head dim that is no multiple of 8 is padded, in a copy.
+    key, value : array, (batch, seqlen_k, nhead_k, hdim) or (seqlen_k, nhead_k, hdim)
+        Of query's dtype. nhead_q is a multiple of nhead_k.
+    bias : array, optional
+        Added to the scaled scores, in query's dtype. Up to 4 dimensions, broadcast to
+        (batch, nhead_q, seqlen_q, seqlen_k).
+    mask : array, optional, bool
+        True takes part; shapes as of bias. It is handed to the kernel as a bias, which takes memory for each
+        pair of query and key; the arguments that follow do not, without `bias` and `mask`.
+    scale : float, optional
+        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+    is_causal : bool
+        Query i sees the keys 0 to i: aligned top-left, unlike in `flash_attn_func`.
+    query_seq_lengths, key_value_seq_lengths : array, optional, int32 (batch)
+        How many rows of each batch are in use, from the first. Output of the others is 0.
+    local_window_size : int or (int, int), optional
+        Query i sees the keys from i - left to i + right; one number: both.
+    implementation : None
+        Keeps its place: this is the one.
+    return_residual : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : array, of query's shape
+        A query row that sees no key gives 0, for which ``jax.nn`` averages all values.
+    residual : array, query's dtype, (batch, seqlen_q, nhead_q) or (seqlen_q, nhead_q)
+        Only with `return_residual`; -inf for a row that sees no key.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, NotImplementedError, jax.errors.JaxRuntimeError
+        As in `flash_attn_func`, whose messages call query, key and value q, k and v.
+
+    Notes
+    -----
+    Source: `flash_attn_func`, and `flash_attn_varlen_func` for lengths, both with ``top_left=True``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from pyfa_rocm.jax import dot_product_attention
+    >>> query, key, value = (jnp.ones((1, 64, 2, 128), jnp.bfloat16) for _ in range(3))
+    >>> dot_product_attention(query, key, value, is_causal=True).shape
+    (1, 64, 2, 128)
+    """
+    _require_none(implementation)
+    q, k, v = (_with_batch(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value")))
+    if value.shape != key.shape:
+        raise InvalidArgumentError(f"value: got shape {value.shape}, expected {key.shape} as key")
+    lengths = (query_seq_lengths, key_value_seq_lengths)
+    for name, array in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths, strict=True):
+        _require_lengths(name, array, q.shape[0])
+    q, scale = _scaled(q, scale)
+    missing = -q.shape[-1] % _HDIM_MULTIPLE
+    q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x for x in (q, k, v))
+    options: dict[str, Any] = {
+        "softmax_scale": scale, "causal": is_causal, "window_size": _window(local_window_size),
+        "top_left": True, "return_lse": True,
+    }  # fmt: skip
+    if bias is None and mask is None and any(x is not None for x in lengths):
+        out, lse = _by_lengths(q, k, v, *lengths, options)
+    else:
+        added = _bias(bias, mask, lengths, (q.shape[0], q.shape[2], q.shape[1], k.shape[1]), q.dtype)
+        out, lse = flash_attn_func(q, k, v, bias=added, **options)
+        lse = lse.transpose(0, 2, 1)
+    out = out[..., : query.shape[-1]].reshape(query.shape)
+    return (out, lse.astype(out.dtype).reshape(query.shape[:-1])) if return_residual else out
+
+
+def _require_none(implementation: Any) -> None:
+    if implementation is not None:
+        raise UnsupportedError(
+            f"implementation: got {implementation!r}, expected None: pyfa_rocm has one; "
+            "jax.nn.dot_product_attention has 'xla'"
+        )
+
+
+def _with_batch(x: Any, name: str) -> Any:
+    """Return an array with a batch, which is optional."""
+    shape = getattr(x, "shape", None)
+    if shape is None:
+        raise TypeError(f"{name}: got {type(x).__name__}, expected a JAX or NumPy array")
+    if len(shape) not in (3, 4):
+        raise InvalidArgumentError(
+            f"{name}: got shape {shape}, expected (batch, seqlen, nhead, hdim), or without batch"
+        )
+    return x if len(shape) == 4 else x[None]
+
+
+def _require_lengths(name: str, array: Any, batch: int) -> None:
+    if array is not None and (array.shape != (batch,) or array.dtype != jnp.int32):
+        raise InvalidArgumentError(f"{name}: got {array.dtype} {array.shape}, expected int32 ({batch},)")
+
+
+def _scaled(q: Any, scale: Any) -> tuple[Any, float]:
+    """Return q and a scale that kernels take, above 0, for the same scores."""
+    if isinstance(scale, jax.core.Tracer):
+        raise InvalidArgumentError("scale: got a traced value, expected a Python value: multiply query by it")
+    scale = 1 / math.sqrt(q.shape[-1] or 1) if scale is None else to_float("scale", scale)
+    if scale < 0:
+        return -q, -scale
+    return (q, scale) if scale else (q * 0, 1.0)
+
+
+def _window(size: Any) -> tuple[int, int]:
+    """Return a window as `flash_attn_func` takes it."""
+    if size is None:
+        return (-1, -1)
+    pair = (size, size) if isinstance(size, int) else size
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or any(n < 0 for n in pair):
+        raise InvalidArgumentError(
+            f"local_window_size: got {size!r}, expected an integer from 0, or two (left, right)"
+        )
+    return (pair[0], pair[1])
+
+
+def _by_lengths(q: Any, k: Any, v: Any, used_q: Any, used_k: Any, options: dict[str, Any]) -> Any:
+    """Compute sequences that fill a part of their rows; nothing is computed of the others."""
+    batch, seqlen_q = q.shape[:2]
+    starts = jnp.arange(batch + 1, dtype=jnp.int32)
+    rows_q, rows_k, rows_v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+    out, lse = flash_attn_varlen_func(
+        rows_q, rows_k, rows_v, starts * seqlen_q, starts * k.shape[1], seqlen_q, k.shape[1], seqused_q=used_q,
+        seqused_k=used_k, **options,
+    )  # fmt: skip
+    return out.reshape(*q.shape[:-1], -1), lse.T.reshape(*q.shape[:-1])
+
+
+def _bias(bias: Any, mask: Any, lengths: tuple[Any, Any], scores: tuple[int, ...], dtype: Any) -> Any:
+    """Return all that is added to the scores, (batch, nhead, seqlen_q, seqlen_k) or 1; None: nothing."""
+    seen = [] if mask is None else [_with_scores(mask, "mask", scores)]
+    if mask is not None and mask.dtype != jnp.bool_:
+        raise InvalidArgumentError(f"mask: got dtype {mask.dtype}, expected bool; what is added is the bias")
+    for used, axis in zip(lengths, (2, 3), strict=True):
+        if used is not None and (bias is not None or mask is not None):
+            at = jnp.arange(scores[axis]).reshape((-1, 1) if axis == 2 else (1, -1))
+            seen.append(at < used[:, None, None, None])
+    if bias is None and not seen:
+        return None
+    added = jnp.zeros((), dtype) if bias is None else _with_scores(bias, "bias", scores).astype(dtype)
+    for one in seen:
+        added = jnp.where(one, added, -math.inf).astype(dtype)
+    return jnp.broadcast_to(added, (*added.shape[:-1], scores[-1]))
+
+
+def _with_scores(x: Any, name: str, scores: tuple[int, ...]) -> Any:
+    """Return an array with the dimensions of the scores, some of size 1."""
+    x = jnp.asarray(x)
+    x = x.reshape((1,) * (4 - x.ndim) + x.shape)
+    if x.ndim != 4 or any(n not in (1, size) for n, size in zip(x.shape, scores, strict=True)):
+        raise InvalidArgumentError(
+            f"{name}: got shape {x.shape}, expected one that can be broadcast to {scores}"
+        )
+    return x
