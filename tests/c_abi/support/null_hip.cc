@@ -207,7 +207,6 @@ EXPORT int hipStreamIsCapturing(void*, int* status) { return *status = 0, kSucce
 EXPORT int hipStreamSynchronize(void*) { return kSuccess; }
 EXPORT int hipStreamDestroy(void*) { return kSuccess; }
 EXPORT int hipStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
-EXPORT int hipStreamIsCapturing(void*, int* status) { return *status = 0, kSuccess; }
 EXPORT int hipThreadExchangeStreamCaptureMode(int*) { return kSuccess; }
 EXPORT int hipEventCreateWithFlags(void** event, unsigned) { return handle(event); }
 EXPORT int hipEventRecord(void*, void*) { return kSuccess; }
