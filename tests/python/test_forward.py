@@ -137,7 +137,7 @@ def test_large_scores(dtype: str, causal: bool) -> None:
     inputs = case.inputs()
     v = inputs[2].astype(np.float64)
     seen = np.arange(1, 66)[:, None, None] if causal else 65
-    mean = np.repeat(np.cumsum(v, 1) / seen if causal else v.mean(1, keepdims=True), case.ratio, axis=2)
+    mean = np.repeat((np.cumsum(v, 1) if causal else v.sum(1, keepdims=True)) / seen, case.ratio, axis=2)
     for value, right in ((300.0, True), (3000.0, True), (4700.0, True), (5000.0, False), (10000.0, False)):
         inputs[0][...] = inputs[1][...] = value  # rounded to the type
         score = float(inputs[0].flat[0]) ** 2 * case.hdim**0.5
@@ -151,7 +151,9 @@ def test_large_scores(dtype: str, causal: bool) -> None:
             continue
         # P is the same for all keys, but rounded; so is O. The LSE is the score and a logarithm.
         half_ulp = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-19}[dtype]
-        np.testing.assert_allclose(o.astype(np.float64), mean, rtol=2 * half_ulp, atol=1e-5)
+        np.testing.assert_allclose(
+            o.astype(np.float64), np.broadcast_to(mean, o.shape), rtol=2 * half_ulp, atol=1e-5
+        )
         np.testing.assert_allclose(lse, score, rtol=(case.hdim / 2 + 3) * 2.0**-24, atol=np.log(65) + 0.01)
 
 
