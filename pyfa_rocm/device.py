@@ -214,13 +214,27 @@ _CURRENT_STREAMS: dict[str, Callable[[Any], int]] = {"cupy": _cupy_stream, "torc
 
 
 @functools.lru_cache(maxsize=64)
-def _library_stream(kind: type) -> Callable[[Any], int] | None:
-    """Return what asks the library of an array type, or of a type it derives from, for its stream."""
+def _library_of(kind: type) -> str | None:
+    """Return the library with a current stream that has an array type, or a type it derives from."""
     for base in kind.__mro__:
         library = base.__module__.partition(".")[0]
         if library in _CURRENT_STREAMS and library in sys.modules:
-            return _CURRENT_STREAMS[library]
+            return library
     return None
+
+
+@contextmanager
+def use_device_of(array: Any, index: int) -> Iterator[None]:
+    """Make the device of an array the current one for a block, in the eyes of the array's library too.
+
+    torch exports no tensor of a device that is not current, and remembers which is: it is told itself.
+    """
+    if _library_of(array.__class__) == "torch":
+        with sys.modules["torch"].cuda.device(index):
+            yield
+    else:
+        with use_device(index):
+            yield
 
 
 def current_stream(array: Any) -> int:
@@ -237,8 +251,8 @@ def current_stream(array: Any) -> int:
         ``torch.cuda.current_stream`` or ``cupy.cuda.get_current_stream`` of the array's device; 0, the null
         stream, for an array of a library that has no such notion.
     """
-    ask = _library_stream(array.__class__)
-    return 0 if ask is None else ask(array)
+    library = _library_of(array.__class__)
+    return 0 if library is None else _CURRENT_STREAMS[library](array)
 
 
 def stream_for(stream: object, array: Any) -> int:

@@ -78,7 +78,9 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     """
     hip.runtime()
     ffi, lib = library.load()
-    library.check(lib.fmha_fwd(to_c(params), ffi.cast("void *", stream)))
+    status = lib.fmha_fwd(to_c(params), ffi.cast("void *", stream) if stream else ffi.NULL)
+    if status:
+        library.check(status)
 
 
 def fmha_fwd_supported(params: FwdParams) -> None:

@@ -47,8 +47,8 @@ class CLayout:
         The struct module's codes of each field of the struct, by its name ("q": "=Qqqq").
     constants : dict
         By field, the values of the C constants behind the names that FwdParams has for it.
-    values, pack_into, new : callable
-        Return the values of all fields of FwdParams; pack them; make a struct.
+    values, pack_into, new, buffer : callable
+        Return the values of all fields of FwdParams; pack them; make a struct; return its memory.
     """
 
     def __init__(self) -> None:
@@ -75,6 +75,7 @@ class CLayout:
             code += "x" * (offset - end) + item
             end = offset + struct.calcsize("=" + item)
         self.pack_into = struct.Struct(code + "x" * (self.size - end)).pack_into
+        self.buffer = self.ffi.buffer
         self.new = functools.partial(self.ffi.new, self.ffi.typeof(_STRUCT_NAME + " *"))
 
 
@@ -102,12 +103,15 @@ def new() -> tuple[Any, memoryview]:
     """Return a zeroed ``fmha_fwd_params *`` and its bytes."""
     layout = c_layout()
     c = layout.new()
-    return c, memoryview(layout.ffi.buffer(c))
+    return c, memoryview(layout.buffer(c))
 
 
 def fill(view: Any, p: FwdParams) -> None:
     """Write parameters to the bytes of an ``fmha_fwd_params``."""
-    layout = c_layout()
+    _fill(c_layout(), view, p)
+
+
+def _fill(layout: CLayout, view: Any, p: FwdParams) -> None:
     try:
         layout.pack_into(view, 0, *layout.values(p))
     except (AttributeError, KeyError, OverflowError, TypeError, struct.error) as error:
@@ -118,7 +122,7 @@ def to_c(p: FwdParams) -> Any:
     """Return parameters as a new ``fmha_fwd_params *``."""
     layout = c_layout()
     c = layout.new()
-    fill(layout.ffi.buffer(c), p)
+    _fill(layout, layout.buffer(c), p)
     return c
 
 

@@ -7,12 +7,13 @@ Nothing is copied. What is not in device memory, or not readable as it stands, i
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyfa_rocm._runtime import dlpack, hip
-from pyfa_rocm.device import use_device
+from pyfa_rocm.device import use_device, use_device_of
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 
@@ -157,7 +158,9 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
 def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
     device_type, device = obj.__dlpack_device__()
     dlpack.require_rocm(int(device_type), name)
-    export = dlpack.request(obj, name, dlpack.consumer(stream) if device_type == dlpack.ROCM else None)
+    on_device = device_type == dlpack.ROCM
+    with use_device_of(obj, int(device)) if on_device and not hip.has_one_device() else nullcontext():
+        export = dlpack.request(obj, name, dlpack.consumer(stream) if on_device else None)
     if export.copied:
         # The copy would be freed when this call returns, while the kernel may still be reading it.
         raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")

@@ -47,6 +47,45 @@ for _ in range(2):
     assert p.current_device() == 0
 """
 
+# Arrays that can be exported only while their device is current: for HIP, or as torch itself sees it.
+ELSEWHERE = """
+import contextlib, sys, types
+import numpy as np
+import pyfa_rocm as p
+
+class Array:
+    def __init__(self, host, device):
+        self.array = p.DeviceArray.from_numpy(host, device)
+    def current(self):
+        return p.current_device()
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, *, stream=None, max_version=None):
+        if self.current() != self.array.device:
+            raise BufferError("Can't export tensors on a different CUDA device index.")
+        return self.array.__dlpack__(stream=stream, max_version=max_version)
+
+@contextlib.contextmanager
+def device(index):
+    before, torch.current = torch.current, index
+    yield
+    torch.current = before
+
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.cuda, torch.current = types.SimpleNamespace(device=device), 0
+Tensor = type("Tensor", (Array,), {"__module__": "torch", "current": lambda self: torch.current})
+
+host = np.random.default_rng(0).standard_normal((1, 40, 2, 64)).astype(np.float16)
+here = p.DeviceArray.from_numpy(host)
+want = p.flash_attn_func(here, here, here).to_numpy().tobytes()
+for kind in (Array, Tensor):
+    q = kind(host, 1)
+    out = p.flash_attn_func(q, q, q)
+    assert (out.device, p.current_device(), torch.current) == (1, 0, 0)
+    assert out.to_numpy().tobytes() == want
+print("right")
+"""
+
 
 def _run(*arguments: str) -> str:
     """Run Python in a process with two devices, and return what it prints."""
@@ -81,3 +120,7 @@ def test_calls_follow_their_tensors() -> None:
     message = _run("-c", OTHER_DEVICE)
     assert message.count("out: got device 0, expected 1 as q") == 2
     assert message.count("alibi_slopes: got device 0, expected 1 as q") == 2
+
+
+def test_arrays_of_a_device_that_is_not_current() -> None:
+    assert _run("-c", ELSEWHERE).strip() == "right"

@@ -41,10 +41,12 @@ def test_a_fork_after_the_first_use_is_told() -> None:
 q = p.DeviceArray.from_numpy(np.ones((1, 8, 1, 64), np.float16))
 stream = p.Stream()
 o = p.flash_attn_func(q, q, q)
+p.flash_attn_func(q, q, q, out=o)
 calls = [
     attend,
     o.to_numpy, p.synchronize, p.Stream, p.devices, p.runtime, lambda: p.DeviceArray.empty((3,), "f4"),
     lambda: p.flash_attn_func(q, q, q), lambda: p.flash_attn_func(q, q, q, causal=True, out=o),
+    lambda: p.flash_attn_func(q, q, q, out=o),
 ]
 
 def try_all():
@@ -60,5 +62,5 @@ print(attend(), len(calls))
 """
     )
     *told, last = ok(code, PYFA_ROCM_DEVICE="emulator").split("\n")
-    assert last == "1.0 9"
-    assert told == ["HipError True"] * 9
+    assert last == "1.0 10"
+    assert told == ["HipError True"] * 10
