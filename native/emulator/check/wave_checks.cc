@@ -50,6 +50,7 @@ bool WaveChecks::before(Wave& w, const Inst& inst) {
   const auto index = static_cast<size_t>(&inst - first_);
   const Facts& f = facts_->hot(index);
   uint64_t loading = f.traits & kTooManyTrait, busy = loading;
+  hazards_.arrive(static_cast<uint32_t>(index));
   for (int i = 0; i < f.words; ++i) {
     loading |= f.bits[i] & pending_[f.word[i]];
     busy |= f.bits[i] & hazards_.busy()[f.word[i]];
