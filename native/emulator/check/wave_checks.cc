@@ -12,7 +12,7 @@ namespace {
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 constexpr size_t kVector = static_cast<size_t>(Queue::kVector), kLds = static_cast<size_t>(Queue::kLds),
                  kScalar = static_cast<size_t>(Queue::kScalar), kFlat = static_cast<size_t>(Queue::kFlat);
-constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits;
+constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckLdsRaceEqual | kCheckWaits;
 
 // The queue of a memory instruction, by its unit.
 size_t queue_of(Unit unit) {
