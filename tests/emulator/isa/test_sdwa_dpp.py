@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..support.fp import Array
 from ..support.ops1 import VOP1
 from ..support.ops2 import VOP2
 from ..support.valu import FLOATS, NO_MODS_OUT, SRC, Op, clamp01, evaluate, modify, reg, same
+from .test_vopc import compares, masks
 
 SUITE = Suite("sdwa_dpp")
 FIELDS = dict(
@@ -330,45 +331,85 @@ def _build() -> None:
 _build()
 
 
-def _sdwa_compare() -> None:
-    """VOPC in SDWA form writes any SGPR pair; CK's dropout uses it on bytes."""
-    rng = np.random.default_rng(1)
-    a, b = (rng.integers(0, 1 << 32, LANES, dtype=_U) for _ in range(2))
-    b[::3] = a[::3]
-    for name, sel0, sel1, sext in (
-        ("ge_u16", "BYTE_0", "BYTE_3", 0),
-        ("lt_u16", "BYTE_0", "BYTE_1", 0),
-        ("lt_i32", "WORD_1", "BYTE_2", 1),
-        ("eq_u32", "WORD_0", "DWORD", 0),
-        ("gt_i16", "BYTE_1", "WORD_1", 1),
-    ):
-        x, y = pick(a, sel0, bool(sext)), pick(b, sel1, bool(sext))
-        if "16" in name:
-            x, y = (v & _U(0xFFFF) for v in (x, y))
-        kind = name.split("_")[1]
-        x, y = (typed(v, kind) for v in (x, y))
-        want = {"ge": x >= y, "lt": x < y, "eq": x == y, "gt": x > y}[name.split("_")[0]]
-        expected = sum(1 << i for i in range(LANES) if want[i])
-        srcs = ["sext(v2)", "sext(v4)"] if sext else ["v2", "v4"]
-        for dst in ("vcc", "s[8:9]"):
-            line = f"v_cmp_{name}_sdwa {dst}, {', '.join(srcs)} src0_sel:{sel0} src1_sel:{sel1}"
+# --- compares
 
-            def check(result: Result, expected: int = expected, dst: str = dst) -> None:
-                got = result.vcc[0] if dst == "vcc" else int(result[dst][0, 0]) | int(result[dst][1, 0]) << 32
-                assert hex(got) == hex(expected)
+
+@dataclass(frozen=True)
+class _Compare:
+    """An SDWA form of a compare."""
+
+    name: str
+    kinds: tuple[str, str]
+    fn: Callable[[Array, Array], Array]
+    sources: tuple[_Source, _Source]
+
+    def lines(self, to: str) -> list[str]:
+        """The instruction, what it says of the lanes in an SGPR pair; v_cmpx says it in EXEC too."""
+        texts = ", ".join(s.text(i) for i, s in enumerate(self.sources))
+        selects = " ".join(f"src{i}_sel:{s.select}" for i, s in enumerate(self.sources))
+        if "cmpx" not in self.name:
+            return [f"{self.name}_sdwa {to}, {texts} {selects}"]
+        return [
+            f"{self.name}_sdwa vcc, {texts} {selects}",
+            f"s_and_b64 {to}, exec, vcc",
+            "s_mov_b64 exec, -1",
+        ]
+
+    def wanted(self, registers: Sequence[Array]) -> int:
+        """A bit for each lane that it finds true."""
+        args = [s.value(r, k) for s, r, k in zip(self.sources, registers, self.kinds, strict=True)]
+        with np.errstate(all="ignore"):
+            return masks(self.fn(*args))[0]
+
+
+_PAIRS = [f"s[{i}:{i + 1}]" for i in range(10, 70, 2)]  # results of compares
+
+
+def _compare_forms() -> list[_Compare]:
+    """Each select and sign of each source, and scalar sources."""
+    turns = [*(_Source(sel, **sign) for sel in SELECTS for sign in _SIGNS), _Source(scalar=True)]
+    sources = [pair for turn in turns for pair in ((turn, _Source()), (_Source(), turn))]
+    return [
+        _Compare(name, kinds, fn, (first, second))
+        for name, kinds, fn in compares()
+        if name in rows.names()
+        for first, second in sources
+    ]
+
+
+def _add_compares() -> None:
+    forms = _compare_forms()
+    good = legal([f.lines("vcc")[0] for f in forms])
+    taken: dict[str, list[_Compare]] = {}
+    for form, ok in zip(forms, good, strict=True):
+        if ok:
+            taken.setdefault(form.name, []).append(form)
+    for name, found in taken.items():
+        kinds = found[0].kinds
+        regs = [r[:LANES] for r in _registers(Op(name, "mask", kinds, found[0].fn), 2)]
+        regs[1][::3] = regs[0][::3]
+        for at in range(0, len(found), len(_PAIRS)):
+            used = list(zip(_PAIRS, found[at : at + len(_PAIRS)], strict=False))
+
+            def check(
+                result: Result, used: list[tuple[str, _Compare]] = used, regs: list[Array] = regs
+            ) -> None:
+                for to, form in used:
+                    want = form.wanted(regs)
+                    assert hex(result.scalar(to)[0]) == hex(want), form.lines(to)[0]
 
             SUITE.add(
-                f"v_cmp_{name}-sdwa-{dst}",
-                [line],
-                [] if dst == "vcc" else [dst],
+                f"{name}-sdwa{at}",
+                [line for to, form in used for line in form.lines(to)],
+                [to for to, _ in used],
                 check,
-                {"v2": a, "v4": b},
-                {"s[8:9]": 0} if dst != "vcc" else {},
-                covers=[f"v_cmp_{name}"],
+                {f"v{SRC[i]}": r for i, r in enumerate(regs)},
+                {f"s{SRC[i]}": int(r[7]) for i, r in enumerate(regs)},
+                covers=[name],
             )
 
 
-_sdwa_compare()
+_add_compares()
 
 
 @SUITE.parametrize()
