@@ -16,6 +16,7 @@ struct CheckName {
 constexpr CheckName kChecks[] = {
     {"lds-unwritten", kCheckLdsUnwritten},
     {"lds-race", kCheckLdsRace},
+    {"lds-race-equal", kCheckLdsRaceEqual},
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
     {"global-unwritten", kCheckGlobalUnwritten},
@@ -62,7 +63,7 @@ bool apply(std::string_view word, uint32_t* checks) {
 }  // namespace
 
 bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
-  *checks = all_checks();
+  *checks = all_checks() & ~kCheckLdsRaceEqual;
   std::string_view rest = list ? list : "";
   while (!rest.empty()) {
     const size_t comma = rest.find(',');

@@ -70,6 +70,8 @@ Unit unit_of(const BoundRow& row) {
   }
 }
 
+bool is_branch(const Inst& inst) { return inst.row && inst.row->is(kBranch); }
+
 class FactsBuilder {
  public:
   FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa) {}
@@ -238,6 +240,8 @@ TextFacts::TextFacts(const DecodedText& text, Arch arch)
     builder.build();
     hot_[i] = builder.hot;
     detail_[i] = builder.detail;
+    const bool pair = is_branch(text.insts[i]) && is_branch(text.insts[i + 1]);  // the end is no branch
+    if (pair) hot_[i].traits |= kBranchPairTrait;
   }
 }
 

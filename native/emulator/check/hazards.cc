@@ -358,6 +358,7 @@ void HazardChecks::record(const Inst& inst, const Facts& f, const FactsDetail& d
   clock_ += f.wait_states;
   const Issued now{index, f.traits, clock_};
   recent_[recent_at_++ % kRecent] = now;
+  if (f.traits & kBranchPairTrait) passed_ = index + 1;
   if (f.unit == Unit::kMatrix) {
     if (f.traits & kF64MatrixTrait) f64_matrix_ = now;
     matrix_[matrix_at_++ % kMatrix] = now;

@@ -38,6 +38,18 @@ class HazardChecks {
   void reset(const TextFacts* facts, const Inst* first, Arch arch);
   // Registers that a recent matrix instruction writes or reads as C: who touches them must ask matrix().
   const uint64_t* busy() const { return busy_; }
+  // The instruction at `index` comes next.
+  //
+  // A compiled block may end in s_cbranch and s_branch. LLVM counts the wait states of both, whichever of
+  // them is taken, so that behind a taken s_cbranch one less is there than it counts. The hardware does wait
+  // as long: a taken branch throws away what was fetched behind it, which costs more than the s_branch would
+  // have (8 slots in the scheduling model of LLVM's SISchedule.td). So it is counted here too.
+  void arrive(uint32_t index) {
+    if (!passed_) [[likely]]
+      return;
+    if (index != passed_) ++clock_;
+    passed_ = 0;
+  }
   // What matrix instructions ask of `inst`. False after a finding.
   bool matrix(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   // All other rules; then the instruction counts as issued. False after a finding.
@@ -71,6 +83,7 @@ class HazardChecks {
   Issued recent_[kRecent];  // the last instructions, in a ring
   Issued matrix_[kMatrix];  // the last matrix instructions, in a ring
   uint32_t recent_at_ = 0, matrix_at_ = 0;
+  uint32_t passed_ = 0;           // the branch behind the branch that was last; 0: it was none, or has none
   Issued scalar_by_vector_[128];  // the VALU instruction that wrote a scalar register last
   Issued m0_by_scalar_, f64_matrix_;
   Issued set_[kHardwareRegisters];  // s_setreg, by hardware register

@@ -22,6 +22,7 @@ class ThreadChecks final : public GroupObserver {
   }
 
   bool before(Wave& w, const Inst& inst) override { return group_.wave(w.id).before(w, inst); }
+  void after(Wave& w, const Inst& inst) override { group_.lds().settle_suspects(w, inst); }
   void barrier(uint32_t ended) override { group_.barrier(ended); }
   bool global(Wave& w, const Inst& inst, uint64_t address, uint32_t bytes, int lane) override {
     return watch_->check(w, inst, {address, bytes, lane, bytes});
@@ -61,6 +62,7 @@ LaunchChecks::LaunchChecks(const Launch& launch, uint32_t checks)
 
 uint32_t LaunchChecks::events() const {
   return (checks_ & kWaveChecks ? kEventBefore | kEventBarrier : 0u) |
+         (checks_ & (kCheckLdsRace | kCheckLdsRaceEqual) ? kEventAfter : 0u) |
          (watch_.needed() ? kEventGlobal | kEventScalar : 0u);
 }
 

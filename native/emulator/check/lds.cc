@@ -4,6 +4,7 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "check/config.h"
 #include "core/dispatch.h"
@@ -28,6 +29,18 @@ __m128i select(__m128i mask, __m128i yes, __m128i no) {
   return _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no));
 }
 
+uint32_t word_of(const Workgroup& group, uint32_t word) {
+  uint32_t value = 0;
+  std::memcpy(&value, group.lds + word * 4, std::min(4u, group.lds_bytes - word * 4));
+  return value;
+}
+// The bits of the bytes that have a bit in `bytes`.
+uint32_t bits_of(uint8_t bytes) {
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i) bits |= bytes >> i & 1 ? 0xffu << 8 * i : 0;
+  return bits;
+}
+
 }  // namespace
 
 void LdsShadow::reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress*> waves) {
@@ -39,6 +52,7 @@ void LdsShadow::reset(uint32_t bytes, uint32_t checks, std::vector<QueueProgress
   read_other_.assign(n, 0);
   if (operations_.empty()) operations_.resize(kOperations);
   waves_ = std::move(waves);
+  suspects_.clear();
   next_ = 1;
   settled_writes_ = settled_reads_ = kFirstStamp;
 }
@@ -95,15 +109,18 @@ LdsShadow::Order LdsShadow::order(const Operation& earlier, const Operation& now
 
 bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote,
                        bool writes, uint32_t word, int lane) {
-  const bool race = order == Order::kRace;
-  if (!(checks_ & (race ? kCheckLdsRace : kCheckWaits))) return true;
+  const bool race = order != Order::kNotDrained, equal = order == Order::kEqualRace;
+  if (!(checks_ & (equal ? kCheckLdsRaceEqual : race ? kCheckLdsRace : kCheckWaits))) return true;
   const Operation& o = *find(earlier);
   const CodeObject& code = *w.group->launch->code;
   const Inst& other = code.text().insts[o.inst];
   w.fault(inst, kLaunchFailure,
           "%s: lane %d %s LDS bytes 0x%x to 0x%x, which wave %u %s at pc 0x%llx `%s`, with no %s between",
-          race ? "LDS race" : "missing wait", lane, writes ? "writes" : "reads", word * 4, word * 4 + 3,
-          wave_of(earlier), earlier_wrote ? "writes" : "reads", static_cast<unsigned long long>(other.pc),
+          equal  ? "LDS race of equal values"
+          : race ? "LDS race"
+                 : "missing wait",
+          lane, writes ? "writes" : "reads", word * 4, word * 4 + 3, wave_of(earlier),
+          earlier_wrote ? "writes" : "reads", static_cast<unsigned long long>(other.pc),
           disassemble(other, code.arch()).c_str(),
           !race                       ? "s_waitcnt that covers it"
           : !earlier_wrote            ? "s_barrier"
@@ -127,10 +144,14 @@ bool LdsShadow::read(Wave& w, const Inst& inst, const Operation& now, Record* r,
   return true;
 }
 
-bool LdsShadow::write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane) {
+bool LdsShadow::write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word,
+                      uint8_t bytes, int lane) {
   if (r->written != kUnwritten) {
     const Order o = after_write(r->written, now);
-    if (o != Order::kFine && !report(w, inst, o, r->written, true, true, word, lane)) return false;
+    if (o == Order::kRace && !now.atomic && !find(r->written)->atomic)
+      suspects_.push_back({word, r->written, lane, bytes, word_of(*w.group, word)});
+    else if (o != Order::kFine && !report(w, inst, o, r->written, true, true, word, lane))
+      return false;
   }
   for (const uint32_t reader : {r->read, r->read_other}) {
     const Order o = after_read(reader, now);
@@ -138,6 +159,18 @@ bool LdsShadow::write(Wave& w, const Inst& inst, const Operation& now, Record* r
   }
   r->written = now.stamp;
   return true;
+}
+
+// A write that differs says more than one that does not.
+void LdsShadow::judge(Wave& w, const Inst& inst) {
+  for (const Order order : {Order::kRace, Order::kEqualRace}) {
+    for (const Suspect& s : suspects_) {
+      const bool equal = !((word_of(*w.group, s.word) ^ s.before) & bits_of(s.bytes));
+      if (equal != (order == Order::kEqualRace)) continue;
+      if (!report(w, inst, order, s.earlier, true, true, s.word, s.lane)) return suspects_.clear();
+    }
+  }
+  suspects_.clear();
 }
 
 bool LdsShadow::is_mixed(uint32_t word, uint8_t bytes) {
@@ -180,12 +213,13 @@ bool LdsShadow::write_word(Wave& w, const Inst& inst, const Operation& now, uint
                            int lane) {
   if (!is_mixed(word, bytes)) {
     Record r{written_[word], read_[word], read_other_[word]};
-    if (!write(w, inst, now, &r, word, lane)) return false;
+    if (!write(w, inst, now, &r, word, bytes, lane)) return false;
     written_[word] = r.written;
     return true;
   }
   for (int i = 0; i < 4; ++i) {
-    if (bytes >> i & 1 && !write(w, inst, now, &bytes_[word].byte[i], word, lane)) return false;
+    const auto byte = static_cast<uint8_t>(bytes & 1u << i);
+    if (byte && !write(w, inst, now, &bytes_[word].byte[i], word, byte, lane)) return false;
   }
   if (bytes == 15) {  // what was open before this write, the write itself stands for now
     written_[word] = now.stamp;

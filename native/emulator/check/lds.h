@@ -10,6 +10,9 @@
 // below settled_writes_ and settled_reads_ are all published: one comparison a word is all that most accesses
 // cost.
 //
+// Two waves that write the same value are a finding of its own kind. Which it is shows when the second has
+// written: until then the race is a suspect, with what the bytes held before.
+//
 // Precision: bytes. A record is kept by word; a word of which an instruction touches only some bytes gets one
 // by byte, until all that is known of its bytes is published again, or a wave writes all of it. Records are
 // kept of the last 65536 operations; older ones count as published.
@@ -48,6 +51,11 @@ class LdsShadow {
   // An access of `bytes` at `address`, inside LDS; false after a finding. `stamp` is of its instruction.
   bool access(Wave& w, const Inst& inst, LdsAccess::Kind kind, uint32_t stamp, uint32_t address,
               uint32_t bytes, int lane);
+  // After the instruction ran, of which access() may have made suspects: judges them.
+  void settle_suspects(Wave& w, const Inst& inst) {
+    if (!suspects_.empty()) [[unlikely]]
+      judge(w, inst);
+  }
   // 16 bytes at an address divisible by 4: true if nothing is wrong, and done; else nothing has been changed.
   bool read16(uint32_t stamp, uint32_t address);
   bool write16(uint32_t stamp, uint32_t address);
@@ -72,7 +80,7 @@ class LdsShadow {
   static constexpr uint32_t kFirstStamp = 1u << kWaveBits;
   static uint32_t wave_of(uint32_t stamp) { return stamp & kWaveMask; }
 
-  enum class Order { kFine, kRace, kNotDrained };
+  enum class Order { kFine, kRace, kEqualRace, kNotDrained };
   const Operation* find(uint32_t stamp) const;
   Order after_write(uint32_t earlier, const Operation& now) const;
   Order after_read(uint32_t earlier, const Operation& now) const;
@@ -84,10 +92,19 @@ class LdsShadow {
   struct Bytes {
     Record byte[4];
   };
+  // A wave is about to write over bytes of a word that another wave has written, unordered.
+  struct Suspect {
+    uint32_t word, earlier;  // the stamp of the write before
+    int lane;
+    uint8_t bytes;    // a bit each
+    uint32_t before;  // what the word held
+  };
   bool read_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
   bool write_word(Wave& w, const Inst& inst, const Operation& now, uint32_t word, uint8_t bytes, int lane);
   bool read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
-  bool write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane);
+  bool write(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, uint8_t bytes,
+             int lane);
+  void judge(Wave& w, const Inst& inst);
   bool is_mixed(uint32_t word, uint8_t bytes);  // and makes it so if it is about to be
   void unmix_if_settled(uint32_t word);
   bool report(Wave& w, const Inst& inst, Order order, uint32_t earlier, bool earlier_wrote, bool writes,
@@ -99,6 +116,7 @@ class LdsShadow {
   std::vector<uint32_t> written_, read_, read_other_;  // as in a Record, by word
   std::vector<Bytes> bytes_;                           // by word, if written_ says kMixed
   std::vector<Operation> operations_;
+  std::vector<Suspect> suspects_;  // of the instruction that runs
   std::vector<QueueProgress*> waves_;
 };
 

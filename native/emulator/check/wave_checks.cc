@@ -12,7 +12,7 @@ namespace {
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 constexpr size_t kVector = static_cast<size_t>(Queue::kVector), kLds = static_cast<size_t>(Queue::kLds),
                  kScalar = static_cast<size_t>(Queue::kScalar), kFlat = static_cast<size_t>(Queue::kFlat);
-constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckWaits;
+constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckLdsRaceEqual | kCheckWaits;
 
 // The queue of a memory instruction, by its unit.
 size_t queue_of(Unit unit) {
@@ -50,6 +50,7 @@ bool WaveChecks::before(Wave& w, const Inst& inst) {
   const auto index = static_cast<size_t>(&inst - first_);
   const Facts& f = facts_->hot(index);
   uint64_t loading = f.traits & kTooManyTrait, busy = loading;
+  hazards_.arrive(static_cast<uint32_t>(index));
   for (int i = 0; i < f.words; ++i) {
     loading |= f.bits[i] & pending_[f.word[i]];
     busy |= f.bits[i] & hazards_.busy()[f.word[i]];

@@ -43,7 +43,7 @@ bool Decoder::vop1() {
   } else if (r.dst != Type::kNone && !vector(n, dwords_of(r.dst), false, &inst_.dst)) {
     return false;
   }
-  if (r.src[0] == Type::kNone && (n || bits(0, 9))) return false;
+  if (r.src[0] == Type::kNone && (n || (bits(0, 9) && bits(0, 9) != kOpDpp))) return false;
   if (!short_sources()) return false;
   if (has_one_form(r) && inst_.src[0].kind != OperandKind::kVgpr) return false;
   if (r.is(kAccDst)) inst_.dst.index += 256;
@@ -71,9 +71,10 @@ bool Decoder::vopc() {
 bool Decoder::sdwa() {
   const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone) return false;
-  // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones.
-  if (r.flags & kReadsDst || dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc))
-    return false;
+  // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones but those that write all of
+  // their destination.
+  const bool wide = dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc);
+  if (r.flags & kReadsDst || (wide && !r.is(kNoDstSel))) return false;
   inst_.encoding = Encoding::kSdwa;
   inst_.bytes = 8;
   const bool two = inst_.src[1].kind == OperandKind::kVgpr;
@@ -95,16 +96,21 @@ bool Decoder::sdwa() {
   inst_.neg = bits(52, 1) | (two ? bits(60, 1) << 1 : 0);
   inst_.abs = bits(53, 1) | (two ? bits(61, 1) << 1 : 0);
   if (s.dst_sel > 6 || s.dst_unused > 2 || s.src_sel[0] > 6 || s.src_sel[1] > 6) return false;
+  if (r.is(kNoDstSel) && s.dst_sel != 6) return false;
   check_modifiers();
   return true;
 }
 
 bool Decoder::dpp() {
   const BoundRow& r = *inst_.row;
-  if (has_one_form(r) || r.src[0] == Type::kNone || r.format == Format::kVopc) return false;
+  if (has_one_form(r) || r.format == Format::kVopc) return false;
   inst_.encoding = Encoding::kDpp;
   inst_.bytes = 8;
-  if (!vector(bits(32, 8), dwords_of(r.src[0]), false, &inst_.src[0])) return false;
+  if (r.src[0] == Type::kNone) {  // v_nop
+    if (bits(32, 8)) return false;
+  } else if (!vector(bits(32, 8), dwords_of(r.src[0]), false, &inst_.src[0])) {
+    return false;
+  }
   inst_.dpp.ctrl = bits(40, 9);
   inst_.dpp.bound_ctrl = bits(51, 1);
   inst_.neg = bits(52, 1) | bits(54, 1) << 1;
@@ -166,7 +172,8 @@ bool Decoder::vop3() {
 void Decoder::check_modifiers() {
   const BoundRow& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
-  if (inst_.omod && !(takes_any && is_float(r.dst))) unsupported_ = true;
+  const bool scales = is_float(r.dst) || (r.dst == Type::kPkF32 && r.format == Format::kVop1);
+  if (inst_.omod && !(takes_any && scales)) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
   uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {

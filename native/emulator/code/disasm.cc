@@ -149,7 +149,7 @@ class Printer {
     if (i_.encoding == Encoding::kSdwa)
       out_ += "_sdwa";
     else if (i_.encoding == Encoding::kDpp)
-      out_ += "_dpp";
+      out_ += r_.is(kNoSrc) ? "" : "_dpp";
     else if (!r_.is(kNoSuffix))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }

@@ -14,7 +14,9 @@ bool is_vector_alu(const Inst& inst) {
 // Whose registers are no plain sources and destinations of lanes.
 bool cannot_move(const Inst& inst) {
   if (inst.row->format == Format::kMai || inst.encoding > Encoding::kVop3) return true;
-  return inst.row->is(kReadsDst | kScalarDst | kReadLane | kWriteLane);
+  // The ISA guides' table of special cases: the one vector register of these moves like any other.
+  if (inst.row->is(kReadLane | kWriteLane)) return false;
+  return inst.row->is(kReadsDst | kScalarDst);
 }
 
 bool move(Wave& w, const Inst& inst, Operand* o) {

@@ -151,8 +151,33 @@ _CASES: dict[str, tuple[list[str], str, list[str]]] = {
         _meet(["ds_write_b16 v1, v1 offset:256", _DRAIN], [], ["ds_write_b16 v1, v1 offset:2"]),
     ),
 }
+# Both waves write what a lane's v3 holds, at its v1.
+_COPIES = ["v_and_b32 v1, 0xff, v1", "v_mov_b32 v3, v1"]
+_COPY_TO_LDS = ["s_mov_b32 m0, 0", "v_mov_b32 v1, 0", "s_nop 0", "buffer_load_dword v1, s[4:7], 0 offen lds"]
+# Two waves write the same to the same bytes, in every way that there is: races, but of equal values.
+_EQUAL = {
+    "words": [*_COPIES, "ds_write_b32 v1, v3", _DRAIN],
+    "bytes": [*_COPIES, "ds_write_b8 v1, v3", _DRAIN],
+    "halves": [*_COPIES, "ds_write_b16_d16_hi v1, v3 offset:2", _DRAIN],
+    "wide": [*_COPIES, "v_lshlrev_b32 v2, 2, v1", "v_mov_b32 v4, v1", "v_mov_b32 v5, v1",
+             "ds_write_b128 v2, v[2:5]", _DRAIN],
+    "two_places": [*_COPIES, "ds_write2_b32 v1, v3, v1 offset1:64", _DRAIN],
+    "load_to_lds": [*_COPY_TO_LDS, _LANDED],
+    "read_later": [*_COPIES, "ds_write_b32 v1, v3", _DRAIN, _BARRIER, "ds_read_b32 v4, v1", _DRAIN],
+}  # fmt: skip
+# And where some are not: the value of one lane, one byte of four, or an atomic.
+_UNEQUAL = {
+    "one_lane": [*_COPIES, "v_mov_b32 v4, s10", "v_cmp_eq_u32 vcc, 40, v1", "s_nop 4",
+                 "v_cndmask_b32 v3, v3, v4, vcc", "ds_write_b32 v1, v3", _DRAIN],
+    "one_byte": [*_COPIES, "s_lshl_b32 s11, s10, 16", "v_or_b32 v3, s11, v3", "ds_write_b32 v1, v3", _DRAIN],
+    "atomic": _meet([*_COPIES, "ds_write_b32 v1, v3", _DRAIN], [], [*_COPIES, "ds_or_b32 v1, v3", _DRAIN]),
+}  # fmt: skip
 _KERNELS = Kernels(
-    {f"{n}_bad": c[0] for n, c in _CASES.items()} | {f"{n}_good": c[2] for n, c in _CASES.items()}, lds=1024
+    {f"{n}_bad": c[0] for n, c in _CASES.items()}
+    | {f"{n}_good": c[2] for n, c in _CASES.items()}
+    | {f"equal_{n}": body for n, body in _EQUAL.items()}
+    | {f"unequal_{n}": body for n, body in _UNEQUAL.items()},
+    lds=1024,
 )
 
 
@@ -168,6 +193,27 @@ def test_defect_is_named(name: str) -> None:
 def test_repaired_twin_passes(name: str) -> None:
     """No finding when none is due."""
     _KERNELS.run(f"{name}_good", 2 if "@a" in str(_CASES[name][2]) else 1)
+
+
+@pytest.mark.parametrize("name", _EQUAL)
+def test_equal_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of a value that two waves write are a finding only if it is asked for, by a name of its own."""
+    _KERNELS.run(f"equal_{name}", 2)
+    for checks in ("all", "none,lds-race-equal"):
+        monkeypatch.setenv("FMHA_EMU_CHECKS", checks)
+        text = _KERNELS.finding(f"equal_{name}", 2)
+        words = "wave 1, .*LDS race of equal values: lane 0 writes LDS bytes 0x0 to 0x3, which wave 0 writes"
+        assert re.search(words, text), text
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "none,lds-race")
+    _KERNELS.run(f"equal_{name}", 2)
+
+
+@pytest.mark.parametrize("name", _UNEQUAL)
+def test_a_difference_is_a_race(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte of one lane, or an atomic, is enough for the check that is on."""
+    assert "LDS race: lane " in _KERNELS.finding(f"unequal_{name}", 2)
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "none,lds-race")
+    assert "LDS race: lane " in _KERNELS.finding(f"unequal_{name}", 2)
 
 
 def test_off_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

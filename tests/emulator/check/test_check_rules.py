@@ -222,48 +222,97 @@ def _pairs() -> dict[str, tuple[_Inst, ...]]:
     return _PAIRS | _matrix_pairs(rows.arch())
 
 
-@cache
-def _inserted() -> dict[str, int]:
-    """By pair, the wait states that llc puts in front of its last instruction."""
-    text = ""
-    for name, insts in _pairs().items():
-        body = "\n".join(f"    {i.mir()}" for i in insts)
-        text += f"---\nname: {name}\nbody: |\n  bb.0:\n{body}\n    S_ENDPGM 0\n...\n"
+# A matrix instruction at the end of a block, and who uses its result in the block jumped to.
+_JUMPS = {
+    f"{name}_jump_{use}": (_MATRICES | _F64)[name].inst(_D, 4, _D)
+    for name in ("f16_32", "f32_32", "f64_4", "f64_16")
+    for use in ("taken", "not_taken")
+}
+
+
+def _recognised(functions: dict[str, str]) -> str:
+    """What llc's hazard recogniser makes of these bodies."""
+    text = "".join(f"---\nname: {name}\nbody: |\n{body}\n...\n" for name, body in functions.items())
     command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={rows.arch()}"]
     done = subprocess.run(
         [*command, "-run-pass=post-RA-hazard-rec", "-x", "mir", "-", "-o", "-"],
         input=text, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[:3000]
+    return done.stdout
+
+
+def _nops(lines: list[str]) -> int:
+    """Wait states that a block's last instruction but s_endpgm has in front of it."""
+    lines = [line.strip() for line in lines if line.strip() and "liveins" not in line]
+    count = 0
+    for line in reversed(lines[:-1]):
+        if not line.startswith("S_NOP"):
+            break
+        count += int(line.split()[1]) + 1
+    return count
+
+
+@cache
+def _inserted() -> dict[str, int]:
+    """By pair, the wait states that llc puts in front of its last instruction."""
+    bodies = {
+        name: "  bb.0:\n" + "".join(f"    {i.mir()}\n" for i in insts) + "    S_ENDPGM 0"
+        for name, insts in _pairs().items()
+    }
     found = {}
-    for part in done.stdout.split("\n---\n"):
+    for part in _recognised(bodies).split("\n---\n"):
         match = re.search(r"^name: +(\w+)$", part, re.MULTILINE)
-        if not match or match[1] not in _pairs():
-            continue
-        body = part.split("bb.0:")[1].split("S_ENDPGM")[0].strip().splitlines()
-        lines = [line.strip() for line in body if "liveins" not in line and line.strip()]
-        count = 0
-        for line in reversed(lines[:-1]):
-            if not line.startswith("S_NOP"):
-                break
-            count += int(line.split()[1]) + 1
-        found[match[1]] = count
+        if match and match[1] in bodies:
+            found[match[1]] = _nops(part.split("bb.0:")[1].split("S_ENDPGM")[0].splitlines())
     return found
+
+
+@cache
+def _inserted_behind_jumps() -> dict[str, int]:
+    """The same of the blocks behind s_cbranch and s_branch."""
+    use = f"    {_move(3, _D).mir()}\n    S_ENDPGM 0\n"
+    blocks = f"  bb.1:\n{use}  bb.2:\n{use}"
+    bodies = {
+        name: "  bb.0:\n    successors: %bb.2, %bb.1\n"
+        f"    {inst.mir()}\n    S_CBRANCH_SCC1 %bb.2, implicit $scc\n    S_BRANCH %bb.1\n{blocks}"
+        for name, inst in _JUMPS.items()
+    }
+    found = {}
+    for part in _recognised(bodies).split("\n---\n"):
+        match = re.search(r"^name: +(\w+)$", part, re.MULTILINE)
+        if match and match[1] in bodies:
+            block = "bb.1:" if "not_taken" in match[1] else "bb.2:"
+            found[match[1]] = _nops(part.split(block)[-1].split("S_ENDPGM")[0].splitlines())
+    return found
+
+
+def _wait(states: int) -> list[str]:
+    return [f"s_nop {min(states - at, 8) - 1}" for at in range(0, states, 8)]
 
 
 def _body(name: str, states: int) -> list[str]:
     """The pair with so many wait states in front of its last instruction."""
     *first, last = _pairs()[name]
-    nops = [f"s_nop {min(states - at, 8) - 1}" for at in range(0, states, 8)]
-    return [*(i.asm for i in first), *nops, last.asm]
+    return [*(i.asm for i in first), *_wait(states), last.asm]
+
+
+def _jump_body(name: str, states: int) -> list[str]:
+    """The same of a use behind s_cbranch and s_branch, whose other block ends."""
+    scc = 0 if "not_taken" in name else 1
+    used = [*_wait(states), _move(3, _D).asm, "s_endpgm"]
+    blocks = ["@no:", *(used if not scc else ["s_endpgm"]), "@yes:", *(used if scc else ["s_endpgm"])]
+    return [f"s_cmp_eq_u32 {scc}, 1", _JUMPS[name].asm, "s_cbranch_scc1 @yes", "s_branch @no", *blocks]
 
 
 @cache
 def _kernels() -> Kernels:
-    counts = _inserted()
+    counts, behind = _inserted(), _inserted_behind_jumps()
     return Kernels(
         {f"{n}_good": _body(n, c) for n, c in counts.items()}
-        | {f"{n}_bad": _body(n, c - 1) for n, c in counts.items() if c},
+        | {f"{n}_bad": _body(n, c - 1) for n, c in counts.items() if c}
+        | {f"{n}_good": _jump_body(n, c) for n, c in behind.items()}
+        | {f"{n}_bad": _jump_body(n, c - 1) for n, c in behind.items()},
         lds=1024,
     )
 
@@ -310,3 +359,13 @@ def test_one_less_is_found(group: str) -> None:
             if "hazard" not in error.fault or text not in error.fault:
                 missed.append(f"{name}: LLVM inserts {_inserted()[name]}: {error.fault}")
     assert not missed, "\n".join(missed)
+
+
+@pytest.mark.parametrize("name", _JUMPS)
+def test_as_llvm_behind_a_jump(name: str) -> None:
+    """A block that ends in s_cbranch and s_branch counts for two wait states, whichever is taken."""
+    assert set(_inserted_behind_jumps()) == set(_JUMPS)
+    assert _inserted_behind_jumps()[name] > 0
+    _kernels().run(f"{name}_good")
+    text = _kernels().finding(f"{name}_bad")
+    assert f"needs {_inserted_behind_jumps()[name] + 2} wait states after pc" in text, text

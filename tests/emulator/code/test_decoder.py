@@ -81,7 +81,8 @@ def differences(ours: list[tuple[int, str]], llvm: list[tuple[int, str]]) -> lis
     ]
 
 
-def _assemble(lines: list[str], cpu: str) -> Path:
+def assembled(lines: list[str], cpu: str) -> Path:
+    """An object file of these lines."""
     path = Path(tempfile.mkdtemp()) / "x.o"
     subprocess.run(
         [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)],
@@ -106,7 +107,7 @@ def accepted(cpu: str) -> tuple[dict[tuple[str, str], list[str]], list[tuple[int
     for (name, form, line), ok in zip(tried, good, strict=True):
         if ok and len(kept.setdefault((name, form), [])) < _KEEP:
             kept[name, form].append(line)
-    path = _assemble([line for lines in kept.values() for line in lines], cpu)
+    path = assembled([line for lines in kept.values() for line in lines], cpu)
     llvm, code, base = objdump(path, cpu)
     return kept, llvm, differences(emulator(code, cpu, base), llvm)
 

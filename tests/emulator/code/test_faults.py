@@ -177,7 +177,7 @@ def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> st
         [sys.executable, "-c", script, *args],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=os.environ | {"PYTHONPATH": str(root)} | (env or {}),
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The same tests with the software device playing gfx90a, in a process a file: a process has one arch."""
+"""The same tests with the software device playing gfx90a, a few files a process: a process has one arch.
+
+conftest.py spreads these runs over the emulator's tests, so that pytest's workers share them.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +14,51 @@ import pytest
 from ..support.kernels import built_for
 from .test_faults import run_script
 
-# Those that do both archs themselves, environment variables, the runtime's, where the arch plays no part,
-# and sparse matrices, which gfx90a does not have.
-_ELSEWHERE = {
-    "test_gfx90a",
-    "test_coverage",
-    "test_decoder",
-    "test_environment",
-    "test_hip_async",
-    "test_hip_graph",
-    "test_hip_peers",
-    "test_smfmac",
-}
 _EMULATOR = Path(__file__).resolve().parents[1]
-_FILES = sorted(p for p in _EMULATOR.glob("*/test_*.py") if p.stem not in _ELSEWHERE)
+# Those that do both archs themselves, and sparse matrices, which gfx90a does not have. Of the runtime's tests
+# only those of the API ask for the arch; streams, graphs and memory know no instructions.
+_ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "test_smfmac"}
+_RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
+# A Python process takes as long to start as most files take to run, so files share one; but none is to take
+# minutes, so these have one each, or one for each of these parts of their tests.
+_LONG = {"test_fuzz": ("level", "not level"), "test_format": ("",)}
+_FILES_OF_A_RUN = 6
 _ATTENTION = ["forward", "strict", "capture"]
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
 
 
-def _passes(path: Path) -> None:
+def runs() -> dict[str, list[str]]:
+    """What runs in one process: pytest's arguments, by name."""
+    made: dict[str, list[str]] = {}
+    for folder in sorted(p for p in _EMULATOR.iterdir() if p.is_dir()):
+        files = [p for p in sorted(folder.glob("test_*.py")) if p.stem not in _ELSEWHERE | _RUNTIME]
+        short = [p for p in files if p.stem not in _LONG]
+        for at in range(0, len(short), _FILES_OF_A_RUN):
+            made[f"{folder.name}-{short[at].stem[5:]}"] = [str(p) for p in short[at : at + _FILES_OF_A_RUN]]
+        for path in files:
+            for part in _LONG.get(path.stem, ()):
+                made[f"{path.stem[5:]} {part}".strip()] = [str(path), "-k", part]
+    return made
+
+
+def _pass(*arguments: str) -> None:
     script = """
 import sys, pytest
 sys.exit(pytest.main(["-q", "-pno:cacheprovider", "-pno:xdist", "--tb=short", "-rfE", *sys.argv[1:]]))
 """
-    out = run_script(script, str(path), env={"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"})
+    out = run_script(script, *arguments, env={"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"})
     assert " passed" in out, out
 
 
-@pytest.mark.parametrize("path", _FILES, ids=lambda p: p.stem)
-def test_gfx90a(path: Path) -> None:
-    """Every test of a file passes."""
-    _passes(path)
+@pytest.mark.parametrize("name", runs())
+def test_gfx90a(name: str) -> None:
+    """Every test of these files passes."""
+    _pass(*runs()[name])
 
 
 @pytest.mark.skipif(not built_for("gfx90a"), reason="the library was built without kernels for gfx90a")
 @pytest.mark.parametrize("name", _ATTENTION)
 def test_attention(name: str) -> None:
     """The attention kernels for gfx90a: right, and clean with every check on."""
-    _passes(_EMULATOR.parent / "python" / f"test_{name}.py")
+    _pass(str(_EMULATOR.parent / "python" / f"test_{name}.py"))

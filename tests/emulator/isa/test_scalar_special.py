@@ -103,6 +103,28 @@ def _indexing() -> None:
         {"v10": v["v2"]},
         9,
     )
+    # A move of one lane: the register it writes, or reads. Its scalar operands stay what they are.
+    lane = np.arange(LANES) == 9
+    for mode, to in (("DST", "v15"), ("SRC0,SRC1,DST", "v15"), ("SRC0,SRC1", "v10")):
+        want = {n: np.where(lane & (n == to), _U(5), v[n]) for n in ("v10", "v15")}
+        _indexed(
+            f"idx-writelane-{mode}", [f"{ON} s8, gpr_idx({mode})", "v_writelane_b32 v10, s8, 9", off], want, 5
+        )
+    for mode, read in (("SRC0", "v9"), ("SRC1,DST", "v2")):
+        got = {"v10": np.full(LANES, v[read][9]), "v11": np.full(LANES, v[read][0])}
+        _indexed(
+            f"idx-readlane-{mode}",
+            [
+                f"{ON} s8, gpr_idx({mode})",
+                "v_readlane_b32 s20, v2, 9",
+                "v_readfirstlane_b32 s21, v2",
+                off,
+                "v_mov_b32 v10, s20",
+                "v_mov_b32 v11, s21",
+            ],
+            got,
+            7,
+        )
     # M0 is what carries it: index and operands go into it, the other bits stay.
     SUITE.add(
         "idx-m0",
@@ -257,8 +279,8 @@ _STOPS = {
         [f"{ON} 1, gpr_idx(SRC0)", "v_mov_b32_dpp v2, v3 row_shl:1", "s_set_gpr_idx_off"],
         "does not index the VGPRs",
     ),
-    "idx_lane": (
-        [f"{ON} 1, gpr_idx(SRC0)", "v_readlane_b32 s20, v2, 3", "s_set_gpr_idx_off"],
+    "idx_sdwa": (
+        [f"{ON} 1, gpr_idx(SRC0)", "v_mov_b32_sdwa v2, v3 dst_sel:BYTE_0 src0_sel:DWORD"],
         "does not index",
     ),
     "idx_acc": ([f"{ON} 1, gpr_idx(SRC0)", "v_fmac_f32 v2, v3, v4", "s_set_gpr_idx_off"], "does not index"),

@@ -1,37 +1,34 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""SDWA selects and DPP controls: every kind in detail, then at random on every instruction."""
+"""SDWA and DPP: every select, extension, sign, control and mask on every instruction that has the form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..support import fp, rows
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite, legal
+from ..support.forms import CONTROLS, SELECTS, UNUSED
 from ..support.fp import Array
 from ..support.ops1 import VOP1
 from ..support.ops2 import VOP2
-from ..support.valu import DST, FLOATS, NO_MODS, READS_DST, SRC, Op, bits_of_exec, evaluate, modify, reg, same
+from ..support.valu import FLOATS, NO_MODS_OUT, SRC, Op, clamp01, evaluate, modify, reg, same
+from .test_vopc import compares, masks
 
 SUITE = Suite("sdwa_dpp")
-SELECTS = {
-    "BYTE_0": (0, 8),
-    "BYTE_1": (8, 8),
-    "BYTE_2": (16, 8),
-    "BYTE_3": (24, 8),
-    "WORD_0": (0, 16),
-    "WORD_1": (16, 16),
-    "DWORD": (0, 32),
-}
+FIELDS = dict(
+    zip(SELECTS, [(0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16), (0, 32)], strict=True)
+)  # first bit and width
 _U = np.uint32
 EXEC_HOLES = 0xFFFF_7FFE_8001_F0F7
 
 
 def pick(x: Array, select: str, sext: bool) -> Array:
     """The selected part of a register, extended to 32 bits."""
-    start, width = SELECTS[select]
+    start, width = FIELDS[select]
     part = x >> _U(start) & _U((1 << width) - 1)
     if sext and width < 32:
         part = ((part.astype(np.int64) ^ 1 << width - 1) - (1 << width - 1)).astype(_U)
@@ -40,7 +37,7 @@ def pick(x: Array, select: str, sext: bool) -> Array:
 
 def place(value: Array, old: Array, select: str, unused: str) -> Array:
     """A 32-bit result put into the selected part of the destination."""
-    start, width = SELECTS[select]
+    start, width = FIELDS[select]
     mask = _U((1 << width) - 1 << start)
     placed = value << _U(start) & mask
     if unused == "UNUSED_PRESERVE":
@@ -74,71 +71,122 @@ def _registers(o: Op, seed: int) -> list[Array]:
     return out
 
 
-def _sdwa_case(o: Op, k: int) -> tuple[str, Callable[[], None]]:
-    rng = np.random.default_rng(k * 1000 + sum(map(ord, o.name)))
-    selects = [str(rng.choice(list(SELECTS))) for _ in o.srcs]
-    dst_sel = str(rng.choice(list(SELECTS)))
-    unused = str(rng.choice(["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]))
-    regs = _registers(o, k)
-    texts, args = [], []
-    for i, kind in enumerate(o.srcs):
-        name = f"v{SRC[i]}"
-        is_float = kind in FLOATS and NO_MODS not in o.flags
-        flip = bool(rng.integers(2))
-        part = pick(regs[i], selects[i], flip and not is_float)
-        value = typed(part, kind)
-        if is_float and flip:
-            value = modify(value, True, k % 2 == 1)
-            name = f"-|{name}|" if k % 2 == 1 else f"-{name}"
-        elif flip:
-            name = f"sext({name})"
-        texts.append(name)
-        args.append(value)
-    sel = "".join(f" src{i}_sel:{s}" for i, s in enumerate(selects))
-    dst = "" if READS_DST in o.flags else f" dst_sel:{dst_sel} dst_unused:{unused}"
-    if READS_DST in o.flags:
-        dst_sel, unused = "DWORD", "UNUSED_PAD"
-        dst = " dst_sel:DWORD dst_unused:UNUSED_PAD"
-    line = f"{o.name}_sdwa v{DST}, {', '.join(texts)}{dst}{sel}"
-    old = np.random.default_rng(k).integers(0, 1 << 32, 192, dtype=_U)
+@dataclass(frozen=True)
+class _Source:
+    """How an SDWA source is read."""
 
-    def add() -> None:
-        vin = {f"v{SRC[i]}": r for i, r in enumerate(regs)} | {f"v{DST}": old}
+    select: str = "DWORD"
+    sext: bool = False
+    neg: bool = False
+    absolute: bool = False
+    scalar: bool = False
+
+    def text(self, i: int) -> str:
+        """The operand."""
+        name = f"{'s' if self.scalar else 'v'}{SRC[i]}"
+        name = f"|{name}|" if self.absolute else name
+        return f"sext({name})" if self.sext else f"-{name}" if self.neg else name
+
+    def value(self, register: Array, kind: str) -> Array:
+        """What it reads of a register."""
+        whole = np.full_like(register, register[7]) if self.scalar else register
+        value = typed(pick(whole, self.select, self.sext), kind)
+        return modify(value, self.neg, self.absolute) if self.neg or self.absolute else value
+
+
+@dataclass(frozen=True)
+class _Sdwa:
+    """An SDWA form of an instruction."""
+
+    sources: tuple[_Source, ...]
+    dst_sel: str = "DWORD"
+    unused: str = "UNUSED_PAD"
+    clamp: bool = False
+
+    def line(self, o: Op, dst: int) -> str:
+        """The instruction, its result in this register."""
+        texts = [s.text(i) for i, s in enumerate(self.sources)]
+        placed = "" if o.name in NO_DST_SEL else f" dst_sel:{self.dst_sel} dst_unused:{self.unused}"
+        sel = "".join(f" src{i}_sel:{s.select}" for i, s in enumerate(self.sources))
+        clamp = " clamp" if self.clamp else ""
+        return f"{o.name}_sdwa {reg(o.dst, dst)}, {', '.join(texts)}{clamp}{placed}{sel}"
+
+
+NO_DST_SEL = {"v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"}
+_SIGNS = [{}, {"sext": True}, {"neg": True}, {"absolute": True}, {"neg": True, "absolute": True}]
+_SLOTS = range(16, 118, 2)  # registers of results, a pair each
+_OLD = 12  # and what they hold before
+
+
+def _sdwa_forms(o: Op) -> list[_Sdwa]:
+    """Each property in its turn, then some at random together."""
+    n = len(o.srcs)
+    plain = (_Source(),) * n
+    found = [
+        _Sdwa((*plain[:i], source, *plain[i + 1 :]))
+        for i in range(n)
+        for source in [*(_Source(sel, **sign) for sel in SELECTS for sign in _SIGNS), _Source(scalar=True)]
+    ]
+    if o.name not in NO_DST_SEL:
+        found += [_Sdwa(plain, sel, unused) for sel in SELECTS for unused in UNUSED]
+    if o.clamp or (o.dst in FLOATS and NO_MODS_OUT not in o.flags):
+        found.append(_Sdwa(plain, clamp=True))
+    rng = np.random.default_rng(sum(map(ord, o.name)))
+    for _ in range(8):
+        sources = tuple(_Source(str(rng.choice(SELECTS)), **_SIGNS[rng.integers(5)]) for _ in o.srcs)
+        placed = () if o.name in NO_DST_SEL else (str(rng.choice(SELECTS)), str(rng.choice(UNUSED)))
+        found.append(_Sdwa(sources, *placed))
+    return found
+
+
+def _add_sdwa(o: Op, forms: Sequence[_Sdwa]) -> None:
+    regs = _registers(o, 1)
+    for at in range(0, len(forms), len(_SLOTS)):
+        used = list(zip(_SLOTS, forms[at : at + len(_SLOTS)], strict=False))
+        old = np.random.default_rng(at).integers(0, 1 << 32, 192, dtype=_U)
+
+        def check(result: Result, used: list[tuple[int, _Sdwa]] = used, old: Array = old) -> None:
+            for slot, form in used:
+                args = [s.value(r, k) for s, r, k in zip(form.sources, regs, o.srcs, strict=True)]
+                try:
+                    _compare(o, form, result[reg(o.dst, slot)], args, old)
+                except AssertionError as error:
+                    raise AssertionError(f"{form.line(o, slot)}: {error}") from error
+
         SUITE.add(
-            f"{o.name}-sdwa{k}",
-            [line],
-            [f"v{DST}"],
-            _check_sdwa(o, args, old, dst_sel, unused),
-            vin,
+            f"{o.name}-sdwa{at}",
+            [*(f"v_mov_b32 v{slot}, v{_OLD}" for slot, _ in used), *(f.line(o, slot) for slot, f in used)],
+            [reg(o.dst, slot) for slot, _ in used],
+            check,
+            {f"v{SRC[i]}": r for i, r in enumerate(regs)} | {f"v{_OLD}": old},
+            {f"s{SRC[i]}": int(r[7]) for i, r in enumerate(regs)},
             covers=[o.name],
         )
 
-    return line, add
 
-
-def _check_sdwa(
-    o: Op, args: Sequence[Array], old: Array, dst_sel: str, unused: str
-) -> Callable[[Result], None]:
-    def check(result: Result) -> None:
-        want: Any = evaluate(o, args, typed(old, o.dst))
-        free = np.ma.getmaskarray(want)
-        value = np.asarray(want.data if isinstance(want, np.ma.MaskedArray) else want)
-        value = value.astype(fp.DTYPES[o.dst]) if value.dtype.kind == "f" else value
-        if value.dtype.kind == "f":
-            free = free | np.isnan(value)
-        bits = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}").astype(_U)
-        got = result[f"v{DST}"][0]
-        if o.ulp and dst_sel == "DWORD" and np.dtype(fp.DTYPES[o.dst]).itemsize == 4:
-            same(got.view(np.float32), np.ma.array(value, mask=free), o.ulp + 1, args)
-        elif o.ulp and not np.all(free):
-            start, width = SELECTS[dst_sel]
-            if width >= 16 and np.dtype(fp.DTYPES[o.dst]).itemsize == 2:
-                part = (got >> _U(start)).astype(np.uint16).view(np.float16)
-                same(part, np.ma.array(value, mask=free), o.ulp + 1, args)
-        else:
-            same(got, np.ma.array(place(bits, old, dst_sel, unused), mask=free), 0, args)
-
-    return check
+def _compare(o: Op, form: _Sdwa, got: Array, args: Sequence[Array], old: Array) -> None:
+    want: Any = evaluate(o, args, typed(old, o.dst) if len(got) == 1 else old, form.clamp)
+    if form.clamp and not o.clamp:
+        with np.errstate(all="ignore"):
+            want = clamp01(want)
+    free = np.ma.getmaskarray(want)
+    value = np.asarray(want.data if isinstance(want, np.ma.MaskedArray) else want)
+    if len(got) == 2:
+        same(np.ascontiguousarray(got.T).view(np.uint64)[:, 0], np.ma.array(value, mask=free), 0, args)
+        return
+    value = value.astype(fp.DTYPES[o.dst]) if value.dtype.kind == "f" else value
+    if value.dtype.kind == "f":
+        free = free | np.isnan(value)
+    bits = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}").astype(_U)
+    if o.ulp and form.dst_sel == "DWORD" and np.dtype(fp.DTYPES[o.dst]).itemsize == 4:
+        same(got[0].view(np.float32), np.ma.array(value, mask=free), o.ulp + 1, args)
+    elif o.ulp and not np.all(free):
+        start, width = FIELDS[form.dst_sel]
+        if width >= 16 and np.dtype(fp.DTYPES[o.dst]).itemsize == 2:
+            part = (got[0] >> _U(start)).astype(np.uint16).view(np.float16)
+            same(part, np.ma.array(value, mask=free), o.ulp + 1, args)
+    else:
+        same(got[0], np.ma.array(place(bits, old, form.dst_sel, form.unused), mask=free), 0, args)
 
 
 # --- DPP
@@ -169,28 +217,6 @@ def dpp_source(control: str, lane: int) -> int:
     }[name]
 
 
-CONTROLS = [
-    "quad_perm:[3,2,1,0]",
-    "quad_perm:[0,0,2,2]",
-    "row_shl:1",
-    "row_shl:15",
-    "row_shr:1",
-    "row_shr:8",
-    "row_ror:1",
-    "row_ror:12",
-    "wave_shl:1",
-    "wave_rol:1",
-    "wave_shr:1",
-    "wave_ror:1",
-    "row_mirror",
-    "row_half_mirror",
-    "row_bcast:15",
-    "row_bcast:31",
-    "row_newbcast:0",
-    "row_newbcast:13",
-]
-
-
 def _dpp_expect(control: str, row_mask: int, bank_mask: int, bound: bool, mask: int) -> tuple[Array, Array]:
     """For each lane: the lane read (-1: a zero), and whether it is written."""
     source, written = np.full(LANES, -1), np.zeros(LANES, bool)
@@ -204,129 +230,186 @@ def _dpp_expect(control: str, row_mask: int, bank_mask: int, bound: bool, mask: 
     return source, written
 
 
-def _dpp_case(
-    o: Op, control: str, row_mask: int, bank_mask: int, bound: bool, mask: int, seed: int
-) -> tuple[str, Callable[[], None]]:
-    args = [a[:LANES] for a in fp.lanes_of(o.srcs, seed=seed, limit=192)]
-    args = [np.random.default_rng(seed + i).permutation(a) for i, a in enumerate(args)]
-    wide = 2 if np.dtype(fp.DTYPES[o.dst]).itemsize == 8 else 1
-    old = np.random.default_rng(seed).integers(0, 1 << 32, (wide, LANES), dtype=_U)
-    line = (
-        f"{o.name}_dpp {reg(o.dst, DST)}, "
-        f"{', '.join(reg(k, r) for k, r in zip(o.srcs, SRC, strict=False))} {control} "
-        f"row_mask:0x{row_mask:x} bank_mask:0x{bank_mask:x}{' bound_ctrl:0' if bound else ''}"
-    )
+@dataclass(frozen=True)
+class _Dpp:
+    """A DPP form of an instruction."""
 
-    def add() -> None:
-        vin: dict[str, Any] = {reg(k, SRC[i]): a for i, (k, a) in enumerate(zip(o.srcs, args, strict=True))}
-        if bits_of_exec(mask, LANES).sum() == 0:
-            return
-        vin = {n: a.view(np.uint16).astype(_U) if a.dtype.itemsize == 2 else a for n, a in vin.items()}
+    control: str
+    row_mask: int
+    bank_mask: int
+    bound: bool
+    sign: int  # 1: the first source is negated, 2: its sign is dropped
+
+    def line(self, o: Op, dst: int) -> str:
+        """The instruction, its result in this register."""
+        first, *rest = [reg(k, r) for k, r in zip(o.srcs, SRC, strict=False)]
+        first = f"-{first}" if self.sign == 1 else f"|{first}|" if self.sign == 2 else first
+        operands = ", ".join([reg(o.dst, dst), first, *rest])
+        masks = f"row_mask:{self.row_mask:#x} bank_mask:{self.bank_mask:#x}"
+        return f"{o.name}_dpp {operands} {self.control} {masks}{' bound_ctrl:0' if self.bound else ''}"
+
+
+def _dpp_forms(o: Op) -> list[_Dpp]:
+    """Every control, with the masks and the rest in turn, so that all of each occur."""
+    forms = []
+    for i, control in enumerate(CONTROLS):
+        row_mask, bank_mask = (15, 15) if i % 3 == 0 else (i % 16, (5 * i + 3) % 16)
+        sign = i % 4 if o.srcs[0] in FLOATS and i % 4 < 3 else 0
+        forms.append(_Dpp(control, row_mask, bank_mask, i % 2 == 1, sign))
+        if i % 8 == 0:
+            forms.append(_Dpp(control, 15, 15, i % 2 == 0, 0))
+    return forms
+
+
+def _add_dpp(o: Op, forms: Sequence[_Dpp]) -> None:
+    for at in range(0, len(forms), len(_SLOTS)):
+        used = list(zip(_SLOTS, forms[at : at + len(_SLOTS)], strict=False))
+        mask = EXEC_HOLES if at else ALL_LANES
+        args = [a[:LANES] for a in fp.lanes_of(o.srcs, seed=at, limit=192)]
+        args = [np.random.default_rng(at + i).permutation(a) for i, a in enumerate(args)]
+        wide = np.dtype(fp.DTYPES[o.dst]).itemsize == 8
+        old = np.random.default_rng(at).integers(0, 1 << 32, (2, LANES), dtype=_U)[: 2 if wide else 1]
+
+        def check(
+            result: Result,
+            used: list[tuple[int, _Dpp]] = used,
+            args: list[Array] = args,
+            old: Array = old,
+            mask: int = mask,
+        ) -> None:
+            for slot, form in used:
+                try:
+                    _check_dpp(o, form, result[reg(o.dst, slot)], args, old, mask)
+                except AssertionError as error:
+                    raise AssertionError(f"{form.line(o, slot)}: {error}") from error
+
+        moves = [f"v_mov_b32 v{slot + i}, v{_OLD + i}" for slot, _ in used for i in range(len(old))]
+        inputs = {reg(k, SRC[i]): a for i, (k, a) in enumerate(zip(o.srcs, args, strict=True))}
+        inputs = {n: a.view(np.uint16).astype(_U) if a.dtype.itemsize == 2 else a for n, a in inputs.items()}
         SUITE.add(
-            f"{o.name}-dpp-{control}-{row_mask:x}{bank_mask:x}{int(bound)}-{mask:x}",
-            [line],
-            [reg(o.dst, DST)],
-            _check_dpp(o, args, old, _dpp_expect(control, row_mask, bank_mask, bound, mask)),
-            vin | {reg(o.dst, DST): old if wide == 2 else old[0]},
-            {"exec": mask},
+            f"{o.name}-dpp{at}",
+            [*moves, "s_mov_b64 exec, s[8:9]", "s_nop 4", *(f.line(o, slot) for slot, f in used)],
+            [reg(o.dst, slot) for slot, _ in used],
+            check,
+            inputs | {f"v{_OLD + i}": part for i, part in enumerate(old)},
+            {"s[8:9]": mask},
             covers=[o.name],
         )
 
-    return line, add
+
+def _check_dpp(o: Op, form: _Dpp, full: Array, args: list[Array], old: Array, mask: int) -> None:
+    source, written = _dpp_expect(form.control, form.row_mask, form.bank_mask, form.bound, mask)
+    bits = f"u{args[0].dtype.itemsize}"
+    moved = np.where(source >= 0, args[0].view(bits)[np.maximum(source, 0)], 0)
+    first = modify(moved.astype(bits).view(args[0].dtype), form.sign == 1, form.sign == 2)
+    want = evaluate(o, [first, *args[1:]], _of_registers(old, o.dst))
+    same(_of_registers(full, o.dst), want, o.ulp, [first, *args[1:]], written)
+    assert (full[:, ~written] == old[:, ~written]).all(), "a lane without a source was written"
 
 
-def _check_dpp(o: Op, args: list[Array], old: Array, expect: tuple[Array, Array]) -> Callable[[Result], None]:
-    source, written = expect
-
-    def check(result: Result) -> None:
-        moved = np.where(source >= 0, args[0].view(f"u{args[0].dtype.itemsize}")[np.maximum(source, 0)], 0)
-        first = moved.astype(f"u{args[0].dtype.itemsize}").view(args[0].dtype)
-        seen = [first, *args[1:]]
-        old_value = (
-            typed(old[0], o.dst)
-            if len(old) == 1
-            else np.ascontiguousarray(old.T).view(fp.DTYPES[o.dst])[:, 0]
-        )
-        want = evaluate(o, seen, old_value)
-        full = result[reg(o.dst, DST)]
-        got = (
-            typed(full[0] & _U(0xFFFF) if np.dtype(fp.DTYPES[o.dst]).itemsize == 2 else full[0], o.dst)
-            if len(old) == 1
-            else np.ascontiguousarray(full.T).view(fp.DTYPES[o.dst])[:, 0]
-        )
-        same(got, want, o.ulp, seen, written)
-        assert (full[:, ~written] == old[:, ~written]).all(), "a lane without a source was written"
-
-    return check
+def _of_registers(dwords: Array, kind: str) -> Array:
+    if len(dwords) == 1:
+        return typed(dwords[0], kind)
+    return np.ascontiguousarray(dwords.T).view(fp.DTYPES[kind])[:, 0]
 
 
 def _build() -> None:
-    ops = [
-        o
-        for o in [*VOP1, *VOP2]
-        if o.name in rows.names() and not any(np.dtype(fp.DTYPES[k]).itemsize == 8 for k in (*o.srcs, o.dst))
-    ]
-    made = [_sdwa_case(o, k) for o in ops for k in range(4)]
-    mov = next(o for o in VOP1 if o.name == "v_mov_b32")
-    add = next(o for o in VOP2 if o.name == "v_add_u32")
-    fadd = next(o for o in VOP2 if o.name == "v_max_f32")
-    for i, control in enumerate(CONTROLS):
-        for bound in (False, True):
-            for mask in (ALL_LANES, EXEC_HOLES):
-                made.append(_dpp_case(mov, control, 15, 15, bound, mask, i))
-        made.append(_dpp_case(add, control, 0b1010, 0b0111, False, ALL_LANES, i))
-        made.append(_dpp_case(fadd, control, 0b0101, 0b1110, True, EXEC_HOLES, i))
-    for i, o in enumerate([o for o in [*VOP1, *VOP2] if o.name in rows.names()]):
-        made.append(_dpp_case(o, CONTROLS[i % len(CONTROLS)], 15, 15, True, ALL_LANES, i))
-        made.append(_dpp_case(o, CONTROLS[(i * 7 + 3) % len(CONTROLS)], 13, 11, False, EXEC_HOLES, i))
-    # Not every instruction has these forms: the assembler says which do.
-    for (_, add_case), good in zip(made, legal([line for line, _ in made]), strict=True):
-        if good:
-            add_case()
+    """Every form of every instruction that the assembler takes: it says which there are."""
+    ops = [o for o in [*VOP1, *VOP2] if o.name in rows.names() and o.srcs]
+    forms = [(o, f) for o in ops for f in (*_sdwa_forms(o), *_dpp_forms(o))]
+    good = legal([f.line(o, _SLOTS[0]) for o, f in forms])
+    taken: dict[str, list[Any]] = {}
+    for (o, form), ok in zip(forms, good, strict=True):
+        if ok:
+            taken.setdefault(o.name, []).append(form)
+    for o in ops:
+        found = taken.get(o.name, [])
+        _add_sdwa(o, [f for f in found if isinstance(f, _Sdwa)])
+        _add_dpp(o, [f for f in found if isinstance(f, _Dpp)])
 
 
 _build()
 
 
-def _sdwa_compare() -> None:
-    """VOPC in SDWA form writes any SGPR pair; CK's dropout uses it on bytes."""
-    rng = np.random.default_rng(1)
-    a, b = (rng.integers(0, 1 << 32, LANES, dtype=_U) for _ in range(2))
-    b[::3] = a[::3]
-    for name, sel0, sel1, sext in (
-        ("ge_u16", "BYTE_0", "BYTE_3", 0),
-        ("lt_u16", "BYTE_0", "BYTE_1", 0),
-        ("lt_i32", "WORD_1", "BYTE_2", 1),
-        ("eq_u32", "WORD_0", "DWORD", 0),
-        ("gt_i16", "BYTE_1", "WORD_1", 1),
-    ):
-        x, y = pick(a, sel0, bool(sext)), pick(b, sel1, bool(sext))
-        if "16" in name:
-            x, y = (v & _U(0xFFFF) for v in (x, y))
-        kind = name.split("_")[1]
-        x, y = (typed(v, kind) for v in (x, y))
-        want = {"ge": x >= y, "lt": x < y, "eq": x == y, "gt": x > y}[name.split("_")[0]]
-        expected = sum(1 << i for i in range(LANES) if want[i])
-        srcs = ["sext(v2)", "sext(v4)"] if sext else ["v2", "v4"]
-        for dst in ("vcc", "s[8:9]"):
-            line = f"v_cmp_{name}_sdwa {dst}, {', '.join(srcs)} src0_sel:{sel0} src1_sel:{sel1}"
+# --- compares
 
-            def check(result: Result, expected: int = expected, dst: str = dst) -> None:
-                got = result.vcc[0] if dst == "vcc" else int(result[dst][0, 0]) | int(result[dst][1, 0]) << 32
-                assert hex(got) == hex(expected)
+
+@dataclass(frozen=True)
+class _Compare:
+    """An SDWA form of a compare."""
+
+    name: str
+    kinds: tuple[str, str]
+    fn: Callable[[Array, Array], Array]
+    sources: tuple[_Source, _Source]
+
+    def lines(self, to: str) -> list[str]:
+        """The instruction, what it says of the lanes in an SGPR pair; v_cmpx says it in EXEC too."""
+        texts = ", ".join(s.text(i) for i, s in enumerate(self.sources))
+        selects = " ".join(f"src{i}_sel:{s.select}" for i, s in enumerate(self.sources))
+        if "cmpx" not in self.name:
+            return [f"{self.name}_sdwa {to}, {texts} {selects}"]
+        return [
+            f"{self.name}_sdwa vcc, {texts} {selects}",
+            f"s_and_b64 {to}, exec, vcc",
+            "s_mov_b64 exec, -1",
+        ]
+
+    def wanted(self, registers: Sequence[Array]) -> int:
+        """A bit for each lane that it finds true."""
+        args = [s.value(r, k) for s, r, k in zip(self.sources, registers, self.kinds, strict=True)]
+        with np.errstate(all="ignore"):
+            return masks(self.fn(*args))[0]
+
+
+_PAIRS = [f"s[{i}:{i + 1}]" for i in range(10, 70, 2)]  # results of compares
+
+
+def _compare_forms() -> list[_Compare]:
+    """Each select and sign of each source, and scalar sources."""
+    turns = [*(_Source(sel, **sign) for sel in SELECTS for sign in _SIGNS), _Source(scalar=True)]
+    sources = [pair for turn in turns for pair in ((turn, _Source()), (_Source(), turn))]
+    return [
+        _Compare(name, kinds, fn, (first, second))
+        for name, kinds, fn in compares()
+        if name in rows.names()
+        for first, second in sources
+    ]
+
+
+def _add_compares() -> None:
+    forms = _compare_forms()
+    good = legal([f.lines("vcc")[0] for f in forms])
+    taken: dict[str, list[_Compare]] = {}
+    for form, ok in zip(forms, good, strict=True):
+        if ok:
+            taken.setdefault(form.name, []).append(form)
+    for name, found in taken.items():
+        kinds = found[0].kinds
+        regs = [r[:LANES] for r in _registers(Op(name, "mask", kinds, found[0].fn), 2)]
+        regs[1][::3] = regs[0][::3]
+        for at in range(0, len(found), len(_PAIRS)):
+            used = list(zip(_PAIRS, found[at : at + len(_PAIRS)], strict=False))
+
+            def check(
+                result: Result, used: list[tuple[str, _Compare]] = used, regs: list[Array] = regs
+            ) -> None:
+                for to, form in used:
+                    want = form.wanted(regs)
+                    assert hex(result.scalar(to)[0]) == hex(want), form.lines(to)[0]
 
             SUITE.add(
-                f"v_cmp_{name}-sdwa-{dst}",
-                [line],
-                [] if dst == "vcc" else [dst],
+                f"{name}-sdwa{at}",
+                [line for to, form in used for line in form.lines(to)],
+                [to for to, _ in used],
                 check,
-                {"v2": a, "v4": b},
-                {"s[8:9]": 0} if dst != "vcc" else {},
-                covers=[f"v_cmp_{name}"],
+                {f"v{SRC[i]}": r for i, r in enumerate(regs)},
+                {f"s{SRC[i]}": int(r[7]) for i, r in enumerate(regs)},
+                covers=[name],
             )
 
 
-_sdwa_compare()
+_add_compares()
 
 
 @SUITE.parametrize()

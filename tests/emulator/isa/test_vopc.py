@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -113,15 +113,21 @@ def _junk_above(a: Array) -> Any:
     return a.view(np.uint16).astype(np.uint32) | np.uint32(0xBEEF0000) if a.dtype.itemsize == 2 else a
 
 
+def compares() -> Iterator[tuple[str, tuple[str, str], Callable[[Array, Array], Array]]]:
+    """Every compare: its name, the types of its sources, and what it computes."""
+    for x in ("cmp", "cmpx"):
+        for kind in ("f16", "f32", "f64"):
+            for name, fn in _FLOAT.items():
+                yield f"v_{x}_{name}_{kind}", (kind, kind), fn
+            yield f"v_{x}_class_{kind}", (kind, "i16" if kind == "f16" else "u32"), classify
+        for kind in ("i16", "u16", "i32", "u32", "i64", "u64"):
+            for name, fn in _INT.items():
+                yield f"v_{x}_{name}_{kind}", (kind, kind), fn
+
+
 with np.errstate(all="ignore"):
-    for _x in ("cmp", "cmpx"):
-        for _kind in ("f16", "f32", "f64"):
-            for _name, _fn in _FLOAT.items():
-                _add(f"v_{_x}_{_name}_{_kind}", (_kind, _kind), _fn)
-            _add(f"v_{_x}_class_{_kind}", (_kind, "i16" if _kind == "f16" else "u32"), classify)
-        for _kind in ("i16", "u16", "i32", "u32", "i64", "u64"):
-            for _name, _fn in _INT.items():
-                _add(f"v_{_x}_{_name}_{_kind}", (_kind, _kind), _fn)
+    for _compare in compares():
+        _add(*_compare)
 
 
 @SUITE.parametrize()

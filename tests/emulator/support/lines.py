@@ -77,6 +77,11 @@ _UNUSED = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]
 _SEL = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"]
 
 
+def dwords(kind: str) -> int:
+    """Registers of a type."""
+    return _DWORDS.get(kind, 1)
+
+
 class Maker:
     """Makes operand texts with one random generator."""
 
@@ -92,7 +97,7 @@ class Maker:
 
     def width(self, kind: str) -> int:
         """Registers of a type; now and then another width, for rows whose table entry does not say."""
-        return _DWORDS.get(kind, 1) or 1
+        return dwords(kind) or 1
 
     def vgpr(self, kind: str) -> str:
         """A VGPR operand."""
@@ -324,7 +329,7 @@ def _mai(m: Maker) -> list[str]:
 
 
 def _widths(m: Maker, kind: str) -> list[int]:
-    return [_DWORDS.get(kind, 1)] if kind != "none" else [1, 2, 3, 4]
+    return [dwords(kind)] if kind != "none" else [1, 2, 3, 4]
 
 
 def _memory(m: Maker) -> list[str]:

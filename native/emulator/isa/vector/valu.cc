@@ -220,9 +220,12 @@ void apply_clamp(const Env& env, T one, u32* t) {
 
 void output_modifiers(Wave& w, const Inst& inst, Type type, u32* t) {
   const Env env(w.mode);
-  const u32 denorm = type == Type::kF32 ? Mode::kDenorm32 : Mode::kDenorm64;
+  const bool single = type == Type::kF32 || type == Type::kPkF32;
+  const u32 denorm = single ? Mode::kDenorm32 : Mode::kDenorm64;
   if (inst.omod && !env.ieee && !(w.mode >> denorm & 2)) {
-    if (type == Type::kF32) apply_omod<float>(inst, t, [](float v, float f) { return v * f; });
+    const auto times = [](float v, float f) { return v * f; };
+    if (single) apply_omod<float>(inst, t, times);
+    if (type == Type::kPkF32) apply_omod<float>(inst, t + kMostLanes, times);
     if (type == Type::kF64)
       apply_omod<double>(inst, t, [](double v, float f) { return v * static_cast<double>(f); });
     if (type == Type::kF16) {

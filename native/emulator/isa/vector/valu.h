@@ -50,6 +50,9 @@ struct LaneId {
 struct Pair {
   u32 low, high;
 };  // two registers, when no arithmetic type fits
+struct FloatPair {
+  float low, high;
+};  // two registers, each of which is clamped and scaled
 struct Quad {
   u32 word[4];
 };
@@ -77,6 +80,8 @@ template <>
 inline constexpr Type kTypeOf<i64> = Type::kI64;
 template <>
 inline constexpr Type kTypeOf<Pair> = Type::kI64;
+template <>
+inline constexpr Type kTypeOf<FloatPair> = Type::kPkF32;
 template <>
 inline constexpr Type kTypeOf<Quad> = Type::kB128;
 template <>
@@ -110,6 +115,9 @@ FMHA_EMU_INLINE void store_lane(u32* p, int l, T v) {
   if constexpr (std::is_same_v<T, Pair>) {
     p[l] = v.low;
     p[kMostLanes + l] = v.high;
+  } else if constexpr (std::is_same_v<T, FloatPair>) {
+    p[l] = bits<u32>(v.low);
+    p[kMostLanes + l] = bits<u32>(v.high);
   } else if constexpr (std::is_same_v<T, Quad>) {
     for (int j = 0; j < 4; ++j) p[j * kMostLanes + l] = v.word[j];
   } else if constexpr (sizeof(T) == 8) {
@@ -391,7 +399,7 @@ FMHA_EMU_INLINE void op_in_host_mode(Wave& w, const Inst& inst) {
 template <auto F, auto Saturating = nullptr>
 [[gnu::flatten]] void op(Wave& w, const Inst& inst) {
   using R = typename SignatureOf<F>::Result;
-  if constexpr (!std::is_same_v<R, bool> && !is_float(kTypeOf<R>)) {
+  if constexpr (!std::is_same_v<R, bool> && !is_float(kTypeOf<R>) && kTypeOf<R> != Type::kPkF32) {
     if (inst.clamp || inst.omod) [[unlikely]] {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(Saturating)>, std::nullptr_t>) {
         return fault_modifier(w, inst, inst.omod ? "omod" : "clamp");

@@ -8,7 +8,7 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
 constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = Type::kI16, kF64 = Type::kF64;
-constexpr Type kB64 = Type::kI64, kNone = Type::kNone;
+constexpr Type kB64 = Type::kI64, kPkF32 = Type::kPkF32, kNone = Type::kNone;
 constexpr RowFlags kMod = kHasModifiers, kTrans = kHasModifiers | kTranscendental;
 
 void nop(Wave&, const Inst&) {}
@@ -155,12 +155,12 @@ constexpr Row kRows[] = {
      return saturated_byte(static_cast<i16>(a)) | saturated_byte(static_cast<i16>(a >> 16)) << 8;
    })>},
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
-  {"v_cvt_f32_fp8", kF32, {kB32}, kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
-  {"v_cvt_f32_bf8", kF32, {kB32}, kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8", kB64, {kB32}, kNoDstSel,
-   op<([](u32 a) { return Pair{raw(fp8_to_f32<3>(a)), raw(fp8_to_f32<3>(a >> 8))}; })>},
-  {"v_cvt_pk_f32_bf8", kB64, {kB32}, kNoDstSel,
-   op<([](u32 a) { return Pair{raw(fp8_to_f32<2>(a)), raw(fp8_to_f32<2>(a >> 8))}; })>},
+  {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
+  {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
+  {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel,
+   op<([](u32 a) { return FloatPair{fp8_to_f32<3>(a), fp8_to_f32<3>(a >> 8)}; })>},
+  {"v_cvt_pk_f32_bf8", kPkF32, {kB32}, kMod | kNoDstSel,
+   op<([](u32 a) { return FloatPair{fp8_to_f32<2>(a), fp8_to_f32<2>(a >> 8)}; })>},
 };
 // clang-format on
 
