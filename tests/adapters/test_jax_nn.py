@@ -162,6 +162,15 @@ def test_float64_agrees() -> None:
     assert (abs(got - want) <= 2**-10 * (2 * terms + abs(want))).all()
 
 
+@pytest.mark.parametrize("lengths", [False, True])
+def test_windows_wider_than_all_keys(lengths: bool) -> None:
+    """They hide keys yet, of rows that lie further beyond them."""
+    q, k, v = draw(2, 51, 1, 64, seed=0), draw(2, 2, 1, 64, seed=1), draw(2, 2, 1, 64, seed=2)
+    named = {"key_value_seq_lengths": jnp.array([2, 1], jnp.int32)} if lengths else {}
+    for window in (10, (2, 0), (50, 3), (49, 0)):
+        check(q, k, v, local_window_size=window, **named)
+
+
 def test_without_batch() -> None:
     q, k, v = (draw(50, 2, 64, seed=i) for i in range(3))
     check(q, k, v, is_causal=True)
