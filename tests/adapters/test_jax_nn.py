@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +116,7 @@ def _sizes(scores: tuple[int, ...], full: tuple[bool, ...]) -> tuple[int, ...]:
 _which = st.none() | st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans())
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     case=st.builds(
         Case,
@@ -133,6 +135,12 @@ _which = st.none() | st.tuples(st.booleans(), st.booleans(), st.booleans(), st.b
 )
 def test_random(case: Case) -> None:
     case.run()
+
+
+def test_example_in_the_docstring() -> None:
+    failed, attempted = doctest.testmod(importlib.import_module("pyfa_rocm.jax.nn"))
+    assert attempted
+    assert not failed
 
 
 def test_signature() -> None:
