@@ -42,7 +42,7 @@ def visible(shape: tuple[int, ...], named: dict[str, Any]) -> np.ndarray[Any, An
     for name, at in (("query_seq_lengths", i), ("key_value_seq_lengths", j)):
         if named.get(name) is not None:
             seen &= at < np.asarray(named[name])[:, None, None, None]
-    return np.asarray(np.max(seen, axis=-1)).swapaxes(1, 2)
+    return np.asarray(np.max(seen, axis=-1).swapaxes(1, 2))
 
 
 def check(q: Any, k: Any, v: Any, **named: Any) -> None:
