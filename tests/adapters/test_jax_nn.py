@@ -116,7 +116,7 @@ def _sizes(scores: tuple[int, ...], full: tuple[bool, ...]) -> tuple[int, ...]:
 _which = st.none() | st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans())
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     case=st.builds(
         Case,
