@@ -95,15 +95,21 @@ def dot_product_attention(
     q, scale = _scaled(q, scale)
     missing = -q.shape[-1] % _HDIM_MULTIPLE
     q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x for x in (q, k, v))
+    left, right = _window(local_window_size)
+    # A left side as wide as all keys is unlimited to flash-attention, though it hides keys of rows beyond it.
+    at_least = None
+    if k.shape[1] <= left < q.shape[1] - 1:
+        at_least, left = left, -1
     options: dict[str, Any] = {
-        "softmax_scale": scale, "causal": is_causal, "window_size": _window(local_window_size),
-        "top_left": True, "return_lse": True,
+        "softmax_scale": scale, "causal": is_causal, "window_size": (left, right), "top_left": True,
+        "return_lse": True,
     }  # fmt: skip
-    if bias is None and mask is None and any(x is not None for x in lengths):
+    if bias is None and mask is None and at_least is None and any(x is not None for x in lengths):
         out, lse = _by_lengths(q, k, v, *lengths, options)
     else:
-        added = _bias(bias, mask, lengths, (q.shape[0], q.shape[2], q.shape[1], k.shape[1]), q.dtype)
-        out, lse = flash_attn_func(q, k, v, bias=added, **options)
+        scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        seen = _seen(mask, lengths, at_least, scores)
+        out, lse = flash_attn_func(q, k, v, bias=_bias(bias, seen, scores, q.dtype), **options)
         lse = lse.transpose(0, 2, 1)
     out = out[..., : query.shape[-1]].reshape(query.shape)
     return (out, lse.astype(out.dtype).reshape(query.shape[:-1])) if return_residual else out
@@ -162,21 +168,32 @@ def _by_lengths(q: Any, k: Any, v: Any, used_q: Any, used_k: Any, options: dict[
     starts = jnp.arange(batch + 1, dtype=jnp.int32)
     rows_q, rows_k, rows_v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
     out, lse = flash_attn_varlen_func(
-        rows_q, rows_k, rows_v, starts * seqlen_q, starts * k.shape[1], seqlen_q, k.shape[1], seqused_q=used_q,
-        seqused_k=used_k, **options,
+        rows_q, rows_k, rows_v, starts * seqlen_q, starts * k.shape[1], seqlen_q, k.shape[1],
+        seqused_q=used_q, seqused_k=used_k, **options,
     )  # fmt: skip
     return out.reshape(*q.shape[:-1], -1), lse.T.reshape(*q.shape[:-1])
 
 
-def _bias(bias: Any, mask: Any, lengths: tuple[Any, Any], scores: tuple[int, ...], dtype: Any) -> Any:
-    """Return all that is added to the scores, (batch, nhead, seqlen_q, seqlen_k) or 1; None: nothing."""
-    seen = [] if mask is None else [_with_scores(mask, "mask", scores)]
-    if mask is not None and mask.dtype != jnp.bool_:
-        raise InvalidArgumentError(f"mask: got dtype {mask.dtype}, expected bool; what is added is the bias")
-    for used, axis in zip(lengths, (2, 3), strict=True):
-        if used is not None and (bias is not None or mask is not None):
-            at = jnp.arange(scores[axis]).reshape((-1, 1) if axis == 2 else (1, -1))
+def _seen(mask: Any, lengths: tuple[Any, Any], left: int | None, scores: tuple[int, ...]) -> list[Any]:
+    """Return masks, all of which a key has to be seen by, with the dimensions of the scores."""
+    rows, columns = (jnp.arange(n) for n in scores[2:])
+    seen = []
+    if mask is not None:
+        if mask.dtype != jnp.bool_:
+            raise InvalidArgumentError(
+                f"mask: got dtype {mask.dtype}, expected bool; what is added is the bias"
+            )
+        seen.append(_with_scores(mask, "mask", scores))
+    if left is not None:
+        seen.append((columns[None] >= rows[:, None] - left)[None, None])
+    for used, at in zip(lengths, (rows[:, None], columns[None]), strict=True):
+        if used is not None:
             seen.append(at < used[:, None, None, None])
+    return seen
+
+
+def _bias(bias: Any, seen: list[Any], scores: tuple[int, ...], dtype: Any) -> Any:
+    """Return all that is added to the scores, (batch, nhead, seqlen_q, seqlen_k) or 1; None: nothing."""
     if bias is None and not seen:
         return None
     added = jnp.zeros((), dtype) if bias is None else _with_scores(bias, "bias", scores).astype(dtype)

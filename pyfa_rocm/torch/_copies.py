@@ -28,11 +28,10 @@ def readable(x: torch.Tensor) -> torch.Tensor:
 
 
 def _start_bytes(x: torch.Tensor) -> int:
-    """Return the address of the first element, or where it is in memory that has no address yet."""
-    if not torch.compiler.is_compiling():
-        try:
-            return int(x.data_ptr())
-        except RuntimeError:  # as of tensors inside torch.func's transforms, and of fake ones
-            pass
-    start: int = x.storage_offset() * x.itemsize
-    return start
+    """Return the address of the first element, or something like it of a tensor that has none to be seen."""
+    if torch.compiler.is_compiling():
+        return 0  # a graph is made for any address; the library checks it
+    try:
+        return int(x.data_ptr())
+    except RuntimeError:  # of tensors inside torch.func's transforms, and of fake ones
+        return int(x.storage_offset()) * int(x.itemsize)

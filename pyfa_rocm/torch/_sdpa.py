@@ -35,7 +35,8 @@ def sdpa(
         autocast they are cast, as PyTorch does. Any layout; it is used as it is if the last dimension is
         contiguous and a multiple of 8 long, and the address and the other strides are multiples of 16 bytes,
         as of a projection's output, transposed or expanded. Everything else is copied first, and more than
-        one leading dimension where they cannot be viewed as one.
+        one leading dimension where they cannot be viewed as one. A compiled graph does not look at addresses:
+        the error that then comes says which tensor to clone.
     key : torch.Tensor, (..., nhead_k, seqlen_k, hdim)
         Leading dimensions are broadcast against query's.
     value : torch.Tensor, (..., nhead_k, seqlen_k, hdim_v)

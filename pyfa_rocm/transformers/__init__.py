@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """pyfa_rocm for Hugging Face transformers: ``attn_implementation="pyfa_rocm"``, after `register`.
 
-Any model that calls its attention through transformers' attention interface can use it. Padded batches,
+Any model that calls its attention through transformers' attention interface can use it; of others, such as
+those with ALiBi (BLOOM, MPT, Falcon), transformers or `attention_mask` raises an error. Padded batches,
 packed sequences (positions that start again) and key-value caches are computed as sequences of their own
 lengths, without what is padding; masks of any other form are added to the scores, which takes memory for each
 pair of query and key, as eager attention does.

@@ -9,6 +9,7 @@ into a mask of every query and key.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,7 @@ def attention_mask(
     attention_mask : torch.Tensor, optional, bool (batch, positions)
         Which positions are no padding; positions beyond are not in use.
     **kwargs
-        What transformers needs to make a mask of every query and key.
+        What transformers needs to make a mask of every query and key, and the model's config.
 
     Returns
     -------
@@ -121,10 +122,16 @@ def attention_mask(
         count. int64 (batch, keys in use): those of a query's own sequence, by number. Both carry their
         pattern. (batch, 1, q_length, kv_length): to be added to the scores.
 
+    Raises
+    ------
+    NotImplementedError
+        The model does not use transformers' attention interface, and would misread the mask.
+
     Notes
     -----
     Waits for the device if there is an attention_mask.
     """
+    _require_interface(kwargs.get("config"))
     pattern = pattern_of(mask_function)
     if pattern is not None:
         in_use = min(int(q_offset) + q_length - kv_offset, kv_length) if pattern.causal else kv_length
@@ -134,6 +141,21 @@ def attention_mask(
     return masking_utils.eager_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
     )
+
+
+def _require_interface(config: Any) -> None:
+    """Raise if a model of transformers has attention of its own, which knows nothing of our masks."""
+    of_config = type(config).__module__
+    name = of_config.replace(".configuration_", ".modeling_")
+    module = sys.modules.get(name)
+    if module is None or name == of_config or hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+        return
+    for own, x in vars(module).items():
+        if isinstance(x, type) and x.__module__ == name and "Attention" in own:
+            raise NotImplementedError(
+                f"attn_implementation: got 'pyfa_rocm' for a model with the attention {own}, expected one "
+                "that uses transformers' attention interface; 'eager' works"
+            )
 
 
 def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, device: Any) -> torch.Tensor:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +42,7 @@ def visible(shape: tuple[int, ...], named: dict[str, Any]) -> np.ndarray[Any, An
     for name, at in (("query_seq_lengths", i), ("key_value_seq_lengths", j)):
         if named.get(name) is not None:
             seen &= at < np.asarray(named[name])[:, None, None, None]
-    return np.moveaxis(seen.any(axis=-1, keepdims=True), 1, 2)[..., 0]
+    return np.asarray(np.max(seen, axis=-1).swapaxes(1, 2))
 
 
 def check(q: Any, k: Any, v: Any, **named: Any) -> None:
@@ -114,7 +116,7 @@ def _sizes(scores: tuple[int, ...], full: tuple[bool, ...]) -> tuple[int, ...]:
 _which = st.none() | st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans())
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     case=st.builds(
         Case,
@@ -133,6 +135,12 @@ _which = st.none() | st.tuples(st.booleans(), st.booleans(), st.booleans(), st.b
 )
 def test_random(case: Case) -> None:
     case.run()
+
+
+def test_example_in_the_docstring() -> None:
+    failed, attempted = doctest.testmod(importlib.import_module("pyfa_rocm.jax.nn"))
+    assert attempted
+    assert not failed
 
 
 def test_signature() -> None:
@@ -160,6 +168,15 @@ def test_float64_agrees() -> None:
     want = np.einsum("bnts,bsnh->btnh", p / p.sum(-1, keepdims=True), v)
     terms = np.einsum("bnts,bsnh->btnh", p / p.sum(-1, keepdims=True), abs(v))
     assert (abs(got - want) <= 2**-10 * (2 * terms + abs(want))).all()
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_windows_wider_than_all_keys(lengths: bool) -> None:
+    """They hide keys yet, of rows that lie further beyond them."""
+    q, k, v = draw(2, 51, 1, 64, seed=0), draw(2, 2, 1, 64, seed=1), draw(2, 2, 1, 64, seed=2)
+    named = {"key_value_seq_lengths": jnp.array([2, 1], jnp.int32)} if lengths else {}
+    for window in (10, (2, 0), (50, 3), (49, 0)):
+        check(q, k, v, local_window_size=window, **named)
 
 
 def test_without_batch() -> None:

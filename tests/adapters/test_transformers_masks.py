@@ -142,6 +142,34 @@ def test_what_no_kernel_does(name: str) -> None:
         adapter.attention_forward(torch.nn.Identity(), x, x, x, None, **{name: x})
 
 
+OTHERS: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
+    "bloom": ("Bloom", {"n_layer": 1, "n_head": 2}, NotImplementedError, "BloomAttention.*'eager' works"),
+    "mpt": ("Mpt", {"n_layers": 1, "n_heads": 2}, NotImplementedError, "MptAttention.*'eager' works"),
+    "falcon": ("Falcon", {"num_hidden_layers": 1, "num_attention_heads": 2, "alibi": True}, KeyError, "pyfa"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "sizes", "error", "message"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_models_with_attention_of_their_own(
+    name: str, sizes: dict[str, Any], error: type[Exception], message: str, padded: bool
+) -> None:
+    """They would misread the mask: without one, BLOOM would see keys to come."""
+    adapter.register()
+    mask = torch.ones(1, 8, dtype=torch.long)
+    mask[:, : 3 * padded] = 0
+
+    def run() -> None:
+        config = getattr(transformers, f"{name}Config")(
+            vocab_size=16, hidden_size=32, attn_implementation="pyfa_rocm", bos_token_id=1, eos_token_id=1,
+            **sizes,
+        )  # fmt: skip
+        getattr(transformers, f"{name}Model")(config)(torch.arange(8)[None], attention_mask=mask)
+
+    with pytest.raises(error, match=message), torch.no_grad():
+        run()
+
+
 def test_register_again() -> None:
     for _ in range(2):
         adapter.register()
