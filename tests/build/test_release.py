@@ -96,3 +96,11 @@ def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, .
     assert len(builds) == 1
     assert builds[0].endswith("--target kernels")
     assert f'native/tools/build_wheel.sh --kernels-from "{folder[1]}"' in commands
+
+
+def test_actions_are_commits() -> None:
+    """A tag may be moved; the comment says which one the commit was."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        uses = re.findall(r"uses: (.*)", path.read_text())
+        assert uses
+        assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", use)] == []
