@@ -19,17 +19,19 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-venv=$root/build/wheel-venv
-[ -x "$venv/bin/auditwheel" ] || {
-  python3 -m venv "$venv"
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet build auditwheel
+# What builds the wheel is known by its hashes, so that it is not fetched anew into an environment of the build's own.
+locked=$root/native/tools/wheel-requirements.txt venv=$root/build/wheel-venv
+cmp -s "$locked" "$venv/.requirements" || {
+  python3 -m venv --clear "$venv"
+  "$venv/bin/python" -m pip install --disable-pip-version-check -q --require-hashes --only-binary=:all: -r "$locked"
+  cp "$locked" "$venv/.requirements"
 }
 # The folder that the wheel is built from is thrown away; what was downloaded for an earlier build is not.
 define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
 [ -z "$kernels" ] || define+=(-Ccmake.define.FMHA_KERNELS_FROM="$kernels")
 mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz
-"$venv/bin/python" -m build "${define[@]}" --outdir "$out" "$root"
+PATH=$venv/bin:$PATH "$venv/bin/python" -m build --no-isolation "${define[@]}" --outdir "$out" "$root"
 
 wheel=$(echo "$out"/pyfa_rocm-*.whl)
 said=$("$venv/bin/auditwheel" show "$wheel")

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Print the requirements that pyproject.toml declares, one a line: ``requirements.py PYPROJECT EXTRA...``."""
+"""Print the requirements that pyproject.toml declares, one a line.
+
+``requirements.py PYPROJECT EXTRA...`` prints the package's dependencies and those of the extras;
+``requirements.py PYPROJECT --build`` those of its build, without their markers.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,12 @@ else:  # the copy inside pip
 
 
 def main() -> int:
-    """Print the package's dependencies and those of the extras named."""
-    project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
+    """Print them."""
+    content = tomllib.loads(Path(sys.argv[1]).read_text())
+    if sys.argv[2:] == ["--build"]:
+        print("\n".join(line.partition(";")[0].strip() for line in content["build-system"]["requires"]))
+        return 0
+    project = content["project"]
     for extra in ("", *sys.argv[2:]):
         print("\n".join(project["optional-dependencies"][extra] if extra else project["dependencies"]))
     return 0

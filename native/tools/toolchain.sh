@@ -280,21 +280,17 @@ fetch_xla_ffi() {
   mv "$1/xla_ffi" "$prefix/xla_ffi"
 }
 
-# The stamp says which requirements the environment was made for.
+# The stamp is the file that the environment was made from.
 make_venv() {
-  local extras=(test) wanted stamp=$venv/.requirements
-  [ -z "$lint" ] || extras+=(lint)
+  local locked=$here/venv-requirements.txt stamp=$venv/.requirements
   if [ ! -x "$venv/bin/python" ]; then
     say "making a Python environment in $venv"
     python3 -m venv "$venv"
   fi
-  [ -e "$root/pyproject.toml" ] || return 0
-  wanted=$("$venv/bin/python" "$here/requirements.py" "$root/pyproject.toml" "${extras[@]}")
-  if [ -e "$stamp" ] && ! grep -qvxFf "$stamp" <<<"$wanted"; then return; fi
+  if cmp -s "$locked" "$stamp"; then return; fi
   say "installing Python packages"
-  mapfile -t names <<<"$wanted"
-  "$venv/bin/python" -m pip install --disable-pip-version-check "${names[@]}"
-  echo "$wanted" >>"$stamp"
+  "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
+  cp "$locked" "$stamp"
 }
 
 # The package is used where it stands: `import pyfa_rocm` from any folder, and the command pyfa-rocm.

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the build installs with pip is known beforehand, by its hash."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "native" / "tools"
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def declared(*arguments: str) -> list[Requirement]:
+    """The requirements in pyproject.toml."""
+    command = [sys.executable, str(TOOLS / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [Requirement(line) for line in text.splitlines()]
+
+
+def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
+    """What a file names, with the hashes of each."""
+    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    parts = [line.split(" --hash=sha256:") for line in re.sub(" +", " ", text).splitlines() if line]
+    return [(Requirement(line), hashes) for line, *hashes in parts]
+
+
+@pytest.mark.parametrize("path", sorted(TOOLS.glob("*-requirements.txt")), ids=lambda path: path.name)
+def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
+    for requirement, hashes in pinned(path):
+        assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch("[0-9a-f]{64}", value.strip()) for value in hashes), requirement
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("venv-requirements.txt", ("test", "lint")), ("wheel-requirements.txt", ("--build",))],
+)
+def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...], python: str) -> None:
+    """For each Python that it allows, once; native/tools/lock_requirements.py writes the files anew."""
+    here = [
+        requirement
+        for requirement, _ in pinned(TOOLS / name)
+        if not requirement.marker or requirement.marker.evaluate({"python_version": python})
+    ]
+    versions = {canonicalize_name(requirement.name): str(requirement.specifier)[2:] for requirement in here}
+    assert len(versions) == len(here)
+    for wanted in declared(*arguments):
+        version = versions[canonicalize_name(wanted.name)]
+        assert wanted.specifier.contains(version), f"{wanted}: got {version}"
+
+
+def test_pip_installs_nothing_else() -> None:
+    """Of the build's programs. check_wheel.sh and test_adapters.sh install what they test, as a user does."""
+    for path in (TOOLS / "toolchain.sh", TOOLS / "build_wheel.sh"):
+        text = path.read_text().replace("\\\n", " ")
+        calls = re.findall(r"^.*-m pip (?:install|download).*$", text, re.MULTILINE)
+        assert calls, path
+        assert [call for call in calls if "--require-hashes" not in call] == []
+    assert "-m build --no-isolation" in (TOOLS / "build_wheel.sh").read_text()
