@@ -5,6 +5,7 @@
 
 #include "check/config.h"
 #include "check/wave_checks.h"
+#include "core/per_thread.h"
 
 namespace fmha::emu {
 namespace {
@@ -67,7 +68,7 @@ uint32_t LaunchChecks::events() const {
 }
 
 GroupObserver* LaunchChecks::begin(const Workgroup& group) {
-  thread_local ThreadChecks checks;
+  auto& checks = per_thread<ThreadChecks>();
   checks.reset(group, checks_, watch_);
   return &checks;
 }

@@ -11,6 +11,7 @@
 #include "core/emu_tools.h"
 #include "core/environment.h"
 #include "core/memory.h"
+#include "core/per_thread.h"
 #include "hip/state.h"
 
 namespace fmha::emu {
@@ -138,8 +139,10 @@ void unwritten_forget(uint64_t base) {
 }
 
 std::vector<Range>& read_only_ranges() {
-  thread_local std::vector<Range> ranges;
-  return ranges;
+  struct Ranges {
+    std::vector<Range> all;
+  };
+  return per_thread<Ranges>().all;
 }
 
 namespace {

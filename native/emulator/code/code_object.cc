@@ -128,6 +128,7 @@ void read_metadata(const Json& kernels, KernelCode* k) {
     k->kernarg_bytes = std::max(k->kernarg_bytes, number(m, ".kernarg_segment_size", 0));
     k->lds_bytes = std::max(k->lds_bytes, number(m, ".group_segment_fixed_size", 0));
     k->private_bytes = std::max(k->private_bytes, number(m, ".private_segment_fixed_size", 0));
+    k->uses_dynamic_stack = m.value(".uses_dynamic_stack", false);
     k->max_workgroup_size = number(m, ".max_flat_workgroup_size", k->max_workgroup_size);
     k->vgpr_count = number(m, ".vgpr_count", k->vgpr_count);
     k->agpr_count = number(m, ".agpr_count", k->agpr_count);
@@ -240,6 +241,8 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
   try {
     code->read_kernels(elf);
     code->decode_text(elf);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     return refuse(kInvalidImage, std::string("code object: ") + e.what());
   }

@@ -29,6 +29,7 @@ struct KernelCode {
   uint64_t descriptor = 0;   // address of its descriptor: the packet's kernel_object
   uint32_t lds_bytes = 0;
   uint32_t private_bytes = 0;
+  bool uses_dynamic_stack = false;  // it calls what it does not know: private_bytes is the least
   uint32_t kernarg_bytes = 0;
   uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
   uint16_t properties = 0, preload = 0;

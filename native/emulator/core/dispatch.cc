@@ -16,11 +16,13 @@
 #include "check/config.h"
 #include "check/global_watch.h"
 #include "check/wave_checks.h"
+#include "core/cancel.h"
 #include "core/environment.h"
 #include "core/gpr_index.h"
 #include "core/launch_state.h"
 #include "core/mode.h"
 #include "core/observers.h"
+#include "core/per_thread.h"
 #include "core/schedule.h"
 #include "core/thread_pool.h"
 #include "core/wave.h"
@@ -32,6 +34,8 @@ constexpr int kLaunchTimeOut = 702;  // hipErrorLaunchTimeOut
 constexpr int kOutOfMemory = 2;      // hipErrorOutOfMemory
 constexpr int kInvalidValue = 1;     // hipErrorInvalidValue
 constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
+constexpr uint64_t kLook = 4096;  // instructions of a wave between two looks at whether it is cancelled
+constexpr const char kCancelled[] = "cancelled: the program ends, or was interrupted while it waited";
 
 // Instructions a wave may run, against endless loops.
 uint64_t instruction_budget() {
@@ -63,10 +67,11 @@ class Arena {
       lds_bytes_ = lds_bytes;
     }
     if (scratch_bytes > scratch_bytes_) {
+      Aligned<uint8_t> larger = allocate(scratch_bytes);
+      memory_add({reinterpret_cast<uint64_t>(larger.get()), scratch_bytes, MemoryKind::kKernarg, device});
       if (scratch_) memory_remove(reinterpret_cast<uint64_t>(scratch_.get()));
-      scratch_ = allocate(scratch_bytes);
+      scratch_ = std::move(larger);
       scratch_bytes_ = scratch_bytes;
-      memory_add({reinterpret_cast<uint64_t>(scratch_.get()), scratch_bytes, MemoryKind::kKernarg, device});
     }
   }
   Wave& wave(uint32_t i) { return *waves_[i]; }
@@ -100,7 +105,7 @@ class Grid {
         budget_(instruction_budget()),
         waves_(waves_of(launch)),
         lds_bytes_(launch.kernel->lds_bytes + launch.dynamic_lds),
-        scratch_bytes_(uint64_t{scratch_bytes_per_lane(*launch.kernel)} * wave_size_of(launch)) {}
+        scratch_bytes_(uint64_t{scratch_bytes_per_lane(launch)} * wave_size_of(launch)) {}
 
   void run_all() {
     const bool in_order = std::any_of(observers_.begin(), observers_.end(),
@@ -117,13 +122,14 @@ class Grid {
 
  private:
   bool run_workgroup(uint64_t index);
-  bool prepare(Arena& arena, Workgroup& group, Listeners& listeners);
+  bool prepare(Arena** arena, Workgroup& group, Listeners& listeners);
   void start_waves(Arena& arena, Workgroup& group, const Listeners& listeners);
   template <class Observers>
   void run_wave(Wave& w, const Observers& observers, uint64_t slice);
   template <class Observers>
-  void run_indexed(Wave& w, const Observers& observers);
-  bool out_of_budget(Wave& w);
+  void run_indexed(Wave& w, const Observers& observers, uint64_t pause);
+  bool must_stop(Wave& w);
+  void refuse(int hip_error, const char* why);
   bool run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order, const Listeners& listeners);
   void finish(const Workgroup& group, Arena& arena);
 
@@ -137,9 +143,19 @@ class Grid {
   std::mutex mutex_;              // of result
 };
 
-bool Grid::out_of_budget(Wave& w) {
+// Ends the launch for a reason that is not a wave's.
+void Grid::refuse(int hip_error, const char* why) {
+  std::lock_guard lock(mutex_);
+  if (result.hip_error) return;
+  result.message = "kernel " + launch_.kernel->name + ": " + why;
+  result.hip_error = hip_error;
+}
+
+bool Grid::must_stop(Wave& w) {
   const bool runs = w.state == WaveState::kRunning || w.state == WaveState::kIndexed;
-  if (!runs || w.instructions < budget_) return false;
+  if (!runs) return false;
+  if (is_cancelled()) return w.fault(*w.next, kLaunchTimeOut, "%s", kCancelled), true;
+  if (w.instructions < budget_) return false;
   w.fault(*w.next, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
           static_cast<unsigned long long>(budget_));
   return true;
@@ -153,22 +169,24 @@ void Grid::run_wave(Wave& w, const Observers& observers, uint64_t slice) {
   if (w.mode >> Mode::kGprIndex & 1) [[unlikely]]
     w.state = WaveState::kIndexed;  // a barrier came among such instructions
   do {
-    run_indexed(w, observers);
-    while (w.state == WaveState::kRunning && w.instructions < end) {
+    const uint64_t look = w.instructions + kLook;
+    run_indexed(w, observers, std::min(look, budget_));
+    const uint64_t pause = std::min(look, end);
+    while (w.state == WaveState::kRunning && w.instructions < pause) {
       const Inst& inst = *w.next++;
       ++w.instructions;
       if (!observers.before(w, inst)) return;
       inst.exec(w, inst);
       observers.after(w, inst);
     }
-  } while (w.state == WaveState::kIndexed && w.instructions < budget_);
-  out_of_budget(w);
+    if (must_stop(w)) return;
+  } while (w.state == WaveState::kIndexed || (w.state == WaveState::kRunning && w.instructions < end));
 }
 
-// From behind s_set_gpr_idx_on to behind s_set_gpr_idx_off.
+// From behind s_set_gpr_idx_on to behind s_set_gpr_idx_off, or `pause` instructions of the wave.
 template <class Observers>
-void Grid::run_indexed(Wave& w, const Observers& observers) {
-  while (w.state == WaveState::kIndexed && w.instructions < budget_) {
+void Grid::run_indexed(Wave& w, const Observers& observers, uint64_t pause) {
+  while (w.state == WaveState::kIndexed && w.instructions < pause) {
     const Inst& inst = *w.next++;
     Inst moved;
     ++w.instructions;
@@ -206,19 +224,18 @@ bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order, c
 }
 
 // Gets what the workgroup needs of the host, and its observers; false: there is no memory for it.
-bool Grid::prepare(Arena& arena, Workgroup& group, Listeners& listeners) {
+bool Grid::prepare(Arena** arena, Workgroup& group, Listeners& listeners) {
   try {
-    arena.reserve(waves_, lds_bytes_, scratch_bytes_ * waves_, launch_.device);
+    *arena = &per_thread<Arena>();
+    (*arena)->reserve(waves_, lds_bytes_, scratch_bytes_ * waves_, launch_.device);
     for (const auto& observer : observers_) listeners.add(observer->begin(group), observer->events());
   } catch (const std::bad_alloc&) {
-    std::lock_guard lock(mutex_);
-    result.hip_error = kOutOfMemory;
-    result.message = "kernel " + launch_.kernel->name + ": no host memory for a workgroup";
+    refuse(kOutOfMemory, "no host memory for a workgroup");
     return false;
   }
-  group.lds = arena.lds();
+  group.lds = (*arena)->lds();
   fill_poison(group.lds, lds_bytes_);
-  fill_poison(arena.scratch(), scratch_bytes_ * waves_);
+  fill_poison((*arena)->scratch(), scratch_bytes_ * waves_);
   return true;
 }
 
@@ -235,7 +252,7 @@ void Grid::start_waves(Arena& arena, Workgroup& group, const Listeners& listener
 }
 
 bool Grid::run_workgroup(uint64_t index) {
-  thread_local Arena arena;
+  if (is_cancelled()) return refuse(kLaunchTimeOut, kCancelled), false;
   Workgroup group;
   group.launch = &launch_;
   group.index = index;
@@ -245,7 +262,9 @@ bool Grid::run_workgroup(uint64_t index) {
   group.waves = waves_;
   group.lds_bytes = lds_bytes_;
   Listeners listeners;
-  if (!prepare(arena, group, listeners)) return false;
+  Arena* arena_of_thread = nullptr;
+  if (!prepare(&arena_of_thread, group, listeners)) return false;
+  Arena& arena = *arena_of_thread;
   start_waves(arena, group, listeners);
   {
     MxcsrGuard guard;

@@ -24,6 +24,7 @@ struct Launch {
   uint32_t grid[3] = {1, 1, 1};  // in workgroups
   uint32_t block[3] = {1, 1, 1};
   uint32_t dynamic_lds = 0;
+  uint32_t stack_bytes = 0;    // of a lane, if the kernel does not know how many it needs
   const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
   size_t args_bytes = 0;
   std::vector<Range> read_only;  // what it may not write

@@ -152,7 +152,12 @@ void fill_poison(void* p, size_t bytes) {
   std::memset(words + bytes / 4, kPoison & 0xff, bytes % 4);
 }
 
-uint32_t scratch_bytes_per_lane(const KernelCode& kernel) { return (kernel.private_bytes + 15) / 16 * 16; }
+uint32_t scratch_bytes_per_lane(const Launch& launch) {
+  const KernelCode& k = *launch.kernel;
+  const uint32_t bytes =
+      k.uses_dynamic_stack ? std::max(k.private_bytes, launch.stack_bytes) : k.private_bytes;
+  return (bytes + 15) / 16 * 16;
+}
 
 void LaunchBlock::Free::operator()(uint8_t* p) const { std::free(p); }
 
@@ -166,7 +171,12 @@ LaunchBlock::LaunchBlock(const Launch& launch) {
   write_packet(launch);
   write_kernarg(launch);
   memory_add({packet(), sizeof(Packet), MemoryKind::kKernarg, launch.device});
-  memory_add({kernarg(), kernarg_bytes_, MemoryKind::kKernarg, launch.device});
+  try {
+    memory_add({kernarg(), kernarg_bytes_, MemoryKind::kKernarg, launch.device});
+  } catch (...) {
+    memory_remove(packet());
+    throw;
+  }
 }
 
 LaunchBlock::~LaunchBlock() {
@@ -182,7 +192,7 @@ void LaunchBlock::write_packet(const Launch& l) {
     p.workgroup[i] = static_cast<uint16_t>(l.block[i]);
     p.grid[i] = l.grid[i] * l.block[i];
   }
-  p.private_bytes = scratch_bytes_per_lane(*l.kernel);
+  p.private_bytes = scratch_bytes_per_lane(l);
   p.group_bytes = l.kernel->lds_bytes + l.dynamic_lds;
   p.kernel_object = l.kernel->descriptor;
   p.kernarg = kernarg();
@@ -213,7 +223,7 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   w.next = l.code->text().insts.data() + k.entry_index;
   w.instructions = w.mfma_macs = w.clock = 0;
   w.memory = MemoryCache(l.device);
-  w.scratch_bytes = scratch_bytes_per_lane(k);
+  w.scratch_bytes = scratch_bytes_per_lane(l);
   init_sgprs(w, l, block, scratch_base);
   init_work_items(w, l);
 }

@@ -43,6 +43,6 @@ class LaunchBlock {
 void init_wave(Wave& wave, const Launch& launch, const LaunchBlock& block, const uint8_t* scratch_base);
 
 // Bytes of private memory of a lane.
-uint32_t scratch_bytes_per_lane(const KernelCode& kernel);
+uint32_t scratch_bytes_per_lane(const Launch& launch);
 
 }  // namespace fmha::emu

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 
 #include "check/shadow.h"
@@ -39,9 +40,14 @@ bool is_remembered(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kHost || kind == MemoryKind::kManaged;
 }
 
+// As far as the host has memory for it.
 void remember_freed(Registry& r, const Allocation& a) {
-  r.freed[a.base] = a;
-  r.freed_order.push_back(a.base);
+  try {
+    r.freed_order.push_back(a.base);
+    r.freed[a.base] = a;
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   if (r.freed_order.size() <= kFreedKept) return;
   r.freed.erase(r.freed_order.front());
   r.freed_order.pop_front();

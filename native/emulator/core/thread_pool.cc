@@ -2,8 +2,12 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <new>
+#include <system_error>
+#include <thread>
 
 #include "core/environment.h"
+#include "core/per_thread.h"
 
 namespace fmha::emu {
 namespace {
@@ -23,17 +27,29 @@ ThreadPool& ThreadPool::instance() {
 }
 
 ThreadPool::ThreadPool(unsigned threads) {
-  for (unsigned i = 1; i < threads; ++i) {
-    threads_.emplace_back([this] { loop(); });
-    threads_.back().detach();
+  try {
+    for (unsigned i = 1; i < threads; ++i) {
+      std::thread([this] {
+        if (host_has_memory()) loop();
+      }).detach();
+      has_threads_ = true;
+    }
+  } catch (const std::system_error&) {  // the host has no room for one more
+  } catch (const std::bad_alloc&) {
   }
 }
 
-void ThreadPool::work(Job& job) {
-  for (;;) {
-    const uint64_t i = job.next.fetch_add(1, std::memory_order_relaxed);
-    if (i >= job.count) return;
-    if (!job.body(job.context, i)) job.next.store(job.count, std::memory_order_relaxed);
+void ThreadPool::work(Job& job) noexcept {
+  try {
+    for (;;) {
+      const uint64_t i = job.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= job.count) return;
+      if (!job.body(job.context, i)) job.next.store(job.count, std::memory_order_relaxed);
+    }
+  } catch (...) {
+    job.next.store(job.count, std::memory_order_relaxed);
+    std::lock_guard lock(mutex_);
+    if (!job.error) job.error = std::current_exception();
   }
 }
 
@@ -58,15 +74,19 @@ void ThreadPool::run(uint64_t count, bool (*body)(void*, uint64_t), void* contex
   job.count = count;
   job.body = body;
   job.context = context;
-  if (count > 1 && !threads_.empty()) {
+  if (count > 1 && has_threads_) {
     std::lock_guard lock(mutex_);
-    jobs_.push_back(&job);
-    has_job_.notify_all();
+    try {
+      jobs_.push_back(&job);
+      has_job_.notify_all();
+    } catch (const std::bad_alloc&) {  // then this thread does all of it
+    }
   }
   work(job);
   std::unique_lock lock(mutex_);
   jobs_.remove(&job);
   job_done_.wait(lock, [&] { return job.helpers == 0; });
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 }  // namespace fmha::emu

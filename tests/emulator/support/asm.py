@@ -278,6 +278,7 @@ class Kernel:
         (24, 8, "global_buffer"),
     )
     extra: str = ""
+    more_metadata: str = ""  # lines of the kernel's entry
 
     def text(self) -> str:
         """Code and descriptor."""
@@ -308,8 +309,11 @@ class Kernel:
             + (space if k == "global_buffer" else "")
             for o, s, k in self.args
         )
-        return _METADATA.format(
-            name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args
+        return (
+            _METADATA.format(
+                name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args
+            )
+            + self.more_metadata
         )
 
 
