@@ -7,6 +7,7 @@
 
 #include "core/environment.h"
 #include "core/memory.h"
+#include "core/per_thread.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/state.h"
@@ -14,8 +15,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kHipVersion = 60'400'000;  // ROCm 6.4: the layouts and values of hip/types.h
-constexpr uint64_t kMostDevices = 32;    // bits of Device::peers
+constexpr uint64_t kMostDevices = 32;  // bits of Device::peers
 
 // $FMHA_EMU_ARCH.
 Arch chosen_arch() {
@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<Device>>& devices() {
   return *all;
 }
 
-thread_local int this_device = 0;
+FMHA_THREAD_NUMBER int this_device = 0;
 std::mutex peers_mutex;
 
 int check_device(int index, const char* function) {
@@ -87,6 +87,7 @@ std::string device_name() {
 int device_count() { return static_cast<int>(devices().size()); }
 Device& device(int index) { return *devices()[static_cast<size_t>(index)]; }
 int current_device() { return this_device; }
+void set_current_device(int index) { this_device = index; }
 
 int device_fault(int index) {
   if (const int e = lost_device_error(index)) return fail(e, "device %d is lost", index);
@@ -114,95 +115,119 @@ HIP_API int hipInit(unsigned flags) {
 }
 
 HIP_API int hipDriverGetVersion(int* version) {
-  if (!version) return null_argument("hipDriverGetVersion", "version");
-  *version = kHipVersion;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!version) return null_argument("hipDriverGetVersion", "version");
+    *version = runtime_version();
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipRuntimeGetVersion(int* version) {
-  if (!version) return null_argument("hipRuntimeGetVersion", "version");
-  *version = kHipVersion;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!version) return null_argument("hipRuntimeGetVersion", "version");
+    *version = runtime_version();
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipGetDeviceCount(int* count) {
-  if (!count) return null_argument("hipGetDeviceCount", "count");
-  *count = device_count();
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!count) return null_argument("hipGetDeviceCount", "count");
+    *count = device_count();
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipSetDevice(int index) {
-  if (int e = check_device(index, "hipSetDevice")) return e;
-  this_device = index;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (int e = check_device(index, "hipSetDevice")) return e;
+    this_device = index;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipGetDevice(int* index) {
-  if (!index) return null_argument("hipGetDevice", "device");
-  *index = this_device;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!index) return null_argument("hipGetDevice", "device");
+    *index = this_device;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGet(int* device, int ordinal) {
-  if (!device) return null_argument("hipDeviceGet", "device");
-  if (int e = check_device(ordinal, "hipDeviceGet")) return e;
-  *device = ordinal;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!device) return null_argument("hipDeviceGet", "device");
+    if (int e = check_device(ordinal, "hipDeviceGet")) return e;
+    *device = ordinal;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGetName(char* name, int bytes, int index) {
-  if (!name) return null_argument("hipDeviceGetName", "name");
-  if (int e = check_device(index, "hipDeviceGetName")) return e;
-  if (bytes <= 0)
-    return fail(hipErrorInvalidValue, "hipDeviceGetName: len is %d, expected more than 0", bytes);
-  std::snprintf(name, static_cast<size_t>(bytes), "%s", device_name().c_str());
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!name) return null_argument("hipDeviceGetName", "name");
+    if (int e = check_device(index, "hipDeviceGetName")) return e;
+    if (bytes <= 0)
+      return fail(hipErrorInvalidValue, "hipDeviceGetName: len is %d, expected more than 0", bytes);
+    std::snprintf(name, static_cast<size_t>(bytes), "%s", device_name().c_str());
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGetUuid(HipUuid* uuid, int index) {
-  if (!uuid) return null_argument("hipDeviceGetUuid", "uuid");
-  if (int e = check_device(index, "hipDeviceGetUuid")) return e;
-  char text[sizeof uuid->bytes + 1];
-  std::snprintf(text, sizeof text, "GPU-emu-%08d", index);
-  std::memcpy(uuid->bytes, text, sizeof uuid->bytes);
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!uuid) return null_argument("hipDeviceGetUuid", "uuid");
+    if (int e = check_device(index, "hipDeviceGetUuid")) return e;
+    char text[sizeof uuid->bytes + 1];
+    std::snprintf(text, sizeof text, "GPU-emu-%08d", index);
+    std::memcpy(uuid->bytes, text, sizeof uuid->bytes);
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceTotalMem(size_t* bytes, int index) {
-  if (!bytes) return null_argument("hipDeviceTotalMem", "bytes");
-  if (int e = check_device(index, "hipDeviceTotalMem")) return e;
-  *bytes = device_memory_bytes();
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!bytes) return null_argument("hipDeviceTotalMem", "bytes");
+    if (int e = check_device(index, "hipDeviceTotalMem")) return e;
+    *bytes = device_memory_bytes();
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceComputeCapability(int* major, int* minor, int index) {
-  if (!major || !minor) return null_argument("hipDeviceComputeCapability", "major or minor");
-  if (int e = check_device(index, "hipDeviceComputeCapability")) return e;
-  *major = device_arch().capability_major;
-  *minor = device_arch().capability_minor;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!major || !minor) return null_argument("hipDeviceComputeCapability", "major or minor");
+    if (int e = check_device(index, "hipDeviceComputeCapability")) return e;
+    *major = device_arch().capability_major;
+    *minor = device_arch().capability_minor;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGetPCIBusId(char* text, int bytes, int index) {
-  if (!text || bytes < 13)
-    return fail(hipErrorInvalidValue, "hipDeviceGetPCIBusId: needs a buffer of at least 13 bytes");
-  if (int e = check_device(index, "hipDeviceGetPCIBusId")) return e;
-  std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", index + 1);
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!text || bytes < 13)
+      return fail(hipErrorInvalidValue, "hipDeviceGetPCIBusId: needs a buffer of at least 13 bytes");
+    if (int e = check_device(index, "hipDeviceGetPCIBusId")) return e;
+    std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", index + 1);
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGetByPCIBusId(int* index, const char* text) {
-  if (!index || !text) return null_argument("hipDeviceGetByPCIBusId", "device or pciBusId");
-  unsigned domain = 0, bus = 0, slot = 0, function = 0;
-  const char *end = text + std::strlen(text), *rest = text;
-  const bool read = take_hex(&rest, end, ':', &domain) && take_hex(&rest, end, ':', &bus) &&
-                    take_hex(&rest, end, '.', &slot) && take_hex(&rest, end, '\0', &function);
-  const int found = static_cast<int>(bus) - 1;
-  if (!read || domain || slot || function || found < 0 || found >= device_count()) {
-    return fail(hipErrorInvalidDevice, "hipDeviceGetByPCIBusId: no device at \"%s\"", text);
-  }
-  *index = found;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!index || !text) return null_argument("hipDeviceGetByPCIBusId", "device or pciBusId");
+    unsigned domain = 0, bus = 0, slot = 0, function = 0;
+    const char *end = text + std::strlen(text), *rest = text;
+    const bool read = take_hex(&rest, end, ':', &domain) && take_hex(&rest, end, ':', &bus) &&
+                      take_hex(&rest, end, '.', &slot) && take_hex(&rest, end, '\0', &function);
+    const int found = static_cast<int>(bus) - 1;
+    if (!read || domain || slot || function || found < 0 || found >= device_count()) {
+      return fail(hipErrorInvalidDevice, "hipDeviceGetByPCIBusId: no device at \"%s\"", text);
+    }
+    *index = found;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceReset() {
@@ -218,74 +243,76 @@ HIP_API int hipDeviceReset() {
   });
 }
 
-HIP_API int hipSetDeviceFlags(unsigned) { return hipSuccess; }
-
-HIP_API int hipGetDeviceFlags(unsigned* flags) {
-  if (!flags) return null_argument("hipGetDeviceFlags", "flags");
-  *flags = 0;
-  return hipSuccess;
+HIP_API int hipSetDeviceFlags(unsigned) {
+  return answered([&]() -> int { return hipSuccess; });
 }
 
-HIP_API int hipDeviceSetCacheConfig(int) { return hipSuccess; }
+HIP_API int hipGetDeviceFlags(unsigned* flags) {
+  return answered([&]() -> int {
+    if (!flags) return null_argument("hipGetDeviceFlags", "flags");
+    *flags = 0;
+    return hipSuccess;
+  });
+}
+
+HIP_API int hipDeviceSetCacheConfig(int) {
+  return answered([&]() -> int { return hipSuccess; });
+}
 
 HIP_API int hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  if (least) *least = 1;
-  if (greatest) *greatest = -1;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (least) *least = 1;
+    if (greatest) *greatest = -1;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceCanAccessPeer(int* can, int index, int peer) {
-  if (!can) return null_argument("hipDeviceCanAccessPeer", "canAccessPeer");
-  if (int e = check_device(index, "hipDeviceCanAccessPeer")) return e;
-  if (int e = check_device(peer, "hipDeviceCanAccessPeer")) return e;
-  *can = index != peer;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!can) return null_argument("hipDeviceCanAccessPeer", "canAccessPeer");
+    if (int e = check_device(index, "hipDeviceCanAccessPeer")) return e;
+    if (int e = check_device(peer, "hipDeviceCanAccessPeer")) return e;
+    *can = index != peer;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-  if (flags) return fail(hipErrorInvalidValue, "hipDeviceEnablePeerAccess: flags is %u, expected 0", flags);
-  if (int e = check_device(peer, "hipDeviceEnablePeerAccess")) return e;
-  if (peer == this_device)
-    return fail(hipErrorInvalidDevice, "hipDeviceEnablePeerAccess: the peer is the device itself");
-  const uint32_t bit = 1u << peer;
-  std::lock_guard lock(peers_mutex);
-  const uint32_t peers = memory_peers(this_device);
-  memory_set_peers(this_device, peers | bit);
-  if (peers & bit) {
-    return fail(hipErrorPeerAccessAlreadyEnabled, "hipDeviceEnablePeerAccess: device %d is enabled already",
-                peer);
-  }
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (flags) return fail(hipErrorInvalidValue, "hipDeviceEnablePeerAccess: flags is %u, expected 0", flags);
+    if (int e = check_device(peer, "hipDeviceEnablePeerAccess")) return e;
+    if (peer == this_device)
+      return fail(hipErrorInvalidDevice, "hipDeviceEnablePeerAccess: the peer is the device itself");
+    const uint32_t bit = 1u << peer;
+    std::lock_guard lock(peers_mutex);
+    const uint32_t peers = memory_peers(this_device);
+    memory_set_peers(this_device, peers | bit);
+    if (peers & bit) {
+      return fail(hipErrorPeerAccessAlreadyEnabled, "hipDeviceEnablePeerAccess: device %d is enabled already",
+                  peer);
+    }
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceDisablePeerAccess(int peer) {
-  if (int e = check_device(peer, "hipDeviceDisablePeerAccess")) return e;
-  if (const int e = wait_for_device(this_device, "hipDeviceDisablePeerAccess")) return e;
-  const uint32_t bit = 1u << peer;
-  std::lock_guard lock(peers_mutex);
-  const uint32_t peers = memory_peers(this_device);
-  memory_set_peers(this_device, peers & ~bit);
-  if (!(peers & bit)) {
-    return fail(hipErrorPeerAccessNotEnabled, "hipDeviceDisablePeerAccess: device %d is not enabled", peer);
-  }
-  return hipSuccess;
-}
-
-HIP_API int hipIpcGetMemHandle(HipIpcHandle*, void*) {
-  return fail(hipErrorNotSupported,
-              "hipIpcGetMemHandle: the software device shares no memory between processes");
-}
-HIP_API int hipIpcOpenMemHandle(void**, HipIpcHandle, unsigned) {
-  return fail(hipErrorNotSupported,
-              "hipIpcOpenMemHandle: the software device shares no memory between processes");
-}
-HIP_API int hipIpcCloseMemHandle(void*) {
-  return fail(hipErrorNotSupported,
-              "hipIpcCloseMemHandle: the software device shares no memory between processes");
+  return answered([&]() -> int {
+    if (int e = check_device(peer, "hipDeviceDisablePeerAccess")) return e;
+    if (const int e = wait_for_device(this_device, "hipDeviceDisablePeerAccess")) return e;
+    const uint32_t bit = 1u << peer;
+    std::lock_guard lock(peers_mutex);
+    const uint32_t peers = memory_peers(this_device);
+    memory_set_peers(this_device, peers & ~bit);
+    if (!(peers & bit)) {
+      return fail(hipErrorPeerAccessNotEnabled, "hipDeviceDisablePeerAccess: device %d is not enabled", peer);
+    }
+    return hipSuccess;
+  });
 }
 
 // Lets a test go on after a launch that was meant to stop, without losing the device's memory.
 HIP_API void fmha_emu_clear_fault() {
+  forget_final_fault();
   for (int i = 0; i < device_count(); ++i) {
     device(i).fault = hipSuccess;
     forget_dropped(i);

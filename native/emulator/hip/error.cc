@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <mutex>
 
+#include "core/per_thread.h"
 #include "hip/state.h"
 
 namespace fmha::emu {
@@ -108,9 +109,21 @@ const ErrorRow* find_error(int code) {
   return it == std::end(kErrors) ? nullptr : it;
 }
 
-thread_local int last_error = 0;
-thread_local char last_text[2048] = "";
-thread_local int told_of_fault = -1;  // the device whose fault last_error is
+FMHA_THREAD_NUMBER int last_error = 0;
+FMHA_THREAD_NUMBER int told_of_fault = -1;  // the device whose fault last_error is
+
+struct Text {
+  char text[2048] = "";
+};
+
+// Null if the host has no memory for it.
+char* last_text() {
+  try {
+    return per_thread<Text>().text;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 }  // namespace
 
@@ -119,10 +132,12 @@ int fail(int error, const char* format, ...) {
   told_of_fault = -1;
   va_list args;
   va_start(args, format);
-  std::vsnprintf(last_text, sizeof last_text, format, args);
+  if (char* text = last_text()) std::vsnprintf(text, sizeof(Text::text), format, args);
   va_end(args);
   return error;
 }
+
+void set_last_error(int error) { last_error = error; }
 
 void set_told_of_fault(int index) { told_of_fault = index; }
 
@@ -144,20 +159,28 @@ HIP_API const char* hipGetErrorName(int error) { return error_name(error); }
 HIP_API const char* hipGetErrorString(int error) { return error_text(error); }
 
 HIP_API int hipDrvGetErrorName(int error, const char** name) {
-  if (!name) return fail(hipErrorInvalidValue, "hipDrvGetErrorName: the name pointer is null");
-  *name = error_name(error);
-  return find_error(error) ? hipSuccess : hipErrorInvalidValue;
+  return answered([&]() -> int {
+    if (!name) return fail(hipErrorInvalidValue, "hipDrvGetErrorName: the name pointer is null");
+    *name = error_name(error);
+    return find_error(error) ? hipSuccess : hipErrorInvalidValue;
+  });
 }
 
 HIP_API int hipDrvGetErrorString(int error, const char** text) {
-  if (!text) return fail(hipErrorInvalidValue, "hipDrvGetErrorString: the text pointer is null");
-  *text = error_text(error);
-  return find_error(error) ? hipSuccess : hipErrorInvalidValue;
+  return answered([&]() -> int {
+    if (!text) return fail(hipErrorInvalidValue, "hipDrvGetErrorString: the text pointer is null");
+    *text = error_text(error);
+    return find_error(error) ? hipSuccess : hipErrorInvalidValue;
+  });
 }
 
-HIP_API int hipPeekAtLastError() { return last_error; }
+HIP_API int hipPeekAtLastError() {
+  if (const int e = call_begins()) return e;
+  return last_error;
+}
 
 HIP_API int hipGetLastError() {
+  if (const int e = call_begins()) return e;
   const int error = last_error;
   last_error = hipSuccess;
   if (told_of_fault >= 0) device(told_of_fault).fault = hipSuccess;
@@ -168,4 +191,7 @@ HIP_API int hipGetLastError() {
 HIP_API int hipExtGetLastError() { return hipGetLastError(); }
 
 // Text of the last call that failed on this thread; valid until the next one does.
-HIP_API const char* fmha_emu_last_error() { return last_text; }
+HIP_API const char* fmha_emu_last_error() {
+  const char* text = last_text();
+  return text ? text : "";
+}

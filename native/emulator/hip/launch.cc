@@ -2,13 +2,17 @@
 // Launching: arguments and sizes checked, the grid run, what stopped it told.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
+#include "core/cancel.h"
 #include "core/environment.h"
+#include "core/per_thread.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
+#include "hip/limits.h"
 #include "hip/module.h"
 #include "hip/stream/event.h"
 
@@ -84,6 +88,14 @@ std::chrono::microseconds launch_delay() {
   return std::chrono::microseconds(environment_number("FMHA_EMU_DELAY", 0, 60'000'000, 0));
 }
 
+// What becomes of the process at a fault: $FMHA_EMU_ON_FAULT.
+bool ends_process() {
+  constexpr const char* kVariable = "FMHA_EMU_ON_FAULT";
+  const std::string wish = environment_text(kVariable) ? environment_text(kVariable) : "error";
+  if (wish != "error" && wish != "abort") reject_environment(kVariable, "error or abort");
+  return wish == "abort";
+}
+
 int check_launch(const KernelWork& w) {
   const KernelCode& k = *w.function->kernel;
   int error = hipSuccess;
@@ -137,6 +149,7 @@ int make_kernel_work(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t
   out->grid = grid;
   out->block = block;
   out->dynamic_lds = dynamic_lds;
+  out->stack_bytes = stack_limit_bytes(out->module->device);
   out->read_only = read_only_ranges();
   if (const int e = check_launch(*out)) return e;
   if (extra && params) return fail(hipErrorInvalidValue, "%s: both kernelParams and extra are given", caller);
@@ -170,6 +183,7 @@ bool execute_kernel(const KernelWork& work) {
   std::copy_n(&work.grid.x, 3, l.grid);
   std::copy_n(&work.block.x, 3, l.block);
   l.dynamic_lds = work.dynamic_lds;
+  l.stack_bytes = work.stack_bytes;
   l.args = work.args.data();
   l.args_bytes = work.args.size();
   l.read_only = work.read_only;
@@ -183,6 +197,8 @@ bool execute_kernel(const KernelWork& work) {
     std::lock_guard lock(last_mutex);
     last_stats = result.stats;
   }
+  if (result.hip_error && is_cancelled())
+    return note_cancelled(), false;  // told to who waits, not the device's fault
   if (result.hip_error) tell_fault(l.device, result.hip_error, result.message);
   return !result.hip_error;
 }
@@ -192,10 +208,12 @@ void tell_fault(int device_index, int error, const std::string& message) {
     std::lock_guard lock(last_mutex);
     last_fault = message;
   }
-  set_device_fault(device_index, error);
-  if (!environment_number("FMHA_EMU_QUIET", 0, 1, 0)) {
+  const bool ends = ends_process();
+  if (ends || !environment_number("FMHA_EMU_QUIET", 0, 1, 0)) {
     std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
   }
+  if (ends) std::abort();
+  set_device_fault(device_index, error);
 }
 
 }  // namespace fmha::emu
@@ -241,7 +259,7 @@ HIP_API int fmha_emu_last_launch_stats(fmha_emu_launch_stats* out) {
 // What stopped the last launch that stopped, in any thread; empty if none did. Valid until this thread asks
 // again.
 HIP_API const char* fmha_emu_last_fault() {
-  thread_local std::string copy;
+  auto& copy = per_thread<std::string>();
   std::lock_guard lock(last_mutex);
   copy = last_fault;
   return copy.c_str();

@@ -3,6 +3,8 @@
 #include "hip/module.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -64,20 +66,15 @@ enum FunctionAttribute : int {
   kCarveout,
 };
 
-// Workgroups of a kernel that fit a compute unit: by registers, waves and LDS.
-int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
-  const auto lanes = static_cast<uint32_t>(device_arch().wave_size);
-  const uint32_t waves = (static_cast<uint32_t>(block_size) + lanes - 1) / lanes;
-  const Card& card = device_card();
-  const uint64_t file = card.vgprs_per_simd_lane.value, granule = card.vgpr_granule.value;
-  const uint64_t registers =
-      std::max<uint64_t>(1, (k.vgpr_count + k.agpr_count + granule - 1) / granule * granule);
-  const uint64_t waves_of_unit =
-      std::min(card.most_waves_per_simd.value, file / std::min(registers, file)) * card.simds_per_cu.value;
-  const uint64_t lds = k.lds_bytes + dynamic_lds;
-  if (lds > lds_of_unit()) return 0;
-  const uint64_t by_lds = lds ? lds_of_unit() / lds : ~uint64_t{0};
-  return static_cast<int>(std::min<uint64_t>(waves_of_unit / waves, by_lds));
+// ROCm 6.2 asserts it.
+void check_current_device(const Module& module, const char* name) {
+  if (!function_needs_current_device() || module.device == current_device()) return;
+  std::fprintf(
+      stderr,
+      "amdhip64 software device: hipModuleGetFunction: %s is of a module of device %d, the current device is "
+      "%d: ROCm 6.2 ends the process\n",
+      name, module.device, current_device());
+  std::abort();
 }
 
 }  // namespace
@@ -206,6 +203,7 @@ HIP_API int hipModuleGetFunction(HipFunction* out, HipModule module, const char*
       return fail(hipErrorInvalidHandle, "hipModuleGetFunction: %p is not a module",
                   static_cast<void*>(module));
     }
+    check_current_device(*module, name);
     *out = module_function(module, name);
     if (*out) return static_cast<int>(hipSuccess);
     return fail(hipErrorNotFound, "hipModuleGetFunction: the module has no kernel \"%s\"", name);
@@ -213,10 +211,13 @@ HIP_API int hipModuleGetFunction(HipFunction* out, HipModule module, const char*
 }
 
 HIP_API int hipModuleGetFunctionCount(unsigned* count, HipModule module) {
-  if (!count) return fail(hipErrorInvalidValue, "hipModuleGetFunctionCount: count is null");
-  if (!module_is_valid(module)) return fail(hipErrorInvalidHandle, "hipModuleGetFunctionCount: not a module");
-  *count = static_cast<unsigned>(module->functions.size());
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!count) return fail(hipErrorInvalidValue, "hipModuleGetFunctionCount: count is null");
+    if (!module_is_valid(module))
+      return fail(hipErrorInvalidHandle, "hipModuleGetFunctionCount: not a module");
+    *count = static_cast<unsigned>(module->functions.size());
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipModuleGetGlobal(void** address, size_t* bytes, HipModule module, const char* name) {
@@ -275,42 +276,9 @@ HIP_API int hipFuncGetAttribute(int* value, int attribute, HipFunction function)
 }
 
 // Hints about LDS and caches: this hardware has nothing to configure.
-HIP_API int hipFuncSetAttribute(const void*, int, int) { return hipSuccess; }
-HIP_API int hipFuncSetCacheConfig(const void*, int) { return hipSuccess; }
-
-HIP_API int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* count, HipFunction function,
-                                                               int block_size, size_t dynamic_lds) {
-  if (!count || block_size <= 0)
-    return fail(hipErrorInvalidValue, "hipModuleOccupancy: null pointer or block size");
-  const Function* f = find_function(function, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
-  if (!f) return hipErrorInvalidHandle;
-  *count = groups_per_unit(*f->kernel, block_size, dynamic_lds);
-  return hipSuccess;
+HIP_API int hipFuncSetAttribute(const void*, int, int) {
+  return answered([&]() -> int { return hipSuccess; });
 }
-HIP_API int hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, HipFunction function,
-                                                                        int block_size, size_t dynamic_lds,
-                                                                        unsigned) {
-  return hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(count, function, block_size, dynamic_lds);
-}
-
-HIP_API int hipModuleOccupancyMaxPotentialBlockSize(int* grid, int* block, HipFunction function,
-                                                    size_t dynamic_lds, int limit) {
-  if (!grid || !block)
-    return fail(hipErrorInvalidValue, "hipModuleOccupancyMaxPotentialBlockSize: null pointer");
-  const Function* f = find_function(function, "hipModuleOccupancyMaxPotentialBlockSize");
-  if (!f) return hipErrorInvalidHandle;
-  int best = 0;
-  const int most = limit > 0 ? limit : 1024;
-  const int lanes = device_arch().wave_size;
-  for (int size = lanes; size <= most && size <= static_cast<int>(f->kernel->max_workgroup_size);
-       size += lanes) {
-    const int threads = size * groups_per_unit(*f->kernel, size, dynamic_lds);
-    if (threads < best) continue;
-    best = threads;
-    *block = size;
-  }
-  if (!best)
-    return fail(hipErrorInvalidConfiguration, "hipModuleOccupancyMaxPotentialBlockSize: no block size fits");
-  *grid = static_cast<int>(device_card().compute_units.value) * best / *block;
-  return hipSuccess;
+HIP_API int hipFuncSetCacheConfig(const void*, int) {
+  return answered([&]() -> int { return hipSuccess; });
 }

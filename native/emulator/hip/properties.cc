@@ -393,17 +393,21 @@ HIP_API int hipGetDeviceProperties(HipDevicePropR0000* prop, int index) {
 
 // Every device is the same model.
 HIP_API int hipChooseDeviceR0600(int* index, const HipDeviceProp* prop) {
-  if (!index || !prop) return fail(hipErrorInvalidValue, "hipChooseDeviceR0600: device or prop is null");
-  *index = 0;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!index || !prop) return fail(hipErrorInvalidValue, "hipChooseDeviceR0600: device or prop is null");
+    *index = 0;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipDeviceGetAttribute(int* value, int which, int index) {
-  if (!value) return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: pi is null");
-  if (index < 0 || index >= device_count()) {
-    return fail(hipErrorInvalidDevice, "hipDeviceGetAttribute: device is %d, expected 0 to %d", index,
-                device_count() - 1);
-  }
-  if (attribute(which, index, value)) return hipSuccess;
-  return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: there is no attribute %d", which);
+  return answered([&]() -> int {
+    if (!value) return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: pi is null");
+    if (index < 0 || index >= device_count()) {
+      return fail(hipErrorInvalidDevice, "hipDeviceGetAttribute: device is %d, expected 0 to %d", index,
+                  device_count() - 1);
+    }
+    if (attribute(which, index, value)) return hipSuccess;
+    return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: there is no attribute %d", which);
+  });
 }

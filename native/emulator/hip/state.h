@@ -8,11 +8,15 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "archs.h"
 #include "code/code_object.h"
 #include "core/dispatch.h"
+#include "core/per_thread.h"
 #include "hip/process.h"
+#include "hip/rocm.h"
 #include "hip/types.h"
 
 // Every entry point: C name, exported, no exception leaves it.
@@ -25,18 +29,33 @@ namespace fmha::emu {
 const char* error_name(int error);
 const char* error_text(int error);
 
-// Runs an entry point's body; std::bad_alloc becomes hipErrorOutOfMemory.
+// Sets what hipGetLastError returns, without a text of its own.
+void set_last_error(int error);
+
+// Runs the body of an entry point that asks about the device, or says what this thread wants, between
+// call_begins() and call_ends(); std::bad_alloc, and a thread that cannot be started, become
+// hipErrorOutOfMemory.
+template <class F>
+int answered(F&& body) noexcept {
+  make_room_for_exceptions();
+  if (const int e = call_begins()) return e;
+  try {
+    return call_ends(body());
+  } catch (const std::bad_alloc&) {
+    return fail(hipErrorOutOfMemory, "no host memory");
+  } catch (const std::system_error& e) {
+    return fail(hipErrorOutOfMemory, "the host starts no more threads: %s", e.what());
+  } catch (const std::exception& e) {
+    return fail(hipErrorUnknown, "%s", e.what());
+  }
+}
+
+// Of one that uses the device.
 template <class F>
 int guarded(F&& body) noexcept {
   if (!may_use_device())
     return fail(hipErrorNotInitialized, "the device was used before this process was forked");
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return fail(hipErrorOutOfMemory, "no host memory");
-  } catch (const std::exception& e) {
-    return fail(hipErrorUnknown, "%s", e.what());
-  }
+  return answered(std::forward<F>(body));
 }
 
 struct Device {
@@ -57,6 +76,7 @@ uint64_t device_memory_bytes();
 int device_count();
 Device& device(int index);
 int current_device();
+void set_current_device(int index);
 // hipSuccess, or the fault that a launch on the device ended in.
 int device_fault(int index);
 // The calling thread has been told of device `index`'s fault; -1: of another error.
@@ -71,6 +91,7 @@ class Gate {
     mutex_.lock();
     turnstile_.unlock();
   }
+  bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
   void lock_shared() {
     turnstile_.lock();

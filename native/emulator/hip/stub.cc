@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/per_thread.h"
 #include "hip/graph/graph.h"
 #include "hip/module.h"
 
@@ -44,7 +45,7 @@ Registry& registry() {
   return *r;
 }
 
-thread_local std::vector<PushedLaunch> pushed;
+std::vector<PushedLaunch>& pushed() { return per_thread<std::vector<PushedLaunch>>(); }
 
 // The module of `binary` on `device_index`; called with the registry locked.
 int module_on(Registered* binary, int device_index, HipModule* out) {
@@ -133,20 +134,22 @@ HIP_API void __hipUnregisterFatBinary(void** handle) {
 
 HIP_API int __hipPushCallConfiguration(HipDim3 grid, HipDim3 block, size_t dynamic_lds, HipStream stream) {
   return guarded([&] {
-    pushed.push_back({grid, block, dynamic_lds, stream});
+    pushed().push_back({grid, block, dynamic_lds, stream});
     return static_cast<int>(hipSuccess);
   });
 }
 
 HIP_API int __hipPopCallConfiguration(HipDim3* grid, HipDim3* block, size_t* dynamic_lds, HipStream* stream) {
-  if (pushed.empty())
-    return fail(hipErrorInvalidConfiguration, "__hipPopCallConfiguration: nothing was pushed");
-  *grid = pushed.back().grid;
-  *block = pushed.back().block;
-  *dynamic_lds = pushed.back().dynamic_lds;
-  *stream = pushed.back().stream;
-  pushed.pop_back();
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (pushed().empty())
+      return fail(hipErrorInvalidConfiguration, "__hipPopCallConfiguration: nothing was pushed");
+    *grid = pushed().back().grid;
+    *block = pushed().back().block;
+    *dynamic_lds = pushed().back().dynamic_lds;
+    *stream = pushed().back().stream;
+    pushed().pop_back();
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipLaunchKernel(const void* stub, HipDim3 grid, HipDim3 block, void** args, size_t dynamic_lds,

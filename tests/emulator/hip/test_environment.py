@@ -79,14 +79,16 @@ def test_quiet(quiet: str) -> None:
         ("FMHA_EMU_MAX_INSTRUCTIONS", "1e6"),
         ("FMHA_EMU_MEMORY", "16G"),
         ("FMHA_EMU_MEMORY", "-1"),
+        ("FMHA_EMU_ON_FAULT", "stop"),
         ("FMHA_EMU_QUIET", "yes"),
+        ("FMHA_EMU_ROCM", "6"),
         ("FMHA_EMU_THREADS", " 4"),
         ("FMHA_EMU_THREADS", "99999999999999999999999"),
     ],
 )
 def test_refused(name: str, value: str) -> None:
     """The variable, what it may be and what it is are named, and nothing is run."""
-    stop = {"FMHA_EMU_MAX_INSTRUCTIONS": "10"} if name == "FMHA_EMU_QUIET" else {}
+    stop = {"FMHA_EMU_MAX_INSTRUCTIONS": "10"} if name in ("FMHA_EMU_QUIET", "FMHA_EMU_ON_FAULT") else {}
     done = run(**stop, **{name: value})
     assert done.returncode == -signal.SIGABRT
     assert not done.stdout

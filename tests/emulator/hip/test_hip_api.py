@@ -82,6 +82,8 @@ assert str(ok(hip.hipGetErrorName(hip.hipError_t.hipErrorOutOfMemory))) == "hipE
 print("hip-python works")
 """
 
+pytestmark = pytest.mark.usefixtures("rocm")
+
 
 def _add_one() -> bytes:
     return assemble([Kernel("add_one", ADD_ONE, args=((0, 8, "global_buffer"),))])

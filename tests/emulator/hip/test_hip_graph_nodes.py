@@ -17,6 +17,8 @@ from .test_hip_graph import add, begin, end, end_status, instantiate, kernel_nod
 NBYTES = 4 * COUNT
 ILLEGAL_ADDRESS, INVALID, NOT_SUPPORTED, CAPTURE_UNSUPPORTED, NOT_READY = 700, 1, 801, 900, 600
 
+pytestmark = pytest.mark.usefixtures("rocm")
+
 
 def malloc_async(stream: Stream) -> int:
     """COUNT floats, in stream order."""

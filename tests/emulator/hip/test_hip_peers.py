@@ -57,6 +57,8 @@ with stream.held():
 print(status("hipEventRecord", event.pointer, far.pointer))
 """
 
+pytestmark = pytest.mark.usefixtures("rocm")
+
 
 def test_peers() -> None:
     """A kernel reaches another device's memory only if that was enabled; copies always do."""

@@ -45,6 +45,12 @@ def call(name: str, *args: object) -> None:
         raise HipError(name, code, fault)
 
 
+def recover() -> None:
+    """Let the process go on after a fault, as no release of ROCm does."""
+    lib().fmha_emu_clear_fault()
+    lib().hipGetLastError()
+
+
 class Buffer:
     """Device memory."""
 

@@ -16,6 +16,7 @@ from . import hip
 from .asm import Kernel, assemble
 
 NOT_READY = 600
+DESTROYED = 709
 NON_BLOCKING = 1
 LEGACY, PER_THREAD = 1, 2  # handles
 COUNT = 256  # floats that the kernels work on

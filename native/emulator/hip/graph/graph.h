@@ -93,7 +93,7 @@ int invalidate(Capture& capture, int error, const char* function, const char* wh
 // Without it held: hipSuccess, or the error of a call that capturing forbids, which loses the capture.
 int check_unsafe(const char* function);  // hipMalloc and others, by the capture modes
 int check_stream_waitable(Stream& stream, const char* function);
-int check_device_waitable(int device, const char* function);
+int end_captures(int code, const char* function);  // all of the process; what the call returns then is `code`
 bool is_capturing(Stream& stream);
 
 }  // namespace fmha::emu

@@ -7,6 +7,7 @@
 
 #include "hip/graph/nodes.h"
 #include "hip/memory/memory.h"
+#include "hip/memory/pages.h"
 
 namespace fmha::emu {
 namespace {
@@ -204,6 +205,8 @@ HIP_API int hipGraphMemFreeNodeGetParams(HipGraphNode node, void* out) {
 
 // Nothing is kept that is not allocated.
 HIP_API int hipDeviceGraphMemTrim(int index) {
-  if (index >= 0 && index < device_count()) return hipSuccess;
-  return fail(hipErrorInvalidDevice, "hipDeviceGraphMemTrim: there is no device %d", index);
+  return answered([&]() -> int {
+    if (index >= 0 && index < device_count()) return hipSuccess;
+    return fail(hipErrorInvalidDevice, "hipDeviceGraphMemTrim: there is no device %d", index);
+  });
 }

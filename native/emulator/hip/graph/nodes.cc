@@ -274,3 +274,7 @@ HIP_API int hipGraphExecHostNodeSetParams(HipGraphExec exec, HipGraphNode node,
   const char* const f = "hipGraphExecHostNodeSetParams";
   return set_exec_step<HostWork>(f, exec, node, [&](HostWork* w) { return host_work_of(params, f, w); });
 }
+HIP_API int hipGraphExecChildGraphNodeSetParams(HipGraphExec exec, HipGraphNode node, HipGraph child) {
+  const char* const f = "hipGraphExecChildGraphNodeSetParams";
+  return set_exec_step<GraphWork>(f, exec, node, [&](GraphWork* w) { return child_program(child, f, w); });
+}

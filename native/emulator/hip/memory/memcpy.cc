@@ -82,6 +82,13 @@ std::shared_ptr<std::vector<uint8_t>> stage(const CopyWork& c) {
 
 enum class Host { kWaits, kGoesOn };
 
+// A copy or fill that the host waits for, in a process that captures.
+int check_captures(Stream& stream, HipStream handle, const char* function) {
+  if (!handle) return end_captures(hipErrorStreamCaptureImplicit, function);
+  if (const int e = check_unsafe(function)) return e;
+  return check_stream_waitable(stream, function);
+}
+
 // hipStreamPerThread, as a handle.
 const HipStream kPerThread = reinterpret_cast<HipStream>(2);
 
@@ -102,8 +109,7 @@ int copy(const char* function, CopyWork c, HipStream handle, Host host) {
     const StreamRef stream = find_stream(handle, function);
     if (!stream) return static_cast<int>(hipErrorContextIsDestroyed);
     if (host == Host::kWaits) {
-      if (const int e = check_unsafe(function)) return e;
-      if (const int e = check_stream_waitable(*stream, function)) return e;
+      if (const int e = check_captures(*stream, handle, function)) return e;
     }
     if (const int e = device_fault(stream->device)) return e;
     if (const int e = check_copy(function, &c, &empty)) return e;
@@ -152,12 +158,12 @@ int fill(const char* function, void* dst, size_t pitch_bytes, T value, size_t wi
     const FillWork f{dst, pitch_bytes, static_cast<uint32_t>(value), sizeof(T), width, height};
     const StreamRef stream = find_stream(handle, function);
     if (!stream) return static_cast<int>(hipErrorContextIsDestroyed);
+    if (host == Host::kWaits) {
+      if (const int e = check_captures(*stream, handle, function)) return e;
+    }
     if (const int e = device_fault(stream->device)) return e;
     if (const int e = check_fill(function, f, &empty)) return e;
     if (empty) return static_cast<int>(hipSuccess);
-    if (host == Host::kWaits) {
-      if (const int e = check_unsafe(function)) return e;
-    }
     if (const int e = enqueue(function, stream, f, &op)) return e;
     if (host == Host::kGoesOn || !op || !is_host_visible(dst)) return static_cast<int>(hipSuccess);
     if (const int e = wait_for({op}, function)) return e;

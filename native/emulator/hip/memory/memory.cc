@@ -2,9 +2,8 @@
 // Allocation, registration of host memory, and what is known about a pointer.
 #include "hip/memory/memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <mutex>
@@ -13,22 +12,16 @@
 #include <vector>
 
 #include "check/shadow.h"
-#include "core/launch_state.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
+#include "hip/memory/pages.h"
 
 namespace fmha::emu {
 namespace {
 
 constexpr size_t kAlignment = 256;
-// Behind every allocation, so that the host may load whole vectors at its end. Not the device's to touch.
-constexpr size_t kSlack = 64;
 constexpr size_t kLargeBytes = 64 << 20;
-constexpr size_t kPage = 4096;
-// Where allocations go: a part of the address space that nothing else uses by default.
-constexpr uint64_t kFirstAddress = uint64_t{0x20} << 40, kLastAddress = uint64_t{0x50} << 40;
-constexpr uint64_t kGap = 16 << 20;
 
 enum PointerAttribute : int {
   kContext = 1,
@@ -67,36 +60,7 @@ const char* device_memory_name(MemoryKind kind) {
   return kind == MemoryKind::kManaged ? "managed" : "device";
 }
 
-size_t mapped_bytes(size_t bytes) { return (bytes + kSlack + kPage - 1) / kPage * kPage; }
-
-constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-
-void* map_pages_at(uint64_t address, size_t bytes) {
-  const size_t size = mapped_bytes(bytes);
-  void* p = mmap(reinterpret_cast<void*>(address), size, kProtection, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
-  if (p == reinterpret_cast<void*>(address)) return p;
-  if (p != MAP_FAILED) munmap(p, size);  // a kernel that does not know the flag takes the address as a hint
-  return nullptr;
-}
-
-void* map_pages(size_t bytes) {
-  const uint64_t address = reserve_addresses(bytes);
-  if (void* p = address ? map_pages_at(address, bytes) : nullptr) return p;
-  // Taken (a sanitizer's, say): wherever there is room.
-  void* p = mmap(nullptr, mapped_bytes(bytes), kProtection, kFlags, -1, 0);
-  return p == MAP_FAILED ? nullptr : p;
-}
-
 }  // namespace
-
-// Each not given out before, and far from the others: then an access behind the end of an allocation, or to
-// one that was freed, does not meet another by chance.
-uint64_t reserve_addresses(size_t bytes) {
-  static std::atomic<uint64_t> next{kFirstAddress};
-  const uint64_t step = (mapped_bytes(bytes) + kGap + kGap - 1) / kGap * kGap;
-  const uint64_t address = next.fetch_add(step);
-  return address + step < kLastAddress ? address : 0;
-}
 
 // Memory filled with poison: what nobody wrote must not read as zeros.
 int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const char* function, uint64_t at) {
@@ -116,9 +80,8 @@ int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const 
     return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes for %s memory", function, bytes,
                 device_memory_name(kind));
   }
-  void* p = at ? map_pages_at(at, bytes) : map_pages(bytes);
+  void* p = map_pages(bytes, at);
   if (!p) return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes", function, bytes);
-  fill_poison(p, bytes);
   if (counts) d.used_bytes += bytes;
   memory_add({reinterpret_cast<uint64_t>(p), bytes, kind, device_index});
   if (unwritten_track_all()) unwritten_track(reinterpret_cast<uint64_t>(p), bytes);
@@ -130,7 +93,7 @@ void release(const Allocation& a) {
   std::unique_lock gate(launch_gate());
   if (!memory_remove(a.base)) return;  // another thread was faster
   if (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged) device(a.device).used_bytes -= a.bytes;
-  munmap(reinterpret_cast<void*>(a.base), mapped_bytes(a.bytes));
+  unmap_pages(reinterpret_cast<void*>(a.base), a.bytes);
 }
 
 namespace {
@@ -189,17 +152,48 @@ bool on_host(MemoryKind kind) {
   return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered || kind == MemoryKind::kManaged;
 }
 
+// What HIP says of a pointer; of memory that a graph allocates, that it is of device 0.
+bool is_known(const void* p, Allocation* a) {
+  if (!p || !find_memory(reinterpret_cast<uint64_t>(p), a)) return false;
+  if (graph_memory_at(a->base)) a->device = 0;
+  return true;
+}
+
 int find_pointer(const void* p, Allocation* a, const char* function) {
-  const uint64_t address = reinterpret_cast<uint64_t>(p);
-  if (p && memory_find(address, a)) return hipSuccess;
+  if (is_known(p, a)) return hipSuccess;
   return fail(hipErrorInvalidValue, "%s: %p is not memory of this runtime; it is %s", function, p,
-              memory_describe_nearest(address).c_str());
+              memory_describe_nearest(reinterpret_cast<uint64_t>(p)).c_str());
 }
 
 unsigned flags_of(uint64_t base) {
   std::lock_guard lock(flags_mutex);
   const auto it = host_flags.find(base);
   return it == host_flags.end() ? 0 : it->second;
+}
+
+// 0: there is no such attribute.
+size_t pointer_attribute_bytes(int attribute) {
+  switch (attribute) {
+    case kDevicePointer:
+    case kHostPointer:
+    case kBufferId:
+    case kRangeStart:
+    case kRangeSize:
+    case kHandleTypes:
+    case kMempool:
+      return 8;
+    case kMemoryType:
+    case kSyncMemops:
+    case kIsManaged:
+    case kDeviceOrdinal:
+    case kIpcCapable:
+    case kMapped:
+    case kRdmaCapable:
+    case kAccessFlags:
+      return 4;
+    default:
+      return 0;
+  }
 }
 
 int pointer_attribute(void* data, int attribute, void* p) {
@@ -365,8 +359,9 @@ HIP_API int hipPointerGetAttributes(HipPointerAttribute* out, const void* p) {
   return guarded([&] {
     if (!out) return fail(hipErrorInvalidValue, "hipPointerGetAttributes: attributes is null");
     *out = {hipMemoryTypeUnregistered, -2, nullptr, nullptr, 0, 0};  // -2: hipInvalidDeviceId
+    if (!p) return fail(hipErrorInvalidValue, "hipPointerGetAttributes: ptr is null");
     Allocation a;
-    if (const int e = find_pointer(p, &a, "hipPointerGetAttributes")) return e;
+    if (!is_known(p, &a)) return static_cast<int>(hipSuccess);  // so ROCm's source; its manual says an error
     void* q = const_cast<void*>(p);
     *out = {memory_type(a.kind), a.device, q, on_host(a.kind) ? q : nullptr, a.kind == MemoryKind::kManaged,
             flags_of(a.base)};
@@ -385,8 +380,19 @@ HIP_API int hipDrvPointerGetAttributes(unsigned count, int* attributes, void** d
   return guarded([&] {
     if (!count || !attributes || !data)
       return fail(hipErrorInvalidValue, "hipDrvPointerGetAttributes: null or empty");
+    Allocation a;
+    const bool known = is_known(p, &a);
     for (unsigned i = 0; i < count; ++i) {
-      if (const int e = pointer_attribute(data[i], attributes[i], p)) return e;
+      if (!data[i] || !pointer_attribute_bytes(attributes[i])) {
+        return fail(hipErrorInvalidValue,
+                    "hipDrvPointerGetAttributes: data[%u] is null, or attribute %d is not supported", i,
+                    attributes[i]);
+      }
+      // What there is no answer to is 0: of memory that HIP does not know, and of the host's side of the
+      // device's.
+      const bool answered = known && (attributes[i] != kHostPointer || on_host(a.kind));
+      std::memset(data[i], 0, pointer_attribute_bytes(attributes[i]));
+      if (const int e = answered ? pointer_attribute(data[i], attributes[i], p) : hipSuccess) return e;
     }
     return static_cast<int>(hipSuccess);
   });
@@ -413,8 +419,10 @@ HIP_API int hipMemPtrGetInfo(void* p, size_t* bytes) {
 }
 
 HIP_API int hipMemGetInfo(size_t* free, size_t* total) {
-  const uint64_t used = device(current_device()).used_bytes;
-  if (free) *free = device_memory_bytes() - used;
-  if (total) *total = device_memory_bytes();
-  return hipSuccess;
+  return answered([&]() -> int {
+    const uint64_t used = device(current_device()).used_bytes;
+    if (free) *free = device_memory_bytes() - used;
+    if (total) *total = device_memory_bytes();
+    return hipSuccess;
+  });
 }

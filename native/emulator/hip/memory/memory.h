@@ -9,8 +9,6 @@ namespace fmha::emu {
 
 // `at`: the address, from reserve_addresses(); 0: any.
 int allocate(void** out, size_t bytes, MemoryKind kind, int device, const char* function, uint64_t at = 0);
-// Addresses for so many bytes that nothing else will ever get. 0: there are none left.
-uint64_t reserve_addresses(size_t bytes);
 // Gives memory back as soon as no operation that is running may be using it.
 void release(const Allocation& a);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/per_thread.h"
 #include "hip/graph/graph.h"
 
 namespace fmha::emu {
@@ -15,7 +16,7 @@ std::vector<std::shared_ptr<Capture>>& captures() {
   return *all;
 }
 
-thread_local int thread_mode = kCaptureGlobal;
+FMHA_THREAD_NUMBER int thread_mode = kCaptureGlobal;
 
 std::shared_ptr<Capture> capture_of(Stream& stream) {
   std::lock_guard lock(queue_mutex());
@@ -219,14 +220,14 @@ int check_stream_waitable(Stream& stream, const char* function) {
   return check_legacy(stream, function);
 }
 
-int check_device_waitable(int device_index, const char* function) {
+int end_captures(int code, const char* function) {
   std::lock_guard lock(queue_mutex());
   int error = hipSuccess;
   for (const std::shared_ptr<Capture>& c : captures()) {
-    if (!std::ranges::any_of(c->streams, [&](const StreamRef& s) { return s->device == device_index; }))
-      continue;
-    error = invalidate(*c, hipErrorStreamCaptureUnsupported, function,
-                       "a stream of the device is being captured; the capture is invalid now");
+    error =
+        invalidate(*c, code, function,
+                   "not permitted while any stream of the process is being captured, in whatever mode and "
+                   "thread; its capture is invalid now");
   }
   return error;
 }
@@ -264,8 +265,10 @@ HIP_API int hipStreamUpdateCaptureDependencies(HipStream stream, HipGraphNode* n
 }
 
 HIP_API int hipThreadExchangeStreamCaptureMode(int* mode) {
-  if (!mode || *mode < kCaptureGlobal || *mode > kCaptureRelaxed)
-    return fail(hipErrorInvalidValue, "hipThreadExchangeStreamCaptureMode: mode is null or not 0 to 2");
-  std::swap(thread_mode, *mode);
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!mode || *mode < kCaptureGlobal || *mode > kCaptureRelaxed)
+      return fail(hipErrorInvalidValue, "hipThreadExchangeStreamCaptureMode: mode is null or not 0 to 2");
+    std::swap(thread_mode, *mode);
+    return hipSuccess;
+  });
 }

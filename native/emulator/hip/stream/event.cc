@@ -144,8 +144,10 @@ HIP_API int hipEventCreateWithFlags(HipEvent* out, unsigned flags) {
 HIP_API int hipEventCreate(HipEvent* out) { return hipEventCreateWithFlags(out, 0); }
 
 HIP_API int hipEventDestroy(HipEvent event) {
-  if (events().remove(event)) return hipSuccess;
-  return fail(hipErrorInvalidHandle, "hipEventDestroy: %p is not an event", static_cast<void*>(event));
+  return answered([&]() -> int {
+    if (events().remove(event)) return hipSuccess;
+    return fail(hipErrorInvalidHandle, "hipEventDestroy: %p is not an event", static_cast<void*>(event));
+  });
 }
 
 HIP_API int hipEventRecord(HipEvent event, HipStream stream) {

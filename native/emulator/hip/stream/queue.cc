@@ -3,13 +3,18 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <list>
 #include <map>
 #include <thread>
 
+#include "core/cancel.h"
+#include "core/per_thread.h"
 #include "hip/handles.h"
+#include "hip/stream/host_wait.h"
 
 namespace fmha::emu {
 namespace {
@@ -18,7 +23,8 @@ namespace {
 struct Queues {
   std::mutex mutex;
   std::condition_variable done;
-  int waiting = 0;                   // hosts in wait_for
+  int waiting = 0;                   // in wait_on_stream_thread
+  std::list<const HostWait*> hosts;  // in wait_for
   std::list<StreamRef> streams;      // those with a thread
   std::map<int, StreamRef> nulls;    // by device
   std::atomic<uint64_t> next_id{3};  // 0 to 2 are the default streams' handles
@@ -32,7 +38,9 @@ Handles<Stream>& handles() {
   return *h;
 }
 
-thread_local bool is_stream_thread = false;
+FMHA_THREAD_NUMBER bool is_stream_thread = false;
+FMHA_THREAD_NUMBER bool was_cancelled = false;
+std::atomic<bool> process_ends{false};
 
 constexpr unsigned kNonBlocking = 1;
 
@@ -65,17 +73,22 @@ void finish(const OpRef& op) {
   if (op->stream->last == op) op->stream->last = nullptr;
   op->stream = nullptr;
   if (queues().waiting) queues().done.notify_all();
+  for (const HostWait* host : queues().hosts) host->wake();
+}
+
+void drop(Op& op, int error) {
+  std::lock_guard lock(queues().mutex);
+  op.dropped = error;
+  if (op.body) op.stream->dropped = error;
 }
 
 void run_body(Op& op, int device_index) {
   const bool alive = !op.refused && op.faults == device(device_index).faults;
-  if (!alive) {
-    std::lock_guard lock(queues().mutex);
-    op.dropped = device(device_index).last_fault;
-    if (op.body) op.stream->dropped = op.dropped;
-  }
+  if (!alive) drop(op, device(device_index).last_fault);
+  was_cancelled = false;
   try {
     if (op.body) op.body(alive);
+    if (was_cancelled) drop(op, hipErrorLaunchTimeOut);
   } catch (const std::bad_alloc&) {
     set_device_fault(device_index, hipErrorOutOfMemory);
   } catch (const std::exception&) {
@@ -84,7 +97,14 @@ void run_body(Op& op, int device_index) {
   op.body = nullptr;  // here and not under the lock: it may hold the last reference to a module
 }
 
-void serve(StreamRef stream) {
+enum class Start : int { kUnknown, kServes, kNoMemory };
+
+void serve(StreamRef stream, std::shared_ptr<std::atomic<Start>> start) {
+  const bool serves = host_has_memory();
+  *start = serves ? Start::kServes : Start::kNoMemory;
+  start->notify_one();
+  if (!serves) return;
+  start = nullptr;
   is_stream_thread = true;
   std::unique_lock lock(queues().mutex);
   for (;;) {
@@ -105,8 +125,16 @@ void start_worker(const StreamRef& stream) {
   if (stream->has_worker) return;
   queues().streams.push_back(stream);
   const SignalsBlocked guard;
+  const auto start = std::make_shared<std::atomic<Start>>(Start::kUnknown);
   try {
-    std::thread(serve, stream).detach();
+    std::thread thread(serve, stream, start);
+    start->wait(Start::kUnknown);
+    if (*start == Start::kServes) {
+      thread.detach();
+    } else {
+      thread.join();
+      throw std::bad_alloc();
+    }
   } catch (...) {
     queues().streams.pop_back();
     throw;
@@ -128,6 +156,55 @@ void add_legacy_dependencies(const OpRef& op) {
   for (const StreamRef& s : queues().streams) {
     if (s->device == own.device && (own.is_null ? s->is_blocking : s->is_null)) add_dependency(op, s->last);
   }
+}
+
+// While there is one, launches end; what was queued before it does not run. Made with the mutex held.
+class Cancellation {
+ public:
+  Cancellation() {
+    ++cancel_requests;
+    for (int i = 0; i < device_count(); ++i) {
+      device(i).last_fault = hipErrorLaunchTimeOut;
+      ++device(i).faults;
+    }
+  }
+  ~Cancellation() { --cancel_requests; }
+  Cancellation(const Cancellation&) = delete;
+  Cancellation& operator=(const Cancellation&) = delete;
+};
+
+// Its turn to be woken; with the mutex held, at both ends.
+class HostInLine {
+ public:
+  explicit HostInLine(const HostWait& host) : at_(queues().hosts.insert(queues().hosts.end(), &host)) {}
+  ~HostInLine() { queues().hosts.erase(at_); }
+  HostInLine(const HostInLine&) = delete;
+  HostInLine& operator=(const HostInLine&) = delete;
+
+ private:
+  std::list<const HostWait*>::iterator at_;
+};
+
+// What a process that ends has still running is not waited for: it is told to end, and given a moment, since
+// it may be using memory that the program is about to lose.
+void end_of_process() {
+  process_ends = true;
+  {
+    std::lock_guard lock(queues().mutex);
+    new Cancellation;  // for good
+  }
+  for (int i = 0; i < 100 && !launch_gate().try_lock(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+// Runs end_of_process() at exit, before what the program registered before its first operation. A child of
+// fork() has no stream threads, and nothing to end.
+void note_process() {
+  static const pid_t owner = getpid();
+  static const int registered = std::atexit([] {
+    if (getpid() == owner) end_of_process();
+  });
+  (void)registered;
 }
 
 void close(Stream& stream) {
@@ -173,10 +250,9 @@ StreamRef null_stream(int device_index) {
 }
 
 StreamRef find_stream(HipStream handle, const char* function) {
-  thread_local ThreadStreams own;
   const auto number = reinterpret_cast<uintptr_t>(handle);
-  if (number <= 1) return null_stream(current_device());
-  if (number == 2) return own.on(current_device());
+  if (number == 0 || (number == 1 && takes_legacy_handle())) return null_stream(current_device());
+  if (number == 2) return per_thread<ThreadStreams>().on(current_device());
   if (StreamRef s = handles().find(handle)) return s;
   fail(hipErrorContextIsDestroyed, "%s: %p is not a stream of this runtime", function,
        static_cast<void*>(handle));
@@ -203,6 +279,7 @@ bool remove_stream(HipStream handle) {
 }
 
 OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& after) {
+  note_process();
   start_worker(stream);
   auto op = std::make_shared<Op>();
   op->body = std::move(body);
@@ -262,11 +339,22 @@ int wait_for(const std::vector<OpRef>& ops, const char* function) {
     return fail(hipErrorNotSupported,
                 "%s: called from a stream's host function, which must not wait for work", function);
   }
+  const auto is_done = [](const OpRef& op) { return op->done; };
+  {
+    std::lock_guard lock(queues().mutex);
+    if (std::ranges::all_of(ops, is_done)) return hipSuccess;
+  }
+  if (process_ends) return fail(hipErrorDeinitialized, "%s: the process ends", function);
+  HostWait host;  // outlives the lock, so that no handler of the program runs under it
   std::unique_lock lock(queues().mutex);
-  ++queues().waiting;
-  queues().done.wait(lock,
-                     [&] { return std::ranges::all_of(ops, [](const OpRef& op) { return op->done; }); });
-  --queues().waiting;
+  const HostInLine in_line(host);
+  std::unique_ptr<Cancellation> cancellation;
+  while (!std::ranges::all_of(ops, is_done)) {
+    lock.unlock();
+    host.sleep();
+    lock.lock();
+    if (!cancellation && host.wants_to_cancel()) cancellation = std::make_unique<Cancellation>();
+  }
   return hipSuccess;
 }
 
@@ -280,12 +368,14 @@ int wait_for_device(int device_index, const char* function) {
 }
 
 bool on_stream_thread() { return is_stream_thread; }
+void note_cancelled() { was_cancelled = true; }
 
 void set_device_fault(int index, int error) {
   Device& d = device(index);
   std::lock_guard lock(queues().mutex);
   d.fault = d.last_fault = error;
   ++d.faults;
+  note_final_fault(error);
 }
 
 int outcome_of(Stream& stream, const char* function) {

@@ -79,7 +79,8 @@ void finish_mark(const OpRef& mark, int dropped);
 // On a stream's thread: for an operation that was queued before the one that runs.
 void wait_on_stream_thread(const OpRef& op);
 
-// Blocks until all are done. Not from a host function of a stream, which would wait for itself.
+// Blocks until all are done, or cancelled (host_wait.h). Not from a host function of a stream, which would
+// wait for itself; nor once the process ends.
 int wait_for(const std::vector<OpRef>& ops, const char* function);
 int wait_for_device(int device, const char* function);  // -1: all; does not return faults
 
@@ -91,6 +92,8 @@ void forget_dropped(int device);
 
 // True on a stream's thread.
 bool on_stream_thread();
+// On a stream's thread: the launch that the operation made was cancelled.
+void note_cancelled();
 
 // Records that an operation stopped device `index`, for device_fault().
 void set_device_fault(int index, int error);

@@ -104,49 +104,53 @@ HIP_API int hipStreamSynchronize_spt(HipStream stream) {
   return synchronize(stream ? stream : kPerThread, "hipStreamSynchronize_spt");
 }
 
-HIP_API int hipDeviceSynchronize() {
-  return guarded([] {
-    const int index = current_device();
-    if (const int e = check_device_waitable(index, "hipDeviceSynchronize")) return e;
-    if (const int e = wait_for_device(index, "hipDeviceSynchronize")) return e;
-    forget_dropped(index);
-    return device_fault(index);
+HIP_API int hipStreamGetFlags(HipStream handle, unsigned* flags) {
+  return answered([&]() -> int {
+    if (!flags) return fail(hipErrorInvalidValue, "hipStreamGetFlags: flags is null");
+    const StreamRef stream = find_stream(handle, "hipStreamGetFlags");
+    if (!stream) return hipErrorContextIsDestroyed;
+    *flags = stream->flags;
+    return hipSuccess;
   });
 }
 
-HIP_API int hipStreamGetFlags(HipStream handle, unsigned* flags) {
-  if (!flags) return fail(hipErrorInvalidValue, "hipStreamGetFlags: flags is null");
-  const StreamRef stream = find_stream(handle, "hipStreamGetFlags");
-  if (!stream) return hipErrorContextIsDestroyed;
-  *flags = stream->flags;
-  return hipSuccess;
-}
-
 HIP_API int hipStreamGetPriority(HipStream handle, int* priority) {
-  if (!priority) return fail(hipErrorInvalidValue, "hipStreamGetPriority: priority is null");
-  const StreamRef stream = find_stream(handle, "hipStreamGetPriority");
-  if (!stream) return hipErrorContextIsDestroyed;
-  *priority = stream->priority;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!priority) return fail(hipErrorInvalidValue, "hipStreamGetPriority: priority is null");
+    const StreamRef stream = find_stream(handle, "hipStreamGetPriority");
+    if (!stream) return hipErrorContextIsDestroyed;
+    *priority = stream->priority;
+    return hipSuccess;
+  });
 }
 
 HIP_API int hipStreamGetDevice(HipStream handle, int* device) {
-  if (!device) return fail(hipErrorInvalidValue, "hipStreamGetDevice: device is null");
-  const StreamRef stream = find_stream(handle, "hipStreamGetDevice");
-  if (!stream) return hipErrorContextIsDestroyed;
-  *device = stream->device;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!device) return fail(hipErrorInvalidValue, "hipStreamGetDevice: device is null");
+    const StreamRef stream = find_stream(handle, "hipStreamGetDevice");
+    if (!stream) return hipErrorContextIsDestroyed;
+    *device = stream->device;
+    return hipSuccess;
+  });
+}
+
+// The device itself, not a status; -1: no such stream.
+HIP_API int hipGetStreamDeviceId(HipStream handle) {
+  const StreamRef stream = find_stream(handle, "hipGetStreamDeviceId");
+  return stream ? stream->device : -1;
 }
 
 HIP_API int hipStreamGetId(HipStream handle, unsigned long long* id) {
-  if (!id) return fail(hipErrorInvalidValue, "hipStreamGetId: streamId is null");
-  const StreamRef stream = find_stream(handle, "hipStreamGetId");
-  if (!stream) return hipErrorContextIsDestroyed;
-  *id = stream->id;
-  return hipSuccess;
+  return answered([&]() -> int {
+    if (!id) return fail(hipErrorInvalidValue, "hipStreamGetId: streamId is null");
+    const StreamRef stream = find_stream(handle, "hipStreamGetId");
+    if (!stream) return hipErrorContextIsDestroyed;
+    *id = stream->id;
+    return hipSuccess;
+  });
 }
 
-// Unlike hipLaunchHostFunc's, the function runs even if the device has stopped, and is told so.
+// The function runs even if the device has stopped, and is told so.
 HIP_API int hipStreamAddCallback(HipStream handle, HipStreamCallback callback, void* user_data,
                                  unsigned flags) {
   return guarded([&] {
@@ -168,6 +172,7 @@ HIP_API int hipStreamAddCallback(HipStream handle, HipStreamCallback callback, v
   });
 }
 
+// The function runs even if the device has stopped: who waits for it to run would wait for ever.
 HIP_API int hipLaunchHostFunc(HipStream stream, HipHostFn function, void* user_data) {
   return guarded([&] {
     if (!function) return fail(hipErrorInvalidValue, "hipLaunchHostFunc: fn is null");

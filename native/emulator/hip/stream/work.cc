@@ -97,7 +97,7 @@ int enqueue(const char* function, const StreamRef& stream, Work work, OpRef* op)
   if (stream->capture) return capture_work(*stream, std::move(work), function);
   if (const int e = check_legacy(*stream, function)) return e;
   OpRef queued = submit(stream, [work = std::move(work), index = stream->device](bool alive) {
-    if (alive) execute(work, index);
+    if (alive || std::holds_alternative<HostWork>(work)) execute(work, index);
   });
   if (op) *op = std::move(queued);
   return hipSuccess;
@@ -106,7 +106,9 @@ int enqueue(const char* function, const StreamRef& stream, Work work, OpRef* op)
 int enqueue(const char* function, HipStream handle, Work work) {
   const StreamRef stream = find_stream(handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
-  if (const int e = device_fault(stream->device)) return e;
+  if (!std::holds_alternative<HostWork>(work)) {
+    if (const int e = device_fault(stream->device)) return e;
+  }
   return enqueue(function, stream, std::move(work));
 }
 

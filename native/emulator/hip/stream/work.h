@@ -16,6 +16,7 @@ struct KernelWork {
   const Function* function = nullptr;
   HipDim3 grid, block;
   uint32_t dynamic_lds = 0;
+  uint32_t stack_bytes = 0;  // hipLimitStackSize when it was launched
   std::vector<uint8_t> args;
   std::vector<Range> read_only;  // what the launching thread declared so
 };

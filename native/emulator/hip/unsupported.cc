@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What programs ask for by name and the software device does not do. Each says so; none does nothing.
+#include "hip/state.h"
+
+namespace fmha::emu {
+namespace {
+
+int unsupported(const char* function, const char* why) {
+  return guarded([&] { return fail(hipErrorNotSupported, "%s: %s", function, why); });
+}
+
+constexpr const char kNoImages[] = "the software device has no images";
+constexpr const char kNoSharing[] = "the software device shares no memory between processes";
+
+}  // namespace
+}  // namespace fmha::emu
+
+using namespace fmha::emu;
+
+HIP_API int hipCreateSurfaceObject(void**, const void*) {
+  return unsupported("hipCreateSurfaceObject", kNoImages);
+}
+HIP_API int hipDestroySurfaceObject(void*) { return unsupported("hipDestroySurfaceObject", kNoImages); }
+
+HIP_API int hipIpcGetMemHandle(HipIpcHandle*, void*) { return unsupported("hipIpcGetMemHandle", kNoSharing); }
+HIP_API int hipIpcOpenMemHandle(void**, HipIpcHandle, unsigned) {
+  return unsupported("hipIpcOpenMemHandle", kNoSharing);
+}
+HIP_API int hipIpcCloseMemHandle(void*) { return unsupported("hipIpcCloseMemHandle", kNoSharing); }
