@@ -35,6 +35,7 @@ def stream() -> Iterator[Stream]:
     module()
     s = Stream()
     yield s
+    hip.recover()  # from a fault that was meant
     hip.lib().hipStreamEndCapture(s.pointer, c.byref(c.c_void_p()))
     hip.lib().hipGetLastError()
     s.destroy()
