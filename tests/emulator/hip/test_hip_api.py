@@ -195,6 +195,7 @@ def test_host_memory_is_reachable() -> None:
     hip.call("hipHostUnregister", address)
     with pytest.raises(hip.HipError):
         module.launch("add_one", struct.pack("<Q", array.ctypes.data))
+    hip.recover()
     module.unload()
 
 
