@@ -136,6 +136,18 @@ fa.fmha_fwd(p, stream.handle)
     )
 
 
+def forked(folder: Path, patch: Patch) -> str:
+    return raised(
+        raw("""
+import os, sys
+fa.fmha_fwd(p)
+child = os.fork()
+if child == 0: fa.runtime()
+sys.exit(os.waitpid(child, 0)[1] != 0)
+""")
+    )
+
+
 def software_device(folder: Path, patch: Patch) -> str:
     return run(
         f"from pyfa_rocm._runtime import hip; hip._DRIVER_FILES = ('/nonexistent/kfd',); {REPORT}"
@@ -193,6 +205,7 @@ PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "host-pointer": host_pointer,
     "other-device": other_device,
     "capture": capture,
+    "forked": forked,
     "software-device": software_device,
     "finding": finding,
     "not-found": not_found,
