@@ -68,6 +68,8 @@ def _region(header: str) -> str:
 def _item(comment: str, code: str) -> Item:
     for kind, pattern in (("type", _TYPEDEF), ("struct", _STRUCT), ("enum", _ENUM), ("function", _FUNCTION)):
         if match := pattern.fullmatch(code):
+            if kind == "enum" and comment:  # of no type: named by its first constant
+                return Item("type", re.findall(r"FMHA_\w+(?= =)", match[1])[0], code, prose(comment))
             return Item(kind, "" if kind == "enum" else match[1], code, prose(comment) if comment else "")
     raise ValueError(f"neither function, struct, type nor constants: {code.splitlines()[0]!r}")
 
