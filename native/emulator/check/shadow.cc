@@ -10,6 +10,7 @@
 
 #include "core/emu_tools.h"
 #include "core/environment.h"
+#include "core/immortal.h"
 #include "core/memory.h"
 #include "core/per_thread.h"
 #include "hip/state.h"
@@ -23,10 +24,10 @@ struct Tracked {
   std::atomic<size_t> count{0};
 };
 
-// Never destroyed: threads may still run while the process ends.
+// In place: memory that is given back asks it first, which must not fail.
 Tracked& tracked() {
-  static Tracked* t = new Tracked;
-  return *t;
+  static Immortal<Tracked> t;
+  return t.get();
 }
 
 // The allocation that holds the range, and its bits; null bits if it is not tracked.

@@ -154,7 +154,7 @@ void Grid::refuse(int hip_error, const char* why) {
 bool Grid::must_stop(Wave& w) {
   const bool runs = w.state == WaveState::kRunning || w.state == WaveState::kIndexed;
   if (!runs) return false;
-  if (is_cancelled()) return w.fault(*w.next, kLaunchTimeOut, "%s", kCancelled), true;
+  if (is_cancelled(launch_.asked_at)) return w.fault(*w.next, kLaunchTimeOut, "%s", kCancelled), true;
   if (w.instructions < budget_) return false;
   w.fault(*w.next, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
           static_cast<unsigned long long>(budget_));
@@ -252,7 +252,7 @@ void Grid::start_waves(Arena& arena, Workgroup& group, const Listeners& listener
 }
 
 bool Grid::run_workgroup(uint64_t index) {
-  if (is_cancelled()) return refuse(kLaunchTimeOut, kCancelled), false;
+  if (is_cancelled(launch_.asked_at)) return refuse(kLaunchTimeOut, kCancelled), false;
   Workgroup group;
   group.launch = &launch_;
   group.index = index;

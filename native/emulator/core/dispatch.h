@@ -9,6 +9,7 @@
 
 #include "check/shadow.h"
 #include "code/code_object.h"
+#include "core/cancel.h"
 
 namespace fmha::emu {
 
@@ -28,6 +29,7 @@ struct Launch {
   const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
   size_t args_bytes = 0;
   std::vector<Range> read_only;  // what it may not write
+  uint64_t asked_at = cancellations;
 };
 
 // Lanes of a wave, and waves of a workgroup.

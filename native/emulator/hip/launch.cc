@@ -187,6 +187,7 @@ bool execute_kernel(const KernelWork& work) {
   l.args = work.args.data();
   l.args_bytes = work.args.size();
   l.read_only = work.read_only;
+  l.asked_at = asked_at();
   if (const auto delay = launch_delay(); delay.count()) std::this_thread::sleep_for(delay);
   LaunchResult result;
   {
@@ -197,7 +198,7 @@ bool execute_kernel(const KernelWork& work) {
     std::lock_guard lock(last_mutex);
     last_stats = result.stats;
   }
-  if (result.hip_error && is_cancelled())
+  if (result.hip_error && is_cancelled(l.asked_at))
     return note_cancelled(), false;  // told to who waits, not the device's fault
   if (result.hip_error) tell_fault(l.device, result.hip_error, result.message);
   return !result.hip_error;

@@ -37,7 +37,6 @@ void set_last_error(int error);
 // hipErrorOutOfMemory.
 template <class F>
 int answered(F&& body) noexcept {
-  make_room_for_exceptions();
   if (const int e = call_begins()) return e;
   try {
     return call_ends(body());

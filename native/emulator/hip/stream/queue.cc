@@ -40,6 +40,7 @@ Handles<Stream>& handles() {
 
 FMHA_THREAD_NUMBER bool is_stream_thread = false;
 FMHA_THREAD_NUMBER bool was_cancelled = false;
+FMHA_THREAD_NUMBER uint64_t asked_at_of_op = 0;
 std::atomic<bool> process_ends{false};
 
 constexpr unsigned kNonBlocking = 1;
@@ -86,6 +87,7 @@ void run_body(Op& op, int device_index) {
   const bool alive = !op.refused && op.faults == device(device_index).faults;
   if (!alive) drop(op, device(device_index).last_fault);
   was_cancelled = false;
+  asked_at_of_op = op.asked_at;
   try {
     if (op.body) op.body(alive);
     if (was_cancelled) drop(op, hipErrorLaunchTimeOut);
@@ -158,20 +160,14 @@ void add_legacy_dependencies(const OpRef& op) {
   }
 }
 
-// While there is one, launches end; what was queued before it does not run. Made with the mutex held.
-class Cancellation {
- public:
-  Cancellation() {
-    ++cancel_requests;
-    for (int i = 0; i < device_count(); ++i) {
-      device(i).last_fault = hipErrorLaunchTimeOut;
-      ++device(i).faults;
-    }
+// Launches end, and what was queued behind them does not run. With the mutex held.
+void cancel_all() {
+  ++cancellations;
+  for (int i = 0; i < device_count(); ++i) {
+    device(i).last_fault = hipErrorLaunchTimeOut;
+    ++device(i).faults;
   }
-  ~Cancellation() { --cancel_requests; }
-  Cancellation(const Cancellation&) = delete;
-  Cancellation& operator=(const Cancellation&) = delete;
-};
+}
 
 // Its turn to be woken; with the mutex held, at both ends.
 class HostInLine {
@@ -191,7 +187,7 @@ void end_of_process() {
   process_ends = true;
   {
     std::lock_guard lock(queues().mutex);
-    new Cancellation;  // for good
+    cancel_all();
   }
   for (int i = 0; i < 100 && !launch_gate().try_lock(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -287,6 +283,7 @@ OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& aft
   Device& d = device(stream->device);
   op->refused = d.fault != hipSuccess;
   op->faults = d.faults;
+  op->asked_at = process_ends ? kCancelledAtOnce : cancellations.load();
   for (const OpRef& on : after) add_dependency(op, on);
   add_legacy_dependencies(op);
   stream->queue.push_back(op);
@@ -348,12 +345,14 @@ int wait_for(const std::vector<OpRef>& ops, const char* function) {
   HostWait host;  // outlives the lock, so that no handler of the program runs under it
   std::unique_lock lock(queues().mutex);
   const HostInLine in_line(host);
-  std::unique_ptr<Cancellation> cancellation;
+  bool cancelled = false;
   while (!std::ranges::all_of(ops, is_done)) {
     lock.unlock();
     host.sleep();
     lock.lock();
-    if (!cancellation && host.wants_to_cancel()) cancellation = std::make_unique<Cancellation>();
+    if (cancelled || !host.wants_to_cancel()) continue;
+    cancel_all();
+    cancelled = true;
   }
   return hipSuccess;
 }
@@ -368,6 +367,7 @@ int wait_for_device(int device_index, const char* function) {
 }
 
 bool on_stream_thread() { return is_stream_thread; }
+uint64_t asked_at() { return asked_at_of_op; }
 void note_cancelled() { was_cancelled = true; }
 
 void set_device_fault(int index, int error) {

@@ -26,6 +26,7 @@ struct Op {
   std::function<void(bool alive)> body;
   StreamRef stream;
   uint64_t faults = 0;     // of the device when this was queued
+  uint64_t asked_at = 0;   // the count of cancellations then
   unsigned waits_for = 0;  // operations of other streams that are not done
   bool refused = false;    // queued while the device's fault was not acknowledged
   bool done = false;
@@ -92,7 +93,9 @@ void forget_dropped(int device);
 
 // True on a stream's thread.
 bool on_stream_thread();
-// On a stream's thread: the launch that the operation made was cancelled.
+// On a stream's thread: the count of cancellations when the operation was queued; and that the launch which
+// it made was cancelled.
+uint64_t asked_at();
 void note_cancelled();
 
 // Records that an operation stopped device `index`, for device_fault().
