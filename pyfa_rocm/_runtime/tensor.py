@@ -199,12 +199,15 @@ def _from_cuda_array_interface(interface: dict[str, Any], name: str, stream: int
 def _device_of(address: int, name: str) -> int:
     """Return the device of an address, which __cuda_array_interface__ does not say."""
     try:
-        attributes = hip.call("hipPointerGetAttributes", address)
+        device = int(hip.call("hipPointerGetAttributes", address).device)
+        why = ""
     except HipError as error:
+        device, why = -1, f" ({error})"
+    if device < 0:  # of memory that it does not know ROCm says this, its manual an error
         raise InvalidArgumentError(
-            f"{name}: got address {address:#x}, expected device memory of {hip.runtime().path} ({error})"
-        ) from error
-    return int(attributes.device)
+            f"{name}: got address {address:#x}, expected device memory of {hip.runtime().path}{why}"
+        )
+    return device
 
 
 def _producer(stream: object, name: str) -> int | None:
