@@ -2,8 +2,8 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
-#include <system_error>
 #include <thread>
 
 #include "core/environment.h"
@@ -34,8 +34,8 @@ ThreadPool::ThreadPool(unsigned threads) {
       }).detach();
       has_threads_ = true;
     }
-  } catch (const std::system_error&) {  // the host has no room for one more
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
+    return;  // the host has no room for one more
   }
 }
 
@@ -79,7 +79,8 @@ void ThreadPool::run(uint64_t count, bool (*body)(void*, uint64_t), void* contex
     try {
       jobs_.push_back(&job);
       has_job_.notify_all();
-    } catch (const std::bad_alloc&) {  // then this thread does all of it
+    } catch (const std::bad_alloc&) {
+      job.helpers = 0;  // none will come: this thread does all of it
     }
   }
   work(job);

@@ -49,8 +49,8 @@ std::atomic<int> final_fault{hipSuccess};
 bool asked_for_as_7() {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&asked_for_as_7), &info) || !info.dli_fname) return false;
-  const char* end = std::strstr(info.dli_fname, ".so.");
-  return end && std::atoi(end + 4) == 7;
+  const char* end = std::strstr(info.dli_fname, ".so.7");
+  return end && (end[5] == '\0' || end[5] == '.');
 }
 
 }  // namespace
