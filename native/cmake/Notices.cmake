@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The licences of what a build has in it of others: collected from the packages that it came in, installed beside our
-# own. A wheel, which is made to be handed on, is not built without one of them.
+# The licences of third-party code in a build: collected from the packages that it came in, and installed beside our
+# own. A wheel is redistributed, so it is not built without any of them.
 set(FMHA_NOTICES "${PROJECT_BINARY_DIR}/third-party")
 file(REMOVE_RECURSE "${FMHA_NOTICES}")
 

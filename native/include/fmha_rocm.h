@@ -12,17 +12,16 @@
  *    the one the pointers and the stream belong to: HIP refuses a launch on another
  *    device's stream, with error 101 or 400.
  *  - Threads. Every function may be called from any thread at any time.
- *  - Processes. A child by fork has not what HIP had begun in its parent. If the parent
- *    had used a device, the child's calls are FMHA_HIP_ERROR: start it by spawn or exec,
- *    or fork before the first call.
+ *  - Processes. HIP does not survive a fork. If the parent had used a device, the child's
+ *    calls are FMHA_HIP_ERROR: start it by spawn or exec, or fork before the first call.
  *  - Workspace. A call that needs device memory for intermediate results takes it from
  *    the caller: the params have a pointer and a size, and a function of the family says
  *    how many bytes it takes. fmha_fwd needs none in this version.
  *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
  *    earlier call, the call asks HIP for the current device and for the owner of each
  *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,
- *    takes no lock, and is legal while the stream is being captured. There it takes the
- *    memory of a captured hipMallocAsync, which ROCm calls device 0's. Features, head
+ *    takes no lock, and is legal while the stream is being captured. It then accepts
+ *    memory of a captured hipMallocAsync, which ROCm reports as device 0's. Features, head
  *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
  *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done
  *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
@@ -141,10 +140,10 @@ typedef struct fmha_randval {
 
 /* Bits of a call's flags. */
 enum {
-  /* HIP is not asked whose memory the pointers are: up to 16 questions a call. For a caller that knows that
-   * the current device reaches them, as an adapter does that has asked its framework; a pointer that the
-   * device does not reach then is a fault of the GPU. Also for memory of which ROCm says that it is device
-   * 0's whatever device it is: imported from another API, or of another HSA client. */
+  /* HIP is not asked which device the pointers belong to, which takes up to 16 queries a call. For callers
+   * that know that the current device can access them, such as adapters that have asked their framework; any
+   * other pointer is then a GPU fault. Also for memory that ROCm reports as device 0's, whichever device it
+   * is on: imported from another API, or of another HSA client. */
   FMHA_NO_MEMORY_CHECK = 1
 };
 

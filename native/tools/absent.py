@@ -9,6 +9,9 @@ from dataclasses import asdict
 from families import FAMILIES
 from family import SETS, Row, enumerator
 
+# Columns in which kernels may differ and still do the same problems, one of them any mask and length.
+_ANY = frozenset("name set tile unit allow_scratch mask pad pipeline tile_m tile_n".split())
+
 
 def _build_with(row: Row, kernel_set: str, targets: list[str], pattern: str) -> str:
     """What to change about a build for it to have a kernel."""
@@ -26,19 +29,7 @@ def _able(rows: list[Row]) -> list[Row]:
     """Of kernels that differ only in masks, lengths and tiles, one that takes any; without one, all."""
     alike: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        other = {
-            "name",
-            "set",
-            "tile",
-            "unit",
-            "allow_scratch",
-            "mask",
-            "pad",
-            "pipeline",
-            "tile_m",
-            "tile_n",
-        }
-        key = tuple(value for name, value in asdict(row).items() if name not in other)
+        key = tuple(value for name, value in asdict(row).items() if name not in _ANY)
         alike.setdefault(key, []).append(row)
     found = []
     for members in alike.values():

@@ -23,7 +23,7 @@ here() { "$place/venv/bin/$@"; }
 found=$(here python -c 'import pyfa_rocm; print(pyfa_rocm.__file__)')
 [[ $found == "$place/venv/"* ]] || { echo "check_wheel.sh: got $found, expected the installed one" >&2; exit 1; }
 echo "check_wheel.sh: $(here python --version), $(. /etc/os-release && echo "$PRETTY_NAME"), user $(id -u)"
-# The wheel is handed on: with the licences of what of others is in it.
+# A wheel is redistributed: it must carry the licences of the third-party code in it.
 here python - <<'PYTHON'
 import importlib.metadata, sys
 files = {str(path).split("third-party/")[-1]: path for path in importlib.metadata.files("pyfa-rocm") or ()}

@@ -7,7 +7,17 @@ from typing import Any
 
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["to_float", "to_integer"]
+__all__ = ["HDIM_MULTIPLE", "positive_scale", "to_float", "to_integer"]
+
+# Head dims that the kernels take are multiples of this.
+HDIM_MULTIPLE = 8
+
+
+def positive_scale(query: Any, scale: float) -> tuple[Any, float]:
+    """Return query and a scale above 0, as the kernels need it, that give the same scores."""
+    if scale < 0:
+        return -query, -scale
+    return (query, scale) if scale else (query * 0, 1.0)
 
 
 def to_float(name: str, value: Any) -> float:

@@ -20,8 +20,8 @@ e_j of a score is a relative error e_j of its P, and to first order
 
   - Points: each of scaling, adding, the factor log2(e) and exp2's argument rounds a number no larger than the
     sum S_j of what is added up, |x_j| + |bias or ALiBi|: 5 E S_j. exp2 itself: 2 E.
-  - The row's maximum m is rounded once scaled; a key tile that raises it rescales by exp2 of what is between
-    two such: 4 E (|m| + 1). What a far smaller m of an early tile adds is weighed down by its own
+  - The row's maximum m is rounded once scaled. A key tile that raises it rescales by exp2 of a difference of
+    two of these: 4 E (|m| + 1). What a far smaller m of an early tile adds is weighed down by its own
     exp(m_old - m): hence the 1. Rescaling l and O: 3 E a tile.
   - Softcap: CK has tanh(y) = 1 - 2 * rcp(exp2(2 log2(e) y) + 1). exp2 and its argument give at most 2 E of
     tanh, the sum 2 E, rcp and its factor 4 E, the difference 1 E, the multiplication 1 E: 10 E softcap.
@@ -120,7 +120,7 @@ def _matrix_flushes(arch: str) -> list[str]:
     return [] if facts is None else list(facts["matrix_flushes"])
 
 
-# What fp8 kernels multiply P with: its largest number (scale_p in native/host/problem/fwd.cc).
+# What fp8 kernels multiply P with: its largest number (kFp8ScaleP in native/kernels/ck).
 FP8_P_SCALE = 240.0
 
 

@@ -9,14 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pyfa_rocm._call.numbers import to_float
+from pyfa_rocm._call.numbers import HDIM_MULTIPLE, positive_scale, to_float
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax.attention import flash_attn_func
 from pyfa_rocm.jax.varlen import flash_attn_varlen_func
 
 __all__ = ["dot_product_attention"]
-
-_HDIM_MULTIPLE = 8
 
 
 def dot_product_attention(
@@ -93,7 +91,7 @@ def dot_product_attention(
     for name, array in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths, strict=True):
         _require_lengths(name, array, q.shape[0])
     q, scale = _scaled(q, scale)
-    missing = -q.shape[-1] % _HDIM_MULTIPLE
+    missing = -q.shape[-1] % HDIM_MULTIPLE
     q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x for x in (q, k, v))
     left, right = _window(local_window_size)
     # A left side as wide as all keys is unlimited to flash-attention, though it hides keys of rows beyond it.
@@ -144,10 +142,7 @@ def _scaled(q: Any, scale: Any) -> tuple[Any, float]:
     """Return q and a scale that kernels take, above 0, for the same scores."""
     if isinstance(scale, jax.core.Tracer):
         raise InvalidArgumentError("scale: got a traced value, expected a Python value: multiply query by it")
-    scale = 1 / math.sqrt(q.shape[-1] or 1) if scale is None else to_float("scale", scale)
-    if scale < 0:
-        return -q, -scale
-    return (q, scale) if scale else (q * 0, 1.0)
+    return positive_scale(q, 1 / math.sqrt(q.shape[-1] or 1) if scale is None else to_float("scale", scale))
 
 
 def _window(size: Any) -> tuple[int, int]:

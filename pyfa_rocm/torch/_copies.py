@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import torch
 
+from pyfa_rocm._call.numbers import HDIM_MULTIPLE
+
 __all__ = ["readable"]
 
-_HDIM_MULTIPLE = 8
 _ALIGNMENT_BYTES = 16
 
 
@@ -17,7 +18,7 @@ def readable(x: torch.Tensor) -> torch.Tensor:
     The last dimension is contiguous and a multiple of 8 long; addresses of rows are multiples of 16 bytes.
     """
     hdim = x.shape[-1]
-    missing = -hdim % _HDIM_MULTIPLE if hdim else _HDIM_MULTIPLE
+    missing = -hdim % HDIM_MULTIPLE if hdim else HDIM_MULTIPLE
     if missing:
         return torch.nn.functional.pad(x, (0, missing)).contiguous()
     rows = zip(x.shape[:-1], x.stride()[:-1], strict=True)

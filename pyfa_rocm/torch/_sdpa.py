@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from pyfa_rocm._call.numbers import positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch._copies import readable
 from pyfa_rocm.torch._mask import bias_of
@@ -84,7 +85,8 @@ def sdpa(
     query, key, value = autocast(query, key, value)
     _require_fit(query, key, value)
     hdim_v = value.shape[-1]
-    query, scale = _scaled(query, scale)
+    scale = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else real("scale", scale)
+    query, scale = positive_scale(query, scale)
     query, key, value = (readable(x) for x in (query, key, value))
     # (..., nhead, seqlen, hdim), so that what leads is what comes before these three.
     q, k, v = (x if x.dim() > 2 else x[None] for x in (query, key, value))
@@ -125,16 +127,6 @@ def _require_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
         raise InvalidArgumentError(
             f"value: got shape {tuple(value.shape)}, expected {key.shape[-2]} rows as key"
         )
-
-
-def _scaled(query: torch.Tensor, scale: float | None) -> tuple[torch.Tensor, float]:
-    """Return query and a scale that kernels take, above 0, for the same scores."""
-    if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1] or 1)
-    scale = real("scale", scale)
-    if scale < 0:
-        return -query, -scale
-    return (query, scale) if scale else (query * 0, 1.0)
 
 
 def _broadcast_leading(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Size:

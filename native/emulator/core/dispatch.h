@@ -28,8 +28,8 @@ struct Launch {
   uint32_t stack_bytes = 0;    // of a lane, if the kernel does not know how many it needs
   const void* args = nullptr;  // the explicit arguments, as laid out in the kernel argument block
   size_t args_bytes = 0;
-  std::vector<Range> read_only;  // what it may not write
-  uint64_t asked_at = cancellations;
+  std::vector<Range> read_only;       // what it may not write
+  uint64_t asked_at = cancellations;  // when it was asked for: cancel.h
 };
 
 // Lanes of a wave, and waves of a workgroup.

@@ -69,24 +69,31 @@ void ThreadPool::loop() {
   }
 }
 
+bool ThreadPool::offer(Job& job) {
+  std::lock_guard lock(mutex_);
+  try {
+    jobs_.push_back(&job);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  has_job_.notify_all();
+  return true;
+}
+
+void ThreadPool::withdraw(Job& job) {
+  std::unique_lock lock(mutex_);
+  jobs_.remove(&job);
+  job_done_.wait(lock, [&] { return job.helpers == 0; });
+}
+
 void ThreadPool::run(uint64_t count, bool (*body)(void*, uint64_t), void* context) {
   Job job;
   job.count = count;
   job.body = body;
   job.context = context;
-  if (count > 1 && has_threads_) {
-    std::lock_guard lock(mutex_);
-    try {
-      jobs_.push_back(&job);
-      has_job_.notify_all();
-    } catch (const std::bad_alloc&) {
-      job.helpers = 0;  // none will come: this thread does all of it
-    }
-  }
+  const bool offered = count > 1 && has_threads_ && offer(job);
   work(job);
-  std::unique_lock lock(mutex_);
-  jobs_.remove(&job);
-  job_done_.wait(lock, [&] { return job.helpers == 0; });
+  if (offered) withdraw(job);
   if (job.error) std::rethrow_exception(job.error);
 }
 

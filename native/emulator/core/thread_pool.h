@@ -33,6 +33,10 @@ class ThreadPool {
   };
   explicit ThreadPool(unsigned threads);
   void work(Job& job) noexcept;
+  // Lets the pool's threads help with a job; false: the host has no memory for that.
+  bool offer(Job& job);
+  // When nothing of it is left to start: waits for those who help.
+  void withdraw(Job& job);
   void loop();
 
   std::mutex mutex_;

@@ -12,19 +12,12 @@ namespace {
 using HipContext = Device*;
 
 std::vector<HipContext>& stack() { return per_thread<std::vector<HipContext>>(); }
-std::atomic<int> retained[32];  // by device
 
 int check_context(HipContext context, const char* function) {
   for (int i = 0; i < device_count(); ++i) {
     if (context == &device(i)) return hipSuccess;
   }
   return fail(hipErrorInvalidContext, "%s: %p is not a context", function, static_cast<void*>(context));
-}
-
-int check_index(int index, const char* function) {
-  if (index >= 0 && index < device_count()) return hipSuccess;
-  return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index,
-              device_count() - 1);
 }
 
 int push(HipContext context, const char* function) {
@@ -60,8 +53,8 @@ extern "C" int hipDeviceDisablePeerAccess(int peer);
 
 HIP_API int hipCtxCreate(HipContext* out, unsigned, int index) {
   return guarded([&] {
-    if (!out) return fail(hipErrorInvalidValue, "hipCtxCreate: ctx is null");
-    if (const int e = check_index(index, "hipCtxCreate")) return e;
+    if (!out) return null_argument("hipCtxCreate", "ctx");
+    if (const int e = check_device(index, "hipCtxCreate")) return e;
     *out = &device(index);
     return push(*out, "hipCtxCreate");
   });
@@ -90,21 +83,21 @@ HIP_API int hipCtxSetCurrent(HipContext context) {
 }
 HIP_API int hipCtxGetCurrent(HipContext* out) {
   return guarded([&] {
-    if (!out) return fail(hipErrorInvalidValue, "hipCtxGetCurrent: ctx is null");
+    if (!out) return null_argument("hipCtxGetCurrent", "ctx");
     *out = stack().empty() ? &device(current_device()) : stack().back();
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipCtxGetDevice(int* index) {
   return guarded([&] {
-    if (!index) return fail(hipErrorInvalidValue, "hipCtxGetDevice: device is null");
+    if (!index) return null_argument("hipCtxGetDevice", "device");
     *index = current_device();
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipCtxGetApiVersion(HipContext context, unsigned* version) {
   return guarded([&] {
-    if (!version) return fail(hipErrorInvalidValue, "hipCtxGetApiVersion: apiVersion is null");
+    if (!version) return null_argument("hipCtxGetApiVersion", "apiVersion");
     if (const int e = context ? check_context(context, "hipCtxGetApiVersion") : hipSuccess) return e;
     *version = 4;
     return static_cast<int>(hipSuccess);
@@ -112,7 +105,7 @@ HIP_API int hipCtxGetApiVersion(HipContext context, unsigned* version) {
 }
 HIP_API int hipCtxGetFlags(unsigned* flags) {
   return guarded([&] {
-    if (!flags) return fail(hipErrorInvalidValue, "hipCtxGetFlags: flags is null");
+    if (!flags) return null_argument("hipCtxGetFlags", "flags");
     *flags = 0;
     return static_cast<int>(hipSuccess);
   });
@@ -144,14 +137,14 @@ HIP_API int hipCtxSetSharedMemConfig(int) {
 }
 HIP_API int hipCtxGetCacheConfig(int* config) {
   return guarded([&] {
-    if (!config) return fail(hipErrorInvalidValue, "hipCtxGetCacheConfig: cacheConfig is null");
+    if (!config) return null_argument("hipCtxGetCacheConfig", "cacheConfig");
     *config = 0;  // none preferred
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipCtxGetSharedMemConfig(int* config) {
   return guarded([&] {
-    if (!config) return fail(hipErrorInvalidValue, "hipCtxGetSharedMemConfig: pConfig is null");
+    if (!config) return null_argument("hipCtxGetSharedMemConfig", "pConfig");
     *config = 1;  // banks of four bytes
     return static_cast<int>(hipSuccess);
   });
@@ -159,35 +152,35 @@ HIP_API int hipCtxGetSharedMemConfig(int* config) {
 
 HIP_API int hipDevicePrimaryCtxRetain(HipContext* out, int index) {
   return guarded([&] {
-    if (!out) return fail(hipErrorInvalidValue, "hipDevicePrimaryCtxRetain: pctx is null");
-    if (const int e = check_index(index, "hipDevicePrimaryCtxRetain")) return e;
-    ++retained[index];
+    if (!out) return null_argument("hipDevicePrimaryCtxRetain", "pctx");
+    if (const int e = check_device(index, "hipDevicePrimaryCtxRetain")) return e;
+    ++device(index).retained;
     *out = &device(index);
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipDevicePrimaryCtxRelease(int index) {
   return guarded([&] {
-    if (const int e = check_index(index, "hipDevicePrimaryCtxRelease")) return e;
-    int count = retained[index];
-    while (count > 0 && !retained[index].compare_exchange_weak(count, count - 1)) {
+    if (const int e = check_device(index, "hipDevicePrimaryCtxRelease")) return e;
+    std::atomic<int>& retained = device(index).retained;
+    int count = retained;
+    while (count > 0 && !retained.compare_exchange_weak(count, count - 1)) {
     }
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipDevicePrimaryCtxGetState(int index, unsigned* flags, int* active) {
   return guarded([&] {
-    if (!flags || !active)
-      return fail(hipErrorInvalidValue, "hipDevicePrimaryCtxGetState: flags or active is null");
-    if (const int e = check_index(index, "hipDevicePrimaryCtxGetState")) return e;
+    if (!flags || !active) return null_argument("hipDevicePrimaryCtxGetState", "flags or active");
+    if (const int e = check_device(index, "hipDevicePrimaryCtxGetState")) return e;
     *flags = 0;
-    *active = index == current_device() || retained[index] > 0;
+    *active = index == current_device() || device(index).retained > 0;
     return static_cast<int>(hipSuccess);
   });
 }
 HIP_API int hipDevicePrimaryCtxReset(int index) {
   return guarded([&] {
-    if (const int e = check_index(index, "hipDevicePrimaryCtxReset")) return e;
+    if (const int e = check_device(index, "hipDevicePrimaryCtxReset")) return e;
     const int before = current_device();
     set_current_device(index);
     const int code = hipDeviceReset();
@@ -198,7 +191,7 @@ HIP_API int hipDevicePrimaryCtxReset(int index) {
 // As ROCm: the context is always active, and an active one keeps its flags.
 HIP_API int hipDevicePrimaryCtxSetFlags(int index, unsigned) {
   return guarded([&] {
-    if (const int e = check_index(index, "hipDevicePrimaryCtxSetFlags")) return e;
+    if (const int e = check_device(index, "hipDevicePrimaryCtxSetFlags")) return e;
     return fail(hipErrorContextAlreadyInUse, "hipDevicePrimaryCtxSetFlags: the context is in use");
   });
 }

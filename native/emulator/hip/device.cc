@@ -47,22 +47,12 @@ std::vector<std::unique_ptr<Device>>& devices() {
 FMHA_THREAD_NUMBER int this_device = 0;
 std::mutex peers_mutex;
 
-int check_device(int index, const char* function) {
-  if (index >= 0 && index < device_count()) return hipSuccess;
-  fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index, device_count() - 1);
-  return hipErrorInvalidDevice;  // said here, so that static analysis sees that this is not success
-}
-
 // Reads one hexadecimal number and the character behind it off the front of *text.
 bool take_hex(const char** text, const char* end, char behind, unsigned* value) {
   const auto [stop, error] = std::from_chars(*text, end, *value, 16);
   if (error != std::errc() || *stop != behind) return false;  // *end is the terminating 0
   *text = stop + 1;
   return true;
-}
-
-int null_argument(const char* function, const char* name) {
-  return fail(hipErrorInvalidValue, "%s: %s is null", function, name);
 }
 
 }  // namespace
@@ -88,6 +78,16 @@ int device_count() { return static_cast<int>(devices().size()); }
 Device& device(int index) { return *devices()[static_cast<size_t>(index)]; }
 int current_device() { return this_device; }
 void set_current_device(int index) { this_device = index; }
+
+int check_device(int index, const char* function) {
+  if (index >= 0 && index < device_count()) return hipSuccess;
+  fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index, device_count() - 1);
+  return hipErrorInvalidDevice;  // said here, so that static analysis sees that this is not success
+}
+
+int null_argument(const char* function, const char* name) {
+  return fail(hipErrorInvalidValue, "%s: %s is null", function, name);
+}
 
 int device_fault(int index) {
   if (const int e = lost_device_error(index)) return fail(e, "device %d is lost", index);

@@ -12,7 +12,6 @@
 #include "core/per_thread.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
-#include "hip/limits.h"
 #include "hip/module.h"
 #include "hip/stream/event.h"
 
@@ -149,7 +148,7 @@ int make_kernel_work(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t
   out->grid = grid;
   out->block = block;
   out->dynamic_lds = dynamic_lds;
-  out->stack_bytes = stack_limit_bytes(out->module->device);
+  out->stack_bytes = device(out->module->device).stack_bytes;
   out->read_only = read_only_ranges();
   if (const int e = check_launch(*out)) return e;
   if (extra && params) return fail(hipErrorInvalidValue, "%s: both kernelParams and extra are given", caller);

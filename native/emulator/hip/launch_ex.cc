@@ -36,8 +36,7 @@ int check_cooperative(HipDim3 grid, const char* function) {
   if (uint64_t{grid.x} * grid.y * grid.z <= 1) return hipSuccess;
   return fail(hipErrorNotSupported,
               "%s: a cooperative launch of %u x %u x %u workgroups; the software device runs one, since "
-              "workgroups do "
-              "not run at the same time",
+              "workgroups do not run at the same time",
               function, grid.x, grid.y, grid.z);
 }
 

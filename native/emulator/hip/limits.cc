@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // hipDeviceSetLimit and hipDeviceGetLimit: of each device, by number.
-#include "hip/limits.h"
-
 #include "hip/state.h"
 
 namespace fmha::emu {
@@ -11,9 +9,6 @@ enum Limit : int { kStackSize, kPrintfFifo, kMallocHeap };
 
 // What hardware can give a lane: 13 bits of units of 1 KiB a wave.
 constexpr size_t kLargestStack = 131056;
-constexpr size_t kDefaultStack = 1024;
-
-std::atomic<uint32_t> stack_bytes[32];  // 0: the default
 
 int check_limit(int limit, const char* function) {
   if (limit == kStackSize) return hipSuccess;
@@ -26,20 +21,15 @@ int check_limit(int limit, const char* function) {
 
 }  // namespace
 
-uint32_t stack_limit_bytes(int index) {
-  const uint32_t bytes = stack_bytes[index];
-  return bytes ? bytes : kDefaultStack;
-}
-
 }  // namespace fmha::emu
 
 using namespace fmha::emu;
 
 HIP_API int hipDeviceGetLimit(size_t* value, int limit) {
   return guarded([&] {
-    if (!value) return fail(hipErrorInvalidValue, "hipDeviceGetLimit: pValue is null");
+    if (!value) return null_argument("hipDeviceGetLimit", "pValue");
     if (const int e = check_limit(limit, "hipDeviceGetLimit")) return e;
-    *value = stack_limit_bytes(current_device());
+    *value = device(current_device()).stack_bytes;
     return static_cast<int>(hipSuccess);
   });
 }
@@ -51,7 +41,8 @@ HIP_API int hipDeviceSetLimit(int limit, size_t value) {
       return fail(hipErrorInvalidValue, "hipDeviceSetLimit: a stack of %zu bytes, expected at most %zu",
                   value, kLargestStack);
     }
-    stack_bytes[current_device()] = static_cast<uint32_t>((value + 15) / 16 * 16);
+    const auto bytes = static_cast<uint32_t>((value + 15) / 16 * 16);
+    device(current_device()).stack_bytes = bytes ? bytes : kDefaultStack;
     return static_cast<int>(hipSuccess);
   });
 }

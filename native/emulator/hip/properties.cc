@@ -366,10 +366,7 @@ bool attribute(int which, int index, int* value) {
 template <class Prop, Prop (*kFill)(int)>
 int get_properties(const char* function, Prop* out, int index) {
   if (!out) return fail(hipErrorInvalidValue, "%s: prop is null", function);
-  if (index < 0 || index >= device_count()) {
-    return fail(hipErrorInvalidDevice, "%s: device is %d, expected 0 to %d", function, index,
-                device_count() - 1);
-  }
+  if (const int e = check_device(index, function)) return e;
   *out = kFill(index);
   return hipSuccess;
 }
@@ -403,10 +400,7 @@ HIP_API int hipChooseDeviceR0600(int* index, const HipDeviceProp* prop) {
 HIP_API int hipDeviceGetAttribute(int* value, int which, int index) {
   return answered([&]() -> int {
     if (!value) return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: pi is null");
-    if (index < 0 || index >= device_count()) {
-      return fail(hipErrorInvalidDevice, "hipDeviceGetAttribute: device is %d, expected 0 to %d", index,
-                  device_count() - 1);
-    }
+    if (const int e = check_device(index, "hipDeviceGetAttribute")) return e;
     if (attribute(which, index, value)) return hipSuccess;
     return fail(hipErrorInvalidValue, "hipDeviceGetAttribute: there is no attribute %d", which);
   });

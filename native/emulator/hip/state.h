@@ -57,9 +57,13 @@ int guarded(F&& body) noexcept {
   return answered(std::forward<F>(body));
 }
 
+constexpr uint32_t kDefaultStack = 1024;
+
 struct Device {
   int index = 0;
   std::atomic<uint64_t> used_bytes{0};
+  std::atomic<uint32_t> stack_bytes{kDefaultStack};  // hipLimitStackSize
+  std::atomic<int> retained{0};                      // how often its primary context is
   // A launch stopped: launches, copies and waits on the device return this until it is acknowledged, by
   // hipGetLastError on a thread that was told, or by hipDeviceReset.
   std::atomic<int> fault{0};
@@ -76,6 +80,9 @@ int device_count();
 Device& device(int index);
 int current_device();
 void set_current_device(int index);
+// hipSuccess, or the recorded error of a device that there is not, and of an argument that is null.
+int check_device(int index, const char* function);
+int null_argument(const char* function, const char* name);
 // hipSuccess, or the fault that a launch on the device ended in.
 int device_fault(int index);
 // The calling thread has been told of device `index`'s fault; -1: of another error.

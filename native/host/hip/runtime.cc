@@ -48,8 +48,8 @@ void check_process() {
   if (!g_forked.load(std::memory_order_relaxed)) return;
   raise(FMHA_HIP_ERROR,
         "this process was forked from one that had used HIP, whose threads and device it does not have; "
-        "start it "
-        "by spawn or exec (in Python multiprocessing.get_context(\"spawn\")), or fork before the first call");
+        "start it by spawn or exec (in Python multiprocessing.get_context(\"spawn\")), or fork before the "
+        "first call");
 }
 
 const HipApi& adopt(std::unique_ptr<HipApi> api) {

@@ -103,9 +103,9 @@ CK_TILE_HOST_DEVICE auto make_alibi_from_lr_mask<float, true, 16>(float slope, i
 namespace ck_tile::impl {
 
 // P to fp16, to nearest. CK's asynchronous pipeline packs two by v_cvt_pkrtz_f16_f32, toward zero: O comes
-// out too small by 0.3 ulp on average. CK's other way takes three instructions for two. Here the second of
-// two is multiplied by a 1 that the compiler cannot see, so that it uses v_fma_mixhi_f16, which rounds into
-// the upper half of a register: two instructions (d128: 359 of them in the loop, not 391).
+// out too small by half an ulp on average. CK's other way takes three instructions for two. Here the second
+// of two is multiplied by a 1 that the compiler cannot see, so that it uses v_fma_mixhi_f16, which rounds
+// into the upper half of a register: two instructions (d128: 359 of them in the loop, not 391).
 template <std::same_as<fp16_t> Out, typename Tile>
 CK_TILE_DEVICE auto cast_tile_pk_fp16_fp32(const Tile& tile) {
   constexpr index_t kSize = Tile::get_thread_buffer_size();
@@ -129,10 +129,9 @@ namespace fmha {
 // FMA, half the instructions of scale * (s - max). The largest P is then not 1, but 2 to the power of what
 // R's rounding lost: a factor of all P of the row, which cancels in O and LSE. Two things in CK are wrong:
 //
-// - When the maximum has grown from m_old to m, CK multiplies what it has by exp2(scale * m_old - R), again
-// an
-//   FMA, and so by that factor at every step, even if the maximum stays: the longer the row, the more wrong
-//   is the weight of its first keys. Right is exp2(R_old - R), with R_old rounded as it was.
+// - When the maximum grows from m_old to m, CK rescales by exp2(scale * m_old - R), an FMA too, which
+//   brings in that factor at every step, even if the maximum stays. The longer the row, the more wrong is
+//   the weight of its first keys. Right is exp2(R_old - R), with R_old rounded as it was.
 // - The factor is at most 2^8 up to a limit (fp8: 2^(1/16), since P saturates). Beyond, P would overflow or
 //   vanish, and O would be wrong; there R, and so the row, is NaN.
 //

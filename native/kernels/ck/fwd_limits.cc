@@ -20,8 +20,8 @@ constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
 constexpr int64_t kMaxDropoutHeads = INT32_MAX / 64;
 
 // CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
-// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is an ulp of fp16's P at 1/2
-// to 1. Models have caps of 20 to 50.
+// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
+// fp16's P between 1/2 and 1. Models have caps of 20 to 50.
 constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
 
 // Row offsets are int32 elements; in bytes they are taken modulo 4 GiB.

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .lines import dwords
+from .lines import SELECTS, UNUSED, dwords
 from .rows import RowInfo
 
-SELECTS = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"]
-UNUSED = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]
 CONTROLS = [
     *(f"quad_perm:[{p}]" for p in ("0,1,2,3", "3,2,1,0", "0,0,2,2", "1,3,3,0")),
     *(f"row_{kind}:{n}" for kind in ("shl", "shr", "ror") for n in range(1, 16)),

@@ -73,8 +73,8 @@ _DPP = [
 ]
 _HWREGS = ["HW_REG_MODE", "HW_REG_STATUS", "HW_REG_TRAPSTS", "HW_REG_HW_ID", "HW_REG_LDS_ALLOC"]
 _MESSAGES = ["MSG_INTERRUPT", "MSG_GS, GS_OP_EMIT, 0", "MSG_SAVEWAVE", "MSG_HALT_WAVES"]
-_UNUSED = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]
-_SEL = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"]
+UNUSED = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"]
+SELECTS = ["BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"]
 
 
 def dwords(kind: str) -> int:
@@ -267,8 +267,8 @@ def _vop(m: Maker) -> dict[str, list[str]]:
         r.choice([f"sext({v})", v, v, f"-{v}", f"|{v}|"])
         for v in (m.regs(r.choice("vvvs"), 1) for _ in kinds[:2])
     ]
-    selects = "".join(f" src{i}_sel:{r.choice(_SEL)}" for i in range(len(kinds[:2])))
-    placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(_SEL)} dst_unused:{r.choice(_UNUSED)}"
+    selects = "".join(f" src{i}_sel:{r.choice(SELECTS)}" for i in range(len(kinds[:2])))
+    placed = "" if row.format == "VOPC" else f" dst_sel:{r.choice(SELECTS)} dst_unused:{r.choice(UNUSED)}"
     sdwa_dst = (
         [r.choice(["vcc", m.regs("s", 2)])]
         if row.format == "VOPC"

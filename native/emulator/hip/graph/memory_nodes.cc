@@ -205,8 +205,5 @@ HIP_API int hipGraphMemFreeNodeGetParams(HipGraphNode node, void* out) {
 
 // Nothing is kept that is not allocated.
 HIP_API int hipDeviceGraphMemTrim(int index) {
-  return answered([&]() -> int {
-    if (index >= 0 && index < device_count()) return hipSuccess;
-    return fail(hipErrorInvalidDevice, "hipDeviceGraphMemTrim: there is no device %d", index);
-  });
+  return answered([&] { return check_device(index, "hipDeviceGraphMemTrim"); });
 }

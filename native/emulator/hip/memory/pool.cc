@@ -86,11 +86,6 @@ PoolRef find_pool(HipMemPool handle, const char* function) {
   return pool;
 }
 
-int check_device(int index, const char* function) {
-  if (index >= 0 && index < device_count()) return hipSuccess;
-  return fail(hipErrorInvalidDevice, "%s: there is no device %d", function, index);
-}
-
 // In a capture allocations and frees are nodes. If it is not, *error says whether they may be made.
 bool is_captured(Stream& stream, const char* function, int* error) {
   std::lock_guard lock(queue_mutex());

@@ -5,9 +5,9 @@
 // for ever if a length is garbage. So a thread that waits notices that a handler of the program for SIGINT or
 // SIGTERM has run on it, which for a signal from outside is so if it is the main thread. What is not done
 // kCancelAfter later is cancelled, on all devices, and the wait returns; the program's handler says what
-// comes of it (in Python, KeyboardInterrupt). The handlers stay the program's: none is installed. poll()
-// alone always says that a handler has run, whatever its flags; which one it was nobody says, so other
-// signals wait while it sleeps, kMoment at most.
+// comes of it (in Python, KeyboardInterrupt). The handlers stay the program's: none is installed. ppoll() is
+// interrupted by any handler, even one with SA_RESTART, but does not tell by which. So the other signals are
+// blocked while it sleeps, for kMoment at most.
 #pragma once
 
 #include <signal.h>

@@ -169,7 +169,7 @@ void cancel_all() {
   }
 }
 
-// Its turn to be woken; with the mutex held, at both ends.
+// Puts a waiting host on the list of those to wake. Made and destroyed with the mutex held.
 class HostInLine {
  public:
   explicit HostInLine(const HostWait& host) : at_(queues().hosts.insert(queues().hosts.end(), &host)) {}
