@@ -25,8 +25,9 @@ SHELL := bash
 PYTHON := build/venv/bin/python
 BUILD := build/release
 LLVM := 19
+SANITIZERS := address thread
 
-.PHONY: help toolchain build demo test wheel test-adapters lint sanitize clean
+.PHONY: help toolchain build demo test wheel test-adapters lint sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
@@ -34,7 +35,7 @@ help:
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make lint       check style, types and C++"
-	@echo "make sanitize   run the native tests with the address and undefined-behaviour sanitizers"
+	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
 	@echo "make toolchain  fetch what a build needs and this machine lacks, into build/"
 	@echo "make clean      remove what was built, but not what was fetched"
@@ -73,14 +74,15 @@ test-adapters:
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
 
-sanitize: build
-	@cmake --preset sanitize $(CONFIGURE)
-	@cmake --build build/sanitize --parallel $(JOBS)
-	ctest --test-dir build/sanitize --output-on-failure
+sanitize: $(SANITIZERS:%=sanitize-%)
+$(SANITIZERS:%=sanitize-%): sanitize-%: build
+	@cmake --preset $@ $(CONFIGURE)
+	@cmake --build build/$@ --parallel $(JOBS)
+	ctest --test-dir build/$@ --output-on-failure --parallel $(JOBS)
 
 lint:
 	@native/tools/toolchain.sh --lint
 	@native/tools/lint.sh $(BUILD) $(LLVM)
 
 clean:
-	rm -rf build/release build/debug build/sanitize build/wheel-kernels build/kernels.json
+	rm -rf build/release build/debug $(SANITIZERS:%=build/sanitize-%) build/wheel-kernels build/kernels.json

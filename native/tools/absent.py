@@ -10,7 +10,9 @@ from families import FAMILIES
 from family import SETS, Row, enumerator
 
 # Columns in which kernels may differ and still do the same problems, one of them any mask and length.
-_ANY = frozenset("name set tile unit allow_scratch mask pad pipeline tile_m tile_n".split())
+_ANY = frozenset(
+    ("name", "set", "tile", "unit", "allow_scratch", "mask", "pad", "pipeline", "tile_m", "tile_n")
+)
 
 
 def _build_with(row: Row, kernel_set: str, targets: list[str], pattern: str) -> str:

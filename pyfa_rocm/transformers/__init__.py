@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """pyfa_rocm for Hugging Face transformers: ``attn_implementation="pyfa_rocm"``, after `register`.
 
-Any model that calls its attention through transformers' attention interface can use it; of others, such as
-those with ALiBi (BLOOM, MPT, Falcon), transformers or `attention_mask` raises an error. Padded batches,
+Any model that calls its attention through transformers' attention interface can use it; others, such as those
+with ALiBi (BLOOM, MPT, Falcon), raise NotImplementedError, which names what works. Padded batches,
 packed sequences (positions that start again) and key-value caches are computed as sequences of their own
 lengths, without what is padding; masks of any other form are added to the scores, which takes memory for each
 pair of query and key, as eager attention does.
@@ -25,6 +25,7 @@ if int(_transformers.__version__.partition(".")[0]) < 5:
 
 from pyfa_rocm.transformers._attention import attention_forward
 from pyfa_rocm.transformers._mask import attention_mask
+from pyfa_rocm.transformers._tables import refuse_in_tables
 
 del _transformers
 
@@ -35,6 +36,9 @@ NAME = "pyfa_rocm"
 
 def register() -> None:
     """Make ``attn_implementation="pyfa_rocm"`` known to transformers, in this process. Again is no error.
+
+    A model that looks its attention up in a table of its own (Falcon, GPT-J, GPT-Neo, SAM) raises
+    NotImplementedError when it is made, and names the implementations it has.
 
     Notes
     -----
@@ -57,3 +61,4 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
+    refuse_in_tables(NAME)

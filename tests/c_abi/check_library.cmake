@@ -56,7 +56,7 @@ run(dynamic ${READELF} -d ${LIBRARY})
 string(REGEX MATCHALL "NEEDED[^\n]*" needed "${dynamic}")
 foreach(entry IN LISTS needed)
   if(NOT entry MATCHES "\\[(libc|libm|libdl|libpthread|libgcc_s|libstdc\\+\\+|ld-linux-[a-z0-9-]+)\\.so" AND
-     NOT (SANITIZED AND entry MATCHES "\\[lib(a|ub)san\\.so"))
+     NOT (SANITIZED AND entry MATCHES "\\[lib(a|t|ub)san\\.so"))
     message(FATAL_ERROR "the library needs more than the C and C++ run time: ${entry}")
   endif()
 endforeach()

@@ -30,7 +30,7 @@ done
 
 echo "fuzz: building in $build"
 cmake -S "$root" -B "$build" -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DCMAKE_C_COMPILER="clang-$llvm" -DCMAKE_CXX_COMPILER="clang++-$llvm" -DFMHA_SANITIZE=ON -DFMHA_FUZZ=ON \
+  -DCMAKE_C_COMPILER="clang-$llvm" -DCMAKE_CXX_COMPILER="clang++-$llvm" -DFMHA_SANITIZE=address -DFMHA_FUZZ=ON \
   -DFMHA_EMULATOR=OFF -DFMHA_KERNELS_FROM="$release" "${options[@]}"
 cmake --build "$build" --target fuzz_fwd --parallel "${JOBS:-$(nproc)}"
 
