@@ -18,7 +18,7 @@
 #include "params.h"
 
 // Every allocation of this process passes here, the library's as well.
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 1
 static std::atomic<long> g_allocations{0};
 extern "C" void* __libc_malloc(size_t bytes);

@@ -100,7 +100,7 @@ void work(Worker& worker) {
 }
 
 void check_results(const Worker& worker) {
-  ++g_check_count;
+  check_add(&g_check_count);
   if (!worker.wrong.empty()) check_fail(__FILE__, __LINE__, "thread %d: %s", worker.id, worker.wrong.c_str());
   Worker alone;
   CHECK(hip.set_device(worker.id % kDevices) == 0);

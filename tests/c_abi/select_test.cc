@@ -52,7 +52,7 @@ fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selecte
 void check_selected(const fmha_fwd_params& p, const char* expected, int line,
                     const fmha::Target& target = kDevice) {
   Selected selected;
-  ++g_check_count;
+  check_add(&g_check_count);
   if (select(p, target, &selected) != FMHA_OK) {
     check_fail(__FILE__, line, "expected %s, got: %s", expected, fmha_last_error());
   } else if (std::strcmp(selected.kernel->name, expected) != 0) {
@@ -64,7 +64,7 @@ void check_selected(const fmha_fwd_params& p, const char* expected, int line,
 void check_refused(const fmha_fwd_params& p, Arch arch, const char* text, int line) {
   Selected selected;
   const fmha_status status = select(p, {arch, 304}, &selected);
-  ++g_check_count;
+  check_add(&g_check_count);
   if (status != FMHA_UNSUPPORTED) {
     check_fail(__FILE__, line, "status %d, expected UNSUPPORTED: %s", status, fmha_last_error());
   } else if (std::strstr(fmha_last_error(), text) == nullptr) {

@@ -10,11 +10,13 @@
 extern "C" {
 #endif
 
-static int g_check_count, g_check_failures;
+static int g_check_count, g_check_failures; /* counted from any thread */
+
+static inline void check_add(int* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 static inline void check_fail(const char* file, int line, const char* format, ...) {
   va_list arguments;
-  ++g_check_failures;
+  check_add(&g_check_failures);
   fprintf(stderr, "%s:%d: ", file, line);
   va_start(arguments, format);
   vfprintf(stderr, format, arguments);
@@ -33,7 +35,7 @@ static inline int check_result(void) {
 
 #define CHECK(condition)                                                          \
   do {                                                                            \
-    ++g_check_count;                                                              \
+    check_add(&g_check_count);                                                    \
     if (!(condition)) check_fail(__FILE__, __LINE__, "not true: %s", #condition); \
   } while (0)
 
@@ -41,7 +43,7 @@ static inline int check_result(void) {
 #define CHECK_STATUS(call, expected, text)                                                                 \
   do {                                                                                                     \
     const int check_status_ = (call);                                                                      \
-    ++g_check_count;                                                                                       \
+    check_add(&g_check_count);                                                                             \
     if (check_status_ != (expected)) {                                                                     \
       check_fail(__FILE__, __LINE__, "%s gave %d, expected %d: %s", #call, check_status_, (int)(expected), \
                  fmha_last_error());                                                                       \
