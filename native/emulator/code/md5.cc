@@ -41,14 +41,14 @@ int word_of_step(int round, int step) {
 }  // namespace
 
 void Md5::add_block(const uint8_t* block) {
-  static const auto kSines = make_sines();
+  static const auto sines = make_sines();
   uint32_t words[16];
   std::memcpy(words, block, sizeof words);  // little-endian, as this host is
   auto [a, b, c, d] = state_;
 #pragma GCC unroll 64
   for (int i = 0; i < kSteps; ++i) {
     const int round = i / 16;
-    const uint32_t sum = a + mix(round, b, c, d) + words[word_of_step(round, i)] + kSines[i];
+    const uint32_t sum = a + mix(round, b, c, d) + words[word_of_step(round, i)] + sines[i];
     a = d;
     d = c;
     c = b;
