@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attention of one new row over a cache: of pages with heads of their own, and latent attention over one vector a key."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from clients.objects import wheel
+from clients.objects.attention import ROUNDING, Array, Forward
+from clients.objects.launch import Launch, Memory, prove, read, slots
+
+LOG2E = math.log2(math.e)
+CONTEXT = (37, 300)  # keys of each sequence
+PAGE, DIM = 16, 128
+WIDE, LATENT = 576, 512  # of latent attention: a key, and the part of it that is the value
+SPLIT_KEYS = 64  # fewer keys of a sequence get fewer parts
+
+
+def reference(q: Array, k: Array, v: Array, scale: float) -> Forward:
+    """One sequence: q (heads, dim), k and v (keys, heads, dim)."""
+    wide = (x.astype(np.float64)[None] for x in (q[None], k, v))
+    return Forward(*wide, scale, np.ones((1, k.shape[0]), bool))
+
+
+@pytest.mark.parametrize("name", wheel.matching(r"pa/pa_\w+_noquant_gqa\d+_1tg_4w\.co"))
+def test_pages(name: str, memory: Memory) -> None:
+    """Pages of 16 keys in any order; of a page, 8 numbers lie together: of a key's dim, and of V's keys."""
+    dtype: Any = np.float16 if "fp16" in name else ml_dtypes.bfloat16
+    group, heads_k, batch = (16 if "gqa16" in name else 8), 2, len(CONTEXT)
+    heads, pages = heads_k * group, [-(-n // PAGE) for n in CONTEXT]
+    total, most = sum(pages) + 3, max(pages)
+    rng = np.random.default_rng(group)
+    q = rng.standard_normal((batch, heads, DIM)).astype(dtype)
+    k, v = (rng.standard_normal((total, heads_k, PAGE, DIM)).astype(dtype) for _ in "kv")
+    order, table = rng.permutation(total).astype(np.int32), np.zeros((batch, most), np.int32)
+    for i, n in enumerate(pages):
+        table[i, :n] = order[sum(pages[:i]) :][:n]
+    out = memory.poisoned(q.size, dtype)
+    cache = [
+        memory.of(k.reshape(total, heads_k, PAGE, DIM // 8, 8).swapaxes(2, 3)),
+        memory.of(v.reshape(total, heads_k, PAGE // 8, 8, DIM).swapaxes(3, 4)),
+    ]
+    lists = [memory.of(table), memory.of(np.array(CONTEXT, np.int32))]
+    page_bytes = (heads_k * PAGE * DIM * 2, PAGE * DIM * 2)
+    scale = float(np.float32(LOG2E / math.sqrt(DIM)))
+    sizes = (scale, most, heads_k, heads * DIM * 2, *page_bytes, group, None)
+    args = slots(out, memory.of(q), *cache, *lists, None, None, *sizes)
+
+    def judge() -> None:
+        got = read(out, dtype, (batch, heads, DIM))
+        # fp16 is converted in pairs, which truncates
+        unit = ROUNDING["fp16_rtz" if dtype is np.float16 else "rtz"]
+        for i, keys in enumerate(CONTEXT):
+            used = table[i, : pages[i]]
+            rows = (x[used].swapaxes(1, 2).reshape(-1, heads_k, DIM)[:keys] for x in (k, v))
+            r = reference(q[i], *rows, DIM**-0.5)
+            assert (np.abs(got[i] - r.o[0, 0]) <= r.o_error(unit)[0, 0]).all()
+
+    prove(Launch(name, args, (heads_k, batch, 1)), judge)
+
+
+def merged(parts: Array, lse: Array) -> Array:
+    """The parts of a row, (parts, heads, dim), by their LSE."""
+    weight = np.exp(lse - lse.max(0))
+    return np.asarray((weight[..., None] * parts).sum(0) / weight.sum(0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("heads", "splits"), [(16, 1), (16, 2), (16, 3), (128, 2), (128, 3)], ids=lambda n: str(n)
+)
+def test_latent(heads: int, splits: int, memory: Memory) -> None:
+    """All heads share one key of 576 numbers, of which the first 512 are its value; parts in float32 are merged here."""
+    name = f"mla/mla_dec_stage1_bf16_a16w16_subQ{heads}_mqa{heads}.co"
+    batch, total = len(CONTEXT), sum(CONTEXT)
+    rng = np.random.default_rng(heads)
+    q = rng.standard_normal((batch, heads, WIDE)).astype(ml_dtypes.bfloat16)
+    cache = rng.standard_normal((total + 5, WIDE)).astype(ml_dtypes.bfloat16)
+    used = rng.permutation(total + 5).astype(np.int32)[:total]
+    starts = np.concatenate([[0], np.cumsum(CONTEXT)]).astype(np.int32)
+    parts_out = memory.poisoned(batch * splits * heads * LATENT, np.float32)
+    lse_out = memory.poisoned(batch * splits * heads, np.float32)
+    scale = 192**-0.5
+    lists = (starts, used, np.ones(batch, np.int32))  # of pages with one key, the last of each sequence has one
+    sizes = (scale, heads, splits, heads * WIDE * 2, WIDE * 2, 0)
+    more = (np.arange(batch + 1, dtype=np.int32), np.arange(batch + 1, dtype=np.int32) * splits)
+    args = slots(
+        *(parts_out, lse_out, memory.of(q), memory.of(cache), *map(memory.of, lists), *sizes),
+        *(*map(memory.of, more), memory.poisoned(batch * heads * LATENT, np.float32), None, None, splits),
+    )
+
+    def judge() -> None:
+        parts = parts_out.read(np.float32).reshape(batch, splits, heads, LATENT).astype(np.float64)
+        lse = lse_out.read(np.float32).reshape(batch, splits, heads).astype(np.float64)
+        for i, keys in enumerate(CONTEXT):
+            n = min(splits, -(-keys // SPLIT_KEYS))
+            rows = cache[used[starts[i] : starts[i + 1]]][:, None]
+            r = reference(q[i], rows, rows, scale)
+            o, bound = r.o[0, 0, :, :LATENT], r.o_error(ROUNDING["rtz"], EPS_OUT)[0, 0, :, :LATENT]
+            assert (np.abs(merged(parts[i, :n], lse[i, :n]) - o) <= bound).all()
+            total_lse = np.log(np.exp(lse[i, :n]).sum(0))
+            assert (np.abs(total_lse - r.lse[0, :, 0]) <= r.lse_error()[0, :, 0]).all()
+
+    prove(Launch(name, args, (1, batch, splits)), judge)
+
+
+EPS_OUT = 2.0**-22  # parts stay in float32
