@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the device's checks have to say of the objects, each judged once."""
+"""What the device's checks have to say of the objects, each finding judged once.
+
+A test wants each finding of its object to come, and nothing else. So a finding that no longer comes, or a new one,
+means that the device has changed, or the wheel.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,85 @@ class Finding:
     reason: str
 
 
-TABLE: tuple[Finding, ...] = ()
+_RULE = (
+    "LLVM's tables ask for it; the manual's are read in the same way. AITER ships the object, and it works on its "
+    "cards: either the card waits by itself, or nothing comes between that shows it"
+)
+
+
+def _hazard(objects: str, writer: str, reader: str, needs: int, got: int) -> Finding:
+    text = rf"`{reader}.*hazard: .*needs {needs} wait states after pc \S+ `{writer}.*, got {got}"
+    return Finding(objects, "hazards", text, _RULE)
+
+
+_BWD = r"fmha_v3_bwd/bwd_"
+# The first row that matches counts, of each check.
+TABLE: tuple[Finding, ...] = (
+    # Address of a load to LDS in m0.
+    _hazard(r"fmha_v3_fwd/.*|bf16gemm/.*", "s_add_u32 m0", "buffer_load_dword .* lds", 1, 0),
+    _hazard(r"mla/.*_subQ128_mqa128\.co", "s_mov_b32 m0", "buffer_load_dword .* lds", 1, 0),
+    _hazard(r"topksoftmax/.*", "v_readlane_b32", "v_mov_b32_e32", 2, 0),
+    # A condition, and what selects by it: of a mask's edge, of a row's, of a rounding that looks for NaN.
+    _hazard(
+        _BWD + r"(hd(128|192)_.*_br_.*|hd64_bf16_causal_br_a32_rt(na|ne|z)_pssk)\.co",
+        *("v_cmp_gt_i32_e64", "v_cndmask_b32_e64", 2, 1),
+    ),
+    _hazard(
+        _BWD
+        + r"(.*_a16.*|hd128_.*_a32(_rt(na|ne|z))?|hd128_.*_swa_.*|"
+        + r"hd64_(fp16_.*|bf16_a32_.*|bf16_causal(_br)?_a32_.*_group))\.co",
+        *("v_cmp_eq_u32_e32 vcc", "v_cndmask_b32_e32", 2, 1),
+    ),
+    _hazard(
+        _BWD + r"(hd(128|192)_.*_rtna_pssk.*|hd64_bf16_causal_a32_rtna_pssk)\.co",
+        *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
+    ),
+    _hazard(
+        r"pa/pa_bf16_noquant_gqa(8|16)_1tg_4w\.co|mla/.*_subQ16_mqa16\.co",
+        *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
+    ),
+    _hazard(
+        _BWD + r"hd192_(fp16|bf16)_(causal_)?a32_(rtz_)?psskddv(_group)?\.co",
+        *("v_mfma_f32_16x16x16_b?f16", "v_subrev_f32_dpp", 7, 6),
+    ),
+    Finding(
+        r"pa/pa_(bf16|fp16)_noquant_gqa(8|16)_1tg_4w\.co",
+        "waits",
+        "missing wait: reads v16 while the load of v16 .* is in flight; no s_waitcnt vmcnt covers it",
+        "a true defect: s_waitcnt vmcnt(24) with 23 younger loads, one too many",
+    ),
+    Finding(
+        r"mla/.*_subQ128_mqa128\.co",
+        "waits",
+        "missing wait: reads v11 while the load of v11 .* is in flight; no s_waitcnt vmcnt covers it",
+        "a true defect: s_waitcnt vmcnt(19) with 18 younger loads, one too many",
+    ),
+    Finding(
+        r"layer_norm(_qnt)?\.co",
+        "lds-race",
+        "LDS race: lane 0 reads LDS bytes .*, which wave 0 writes",
+        "a true defect: a barrier is missing, and the results depend on the order of the waves",
+    ),
+    Finding(
+        r"layer_norm_qnt\.co",
+        "global-race",
+        "race: lane -1: store of 4 bytes writes .*, which wave 0 .* stores",
+        "follows from the race in LDS: every wave stores the row's scale, and their scales differ",
+    ),
+    Finding(
+        _BWD + r".*_swa_.*\.co",
+        BOUNDS,
+        "load of 4 bytes at .* is not inside one allocation; it is 0 bytes past the end",
+        "a true defect: LSE's base advances by the head's offset, and num_records still includes it; it reads past "
+        "the end of LSE and does not use what it reads",
+    ),
+)
+
+# Objects that give wrong results, none of which AITER's host code ever loads.
+WRONG = {
+    "fmha_v3_fwd/MI300/fwd_hd128_bf16_causal.co": "the first block drops keys at and after its rows % 32",
+    "fmha_v3_fwd/MI300/fwd_hd128_bf16_causal_group.co": "the first block drops keys at and after its rows % 32",
+}
 
 
 def known(name: str) -> list[Finding]:
@@ -29,9 +111,3 @@ def known(name: str) -> list[Finding]:
         if re.fullmatch(finding.objects, name):
             found.setdefault(finding.check, finding)
     return list(found.values())
-
-# Objects that give wrong results, none of which AITER's host code ever loads.
-WRONG = {
-    "fmha_v3_fwd/MI300/fwd_hd128_bf16_causal.co": "the first block drops keys at and after its rows % 32",
-    "fmha_v3_fwd/MI300/fwd_hd128_bf16_causal_group.co": "the first block drops keys at and after its rows % 32",
-}

@@ -17,7 +17,8 @@ LOG2E = math.log2(math.e)
 CONTEXT = (37, 300)  # keys of each sequence
 PAGE, DIM = 16, 128
 WIDE, LATENT = 576, 512  # of latent attention: a key, and the part of it that is the value
-SPLIT_KEYS = 64  # fewer keys of a sequence get fewer parts
+SPLIT_KEYS = {16: 64, 128: 16}  # by heads: a sequence gets no more parts than it has these many keys
+EPS_OUT = 2.0**-22  # the parts stay in float32
 
 
 def reference(q: Array, k: Array, v: Array, scale: float) -> Forward:
@@ -73,7 +74,7 @@ def merged(parts: Array, lse: Array) -> Array:
     ("heads", "splits"), [(16, 1), (16, 2), (16, 3), (128, 2), (128, 3)], ids=lambda n: str(n)
 )
 def test_latent(heads: int, splits: int, memory: Memory) -> None:
-    """All heads share one key of 576 numbers, of which the first 512 are its value; parts in float32 are merged here."""
+    """All heads share one key of 576 numbers, of which the first 512 are its value; parts are merged here."""
     name = f"mla/mla_dec_stage1_bf16_a16w16_subQ{heads}_mqa{heads}.co"
     batch, total = len(CONTEXT), sum(CONTEXT)
     rng = np.random.default_rng(heads)
@@ -96,7 +97,7 @@ def test_latent(heads: int, splits: int, memory: Memory) -> None:
         parts = parts_out.read(np.float32).reshape(batch, splits, heads, LATENT).astype(np.float64)
         lse = lse_out.read(np.float32).reshape(batch, splits, heads).astype(np.float64)
         for i, keys in enumerate(CONTEXT):
-            n = min(splits, -(-keys // SPLIT_KEYS))
+            n = min(splits, -(-keys // SPLIT_KEYS[heads]))
             rows = cache[used[starts[i] : starts[i + 1]]][:, None]
             r = reference(q[i], rows, rows, scale)
             o, bound = r.o[0, 0, :, :LATENT], r.o_error(ROUNDING["rtz"], EPS_OUT)[0, 0, :, :LATENT]
@@ -105,6 +106,3 @@ def test_latent(heads: int, splits: int, memory: Memory) -> None:
             assert (np.abs(total_lse - r.lse[0, :, 0]) <= r.lse_error()[0, :, 0]).all()
 
     prove(Launch(name, args, (1, batch, splits)), judge)
-
-
-EPS_OUT = 2.0**-22  # parts stay in float32
