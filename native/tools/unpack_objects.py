@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Take AITER's code objects out of its wheel, for the tests: ``unpack_objects.py WHEEL FOLDER``.
 
-They are AMD's hand-written kernels for gfx942, under the MIT licence. FOLDER is made anew, unless it is of this wheel
-already.
+They are AMD's hand-written kernels for gfx942, under the MIT licence. FOLDER is made anew, unless it is of
+this wheel already.
 """
 
 from __future__ import annotations

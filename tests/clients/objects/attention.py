@@ -18,7 +18,7 @@ ROUNDING = {"rtne": 2.0**-8, "rtna": 2.0**-8, "rtz": 2.0**-7, "fp16": 2.0**-11, 
 
 @dataclass
 class Forward:
-    """(batch, rows, heads, dim) operands of float64; K and V repeated to the heads of Q."""
+    """Of (batch, rows, heads, dim) operands; in it they are float64, K and V repeated to the heads of Q."""
 
     q: Array
     k: Array
@@ -27,18 +27,19 @@ class Forward:
     visible: Array  # (rows, keys)
 
     def __post_init__(self) -> None:
+        self.q, self.k, self.v = (x.astype(np.float64) for x in (self.q, self.k, self.v))
         group = self.q.shape[2] // self.k.shape[2]
         self.k, self.v = np.repeat(self.k, group, 2), np.repeat(self.v, group, 2)
         s = np.einsum("bqhd,bkhd->bhqk", self.q, self.k) * self.scale
         s = np.where(self.visible, s, -np.inf)
-        self.empty = ~self.visible.any(1)  # rows that see nothing
+        self.empty: Array = np.logical_not(self.visible.any(1))  # rows that see nothing
         highest = np.where(self.empty[:, None], 0, s.max(-1, keepdims=True))
         e = np.exp(s - highest)
         total = e.sum(-1, keepdims=True)
-        self.p = e / np.where(total == 0, 1, total)
+        self.p: Array = e / np.where(total == 0, 1, total)
         with np.errstate(divide="ignore"):
-            self.lse = (highest + np.log(total))[..., 0]
-        self.o = np.einsum("bhqk,bkhd->bqhd", self.p, self.v)
+            self.lse: Array = (highest + np.log(total))[..., 0]
+        self.o: Array = np.einsum("bhqk,bkhd->bqhd", self.p, self.v)
 
     def score_error(self) -> float:
         """How far a score may be off: products are exact in float32, sums round once a term."""
@@ -49,17 +50,18 @@ class Forward:
     def o_error(self, unit: float, out_unit: float | None = None) -> Array:
         """How far O may be off, element by element.
 
-        P is rounded to the operands' type (a relative error of `unit` each), and O at the end; the scores' error
-        changes numerator and denominator, and sums of as many terms as there are keys round in float32.
+        P is rounded to the operands' type (a relative error of `unit` each), and O at the end. The scores'
+        error changes numerator and denominator; sums of as many terms as there are keys round in float32.
         """
         weight = np.einsum("bhqk,bkhd->bqhd", self.p, np.abs(self.v))
-        sums = 2 * self.score_error() + (2 * self.k.shape[1] + 8) * EPS32
-        return (unit + sums) * weight + (unit if out_unit is None else out_unit) * np.abs(self.o)
+        sums: float = 2 * self.score_error() + (2 * self.k.shape[1] + 8) * EPS32
+        last = unit if out_unit is None else out_unit
+        return np.asarray((unit + sums) * weight + last * np.abs(self.o))
 
     def lse_error(self) -> Array:
         """How far LSE may be off: the scores', a sum's, and the last steps of exp2 and log2."""
         size = np.where(np.isinf(self.lse), 0, np.abs(self.lse))
-        return self.score_error() + (self.k.shape[1] + 8) * EPS32 + 2 * EPS32 * size
+        return np.asarray(self.score_error() + (self.k.shape[1] + 8) * EPS32 + 2 * EPS32 * size)
 
     def backward(self, do: Array) -> tuple[Array, Array, Array, Array]:
         """D (batch, heads, rows), dQ, and dK and dV of each head of Q."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 
 import pytest
-
 from clients.objects.launch import Memory
 
 os.environ.setdefault("FMHA_EMU_QUIET", "1")  # findings are expected, and asserted

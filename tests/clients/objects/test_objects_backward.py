@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The backward attention of 120 objects: each head dim, dtype, mask, way of rounding and way of adding up dQ."""
+"""The backward attention of 120 objects: each head dim, dtype, mask, rounding and way to add up dQ."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ class Run:
         self.heads_k = 1 if kind.any_length else self.heads
         self.k, self.v = (self.random(rng, self.keys, self.heads_k) for _ in range(2))
         mask = kind.mask(self.rows, self.keys)
-        wide = (x.astype(np.float64) for x in (self.q, self.k, self.v))
-        self.forward = Forward(*wide, self.dim**-0.5, mask)
+        self.forward = Forward(self.q, self.k, self.v, self.dim**-0.5, mask)
         self.want = self.forward.backward(self.do.astype(np.float64))
         dq_type = np.float32 if kind.float_dq else kind.dtype
         self.dq = memory_of_zeros(self.memory, self.q.size, dq_type)
@@ -121,9 +120,7 @@ class Run:
         starts = [
             self.memory.of((np.arange(self.batch + 1) * n).astype(np.int32)) for n in (self.rows, self.keys)
         ]
-        q, k, dk = (
-            strides(0, heads, self.dim)[::2] for heads in (self.heads, self.heads_k, self.heads)
-        )
+        q, k, dk = (strides(0, heads, self.dim)[::2] for heads in (self.heads, self.heads_k, self.heads))
         numbers = (self.dim**-0.5, LOG2E, self.heads // self.heads_k, self.batch * self.rows * 4)
         sizes = (self.batch * self.keys, *q, *k, *k, *q, *dk, *dk, self.dim)
         return slots(*tensors, *starts, *starts, *numbers, *sizes, bytes_each=8)
@@ -131,8 +128,8 @@ class Run:
     def judge(self) -> None:
         """dQ, dK and dV, by their root mean square error.
 
-        Two roundings make it: P's or dS's, and the output's. Each is at most `unit`, and independent of the others;
-        a dQ that is added up in 16 bits is rounded once for each tile of keys.
+        Two roundings make it: P's or dS's, and the output's. Each is at most `unit`, and independent of the
+        others; a dQ that is added up in 16 bits is rounded once for each tile of keys.
         """
         _, dq, dk, dv = self.want
         b, kind = self.batch, self.kind

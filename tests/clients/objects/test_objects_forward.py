@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The forward attention of 32 objects: lengths that fill no tile, grouped heads, causal masks, packed sequences."""
+"""The forward attention of 32 objects: lengths that fill no tile, grouped heads, packed sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from clients.objects import wheel
-from clients.objects.attention import ROUNDING, Array, Forward, causal
+from clients.objects.attention import ROUNDING, Forward, causal
 from clients.objects.findings import WRONG
 from clients.objects.launch import Launch, Memory, prove, read, slots
 
@@ -92,7 +92,7 @@ class Run:
         """In float64."""
         s = self.shape
         mask = causal(s.rows, s.keys, bottom_right=True) if self.causal else np.ones((s.rows, s.keys), bool)
-        return Forward(*(x.astype(np.float64) for x in (self.q, self.k, self.v)), DIM**-0.5, mask)
+        return Forward(self.q, self.k, self.v, DIM**-0.5, mask)
 
 
 OLDER = re.compile(r"bf16(_causal)?(_group)?\.co$")  # of before the way of rounding was in the name

@@ -30,7 +30,9 @@ def test_matmul(name: str, rows: int, split: int, memory: Memory) -> None:
     cols, depth = 128, 512
     rng = np.random.default_rng(rows)
     a, b = (rng.standard_normal((n, depth)).astype(BF16) for n in (rows, cols))
-    out = memory.of(np.zeros((rows, cols), np.float32)) if split > 1 else memory.poisoned(rows * cols, np.float32)
+    # The parts of a split product are added to what is there.
+    before = 0.0 if split > 1 else np.nan
+    out = memory.of(np.full((rows, cols), before, np.float32))
     # D, C, A, B, alpha, beta, then strides in bytes, each of which the second is unused
     strides = (cols * 4, 0, cols * 4, 0, depth * 2, 0, depth * 2, 0)
     args = slots(out, None, memory.of(a), memory.of(b), 1.0, 0.0, *strides, rows, cols, depth, split)
@@ -73,8 +75,8 @@ LAYER_NORM = {"layer_norm.co": False, "layer_norm_qnt.co": True}  # quantised?
 def test_layer_norm(name: str, memory: Memory) -> None:
     """Of x + residual, which is written too. What follows that sum depends on the order of the waves.
 
-    So only the sum is judged, the race must be found, and another order must give another result: that is what
-    makes the finding a true one.
+    So only the sum is judged, the race must be found, and another order must give another result: that makes
+    the finding a true one.
     """
     rows, cols, epsilon = 4, 8192, 1e-5
     rng = np.random.default_rng(0)
