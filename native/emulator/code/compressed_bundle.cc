@@ -23,6 +23,9 @@ constexpr uint16_t kZlib = 0, kZstd = 1;
 // The most that clang's levels ask for (level 22, and any level with long-distance matching): 128 MiB, which
 // a decoder allocates. A frame that asks for more is refused.
 constexpr int kWindowLog = 27;
+// zstd stores what it cannot compress, in blocks with a header of 3 bytes. (Asking ZSTD_compressBound would
+// bring all of the compressor into this library.)
+constexpr size_t kMostOverhead = size_t{64} << 10;
 
 // Where a version has its numbers.
 struct Layout {
@@ -161,8 +164,8 @@ size_t compressed_bundle_bytes(const uint8_t* image) {
     return std::max<size_t>(header, number_at(image, kCommonBytes, layout->size_bytes));
   }
   if (number_at(image, kMagicBytes + 2, 2) != kZstd) return header;
-  const size_t most = ZSTD_compressBound(number_at(image, layout->plain_at(), layout->size_bytes));
-  const size_t data = ZSTD_findFrameCompressedSize(image + header, most);
+  const uint64_t plain = number_at(image, layout->plain_at(), layout->size_bytes);
+  const size_t data = ZSTD_findFrameCompressedSize(image + header, 2 * plain + kMostOverhead);
   return header + (ZSTD_isError(data) ? 0 : data);
 }
 
