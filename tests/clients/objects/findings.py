@@ -17,7 +17,7 @@ BOUNDS = "bounds"  # not one of FMHA_EMU_CHECKS: always on
 class Finding:
     """A finding that the objects whose names match are known to give."""
 
-    objects: str  # regular expression for the whole of a name
+    objects: str  # regular expression for the whole of a name, and of the variant behind it
     check: str
     text: str  # regular expression for a part of the message
     reason: str
@@ -40,6 +40,7 @@ TABLE: tuple[Finding, ...] = (
     # Address of a load to LDS in m0.
     _hazard(r"fmha_v3_fwd/.*|bf16gemm/.*", "s_add_u32 m0", "buffer_load_dword .* lds", 1, 0),
     _hazard(r"mla/.*_subQ128_mqa128\.co", "s_mov_b32 m0", "buffer_load_dword .* lds", 1, 0),
+    _hazard(r"pa/.*_mtp_.* rows=[23]", "s_add_u32 m0", "buffer_load_dword .* lds", 1, 0),
     _hazard(r"topksoftmax/.*", "v_readlane_b32", "v_mov_b32_e32", 2, 0),
     # A condition, and what selects by it: of a mask's edge, of a row's, of a rounding that looks for NaN.
     _hazard(
@@ -57,7 +58,7 @@ TABLE: tuple[Finding, ...] = (
         *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
     ),
     _hazard(
-        r"pa/pa_bf16_noquant_gqa(8|16)_1tg_4w\.co|mla/.*_subQ16_mqa16\.co",
+        r"pa/pa_bf16_noquant_gqa(8|16)_1tg_4w(_mtp_msk[01])?\.co( rows=1)?|mla/.*_subQ16_mqa16\.co",
         *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
     ),
     _hazard(
@@ -69,6 +70,19 @@ TABLE: tuple[Finding, ...] = (
         "waits",
         "missing wait: reads v16 while the load of v16 .* is in flight; no s_waitcnt vmcnt covers it",
         "a true defect: s_waitcnt vmcnt(24) with 23 younger loads, one too many",
+    ),
+    Finding(
+        r"pa/.*_mtp_.* rows=[123]",
+        "waits",
+        "missing wait: reads v17 while the load of v17 .* is in flight; no s_waitcnt vmcnt covers it",
+        "a true defect: the same place in newer objects",
+    ),
+    Finding(
+        r"pa/.*_mtp_.* rows=3",
+        "lds-unwritten",
+        r"`ds_read_b128 .*: lane \d+ reads LDS bytes .*, of which nobody wrote all",
+        "harmless: three rows of eight heads fill 24 of a tile's 32 columns, and what comes out of the others "
+        "is not stored",
     ),
     Finding(
         r"mla/.*_subQ128_mqa128\.co",

@@ -79,6 +79,9 @@ class Launch:
     args: bytes
     grid: tuple[int, int, int]
     block: int = 256
+    variant: str = (
+        ""  # behind the name in the table of findings, of an object that has code for several cases
+    )
 
     def run(self, checks: str) -> None:
         """Run it under these checks (FMHA_EMU_CHECKS); HipError if the device objects."""
@@ -116,7 +119,7 @@ def prove(launch: Launch, judge: Callable[[], None], short: Launch | None = None
     With the checks of its known findings off the launch must be clean, and `judge` content. Then each finding
     must come. `short`: the launch that shows a finding of bounds, which no switch turns off.
     """
-    findings = known(launch.name)
+    findings = known(launch.name + launch.variant)
     launch.run(",".join(f"-{f.check}" for f in findings if f.check != BOUNDS))
     judge()
     for finding in findings:
