@@ -81,7 +81,7 @@ TABLE: tuple[Finding, ...] = (
         r"pa/.*_mtp_.* rows=3",
         "lds-unwritten",
         r"`ds_read_b128 .*: lane \d+ reads LDS bytes .*, of which nobody wrote all",
-        "harmless: three rows of eight heads fill 24 of a tile's 32 columns, and what comes out of the others "
+        "harmless: three rows of eight heads fill 24 of a tile's 32 columns; what comes out of the others "
         "is not stored",
     ),
     Finding(
