@@ -100,8 +100,8 @@ TABLE: tuple[Finding, ...] = (
         r"mla/.*_subQ16_mqa16\.co",
         "lds-race",
         r"`ds_read_b128 .*LDS race: .*which wave \d writes at pc \S+ `ds_write_b128 .*no s_waitcnt lgkmcnt",
-        "a true defect: s_waitcnt lgkmcnt(8) before the barrier, when four reads are younger than eight "
-        "writes, so that four writes may be under way",
+        "by the manual a true defect: s_waitcnt lgkmcnt(8) before the barrier, with four reads younger than "
+        "the eight writes, so that four of these may be under way",
     ),
     Finding(
         r"layer_norm_qnt\.co",
