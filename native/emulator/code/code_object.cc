@@ -10,6 +10,7 @@
 
 #include "check/facts.h"
 #include "code/elf_image.h"
+#include "code/offload_bundle.h"
 #include "core/memory.h"
 
 namespace fmha::emu {
@@ -19,8 +20,6 @@ using Json = nlohmann::json;
 
 constexpr int kInvalidImage = 200;  // hipErrorInvalidImage
 constexpr int kNoBinary = 209;      // hipErrorNoBinaryForGpu
-constexpr char kBundleMagic[] = "__CLANG_OFFLOAD_BUNDLE__";
-constexpr char kCompressedMagic[] = "CCOB";
 constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
 
@@ -53,32 +52,10 @@ std::string why_not(uint32_t flags, Arch device) {
   return {};
 }
 
-struct BundleEntry {
-  std::string id;
-  uint64_t offset, bytes;
-};
-
-bool starts_with(const void* image, size_t bytes, const char* magic) {
-  const size_t n = std::strlen(magic);
-  return bytes >= n && std::memcmp(image, magic, n) == 0;
-}
-
-// The table at the head of a clang offload bundle.
-bool read_bundle(const uint8_t* p, size_t bytes, std::vector<BundleEntry>* out) {
-  size_t at = sizeof kBundleMagic - 1;
-  if (bytes < at + 8) return false;
-  const uint64_t count = read<uint64_t>(p + at);
-  at += 8;
-  for (uint64_t i = 0; i < count; ++i) {
-    if (bytes - at < 24) return false;
-    const uint64_t offset = read<uint64_t>(p + at), size = read<uint64_t>(p + at + 8),
-                   id = read<uint64_t>(p + at + 16);
-    at += 24;
-    if (id > bytes - at || offset > bytes || size > bytes - offset) return false;
-    out->push_back({std::string(reinterpret_cast<const char*>(p + at), id), offset, size});
-    at += id;
-  }
-  return true;
+// Whether a file that starts so is a code object that the device can run.
+bool is_for(std::span<const uint8_t> head, Arch device) {
+  ElfImage elf(head.data(), head.size());
+  return elf.check_identity() && why_not(elf.flags(), device).empty();
 }
 
 size_t elf_bytes(const uint8_t* p) {
@@ -90,17 +67,6 @@ size_t elf_bytes(const uint8_t* p) {
     end = std::max<size_t>(end, s.p_offset + s.p_filesz);
   }
   return end;
-}
-
-size_t bundle_bytes(const uint8_t* p) {
-  size_t at = sizeof kBundleMagic - 1, end = 0;
-  const uint64_t count = read<uint64_t>(p + at);
-  at += 8;
-  for (uint64_t i = 0; i < count; ++i) {
-    end = std::max<size_t>(end, read<uint64_t>(p + at) + read<uint64_t>(p + at + 8));
-    at += 24 + read<uint64_t>(p + at + 16);
-  }
-  return std::max(end, at);
 }
 
 uint32_t number(const Json& map, const char* key, uint32_t otherwise) {
@@ -167,9 +133,7 @@ KernelCode read_descriptor(const ElfImage::Symbol& symbol) {
 size_t code_object_bytes(const void* image) {
   const auto* p = static_cast<const uint8_t*>(image);
   if (std::memcmp(p, ELFMAG, SELFMAG) == 0) return elf_bytes(p);
-  if (std::memcmp(p, kBundleMagic, sizeof kBundleMagic - 1) == 0) return bundle_bytes(p);
-  if (std::memcmp(p, kCompressedMagic, 4) == 0) return 4;
-  return 0;
+  return bundle_bytes(p);
 }
 
 void CodeObject::read_kernels(const ElfImage& elf) {
@@ -211,28 +175,19 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
     *message = std::move(text);
     return nullptr;
   };
-  if (starts_with(image, bytes, kCompressedMagic)) {
-    return refuse(kInvalidImage,
-                  "code object: compressed offload bundles are not supported; "
-                  "build with --no-offload-compress");
-  }
-  if (starts_with(image, bytes, kBundleMagic)) {
-    std::vector<BundleEntry> entries;
-    const auto* p = static_cast<const uint8_t*>(image);
-    if (!read_bundle(p, bytes, &entries))
-      return refuse(kInvalidImage, "offload bundle: its table is damaged");
-    std::string found;
-    for (const BundleEntry& e : entries) {
-      found += (found.empty() ? "" : ", ") + e.id;
-      ElfImage elf(p + e.offset, e.bytes);
-      if (!elf.check_header() || !why_not(elf.flags(), device_arch).empty()) continue;
-      return load(p + e.offset, e.bytes, device_arch, device, hip_error, message);
+  if (is_bundle(image, bytes)) {
+    BundlePick pick;
+    const auto wanted = [&](std::span<const uint8_t> head) { return is_for(head, device_arch); };
+    if (!pick_from_bundle({static_cast<const uint8_t*>(image), bytes}, wanted, &pick, message))
+      return refuse(kInvalidImage, *message);
+    if (pick.image.empty()) {
+      return refuse(kNoBinary, std::string("offload bundle: nothing for ") + arch_name(device_arch) +
+                                   " in: " + pick.ids);
     }
-    return refuse(kNoBinary,
-                  std::string("offload bundle: nothing for ") + arch_name(device_arch) + " in: " + found);
+    return load(pick.image.data(), pick.image.size(), device_arch, device, hip_error, message);
   }
   ElfImage elf(image, bytes);
-  if (!elf.check_header()) return refuse(elf.hip_error(), elf.error());
+  if (!elf.check_identity()) return refuse(elf.hip_error(), elf.error());
   if (std::string reason = why_not(elf.flags(), device_arch); !reason.empty())
     return refuse(kNoBinary, reason);
   if (!elf.load()) return refuse(elf.hip_error(), elf.error());

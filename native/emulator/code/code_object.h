@@ -66,8 +66,8 @@ class TextFacts;  // check/facts.h
 
 class CodeObject {
  public:
-  // Loads an ELF, or the right one of an uncompressed offload bundle; on failure returns nullptr, *hip_error
-  // and *message set.
+  // Loads an ELF, or the right one of an offload bundle; on failure returns nullptr, *hip_error and *message
+  // set.
   static std::unique_ptr<CodeObject> load(const void* image, size_t bytes, Arch device_arch, int device,
                                           int* hip_error, std::string* message);
   ~CodeObject();

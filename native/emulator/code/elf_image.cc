@@ -46,7 +46,7 @@ bool ElfImage::fail(std::string message) {
   return false;
 }
 
-bool ElfImage::check_header() {
+bool ElfImage::check_identity() {
   if (bytes_ < sizeof(Elf64_Ehdr))
     return fail("code object: " + std::to_string(bytes_) + " bytes hold no ELF header");
   std::memcpy(&header_, file_, sizeof header_);
@@ -60,6 +60,11 @@ bool ElfImage::check_header() {
   }
   if (h.e_ident[EI_OSABI] != kOsAbiAmdgpuHsa) return fail("code object: ELF OS ABI is not AMDGPU HSA");
   if (h.e_type != ET_DYN) return fail("code object: not a shared object (was it linked?)");
+  return true;
+}
+
+bool ElfImage::read_segments() {
+  const Elf64_Ehdr& h = header_;
   if (h.e_phentsize != sizeof(Elf64_Phdr) || !in_file(h.e_phoff, uint64_t{h.e_phnum} * sizeof(Elf64_Phdr))) {
     return fail("code object: program headers lie outside the file");
   }
@@ -69,7 +74,7 @@ bool ElfImage::check_header() {
 }
 
 bool ElfImage::load() {
-  if (!check_header() || !map_segments()) return false;
+  if (!check_identity() || !read_segments() || !map_segments()) return false;
   for (const Elf64_Phdr& s : segments_) {
     if (s.p_type == PT_NOTE) read_notes(s);
     if (s.p_type == PT_DYNAMIC && !read_dynamic(s)) return false;

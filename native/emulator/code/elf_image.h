@@ -25,8 +25,8 @@ class ElfImage {
   ElfImage(const ElfImage&) = delete;
   ElfImage& operator=(const ElfImage&) = delete;
 
-  // Reads only the header: is this an AMDGPU HSA code object? False with error() set if not.
-  bool check_header();
+  // Reads only the first 64 bytes: is this an AMDGPU HSA code object? False with error() set if not.
+  bool check_identity();
   uint32_t flags() const { return header_.e_flags; }
   // Maps, copies and relocates the image, reads its symbols. False with error() set.
   bool load();
@@ -47,6 +47,7 @@ class ElfImage {
  private:
   bool fail(std::string message);
   bool in_file(uint64_t offset, uint64_t size) const { return offset <= bytes_ && size <= bytes_ - offset; }
+  bool read_segments();
   bool map_segments();
   bool read_dynamic(const Elf64_Phdr& segment);
   bool read_symbols(uint64_t symtab, uint64_t strtab, uint64_t strsz, uint64_t count);

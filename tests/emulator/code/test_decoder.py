@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,83 +11,12 @@ import pytest
 
 from ..support import rows
 from ..support.asm import bare, legal
+from ..support.decoding import assembled, differences, emulator, objdump
 from ..support.lines import candidates
-from ..support.toolchain import ROOT, tool
+from ..support.toolchain import ROOT
 
 ARCHS = ("gfx90a", "gfx942")
 _KEEP = 16  # accepted lines a row and form
-
-
-def normal(text: str) -> str:
-    """One spelling: single blanks, branch distances signed, no symbol notes."""
-    text = re.sub(r"\s+", " ", re.sub(r"<.*>", "", text)).strip()
-    match = re.fullmatch(
-        r"(s_branch|s_cbranch_\w+|s_cbranch_i_fork \S+|s_call_b64 \S+|s_subvector\w+) (-?(?:0x)?\d\w*)", text
-    )
-    if match:
-        distance = int(match[2], 0)
-        text = f"{match[1]} {(distance & 0xFFFF ^ 0x8000) - 0x8000}"
-    return text
-
-
-def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
-    """(address, text) of each instruction, the bytes of .text, and its address."""
-    done = subprocess.run(
-        [tool("llvm-objdump"), "-d", "-z", "-h", f"--mcpu={cpu}", "-j", ".text", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = []
-    words: list[int] = []
-    start = -1
-    for line in done.stdout.splitlines():
-        match = re.match(r"\s+(.*?)\s*// ([0-9A-F]{12}): ([0-9A-F ]+)", line)
-        if match:
-            address = int(match[2], 16)
-            start = address if start < 0 else start
-            found.append((address, normal(match[1])))
-            words += [int(w, 16) for w in match[3].split()]
-    size = re.search(r"^ *\d+ \.text +([0-9a-f]{8}) ", done.stdout, re.M)
-    assert size
-    assert 4 * len(words) == int(size[1], 16), "LLVM left out part of .text"
-    return found, b"".join(w.to_bytes(4, "little") for w in words), start
-
-
-def emulator(code: bytes, cpu: str, base: int) -> list[tuple[int, str]]:
-    """The software device's disassembly in the same shape."""
-    out = []
-    for line in rows.disassemble(code, cpu, base):
-        address, _, text = line.partition(": ")
-        out.append((int(address, 16), normal(text)))
-    return out
-
-
-# Lines LLVM accepts that no program has a use for, which the device refuses to run rather than guess:
-# trap-handler registers, jumps to constants, messages to graphics hardware (only LLVM spells them out).
-_NONSENSE = re.compile(r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG")
-
-
-def differences(ours: list[tuple[int, str]], llvm: list[tuple[int, str]]) -> list[str]:
-    """Instructions on which the two disagree."""
-    mine = dict(ours)
-    return [
-        f"{address:x}: LLVM {text!r}, the device {mine.get(address)!r}"
-        for address, text in llvm
-        if mine.get(address) != text and not _NONSENSE.search(text)
-    ]
-
-
-def assembled(lines: list[str], cpu: str) -> Path:
-    """An object file of these lines."""
-    path = Path(tempfile.mkdtemp()) / "x.o"
-    subprocess.run(
-        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)],
-        input="\n".join(lines),
-        text=True,
-        check=True,
-    )
-    return path
 
 
 @cache

@@ -7,8 +7,9 @@ import pytest
 
 from ..support import rows
 from ..support.asm import legal
+from ..support.decoding import assembled, differences, emulator, objdump
 from ..support.forms import forms
-from .test_decoder import ARCHS, assembled, differences, emulator, objdump
+from .test_decoder import ARCHS
 
 _FORMS = {"sdwa": 12000, "dpp": 9000, "short": 20000, "long": 50000, "scalar": 10000}  # lines that LLVM takes
 
