@@ -40,15 +40,18 @@ uint64_t inline_constant(uint32_t code, Type type) {
   }
 }
 
-uint64_t literal_constant(uint32_t literal, Type type) {
+// ISA guides, "literal expansion to 64 bits".
+uint64_t literal_constant(uint32_t literal, Type type, bool is_signed) {
   switch (type) {
     case Type::kF64:
       return static_cast<uint64_t>(literal) << 32;
     case Type::kF16:
     case Type::kI16:
       return literal & 0xffff;
+    case Type::kI64:
+      return is_signed ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(literal)}) : literal;
     default:
-      return literal;  // 64-bit integers: zero-extended
+      return literal;
   }
 }
 

@@ -61,7 +61,7 @@ bool Decoder::vop2() {
   if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
   inst_.bytes = 8;
   inst_.imm = static_cast<int32_t>(bits(32, 32));
-  return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0]), r.src[0], &inst_.src[2]);
+  return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0], false), r.src[0], &inst_.src[2]);
 }
 
 bool Decoder::vopc() {

@@ -105,7 +105,9 @@ std::string operand_text(const Operand& o, Type type) {
     case OperandKind::kConst:
       break;
   }
-  return constant_text(o.value, type);
+  const bool literal =
+      o.encoded == kOpLiteral && type == Type::kI64;  // LLVM prints the dword, not what it means
+  return constant_text(literal ? o.value & 0xffffffff : o.value, type);
 }
 
 std::string hwreg_text(uint32_t imm, const Dialect& dialect) {

@@ -135,6 +135,8 @@ enum RowFlag : RowFlags {
   // Timing that software must see to.
   kNeedsM0 = 1ull << 40,  // reads M0, and the hardware does not wait for it
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
+  // Constants.
+  kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
