@@ -172,8 +172,9 @@ bool Decoder::vop3() {
 void Decoder::check_modifiers() {
   const BoundRow& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
-  const bool scales = is_float(r.dst) || (r.dst == Type::kPkF32 && r.format == Format::kVop1);
-  if (inst_.omod && !(takes_any && scales)) unsupported_ = true;
+  // omod is ignored for integer results, which conversions of one source have. Whether the halves that
+  // v_cvt_pkrtz packs are floats to it is not said.
+  if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
   uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
