@@ -15,8 +15,8 @@ from ..support.forms import CONTROLS, SELECTS, UNUSED
 from ..support.fp import Array
 from ..support.ops1 import VOP1
 from ..support.ops2 import VOP2
+from ..support.predicates import compares, masks
 from ..support.valu import FLOATS, NO_MODS_OUT, SRC, Op, clamp01, evaluate, modify, reg, same
-from .test_vopc import compares, masks
 
 SUITE = Suite("sdwa_dpp")
 FIELDS = dict(

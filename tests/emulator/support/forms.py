@@ -139,6 +139,18 @@ def long(row: RowInfo) -> Iterator[str]:
         yield o.line(suffix, o.sources, f"op_sel:[{','.join(str(bits >> i & 1) for i in range(n))}]", **mask)
 
 
+def literal(row: RowInfo) -> Iterator[str]:
+    """The constant that v_madmk and v_madak carry, and constants beside it."""
+    if "literal_k" not in row.flags:
+        return
+    o = _Operands(row)
+    first, second = o.sources
+    for text in LITERALS:
+        for source in (first, *FEW, *SPECIAL, text):
+            operands = [source, text, second] if "literal_middle" in row.flags else [source, second, text]
+            yield o.line("", operands)
+
+
 def scalar(row: RowInfo) -> Iterator[str]:
     """SOP1, SOP2, SOPC: constants, literals and special registers in every place."""
     o = _Operands(row)
@@ -150,7 +162,7 @@ def scalar(row: RowInfo) -> Iterator[str]:
 
 _BY_FORMAT = {
     "VOP1": (sdwa, dpp, short, long),
-    "VOP2": (sdwa, dpp, short, long),
+    "VOP2": (sdwa, dpp, short, long, literal),
     "VOPC": (sdwa, dpp, short, long),
     "VOP3": (long,),
     "VOP3B": (long,),
