@@ -6,6 +6,7 @@ lines.py draws operands at random; here each select, modifier, control, mask and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from .lines import SELECTS, UNUSED, dwords
@@ -45,7 +46,7 @@ class _Operands:
     def __init__(self, row: RowInfo) -> None:
         self.row = row
         self.kinds = [k for k in row.srcs if k != "none"]
-        self.carries = "writes_vcc" in row.flags and row.format == "VOP2"
+        self.carries = ("writes_vcc" in row.flags and row.format == "VOP2") or row.format == "VOP3B"
         self.masked = "reads_vcc" in row.flags and row.format == "VOP2"
         scalar = "scalar_dst" in row.flags or row.format == "VOPC"
         self.scalar = row.format[0] == "S"
@@ -158,6 +159,13 @@ def scalar(row: RowInfo) -> Iterator[str]:
     for dst in (*SPECIAL, *PAIRS[:4]):
         if o.dst:
             yield o.line("", o.sources, dst=dst)
+
+
+def is_kept(row: RowInfo, line: str) -> bool:
+    """Of the inline integers between the first and the last one a row runs every fourth, each row others."""
+    found = re.search(r"(?<= )(-?\d+)(?=,|$)", line)
+    value = int(found[1]) if found else 64
+    return not -16 < value < 64 or (value + sum(row.mnemonic.encode())) % 4 == 0
 
 
 _BY_FORMAT = {

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from . import fp
+from . import fp, rows
 from .asm import LANES
 from .fp import Array
 from .ops1 import VOP1
@@ -55,8 +55,14 @@ def _mad64(a: Array, b: Array, c: Array) -> Array:
 
 
 def _dot2(a: Array, b: Array, c: Array) -> Array:
-    """Exact for the small integers that it is given; the sign of a zero depends on the order."""
-    x, y = (np.ascontiguousarray(v).view(np.float16).reshape(-1, 2).astype(np.float64) for v in (a, b))
+    """Exact for the small integers that it is given; the sign of a zero depends on the order.
+
+    gfx90a takes denormal halves for zeros, as PyTorch documents.
+    """
+    halves = [np.ascontiguousarray(v).view(np.float16).reshape(-1, 2) for v in (a, b)]
+    if rows.arch() == "gfx90a":
+        halves = [fp.flush(v) for v in halves]
+    x, y = (v.astype(np.float64) for v in halves)
     total = ((x * y).sum(1) + c).astype(np.float32)
     return np.ma.array(total, mask=total == 0)
 

@@ -96,8 +96,12 @@ FMHA_EMU_INLINE u64 qsad(u64 a, u32 b, u64 c) {
   }
   return r;
 }
+template <bool kSaturates>
 FMHA_EMU_INLINE Quad mqsad(u64 a, u32 b, Quad c) {
-  for (int i = 0; i < 4; ++i) c.word[i] = msad(static_cast<u32>(a >> (8 * i)), b, c.word[i]);
+  for (int i = 0; i < 4; ++i) {
+    const u64 exact = u64{msad(static_cast<u32>(a >> (8 * i)), b)} + c.word[i];
+    c.word[i] = kSaturates ? saturated_u32(exact) : static_cast<u32>(exact);
+  }
   return c;
 }
 FMHA_EMU_INLINE u32 count_ones(u32 x) {
@@ -198,6 +202,12 @@ FMHA_EMU_INLINE Carry<u64> mad_wide(i64 product, i64 c) {
   const u64 s = static_cast<u64>(product) + static_cast<u64>(c);
   const u64 overflow = (static_cast<u64>(product) ^ s) & (static_cast<u64>(c) ^ s);
   return {s, (overflow ^ s) >> 63 != 0};
+}
+FMHA_EMU_INLINE Carry<u64> saturated(Carry<u64> sum) { return {sum.bit ? ~0ull : sum.value, sum.bit}; }
+// Signed: bit 64 is the true sign, and where bit 63 differs from it the sum does not fit.
+FMHA_EMU_INLINE Carry<u64> saturated_signed(Carry<u64> sum) {
+  const bool fits = sum.bit == (sum.value >> 63 != 0);
+  return {fits ? sum.value : sum.bit ? 1ull << 63 : ~0ull >> 1, sum.bit};
 }
 
 // The random bits are added below the last bit kept, the sum is then rounded to nearest as usual.

@@ -92,7 +92,8 @@ constexpr Row kRows[] = {
    op<[](u64 a, u32 b, u64 c) { return qsad<true>(a, b, c); },
       ([](u64 a, u32 b, u64 c) { return qsad<true, true>(a, b, c); })>},
   {"v_mqsad_u32_u8", Type::kB128, {kB64, kB32, Type::kB128}, 0,
-   op<[](u64 a, u32 b, Quad c) { return mqsad(a, b, c); }>},
+   op<[](u64 a, u32 b, Quad c) { return mqsad<false>(a, b, c); },
+      [](u64 a, u32 b, Quad c) { return mqsad<true>(a, b, c); }>},
   {"v_mad_legacy_f16", kF16, {kF16, kF16, kF16}, kMod,
    op<[](const Env& e, f16 a, f16 b, f16 c) { return mad16(e, a, b, c); }>},
   {"v_mad_legacy_u16", kI16, {kI16, kI16, kI16}, 0,
@@ -221,9 +222,11 @@ constexpr Row kRows[] = {
   {"v_div_scale_f64", kF64, {kF64, kF64, kF64}, kMod,
    op<[](const Env& e, double a, double d, double n) { return div_scale(a, flushed(d, e), flushed(n, e)); }>},
   {"v_mad_u64_u32", kB64, {kB32, kB32, kB64}, 0,
-   op<[](u32 a, u32 b, u64 c) { return mad_wide(u64{a} * b, c); }>},
+   op<[](u32 a, u32 b, u64 c) { return mad_wide(u64{a} * b, c); },
+      [](u32 a, u32 b, u64 c) { return saturated(mad_wide(u64{a} * b, c)); }>},
   {"v_mad_i64_i32", kB64, {kB32, kB32, kB64}, 0,
-   op<[](i32 a, i32 b, i64 c) { return mad_wide(i64{a} * b, c); }>},
+   op<[](i32 a, i32 b, i64 c) { return mad_wide(i64{a} * b, c); },
+      [](i32 a, i32 b, i64 c) { return saturated_signed(mad_wide(i64{a} * b, c)); }>},
 };
 // clang-format on
 
