@@ -31,10 +31,12 @@ uint64_t inline_constant(uint32_t code, Type type) {
     case Type::kMask:
       return kDouble[i];
     // Packed f16 has the constant in the low half only; op_sel_hi = 0 is how code uses it for both.
-    case Type::kI16:
     case Type::kF16:
     case Type::kPkF16:
       return kHalf[i];
+    // 16-bit integers get the single-precision value, says LLVM's getInlineEncodingV216.
+    case Type::kI16:
+      return kSingle[i] & 0xffff;
     default:
       return kSingle[i];
   }

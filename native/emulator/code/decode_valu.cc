@@ -146,7 +146,8 @@ bool Decoder::vop3_sources() {
   const bool read_lane = r.is(kReadLane), write_lane = r.is(kWriteLane);
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];
-    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    const Type type = i == 1 && r.is(kHalfConstants) ? Type::kF16 : r.src[i];
+    if (!source(bits(32 + 9 * i, 9), type, &o)) return false;
     const bool is_vgpr = o.kind == OperandKind::kVgpr;
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
