@@ -16,7 +16,6 @@ from .meaning import (
     FIELDS,
     Line,
     Registers,
-    constant,
     dpp_lanes,
     dword_names,
     dwords_as,
@@ -49,7 +48,9 @@ HALVES = "op_sel is for operands of 16 bits"
 BITS = "clamp is for integers and floats, not for bits or packed halves"
 SIGNS = "what the signs of packed halves are is said of VOP3P only"
 DOT = "output scaling goes by MODE's denormals, which the dot products do not heed"
-CLASSES = "how wide the classes of v_cmp_class_f16 are, so what a float constant is there, is not said"
+CLASSES = (
+    "whether a float constant is that of f16 or of integers beside an f16 (v_cmp_class_f16, v_ldexp_f16)"
+)
 _BITS = ("_b32", "_b16", "_b64", "v_cvt_pkrtz_f16_f32", "v_pack_b32_f16", "v_mul_lo_u16")
 
 
@@ -68,7 +69,7 @@ def unsaid(line: Line, model: Op) -> str:
     for text, kind in kinds.items():
         if kind == "pf16" and (operand(text).neg or operand(text).absolute):
             return SIGNS
-    if "_class_f16" in line.name and constant(texts[1], "u32") is not None and "." in texts[1]:
+    if line.name.endswith(("_class_f16", "v_ldexp_f16")) and "." in texts[1]:
         return CLASSES
     changed = line["clamp"] or line["mul"] or line["div"]
     if changed and model.dst not in FLOATS and line.name.endswith(_BITS):

@@ -140,6 +140,24 @@ def long(row: RowInfo) -> Iterator[str]:
         yield o.line(suffix, o.sources, f"op_sel:[{','.join(str(bits >> i & 1) for i in range(n))}]", **mask)
 
 
+def packed(row: RowInfo) -> Iterator[str]:
+    """VOP3P: every choice of halves and of their signs, constants and scalar registers, clamp."""
+    o = _Operands(row)
+    n = len(o.sources)
+    for option in ("op_sel", "op_sel_hi", "neg_lo", "neg_hi"):
+        for bits in range(1 << n):
+            yield o.line("", o.sources, f"{option}:[{','.join(str(bits >> i & 1) for i in range(n))}]")
+    both = f"op_sel:[{','.join('1' * n)}] op_sel_hi:[{','.join('0' * n)}]"
+    for tail in (both, "clamp", f"{both} clamp"):
+        yield o.line("", o.sources, tail)
+    yield from o.each("", MODIFIED[:4])
+    for i in range(n):  # the low half of the source, or the low register, for both results
+        low = f"op_sel_hi:[{','.join('0' if k == i else '1' for k in range(n))}]"
+        for text in (*CONSTANTS, *SPECIAL, *PAIRS, *FLAGS):
+            for tail in ("", low):
+                yield o.line("", o.with_source(i, text), tail)
+
+
 def literal(row: RowInfo) -> Iterator[str]:
     """The constant that v_madmk and v_madak carry, and constants beside it."""
     if "literal_k" not in row.flags:
@@ -174,6 +192,7 @@ _BY_FORMAT = {
     "VOPC": (sdwa, dpp, short, long),
     "VOP3": (long,),
     "VOP3B": (long,),
+    "VOP3P": (packed,),
     "SOP1": (scalar,),
     "SOP2": (scalar,),
     "SOPC": (scalar,),

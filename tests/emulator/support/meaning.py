@@ -121,6 +121,10 @@ def constant(text: str, kind: str) -> Array | None:
             return _of_type(0x3E22F983, kind)
         if dtype.itemsize == 8 and text == "0.15915494":  # no constant, but a literal: the high half
             return _of_type(int(np.float64(text).view(np.uint64)) >> 32 << 32, kind)
+        if kind in ("i16", "u16"):  # single precision, of which there is the low half: see ops3p
+            single = constant(text, "u32")
+            assert single is not None
+            return _of_type(int(single[0]), kind)
         return np.full(LANES, float(text), as_float).view(dtype)
     if not re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
         return None
