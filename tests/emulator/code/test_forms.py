@@ -14,6 +14,7 @@ from .test_decoder import ARCHS, assembled, differences, emulator, objdump
 _FORMS = {
     "sdwa": 12000,
     "dpp": 9000,
+    "mixed": 2000,
     "short": 20000,
     "long": 50000,
     "packed": 12000,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ..support import byform, fp, rows
-from ..support.asm import LANES
+from ..support.asm import ALL_LANES, LANES
 from ..support.byform import EXEC, Program
 from ..support.expect import BITS, IEEE
 from ..support.fp import Array
@@ -82,9 +82,9 @@ def _halves(text: str, model: Packed, registers: Mapping[str, Array]) -> list[Ar
     return [(held[0] >> _U(16 * i)).astype(np.uint16).view(fp.DTYPES[model.kind]) for i in (0, 1)]
 
 
-def _check(line: Line, registers: Mapping[str, Array], got: Mapping[str, Array]) -> None:
-    model = _MODELS[line.name]
-    on = lanes_of_mask(EXEC)
+def _check(line: Line, program: Program, got: Mapping[str, Array]) -> None:
+    model, registers = _MODELS[line.name], program.registers()
+    on = lanes_of_mask(program.exec_mask)
     names = dword_names(line.operands[0])
     for name in names:
         assert (got[name][~on] == registers[name][~on]).all(), "a lane was written that is off"
@@ -101,14 +101,14 @@ def _check(line: Line, registers: Mapping[str, Array], got: Mapping[str, Array])
         same(seen[part], np.ma.array(want, mask=~on), 0, args)
 
 
-def _check_dot(line: Line, registers: Mapping[str, Array], got: Mapping[str, Array]) -> None:
-    bits, signed = DOTS[line.name]
+def _check_dot(line: Line, program: Program, got: Mapping[str, Array]) -> None:
+    (bits, signed), registers = DOTS[line.name], program.registers()
     args = [_word(t, registers) for t in line.operands[1:]]
     total = (fields(args[0], bits, signed) * fields(args[1], bits, signed)).sum(1)
     total += args[2].view(np.int32).astype(np.int64) if signed else args[2].astype(np.int64)
     if line["clamp"]:
         total = np.clip(total, *((-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)))
-    want = np.where(lanes_of_mask(EXEC), (total & 0xFFFFFFFF).astype(_U), registers["v8"])
+    want = np.where(lanes_of_mask(program.exec_mask), (total & 0xFFFFFFFF).astype(_U), registers["v8"])
     same(got["v8"], want, 0, args)
 
 
@@ -150,16 +150,16 @@ def test_form_computes_what_it_means() -> None:
     for at in range(0, len(lines), _SOME):
         part = lines[at : at + _SOME]
         looks = [dword_names(line.operands[0]) for line in part]
-        programs.append(Program([[line.text] for line in part], looks, values, IEEE))
+        mask = ALL_LANES if at // _SOME % 2 else EXEC
+        programs.append(Program([[line.text] for line in part], looks, values, IEEE, mask))
     byform.run(programs)
     wrong = [p.error for p in programs if p.error]
-    registers = programs[0].registers()
     for i, line in enumerate(lines):
         program = programs[i // _SOME]
         try:
             if not program.error:
                 check = _check_dot if line.name in DOTS else _check
-                check(line, registers, program.results[i % _SOME])
+                check(line, program, program.results[i % _SOME])
         except AssertionError as error:
             wrong.append(f"{line.text}: {error}")
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:40])

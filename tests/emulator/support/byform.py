@@ -40,8 +40,6 @@ SCALARS = {
     "flat_scratch_hi": 0xBF12_3456,
     "xnack_mask_lo": 0x0000_7FFF,
     "xnack_mask_hi": 0xC1A0_B900,
-    "exec_lo": EXEC & 0xFFFFFFFF,
-    "exec_hi": EXEC >> 32,
     "src_vccz": 0,
     "src_execz": 0,
     "src_scc": 1,
@@ -61,6 +59,7 @@ class Program:
     looks: Sequence[Sequence[str]]
     vgprs: Mapping[str, Array]
     mode: int
+    exec_mask: int = EXEC
     results: list[dict[str, Array]] = field(default_factory=list)
     error: str = ""
 
@@ -68,7 +67,8 @@ class Program:
         """What a line finds, by the name of the register."""
         found = {name: np.full(LANES, value, U32) for name, value in (SCALARS | apertures()).items()}
         kept = {name: self.vgprs[source] for name, source in _KEPT.items() if source in self.vgprs}
-        return found | dict(self.vgprs) | kept
+        masks = [np.full(LANES, self.exec_mask >> at & 0xFFFFFFFF, U32) for at in (0, 32)]
+        return found | dict(self.vgprs) | kept | dict(zip(("exec_lo", "exec_hi"), masks, strict=True))
 
 
 _apertures: dict[str, int] = {}
@@ -92,7 +92,7 @@ def _set(name: str) -> str:
     return f"s_mov_b32 {name}, 0x{SCALARS[name]:x}"
 
 
-_SETTABLE = [n for n in SCALARS if not n.startswith(("exec", "src_"))]
+_SETTABLE = [n for n in SCALARS if not n.startswith("src_")]
 
 
 def _text(program: Program) -> list[str]:
@@ -106,8 +106,8 @@ def _text(program: Program) -> list[str]:
         out.append(f"global_load_dword {name}, v120, s[80:81] offset:{i * _ROW}")
     out += [
         *map(_set, _SETTABLE),
-        f"s_mov_b32 s42, 0x{SCALARS['exec_lo']:x}",
-        f"s_mov_b32 s43, 0x{SCALARS['exec_hi']:x}",
+        f"s_mov_b32 s42, 0x{program.exec_mask & 0xFFFFFFFF:x}",
+        f"s_mov_b32 s43, 0x{program.exec_mask >> 32:x}",
         "s_mov_b64 s[46:47], exec",
         "s_waitcnt vmcnt(0)",
     ]

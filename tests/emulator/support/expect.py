@@ -48,9 +48,7 @@ HALVES = "op_sel is for operands of 16 bits"
 BITS = "clamp is for integers and floats, not for bits or packed halves"
 SIGNS = "what the signs of packed halves are is said of VOP3P only"
 DOT = "output scaling goes by MODE's denormals, which the dot products do not heed"
-CLASSES = (
-    "whether a float constant is that of f16 or of integers beside an f16 (v_cmp_class_f16, v_ldexp_f16)"
-)
+CLASSES = "whether a float constant beside an f16 is that of f16 (v_cmp_class_f16, v_ldexp_f16)"
 _BITS = ("_b32", "_b16", "_b64", "v_cvt_pkrtz_f16_f32", "v_pack_b32_f16", "v_mul_lo_u16")
 
 

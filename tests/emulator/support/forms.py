@@ -6,6 +6,7 @@ lines.py draws operands at random; here each select, modifier, control, mask and
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Sequence
 
@@ -115,6 +116,22 @@ def dpp(row: RowInfo) -> Iterator[str]:
         yield from o.each("_dpp", MODIFIED[:4], control + tails[2])
 
 
+def mixed(row: RowInfo) -> Iterator[str]:
+    """Selects, signs, placements, controls and masks together, at random."""
+    o, r = _Operands(row), random.Random(row.mnemonic)
+    given = {"dst": "vcc"} if row.format == "VOPC" else {}
+    for _ in range(16):
+        sources = [r.choice(MODIFIED).format(s) for s in o.sources]
+        tail = " ".join(f"src{i}_sel:{r.choice(SELECTS)}" for i in range(len(sources)))
+        placed = f"dst_sel:{r.choice(SELECTS)} dst_unused:{r.choice(UNUSED)} "
+        out = r.choice(("", "", "clamp ", "mul:2 "))
+        yield o.line("_sdwa", sources, f"{out}{'' if row.format == 'VOPC' else placed}{tail}", **given)
+        masks = f"row_mask:{r.randrange(16):#x} bank_mask:{r.randrange(16):#x}"
+        bound = r.choice(("", " bound_ctrl:0"))
+        sources = [r.choice(MODIFIED[:4]).format(s) for s in o.sources]
+        yield o.line("_dpp", sources, f"{r.choice(CONTROLS)} {masks}{bound}")
+
+
 def short(row: RowInfo) -> Iterator[str]:
     """The e32 form: constants, literals and scalar registers as the first source."""
     o = _Operands(row)
@@ -187,9 +204,9 @@ def is_kept(row: RowInfo, line: str) -> bool:
 
 
 _BY_FORMAT = {
-    "VOP1": (sdwa, dpp, short, long),
-    "VOP2": (sdwa, dpp, short, long, literal),
-    "VOPC": (sdwa, dpp, short, long),
+    "VOP1": (sdwa, dpp, mixed, short, long),
+    "VOP2": (sdwa, dpp, mixed, short, long, literal),
+    "VOPC": (sdwa, dpp, mixed, short, long),
     "VOP3": (long,),
     "VOP3B": (long,),
     "VOP3P": (packed,),

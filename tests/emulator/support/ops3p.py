@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What the packed instructions and the integer dot products (VOP3P) compute.
 
-Inline constants of 16-bit operands, packed or not: LLVM (getInlineEncodingV216) calls the guides misleading and
-says what the hardware does. Integers are sign-extended to 32 bits; floats are half precision with zeros above
-for f16 instructions, and single precision, 32 bits of it, for those of 16-bit integers.
+Inline constants of 16-bit operands, packed or not: LLVM (getInlineEncodingV216) calls the guides misleading
+and says what the hardware does. Integers are sign-extended to 32 bits; floats are half precision with zeros
+above for f16 instructions, and single precision, 32 bits of it, for those of 16-bit integers.
 """
 
 from __future__ import annotations
