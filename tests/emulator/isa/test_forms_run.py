@@ -29,7 +29,7 @@ from ..support.valu import Op
 FORMS = {"sdwa": 12000, "dpp": 12000, "mixed": 2000, "short": 16000, "long": 30000, "literal": 90}
 _SOME = 40  # lines of a program: they share the values of the registers
 # Rows whose forms are run elsewhere, or that have one form.
-_ONE_LANE = "one lane's value, to or from an SGPR: test_lanes"
+_ONE_LANE = "one lane's value, to or from an SGPR: test_lane_forms"
 _NONE = "computes nothing: test_lanes"
 WITHOUT = {
     "v_nop": _NONE,

@@ -16,22 +16,22 @@ from ..support.meaning import Line, constant, dword_names, lanes_of_mask, operan
 from ..support.ops3p import DOTS, PACKED, Packed, fields
 from ..support.valu import clamp01, modify, same
 from .test_forms_run import taken
+from .test_vop3p import check_mix
 
 _U = np.uint32
 _LINES = 2500  # that are run, at least
 _SOME = 40  # lines of a program
-# Rows of other shapes: whose sources are halves or registers, and the dot product of floats.
+# Rows of other shapes.
 WITHOUT = {
-    "v_fma_mix_f32": "test_vop3p",
-    "v_fma_mixlo_f16": "test_vop3p",
-    "v_fma_mixhi_f16": "test_vop3p",
-    "v_dot2_f32_f16": "test_vop3p",
-    "v_pk_mov_b32": "test_vop3p",
+    "v_dot2_f32_f16": "halves without op_sel, and an order of sums: test_vop3p",
+    "v_pk_mov_b32": "bits, by op_sel only: test_vop3p",
 }
+_MIXES = ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
 _MODELS = {p.name: p for p in PACKED}
 # Of which nobody says what they do.
 _CONSTANT = "the second register of what has one"
 _SIGN = "signs of integers"
+_HALF = "constants as halves of v_fma_mix"
 _DOT = "dot products must not use op_sel, say the guides"
 
 
@@ -48,12 +48,19 @@ def _negated(line: Line, n: int) -> tuple[bool, bool]:
     return _choice(line, "neg_lo", n, "0") == "1", _choice(line, "neg_hi", n, "0") == "1"
 
 
+def _aperture(line: Line) -> bool:
+    return any(t.startswith("src_") and t.endswith(("_base", "_limit")) for t in line.operands[1:])
+
+
 def _unsaid(line: Line) -> str:
     count = len(line.operands) - 1
     signs = any(any(_negated(line, n)) for n in range(count))
+    if line.name in _MIXES:
+        halves = [n for n in range(count) if _choice(line, "op_sel_hi", n, "0") == "1"]
+        fixed = any(constant(operand(line.operands[1 + n]).name, "u32") is not None for n in halves)
+        return _HALF if fixed or _aperture(line) else ""
     if line.name in DOTS:
-        wide = [t for t in line.operands[1:] if t.startswith("src_") and t.endswith(("_base", "_limit"))]
-        return _DOT if signs or line["op_sel"] or line["op_sel_hi"] else _CONSTANT if wide else ""
+        return _DOT if signs or line["op_sel"] or line["op_sel_hi"] else _CONSTANT if _aperture(line) else ""
     model = _MODELS[line.name]
     is_float = model.kind.startswith("f")
     if signs and not is_float:
@@ -64,9 +71,7 @@ def _unsaid(line: Line) -> str:
         fixed = constant(text, "u32") is not None
         if model.kind == "f32" and (fixed or len(dword_names(text)) < 2) and 1 in _parts_read(line, n):
             return _CONSTANT
-        if text.startswith("src_") and text.endswith(("_base", "_limit")) and model.kind != "f32":
-            return _CONSTANT
-    return ""
+    return _CONSTANT if model.kind != "f32" and _aperture(line) else ""
 
 
 def _halves(text: str, model: Packed, registers: Mapping[str, Array]) -> list[Array]:
@@ -112,6 +117,20 @@ def _check_dot(line: Line, program: Program, got: Mapping[str, Array]) -> None:
     same(got["v8"], want, 0, args)
 
 
+def _check_mix(line: Line, program: Program, got: Mapping[str, Array]) -> None:
+    registers, on = program.registers(), lanes_of_mask(program.exec_mask)
+    args = []
+    for n, text in enumerate(line.operands[1:]):
+        o = operand(text)
+        value = _word(o.name, registers).view(np.float32)
+        if _choice(line, "op_sel_hi", n, "0") == "1":
+            part = int(_choice(line, "op_sel", n, "0"))
+            value = (_word(o.name, registers) >> _U(16 * part)).astype(np.uint16).view(np.float16)
+        args.append(modify(value.astype(np.float32), o.neg, o.absolute)[on])
+    assert (got["v8"][~on] == registers["v8"][~on]).all(), "a lane was written that is off"
+    check_mix(line.name, args, registers["v8"][on], bool(line["clamp"]), got["v8"][on])
+
+
 def _word(text: str, registers: Mapping[str, Array]) -> Array:
     fixed = constant(operand(text).name, "u32")
     return registers[text] if fixed is None else fixed
@@ -138,7 +157,7 @@ def _lines() -> Iterator[Line]:
 def test_every_row_has_a_model() -> None:
     """No packed row is left out without a reason."""
     named = {r.mnemonic for r in rows.all_rows() if r.format == "VOP3P"}
-    assert named - set(_MODELS) - set(DOTS) == set(WITHOUT)
+    assert named - set(_MODELS) - set(DOTS) - set(_MIXES) == set(WITHOUT)
     assert {row.mnemonic for row in taken("packed")} == named & rows.names()
 
 
@@ -158,7 +177,7 @@ def test_form_computes_what_it_means() -> None:
         program = programs[i // _SOME]
         try:
             if not program.error:
-                check = _check_dot if line.name in DOTS else _check
+                check = _check_dot if line.name in DOTS else _check_mix if line.name in _MIXES else _check
                 check(line, program, program.results[i % _SOME])
         except AssertionError as error:
             wrong.append(f"{line.text}: {error}")

@@ -293,34 +293,32 @@ def _mix() -> None:
                     f"{name}-{k}{'-clamp' if clamp else ''}",
                     [line],
                     ["v10"],
-                    _check_mix(name, args, old, clamp),
+                    lambda r, name=name, args=args, old=old, clamp=clamp: check_mix(
+                        name, args, old, clamp, r["v10"][0]
+                    ),
                     vin | {"v10": old},
                 )
 
 
-def _check_mix(name: str, args: list[Array], old: Array, clamp: bool) -> Callable[[Result], None]:
-    def check(result: Result) -> None:
-        full = result["v10"][0]
-        with np.errstate(all="ignore"):
-            want: Any = fp.fma(*args)
-            if name == "v_fma_mix_f32":
-                same(full.view(np.float32), clamp01(want) if clamp else want, 0, args)
-                return
-            # One rounding to float16 or two: where they differ, either is accepted.
-            once = fp.to_odd_sum(args[0].astype(np.float64) * args[1], args[2].astype(np.float64)).astype(
-                np.float16
-            )
-            twice = want.astype(np.float16)
-            if clamp:
-                once, twice = clamp01(once), clamp01(twice)
-        high = name == "v_fma_mixhi_f16"
-        got = (full >> 16 if high else full & 0xFFFF).astype(np.uint16).view(np.float16)
-        want16 = np.where(got.view(np.uint16) == twice.view(np.uint16), twice, once)
-        same(got, want16, 0, args)
-        other, before = (full & 0xFFFF, old & 0xFFFF) if high else (full >> 16, old >> 16)
-        assert (other == before).all(), "the other half changed"
-
-    return check
+def check_mix(name: str, args: list[Array], old: Array, clamp: bool, full: Array) -> None:
+    """The destination of v_fma_mix: a float, or a half beside the one that stays."""
+    with np.errstate(all="ignore"):
+        want: Any = fp.fma(*args)
+        if name == "v_fma_mix_f32":
+            same(full.view(np.float32), clamp01(want) if clamp else want, 0, args)
+            return
+        # One rounding to float16 or two: where they differ, either is accepted.
+        wide = [a.astype(np.float64) for a in args]
+        once = fp.to_odd_sum(wide[0] * wide[1], wide[2]).astype(np.float16)
+        twice = want.astype(np.float16)
+        if clamp:
+            once, twice = clamp01(once), clamp01(twice)
+    high = name == "v_fma_mixhi_f16"
+    got = (full >> 16 if high else full & 0xFFFF).astype(np.uint16).view(np.float16)
+    want16 = np.where(got.view(np.uint16) == twice.view(np.uint16), twice, once)
+    same(got, want16, 0, args)
+    other, before = (full & 0xFFFF, old & 0xFFFF) if high else (full >> 16, old >> 16)
+    assert (other == before).all(), "the other half changed"
 
 
 for _row in PACKED:
