@@ -108,9 +108,11 @@ def dpp(row: RowInfo) -> Iterator[str]:
     """Controls, masks, what lanes without a source do, signs."""
     o = _Operands(row)
     tails = ["", " row_mask:0xa bank_mask:0x5", " row_mask:0xf bank_mask:0xf bound_ctrl:0"]
-    for i, control in enumerate(CONTROLS):
+    # Compares have no DPP form on GFX9; LLVM is asked about a few, should it ever say otherwise.
+    controls = CONTROLS[:3] if row.format == "VOPC" else CONTROLS
+    for i, control in enumerate(controls):
         yield o.line("_dpp", o.sources, control + tails[i % 3])
-    for control in ("quad_perm:[3,2,1,0]", "row_newbcast:3"):
+    for control in ("quad_perm:[3,2,1,0]", "row_newbcast:3") if len(controls) > 3 else ():
         for mask in range(16):
             yield o.line("_dpp", o.sources, f"{control} row_mask:{mask:#x} bank_mask:{15 - mask:#x}")
         yield from o.each("_dpp", MODIFIED[:4], control + tails[2])
