@@ -192,7 +192,8 @@ bool Decoder::source(uint32_t code, Type type, Operand* out) {
   if (code == kOpLiteral) {
     if (!literal_allowed_) return false;
     inst_.bytes = 8;
-    return constant(code, literal_constant(bits(32, 32), type), type, out);
+    const bool is_signed = inst_.row->is(kSignedLiteral);
+    return constant(code, literal_constant(bits(32, 32), type, is_signed), type, out);
   }
   const bool aperture = code >= kOpAperture && code < kOpApertureEnd;
   if (!aperture && (code < kOpVccz || code > kOpScc)) return false;

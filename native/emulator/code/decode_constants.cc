@@ -31,24 +31,29 @@ uint64_t inline_constant(uint32_t code, Type type) {
     case Type::kMask:
       return kDouble[i];
     // Packed f16 has the constant in the low half only; op_sel_hi = 0 is how code uses it for both.
-    case Type::kI16:
     case Type::kF16:
     case Type::kPkF16:
       return kHalf[i];
+    // 16-bit integers get the single-precision value, says LLVM's getInlineEncodingV216.
+    case Type::kI16:
+      return kSingle[i] & 0xffff;
     default:
       return kSingle[i];
   }
 }
 
-uint64_t literal_constant(uint32_t literal, Type type) {
+// ISA guides, "literal expansion to 64 bits".
+uint64_t literal_constant(uint32_t literal, Type type, bool is_signed) {
   switch (type) {
     case Type::kF64:
       return static_cast<uint64_t>(literal) << 32;
     case Type::kF16:
     case Type::kI16:
       return literal & 0xffff;
+    case Type::kI64:
+      return is_signed ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(literal)}) : literal;
     default:
-      return literal;  // 64-bit integers: zero-extended
+      return literal;
   }
 }
 

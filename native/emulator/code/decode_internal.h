@@ -40,7 +40,7 @@ enum OperandCode : uint32_t {
 // An inline constant (operand numbers 128..248) or literal, expanded to the operand's type. 64-bit types use
 // all of it; 16-bit types have a zero high half; kB* types repeat the low dword.
 uint64_t inline_constant(uint32_t code, Type type);
-uint64_t literal_constant(uint32_t literal, Type type);
+uint64_t literal_constant(uint32_t literal, Type type, bool is_signed);
 
 class Decoder {
  public:

@@ -61,7 +61,7 @@ bool Decoder::vop2() {
   if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
   inst_.bytes = 8;
   inst_.imm = static_cast<int32_t>(bits(32, 32));
-  return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0]), r.src[0], &inst_.src[2]);
+  return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0], false), r.src[0], &inst_.src[2]);
 }
 
 bool Decoder::vopc() {
@@ -146,7 +146,8 @@ bool Decoder::vop3_sources() {
   const bool read_lane = r.is(kReadLane), write_lane = r.is(kWriteLane);
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];
-    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    const Type type = i == 1 && r.is(kHalfConstants) ? Type::kF16 : r.src[i];
+    if (!source(bits(32 + 9 * i, 9), type, &o)) return false;
     const bool is_vgpr = o.kind == OperandKind::kVgpr;
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
@@ -172,8 +173,9 @@ bool Decoder::vop3() {
 void Decoder::check_modifiers() {
   const BoundRow& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
-  const bool scales = is_float(r.dst) || (r.dst == Type::kPkF32 && r.format == Format::kVop1);
-  if (inst_.omod && !(takes_any && scales)) unsupported_ = true;
+  // omod is ignored for integer results, which conversions of one source have. Whether the halves that
+  // v_cvt_pkrtz packs are floats to it is not said.
+  if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
   uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {

@@ -105,7 +105,12 @@ std::string operand_text(const Operand& o, Type type) {
     case OperandKind::kConst:
       break;
   }
-  return constant_text(o.value, type);
+  // LLVM 19 prints the half-precision value, though later versions know better.
+  if (type == Type::kI16 && o.encoded >= kOpFloat && o.encoded < kOpFloatEnd)
+    return text("0x%x", static_cast<uint32_t>(inline_constant(o.encoded, Type::kF16)));
+  const bool literal =
+      o.encoded == kOpLiteral && type == Type::kI64;  // LLVM prints the dword, not what it means
+  return constant_text(literal ? o.value & 0xffffffff : o.value, type);
 }
 
 std::string hwreg_text(uint32_t imm, const Dialect& dialect) {

@@ -38,8 +38,8 @@ std::string flag_names(RowFlags flags) {
       "fma64",        "read_lane",      "write_lane",    "refused",        "load",
       "store",        "atomic",         "two_offsets",   "stride64",       "by_lane",
       "to_lds",       "may_go_to_lds",  "high_half",     "counted",        "cache_control",
-      "needs_m0",     "late_vcc"};
-  static_assert(kLateVcc == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
+      "needs_m0",     "late_vcc",       "signed_literal"};
+  static_assert(kSignedLiteral == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
   std::string s;
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];

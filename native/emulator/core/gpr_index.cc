@@ -6,18 +6,21 @@ namespace {
 
 constexpr int kLaunchFailure = 719;         // hipErrorLaunchFailure
 constexpr uint32_t kDestination = 1u << 3;  // of M0[15:12]; bits 0..2 are the sources
+constexpr int kLast = 2;
 
 bool is_vector_alu(const Inst& inst) {
   return inst.row && inst.row->format >= Format::kVop1 && inst.row->format <= Format::kMai;
 }
 
-// Whose registers are no plain sources and destinations of lanes.
+// Of which the ISA guides do not say what moves: matrices and AccVGPRs, v_swap, DPP.
 bool cannot_move(const Inst& inst) {
-  if (inst.row->format == Format::kMai || inst.encoding > Encoding::kVop3) return true;
-  // The ISA guides' table of special cases: the one vector register of these moves like any other.
-  if (inst.row->is(kReadLane | kWriteLane)) return false;
-  return inst.row->is(kReadsDst | kScalarDst);
+  return inst.row->format == Format::kMai || inst.row->is(kWritesSrc0 | kAccDst | kAccSrc) ||
+         inst.encoding == Encoding::kDpp;
 }
+
+// The bit of M0[15:12] that moves source n: the guides' table of special cases. v_madmk, whose second source
+// is the constant, hands its other register to the adder as the third.
+int bit_of(const Inst& inst, int n) { return n == 1 && inst.row->is(kLiteralMiddle) ? kLast : n; }
 
 bool move(Wave& w, const Inst& inst, Operand* o) {
   constexpr uint32_t kVgprs = 256;
@@ -41,9 +44,10 @@ bool move_registers(Wave& w, const Inst& inst, Inst* moved) {
     w.fault(inst, kLaunchFailure, "the software device does not index the VGPRs of this instruction");
     return false;
   }
-  for (int n = 0; n < 3; ++n) {
-    if (which >> n & 1 && !move(w, inst, &moved->src[n])) return false;
+  for (int n = 0; n <= kLast; ++n) {
+    if (which >> bit_of(inst, n) & 1 && !move(w, inst, &moved->src[n])) return false;
   }
+  // What an instruction keeps or accumulates in its destination (v_mac, SDWA) moves with it.
   return !(which & kDestination) || move(w, inst, &moved->dst);
 }
 

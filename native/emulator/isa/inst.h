@@ -109,7 +109,7 @@ enum RowFlag : RowFlags {
   kOneForm = 1ull << 16,        // VOP1 or VOP2 without VOP3, SDWA and DPP forms
   kNoSuffix = 1ull << 17,       // LLVM prints no _e32 or _e64
   kNoDstSel = 1ull << 18,       // the SDWA form has no destination select: it writes all (v_cvt_f32_fp8)
-  kHalfConstants = 1ull << 19,  // LLVM prints the constants of source 1 as f16, though it is an i16 (v_ldexp)
+  kHalfConstants = 1ull << 19,  // the constants of source 1 are those of f16, though it is an i16 (v_ldexp)
   // Kind.
   kBranch = 1ull << 20,          // imm is a pc-relative target
   kJump = 1ull << 21,            // may go to an address in a register (s_setpc, s_cbranch_join)
@@ -135,6 +135,8 @@ enum RowFlag : RowFlags {
   // Timing that software must see to.
   kNeedsM0 = 1ull << 40,  // reads M0, and the hardware does not wait for it
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
+  // Constants.
+  kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.

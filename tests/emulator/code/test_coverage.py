@@ -18,7 +18,6 @@ FILES = (
     "test_vopc",
     "test_carry",
     "test_mfma",
-    "test_sdwa_dpp",
     "test_lanes",
     "test_mad",
     "test_scalar",

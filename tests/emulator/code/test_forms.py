@@ -11,7 +11,17 @@ from ..support.decoding import assembled, differences, emulator, objdump
 from ..support.forms import forms
 from .test_decoder import ARCHS
 
-_FORMS = {"sdwa": 12000, "dpp": 9000, "short": 20000, "long": 50000, "scalar": 10000}  # lines that LLVM takes
+# Lines that LLVM takes, at least.
+_FORMS = {
+    "sdwa": 12000,
+    "dpp": 9000,
+    "mixed": 2000,
+    "short": 20000,
+    "long": 50000,
+    "packed": 12000,
+    "literal": 90,
+    "scalar": 10000,
+}
 
 
 @pytest.mark.parametrize("cpu", ARCHS)

@@ -11,8 +11,8 @@ import numpy as np
 from ..support import fp, rows
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.fp import Array
+from ..support.predicates import masks
 from ..support.valu import EXEC_PART, bits_of_exec, modify, same, view
-from .test_vopc import masks
 
 SUITE = Suite("carry")
 CARRY_IN = 0x9669_F00F_A5A5_3C3C

@@ -279,11 +279,9 @@ _STOPS = {
         [f"{ON} 1, gpr_idx(SRC0)", "v_mov_b32_dpp v2, v3 row_shl:1", "s_set_gpr_idx_off"],
         "does not index the VGPRs",
     ),
-    "idx_sdwa": (
-        [f"{ON} 1, gpr_idx(SRC0)", "v_mov_b32_sdwa v2, v3 dst_sel:BYTE_0 src0_sel:DWORD"],
-        "does not index",
-    ),
-    "idx_acc": ([f"{ON} 1, gpr_idx(SRC0)", "v_fmac_f32 v2, v3, v4", "s_set_gpr_idx_off"], "does not index"),
+    "idx_swap": ([f"{ON} 1, gpr_idx(SRC0)", "v_swap_b32 v2, v3", "s_set_gpr_idx_off"], "does not index"),
+    "idx_acc_mov": ([f"{ON} 1, gpr_idx(SRC0)", "v_accvgpr_mov_b32 a2, a3"], "does not index"),
+    "idx_acc_read": ([f"{ON} 1, gpr_idx(DST)", "v_accvgpr_read_b32 v2, a3"], "does not index"),
     "idx_never_off": ([f"{ON} 1, gpr_idx(SRC0)", "s_branch -1"], "FMHA_EMU_MAX_INSTRUCTIONS"),
 }
 KERNELS = Kernels(

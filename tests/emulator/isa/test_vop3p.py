@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy as np
 from ..support import fp, rows
 from ..support.asm import Case, Result, Suite
 from ..support.fp import Array
-from ..support.ops2 import minmax, sat, shift
 from ..support.ops3 import sad
+from ..support.ops3p import DOTS, PACKED, fields, parts, select
 from ..support.valu import clamp01, modify, same
 
 SUITE = Suite("vop3p")
@@ -29,21 +29,6 @@ def _text(count: int, pattern: tuple[int, int, int, int]) -> str:
     ):
         if value & full != default:
             out += f" {name}:[{','.join(str(value >> i & 1) for i in range(count))}]"
-    return out
-
-
-def parts(x: Array, kind: str) -> list[Array]:
-    """Low and high part of a packed register (or pair)."""
-    two = np.ascontiguousarray(x).view(fp.DTYPES[kind]).reshape(-1, 2)
-    return [two[:, 0].copy(), two[:, 1].copy()]
-
-
-def select(args: Sequence[Array], kind: str, sel: int, neg: int) -> list[Array]:
-    """The part of each source that `sel` says, negated where `neg` says."""
-    out = []
-    for i, a in enumerate(args):
-        part = parts(a, kind)[sel >> i & 1]
-        out.append(modify(part, bool(neg >> i & 1), False) if neg >> i & 1 else part)
     return out
 
 
@@ -159,28 +144,12 @@ def _scalar_pair() -> None:
         )
 
 
-def _fields(x: Array, bits: int, signed: bool) -> Array:
-    """Bit fields of a register, (lanes, fields) int64."""
-    out = []
-    for i in range(0, 32, bits):
-        field = x.astype(np.int64) >> i & ((1 << bits) - 1)
-        out.append((field ^ 1 << bits - 1) - (1 << bits - 1) if signed else field)
-    return np.stack(out, 1)
-
-
 def _dots() -> None:
-    for name, bits, signed in (
-        ("v_dot2_i32_i16", 16, True),
-        ("v_dot2_u32_u16", 16, False),
-        ("v_dot4_i32_i8", 8, True),
-        ("v_dot4_u32_u8", 8, False),
-        ("v_dot8_i32_i4", 4, True),
-        ("v_dot8_u32_u4", 4, False),
-    ):
+    for name, (bits, signed) in DOTS.items():
         if name not in rows.names():
             continue
         args = fp.lanes_of(("pi16", "pi16", "u32"))
-        total = (_fields(args[0], bits, signed) * _fields(args[1], bits, signed)).sum(1)
+        total = (fields(args[0], bits, signed) * fields(args[1], bits, signed)).sum(1)
         total += args[2].view(np.int32).astype(np.int64) if signed else args[2].astype(np.int64)
         low, high = (-(1 << 31), (1 << 31) - 1) if signed else (0, (1 << 32) - 1)
         for text, value in (("", total), (" clamp", np.clip(total, low, high))):
@@ -324,56 +293,36 @@ def _mix() -> None:
                     f"{name}-{k}{'-clamp' if clamp else ''}",
                     [line],
                     ["v10"],
-                    _check_mix(name, args, old, clamp),
+                    lambda r, name=name, args=args, old=old, clamp=clamp: check_mix(
+                        name, args, old, clamp, r["v10"][0]
+                    ),
                     vin | {"v10": old},
                 )
 
 
-def _check_mix(name: str, args: list[Array], old: Array, clamp: bool) -> Callable[[Result], None]:
-    def check(result: Result) -> None:
-        full = result["v10"][0]
-        with np.errstate(all="ignore"):
-            want: Any = fp.fma(*args)
-            if name == "v_fma_mix_f32":
-                same(full.view(np.float32), clamp01(want) if clamp else want, 0, args)
-                return
-            # One rounding to float16 or two: where they differ, either is accepted.
-            once = fp.to_odd_sum(args[0].astype(np.float64) * args[1], args[2].astype(np.float64)).astype(
-                np.float16
-            )
-            twice = want.astype(np.float16)
-            if clamp:
-                once, twice = clamp01(once), clamp01(twice)
-        high = name == "v_fma_mixhi_f16"
-        got = (full >> 16 if high else full & 0xFFFF).astype(np.uint16).view(np.float16)
-        want16 = np.where(got.view(np.uint16) == twice.view(np.uint16), twice, once)
-        same(got, want16, 0, args)
-        other, before = (full & 0xFFFF, old & 0xFFFF) if high else (full >> 16, old >> 16)
-        assert (other == before).all(), "the other half changed"
-
-    return check
+def check_mix(name: str, args: list[Array], old: Array, clamp: bool, full: Array) -> None:
+    """The destination of v_fma_mix: a float, or a half beside the one that stays."""
+    with np.errstate(all="ignore"):
+        want: Any = fp.fma(*args)
+        if name == "v_fma_mix_f32":
+            same(full.view(np.float32), clamp01(want) if clamp else want, 0, args)
+            return
+        # One rounding to float16 or two: where they differ, either is accepted.
+        wide = [a.astype(np.float64) for a in args]
+        once = fp.to_odd_sum(wide[0] * wide[1], wide[2]).astype(np.float16)
+        twice = want.astype(np.float16)
+        if clamp:
+            once, twice = clamp01(once), clamp01(twice)
+    high = name == "v_fma_mixhi_f16"
+    got = (full >> 16 if high else full & 0xFFFF).astype(np.uint16).view(np.float16)
+    want16 = np.where(got.view(np.uint16) == twice.view(np.uint16), twice, once)
+    same(got, want16, 0, args)
+    other, before = (full & 0xFFFF, old & 0xFFFF) if high else (full >> 16, old >> 16)
+    assert (other == before).all(), "the other half changed"
 
 
-_F: dict[str, tuple[int, Callable[..., Array]]] = {
-    "fma": (3, fp.fma),
-    "add": (2, lambda a, b: a + b),
-    "mul": (2, lambda a, b: a * b),
-}
-for _n, (_c, _fn) in _F.items():
-    _packed(f"v_pk_{_n}_f16", "f16", _c, _fn)
-    _packed(f"v_pk_{_n}_f32", "f32", _c, _fn)
-_packed("v_pk_min_f16", "f16", 2, minmax(True))
-_packed("v_pk_max_f16", "f16", 2, minmax(False))
-for _t, _d in (("i16", np.int16), ("u16", np.uint16)):
-    _packed(f"v_pk_mad_{_t}", _t, 3, lambda a, b, c: a * b + c, sat(_d, lambda a, b, c: a * b + c))
-    _packed(f"v_pk_add_{_t}", _t, 2, lambda a, b: a + b, sat(_d, lambda a, b: a + b))
-    _packed(f"v_pk_sub_{_t}", _t, 2, lambda a, b: a - b, sat(_d, lambda a, b: a - b))
-    _packed(f"v_pk_min_{_t}", _t, 2, np.minimum)
-    _packed(f"v_pk_max_{_t}", _t, 2, np.maximum)
-_packed("v_pk_mul_lo_u16", "u16", 2, lambda a, b: a * b)
-_packed("v_pk_lshlrev_b16", "u16", 2, lambda s, x: shift(x, s, True))
-_packed("v_pk_lshrrev_b16", "u16", 2, lambda s, x: shift(x, s, False))
-_packed("v_pk_ashrrev_i16", "i16", 2, lambda s, x: shift(x, s, False))
+for _row in PACKED:
+    _packed(_row.name, _row.kind, _row.count, _row.fn, _row.clamp)
 _overlap()
 _pk_mov()
 _scalar_pair()

@@ -226,8 +226,8 @@ _DESCRIPTOR = """
   .amdhsa_system_sgpr_workgroup_id_y 1
   .amdhsa_system_sgpr_workgroup_id_z 1
   .amdhsa_system_vgpr_workitem_id 2
-  .amdhsa_next_free_vgpr 256
-  .amdhsa_accum_offset 128
+  .amdhsa_next_free_vgpr {vgprs}
+  .amdhsa_accum_offset {arch_vgprs}
   .amdhsa_next_free_sgpr 96
   .amdhsa_float_denorm_mode_32 3
   .amdhsa_float_denorm_mode_16_64 3
@@ -254,7 +254,7 @@ _METADATA = """  - .name: {name}
     .private_segment_fixed_size: {scratch}
     .wavefront_size: 64
     .sgpr_count: 102
-    .vgpr_count: 256
+    .vgpr_count: {vgprs}
     .agpr_count: 128
     .max_flat_workgroup_size: 1024
     .args:
@@ -279,6 +279,7 @@ class Kernel:
     )
     extra: str = ""
     more_metadata: str = ""  # lines of the kernel's entry
+    arch_vgprs: int = 128  # and 128 AccVGPRs
 
     def text(self) -> str:
         """Code and descriptor."""
@@ -292,6 +293,8 @@ class Kernel:
             extra=self.extra,
             private=private,
             kernarg=self.kernarg(),
+            arch_vgprs=self.arch_vgprs,
+            vgprs=self.arch_vgprs + 128,
         )
         head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
         prologue = _FLAT_SCRATCH if self.scratch and rows.arch() == "gfx90a" else []
@@ -311,7 +314,12 @@ class Kernel:
         )
         return (
             _METADATA.format(
-                name=self.name, lds=self.lds, scratch=self.scratch, kernarg=self.kernarg(), args=args
+                name=self.name,
+                lds=self.lds,
+                scratch=self.scratch,
+                kernarg=self.kernarg(),
+                args=args,
+                vgprs=self.arch_vgprs + 128,
             )
             + self.more_metadata
         )

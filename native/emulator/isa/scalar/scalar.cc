@@ -182,7 +182,8 @@ void cmov(Wave& w, const Inst& i) {
 }
 
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;
-#define ROW2(name, d, a, b, ...) {name, d, {a, b, N}, 0, __VA_ARGS__}
+#define ROW2(name, d, a, b, ...) ROW2F(name, d, a, b, 0, __VA_ARGS__)
+#define ROW2F(name, d, a, b, flags, ...) {name, d, {a, b, N}, flags, __VA_ARGS__}
 #define ROW1(name, d, a, ...) ROW1F(name, d, a, 0, __VA_ARGS__)
 #define ROW1F(name, d, a, flags, ...) {name, d, {a, N, N}, flags, __VA_ARGS__}
 #define ROWC(name, a, b, ...) {name, N, {a, b, N}, 0, __VA_ARGS__}
@@ -221,7 +222,8 @@ const Row kRows[] = {
     ROW2("s_lshr_b32", I, I, I, same<u32, kNonZero, [](u32 a, u32 b) { return (a >> (b & 31)); }>),
     ROW2("s_lshr_b64", L, L, I, two<u64, u64, u32, kNonZero, [](u64 a, u32 b) { return (a >> (b & 63)); }>),
     ROW2("s_ashr_i32", I, I, I, two<i32, i32, u32, kNonZero, [](i32 a, u32 b) { return (a >> (b & 31)); }>),
-    ROW2("s_ashr_i64", L, L, I, two<i64, i64, u32, kNonZero, [](i64 a, u32 b) { return (a >> (b & 63)); }>),
+    ROW2F("s_ashr_i64", L, L, I, kSignedLiteral,
+          two<i64, i64, u32, kNonZero, [](i64 a, u32 b) { return (a >> (b & 63)); }>),
     ROW2("s_bfm_b32", I, I, I,
          same<u32, kKeep, [](u32 a, u32 b) { return ((1u << (a & 31)) - 1) << (b & 31); }>),
     ROW2("s_bfm_b64", L, I, I,
@@ -230,7 +232,7 @@ const Row kRows[] = {
     ROW2("s_bfe_u32", I, I, I, same<u32, kNonZero, bfe<u32>>),
     ROW2("s_bfe_i32", I, I, I, two<i32, i32, u32, kNonZero, bfe_signed<i32>>),
     ROW2("s_bfe_u64", L, L, I, two<u64, u64, u32, kNonZero, bfe<u64>>),
-    ROW2("s_bfe_i64", L, L, I, two<i64, i64, u32, kNonZero, bfe_signed<i64>>),
+    ROW2F("s_bfe_i64", L, L, I, kSignedLiteral, two<i64, i64, u32, kNonZero, bfe_signed<i64>>),
     ROW2("s_absdiff_i32", I, I, I,
          same<u32, kNonZero,
               [](u32 a, u32 b) {
@@ -273,7 +275,7 @@ const Row kRows[] = {
     ROW1("s_flbit_i32_b32", I, I, one<u32, u32, kKeep, leading_zeros<u32>>),
     ROW1("s_flbit_i32_b64", I, L, one<u32, u64, kKeep, leading_zeros<u64>>),
     ROW1("s_flbit_i32", I, I, one<u32, u32, kKeep, leading_signs<u32>>),
-    ROW1("s_flbit_i32_i64", I, L, one<u32, u64, kKeep, leading_signs<u64>>),
+    ROW1F("s_flbit_i32_i64", I, L, kSignedLiteral, one<u32, u64, kKeep, leading_signs<u64>>),
     ROW1("s_sext_i32_i8", I, I, one<i32, u32, kKeep, [](u32 a) { return (static_cast<int8_t>(a)); }>),
     ROW1("s_sext_i32_i16", I, I, one<i32, u32, kKeep, [](u32 a) { return (static_cast<int16_t>(a)); }>),
     ROW1("s_bitset0_b32", I, I, change<u32, [](u32 d, u32 a) { return d & ~(1u << (a & 31)); }>),

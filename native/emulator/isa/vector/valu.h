@@ -395,15 +395,19 @@ FMHA_EMU_INLINE void op_in_host_mode(Wave& w, const Inst& inst) {
   }
 }
 
-// `Saturating` is what an integer operation does under clamp; without it clamp is refused.
+// `Saturating` is what an integer operation does under clamp: kFits where every result can be represented.
+// Without it clamp is refused: the manuals say nothing of bits. omod is of floats; others ignore it.
+struct Fits {};
+constexpr Fits kFits;
 template <auto F, auto Saturating = nullptr>
 [[gnu::flatten]] void op(Wave& w, const Inst& inst) {
   using R = typename SignatureOf<F>::Result;
   if constexpr (!std::is_same_v<R, bool> && !is_float(kTypeOf<R>) && kTypeOf<R> != Type::kPkF32) {
-    if (inst.clamp || inst.omod) [[unlikely]] {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(Saturating)>, std::nullptr_t>) {
-        return fault_modifier(w, inst, inst.omod ? "omod" : "clamp");
-      } else {
+    if (inst.clamp) [[unlikely]] {
+      using Clamped = std::remove_cvref_t<decltype(Saturating)>;
+      if constexpr (std::is_same_v<Clamped, std::nullptr_t>) {
+        return fault_modifier(w, inst, "clamp");
+      } else if constexpr (!std::is_same_v<Clamped, Fits>) {
         return op_in_host_mode<Saturating>(w, inst);
       }
     }

@@ -149,4 +149,9 @@ FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
   return blend(nan_mask(x), 0x80u, limited);
 }
 
+FMHA_EMU_INLINE u32 saturated_u32(u64 x) { return x > 0xffffffffu ? ~0u : static_cast<u32>(x); }
+FMHA_EMU_INLINE i32 saturated_i32(i64 x) {
+  return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : static_cast<i32>(x);
+}
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -44,10 +44,6 @@ FMHA_EMU_INLINE T median(T a, T b, T c) {
 }
 FMHA_EMU_INLINE u32 halves(u32 low, u32 high) { return (low & 0xffff) | high << 16; }
 
-FMHA_EMU_INLINE u32 saturated_u32(u64 x) { return x > 0xffffffffu ? ~0u : static_cast<u32>(x); }
-FMHA_EMU_INLINE i32 saturated_i32(i64 x) {
-  return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : static_cast<i32>(x);
-}
 FMHA_EMU_INLINE i16 saturated_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE i32 extended24(u32 x) { return static_cast<i32>(x << 8) >> 8; }
 FMHA_EMU_INLINE u32 mul24(u32 a, u32 b) {
@@ -86,21 +82,26 @@ FMHA_EMU_INLINE u32 sad(u32 a, u32 b) {
   return sum;
 }
 // Bytes whose reference in b is zero do not count.
-FMHA_EMU_INLINE u32 msad(u32 a, u32 b, u32 c) {
+FMHA_EMU_INLINE u32 msad(u32 a, u32 b, u32 c = 0) {
   for (int i = 0; i < 32; i += 8) c += b >> i & 0xff ? difference(a >> i & 0xff, b >> i & 0xff) : 0;
   return c;
 }
-template <bool kMasked>
+template <bool kMasked, bool kSaturates = false>
 FMHA_EMU_INLINE u64 qsad(u64 a, u32 b, u64 c) {
   u64 r = 0;
   for (int i = 0; i < 4; ++i) {
     const u32 window = static_cast<u32>(a >> (8 * i)), sum = static_cast<u32>(c >> (16 * i)) & 0xffff;
-    r |= static_cast<u64>((kMasked ? msad(window, b, sum) : sad<8>(window, b) + sum) & 0xffff) << (16 * i);
+    const u32 exact = kMasked ? msad(window, b, sum) : sad<8>(window, b) + sum;
+    r |= static_cast<u64>(kSaturates && exact > 0xffff ? 0xffff : exact & 0xffff) << (16 * i);
   }
   return r;
 }
+template <bool kSaturates>
 FMHA_EMU_INLINE Quad mqsad(u64 a, u32 b, Quad c) {
-  for (int i = 0; i < 4; ++i) c.word[i] = msad(static_cast<u32>(a >> (8 * i)), b, c.word[i]);
+  for (int i = 0; i < 4; ++i) {
+    const u64 exact = u64{msad(static_cast<u32>(a >> (8 * i)), b)} + c.word[i];
+    c.word[i] = kSaturates ? saturated_u32(exact) : static_cast<u32>(exact);
+  }
   return c;
 }
 FMHA_EMU_INLINE u32 count_ones(u32 x) {
@@ -201,6 +202,12 @@ FMHA_EMU_INLINE Carry<u64> mad_wide(i64 product, i64 c) {
   const u64 s = static_cast<u64>(product) + static_cast<u64>(c);
   const u64 overflow = (static_cast<u64>(product) ^ s) & (static_cast<u64>(c) ^ s);
   return {s, (overflow ^ s) >> 63 != 0};
+}
+FMHA_EMU_INLINE Carry<u64> saturated(Carry<u64> sum) { return {sum.bit ? ~0ull : sum.value, sum.bit}; }
+// Signed: bit 64 is the true sign, and where bit 63 differs from it the sum does not fit.
+FMHA_EMU_INLINE Carry<u64> saturated_signed(Carry<u64> sum) {
+  const bool fits = sum.bit == (sum.value >> 63 != 0);
+  return {fits ? sum.value : sum.bit ? 1ull << 63 : ~0ull >> 1, sum.bit};
 }
 
 // The random bits are added below the last bit kept, the sum is then rounded to nearest as usual.

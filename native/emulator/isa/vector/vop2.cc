@@ -31,13 +31,17 @@ template <int kWidth>
 FMHA_EMU_INLINE i32 element(u32 x, int i) {
   return static_cast<i32>(x << (32 - kWidth * (i + 1))) >> (32 - kWidth);
 }
-template <int kWidth>
-FMHA_EMU_INLINE i32 dot(u32 a, u32 b, i32 c) {
-  u32 sum = static_cast<u32>(c);
+template <int kWidth, class Sum>
+FMHA_EMU_INLINE Sum dot(u32 a, u32 b, Sum sum) {
   for (int i = 0; i < 32 / kWidth; ++i)
-    sum += static_cast<u32>(element<kWidth>(a, i) * element<kWidth>(b, i));
-  return static_cast<i32>(sum);
+    sum += static_cast<Sum>(element<kWidth>(a, i) * element<kWidth>(b, i));
+  return sum;
 }
+template <int kWidth>
+constexpr auto kDotc = [](u32 a, u32 b, Old<u32> d) { return dot<kWidth>(a, b, d.value); };
+template <int kWidth>
+constexpr auto kDotcSaturated =
+    [](u32 a, u32 b, Old<i32> d) { return saturated_i32(dot<kWidth>(a, b, i64{d.value})); };
 
 // f16 values are products of f32 rounded, then sums rounded: mad is not fused.
 FMHA_EMU_INLINE f16 mad16(const Env& e, f16 a, f16 b, f16 c) {
@@ -65,23 +69,25 @@ constexpr Row kRows[] = {
    op<([](double a, double b, Old<double> d) { return fma64(a, b, d.value); })>},
   {"v_mul_f32", kF32, {kF32, kF32}, kMod, op<[](float a, float b) { return a * b; }>},
   {"v_mul_i32_i24", kB32, {kB32, kB32}, 0,
-   op<[](u32 a, u32 b) { return static_cast<u32>(signed24(a)) * static_cast<u32>(signed24(b)); }>},
+   op<[](u32 a, u32 b) { return static_cast<u32>(signed24(a)) * static_cast<u32>(signed24(b)); },
+      [](u32 a, u32 b) { return saturated_i32(i64{signed24(a)} * signed24(b)); }>},
   {"v_mul_hi_i32_i24", kB32, {kB32, kB32}, 0,
-   op<([](u32 a, u32 b) { return static_cast<u32>(static_cast<i64>(signed24(a)) * signed24(b) >> 32); })>},
+   op<([](u32 a, u32 b) { return static_cast<u32>(static_cast<i64>(signed24(a)) * signed24(b) >> 32); }), kFits>},
   {"v_mul_u32_u24", kB32, {kB32, kB32}, 0,
-   op<[](u32 a, u32 b) { return unsigned24(a) * unsigned24(b); }>},
+   op<[](u32 a, u32 b) { return unsigned24(a) * unsigned24(b); },
+      [](u32 a, u32 b) { return saturated_u32(u64{unsigned24(a)} * unsigned24(b)); }>},
   {"v_mul_hi_u32_u24", kB32, {kB32, kB32}, 0,
-   op<([](u32 a, u32 b) { return static_cast<u32>(static_cast<u64>(unsigned24(a)) * unsigned24(b) >> 32); })>},
+   op<([](u32 a, u32 b) { return static_cast<u32>(static_cast<u64>(unsigned24(a)) * unsigned24(b) >> 32); }), kFits>},
   {"v_min_f32", kF32, {kF32, kF32}, kMod,
    op<[](const Env& e, float a, float b) { return min_num(a, b, e); }>},
   {"v_max_f32", kF32, {kF32, kF32}, kMod,
    op<[](const Env& e, float a, float b) { return max_num(a, b, e); }>},
-  {"v_min_i32", kB32, {kB32, kB32}, 0, op<[](i32 a, i32 b) { return a < b ? a : b; }>},
-  {"v_max_i32", kB32, {kB32, kB32}, 0, op<([](i32 a, i32 b) { return a > b ? a : b; })>},
-  {"v_min_u32", kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a < b ? a : b; }>},
-  {"v_max_u32", kB32, {kB32, kB32}, 0, op<([](u32 a, u32 b) { return a > b ? a : b; })>},
+  {"v_min_i32", kB32, {kB32, kB32}, 0, op<[](i32 a, i32 b) { return a < b ? a : b; }, kFits>},
+  {"v_max_i32", kB32, {kB32, kB32}, 0, op<([](i32 a, i32 b) { return a > b ? a : b; }), kFits>},
+  {"v_min_u32", kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a < b ? a : b; }, kFits>},
+  {"v_max_u32", kB32, {kB32, kB32}, 0, op<([](u32 a, u32 b) { return a > b ? a : b; }), kFits>},
   {"v_lshrrev_b32", kB32, {kB32, kB32}, 0, op<([](u32 a, u32 b) { return b >> (a & 31); })>},
-  {"v_ashrrev_i32", kB32, {kB32, kB32}, 0, op<([](u32 a, i32 b) { return b >> (a & 31); })>},
+  {"v_ashrrev_i32", kB32, {kB32, kB32}, 0, op<([](u32 a, i32 b) { return b >> (a & 31); }), kFits>},
   {"v_lshlrev_b32", kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return b << (a & 31); }>},
   {"v_and_b32", kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a & b; }>},
   {"v_or_b32", kB32, {kB32, kB32}, 0, op<[](u32 a, u32 b) { return a | b; }>},
@@ -141,15 +147,15 @@ constexpr Row kRows[] = {
   {"v_lshrrev_b16", kI16, {kI16, kI16}, 0,
    op<([](u16 a, u16 b) { return static_cast<u16>(b >> (a & 15)); })>},
   {"v_ashrrev_i16", kI16, {kI16, kI16}, 0,
-   op<([](u16 a, i16 b) { return static_cast<i16>(b >> (a & 15)); })>},
+   op<([](u16 a, i16 b) { return static_cast<i16>(b >> (a & 15)); }), kFits>},
   {"v_max_f16", kF16, {kF16, kF16}, kMod,
    op<[](const Env& e, f16 a, f16 b) { return max_num(a, b, e); }>},
   {"v_min_f16", kF16, {kF16, kF16}, kMod,
    op<[](const Env& e, f16 a, f16 b) { return min_num(a, b, e); }>},
-  {"v_max_u16", kI16, {kI16, kI16}, 0, op<([](u16 a, u16 b) { return a > b ? a : b; })>},
-  {"v_max_i16", kI16, {kI16, kI16}, 0, op<([](i16 a, i16 b) { return a > b ? a : b; })>},
-  {"v_min_u16", kI16, {kI16, kI16}, 0, op<[](u16 a, u16 b) { return a < b ? a : b; }>},
-  {"v_min_i16", kI16, {kI16, kI16}, 0, op<[](i16 a, i16 b) { return a < b ? a : b; }>},
+  {"v_max_u16", kI16, {kI16, kI16}, 0, op<([](u16 a, u16 b) { return a > b ? a : b; }), kFits>},
+  {"v_max_i16", kI16, {kI16, kI16}, 0, op<([](i16 a, i16 b) { return a > b ? a : b; }), kFits>},
+  {"v_min_u16", kI16, {kI16, kI16}, 0, op<[](u16 a, u16 b) { return a < b ? a : b; }, kFits>},
+  {"v_min_i16", kI16, {kI16, kI16}, 0, op<[](i16 a, i16 b) { return a < b ? a : b; }, kFits>},
   {"v_ldexp_f16", kF16, {kF16, kI16}, kMod | kHalfConstants,
    op<[](const Env& e, f16 a, i16 n) { return to_f16(ldexp32(to_f32(a, e), clamp_int(n, -60, 60)), e); }>},
   {"v_add_u32", kB32, {kB32, kB32}, 0,
@@ -161,11 +167,11 @@ constexpr Row kRows[] = {
   {"v_dot2c_f32_f16_flush", kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<true>>},
   {"v_dot2c_f32_f16", kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<false>>},
   {"v_dot2c_i32_i16", kB32, {kPkI16, kPkI16}, kDotAcc,
-   op<([](u32 a, u32 b, Old<i32> d) { return dot<16>(a, b, d.value); })>},
+   op<kDotc<16>, kDotcSaturated<16>>},
   {"v_dot4c_i32_i8", kB32, {kB32, kB32}, kDotAcc,
-   op<([](u32 a, u32 b, Old<i32> d) { return dot<8>(a, b, d.value); })>},
+   op<kDotc<8>, kDotcSaturated<8>>},
   {"v_dot8c_i32_i4", kB32, {kB32, kB32}, kDotAcc,
-   op<([](u32 a, u32 b, Old<i32> d) { return dot<4>(a, b, d.value); })>},
+   op<kDotc<4>, kDotcSaturated<4>>},
   {"v_fmac_f32", kF32, {kF32, kF32}, kAcc,
    op<([](float a, float b, Old<float> d) { return fma32(a, b, d.value); })>},
   {"v_pk_fmac_f16", kPkF16, {kPkF16, kPkF16}, kReadsDst | kOneForm,

@@ -64,9 +64,10 @@ template <auto F, auto Saturating = nullptr>
 [[gnu::flatten]] void packed(Wave& w, const Inst& inst) {
   if constexpr (!PackedOf<F>::kFloat) {
     if (inst.clamp) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(Saturating)>, std::nullptr_t>) {
+      using Clamped = std::remove_cvref_t<decltype(Saturating)>;
+      if constexpr (std::is_same_v<Clamped, std::nullptr_t>) {
         return fault_modifier(w, inst, "clamp");
-      } else {
+      } else if constexpr (!std::is_same_v<Clamped, Fits>) {
         return run_packed<Saturating>(w, inst);
       }
     }
@@ -201,11 +202,11 @@ constexpr Row kRows[] = {
   {"v_pk_lshrrev_b16", kPkI16, {kPkI16, kPkI16}, 0,
    packed<([](const Env&, u16 a, u16 b) { return static_cast<u16>(b >> (a & 15)); })>},
   {"v_pk_ashrrev_i16", kPkI16, {kPkI16, kPkI16}, 0,
-   packed<([](const Env&, i16 a, i16 b) { return static_cast<i16>(b >> (a & 15)); })>},
+   packed<([](const Env&, i16 a, i16 b) { return static_cast<i16>(b >> (a & 15)); }), kFits>},
   {"v_pk_max_i16", kPkI16, {kPkI16, kPkI16}, 0,
-   packed<([](const Env&, i16 a, i16 b) { return a > b ? a : b; })>},
+   packed<([](const Env&, i16 a, i16 b) { return a > b ? a : b; }), kFits>},
   {"v_pk_min_i16", kPkI16, {kPkI16, kPkI16}, 0,
-   packed<[](const Env&, i16 a, i16 b) { return a < b ? a : b; }>},
+   packed<[](const Env&, i16 a, i16 b) { return a < b ? a : b; }, kFits>},
   {"v_pk_mad_u16", kPkI16, {kPkI16, kPkI16, kPkI16}, 0,
    packed<[](const Env&, u16 a, u16 b, u16 c) { return static_cast<u16>(u32{a} * b + c); },
           [](const Env&, u16 a, u16 b, u16 c) { return limit_u16(i64{a} * b + c); }>},
@@ -216,9 +217,9 @@ constexpr Row kRows[] = {
    packed<[](const Env&, u16 a, u16 b) { return static_cast<u16>(a - b); },
           [](const Env&, u16 a, u16 b) { return limit_u16(i64{a} - b); }>},
   {"v_pk_max_u16", kPkI16, {kPkI16, kPkI16}, 0,
-   packed<([](const Env&, u16 a, u16 b) { return a > b ? a : b; })>},
+   packed<([](const Env&, u16 a, u16 b) { return a > b ? a : b; }), kFits>},
   {"v_pk_min_u16", kPkI16, {kPkI16, kPkI16}, 0,
-   packed<[](const Env&, u16 a, u16 b) { return a < b ? a : b; }>},
+   packed<[](const Env&, u16 a, u16 b) { return a < b ? a : b; }, kFits>},
   {"v_pk_fma_f16", kPkF16, {kPkF16, kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b, f16 c) { return fma16(a, b, c, e); }>},
   {"v_pk_add_f16", kPkF16, {kPkF16, kPkF16}, kMod,

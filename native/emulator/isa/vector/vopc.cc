@@ -81,15 +81,15 @@ constexpr auto kClass = [](T a, u32 mask) { return in_class(a, mask); };
   FMHA_EMU_COMPARE("nlt_" suffix, kNlt, type, operand, kHasModifiers),                 \
   FMHA_EMU_COMPARE("tru_" suffix, kTru, type, operand, kHasModifiers)
 
-#define FMHA_EMU_INT_COMPARES(suffix, type, operand)                                        \
-  FMHA_EMU_COMPARE("f_" suffix, kF, type, operand, 0u),                                 \
-  FMHA_EMU_COMPARE("lt_" suffix, kLt, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("eq_" suffix, kEq, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("le_" suffix, kLe, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("gt_" suffix, kGt, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("ne_" suffix, kNeq, type, operand, 0u),                              \
-  FMHA_EMU_COMPARE("ge_" suffix, kGe, type, operand, 0u),                               \
-  FMHA_EMU_COMPARE("t_" suffix, kTru, type, operand, 0u)
+#define FMHA_EMU_INT_COMPARES(suffix, type, operand, flags)                                        \
+  FMHA_EMU_COMPARE("f_" suffix, kF, type, operand, flags),                                 \
+  FMHA_EMU_COMPARE("lt_" suffix, kLt, type, operand, flags),                               \
+  FMHA_EMU_COMPARE("eq_" suffix, kEq, type, operand, flags),                               \
+  FMHA_EMU_COMPARE("le_" suffix, kLe, type, operand, flags),                               \
+  FMHA_EMU_COMPARE("gt_" suffix, kGt, type, operand, flags),                               \
+  FMHA_EMU_COMPARE("ne_" suffix, kNeq, type, operand, flags),                              \
+  FMHA_EMU_COMPARE("ge_" suffix, kGe, type, operand, flags),                               \
+  FMHA_EMU_COMPARE("t_" suffix, kTru, type, operand, flags)
 
 #define FMHA_EMU_CLASS(name, type, operand)                                               \
   {"v_cmp_class_" name, Type::kMask, {operand, Type::kI32},      \
@@ -104,12 +104,12 @@ constexpr Row kRows[] = {
   FMHA_EMU_FLOAT_COMPARES("f16", f16, Type::kF16),
   FMHA_EMU_FLOAT_COMPARES("f32", float, Type::kF32),
   FMHA_EMU_FLOAT_COMPARES("f64", double, Type::kF64),
-  FMHA_EMU_INT_COMPARES("i16", i16, Type::kI16),
-  FMHA_EMU_INT_COMPARES("u16", u16, Type::kI16),
-  FMHA_EMU_INT_COMPARES("i32", i32, Type::kI32),
-  FMHA_EMU_INT_COMPARES("u32", u32, Type::kI32),
-  FMHA_EMU_INT_COMPARES("i64", i64, Type::kI64),
-  FMHA_EMU_INT_COMPARES("u64", u64, Type::kI64),
+  FMHA_EMU_INT_COMPARES("i16", i16, Type::kI16, 0u),
+  FMHA_EMU_INT_COMPARES("u16", u16, Type::kI16, 0u),
+  FMHA_EMU_INT_COMPARES("i32", i32, Type::kI32, 0u),
+  FMHA_EMU_INT_COMPARES("u32", u32, Type::kI32, 0u),
+  FMHA_EMU_INT_COMPARES("i64", i64, Type::kI64, kSignedLiteral),
+  FMHA_EMU_INT_COMPARES("u64", u64, Type::kI64, 0u),
 };
 // clang-format on
 
