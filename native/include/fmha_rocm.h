@@ -228,6 +228,30 @@ typedef struct fmha_fwd_params {
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_fwd_params;
 
+/* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
+typedef struct fmha_bwd_params {
+  uint32_t struct_size; /* sizeof(fmha_bwd_params) */
+  fmha_dtype grad_dtype; /* of dq, dk and dv; 0: dtype of fwd, or FMHA_FP32 */
+  /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
+   * required. They may also be those of several partial passes over the keys, merged, as ring attention has
+   * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
+   * sequences also here. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
+  const fmha_fwd_params* fwd;
+  fmha_tensor dout; /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
+  fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
+  fmha_tensor dk;   /* (batch, seqlen_k, nhead_k, hdim_q), written */
+  fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
+                       and k; rows beyond seqused are 0. dq, dk and dv obey the rules of fmha_fwd's o */
+  int32_t accumulate;    /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
+  int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
+                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
+  int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
+  uint32_t reserved;     /* must be 0 */
+  void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
+  int64_t workspace_bytes;
+  uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_bwd_params;
+
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
   uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
@@ -339,6 +363,22 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
+
+/* The backward pass: dQ, dK and dV from O, LSE and dO. What fmha_fwd_supported, fmha_fwd_kernel,
+ * fmha_fwd_workspace_bytes, fmha_fwd_extents and fmha_fwd_prepare say of fmha_fwd, these say of fmha_bwd;
+ * with NULL data of q, k, v, o, lse, dout, dq, dk and dv. The kernel described is that of dK and dV. */
+fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
+fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info);
+fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
+fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
+                             int32_t* count);
+fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
+
+/* Enqueues the backward pass on `stream`: several launches and a memset. FP16 and BF16; hdim_q and hdim_v up
+ * to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset. FMHA_UNSUPPORTED in
+ * this version: softcap, elementwise bias, FP32 and FP8. A row that sees no key, and a key that no row sees,
+ * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* cffi-end */
 
