@@ -72,7 +72,7 @@ class Backward(Family):
         **dict.fromkeys(("alibi", "dropout"), (False, True)),
     }
     enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
-    facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size")  # fmha::BwdFacts
+    facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size", "blocks_per_cu")  # fmha::BwdFacts
     public = ("hdim_q", "hdim_v", "hdim_step", "alibi", "dropout", "pipeline", "tile_m", "tile_n")
 
     def __init__(self, sources: dict[str, Origin]) -> None:

@@ -45,8 +45,8 @@ class BackwardParts(Family):
     defaults: dict[str, Any] = {}  # noqa: RUF012 - read by all, written by none
     known: dict[str, tuple[Any, ...]] = {"set": SETS, "dtype": DTYPES}  # noqa: RUF012
     enums = {"PartKind": KINDS}  # noqa: RUF012
-    facts = ("tile_m", "block_size")  # fmha::BwdPartsFacts
-    public = ("kind", "tile_m")
+    facts = ("block_size", "per_block")  # fmha::BwdPartFacts
+    public = ("kind",)
 
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
@@ -81,5 +81,5 @@ class BackwardParts(Family):
 
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::BwdPartsRow, in the order of its fields."""
-        fields = [f".kind = PartKind::{enumerator(report['kind'])}", *cxx_fields(report, ("tile_m",))]
+        fields = [f".kind = PartKind::{enumerator(report['kind'])}", *cxx_fields(report, ("per_block",))]
         return "{" + ", ".join(fields) + "}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def forward_table(rows: list[FwdRow]) -> list[Line]:
         (*kind, *(_feature(members, *feature) for feature in FEATURES.values()))
         for kind, members in sorted(kinds.items(), key=_order)
     ]
-    return _table(lines, FEATURES)
+    return _table(lines, tuple(FEATURES))
 
 
 def backward_table(rows: list[BwdRow]) -> list[Line]:
@@ -98,14 +98,14 @@ def backward_table(rows: list[BwdRow]) -> list[Line]:
         (*kind, *(found.get(feature, "") for feature in BACKWARD_FEATURES.values()))
         for (_, kind), found in sorted(sets.items())
     ]
-    return _table(lines, BACKWARD_FEATURES)
+    return _table(lines, tuple(BACKWARD_FEATURES))
 
 
 def _head_dim(row: FwdRow | BwdRow) -> str:
     return str(row.hdim_q) if row.hdim_q == row.hdim_v else f"{row.hdim_q} (v: {row.hdim_v})"
 
 
-def _table(lines: list[Line], features: Iterable[str]) -> list[Line]:
+def _table(lines: list[Line], features: Line) -> list[Line]:
     """The lines, merged, below their heading."""
     for column in MERGED:
         lines = _merge(lines, column)

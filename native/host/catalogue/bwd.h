@@ -23,7 +23,7 @@ struct BwdRow {
 // What comes before and after it.
 struct BwdPartsRow {
   PartKind kind;
-  int16_t tile_m;  // rows a workgroup
+  int16_t per_block;  // of a workgroup: rows (dot), eights of elements (sum)
 };
 
 }  // namespace fmha

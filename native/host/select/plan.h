@@ -46,7 +46,7 @@ struct Step {
 
 class Plan {
  public:
-  static constexpr size_t kMostSteps = 4;
+  static constexpr size_t kMostSteps = 8;
 
   Plan() {}
 
