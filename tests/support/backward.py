@@ -82,8 +82,8 @@ class Backward:
         """Arguments of the raw functions, with a workspace of the size that they ask for."""
         params = BwdParams(
             fwd=self.forward.params(), dout=self._strided("dout"), dq=self._strided("dq"),
-            dk=self._strided("dk"), dv=self._strided("dv"), grad_dtype=self.ask.grad_dtype or None, accumulate=self.ask.accumulate,
-            deterministic=self.ask.deterministic, kernel=self.ask.kernel,
+            dk=self._strided("dk"), dv=self._strided("dv"), grad_dtype=self.ask.grad_dtype or None,
+            accumulate=self.ask.accumulate, deterministic=self.ask.deterministic, kernel=self.ask.kernel,
         )  # fmt: skip
         nbytes = pyfa_rocm.fmha_bwd_workspace_bytes(params)
         if nbytes:

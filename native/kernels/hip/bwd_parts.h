@@ -78,9 +78,10 @@ __device__ void bwd_sum(const BwdSumParams& p) {
   *reinterpret_cast<Eight<T>*>(out) = rounded;
 }
 
-using Fp16 = _Float16;
-using Bf16 = __bf16;
-using Fp32 = float;
+// The catalogue's names of types.
+using fp16 = _Float16;
+using bf16 = __bf16;
+using fp32 = float;
 
 struct BwdPartFacts {
   int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum)
