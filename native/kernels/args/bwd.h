@@ -33,8 +33,9 @@ struct BwdDotParams {
   float p_keep;    // 1 without dropout
 };
 
-// A workgroup does the key tiles x, x + gridDim.x, ... of a sequence, in this order, for one query head.
-// Grid: (workgroups a head, nhead_q, batch). dq_acc has one copy, or one for each x ("deterministic").
+// A workgroup does the key tile x + round * gridDim.x of a sequence, for one query head. Grid: (key tiles of
+// a launch, nhead_q, batch). All tiles of a sequence add to the one dq_acc, in any order; or
+// ("deterministic") those of a launch to a copy for each x, and the other tiles follow in further launches.
 struct BwdKernelParams {
   const void* q;
   const void* k;
@@ -60,7 +61,7 @@ struct BwdKernelParams {
   BwdStrides lse_strides;  // row is 1
   BwdStrides d_strides;    // row is 1
   BwdStrides dq_acc_strides;
-  BwdStrides dk_strides;   // by query head
+  BwdStrides dk_strides;  // by query head
   BwdStrides dv_strides;
   int64_t dq_acc_copy;  // from one copy to the next; 0: there is one
   int32_t seqlen_q;     // not read of packed sequences
@@ -77,6 +78,8 @@ struct BwdKernelParams {
   int32_t window_right;
   int32_t alibi_stride_batch;
   int32_t float_dkv;  // dk and dv are float32, not of q's dtype
+  int32_t round;      // which launch of a deterministic pass this is, from 0
+  int32_t reserved;
 };
 
 // out = beta * out + (parts[0] + parts[1] + ... in this order), the sum in float32. Grid: (blocks of a

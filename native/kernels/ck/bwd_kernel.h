@@ -79,17 +79,15 @@ struct BwdInstance {
 
   CK_TILE_DEVICE static void run() {
     __shared__ char lds[Pipeline::GetSmemSize()];
-    const index_t seqlen_k = sequence_of(arguments()).seqlen_k;
-    for (index_t n0 = blockIdx.x * kN0; n0 < seqlen_k; n0 += gridDim.x * kN0) {
-      const BwdKernelParams& p = arguments();
-      key_tile(p, sequence_of(p), n0, lds);
-      ck_tile::block_sync_lds();  // the next tile writes what slower waves may still read
-    }
+    const BwdKernelParams& p = arguments();
+    const Sequence sequence = sequence_of(p);
+    const index_t n0 = (p.round * gridDim.x + blockIdx.x) * kN0;
+    if (n0 < sequence.seqlen_k) key_tile(p, sequence, n0, lds);
   }
 
  private:
-  // The kernel's arguments, at an address that the compiler takes for another one each time. It would read
-  // them once, keep them for all key tiles, and spill 88 SGPRs (fp16, d64).
+  // The kernel's arguments, at an address that the compiler takes for another one each time: it would load
+  // them all at the beginning, keep them until the end, and spill up to 137 SGPRs.
   CK_TILE_DEVICE static const BwdKernelParams& arguments() {
     auto* address = __builtin_amdgcn_kernarg_segment_ptr();
     asm volatile("" : "+s"(address));
