@@ -94,7 +94,8 @@ enum {
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
  * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
- * same elements, which `o` may not do. The library writes only through `o`, `lse` and `randval`.
+ * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
+ * through `dq`, `dk` and `dv`.
  * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
  * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
@@ -260,8 +261,8 @@ typedef struct fmha_kernel_info {
   int32_t scratch_bytes;   /* a lane */
   int64_t lds_bytes;       /* a workgroup */
   int32_t block_size;      /* threads a workgroup */
-  int32_t tile_m;          /* query rows a workgroup */
-  int32_t tile_n;          /* keys a main-loop step */
+  int32_t tile_m;          /* query rows a workgroup (backward: a main-loop step) */
+  int32_t tile_n;          /* keys a main-loop step (backward: a tile of a workgroup) */
   uint32_t grid[3];        /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
   const char* name;        /* symbol of the kernel in its code object */
   const char* arch;        /* "gfx942", ... */
@@ -269,8 +270,7 @@ typedef struct fmha_kernel_info {
   int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
   int32_t candidate_count; /* kernels that can do this problem, best first */
   const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
-  int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do. With
-                              several, the kernel described here is that of the first launch */
+  int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do */
   uint32_t reserved;       /* must be 0 */
 } fmha_kernel_info;
 
@@ -301,10 +301,12 @@ const char* fmha_version(void);
  * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
  * whether built for or not, wave_size, dtypes, matrix and matrix_flushes, the types whose subnormal numbers
  * its matrix unit takes for 0), "kernels" (an array: name, arch, family, origin, set, dtype, sha256,
- * code_object, the index of the ELF it is in, and of the forward family o_dtype, hdim_q, hdim_v, hdim_step,
- * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n) and "code_objects" (an array: name,
- * arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller
- * multiples of hdim_step, unless that is 0. Never NULL. */
+ * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
+ * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
+ * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
+ * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
+ * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -364,14 +366,25 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
-/* The backward pass: dQ, dK and dV from O, LSE and dO. What fmha_fwd_supported, fmha_fwd_kernel,
- * fmha_fwd_workspace_bytes, fmha_fwd_extents and fmha_fwd_prepare say of fmha_fwd, these say of fmha_bwd;
- * with NULL data of q, k, v, o, lse, dout, dq, dk and dv. The kernel described is that of dK and dV. */
+/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
+ * k, v, o, lse, dout, dq, dk and dv may be NULL. */
 fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
+
+/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run. */
 fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info);
+
+/* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
+ * fmha_fwd_workspace_bytes. It grows with the number of rows, and with seqlen_k up to eightfold if
+ * deterministic; seqlen_q * seqlen_k bytes are never needed. 0 if there is nothing to add up. */
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
+
+/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents. Names of what is in `fwd`
+ * begin so: "fwd->q.data". */
 fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
+
+/* Like fmha_bwd_supported, but also loads the kernels of the call onto the current device: as
+ * fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
 /* Enqueues the backward pass on `stream`: several launches and a memset. FP16 and BF16; hdim_q and hdim_v up

@@ -94,6 +94,22 @@ fn layouts() -> Vec<Layout> {
             workspace_bytes,
             flags
         }),
+        layout!(fmha_bwd_params {
+            struct_size,
+            grad_dtype,
+            fwd,
+            dout,
+            dq,
+            dk,
+            dv,
+            accumulate,
+            deterministic,
+            kernel,
+            reserved,
+            workspace,
+            workspace_bytes,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
