@@ -184,7 +184,8 @@ void test_packed() {
   CHECK(x.args<BwdSumParams>(5).rows == 500 && x.args<BwdSumParams>(6).out == at(9));
 }
 
-// As many copies of dQ's sum as workgroups a head, eight at most.
+// As many copies of dQ's sum as workgroups a head in a launch, eight at most, and further launches for the
+// rest.
 void test_deterministic() {
   fmha_fwd_params f = forward();
   for (const int64_t keys : {1, 128, 129, 300, 1024, 1025, 5000}) {
@@ -195,6 +196,9 @@ void test_deterministic() {
     CHECK_OK(plan_of(p, x));
     const int64_t tiles = (keys + 127) / 128, copies = tiles < 8 ? tiles : 8;
     const int64_t copy = 2 * 4 * 100 * 64;
+    const int64_t rounds = (tiles + copies - 1) / copies;
+    CHECK(x.plan[2].rounds == rounds && x.plan.operations() == 3 + rounds);
+    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round));
     CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>(copies), 4, 2}));
     CHECK(x.args<BwdKernelParams>(2).dq_acc_copy == (copies > 1 ? copy : 0));
     CHECK(x.args<BwdSumParams>(3).parts_count == copies && x.args<BwdSumParams>(3).part == copy);

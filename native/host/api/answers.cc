@@ -54,7 +54,7 @@ void describe(const Chosen& chosen, const TileInfo& tile, const Plan& plan, fmha
   full.candidate = chosen.number;
   full.candidate_count = chosen.count;
   full.pipeline = tile.pipeline;
-  full.step_count = plan.empty ? 0 : static_cast<int32_t>(plan.count());
+  full.step_count = plan.empty ? 0 : static_cast<int32_t>(plan.operations());
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }
 

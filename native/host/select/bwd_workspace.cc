@@ -9,10 +9,10 @@
 namespace fmha {
 namespace {
 
-// A copy of dQ's sum for each workgroup of a head, so that each adds to its own in a fixed order. More of
-// them would fill a device better that has few (batch, head), but each is as large as a float32 dQ, and is
-// zeroed, written and read once more. With eight, 16 heads of one sequence make 128 workgroups, and the
-// copies are at most sixteen times a 16-bit Q.
+// A copy of dQ's sum for each workgroup that a launch has for a head, so that each adds to its own, and
+// launch after launch, in a fixed order. More of them would fill a device better that has few (batch, head),
+// but each is as large as a float32 dQ, and is zeroed, written and read once more. With eight, 16 heads of
+// one sequence make 128 workgroups, and the copies are at most sixteen times a 16-bit Q.
 constexpr int64_t kMostCopies = 8;
 
 constexpr int64_t kMostBytes = int64_t{kAddressSpace};
@@ -63,6 +63,7 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
   const int64_t tiles = ceil_div(k_rows.sequence, main.bwd.tile_n);
   BwdWorkspace w{};
   w.groups = p.deterministic ? std::min(tiles, kMostCopies) : tiles;
+  w.rounds = ceil_div(tiles, w.groups);
   w.copies = p.deterministic ? w.groups : 1;
   Room room(p.workspace.data);
   w.d = room.take(q_rows, f.nhead_q, 1, 1);

@@ -29,7 +29,8 @@ struct BwdWorkspace {
   Array dq_acc;    // `bytes` of all copies
   Array dk, dv;    // not set if direct
   bool direct;     // the main kernel writes the caller's dk and dv
-  int64_t groups;  // workgroups of the main kernel for one (batch, head)
+  int64_t groups;  // workgroups of a launch of the main kernel for one (batch, head)
+  int64_t rounds;  // launches
   int64_t copies;  // of dq_acc
   int64_t copy;    // elements from one copy to the next
   int64_t bytes;   // of all; kAddressSpace or more: no process can have it

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arguments of CK's backward kernels, and their grid.
+#include <cstddef>
 #include <new>
 
 #include "args/bwd.h"
@@ -68,7 +69,10 @@ void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
       .window_right = mask.right,
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .float_dkv = !w.direct || p.grad_dtype == DType::kFp32 ? 1 : 0,
+      .round = 0,
+      .reserved = 0,
   };
+  plan.repeat(static_cast<uint32_t>(w.rounds), offsetof(BwdKernelParams, round));
 }
 
 }  // namespace fmha::ck
