@@ -242,7 +242,8 @@ typedef struct fmha_bwd_params {
   fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
   fmha_tensor dk;   /* (batch, seqlen_k, nhead_k, hdim_q), written */
   fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
-                       and k; rows beyond seqused are 0. dq, dk and dv obey the rules of fmha_fwd's o */
+                       and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
+                       are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
                             of keys in the workspace; 0: faster, dQ's order of additions is not fixed */

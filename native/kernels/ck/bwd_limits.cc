@@ -63,6 +63,7 @@ bool part_fits(const char* rows_name, const View& v, const char* hdim_name, Refu
   part.element_bytes = sizeof(float);
   part.size = {1, v.size[kSeqlen], 1};
   part.stride = {0, v.row, 0};
+  part.varlen = true;  // the stricter limit
   Refusal unsaid;
   if (span_fits(part, true, unsaid)) return true;
   return why.because(FMHA_UNSUPPORTED,
