@@ -184,30 +184,31 @@ void test_packed() {
   CHECK(x.args<BwdSumParams>(5).rows == 500 && x.args<BwdSumParams>(6).out == at(9));
 }
 
-// As many copies of dQ's sum as workgroups a head in a launch, eight at most, and further launches for the
-// rest.
+// A copy of dQ's sum for each workgroup of a launch, eight at most; further launches do the other key tiles.
 void test_deterministic() {
+  struct {
+    int64_t keys;
+    uint32_t groups, rounds;
+  } const cases[] = {{1, 1, 1},    {128, 1, 1},  {129, 2, 1}, {300, 3, 1},
+                     {1024, 8, 1}, {1025, 5, 2}, {5000, 8, 5}};
   fmha_fwd_params f = forward();
-  for (const int64_t keys : {1, 128, 129, 300, 1024, 1025, 5000}) {
+  for (const auto& [keys, groups, rounds] : cases) {
     f.seqlen_k = keys;
     fmha_bwd_params p = backward(f);
     p.deterministic = 1;
     Planned x;
     CHECK_OK(plan_of(p, x));
-    const int64_t tiles = (keys + 127) / 128, copies = tiles < 8 ? tiles : 8;
     const int64_t copy = 2 * 4 * 100 * 64;
-    const int64_t rounds = (tiles + copies - 1) / copies;
-    CHECK(x.plan[2].rounds == rounds && x.plan.operations() == 3 + rounds);
-    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round));
-    CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>(copies), 4, 2}));
-    CHECK(x.args<BwdKernelParams>(2).dq_acc_copy == (copies > 1 ? copy : 0));
-    CHECK(x.args<BwdSumParams>(3).parts_count == copies && x.args<BwdSumParams>(3).part == copy);
-    CHECK(x.plan[1].bytes == static_cast<size_t>(copies * copy * 4));
-    CHECK(x.plan.needed_bytes() == rounded(2 * 4 * 100 * 4) + copies * copy * 4);
+    CHECK(x.launches(2, "bwd_fp16_d64", {groups, 4, 2}) && x.plan[2].rounds == rounds);
+    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round) && x.plan.operations() == 3 + rounds);
+    CHECK(x.args<BwdKernelParams>(2).dq_acc_copy == (groups > 1 ? copy : 0));
+    CHECK(x.args<BwdSumParams>(3).parts_count == static_cast<int32_t>(groups));
+    CHECK(x.args<BwdSumParams>(3).part == copy && x.plan[1].bytes == groups * copy * 4);
+    CHECK(x.plan.needed_bytes() == rounded(2 * 4 * 100 * 4) + groups * copy * 4);
     p.deterministic = 0;
     CHECK_OK(plan_of(p, x));
-    CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>(tiles), 4, 2}));
-    CHECK(x.args<BwdSumParams>(3).parts_count == 1);
+    CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>((keys + 127) / 128), 4, 2}));
+    CHECK(x.args<BwdSumParams>(3).parts_count == 1 && x.plan[2].rounds == 1 && x.plan.operations() == 4);
   }
 }
 

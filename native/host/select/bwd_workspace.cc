@@ -62,8 +62,9 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
   const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
   const int64_t tiles = ceil_div(k_rows.sequence, main.bwd.tile_n);
   BwdWorkspace w{};
-  w.groups = p.deterministic ? std::min(tiles, kMostCopies) : tiles;
-  w.rounds = ceil_div(tiles, w.groups);
+  // No more copies than that many launches need: nine tiles are five and four.
+  w.rounds = p.deterministic ? ceil_div(tiles, kMostCopies) : 1;
+  w.groups = ceil_div(tiles, w.rounds);
   w.copies = p.deterministic ? w.groups : 1;
   Room room(p.workspace.data);
   w.d = room.take(q_rows, f.nhead_q, 1, 1);
