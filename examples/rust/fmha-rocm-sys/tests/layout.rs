@@ -289,7 +289,13 @@ fn functions_are_those_of_the_header() {
         fmha_fwd_extents,
         fmha_fwd_prepare,
         fmha_prepare,
-        fmha_fwd
+        fmha_fwd,
+        fmha_bwd_supported,
+        fmha_bwd_kernel,
+        fmha_bwd_workspace_bytes,
+        fmha_bwd_extents,
+        fmha_bwd_prepare,
+        fmha_bwd
     ];
     let header = header();
     let declared: Vec<_> = header
