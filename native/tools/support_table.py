@@ -89,16 +89,19 @@ def forward_table(rows: list[FwdRow]) -> list[Line]:
 
 def backward_table(rows: list[BwdRow]) -> list[Line]:
     """The lines of the backward family's table: every kernel does batches and varlen, masks and lengths."""
-    sets: dict[tuple[object, ...], dict[tuple[bool, bool], str]] = {}
+    kinds: dict[Line, list[BwdRow]] = {}
     for row in rows:
-        kind = ("backward", row.arch, row.dtype, _head_dim(row))
-        order = (row.arch, DTYPES.index(row.dtype), row.hdim_q, row.hdim_v)
-        sets.setdefault((order, kind), {})[row.alibi, row.dropout] = max(row.set, "default", key=SETS.index)
-    lines = [
-        (*kind, *(found.get(feature, "") for feature in BACKWARD_FEATURES.values()))
-        for (_, kind), found in sorted(sets.items())
-    ]
+        kinds.setdefault(("backward", row.arch, row.dtype, _head_dim(row)), []).append(row)
+    lines = []
+    for kind, members in sorted(kinds.items(), key=_backward_order):
+        sets = {(row.alibi, row.dropout): max(row.set, "default", key=SETS.index) for row in members}
+        lines.append((*kind, *(sets.get(feature, "") for feature in BACKWARD_FEATURES.values())))
     return _table(lines, tuple(BACKWARD_FEATURES))
+
+
+def _backward_order(item: tuple[Line, list[BwdRow]]) -> tuple[object, ...]:
+    first = item[1][0]
+    return first.arch, DTYPES.index(first.dtype), first.hdim_q, first.hdim_v
 
 
 def _head_dim(row: FwdRow | BwdRow) -> str:
