@@ -168,9 +168,10 @@ void test_packed() {
   CHECK_OK(plan_of(backward(f), x));
   const int64_t d = rounded(4 * 170 * 4), dq_acc = 4 * 170 * 64 * 4, dk = 4 * 500 * 64 * 4;
   CHECK(x.plan.count() == 4 && x.plan.needed_bytes() == d + dq_acc);
-  CHECK(x.launches(0, "bwd_dot_fp16", {11, 4, 1}) && x.launches(2, "bwd_fp16_d64", {3, 4, 3}));
+  CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 3}) && x.launches(2, "bwd_fp16_d64", {3, 4, 3}));
   CHECK(x.launches(3, "bwd_sum_fp16", {6, 4, 1}));
-  CHECK(x.args<BwdDotParams>(0).rows == 170 && x.args<BwdSumParams>(3).rows == 170);
+  CHECK(x.args<BwdDotParams>(0).rows == 100 && x.args<BwdSumParams>(3).rows == 170);
+  CHECK(x.args<BwdDotParams>(0).cu_q == at(10) && x.args<BwdDotParams>(0).used_q == nullptr);
   const auto& main = x.args<BwdKernelParams>(2);
   CHECK(main.cu_q == at(10) && main.cu_k == at(11) && main.dk == at(8));
   CHECK(main.d_strides.nhead == 170 && main.dq_acc_strides.nhead == 170 * 64);
@@ -180,6 +181,7 @@ void test_packed() {
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.plan.count() == 7 && x.plan.needed_bytes() == d + dq_acc + 2 * dk);
   CHECK(x.zeroes(2, at(20, static_cast<uintptr_t>(d + dq_acc)), static_cast<size_t>(2 * dk)));
+  CHECK(x.args<BwdDotParams>(0).used_q == at(12));
   CHECK(x.args<BwdKernelParams>(3).used_q == at(12) && x.args<BwdKernelParams>(3).used_k == at(13));
   CHECK(x.args<BwdSumParams>(5).rows == 500 && x.args<BwdSumParams>(6).out == at(9));
 }

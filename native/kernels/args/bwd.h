@@ -20,17 +20,19 @@ struct BwdStrides {
   int64_t row;
 };
 
-// D of every row. Grid: (row blocks, nhead_q, batch); of packed sequences batch is 1 and the rows are all.
+// D of every row in use. Grid: (row blocks of a sequence, nhead_q, batch).
 struct BwdDotParams {
   const void* o;
   const void* dout;
   float* d;
+  const int32_t* cu_q;    // packed sequences: first row of each sequence, and the end; else nullptr
+  const int32_t* used_q;  // packed sequences: lengths in use; nullptr: whole
   BwdStrides o_strides;
   BwdStrides dout_strides;
   BwdStrides d_strides;  // row is 1
-  int64_t rows;
-  int32_t hdim_v;  // a multiple of 8
-  float p_keep;    // 1 without dropout
+  int64_t rows;          // not read of packed sequences
+  int32_t hdim_v;        // a multiple of 8
+  float p_keep;          // 1 without dropout
 };
 
 // A workgroup does the key tile x + round * gridDim.x of a sequence, for one query head. Grid: (key tiles of

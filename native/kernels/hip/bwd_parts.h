@@ -36,14 +36,25 @@ __device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
   return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
 }
 
+__device__ inline int64_t rows_in_use(const BwdDotParams& p) {
+  if (p.cu_q == nullptr) return p.rows;
+  return p.used_q ? p.used_q[blockIdx.z] : p.cu_q[blockIdx.z + 1] - p.cu_q[blockIdx.z];
+}
+
+// Of a row of the workgroup's sequence.
+__device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, int64_t row) {
+  if (p.cu_q == nullptr) return offset_of(s, row);
+  return blockIdx.y * s.nhead + (p.cu_q[blockIdx.z] + row) * s.row;
+}
+
 // D of the rows blockIdx.x * rows_a_block + ...: `kLanes` lanes a row, which add up what each has summed.
 template <typename T>
 __device__ void bwd_dot(const BwdDotParams& p) {
   constexpr int kLanes = 16;
   const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kLanes) + threadIdx.x / kLanes;
-  if (row >= p.rows) return;
-  const T* o = static_cast<const T*>(p.o) + offset_of(p.o_strides, row);
-  const T* dout = static_cast<const T*>(p.dout) + offset_of(p.dout_strides, row);
+  if (row >= rows_in_use(p)) return;
+  const T* o = static_cast<const T*>(p.o) + offset_in(p, p.o_strides, row);
+  const T* dout = static_cast<const T*>(p.dout) + offset_in(p, p.dout_strides, row);
   float sum = 0;
   for (int at = threadIdx.x % kLanes * kPerThread; at < p.hdim_v; at += kLanes * kPerThread) {
     const auto a = *reinterpret_cast<const Eight<T>*>(o + at);
@@ -51,7 +62,7 @@ __device__ void bwd_dot(const BwdDotParams& p) {
     for (int i = 0; i < kPerThread; ++i) sum = __builtin_fmaf(to_float(a.x[i]), to_float(b.x[i]), sum);
   }
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor(sum, lanes, kLanes);
-  if (threadIdx.x % kLanes == 0) p.d[offset_of(p.d_strides, row)] = sum * p.p_keep;
+  if (threadIdx.x % kLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
 }
 
 // Eight elements of a row of `out`.
@@ -78,10 +89,9 @@ __device__ void bwd_sum(const BwdSumParams& p) {
   *reinterpret_cast<Eight<T>*>(out) = rounded;
 }
 
-// The catalogue's names of types.
-using fp16 = _Float16;
-using bf16 = __bf16;
-using fp32 = float;
+using Fp16 = _Float16;
+using Bf16 = __bf16;
+using Fp32 = float;
 
 struct BwdPartFacts {
   int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum)

@@ -17,39 +17,41 @@ BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v
 // One of these is what a sum kernel's per_block counts.
 constexpr int64_t kVector = 8;
 
-// Blocks of a head, heads, batches; the latter two are within the limits already. A row is `row_work` of what
-// per_block counts.
-Grid grid_of(const Kernel& kernel, const View& v, int64_t row_work) {
+// Blocks of so many rows, heads, batches; the latter two are within the limits already. A row is `row_work`
+// of what per_block counts.
+Grid grid_of(const Kernel& kernel, const View& v, int64_t rows, int64_t row_work, int64_t batch) {
   const int64_t per_block = kernel.bwd_parts.per_block;
   const int64_t most = kMaxWorkItemsX / kernel.block_size;
-  const int64_t blocks = ceil_div(v.size[kSeqlen] * row_work, per_block);
+  const int64_t blocks = ceil_div(rows * row_work, per_block);
   if (blocks > most) {
-    raise(FMHA_UNSUPPORTED, "%s of %" PRId64 " rows: one launch does at most %" PRId64, v.name,
-          v.size[kSeqlen], most * per_block / row_work);
+    raise(FMHA_UNSUPPORTED, "%s of %" PRId64 " rows: one launch does at most %" PRId64, v.name, rows,
+          most * per_block / row_work);
   }
-  return {static_cast<uint32_t>(blocks), static_cast<uint32_t>(v.size[kHead]),
-          static_cast<uint32_t>(v.size[kBatch])};
+  return {static_cast<uint32_t>(blocks), static_cast<uint32_t>(v.size[kHead]), static_cast<uint32_t>(batch)};
 }
 
 }  // namespace
 
 void add_dot(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const View& o = p.fwd.o;
-  new (plan.add_launch<BwdDotParams>(kernel, grid_of(kernel, o, 1))) BwdDotParams{
+  new (plan.add_launch<BwdDotParams>(kernel, grid_of(kernel, o, o.sequence, 1, p.fwd.batch))) BwdDotParams{
       .o = o.address(),
       .dout = p.dout.address(),
       .d = w.d.data,
+      .cu_q = p.fwd.cu_seqlens_q,
+      .used_q = p.fwd.seqused_q,
       .o_strides = strides(o),
       .dout_strides = strides(p.dout),
       .d_strides = w.d.strides,
-      .rows = o.size[kSeqlen],
+      .rows = o.sequence,
       .hdim_v = static_cast<int32_t>(p.fwd.hdim_v),
       .p_keep = p.fwd.dropout.p_keep(),
   };
 }
 
 void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool accumulate, Plan& plan) {
-  new (plan.add_launch<BwdSumParams>(kernel, grid_of(kernel, out, out.row / kVector))) BwdSumParams{
+  const Grid grid = grid_of(kernel, out, out.size[kSeqlen], out.row / kVector, out.size[kBatch]);
+  new (plan.add_launch<BwdSumParams>(kernel, grid)) BwdSumParams{
       .parts = parts.data,
       .out = out.address(),
       .parts_strides = parts.strides,
