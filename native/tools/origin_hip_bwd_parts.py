@@ -13,4 +13,4 @@ class HipBwdParts(Origin):
 
     def line(self, row: BwdPartsRow) -> str:
         """Return the line that native/kernels/hip/bwd_parts.h makes a kernel of."""
-        return f"FMHA_BWD_{row.kind.upper()}_KERNEL({row.name}, {row.dtype})"
+        return f"FMHA_BWD_{row.kind.upper()}_KERNEL({row.name}, {row.dtype.capitalize()})"

@@ -65,10 +65,10 @@ def test_lines(tmp_path: Path) -> None:
     assert parts[1:] == [
         '#include "hip/bwd_parts.h"',
         "",
-        "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp16, fp16)",
-        "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp32, fp32)",
-        "FMHA_BWD_SUM_KERNEL(fmha_bwd_sum_fp16, fp16)",
-        "FMHA_BWD_SUM_KERNEL(fmha_bwd_sum_fp32, fp32)",
+        "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp16, Fp16)",
+        "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp32, Fp32)",
+        "FMHA_BWD_SUM_KERNEL(fmha_bwd_sum_fp16, Fp16)",
+        "FMHA_BWD_SUM_KERNEL(fmha_bwd_sum_fp32, Fp32)",
     ]
     paths = (tmp_path / "out").rglob("*.rows.json")
     found = {(row["family"], row["origin"]) for path in paths for row in json.loads(path.read_text())}

@@ -320,7 +320,7 @@ void test_refusals() {
   // More rows than a launch counts.
   f = packed();
   f.total_q = INT32_MAX;
-  CHECK_REFUSED(f, kDevice, "fwd->o of 2147483647 rows: one launch does at most 268435440");
+  CHECK_REFUSED(f, kDevice, "dq of 2147483647 rows: one launch does at most 536870880");
 }
 
 // A workspace that no process can have is asked for as such, and is never had.
