@@ -179,11 +179,12 @@ void test_extents() {
                  {"dout.data", q, false},
                  {"dq.data", q, true}},
                 __LINE__);
-  for (int64_t fmha_fwd_params::* size : {&fmha_fwd_params::batch, &fmha_fwd_params::nhead_q}) {
-    Good none;
-    none.f.*size = 0;
-    check_extents(none, {}, __LINE__);
-  }
+  Good no_heads;
+  no_heads.f.nhead_q = 0;
+  check_extents(no_heads, {{"dk.data", k, true}, {"dv.data", k, true}}, __LINE__);
+  Good none;
+  none.f.batch = 0;
+  check_extents(none, {}, __LINE__);
   // The most there can be.
   Good all(varlen());
   all.f.bias = {at(14), 0, 0, 150};

@@ -37,12 +37,12 @@ void set_tensors(const fmha_bwd_params& p, Pointers pointers, const AbiType& typ
   FwdProblem& f = problem.fwd;
   const Rows q_rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
   const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
-  const bool any = f.batch > 0 && f.nhead_q > 0;
+  const bool keys = f.batch > 0, queries = keys && f.nhead_q > 0;
   set_tensor(problem.dout, {"dout", "dout.data"}, p.dout, q_rows, f.nhead_q, f.hdim_v,
-             type_of(f.o_dtype).bytes, any, pointers);
-  set_tensor(problem.dq, {"dq", "dq.data"}, p.dq, q_rows, f.nhead_q, f.hdim_q, type.bytes, any, pointers);
-  set_tensor(problem.dk, {"dk", "dk.data"}, p.dk, k_rows, f.nhead_k, f.hdim_q, type.bytes, any, pointers);
-  set_tensor(problem.dv, {"dv", "dv.data"}, p.dv, k_rows, f.nhead_k, f.hdim_v, type.bytes, any, pointers);
+             type_of(f.o_dtype).bytes, queries, pointers);
+  set_tensor(problem.dq, {"dq", "dq.data"}, p.dq, q_rows, f.nhead_q, f.hdim_q, type.bytes, queries, pointers);
+  set_tensor(problem.dk, {"dk", "dk.data"}, p.dk, k_rows, f.nhead_k, f.hdim_q, type.bytes, keys, pointers);
+  set_tensor(problem.dv, {"dv", "dv.data"}, p.dv, k_rows, f.nhead_k, f.hdim_v, type.bytes, keys, pointers);
   f.extents.add(problem.dout, false);
   for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) f.extents.add(*written, true);
 }
