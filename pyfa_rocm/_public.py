@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
+from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
 from pyfa_rocm.attention import flash_attn_func
+from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.device import (
     Device,
     Runtime,
@@ -26,6 +28,11 @@ from pyfa_rocm.errors import (
 )
 from pyfa_rocm.fmha import (
     KernelInfo,
+    fmha_bwd,
+    fmha_bwd_kernel,
+    fmha_bwd_prepare,
+    fmha_bwd_supported,
+    fmha_bwd_workspace_bytes,
     fmha_fwd,
     fmha_fwd_kernel,
     fmha_fwd_prepare,
@@ -46,6 +53,7 @@ __version__ = header_version(header_path().read_text(encoding="utf-8"))
 __all__ = [
     "AbiMismatchError",
     "Bias",
+    "BwdParams",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -64,13 +72,20 @@ __all__ = [
     "current_device",
     "device_count",
     "devices",
+    "flash_attn_bwd",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
     "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_bwd",
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "float8_e4m3fnuz",
+    "fmha_bwd",
+    "fmha_bwd_kernel",
+    "fmha_bwd_prepare",
+    "fmha_bwd_supported",
+    "fmha_bwd_workspace_bytes",
     "fmha_fwd",
     "fmha_fwd_kernel",
     "fmha_fwd_prepare",

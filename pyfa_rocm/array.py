@@ -256,6 +256,11 @@ class DeviceArray:
         if self._buffer.used_on != stream:
             self._buffer.use(stream)
 
+    def mark_written(self, stream: int) -> None:
+        """Say that work which writes this array is about to be enqueued on a stream."""
+        self.mark_used(stream)
+        self._buffer.written_on = stream
+
     def __pyfa_rocm_tensor__(self) -> Tensor:
         return Tensor(self.data, self.layout, False, self._owner())
 

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The C functions on raw device pointers, one for one: `fmha_fwd` and what can be asked about it."""
+"""The C functions on raw device pointers, one for one: `fmha_fwd`, `fmha_bwd`, and questions about them."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 
 __all__ = [
-    "KernelInfo", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
+    "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
+    "fmha_bwd_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes", "fmha_prepare",
 ]  # fmt: skip
 
@@ -36,8 +38,7 @@ class KernelInfo(NamedTuple):
     pipeline : str
         Name of its main loop in Composable Kernel.
     step_count : int
-        Launches and memsets that the call enqueues, 0 if there is nothing to do. With several, the kernel is
-        that of the first launch.
+        Launches and memsets that the call enqueues, 0 if there is nothing to do.
     """
 
     vgpr_count: int
@@ -100,6 +101,10 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
     info = ffi.new("fmha_kernel_info *")
     info.struct_size = ffi.sizeof("fmha_kernel_info")
     library.check(lib.fmha_fwd_kernel(to_c(params), info))
+    return _kernel_info(ffi, info)
+
+
+def _kernel_info(ffi: Any, info: Any) -> KernelInfo:
     values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
     values["grid"] = tuple(info.grid)
     for name in ("name", "arch", "sha256", "pipeline"):
@@ -134,3 +139,65 @@ def fmha_fwd_prepare(params: FwdParams) -> None:
 def fmha_prepare(params: FwdParams) -> None:
     """Call `fmha_fwd_prepare`; this is its older name."""
     fmha_fwd_prepare(params)
+
+
+def fmha_bwd(params: BwdParams, stream: int = 0) -> None:
+    """Enqueue a backward pass on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : BwdParams
+        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_bwd`` of native/include/fmha_rocm.h.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    c, _fwd = bwd_to_c(params)
+    library.check(lib.fmha_bwd(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+
+
+def fmha_bwd_supported(params: BwdParams) -> None:
+    """Raise what `fmha_bwd` would raise on the current device. Addresses may be 0: then they are not read."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _fwd = bwd_to_c(params)
+    library.check(lib.fmha_bwd_supported(c))
+
+
+def fmha_bwd_kernel(params: BwdParams) -> KernelInfo:
+    """Return the kernel of dK and dV that `fmha_bwd` would run; else as `fmha_bwd_supported`."""
+    hip.runtime()
+    ffi, lib = library.load()
+    info = ffi.new("fmha_kernel_info *")
+    info.struct_size = ffi.sizeof("fmha_kernel_info")
+    c, _fwd = bwd_to_c(params)
+    library.check(lib.fmha_bwd_kernel(c, info))
+    return _kernel_info(ffi, info)
+
+
+def fmha_bwd_workspace_bytes(params: BwdParams) -> int:
+    """Return how much device memory `fmha_bwd` needs as `params.workspace`; else as `fmha_bwd_supported`."""
+    hip.runtime()
+    ffi, lib = library.load()
+    nbytes = ffi.new("int64_t *")
+    c, _fwd = bwd_to_c(params)
+    library.check(lib.fmha_bwd_workspace_bytes(c, nbytes))
+    return int(nbytes[0])
+
+
+def fmha_bwd_prepare(params: BwdParams) -> None:
+    """Load the kernels of a backward problem onto the current device; else as `fmha_fwd_prepare`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _fwd = bwd_to_c(params)
+    library.check(lib.fmha_bwd_prepare(c))

@@ -94,7 +94,8 @@ enum {
  * element (b, s, h, d) is at data[b * stride_batch + s * stride_seqlen + h * stride_head + d].
  * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
- * same elements, which `o` may not do. The library writes only through `o`, `lse` and `randval`.
+ * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
+ * through `dq`, `dk` and `dv`.
  * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
  * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
@@ -228,6 +229,31 @@ typedef struct fmha_fwd_params {
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_fwd_params;
 
+/* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
+typedef struct fmha_bwd_params {
+  uint32_t struct_size; /* sizeof(fmha_bwd_params) */
+  fmha_dtype grad_dtype; /* of dq, dk and dv; 0: dtype of fwd, or FMHA_FP32 */
+  /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
+   * required. They may also be those of several partial passes over the keys, merged, as ring attention has
+   * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
+   * sequences also here. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
+  const fmha_fwd_params* fwd;
+  fmha_tensor dout; /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
+  fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
+  fmha_tensor dk;   /* (batch, seqlen_k, nhead_k, hdim_q), written */
+  fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
+                       and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
+                       are. dq, dk and dv obey the rules of fmha_fwd's o */
+  int32_t accumulate;    /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
+  int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
+                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
+  int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
+  uint32_t reserved;     /* must be 0 */
+  void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
+  int64_t workspace_bytes;
+  uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_bwd_params;
+
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
   uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
@@ -236,8 +262,8 @@ typedef struct fmha_kernel_info {
   int32_t scratch_bytes;   /* a lane */
   int64_t lds_bytes;       /* a workgroup */
   int32_t block_size;      /* threads a workgroup */
-  int32_t tile_m;          /* query rows a workgroup */
-  int32_t tile_n;          /* keys a main-loop step */
+  int32_t tile_m;          /* query rows a workgroup (backward: a main-loop step) */
+  int32_t tile_n;          /* keys a main-loop step (backward: a tile of a workgroup) */
   uint32_t grid[3];        /* workgroups of this problem in x, y, z; zeros if there is nothing to do */
   const char* name;        /* symbol of the kernel in its code object */
   const char* arch;        /* "gfx942", ... */
@@ -245,8 +271,7 @@ typedef struct fmha_kernel_info {
   int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
   int32_t candidate_count; /* kernels that can do this problem, best first */
   const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
-  int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do. With
-                              several, the kernel described here is that of the first launch */
+  int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do */
   uint32_t reserved;       /* must be 0 */
 } fmha_kernel_info;
 
@@ -277,10 +302,12 @@ const char* fmha_version(void);
  * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
  * whether built for or not, wave_size, dtypes, matrix and matrix_flushes, the types whose subnormal numbers
  * its matrix unit takes for 0), "kernels" (an array: name, arch, family, origin, set, dtype, sha256,
- * code_object, the index of the ELF it is in, and of the forward family o_dtype, hdim_q, hdim_v, hdim_step,
- * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n) and "code_objects" (an array: name,
- * arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller
- * multiples of hdim_step, unless that is 0. Never NULL. */
+ * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
+ * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
+ * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
+ * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
+ * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
 /* Message of the last failure on the calling thread; "" if there was none. Never NULL. Valid until the
@@ -339,6 +366,33 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
 /* Enqueues the forward pass on `stream` (a hipStream_t). A row that sees no key gives O = 0 and
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
+
+/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
+ * k, v, o, lse, dout, dq, dk and dv may be NULL. */
+fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
+
+/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run. */
+fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info);
+
+/* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
+ * fmha_fwd_workspace_bytes. It grows with the number of rows, and with seqlen_k up to eightfold if
+ * deterministic; seqlen_q * seqlen_k bytes are never needed. 0 if there is nothing to add up. */
+fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
+
+/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents. Names of what is in `fwd`
+ * begin so: "fwd->q.data". */
+fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
+                             int32_t* count);
+
+/* Like fmha_bwd_supported, but also loads the kernels of the call onto the current device: as
+ * fmha_fwd_prepare. */
+fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
+
+/* Enqueues the backward pass on `stream`: several launches and a memset. FP16 and BF16; hdim_q and hdim_v up
+ * to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset. FMHA_UNSUPPORTED in
+ * this version: softcap, elementwise bias, FP32 and FP8. A row that sees no key, and a key that no row sees,
+ * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* cffi-end */
 

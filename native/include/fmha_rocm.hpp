@@ -98,6 +98,11 @@ struct fwd_params : ::fmha_fwd_params {
   constexpr fwd_params() noexcept : ::fmha_fwd_params{} { struct_size = sizeof(::fmha_fwd_params); }
 };
 
+/* The forward call is referred to, not copied: it must outlive this. */
+struct bwd_params : ::fmha_bwd_params {
+  constexpr bwd_params() noexcept : ::fmha_bwd_params{} { struct_size = sizeof(::fmha_bwd_params); }
+};
+
 using extent = ::fmha_extent;
 
 struct kernel_info : ::fmha_kernel_info {
@@ -270,6 +275,43 @@ inline result<void> fwd(std::nothrow_t, const ::fmha_fwd_params& params, void* s
   return detail::checked(::fmha_fwd(&params, stream));
 }
 
+inline result<void> bwd_supported(std::nothrow_t, const ::fmha_bwd_params& params) {
+  return detail::checked(::fmha_bwd_supported(&params));
+}
+
+inline result<kernel_info> bwd_kernel(std::nothrow_t, const ::fmha_bwd_params& params) {
+  kernel_info info;
+  if (const result<void> r = detail::checked(::fmha_bwd_kernel(&params, &info)); !r) return r.error();
+  return info;
+}
+
+inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd_params& params) {
+  std::int64_t bytes = 0;
+  if (const result<void> r = detail::checked(::fmha_bwd_workspace_bytes(&params, &bytes)); !r)
+    return r.error();
+  return bytes;
+}
+
+inline result<std::vector<extent>> bwd_extents(std::nothrow_t, const ::fmha_bwd_params& params) {
+  std::vector<extent> extents(16); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r = detail::checked(::fmha_bwd_extents(&params, extents.data(), capacity, &count));
+      !r)
+    return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
+
+inline result<void> bwd_prepare(std::nothrow_t, const ::fmha_bwd_params& params) {
+  return detail::checked(::fmha_bwd_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> bwd(std::nothrow_t, const ::fmha_bwd_params& params, void* stream) {
+  return detail::checked(::fmha_bwd(&params, stream));
+}
+
 /* ---- Exceptions ---- */
 
 #ifdef FMHA_ROCM_EXCEPTIONS
@@ -302,6 +344,30 @@ inline void fwd_prepare(const ::fmha_fwd_params& params) { fwd_prepare(std::noth
 inline void prepare(const ::fmha_fwd_params& params) { fwd_prepare(params); }
 
 inline void fwd(const ::fmha_fwd_params& params, void* stream) { fwd(std::nothrow, params, stream).value(); }
+
+/* False where bwd would throw `unsupported`; any other error is thrown. */
+inline bool bwd_supported(const ::fmha_bwd_params& params) {
+  const result<void> r = bwd_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info bwd_kernel(const ::fmha_bwd_params& params) {
+  return bwd_kernel(std::nothrow, params).value();
+}
+
+inline std::int64_t bwd_workspace_bytes(const ::fmha_bwd_params& params) {
+  return bwd_workspace_bytes(std::nothrow, params).value();
+}
+
+inline std::vector<extent> bwd_extents(const ::fmha_bwd_params& params) {
+  return bwd_extents(std::nothrow, params).value();
+}
+
+inline void bwd_prepare(const ::fmha_bwd_params& params) { bwd_prepare(std::nothrow, params).value(); }
+
+inline void bwd(const ::fmha_bwd_params& params, void* stream) { bwd(std::nothrow, params, stream).value(); }
 #endif
 
 }  // namespace fmha

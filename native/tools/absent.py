@@ -43,7 +43,7 @@ def _able(rows: list[Row]) -> list[Row]:
 
 def _entry(row: Row, build_with: str) -> str:
     # What a compiler would say of it, selection does not ask.
-    report = asdict(row) | {"tile_nv": getattr(row, "hdim_v", 0)}
+    report = dict.fromkeys(FAMILIES[row.family].facts, 0) | asdict(row)
     fields = [
         ".name = nullptr",
         f".arch = Arch::{enumerator(row.arch)}",

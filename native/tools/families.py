@@ -4,7 +4,16 @@
 from __future__ import annotations
 
 from family import Family
+from family_bwd import Backward
+from family_bwd_parts import BackwardParts
 from family_fwd import Forward
+from origin_ck_bwd import CkBwd
 from origin_ck_fwd import CkFwd
+from origin_hip_bwd_parts import HipBwdParts
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (Forward({"ck": CkFwd()}),)}
+_ALL: tuple[Family, ...] = (
+    Forward({"ck": CkFwd()}),
+    Backward({"ck": CkBwd()}),
+    BackwardParts({"hip": HipBwdParts()}),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

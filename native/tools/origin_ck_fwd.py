@@ -8,12 +8,11 @@ from typing import Any
 
 from family import check_keys, check_known, enumerator
 from family_fwd import FwdRow, Origin
+from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 PIPELINES = ("qr_async", "qr")
 _REQUIRED = {"pipeline", "block", "waves", "mfma"}
 _OPTIONAL = {"blocks_per_cu", "hdim_step", "tag"}
-# ck_tile's names of types.
-_TYPES = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8_t"}
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,9 @@ class CkFwd(Origin):
     def read_tile(self, content: dict[str, Any], where: str) -> CkTile:
         check_keys(content, _REQUIRED, _OPTIONAL, where)
         check_known("pipeline", content["pipeline"], PIPELINES, where)
-        for key, length in (("block", 6), ("mfma", 3)):
-            value = content[key]
-            if not (
-                isinstance(value, list) and len(value) == length and all(isinstance(n, int) for n in value)
-            ):
-                raise ValueError(f"{where}: {key} is a list of {length} numbers, got {value!r}")
-        step = content.get("hdim_step", 8)
-        if not isinstance(step, int) or step < 0:
-            raise ValueError(f"{where}: hdim_step is 0 or what head dims are multiples of, got {step!r}")
-        return CkTile(**{**content, "block": tuple(content["block"]), "mfma": tuple(content["mfma"])})
+        numbers = read_numbers(content, {"block": 6, "mfma": 3}, where)
+        read_hdim_step(content, where)
+        return CkTile(**{**content, **numbers})
 
     def why_not(self, row: FwdRow) -> str | None:
         if row.group and not row.pad:
@@ -85,11 +77,5 @@ class CkFwd(Origin):
             "bias": f"fmha::CkBias::{enumerator(row.bias)}",
             **{key: getattr(row, key) for key in ("softcap", "dropout")},
         }
-        fields = ", ".join(f".{key} = {_literal(value)}" for key, value in traits.items())
-        return f"FMHA_FWD_KERNEL({row.name}, {_TYPES[row.dtype]}, {_TYPES[row.o_dtype]}, {{{fields}}})"
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "{" + ", ".join(map(str, value)) + "}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        types = f"{CK_TYPES[row.dtype]}, {CK_TYPES[row.o_dtype]}"
+        return f"FMHA_FWD_KERNEL({row.name}, {types}, {initializer(traits)})"

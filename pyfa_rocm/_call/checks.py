@@ -18,7 +18,10 @@ from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Lse, Options, Stride
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["check", "output_dtype", "output_layout", "params_of", "plain_fields", "require_output"]
+__all__ = [
+    "check", "lse_strides", "output_dtype", "output_layout", "params_of", "plain_fields", "require_like",
+    "require_output", "strided",
+]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
 _FP8 = "float8_e4m3fnuz"
@@ -78,8 +81,8 @@ def params_of(call: Call, checked: Checked) -> tuple[FwdParams, Layout, Layout |
     o = output_layout(call.out, checked.o, call.options.out_dtype, call.q)
     lse = contiguous(checked.lse, "float32", device) if call.options.wants_lse else None
     params = FwdParams(
-        **plain_fields(checked), q=_strided(call.q), k=_strided(call.k), v=_strided(call.v), o=_strided(o),
-        lse=None if lse is None else _lse(lse), o_dtype=None if o.dtype == call.q.dtype else o.dtype,
+        **plain_fields(checked), q=strided(call.q), k=strided(call.k), v=strided(call.v), o=strided(o),
+        lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == call.q.dtype else o.dtype,
     )  # fmt: skip
     return params, o, lse
 
@@ -275,13 +278,24 @@ def require_output(out: Layout, shape: tuple[int, ...], dtype: str, out_dtype: A
     _require_contiguous_rows("out", out)
 
 
-def _strided(layout: Layout) -> Strided:
+def require_like(
+    name: str, layout: Layout, shape: tuple[int, ...], dtype: str, other: str, q: Layout
+) -> None:
+    """Raise unless an array has the shape and type that follow from another argument, on q's device."""
+    if layout.dtype != dtype:
+        raise InvalidArgumentError(f"{name}: got dtype {layout.dtype}, expected {dtype} to fit {other}")
+    _require_shape(name, layout.shape, shape, other)
+    _require_device(name, layout, q)
+    _require_contiguous_rows(name, layout)
+
+
+def strided(layout: Layout) -> Strided:
     """Return the strides of a (batch, seqlen, nhead, hdim) tensor, or of a packed one without batch."""
     strides = layout.strides[:-1]
     return Strided(0, *([0] * (3 - len(strides))), *strides)
 
 
-def _lse(lse: Layout) -> Lse:
+def lse_strides(lse: Layout) -> Lse:
     """Return the strides of a (batch, nhead, seqlen) log-sum-exp, or of a packed one without batch."""
     strides = lse.strides[:-1]
     return Lse(0, *([0] * (2 - len(strides))), *strides)

@@ -18,7 +18,7 @@ def _source_build_dirs() -> list[Path]:
     if not (_SOURCE_TREE / "CMakeLists.txt").is_file():
         return []
     build = _SOURCE_TREE / "build"
-    return [build / preset for preset in ("release", "debug", "sanitize")]
+    return [build / preset for preset in ("release", "debug")]
 
 
 def _find(what: str, variable: str, candidates: list[Path]) -> Path:

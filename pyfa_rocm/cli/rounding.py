@@ -144,6 +144,11 @@ def numerics_of(
     )
 
 
+def smallest_ulp(dtype: str) -> float:
+    """Return the distance between subnormal numbers of a type."""
+    return _SMALLEST_ULP[dtype]
+
+
 def smallest_normal(dtype: str) -> float:
     """Return the smallest normal number of a type."""
     return float(_SMALLEST_ULP[dtype] * 2.0 ** MANTISSA_BITS[dtype])

@@ -139,9 +139,14 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
         for path in out.rglob("*.rows.json"):
             members = json.loads(path.read_text())
             assert 1 <= len(members) <= 12
-            assert len({(row["arch"], row["dtype"], row["hdim_q"], row["hdim_v"]) for row in members}) == 1
+            alike = ("arch", "family", "dtype", "hdim_q", "hdim_v")
+            if members[0]["family"] == "bwd_parts":  # which are small
+                alike = ("arch", "family")
+            assert len({tuple(row[key] for key in alike) for row in members}) == 1
             units[kernel_set][str(path.relative_to(out))] = {row["name"] for row in members}
-        assert len(units[kernel_set]) < sum(map(len, units[kernel_set].values())) / 8
+        # Backward kernels take four times as long to compile: a unit is one dtype and head dim of them.
+        forward = [members for unit, members in units[kernel_set].items() if "/fwd_" in unit]
+        assert len(forward) < sum(map(len, forward)) / 8
     assert units["default"].items() <= units["full"].items()
 
 

@@ -13,6 +13,7 @@ bool same_bytes(const fmha_fwd_params& a, const fmha_fwd_params& b) { return mem
 void values() {
   // A C function takes what C++ made, and reads the same bytes.
   static_assert(sizeof(fmha::fwd_params) == sizeof(fmha_fwd_params));
+  static_assert(sizeof(fmha::bwd_params) == sizeof(fmha_bwd_params));
   static_assert(sizeof(fmha::kernel_info) == sizeof(fmha_kernel_info));
   static_assert(sizeof(fmha::tensor) == sizeof(fmha_tensor) && sizeof(fmha::lse) == sizeof(fmha_lse));
   static_assert(std::is_trivially_copyable_v<fmha::fwd_params> && std::is_trivially_copyable_v<fmha::tensor>);
@@ -89,6 +90,30 @@ void extents() {
   CHECK(fmha::prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
 }
 
+// The same of a backward problem.
+void backward() {
+  fmha::fwd_params f;
+  f.dtype = FMHA_FP16;
+  f.batch = 2;
+  f.seqlen_q = f.seqlen_k = 7;
+  f.nhead_q = f.nhead_k = 3;
+  f.hdim_q = f.hdim_v = 64;
+  f.softmax_scale = 0.125F;
+  fmha::bwd_params p;
+  CHECK(fmha::bwd_supported(std::nothrow, p).error().message == "fwd = NULL: expected a struct");
+  p.fwd = &f;
+  f.q = f.k = f.v = f.o = p.dout = p.dq = p.dk = p.dv = fmha::tensor::bshd(nullptr, 7, 3, 64);
+  const fmha::result<std::vector<fmha::extent>> found = fmha::bwd_extents(std::nothrow, p);
+  CHECK(found && found->size() == 9 && std::string((*found)[8].name) == "dv.data" &&
+        (*found)[8].written == 1);
+  f.batch = -1;
+  CHECK(fmha::bwd_extents(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::bwd_workspace_bytes(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::bwd_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::bwd_kernel(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::bwd(std::nothrow, p, nullptr).error().message == "fwd->batch = -1: expected 0 or more");
+}
+
 #ifdef __cpp_exceptions
 template <typename Error, typename Call>
 void throws(fmha::status status, Call call) {
@@ -110,6 +135,13 @@ void exceptions() {
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_workspace_bytes(p); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::fwd_extents(p); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::fwd_prepare(p); });
+  fmha::bwd_params b;
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::bwd(b, nullptr); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_supported(b); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_workspace_bytes(b); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_extents(b); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_kernel(b); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::bwd_prepare(b); });
   p.struct_size = 1;
   throws<fmha::abi_mismatch>(FMHA_ABI_MISMATCH, [&] { (void)fmha::fwd_kernel(p); });
   throws<fmha::hip_error>(FMHA_HIP_ERROR, [] { fmha::set_hip_runtime("/no/such/libamdhip64.so"); });
@@ -132,6 +164,7 @@ int main() {
   values();
   results();
   extents();
+  backward();
   exceptions();
   return check_result();
 }

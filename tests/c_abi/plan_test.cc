@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Plans of several steps that need a workspace, which no shipped family has yet: a family of this file's own,
-// chosen by the shared code and run over a runtime that counts.
+// Plans of several steps that need a workspace: a family of this file's own, chosen by the shared code and
+// run over a runtime that counts.
 //   plan_test FAKE_RUNTIME
 #include "select/plan.h"
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
@@ -227,6 +228,26 @@ void test_workspace() {
   CHECK(hip->launches == after.launches && hip->memsets == after.memsets);
 }
 
+// Several launches of a step: each is handed its number, and the rest of the arguments as they are.
+void test_rounds() {
+  struct Args {
+    int64_t value;
+    int32_t round;
+    int32_t other;
+  };
+  fmha::Plan plan;
+  new (plan.add_launch<Args>(fmha::kKernels[3], {2, 1, 1})) Args{7, -1, 9};
+  plan.repeat(5, offsetof(Args, round));
+  plan.add_memset(nullptr, 0, 1);
+  CHECK(plan.count() == 2 && plan.operations() == 6);
+  const fake_hip_state before = *hip;
+  CHECK_OK(fmha::guard([&] { fmha::Device::current().run(plan, nullptr); }));
+  CHECK(hip->launches == before.launches + 5 && hip->launches_before_memset == hip->launches);
+  Args args{};
+  std::memcpy(&args, hip->arguments, sizeof args);
+  CHECK(args.value == 7 && args.round == 4 && args.other == 9 && hip->grid[0] == 2);
+}
+
 void test_capacity() {
   CHECK_STATUS(fmha::guard([] {
                  fmha::Plan plan;
@@ -258,6 +279,7 @@ int main(int argc, char** argv) {
   test_steps();
   test_failures();
   test_workspace();
+  test_rounds();
   test_capacity();
   return check_result();
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "catalogue/archs.h"
+#include "catalogue/bwd.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
 
@@ -26,15 +27,17 @@ struct Kernel {
   Arch arch;
   Family family;
   Origin origin;  // whose limits and packing of arguments it has
-  DType dtype;    // of q, k and v
+  DType dtype;    // of q, k and v; of bwd_parts of what it reads (dot) or writes (sum)
   int16_t block_size;
   int16_t vgpr_count;
   int16_t sgpr_count;
   int32_t lds_bytes;
   int32_t scratch_bytes;
   const CodeObject* code;
-  union {        // by family; only the family's own code reads its member
-    FwdRow fwd;  // Family::kFwd
+  union {                   // by family; only the family's own code reads its member
+    FwdRow fwd;             // Family::kFwd
+    BwdRow bwd;             // Family::kBwd
+    BwdPartsRow bwd_parts;  // Family::kBwdParts
   };
 };
 

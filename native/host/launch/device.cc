@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "error.h"
@@ -197,7 +198,7 @@ void Device::prepare(const Plan& plan) {
   }
 }
 
-void Device::run(const Plan& plan, void* stream) {
+void Device::run(Plan& plan, void* stream) {
   if (plan.empty) return;
   // Loading may fail, and then nothing must have been enqueued.
   std::array<void*, Plan::kMostSteps> functions;
@@ -216,12 +217,20 @@ void Device::run(const Plan& plan, void* stream) {
   }
 }
 
-// HIP wants the arguments as bytes that it could write, and does not write them.
-void Device::launch(const Step& step, void* function, void* stream) const {
+// HIP copies the arguments.
+void Device::launch(Step& step, void* function, void* stream) const {
+  if (step.rounds == 1) return launch_once(step, function, stream);
+  for (uint32_t i = 0; i < step.rounds; ++i) {
+    std::memcpy(&step.arguments[step.round_offset], &i, sizeof i);
+    launch_once(step, function, stream);
+  }
+}
+
+void Device::launch_once(Step& step, void* function, void* stream) const {
   const Kernel& kernel = *step.kernel;
   size_t bytes = step.bytes;
-  void* arguments = const_cast<std::byte*>(step.arguments.data());
-  void* extra[] = {kHipLaunchBufferPointer, arguments, kHipLaunchBufferSize, &bytes, kHipLaunchEnd};
+  void* extra[] = {kHipLaunchBufferPointer, step.arguments.data(), kHipLaunchBufferSize, &bytes,
+                   kHipLaunchEnd};
   const Grid& grid = step.grid;
   const int error =
       api_.hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, static_cast<unsigned>(kernel.block_size),

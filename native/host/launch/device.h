@@ -46,12 +46,13 @@ class Device {
 
   // Enqueues the plan's steps, after loading what is missing. If HIP refuses a step, those before it stay
   // enqueued.
-  void run(const Plan& plan, void* stream);
+  void run(Plan& plan, void* stream);
 
  private:
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);
-  void launch(const Step& step, void* function, void* stream) const;
+  void launch(Step& step, void* function, void* stream) const;
+  void launch_once(Step& step, void* function, void* stream) const;
   void set_memory(const Step& step, void* stream) const;
   void check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
                               const char* query, const MemoryCheck& check) const;

@@ -13,6 +13,8 @@ struct Dropout {
   const uint64_t* seed_offset;  // device memory, {seed, offset}
 
   bool is_on() const { return p_drop != 0.0F; }
+  // The chance to keep, as kernels count with it.
+  float p_keep() const { return static_cast<float>(1.0 - double{p_drop}); }
 };
 
 // Fails with INVALID_ARGUMENT unless p_drop is a chance from 0 to below 1, and randval is NULL without

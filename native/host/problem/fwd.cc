@@ -8,6 +8,7 @@
 
 #include "divide.h"
 #include "error.h"
+#include "problem/options.h"
 #include "problem/struct_size.h"
 
 namespace fmha {
@@ -88,18 +89,6 @@ void set_sizes(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.hdim_v = p.hdim_v;
   problem.total_q = problem.group ? p.total_q : 0;
   problem.total_k = problem.group ? p.total_k : 0;
-  if (p.kernel < 0) {
-    raise(FMHA_INVALID_ARGUMENT, "kernel = %" PRId32 ": expected 0, or the number of a candidate", p.kernel);
-  }
-  problem.candidate = p.kernel;
-}
-
-void set_flags(const fmha_fwd_params& p, FwdProblem& problem) {
-  if ((p.flags & ~uint64_t{FMHA_NO_MEMORY_CHECK}) != 0) {
-    raise(FMHA_INVALID_ARGUMENT, "flags = 0x%" PRIx64 ": expected 0 or FMHA_NO_MEMORY_CHECK (0x%x)", p.flags,
-          unsigned{FMHA_NO_MEMORY_CHECK});
-  }
-  problem.checks_memory = (p.flags & FMHA_NO_MEMORY_CHECK) == 0;
 }
 
 void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
@@ -115,8 +104,8 @@ void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.softcap = p.softcap;
 }
 
-void set_dropout(const fmha_fwd_params& p, FwdProblem& problem) {
-  check_dropout(p.p_drop, p.randval.data);
+void set_dropout(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
+  check_dropout(p.p_drop, pass == Pass::kForward ? p.randval.data : nullptr);
   problem.dropout = {p.p_drop, p.philox_seed, p.philox_offset, nullptr};
 }
 
@@ -126,7 +115,13 @@ void set_mask(const fmha_fwd_params& p, FwdProblem& problem) {
   if (!problem.group) drop_idle_sides(problem.mask, p.seqlen_q, p.seqlen_k);
 }
 
-void fill(const fmha_fwd_params& p, Pointers pointers, FwdProblem& problem) {
+struct Types {
+  const AbiType& type;
+  const AbiType& o_type;
+};
+
+// All but memory, and what belongs to the call itself. Every message begins with the name of an argument.
+Types fill(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   check_reserved("reserved", p.reserved);
   const AbiType& type = type_of("dtype", p.dtype);
   const AbiType& o_type = p.o_dtype == 0 ? type : type_of("o_dtype", p.o_dtype);
@@ -134,26 +129,48 @@ void fill(const fmha_fwd_params& p, Pointers pointers, FwdProblem& problem) {
   problem.o_dtype = o_type.dtype;
   check_dims(p);
   check_varlen(p);
-  set_flags(p, problem);
   set_sizes(p, problem);
   set_scores(p, problem);
-  set_dropout(p, problem);
+  set_dropout(p, pass, problem);
   set_mask(p, problem);
-  set_fwd_tensors(p, type, o_type, pointers, problem);
-  problem.workspace = {p.workspace, p.workspace_bytes};
+  return {type, o_type};
+}
+
+// The params as a struct of this version: in place, or what an older one has of them, in `copy`.
+const fmha_fwd_params& current(const char* name, const fmha_fwd_params* params, fmha_fwd_params& copy) {
+  const uint32_t bytes = check_struct_size(name, params, kParamsVersions);
+  if (bytes == sizeof *params) return *params;
+  copy = {};
+  std::memcpy(&copy, params, bytes);
+  return copy;
+}
+
+Types fill_of_backward(const fmha_fwd_params& p, FwdProblem& problem) {
+  try {
+    return fill(p, Pass::kBackward, problem);
+  } catch (const Error& error) {
+    raise(error.status, "fwd->%s", error.message);
+  }
 }
 
 }  // namespace
 
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem) {
-  const uint32_t bytes = check_struct_size("params", params, kParamsVersions);
-  if (bytes == sizeof *params) {
-    fill(*params, pointers, problem);
-    return;
-  }
-  fmha_fwd_params copy{};
-  std::memcpy(&copy, params, bytes);
-  fill(copy, pointers, problem);
+  fmha_fwd_params copy;
+  const fmha_fwd_params& p = current("params", params, copy);
+  const CallOptions options = make_call_options(p.kernel, p.flags);
+  problem.candidate = options.candidate;
+  problem.checks_memory = options.checks_memory;
+  const Types types = fill(p, Pass::kForward, problem);
+  set_fwd_tensors(p, types.type, types.o_type, pointers, Pass::kForward, problem);
+  problem.workspace = {p.workspace, p.workspace_bytes};
+}
+
+void make_fwd_problem_of_backward(const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem) {
+  fmha_fwd_params copy;
+  const fmha_fwd_params& p = current("fwd", fwd, copy);
+  const Types types = fill_of_backward(p, problem);
+  set_fwd_tensors(p, types.type, types.o_type, pointers, Pass::kBackward, problem);
 }
 
 void check_overlaps(const FwdProblem& problem) {

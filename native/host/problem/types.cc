@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "problem/types.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cstddef>
 #include <iterator>
 
 #include "error.h"
@@ -17,7 +19,15 @@ constexpr AbiType kAbiTypes[] = {
 };
 static_assert(std::size(kAbiTypes) == kDTypeCount, "every type of the catalogue has a value in the C ABI");
 
+static_assert(std::ranges::all_of(kAbiTypes,
+                                  [](const AbiType& type) {
+                                    return &type == &kAbiTypes[static_cast<size_t>(type.dtype)];
+                                  }),
+              "they are in the catalogue's order");
+
 }  // namespace
+
+const AbiType& type_of(DType dtype) { return kAbiTypes[static_cast<size_t>(dtype)]; }
 
 const AbiType& type_of(const char* name, fmha_dtype value) {
   for (const AbiType& type : kAbiTypes) {

@@ -18,4 +18,6 @@ struct AbiType {
 // Fails with INVALID_ARGUMENT, naming the argument.
 const AbiType& type_of(const char* name, fmha_dtype value);
 
+const AbiType& type_of(DType dtype);
+
 }  // namespace fmha

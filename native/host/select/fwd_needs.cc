@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
-#include <cstdio>
 #include <cstdlib>
 
 #include "error.h"
 #include "select/fwd_origin.h"
+#include "select/unsupported.h"
 #include "text.h"
 
 namespace fmha {
@@ -76,44 +76,9 @@ bool same_type(const Kernel& k, const FwdProblem& p, Arch arch) {
          static_cast<size_t>(k.origin) < kOriginCount;
 }
 
-template <typename Predicate>
-bool any_kernel(Predicate predicate) {
-  return std::any_of(kKernels, kKernels + kKernelCount,
-                     [&](const Kernel& k) { return k.family == Family::kFwd && predicate(k); });
-}
-
-// Whether another build has a kernel for the problem, as the end of a message.
-struct Elsewhere {
-  Elsewhere(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
-    for (size_t i = 0; i < kAbsentKernelCount; ++i) {
-      const AbsentKernel& absent = kAbsentKernels[i];
-      if (!same_type(absent.kernel, p, arch) || unmet_needs(absent.kernel, p, offers) != 0) continue;
-      std::snprintf(text, sizeof text, "; the kernel set %s has one: build with %s", absent.set,
-                    absent.build_with);
-      return;
-    }
-  }
-  char text[160] = "";
-};
-
-[[noreturn]] void raise_for_type(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
-  ItemList archs, dtypes;
-  for (const ArchInfo& info : kArchs) {
-    if (any_kernel([&](const Kernel& k) { return k.arch == info.arch; })) archs.add(info.name);
-  }
-  for (size_t i = 0; i < kDTypeCount; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (any_kernel([&](const Kernel& k) { return k.arch == arch && k.dtype == dtype; })) {
-      dtypes.add(dtype_name(dtype));
-    }
-  }
-  const Elsewhere elsewhere(p, offers, arch);
-  if (dtypes.is_empty()) {
-    raise(FMHA_UNSUPPORTED, "this build has no kernel for %s; it has kernels for: %s%s", arch_name(arch),
-          archs.c_str(), elsewhere.text);
-  }
-  raise(FMHA_UNSUPPORTED, "dtype = %s: this build has no such kernel for %s; it has: %s%s",
-        dtype_name(p.dtype), arch_name(arch), dtypes.c_str(), elsewhere.text);
+// Whether another build has a kernel for the problem.
+Elsewhere elsewhere(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
+  return Elsewhere([&](const Kernel& k) { return same_type(k, p, arch) && unmet_needs(k, p, offers) == 0; });
 }
 
 // The most that a launch of any kernel for the problem does.
@@ -180,7 +145,9 @@ uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offe
 
 void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   const Kernel* nearest = nearest_kernel(p, offers, arch);
-  if (nearest == nullptr) raise_for_type(p, offers, arch);
+  if (nearest == nullptr) {
+    raise_for_type({Family::kFwd, "kernel", "dtype"}, p.dtype, arch, elsewhere(p, offers, arch));
+  }
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
   if (unmet == 0) raise_for_grid(p, offers, arch);
   if (Refusal why; (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why)) {
@@ -196,7 +163,7 @@ void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch ar
                      nearest->fwd.hdim_v >= p.hdim_v;
   raise(FMHA_UNSUPPORTED, "%s: no %s kernel of this build for %s does that; the nearest, %s, takes %s%s%s",
         wishes.c_str(), dtype_name(p.dtype), arch_name(arch), nearest->name, terms.c_str(),
-        wider ? " (columns of zeros make the tensors fit)" : "", Elsewhere(p, offers, arch).text);
+        wider ? " (columns of zeros make the tensors fit)" : "", elsewhere(p, offers, arch).text);
 }
 
 }  // namespace fmha

@@ -19,6 +19,8 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_within_limits(problem, why);
+    case Origin::kHip:
+      return false;  // has none
   }
   __builtin_unreachable();
 }
@@ -28,6 +30,8 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_needs_mask(problem);
+    case Origin::kHip:
+      return false;
   }
   __builtin_unreachable();
 }
@@ -37,6 +41,8 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_bias_is_whole(problem);
+    case Origin::kHip:
+      return false;
   }
   __builtin_unreachable();
 }
@@ -46,6 +52,8 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::fwd_is_usable(kernel);
+    case Origin::kHip:
+      return false;
   }
   return false;  // of an origin that this library does not know
 }
@@ -55,6 +63,8 @@ inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan&
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::fwd_add_steps(kernel, problem, plan);
+    case Origin::kHip:
+      return;
   }
 }
 

@@ -33,6 +33,10 @@ template <>
 struct CountOf<Bias> {
   static constexpr size_t kCount = kBiasCount;
 };
+template <>
+struct CountOf<PartKind> {
+  static constexpr size_t kCount = kPartKindCount;
+};
 
 // Combinations of values of these types, and the number of one of them, from 0.
 template <typename... T>

@@ -41,12 +41,14 @@ struct Step {
   const Kernel* kernel;  // kLaunch
   void* memory;          // kMemset
   size_t bytes;          // kMemset: of memory; kLaunch: of arguments
+  uint32_t rounds;       // kLaunch: how often, one after another
+  size_t round_offset;   // of several: where in the arguments the int32 is that counts them, from 0
   alignas(16) std::array<std::byte, kMostArgumentBytes> arguments;
 };
 
 class Plan {
  public:
-  static constexpr size_t kMostSteps = 4;
+  static constexpr size_t kMostSteps = 8;
 
   Plan() {}
 
@@ -58,7 +60,15 @@ class Plan {
     step.kernel = &kernel;
     step.grid = grid;
     step.bytes = sizeof(Args);
+    step.rounds = 1;
     return step.arguments.data();
+  }
+
+  // Has the launch that was added last run so often.
+  void repeat(uint32_t rounds, size_t round_offset) {
+    Step& step = steps_[count_ - 1];
+    step.rounds = rounds;
+    step.round_offset = round_offset;
   }
 
   void add_memset(void* memory, uint8_t value, size_t bytes) {
@@ -69,7 +79,15 @@ class Plan {
   }
 
   size_t count() const { return count_; }
+
+  // Launches and memsets.
+  int64_t operations() const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count_; ++i) sum += steps_[i].kind == Step::Kind::kLaunch ? steps_[i].rounds : 1;
+    return sum;
+  }
   const Step& operator[](size_t i) const { return steps_[i]; }
+  Step& operator[](size_t i) { return steps_[i]; }
 
   // The workspace that running the plan takes.
   int64_t needed_bytes() const { return empty ? 0 : workspace_bytes; }

@@ -1,46 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What CK's forward kernels cannot do, whichever it is. The order of the checks is that of the params.
-#include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
 
 #include "ck/fwd.h"
 #include "ck/fwd_numbers.h"
+#include "ck/limits.h"
 
 namespace fmha::ck {
 namespace {
-
-// LSE offsets are int32 bytes, and a store past the last row is dropped by adding 2 GiB to its address, so
-// that seqlen_q * 4 must stay below that. It also keeps the masks' int32 sums of two lengths from
-// overflowing.
-constexpr int64_t kMaxSeqlen = (int64_t{1} << 29) - kTileRows;
-
-// Each (batch, head) takes 64 numbers of the random sequence, which the kernels count in 32 bits.
-constexpr int64_t kMaxDropoutHeads = INT32_MAX / 64;
 
 // CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
 // pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
 // fp16's P between 1/2 and 1. Models have caps of 20 to 50.
 constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
 
-// Row offsets are int32 elements; in bytes they are taken modulo 4 GiB.
-constexpr int64_t kMaxSpanElements = int64_t{1} << 31;
-constexpr int64_t kMaxSpanBytes = int64_t{1} << 32;
-// Rows past the end of what is written are dropped by adding 2 GiB to their address: they need a span below
-// that.
-constexpr int64_t kMaxPaddedStoreBytes = int64_t{1} << 31;
-
-// The kernels load and store 16 bytes at a time.
-constexpr int64_t kAlignBytes = 16;
-
 // The bias of kernels that do not pad is loaded by vectors of this many elements.
 constexpr int64_t kBiasVector = 4;
-
-bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {
-  if (value <= most) return true;
-  return why.because(FMHA_UNSUPPORTED, "%s = %" PRId64 ": kernels take at most %" PRId64, name, value, most);
-}
 
 bool dims_fit(const FwdProblem& p, Refusal& why) {
   return dim_fits("batch", p.batch, INT32_MAX, why) && dim_fits("seqlen_q", p.seqlen_q, kMaxSeqlen, why) &&
@@ -97,85 +74,10 @@ bool biases_fit(const FwdProblem& p, Refusal& why) {
   return true;
 }
 
-// Both factors are below 2^31 by now.
-bool dropout_fits(const FwdProblem& p, Refusal& why) {
-  if (!p.dropout.is_on() || p.batch * p.nhead_q <= kMaxDropoutHeads) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "batch * nhead_q = %" PRId64 ": kernels with dropout take at most %" PRId64,
-                     p.batch * p.nhead_q, kMaxDropoutHeads);
-}
-
-bool refuse_stride(const View& v, Dimension i, int64_t align_bytes, Refusal& why) {
-  if ((static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes)) %
-          static_cast<uint64_t>(align_bytes) !=
-      0) {
-    return why.because(FMHA_INVALID_ARGUMENT,
-                       "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements (16-byte loads)",
-                       v.name, kStrideNames[i], v.stride[i], align_bytes / v.element_bytes);
-  }
-  return why.because(FMHA_UNSUPPORTED, "%s.%s = %" PRId64 ": kernels take strides below 2^31 elements",
-                     v.name, kStrideNames[i], v.stride[i]);
-}
-
-// `align_bytes` is a power of two. A product that wraps around keeps its lower bits.
-bool strides_fit(const View& v, int64_t align_bytes, Refusal& why) {
-  // The bits of all three together, which also settles the strides that are not read if they are small.
-  const auto all = static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]);
-  const uint64_t all_bytes = all * static_cast<uint64_t>(v.element_bytes);
-  if (all <= INT32_MAX && (all_bytes & static_cast<uint64_t>(align_bytes - 1)) == 0) return true;
-  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
-    if (v.size[i] <= 1) continue;
-    const uint64_t bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
-    const bool aligned = (bytes & static_cast<uint64_t>(align_bytes - 1)) == 0;
-    if (!aligned || v.stride[i] > INT32_MAX) return refuse_stride(v, i, align_bytes, why);
-  }
-  return true;
-}
-
-// What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
-bool span_fits(const View& v, bool written, Refusal& why) {
-  const int64_t rows = (v.sequence + kTileRows - 1) & ~(kTileRows - 1);
-  const int64_t stride = kernel_stride(v, kSeqlen);
-  const int64_t span = (rows * stride + v.row) * v.element_bytes;
-  const bool padded_store = written && (v.varlen || rows != v.sequence);
-  const int64_t most_bytes = padded_store ? kMaxPaddedStoreBytes : kMaxSpanBytes;
-  const int64_t most = std::min(kMaxSpanElements * v.element_bytes, most_bytes);
-  if (span < most) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "%s.stride_seqlen = %" PRId64 " over %" PRId64 " rows: one head spans %" PRId64
-                     " bytes, and kernels address %" PRId64
-                     "; a layout with a smaller stride_seqlen, such as (batch, head, seqlen, ...), fits",
-                     v.name, stride, v.sequence, span, most);
-}
-
-bool address_fits(const View& v, Refusal& why) {
-  if (!v.touched || (reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) == 0) return true;
-  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes",
-                     v.pointer, v.data, kAlignBytes);
-}
-
-bool tensor_fits(const View& v, bool written, Refusal& why) {
-  // A head dim that is no multiple of a vector has no kernel, which the selector says better than its
-  // strides.
-  const bool whole_rows = (v.row * v.element_bytes & (kAlignBytes - 1)) == 0;
-  return strides_fit(v, whole_rows ? kAlignBytes : 1, why) && span_fits(v, written, why) &&
-         address_fits(v, why);
-}
-
 bool tensors_fit(const FwdProblem& p, Refusal& why) {
   return tensor_fits(p.q, false, why) && tensor_fits(p.k, false, why) && tensor_fits(p.v, false, why) &&
          tensor_fits(p.o, true, why) && (!p.lse.touched || strides_fit(p.lse, 1, why)) &&
          (!p.bias.touched || (strides_fit(p.bias, 1, why) && span_fits(p.bias, false, why)));
-}
-
-// The kernels count slopes in 32 bits, whatever the batch.
-bool alibi_fits(const FwdProblem& p, Refusal& why) {
-  if (!p.has_alibi || p.alibi_stride_batch == 0) return true;
-  const int64_t most = (INT32_MAX - p.nhead_q) / std::max<int64_t>(p.batch, 1);
-  if (p.alibi_stride_batch <= most) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "alibi_stride_batch = %" PRId64 ": for this batch kernels take at most %" PRId64,
-                     p.alibi_stride_batch, most);
 }
 
 bool randval_fits(const FwdProblem& p, Refusal& why) {
@@ -186,7 +88,8 @@ bool randval_fits(const FwdProblem& p, Refusal& why) {
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
   return dims_fit(p, why) && scales_fit(p, why) && softcap_fits(p, why) && biases_fit(p, why) &&
-         dropout_fits(p, why) && tensors_fit(p, why) && alibi_fits(p, why) && randval_fits(p, why);
+         dropout_fits("batch * nhead_q", p, why) && tensors_fit(p, why) &&
+         alibi_fits("alibi_stride_batch", p, why) && randval_fits(p, why);
 }
 
 bool fwd_bias_is_whole(const FwdProblem& p) {

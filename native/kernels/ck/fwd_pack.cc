@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arguments of CK's forward kernels, and their grid.
-#include <cmath>
 #include <new>
 
 #include "args/fwd.h"
 #include "ck/fwd.h"
 #include "ck/fwd_numbers.h"
+#include "ck/pack.h"
 #include "select/fwd.h"
 
 namespace fmha::ck {
 namespace {
-
-// CK's numbers for a mask's alignment (GenericAttentionMaskEnum).
-constexpr int32_t kMaskNone = 0;
-constexpr int32_t kMaskTopLeft = 1;
-constexpr int32_t kMaskBottomRight = 2;
-constexpr int32_t kUnlimited = -1;
 
 // One stride, not all three as a struct: the compiler would return that through the stack, by stores that its
 // load has to wait for.
@@ -26,28 +20,10 @@ int32_t stride(const View& v, Dimension dimension) {
 // Of a tensor that may not be there: its other fields are set only if it is.
 int32_t optional_stride(const View& v, Dimension dimension) { return v.touched ? stride(v, dimension) : 0; }
 
-struct KernelMask {
-  int32_t type, left, right;
-};
-
-int32_t side(int64_t keys) { return keys == Mask::kUnlimited ? kUnlimited : static_cast<int32_t>(keys); }
-
 // An unmasked problem may well run on a masked kernel.
-KernelMask kernel_mask(const FwdProblem& p) {
+KernelMask mask_of(const FwdProblem& p) {
   if (!fwd_needs_mask(p)) return {p.has_alibi ? kMaskBottomRight : kMaskNone, kUnlimited, kUnlimited};
-  return {p.mask.top_left ? kMaskTopLeft : kMaskBottomRight, side(p.mask.left), side(p.mask.right)};
-}
-
-struct KernelDropout {
-  float rp_keep;
-  int32_t keep_at_most;
-};
-
-// As CK's MakeKargs computes them, in its precision: a backward pass and the tests' model do the same.
-KernelDropout kernel_dropout(const Dropout& dropout) {
-  if (!dropout.is_on()) return {0, 0};
-  const auto p_keep = static_cast<float>(1.0 - double{dropout.p_drop});
-  return {static_cast<float>(1.0 / double{p_keep}), static_cast<int32_t>(std::floor(p_keep * 255.0F))};
+  return kernel_mask(p.mask);
 }
 
 // CK's FmhaFwdKernel::GridSize: one workgroup a head, a tile of queries (times tiles of V columns), a batch.
@@ -65,7 +41,7 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
 
 // Every field by its name and in one expression: zeroing the struct first would cost 15 ns a call.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  const KernelMask mask = kernel_mask(p);
+  const KernelMask mask = mask_of(p);
   const KernelDropout dropout = kernel_dropout(p.dropout);
   const bool fp8 = p.dtype == DType::kFp8;
   const bool random = p.dropout.is_on();

@@ -6,7 +6,8 @@
 namespace fmha {
 namespace {
 
-constexpr unsigned char kPacked[8] = {};
+// "\177ELF" as one raw block.
+constexpr unsigned char kPacked[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 4, 0x21, 0, 0, 0x7f, 'E', 'L', 'F'};
 constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bool pad) {
@@ -77,6 +78,32 @@ constexpr Kernel fp8(const char* name, DType o_dtype) {
   return kernel;
 }
 
+constexpr Kernel of_code(const char* name, Family family, Origin origin, DType dtype) {
+  Kernel kernel = base(name, dtype, 64, true, true);
+  kernel.family = family;
+  kernel.origin = origin;
+  return kernel;
+}
+
+constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bool dropout) {
+  Kernel kernel = of_code(name, Family::kBwd, Origin::kCk, dtype);
+  kernel.bwd = {.hdim_q = hdim,
+                .hdim_v = hdim,
+                .hdim_step = 8,
+                .alibi = alibi,
+                .dropout = dropout,
+                .pipeline = "kr_ktr_vr_iglp",
+                .tile_m = static_cast<int16_t>(hdim > 64 ? 16 : 32),
+                .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128)};
+  return kernel;
+}
+
+constexpr Kernel part(const char* name, PartKind kind, DType dtype) {
+  Kernel kernel = of_code(name, Family::kBwdParts, Origin::kHip, dtype);
+  kernel.bwd_parts = {.kind = kind, .per_block = static_cast<int16_t>(kind == PartKind::kDot ? 16 : 256)};
+  return kernel;
+}
+
 constexpr Kernel of_family(Family family, Kernel kernel) {
   kernel.family = family;
   return kernel;
@@ -95,7 +122,7 @@ constexpr Kernel of_arch(Arch arch, Kernel kernel) {
 }  // namespace
 
 extern const CodeObject kCodeObjects[] = {
-    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4096, .sha256 = kHash}};
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash}};
 extern const size_t kCodeObjectCount = 1;
 
 extern const Kernel kKernels[] = {
@@ -133,12 +160,24 @@ extern const Kernel kKernels[] = {
     short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
     // gfx90a: only fp16.
     of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
+    // Backward, out of order.
+    bwd("bwd_fp16_d128", DType::kFp16, 128, false, false),
+    bwd("bwd_fp16_d64", DType::kFp16, 64, false, false),
+    bwd("bwd_fp16_d64_alibi", DType::kFp16, 64, true, false),
+    bwd("bwd_fp16_d128_dropout", DType::kFp16, 128, false, true),
+    bwd("bwd_bf16_d256", DType::kBf16, 256, false, false),
+    part("bwd_dot_fp16", PartKind::kDot, DType::kFp16),
+    part("bwd_dot_bf16", PartKind::kDot, DType::kBf16),
+    part("bwd_sum_fp16", PartKind::kSum, DType::kFp16),
+    part("bwd_sum_fp32", PartKind::kSum, DType::kFp32),
+    of_arch(Arch::kGfx90a, bwd("bwd_fp16_d64_90a", DType::kFp16, 64, false, false)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 extern const AbsentKernel kAbsentKernels[] = {
     {"default", "FMHA_KERNEL_SET=default", group(with(fp16("", 64, true, true), Bias::kNone, false, true))},
     {"full", "FMHA_KERNEL_SET=full", group(with(fp16("", 128, true, true), Bias::kNone, false, true))},
     {"full", "FMHA_KERNEL_SET=full", base("", DType::kFp32, 64, true, true)},
+    {"default", "FMHA_KERNEL_SET=default", bwd("", DType::kFp16, 64, true, true)},
     {"ci", "FMHA_GPU_TARGETS=all", of_arch(Arch::kGfx90a, base("", DType::kBf16, 64, false, true))},
 };
 extern const size_t kAbsentKernelCount = sizeof kAbsentKernels / sizeof kAbsentKernels[0];

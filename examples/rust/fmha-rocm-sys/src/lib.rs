@@ -115,6 +115,25 @@ pub struct fmha_fwd_params {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct fmha_bwd_params {
+    pub struct_size: u32,
+    pub grad_dtype: fmha_dtype,
+    pub fwd: *const fmha_fwd_params,
+    pub dout: fmha_tensor,
+    pub dq: fmha_tensor,
+    pub dk: fmha_tensor,
+    pub dv: fmha_tensor,
+    pub accumulate: i32,
+    pub deterministic: i32,
+    pub kernel: i32,
+    pub reserved: u32,
+    pub workspace: *mut c_void,
+    pub workspace_bytes: i64,
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct fmha_kernel_info {
     pub struct_size: u32,
     pub vgpr_count: i32,
@@ -165,6 +184,7 @@ macro_rules! zeroed_with_size {
     };
 }
 zeroed_with_size!(fmha_fwd_params);
+zeroed_with_size!(fmha_bwd_params);
 zeroed_with_size!(fmha_kernel_info);
 
 extern "C" {
@@ -191,4 +211,15 @@ extern "C" {
     pub fn fmha_fwd_prepare(params: *const fmha_fwd_params) -> fmha_status;
     pub fn fmha_prepare(params: *const fmha_fwd_params) -> fmha_status;
     pub fn fmha_fwd(params: *const fmha_fwd_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_bwd_supported(params: *const fmha_bwd_params) -> fmha_status;
+    pub fn fmha_bwd_kernel(params: *const fmha_bwd_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_bwd_workspace_bytes(params: *const fmha_bwd_params, bytes: *mut i64) -> fmha_status;
+    pub fn fmha_bwd_extents(
+        params: *const fmha_bwd_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_bwd_prepare(params: *const fmha_bwd_params) -> fmha_status;
+    pub fn fmha_bwd(params: *const fmha_bwd_params, stream: *mut c_void) -> fmha_status;
 }

@@ -94,6 +94,22 @@ fn layouts() -> Vec<Layout> {
             workspace_bytes,
             flags
         }),
+        layout!(fmha_bwd_params {
+            struct_size,
+            grad_dtype,
+            fwd,
+            dout,
+            dq,
+            dk,
+            dv,
+            accumulate,
+            deterministic,
+            kernel,
+            reserved,
+            workspace,
+            workspace_bytes,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
@@ -273,7 +289,13 @@ fn functions_are_those_of_the_header() {
         fmha_fwd_extents,
         fmha_fwd_prepare,
         fmha_prepare,
-        fmha_fwd
+        fmha_fwd,
+        fmha_bwd_supported,
+        fmha_bwd_kernel,
+        fmha_bwd_workspace_bytes,
+        fmha_bwd_extents,
+        fmha_bwd_prepare,
+        fmha_bwd
     ];
     let header = header();
     let declared: Vec<_> = header

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the kernels of the backward pass have of their own in the table of kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue/enums.h"
+
+namespace fmha {
+
+// The kernel of dQ, dK and dV. Each has the mask, and takes any lengths, of batches and of packed sequences.
+struct BwdRow {
+  int16_t hdim_q;  // of its tile: the problem's are these or, if hdim_step is not 0, less
+  int16_t hdim_v;
+  int16_t hdim_step;  // 0: head dims exactly those; n: any multiple of n up to those
+  bool alibi;
+  bool dropout;
+  const char* pipeline;  // the origin's name of it
+  int16_t tile_m;        // query rows a step
+  int16_t tile_n;        // keys of a workgroup's tile
+};
+
+// What comes before and after it.
+struct BwdPartsRow {
+  PartKind kind;
+  int16_t per_block;  // of a workgroup: rows (dot), eights of elements (sum)
+};
+
+}  // namespace fmha

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "problem/bwd.h"
+
+#include <cinttypes>
+#include <cstddef>
+#include <cstring>
+
+#include "error.h"
+#include "problem/options.h"
+#include "problem/struct_size.h"
+#include "problem/tensors.h"
+
+namespace fmha {
+namespace {
+
+constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
+
+bool truth(const char* name, int32_t value) {
+  if (value != 0 && value != 1) {
+    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
+  }
+  return value == 1;
+}
+
+const AbiType& grad_type(const fmha_bwd_params& p, DType dtype) {
+  const AbiType& forward = type_of(dtype);
+  if (p.grad_dtype == 0) return forward;
+  const AbiType& type = type_of("grad_dtype", p.grad_dtype);
+  if (type.dtype != DType::kFp32 && type.dtype != dtype) {
+    raise(FMHA_INVALID_ARGUMENT, "grad_dtype = %s: expected 0, fwd->dtype = %s, or FMHA_FP32",
+          dtype_name(type.dtype), dtype_name(dtype));
+  }
+  return type;
+}
+
+void set_tensors(const fmha_bwd_params& p, Pointers pointers, const AbiType& type, BwdProblem& problem) {
+  FwdProblem& f = problem.fwd;
+  const Rows q_rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
+  const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
+  const bool keys = f.batch > 0, queries = keys && f.nhead_q > 0;
+  set_tensor(problem.dout, {"dout", "dout.data"}, p.dout, q_rows, f.nhead_q, f.hdim_v,
+             type_of(f.o_dtype).bytes, queries, pointers);
+  set_tensor(problem.dq, {"dq", "dq.data"}, p.dq, q_rows, f.nhead_q, f.hdim_q, type.bytes, queries, pointers);
+  set_tensor(problem.dk, {"dk", "dk.data"}, p.dk, k_rows, f.nhead_k, f.hdim_q, type.bytes, keys, pointers);
+  set_tensor(problem.dv, {"dv", "dv.data"}, p.dv, k_rows, f.nhead_k, f.hdim_v, type.bytes, keys, pointers);
+  f.extents.add(problem.dout, false);
+  for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) f.extents.add(*written, true);
+}
+
+}  // namespace
+
+void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem) {
+  (void)check_struct_size("params", params, kParamsVersions);
+  const fmha_bwd_params& p = *params;
+  check_reserved("reserved", p.reserved);
+  const CallOptions options = make_call_options(p.kernel, p.flags);
+  problem.candidate = options.candidate;
+  problem.checks_memory = options.checks_memory;
+  problem.accumulate = truth("accumulate", p.accumulate);
+  problem.deterministic = truth("deterministic", p.deterministic);
+  make_fwd_problem_of_backward(p.fwd, pointers, problem.fwd);
+  const AbiType& type = grad_type(p, problem.fwd.dtype);
+  problem.grad_dtype = type.dtype;
+  set_tensors(p, pointers, type, problem);
+  problem.workspace = {p.workspace, p.workspace_bytes};
+}
+
+void check_overlaps(const BwdProblem& problem) {
+  for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) {
+    if (written->touched) check_no_self_overlap(*written);
+  }
+  problem.fwd.extents.check_overlaps();
+}
+
+}  // namespace fmha

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The backward pass as the caller asked for it, checked: see problem/fwd.h.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "fmha_rocm.h"
+#include "problem/fwd.h"
+#include "problem/view.h"
+#include "problem/workspace.h"
+
+namespace fmha {
+
+struct BwdProblem {
+  BwdProblem() {}  // make_bwd_problem sets every field
+
+  // The attention itself. Its extents are those of the whole call. Its `empty` says that no row of queries is
+  // read: dk and dv may still have to be written, as zeros.
+  FwdProblem fwd;
+  DType grad_dtype;  // of dq, dk and dv
+  bool accumulate;   // gradients are added to what is there
+  bool deterministic;
+  bool checks_memory;
+  int32_t candidate;  // as of FwdProblem
+  View dout;
+  View dq;  // these three are touched if they have elements
+  View dk, dv;
+  Workspace workspace;
+
+  bool has_queries() const { return dq.touched; }
+  bool has_keys() const { return dk.touched; }
+  // Without queries or keys every gradient is 0.
+  bool is_zero() const { return !has_queries() || !has_keys(); }
+  // Nothing to write, or only zeros to add.
+  bool is_empty() const { return (!has_queries() && !has_keys()) || (is_zero() && accumulate); }
+};
+
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem);
+
+// Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else.
+void check_overlaps(const BwdProblem& problem);
+
+}  // namespace fmha

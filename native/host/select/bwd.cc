@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "select/bwd.h"
+
+#include <algorithm>
+
+#include "error.h"
+#include "select/bwd_needs.h"
+#include "select/bwd_origin.h"
+#include "select/bwd_workspace.h"
+
+namespace fmha {
+namespace {
+
+// The kernels of dQ, dK and dV, as choose.h asks for them.
+class BwdFamily {
+ public:
+  static constexpr Family kFamily = Family::kBwd;
+  using Key = fmha::Key<Arch, DType, bool, bool>;
+
+  struct Entry {
+    const Kernel* kernel;
+    // The smallest tile that holds both head dims is best: the rest of it is computed for nothing.
+    int32_t first_cost;
+  };
+
+  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, k.bwd.alibi, k.bwd.dropout); }
+
+  static bool is_usable(const Kernel& k) {
+    return Key::holds(k.arch, k.dtype, k.bwd.alibi, k.bwd.dropout) && bwd_is_usable(k);
+  }
+
+  static Entry entry_of(const Kernel& k) { return {&k, k.bwd.hdim_q + k.bwd.hdim_v}; }
+
+  BwdFamily(const BwdProblem& problem, const BwdOffers& offers, const Target& target)
+      : p_(problem), offers_(offers), target_(target) {}
+
+  size_t key() const { return Key::of(target_.arch, p_.fwd.dtype, p_.fwd.has_alibi, p_.fwd.dropout.is_on()); }
+
+  int64_t least_first_cost() const { return p_.fwd.hdim_q + p_.fwd.hdim_v; }
+
+  bool fits(const Entry& e) const { return unmet_needs(*e.kernel, p_, offers_) == 0; }
+
+  static Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+
+  [[noreturn]] void raise_unsupported() const { raise_bwd_unsupported(p_, offers_, target_.arch); }
+
+ private:
+  const BwdProblem& p_;
+  const BwdOffers& offers_;
+  const Target& target_;
+};
+
+// The kernels before and after them: one of each kind and dtype.
+class PartsFamily {
+ public:
+  static constexpr Family kFamily = Family::kBwdParts;
+  using Key = fmha::Key<Arch, DType, PartKind>;
+
+  struct Entry {
+    const Kernel* kernel;
+    int32_t first_cost;
+  };
+
+  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, k.bwd_parts.kind); }
+
+  static bool is_usable(const Kernel& k) {
+    return Key::holds(k.arch, k.dtype, k.bwd_parts.kind) && bwd_parts_is_usable(k);
+  }
+
+  static Entry entry_of(const Kernel& k) { return {&k, 0}; }
+
+  PartsFamily(Arch arch, DType dtype, PartKind kind) : arch_(arch), dtype_(dtype), kind_(kind) {}
+
+  size_t key() const { return Key::of(arch_, dtype_, kind_); }
+  static int64_t least_first_cost() { return 0; }
+  static bool fits(const Entry& /*entry*/) { return true; }
+  static Cost cost(const Entry& e) { return {0, 0, 0, e.kernel}; }
+
+  // Every set has them; a build with a filter may not.
+  [[noreturn]] void raise_unsupported() const {
+    raise(FMHA_UNSUPPORTED,
+          "this build has no fmha_bwd_%s_%s kernel for %s, which the backward pass takes beside its main "
+          "kernel: build with FMHA_KERNEL_FILTER=",
+          partkind_name(kind_), dtype_name(dtype_), arch_name(arch_));
+  }
+
+ private:
+  const Arch arch_;
+  const DType dtype_;
+  const PartKind kind_;
+};
+
+const Kernel* part(Arch arch, DType dtype, PartKind kind) {
+  return choose(PartsFamily(arch, dtype, kind), 0, false).kernel;
+}
+
+void add_zeros(const Kernel& sum, const View& gradient, Plan& plan) {
+  if (gradient.touched) hip_parts::add_sum(sum, gradient, {}, false, plan);
+}
+
+// A key head's gradient is the sum of its query heads'.
+void add_head_sum(const Kernel& sum, const BwdProblem& p, const View& out, const BwdWorkspace::Array& array,
+                  Plan& plan) {
+  const int64_t ratio = p.fwd.nhead_q / p.fwd.nhead_k;
+  const BwdStrides& s = array.strides;
+  const hip_parts::Parts parts = {
+      array.data, {s.batch, ratio * s.nhead, s.row}, s.nhead, static_cast<int32_t>(ratio)};
+  hip_parts::add_sum(sum, out, parts, p.accumulate, plan);
+}
+
+void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
+  plan.add_memset(first.data, 0, static_cast<size_t>(bytes));
+}
+
+void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
+  const Kernel& main = *kernels.chosen.kernel;
+  const BwdWorkspace w = bwd_workspace(main, p);
+  plan.workspace_bytes = w.bytes;
+  hip_parts::add_dot(*kernels.dot, p, w, plan);
+  add_memset(w.dq_acc, w.dq_acc.bytes, plan);
+  if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
+  bwd_add_main(main, p, w, plan);
+  const hip_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
+  hip_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
+  if (w.direct) return;
+  add_head_sum(*kernels.sum, p, p.dk, w.dk, plan);
+  add_head_sum(*kernels.sum, p, p.dv, w.dv, plan);
+}
+
+}  // namespace
+
+void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers) {
+  Refusal why;
+  bool any = false;
+  // From the last to the first, whose reason is the one that stays.
+  for (size_t i = kOriginCount; i-- > 0;) {
+    offers.possible[i] = bwd_within_limits(static_cast<Origin>(i), problem, why);
+    any = any || offers.possible[i];
+  }
+  if (!any) why.raise();
+}
+
+BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target,
+                      bool counted) {
+  return {choose(BwdFamily(problem, offers, target), problem.candidate, counted),
+          part(target.arch, problem.fwd.o_dtype, PartKind::kDot),
+          part(target.arch, problem.grad_dtype, PartKind::kSum)};
+}
+
+void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
+  plan.empty = p.is_empty();
+  if (plan.empty) return;
+  if (!p.is_zero()) return add_steps(kernels, p, plan);
+  for (const View* gradient : {&p.dq, &p.dk, &p.dv}) add_zeros(*kernels.sum, *gradient, plan);
+}
+
+}  // namespace fmha

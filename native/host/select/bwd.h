@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The backward pass's choice: which kernel does a problem, or why none does, and the plan that runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "problem/bwd.h"
+#include "select/choose.h"
+#include "select/plan.h"
+
+namespace fmha {
+
+// Which origins could do a problem, before any kernel is looked at.
+struct BwdOffers {
+  bool of(Origin origin) const { return possible[static_cast<size_t>(origin)]; }
+
+  std::array<bool, kOriginCount> possible;
+};
+
+// Fails with the first origin's reason if none could do the problem.
+void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers);
+
+// The kernels of a call: `chosen`, of dQ, dK and dV, is the one that callers are told of and can choose.
+struct BwdKernels {
+  Chosen chosen;
+  const Kernel* dot;
+  const Kernel* sum;
+};
+
+// Chooses the best, or the problem's n-th candidate. Fails with UNSUPPORTED, naming the nearest thing that
+// works, also if there are fewer than n.
+BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target, bool counted);
+
+// Adds the steps of a call. Fails with UNSUPPORTED if there are more rows than one launch does.
+void plan_bwd(const BwdKernels& kernels, const BwdProblem& problem, Plan& plan);
+
+}  // namespace fmha

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "select/bwd_needs.h"
+
+#include <bit>
+#include <cinttypes>
+#include <cstdlib>
+
+#include "error.h"
+#include "select/bwd_origin.h"
+#include "select/fwd_needs.h"
+#include "select/unsupported.h"
+#include "text.h"
+
+namespace fmha {
+namespace {
+
+constexpr uint32_t bit(BwdNeed need) { return 1U << static_cast<uint32_t>(need); }
+constexpr uint32_t bit_if(bool unmet, BwdNeed need) { return unmet ? bit(need) : 0; }
+
+bool holds_dims(const BwdRow& row, const FwdProblem& f) {
+  return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
+}
+
+// What a kernel takes where it does not meet a need.
+void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
+  switch (need) {
+    case BwdNeed::kHeadDims:
+      if (row.hdim_step == 0)
+        return terms.add_format("fwd->hdim_q = %d and fwd->hdim_v = %d", row.hdim_q, row.hdim_v);
+      return terms.add_format("fwd->hdim_q up to %d and fwd->hdim_v up to %d, multiples of %d", row.hdim_q,
+                              row.hdim_v, row.hdim_step);
+    case BwdNeed::kAlibi:
+      return terms.add(row.alibi ? "fwd->alibi_slopes" : "no fwd->alibi_slopes");
+    case BwdNeed::kDropout:
+      return terms.add(row.dropout ? "fwd->p_drop above 0" : "fwd->p_drop = 0");
+    case BwdNeed::kLimits:
+      return;  // whose reason is told instead
+  }
+}
+
+// What a problem asks for beyond the plainest one.
+void add_wishes(ItemList& wishes, const FwdProblem& f) {
+  wishes.add_format("fwd->hdim_q = %" PRId64 ", fwd->hdim_v = %" PRId64, f.hdim_q, f.hdim_v);
+  if (f.has_alibi) wishes.add("fwd->alibi_slopes");
+  if (f.dropout.is_on()) wishes.add("dropout");
+}
+
+bool same_type(const Kernel& k, const BwdProblem& p, Arch arch) {
+  return k.arch == arch && k.family == Family::kBwd && k.dtype == p.fwd.dtype;
+}
+
+// Whether another build has a kernel for the problem.
+Elsewhere elsewhere(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
+  return Elsewhere([&](const Kernel& k) { return same_type(k, p, arch) && unmet_needs(k, p, offers) == 0; });
+}
+
+bool is_wider(const BwdRow& row, const FwdProblem& f) {
+  return row.hdim_q >= f.hdim_q && row.hdim_v >= f.hdim_v;
+}
+
+// As in forward's choice: first in how many ways, then in its head dims.
+int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
+  const int64_t dims = std::llabs(k.bwd.hdim_q - p.fwd.hdim_q) + std::llabs(k.bwd.hdim_v - p.fwd.hdim_v);
+  return (int64_t{std::popcount(unmet_needs(k, p, offers))} << 40) +
+         (is_wider(k.bwd, p.fwd) ? 0 : int64_t{1} << 34) + dims;
+}
+
+const Kernel* nearest_kernel(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
+  const Kernel* nearest = nullptr;
+  for (size_t i = 0; i < kKernelCount; ++i) {
+    const Kernel& k = kKernels[i];
+    if (!same_type(k, p, arch)) continue;
+    if (nearest == nullptr || distance(k, p, offers) < distance(*nearest, p, offers)) nearest = &k;
+  }
+  return nearest;
+}
+
+}  // namespace
+
+uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
+  return bit_if(!holds_dims(k.bwd, p.fwd), BwdNeed::kHeadDims) |
+         bit_if(k.bwd.alibi != p.fwd.has_alibi, BwdNeed::kAlibi) |
+         bit_if(k.bwd.dropout != p.fwd.dropout.is_on(), BwdNeed::kDropout) |
+         bit_if(!offers.of(k.origin), BwdNeed::kLimits);
+}
+
+void raise_bwd_unsupported(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
+  const Kernel* nearest = nearest_kernel(p, offers, arch);
+  if (nearest == nullptr) {
+    raise_for_type({Family::kBwd, "backward kernel", "fwd->dtype"}, p.fwd.dtype, arch,
+                   elsewhere(p, offers, arch));
+  }
+  const uint32_t unmet = unmet_needs(*nearest, p, offers);
+  if (Refusal why; (unmet & bit(BwdNeed::kLimits)) != 0 && !bwd_within_limits(nearest->origin, p, why)) {
+    why.raise();
+  }
+  ItemList wishes, terms;
+  add_wishes(wishes, p.fwd);
+  for (int i = 0; i < kBwdNeedCount; ++i) {
+    const auto need = static_cast<BwdNeed>(i);
+    if ((unmet & bit(need)) != 0) add_terms(terms, need, nearest->bwd);
+  }
+  const bool wider = (unmet & bit(BwdNeed::kHeadDims)) != 0 && is_wider(nearest->bwd, p.fwd);
+  raise(FMHA_UNSUPPORTED,
+        "%s: no %s backward kernel of this build for %s does that; the nearest, %s, takes %s%s%s",
+        wishes.c_str(), dtype_name(p.fwd.dtype), arch_name(arch), nearest->name, terms.c_str(),
+        wider ? " (columns of zeros make the tensors fit)" : "", elsewhere(p, offers, arch).text);
+}
+
+}  // namespace fmha

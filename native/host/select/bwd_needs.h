@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a backward problem asks of a kernel, one bit each, and the words for what none does.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "problem/bwd.h"
+#include "select/bwd.h"
+
+namespace fmha {
+
+// In the order in which a message tells them.
+enum class BwdNeed : uint8_t { kHeadDims, kAlibi, kDropout, kLimits };
+inline constexpr int kBwdNeedCount = static_cast<int>(BwdNeed::kLimits) + 1;
+
+// The needs of a problem that a kernel of its dtype does not meet; 0: it can do the problem.
+uint32_t unmet_needs(const Kernel& kernel, const BwdProblem& problem, const BwdOffers& offers);
+
+// Fails with UNSUPPORTED: says what no kernel does, and what comes nearest.
+[[noreturn]] void raise_bwd_unsupported(const BwdProblem& problem, const BwdOffers& offers, Arch arch);
+
+}  // namespace fmha

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What each origin of backward kernels says of them: see select/fwd_origin.h.
+#pragma once
+
+#include "ck/bwd.h"
+#include "error.h"
+#include "hip/parts.h"
+#include "problem/bwd.h"
+#include "select/plan.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+
+namespace fmha {
+
+// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
+// why.
+inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
+  switch (origin) {
+    case Origin::kCk:
+      return ck::bwd_within_limits(problem, why);
+    case Origin::kHip:
+      return false;  // has none
+  }
+  __builtin_unreachable();
+}
+
+// Whether a row of the catalogue keeps what the origin's limits count on.
+inline bool bwd_is_usable(const Kernel& kernel) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return ck::bwd_is_usable(kernel);
+    case Origin::kHip:
+      return false;
+  }
+  return false;  // of an origin that this library does not know
+}
+
+// Adds the launch of the kernel of dQ, dK and dV.
+inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace,
+                         Plan& plan) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return ck::bwd_add_main(kernel, problem, workspace, plan);
+    case Origin::kHip:
+      return;
+  }
+}
+
+// Whether an origin has the kernels before and after it.
+inline bool bwd_parts_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
+
+}  // namespace fmha
+
+#pragma GCC diagnostic pop

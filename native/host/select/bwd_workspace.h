@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
+//
+//   d        (batch, nhead_q, seqlen_q)
+//   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
+//   dk       (batch, nhead_q, seqlen_k, hdim_q), and
+//   dv       (batch, nhead_q, seqlen_k, hdim_v): only if the main kernel cannot write the caller's itself
+//
+// Of packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed, for
+// no kernel writes rows beyond seqused_k. All of it is proportional to the lengths, none to their product.
+#pragma once
+
+#include <cstdint>
+
+#include "args/bwd.h"
+#include "catalogue/catalogue.h"
+#include "problem/bwd.h"
+
+namespace fmha {
+
+struct BwdWorkspace {
+  struct Array {
+    float* data;
+    BwdStrides strides;
+    int64_t bytes;
+  };
+
+  Array d;
+  Array dq_acc;    // `bytes` of all copies
+  Array dk, dv;    // not set if direct
+  bool direct;     // the main kernel writes the caller's dk and dv
+  int64_t groups;  // workgroups of a launch of the main kernel for one (batch, head)
+  int64_t rounds;  // launches
+  int64_t copies;  // of dq_acc
+  int64_t copy;    // elements from one copy to the next
+  int64_t bytes;   // of all; kAddressSpace or more: no process can have it
+};
+
+// Of a problem that has queries and keys.
+BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& problem);
+
+}  // namespace fmha

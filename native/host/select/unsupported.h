@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What messages of any family say when this build has no kernel for a problem.
+#pragma once
+
+#include <cstdio>
+
+#include "catalogue/catalogue.h"
+
+namespace fmha {
+
+// Whether another build has a kernel that a predicate accepts, as the end of a message.
+struct Elsewhere {
+  template <typename Predicate>
+  explicit Elsewhere(Predicate can_do) {
+    for (size_t i = 0; i < kAbsentKernelCount; ++i) {
+      const AbsentKernel& absent = kAbsentKernels[i];
+      if (!can_do(absent.kernel)) continue;
+      std::snprintf(text, sizeof text, "; the kernel set %s has one: build with %s", absent.set,
+                    absent.build_with);
+      return;
+    }
+  }
+  char text[160] = "";
+};
+
+// How a family's messages name things.
+struct FamilyWords {
+  Family family;
+  const char* kernel;  // "kernel"
+  const char* dtype;   // the argument
+};
+
+// Fails with UNSUPPORTED: there is no kernel of the family for an arch and a dtype.
+[[noreturn]] void raise_for_type(const FamilyWords& words, DType dtype, Arch arch,
+                                 const Elsewhere& elsewhere);
+
+}  // namespace fmha

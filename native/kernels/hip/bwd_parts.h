@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the backward pass does before and after its main kernel (see args/bwd.h): memory-bound, one pass over
+// what they read, eight elements a thread.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd.h"
+
+namespace fmha {
+
+inline constexpr int kPartsBlock = 256;
+inline constexpr int kPerThread = 8;  // elements, 16 bytes of 16 bits: head dims are multiples of it
+
+template <typename T>
+struct alignas(16) Eight {
+  T x[kPerThread];
+};
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(_Float16 x) { return static_cast<float>(x); }
+__device__ inline float to_float(__bf16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(__builtin_bit_cast(uint16_t, x)) << 16);
+}
+
+// To nearest, ties to even.
+__device__ inline void round_to(float& out, float x) { out = x; }
+__device__ inline void round_to(_Float16& out, float x) { out = static_cast<_Float16>(x); }
+__device__ inline void round_to(__bf16& out, float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
+  out = __builtin_bit_cast(__bf16, static_cast<uint16_t>(rounded >> 16));
+}
+
+__device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
+  return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
+}
+
+__device__ inline int64_t rows_in_use(const BwdDotParams& p) {
+  if (p.cu_q == nullptr) return p.rows;
+  return p.used_q ? p.used_q[blockIdx.z] : p.cu_q[blockIdx.z + 1] - p.cu_q[blockIdx.z];
+}
+
+// Of a row of the workgroup's sequence.
+__device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, int64_t row) {
+  if (p.cu_q == nullptr) return offset_of(s, row);
+  return blockIdx.y * s.nhead + (p.cu_q[blockIdx.z] + row) * s.row;
+}
+
+// D of the rows blockIdx.x * rows_a_block + ...: `kLanes` lanes a row, which add up what each has summed.
+template <typename T>
+__device__ void bwd_dot(const BwdDotParams& p) {
+  constexpr int kLanes = 16;
+  const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kLanes) + threadIdx.x / kLanes;
+  if (row >= rows_in_use(p)) return;
+  const T* o = static_cast<const T*>(p.o) + offset_in(p, p.o_strides, row);
+  const T* dout = static_cast<const T*>(p.dout) + offset_in(p, p.dout_strides, row);
+  float sum = 0;
+  for (int at = threadIdx.x % kLanes * kPerThread; at < p.hdim_v; at += kLanes * kPerThread) {
+    const auto a = *reinterpret_cast<const Eight<T>*>(o + at);
+    const auto b = *reinterpret_cast<const Eight<T>*>(dout + at);
+    for (int i = 0; i < kPerThread; ++i) sum = __builtin_fmaf(to_float(a.x[i]), to_float(b.x[i]), sum);
+  }
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor(sum, lanes, kLanes);
+  if (threadIdx.x % kLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
+}
+
+// Eight elements of a row of `out`.
+template <typename T>
+__device__ void bwd_sum(const BwdSumParams& p) {
+  const int per_row = p.hdim / kPerThread;
+  const int64_t at = int64_t{blockIdx.x} * kPartsBlock + threadIdx.x;
+  const int64_t row = at / per_row;
+  if (row >= p.rows) return;
+  const int column = static_cast<int>(at - row * per_row) * kPerThread;
+  const float* parts = p.parts + offset_of(p.parts_strides, row) + column;
+  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row) + column;
+  Eight<float> sum = {};
+  for (int part = 0; part < p.parts_count; ++part) {
+    const auto more = *reinterpret_cast<const Eight<float>*>(parts + part * p.part);
+    for (int i = 0; i < kPerThread; ++i) sum.x[i] += more.x[i];
+  }
+  if (p.beta != 0) {
+    const auto before = *reinterpret_cast<const Eight<T>*>(out);
+    for (int i = 0; i < kPerThread; ++i) sum.x[i] = __builtin_fmaf(p.beta, to_float(before.x[i]), sum.x[i]);
+  }
+  Eight<T> rounded;
+  for (int i = 0; i < kPerThread; ++i) round_to(rounded.x[i], sum.x[i]);
+  *reinterpret_cast<Eight<T>*>(out) = rounded;
+}
+
+using Fp16 = _Float16;
+using Bf16 = __bf16;
+using Fp32 = float;
+
+struct BwdPartFacts {
+  int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum)
+};
+
+}  // namespace fmha
+
+// FMHA_BWD_DOT_KERNEL(symbol, type of o and dout), FMHA_BWD_SUM_KERNEL(symbol, type of the sum).
+#define FMHA_BWD_PART_KERNEL(entry, params, call, count)               \
+  extern "C" __device__ __attribute__((used, visibility("protected"))) \
+  const fmha::BwdPartFacts entry##_facts = {fmha::kPartsBlock, count}; \
+  extern "C" __global__ __launch_bounds__(fmha::kPartsBlock) void entry(fmha::params p) { call(p); }
+#define FMHA_BWD_DOT_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdDotParams, fmha::bwd_dot<fmha::type>, fmha::kPartsBlock / 16)
+#define FMHA_BWD_SUM_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdSumParams, fmha::bwd_sum<fmha::type>, fmha::kPartsBlock)

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The arguments of the kernels before and after a backward kernel, and their grids.
+#include "hip/parts.h"
+
+#include <cinttypes>
+#include <new>
+
+#include "args/bwd.h"
+#include "divide.h"
+#include "error.h"
+
+namespace fmha::hip_parts {
+namespace {
+
+BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v.stride[kSeqlen]}; }
+
+// One of these is what a sum kernel's per_block counts.
+constexpr int64_t kVector = 8;
+
+// Blocks of so many rows, heads, batches; the latter two are within the limits already. A row is `row_work`
+// of what per_block counts.
+Grid grid_of(const Kernel& kernel, const View& v, int64_t rows, int64_t row_work, int64_t batch) {
+  const int64_t per_block = kernel.bwd_parts.per_block;
+  const int64_t most = kMaxWorkItemsX / kernel.block_size;
+  const int64_t blocks = ceil_div(rows * row_work, per_block);
+  if (blocks > most) {
+    raise(FMHA_UNSUPPORTED, "%s of %" PRId64 " rows: one launch does at most %" PRId64, v.name, rows,
+          most * per_block / row_work);
+  }
+  return {static_cast<uint32_t>(blocks), static_cast<uint32_t>(v.size[kHead]), static_cast<uint32_t>(batch)};
+}
+
+}  // namespace
+
+void add_dot(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const View& o = p.fwd.o;
+  new (plan.add_launch<BwdDotParams>(kernel, grid_of(kernel, o, o.sequence, 1, p.fwd.batch))) BwdDotParams{
+      .o = o.address(),
+      .dout = p.dout.address(),
+      .d = w.d.data,
+      .cu_q = p.fwd.cu_seqlens_q,
+      .used_q = p.fwd.seqused_q,
+      .o_strides = strides(o),
+      .dout_strides = strides(p.dout),
+      .d_strides = w.d.strides,
+      .rows = o.sequence,
+      .hdim_v = static_cast<int32_t>(p.fwd.hdim_v),
+      .p_keep = p.fwd.dropout.p_keep(),
+  };
+}
+
+void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool accumulate, Plan& plan) {
+  const Grid grid = grid_of(kernel, out, out.size[kSeqlen], out.row / kVector, out.size[kBatch]);
+  new (plan.add_launch<BwdSumParams>(kernel, grid)) BwdSumParams{
+      .parts = parts.data,
+      .out = out.address(),
+      .parts_strides = parts.strides,
+      .out_strides = strides(out),
+      .part = parts.step,
+      .rows = out.size[kSeqlen],
+      .parts_count = parts.count,
+      .hdim = static_cast<int32_t>(out.row),
+      .beta = accumulate ? 1.0F : 0.0F,
+      .reserved = 0,
+  };
+}
+
+}  // namespace fmha::hip_parts

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The host's side of the kernels before and after a backward kernel (hip/bwd_parts.h): what they are handed.
+#pragma once
+
+#include "catalogue/catalogue.h"
+#include "problem/bwd.h"
+#include "select/bwd_workspace.h"
+#include "select/plan.h"
+
+namespace fmha::hip_parts {
+
+// Adds the launch that makes D. Fails with UNSUPPORTED if there are more rows than one launch does.
+void add_dot(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
+
+// What is summed up into a gradient.
+struct Parts {
+  const float* data;   // nullptr: nothing, so that the gradient is 0
+  BwdStrides strides;  // nhead: from one head of the gradient to the next
+  int64_t step;        // from one part to the next
+  int32_t count;
+};
+
+// Adds the launch that makes a gradient of its parts. Fails like add_dot.
+void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool accumulate, Plan& plan);
+
+}  // namespace fmha::hip_parts

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The backward family, native/kernels/catalogue/bwd.toml: the kernels of dQ, dK and dV."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from family import DTYPES, SETS, Family, Row, cxx_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class BwdRow(Row):
+    """A backward kernel: what it does, and what of its tile the host needs to know."""
+
+    hdim_q: int
+    hdim_v: int
+    hdim_step: int
+    alibi: bool
+    dropout: bool
+    pipeline: str
+    tile_m: int
+    tile_n: int
+
+
+class Tile(Protocol):
+    """What the family asks of any origin's tile."""
+
+    origin: str
+    pipeline: str
+    tag: str | None
+    """Ends the names of its kernels."""
+    hdim_q: int
+    """The largest head dim of q and k."""
+    hdim_v: int
+    """The largest head dim of v and o."""
+    hdim_step: int
+    """0: head dims exactly those; n: any multiple of n up to those."""
+    tile_m: int
+    """Query rows a step."""
+    tile_n: int
+    """Keys of a workgroup's tile."""
+
+
+class Origin(Protocol):
+    """What the family asks of an origin of kernels."""
+
+    header: str
+    """What a translation unit includes, below native/kernels."""
+
+    def read_tile(self, content: dict[str, Any], where: str) -> Any:
+        """Read a tile of the catalogue."""
+
+    def line(self, row: BwdRow, tile: Any) -> str:
+        """Return the line of a translation unit that makes the kernel."""
+
+
+def _head(row: BwdRow | Tile) -> str:
+    return f"d{row.hdim_q}" if row.hdim_q == row.hdim_v else f"d{row.hdim_q}v{row.hdim_v}"
+
+
+class Backward(Family):
+    """What the build's programs ask of the backward family."""
+
+    name = "bwd"
+    axes = ("arch", "dtype", "tile", "alibi", "dropout")
+    required = frozenset(("set", "arch", "dtype", "tile"))
+    defaults: dict[str, Any] = {"alibi": False, "dropout": False}  # noqa: RUF012 - read by all, written by none
+    known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
+        "set": SETS,
+        "dtype": DTYPES,
+        **dict.fromkeys(("alibi", "dropout"), (False, True)),
+    }
+    enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size", "blocks_per_cu")  # fmha::BwdFacts
+    public = ("hdim_q", "hdim_v", "hdim_step", "alibi", "dropout", "pipeline", "tile_m", "tile_n")
+
+    def __init__(self, sources: dict[str, Origin]) -> None:
+        self.sources = sources
+        self.origins = tuple(sources)
+
+    def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
+        return self.sources[origin].read_tile(content, where)
+
+    def make_row(self, fields: dict[str, Any], tile: Tile, where: str) -> BwdRow:
+        flags = [key for key in ("alibi", "dropout") if fields[key]] + ([tile.tag] if tile.tag else [])
+        row = BwdRow(
+            name="_".join(["fmha", self.name, fields["dtype"], _head(tile), *flags]),
+            family=self.name,
+            origin=tile.origin,
+            hdim_q=tile.hdim_q,
+            hdim_v=tile.hdim_v,
+            hdim_step=tile.hdim_step,
+            pipeline=tile.pipeline,
+            tile_m=tile.tile_m,
+            tile_n=tile.tile_n,
+            **fields,
+        )
+        if row.dtype not in ("fp16", "bf16"):
+            raise ValueError(f"{where}: {row.name}: backward kernels are of fp16 or bf16, got {row.dtype!r}")
+        return row
+
+    def stem(self, row: BwdRow) -> str:
+        return f"{self.name}_{row.dtype}_{_head(row)}"
+
+    def order(self, _row: BwdRow) -> int:
+        return 0
+
+    def unit_lines(self, rows: list[BwdRow], tiles: dict[str, Tile]) -> list[str]:
+        origin = self.sources[rows[0].origin]
+        return [f'#include "{origin.header}"', "", *(origin.line(row, tiles[row.tile]) for row in rows)]
+
+    def entry(self, report: dict[str, Any]) -> str:
+        """Return the initializer of fmha::BwdRow, in the order of its fields."""
+        fields = [
+            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "alibi", "dropout")),
+            f'.pipeline = "{report["pipeline"]}"',
+            *cxx_fields(report, ("tile_m", "tile_n")),
+        ]
+        return "{" + ", ".join(fields) + "}"

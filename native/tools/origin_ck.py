@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What Composable Kernel's families have in common: its names of types, and how their lines are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# ck_tile's names of types.
+CK_TYPES = {"fp16": "fp16_t", "bf16": "bf16_t", "fp32": "fp32_t", "fp8": "fp8_t"}
+
+
+def read_numbers(content: dict[str, Any], lengths: dict[str, int], where: str) -> dict[str, tuple[int, ...]]:
+    """Read lists of so many numbers each."""
+    found = {}
+    for key, length in lengths.items():
+        value = content[key]
+        if not (isinstance(value, list) and len(value) == length and all(isinstance(n, int) for n in value)):
+            raise ValueError(f"{where}: {key} is a list of {length} numbers, got {value!r}")
+        found[key] = tuple(value)
+    return found
+
+
+def read_hdim_step(content: dict[str, Any], where: str) -> int:
+    """Read what head dims are multiples of."""
+    step = content.get("hdim_step", 8)
+    if not isinstance(step, int) or step < 0:
+        raise ValueError(f"{where}: hdim_step is 0 or what head dims are multiples of, got {step!r}")
+    return step
+
+
+def initializer(fields: dict[str, Any]) -> str:
+    """Return a C++ designated initializer."""
+    return "{" + ", ".join(f".{key} = {_literal(value)}" for key, value in fields.items()) + "}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "{" + ", ".join(map(str, value)) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

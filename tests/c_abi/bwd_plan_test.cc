@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The backward pass's choice and plan over the table in table.cc (steps, grids, arguments, workspace), and
+// its entries over a runtime that counts.
+//   bwd_plan_test FAKE_RUNTIME
+#include <dlfcn.h>
+
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "args/bwd.h"
+#include "bwd_params.h"
+#include "check.h"
+#include "error.h"
+#include "fake_hip.h"
+#include "fmha_rocm.h"
+#include "problem/bwd.h"
+#include "select/bwd.h"
+
+namespace {
+
+using fmha::BwdDotParams;
+using fmha::BwdKernelParams;
+using fmha::BwdStrides;
+using fmha::BwdSumParams;
+
+constexpr fmha::Target kDevice = {fmha::Arch::kGfx942, 304};
+
+fake_hip_state* hip;
+int (*hip_malloc)(void**, size_t);
+
+template <typename T = void>
+T* at(uintptr_t tebibytes, uintptr_t bytes = 0) {
+  return reinterpret_cast<T*>((tebibytes << 40) + bytes);
+}
+
+fmha_fwd_params forward(int64_t nhead_q = 4, int64_t nhead_k = 4, int64_t hdim = 64,
+                        fmha_dtype dtype = FMHA_FP16) {
+  fmha_fwd_params f = test_params(dtype, TEST_BSHD, 2, 100, 300, nhead_q, nhead_k, hdim);
+  f.q.data = at(1), f.k.data = at(2), f.v.data = at(3), f.o.data = at(4), f.lse.data = at<float>(5);
+  return f;
+}
+
+// Three sequences of up to 100 queries and 300 keys.
+fmha_fwd_params packed() {
+  fmha_fwd_params f = forward();
+  f.batch = 3;
+  f.total_q = 170;
+  f.total_k = 500;
+  f.cu_seqlens_q = at<int32_t>(10);
+  f.cu_seqlens_k = at<int32_t>(11);
+  f.lse.stride_head = 170;
+  return f;
+}
+
+fmha_bwd_params backward(const fmha_fwd_params& f) {
+  fmha_bwd_params p = test_bwd_params(&f);
+  p.dout.data = at(6), p.dq.data = at(7), p.dk.data = at(8), p.dv.data = at(9);
+  p.workspace = at(20);
+  return p;
+}
+
+struct Planned {
+  fmha::BwdKernels kernels;
+  fmha::Plan plan;
+
+  template <typename Args>
+  const Args& args(size_t step) const {
+    return *std::launder(reinterpret_cast<const Args*>(plan[step].arguments.data()));
+  }
+  bool launches(size_t step, const char* name, fmha::Grid grid) const {
+    const fmha::Step& s = plan[step];
+    return step < plan.count() && s.kind == fmha::Step::Kind::kLaunch && strcmp(s.kernel->name, name) == 0 &&
+           s.grid.x == grid.x && s.grid.y == grid.y && s.grid.z == grid.z;
+  }
+  bool zeroes(size_t step, void* memory, size_t bytes) const {
+    const fmha::Step& s = plan[step];
+    return step < plan.count() && s.kind == fmha::Step::Kind::kMemset && s.memory == memory &&
+           s.bytes == bytes && s.value == 0;
+  }
+};
+
+fmha_status plan_of(const fmha_bwd_params& p, Planned& out, const fmha::Target& target = kDevice) {
+  return fmha::guard([&] {
+    fmha::BwdProblem problem;
+    fmha::make_bwd_problem(&p, fmha::Pointers::kOptional, problem);
+    fmha::BwdOffers offers;
+    fmha::ask_bwd_origins(problem, offers);
+    out.kernels = fmha::choose_bwd(problem, offers, target, true);
+    new (&out.plan) fmha::Plan;
+    fmha::plan_bwd(out.kernels, problem, out.plan);
+  });
+}
+
+bool same(const BwdStrides& a, int64_t batch, int64_t nhead, int64_t row) {
+  return a.batch == batch && a.nhead == nhead && a.row == row;
+}
+
+int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// The main kernel writes dk and dv itself: four steps.
+void test_direct() {
+  const fmha_fwd_params f = forward();
+  Planned x;
+  CHECK_OK(plan_of(backward(f), x));
+  const int64_t d = rounded(2 * 4 * 100 * 4), dq_acc = 2 * 4 * 100 * 64 * 4;
+  CHECK(x.plan.count() == 4 && !x.plan.empty && x.plan.needed_bytes() == d + dq_acc);
+  CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 2}));
+  CHECK(x.zeroes(1, at(20, static_cast<uintptr_t>(d)), static_cast<size_t>(dq_acc)));
+  CHECK(x.launches(2, "bwd_fp16_d64", {3, 4, 2}));
+  CHECK(x.launches(3, "bwd_sum_fp16", {4, 4, 2}));
+  const auto& dot = x.args<BwdDotParams>(0);
+  CHECK(dot.o == at(4) && dot.dout == at(6) && dot.d == at(20) && dot.rows == 100 && dot.hdim_v == 64);
+  CHECK(dot.p_keep == 1.0F && same(dot.d_strides, 400, 100, 1) && same(dot.o_strides, 25600, 64, 256));
+  const auto& main = x.args<BwdKernelParams>(2);
+  CHECK(main.q == at(1) && main.k == at(2) && main.v == at(3) && main.dout == at(6) && main.lse == at(5));
+  CHECK(main.d == at(20) && main.dq_acc == at(20, static_cast<uintptr_t>(d)) && main.dq_acc_copy == 0);
+  CHECK(main.dk == at(8) && main.dv == at(9) && main.float_dkv == 0);
+  CHECK(same(main.dq_acc_strides, 25600, 6400, 64) && same(main.dk_strides, 76800, 64, 256));
+  CHECK(same(main.lse_strides, 400, 100, 1) && same(main.q_strides, 25600, 64, 256));
+  CHECK(main.cu_q == nullptr && main.used_k == nullptr && main.alibi == nullptr && main.philox == nullptr);
+  CHECK(main.seqlen_q == 100 && main.seqlen_k == 300 && main.hdim_q == 64 && main.hdim_v == 64);
+  CHECK(main.nhead_q == 4 && main.nhead_ratio_qk == 1 && main.scale == 0.125F);
+  CHECK(main.window_left == -1 && main.window_right == -1);
+  const auto& sum = x.args<BwdSumParams>(3);
+  CHECK(sum.parts == main.dq_acc && sum.out == at(7) && sum.parts_count == 1 && sum.rows == 100);
+  CHECK(sum.hdim == 64 && sum.beta == 0 && same(sum.parts_strides, 25600, 6400, 64));
+  // Float32 gradients may be written directly as well.
+  fmha_bwd_params p = backward(f);
+  p.grad_dtype = FMHA_FP32;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 4 && x.launches(3, "bwd_sum_fp32", {4, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(2).float_dkv == 1 && x.args<BwdKernelParams>(2).dk == at(8));
+}
+
+// Sums over the heads of a group, or onto what is there: dk and dv by query head in the workspace.
+void test_parts() {
+  const fmha_fwd_params f = forward(6, 2);
+  fmha_bwd_params p = backward(f);
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  const int64_t d = rounded(2 * 6 * 100 * 4), dq_acc = 2 * 6 * 100 * 64 * 4, dk = 2 * 6 * 300 * 64 * 4;
+  CHECK(x.plan.count() == 6 && x.plan.needed_bytes() == d + dq_acc + 2 * dk);
+  const auto& main = x.args<BwdKernelParams>(2);
+  CHECK(main.nhead_ratio_qk == 3 && main.float_dkv == 1);
+  CHECK(main.dk == at(20, static_cast<uintptr_t>(d + dq_acc)) &&
+        main.dv == at(20, static_cast<uintptr_t>(d + dq_acc + dk)));
+  CHECK(same(main.dk_strides, 6 * 300 * 64, 300 * 64, 64));
+  CHECK(x.launches(4, "bwd_sum_fp16", {10, 2, 2}) && x.launches(5, "bwd_sum_fp16", {10, 2, 2}));
+  const auto& sum = x.args<BwdSumParams>(4);
+  CHECK(sum.parts == main.dk && sum.out == at(8) && sum.parts_count == 3 && sum.part == 300 * 64);
+  CHECK(same(sum.parts_strides, 6 * 300 * 64, 3 * 300 * 64, 64) && sum.rows == 300 && sum.beta == 0);
+  CHECK(same(sum.out_strides, 300 * 2 * 64, 64, 128));
+  CHECK(x.args<BwdSumParams>(5).parts == main.dv && x.args<BwdSumParams>(5).out == at(9));
+  const fmha_fwd_params even = forward();
+  p = backward(even);
+  p.accumulate = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 6);
+  for (size_t i = 3; i < 6; ++i) {
+    CHECK(x.args<BwdSumParams>(i).beta == 1 && x.args<BwdSumParams>(i).parts_count == 1);
+  }
+}
+
+void test_packed() {
+  fmha_fwd_params f = packed();
+  Planned x;
+  CHECK_OK(plan_of(backward(f), x));
+  const int64_t d = rounded(4 * 170 * 4), dq_acc = 4 * 170 * 64 * 4, dk = 4 * 500 * 64 * 4;
+  CHECK(x.plan.count() == 4 && x.plan.needed_bytes() == d + dq_acc);
+  CHECK(x.launches(0, "bwd_dot_fp16", {7, 4, 3}) && x.launches(2, "bwd_fp16_d64", {3, 4, 3}));
+  CHECK(x.launches(3, "bwd_sum_fp16", {6, 4, 1}));
+  CHECK(x.args<BwdDotParams>(0).rows == 100 && x.args<BwdSumParams>(3).rows == 170);
+  CHECK(x.args<BwdDotParams>(0).cu_q == at(10) && x.args<BwdDotParams>(0).used_q == nullptr);
+  const auto& main = x.args<BwdKernelParams>(2);
+  CHECK(main.cu_q == at(10) && main.cu_k == at(11) && main.dk == at(8));
+  CHECK(main.d_strides.nhead == 170 && main.dq_acc_strides.nhead == 170 * 64);
+  // Rows beyond the lengths in use are zeroed, by sums of zeros.
+  f.seqused_q = at<int32_t>(12);
+  f.seqused_k = at<int32_t>(13);
+  CHECK_OK(plan_of(backward(f), x));
+  CHECK(x.plan.count() == 7 && x.plan.needed_bytes() == d + dq_acc + 2 * dk);
+  CHECK(x.zeroes(2, at(20, static_cast<uintptr_t>(d + dq_acc)), static_cast<size_t>(2 * dk)));
+  CHECK(x.args<BwdDotParams>(0).used_q == at(12));
+  CHECK(x.args<BwdKernelParams>(3).used_q == at(12) && x.args<BwdKernelParams>(3).used_k == at(13));
+  CHECK(x.args<BwdSumParams>(5).rows == 500 && x.args<BwdSumParams>(6).out == at(9));
+}
+
+// A copy of dQ's sum for each workgroup of a launch, eight at most; further launches do the other key tiles.
+void test_deterministic() {
+  struct {
+    int64_t keys;
+    uint32_t groups, rounds;
+  } const cases[] = {{1, 1, 1},    {128, 1, 1},  {129, 2, 1}, {300, 3, 1},
+                     {1024, 8, 1}, {1025, 5, 2}, {5000, 8, 5}};
+  fmha_fwd_params f = forward();
+  for (const auto& [keys, groups, rounds] : cases) {
+    f.seqlen_k = keys;
+    fmha_bwd_params p = backward(f);
+    p.deterministic = 1;
+    Planned x;
+    CHECK_OK(plan_of(p, x));
+    const int64_t copy = 2 * 4 * 100 * 64;
+    CHECK(x.launches(2, "bwd_fp16_d64", {groups, 4, 2}) && x.plan[2].rounds == rounds);
+    CHECK(x.plan[2].round_offset == offsetof(BwdKernelParams, round) && x.plan.operations() == 3 + rounds);
+    CHECK(x.args<BwdKernelParams>(2).dq_acc_copy == (groups > 1 ? copy : 0));
+    CHECK(x.args<BwdSumParams>(3).parts_count == static_cast<int32_t>(groups));
+    CHECK(x.args<BwdSumParams>(3).part == copy && x.plan[1].bytes == groups * copy * 4);
+    CHECK(x.plan.needed_bytes() == rounded(2 * 4 * 100 * 4) + groups * copy * 4);
+    p.deterministic = 0;
+    CHECK_OK(plan_of(p, x));
+    CHECK(x.launches(2, "bwd_fp16_d64", {static_cast<uint32_t>((keys + 127) / 128), 4, 2}));
+    CHECK(x.args<BwdSumParams>(3).parts_count == 1 && x.plan[2].rounds == 1 && x.plan.operations() == 4);
+  }
+}
+
+void test_features() {
+  fmha_fwd_params f = forward();
+  f.alibi_slopes = at<float>(14);
+  f.alibi_stride_batch = 4;
+  f.mask = FMHA_MASK_CAUSAL_TOP_LEFT;
+  Planned x;
+  CHECK_OK(plan_of(backward(f), x));
+  CHECK(x.launches(2, "bwd_fp16_d64_alibi", {3, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(2).alibi == at(14) && x.args<BwdKernelParams>(2).alibi_stride_batch == 4);
+  CHECK(x.args<BwdKernelParams>(2).mask_type == 1 && x.args<BwdKernelParams>(2).window_right == 0);
+  f = forward(4, 4, 72);
+  f.p_drop = 0.25F;
+  f.philox_seed = 5, f.philox_offset = 6;
+  f.mask = FMHA_MASK_WINDOW;
+  f.window_left = 7, f.window_right = 9;
+  CHECK_OK(plan_of(backward(f), x));
+  CHECK(x.launches(2, "bwd_fp16_d128_dropout", {3, 4, 2}));
+  const auto& main = x.args<BwdKernelParams>(2);
+  CHECK(x.args<BwdDotParams>(0).p_keep == 0.75F && main.rp_keep == 1 / 0.75F && main.keep_at_most == 191);
+  CHECK(main.philox_seed == 5 && main.philox_offset == 6 && main.philox == nullptr);
+  CHECK(main.mask_type == 2 && main.window_left == 7 && main.window_right == 9 && main.hdim_q == 72);
+  f.philox_seed_offset = at<uint64_t>(15);
+  CHECK_OK(plan_of(backward(f), x));
+  CHECK(x.args<BwdKernelParams>(2).philox == at(15));
+}
+
+// One side has no rows: the other side's gradients are sums of nothing.
+void test_zeros() {
+  fmha_fwd_params f = forward(4, 2);
+  f.seqlen_q = 0;
+  fmha_bwd_params p = backward(f);
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2 && !x.plan.empty && x.plan.needed_bytes() == 0);
+  CHECK(x.launches(0, "bwd_sum_fp16", {10, 2, 2}) && x.args<BwdSumParams>(0).out == at(8));
+  CHECK(x.args<BwdSumParams>(1).out == at(9) && x.args<BwdSumParams>(1).parts_count == 0);
+  CHECK(x.args<BwdSumParams>(1).beta == 0 && x.args<BwdSumParams>(1).hdim == 64);
+  p.accumulate = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.empty && x.plan.needed_bytes() == 0);
+  f = forward(4, 2);
+  f.seqlen_k = 0;
+  p.accumulate = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 1 && x.args<BwdSumParams>(0).out == at(7) && x.args<BwdSumParams>(0).rows == 100);
+  f.seqlen_q = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.empty);
+  f = forward(4, 2);
+  f.nhead_q = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2 && x.args<BwdSumParams>(0).out == at(8) && x.plan.needed_bytes() == 0);
+  f = forward(4, 2);
+  f.batch = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.empty && x.plan.needed_bytes() == 0);
+}
+
+void test_choice() {
+  Planned x;
+  fmha_fwd_params f = forward(4, 4, 8);
+  fmha_bwd_params p = backward(f);
+  CHECK_OK(plan_of(p, x));
+  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d64") == 0 && x.kernels.chosen.count == 2);
+  p.kernel = 2;
+  CHECK_OK(plan_of(p, x));
+  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d128") == 0 && x.kernels.chosen.number == 2);
+  p.kernel = 3;
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "kernel = 3: expected 0 (the library's choice) to 2");
+  p.kernel = 0;
+  // The smallest tile that holds both head dims.
+  f.hdim_v = 72;
+  p = backward(f);
+  CHECK_OK(plan_of(p, x));
+  CHECK(strcmp(x.kernels.chosen.kernel->name, "bwd_fp16_d128") == 0);
+}
+
+#define CHECK_REFUSED(forward_params, target, text)                              \
+  do {                                                                           \
+    const fmha_fwd_params refused = forward_params;                              \
+    Planned x;                                                                   \
+    CHECK_STATUS(plan_of(backward(refused), x, target), FMHA_UNSUPPORTED, text); \
+  } while (0)
+
+void test_refusals() {
+  CHECK_REFUSED(forward(4, 4, 264), kDevice,
+                "fwd->hdim_q = 264, fwd->hdim_v = 264: no fp16 backward kernel of this build for gfx942 does "
+                "that; the nearest, bwd_fp16_d128, takes fwd->hdim_q up to 128 and fwd->hdim_v up to 128, "
+                "multiples of 8");
+  CHECK_REFUSED(
+      forward(4, 4, 68), kDevice,
+      "the nearest, bwd_fp16_d128, takes fwd->hdim_q up to 128 and fwd->hdim_v up to 128, multiples "
+      "of 8 (columns of zeros make the tensors fit)");
+  fmha_fwd_params f = forward();
+  f.alibi_slopes = at<float>(14);
+  f.p_drop = 0.5F;
+  CHECK_REFUSED(f, kDevice, "fwd->alibi_slopes, dropout: no fp16 backward kernel");
+  CHECK_REFUSED(f, kDevice, "; the kernel set default has one: build with FMHA_KERNEL_SET=default");
+  CHECK_REFUSED(forward(4, 4, 64, FMHA_BF16), (fmha::Target{fmha::Arch::kGfx90a, 104}),
+                "fwd->dtype = bf16: this build has no such kernel for gfx90a; it has: fp16");
+  // The table has neither of these parts.
+  CHECK_REFUSED(forward(4, 4, 64, FMHA_BF16), kDevice,
+                "this build has no fmha_bwd_sum_bf16 kernel for gfx942");
+  CHECK_REFUSED(forward(), (fmha::Target{fmha::Arch::kGfx90a, 104}),
+                "this build has no fmha_bwd_dot_fp16 kernel for gfx90a");
+  // More rows than a launch counts.
+  f = packed();
+  f.total_q = INT32_MAX;
+  CHECK_REFUSED(f, kDevice, "dq of 2147483647 rows: one launch does at most 536870880");
+}
+
+// A workspace that no process can have is asked for as such, and is never had.
+void test_huge_workspace() {
+  fmha_fwd_params f = test_params(FMHA_FP16, TEST_BSHD, 65535, 1, (int64_t{1} << 23) - 256, 65535, 1, 64);
+  Planned x;
+  fmha_bwd_params p = backward(f);
+  p.deterministic = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.needed_bytes() == int64_t{1} << 57);
+}
+
+void* device_memory(size_t bytes) {
+  void* pointer = nullptr;
+  CHECK(hip_malloc(&pointer, bytes) == 0);
+  return pointer;
+}
+
+// The entries, with memory of the runtime's.
+void test_entries() {
+  fmha_fwd_params f = forward(4, 2);
+  const size_t q = 2 * 100 * 4 * 64 * 2, k = 2 * 300 * 2 * 64 * 2;
+  f.q.data = device_memory(q), f.k.data = device_memory(k), f.v.data = device_memory(k);
+  f.o.data = device_memory(q), f.lse.data = static_cast<float*>(device_memory(2 * 4 * 100 * 4));
+  fmha_bwd_params p = test_bwd_params(&f);
+  p.dout.data = device_memory(q), p.dq.data = device_memory(q);
+  p.dk.data = device_memory(k), p.dv.data = device_memory(k);
+  int64_t bytes = 0;
+  CHECK_OK(fmha_bwd_supported(&p));
+  CHECK_OK(fmha_bwd_workspace_bytes(&p, &bytes));
+  CHECK(bytes == rounded(2 * 4 * 100 * 4) + 2 * 4 * 100 * 64 * 4 + 2 * 2 * 4 * 300 * 64 * 4);
+  CHECK_STATUS(fmha_bwd_workspace_bytes(&p, nullptr), FMHA_INVALID_ARGUMENT, "bytes = NULL");
+  fmha_kernel_info info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(fmha_bwd_kernel(&p, &info));
+  CHECK(strcmp(info.name, "bwd_fp16_d64") == 0 && info.tile_m == 32 && info.tile_n == 128);
+  CHECK(info.grid[0] == 3 && info.grid[1] == 4 && info.grid[2] == 2 && info.step_count == 6);
+  CHECK(info.candidate == 1 && info.candidate_count == 2 && strcmp(info.pipeline, "kr_ktr_vr_iglp") == 0);
+  fmha_extent extents[16];
+  int32_t count = 0;
+  CHECK_OK(fmha_bwd_extents(&p, extents, 16, &count));
+  CHECK(count == 9 && strcmp(extents[8].name, "dv.data") == 0 && extents[8].written == 1);
+  CHECK(strcmp(extents[3].name, "fwd->o.data") == 0 && extents[3].written == 0);
+  CHECK_STATUS(fmha_bwd_extents(&p, nullptr, 1, &count), FMHA_INVALID_ARGUMENT, "extents = NULL");
+
+  // Nothing is enqueued by a call that fails.
+  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT,
+               "workspace = NULL: expected device memory of workspace_bytes = ");
+  CHECK(strstr(fmha_last_error(), "(fmha_bwd_workspace_bytes)") != nullptr);
+  p.workspace = device_memory(static_cast<size_t>(bytes));
+  p.workspace_bytes = bytes - 1;
+  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "workspace_bytes = ");
+  p.workspace_bytes = bytes;
+  void* const dk = p.dk.data;
+  p.dk.data = p.workspace;
+  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "workspace is written but overlaps dk");
+  alignas(16) static char host[16];
+  p.dk.data = host;
+  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_INVALID_ARGUMENT, "not device memory");
+  p.dk.data = dk;
+  CHECK(hip->launches == 0 && hip->memsets == 0 && hip->loads == 0);
+
+  // Everything is loaded before anything is enqueued.
+  hip->get_function_error = 500;
+  CHECK_STATUS(fmha_bwd(&p, nullptr), FMHA_HIP_ERROR, "hipModuleGetFunction");
+  CHECK(hip->launches == 0 && hip->memsets == 0);
+  hip->get_function_error = 0;
+  CHECK_OK(fmha_bwd_prepare(&p));
+  CHECK(hip->launches == 0 && hip->memsets == 0);
+  const int loads = hip->loads;
+  void* const stream = at(30);
+  CHECK_OK(fmha_bwd(&p, stream));
+  CHECK(hip->launches == 5 && hip->memsets == 1 && hip->launches_before_memset == 1 && hip->loads == loads);
+  CHECK(hip->stream == stream && hip->memset_stream == stream);
+  CHECK(strcmp(hip->function_name, "bwd_sum_fp16") == 0 && hip->argument_bytes == sizeof(BwdSumParams));
+  BwdSumParams last{};
+  std::memcpy(&last, hip->arguments, sizeof last);
+  CHECK(last.out == p.dv.data && last.parts_count == 2);
+
+  // Nothing to do: no workspace, no launch.
+  f.batch = 0;
+  p.workspace = nullptr;
+  CHECK_OK(fmha_bwd(&p, stream));
+  CHECK_OK(fmha_bwd_kernel(&p, &info));
+  CHECK(info.step_count == 0 && info.grid[0] == 0 && hip->launches == 5 && hip->memsets == 1);
+}
+
+template <typename Function>
+void bind(void* library, const char* name, Function& function) {
+  void* symbol = dlsym(library, name);
+  CHECK(symbol != nullptr);
+  std::memcpy(&function, &symbol, sizeof function);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  CHECK_OK(fmha_set_hip_runtime(argv[1]));
+  void* library = dlopen(argv[1], RTLD_NOW);
+  CHECK(library != nullptr);
+  if (library == nullptr) return check_result();
+  fake_hip_fn state = nullptr;
+  bind(library, "fake_hip", state);
+  bind(library, "hipMalloc", hip_malloc);
+  hip = state();
+  test_direct();
+  test_parts();
+  test_packed();
+  test_deterministic();
+  test_features();
+  test_zeros();
+  test_choice();
+  test_refusals();
+  test_huge_workspace();
+  test_entries();
+  return check_result();
+}

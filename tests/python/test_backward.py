@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The backward pass against float64: the oracle against itself, fixed cases that matter, and random ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from backward import NAMES, Ask, Backward, run_backward
+from built import this_arch
+from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reference import Numerics, attention, gradients
+
+import pyfa_rocm
+from pyfa_rocm._runtime import library
+
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 2
+BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
+
+
+def kernels(case: Case) -> list[dict[str, object]]:
+    """The rows of this arch whose kernels can do a case."""
+    dtype = {"float16": "fp16", "bfloat16": "bf16"}[case.dtype]
+    hdim_v = case.hdim_v or case.hdim
+    return [
+        row
+        for row in json.loads(library.build_info_json())["kernels"]
+        if row["family"] == "bwd" and row["arch"] == this_arch() and row["dtype"] == dtype
+        and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
+        and row["alibi"] == bool(case.alibi) and row["dropout"] == (case.dropout is not None)
+    ]  # fmt: skip
+
+
+def nearest(case: Case) -> Case:
+    """The case, or one of another dtype or head dim that has a kernel: a small set has few of each."""
+    for other in (
+        case,
+        *(replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16") for n in (64, 128)),
+    ):
+        if kernels(other):
+            return other
+    pytest.skip("this build has no backward kernel for such a case on this arch")
+
+
+def test_oracle_is_the_derivative() -> None:
+    """The oracle's gradients are the slopes of the forward oracle in a random direction."""
+    rng = np.random.default_rng(11)
+    q, k, v = (rng.standard_normal(shape) for shape in ((2, 5, 4, 8), (2, 7, 2, 8), (2, 7, 2, 16)))
+    dout = rng.standard_normal((2, 5, 4, 16))
+    keep = rng.random((2, 4, 5, 7)) < 0.8
+    features = {
+        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "alibi_slopes": np.full(4, 0.3),
+        "keep": keep, "keep_scale": 1.25,
+    }  # fmt: skip
+    exact = Numerics("float32", "float32")
+
+    def loss(*inputs: np.ndarray) -> float:
+        return float((attention(*inputs, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
+
+    want = attention(q, k, v, numerics=exact, **features)  # type: ignore[arg-type]
+    found = gradients(q, k, v, want.o, want.lse, dout, numerics=exact, **features)  # type: ignore[arg-type]
+    for i, name in enumerate(NAMES):
+        inputs = [q, k, v]
+        direction, h = rng.standard_normal(inputs[i].shape), 1e-5
+        sides = []
+        for sign in (1, -1):
+            moved = list(inputs)
+            moved[i] = inputs[i] + sign * h * direction
+            sides.append(loss(*moved))
+        slope = (sides[0] - sides[1]) / (2 * h)
+        # A central difference is off by h^2 of the third derivative, and by rounding / h.
+        assert slope == pytest.approx((found[name].value * direction).sum(), rel=1e-6, abs=1e-7), name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("hdim", [8, 32, 40, 64, 96, 104, 128, 200, 256])
+def test_head_dims(dtype: str, hdim: int) -> None:
+    case = replace(BASE, dtype=dtype, hdim=hdim, causal=True)
+    if not kernels(case):
+        pytest.skip("this build has no kernel for it")
+    run_backward(case)
+    if hdim > 8:
+        run_backward(replace(case, hdim_v=hdim - 8, causal=False))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"causal": True},
+        {"causal": True, "top_left": True},
+        {"seqlen_q": 300, "seqlen_k": 100, "causal": True},  # rows 0 to 199 see no key
+        {
+            "seqlen_q": 40,
+            "seqlen_k": 600,
+            "causal": True,
+            "top_left": True,
+        },  # keys from 40 on are seen by no row
+        {"window": (20, 3)},
+        {"window": (20, 3), "top_left": True, "seqlen_q": 400},
+        {"window": (0, 0), "seqlen_q": 257, "seqlen_k": 31},
+        {"seqlen_q": 1, "seqlen_k": 1},
+        {"seqlen_q": 1, "seqlen_k": 500},
+        {"seqlen_q": 500, "seqlen_k": 1},
+        {"ratio": 3},
+        {"ratio": 8, "nhead_k": 1, "batch": 1},
+        {"scale": 0.5},
+        {"broadcast_kv": (True, True), "ratio": 2},
+    ],
+    ids=str,
+)
+def test_masks_lengths_heads(change: dict[str, object]) -> None:
+    run_backward(replace(nearest(BASE), **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ask", [
+    Ask(accumulate=True), Ask(grad_dtype="float32"), Ask(grad_dtype="float32", accumulate=True),
+    Ask(deterministic=True), Ask(deterministic=True, accumulate=True),
+    Ask(layouts=(Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 2, 1), (0, 3, 0, 8)), Layout((2, 0, 1)))),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_what_is_asked(ask: Ask, ratio: int) -> None:
+    run_backward(replace(nearest(BASE), ratio=ratio, causal=True), ask)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_packed_sequences(used: bool, ratio: int) -> None:
+    slack = ((3, 0, 70, 1), (0, 9, 2, 0)) if used else (None, None)
+    varlen = Varlen((100, 0, 33, 257), (150, 60, 0, 130), *slack)
+    case = replace(
+        nearest(BASE), batch=4, seqlen_q=257, seqlen_k=150, nhead_k=1, ratio=ratio, varlen=varlen, causal=True
+    )
+    run_backward(case)
+    run_backward(replace(case, causal=False), Ask(grad_dtype="float32", deterministic=True))
+
+
+@pytest.mark.parametrize("change", [
+    {"alibi": 1}, {"alibi": 2, "causal": True}, {"alibi": 1, "top_left": True}, {"alibi": 1, "slope": -0.1},
+    {"dropout": Dropout(0.2)},
+    {"dropout": Dropout(0.5, seed=2**63 + 5, offset=77, on_device=True), "causal": True},
+    {"alibi": 2, "dropout": Dropout(0.1)},
+], ids=str)  # fmt: skip
+def test_features(change: dict[str, object]) -> None:
+    run_backward(nearest(replace(BASE, ratio=2, **change)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_nothing_to_attend_to(change: dict[str, int], accumulate: bool) -> None:
+    """Gradients are 0, or stay what they were; never NaN."""
+    case = replace(nearest(BASE), **change)  # type: ignore[arg-type]
+    backward = Backward(case, Ask(accumulate=accumulate))
+    for name, got in backward.run().items():
+        before = backward.before.get(name, np.zeros_like(got))
+        assert np.array_equal(bits(got), bits(before)), name
+
+
+def test_deterministic_over_wave_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, whatever the order in which waves and workgroups run."""
+    case = replace(nearest(BASE), seqlen_q=300, seqlen_k=700, batch=1)
+    results = []
+    for schedule in ("round", "reverse", "random:1", "random:2"):
+        monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
+        results.append(run_backward(case, Ask(deterministic=True)))
+    for other in results[1:]:
+        for name in NAMES:
+            assert np.array_equal(bits(results[0][name]), bits(other[name])), name
+
+
+def test_partial_passes() -> None:
+    """With the LSE of all keys, the gradients of two halves of the keys add up: what ring attention does."""
+    case = replace(nearest(BASE), batch=1, seqlen_q=100, seqlen_k=200)
+    whole = Backward(case)
+    want = whole.expected()
+    q, k, v = whole.forward.inputs
+    dq = np.zeros(case.q_shape)
+    for part in (slice(0, 100), slice(100, 200)):
+        half = Backward(
+            replace(case, seqlen_k=100),
+            Ask(grad_dtype="float32"),
+            inputs=[q, k[:, part], v[:, part]],
+            results=(whole.o, whole.lse, whole.dout),
+        )
+        got = half.run()
+        half.judge(got)
+        dq += got["dq"]
+        for name in ("dk", "dv"):
+            error = np.abs(got[name] - want[name].value[:, part])
+            assert (error <= want[name].bound_in("float32")[:, part]).all(), name
+    # The bound of a sum is the sum of the parts' bounds, each of which is at most that of the whole.
+    assert (np.abs(dq - want["dq"].value) <= 2 * want["dq"].bound_in("float32")).all()
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    case=cases(
+        variants=("none", "none", "alibi"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
+    ),
+    data=st.data(),
+)
+def test_random(case: Case, data: st.DataObject) -> None:
+    """Any lengths, head dims, masks, layouts and features, whatever is asked of the gradients."""
+    case = replace(case, kernel=0)
+    if case.dropout is not None:
+        case = replace(case, dropout=replace(case.dropout, randval=False))
+    assume(kernels(case))
+    ask = data.draw(
+        st.builds(
+            Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
+            deterministic=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
+        )
+    )  # fmt: skip
+    run_backward(case, ask)
+
+
+def test_capture_and_kernel_info() -> None:
+    """The kernel described is that of dK and dV, and a call is some steps."""
+    backward = Backward(nearest(BASE))
+    info = pyfa_rocm.fmha_bwd_kernel(backward.params())
+    assert "bwd" in info.name
+    assert info.step_count >= 4
+    assert info.candidate == 1
+    pyfa_rocm.fmha_bwd_prepare(backward.params())
+    pyfa_rocm.fmha_bwd_supported(backward.params())
