@@ -104,7 +104,7 @@ def test_numbers_go_to_fields_of_the_struct() -> None:
     assert set(passed_on) <= names
 
 
-FUNCTIONS = [getattr(pyfa_rocm, name) for name in pyfa_rocm.__all__ if name.startswith("flash_attn")]
+FUNCTIONS = [getattr(pyfa_rocm, name) for name in pyfa_rocm.__all__ if name.endswith("_func")]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
