@@ -59,8 +59,9 @@ ANSWERS = {
     "rocblas_destroy_handle": _SUCCESS,
     "hipblasLtDestroy": _SUCCESS,
     "miopenDestroy": _SUCCESS,
-    # XLA looks for links between GPUs with it, and does without if it fails.
+    # XLA looks for links between GPUs with it. If it fails, XLA reports why, and does without.
     "rsmi_init": _FAILURE,
+    "rsmi_status_string": '(int code, const char **text) { *text = SONAME " is a stub"; return 0 * code; }',
     # XLA registers its profiler while the plug-in is loaded, and goes on without one.
     "rocprofiler_force_configure": _FAILURE,
 }
