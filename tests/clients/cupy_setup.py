@@ -10,16 +10,20 @@ bitcode of this project's build.
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import stubs
+try:
+    from clients import stubs
+except ImportError:  # this file is the program, and its folder is on the path
+    import stubs  # type: ignore[no-redef, import-not-found]
 
 HERE = Path(__file__).resolve().parent
-TOOLCHAIN = HERE.parents[1] / "build" / "toolchain"
+BUILD = HERE.parents[1] / "build" / "release"
 BINARIES = Path(sys.prefix) / "bin"
 ROCM = Path(sys.prefix) / "rocm"
 # All that CuPy's kernels want of rocThrust: what its complex numbers stand in.
@@ -37,38 +41,39 @@ def package(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def of_build(variable: str) -> str:
+    """What the build has found, by the name of CMake's variable."""
+    match = re.search(rf"^{variable}:\w+=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
+    assert match, f"{variable} is not in the cache of {BUILD}"
+    return match[1]
+
+
 def hipcc() -> str:
     """A script that is clang, told where the parts are."""
-    clang = shutil.which("clang++-19") or shutil.which("clang++")
-    assert clang, "no clang++-19 on PATH: `make toolchain` installs it"
     parts = (
-        *(f"--{name}={TOOLCHAIN / 'hip'}" for name in ("rocm-path", "hip-path")),
-        f"--rocm-device-lib-path={TOOLCHAIN / 'bitcode'}",
-        # In so many words too: without a card clang asks for none of HIP's headers by itself.
-        *("-isystem", str(TOOLCHAIN / "hip" / "include"), "-isystem", str(ROCM / "include")),
+        *(f"--{name}={of_build('FMHA_HIP_PATH')}" for name in ("rocm-path", "hip-path")),
+        f"--rocm-device-lib-path={of_build('FMHA_BITCODE')}",
+        # For CuPy, which asks hipcc for its folders in a way in which clang leaves out HIP's own.
+        *("-isystem", f"{of_build('FMHA_HIP_PATH')}/include", "-isystem", str(ROCM / "include")),
     )
-    return f'#!/bin/sh\nexec {shlex.join([clang, *parts])} "$@"\n'
+    return f'#!/bin/sh\nexec {shlex.join([of_build("FMHA_DEVICE_COMPILER"), *parts])} "$@"\n'
 
 
-def hiprtc(folder: Path, device: Path) -> None:
+def hiprtc(folder: Path) -> None:
     """Build libhiprtc against the software device, under the names by which it may be asked for."""
-    library = folder / "libhiprtc.so.7"
+    library, device = folder / "libhiprtc.so.7", BUILD / "emulator" / "libamdhip64.so.6"
     command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-D__HIP_PLATFORM_AMD__"]
-    command += [f"-isystem{TOOLCHAIN / 'hip' / 'include'}", str(HERE / "hiprtc.c"), str(device), "-o", str(library)]
-    subprocess.run(command, check=True)
+    command += ["-isystem", f"{of_build('FMHA_HIP_PATH')}/include", str(HERE / "hiprtc.c"), str(device)]
+    subprocess.run([*command, "-o", str(library)], check=True)
     for name in ("libhiprtc.so", "libhiprtc.so.6"):
-        (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(library.name)
 
 
 def main() -> int:
     """Lay it out, and say where."""
-    sys.path.insert(0, str(HERE.parents[1]))
-    from pyfa_rocm._runtime import paths
-
     shutil.rmtree(ROCM, ignore_errors=True)
     stubs.build(ROCM / "lib", [package("cupy"), package("cupy_backends")])
-    hiprtc(ROCM / "lib", paths.emulator_path())
+    hiprtc(ROCM / "lib")
     header = ROCM / "include" / "thrust" / "detail" / "config" / "namespace.h"
     header.parent.mkdir(parents=True)
     header.write_text(NAMESPACE)

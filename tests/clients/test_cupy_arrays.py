@@ -11,7 +11,7 @@ from pathlib import Path
 import cupy
 import numpy as np
 import pytest
-from rounding import U32
+from clients.rounding import U32
 
 import pyfa_rocm
 

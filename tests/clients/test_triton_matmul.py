@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
-import triton_driver
-from rounding import sum_bound, ulp_bound
-from triton_driver import Array
+from clients import triton_driver
+from clients.rounding import sum_bound, ulp_bound
+from clients.triton_driver import Array
 
 triton_driver.use()
 
