@@ -26,13 +26,14 @@ PYTHON := build/venv/bin/python
 BUILD := build/release
 LLVM := 19
 
-.PHONY: help toolchain build demo test wheel test-adapters lint sanitize clean
+.PHONY: help toolchain build demo test wheel test-adapters test-clients lint sanitize clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
 	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
+	@echo "make test-clients    run JAX, CuPy and Triton, as others built them for ROCm, on the software device"
 	@echo "make lint       check style, types and C++"
 	@echo "make sanitize   run the native tests with the address and undefined-behaviour sanitizers"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -72,6 +73,11 @@ test-adapters:
 	@$(MAKE) --no-print-directory wheel KERNEL_SET=$(KERNEL_SET)
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
+
+# Programs of others on this build's software device, each in an environment of its own. CLIENTS: only these.
+test-clients: build
+	@native/tools/toolchain.sh --adapters
+	native/tools/test_clients.sh $(CLIENTS) -- -n $(JOBS) --durations=10
 
 sanitize: build
 	@cmake --preset sanitize $(CONFIGURE)

@@ -138,8 +138,8 @@ def device_folder(device: Path) -> Path:
             _link(folder / name, device)
     except (OSError, RuntimeError) as error:  # RuntimeError: pathlib's, of a user without a home
         raise FmhaError(
-            f"XDG_CACHE_HOME: got {str(cache.parent)!r}, expected a folder that can be written, for links to the "
-            f"software device: {error}"
+            f"XDG_CACHE_HOME: got {str(cache.parent)!r}, expected a folder that can be written, for links to "
+            f"the software device: {error}"
         ) from error
     return folder
 

@@ -67,7 +67,9 @@ def test_what_a_client_names_is_pinned() -> None:
     sources = sorted(CLIENTS.glob("requirements-*.in"))
     assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("requirements-*.txt"))
     for path in sources:
-        lines = {str(requirement).partition(";")[0].strip() for requirement, _ in pinned(path.with_suffix(".txt"))}
+        lines = {
+            str(requirement).partition(";")[0].strip() for requirement, _ in pinned(path.with_suffix(".txt"))
+        }
         named = {line for text in path.read_text().splitlines() if (line := text.partition("#")[0].strip())}
         assert named <= lines, path
 

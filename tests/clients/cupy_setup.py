@@ -3,8 +3,8 @@
 
     cupy_setup.py
 
-The libraries are stubs, but for libhiprtc, which compiles CuPy's kernels (hiprtc.c) with the clang, HIP headers and
-bitcode of this project's build.
+The libraries are stubs, but for libhiprtc, which compiles CuPy's kernels (hiprtc.c) with the clang, HIP
+headers and bitcode of this project's build.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import cupy
 import numpy as np
@@ -129,7 +130,7 @@ def test_streams_and_events() -> None:
     assert first.done
     assert cupy.cuda.get_elapsed_time(begin, end) > 0
     np.testing.assert_array_equal(y.get(), (np.arange(1000) + 20) * 2)
-    called = []
+    called: list[str] = []
     second.launch_host_func(called.append, "host")
     second.synchronize()
     assert called == ["host"]
@@ -205,15 +206,14 @@ def test_dlpack_to_pyfa_rocm() -> None:
     x = cupy.asarray(host)[:, :, ::2, 1:]
     q, k, v = (x[:, n] for n in range(3))
     out = pyfa_rocm.flash_attn_func(q, k, v, causal=True)
-    same = (pyfa_rocm.DeviceArray.from_numpy(np.ascontiguousarray(a.get())) for a in (q, k, v))
-    np.testing.assert_array_equal(
-        cupy.from_dlpack(out).get(), pyfa_rocm.flash_attn_func(*same, causal=True).to_numpy()
-    )
+    copies = [pyfa_rocm.DeviceArray.from_numpy(np.ascontiguousarray(a.get())) for a in (q, k, v)]
+    same: Any = pyfa_rocm.flash_attn_func(copies[0], copies[1], copies[2], causal=True)
+    np.testing.assert_array_equal(cupy.from_dlpack(out).get(), same.to_numpy())
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
 def test_dlpack_from_pyfa_rocm(dtype: type) -> None:
-    host = np.arange(24).reshape(4, 6).astype(dtype)
+    host: np.ndarray = np.arange(24).reshape(4, 6).astype(dtype)
     array = pyfa_rocm.DeviceArray.from_numpy(host)
     x = cupy.from_dlpack(array)
     assert x.data.ptr == array.data

@@ -13,7 +13,7 @@ import pytest
 import triton
 import triton.language as tl
 from clients import triton_driver
-from clients.rounding import U32, sum_bound, ulp_bound
+from clients.rounding import U32, draw, eps, smallest_normal, sum_bound, ulp_bound
 from clients.triton_driver import Array
 
 triton_driver.use()
@@ -82,22 +82,16 @@ def expected(
     # A score: a sum of hdim products, times the scale, minus the maximum, which are rounded once each.
     sizes = (np.abs(q) @ np.abs(k).swapaxes(1, 2)).max(2, keepdims=True) / math.sqrt(hdim)
     score = (sum_bound(hdim) + 4 * U32) * sizes
-    # A power has the error of its score and of the maximum's, relative, and 2 ulp of exp2; each later tile rescales it,
-    # which are 3 more. The sums of powers and of products are of seqlen_k; all this is in numerator and denominator.
+    # A power has the error of its score and of the maximum's, relative, and 2 ulp of exp2; each later tile
+    # rescales it, which are 3 more. The sums of powers and of products are of seqlen_k. All this is in the
+    # numerator and in the denominator.
     tiles = math.ceil(seqlen_k / tile_k)
     relative = 2 * (2 * score + (2 + 3 * tiles) * U32 + sum_bound(seqlen_k + tile_k))
-    # For the second product a power is rounded to the type of v, or flushed to 0 where it is no normal number there.
-    info = ml_dtypes.finfo(dtype)
-    relative = relative + float(info.eps) / 2
-    flushed = float(info.smallest_normal) * np.abs(v).sum(1, keepdims=True) / total
+    # For the second product a power is rounded to the type of v, or flushed to 0 below its normal numbers.
+    relative = relative + eps(dtype) / 2
+    flushed = smallest_normal(dtype) * np.abs(v).sum(1, keepdims=True) / total
     bound = relative * (powers @ np.abs(v)) / total + flushed
     return want, bound + ulp_bound(np.abs(want) + bound, dtype)
-
-
-def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    values = rng.standard_normal(shape).astype(dtype)
-    values[np.abs(values.astype(np.float64)) < float(ml_dtypes.finfo(dtype).smallest_normal)] = 0
-    return values
 
 
 SHAPES = [(64, 64, 64), (100, 333, 64), (130, 40, 128), (1, 200, 128), (77, 77, 32)]
@@ -109,9 +103,10 @@ def test_attention(dtype: str, shape: tuple[int, int, int], causal: bool) -> Non
     seqlen_q, seqlen_k, hdim = shape
     rng = np.random.default_rng(seqlen_q + seqlen_k)
     q, k, v = (draw(rng, (2, n, hdim), DTYPES[dtype]) for n in (seqlen_q, seqlen_k, seqlen_k))
-    for options in ({"TILE_Q": 64, "TILE_K": 32, "num_warps": 4}, {"TILE_Q": 32, "TILE_K": 64, "num_warps": 2}):
+    for tile_q, tile_k, warps in ((64, 32, 4), (32, 64, 2)):
+        options = {"TILE_Q": tile_q, "TILE_K": tile_k, "num_warps": warps}
         got = run(q, k, v, causal, **options).astype(np.float64)
-        want, bound = expected(q, k, v, causal, options["TILE_K"])
+        want, bound = expected(q, k, v, causal, tile_k)
         assert np.all(np.abs(got - want) <= bound), np.max(np.abs(got - want) / bound)
 
 
@@ -123,9 +118,8 @@ def test_agrees_with_this_projects_kernels(causal: bool) -> None:
     rng = np.random.default_rng(8)
     q, k, v = (draw(rng, (2, n, 128), np.float16) for n in (150, 190, 190))
     triton_out = run(q, k, v, causal, TILE_Q=64, TILE_K=32)
-    ours = pyfa_rocm.flash_attn_func(
-        *(pyfa_rocm.DeviceArray.from_numpy(x.swapaxes(0, 1)[None]) for x in (q, k, v)), causal=causal
-    )
+    arrays = [pyfa_rocm.DeviceArray.from_numpy(x.swapaxes(0, 1)[None]) for x in (q, k, v)]
+    ours: Any = pyfa_rocm.flash_attn_func(arrays[0], arrays[1], arrays[2], causal=causal)
     want, bound = expected(q, k, v, causal, 32)
     for got in (triton_out, ours.to_numpy()[0].swapaxes(0, 1)):
         assert np.all(np.abs(got - want) <= bound)

@@ -32,8 +32,8 @@ def test_softmax(rows: int, columns: int, warps: int) -> None:
     softmax[rows,](Array(x), out, columns, TILE=max(triton.next_power_of_2(columns), 64), num_warps=warps)
     below = x.astype(np.float64) - x.max(1, keepdims=True)
     want = np.exp(below) / np.exp(below).sum(1, keepdims=True)
-    # exp(x) is exp2 of x by log2(e): the difference, the constant and the product are rounded, each by |x|, and
-    # so are the numbers below the smallest normal one, flushed to 0. exp2 and the quotient add one ulp or two.
+    # exp(x) is exp2 of x by log2(e): the difference, the constant and the product are rounded, which moves
+    # the result by |x| each. exp2 and the quotient add an ulp or two. What is no normal number is flushed to 0.
     error = (3 * np.abs(below).max() + sum_bound(columns) / U32 + 8) * U32
     got = out.numpy()
     assert np.all(np.abs(got - want) <= error * want + np.finfo(np.float32).tiny)

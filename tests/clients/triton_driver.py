@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Triton without torch: its own AMD driver with HIP's current device and null stream, and arrays for its kernels.
+"""Triton without torch: its AMD driver with HIP's current device and null stream, and arrays for its kernels.
 
-Triton compiles with the LLVM and lld that are in its wheel. At run time it needs libamdhip64, which it takes from
-LD_LIBRARY_PATH or TRITON_LIBHIP_PATH, and a C compiler with Python.h for its extension module.
+Triton compiles with the LLVM and lld that are in its wheel. At run time it needs libamdhip64, which it takes
+from LD_LIBRARY_PATH or TRITON_LIBHIP_PATH, and a C compiler with Python.h for its extension module.
 """
 
 from __future__ import annotations

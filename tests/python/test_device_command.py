@@ -51,7 +51,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "program.c").write_text(PROGRAM)
     compiler = installed.program("cc", "gcc")
     subprocess.run(
-        [compiler, "-o", folder / "program", folder / "program.c", "-ldl"], check=True, stdin=subprocess.DEVNULL
+        [compiler, "-o", folder / "program", folder / "program.c", "-ldl"],
+        check=True,
+        stdin=subprocess.DEVNULL,
     )
     return str(folder / "program")
 
@@ -90,7 +92,9 @@ def test_options(program: str) -> None:
         printed = output("--arch", arch, "--devices", "3", "--rocm", "6.0", "--", program, "libamdhip64.so.6")
         assert printed.split()[1:3] == ["60000000", "3"]
         assert f"({arch})" in printed
-    printed = output("--checks=-waits,lds-race-equal", "sh", "-c", "echo $FMHA_EMU_CHECKS $0 $1", "--arch", "-x")
+    printed = output(
+        "--checks=-waits,lds-race-equal", "sh", "-c", "echo $FMHA_EMU_CHECKS $0 $1", "--arch", "-x"
+    )
     assert printed == "-waits,lds-race-equal --arch -x\n"
 
 
@@ -112,7 +116,9 @@ def test_values_are_those_of_the_device() -> None:
 
     def refusal(variable: str) -> str:
         command = [sys.executable, "-m", "pyfa_rocm", "prove"]
-        done = subprocess.run(command, env=env | {variable: "zzz"}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=env | {variable: "zzz"}, capture_output=True, text=True, check=False
+        )
         assert done.returncode != 0
         return done.stderr
 
@@ -183,7 +189,7 @@ def test_without_a_program(program: str) -> None:
 
 
 def test_a_device_without_links(program: str, tmp_path: Path) -> None:
-    """As in a wheel, which cannot hold links: they are made in the user's cache, once, and follow the device."""
+    """As in a wheel, which cannot hold links: they are made once, in the user's cache, and mended."""
     lonely = tmp_path / "wheel" / "libamdhip64.so.6"
     lonely.parent.mkdir()
     shutil.copy(paths.emulator_path(), lonely)
