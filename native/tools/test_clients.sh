@@ -12,6 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 CLIENTS=(objects triton cupy jax)
 ARCHS=(gfx942 gfx90a)  # of Triton, which compiles for either
+list=${CLIENTS[*]}
 root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
 
 while [ $# -gt 0 ]; do
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
     --) shift; arguments=("$@"); break ;;
     *)
       [[ " ${CLIENTS[*]} " == *" $1 "* ]] ||
-        { echo "test_clients.sh: got '$1', expected one of ${CLIENTS[*]}, or -- and pytest's arguments" >&2; exit 2; }
+        { echo "test_clients.sh: got '$1', expected one of ${list// /, }, or -- and pytest's arguments" >&2; exit 2; }
       chosen+=("$1"); shift ;;
   esac
 done

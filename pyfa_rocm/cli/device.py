@@ -43,7 +43,7 @@ _CANNOT_RUN, _NOT_FOUND = 126, 127
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     parser.usage = "%(prog)s [OPTION ...] [--] [PROGRAM [ARGUMENT ...]]"
-    parser.add_argument("--arch", help="the GPU to play, such as gfx942 (FMHA_EMU_ARCH)")
+    parser.add_argument("--arch", help="the GPU to play, by LLVM's name of it (FMHA_EMU_ARCH)")
     parser.add_argument("--devices", metavar="N", help=f"1 to {MOST_DEVICES} of them (FMHA_EMU_DEVICES)")
     parser.add_argument(
         "--checks",
