@@ -24,6 +24,12 @@ from cases_types import DTYPES, Array, Bools
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
 
+# Of the tests of four devices, those in which one device reads what another has.
+needs_collectives = pytest.mark.skipif(
+    "rocm" in os.environ["JAX_PLATFORMS"],
+    reason="RCCL is a stub here, as tests/clients/test_jax_devices.py shows; the second group runs this",
+)
+
 
 def in_jax(case: Case) -> Case:
     """The case as far as JAX has it: arrays are contiguous, and the random bytes cannot be asked for."""

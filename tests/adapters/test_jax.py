@@ -225,7 +225,7 @@ def test_without_jax(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_fails() -> None:
-    """The software device stops one that reads beyond its tensors; on JAX's CPU platform the next call runs."""
+    """The software device stops one that reads beyond its tensors; on the CPU platform the next call runs."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         q = jnp.ones((20, 1, 64), jnp.bfloat16)
         lengths = jnp.array([0, 20], jnp.int32)
