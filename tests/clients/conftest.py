@@ -19,7 +19,7 @@ HAS_JAX = importlib.util.find_spec("jax_rocm7_plugin") is not None
 if HAS_JAX:
     from clients import jax_setup
 
-    os.environ |= jax_setup.ENVIRONMENT | {"FMHA_EMU_DEVICES": "4"}
+    os.environ |= jax_setup.ENVIRONMENT | {"FMHA_EMU_DEVICES": "4", "FMHA_EMU_TRACK_INITIALIZED": "1"}
 
 
 def pytest_configure() -> None:

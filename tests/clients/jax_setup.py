@@ -27,8 +27,8 @@ BITCODE = Path(__file__).resolve().parents[2] / "build" / "toolchain" / "bitcode
 ENVIRONMENT = {
     "JAX_PLATFORMS": "rocm,cpu",
     "ROCM_PATH": str(ROCM),
-    # Each array has memory of its own, whose bounds the software device checks, and none is taken ahead.
-    "XLA_PYTHON_CLIENT_ALLOCATOR": "platform",
+    # Memory as it is needed: in chunks of 2 MiB or more, whose bounds are those that the device checks.
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     # Products by XLA's own kernels, as rocBLAS and hipBLASLt are stubs. To find the fastest takes a minute.
     "XLA_FLAGS": "--xla_gpu_enable_cublaslt=false --xla_gpu_cublas_fallback=false "
     "--xla_gpu_experimental_autotune_backends=TRITON --xla_gpu_autotune_level=0",

@@ -131,9 +131,9 @@ def build(folder: Path, paths: Iterable[Path]) -> list[Path]:
 
 
 def _compile(library: Path, text: str, needs: Iterable[Path] = ()) -> Path:
-    """Build a library of its file's name, which needs others, from a C source."""
+    """Build a library of its file's name, which needs others beside it, from a C source."""
     command = ["gcc", "-shared", "-fPIC", "-O1", "-xc", "-", "-xnone", "-o", str(library)]
-    command += [f"-Wl,--no-as-needed,-soname,{library.name}", *map(str, needs)]
+    command += [f"-Wl,--no-as-needed,-rpath,$ORIGIN,-soname,{library.name}", *map(str, needs)]
     subprocess.run(command, input=text, check=True, text=True)
     return library
 
