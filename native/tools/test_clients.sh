@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-CLIENTS=(objects triton cupy jax)
+CLIENTS=(objects triton cupy tinygrad jax)
 ARCHS=(gfx942 gfx90a)  # of Triton, which compiles for either
 list=${CLIENTS[*]}
 root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
@@ -86,6 +86,11 @@ client_cupy() {
   make_venv cupy
   local -x ROCM_HOME=$venv/rocm LD_LIBRARY_PATH=$venv/rocm/lib CUPY_CACHE_DIR=$venv/cache
   run "CuPy ($versions)" on_device "$venv" -- tests/clients/test_cupy_*.py
+}
+
+client_tinygrad() {
+  make_venv tinygrad
+  run "tinygrad ($versions)" on_device "$venv" -- tests/clients/test_tinygrad_*.py
 }
 
 client_jax() {
