@@ -31,6 +31,7 @@ MARKS = {
     "message": "an error message that test_messages.py of tests/docs or tests/adapters provokes",
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
     "run: cupy": "runs in the second test group, on its stand-in for CuPy, which itself needs a GPU",
+    "run: jax": "runs in the third test group, which has JAX for ROCm on the software device",
     "run: attend": "a function that tests/docs/test_docs.py calls and judges against float64",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/docs/test_examples.py builds and runs that example",
