@@ -12,6 +12,7 @@ ENVIRONMENT is what a program needs beside the software device.
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -22,10 +23,10 @@ except ImportError:  # this file is the program, and its folder is on the path
     import stubs  # type: ignore[no-redef, import-not-found]
 
 ROCM = Path(sys.prefix) / "rocm"
-BITCODE = Path(__file__).resolve().parents[2] / "build" / "toolchain" / "bitcode"
+BUILD = Path(__file__).resolve().parents[2] / "build" / "release"
 
 ENVIRONMENT = {
-    "JAX_PLATFORMS": "rocm,cpu",
+    "JAX_PLATFORMS": "rocm,cpu",  # the first must be there: if it is not, no program runs on the CPU instead
     "ROCM_PATH": str(ROCM),
     # Memory as it is needed: in chunks of 2 MiB or more, whose bounds are those that the device checks.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -56,6 +57,14 @@ hardware_utils.num_available_amd_gpus = _num_available_amd_gpus
 '''
 
 
+def bitcode() -> Path:
+    """What the build compiles kernels with."""
+    cache = BUILD / "CMakeCache.txt"
+    match = re.search(r"^FMHA_BITCODE:\w+=(.+)$", cache.read_text(), re.M)
+    assert match, f"FMHA_BITCODE is not in {cache}"
+    return Path(match[1])
+
+
 def main() -> int:
     """Add all of it, and say where."""
     site = Path(sysconfig.get_path("purelib"))
@@ -70,7 +79,7 @@ def main() -> int:
     (ROCM / "amdgcn").mkdir(parents=True, exist_ok=True)
     link = ROCM / "amdgcn" / "bitcode"
     link.unlink(missing_ok=True)
-    link.symlink_to(BITCODE)
+    link.symlink_to(bitcode())
     print(f"{len(libraries)} stubs in {libraries[0].parent}, bitcode in {link}")
     return 0
 

@@ -86,8 +86,8 @@ SORT = "import jax.numpy as jnp, numpy as np; print(np.asarray(jnp.sort(jnp.aran
 def test_sort(monkeypatch: pytest.MonkeyPatch) -> None:
     """A finding: XLA's sort in LDS has barriers without a fence, so that LLVM waits for no store before them.
 
-    An older way to emit them had one (ROCm/tensorflow-upstream, pull request 2272). Top-k of few numbers is this
-    sort. The device does stores in the program's order, so without the check the result is right.
+    An older way to emit them had one (ROCm/tensorflow-upstream, pull request 2272). Top-k of few numbers is
+    this sort. The device does stores in the program's order, so without the check the result is right.
     """
     done = subprocess.run(
         [sys.executable, "-c", SORT], check=False, capture_output=True, text=True, timeout=60

@@ -32,6 +32,7 @@ MARKS = {
     "run: adapters": "runs in the second test group, which has torch, JAX and transformers",
     "run: cupy": "runs in the third test group, which has CuPy for ROCm on the software device",
     "run: triton": "runs in the third test group, which has Triton",
+    "run: jax": "runs in the third test group, which has JAX for ROCm on the software device",
     "run: attend": "a function that tests/docs/test_docs.py calls and judges against float64",
     "run: make": "targets of make: `make -n` knows them all",
     "run: examples": "of an example's page: tests/docs/test_examples.py builds and runs that example",
