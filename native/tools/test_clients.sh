@@ -66,10 +66,23 @@ on_device() {
     "${options[@]}" -- "$venv/bin/pytest" -c tests/clients/pytest.ini "$@" "${arguments[@]}"
 }
 
+# The code objects of the wheel that Composable Kernel comes from, once, in build/clients/objects.
+unpack_objects() {
+  local locked=native/tools/ck-requirements.txt folder=build/clients/objects wheels
+  ! cmp -s "$locked" "$folder/.requirements" || return 0
+  wheels=$(mktemp -d build/.wheels.XXXXXX)
+  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$locked" -d "$wheels"
+  mkdir -p build/clients
+  build/venv/bin/python native/tools/unpack_objects.py "$wheels"/*.whl "$folder"
+  cp "$locked" "$folder/.requirements"
+  rm -rf "$wheels"
+}
+
 # The stubs' own tests, and code objects that others publish; both need no more than the build's environment.
 client_objects() {
   local tests=(tests/clients/test_stubs.py)
-  [ ! -d tests/clients/objects ] || tests+=(tests/clients/objects)
+  [ ! -d tests/clients/objects ] || { unpack_objects; tests+=(tests/clients/objects); }
   run "stubs and public code objects" on_device "$root/build/venv" -- "${tests[@]}"
 }
 
