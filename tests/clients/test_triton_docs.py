@@ -10,5 +10,7 @@ from clients.client_pages import pages_with, run_page
 
 
 @pytest.mark.parametrize("page", pages_with("run: triton"))
-def test_page(page: str, tmp_path: Path) -> None:
+def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the arch that the page says, not the one of these tests."""
+    monkeypatch.delenv("FMHA_EMU_ARCH", raising=False)
     run_page(page, "run: triton", tmp_path)
