@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import ml_dtypes
@@ -90,8 +91,39 @@ def test_matmul(operand: str, seed: int) -> None:
     check(seed, OPERANDS[operand])
 
 
+@pytest.mark.skipif(triton_driver.arch() != "gfx942", reason="only gfx942's matrix unit has xf32")
 @pytest.mark.parametrize("seed", range(4))
 def test_matmul_of_rounded_factors(seed: int) -> None:
-    """The matrix unit's xf32, which only gfx942 has."""
-    if triton_driver.arch() == "gfx942":
-        check(seed, np.float32, "tf32")
+    """By the matrix unit's xf32; Triton refuses it elsewhere."""
+    check(seed, np.float32, "tf32")
+
+
+# What Triton makes of a product of 64 x 64 x 64 by four waves.
+INSTRUCTIONS = {
+    "gfx942": {
+        "float16": "v_mfma_f32_32x32x8_f16",
+        "bfloat16": "v_mfma_f32_32x32x8_bf16",
+        "float32": "v_mfma_f32_32x32x2_f32",
+        "float8_e4m3fnuz": "v_mfma_f32_32x32x16_fp8_fp8",
+        "float8_e5m2fnuz": "v_mfma_f32_32x32x16_bf8_bf8",
+        "float8_e5m2": "v_mfma_f32_32x32x8_f16",
+    },
+    "gfx90a": {
+        "float16": "v_mfma_f32_32x32x8f16",
+        "bfloat16": "v_mfma_f32_32x32x8bf16_1k",
+        "float32": "v_mfma_f32_32x32x2f32",
+    },
+}[triton_driver.arch()]
+
+
+@pytest.mark.parametrize("operand", INSTRUCTIONS)
+def test_the_matrix_unit(operand: str) -> None:
+    """Products and sums of these numbers are exact, so every element has one right value."""
+    a, b = (np.random.default_rng(n).integers(-4, 5, (64, 64)).astype(OPERANDS[operand]) for n in (0, 1))
+    c = Array(np.full((64, 64), np.nan, np.float32))
+    kernel = matmul[1, 1](
+        Array(a), Array(b), c, 64, 64, 64, 64, 1, 64, 1,
+        TILE_M=64, TILE_N=64, TILE_K=64, PRECISION="ieee", num_warps=4,
+    )  # fmt: skip
+    assert set(re.findall(r"v_mfma\w+", kernel.asm["amdgcn"])) == {INSTRUCTIONS[operand]}
+    np.testing.assert_array_equal(c.numpy(), a.astype(np.float32) @ b.astype(np.float32))
