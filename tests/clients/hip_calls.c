@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Counts the calls of HIP's graph functions that pass through here on their way to libamdhip64. With LD_PRELOAD a
-// program's calls do.
+// Counts the calls of HIP's graph functions that pass through here on their way to libamdhip64. With
+// LD_PRELOAD a program's calls do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -32,6 +32,7 @@ COUNTED(hipGraphAddKernelNode, (void* node, void* graph, void* from, size_t coun
         (node, graph, from, count, parameters))
 COUNTED(hipGraphAddChildGraphNode, (void* node, void* graph, void* from, size_t count, void* child),
         (node, graph, from, count, child))
-COUNTED(hipGraphExecKernelNodeSetParams, (void* graph, void* node, void* parameters), (graph, node, parameters))
+COUNTED(hipGraphExecKernelNodeSetParams, (void* graph, void* node, void* parameters),
+        (graph, node, parameters))
 COUNTED(hipGraphExecChildGraphNodeSetParams, (void* graph, void* node, void* child), (graph, node, child))
 COUNTED(hipGraphLaunch, (void* graph, void* stream), (graph, stream))
