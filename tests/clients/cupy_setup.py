@@ -53,7 +53,7 @@ def hipcc() -> str:
     parts = (
         *(f"--{name}={of_build('FMHA_HIP_PATH')}" for name in ("rocm-path", "hip-path")),
         f"--rocm-device-lib-path={of_build('FMHA_BITCODE')}",
-        # Without it the code has a mark of its file's name, by which CuPy takes each process for another compiler.
+        # Else the code has a mark of its file's name, and CuPy takes each process for another compiler.
         "-fuse-cuid=none",
         # For CuPy, which asks hipcc for its folders in a way in which clang leaves out HIP's own.
         *("-isystem", f"{of_build('FMHA_HIP_PATH')}/include", "-isystem", str(ROCM / "include")),
