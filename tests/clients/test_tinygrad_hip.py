@@ -16,7 +16,7 @@ from clients.rounding import U32, draw, eps, sum_bound
 
 from pyfa_rocm._runtime import paths
 
-# Before tinygrad is imported: the file of HIP, its device, no kernels of other runs, no processes that compile.
+# Before tinygrad is imported: HIP's file, the device, no kernels of other runs, no processes that compile.
 # No matrix unit: with the features that HIP adds to an arch's name tinygrad takes a Radeon's for it.
 os.environ |= {
     "HIP_PATH": str(paths.emulator_path()),
