@@ -27,13 +27,14 @@ BUILD := build/release
 LLVM := 19
 SANITIZERS := address thread
 
-.PHONY: help toolchain build demo test wheel test-adapters lint sanitize $(SANITIZERS:%=sanitize-%) clean
+.PHONY: help toolchain build demo test wheel test-adapters test-clients lint sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
 	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
+	@echo "make test-clients    run JAX, CuPy and Triton, as others built them for ROCm, on the software device"
 	@echo "make lint       check style, types and C++"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
@@ -73,6 +74,11 @@ test-adapters:
 	@$(MAKE) --no-print-directory wheel KERNEL_SET=$(KERNEL_SET)
 	@native/tools/toolchain.sh --adapters
 	native/tools/test_adapters.sh build/dist/pyfa_rocm-*.whl -n $(JOBS) --durations=10
+
+# Programs of others on this build's software device, each in an environment of its own. CLIENTS: only these.
+test-clients: build
+	@native/tools/toolchain.sh --adapters
+	native/tools/test_clients.sh $(CLIENTS) -- -n $(JOBS) --durations=10
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build

@@ -35,4 +35,7 @@ PYTHON
 here pyfa-rocm info
 here pyfa-rocm prove
 here pyfa-rocm prove --backend c
+# The wheel has the software device under one name; a program may ask for another.
+XDG_CACHE_HOME=$place/cache here pyfa-rocm device -- "$place/venv/bin/python" -c \
+  'import ctypes; assert ctypes.CDLL("libamdhip64.so.7").hipInit(0) == 0'
 echo "check_wheel.sh: passed"

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Pin what the build installs with pip, by hash: ``lock_requirements.py`` writes both files anew.
+"""Pin what is installed with pip, by hash: ``lock_requirements.py [FILE...]`` writes all files, or these.
 
 - ``venv-requirements.txt``: what build/venv has, pyproject's dependencies and its extras test and lint;
-- ``wheel-requirements.txt``: what builds and checks a wheel.
+- ``wheel-requirements.txt``: what builds and checks a wheel;
+- ``tests/clients/requirements-NAME.txt``: what build/clients-NAME-venv has, pyproject's dependencies, its
+  extra test, and what ``requirements-NAME.in`` says.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
 would take are named. It needs a package index, installs nothing, and takes some minutes.
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,8 @@ from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
 TOOLS = Path(__file__).resolve().parent
-PYPROJECT = TOOLS.parents[1] / "pyproject.toml"
+ROOT = TOOLS.parents[1]
+CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # Of any Linux that the wheel is for: glibc up to that of native/cmake/Portable.cmake.
 PLATFORMS = (
@@ -31,21 +35,41 @@ PLATFORMS = (
     "linux_x86_64",
 )
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
-# Written by native/tools/lock_requirements.py, from pyproject.toml.
+# Written by native/tools/lock_requirements.py, from {source}.
 """
 
 Wheel = tuple[str, str, str]  # name, version, hash
 
 
-def wanted() -> dict[str, list[str]]:
-    """The requirements of each file."""
-    command = [sys.executable, str(TOOLS / "requirements.py"), str(PYPROJECT)]
-    venv = subprocess.run([*command, "test", "lint"], check=True, capture_output=True, text=True)
-    build = subprocess.run([*command, "--build"], check=True, capture_output=True, text=True)
-    return {
-        "venv-requirements.txt": venv.stdout.splitlines(),
-        "wheel-requirements.txt": ["auditwheel", "build", *build.stdout.splitlines()],
+@dataclass(frozen=True)
+class File:
+    """A file of pinned requirements: where they are declared, what they are, and for which Pythons."""
+
+    source: str
+    requirements: list[str]
+    pythons: tuple[str, ...] = PYTHONS
+
+
+def declared(*arguments: str) -> list[str]:
+    """What requirements.py prints."""
+    command = [sys.executable, str(TOOLS / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def wanted() -> dict[Path, File]:
+    """All files."""
+    build = ["auditwheel", "build", *declared("--build")]
+    files = {
+        TOOLS / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
+        TOOLS / "wheel-requirements.txt": File("pyproject.toml", build),
     }
+    for path in CLIENTS.glob("requirements-*.in"):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        # Frameworks give up a Python before we do.
+        files[path.with_suffix(".txt")] = File(
+            f"pyproject.toml and {path.name}", [*declared("test"), *lines], PYTHONS[1:]
+        )
+    return files
 
 
 def ask_pip(requirements: list[str], python: str) -> list[dict[str, Any]]:
@@ -92,8 +116,8 @@ def resolve(requirements: list[str], python: str) -> list[Wheel]:
     ]
 
 
-def locked(by_python: dict[str, list[Wheel]]) -> str:
-    """The file: a line a version, with the Pythons that take it unless all do, and its wheels' hashes."""
+def locked(source: str, by_python: dict[str, list[Wheel]]) -> str:
+    """The text: a line a version, with the Pythons that take it unless all do, and its wheels' hashes."""
     found: dict[tuple[str, str], tuple[list[str], set[str]]] = {}
     for python, wheels in by_python.items():
         for name, version, sha256 in wheels:
@@ -105,17 +129,21 @@ def locked(by_python: dict[str, list[Wheel]]) -> str:
         marker = " or ".join(f'python_version == "{python}"' for python in pythons)
         line = f"{name}=={version}" + (f" ; {marker}" if len(pythons) < len(by_python) else "")
         lines.append(" \\\n    ".join([line, *(f"--hash=sha256:{sha256}" for sha256 in sorted(hashes))]))
-    return HEAD + "\n".join(lines) + "\n"
+    return HEAD.format(source=source) + "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     files = wanted()
-    pairs = [(name, python) for name in files for python in PYTHONS]
+    if names := [Path(name).resolve() for name in sys.argv[1:]]:
+        files = {name: files[name] for name in names}
+    pairs = [(path, python) for path, file in files.items() for python in file.pythons]
     with ThreadPoolExecutor() as pool:  # pip mostly waits for the index
-        wheels = dict(zip(pairs, pool.map(lambda pair: resolve(files[pair[0]], pair[1]), pairs), strict=True))
-    for name in files:
-        (TOOLS / name).write_text(locked({python: wheels[name, python] for python in PYTHONS}))
+        found = pool.map(lambda pair: resolve(files[pair[0]].requirements, pair[1]), pairs)
+        wheels = dict(zip(pairs, found, strict=True))
+    for path, file in files.items():
+        by_python = {python: wheels[path, python] for python in file.pythons}
+        path.write_text(locked(file.source, by_python))
     return 0
 
 

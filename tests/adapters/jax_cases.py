@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The cases of the first group of tests, run through JAX.
 
-To be imported before jax: it sets the number of devices.
+To be imported before jax: it chooses the platform, with four devices. That is the CPU, unless these tests run
+as part of the third group, which puts JAX for ROCm on the software device.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 import jax
 import numpy as np
@@ -22,6 +23,12 @@ from cases import Bias, Case, Layout, bits, canary, expected, judge
 from cases_types import DTYPES, Array, Bools
 
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
+
+# Of the tests of four devices, those in which one device reads what another has.
+needs_collectives = pytest.mark.skipif(
+    "rocm" in os.environ["JAX_PLATFORMS"],
+    reason="RCCL is a stub here, as tests/clients/test_jax_devices.py shows; the second group runs this",
+)
 
 
 def in_jax(case: Case) -> Case:

@@ -1,34 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Code blocks of the pages that need torch, JAX, transformers, CuPy or the wheel, by their marks."""
+"""Code blocks of the pages that need torch, JAX, transformers or the wheel, by their marks."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import installed
-import numpy as np
 import pytest
-from adapters import cupy_standin
 from doc_blocks import Block, blocks, pages
 from doc_run import Page
 
 import pyfa_rocm.flash_attn
-from pyfa_rocm import DeviceArray
 
-RUN_HERE = ("run: adapters", "run: cupy", "run: package")
+RUN_HERE = ("run: adapters", "run: package")
 HAVE_SOME = [page for page in pages() if any(b.kind in RUN_HERE for b in blocks(page))]
-
-
-def cupy() -> Any:
-    """The stand-in, with two more functions."""
-    module: Any = cupy_standin.module()
-    module.float16 = np.float16
-    module.ones = lambda shape, dtype: cupy_standin.ndarray(DeviceArray.from_numpy(np.ones(shape, dtype)))
-    module.from_dlpack = cupy_standin.ndarray
-    return module
 
 
 def without_pip(block: Block) -> Block:
@@ -38,11 +24,8 @@ def without_pip(block: Block) -> Block:
 
 
 @pytest.mark.parametrize("page", HAVE_SOME)
-def test_page(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_page(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """In order, with the outputs that stand below them. What a page installs is taken back."""
-    monkeypatch.setitem(sys.modules, "cupy", cupy())
     state = Page(tmp_path, lambda: installed.install(tmp_path / "prefix"))
     before = ""
     request.addfinalizer(pyfa_rocm.flash_attn.uninstall)

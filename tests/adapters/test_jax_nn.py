@@ -67,7 +67,8 @@ def check(q: Any, k: Any, v: Any, **named: Any) -> None:
 
 def check_lse(lse: Any, rows: Any, wide: list[Any], named: dict[str, Any], unit: float) -> None:
     try:
-        theirs = jax.nn.dot_product_attention(*wide, **named, return_residual=True)[1]
+        with jax.default_matmul_precision("highest"):
+            theirs = jax.nn.dot_product_attention(*wide, **named, return_residual=True)[1]
     except TypeError:  # of JAX before it had that
         return
     got, want = (np.asarray(x, np.float32)[rows] for x in (lse, theirs))

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "native" / "tools"
+CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -31,7 +32,10 @@ def pinned(path: Path) -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(line), hashes) for line, *hashes in parts]
 
 
-@pytest.mark.parametrize("path", sorted(TOOLS.glob("*-requirements.txt")), ids=lambda path: path.name)
+FILES = [*sorted(TOOLS.glob("*-requirements.txt")), *sorted(CLIENTS.glob("requirements-*.txt"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
     for requirement, hashes in pinned(path):
         assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
@@ -58,9 +62,21 @@ def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...]
         assert wanted.specifier.contains(version), f"{wanted}: got {version}"
 
 
+def test_what_a_client_names_is_pinned() -> None:
+    """In that version: native/tools/lock_requirements.py writes the .txt from the .in."""
+    sources = sorted(CLIENTS.glob("requirements-*.in"))
+    assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("requirements-*.txt"))
+    for path in sources:
+        lines = {
+            str(requirement).partition(";")[0].strip() for requirement, _ in pinned(path.with_suffix(".txt"))
+        }
+        named = {line for text in path.read_text().splitlines() if (line := text.partition("#")[0].strip())}
+        assert named <= lines, path
+
+
 def test_pip_installs_nothing_else() -> None:
     """Of the build's programs. check_wheel.sh and test_adapters.sh install what they test, as a user does."""
-    for path in (TOOLS / "toolchain.sh", TOOLS / "build_wheel.sh"):
+    for path in (TOOLS / "toolchain.sh", TOOLS / "build_wheel.sh", TOOLS / "test_clients.sh"):
         text = path.read_text().replace("\\\n", " ")
         calls = re.findall(r"^.*-m pip (?:install|download).*$", text, re.MULTILINE)
         assert calls, path

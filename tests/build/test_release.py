@@ -39,6 +39,30 @@ def test_needs_a_wheel(script: str, arguments: tuple[str, ...]) -> None:
     assert f"got '{''.join(arguments)}', expected a wheel file" in done.stderr
 
 
+def test_unknown_client() -> None:
+    done = run("test_clients.sh", "cuda")
+    assert done.returncode == 2
+    assert (
+        "got 'cuda', expected one of objects, triton, cupy, tinygrad, jax, or -- and pytest's arguments"
+        in done.stderr
+    )
+
+
+def test_every_client_has_its_files() -> None:
+    """Pinned requirements, and tests that the script names."""
+    script = (TOOLS / "test_clients.sh").read_text(encoding="utf-8")
+    (clients,) = re.findall(r"^CLIENTS=\(objects (.*)\)$", script, re.M)
+    folder = ROOT / "tests" / "clients"
+    pinned = {path.stem.removeprefix("requirements-") for path in folder.glob("requirements-*.txt")}
+    assert pinned == set(clients.split())
+    for client in clients.split():
+        assert f"tests/clients/test_{client}_*.py" in script
+    # Each test is some client's.
+    named = (*clients.split(), "stubs", "objects")
+    strays = [path.name for path in folder.glob("test_*.py") if path.stem.split("_")[1] not in named]
+    assert strays == []
+
+
 def test_unknown_argument() -> None:
     done = run("build_wheel.sh", "--kernel-set", "full")
     assert done.returncode == 2

@@ -34,7 +34,7 @@ class UnwrittenBits {
 // From now on the bytes count as unwritten. False: they are not inside one allocation.
 bool unwritten_track(uint64_t address, uint64_t bytes);
 bool unwritten_any();  // something is tracked
-// $FMHA_EMU_TRACK_INITIALIZED: do this to all memory as it is allocated.
+// $FMHA_EMU_TRACK_INITIALIZED: do this to all device memory as it is allocated.
 bool unwritten_track_all();
 // Something other than a kernel wrote, or copied, these bytes. Costs next to nothing while nothing is
 // tracked.

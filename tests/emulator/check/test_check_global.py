@@ -325,8 +325,12 @@ def test_unchecked_stores_initialize(buffer: hip.Buffer, monkeypatch: pytest.Mon
 
 
 def test_all_memory_tracked() -> None:
-    """FMHA_EMU_TRACK_INITIALIZED: memory counts as unwritten from the start."""
+    """FMHA_EMU_TRACK_INITIALIZED: device memory counts as unwritten from the start.
+
+    What the CPU can write does not, nor does a copy of it.
+    """
     script = """
+import ctypes as c
 from emulator.support import hip
 import numpy as np
 from emulator.check.test_check_global import finding, launch
@@ -334,6 +338,13 @@ b = hip.Buffer(4096)
 finding("load", "nobody has written", a=b.address)
 b.write(np.zeros(1024, np.uint32))
 launch("load", b.address)
+copy, pointer = hip.Buffer(4096), c.c_void_p()
+for allocate in ("hipHostMalloc", "hipMallocManaged"):
+    hip.call(allocate, c.byref(pointer), c.c_size_t(4096), c.c_uint(1))
+    c.memset(pointer, 0, 4096)
+    launch("load", pointer.value)
+    hip.call("hipMemcpy", c.c_void_p(copy.address), pointer, c.c_size_t(4096), c.c_int(4))
+    launch("load", copy.address)
 print("ok")
 """
     assert "ok" in run_script(script, env={"FMHA_EMU_TRACK_INITIALIZED": "1"})

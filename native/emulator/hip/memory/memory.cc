@@ -84,7 +84,10 @@ int allocate(void** out, size_t bytes, MemoryKind kind, int device_index, const 
   if (!p) return fail(hipErrorOutOfMemory, "%s: this machine has no %zu bytes", function, bytes);
   if (counts) d.used_bytes += bytes;
   memory_add({reinterpret_cast<uint64_t>(p), bytes, kind, device_index});
-  if (unwritten_track_all()) unwritten_track(reinterpret_cast<uint64_t>(p), bytes);
+  // The CPU writes to the other kinds, which nothing here sees.
+  if (kind == MemoryKind::kDevice && unwritten_track_all()) {
+    unwritten_track(reinterpret_cast<uint64_t>(p), bytes);
+  }
   *out = p;
   return hipSuccess;
 }

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs the third group of tests: programs that others built for ROCm, on the software device of the build at hand. Each
+# client has an environment of its own, build/clients-NAME-venv, of pinned wheels.
+#
+#   test_clients.sh [CLIENT...] [-- PYTEST_ARGUMENT...]
+#
+# CLIENT is one of CLIENTS below, all of them if none is named. PYTHON (python3) is the interpreter of the environments.
+# Every client runs even if one before it failed; the last lines say what ran, in which versions, and how long it took.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+CLIENTS=(objects triton cupy tinygrad jax)
+ARCHS=(gfx942 gfx90a)  # of Triton, which compiles for either
+list=${CLIENTS[*]}
+root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --) shift; arguments=("$@"); break ;;
+    *)
+      [[ " ${CLIENTS[*]} " == *" $1 "* ]] ||
+        { echo "test_clients.sh: got '$1', expected one of ${list// /, }, or -- and pytest's arguments" >&2; exit 2; }
+      chosen+=("$1"); shift ;;
+  esac
+done
+[ ${#chosen[@]} -gt 0 ] || chosen=("${CLIENTS[@]}")
+[ -e build/release/emulator/libamdhip64.so.6 ] || { echo "test_clients.sh: no build/release: run \`make build\`" >&2; exit 2; }
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { echo "test_clients.sh: $python is $("$python" --version), expected 3.11 or later: set PYTHON" >&2; exit 2; }
+
+# make_venv NAME: $venv, as tests/clients/requirements-NAME.txt and the client's own program set it up. The stamp is the
+# file that it was made from.
+make_venv() {
+  venv=$root/build/clients-$1-venv
+  local locked=tests/clients/requirements-$1.txt setup=tests/clients/$1_setup.py begin=$SECONDS
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  if ! cmp -s "$locked" "$venv/.requirements"; then
+    "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
+    cp "$locked" "$venv/.requirements"
+  fi
+  [ ! -e "$setup" ] || "$venv/bin/python" "$setup"
+  versions=$(sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/requirements-$1.in" | paste -sd, | sed 's/,/, /g')
+  echo "$1: environment ready in $((SECONDS - begin)) s"
+}
+
+# run WHAT COMMAND...: runs a client's tests and notes how that went, in pytest's own words.
+run() {
+  local what=$1 begin=$SECONDS log status=0
+  shift
+  log=$(mktemp)
+  echo "=== $what"
+  "$@" 2>&1 | tee "$log" || status=$?
+  report+=("$what: $(sed -n 's/^=* *\([0-9].* in [0-9.]*s\).*/\1/p' "$log" | tail -1), $((SECONDS - begin)) s in all")
+  rm -f "$log"
+  [ $status -eq 0 ] || failed+=("$what")
+}
+
+# on_device VENV [OPTION...] -- ARGUMENT...: pytest in that environment, on the software device.
+on_device() {
+  local venv=$1 options=()
+  shift
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  shift
+  env PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv" PYTHONPATH="$root" "$venv/bin/python" -m pyfa_rocm device \
+    "${options[@]}" -- "$venv/bin/pytest" -c tests/clients/pytest.ini "$@" "${arguments[@]}"
+}
+
+# The code objects of the wheel that Composable Kernel comes from, once, in build/clients/objects.
+unpack_objects() {
+  local locked=native/tools/ck-requirements.txt folder=build/clients/objects wheels
+  ! cmp -s "$locked" "$folder/.requirements" || return 0
+  wheels=$(mktemp -d build/.wheels.XXXXXX)
+  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$locked" -d "$wheels"
+  mkdir -p build/clients
+  build/venv/bin/python native/tools/unpack_objects.py "$wheels"/*.whl "$folder"
+  cp "$locked" "$folder/.requirements"
+  rm -rf "$wheels"
+}
+
+# The stubs' own tests, and code objects that others publish; both need no more than the build's environment.
+client_objects() {
+  local tests=(tests/clients/test_stubs.py)
+  [ ! -d tests/clients/objects ] || { unpack_objects; tests+=(tests/clients/objects); }
+  run "stubs and public code objects" on_device "$root/build/venv" -- "${tests[@]}"
+}
+
+client_triton() {
+  make_venv triton
+  local -x TRITON_CACHE_DIR=$venv/cache
+  local arch
+  for arch in "${ARCHS[@]}"; do
+    run "Triton on $arch ($versions)" on_device "$venv" --arch "$arch" -- tests/clients/test_triton_*.py
+  done
+}
+
+client_cupy() {
+  make_venv cupy
+  local -x ROCM_HOME=$venv/rocm LD_LIBRARY_PATH=$venv/rocm/lib CUPY_CACHE_DIR=$venv/cache
+  run "CuPy ($versions)" on_device "$venv" -- tests/clients/test_cupy_*.py
+}
+
+client_tinygrad() {
+  make_venv tinygrad
+  run "tinygrad ($versions)" on_device "$venv" -- tests/clients/test_tinygrad_*.py
+}
+
+client_jax() {
+  make_venv jax
+  run "JAX ($versions)" on_device "$venv" -- tests/clients/test_jax_*.py tests/adapters/test_jax*.py
+}
+
+for client in "${chosen[@]}"; do "client_$client"; done
+echo
+echo "test_clients.sh: on the software device, in $SECONDS s"
+printf '  %s\n' "${report[@]}"
+[ ${#failed[@]} -eq 0 ] || { printf 'test_clients.sh: FAILED: %s\n' "${failed[@]}" >&2; exit 1; }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* hiprtc for CuPy, which compiles its kernels when they are first used: it writes the source to a file and
+   runs hipcc. What CuPy does without is not here: headers given as text, names of templates. */
+#include <fcntl.h>
+#include <hip/hip_runtime_api.h>
+#include <hip/hiprtc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What hiprtc knows without being told. */
+static const char kBefore[] =
+    "#include <hip/hip_runtime.h>\n#include <hip/hip_fp16.h>\n#define __HIPCC_RTC__\n#line 1\n";
+
+struct text {
+  char* bytes;
+  size_t size;
+};
+struct _hiprtcProgram {
+  char* source;
+  struct text ProgramLog, Code;
+};
+
+static struct text read_file(const char* path) {
+  struct text text = {0};
+  struct stat facts;
+  const int file = open(path, O_RDONLY);
+  if (file < 0 || fstat(file, &facts)) return (struct text){calloc(1, 1), 0};
+  text.bytes = calloc((size_t)facts.st_size + 1, 1); /* logs end with a 0, which their size counts */
+  if (read(file, text.bytes, (size_t)facts.st_size) == facts.st_size) text.size = (size_t)facts.st_size;
+  close(file);
+  return text;
+}
+
+/* Runs hipcc with its errors in a file; whether it succeeded. */
+static int run(char* const* arguments, const char* errors) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (freopen(errors, "w", stderr)) execvp(arguments[0], arguments);
+    _exit(127);
+  }
+  int status = 1;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+hiprtcResult hiprtcVersion(int* major, int* minor) { return *major = 7, *minor = 0, HIPRTC_SUCCESS; }
+
+const char* hiprtcGetErrorString(hiprtcResult e) {
+  return e == HIPRTC_ERROR_COMPILATION ? "hipcc failed" : "see hiprtc.c";
+}
+
+hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const char* source, const char* name, int headers,
+                                 const char** sources, const char** names) {
+  if (headers) return HIPRTC_ERROR_INVALID_INPUT;
+  *program = calloc(1, sizeof **program);
+  (*program)->source = strdup(source);
+  return HIPRTC_SUCCESS;
+}
+
+hiprtcResult hiprtcDestroyProgram(hiprtcProgram* program) {
+  free((*program)->source), free((*program)->ProgramLog.bytes), free((*program)->Code.bytes), free(*program);
+  *program = NULL;
+  return HIPRTC_SUCCESS;
+}
+
+hiprtcResult hiprtcCompileProgram(hiprtcProgram program, int count, const char** options) {
+  char folder[] = "/tmp/hiprtc.XXXXXX", paths[3][64], arch[300];
+  const char* names[] = {"source.hip", "code", "log"};
+  hipDeviceProp_t properties;
+  int device = 0;
+  if (count > 100 || hipGetDevice(&device) || hipGetDeviceProperties(&properties, device))
+    return HIPRTC_ERROR_INVALID_INPUT;
+  snprintf(arch, sizeof arch, "--offload-arch=%s", strtok(properties.gcnArchName, ":"));
+  if (!mkdtemp(folder)) return HIPRTC_ERROR_INTERNAL_ERROR;
+  for (int i = 0; i < 3; ++i) snprintf(paths[i], sizeof paths[i], "%s/%s", folder, names[i]);
+  FILE* file = fopen(paths[0], "w");
+  fputs(kBefore, file), fputs(program->source, file), fclose(file);
+  const char* arguments[128] = {
+      "hipcc", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", arch, "-w", paths[0], "-o", paths[1]};
+  memcpy(arguments + 9, options, (size_t)count * sizeof *options);
+  const int done = run((char* const*)arguments, paths[2]);
+  program->ProgramLog = read_file(paths[2]), program->Code = read_file(paths[1]);
+  for (int i = 0; i < 3; ++i) unlink(paths[i]);
+  rmdir(folder);
+  return done ? HIPRTC_SUCCESS : HIPRTC_ERROR_COMPILATION;
+}
+
+#define GIVES(what, end)                                                              \
+  hiprtcResult hiprtcGet##what##Size(hiprtcProgram program, size_t* size) {           \
+    return *size = program->what.size + end, HIPRTC_SUCCESS;                          \
+  }                                                                                   \
+  hiprtcResult hiprtcGet##what(hiprtcProgram program, char* to) {                     \
+    return memcpy(to, program->what.bytes, program->what.size + end), HIPRTC_SUCCESS; \
+  }
+GIVES(Code, 0)
+GIVES(ProgramLog, 1)
