@@ -41,7 +41,7 @@ tidy() {
 }
 
 mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
-  'native/include/*.hpp' 'tests/c_abi/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
+  'native/include/*.hpp' 'tests/c_abi/*' 'tests/clients/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .

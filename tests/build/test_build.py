@@ -139,7 +139,7 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
         for path in out.rglob("*.rows.json"):
             members = json.loads(path.read_text())
             assert 1 <= len(members) <= 12
-            alike = ("arch", "family", "dtype", "hdim_q", "hdim_v")
+            alike: tuple[str, ...] = ("arch", "family", "dtype", "hdim_q", "hdim_v")
             if members[0]["family"] == "bwd_parts":  # which are small
                 alike = ("arch", "family")
             assert len({tuple(row[key] for key in alike) for row in members}) == 1
