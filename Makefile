@@ -60,7 +60,7 @@ demo: toolchain
 test: build
 	@native/tools/toolchain.sh --tests
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
-	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --durations=10
+	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal --durations=10
 
 # Only kernels are built here: a wheel's host side is of another compiler.
 wheel: SET = $(WHEEL_SET)

@@ -18,6 +18,7 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 - dS = P (M dP - D): e of P relative, those of dP and D times P, and 3 E of |P| (|M dP| + |D|).
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
+- float32 numbers below 2^-126 are taken for 0: kernels are compiled so.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
 
@@ -38,6 +39,7 @@ __all__ = ["Gradient", "gradients"]
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 _E = 2.0**-24
+_FLUSHED = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Gradient:
 
     def bound_in(self, dtype: str) -> Float64:
         """Return how far each element may be off once it is stored."""
-        return self.bound + ulp(self.value, dtype)
+        return self.bound + ulp(self.value, dtype) + _FLUSHED
 
     def variance_in(self, dtype: str) -> Float64:
         """Return the variance of an element's error once it is stored."""
@@ -89,7 +91,7 @@ def _rounded(value: Float64, bound: Float64, numerics: Numerics) -> _Rounded:
     """Round to the matrix unit's type what is already off by `bound`, which is SIGMAS deviations."""
     dtype = numerics.p_dtype
     relative, smallest = 2.0 ** -MANTISSA_BITS[dtype] * np.abs(value), smallest_ulp(dtype) * (value != 0)
-    worst = bound + 0.5 * relative + 0.5 * smallest
+    worst = bound + 0.5 * relative + 0.5 * smallest + _FLUSHED
     variance = (bound / SIGMAS) ** 2 + (relative**2 + smallest**2) / 12
     if numerics.flushes:
         lost = np.where(np.abs(value) < smallest_normal(dtype), np.abs(value), 0.0)

@@ -404,12 +404,15 @@ def test_build_report_describes_the_code_objects(report: dict[str, Any]) -> None
 
 def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
     for kernel in report["kernels"]:
-        assert kernel["kernarg_bytes"] >= 136
+        assert kernel["kernarg_bytes"] >= 64
         assert kernel["block_size"] % 64 == 0
         assert kernel["allow_scratch"] or not kernel["scratch_bytes"]
+        if kernel["family"] != "bwd_parts":  # which only add and convert
+            assert kernel["main_loop"]["mfma"] > 0
+        if kernel["family"] != "fwd":
+            continue
         # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA of a wave.
         waves = kernel["block_size"] // 64
         products = kernel["tile_m"] * kernel["tile_n"] * (kernel["hdim_q"] + kernel["tile_nv"]) // waves
-        assert kernel["main_loop"]["mfma"] > 0
         per_mfma = products / kernel["main_loop"]["mfma"]
         assert per_mfma in {32 * 32 * 8, 32 * 32 * 16, 16 * 16 * 16, 16 * 16 * 4}, kernel["name"]

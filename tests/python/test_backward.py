@@ -3,34 +3,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, run_backward
-from built import this_arch
+from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import Numerics, attention, gradients
 
 import pyfa_rocm
-from pyfa_rocm._runtime import library
 
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 2
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 
-def kernels(case: Case) -> list[dict[str, object]]:
+def kernels(case: Case) -> list[Row]:
     """The rows of this arch whose kernels can do a case."""
-    dtype = {"float16": "fp16", "bfloat16": "bf16"}[case.dtype]
     hdim_v = case.hdim_v or case.hdim
     return [
         row
-        for row in json.loads(library.build_info_json())["kernels"]
-        if row["family"] == "bwd" and row["arch"] == this_arch() and row["dtype"] == dtype
+        for row in rows("bwd")
+        if row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
         and row["alibi"] == bool(case.alibi) and row["dropout"] == (case.dropout is not None)
     ]  # fmt: skip
@@ -75,6 +72,21 @@ def test_oracle_is_the_derivative() -> None:
         slope = (sides[0] - sides[1]) / (2 * h)
         # A central difference is off by h^2 of the third derivative, and by rounding / h.
         assert slope == pytest.approx((found[name].value * direction).sum(), rel=1e-6, abs=1e-7), name
+
+
+@pytest.mark.parametrize("row", rows("bwd"), ids=lambda row: f"{row['arch']}-{row['name']}")
+def test_every_kernel(row: Row) -> None:
+    """The head dims of its tile, and less; lengths that are no multiple of its tile."""
+    if row["arch"] != this_arch():
+        pytest.skip(f"for {row['arch']}: run where the device plays it")
+    case = replace(
+        BASE, dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"], alibi=int(row["alibi"]),
+        dropout=Dropout(0.3) if row["dropout"] else None, batch=1, seqlen_k=row["tile_n"] + 30,
+    )  # fmt: skip
+    backward = Backward(case)
+    assert pyfa_rocm.fmha_bwd_kernel(backward.params()).name == row["name"]
+    backward.judge(backward.run())
+    run_backward(replace(case, hdim=row["hdim_q"] - 8, causal=True, ratio=2))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -23,9 +23,10 @@ DTYPE_OF = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @cache
-def rows() -> tuple[Row, ...]:
-    """All kernels, of all archs."""
-    return tuple(json.loads(library.build_info_json())["kernels"])
+def rows(family: str = "fwd") -> tuple[Row, ...]:
+    """All kernels of a family, of all archs."""
+    kernels = json.loads(library.build_info_json())["kernels"]
+    return tuple(row for row in kernels if row["family"] == family)
 
 
 @cache
@@ -60,8 +61,7 @@ def can_do(row: Row, case: Case) -> bool:
     """Whether a kernel's row says that it does all that a case asks for."""
     bias = "elementwise" if case.bias is not None else "alibi" if case.alibi else "none"
     return (
-        row["family"] == "fwd"
-        and row["dtype"] == _NAMES[case.dtype]
+        row["dtype"] == _NAMES[case.dtype]
         and row["o_dtype"] == _NAMES[case.out_dtype]
         and _fits(case.hdim, row["hdim_q"], row["hdim_step"])
         and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
