@@ -14,10 +14,11 @@ from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import Numerics, attention, gradients
+from strict import wave_order
 
 import pyfa_rocm
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 2
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 4
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 
@@ -208,6 +209,7 @@ def test_partial_passes() -> None:
     assert (np.abs(dq - want["dq"].value) <= 2 * want["dq"].bound_in("float32")).all()
 
 
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
@@ -215,8 +217,8 @@ def test_partial_passes() -> None:
     ),
     data=st.data(),
 )
-def test_random(case: Case, data: st.DataObject) -> None:
-    """Any lengths, head dims, masks, layouts and features, whatever is asked of the gradients."""
+def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
+    """Any lengths, head dims, masks, layouts, features and orders of waves, whatever is asked."""
     case = replace(case, kernel=0)
     if case.dropout is not None:
         case = replace(case, dropout=replace(case.dropout, randval=False))
@@ -227,10 +229,11 @@ def test_random(case: Case, data: st.DataObject) -> None:
             deterministic=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
     )  # fmt: skip
-    run_backward(case, ask)
+    with wave_order(schedule):
+        run_backward(case, ask)
 
 
-def test_capture_and_kernel_info() -> None:
+def test_questions() -> None:
     """The kernel described is that of dK and dV, and a call is some steps."""
     backward = Backward(nearest(BASE))
     info = pyfa_rocm.fmha_bwd_kernel(backward.params())

@@ -87,6 +87,30 @@ def test_replays_drop_anew() -> None:
     assert len(results) == 3
 
 
+def test_replays_of_a_step_with_gradients() -> None:
+    """Forward and backward in one graph, with several rounds of launches; bit for bit what the calls give."""
+    rng = np.random.default_rng(6)
+    shapes = ((1, 90, 2, 64), (1, 1300, 2, 64), (1, 1300, 2, 64), (1, 90, 2, 64))
+    q, k, v, dout = arrays = [p.DeviceArray.from_numpy(np.zeros(shape, np.float16)) for shape in shapes]
+    grads = dq, dk, dv = [p.DeviceArray.from_numpy(np.zeros(shape, np.float16)) for shape in shapes[:3]]
+
+    def step(stream: p.Stream) -> None:
+        out, lse = p.flash_attn_func(q, k, v, return_lse=True, stream=stream)
+        p.flash_attn_bwd(dout, q, k, v, out, lse, deterministic=True, dq=dq, dk=dk, dv=dv, stream=stream)
+
+    with p.Stream() as stream, Graph(step, stream) as graph:
+        for _ in range(2):
+            for array, shape in zip(arrays, shapes, strict=True):
+                _upload(array, rng.standard_normal(shape).astype(np.float16))
+            graph.replay()
+            replayed = [array.to_numpy() for array in grads]
+            step(stream)
+            stream.synchronize()
+            for array, before in zip(grads, replayed, strict=True):
+                assert np.abs(before.astype(np.float32)).max() > 0
+                np.testing.assert_array_equal(array.to_numpy(), before)
+
+
 def test_replays_of_packed_sequences_take_new_lengths() -> None:
     """The lengths are device memory too; only the bounds, here 80 rows, are of the recorded call."""
     rng = np.random.default_rng(6)

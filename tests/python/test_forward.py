@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 from built import candidates
 from cases import Case, Layout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from strict import wave_order
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray, Stream, flash_attn_func
@@ -21,16 +20,6 @@ BASE = Case(batch=2, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, d
 # A second pass on another arch makes do with fewer.
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800"))
 BSHD, BHSD, SBHD = Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2))
-
-
-@contextmanager
-def wave_order(schedule: str) -> Iterator[None]:
-    """Make the software device run the waves of a workgroup in another order; a GPU has its own."""
-    os.environ["FMHA_EMU_SCHEDULE"] = schedule
-    try:
-        yield
-    finally:
-        del os.environ["FMHA_EMU_SCHEDULE"]
 
 
 @pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])

@@ -7,6 +7,7 @@ On a GPU all of this does nothing.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -51,6 +52,16 @@ def read_only(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
         yield
     finally:
         library.fmha_emu_end_read_only()
+
+
+@contextmanager
+def wave_order(schedule: str) -> Iterator[None]:
+    """Make the software device run the waves of a workgroup in another order; a GPU has its own."""
+    os.environ["FMHA_EMU_SCHEDULE"] = schedule
+    try:
+        yield
+    finally:
+        del os.environ["FMHA_EMU_SCHEDULE"]
 
 
 @contextmanager
