@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// dK and dV of one (batch, query head), and what it adds to dQ. The algorithm and its tuning are CK's
-// pipeline (ck_tile::BlockFmhaBwdDQDKDVPipeline); this file makes an instance of it from a row of
-// catalogue/bwd.toml, and walks over the key tiles itself: CK's kernel does one tile a workgroup, so that
-// sums in a fixed order would take a copy of dQ a tile. See args/bwd.h for what comes before and after.
+// dK and dV of a tile of keys for one (batch, query head), and what it adds to dQ. The algorithm and its
+// tuning are CK's pipeline (ck_tile::BlockFmhaBwdDQDKDVPipeline); this file makes an instance of it from a
+// row of catalogue/bwd.toml, in place of CK's kernel, which needs an instance for each of batches and packed
+// sequences, masked or not, and each type of dK and dV. See args/bwd.h for what comes before and after.
 #pragma once
 
 #include <hip/hip_runtime.h>
