@@ -12,7 +12,6 @@ from pyfa_rocm._call.checks import check, lse_strides, params_of, require_like, 
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import FwdParams, Options
-from pyfa_rocm._runtime import hip
 from pyfa_rocm._runtime.tensor import Tensor, as_tensor, contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, stream_for
@@ -104,17 +103,15 @@ def flash_attn_bwd(
     >>> dv.to_numpy()[0, -1, 0, 0]
     np.float16(0.015625)
     """
-    handle = stream_for(stream, q)
-    optional = _optional(handle, alibi_slopes, bias, philox, dropout_p)
     options = Options(
         dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, top_left=top_left, philox=philox,
         return_lse=True,
     )  # fmt: skip
-    inputs = _inputs(handle, dout=dout, q=q, k=k, v=v, out=out, lse=lse)
-    call = _call(inputs, options, optional)
-    grads = _Gradients(handle, {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, call)
-    return _run(call, inputs, optional, grads, deterministic, kernel, handle)
+    return _run(
+        {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
+        {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, deterministic, kernel, stream,
+    )  # fmt: skip
 
 
 def flash_attn_varlen_bwd(
@@ -191,33 +188,31 @@ def flash_attn_varlen_bwd(
     >>> dk.to_numpy().shape
     (100, 2, 64)
     """
-    handle = stream_for(stream, q)
-    optional = _optional(handle, alibi_slopes, bias, philox, dropout_p)
-    for name, array in (
-        ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q),
-        ("seqused_k", seqused_k),
-    ):  # fmt: skip
-        optional.add(name, array)
     options = Options(
         dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         softcap=softcap, alibi_slopes=alibi_slopes, bias=bias, top_left=top_left, philox=philox,
         return_lse=True,
     )  # fmt: skip
-    inputs = _inputs(handle, dout=dout, q=q, k=k, v=v, out=out, lse=lse)
-    call = _call(
-        inputs, options, optional, max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
+    sequences = {
+        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
+        "seqused_k": seqused_k,
+    }  # fmt: skip
+    return _run(
+        {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
+        {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, deterministic, kernel, stream, sequences,
+        max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip
-    grads = _Gradients(handle, {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, call)
-    return _run(call, inputs, optional, grads, deterministic, kernel, handle)
 
 
-def _optional(handle: int, alibi_slopes: Any, bias: Any, philox: Any, dropout_p: float) -> OptionalArguments:
+def _optional(options: Options, sequences: dict[str, Any], handle: int) -> OptionalArguments:
     optional = OptionalArguments(handle)
-    optional.add("alibi_slopes", alibi_slopes)
-    optional.add("bias", bias)
-    if dropout_p:
-        optional.add_philox(philox)
+    optional.add("alibi_slopes", options.alibi_slopes)
+    optional.add("bias", options.bias)
+    if options.dropout_p:
+        optional.add_philox(options.philox)
+    for name, array in sequences.items():
+        optional.add(name, array)
     return optional
 
 
@@ -227,15 +222,6 @@ def _taken(array: Any, name: str, handle: int) -> _Array:
         array.mark_used(handle)
         return array
     return as_tensor(array, name, handle)
-
-
-def _inputs(handle: int, **arrays: Any) -> dict[str, _Array]:
-    return {name: _taken(array, name, handle) for name, array in arrays.items()}
-
-
-def _call(inputs: dict[str, _Array], options: Options, optional: OptionalArguments, **lengths: int) -> Call:
-    q, k, v, out = (inputs[name].layout for name in ("q", "k", "v", "out"))
-    return Call(q=q, k=k, v=v, out=out, options=options, arrays=optional.layouts(), **lengths)
 
 
 class _Gradients:
@@ -303,10 +289,17 @@ def _forward_params(call: Call, inputs: dict[str, _Array], optional: OptionalArg
 
 
 def _run(
-    call: Call, inputs: dict[str, _Array], optional: OptionalArguments, grads: _Gradients,
-    deterministic: bool, kernel: int, handle: int,
+    arrays: dict[str, Any], options: Options, gradients: dict[str, Any], grad_dtype: str | None,
+    accumulate: bool, deterministic: bool, kernel: int, stream: Any,
+    sequences: dict[str, Any] | None = None, **lengths: int,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Check, allocate, launch, and return the gradients."""
+    handle = stream_for(stream, arrays["q"])
+    optional = _optional(options, sequences or {}, handle)
+    inputs = {name: _taken(array, name, handle) for name, array in arrays.items()}
+    q, k, v, out = (inputs[name].layout for name in ("q", "k", "v", "out"))
+    call = Call(q=q, k=k, v=v, out=out, options=options, arrays=optional.layouts(), **lengths)
+    grads = _Gradients(handle, gradients, grad_dtype, accumulate, call)
     dout = inputs["dout"]
     params = BwdParams(
         fwd=_forward_params(call, inputs, optional), dout=strided(dout.layout)._replace(data=dout.address),
@@ -315,7 +308,6 @@ def _run(
     )  # fmt: skip
     previous = enter_device(call.q.device)
     try:
-        hip.runtime()
         nbytes = fmha_bwd_workspace_bytes(params)
         grads.allocate(handle)
         for name, array in grads.arrays.items():

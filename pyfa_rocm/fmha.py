@@ -97,14 +97,16 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
     ``params.kernel`` asks for one of the candidates: 1 to ``candidate_count``, best first.
     """
     hip.runtime()
-    ffi, lib = library.load()
+    _, lib = library.load()
+    return _kernel_info(lib.fmha_fwd_kernel, to_c(params))
+
+
+def _kernel_info(query: Any, c: Any) -> KernelInfo:
+    """Return what a C function says of the kernel that a call would run."""
+    ffi, _ = library.load()
     info = ffi.new("fmha_kernel_info *")
     info.struct_size = ffi.sizeof("fmha_kernel_info")
-    library.check(lib.fmha_fwd_kernel(to_c(params), info))
-    return _kernel_info(ffi, info)
-
-
-def _kernel_info(ffi: Any, info: Any) -> KernelInfo:
+    library.check(query(c, info))
     values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
     values["grid"] = tuple(info.grid)
     for name in ("name", "arch", "sha256", "pipeline"):
@@ -119,9 +121,15 @@ def fmha_fwd_workspace_bytes(params: FwdParams) -> int:
     0 in this version. It depends on the device and on all but the addresses of q, k, v and o.
     """
     hip.runtime()
-    ffi, lib = library.load()
+    _, lib = library.load()
+    return _workspace_bytes(lib.fmha_fwd_workspace_bytes, to_c(params))
+
+
+def _workspace_bytes(query: Any, c: Any) -> int:
+    """Return what a C function says of the workspace that a call needs."""
+    ffi, _ = library.load()
     nbytes = ffi.new("int64_t *")
-    library.check(lib.fmha_fwd_workspace_bytes(to_c(params), nbytes))
+    library.check(query(c, nbytes))
     return int(nbytes[0])
 
 
@@ -177,22 +185,17 @@ def fmha_bwd_supported(params: BwdParams) -> None:
 def fmha_bwd_kernel(params: BwdParams) -> KernelInfo:
     """Return the kernel of dK and dV that `fmha_bwd` would run; else as `fmha_bwd_supported`."""
     hip.runtime()
-    ffi, lib = library.load()
-    info = ffi.new("fmha_kernel_info *")
-    info.struct_size = ffi.sizeof("fmha_kernel_info")
+    _, lib = library.load()
     c, _fwd = bwd_to_c(params)
-    library.check(lib.fmha_bwd_kernel(c, info))
-    return _kernel_info(ffi, info)
+    return _kernel_info(lib.fmha_bwd_kernel, c)
 
 
 def fmha_bwd_workspace_bytes(params: BwdParams) -> int:
     """Return how much device memory `fmha_bwd` needs as `params.workspace`; else as `fmha_bwd_supported`."""
     hip.runtime()
-    ffi, lib = library.load()
-    nbytes = ffi.new("int64_t *")
+    _, lib = library.load()
     c, _fwd = bwd_to_c(params)
-    library.check(lib.fmha_bwd_workspace_bytes(c, nbytes))
-    return int(nbytes[0])
+    return _workspace_bytes(lib.fmha_bwd_workspace_bytes, c)
 
 
 def fmha_bwd_prepare(params: BwdParams) -> None:

@@ -30,6 +30,25 @@ class Row:
     allow_scratch: str | None = None
 
 
+class Tile(Protocol):
+    """What the attention families ask of any origin's tile."""
+
+    origin: str
+    pipeline: str
+    tag: str | None
+    """Ends the names of its kernels."""
+    hdim_q: int
+    """The largest head dim of q and k."""
+    hdim_v: int
+    """The largest head dim of v and o."""
+    hdim_step: int
+    """0: head dims exactly those; n: any multiple of n up to those."""
+    tile_m: int
+    """Query rows: forward of a workgroup, backward of a step."""
+    tile_n: int
+    """Keys: forward of a step, backward of a workgroup."""
+
+
 class Family(Protocol):
     """What catalogue.py, report.py and embed.py ask of a family."""
 

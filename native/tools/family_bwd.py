@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, cxx_fields
+from family import DTYPES, SETS, Family, Row, Tile, cxx_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,25 +21,6 @@ class BwdRow(Row):
     pipeline: str
     tile_m: int
     tile_n: int
-
-
-class Tile(Protocol):
-    """What the family asks of any origin's tile."""
-
-    origin: str
-    pipeline: str
-    tag: str | None
-    """Ends the names of its kernels."""
-    hdim_q: int
-    """The largest head dim of q and k."""
-    hdim_v: int
-    """The largest head dim of v and o."""
-    hdim_step: int
-    """0: head dims exactly those; n: any multiple of n up to those."""
-    tile_m: int
-    """Query rows a step."""
-    tile_n: int
-    """Keys of a workgroup's tile."""
 
 
 class Origin(Protocol):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, cxx_fields, enumerator
+from family import DTYPES, SETS, Family, Row, Tile, cxx_fields, enumerator
 
 BIASES = ("none", "elementwise", "alibi")
 
@@ -26,23 +26,6 @@ class FwdRow(Row):
     softcap: bool
     dropout: bool
     pipeline: str
-    tile_m: int
-    tile_n: int
-
-
-class Tile(Protocol):
-    """What the family asks of any origin's tile."""
-
-    origin: str
-    pipeline: str
-    tag: str | None
-    """Ends the names of its kernels."""
-    hdim_q: int
-    """The largest head dim of q and k."""
-    hdim_v: int
-    """The largest head dim of v and o."""
-    hdim_step: int
-    """0: head dims exactly those; n: any multiple of n up to those."""
     tile_m: int
     tile_n: int
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from backward import NAMES, Ask, Backward, run_backward
+from backward import NAMES, Ask, Backward, judge_gradient, run_backward
 from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
@@ -231,6 +232,36 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
     )  # fmt: skip
     with wave_order(schedule):
         run_backward(case, ask)
+
+
+@pytest.mark.parametrize("varlen", [None, Varlen((100, 0, 50), (70, 60, 0), (3, 0, 1), (0, 9, 2))], ids=bool)
+def test_public_functions(varlen: Varlen | None) -> None:
+    """flash_attn_bwd and its varlen form: their mapping of masks, shapes and strides."""
+    case = replace(
+        nearest(BASE),
+        batch=3,
+        seqlen_q=100,
+        seqlen_k=70,
+        ratio=2,
+        window=(30, 5),
+        top_left=True,
+        varlen=varlen,
+    )
+    backward = Backward(case)
+    tensors = backward.forward.tensors
+    arrays: dict[str, Any] = {name: tensors[name].array for name in ("dout", "q", "k", "v")}
+    arrays |= {"out": tensors["o"].array, "lse": tensors["lse"].array[:, :, :, 0]}
+    options: dict[str, Any] = {"window_size": case.window, "top_left": True, "grad_dtype": "float32"}
+    if varlen is None:
+        got = pyfa_rocm.flash_attn_bwd(**arrays, **options)
+    else:
+        names = {"cu_q": "cu_seqlens_q", "cu_k": "cu_seqlens_k", "used_q": "seqused_q", "used_k": "seqused_k"}
+        options |= {option: tensors[name].array[0, 0, 0] for name, option in names.items()}
+        options |= {"max_seqlen_q": case.seqlen_q, "max_seqlen_k": case.seqlen_k}
+        got = pyfa_rocm.flash_attn_varlen_bwd(**{name: x[0] for name, x in arrays.items()}, **options)
+    for name, array in zip(NAMES, got, strict=True):
+        host = array.to_numpy()
+        judge_gradient(name, backward.expected()[name], host if varlen is None else host[None], "float32")
 
 
 def test_questions() -> None:

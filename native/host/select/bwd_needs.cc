@@ -65,16 +65,6 @@ int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) 
          (is_wider(k.bwd, p.fwd) ? 0 : int64_t{1} << 34) + dims;
 }
 
-const Kernel* nearest_kernel(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
-  const Kernel* nearest = nullptr;
-  for (size_t i = 0; i < kKernelCount; ++i) {
-    const Kernel& k = kKernels[i];
-    if (!same_type(k, p, arch)) continue;
-    if (nearest == nullptr || distance(k, p, offers) < distance(*nearest, p, offers)) nearest = &k;
-  }
-  return nearest;
-}
-
 }  // namespace
 
 uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
@@ -85,7 +75,8 @@ uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offe
 }
 
 void raise_bwd_unsupported(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
-  const Kernel* nearest = nearest_kernel(p, offers, arch);
+  const Kernel* nearest = nearest_kernel([&](const Kernel& k) { return same_type(k, p, arch); },
+                                         [&](const Kernel& k) { return distance(k, p, offers); });
   if (nearest == nullptr) {
     raise_for_type({Family::kBwd, "backward kernel", "fwd->dtype"}, p.fwd.dtype, arch,
                    elsewhere(p, offers, arch));

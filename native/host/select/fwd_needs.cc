@@ -121,16 +121,6 @@ int64_t distance(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) 
          (k.fwd.hdim_step == 0 ? 1 : 0);
 }
 
-const Kernel* nearest_kernel(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
-  const Kernel* nearest = nullptr;
-  for (size_t i = 0; i < kKernelCount; ++i) {
-    const Kernel& k = kKernels[i];
-    if (!same_type(k, p, arch)) continue;
-    if (nearest == nullptr || distance(k, p, offers) < distance(*nearest, p, offers)) nearest = &k;
-  }
-  return nearest;
-}
-
 }  // namespace
 
 uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
@@ -144,7 +134,8 @@ uint32_t unmet_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offe
 }
 
 void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
-  const Kernel* nearest = nearest_kernel(p, offers, arch);
+  const Kernel* nearest = nearest_kernel([&](const Kernel& k) { return same_type(k, p, arch); },
+                                         [&](const Kernel& k) { return distance(k, p, offers); });
   if (nearest == nullptr) {
     raise_for_type({Family::kFwd, "kernel", "dtype"}, p.dtype, arch, elsewhere(p, offers, arch));
   }

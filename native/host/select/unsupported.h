@@ -23,6 +23,17 @@ struct Elsewhere {
   char text[160] = "";
 };
 
+// Of the kernels that match, the one of the least distance; nullptr if none does.
+template <typename Matches, typename Distance>
+const Kernel* nearest_kernel(Matches matches, Distance distance) {
+  const Kernel* nearest = nullptr;
+  for (size_t i = 0; i < kKernelCount; ++i) {
+    const Kernel& k = kKernels[i];
+    if (matches(k) && (nearest == nullptr || distance(k) < distance(*nearest))) nearest = &k;
+  }
+  return nearest;
+}
+
 // How a family's messages name things.
 struct FamilyWords {
   Family family;

@@ -10,6 +10,7 @@
 namespace fmha {
 
 inline constexpr int kPartsBlock = 256;
+inline constexpr int kDotLanes = 16;  // a row of D
 inline constexpr int kPerThread = 8;  // elements, 16 bytes of 16 bits: head dims are multiples of it
 
 template <typename T>
@@ -47,22 +48,21 @@ __device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, 
   return blockIdx.y * s.nhead + (p.cu_q[blockIdx.z] + row) * s.row;
 }
 
-// D of the rows blockIdx.x * rows_a_block + ...: `kLanes` lanes a row, which add up what each has summed.
+// D of a block of rows. The lanes of a row each sum some of its products, and then add up their sums.
 template <typename T>
 __device__ void bwd_dot(const BwdDotParams& p) {
-  constexpr int kLanes = 16;
-  const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kLanes) + threadIdx.x / kLanes;
+  const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
   if (row >= rows_in_use(p)) return;
   const T* o = static_cast<const T*>(p.o) + offset_in(p, p.o_strides, row);
   const T* dout = static_cast<const T*>(p.dout) + offset_in(p, p.dout_strides, row);
   float sum = 0;
-  for (int at = threadIdx.x % kLanes * kPerThread; at < p.hdim_v; at += kLanes * kPerThread) {
+  for (int at = threadIdx.x % kDotLanes * kPerThread; at < p.hdim_v; at += kDotLanes * kPerThread) {
     const auto a = *reinterpret_cast<const Eight<T>*>(o + at);
     const auto b = *reinterpret_cast<const Eight<T>*>(dout + at);
     for (int i = 0; i < kPerThread; ++i) sum = __builtin_fmaf(to_float(a.x[i]), to_float(b.x[i]), sum);
   }
-  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor(sum, lanes, kLanes);
-  if (threadIdx.x % kLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
+  for (int lanes = kDotLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor(sum, lanes, kDotLanes);
+  if (threadIdx.x % kDotLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
 }
 
 // Eight elements of a row of `out`.
@@ -105,6 +105,6 @@ struct BwdPartFacts {
   const fmha::BwdPartFacts entry##_facts = {fmha::kPartsBlock, count}; \
   extern "C" __global__ __launch_bounds__(fmha::kPartsBlock) void entry(fmha::params p) { call(p); }
 #define FMHA_BWD_DOT_KERNEL(entry, type) \
-  FMHA_BWD_PART_KERNEL(entry, BwdDotParams, fmha::bwd_dot<fmha::type>, fmha::kPartsBlock / 16)
+  FMHA_BWD_PART_KERNEL(entry, BwdDotParams, fmha::bwd_dot<fmha::type>, fmha::kPartsBlock / fmha::kDotLanes)
 #define FMHA_BWD_SUM_KERNEL(entry, type) \
   FMHA_BWD_PART_KERNEL(entry, BwdSumParams, fmha::bwd_sum<fmha::type>, fmha::kPartsBlock)
