@@ -16,6 +16,7 @@ three products, which accumulate in float32; the sums are rounded once to the gr
   involved, but a score and an LSE each rounded once scaled: e + 2 E (|S| + |LSE|) + 2 E.
 - dP and D are dot products over hdim_v: chains, taken as random walks of SIGMAS deviations.
 - dS = P (M dP - D): e of P relative, those of dP and D times P, and 3 E of |P| (|M dP| + |D|).
+- float32 inputs: P and dS are multiplied as they are, so that nothing but the sums is rounded after them.
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
 - float32 numbers below 2^-126 are taken for 0: kernels are compiled so.
@@ -90,6 +91,8 @@ class _Rounded:
 def _rounded(value: Float64, bound: Float64, numerics: Numerics) -> _Rounded:
     """Round to the matrix unit's type what is already off by `bound`, which is SIGMAS deviations."""
     dtype = numerics.p_dtype
+    if dtype == "float32":
+        return _Rounded(value, bound + _FLUSHED, (bound / SIGMAS) ** 2)
     relative, smallest = 2.0 ** -MANTISSA_BITS[dtype] * np.abs(value), smallest_ulp(dtype) * (value != 0)
     worst = bound + 0.5 * relative + 0.5 * smallest + _FLUSHED
     variance = (bound / SIGMAS) ** 2 + (relative**2 + smallest**2) / 12

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What CK's backward kernels cannot do, whichever it is. The order of the checks is that of the params.
+// What CK's backward kernels cannot do, whichever it is, and what of that no kernel can. The order of the
+// checks is that of the params.
 #include <algorithm>
 #include <cfloat>
 #include <cinttypes>
@@ -13,9 +14,8 @@ namespace fmha::ck {
 namespace {
 
 bool types_fit(const FwdProblem& f, Refusal& why) {
-  if (f.dtype != DType::kFp16 && f.dtype != DType::kBf16) {
-    return why.because(FMHA_UNSUPPORTED, "fwd->dtype = %s: backward kernels take fp16 and bf16",
-                       dtype_name(f.dtype));
+  if (f.dtype == DType::kFp8) {
+    return why.because(FMHA_UNSUPPORTED, "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   }
   if (f.o_dtype == f.dtype) return true;
   return why.because(FMHA_UNSUPPORTED, "fwd->o_dtype = %s: backward kernels take fwd->dtype = %s",
@@ -85,11 +85,15 @@ bool tensors_fit(const BwdProblem& p, Refusal& why) {
 
 }  // namespace
 
-bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
+bool bwd_is_countable(const BwdProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
-  return types_fit(f, why) && dims_fit(f, why) && scale_fits(f, why) && features_fit(f, why) &&
+  return types_fit(f, why) && dims_fit(f, why) && scale_fits(f, why) &&
          dropout_fits("fwd->batch * fwd->nhead_q", f, why) && tensors_fit(p, why) &&
          alibi_fits("fwd->alibi_stride_batch", f, why);
+}
+
+bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
+  return bwd_is_countable(p, why) && features_fit(p.fwd, why);
 }
 
 }  // namespace fmha::ck

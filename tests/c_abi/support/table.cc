@@ -92,6 +92,8 @@ constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bo
                 .hdim_step = 8,
                 .alibi = alibi,
                 .dropout = dropout,
+                .optional = false,
+                .whole = false,
                 .pipeline = "kr_ktr_vr_iglp",
                 .tile_m = static_cast<int16_t>(hdim > 64 ? 16 : 32),
                 .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128)};

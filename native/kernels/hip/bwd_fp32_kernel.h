@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// dQ, dK and dV of float32, which CK has no backward kernel for. Plain: no atomics, no sums in memory, so
+// that each gradient is written once and has the same bits whatever the order of waves and workgroups.
+//
+// A workgroup has 64 rows of its own and walks over those of the other side: a key tile over the queries of
+// its group's heads (dK, dV), a query tile over the keys (dQ). S and dP are computed by both: seven products
+// instead of five. One launch has the workgroups of both kinds, so that the short ones fill up the device.
+//
+// "a" is the pair of Q and K, whose product is S; "b" that of V and dO, whose product is dP. Each wave has 16
+// of its workgroup's rows, and takes the walked ones 16 at a time:
+//
+//   phase   per wave and 16 walked rows            MFMA 16x16x4          reads
+//   load    next rows: memory to registers                              2 x kWalk rows of kHdim a workgroup
+//   S, dP   walked (LDS) x own (registers)          2 x kHdim / 4        LDS, 16 bytes a lane
+//   P, dS   in registers: a lane has one own row and four walked ones
+//   dK, dV  P^T or dS^T, just where the first       2 x kHdim / 4        LDS, 16 bytes a lane
+//   or dQ   product left them, x walked (LDS)       or 1 x kHdim / 4
+//   store   registers to LDS, between two barriers
+//
+//   kHdim   kWalk   VGPR of own rows and sums   VGPR, gfx942 (gfx90a)   LDS
+//   64      32       64                         @64                     17.3 KiB
+//   128     16      128                         @128                    16.6 KiB
+//   256     16      256                         @256                    32.6 KiB
+//
+// What bounds it: an MFMA takes 32 cycles of one of four SIMDs, and reads a quarter of an LDS load, 1 KiB at
+// 128 bytes a cycle: 2 cycles, 8 for the four SIMDs. So the matrix unit, at 7/5 of the usual count of
+// operations; what is not hidden of memory's latency comes on top.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd_fp32.h"
+#include "hip/philox.h"
+
+namespace fmha {
+
+using Vec4 = float __attribute__((ext_vector_type(4)));
+
+inline constexpr float kLog2e = 1.4426950408889634F;
+
+// Of a (batch, head): rows that are not there, and columns from `hdim` on, are 0.
+struct Matrix {
+  const float* data;
+  int64_t stride;
+  int rows, hdim;
+
+  __device__ Vec4 at(int row, int column) const {
+    if (row >= rows || column >= hdim) return Vec4{};
+    return *reinterpret_cast<const Vec4*>(data + row * stride + column);
+  }
+};
+
+// Which rows of the other side a row sees: from own + shift - before to own + shift + after.
+struct Window {
+  int shift, before, after;
+};
+
+// A sequence of the batch: its lengths, and the first of its rows.
+struct BwdSequence {
+  int seqlen_q, seqlen_k;
+  int64_t batch;  // 0 of packed sequences
+  int64_t first_q, first_k;
+};
+
+// The kernel's arguments, at an address that the compiler takes for another one each time: it would load them
+// all at the beginning, keep them until the end, and spill up to 177 SGPRs.
+__device__ inline const BwdFp32Params& arguments() {
+  auto* address = __builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(address));
+  return *reinterpret_cast<const BwdFp32Params*>(address);
+}
+
+__device__ inline BwdSequence sequence_of(const BwdFp32Params& p) {
+  const int b = blockIdx.z;
+  if (p.cu_q == nullptr) return {p.seqlen_q, p.seqlen_k, b, 0, 0};
+  const int first_q = p.cu_q[b], first_k = p.cu_k[b];
+  const int seqlen_q = p.used_q ? p.used_q[b] : p.cu_q[b + 1] - first_q;
+  const int seqlen_k = p.used_k ? p.used_k[b] : p.cu_k[b + 1] - first_k;
+  return {seqlen_q, seqlen_k, 0, first_q, first_k};
+}
+
+template <typename E>
+__device__ E* rows_of(E* data, const BwdStrides& s, const BwdSequence& sequence, int64_t first, int head) {
+  return data + sequence.batch * s.batch + head * s.nhead + first * s.row;
+}
+
+// Gradients of scores, of one query head. P is exp2(score - lse), both in units of log2.
+class HeadScores {
+ public:
+  __device__ HeadScores(const BwdFp32Params& p, const BwdSequence& s, int head)
+      : p_(p), own_column_(p.top_left ? 0 : s.seqlen_k - s.seqlen_q) {
+    if (p.bias) bias_ = rows_of(p.bias, p.bias_strides, s, s.first_q, head);
+    if (p.alibi) slope_ = p.alibi[int64_t{blockIdx.z} * p.alibi_stride_batch + head] * kLog2e;
+    if (p.keep_at_most < 0) return;
+    const uint64_t offset = p.philox ? p.philox[1] : p.philox_offset;
+    const uint64_t head_of_all = uint64_t{blockIdx.z} * static_cast<uint64_t>(p.nhead_q) + head;
+    random_ = {p.philox ? p.philox[0] : p.philox_seed, offset + head_of_all * kRandomLanes};
+  }
+
+  // The score of a dot product, and what multiplies its gradient.
+  __device__ float score(float dot, int row, int column, float& slope) const {
+    float x = dot * (p_.scale * kLog2e);
+    slope = 1;
+    if (p_.softcap != 0) {
+      const float e = __builtin_amdgcn_exp2f(dot * (2 * kLog2e * p_.scale / p_.softcap));
+      const float tanh = 1 - 2 * __builtin_amdgcn_rcpf(e + 1);
+      x = tanh * (p_.softcap * kLog2e);
+      slope = 1 - tanh * tanh;
+    }
+    if (p_.bias) x = __builtin_fmaf(bias_[row * p_.bias_strides.row + column], kLog2e, x);
+    if (p_.alibi) x -= slope_ * __builtin_fabsf(static_cast<float>(row + own_column_ - column));
+    return x;
+  }
+
+  // Which of four elements from (row, column) on dropout keeps, a bit each: of a column, or of a row.
+  template <bool kColumn>
+  __device__ uint32_t kept(int row, int column) const {
+    if (p_.keep_at_most < 0) return 15;
+    uint32_t bytes = 0, mask = 0;
+    if constexpr (kColumn) bytes = random_.four_rows(row, column);
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (!kColumn) bytes = random_.four_rows(row, column + i) >> (8 * (row & 3));
+      mask |= static_cast<uint32_t>(static_cast<int>(bytes & 0xff) <= p_.keep_at_most) << i;
+      if constexpr (kColumn) bytes >>= 8;
+    }
+    return mask;
+  }
+
+ private:
+  const BwdFp32Params& p_;
+  int own_column_;  // of row 0
+  const float* bias_ = nullptr;
+  float slope_ = 0;
+  HeadRandom random_{};
+};
+
+// The LSE as it is subtracted: a row that sees no key has P 0.
+__device__ inline float lse_log2(float lse) {
+  return lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
+}
+
+template <bool kKeys>
+__device__ Window window_of(const BwdFp32Params& p, const BwdSequence& s) {
+  const int shift = p.top_left ? 0 : s.seqlen_k - s.seqlen_q;
+  if constexpr (kKeys) {
+    return {-shift, p.window_right, p.window_left};
+  } else {
+    return {shift, p.window_left, p.window_right};
+  }
+}
+
+// K or Q of a head, and V or dO.
+template <bool kKeys>
+__device__ Matrix matrix_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
+  if constexpr (kKeys) {
+    return {rows_of(p.k, p.k_strides, s, s.first_k, head), p.k_strides.row, s.seqlen_k, p.hdim_q};
+  } else {
+    return {rows_of(p.q, p.q_strides, s, s.first_q, head), p.q_strides.row, s.seqlen_q, p.hdim_q};
+  }
+}
+
+template <bool kKeys>
+__device__ Matrix matrix_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
+  if constexpr (kKeys) {
+    return {rows_of(p.v, p.v_strides, s, s.first_k, head), p.v_strides.row, s.seqlen_k, p.hdim_v};
+  } else {
+    return {rows_of(p.dout, p.dout_strides, s, s.first_q, head), p.dout_strides.row, s.seqlen_q, p.hdim_v};
+  }
+}
+
+template <int kHdim, int kWalk>
+class BwdFp32 {
+ public:
+  static constexpr int kBlockSize = 256;
+  static constexpr int kOwn = 64;
+
+  __device__ static void run() {
+    __shared__ Lds lds;
+    const BwdFp32Params& p = arguments();
+    const BwdSequence sequence = sequence_of(p);
+    const int head = blockIdx.y, x = blockIdx.x;
+    if (x >= p.key_tiles) {
+      const int first = (x - p.key_tiles) * kOwn;
+      if (first < sequence.seqlen_q) tile<false>(p, sequence, head, first, lds);
+    } else if (head * p.nhead_ratio_qk < p.nhead_q && x * kOwn < sequence.seqlen_k) {
+      tile<true>(p, sequence, head, x * kOwn, lds);
+    }
+  }
+
+ private:
+  static constexpr int kGroup = 16;          // rows of a wave, and of a step
+  static constexpr int kStride = kHdim + 4;  // of a row in LDS: 16 rows then touch all banks alike
+  static constexpr int kLoads = kWalk * kHdim / 4 / kBlockSize;
+  static constexpr int kVectors = kHdim / 16;
+
+  struct Lds {
+    alignas(16) float a[kWalk * kStride];
+    alignas(16) float b[kWalk * kStride];
+    float lse[kWalk], d[kWalk];  // of walked queries
+  };
+
+  // A wave's own rows. Lane l has of row l % 16 the elements 16 * t + 4 * (l / 16) + 0 to 3.
+  struct Rows {
+    Vec4 x[kVectors];
+  };
+
+  // Sums for a wave's own rows. Element i of lane l's vector 4 * c + j is of row 4 * (l / 16) + i and column
+  // 64 * c + 4 * (l % 16) + j.
+  using Sums = Rows;
+
+  // The next rows to walk over, on their way to LDS.
+  struct Next {
+    Vec4 a[kLoads], b[kLoads];
+    float lse, d;
+  };
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 64; }
+  __device__ static int own_in_group() { return lane() % kGroup; }
+  __device__ static int quarter() { return lane() / kGroup; }  // of the walked rows of a step
+  __device__ static int first_of_wave(int first) {
+    return first + kGroup * __builtin_amdgcn_readfirstlane(static_cast<int>(threadIdx.x) / 64);
+  }
+
+  __device__ static Rows own_rows(const Matrix& m, int row) {
+    Rows rows;
+    for (int t = 0; t < kVectors; ++t) rows.x[t] = m.at(row, 16 * t + 4 * quarter());
+    return rows;
+  }
+
+  __device__ static void load(const Matrix& m, int first, Vec4 (&to)[kLoads]) {
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = i * kBlockSize + static_cast<int>(threadIdx.x);
+      to[i] = m.at(first + at / (kHdim / 4), at % (kHdim / 4) * 4);
+    }
+  }
+
+  __device__ static void store(const Vec4 (&from)[kLoads], float* rows) {
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = i * kBlockSize + static_cast<int>(threadIdx.x);
+      *reinterpret_cast<Vec4*>(rows + at / (kHdim / 4) * kStride + at % (kHdim / 4) * 4) = from[i];
+    }
+  }
+
+  // Products of 16 walked rows (`a`, `b`) and a wave's own: element i of lane l is that of walked row
+  // 4 * (l / 16) + i and own row l % 16.
+  __device__ static void scores(const float* a, const float* b, const Rows& own_a, const Rows& own_b, Vec4& s,
+                                Vec4& dp) {
+    const int begin = own_in_group() * kStride + 4 * quarter();
+    s = dp = Vec4{};
+    for (int t = 0; t < kVectors; ++t) {
+      const Vec4 walked_a = *reinterpret_cast<const Vec4*>(a + begin + 16 * t);
+      const Vec4 walked_b = *reinterpret_cast<const Vec4*>(b + begin + 16 * t);
+      for (int j = 0; j < 4; ++j) {
+        s = __builtin_amdgcn_mfma_f32_16x16x4f32(walked_a[j], own_a.x[t][j], s, 0, 0, 0);
+        dp = __builtin_amdgcn_mfma_f32_16x16x4f32(walked_b[j], own_b.x[t][j], dp, 0, 0, 0);
+      }
+    }
+  }
+
+  // sums += weights^T rows, of 16 walked rows: `weights` are as `scores` leaves them.
+  __device__ static void add(const Vec4& weights, const float* rows, Sums& sums) {
+    for (int i = 0; i < 4; ++i) {
+      const float* row = rows + (4 * quarter() + i) * kStride + 4 * own_in_group();
+      for (int c = 0; c < kVectors / 4; ++c) {
+        const Vec4 walked = *reinterpret_cast<const Vec4*>(row + 64 * c);
+        for (int j = 0; j < 4; ++j) {
+          Vec4& sum = sums.x[4 * c + j];
+          sum = __builtin_amdgcn_mfma_f32_16x16x4f32(weights[i], walked[j], sum, 0, 0, 0);
+        }
+      }
+    }
+  }
+
+  // Which walked rows own rows see: from `begin` to before `end`.
+  struct Range {
+    int begin, end;
+  };
+
+  __device__ static Range seen_by(const Window& w, int first, int last, int walked) {
+    return {max(first + w.shift - w.before, 0), min(last + w.shift + w.after + 1, walked)};
+  }
+
+  // What a wave knows of its own rows, and a lane of its.
+  struct Own {
+    int first;    // of the wave
+    int row;      // of the lane
+    Range seen;   // by the wave's
+    Range shown;  // to the lane's
+    float lse, d;  // of a query
+  };
+
+  template <bool kKeys>
+  __device__ static Own own_of(const BwdFp32Params& p, const BwdSequence& s, const Window& w, int head,
+                               int first) {
+    const int rows = kKeys ? s.seqlen_k : s.seqlen_q, walked = kKeys ? s.seqlen_q : s.seqlen_k;
+    const int row = first + own_in_group();
+    Own own = {first, row, seen_by(w, first, first + kGroup - 1, walked), {0, 0}, 0, 0};
+    if (row >= rows) return own;
+    own.shown = seen_by(w, row, row, walked);
+    if constexpr (!kKeys) {
+      own.lse = lse_log2(rows_of(p.lse, p.lse_strides, s, s.first_q, head)[row]);
+      own.d = rows_of(p.d, p.d_strides, s, s.first_q, head)[row];
+    }
+    return own;
+  }
+
+  // The tiles to walk over, head by head: one head of keys, or those of a group's queries.
+  struct Walk {
+    int head, end_head, at;
+    Range range;
+
+    __device__ bool more() const { return head < end_head && range.begin < range.end; }
+
+    __device__ Walk next() const {
+      const bool same = at + kWalk < range.end;
+      return {same ? head : head + 1, end_head, same ? at + kWalk : range.begin, range};
+    }
+  };
+
+  template <bool kKeys>
+  __device__ static Walk walk_of(const BwdFp32Params& p, const BwdSequence& s, const Window& w, int head,
+                                 int first) {
+    const int rows = kKeys ? s.seqlen_k : s.seqlen_q, walked = kKeys ? s.seqlen_q : s.seqlen_k;
+    Range range = seen_by(w, first, min(first + kOwn, rows) - 1, walked);
+    range.begin = range.begin / kWalk * kWalk;
+    const int first_head = kKeys ? head * p.nhead_ratio_qk : head / p.nhead_ratio_qk;
+    return {first_head, first_head + (kKeys ? p.nhead_ratio_qk : 1), range.begin, range};
+  }
+
+  template <bool kKeys>
+  __device__ static void load_walked(const BwdFp32Params& p, const BwdSequence& s, const Walk& walk,
+                                     Next& next) {
+    load(matrix_a<!kKeys>(p, s, walk.head), walk.at, next.a);
+    load(matrix_b<!kKeys>(p, s, walk.head), walk.at, next.b);
+    if constexpr (kKeys) {
+      const int row = walk.at + static_cast<int>(threadIdx.x);
+      if (threadIdx.x >= kWalk || row >= s.seqlen_q) return;
+      next.lse = lse_log2(rows_of(p.lse, p.lse_strides, s, s.first_q, walk.head)[row]);
+      next.d = rows_of(p.d, p.d_strides, s, s.first_q, walk.head)[row];
+    }
+  }
+
+  // Between two barriers: the rows before have been read by all waves, these are there for all.
+  template <bool kKeys>
+  __device__ static void store_walked(const Next& next, Lds& lds) {
+    __syncthreads();
+    store(next.a, lds.a);
+    store(next.b, lds.b);
+    if (kKeys && threadIdx.x < kWalk) {
+      lds.lse[threadIdx.x] = next.lse;
+      lds.d[threadIdx.x] = next.d;
+    }
+    __syncthreads();
+  }
+
+  // P and dS of a step, in place of S and dP; `walked` is the first of the lane's four.
+  template <bool kKeys>
+  __device__ static void weigh(const HeadScores& head, const Own& own, int walked, const Vec4& lse,
+                               const Vec4& d, Vec4& s, Vec4& dp) {
+    const int row = kKeys ? walked : own.row, column = kKeys ? own.row : walked;
+    const uint32_t kept = head.template kept<kKeys>(row, column);
+    for (int i = 0; i < 4; ++i) {
+      if (walked + i < own.shown.begin || walked + i >= own.shown.end) {
+        s[i] = dp[i] = 0;
+        continue;
+      }
+      float slope;
+      const float x = head.score(s[i], kKeys ? row + i : row, kKeys ? column : column + i, slope);
+      const float probability = __builtin_amdgcn_exp2f(x - lse[i]);
+      const bool keep = (kept >> i & 1) != 0;
+      dp[i] = probability * ((keep ? dp[i] : 0) - d[i]) * slope;
+      s[i] = keep ? probability : 0;
+    }
+  }
+
+  // A wave's part in a tile of walked rows.
+  template <bool kKeys>
+  __device__ static void steps(const HeadScores& head, const Own& own, const Rows& own_a,
+                               const Rows& own_b, int tile, const Lds& lds, Sums& sums_a,
+                               Sums& sums_b) {
+#pragma clang loop unroll(disable)
+    for (int step = 0; step < kWalk; step += kGroup) {
+      if (tile + step + kGroup <= own.seen.begin || tile + step >= own.seen.end) continue;
+      const float *a = lds.a + step * kStride, *b = lds.b + step * kStride;
+      const int at = step + 4 * quarter();
+      Vec4 s, dp, lse = own.lse, d = own.d;
+      if constexpr (kKeys) {
+        lse = *reinterpret_cast<const Vec4*>(lds.lse + at);
+        d = *reinterpret_cast<const Vec4*>(lds.d + at);
+      }
+      scores(a, b, own_a, own_b, s, dp);
+      weigh<kKeys>(head, own, tile + at, lse, d, s, dp);
+      add(dp, a, sums_a);
+      if constexpr (kKeys) add(s, b, sums_b);
+    }
+  }
+
+  __device__ static void write(const Sums& sums, float factor, const BwdFp32Params& p, float* gradient,
+                               const BwdStrides& strides, const BwdSequence& s, int64_t first, int head,
+                               const Own& own, int rows, int hdim) {
+    float* out = rows_of(gradient, strides, s, first, head);
+    for (int i = 0; i < 4; ++i) {
+      const int row = own.first + 4 * quarter() + i;
+      for (int c = 0; c < kVectors / 4; ++c) {
+        const int column = 64 * c + 4 * own_in_group();
+        if (row >= rows || column >= hdim) continue;
+        auto* to = reinterpret_cast<Vec4*>(out + row * strides.row + column);
+        const Vec4 before = p.accumulate ? *to : Vec4{};
+        Vec4 sum;
+        for (int j = 0; j < 4; ++j) sum[j] = __builtin_fmaf(sums.x[4 * c + j][i], factor, before[j]);
+        *to = sum;
+      }
+    }
+  }
+
+  template <bool kKeys>
+  __device__ static void write_all(const BwdFp32Params& p, const BwdSequence& s, int head, const Own& own,
+                                   const Sums& a, const Sums& b) {
+    const float factor = p.scale * p.rp_keep;
+    if constexpr (kKeys) {
+      write(a, factor, p, p.dk, p.dk_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_q);
+      write(b, p.rp_keep, p, p.dv, p.dv_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_v);
+    } else {
+      write(a, factor, p, p.dq, p.dq_strides, s, s.first_q, head, own, s.seqlen_q, p.hdim_q);
+    }
+  }
+
+  // Gradients of own rows from `first` on: of keys, or of queries.
+  template <bool kKeys>
+  __device__ static void tile(const BwdFp32Params& p, const BwdSequence& s, int head, int first, Lds& lds) {
+    const Window window = window_of<kKeys>(p, s);
+    const Own own = own_of<kKeys>(p, s, window, head, first_of_wave(first));
+    const Rows own_a = own_rows(matrix_a<kKeys>(p, s, head), own.row);
+    const Rows own_b = own_rows(matrix_b<kKeys>(p, s, head), own.row);
+    Sums sums_a{}, sums_b{};
+    Walk walk = walk_of<kKeys>(p, s, window, head, first);
+    Next next{};
+    if (walk.more()) load_walked<kKeys>(p, s, walk, next);
+    while (walk.more()) {
+      store_walked<kKeys>(next, lds);
+      const Walk after = walk.next();
+      if (after.more()) load_walked<kKeys>(arguments(), s, after, next);
+      const HeadScores scores_of_head(arguments(), s, kKeys ? walk.head : head);
+      steps<kKeys>(scores_of_head, own, own_a, own_b, walk.at, lds, sums_a, sums_b);
+      walk = after;
+    }
+    write_all<kKeys>(arguments(), s, head, own, sums_a, sums_b);
+  }
+};
+
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct BwdFp32Facts {
+  int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
+};
+
+}  // namespace fmha
+
+// FMHA_BWD_FP32_KERNEL(symbol, head dim, walked rows of a tile): one kernel and its facts.
+#define FMHA_BWD_FP32_KERNEL(entry, hdim, walk)                                                              \
+  using entry##_instance = fmha::BwdFp32<hdim, walk>;                                                        \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
+  const fmha::BwdFp32Facts entry##_facts = {walk, entry##_instance::kOwn, hdim, hdim,                        \
+                                            entry##_instance::kBlockSize, 1};                                \
+  extern "C" __global__ __launch_bounds__(entry##_instance::kBlockSize) void entry(fmha::BwdFp32Params) { \
+    entry##_instance::run();                                                                                \
+  }
