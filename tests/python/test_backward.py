@@ -23,6 +23,17 @@ EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 4
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 
+@pytest.fixture(params=["float16", "float32"])
+def base(request: pytest.FixtureRequest) -> Case:
+    """A small case: of a dtype whose kernels sum up in memory, and of one whose kernels do not."""
+    return nearest(replace(BASE, dtype=request.param))
+
+
+def has(row: Row, feature: str, wanted: bool) -> bool:
+    """Whether a kernel does a problem with a feature, or without it."""
+    return bool(row[feature] if wanted else row["optional"] or not row[feature])
+
+
 def kernels(case: Case) -> list[Row]:
     """The rows of this arch whose kernels can do a case."""
     hdim_v = case.hdim_v or case.hdim
@@ -31,7 +42,7 @@ def kernels(case: Case) -> list[Row]:
         for row in rows("bwd")
         if row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
-        and row["alibi"] == bool(case.alibi) and row["dropout"] == (case.dropout is not None)
+        and has(row, "alibi", bool(case.alibi)) and has(row, "dropout", case.dropout is not None)
     ]  # fmt: skip
 
 
@@ -39,7 +50,7 @@ def nearest(case: Case) -> Case:
     """The case, or one of another dtype or head dim that has a kernel: a small set has few of each."""
     for other in (
         case,
-        *(replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16") for n in (64, 128)),
+        *(replace(case, dtype=d, hdim=n) for d in (case.dtype, "float16", "bfloat16") for n in (64, 128)),
     ):
         if kernels(other):
             return other
@@ -89,9 +100,11 @@ def test_every_kernel(row: Row) -> None:
     assert pyfa_rocm.fmha_bwd_kernel(backward.params()).name == row["name"]
     backward.judge(backward.run())
     run_backward(replace(case, hdim=row["hdim_q"] - 8, causal=True, ratio=2))
+    if row["optional"]:
+        run_backward(replace(case, alibi=0, dropout=None))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("hdim", [8, 32, 40, 64, 96, 104, 128, 200, 256])
 def test_head_dims(dtype: str, hdim: int) -> None:
     case = replace(BASE, dtype=dtype, hdim=hdim, causal=True)
@@ -127,8 +140,8 @@ def test_head_dims(dtype: str, hdim: int) -> None:
     ],
     ids=str,
 )
-def test_masks_lengths_heads(change: dict[str, object]) -> None:
-    run_backward(replace(nearest(BASE), **change))  # type: ignore[arg-type]
+def test_masks_lengths_heads(base: Case, change: dict[str, object]) -> None:
+    run_backward(replace(base, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ask", [
@@ -137,20 +150,21 @@ def test_masks_lengths_heads(change: dict[str, object]) -> None:
     Ask(layouts=(Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 2, 1), (0, 3, 0, 8)), Layout((2, 0, 1)))),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("ratio", [1, 2])
-def test_what_is_asked(ask: Ask, ratio: int) -> None:
-    run_backward(replace(nearest(BASE), ratio=ratio, causal=True), ask)
+def test_what_is_asked(base: Case, ask: Ask, ratio: int) -> None:
+    run_backward(replace(base, ratio=ratio, causal=True), ask)
 
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("ratio", [1, 2])
-def test_packed_sequences(used: bool, ratio: int) -> None:
+def test_packed_sequences(base: Case, used: bool, ratio: int) -> None:
     slack = ((3, 0, 70, 1), (0, 9, 2, 0)) if used else (None, None)
     varlen = Varlen((100, 0, 33, 257), (150, 60, 0, 130), *slack)
     case = replace(
-        nearest(BASE), batch=4, seqlen_q=257, seqlen_k=150, nhead_k=1, ratio=ratio, varlen=varlen, causal=True
+        base, batch=4, seqlen_q=257, seqlen_k=150, nhead_k=1, ratio=ratio, varlen=varlen, causal=True
     )
     run_backward(case)
     run_backward(replace(case, causal=False), Ask(grad_dtype="float32", deterministic=True))
+    run_backward(replace(case, causal=False), Ask(accumulate=True))
 
 
 @pytest.mark.parametrize("change", [
@@ -159,24 +173,24 @@ def test_packed_sequences(used: bool, ratio: int) -> None:
     {"dropout": Dropout(0.5, seed=2**63 + 5, offset=77, on_device=True), "causal": True},
     {"alibi": 2, "dropout": Dropout(0.1)},
 ], ids=str)  # fmt: skip
-def test_features(change: dict[str, object]) -> None:
-    run_backward(nearest(replace(BASE, ratio=2, **change)))  # type: ignore[arg-type]
+def test_features(base: Case, change: dict[str, object]) -> None:
+    run_backward(nearest(replace(base, ratio=2, **change)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_nothing_to_attend_to(change: dict[str, int], accumulate: bool) -> None:
+def test_nothing_to_attend_to(base: Case, change: dict[str, int], accumulate: bool) -> None:
     """Gradients are 0, or stay what they were; never NaN."""
-    case = replace(nearest(BASE), **change)  # type: ignore[arg-type]
+    case = replace(base, **change)  # type: ignore[arg-type]
     backward = Backward(case, Ask(accumulate=accumulate))
     for name, got in backward.run().items():
         before = backward.before.get(name, np.zeros_like(got))
         assert np.array_equal(bits(got), bits(before)), name
 
 
-def test_deterministic_over_wave_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_over_wave_orders(base: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits, whatever the order in which waves and workgroups run."""
-    case = replace(nearest(BASE), seqlen_q=300, seqlen_k=700, batch=1)
+    case = replace(base, seqlen_q=300, seqlen_k=700, batch=1)
     results = []
     for schedule in ("round", "reverse", "random:1", "random:2"):
         monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
@@ -186,9 +200,9 @@ def test_deterministic_over_wave_orders(monkeypatch: pytest.MonkeyPatch) -> None
             assert np.array_equal(bits(results[0][name]), bits(other[name])), name
 
 
-def test_partial_passes() -> None:
+def test_partial_passes(base: Case) -> None:
     """With the LSE of all keys, the gradients of two halves of the keys add up: what ring attention does."""
-    case = replace(nearest(BASE), batch=1, seqlen_q=100, seqlen_k=200)
+    case = replace(base, batch=1, seqlen_q=100, seqlen_k=200)
     whole = Backward(case)
     want = whole.expected()
     q, k, v = whole.forward.inputs
@@ -214,7 +228,7 @@ def test_partial_passes() -> None:
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
-        variants=("none", "none", "alibi"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
+        dtypes=("float16", "bfloat16", "float32"), variants=("none", "none", "alibi"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
     ),
     data=st.data(),
 )
@@ -235,10 +249,10 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("varlen", [None, Varlen((100, 0, 50), (70, 60, 0), (3, 0, 1), (0, 9, 2))], ids=bool)
-def test_public_functions(varlen: Varlen | None) -> None:
+def test_public_functions(base: Case, varlen: Varlen | None) -> None:
     """flash_attn_bwd and its varlen form: their mapping of masks, shapes and strides."""
     case = replace(
-        nearest(BASE),
+        base,
         batch=3,
         seqlen_q=100,
         seqlen_k=70,

@@ -143,14 +143,20 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
 }  // namespace
 
 void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers) {
+  const DType dtype = problem.fwd.dtype;
   Refusal why;
-  bool any = false;
+  bool asked = false, any = false;
   // From the last to the first, whose reason is the one that stays.
   for (size_t i = kOriginCount; i-- > 0;) {
-    offers.possible[i] = bwd_within_limits(static_cast<Origin>(i), problem, why);
+    const auto origin = static_cast<Origin>(i);
+    const bool takes = bwd_takes(origin, dtype);
+    offers.possible[i] = takes && bwd_within_limits(origin, problem, why);
+    asked = asked || takes;
     any = any || offers.possible[i];
   }
-  if (!any) why.raise();
+  if (any) return;
+  if (asked) why.raise();
+  raise(FMHA_UNSUPPORTED, "fwd->dtype = %s: backward kernels take fp16, bf16 and fp32", dtype_name(dtype));
 }
 
 BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target,

@@ -14,6 +14,17 @@
 
 namespace fmha {
 
+// Whether an origin has kernels of a dtype at all.
+inline bool bwd_takes(Origin origin, DType dtype) {
+  switch (origin) {
+    case Origin::kCk:
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
+    case Origin::kHip:
+      return dtype == DType::kFp32;
+  }
+  return false;
+}
+
 // Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
 // why.
 inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
