@@ -25,9 +25,7 @@ class BwdFamily {
 
   static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
 
-  static bool is_usable(const Kernel& k) {
-    return Key::holds(k.arch, k.dtype) && bwd_is_usable(k);
-  }
+  static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && bwd_is_usable(k); }
 
   static Entry entry_of(const Kernel& k) { return {&k, k.bwd.hdim_q + k.bwd.hdim_v}; }
 

@@ -27,8 +27,8 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& f, int64_t key_tiles, int64
   const int64_t tiles = key_tiles + query_tiles, most = kMaxWorkItemsX / kernel.block_size;
   if (tiles > most) {
     raise(FMHA_UNSUPPORTED,
-          "fwd->seqlen_q = %" PRId64 ", fwd->seqlen_k = %" PRId64
-          ": one launch does at most %" PRId64 " rows of float32",
+          "fwd->seqlen_q = %" PRId64 ", fwd->seqlen_k = %" PRId64 ": one launch does at most %" PRId64
+          " rows of float32",
           f.seqlen_q, f.seqlen_k, most * kernel.bwd.tile_n);
   }
   return {static_cast<uint32_t>(tiles), static_cast<uint32_t>(f.nhead_q), static_cast<uint32_t>(f.batch)};

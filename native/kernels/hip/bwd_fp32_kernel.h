@@ -1,172 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// dQ, dK and dV of float32, which CK has no backward kernel for. Plain: no atomics, no sums in memory, so
-// that each gradient is written once and has the same bits whatever the order of waves and workgroups.
+// dQ, dK and dV of float32, which CK has no backward kernel for. It adds up nothing in memory: a workgroup
+// writes its rows' gradients, once, so that they have the same bits whatever the order of waves and
+// workgroups.
 //
-// A workgroup has 64 rows of its own and walks over those of the other side: a key tile over the queries of
-// its group's heads (dK, dV), a query tile over the keys (dQ). S and dP are computed by both: seven products
-// instead of five. One launch has the workgroups of both kinds, so that the short ones fill up the device.
+// A workgroup has 64 rows of its own and walks over those of the other side: a tile of keys over the queries
+// of its group's heads, for dK and dV; a tile of queries over the keys, for dQ. Both compute S and dP, so
+// that there are seven products and not five. One launch has both kinds, keys first: they take longer.
 //
-// "a" is the pair of Q and K, whose product is S; "b" that of V and dO, whose product is dP. Each wave has 16
-// of its workgroup's rows, and takes the walked ones 16 at a time:
+// "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
+// rows, and takes walked rows 16 at a time. What is where, and MFMA (16x16x4) per wave and 16 walked rows:
 //
-//   phase   per wave and 16 walked rows            MFMA 16x16x4          reads
-//   load    next rows: memory to registers                              2 x kWalk rows of kHdim a workgroup
-//   S, dP   walked (LDS) x own (registers)          2 x kHdim / 4        LDS, 16 bytes a lane
-//   P, dS   in registers: a lane has one own row and four walked ones
-//   dK, dV  P^T or dS^T, just where the first       2 x kHdim / 4        LDS, 16 bytes a lane
-//   or dQ   product left them, x walked (LDS)       or 1 x kHdim / 4
-//   store   registers to LDS, between two barriers
+//   phase       own rows            walked rows                     result                  MFMA
+//   load                            memory to registers, a tile
+//                                   ahead of their use
+//   barriers                        registers to LDS
+//   S, dP       a, b in registers   LDS, 16 bytes a lane            4 elements a lane       kHdim / 2
+//   P, dS                                                           in place of S and dP
+//   dK, dV      P, dS               LDS, 16 bytes a lane            sums in registers       kHdim / 2
+//   or dQ       dS                  LDS, 16 bytes a lane            sums in registers       kHdim / 4
+//   write       sums to memory
 //
-//   kHdim   kWalk   VGPR of own rows and sums   VGPR, gfx942 (gfx90a)   LDS
-//   64      32       64                         @64                     17.3 KiB
-//   128     16      128                         @128                    16.6 KiB
-//   256     16      256                         @256                    32.6 KiB
+// A lane's four elements of S are those that it has to bring to the last products: P and dS never leave the
+// registers.
 //
-// What bounds it: an MFMA takes 32 cycles of one of four SIMDs, and reads a quarter of an LDS load, 1 KiB at
-// 128 bytes a cycle: 2 cycles, 8 for the four SIMDs. So the matrix unit, at 7/5 of the usual count of
-// operations; what is not hidden of memory's latency comes on top.
+//   kHdim   rows a step   VGPR: own rows, sums   all, gfx942 (gfx90a)   LDS        workgroups a unit
+//   64      32            32, 32                 184 (180)              17.3 KiB   2
+//   128     16            64, 64                 256 (248)              16.6 KiB   2
+//   256     16            128, 128               451 (449)              32.6 KiB   1
+//
+// What bounds it: an MFMA keeps its SIMD busy for 32 cycles, and an LDS load of 1 KiB feeds four of them, 8
+// cycles at 128 bytes a cycle: of the four SIMDs' 128 cycles LDS takes 32. Walked rows come from L2 at four
+// or five bytes a cycle and unit. So the matrix unit bounds it, at 7/5 of the usual operations.
 #pragma once
 
 #include <hip/hip_runtime.h>
 
-#include "args/bwd_fp32.h"
-#include "hip/philox.h"
+#include "hip/bwd_fp32_problem.h"
 
 namespace fmha {
-
-using Vec4 = float __attribute__((ext_vector_type(4)));
-
-inline constexpr float kLog2e = 1.4426950408889634F;
-
-// Of a (batch, head): rows that are not there, and columns from `hdim` on, are 0.
-struct Matrix {
-  const float* data;
-  int64_t stride;
-  int rows, hdim;
-
-  __device__ Vec4 at(int row, int column) const {
-    if (row >= rows || column >= hdim) return Vec4{};
-    return *reinterpret_cast<const Vec4*>(data + row * stride + column);
-  }
-};
-
-// Which rows of the other side a row sees: from own + shift - before to own + shift + after.
-struct Window {
-  int shift, before, after;
-};
-
-// A sequence of the batch: its lengths, and the first of its rows.
-struct BwdSequence {
-  int seqlen_q, seqlen_k;
-  int64_t batch;  // 0 of packed sequences
-  int64_t first_q, first_k;
-};
-
-// The kernel's arguments, at an address that the compiler takes for another one each time: it would load them
-// all at the beginning, keep them until the end, and spill up to 177 SGPRs.
-__device__ inline const BwdFp32Params& arguments() {
-  auto* address = __builtin_amdgcn_kernarg_segment_ptr();
-  asm volatile("" : "+s"(address));
-  return *reinterpret_cast<const BwdFp32Params*>(address);
-}
-
-__device__ inline BwdSequence sequence_of(const BwdFp32Params& p) {
-  const int b = blockIdx.z;
-  if (p.cu_q == nullptr) return {p.seqlen_q, p.seqlen_k, b, 0, 0};
-  const int first_q = p.cu_q[b], first_k = p.cu_k[b];
-  const int seqlen_q = p.used_q ? p.used_q[b] : p.cu_q[b + 1] - first_q;
-  const int seqlen_k = p.used_k ? p.used_k[b] : p.cu_k[b + 1] - first_k;
-  return {seqlen_q, seqlen_k, 0, first_q, first_k};
-}
-
-template <typename E>
-__device__ E* rows_of(E* data, const BwdStrides& s, const BwdSequence& sequence, int64_t first, int head) {
-  return data + sequence.batch * s.batch + head * s.nhead + first * s.row;
-}
-
-// Gradients of scores, of one query head. P is exp2(score - lse), both in units of log2.
-class HeadScores {
- public:
-  __device__ HeadScores(const BwdFp32Params& p, const BwdSequence& s, int head)
-      : p_(p), own_column_(p.top_left ? 0 : s.seqlen_k - s.seqlen_q) {
-    if (p.bias) bias_ = rows_of(p.bias, p.bias_strides, s, s.first_q, head);
-    if (p.alibi) slope_ = p.alibi[int64_t{blockIdx.z} * p.alibi_stride_batch + head] * kLog2e;
-    if (p.keep_at_most < 0) return;
-    const uint64_t offset = p.philox ? p.philox[1] : p.philox_offset;
-    const uint64_t head_of_all = uint64_t{blockIdx.z} * static_cast<uint64_t>(p.nhead_q) + head;
-    random_ = {p.philox ? p.philox[0] : p.philox_seed, offset + head_of_all * kRandomLanes};
-  }
-
-  // The score of a dot product, and what multiplies its gradient.
-  __device__ float score(float dot, int row, int column, float& slope) const {
-    float x = dot * (p_.scale * kLog2e);
-    slope = 1;
-    if (p_.softcap != 0) {
-      const float e = __builtin_amdgcn_exp2f(dot * (2 * kLog2e * p_.scale / p_.softcap));
-      const float tanh = 1 - 2 * __builtin_amdgcn_rcpf(e + 1);
-      x = tanh * (p_.softcap * kLog2e);
-      slope = 1 - tanh * tanh;
-    }
-    if (p_.bias) x = __builtin_fmaf(bias_[row * p_.bias_strides.row + column], kLog2e, x);
-    if (p_.alibi) x -= slope_ * __builtin_fabsf(static_cast<float>(row + own_column_ - column));
-    return x;
-  }
-
-  // Which of four elements from (row, column) on dropout keeps, a bit each: of a column, or of a row.
-  template <bool kColumn>
-  __device__ uint32_t kept(int row, int column) const {
-    if (p_.keep_at_most < 0) return 15;
-    uint32_t bytes = 0, mask = 0;
-    if constexpr (kColumn) bytes = random_.four_rows(row, column);
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (!kColumn) bytes = random_.four_rows(row, column + i) >> (8 * (row & 3));
-      mask |= static_cast<uint32_t>(static_cast<int>(bytes & 0xff) <= p_.keep_at_most) << i;
-      if constexpr (kColumn) bytes >>= 8;
-    }
-    return mask;
-  }
-
- private:
-  const BwdFp32Params& p_;
-  int own_column_;  // of row 0
-  const float* bias_ = nullptr;
-  float slope_ = 0;
-  HeadRandom random_{};
-};
-
-// The LSE as it is subtracted: a row that sees no key has P 0.
-__device__ inline float lse_log2(float lse) {
-  return lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
-}
-
-template <bool kKeys>
-__device__ Window window_of(const BwdFp32Params& p, const BwdSequence& s) {
-  const int shift = p.top_left ? 0 : s.seqlen_k - s.seqlen_q;
-  if constexpr (kKeys) {
-    return {-shift, p.window_right, p.window_left};
-  } else {
-    return {shift, p.window_left, p.window_right};
-  }
-}
-
-// K or Q of a head, and V or dO.
-template <bool kKeys>
-__device__ Matrix matrix_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
-  if constexpr (kKeys) {
-    return {rows_of(p.k, p.k_strides, s, s.first_k, head), p.k_strides.row, s.seqlen_k, p.hdim_q};
-  } else {
-    return {rows_of(p.q, p.q_strides, s, s.first_q, head), p.q_strides.row, s.seqlen_q, p.hdim_q};
-  }
-}
-
-template <bool kKeys>
-__device__ Matrix matrix_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
-  if constexpr (kKeys) {
-    return {rows_of(p.v, p.v_strides, s, s.first_k, head), p.v_strides.row, s.seqlen_k, p.hdim_v};
-  } else {
-    return {rows_of(p.dout, p.dout_strides, s, s.first_q, head), p.dout_strides.row, s.seqlen_q, p.hdim_v};
-  }
-}
 
 template <int kHdim, int kWalk>
 class BwdFp32 {
@@ -192,6 +63,7 @@ class BwdFp32 {
   static constexpr int kStride = kHdim + 4;  // of a row in LDS: 16 rows then touch all banks alike
   static constexpr int kLoads = kWalk * kHdim / 4 / kBlockSize;
   static constexpr int kVectors = kHdim / 16;
+  static_assert(kHdim % 64 == 0 && kWalk % kGroup == 0);
 
   struct Lds {
     alignas(16) float a[kWalk * kStride];
@@ -282,10 +154,10 @@ class BwdFp32 {
 
   // What a wave knows of its own rows, and a lane of its.
   struct Own {
-    int first;    // of the wave
-    int row;      // of the lane
-    Range seen;   // by the wave's
-    Range shown;  // to the lane's
+    int first;     // of the wave
+    int row;       // of the lane
+    Range seen;    // by the wave's
+    Range shown;   // to the lane's
     float lse, d;  // of a query
   };
 
@@ -375,9 +247,8 @@ class BwdFp32 {
 
   // A wave's part in a tile of walked rows.
   template <bool kKeys>
-  __device__ static void steps(const HeadScores& head, const Own& own, const Rows& own_a,
-                               const Rows& own_b, int tile, const Lds& lds, Sums& sums_a,
-                               Sums& sums_b) {
+  __device__ static void steps(const HeadScores& head, const Own& own, const Rows& own_a, const Rows& own_b,
+                               int tile, const Lds& lds, Sums& sums_a, Sums& sums_b) {
 #pragma clang loop unroll(disable)
     for (int step = 0; step < kWalk; step += kGroup) {
       if (tile + step + kGroup <= own.seen.begin || tile + step >= own.seen.end) continue;
@@ -456,11 +327,11 @@ struct BwdFp32Facts {
 }  // namespace fmha
 
 // FMHA_BWD_FP32_KERNEL(symbol, head dim, walked rows of a tile): one kernel and its facts.
-#define FMHA_BWD_FP32_KERNEL(entry, hdim, walk)                                                              \
-  using entry##_instance = fmha::BwdFp32<hdim, walk>;                                                        \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                       \
-  const fmha::BwdFp32Facts entry##_facts = {walk, entry##_instance::kOwn, hdim, hdim,                        \
-                                            entry##_instance::kBlockSize, 1};                                \
+#define FMHA_BWD_FP32_KERNEL(entry, hdim, walk)                                                           \
+  using entry##_instance = fmha::BwdFp32<hdim, walk>;                                                     \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
+  const fmha::BwdFp32Facts entry##_facts = {walk, entry##_instance::kOwn,       hdim,                     \
+                                            hdim, entry##_instance::kBlockSize, 1};                       \
   extern "C" __global__ __launch_bounds__(entry##_instance::kBlockSize) void entry(fmha::BwdFp32Params) { \
-    entry##_instance::run();                                                                                \
+    entry##_instance::run();                                                                              \
   }
