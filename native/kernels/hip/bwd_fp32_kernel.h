@@ -44,15 +44,16 @@ class BwdFp32 {
  public:
   static constexpr int kBlockSize = 256;
   static constexpr int kOwn = 64;
+  static constexpr int kBlocksPerCu = kHdim > 128 ? 1 : 2;
 
   __device__ static void run() {
     __shared__ Lds lds;
     const BwdFp32Params& p = arguments();
-    const BwdSequence sequence = sequence_of(p);
-    const int head = blockIdx.y, x = blockIdx.x;
-    if (x >= p.key_tiles) {
-      const int first = (x - p.key_tiles) * kOwn;
-      if (first < sequence.seqlen_q) tile<false>(p, sequence, head, first, lds);
+    const int head = blockIdx.y, x = blockIdx.x, after_keys = x - p.key_tiles;
+    if (after_keys >= p.query_tiles) return bias_tile(p, after_keys - p.query_tiles, lds);
+    const BwdSequence sequence = sequence_of(p, blockIdx.z);
+    if (after_keys >= 0) {
+      if (after_keys * kOwn < sequence.seqlen_q) tile<false>(p, sequence, head, after_keys * kOwn, lds);
     } else if (head * p.nhead_ratio_qk < p.nhead_q && x * kOwn < sequence.seqlen_k) {
       tile<true>(p, sequence, head, x * kOwn, lds);
     }
@@ -245,6 +246,20 @@ class BwdFp32 {
     }
   }
 
+  // P and dS of a wave's own rows and 16 walked ones, `step` rows into their tile.
+  template <bool kKeys>
+  __device__ static void weights(const HeadScores& head, const Own& own, const Rows& own_a, const Rows& own_b,
+                                 int tile, int step, const Lds& lds, Vec4& s, Vec4& dp) {
+    const int at = step + 4 * quarter();
+    Vec4 lse = own.lse, d = own.d;
+    if constexpr (kKeys) {
+      lse = *reinterpret_cast<const Vec4*>(lds.lse + at);
+      d = *reinterpret_cast<const Vec4*>(lds.d + at);
+    }
+    scores(lds.a + step * kStride, lds.b + step * kStride, own_a, own_b, s, dp);
+    weigh<kKeys>(head, own, tile + at, lse, d, s, dp);
+  }
+
   // A wave's part in a tile of walked rows.
   template <bool kKeys>
   __device__ static void steps(const HeadScores& head, const Own& own, const Rows& own_a, const Rows& own_b,
@@ -252,17 +267,10 @@ class BwdFp32 {
 #pragma clang loop unroll(disable)
     for (int step = 0; step < kWalk; step += kGroup) {
       if (tile + step + kGroup <= own.seen.begin || tile + step >= own.seen.end) continue;
-      const float *a = lds.a + step * kStride, *b = lds.b + step * kStride;
-      const int at = step + 4 * quarter();
-      Vec4 s, dp, lse = own.lse, d = own.d;
-      if constexpr (kKeys) {
-        lse = *reinterpret_cast<const Vec4*>(lds.lse + at);
-        d = *reinterpret_cast<const Vec4*>(lds.d + at);
-      }
-      scores(a, b, own_a, own_b, s, dp);
-      weigh<kKeys>(head, own, tile + at, lse, d, s, dp);
-      add(dp, a, sums_a);
-      if constexpr (kKeys) add(s, b, sums_b);
+      Vec4 s, dp;
+      weights<kKeys>(head, own, own_a, own_b, tile, step, lds, s, dp);
+      add(dp, lds.a + step * kStride, sums_a);
+      if constexpr (kKeys) add(s, lds.b + step * kStride, sums_b);
     }
   }
 
@@ -317,6 +325,90 @@ class BwdFp32 {
     }
     write_all<kKeys>(arguments(), s, head, own, sums_a, sums_b);
   }
+
+  // Gradients of scores of a wave's 16 keys and a tile of rows, element by element as `scores` has them.
+  struct BiasTile {
+    Vec4 x[kWalk / kGroup];
+  };
+
+  // Adds those of one head, for keys from `first` and rows from `row` on.
+  __device__ static void add_bias(const BwdFp32Params& p, int b, int head, int first, int row, Lds& lds,
+                                  BiasTile& sums) {
+    const BwdSequence s = sequence_of(p, b);
+    const Window window = window_of<true>(p, s);
+    const Range seen = seen_by(window, first, min(first + kOwn, s.seqlen_k) - 1, s.seqlen_q);
+    if (first >= s.seqlen_k || row + kWalk <= seen.begin || row >= seen.end) return;
+    const int head_k = head / p.nhead_ratio_qk;
+    const Own own = own_of<true>(p, s, window, head_k, first_of_wave(first));
+    const Rows k = own_rows(matrix_a<true>(p, s, head_k), own.row);
+    const Rows v = own_rows(matrix_b<true>(p, s, head_k), own.row);
+    Next next{};
+    load_walked<true>(arguments(), s, {head, head + 1, row, seen}, next);
+    store_walked<true>(next, lds);
+    const HeadScores scores_of_head(arguments(), s, head);
+    for (int i = 0; i < kWalk / kGroup; ++i) {
+      Vec4 probabilities, gradient;
+      weights<true>(scores_of_head, own, k, v, row, i * kGroup, lds, probabilities, gradient);
+      sums.x[i] += gradient;
+    }
+  }
+
+  // Adds those of all that is summed up. What that is, the loops ask anew each time, see arguments().
+  __device__ static void add_biases(int first, int row, Lds& lds, BiasTile& sums) {
+    for (int b = bias_sum().first_sequence; b < bias_sum().end_sequence; ++b) {
+      const int end = bias_sum().all_rows ? sequence_of(arguments(), b).seqlen_q : row + 1;
+      for (int head = bias_sum().first_head; head < bias_sum().end_head; ++head) {
+        for (int at = row; at < end; at += kWalk) add_bias(arguments(), b, head, first, at, lds, sums);
+      }
+    }
+  }
+
+  __device__ static void write_bias(const BwdFp32Params& p, float sum, float* to) {
+    *to = __builtin_fmaf(sum, p.rp_keep, p.accumulate ? *to : 0.0F);
+  }
+
+  // Rows from `row` on of a sequence that has so many.
+  __device__ static void write_bias_rows(const BwdFp32Params& p, const BiasTile& sums, int first, int row,
+                                         int rows) {
+    const BwdSequence s = sequence_of(p, blockIdx.z);
+    const int column = first_of_wave(first) + own_in_group();
+    float* out = rows_of(p.dbias, p.dbias_strides, s, s.first_q, blockIdx.y) + column;
+    for (int i = 0; i < kWalk; ++i) {
+      if (i / 4 % 4 != quarter()) continue;
+      if (row + i < rows && column < p.seqlen_k) {
+        write_bias(p, sums.x[i / kGroup][i % 4], out + (row + i) * p.dbias_strides.row);
+      }
+    }
+  }
+
+  // The sum of all rows: over a lane's, and then over the lanes that have the same key.
+  __device__ static void write_bias_sum(const BwdFp32Params& p, const BiasTile& sums, int first) {
+    float sum = 0;
+    for (const Vec4& x : sums.x) sum += (x[0] + x[1]) + (x[2] + x[3]);
+    for (int lanes = kGroup; lanes < 64; lanes *= 2) sum += __shfl_xor(sum, lanes, 64);
+    const int column = first_of_wave(first) + own_in_group();
+    if (quarter() > 0 || column >= p.seqlen_k) return;
+    const int64_t batch = p.cu_q ? 0 : blockIdx.z;
+    write_bias(p, sum, p.dbias + batch * p.dbias_strides.batch + blockIdx.y * p.dbias_strides.nhead + column);
+  }
+
+  // The gradient of the bias: of 64 keys, and the rows of a tile or the sum of all. Where the bias is the
+  // same for several sequences or heads, a workgroup adds them up itself, in their order.
+  __device__ static void bias_tile(const BwdFp32Params& p, int x, Lds& lds) {
+    if (is_summed_elsewhere(p)) return;
+    const int first = x % p.dbias_key_tiles * kOwn;
+    if (bias_sum().all_rows) {
+      BiasTile sums{};
+      add_biases(first, 0, lds, sums);
+      return write_bias_sum(arguments(), sums, first);
+    }
+    const int rows = bias_rows(p, blockIdx.z), apart = p.dbias_row_tiles * kWalk;
+    for (int row = x / p.dbias_key_tiles * kWalk; row < rows; row += apart) {
+      BiasTile sums{};
+      add_biases(first, row, lds, sums);
+      write_bias_rows(arguments(), sums, first, row, rows);
+    }
+  }
 };
 
 // What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
@@ -327,11 +419,13 @@ struct BwdFp32Facts {
 }  // namespace fmha
 
 // FMHA_BWD_FP32_KERNEL(symbol, head dim, walked rows of a tile): one kernel and its facts.
-#define FMHA_BWD_FP32_KERNEL(entry, hdim, walk)                                                           \
-  using entry##_instance = fmha::BwdFp32<hdim, walk>;                                                     \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                                    \
-  const fmha::BwdFp32Facts entry##_facts = {walk, entry##_instance::kOwn,       hdim,                     \
-                                            hdim, entry##_instance::kBlockSize, 1};                       \
-  extern "C" __global__ __launch_bounds__(entry##_instance::kBlockSize) void entry(fmha::BwdFp32Params) { \
-    entry##_instance::run();                                                                              \
+#define FMHA_BWD_FP32_KERNEL(entry, hdim, walk)                                                             \
+  using entry##_instance = fmha::BwdFp32<hdim, walk>;                                                       \
+  extern "C" __device__                                                                                     \
+      __attribute__((used, visibility("protected"))) const fmha::BwdFp32Facts entry##_facts = {             \
+          walk, entry##_instance::kOwn,       hdim,                                                         \
+          hdim, entry##_instance::kBlockSize, entry##_instance::kBlocksPerCu};                              \
+  extern "C" __global__ __launch_bounds__(entry##_instance::kBlockSize,                                     \
+                                          entry##_instance::kBlocksPerCu) void entry(fmha::BwdFp32Params) { \
+    entry##_instance::run();                                                                                \
   }

@@ -33,8 +33,9 @@ struct Window {
 
 // A sequence of the batch: its lengths, and the first of its rows.
 struct BwdSequence {
+  int index;
   int seqlen_q, seqlen_k;
-  int64_t batch;  // 0 of packed sequences
+  int64_t batch;  // index; 0 of packed sequences
   int64_t first_q, first_k;
 };
 
@@ -46,13 +47,12 @@ __device__ inline const BwdFp32Params& arguments() {
   return *reinterpret_cast<const BwdFp32Params*>(address);
 }
 
-__device__ inline BwdSequence sequence_of(const BwdFp32Params& p) {
-  const int b = blockIdx.z;
-  if (p.cu_q == nullptr) return {p.seqlen_q, p.seqlen_k, b, 0, 0};
+__device__ inline BwdSequence sequence_of(const BwdFp32Params& p, int b) {
+  if (p.cu_q == nullptr) return {b, p.seqlen_q, p.seqlen_k, b, 0, 0};
   const int first_q = p.cu_q[b], first_k = p.cu_k[b];
   const int seqlen_q = p.used_q ? p.used_q[b] : p.cu_q[b + 1] - first_q;
   const int seqlen_k = p.used_k ? p.used_k[b] : p.cu_k[b + 1] - first_k;
-  return {seqlen_q, seqlen_k, 0, first_q, first_k};
+  return {b, seqlen_q, seqlen_k, 0, first_q, first_k};
 }
 
 template <typename E>
@@ -66,10 +66,10 @@ class HeadScores {
   __device__ HeadScores(const BwdFp32Params& p, const BwdSequence& s, int head)
       : p_(p), own_column_(p.top_left ? 0 : s.seqlen_k - s.seqlen_q) {
     if (p.bias) bias_ = rows_of(p.bias, p.bias_strides, s, s.first_q, head);
-    if (p.alibi) slope_ = p.alibi[int64_t{blockIdx.z} * p.alibi_stride_batch + head] * kLog2e;
+    if (p.alibi) slope_ = p.alibi[int64_t{s.index} * p.alibi_stride_batch + head] * kLog2e;
     if (p.keep_at_most < 0) return;
     const uint64_t offset = p.philox ? p.philox[1] : p.philox_offset;
-    const uint64_t head_of_all = uint64_t{blockIdx.z} * static_cast<uint64_t>(p.nhead_q) + head;
+    const uint64_t head_of_all = static_cast<uint64_t>(s.index) * p.nhead_q + head;
     random_ = {p.philox ? p.philox[0] : p.philox_seed, offset + head_of_all * kRandomLanes};
   }
 
@@ -109,6 +109,36 @@ class HeadScores {
   float slope_ = 0;
   HeadRandom random_{};
 };
+
+// What an element of the bias's gradient is the sum of: sequences and heads, and rows or one tile of them.
+struct BiasSum {
+  int first_sequence, end_sequence;
+  int first_head, end_head;
+  bool all_rows;
+};
+
+__device__ inline BiasSum bias_sum() {
+  const BwdFp32Params& p = arguments();
+  const int sequence = blockIdx.z, head = blockIdx.y;
+  const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
+  const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
+  return {sequences ? 0 : sequence, sequences ? static_cast<int>(gridDim.z) : sequence + 1, heads ? 0 : head,
+          heads ? p.nhead_q : head + 1, (p.dbias_sums & BwdFp32Params::kRows) != 0};
+}
+
+// Whether a workgroup has no part in it: another one of its column of the grid does the sum.
+__device__ inline bool is_summed_elsewhere(const BwdFp32Params& p) {
+  const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
+  const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
+  return (heads && blockIdx.y > 0) || (sequences && blockIdx.z > 0);
+}
+
+// Rows of the bias's gradient that this sequence is to write: more than are in use, and the last one those
+// behind it.
+__device__ inline int bias_rows(const BwdFp32Params& p, int sequence) {
+  if (p.cu_q == nullptr) return p.seqlen_q;
+  return (sequence + 1 < static_cast<int>(gridDim.z) ? p.cu_q[sequence + 1] : p.total_q) - p.cu_q[sequence];
+}
 
 // The LSE as it is subtracted: a row that sees no key has P 0.
 __device__ inline float lse_log2(float lse) {
