@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, judge_gradient, run_backward
 from built import DTYPE_OF, Row, rows, this_arch
-from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
+from cases import Bias, Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import Numerics, attention, gradients
@@ -31,7 +31,7 @@ def base(request: pytest.FixtureRequest) -> Case:
 
 def has(row: Row, feature: str, wanted: bool) -> bool:
     """Whether a kernel does a problem with a feature, or without it."""
-    return bool(row[feature] if wanted else row["optional"] or not row[feature])
+    return bool(row["optional"] or row.get(feature, False) == wanted)
 
 
 def kernels(case: Case) -> list[Row]:
@@ -43,6 +43,7 @@ def kernels(case: Case) -> list[Row]:
         if row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
         and has(row, "alibi", bool(case.alibi)) and has(row, "dropout", case.dropout is not None)
+        and has(row, "softcap", case.softcap > 0) and has(row, "bias", case.bias is not None)
     ]  # fmt: skip
 
 
@@ -57,25 +58,31 @@ def nearest(case: Case) -> Case:
     pytest.skip("this build has no backward kernel for such a case on this arch")
 
 
-def test_oracle_is_the_derivative() -> None:
+@pytest.mark.parametrize("feature", ["alibi", "softcap", "bias"])
+def test_oracle_is_the_derivative(feature: str) -> None:
     """The oracle's gradients are the slopes of the forward oracle in a random direction."""
     rng = np.random.default_rng(11)
     q, k, v = (rng.standard_normal(shape) for shape in ((2, 5, 4, 8), (2, 7, 2, 8), (2, 7, 2, 16)))
     dout = rng.standard_normal((2, 5, 4, 16))
     keep = rng.random((2, 4, 5, 7)) < 0.8
     features = {
-        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "alibi_slopes": np.full(4, 0.3),
-        "keep": keep, "keep_scale": 1.25,
+        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "keep": keep, "keep_scale": 1.25,
     }  # fmt: skip
+    features |= {"softcap": 1.5} if feature == "softcap" else {}
+    features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
+    bias = rng.standard_normal((2, 1, 5, 7)) if feature == "bias" else None
     exact = Numerics("float32", "float32")
 
     def loss(*inputs: np.ndarray) -> float:
-        return float((attention(*inputs, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
+        *qkv, add = inputs
+        return float((attention(*qkv, bias=add, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
 
-    want = attention(q, k, v, numerics=exact, **features)  # type: ignore[arg-type]
-    found = gradients(q, k, v, want.o, want.lse, dout, numerics=exact, **features)  # type: ignore[arg-type]
-    for i, name in enumerate(NAMES):
-        inputs = [q, k, v]
+    want = attention(q, k, v, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    if bias is not None:
+        found["dbias"] = found["dbias"].summed((1,))
+    for i, name in enumerate(found):
+        inputs = [q, k, v, bias]
         direction, h = rng.standard_normal(inputs[i].shape), 1e-5
         sides = []
         for sign in (1, -1):
@@ -172,9 +179,16 @@ def test_packed_sequences(base: Case, used: bool, ratio: int) -> None:
     {"dropout": Dropout(0.2)},
     {"dropout": Dropout(0.5, seed=2**63 + 5, offset=77, on_device=True), "causal": True},
     {"alibi": 2, "dropout": Dropout(0.1)},
+    {"softcap": 2.0, "scale": 0.5}, {"softcap": 30.0, "causal": True, "dropout": Dropout(0.1)},
+    {"bias": Bias()}, {"bias": Bias(dims=(False, True, True), infinities=True), "causal": True},
+    {"bias": Bias(dims=(True, False, True)), "dropout": Dropout(0.3), "window": (30, 9)},
+    {"bias": Bias(dims=(True, True, False)), "seqlen_q": 300}, {"bias": Bias(dims=(False, False, False))},
 ], ids=str)  # fmt: skip
 def test_features(base: Case, change: dict[str, object]) -> None:
-    run_backward(nearest(replace(base, ratio=2, **change)))  # type: ignore[arg-type]
+    case = nearest(replace(base, ratio=2, **change))  # type: ignore[arg-type]
+    run_backward(case)
+    if case.bias is not None:
+        run_backward(replace(case, hdim=40, seqlen_k=65), Ask(accumulate=True))
 
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
@@ -228,7 +242,7 @@ def test_partial_passes(base: Case) -> None:
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
-        dtypes=("float16", "bfloat16", "float32"), variants=("none", "none", "alibi"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
+        dtypes=("float16", "bfloat16", "float32"), variants=("none", "alibi", "softcap", "bias"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
     ),
     data=st.data(),
 )
@@ -241,7 +255,7 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
     ask = data.draw(
         st.builds(
             Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
-            deterministic=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
+            deterministic=st.booleans(), dbias=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
     )  # fmt: skip
     with wave_order(schedule):
