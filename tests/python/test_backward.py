@@ -193,9 +193,12 @@ def test_features(base: Case, change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_nothing_to_attend_to(base: Case, change: dict[str, int], accumulate: bool) -> None:
+@pytest.mark.parametrize("bias", [None, Bias(), Bias(dims=(False, False, False)), Bias(dims=(False, True, True))])
+def test_nothing_to_attend_to(
+    base: Case, change: dict[str, int], accumulate: bool, bias: Bias | None
+) -> None:
     """Gradients are 0, or stay what they were; never NaN."""
-    case = replace(base, **change)  # type: ignore[arg-type]
+    case = nearest(replace(base, bias=bias, **change))  # type: ignore[arg-type]
     backward = Backward(case, Ask(accumulate=accumulate))
     for name, got in backward.run().items():
         before = backward.before.get(name, np.zeros_like(got))
