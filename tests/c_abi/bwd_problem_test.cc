@@ -205,7 +205,7 @@ void test_struct() {
                }),
                FMHA_INVALID_ARGUMENT, "params = NULL");
   const auto bad = FMHA_INVALID_ARGUMENT;
-  CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 184");
+  CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 216");
   CHECK_BAD(Good::plain(), f.struct_size = 8, FMHA_ABI_MISMATCH, "fwd->struct_size = 8: expected 448");
   CHECK_BAD(Good::plain(), p.fwd = nullptr, bad, "fwd = NULL: expected a struct");
   CHECK_BAD(Good::plain(), p.reserved = 1, bad, "reserved = 1: expected 0");
