@@ -205,12 +205,11 @@ def _jax(problem: Trial, gradients: bool) -> Results:
         out, lse = jax.block_until_ready(jax.jit(attend)(*inputs))
         return Results(np.asarray(out), np.asarray(lse), {})
 
-    @jax.jit
     def step(q: Any, k: Any, v: Any, dout: Any) -> Any:
         out, pullback, lse = jax.vjp(attend, q, k, v, has_aux=True)
         return out, lse, pullback(dout)
 
-    out, lse, grads = jax.block_until_ready(step(*inputs, jax.numpy.asarray(problem.dout())))
+    out, lse, grads = jax.block_until_ready(jax.jit(step)(*inputs, jax.numpy.asarray(problem.dout())))
     found = {name: np.asarray(x) for name, x in zip(NAMES, grads, strict=True)}
     return Results(np.asarray(out), np.asarray(lse), found)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A small problem for each group of features, run through the public functions and judged against float64.
 
-The gradients of each are proved too if the library has a kernel for them: those of the oracle's O and
-LSE, so that they need no forward kernel of their type. A small kernel set has each feature's backward kernel in
-only one 16-bit type.
+The gradients of each are proved too if the library has a kernel for them. They are those of the oracle's O and
+LSE, so no forward kernel of their type is needed: a small kernel set has a feature's backward kernel in one
+16-bit type, and its forward kernel perhaps in the other.
 """
 
 from __future__ import annotations
@@ -223,11 +223,10 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
     for rows, keys, arguments in _oracle(problem, keep):
         forward = attention(q[:, rows], k[:, keys], v[:, keys], **arguments)
         o[:, rows], lse[:, :, rows] = forward.o.astype(dtype), forward.lse.astype(np.float32)
-    arrays = [_put(x[0] if problem.lengths else x) for x in (dout, q, k, v, o, lse)]
-    if problem.lengths:
-        found = flash_attn_varlen_bwd(*arrays, *problem.packing(), **problem.on_device())
-    else:
-        found = flash_attn_bwd(*arrays, **problem.on_device())
+    arrays: list[Any] = [_put(x[0] if problem.lengths else x) for x in (dout, q, k, v, o, lse)]
+    run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
+    packing = problem.packing() if problem.lengths else ()
+    found = run(*arrays, *packing, **problem.on_device())
     got = {
         name: x.to_numpy().reshape(y.shape)
         for name, x, y in zip(("dq", "dk", "dv"), found, (q, k, v), strict=True)
