@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A small problem for each group of features, run through the public functions and judged against float64.
 
-The gradients of each are proved too if the library has a kernel for them. They are those of the oracle's O and
-LSE, so no forward kernel of their type is needed: a small kernel set has a feature's backward kernel in one
-16-bit type, and its forward kernel perhaps in the other.
+The gradients of each are proved too if the library has a kernel for them. They are those of the oracle's O
+and LSE, so no forward kernel of their type is needed: a small kernel set has a feature's backward kernel in
+one 16-bit type, and its forward kernel perhaps in the other.
 """
 
 from __future__ import annotations
