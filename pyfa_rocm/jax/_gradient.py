@@ -9,7 +9,7 @@ several devices are summed by the transpose of the cast that makes it differ (`a
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -18,6 +18,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from pyfa_rocm._call.numbers import HDIM_MULTIPLE
+from pyfa_rocm.array import dtype_of
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.jax._primitive import alike, bind
 from pyfa_rocm.jax._traced import TracedCall, custom_call
@@ -25,6 +27,8 @@ from pyfa_rocm.jax._traced import TracedCall, custom_call
 __all__ = ["attend"]
 
 _DIFFERENTIABLE = ("q", "k", "v")
+# How many numbers of 16 bits make a float32 in _with_gradient_of_lse: of 8 bits each at least.
+_LSE_PARTS = 3
 
 
 def attend(problem: TracedCall, operands: Sequence[Any]) -> list[Any]:
@@ -59,31 +63,75 @@ def _backward(problem: TracedCall, saved: Any, cotangents: tuple[Any, ...]) -> t
     """Return a gradient for each operand, None for those that have none."""
     values, o, lse = saved
     dout, *dlse = cotangents
-    if dlse and not isinstance(dlse[0], SymbolicZero):
-        raise UnsupportedError(
-            "lse: got a log-sum-exp that is differentiated, expected that the result depends on out only: "
-            "jax.lax.stop_gradient(lse) says that its gradient is not wanted"
-        )
     if isinstance(dout, SymbolicZero):
         dout = jnp.zeros_like(o)
-    gradients = bind(_backward_of(problem, values), [dout, *values, o, lse])
-    return (*gradients, *(None for _ in values[len(gradients) :]))
+    arrays = dict(zip(problem.names, values, strict=True)) | {"dout": dout, "o": o, "lse": lse}
+    if dlse and not isinstance(dlse[0], SymbolicZero):
+        problem, wide = _with_gradient_of_lse(problem, arrays, dlse[0])
+    else:
+        wide = arrays
+    call = _backward_of(problem, wide)
+    dq, dk, dv = bind(call, [wide[name] for name in call.names])
+    return (dq, dk, dv[..., : arrays["v"].shape[-1]], *(None for _ in values[3:]))
+
+
+def _with_gradient_of_lse(
+    problem: TracedCall, arrays: dict[str, Any], dlse: Any
+) -> tuple[TracedCall, dict[str, Any]]:
+    """Return the problem, and the arrays, of a backward pass that takes the LSE's gradient too.
+
+    The kernels take D = rowsum(dO * O) off dP = dO V^T, and the LSE's gradient is to be taken off D. So dO has
+    it, negated, in more columns, in which O is 1 and V is 0. There are as many columns as it takes numbers of
+    16 bits to make one of 32.
+    """
+    lse, dtype = arrays["lse"], arrays["dout"].dtype
+    # A row that sees no key has P = 0: whatever its gradient, nothing comes of it.
+    rest = -jnp.where(jnp.isneginf(lse), 0, dlse).swapaxes(-1, -2)
+    limits, parts = jnp.finfo(dtype), []
+    for _ in range(_LSE_PARTS):
+        part = jax.lax.reduce_precision(rest, limits.nexp, limits.nmant)  # a cast there and back may be elided
+        parts.append(part.astype(dtype))
+        rest = rest - part
+    column = jnp.stack(parts, axis=-1)
+    missing = HDIM_MULTIPLE - _LSE_PARTS
+
+    def widened(x: Any, more: Any) -> Any:
+        zeros = jnp.zeros((*x.shape[:-1], missing), x.dtype)
+        return jnp.concatenate([x, more, zeros], axis=-1)
+
+    wide = arrays | {
+        "dout": widened(arrays["dout"], column), "o": widened(arrays["o"], jnp.ones_like(column)),
+        "v": widened(arrays["v"], jnp.zeros((*arrays["v"].shape[:-1], _LSE_PARTS), arrays["v"].dtype)),
+    }  # fmt: skip
+    fields = dict(problem.fields) | {"hdim_v": wide["v"].shape[-1]}
+    o, *others = problem.results
+    results = (o._replace(shape=wide["o"].shape), *others)
+    problem = problem._replace(fields=tuple(fields.items()), results=results)
+    try:
+        _require_supported(problem, [wide[name] for name in problem.names])
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"lse: got a log-sum-exp that is differentiated, which takes {HDIM_MULTIPLE} more columns of v, and "
+            f"that is refused: {error}; jax.lax.stop_gradient(lse) says that its gradient is not wanted"
+        ) from error
+    return problem, wide
 
 
 _attend.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _backward_of(problem: TracedCall, values: Sequence[Any]) -> TracedCall:
-    return problem.backward({name: x.shape for name, x in zip(problem.names, values, strict=True)})
+def _backward_of(problem: TracedCall, arrays: Mapping[str, Any]) -> TracedCall:
+    return problem.backward({name: arrays[name].shape for name in _DIFFERENTIABLE})
 
 
 def _require_supported(problem: TracedCall, values: Sequence[Any]) -> None:
     """Raise what the library says of the backward pass, while the differentiated call is traced."""
-    backward, (o, lse) = _backward_of(problem, values), problem.with_lse().results
-    described = [(x.shape, x.dtype.itemsize) for x in values]
-    size = jnp.dtype(o.dtype).itemsize
-    described = [(o.shape, size), *described, (o.shape, size), (lse.shape, 4)]
-    custom_call(backward, (), ((),) * len(described), described)
+    described = {name: (x.shape, x.dtype.itemsize) for name, x in zip(problem.names, values, strict=True)}
+    for name, shape, dtype in problem.with_lse().results:
+        described[name] = (shape, dtype_of(dtype).itemsize)
+    described["dout"] = described["o"]
+    backward = _backward_of(problem, dict(zip(problem.names, values, strict=True)))
+    custom_call(backward, (), ((),) * len(backward.names), [described[name] for name in backward.names])
 
 
 # The identity, with derivatives in reverse mode only. JAX's own refusal of forward mode names no function.
