@@ -81,8 +81,8 @@ def _with_gradient_of_lse(
     """Return the problem, and the arrays, of a backward pass that takes the LSE's gradient too.
 
     The kernels take D = rowsum(dO * O) off dP = dO V^T, and the LSE's gradient is to be taken off D. So dO
-    has it, negated, in more columns, in which O is 1 and V is 0. There are as many columns as it takes numbers
-    of 16 bits to make one of 32.
+    has it, negated, in more columns, in which O is 1 and V is 0: in as many as it takes numbers of 16 bits to
+    make one of 32.
     """
     lse, dtype = arrays["lse"], arrays["dout"].dtype
     # A row that sees no key has P = 0: whatever its gradient, nothing comes of it.

@@ -168,7 +168,7 @@ def test_bias_is_refused(name: str) -> None:
 
 
 # A model of two layers: tokens, width, heads, rows.
-VOCABULARY, WIDTH, HEADS, ROWS, LAYERS, STEPS = 17, 128, 2, 24, 2, 8
+VOCABULARY, WIDTH, HEADS, ROWS, LAYERS, STEPS = 17, 128, 2, 32, 2, 8
 RATE = 0.3
 
 
