@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from built import this_arch
 from backward import NAMES, judge_gradient
+from built import this_arch
 from cases import judge
 from reference import attention, gradients, numerics_of
 
@@ -59,7 +59,7 @@ def gradient_step(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Stages:
     def attended(q: Any, k: Any, v: Any) -> Any:
         return flash_attn_func(q, k, v, causal=True)
 
-    stages = step(x, wq, wk, wv, wo)
+    stages: Stages = step(x, wq, wk, wv, wo)
     q, k, v = (stages[name] for name in "qkv")
     _, pull = jax.vjp(attended, q, k, v)
     return stages | dict(zip(NAMES, pull(q), strict=True))
