@@ -2,12 +2,14 @@
 """The functions of ``flash_attn_2_cuda``, flash-attn 2.8's extension module, by position as it has them.
 
 They record no gradients, see no autocast, and take head dims that are multiples of 8. What differs from it:
-an input whose rows the kernels cannot read is copied, gradients may be float32, the backward pass of dropout
-needs the random state of the forward one, and softmax_d has no factor of dropout.
+inputs whose rows the kernels cannot read are copied, and so are gradients that are parts of one tensor;
+gradients may be float32; the backward pass of dropout needs the random state of the forward one; and
+softmax_d has no factor of dropout.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NoReturn
 
 import torch
@@ -311,7 +313,7 @@ def _lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen
     require_tensors(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     return {
         "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": number(max_seqlen_q),
-        "max_seqlen_k": number(max_seqlen_k),
+        "max_seqlen_k": number(max_seqlen_k), "seqused_q": None, "seqused_k": None,
     }  # fmt: skip
 
 
@@ -380,10 +382,29 @@ def _backward(
         for given, x in zip(gradients, inputs, strict=True)
     ]
     q, k, v, dout, out = map(readable, (*inputs, dout, out))
-    getattr(torch.ops.pyfa_rocm, name)(dout, q, k, v, out, lse.contiguous(), *new, **lengths, **options)
+    # A copy, since rows that belong to no sequence stay as they are.
+    written = [x.clone(memory_format=torch.contiguous_format) for x in new] if _mixed(new) else new
+    getattr(torch.ops.pyfa_rocm, name)(dout, q, k, v, out, lse.contiguous(), *written, **lengths, **options)
+    for x, result in zip(new, written, strict=True):
+        if x is not result:
+            x.copy_(result)
     # (..., row, head) -> (..., head, row), as the log-sum-exp is.
     softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2).contiguous()
     return [*new, softmax_d]
+
+
+def _mixed(tensors: list[torch.Tensor]) -> bool:
+    """Whether one tensor's memory starts before another's ends, as of parts of a packed one.
+
+    The library takes that for an overlap.
+    """
+    spans = []
+    for x in tensors:
+        last = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+        start = int(x.data_ptr())
+        spans.append((start, start + (last + 1) * x.itemsize if x.numel() else start))
+    spans.sort()
+    return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -154,7 +154,7 @@ def flash_attn_func(
     out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
         q's dtype.
     softmax_lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
-        With `return_attn_probs`.
+        With `return_attn_probs`. It may be differentiated; flash-attn takes its gradient for 0.
     S_dmask : torch.Tensor, (batch, nhead_q, seqlen_q, seqlen_k), both to the next multiple of 128
         With `return_attn_probs`: probabilities, negative where one was dropped, 0 beyond the lengths; q's
         dtype. Without dropout, as in flash-attn, a tensor of no elements.

@@ -17,7 +17,7 @@ from flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, start
 from pyfa_rocm import InvalidArgumentError, flash_attn
 from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface
 
-# Written down from flash-attn 2.8.3's flash_attn/flash_attn_interface.py and csrc/flash_attn_ck/flash_api.cpp.
+# Written down from flash-attn 2.8.3's flash_attn/flash_attn_interface.py.
 _MASK = "dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes"
 _LENGTHS = "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k"
 _BACKWARD = "dout, q, k, v, out, softmax_lse, dq, dk, dv"
@@ -106,21 +106,24 @@ def test_varlen() -> None:
 
 
 def test_dropout_follows_rng_state() -> None:
-    """What forward dropped, backward drops: dV is linear in dO, so it says which probabilities were kept."""
-    q, k, v, dout = (draw(1, 60, 2, 64, seed=i, dtype=torch.bfloat16) for i in range(4))
-    mask = (0.25, SCALE, False, -1, -1, 0.0, None)
-    out, lse, s_dmask, state = flash_attn_interface._flash_attn_forward(q, k, v, *mask, True)
+    """What forward dropped, backward drops."""
+    q, k, v, dout = (draw(60, 2, 128, seed=i) for i in range(4))
+    cu = starts((60,))
+    lengths, mask = (cu, cu, 60, 60), (0.25, SCALE, False, -1, -1, 0.0, None)
+    out, lse, s_dmask, state = flash_attn_interface._flash_attn_varlen_forward(q, k, v, *lengths, *mask, True)
     assert s_dmask.shape == (1, 2, 128, 128)
     keep = (s_dmask[:, :, :60, :60] > 0).numpy()
+    assert 0.65 < keep.mean() < 0.85
     gradients = tuple(torch.empty_like(x) for x in (q, k, v))
-    flash_attn_interface._flash_attn_backward(
-        dout, q, k, v, out, lse, *gradients, *mask, False, rng_state=state
+    arguments = (dout, q, k, v, out, lse, *gradients, *lengths, *mask, False)
+    flash_attn_interface._flash_attn_varlen_backward(*arguments, rng_state=state)
+    judge_packed(
+        gradients, q, k, v, out, lse, dout, cu, cu, softmax_scale=SCALE, keep=keep, keep_scale=1 / 0.75
     )
-    judge_gradients(gradients, q, k, v, out, lse, dout, softmax_scale=SCALE, keep=keep, keep_scale=1 / 0.75)
     with pytest.raises(InvalidArgumentError, match="rng_state: got None, expected what forward returned"):
-        flash_attn_interface._flash_attn_backward(dout, q, k, v, out, lse, *gradients, *mask, False)
+        flash_attn_interface._flash_attn_varlen_backward(*arguments)
     with pytest.raises(InvalidArgumentError, match="return_softmax: got True with p_dropout"):
-        flash_attn_interface._flash_attn_forward(q, k, v, 0.0, *mask[1:], True)
+        flash_attn_interface._flash_attn_varlen_forward(q, k, v, *lengths, 0.0, *mask[1:], True)
 
 
 def test_extension() -> None:
@@ -227,14 +230,15 @@ def test_compiled() -> None:
 
 
 def test_fakes_have_the_results_shapes() -> None:
-    q, k = draw(2, 40, 4, 64), draw(2, 50, 2, 64)
+    q, k = (draw(2, n, h, 64, dtype=torch.bfloat16) for n, h in ((40, 4), (50, 2)))
+    packed_q, packed_k, of_q, of_k = draw(80, 4, 128), draw(100, 2, 128), starts((30, 50)), starts((50, 50))
     mask = (0.25, SCALE, False, -1, -1, 0.0, None)
-    cu = starts((30, 50))
+    lengths = (of_q, of_k, 50, 50)
     calls: list[tuple[Any, tuple[Any, ...]]] = [
         (flash_attn_interface._flash_attn_forward, (q, k, k, *mask, True)),
         (
             flash_attn_interface._flash_attn_varlen_forward,
-            (q.flatten(0, 1), k.flatten(0, 1), k.flatten(0, 1), cu, cu, 50, 50, *mask, True),
+            (packed_q, packed_k, packed_k, *lengths, *mask, True),
         ),
     ]
     for function, arguments in calls:
@@ -252,9 +256,7 @@ def test_refused_by_name() -> None:
     for name in ("block_table", "leftpad_k"):
         with pytest.raises(NotImplementedError, match=f"{name}: got a tensor, .* not implemented yet"):
             flash_attn_interface._flash_attn_varlen_forward(*call, **{name: cu})
-    with pytest.raises(
-        NotImplementedError, match="flash_attn_2_cuda.fwd_kvcache is not implemented yet; fwd on"
-    ):
+    with pytest.raises(NotImplementedError, match="fwd_kvcache is not implemented yet; fwd on"):
         flash_attn_2_cuda.fwd_kvcache(q, q, q)
     with pytest.raises(AttributeError, match=r"flash_attn_2_cuda.bwd_kvcache: not part of pyfa_rocm"):
         _ = flash_attn_2_cuda.bwd_kvcache
@@ -278,7 +280,7 @@ def installed() -> Iterator[None]:
 
 
 def test_installed(installed: None) -> None:
-    """The operators and the extension are there under flash-attn's names; what is installed again is the same."""
+    """The operators and the extension are there by flash-attn's names; installing again changes nothing."""
     assert importlib.import_module("flash_attn_2_cuda") is flash_attn_2_cuda
     interface = importlib.import_module("flash_attn.flash_attn_interface")
     assert interface.flash_attn_gpu is flash_attn_2_cuda

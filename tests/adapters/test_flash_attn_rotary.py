@@ -184,7 +184,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "sin": ({"sin": SIN[:5]}, r"sin: got shape \(5, 6\), expected \(24, 6\) as cos"),
     "short": ({"seqlen_offsets": 16}, "cos: got 24 positions, expected at least 25"),
     "longest": ({"x": X[0], "cu_seqlens": CU}, "max_seqlen: got None, expected the longest"),
-    "offsets": ({"seqlen_offsets": torch.tensor([1, 2, 3])}, r"seqlen_offsets: got torch.int64 \(3,\), expect"),
+    "offsets": ({"seqlen_offsets": torch.tensor([1, 2, 3])}, r"seqlen_offsets: got torch.int64 \(3,\)"),
 }  # fmt: skip
 
 
