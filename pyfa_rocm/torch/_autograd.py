@@ -11,7 +11,8 @@ O and dO: see `_with_lse_gradient`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -68,6 +69,19 @@ class _Call(NamedTuple):
     arguments: Any
 
 
+@contextmanager
+def _below() -> Iterator[None]:
+    """Go on below the key "Autograd", from a function's `forward`.
+
+    There gradients are off, which is not what the other levels of torch.func want that may come next.
+    """
+    with (
+        torch.set_grad_enabled(torch._C._are_functorch_transforms_active()),
+        torch._C._AutoDispatchBelowAutograd(),
+    ):
+        yield
+
+
 class _Attention(_SingleLevelFunction):
     """Attention, and its gradient."""
 
@@ -77,7 +91,7 @@ class _Attention(_SingleLevelFunction):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return O, and the log-sum-exp, which has no elements if it is not wanted."""
         a, lengths = call.arguments, call.lengths
-        with torch._C._AutoDispatchBelowAutograd():
+        with _below():
             out, lse = call.run(q, k, v, *(lengths or ()), *a._replace(return_lse=True))
             wanted = lse if a.return_lse else lse.new_empty(0)
         ctx.set_materialize_grads(False)
@@ -150,7 +164,7 @@ class _Gradients(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, run: Callable[..., Any], *arguments: Any) -> Any:
         """Return them."""
-        with torch._C._AutoDispatchBelowAutograd():
+        with _below():
             return run(*arguments)
 
     @staticmethod

@@ -256,18 +256,28 @@ def _ask(
             f"torch.{dtype} or None: cast the result"
         )
     forward.out = contiguous(checked.o, dtype, 0)
-    names = _NAMES if bias_grad else _NAMES[:3]
-    call = BwdCall(
-        forward=forward, dout=forward.out, lse=contiguous(checked.lse, "float32", 0),
-        gradients=dict.fromkeys(names), deterministic=deterministic,
-    )  # fmt: skip
+    lse = contiguous(checked.lse, "float32", 0)
+    # Whether a bias is taken comes before whether it has a gradient.
+    calls = [
+        BwdCall(
+            forward=forward, dout=forward.out, lse=lse, gradients=dict.fromkeys(names),
+            deterministic=deterministic,
+        )
+        for names in (_NAMES[:3], _NAMES)[: 2 if bias_grad else 1]
+    ]  # fmt: skip
     device = inputs[0].device
     try:
         previous = enter_device(device.index if device.index is not None else current_device())
     except HipError:
         return  # traced where there is no device
     try:
-        make_bwd({}, (), call).require_supported()
+        for call in calls:
+            make_bwd({}, (), call).require_supported()
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{error}; an input requires a gradient: call under torch.no_grad(), with tensor.detach(), or "
+            "torch.nn.functional.scaled_dot_product_attention"
+        ) from None
     finally:
         leave_device(previous)
 

@@ -259,7 +259,9 @@ def run_with_s_dmask(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return O, the log-sum-exp and the probabilities; waits for the device, and computes on the host."""
     invocation = invocation_of(q, k, v, out, lengths, arguments)
-    require_no_derivative(invocation.tensors)
+    require_no_derivative(
+        invocation.tensors, "probabilities are computed on the host; call with tensor.detach()"
+    )
     invocation.with_probabilities = True
     plan, described, optional = _planned(invocation)
     if out is None:
