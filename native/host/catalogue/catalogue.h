@@ -9,6 +9,7 @@
 
 #include "catalogue/archs.h"
 #include "catalogue/bwd.h"
+#include "catalogue/decode.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
 
@@ -38,6 +39,7 @@ struct Kernel {
     FwdRow fwd;             // Family::kFwd
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
+    DecodeRow decode;       // Family::kDecode
   };
 };
 
