@@ -59,8 +59,9 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
           f.seqlen_k, most);
   }
   if (c.cache_batch_idx == nullptr && f.batch > c.pages) {
-    raise(FMHA_INVALID_ARGUMENT, "cache->pages = %" PRId64 ": expected fwd->batch = %" PRId64
-          " or more without cache_batch_idx", c.pages, f.batch);
+    raise(FMHA_INVALID_ARGUMENT,
+          "cache->pages = %" PRId64 ": expected fwd->batch = %" PRId64 " or more without cache_batch_idx",
+          c.pages, f.batch);
   }
 }
 
@@ -69,8 +70,9 @@ struct TensorNames {
   const char* pointer;
 };
 
-void set_tensor_of_cache(View& view, const TensorNames& names, const fmha_cache_tensor& t, const fmha_cache& c,
-                         int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted, Pointers pointers) {
+void set_tensor_of_cache(View& view, const TensorNames& names, const fmha_cache_tensor& t,
+                         const fmha_cache& c, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted,
+                         Pointers pointers) {
   view.name = names.name;
   view.pointer = names.pointer;
   view.data = t.data;

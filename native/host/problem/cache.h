@@ -15,11 +15,11 @@ struct Cache {
   Cache() {}  // set_cache sets every field
 
   DType dtype;
-  View k, v;             // (pages, page_size, nhead_k, hdim); not paged: (batch elements, tokens, ...)
+  View k, v;  // (pages, page_size, nhead_k, hdim); not paged: (batch elements, tokens, ...)
   bool paged;
-  int32_t page_shift;    // log2 of page_size, if paged
-  const int32_t* table;  // pages: of 2-d tables or of all sequences together; nullptr: not paged
-  int64_t table_stride;  // 2-d
+  int32_t page_shift;      // log2 of page_size, if paged
+  const int32_t* table;    // pages: of 2-d tables or of all sequences together; nullptr: not paged
+  int64_t table_stride;    // 2-d
   const int32_t* indptr;   // 1-d: where a sequence begins in `table`
   const int32_t* indices;  // not paged: batch element of each sequence; nullptr: its own
 };

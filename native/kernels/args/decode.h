@@ -45,20 +45,20 @@ struct DecodeParams {
   CacheStrides k_strides;
   CacheStrides v_strides;
   int64_t table_stride;
-  int64_t o_split;    // from one split to the next, in elements
+  int64_t o_split;  // from one split to the next, in elements
   int64_t lse_split;
-  int32_t seqlen_q;   // not read of packed sequences
+  int32_t seqlen_q;  // not read of packed sequences
   int32_t seqlen_k;
   int32_t hdim_q;
   int32_t hdim_v;
-  int32_t nhead_ratio;   // nhead_q / nhead_k
-  int32_t page_shift;    // log2 of the tokens of a page; 31: the cache has no pages
+  int32_t nhead_ratio;  // nhead_q / nhead_k
+  int32_t page_shift;   // log2 of the tokens of a page; 31: the cache has no pages
   int32_t splits;
-  int32_t window_left;   // keys to the left and right of a row's own that it sees; negative: unlimited
+  int32_t window_left;  // keys to the left and right of a row's own that it sees; negative: unlimited
   int32_t window_right;
   int32_t alibi_stride_batch;
-  float scale;           // softmax_scale
-  float softcap;         // 0: none
+  float scale;    // softmax_scale
+  float softcap;  // 0: none
 };
 
 }  // namespace fmha

@@ -2,8 +2,8 @@
 // Attention of a few queries over a KV cache that lies in pages, or in one piece.
 //
 // A workgroup has four waves and 16 rows: the query heads of one key head's group, of one or several tokens,
-// so that K and V are read once for all of them. The waves take blocks of keys in turn and do not talk to each
-// other until the end, so that the main loop has neither barriers nor LDS:
+// so that K and V are read once for all of them. The waves take blocks of keys in turn and do not talk to
+// each other until the end, so that the main loop has neither barriers nor LDS:
 //
 //   phase            a wave, for each block of 32 keys              registers (16 bits, head dim 128)
 //   K                loads 16 bytes a lane, straight into the       2 tiles * 4 * 4
@@ -19,9 +19,10 @@
 //   end              the waves' O, maxima and sums meet in LDS      34 KB
 //
 // Why it should reach the rate of the memory: a block of 32 keys is 16 KB of K and V at head dim 128, in
-// about 300 instructions of a wave; a SIMD that issues one in four cycles takes 1200 cycles for it. Four SIMDs
-// read 54 bytes a cycle, and 304 of them at 2.1 GHz outrun 5.3 TB/s, which is 8.3 bytes a cycle, sixfold. K of
-// the next block is on its way while P is computed, and V while S is, so that a wave has 8 to 16 KB in flight.
+// about 300 instructions of a wave; a SIMD that issues one in four cycles takes 1200 cycles for it. Four
+// SIMDs read 54 bytes a cycle, and 304 of them at 2.1 GHz outrun 5.3 TB/s, which is 8.3 bytes a cycle,
+// sixfold. K of the next block is on its way while P is computed, and V while S is, so that a wave has 8 to
+// 16 KB in flight.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -44,8 +45,8 @@ using Dwords4 = __attribute__((ext_vector_type(4))) uint32_t;
 using Half4 = __attribute__((ext_vector_type(4))) _Float16;
 using Short4 = __attribute__((ext_vector_type(4))) short;
 
-// a (16 x 16) times b (16 x 16), added to c. Of a, a lane has row lane % 16 and columns lane / 16 * 4 on; of b
-// the same with rows and columns exchanged; of c column lane % 16 and rows lane / 16 * 4 on.
+// a (16 x 16) times b (16 x 16), added to c. Of a, a lane has row lane % 16 and columns lane / 16 * 4 on; of
+// b the same with rows and columns exchanged; of c column lane % 16 and rows lane / 16 * 4 on.
 template <typename T>
 __device__ inline Float4 multiply(Dwords2 a, Dwords2 b, Float4 c) {
   if constexpr (__is_same(T, Fp16)) {
@@ -89,15 +90,16 @@ __device__ inline float sum_of_row(float x) {
 // One instance: head dims up to kQ and kV, T of q and of the cache.
 template <typename T, int kQ, int kV>
 class Decode {
-  static constexpr int kBlockTiles = kQ > 256 ? 1 : 2;         // of a step of a wave
+  static constexpr int kBlockTiles = kQ > 256 ? 1 : 2;  // of a step of a wave
   static constexpr int kBlockKeys = kTileKeys * kBlockTiles;
-  static constexpr int kChunks = kQ / 32;                      // of a key that a lane loads
-  static constexpr int kEach = kV >= 128 ? 8 : kV / 16;        // dims of a value that a lane loads at once
-  static constexpr int kParts = kV / 16 / kEach;               // loads a value
-  static constexpr int kTilesO = kEach * kParts;               // 16 dims each
-  static constexpr int kPart = kEach * 16;                     // dims of a load
-  static constexpr int kMeet = kEach > 4 ? 4 : kEach;          // dims of a lane's kEach that meet in LDS at once
-  static constexpr int kPitch = kMeet * 16 + 4;                // of a row there, against bank conflicts
+  static constexpr int kChunks = kQ / 32;                       // of a key that a lane loads
+  static constexpr int kEach = kV >= 128 ? 8 : kV / 16;         // dims of a value that a lane loads at once
+  static constexpr int kParts = kV / 16 / kEach;                // loads a value
+  static constexpr int kPartsAtOnce = kParts > 2 ? 2 : kParts;  // of those, as registers allow
+  static constexpr int kTilesO = kEach * kParts;                // 16 dims each
+  static constexpr int kPart = kEach * 16;                      // dims of a load
+  static constexpr int kMeet = kEach > 4 ? 4 : kEach;  // dims of a lane's kEach that meet in LDS at once
+  static constexpr int kPitch = kMeet * 16 + 4;        // of a row there, against bank conflicts
   static constexpr float kLog2e = 1.44269504088896340736F;
   static constexpr float kLn2 = 0.69314718055994530942F;
   static_assert(kQ % 32 == 0 && kV % 16 == 0 && kV / 16 % kEach == 0);
@@ -111,11 +113,11 @@ class Decode {
   using Value = __attribute__((ext_vector_type(kEach / 2))) uint32_t;
 
  public:
-  static constexpr int kLdsBytes = sizeof(Shared);
+  static constexpr int kTileN = kDecodeWaves * kBlockKeys;
 
-  __device__ static void run(const DecodeParams& p) {
+  __device__ static void run() {
     __shared__ Shared shared;
-    Decode d(p);
+    Decode d(arguments());
     if (!d.find()) return;
     d.load_q();
     d.walk();
@@ -124,6 +126,14 @@ class Decode {
 
  private:
   __device__ explicit Decode(const DecodeParams& params) : p(params) {}
+
+  // The kernel's arguments, at an address that the compiler takes for another one each time: it would load
+  // them all at the beginning, keep them until the end, and spill.
+  __device__ static const DecodeParams& arguments() {
+    auto* address = __builtin_amdgcn_kernarg_segment_ptr();
+    asm volatile("" : "+s"(address));
+    return *reinterpret_cast<const DecodeParams*>(address);
+  }
 
   // What this workgroup does; false: there is no such row.
   __device__ bool find() {
@@ -227,7 +237,8 @@ class Decode {
     }
   }
 
-  __device__ void load_values(int block) {
+  // Parts of the values that are on their way together.
+  __device__ void load_values(int block, int first_part) {
     _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
       const int tile = block * kBlockKeys + t * kTileKeys;
       const int first = __builtin_amdgcn_readfirstlane(within(tile));
@@ -236,8 +247,8 @@ class Decode {
         const int at = within(tile + quarter() * 4 + i);
         const T* value =
             is_whole() ? whole + (at - first) * p.v_strides.token : v + offset_of(at, p.v_strides);
-        _Pragma("unroll") for (int part = 0; part < kParts; ++part) {
-          const int dim = part * kPart + lane() % 16 * kEach;
+        _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
+          const int dim = (first_part + part) * kPart + lane() % 16 * kEach;
           values[t][part][i] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0));
         }
       }
@@ -254,13 +265,20 @@ class Decode {
     if (block >= last_block) return;
     load_keys(block);
     for (; block < last_block; block += kDecodeWaves) {
-      load_values(block);
+      load_values(block, 0);
       Float4 s[kBlockTiles];
       scores(s);
       const int next = block + kDecodeWaves;
       if (next < last_block) load_keys(next);
-      _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) change(s[t], block * kBlockKeys + t * kTileKeys);
-      accumulate(s);
+      _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t)
+          change(s[t], block * kBlockKeys + t * kTileKeys);
+      Dwords2 p_t[kBlockTiles];
+      exponentials(s, p_t);
+      add_values(p_t, 0);
+      _Pragma("unroll") for (int part = kPartsAtOnce; part < kParts; part += kPartsAtOnce) {
+        load_values(block, part);
+        add_values(p_t, part);
+      }
     }
   }
 
@@ -288,7 +306,8 @@ class Decode {
     if (p.alibi != nullptr) {
       const float slope = p.alibi[static_cast<int64_t>(blockIdx.z) * p.alibi_stride_batch + head] * kLog2e;
       const int own = token + end_k - seqlen_q;
-      _Pragma("unroll") for (int i = 0; i < 4; ++i) s[i] -= slope * __builtin_fabsf(static_cast<float>(at + i - own));
+      _Pragma("unroll") for (int i = 0; i < 4; ++i) s[i] -=
+          slope * __builtin_fabsf(static_cast<float>(at + i - own));
     }
     const bool all_seen = tile >= seen_from && tile + kTileKeys - 1 <= seen_to;
     if (__all(all_seen)) return;
@@ -297,7 +316,8 @@ class Decode {
     }
   }
 
-  __device__ void accumulate(Float4 (&s)[kBlockTiles]) {
+  // P of the scores, and what it changes of the sums so far.
+  __device__ void exponentials(Float4 (&s)[kBlockTiles], Dwords2 (&p_t)[kBlockTiles]) {
     float most = row_max;
     for (const auto& tile : s) {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) most = __builtin_fmaxf(most, tile[i]);
@@ -307,7 +327,6 @@ class Decode {
     const float factor = __builtin_amdgcn_exp2f(row_max - shift);
     row_max = most;
     row_sum *= factor;
-    Dwords2 p_t[kBlockTiles];
     _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
         s[t][i] = __builtin_amdgcn_exp2f(s[t][i] - shift);
@@ -318,19 +337,20 @@ class Decode {
     if (__any(factor != 1)) {
       _Pragma("unroll") for (auto& tile : o) tile *= factor;
     }
-    _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) add_values(t, p_t[t]);
   }
 
   // Four keys by kEach dims are four keys of one dim, kEach times.
-  __device__ void add_values(int t, Dwords2 p_t) {
-    _Pragma("unroll") for (int part = 0; part < kParts; ++part) {
-      const auto& x = values[t][part];
-      _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
-        const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
-        const Dwords2 v_t = {__builtin_amdgcn_perm(x[1][j / 2], x[0][j / 2], select),
-                             __builtin_amdgcn_perm(x[3][j / 2], x[2][j / 2], select)};
-        auto& tile = o[part * kEach + j];
-        tile = multiply<T>(v_t, p_t, tile);
+  __device__ void add_values(const Dwords2 (&p_t)[kBlockTiles], int first_part) {
+    _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
+      _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
+        const auto& x = values[t][part];
+        _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
+          const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
+          const Dwords2 v_t = {__builtin_amdgcn_perm(x[1][j / 2], x[0][j / 2], select),
+                               __builtin_amdgcn_perm(x[3][j / 2], x[2][j / 2], select)};
+          auto& tile = o[(first_part + part) * kEach + j];
+          tile = multiply<T>(v_t, p_t[t], tile);
+        }
       }
     }
   }
@@ -381,6 +401,7 @@ class Decode {
 
   // A thread has kMeet dims of a row, of the tiles of O from `first` on.
   __device__ void store(const Shared& shared, int first) const {
+    const DecodeParams& p = arguments();
     const int tile_row = threadIdx.x / 16, column = threadIdx.x % 16;
     const int row = first_row + tile_row;
     if (row >= rows) return;
@@ -402,8 +423,9 @@ class Decode {
     const int dim = first / kEach * kPart + column * kEach + first % kEach;
     const int64_t batch = p.cu_q == nullptr ? blockIdx.z : 0;
     if (dim < p.hdim_v) {
-      store_row(x, split * p.o_split + batch * p.o_strides.batch + row_head * p.o_strides.nhead +
-                       (q_base + row_token) * p.o_strides.row + dim);
+      store_row(p, x,
+                split * p.o_split + batch * p.o_strides.batch + row_head * p.o_strides.nhead +
+                    (q_base + row_token) * p.o_strides.row + dim);
     }
     if (first == 0 && column == 0 && p.lse != nullptr) {
       const float lse = sum > 0 ? (most + __builtin_amdgcn_logf(sum)) * kLn2 : -__builtin_inff();
@@ -412,7 +434,7 @@ class Decode {
     }
   }
 
-  __device__ void store_row(const float (&x)[kMeet], int64_t to) const {
+  __device__ static void store_row(const DecodeParams& p, const float (&x)[kMeet], int64_t to) {
     if (p.splits > 1) {
       auto* out = static_cast<float*>(p.o) + to;
       _Pragma("unroll") for (int i = 0; i < kMeet; ++i) out[i] = x[i];
@@ -428,21 +450,31 @@ class Decode {
   const int32_t* table;
   int64_t q_base;
   int split, page, seqlen_q, begin_k, end_k;
-  int rows, first_row;         // of the workgroup's sequence and key head; of its tile
-  int token, head;             // of this lane's row
-  int seen_from, seen_to;      // keys that it sees, both included
-  int tile_from, tile_to;      // keys that any row of the tile sees
-  int first_block, last_block; // of this split
+  int rows, first_row;          // of the workgroup's sequence and key head; of its tile
+  int token, head;              // of this lane's row
+  int seen_from, seen_to;       // keys that it sees, both included
+  int tile_from, tile_to;       // keys that any row of the tile sees
+  int first_block, last_block;  // of this split
   Dwords4 q[kChunks];
   Dwords4 keys[kBlockTiles][kChunks];
-  Value values[kBlockTiles][kParts][4];
+  Value values[kBlockTiles][kPartsAtOnce][4];
   Float4 o[kTilesO];
   float row_max, row_sum;  // of this lane's keys
 };
 
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct DecodeFacts {
+  int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
+};
+
 }  // namespace fmha
 
+// FMHA_DECODE_KERNEL(symbol, type of q and of the cache, head dims of the tile): one kernel and its facts.
 #define FMHA_DECODE_KERNEL(entry, type, hdim_q, hdim_v)                                              \
-  extern "C" __global__ __launch_bounds__(fmha::kDecodeBlock) void entry(fmha::DecodeParams params) { \
-    fmha::Decode<fmha::type, hdim_q, hdim_v>::run(params);                                          \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                               \
+  const fmha::DecodeFacts entry##_facts = {fmha::kDecodeBlock, fmha::kDecodeRows,                    \
+                                           fmha::Decode<fmha::type, hdim_q, hdim_v>::kTileN, hdim_q, \
+                                           hdim_v};                                                  \
+  extern "C" __global__ __launch_bounds__(fmha::kDecodeBlock) void entry(fmha::DecodeParams) {       \
+    fmha::Decode<fmha::type, hdim_q, hdim_v>::run();                                                 \
   }
