@@ -2,6 +2,7 @@
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
 from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.decode import Cache, CacheTensor, DecodeParams
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
@@ -33,6 +34,11 @@ from pyfa_rocm.fmha import (
     fmha_bwd_prepare,
     fmha_bwd_supported,
     fmha_bwd_workspace_bytes,
+    fmha_decode,
+    fmha_decode_kernel,
+    fmha_decode_prepare,
+    fmha_decode_supported,
+    fmha_decode_workspace_bytes,
     fmha_fwd,
     fmha_fwd_kernel,
     fmha_fwd_prepare,
@@ -54,6 +60,9 @@ __all__ = [
     "AbiMismatchError",
     "Bias",
     "BwdParams",
+    "Cache",
+    "CacheTensor",
+    "DecodeParams",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -86,6 +95,11 @@ __all__ = [
     "fmha_bwd_prepare",
     "fmha_bwd_supported",
     "fmha_bwd_workspace_bytes",
+    "fmha_decode",
+    "fmha_decode_kernel",
+    "fmha_decode_prepare",
+    "fmha_decode_supported",
+    "fmha_decode_workspace_bytes",
     "fmha_fwd",
     "fmha_fwd_kernel",
     "fmha_fwd_prepare",

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import to_c
+from pyfa_rocm._call.decode import DecodeParams, decode_to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 
 __all__ = [
     "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
-    "fmha_bwd_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
+    "fmha_bwd_workspace_bytes", "fmha_decode", "fmha_decode_kernel", "fmha_decode_prepare",
+    "fmha_decode_supported", "fmha_decode_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes", "fmha_prepare",
 ]  # fmt: skip
 
@@ -204,3 +206,60 @@ def fmha_bwd_prepare(params: BwdParams) -> None:
     _, lib = library.load()
     c, _fwd = bwd_to_c(params)
     library.check(lib.fmha_bwd_prepare(c))
+
+
+def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
+    """Enqueue attention over a KV cache on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : DecodeParams
+        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_decode`` of native/include/fmha_rocm.h.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+
+
+def fmha_decode_supported(params: DecodeParams) -> None:
+    """Raise what `fmha_decode` would raise on the current device. Addresses may be 0: then they are not read."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode_supported(c))
+
+
+def fmha_decode_kernel(params: DecodeParams) -> KernelInfo:
+    """Return the kernel that `fmha_decode` would run; else as `fmha_decode_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    return _kernel_info(lib.fmha_decode_kernel, c)
+
+
+def fmha_decode_workspace_bytes(params: DecodeParams) -> int:
+    """Return how much device memory `fmha_decode` needs as `params.workspace`; else as `fmha_decode_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    return _workspace_bytes(lib.fmha_decode_workspace_bytes, c)
+
+
+def fmha_decode_prepare(params: DecodeParams) -> None:
+    """Load the kernels of a problem onto the current device; else as `fmha_fwd_prepare`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode_prepare(c))

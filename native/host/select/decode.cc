@@ -75,6 +75,7 @@ class DecodeFamily {
 // keys, since a part costs the reading and writing of its O.
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
+  return 1;
   const FwdProblem& f = p.fwd;
   const int64_t tiles = ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), kernel.decode.tile_m);
   const int64_t workgroups = std::max<int64_t>(tiles * f.nhead_k * f.batch, 1);
