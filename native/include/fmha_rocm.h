@@ -231,81 +231,84 @@ typedef struct fmha_fwd_params {
 
 /* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_bwd_params {
-  uint32_t struct_size; /* sizeof(fmha_bwd_params) */
+  uint32_t struct_size;  /* sizeof(fmha_bwd_params) */
   fmha_dtype grad_dtype; /* of dq, dk and dv; 0: dtype of fwd, or FMHA_FP32 */
   /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
    * required. They may also be those of several partial passes over the keys, merged, as ring attention has
    * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
    * sequences also here. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
   const fmha_fwd_params* fwd;
-  fmha_tensor dout; /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
-  fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
-  fmha_tensor dk;   /* (batch, seqlen_k, nhead_k, hdim_q), written */
-  fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
-                       and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
-                       are. dq, dk and dv obey the rules of fmha_fwd's o */
-  int32_t accumulate;    /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
+  fmha_tensor dout;   /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
+  fmha_tensor dq;     /* (batch, seqlen_q, nhead_q, hdim_q), written */
+  fmha_tensor dk;     /* (batch, seqlen_k, nhead_k, hdim_q), written */
+  fmha_tensor dv;     /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
+                         and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
+                         are. dq, dk and dv obey the rules of fmha_fwd's o */
+  int32_t accumulate; /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
                             of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
   int64_t workspace_bytes;
-  uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
+  uint64_t flags; /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_bwd_params;
 
-/* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are in
- * elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that hold keys
- * and values side by side all fit. Address and strides are aligned to 16 bytes. */
+/* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are
+ * in elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that
+ * hold keys and values side by side all fit. Address and strides are aligned to 16 bytes. */
 typedef struct fmha_cache_tensor {
   void* data;
-  int64_t stride_page;  /* or of a batch element */
+  int64_t stride_page; /* or of a batch element */
   int64_t stride_token;
   int64_t stride_head;
 } fmha_cache_tensor;
 
-/* A KV cache. With pages, token t of sequence b is token t % page_size of page number t / page_size of its list,
- * which block_table or kv_indptr and kv_indices have; one of the two is set. Only the pages of tokens that some
- * query sees are looked up and read: other entries may be -1. Without pages (neither is set) a sequence is one
- * batch element of the cache. */
+/* A KV cache. With pages, token t of sequence b is token t % page_size of page number t / page_size of its
+ * list, which block_table or kv_indptr and kv_indices have; one of the two is set. Only the pages of tokens
+ * that some query sees are looked up and read: other entries may be -1. Without pages (neither is set) a
+ * sequence is one batch element of the cache. */
 typedef struct fmha_cache {
   uint32_t struct_size; /* sizeof(fmha_cache) */
   fmha_dtype dtype;     /* of the keys and values */
   fmha_cache_tensor k;  /* (pages, page_size, nhead_k, hdim_q) */
   fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); its memory may be a part of k's */
   int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
-  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number */
-  const int32_t* block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
-  int64_t stride_block_table; /* from one sequence to the next */
-  int64_t max_pages;          /* of a sequence: fwd->seqlen_k may be at most max_pages * page_size */
-  const int32_t* kv_indptr;   /* device memory, int32 (batch + 1): sequence b has the pages kv_indices[kv_indptr[b]]
-                                 up to kv_indices[kv_indptr[b + 1] - 1] */
-  const int32_t* kv_indices;  /* device memory, int32 (indices) */
-  int64_t indices;            /* entries of kv_indices */
-  const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of each
-                                     sequence. NULL: its own number */
+  int64_t page_size; /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number */
+  const int32_t*
+      block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
+  int64_t stride_block_table;     /* from one sequence to the next */
+  int64_t max_pages;              /* of a sequence: fwd->seqlen_k may be at most max_pages * page_size */
+  const int32_t* kv_indptr;       /* device memory, int32 (batch + 1): sequence b has the pages
+                                     kv_indices[kv_indptr[b]]       up to kv_indices[kv_indptr[b + 1] - 1] */
+  const int32_t* kv_indices;      /* device memory, int32 (indices) */
+  int64_t indices;                /* entries of kv_indices */
+  const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of
+                                     each sequence. NULL: its own number */
 } fmha_cache;
 
 /* Arguments of fmha_decode: forward attention whose keys and values lie in a cache. */
 typedef struct fmha_decode_params {
   uint32_t struct_size; /* sizeof(fmha_decode_params) */
   int32_t kernel;       /* as in fmha_fwd_params, of fmha_decode_kernel's candidates */
-  /* The attention, by the forward call's own struct: dtype, sizes, softmax_scale, mask, q, o, lse, softcap and
-   * alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths; with cu_seqlens_q (and
-   * without cu_seqlens_k) the queries are packed, so that sequences that decode one token and such that begin
-   * share a call. seqused_k has the tokens of each sequence in the cache, those of the queries included; NULL:
-   * seqlen_k. k, v, kernel, randval, workspace, workspace_bytes and flags are not looked at. */
+  /* The attention, by the forward call's own struct: dtype, sizes, softmax_scale, mask, q, o, lse, softcap
+   * and alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths; with
+   * cu_seqlens_q (and without cu_seqlens_k) the queries are packed, so that sequences that decode one token
+   * and such that begin share a call. seqused_k has the tokens of each sequence in the cache, those of the
+   * queries included; NULL: seqlen_k. k, v, kernel, randval, workspace, workspace_bytes and flags are not
+   * looked at. */
   const fmha_fwd_params* fwd;
   const fmha_cache* cache;
-  const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are no
-                               keys. NULL: none */
-  const float* sinks;       /* device memory, float32 (nhead_q): a logit of each query head that takes part in the
-                               softmax and has no value. NULL: none */
-  int32_t num_splits;       /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice */
-  uint32_t reserved;        /* must be 0 */
-  void* workspace;          /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
+  const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are
+                               no keys. NULL: none */
+  const float* sinks; /* device memory, float32 (nhead_q): a logit of each query head that takes part in the
+                         softmax and has no value. NULL: none */
+  int32_t
+      num_splits; /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice */
+  uint32_t reserved; /* must be 0 */
+  void* workspace;   /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
   int64_t workspace_bytes;
-  uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
+  uint64_t flags; /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_decode_params;
 
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
@@ -359,8 +362,8 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
- * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256,
+ * bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
@@ -421,11 +424,12 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
-/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
- * k, v, o, lse, dout, dq, dk and dv may be NULL. */
+/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+ * q, k, v, o, lse, dout, dq, dk and dv may be NULL. */
 fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
 
-/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run. */
+/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run.
+ */
 fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info);
 
 /* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
@@ -448,19 +452,20 @@ fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
  * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
-/* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
- * o, lse, and of the cache's k and v may be NULL. */
+/* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data
+ * of q, o, lse, and of the cache's k and v may be NULL. */
 fmha_status fmha_decode_supported(const fmha_decode_params* params);
 
 /* Like fmha_decode_supported, but on success also fills *info with the kernel that would run. */
 fmha_status fmha_decode_kernel(const fmha_decode_params* params, fmha_kernel_info* info);
 
 /* Like fmha_decode_supported, but on success also writes to *bytes how much workspace the call needs: as
- * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for one. */
+ * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for one.
+ */
 fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_t* bytes);
 
-/* The memory that fmha_decode would touch, its workspace aside: as fmha_fwd_extents. Names of what is in `fwd`
- * and `cache` begin so: "fwd->q.data", "cache->k.data". */
+/* The memory that fmha_decode would touch, its workspace aside: as fmha_fwd_extents. Names of what is in
+ * `fwd` and `cache` begin so: "fwd->q.data", "cache->k.data". */
 fmha_status fmha_decode_extents(const fmha_decode_params* params, fmha_extent* extents, int32_t capacity,
                                 int32_t* count);
 
@@ -468,11 +473,11 @@ fmha_status fmha_decode_extents(const fmha_decode_params* params, fmha_extent* e
  * fmha_fwd_prepare. */
 fmha_status fmha_decode_prepare(const fmha_decode_params* params);
 
-/* Enqueues attention over a KV cache on `stream`. FP16 and BF16; hdim_q and hdim_v up to 256, or 512, or 576 and
- * 512; causal masks and windows aligned bottom-right, softcap, ALiBi. Lengths and pages are read on the device, so
- * that a captured graph goes on as sequences grow, up to the bounds of the call. A row that sees no key has o = 0
- * and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels are those of
- * native/kernels/hip/decode.h. */
+/* Enqueues attention over a KV cache on `stream`. FP16 and BF16; hdim_q and hdim_v up to 256, or 512, or 576
+ * and 512; causal masks and windows aligned bottom-right, softcap, ALiBi. Lengths and pages are read on the
+ * device, so that a captured graph goes on as sequences grow, up to the bounds of the call. A row that sees
+ * no key has o = 0 and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels
+ * are those of native/kernels/hip/decode.h. */
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
 
 /* cffi-end */

@@ -105,9 +105,10 @@ class Decoding:
                 table[b, : len(pages_of)] = pages_of
             cache.block_table, cache.stride_block_table, cache.max_pages = self.put(table), width, width
         elif p.pages == "list":
+            listed = max(*counts, 1)  # so many that the longest sequence would fit
             cache.kv_indptr = self.put(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-            cache.kv_indices = self.put(np.append(order[: sum(counts)], [-1] * max(counts)).astype(np.int32))
-            cache.indices = max(sum(counts) + max(counts), 1)
+            cache.kv_indices = self.put(np.append(order[: sum(counts)], [-1] * listed).astype(np.int32))
+            cache.indices = sum(counts) + listed
         else:
             cache.cache_batch_idx = self.put(np.array([x[0] for x in lists], np.int32))
         return cache

@@ -169,7 +169,7 @@ class Decode {
   }
   __device__ int last_seen(int token) const {
     const int own = token + end_k - seqlen_q;
-    return p.window_right < 0 ? end_k - 1 : min(end_k - 1, own + min(p.window_right, end_k));
+    return p.window_right < 0 ? end_k - 1 : min(end_k - 1, own + p.window_right);
   }
 
   __device__ void find_range() {
