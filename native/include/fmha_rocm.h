@@ -95,7 +95,7 @@ enum {
  * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
  * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
- * through `dq`, `dk` and `dv`.
+ * through `dq`, `dk`, `dv` and `dbias`.
  * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
  * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
@@ -138,6 +138,18 @@ typedef struct fmha_randval {
   int64_t stride_head;
   int64_t stride_seqlen;
 } fmha_randval;
+
+/* The gradient of the bias, laid out like fmha_bias, but written: (batch, nhead_q, seqlen_q, seqlen_k) of the
+ * call's grad_dtype. A stride of 0 sums over its dimension, which then counts as one element also if its size is
+ * 0; where the bias has a stride above 0, so has its gradient, and the elements do not overlap. Aligned to an
+ * element. Elements that no sequence has, or that the mask hides, are 0. data NULL: not wanted, and the strides
+ * are not read. */
+typedef struct fmha_bias_grad {
+  void* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_bias_grad;
 
 /* Bits of a call's flags. */
 enum {
@@ -231,27 +243,28 @@ typedef struct fmha_fwd_params {
 
 /* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_bwd_params {
-  uint32_t struct_size;  /* sizeof(fmha_bwd_params) */
-  fmha_dtype grad_dtype; /* of dq, dk and dv; 0: dtype of fwd, or FMHA_FP32 */
+  uint32_t struct_size; /* sizeof(fmha_bwd_params) */
+  fmha_dtype grad_dtype; /* of dq, dk, dv and dbias; 0: dtype of fwd, or FMHA_FP32 */
   /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
    * required. They may also be those of several partial passes over the keys, merged, as ring attention has
    * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
    * sequences also here. kernel, randval, workspace, workspace_bytes and flags are not looked at. */
   const fmha_fwd_params* fwd;
-  fmha_tensor dout;   /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
-  fmha_tensor dq;     /* (batch, seqlen_q, nhead_q, hdim_q), written */
-  fmha_tensor dk;     /* (batch, seqlen_k, nhead_k, hdim_q), written */
-  fmha_tensor dv;     /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
-                         and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
-                         are. dq, dk and dv obey the rules of fmha_fwd's o */
-  int32_t accumulate; /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
+  fmha_tensor dout; /* (batch, seqlen_q, nhead_q, hdim_v) of o's dtype: the gradient of O */
+  fmha_tensor dq;   /* (batch, seqlen_q, nhead_q, hdim_q), written */
+  fmha_tensor dk;   /* (batch, seqlen_k, nhead_k, hdim_q), written */
+  fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
+                       and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
+                       are. dq, dk and dv obey the rules of fmha_fwd's o */
+  int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
                             of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
   int64_t workspace_bytes;
-  uint64_t flags; /* FMHA_NO_MEMORY_CHECK, or 0 */
+  uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
+  fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
 
 /* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are
@@ -274,13 +287,13 @@ typedef struct fmha_cache {
   fmha_cache_tensor k;  /* (pages, page_size, nhead_k, hdim_q) */
   fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); its memory may be a part of k's */
   int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
-  int64_t page_size; /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number */
-  const int32_t*
-      block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
+  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any
+                           number */
+  const int32_t* block_table;     /* device memory, int32 (batch, max_pages): each sequence's pages, in order */
   int64_t stride_block_table;     /* from one sequence to the next */
   int64_t max_pages;              /* of a sequence: fwd->seqlen_k may be at most max_pages * page_size */
-  const int32_t* kv_indptr;       /* device memory, int32 (batch + 1): sequence b has the pages
-                                     kv_indices[kv_indptr[b]]       up to kv_indices[kv_indptr[b + 1] - 1] */
+  const int32_t* kv_indptr;       /* device memory, int32 (batch + 1): sequence b has the pages from
+                                     kv_indices[kv_indptr[b]] up to kv_indices[kv_indptr[b + 1] - 1] */
   const int32_t* kv_indices;      /* device memory, int32 (indices) */
   int64_t indices;                /* entries of kv_indices */
   const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of
@@ -301,14 +314,14 @@ typedef struct fmha_decode_params {
   const fmha_cache* cache;
   const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are
                                no keys. NULL: none */
-  const float* sinks; /* device memory, float32 (nhead_q): a logit of each query head that takes part in the
-                         softmax and has no value. NULL: none */
-  int32_t
-      num_splits; /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice */
-  uint32_t reserved; /* must be 0 */
-  void* workspace;   /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
+  const float* sinks;       /* device memory, float32 (nhead_q): a logit of each query head that takes part in
+                               the softmax and has no value. NULL: none */
+  int32_t num_splits;       /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's
+                               choice */
+  uint32_t reserved;        /* must be 0 */
+  void* workspace;          /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
   int64_t workspace_bytes;
-  uint64_t flags; /* FMHA_NO_MEMORY_CHECK, or 0 */
+  uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_decode_params;
 
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
@@ -362,8 +375,8 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256,
- * bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
+ * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
@@ -424,12 +437,11 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
-/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of
- * q, k, v, o, lse, dout, dq, dk and dv may be NULL. */
+/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
+ * k, v, o, lse, dout, dq, dk and dv may be NULL. */
 fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
 
-/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run.
- */
+/* Like fmha_bwd_supported, but on success also fills *info with the kernel of dQ, dK and dV that would run. */
 fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info);
 
 /* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
@@ -437,8 +449,8 @@ fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* inf
  * deterministic; seqlen_q * seqlen_k bytes are never needed. 0 if there is nothing to add up. */
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
 
-/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents. Names of what is in `fwd`
- * begin so: "fwd->q.data". */
+/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents, but at most 17. Names of what
+ * is in `fwd` begin so: "fwd->q.data". */
 fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
 

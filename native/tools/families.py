@@ -10,12 +10,13 @@ from family_decode import Decode
 from family_fwd import Forward
 from origin_ck_bwd import CkBwd
 from origin_ck_fwd import CkFwd
+from origin_hip_bwd import HipBwd
 from origin_hip_bwd_parts import HipBwdParts
 from origin_hip_decode import HipDecode
 
 _ALL: tuple[Family, ...] = (
     Forward({"ck": CkFwd()}),
-    Backward({"ck": CkBwd()}),
+    Backward({"ck": CkBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),
 )
