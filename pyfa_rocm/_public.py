@@ -2,6 +2,7 @@
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
 from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
@@ -38,8 +39,13 @@ from pyfa_rocm.fmha import (
     fmha_fwd_prepare,
     fmha_fwd_supported,
     fmha_fwd_workspace_bytes,
+    fmha_merge,
+    fmha_merge_kernel,
+    fmha_merge_prepare,
+    fmha_merge_supported,
     fmha_prepare,
 )
+from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -63,6 +69,9 @@ __all__ = [
     "InvalidArgumentError",
     "KernelInfo",
     "Lse",
+    "LseParts",
+    "MergeParams",
+    "Parts",
     "RandVal",
     "Runtime",
     "Stream",
@@ -75,6 +84,7 @@ __all__ = [
     "flash_attn_bwd",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
+    "flash_attn_merge",
     "flash_attn_qkvpacked_func",
     "flash_attn_varlen_bwd",
     "flash_attn_varlen_func",
@@ -91,6 +101,10 @@ __all__ = [
     "fmha_fwd_prepare",
     "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes",
+    "fmha_merge",
+    "fmha_merge_kernel",
+    "fmha_merge_prepare",
+    "fmha_merge_supported",
     "fmha_prepare",
     "get_cmake_dir",
     "get_include",

@@ -11,6 +11,7 @@
 #include "catalogue/bwd.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
+#include "catalogue/merge.h"
 
 namespace fmha {
 
@@ -38,6 +39,7 @@ struct Kernel {
     FwdRow fwd;             // Family::kFwd
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
+    MergeRow merge;         // Family::kMerge
   };
 };
 

@@ -110,6 +110,26 @@ fn layouts() -> Vec<Layout> {
             workspace_bytes,
             flags
         }),
+        layout!(fmha_parts { data, stride_part, stride_batch, stride_seqlen, stride_head }),
+        layout!(fmha_lse_parts { data, stride_part, stride_batch, stride_head }),
+        layout!(fmha_merge_params {
+            struct_size,
+            dtype,
+            o_dtype,
+            lse_base,
+            parts,
+            batch,
+            seqlen,
+            nhead,
+            hdim,
+            o_parts,
+            lse_parts,
+            o,
+            lse,
+            accumulate,
+            kernel,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
@@ -155,6 +175,8 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_MASK_WINDOW,
         FMHA_MASK_WINDOW_TOP_LEFT,
         FMHA_NO_MEMORY_CHECK,
+        FMHA_LSE_NATURAL,
+        FMHA_LSE_BASE2,
         FMHA_HIP_NONE,
         FMHA_HIP_ENVIRONMENT,
         FMHA_HIP_MAPPED,
@@ -295,7 +317,12 @@ fn functions_are_those_of_the_header() {
         fmha_bwd_workspace_bytes,
         fmha_bwd_extents,
         fmha_bwd_prepare,
-        fmha_bwd
+        fmha_bwd,
+        fmha_merge_supported,
+        fmha_merge_kernel,
+        fmha_merge_extents,
+        fmha_merge_prepare,
+        fmha_merge
     ];
     let header = header();
     let declared: Vec<_> = header
