@@ -3,6 +3,7 @@
 
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.decode import Cache, CacheTensor, DecodeParams
+from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
@@ -44,8 +45,13 @@ from pyfa_rocm.fmha import (
     fmha_fwd_prepare,
     fmha_fwd_supported,
     fmha_fwd_workspace_bytes,
+    fmha_merge,
+    fmha_merge_kernel,
+    fmha_merge_prepare,
+    fmha_merge_supported,
     fmha_prepare,
 )
+from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -72,6 +78,9 @@ __all__ = [
     "InvalidArgumentError",
     "KernelInfo",
     "Lse",
+    "LseParts",
+    "MergeParams",
+    "Parts",
     "RandVal",
     "Runtime",
     "Stream",
@@ -84,6 +93,7 @@ __all__ = [
     "flash_attn_bwd",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
+    "flash_attn_merge",
     "flash_attn_qkvpacked_func",
     "flash_attn_varlen_bwd",
     "flash_attn_varlen_func",
@@ -105,6 +115,10 @@ __all__ = [
     "fmha_fwd_prepare",
     "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes",
+    "fmha_merge",
+    "fmha_merge_kernel",
+    "fmha_merge_prepare",
+    "fmha_merge_supported",
     "fmha_prepare",
     "get_cmake_dir",
     "get_include",

@@ -324,6 +324,61 @@ typedef struct fmha_decode_params {
   uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_decode_params;
 
+/* What the logarithm of an LSE is to. */
+typedef int32_t fmha_lse_base;
+enum {
+  FMHA_LSE_NATURAL = 0, /* as fmha_fwd writes it */
+  FMHA_LSE_BASE2 = 1
+};
+
+/* Partial outputs: (parts, batch, seqlen, nhead, hdim) with a contiguous last dimension. Element (i, b, s, h, d) is
+ * at data[i * stride_part + b * stride_batch + s * stride_seqlen + h * stride_head + d]. As fmha_tensor, but
+ * only read, and of any strides that are multiples of 16 bytes, also above 2^31. */
+typedef struct fmha_parts {
+  const void* data;
+  int64_t stride_part;
+  int64_t stride_batch;
+  int64_t stride_seqlen;
+  int64_t stride_head;
+} fmha_parts;
+
+/* Their LSEs: float32 (parts, batch, nhead, seqlen) with a contiguous last dimension. Element (i, b, h, s) is at
+ * data[i * stride_part + b * stride_batch + h * stride_head + s]. Aligned to 4 bytes. */
+typedef struct fmha_lse_parts {
+  const float* data;
+  int64_t stride_part;
+  int64_t stride_batch;
+  int64_t stride_head;
+} fmha_lse_parts;
+
+/* Arguments of fmha_merge: one output and LSE of those of attention over disjoint sets of keys,
+ * O = sum_i exp(LSE_i - LSE) * O_i, LSE = log(sum_i exp(LSE_i)). Packed sequences are one batch of all their
+ * rows, LSEs (nhead, total); LSEs that lie (total, nhead) are a batch of `total` with seqlen 1. */
+typedef struct fmha_merge_params {
+  uint32_t struct_size; /* sizeof(fmha_merge_params) */
+  fmha_dtype dtype;     /* of o_parts: FMHA_FP32, FMHA_FP16 or FMHA_BF16; required */
+  fmha_dtype o_dtype;   /* of o; 0: as dtype. FMHA_FP32 is made of any parts, the others of their own or of
+                           FMHA_FP32 */
+  fmha_lse_base lse_base;   /* of lse_parts and of lse */
+  int64_t parts;            /* 1 or more */
+  int64_t batch;            /* if any of batch, seqlen and nhead is 0, the call does nothing */
+  int64_t seqlen;
+  int64_t nhead;            /* their product, the number of rows, is below 2^26 */
+  int64_t hdim;             /* a multiple of 8; required */
+  fmha_parts o_parts;       /* what is of a part whose lse is -inf, or so far below the largest that it weighs
+                               nothing, is not read */
+  fmha_lse_parts lse_parts; /* -inf: the part is empty. +inf: it outweighs all others; several such are averaged.
+                               NaN makes the row NaN */
+  fmha_tensor o;            /* (batch, seqlen, nhead, hdim), written; like o of fmha_fwd, but strides may be
+                               2^31 and more. A row whose parts are all empty is 0 */
+  fmha_lse lse;             /* (batch, nhead, seqlen), written if data is set. A row whose parts are all empty
+                               has -inf, never NaN */
+  int32_t accumulate;       /* 1: o and lse, which is then required, hold one more part, and the result takes
+                               its place: "in place". 0: they are only written */
+  int32_t kernel;           /* as in fmha_fwd_params, of fmha_merge_kernel's candidates */
+  uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_merge_params;
+
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
   uint32_t struct_size;    /* sizeof(fmha_kernel_info), set by the caller */
@@ -375,7 +430,7 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
+ * of bwd_parts, the small kernels around those, kind; of merge o_dtype) and "code_objects" (an array: name, arch, sha256, bytes,
  * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
@@ -491,6 +546,26 @@ fmha_status fmha_decode_prepare(const fmha_decode_params* params);
  * no key has o = 0 and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels
  * are those of native/kernels/hip/decode.h. */
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
+
+/* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+ * o_parts, lse_parts and o may be NULL, and that of lse if it is only read to accumulate. */
+fmha_status fmha_merge_supported(const fmha_merge_params* params);
+
+/* Like fmha_merge_supported, but on success also fills *info with the kernel that would run. Its tile_m is the
+ * rows of a workgroup; it has no tile_n, and no pipeline (""). */
+fmha_status fmha_merge_kernel(const fmha_merge_params* params, fmha_kernel_info* info);
+
+/* The memory that fmha_merge would touch: as fmha_fwd_extents. That of the parts is one extent, from the first
+ * element of the first to past the last of the last. */
+fmha_status fmha_merge_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t capacity,
+                               int32_t* count);
+
+/* Like fmha_merge_supported, but also loads the kernel onto the current device: as fmha_fwd_prepare. */
+fmha_status fmha_merge_prepare(const fmha_merge_params* params);
+
+/* Enqueues the merge on `stream`: one launch, without a workspace. Sums are float32. The kernels are those of
+ * native/kernels/hip/merge.h. */
+fmha_status fmha_merge(const fmha_merge_params* params, void* stream);
 
 /* cffi-end */
 

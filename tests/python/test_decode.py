@@ -209,6 +209,9 @@ def test_head_dims(dtype: str, hdim: tuple[int, int]) -> None:
     {"seqlens_q": (0, 5), "packed": True, "window": (30, 2)},
     {"lengths": (0, 65)}, {"ratio": 1, "nhead_k": 5}, {"ratio": 16, "nhead_k": 1}, {"ratio": 33, "nhead_k": 1},
     {"softcap": 15.0}, {"alibi": True, "seqlens_q": (3, 3), "causal": True}, {"leftpad": (30, 5)},
+    {"options": {"num_splits": 1}}, {"options": {"num_splits": 3}, "lengths": (0, 700)},
+    {"options": {"num_splits": 128}, "lengths": (500, 1), "seqlens_q": (3, 3), "causal": True},
+    {"options": {"num_splits": 5}, "seqlens_q": (2, 30), "packed": True, "lengths": (200, 260), "causal": True},
     {"leftpad": (0, 17), "page_size": 1, "causal": True, "seqlens_q": (2, 2)},
 ], ids=str)  # fmt: skip
 def test_what_is_asked(change: dict[str, Any]) -> None:
@@ -230,7 +233,7 @@ def problems(draw: st.DrawFn) -> Problem:
         page_size=draw(st.sampled_from((1, 4, 16, 64))), pages=draw(st.sampled_from(("table", "list", "batch_idx"))),
         heads_first=draw(st.booleans()), causal=draw(st.booleans()),
         window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))), softcap=draw(st.sampled_from((0.0, 0.0, 20.0))),
-        seed=draw(st.integers(0, 2**32)),
+        seed=draw(st.integers(0, 2**32)), options={"num_splits": draw(st.sampled_from((0, 1, 2, 7)))},
     )  # fmt: skip
 
 

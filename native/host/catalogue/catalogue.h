@@ -12,6 +12,7 @@
 #include "catalogue/decode.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
+#include "catalogue/merge.h"
 
 namespace fmha {
 
@@ -40,6 +41,7 @@ struct Kernel {
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
     DecodeRow decode;       // Family::kDecode
+    MergeRow merge;         // Family::kMerge
   };
 };
 

@@ -8,7 +8,9 @@
 #include "divide.h"
 #include "error.h"
 #include "select/decode_origin.h"
+#include "select/decode_workspace.h"
 #include "select/fwd_needs.h"
+#include "select/merge.h"
 #include "select/unsupported.h"
 
 namespace fmha {
@@ -75,7 +77,6 @@ class DecodeFamily {
 // keys, since a part costs the reading and writing of its O.
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
-  return 1;
   const FwdProblem& f = p.fwd;
   const int64_t tiles = ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), kernel.decode.tile_m);
   const int64_t workgroups = std::max<int64_t>(tiles * f.nhead_k * f.batch, 1);
@@ -93,7 +94,14 @@ Chosen choose_decode(const DecodeProblem& problem, const Target& target, bool co
 void plan_decode(const Kernel& kernel, const DecodeProblem& p, const Target& target, Plan& plan) {
   plan.empty = p.fwd.empty;
   if (plan.empty) return;
-  decode_add_main(kernel, p, splits_of(kernel, p, target), plan);
+  const int32_t splits = splits_of(kernel, p, target);
+  const DecodeWorkspace w = decode_workspace(p, splits);
+  plan.workspace_bytes = w.bytes;
+  decode_add_main(kernel, p, w, splits, plan);
+  if (splits == 1) return;
+  const MergeProblem merge = merge_of(p, w, splits);
+  check_merge_limits(merge);
+  plan_merge(*choose_merge(merge, target, false).kernel, merge, plan);
 }
 
 }  // namespace fmha

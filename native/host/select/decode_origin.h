@@ -28,12 +28,13 @@ inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Re
 inline bool decode_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
 // Adds the launch of the kernel, which deals the keys to `splits` workgroups.
-inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem, int32_t splits, Plan& plan) {
+inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem,
+                            const DecodeWorkspace& workspace, int32_t splits, Plan& plan) {
   switch (kernel.origin) {
     case Origin::kCk:
       return;
     case Origin::kHip:
-      return hip_decode::add_main(kernel, problem, splits, plan);
+      return hip_decode::add_main(kernel, problem, workspace, splits, plan);
   }
 }
 

@@ -108,7 +108,8 @@ bool is_within_limits(const DecodeProblem& p, Refusal& why) {
          is_aligned(f.o, why) && is_aligned(p.cache.k, why) && is_aligned(p.cache.v, why);
 }
 
-void add_main(const Kernel& kernel, const DecodeProblem& p, int32_t splits, Plan& plan) {
+void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspace& w, int32_t splits,
+              Plan& plan) {
   const FwdProblem& f = p.fwd;
   const int64_t ratio = f.nhead_q / f.nhead_k;
   const int64_t tiles = ceil_div(f.seqlen_q * ratio, kernel.decode.tile_m);
@@ -119,12 +120,15 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, int32_t splits, Plan
   }
   const Grid grid = {static_cast<uint32_t>(tiles * splits), static_cast<uint32_t>(f.nhead_k),
                      static_cast<uint32_t>(f.batch)};
+  const bool split = splits > 1;
+  const DecodeStrides o_parts = {w.rows * f.nhead_q * f.hdim_v, f.hdim_v, f.nhead_q * f.hdim_v};
+  const DecodeStrides lse_parts = {f.nhead_q * w.rows, w.rows, 1};
   new (plan.add_launch<DecodeParams>(kernel, grid)) DecodeParams{
       .q = f.q.address(),
       .k = p.cache.k.address(),
       .v = p.cache.v.address(),
-      .o = f.o.address(),
-      .lse = f.lse.address<float>(),
+      .o = split ? w.o : f.o.address(),
+      .lse = split ? w.lse : f.lse.address<float>(),
       .table = p.cache.table,
       .indptr = p.cache.indptr,
       .indices = p.cache.indices,
@@ -134,13 +138,13 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, int32_t splits, Plan
       .alibi = f.alibi_slopes,
       .sinks = p.sinks,
       .q_strides = strides(f.q),
-      .o_strides = strides(f.o),
-      .lse_strides = {stride(f.lse, kBatch), stride(f.lse, kHead), 1},
+      .o_strides = split ? o_parts : strides(f.o),
+      .lse_strides = split ? lse_parts : DecodeStrides{stride(f.lse, kBatch), stride(f.lse, kHead), 1},
       .k_strides = cache_strides(p.cache.k),
       .v_strides = cache_strides(p.cache.v),
       .table_stride = p.cache.table_stride,
-      .o_split = 0,
-      .lse_split = 0,
+      .o_split = w.o_split,
+      .lse_split = w.lse_split,
       .seqlen_q = static_cast<int32_t>(f.seqlen_q),
       .seqlen_k = static_cast<int32_t>(f.seqlen_k),
       .hdim_q = static_cast<int32_t>(f.hdim_q),

@@ -6,6 +6,7 @@
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "problem/decode.h"
+#include "select/decode_workspace.h"
 #include "select/plan.h"
 
 namespace fmha::hip_decode {
@@ -14,6 +15,7 @@ namespace fmha::hip_decode {
 bool is_within_limits(const DecodeProblem& problem, Refusal& why);
 
 // Adds the launch; the problem is within the limits, and the kernel fits it.
-void add_main(const Kernel& kernel, const DecodeProblem& problem, int32_t splits, Plan& plan);
+void add_main(const Kernel& kernel, const DecodeProblem& problem, const DecodeWorkspace& workspace,
+              int32_t splits, Plan& plan);
 
 }  // namespace fmha::hip_decode

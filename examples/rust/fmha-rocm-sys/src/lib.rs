@@ -185,6 +185,50 @@ pub struct fmha_decode_params {
     pub flags: u64,
 }
 
+pub type fmha_lse_base = i32;
+pub const FMHA_LSE_NATURAL: fmha_lse_base = 0;
+pub const FMHA_LSE_BASE2: fmha_lse_base = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_parts {
+    pub data: *const c_void,
+    pub stride_part: i64,
+    pub stride_batch: i64,
+    pub stride_seqlen: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_lse_parts {
+    pub data: *const f32,
+    pub stride_part: i64,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_merge_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub o_dtype: fmha_dtype,
+    pub lse_base: fmha_lse_base,
+    pub parts: i64,
+    pub batch: i64,
+    pub seqlen: i64,
+    pub nhead: i64,
+    pub hdim: i64,
+    pub o_parts: fmha_parts,
+    pub lse_parts: fmha_lse_parts,
+    pub o: fmha_tensor,
+    pub lse: fmha_lse,
+    pub accumulate: i32,
+    pub kernel: i32,
+    pub flags: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fmha_kernel_info {
@@ -240,6 +284,7 @@ zeroed_with_size!(fmha_fwd_params);
 zeroed_with_size!(fmha_bwd_params);
 zeroed_with_size!(fmha_cache);
 zeroed_with_size!(fmha_decode_params);
+zeroed_with_size!(fmha_merge_params);
 zeroed_with_size!(fmha_kernel_info);
 
 extern "C" {
@@ -288,4 +333,14 @@ extern "C" {
     ) -> fmha_status;
     pub fn fmha_decode_prepare(params: *const fmha_decode_params) -> fmha_status;
     pub fn fmha_decode(params: *const fmha_decode_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_merge_supported(params: *const fmha_merge_params) -> fmha_status;
+    pub fn fmha_merge_kernel(params: *const fmha_merge_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_merge_extents(
+        params: *const fmha_merge_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_merge_prepare(params: *const fmha_merge_params) -> fmha_status;
+    pub fn fmha_merge(params: *const fmha_merge_params, stream: *mut c_void) -> fmha_status;
 }

@@ -141,6 +141,26 @@ fn layouts() -> Vec<Layout> {
             workspace_bytes,
             flags
         }),
+        layout!(fmha_parts { data, stride_part, stride_batch, stride_seqlen, stride_head }),
+        layout!(fmha_lse_parts { data, stride_part, stride_batch, stride_head }),
+        layout!(fmha_merge_params {
+            struct_size,
+            dtype,
+            o_dtype,
+            lse_base,
+            parts,
+            batch,
+            seqlen,
+            nhead,
+            hdim,
+            o_parts,
+            lse_parts,
+            o,
+            lse,
+            accumulate,
+            kernel,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
@@ -332,7 +352,12 @@ fn functions_are_those_of_the_header() {
         fmha_decode_workspace_bytes,
         fmha_decode_extents,
         fmha_decode_prepare,
-        fmha_decode
+        fmha_decode,
+        fmha_merge_supported,
+        fmha_merge_kernel,
+        fmha_merge_extents,
+        fmha_merge_prepare,
+        fmha_merge
     ];
     let header = header();
     let declared: Vec<_> = header
