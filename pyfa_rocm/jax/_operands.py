@@ -18,7 +18,7 @@ from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.jax._traced import TracedCall
+from pyfa_rocm.jax._traced import Result, TracedCall
 
 __all__ = ["Operands", "philox_of_key", "static_options"]
 
@@ -27,10 +27,13 @@ _DEVICE = 0
 _ARRAYS = ("alibi_slopes", "bias", "philox", *DESCALES)
 
 
-def static_options(function: str, ours: Mapping[str, Any], **own: Any) -> Options:
-    """Return the options, which must be known while tracing, but for arrays and scales."""
+def static_options(function: str, ours: Mapping[str, Any], *, deterministic: bool, **own: Any) -> Options:
+    """Return the options, which must be known while tracing, but for arrays and scales.
+
+    So must `deterministic`, which is no option of the forward pass.
+    """
     options = options_of(function, ours, **own)
-    for name, value in (own | dict(ours)).items():
+    for name, value in ({"deterministic": deterministic} | own | dict(ours)).items():
         if name not in _ARRAYS and isinstance(value, jax.core.Tracer):
             raise InvalidArgumentError(
                 f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "
@@ -126,14 +129,15 @@ class Operands:
             )
         )  # fmt: skip
 
-    def traced(self, checked: Checked, names: tuple[str, ...]) -> TracedCall:
-        """Return the call as JAX traces it, with operands of these names."""
+    def traced(self, checked: Checked, *, deterministic: bool = False) -> TracedCall:
+        """Return the call as JAX traces it."""
         o = output_layout(None, checked.o, self.options.out_dtype, self.layouts["q"])
         fields = plain_fields(checked) | self._numbers | {"o_dtype": o.dtype}
         for name in ("bias", "alibi_stride_batch"):  # of arrays, whose strides vmap changes
             fields.pop(name, None)
-        lse = checked.lse if self.options.wants_lse else None
-        return TracedCall(names, tuple(fields.items()), o.shape, o.dtype, lse)
+        results = (Result("o", o.shape, o.dtype),)
+        call = TracedCall(tuple(self.arrays), tuple(fields.items()), results, bool(deterministic))
+        return call.with_lse() if self.options.wants_lse else call
 
     def values(self) -> list[Any]:
         """Return the arrays as JAX's."""

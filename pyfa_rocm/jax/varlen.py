@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
-import jax.numpy as jnp
 
 from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.jax._gradient import attend
 from pyfa_rocm.jax._operands import Operands, static_options
-from pyfa_rocm.jax._primitive import bind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,8 +81,9 @@ def flash_attn_varlen_func(
     Notes
     -----
     Under ``jax.vmap`` the kernel is launched once for each index of a mapped axis, within one custom call.
+    Gradients of rows of no sequence are 0.
 
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
+    Source: ``fmha_fwd`` and ``fmha_bwd`` of native/include/fmha_rocm.h, called by native/jax.
 
     Examples
     --------
@@ -99,18 +97,12 @@ def flash_attn_varlen_func(
     options = static_options(
         "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        return_attn_probs=return_attn_probs, deterministic=deterministic,
     )  # fmt: skip
     operands = Operands(
         options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
         seqused_k=seqused_k,
     )  # fmt: skip
     checked = operands.check(max_seqlen_q, max_seqlen_k, packed=True)
-    names = (*operands.arrays, "o", "lse") if options.wants_lse else (*operands.arrays, "o")
-    traced = operands.traced(checked, names)
-    # The kernel leaves rows of no sequence as they were, so its results start as what such rows are to be.
-    starts = [jnp.zeros(traced.o_shape, traced.o_dtype)]
-    if traced.lse_shape is not None:
-        starts.append(jnp.full(traced.lse_shape, -math.inf, jnp.float32))
-    results = bind(traced, operands.values() + starts)
+    results = attend(operands.traced(checked, deterministic=deterministic), operands.values())
     return tuple(results) if options.wants_lse else results[0]

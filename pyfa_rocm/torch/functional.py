@@ -274,8 +274,8 @@ def _probabilities(
         )
     if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
-            "return_attn_probs: got True inside a transform of torch.func, expected False: it computes on the "
-            "host; an operator can return the log-sum-exp (return_lse=True)"
+            "return_attn_probs: got True inside a transform of torch.func, expected False: it computes on "
+            "the host; an operator can return the log-sum-exp (return_lse=True)"
         )
     of_lengths = None if lengths is None else Lengths(**lengths)
     if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):

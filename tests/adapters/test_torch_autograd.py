@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Gradients of pyfa_rocm.torch in eager mode: right, of every form of input and output, and of what is saved."""
+"""Gradients of pyfa_rocm.torch in eager mode: right, for all forms of input and output; what is saved."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 
 import pytest
 import torch
+from adapters.torch_gradients import allocations, as_good_as_plain, dropping, judge, like, of, plain, qkv
 from backward import NAMES
 from torch.utils.flop_counter import FlopCounterMode
-from torch_gradients import allocations, as_good_as_plain, dropping, judge, like, of, plain, qkv
 
 import pyfa_rocm
 from pyfa_rocm import UnsupportedError
-from pyfa_rocm.torch import flash_attn_func, flash_attn_varlen_func
+from pyfa_rocm.torch import _backward, _operators, flash_attn_func, flash_attn_varlen_func
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "causal": ({"shape": (2, 40, 4, 64), "nhead_k": 2}, {"causal": True}),
     "window": ({"shape": (1, 33, 2, 128), "seqlen_k": 50}, {"window_size": (10, 3)}),
-    "top_left": ({"shape": (1, 30, 2, 32), "seqlen_k": 41, "dtype": torch.bfloat16}, {"causal": True, "top_left": True}),
+    "top_left": (
+        {"shape": (1, 30, 2, 32), "seqlen_k": 41, "dtype": torch.bfloat16},
+        {"causal": True, "top_left": True},
+    ),
     "hdim_v": ({"shape": (1, 17, 3, 40), "hdim_v": 56}, {"softmax_scale": 0.3}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("tensors", "options"), CASES.values(), ids=CASES)
 def test_gradients(tensors: dict[str, Any], options: dict[str, Any]) -> None:
-    inputs = qkv(**tensors)
-    out, lse = flash_attn_func(*inputs, **options, return_lse=True)
+    q, k, v = inputs = qkv(**tensors)
+    out, lse = flash_attn_func(q, k, v, **options, return_lse=True)
     dout = like(out)
     judge(inputs, dout, out, lse, torch.autograd.grad(out, inputs, dout), **options)
 
@@ -35,7 +38,7 @@ def test_gradients(tensors: dict[str, Any], options: dict[str, Any]) -> None:
 def test_flash_attentions_criterion(dtype: torch.dtype) -> None:
     hdim = 64 if dtype == torch.float16 else 96
     inputs = qkv((1, 61, 2, hdim), nhead_k=1, seqlen_k=75, dtype=dtype)
-    out = flash_attn_func(*inputs, causal=True)
+    out = flash_attn_func(inputs[0], inputs[1], inputs[2], causal=True)
     dout = like(out)
     got = torch.autograd.grad(out, inputs, dout)
     as_good_as_plain(got, lambda q, k, v: plain(q, k, v, causal=True), inputs, dout)
@@ -62,7 +65,8 @@ def test_packed_sequences() -> None:
 
 def test_dropout_has_the_same_random_numbers() -> None:
     """P's signs say what was dropped: the gradient of v is that of the formula with these zeros."""
-    q, k, v = inputs = tuple(x.detach()[0].requires_grad_() for x in qkv((1, 20, 2, 128)))
+    inputs = tuple(x.detach()[0].requires_grad_() for x in qkv((1, 20, 2, 128)))
+    v = inputs[2]
     torch.manual_seed(5)
     out, _, s_dmask = dropping(*inputs, return_attn_probs=True)
     dout = like(out)
@@ -132,7 +136,7 @@ def test_only_one_input_requires_a_gradient(one: int) -> None:
 def test_expanded_keys_get_the_sum() -> None:
     q, _, _ = qkv((3, 16, 2, 64))
     _, k, v = qkv((1, 16, 1, 64), seed=2)
-    out, lse = flash_attn_func(q, *(x.expand(3, 16, 2, 64) for x in (k, v)), return_lse=True)
+    out = flash_attn_func(q, *(x.expand(3, 16, 2, 64) for x in (k, v)))
     dout = like(out)
     got = torch.autograd.grad(out, (q, k, v), dout)
     full = tuple(x.detach().expand(3, 16, 2, 64).clone().requires_grad_() for x in (k, v))
@@ -159,7 +163,7 @@ def test_deterministic() -> None:
     """Asked for by the call, or by torch for all."""
     inputs = qkv((1, 300, 1, 64))
     dout = like(inputs[0])
-    want = of(lambda *x: flash_attn_func(*x, deterministic=True), inputs, dout)
+    want = of(lambda q, k, v: flash_attn_func(q, k, v, deterministic=True), inputs, dout)
     torch.use_deterministic_algorithms(True)
     try:
         got = of(flash_attn_func, inputs, dout)
@@ -179,7 +183,7 @@ def test_what_is_saved() -> None:
             return x
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), allocations() as found:
-            flash_attn_func(*inputs, causal=True).sum().backward()
+            flash_attn_func(inputs[0], inputs[1], inputs[2], causal=True).sum().backward()
         assert max(found) <= max(x.untyped_storage().nbytes() for x in inputs)
         return sum(saved), sum(found)
 
@@ -194,9 +198,7 @@ def test_what_is_saved() -> None:
 
 def test_workspace_grows_with_seqlen(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    from pyfa_rocm.torch import _backward
-
-    allocate = _backward.allocate_workspace
+    allocate = _operators.allocate_workspace
 
     def noting(layout: Any, like: torch.Tensor) -> Any:
         sizes.append(layout.shape[0])
@@ -222,7 +224,7 @@ def test_flops() -> None:
 def test_operators() -> None:
     """In place and new, added up, in float32: what the functions of plain Python give."""
     q, k, v = inputs = tuple(x.detach() for x in qkv((2, 20, 2, 64)))
-    out, lse = flash_attn_func(*inputs, causal=True, return_lse=True)
+    out, lse = flash_attn_func(q, k, v, causal=True, return_lse=True)
     dout = like(out)
     arguments = (dout, q, k, v, out, lse)
     dq, dk, dv, dbias = torch.ops.pyfa_rocm.fmha_bwd(*arguments, causal=True, grad_dtype=torch.float32)
@@ -268,9 +270,9 @@ def test_nothing_to_do() -> None:
 
 
 def test_refused_at_the_forward_call() -> None:
-    """What no backward kernel does, by name, with what to do instead; with gradients off, it is none of it."""
+    """What no backward kernel does, by name, with what to do instead; not with gradients off."""
     q, k, v = qkv()
-    with pytest.raises(UnsupportedError, match=r"dtype = fp8.*requires a gradient: call under torch\.no_grad"):
+    with pytest.raises(UnsupportedError, match=r"dtype = fp8.*requires a gradient: call under torch"):
         flash_attn_func(*(x.to(torch.float8_e4m3fnuz) for x in (q, k, v)))
     with pytest.raises(UnsupportedError, match=r"alibi_slopes: got a tensor with requires_grad=True"):
         flash_attn_func(q, k, v, alibi_slopes=torch.ones(2).requires_grad_())

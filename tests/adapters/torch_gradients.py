@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Gradients of pyfa_rocm.torch on torch CPU tensors, and the two judges of them: the oracle, and torch itself."""
+"""Gradients of pyfa_rocm.torch on torch CPU tensors, and their two judges: the oracle, and torch itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from adapters.torch_cases import to_numpy
 from backward import NAMES, judge_gradient
 from built import this_arch
 from reference import gradients, numerics_of
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_cases import to_numpy
 
 from pyfa_rocm.torch import flash_attn_varlen_func
 
@@ -70,7 +70,7 @@ def plain(
 
 def of(function: Callable[..., torch.Tensor], inputs: Tensors, dout: torch.Tensor) -> Tensors:
     """The gradients of the inputs."""
-    return torch.autograd.grad(function(*inputs), inputs, dout)
+    return tuple(torch.autograd.grad(function(*inputs), inputs, dout))
 
 
 def as_good_as_plain(got: Tensors, formula: Callable[..., torch.Tensor], inputs: Tensors, dout: Any) -> None:
