@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
+from adapters.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
 
 import pyfa_rocm
 from pyfa_rocm import flash_attn
@@ -82,9 +82,9 @@ def test_varlen_forms() -> None:
     (qkv,), cu = leaves(draw(sum(LENGTHS), 3, 2, 64)), starts(LENGTHS)
     q, k, v = (x.detach() for x in qkv.unbind(1))
     dout = draw(100, 2, 64, seed=3)
-    separate = leaves(q, k, v)
+    separate = a, b, c = leaves(q, k, v)
     out, lse, _ = flash_attn.flash_attn_varlen_func(
-        *separate, cu, cu, 70, 70, causal=True, return_attn_probs=True
+        a, b, c, cu, cu, 70, 70, causal=True, return_attn_probs=True
     )
     results = [torch.autograd.grad(out, separate, dout)]
     packed = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, cu, 70, causal=True)
@@ -135,7 +135,8 @@ def test_autocast() -> None:
     dout = draw(*out.shape, seed=3)
     got = torch.autograd.grad(out, (q, k, v), dout)
     assert all(x.dtype == torch.float32 for x in got)
-    judge_gradients([x.half() for x in got], *(x.half() for x in (q, k, v)), out, lse, dout)
+    of_q, of_k, of_v = (x.half() for x in (q, k, v))
+    judge_gradients([x.half() for x in got], of_q, of_k, of_v, out, lse, dout)
 
 
 def test_what_has_no_gradient_says_so() -> None:

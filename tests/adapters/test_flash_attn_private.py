@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
+from adapters.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
 
 from pyfa_rocm import InvalidArgumentError, flash_attn
 from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface
@@ -34,6 +34,8 @@ SIGNATURES = {
     ),
 }
 SCALE = 0.2
+# Not typed: calls here are by tuples of arguments.
+private: Any = flash_attn_interface
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -68,13 +70,13 @@ def test_forward_and_backward(options: dict[str, Any], dtype: torch.dtype) -> No
     deterministic, (left, right) = options.pop("deterministic", False), options.get("window_size", (-1, -1))
     shapes = ((37, 4), (50, 2), (50, 2), (37, 4))
     q, k, v, dout = (draw(2, n, h, 64, seed=i, dtype=dtype) for i, (n, h) in enumerate(shapes))
-    mask = (0.0, SCALE, options.get("causal", False), left, right, 0.0, None)
-    out, lse, s_dmask, rng_state = flash_attn_interface._flash_attn_forward(q, k, v, *mask, False)
+    mask: tuple[Any, ...] = (0.0, SCALE, options.get("causal", False), left, right, 0.0, None)
+    out, lse, s_dmask, rng_state = private._flash_attn_forward(q, k, v, *mask, False)
     assert (out.shape, lse.shape, lse.dtype) == (q.shape, (2, 4, 37), torch.float32)
     assert (s_dmask.shape, rng_state.shape, rng_state.dtype) == ((0,), (2,), torch.int64)
     assert torch.equal(out, flash_attn.flash_attn_func(q, k, v, softmax_scale=SCALE, **options))
     dq, dkv = torch.empty_like(q), k.new_empty(2, 50, 2, 2, 64)
-    softmax_d = flash_attn_interface._flash_attn_backward(
+    softmax_d = private._flash_attn_backward(
         dout, q, k, v, out, lse, dq, dkv[:, :, 0], dkv[:, :, 1], *mask, deterministic
     )
     judge_gradients((dq, *dkv.unbind(2)), q, k, v, out, lse, dout, softmax_scale=SCALE, **options)
@@ -87,18 +89,18 @@ def test_varlen() -> None:
     qkv, dout, cu = draw(100, 3, 2, 64), draw(100, 2, 64, seed=1), starts(LENGTHS)
     q, k, v = qkv.unbind(1)
     longest = torch.tensor(70)
-    lengths = (cu, cu, longest, longest)
-    mask = (0.0, SCALE, True, -1, -1, 0.0, None)
-    out, lse, _, _ = flash_attn_interface._flash_attn_varlen_forward(q, k, v, *lengths, 0.0, SCALE, True)
+    lengths: tuple[Any, ...] = (cu, cu, longest, longest)
+    mask: tuple[Any, ...] = (0.0, SCALE, True, -1, -1, 0.0, None)
+    out, lse, _, _ = private._flash_attn_varlen_forward(q, k, v, *lengths, 0.0, SCALE, True)
     assert lse.shape == (2, 100)
     dqkv = torch.full_like(qkv, torch.nan)
-    softmax_d = flash_attn_interface._flash_attn_varlen_backward(
+    softmax_d = private._flash_attn_varlen_backward(
         dout, q, k, v, out, lse, *dqkv.unbind(1), *lengths, *mask, False, zero_tensors=True
     )
     judge_packed(dqkv.unbind(1), q, k, v, out, lse, dout, cu, cu, softmax_scale=SCALE, causal=True)
     assert softmax_d.shape == (2, 100)
     used = torch.tensor([20, 0, 60], dtype=torch.int32)
-    short, _, _, _ = flash_attn_interface._flash_attn_varlen_forward(
+    short, _, _, _ = private._flash_attn_varlen_forward(
         q, k, v, *lengths, 0.0, SCALE, False, seqused_k=used, zero_tensors=True
     )
     want = flash_attn.flash_attn_func(q[None, :30], k[None, :20], v[None, :20], softmax_scale=SCALE)[0]
@@ -109,32 +111,33 @@ def test_dropout_follows_rng_state() -> None:
     """What forward dropped, backward drops."""
     q, k, v, dout = (draw(60, 2, 128, seed=i) for i in range(4))
     cu = starts((60,))
-    lengths, mask = (cu, cu, 60, 60), (0.25, SCALE, False, -1, -1, 0.0, None)
-    out, lse, s_dmask, state = flash_attn_interface._flash_attn_varlen_forward(q, k, v, *lengths, *mask, True)
+    lengths: tuple[Any, ...] = (cu, cu, 60, 60)
+    mask: tuple[Any, ...] = (0.25, SCALE, False, -1, -1, 0.0, None)
+    out, lse, s_dmask, state = private._flash_attn_varlen_forward(q, k, v, *lengths, *mask, True)
     assert s_dmask.shape == (1, 2, 128, 128)
     keep = (s_dmask[:, :, :60, :60] > 0).numpy()
     assert 0.65 < keep.mean() < 0.85
-    gradients = tuple(torch.empty_like(x) for x in (q, k, v))
-    arguments = (dout, q, k, v, out, lse, *gradients, *lengths, *mask, False)
-    flash_attn_interface._flash_attn_varlen_backward(*arguments, rng_state=state)
+    gradients: tuple[Any, ...] = tuple(torch.empty_like(x) for x in (q, k, v))
+    arguments: tuple[Any, ...] = (dout, q, k, v, out, lse, *gradients, *lengths, *mask, False)
+    private._flash_attn_varlen_backward(*arguments, rng_state=state)
     judge_packed(
         gradients, q, k, v, out, lse, dout, cu, cu, softmax_scale=SCALE, keep=keep, keep_scale=1 / 0.75
     )
     with pytest.raises(InvalidArgumentError, match="rng_state: got None, expected what forward returned"):
-        flash_attn_interface._flash_attn_varlen_backward(*arguments)
+        private._flash_attn_varlen_backward(*arguments)
     with pytest.raises(InvalidArgumentError, match="return_softmax: got True with p_dropout"):
-        flash_attn_interface._flash_attn_varlen_forward(q, k, v, *lengths, 0.0, *mask[1:], True)
+        private._flash_attn_varlen_forward(q, k, v, *lengths, 0.0, *mask[1:], True)
 
 
 def test_extension() -> None:
     """By position, as TransformerEngine calls it; O, and gradients if they are wanted, are given."""
     q, k, v, dout = (draw(1, 40, 2, 64, seed=i) for i in range(4))
     given, random = torch.empty_like(q), torch.Generator().manual_seed(1)
-    mask = (0.0, SCALE, True, -1, -1, 0.0)
+    mask: tuple[Any, ...] = (0.0, SCALE, True, -1, -1, 0.0)
     out, lse, s_dmask, _ = flash_attn_2_cuda.fwd(q, k, v, given, None, *mask, False, random)
     assert out is given
     assert not s_dmask.numel()
-    gradients = tuple(torch.empty_like(x, dtype=torch.float32) for x in (q, k, v))
+    gradients: tuple[Any, ...] = tuple(torch.empty_like(x, dtype=torch.float32) for x in (q, k, v))
     *got, softmax_d = flash_attn_2_cuda.bwd(
         dout, q, k, v, out, lse, *gradients, None, *mask, False, None, None
     )
@@ -172,7 +175,8 @@ def test_extension() -> None:
         dout[0], *packed, *outs[:2], None, None, None, cu, cu, None, 25, 25, 0.0, SCALE, False, True, -1, -1,
         0.0, False, None, None,
     )  # fmt: skip
-    judge_packed(got, *packed, *outs[:2], dout[0], cu, cu, softmax_scale=SCALE, causal=True)
+    of_q, of_k, of_v = packed
+    judge_packed(got, of_q, of_k, of_v, outs[0], outs[1], dout[0], cu, cu, softmax_scale=SCALE, causal=True)
     # Like the real one, it sees neither gradients nor autocast.
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = flash_attn_2_cuda.fwd(q.requires_grad_(), k, v, None, None, *mask, False, None)[0]
@@ -195,17 +199,15 @@ def test_parts_of_the_keys() -> None:
     """Ring attention: gradients of each part of the keys from the merged O and LSE add up to those of all."""
     q, dout = (draw(1, 40, 2, 64, seed=i) for i in range(2))
     k, v = (draw(1, 64, 2, 64, seed=i) for i in range(2, 4))
-    mask = (0.0, SCALE, False, -1, -1, 0.0, None)
+    mask: tuple[Any, ...] = (0.0, SCALE, False, -1, -1, 0.0, None)
     blocks = [slice(0, 24), slice(24, 64)]
-    parts = [flash_attn_interface._flash_attn_forward(q, k[:, b], v[:, b], *mask, False)[:2] for b in blocks]
+    parts = [private._flash_attn_forward(q, k[:, b], v[:, b], *mask, False)[:2] for b in blocks]
     lse = torch.logaddexp(*(lse for _, lse in parts))
     out = sum(o * torch.exp(part - lse).transpose(1, 2)[..., None] for o, part in parts).half()
     dq, dkv = torch.zeros_like(q, dtype=torch.float32), torch.empty(2, *k.shape, dtype=torch.float32)
     for b in blocks:
         of_q = torch.empty_like(dq)
-        flash_attn_interface._flash_attn_backward(
-            dout, q, k[:, b], v[:, b], out, lse, of_q, *dkv[:, :, b], *mask, False
-        )
+        private._flash_attn_backward(dout, q, k[:, b], v[:, b], out, lse, of_q, *dkv[:, :, b], *mask, False)
         dq += of_q
     judge_gradients((dq, *dkv), q, k, v, out, lse, dout, softmax_scale=SCALE)
 
@@ -213,15 +215,13 @@ def test_parts_of_the_keys() -> None:
 def test_compiled() -> None:
     """Forward and backward are two operators of one graph, whose gradients are written in place."""
     q, k, v, dout = (draw(1, 40, 2, 64, seed=i) for i in range(4))
-    mask = (0.0, SCALE, True, -1, -1, 0.0, None)
+    mask: tuple[Any, ...] = (0.0, SCALE, True, -1, -1, 0.0, None)
 
     def step(*tensors: torch.Tensor) -> Any:
         q, k, v, dout = tensors
-        out, lse, _, state = flash_attn_interface._flash_attn_forward(q, k, v, *mask, False)
+        out, lse, _, state = private._flash_attn_forward(q, k, v, *mask, False)
         gradients = [torch.empty_like(x) for x in (q, k, v)]
-        softmax_d = flash_attn_interface._flash_attn_backward(
-            dout, q, k, v, out, lse, *gradients, *mask, False, state
-        )
+        softmax_d = private._flash_attn_backward(dout, q, k, v, out, lse, *gradients, *mask, False, state)
         return out, lse, *gradients, softmax_d
 
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
@@ -232,12 +232,12 @@ def test_compiled() -> None:
 def test_fakes_have_the_results_shapes() -> None:
     q, k = (draw(2, n, h, 64, dtype=torch.bfloat16) for n, h in ((40, 4), (50, 2)))
     packed_q, packed_k, of_q, of_k = draw(80, 4, 128), draw(100, 2, 128), starts((30, 50)), starts((50, 50))
-    mask = (0.25, SCALE, False, -1, -1, 0.0, None)
-    lengths = (of_q, of_k, 50, 50)
+    mask: tuple[Any, ...] = (0.25, SCALE, False, -1, -1, 0.0, None)
+    lengths: tuple[Any, ...] = (of_q, of_k, 50, 50)
     calls: list[tuple[Any, tuple[Any, ...]]] = [
-        (flash_attn_interface._flash_attn_forward, (q, k, k, *mask, True)),
+        (private._flash_attn_forward, (q, k, k, *mask, True)),
         (
-            flash_attn_interface._flash_attn_varlen_forward,
+            private._flash_attn_varlen_forward,
             (packed_q, packed_k, packed_k, *lengths, *mask, True),
         ),
     ]
@@ -252,10 +252,10 @@ def test_fakes_have_the_results_shapes() -> None:
 
 def test_refused_by_name() -> None:
     q, cu = draw(16, 2, 64), starts((16,))
-    call = (q, q, q, cu, cu, 16, 16, 0.0, SCALE, False)
+    call: tuple[Any, ...] = (q, q, q, cu, cu, 16, 16, 0.0, SCALE, False)
     for name in ("block_table", "leftpad_k"):
         with pytest.raises(NotImplementedError, match=f"{name}: got a tensor, .* not implemented yet"):
-            flash_attn_interface._flash_attn_varlen_forward(*call, **{name: cu})
+            private._flash_attn_varlen_forward(*call, **{name: cu})
     with pytest.raises(NotImplementedError, match="fwd_kvcache is not implemented yet; fwd on"):
         flash_attn_2_cuda.fwd_kvcache(q, q, q)
     with pytest.raises(AttributeError, match=r"flash_attn_2_cuda.bwd_kvcache: not part of pyfa_rocm"):
@@ -267,7 +267,7 @@ def test_refused_by_name() -> None:
 def test_operators_have_no_gradients() -> None:
     """As flash-attn's own: who calls them makes the gradients."""
     q = draw(1, 16, 2, 64).requires_grad_()
-    out = flash_attn_interface._flash_attn_forward(q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)[0]
+    out = private._flash_attn_forward(q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)[0]
     with pytest.raises(RuntimeError, match="no autograd formula"):
         out.sum().backward()
 
@@ -288,7 +288,7 @@ def test_installed(installed: None) -> None:
     flash_attn.install()
     assert torch.ops.flash_attn._flash_attn_forward.default is operator
     q = draw(1, 16, 2, 64)
-    arguments = (q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)
+    arguments: tuple[Any, ...] = (q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)
     for got, want in zip(operator(*arguments), interface._flash_attn_forward(*arguments), strict=True):
         assert torch.equal(got, want)
     for name in SIGNATURES:
@@ -307,7 +307,7 @@ def test_another_flash_attn_defines_its_operators(installed: None) -> None:
 
     q = draw(1, 16, 2, 64)
     assert torch.equal(torch.ops.flash_attn._flash_attn_forward(q), q + 1)
-    out = flash_attn_interface._flash_attn_forward(q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)[0]
+    out = private._flash_attn_forward(q, q, q, 0.0, SCALE, True, -1, -1, 0.0, None, False)[0]
     assert torch.equal(out, flash_attn.flash_attn_func(q, q, q, softmax_scale=SCALE, causal=True))
 
 
@@ -324,12 +324,10 @@ def test_refuses_beside_another_extension(monkeypatch: pytest.MonkeyPatch) -> No
 def test_autograd_functions() -> None:
     """By flash-attn's order of arguments, whose last is not ours."""
     q, k, v = (draw(1, 20, 2, 64, seed=i).requires_grad_() for i in range(3))
-    options = (0.0, SCALE, True, (-1, -1), 0.0, None, False, False)
-    out = flash_attn_interface.FlashAttnFunc.apply(q, k, v, *options, True)
+    options: tuple[Any, ...] = (0.0, SCALE, True, (-1, -1), 0.0, None, False, False)
+    out = private.FlashAttnFunc.apply(q, k, v, *options, True)
     assert torch.equal(out, flash_attn.flash_attn_func(q, k, v, *options))
     assert torch.autograd.grad(out.sum(), q)[0].shape == q.shape
     cu = starts((20,))
-    packed = flash_attn_interface.FlashAttnVarlenFunc.apply(
-        q[0], k[0], v[0], cu, cu, 20, 20, *options, None, True
-    )
+    packed = private.FlashAttnVarlenFunc.apply(q[0], k[0], v[0], cu, cu, 20, 20, *options, None, True)
     torch.testing.assert_close(packed, out[0], rtol=0, atol=2**-9)

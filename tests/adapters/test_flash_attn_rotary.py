@@ -112,7 +112,7 @@ def test_packed_tensors(form: str) -> None:
     cos_k, sin_k = COS * 0.5, SIN * 0.5
     if form == "kv":
         x = draw(2, 4, 2, 3, 14)
-        parts = [(0, COS, SIN)]
+        parts: list[tuple[Any, torch.Tensor, torch.Tensor]] = [(0, COS, SIN)]
         call: Any = lambda x: rotary.apply_rotary_emb_kv_(x, COS, SIN, True, 3)  # noqa: E731
     else:
         x = draw(2, 4, 3, 3, 14) if form == "5 dims" else draw(2, 4, 4 + 2 + 2, 14)
@@ -126,7 +126,7 @@ def test_packed_tensors(form: str) -> None:
     back = factor.clone()
     for heads_of, cos, sin in parts:
         index = (slice(None), slice(None), heads_of)
-        options = {"seqlen_offsets": 3, "interleaved": True}
+        options: dict[str, Any] = {"seqlen_offsets": 3, "interleaved": True}
         exact[index] = apply_rotary(x[index], cos, sin, **options)
         back[index] = apply_rotary(factor[index], cos, sin, **options, conjugate=True)
     leaf = x.clone().requires_grad_()
