@@ -65,29 +65,29 @@ def test_oracle_is_the_derivative(feature: str) -> None:
     q, k, v = (rng.standard_normal(shape) for shape in ((2, 5, 4, 8), (2, 7, 2, 8), (2, 7, 2, 16)))
     dout = rng.standard_normal((2, 5, 4, 16))
     keep = rng.random((2, 4, 5, 7)) < 0.8
-    features = {
+    features: dict[str, Any] = {
         "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "keep": keep, "keep_scale": 1.25,
     }  # fmt: skip
     features |= {"softcap": 1.5} if feature == "softcap" else {}
     features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
-    bias = rng.standard_normal((2, 1, 5, 7)) if feature == "bias" else None
+    arrays = [q, k, v, *([rng.standard_normal((2, 1, 5, 7))] if feature == "bias" else [])]
     exact = Numerics("float32", "float32")
 
     def loss(*inputs: np.ndarray) -> float:
-        *qkv, add = inputs
-        return float((attention(*qkv, bias=add, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
+        bias = inputs[3] if len(inputs) > 3 else None
+        return float((attention(*inputs[:3], bias=bias, numerics=exact, **features).o * dout).sum())
 
-    want = attention(q, k, v, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
-    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    bias = arrays[3] if len(arrays) > 3 else None
+    want = attention(q, k, v, bias=bias, numerics=exact, **features)
+    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)
     if bias is not None:
         found["dbias"] = found["dbias"].summed((1,))
     for i, name in enumerate(found):
-        inputs = [q, k, v, bias]
-        direction, h = rng.standard_normal(inputs[i].shape), 1e-5
+        direction, h = rng.standard_normal(arrays[i].shape), 1e-5
         sides = []
         for sign in (1, -1):
-            moved = list(inputs)
-            moved[i] = inputs[i] + sign * h * direction
+            moved = list(arrays)
+            moved[i] = arrays[i] + sign * h * direction
             sides.append(loss(*moved))
         slope = (sides[0] - sides[1]) / (2 * h)
         # A central difference is off by h^2 of the third derivative, and by rounding / h.
