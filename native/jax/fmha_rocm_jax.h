@@ -60,8 +60,7 @@ typedef struct fmha_jax_library {
 /* Once, before XLA knows a handler. Copies *library. */
 void fmha_jax_connect(const fmha_jax_library* library);
 
-/* Platform ROCM, stage "initialize": loads the kernels, so that the calls after it may be captured in a graph.
- */
+/* Platform ROCM, stage "initialize": loads the kernels, so that the calls that follow may be captured. */
 XLA_FFI_Error* fmha_jax_fwd_prepare_rocm(XLA_FFI_CallFrame* frame);
 /* Platform ROCM, stage "execute": enqueues on XLA's stream and does not wait. */
 XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame);

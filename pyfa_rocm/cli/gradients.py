@@ -22,7 +22,7 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 - float32 inputs: P and dS are multiplied as they are, so that nothing but the sums is rounded after them.
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
-- float32 numbers below 2^-126 are taken for 0: kernels are compiled so.
+- float32 numbers below 2^-126 are taken for 0, P among them: kernels are compiled so.
 - The gradient of a bias is dS, or a sum of it in float32 where the bias is broadcast.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
@@ -183,6 +183,7 @@ def _head(
     ds_error = p * np.abs(unscaled) * scores.slope_error + p * scores.slope * (
         e * np.abs(unscaled) + weighted * dp_error + d_error + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
     )
+    ds_error = ds_error + np.minimum(p, _FLUSHED) * scores.slope * np.abs(unscaled)
     # dropout's factor is applied to the sums: what is rounded is dS / factor.
     p_matrix = _rounded(p * kept, p * kept * e, numerics)
     ds_matrix = _rounded(ds / keep_scale, ds_error / keep_scale, numerics)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attention for JAX, as a custom call of XLA.
 
-Works under ``jax.jit``, ``jax.vmap`` and ``jax.shard_map``, and with ahead-of-time compilation, on the
-platforms ``rocm`` and, on the software device, ``cpu``. There is no backward pass yet.
+Works under ``jax.jit``, ``jax.grad``, ``jax.vmap``, ``jax.checkpoint`` and ``jax.shard_map``, and with
+ahead-of-time compilation, on the platforms ``rocm`` and, on the software device, ``cpu``.
 
-Importing this module registers the custom call ``pyfa_rocm_fmha_fwd``, which a stored executable, or a
-function from ``jax.export``, needs as well. Exporting has to allow it::
+Importing this module registers the custom calls ``pyfa_rocm_fmha_fwd`` and ``pyfa_rocm_fmha_bwd``, which a
+stored executable, or a function from ``jax.export``, needs as well. Exporting has to allow them::
 
-    jax.export.export(
-        jax.jit(f), disabled_checks=[jax.export.DisabledSafetyCheck.custom_call("pyfa_rocm_fmha_fwd")]
-    )
+    calls = ("pyfa_rocm_fmha_fwd", "pyfa_rocm_fmha_bwd")
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(name) for name in calls]
+    jax.export.export(jax.jit(f), disabled_checks=allowed)
 
-The partitioner of ``jax.jit`` knows nothing about the call, and gathers what is sharded before it:
+The partitioner of ``jax.jit`` knows nothing about the calls, and gathers what is sharded before it:
 ``shard_map`` is the way to several devices. Heads of q and of k are sharded alike, so that each device has
 whole groups of them; ALiBi slopes and bias with the heads. Random numbers of dropout are counted from a
 device's own first batch and head: give each device a philox of its own (`philox_of_key` says how).

@@ -37,7 +37,7 @@ def attend(problem: TracedCall, operands: Sequence[Any]) -> list[Any]:
         _reverse_only.bind(x) if name in _DIFFERENTIABLE else x
         for name, x in zip(problem.names, alike(operands), strict=True)
     ]
-    return list(_attend(problem, *guarded))
+    return list(_traced(problem, *guarded))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -80,16 +80,17 @@ def _with_gradient_of_lse(
 ) -> tuple[TracedCall, dict[str, Any]]:
     """Return the problem, and the arrays, of a backward pass that takes the LSE's gradient too.
 
-    The kernels take D = rowsum(dO * O) off dP = dO V^T, and the LSE's gradient is to be taken off D. So dO has
-    it, negated, in more columns, in which O is 1 and V is 0. There are as many columns as it takes numbers of
-    16 bits to make one of 32.
+    The kernels take D = rowsum(dO * O) off dP = dO V^T, and the LSE's gradient is to be taken off D. So dO
+    has it, negated, in more columns, in which O is 1 and V is 0: in as many as it takes numbers of 16 bits to
+    make one of 32.
     """
     lse, dtype = arrays["lse"], arrays["dout"].dtype
     # A row that sees no key has P = 0: whatever its gradient, nothing comes of it.
     rest = -jnp.where(jnp.isneginf(lse), 0, dlse).swapaxes(-1, -2)
     limits, parts = jnp.finfo(dtype), []
     for _ in range(_LSE_PARTS):
-        part = jax.lax.reduce_precision(rest, limits.nexp, limits.nmant)  # a cast there and back may be elided
+        # Not by a cast there and back, which XLA may leave out.
+        part = jax.lax.reduce_precision(rest, limits.nexp, limits.nmant)
         parts.append(part.astype(dtype))
         rest = rest - part
     column = jnp.stack(parts, axis=-1)
@@ -111,13 +112,15 @@ def _with_gradient_of_lse(
         _require_supported(problem, [wide[name] for name in problem.names])
     except UnsupportedError as error:
         raise UnsupportedError(
-            f"lse: got a log-sum-exp that is differentiated, which takes {HDIM_MULTIPLE} more columns of v, and "
-            f"that is refused: {error}; jax.lax.stop_gradient(lse) says that its gradient is not wanted"
+            f"lse: got a log-sum-exp that is differentiated, which takes {HDIM_MULTIPLE} more columns of v, "
+            f"and that is refused: {error}; jax.lax.stop_gradient(lse) says that no gradient is wanted"
         ) from error
     return problem, wide
 
 
 _attend.defvjp(_forward, _backward, symbolic_zeros=True)
+# Without jit, shard_map does not take a custom_vjp that knows what is zero.
+_traced = jax.jit(_attend, static_argnums=0, inline=True)
 
 
 def _backward_of(problem: TracedCall, arrays: Mapping[str, Any]) -> TracedCall:

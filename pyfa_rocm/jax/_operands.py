@@ -27,10 +27,13 @@ _DEVICE = 0
 _ARRAYS = ("alibi_slopes", "bias", "philox", *DESCALES)
 
 
-def static_options(function: str, ours: Mapping[str, Any], **own: Any) -> Options:
-    """Return the options, which must be known while tracing, but for arrays and scales."""
+def static_options(function: str, ours: Mapping[str, Any], *, deterministic: bool, **own: Any) -> Options:
+    """Return the options, which must be known while tracing, but for arrays and scales.
+
+    So must `deterministic`, which is no option of the forward pass.
+    """
     options = options_of(function, ours, **own)
-    for name, value in (own | dict(ours)).items():
+    for name, value in ({"deterministic": deterministic} | own | dict(ours)).items():
         if name not in _ARRAYS and isinstance(value, jax.core.Tracer):
             raise InvalidArgumentError(
                 f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "

@@ -69,7 +69,9 @@ def _abstract_eval(
     for _, base, dtype in problem.results:
         shape = (*sizes, *base)
         sharding = _replicated(avals[0], len(shape))
-        results.append(avals[0].update(shape=shape, dtype=dtype_of(dtype), weak_type=False, sharding=sharding))
+        results.append(
+            avals[0].update(shape=shape, dtype=dtype_of(dtype), weak_type=False, sharding=sharding)
+        )
     return results
 
 

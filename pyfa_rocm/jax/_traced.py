@@ -214,7 +214,7 @@ _WORKSPACE_ALIGN = 256
 
 
 def workspace_bytes(bwd: BwdParams) -> int:
-    """Return the workspace of a backward call whose addresses are numbers of buffers, not 0 where there is one.
+    """Return the workspace of a backward call that has numbers of buffers in place of addresses.
 
     The device is asked, so a HIP runtime is chosen: JAX's own, if it has opened one.
 
@@ -228,7 +228,8 @@ def workspace_bytes(bwd: BwdParams) -> int:
     fwd = bwd.fwd
     tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "k", "v", "o", "lse")}
     # What says that it is there has to have an address, aligned as the library asks.
-    other = {name: getattr(fwd, name) * _WORKSPACE_ALIGN for name in ADDRESS_FIELDS.values() if "." not in name}
+    fields = [field for name, field in ADDRESS_FIELDS.items() if name in _NUMBERS]
+    other = {field: getattr(fwd, field) * _WORKSPACE_ALIGN for field in fields}
     if fwd.bias is not None:
         other["bias"] = fwd.bias._replace(data=fwd.bias.data * _WORKSPACE_ALIGN)
     gradients = {name: getattr(bwd, name)._replace(data=0) for name in ("dout", *_GRADIENTS)}

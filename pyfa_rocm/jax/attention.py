@@ -43,8 +43,10 @@ def flash_attn_func(
         As q. nhead_q is a multiple of nhead_k.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
         As k.
-    dropout_p, softmax_scale, causal, window_size, softcap, deterministic, top_left, kernel
+    dropout_p, softmax_scale, causal, window_size, softcap, top_left, kernel
         As in `pyfa_rocm.flash_attn_func`.
+    deterministic : bool
+        Whether the gradient of q has the same bits from run to run; see `pyfa_rocm.flash_attn_bwd`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         As in `pyfa_rocm.flash_attn_func`.
     return_attn_probs : bool
@@ -76,9 +78,10 @@ def flash_attn_func(
     InvalidArgumentError
         An argument, or a combination of them, makes no sense.
     UnsupportedError
-        The arguments make sense, but cannot be done here.
+        The arguments make sense, but cannot be done here; or cannot be differentiated: the message says what
+        can.
     NotImplementedError
-        A derivative was asked for.
+        A second derivative was asked for, or one in forward mode.
     jax.errors.JaxRuntimeError
         When the call runs: no kernel does this (UNIMPLEMENTED: the message says what would work), or the HIP
         runtime refused. (A ValueError with that text if the compiled function has run before.)
@@ -90,7 +93,11 @@ def flash_attn_func(
     index of an axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an
     unmapped `philox` is the same for every element.
 
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
+    q, k and v have gradients, of their dtypes; and the log-sum-exp may be differentiated as well as the
+    output, which takes eight more columns of v. When a differentiated call is traced, the library is asked
+    whether it has a kernel, so a device must be there. `kernel` is forward's.
+
+    Source: ``fmha_fwd`` and ``fmha_bwd`` of native/include/fmha_rocm.h, called by native/jax.
 
     Examples
     --------
@@ -104,7 +111,7 @@ def flash_attn_func(
     options = static_options(
         "flash_attn_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        return_attn_probs=return_attn_probs, deterministic=deterministic,
     )  # fmt: skip
     operands = Operands(options, q=q, k=k, v=v)
     results = attend(operands.traced(operands.check(), deterministic=deterministic), operands.values())

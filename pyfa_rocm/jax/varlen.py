@@ -81,8 +81,9 @@ def flash_attn_varlen_func(
     Notes
     -----
     Under ``jax.vmap`` the kernel is launched once for each index of a mapped axis, within one custom call.
+    Gradients of rows of no sequence are 0.
 
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h, called by native/jax.
+    Source: ``fmha_fwd`` and ``fmha_bwd`` of native/include/fmha_rocm.h, called by native/jax.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def flash_attn_varlen_func(
     options = static_options(
         "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        return_attn_probs=return_attn_probs, deterministic=deterministic,
     )  # fmt: skip
     operands = Operands(
         options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,

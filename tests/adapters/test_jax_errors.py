@@ -66,7 +66,9 @@ def test_options(wrong: dict[str, Any], message: str) -> None:
         jax.eval_shape(partial(flash_attn_func, **wrong), Q, K, V)
 
 
-@pytest.mark.parametrize("name", ["dropout_p", "softmax_scale", "causal", "softcap", "kernel", "return_lse"])
+@pytest.mark.parametrize(
+    "name", ["dropout_p", "softmax_scale", "causal", "softcap", "deterministic", "kernel", "return_lse"]
+)
 def test_traced_options(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"{name}: got a traced value, expected a Python value"):
         jax.jit(lambda x: flash_attn_func(Q_, K_, K_, **{name: x})).trace(1)

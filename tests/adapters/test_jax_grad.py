@@ -193,7 +193,8 @@ def test_lse_of_parts() -> None:
 def test_unused_lse_costs_nothing() -> None:
     """Whether it is returned or not, the same kernels run on the same columns."""
     arrays, call = attend(BASE)
-    lowered = [jax.jit(jax.grad(squares(f))).lower(*arrays).as_text() for f in (call, partial(call, return_lse=False))]
+    calls = (call, partial(call, return_lse=False))
+    lowered = [jax.jit(jax.grad(squares(f))).lower(*arrays).as_text() for f in calls]
     backward = [[x for x in text.splitlines() if "pyfa_rocm_fmha_bwd" in x] for text in lowered]
     assert len(backward[0]) == 1
     assert [x.partition("@")[2] for x in backward[0]] == [x.partition("@")[2] for x in backward[1]]
@@ -266,13 +267,14 @@ def test_refused_while_tracing() -> None:
     arrays, _ = attend(BASE)
     with pytest.raises(UnsupportedError, match="softcap = 3: no backward kernel"):
         jax.jit(jax.grad(squares(partial(flash_attn_func, softcap=3.0)))).trace(*arrays)
+    low = [jnp.zeros(x.shape, jnp.float8_e4m3fnuz) for x in arrays]
     with pytest.raises(UnsupportedError, match="dtype = fp8: backward kernels take fp16, bf16 and fp32"):
-        low = [jnp.zeros(x.shape, jnp.float8_e4m3fnuz) for x in arrays]
         jax.eval_shape(jax.grad(squares(flash_attn_func)), *low)
     slopes = jnp.ones(2, jnp.float32)
-    loss = squares(lambda slopes: flash_attn_func(*arrays, alibi_slopes=slopes))
+    q, k, v = arrays
+    loss = squares(lambda slopes: flash_attn_func(q, k, v, alibi_slopes=slopes))
     with pytest.raises(UnsupportedError, match="alibi_slopes: got an array that is differentiated"):
         jax.grad(loss)(slopes)
+    q = jnp.ones((1, 8, 1, 256), jnp.bfloat16)
     with pytest.raises(UnsupportedError, match=r"lse: got .* 8 more columns of v, .*hdim_v = 264"):
-        q = jnp.ones((1, 8, 1, 256), jnp.bfloat16)
         jax.grad(lambda q: flash_attn_func(q, q, q, return_lse=True)[1].sum())(q)

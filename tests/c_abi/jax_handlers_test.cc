@@ -14,15 +14,7 @@
 #include "host_memory.h"
 #include "params.h"
 #include "reference.h"
-
-// What XLA keeps behind these names.
-struct XLA_FFI_Error {
-  XLA_FFI_Error_Code code;
-  std::string message;
-};
-struct XLA_FFI_ExecutionContext {
-  void* stream;
-};
+#include "xla_frame.h"
 
 namespace {
 
@@ -30,99 +22,6 @@ using fmha::jax::merged;
 using fmha::jax::Range;
 
 hip_calls hip;
-int g_errors;  // alive
-
-XLA_FFI_Error* create_error(XLA_FFI_Error_Create_Args* args) {
-  ++g_errors;
-  return new XLA_FFI_Error{args->errc, args->message};
-}
-void error_message(XLA_FFI_Error_GetMessage_Args* args) { args->message = args->error->message.c_str(); }
-void destroy_error(XLA_FFI_Error_Destroy_Args* args) {
-  --g_errors;
-  delete args->error;
-}
-XLA_FFI_Error* get_stream(XLA_FFI_Stream_Get_Args* args) {
-  if (args->ctx == nullptr) {
-    ++g_errors;
-    return new XLA_FFI_Error{XLA_FFI_Error_Code_UNKNOWN, "no stream here"};
-  }
-  args->stream = args->ctx->stream;
-  return nullptr;
-}
-
-XLA_FFI_Api api() {
-  XLA_FFI_Api api{};
-  api.struct_size = XLA_FFI_Api_STRUCT_SIZE;
-  api.api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, 0, 1};
-  api.XLA_FFI_Error_Create = create_error;
-  api.XLA_FFI_Error_GetMessage = error_message;
-  api.XLA_FFI_Error_Destroy = destroy_error;
-  api.XLA_FFI_Stream_Get = get_stream;
-  return api;
-}
-
-// A frame and all it points to: arguments q, k, v, a result o, and the attributes.
-class Frame {
- public:
-  Frame(const fmha_fwd_params& params, const std::vector<void*>& data, const std::vector<int64_t>& elements) {
-    set_params(params);
-    for (size_t i = 0; i < data.size(); ++i) {
-      dims_[i] = elements[i];
-      buffers_[i] = {XLA_FFI_Buffer_STRUCT_SIZE, nullptr, XLA_FFI_DataType_BF16, data[i], 1, &dims_[i]};
-      pointers_[i] = &buffers_[i];
-    }
-    set_repeats({1}, {0, 0, 0, 0});
-    frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
-    frame.api = &api_;
-    frame.ctx = &context;
-    frame.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, 3, types_, pointers_};
-    frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, 1, ret_types_, pointers_ + 3};
-    frame.attrs = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr, 3, attr_types_, names_, attrs_};
-  }
-
-  void set_params(const fmha_fwd_params& params) {
-    words_.assign(sizeof params / 8, 0);
-    std::memcpy(words_.data(), &params, sizeof params);
-    arrays_[0] = {XLA_FFI_DataType_S64, words_.size(), words_.data()};
-  }
-  void append_word(int64_t word) {
-    words_.push_back(word);
-    arrays_[0] = {XLA_FFI_DataType_S64, words_.size(), words_.data()};
-  }
-  void set_repeats(std::vector<int64_t> counts, std::vector<int64_t> steps) {
-    counts_ = std::move(counts), steps_ = std::move(steps);
-    arrays_[1] = {XLA_FFI_DataType_S64, counts_.size(), counts_.data()};
-    arrays_[2] = {XLA_FFI_DataType_S64, steps_.size(), steps_.data()};
-  }
-  void rename_attribute(int i, const char* name) { spans_[i] = {name, std::strlen(name)}; }
-
-  // Calls a handler. "" is success; else the code and the message.
-  std::string call(XLA_FFI_Handler* handler) {
-    XLA_FFI_Error* error = handler(&frame);
-    if (error == nullptr) return "";
-    std::string text = std::to_string(error->code) + ": " + error->message;
-    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
-    destroy_error(&destroy);
-    return text;
-  }
-
-  XLA_FFI_CallFrame frame{};
-  XLA_FFI_ExecutionContext context{};
-
- private:
-  XLA_FFI_Api api_ = api();
-  int64_t dims_[4] = {};
-  XLA_FFI_Buffer buffers_[4] = {};
-  void* pointers_[4] = {};
-  XLA_FFI_ArgType types_[3] = {XLA_FFI_ArgType_BUFFER, XLA_FFI_ArgType_BUFFER, XLA_FFI_ArgType_BUFFER};
-  XLA_FFI_RetType ret_types_[1] = {XLA_FFI_RetType_BUFFER};
-  std::vector<int64_t> words_, counts_, steps_;
-  XLA_FFI_Array arrays_[3] = {};
-  void* attrs_[3] = {&arrays_[0], &arrays_[1], &arrays_[2]};
-  XLA_FFI_AttrType attr_types_[3] = {XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY};
-  XLA_FFI_ByteSpan spans_[3] = {{"params", 6}, {"repeat_counts", 13}, {"repeat_steps", 12}};
-  XLA_FFI_ByteSpan* names_[3] = {&spans_[0], &spans_[1], &spans_[2]};
-};
 
 constexpr int64_t kBatch = 2, kRows = 40, kKeys = 70, kHeads = 2, kHdim = 64;
 constexpr int64_t kElements[] = {kBatch * kRows * kHeads * kHdim, kBatch* kKeys* kHeads* kHdim,
@@ -135,6 +34,19 @@ fmha_fwd_params numbered() {
   for (uintptr_t i = 0; i < 4; ++i) tensors[i]->data = reinterpret_cast<void*>(i + 1);
   return p;
 }
+
+// The custom call of the forward pass: arguments q, k, v, and a result o.
+class Frame : public xla_frame::Frame {
+ public:
+  Frame(const fmha_fwd_params& params, const std::vector<void*>& data)
+      : xla_frame::Frame({{data[0], kElements[0]},
+                          {data[1], kElements[1]},
+                          {data[2], kElements[2]},
+                          {data[3], kElements[3]}},
+                         3) {
+    set_params(params);
+  }
+};
 
 struct Data {
   explicit Data(uint32_t seed) {
@@ -151,24 +63,9 @@ struct Data {
   std::vector<void*> pointers() { return {host[0].data(), host[1].data(), host[2].data(), host[3].data()}; }
   std::vector<uint16_t> host[4];
 };
-const std::vector<int64_t> kSizes(kElements, kElements + 4);
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-int find_device(fmha_jax_device* device, char* message, size_t bytes) {
-  static int asked = 0;
-  if (++asked == 1) {
-    std::snprintf(message, bytes, "not yet");
-    return 1;
-  }
-  void* library = dlopen(fmha_hip_runtime_path(), RTLD_NOW);
-  return !(hip_bind(library, "hipHostRegister", &device->host_register) &&
-           hip_bind(library, "hipHostUnregister", &device->host_unregister) &&
-           hip_bind(library, "hipStreamSynchronize", &device->stream_synchronize) &&
-           hip_bind(library, "hipGetLastError", &device->get_last_error) &&
-           hip_bind(library, "hipGetErrorName", &device->get_error_name));
-}
 
 void ranges_are_merged() {
   CHECK(merged({}).empty());
@@ -180,7 +77,7 @@ void ranges_are_merged() {
 }
 
 void metadata_has_the_version_of_the_caller() {
-  const XLA_FFI_Api known = api();
+  const XLA_FFI_Api known = xla_frame::api();
   for (const XLA_FFI_Api* caller : {&known, static_cast<const XLA_FFI_Api*>(nullptr)}) {
     XLA_FFI_Metadata metadata{};
     metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
@@ -200,7 +97,7 @@ void metadata_has_the_version_of_the_caller() {
 
 void cpu_lends_its_memory() {
   Data data(1);
-  Frame frame(numbered(), data.pointers(), kSizes);
+  Frame frame(numbered(), data.pointers());
   CHECK(frame.call(fmha_jax_fwd_cpu) == "9: not yet");  // and is asked again
   CHECK(frame.call(fmha_jax_fwd_cpu) == "");
   CHECK(data.right());
@@ -208,7 +105,7 @@ void cpu_lends_its_memory() {
   data.host[2] = data.host[1];
   std::vector<void*> pointers = data.pointers();
   pointers[2] = pointers[1];
-  Frame shared(numbered(), pointers, kSizes);
+  Frame shared(numbered(), pointers);
   CHECK(shared.call(fmha_jax_fwd_cpu) == "");
   CHECK(data.right());
 }
@@ -217,7 +114,7 @@ void repeats_step_through_buffers() {
   Data data(7);
   fmha_fwd_params params = numbered();
   params.batch = 1;
-  Frame frame(params, data.pointers(), kSizes);
+  Frame frame(params, data.pointers());
   const int64_t rows = 2 * kRows * kHeads * kHdim, keys = 2 * kKeys * kHeads * kHdim;
   frame.set_repeats({kBatch, 1}, {rows, keys, keys, rows, 0, 0, 0, 0});
   CHECK(frame.call(fmha_jax_fwd_cpu) == "");
@@ -233,7 +130,7 @@ void what_does_not_fit_is_refused() {
   Data data(3);
   const std::vector<void*> pointers = data.pointers();
   const auto refused = [&](auto&& change, const char* start, const char* part) {
-    Frame frame(numbered(), pointers, kSizes);
+    Frame frame(numbered(), pointers);
     change(frame);
     for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_fwd_prepare_rocm}) {
       const std::string got = frame.call(handler);
@@ -270,8 +167,8 @@ void what_does_not_fit_is_refused() {
   refused(with([](auto& p) { p.softcap = -1; }), "3: softcap", "");  // the library's own refusal
   fmha_fwd_params no_such_kernel = numbered();
   no_such_kernel.kernel = 99;
-  CHECK(starts_with(Frame(no_such_kernel, pointers, kSizes).call(fmha_jax_fwd_cpu), "12: kernel = 99"));
-  Frame longer(numbered(), pointers, kSizes);
+  CHECK(starts_with(Frame(no_such_kernel, pointers).call(fmha_jax_fwd_cpu), "12: kernel = 99"));
+  Frame longer(numbered(), pointers);
   longer.append_word(0);
   CHECK(longer.call(fmha_jax_fwd_cpu) == "");
   CHECK(data.right());
@@ -301,31 +198,19 @@ class OnDevice {
 void rocm_can_be_captured(void* stream) {
   Data data(11);
   const OnDevice device(data);
-  Frame frame(numbered(), device.memory, kSizes);
+  Frame frame(numbered(), device.memory);
   frame.context.stream = stream;
-  void *library = dlopen(fmha_hip_runtime_path(), RTLD_NOW), *graph = nullptr, *exec = nullptr;
-  int (*begin)(void*, int), (*end)(void*, void**), (*instantiate)(void**, void*, void*, void*, size_t);
-  int (*launch)(void*, void*), (*destroy)(void*), (*destroy_exec)(void*);
-  CHECK(hip_bind(library, "hipStreamBeginCapture", &begin) &&
-        hip_bind(library, "hipStreamEndCapture", &end) &&
-        hip_bind(library, "hipGraphInstantiate", &instantiate) &&
-        hip_bind(library, "hipGraphLaunch", &launch) && hip_bind(library, "hipGraphDestroy", &destroy) &&
-        hip_bind(library, "hipGraphExecDestroy", &destroy_exec));
   CHECK(frame.call(fmha_jax_fwd_prepare_rocm) == "");
-  CHECK(begin(stream, 0) == 0);
-  CHECK(frame.call(fmha_jax_fwd_rocm) == "");
-  CHECK(end(stream, &graph) == 0);
-  CHECK(instantiate(&exec, graph, nullptr, nullptr, 0) == 0);
-  CHECK(launch(exec, stream) == 0 && hip.stream_synchronize(stream) == 0);
+  const xla_frame::Graph graph(stream, [&] { CHECK(frame.call(fmha_jax_fwd_rocm) == ""); });
+  CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
   device.take(data);
   CHECK(data.right());
-  CHECK(destroy_exec(exec) == 0 && destroy(graph) == 0);
 }
 
 void rocm_runs_on_the_stream_of_xla(void* stream) {
   Data data(13);
   const OnDevice device(data);
-  Frame frame(numbered(), device.memory, kSizes);
+  Frame frame(numbered(), device.memory);
   frame.context.stream = stream;
   CHECK(frame.call(fmha_jax_fwd_rocm) == "");
   CHECK(hip.stream_synchronize(stream) == 0);
@@ -333,7 +218,7 @@ void rocm_runs_on_the_stream_of_xla(void* stream) {
   CHECK(data.right());
   frame.frame.ctx = nullptr;
   CHECK(frame.call(fmha_jax_fwd_rocm) == "13: XLA_FFI_Stream_Get: no stream here");
-  Frame host(numbered(), data.pointers(), kSizes);
+  Frame host(numbered(), data.pointers());
   CHECK(starts_with(host.call(fmha_jax_fwd_rocm), "3: q.data = "));
 }
 
@@ -341,9 +226,7 @@ void rocm_runs_on_the_stream_of_xla(void* stream) {
 
 int main() {
   if (!hip_open(&hip)) return 1;
-  const fmha_jax_library library{fmha_fwd,         fmha_fwd_prepare, fmha_fwd_extents, fmha_bwd,
-                                 fmha_bwd_prepare, fmha_bwd_extents, fmha_last_error, find_device};
-  fmha_jax_connect(&library);
+  xla_frame::connect();
   void* stream = nullptr;
   CHECK(hip.stream_create(&stream) == 0);
   ranges_are_merged();
@@ -354,6 +237,6 @@ int main() {
   repeats_step_through_buffers();
   what_does_not_fit_is_refused();
   CHECK(hip.stream_destroy(stream) == 0);
-  CHECK(g_errors == 0);
+  CHECK(xla_frame::g_errors == 0);
   return check_result();
 }

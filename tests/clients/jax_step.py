@@ -2,7 +2,7 @@
 """One step of a model, of XLA's kernels and ours, and the bounds that hold for each of its stages.
 
 As a program: runs it several times, judges each, and prints how often HIP's graph functions were called,
-which hip_calls.c counts.
+which hip_calls.c counts. With an argument it is a step with gradients.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from backward import NAMES, judge_gradient
 from built import this_arch
 from cases import judge
-from reference import attention, numerics_of
+from reference import attention, gradients, numerics_of
 
 from pyfa_rocm.jax import flash_attn_func
 
@@ -49,6 +50,27 @@ def step(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Stages:
     o, lse = flash_attn_func(q, k, v, causal=True, return_lse=True)
     y = x + o.reshape(x.shape) @ wo
     return {"q": q, "k": k, "v": v, "o": o, "lse": lse, "y": y}
+
+
+@jax.jit
+def gradient_step(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Stages:
+    """A step, and the gradients of what is attended to, for a gradient of O that is q."""
+
+    def attended(q: Any, k: Any, v: Any) -> Any:
+        return flash_attn_func(q, k, v, causal=True)
+
+    stages: Stages = step(x, wq, wk, wv, wo)
+    q, k, v = (stages[name] for name in "qkv")
+    _, pull = jax.vjp(attended, q, k, v)
+    return stages | dict(zip(NAMES, pull(q), strict=True))
+
+
+def check_gradients(got: Stages) -> None:
+    """Judge the gradients by float64 on what the stages before gave."""
+    q, k, v, o, lse = (np.asarray(got[name]) for name in ("q", "k", "v", "o", "lse"))
+    want = gradients(q, k, v, o, lse, q, causal=True, numerics=NUMERICS)
+    for name in NAMES:
+        judge_gradient(name, want[name], np.asarray(got[name]), "float16")
 
 
 def inputs(seed: int) -> Stages:
@@ -95,14 +117,16 @@ def _within(got: Any, want: Any, bound: Any, name: str) -> None:
     assert worst <= 1, f"{name}: the error is {worst} of its bound"
 
 
-def main() -> int:
+def main(*, with_gradients: bool) -> int:
     """Run it again and again with new arrays, and print what was counted after each run."""
     calls = ctypes.CDLL(None)
     kept, counts = [], []  # kept: or the next arrays might get the memory of these
     for seed in range(RUNS):
         given = inputs(seed)
-        got = step(**given)
+        got = (gradient_step if with_gradients else step)(**given)
         check(given, got)
+        if with_gradients:
+            check_gradients(got)
         kept.append((given, got))
         counts.append({name: ctypes.c_int.in_dll(calls, f"{name}_calls").value for name in COUNTED})
     print(json.dumps(counts))
@@ -110,4 +134,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(with_gradients=len(sys.argv) > 1))

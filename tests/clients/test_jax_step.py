@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from clients import jax_step
 
 from pyfa_rocm import emulator
@@ -31,12 +32,16 @@ def test_step() -> None:
     assert flops[True] >= 2 * 2 * pairs * jax_step.HDIM
 
 
-def test_command_buffer(tmp_path: Path) -> None:
-    """XLA captures our call into a graph of its kernels, launches that, and updates it for new arrays."""
+@pytest.mark.parametrize("ours", [1, 2], ids=["forward", "gradients"])
+def test_command_buffer(tmp_path: Path, ours: int) -> None:
+    """XLA captures our calls into a graph of its kernels, launches that, and updates it for new arrays.
+
+    There is a call for each pass: XLA makes one of the step's own forward pass and that of the gradients.
+    """
     library = tmp_path / "libhip_calls.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, HERE / "hip_calls.c"], check=True)
     done = subprocess.run(
-        [sys.executable, HERE / "jax_step.py"],
+        [sys.executable, HERE / "jax_step.py", *(["gradients"] if ours > 1 else [])],
         env=os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(sys.path)},
         check=False,
         capture_output=True,
@@ -45,15 +50,15 @@ def test_command_buffer(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, second, *_, last = json.loads(done.stdout)
     assert not any(first.values())  # the first run makes no graph
-    assert second["hipStreamBeginCapture"] == second["hipGraphAddChildGraphNode"] == 1  # our call
-    kernels = second["hipGraphAddKernelNode"]  # of XLA, before our call and after it
+    assert second["hipStreamBeginCapture"] == second["hipGraphAddChildGraphNode"] == ours
+    kernels = second["hipGraphAddKernelNode"]  # of XLA, before our calls and after them
     assert kernels >= 2
     assert second["hipGraphLaunch"] == 1
     assert last == {
-        "hipStreamBeginCapture": jax_step.RUNS - 1,
+        "hipStreamBeginCapture": (jax_step.RUNS - 1) * ours,
         "hipGraphAddKernelNode": kernels,
-        "hipGraphAddChildGraphNode": 1,
+        "hipGraphAddChildGraphNode": ours,
         "hipGraphExecKernelNodeSetParams": (jax_step.RUNS - 2) * kernels,
-        "hipGraphExecChildGraphNodeSetParams": jax_step.RUNS - 2,
+        "hipGraphExecChildGraphNodeSetParams": (jax_step.RUNS - 2) * ours,
         "hipGraphLaunch": jax_step.RUNS - 1,
     }
