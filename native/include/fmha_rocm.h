@@ -258,7 +258,8 @@ typedef struct fmha_bwd_params {
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
-                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
+                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed. FP32
+                            has the same bits either way, and no such copies */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
@@ -513,10 +514,11 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
  * fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
-/* Enqueues the backward pass on `stream`: several launches and a memset. FP16 and BF16; hdim_q and hdim_v up
- * to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset. FMHA_UNSUPPORTED in
- * this version: softcap, elementwise bias, FP32 and FP8. A row that sees no key, and a key that no row sees,
- * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+/* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
+ * up to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset; of FP32 also softcap,
+ * an elementwise bias and its gradient. FMHA_UNSUPPORTED in this version: these of FP16 and BF16, and FP8. A
+ * row that sees no key, and a key that no row sees, have gradient 0. The kernels are those of
+ * native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data

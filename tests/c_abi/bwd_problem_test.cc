@@ -298,8 +298,10 @@ void test_unsupported() {
             "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
-  CHECK_BAD(Good::plain(), f.softcap = 30, no, "fwd->softcap = 30: no backward kernel does softcap");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no, "fwd->bias is set: no backward kernel");
+  CHECK_BAD(Good::plain(), f.softcap = 30, no,
+            "fwd->softcap = 30: no backward kernel of 16 bits does softcap");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no,
+            "fwd->bias is set: no backward kernel of 16 bits");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
   CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");
