@@ -107,9 +107,7 @@ def _fill(c: Any, values: Any, skipped: tuple[str, ...]) -> None:
     try:
         _set(ffi, c, values, kinds)
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"params: got {values!r}, expected values of the C struct ({error})"
-        ) from error
+        raise InvalidArgumentError(f"params: got {values!r}, expected values of the C struct ({error})") from error
 
 
 def cache_to_c(p: Cache) -> Any:

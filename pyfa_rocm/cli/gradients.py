@@ -181,7 +181,10 @@ def _head(
     unscaled = weighted * dp - d
     ds = p * unscaled * scores.slope
     ds_error = p * np.abs(unscaled) * scores.slope_error + p * scores.slope * (
-        e * np.abs(unscaled) + weighted * dp_error + d_error + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
+        e * np.abs(unscaled)
+        + weighted * dp_error
+        + d_error
+        + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
     )
     ds_error = ds_error + np.minimum(p, _FLUSHED) * scores.slope * np.abs(unscaled)
     # dropout's factor is applied to the sums: what is rounded is dS / factor.

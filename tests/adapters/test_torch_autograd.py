@@ -110,7 +110,7 @@ BIASES = {"full": (2, 20, 20), "of_all_heads": (1, 20, 20), "of_all_rows": (2, 1
 
 
 def packed_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """One packed sequence with a bias, in float32, and dropout that drops nothing: the set ci has no other."""
+    """One packed float32 sequence with a bias, and dropout that drops nothing: the set ci has no other."""
     at = torch.tensor([0, 20], dtype=torch.int32)
     out: torch.Tensor = flash_attn_varlen_func(q, k, v, at, at, 20, 20, 1e-9, bias=bias, philox=(1, 2))
     return out
@@ -132,9 +132,9 @@ def test_gradient_of_a_bias(shape: tuple[int, ...]) -> None:
     fixed = [x.detach() for x in (q, k, v)]
     (alone,) = of(lambda x: packed_bias(fixed[0], fixed[1], fixed[2], x), (bias,), dout)
     torch.testing.assert_close(alone, got[3])
-    expanded = of(lambda x: packed_bias(*fixed, x.expand(2, 20, 20)), (bias,), dout)
+    expanded = of(lambda x: packed_bias(fixed[0], fixed[1], fixed[2], x.expand(2, 20, 20)), (bias,), dout)
     torch.testing.assert_close(expanded[0], alone)
-    grad = torch.func.grad(lambda x: (packed_bias(*fixed, x) * dout).sum())
+    grad = torch.func.grad(lambda x: (packed_bias(fixed[0], fixed[1], fixed[2], x) * dout).sum())
     both = torch.stack((bias.detach(), -bias.detach()))
     mapped = torch.vmap(grad)(both)
     torch.testing.assert_close(mapped[0], alone)

@@ -193,9 +193,7 @@ def test_features(base: Case, change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize(
-    "bias", [None, Bias(), Bias(dims=(False, False, False)), Bias(dims=(False, True, True))]
-)
+@pytest.mark.parametrize("bias", [None, Bias(), Bias(dims=(False, False, False)), Bias(dims=(False, True, True))])
 def test_nothing_to_attend_to(
     base: Case, change: dict[str, int], accumulate: bool, bias: Bias | None
 ) -> None:
@@ -247,11 +245,7 @@ def test_partial_passes(base: Case) -> None:
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
-        dtypes=("float16", "bfloat16", "float32"),
-        variants=("none", "alibi", "softcap", "bias"),
-        varlen=(False, True),
-        dropout=(False, False, True),
-        max_tiles=12,
+        dtypes=("float16", "bfloat16", "float32"), variants=("none", "alibi", "softcap", "bias"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
     ),
     data=st.data(),
 )

@@ -260,6 +260,4 @@ def test_sinks() -> None:
         assert lse[b] == pytest.approx(joined, abs=1e-5)
         share = np.exp(want_lse[0] - joined).T[..., None]
         # Both are rounded to bfloat16: half an ulp of each.
-        assert np.abs(o[b] - want[0].astype(np.float64) * share).max() <= 2**-8 * np.abs(
-            want.astype(float)
-        ).max(initial=1)
+        assert np.abs(o[b] - want[0].astype(np.float64) * share).max() <= 2**-8 * np.abs(want.astype(float)).max(initial=1)
