@@ -37,8 +37,9 @@ _FORWARD = {"q": "q.data", "k": "k.data", "v": "v.data", "out": "o.data", "lse":
 _BACKWARD = {name: f"{name}.data" for name in ("dout", "dq", "dk", "dv", "dbias")}
 # More than the C library says.
 _MOST_EXTENTS = 32
-# An address that nothing reads, of what is there but not yet known where.
-_ANYWHERE = 256
+# Addresses that nothing uses, of what is there but not yet known where: to be read, and to be written, which
+# is to overlap nothing.
+_ANYWHERE, _ELSEWHERE = 2**8, 2**60
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,7 +138,7 @@ class BwdPlan:
         block = self._placed(addresses, optional)
         allocated_later = "dbias" in self.gradients and "dbias" not in addresses
         if allocated_later:  # NULL would say that it is not wanted
-            block.c.dbias.data = ffi.cast("void *", _ANYWHERE)
+            block.c.dbias.data = ffi.cast("void *", _ELSEWHERE)
             block.c.flags = lib.FMHA_NO_MEMORY_CHECK
         nbytes = ffi.new("int64_t *")
         library.check(lib.fmha_bwd_workspace_bytes(block.c, nbytes))
@@ -153,7 +154,7 @@ class BwdPlan:
         for name in self._arrays:
             block.forward[self._places.forward[ADDRESS_FIELDS[name]]] = _ANYWHERE
         if "dbias" in self.gradients:
-            block.backward[self._places.backward["dbias.data"]] = _ANYWHERE
+            block.backward[self._places.backward["dbias.data"]] = _ELSEWHERE
         library.check(lib.fmha_bwd_supported(block.c))
 
     def launch(

@@ -106,6 +106,51 @@ def test_gradient_of_the_log_sum_exp() -> None:
         assert (a - b - c).abs().max() < 2**-8 * a.abs().max()
 
 
+BIASES = {"full": (2, 20, 20), "of_all_heads": (1, 20, 20), "of_all_rows": (2, 1, 20)}
+
+
+def packed_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """One packed float32 sequence with a bias, and dropout that drops nothing: the set ci has no other."""
+    at = torch.tensor([0, 20], dtype=torch.int32)
+    out: torch.Tensor = flash_attn_varlen_func(q, k, v, at, at, 20, 20, 1e-9, bias=bias, philox=(1, 2))
+    return out
+
+
+@pytest.mark.parametrize("shape", BIASES.values(), ids=BIASES)
+def test_gradient_of_a_bias(shape: tuple[int, ...]) -> None:
+    """Summed where the bias is broadcast; alone too; mapped, of each element; compiled."""
+    q, k, v = (x.detach()[0].requires_grad_() for x in qkv((1, 20, 2, 32), dtype=torch.float32))
+    bias = torch.randn(shape, generator=torch.Generator().manual_seed(4)).requires_grad_()
+    dout = like(q)
+    got = of(packed_bias, (q, k, v, bias), dout)
+
+    def formula(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        return (torch.softmax(q @ k.mT / 32**0.5 + bias, -1) @ v).transpose(0, 1)
+
+    as_good_as_plain(got, formula, (q, k, v, bias), dout)
+    fixed = [x.detach() for x in (q, k, v)]
+    (alone,) = of(lambda x: packed_bias(fixed[0], fixed[1], fixed[2], x), (bias,), dout)
+    torch.testing.assert_close(alone, got[3])
+    expanded = of(lambda x: packed_bias(fixed[0], fixed[1], fixed[2], x.expand(2, 20, 20)), (bias,), dout)
+    torch.testing.assert_close(expanded[0], alone)
+    grad = torch.func.grad(lambda x: (packed_bias(fixed[0], fixed[1], fixed[2], x) * dout).sum())
+    both = torch.stack((bias.detach(), -bias.detach()))
+    mapped = torch.vmap(grad)(both)
+    torch.testing.assert_close(mapped[0], alone)
+    torch.testing.assert_close(mapped[1], grad(both[1]))
+
+
+def test_gradient_of_a_bias_when_compiled() -> None:
+    torch._dynamo.reset()
+    inputs = [x.detach()[0].requires_grad_() for x in qkv((1, 20, 2, 32), dtype=torch.float32)]
+    leaves = (*inputs, torch.zeros(1, 20, 20, requires_grad=True))
+    compiled = torch.compile(packed_bias, backend="aot_eager", fullgraph=True)
+    dout = like(inputs[0])
+    for a, b in zip(of(compiled, leaves, dout), of(packed_bias, leaves, dout), strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_gradients_of_o_in_any_layout() -> None:
     """Expanded, transposed, of every second element; undefined for what nobody uses."""
     inputs = qkv()
