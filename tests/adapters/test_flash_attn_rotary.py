@@ -176,6 +176,24 @@ def test_in_torchs_own_operations() -> None:
         torch.testing.assert_close(rotary.apply_rotary_emb_torch(x, *each, interleaved), exact)
 
 
+# torch's own, at each such function that it traces.
+@pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'>:DeprecationWarning")
+def test_compiled() -> None:
+    """In one graph with its gradient, in place too."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x = rotary.apply_rotary_emb(x, COS, SIN, seqlen_offsets=3)
+        return rotary.apply_rotary_emb_qkv_(torch.stack([x, x, x], 2), COS, SIN)
+
+    x = draw(2, 4, 2, 14).requires_grad_()
+    factor = draw(2, 4, 3, 2, 14)
+    want = step(x)
+    got = torch.compile(step, fullgraph=True, backend="aot_eager")(x)
+    assert torch.equal(got, want)
+    for a, b in zip(*(torch.autograd.grad(y, x, factor) for y in (got, want)), strict=True):
+        assert torch.equal(a, b)
+
+
 X = draw(2, 9, 3, 16)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "dims": ({"x": X[0]}, r"x: got shape \(9, 3, 16\), expected \(batch, seqlen, nhead, hdim\)"),

@@ -50,30 +50,43 @@ def apply_rotary_emb_torch(
 
 
 class _Rotary(torch.autograd.Function):
-    """`x` with the heads in `parts` rotated, each by its own cos and sin; back again in the gradient.
+    """`x` with some of its heads rotated, and the gradient rotated back.
 
     As in flash-attn, what is written in place does not count as modified by autograd, so that leaves and
     results of unbind() may be. torch does notice if it was saved for a gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, parts: list[Any], inplace: bool, options: dict[str, Any]) -> Any:
-        # autograd has to see the tensors it keeps; all else is no tensor, or tensors that are not written.
-        ctx.parts, ctx.options = parts, options
-        return _rotated(x, parts, inplace, **options)
+    def forward(
+        ctx: Any, x: torch.Tensor, heads: list[Any], inplace: bool, options: dict[str, Any],
+        *tables: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        ctx.heads, ctx.options = heads, options
+        ctx.names = [name for name, value in options.items() if isinstance(value, torch.Tensor)]
+        ctx.save_for_backward(*(options[name] for name in ctx.names), *tables)
+        return _rotated(x, heads, inplace, tables, options)
 
     @staticmethod
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[Any, ...]:
+        count = len(ctx.names)
+        options = ctx.options | dict(zip(ctx.names, ctx.saved_tensors[:count], strict=True))
+        tables = ctx.saved_tensors[count:]
         # Not in place: a gradient may be another function's too.
-        return _rotated(dout, ctx.parts, False, conjugate=True, **ctx.options), None, None, None
+        dx = _rotated(dout, ctx.heads, False, tables, options | {"conjugate": True})
+        return dx, None, None, None, *(None for _ in tables)
 
 
-def _rotated(x: torch.Tensor, parts: list[Any], inplace: bool, **options: Any) -> torch.Tensor:
-    if parts[0][0] is None:
-        _, cos, sin = parts[0]
+def _rotated(
+    x: torch.Tensor, heads: list[Any], inplace: bool, tables: tuple[torch.Tensor, ...],
+    options: dict[str, Any],
+) -> torch.Tensor:  # fmt: skip
+    """Rotate the heads at these indices, by one cos and sin in `tables` or each by its own; or all heads."""
+    if not heads:
+        cos, sin = tables
         return apply_rotary(x, cos, sin, inplace=inplace, **options)
     result = x if inplace else x.clone()
-    for index, cos, sin in parts:
+    for i, index in enumerate(heads):
+        cos, sin = tables[-2:] if i else tables[:2]
         apply_rotary(result[index], cos, sin, inplace=True, **options)
     return result
 
@@ -121,7 +134,7 @@ def apply_rotary_emb(
         "interleaved": interleaved, "seqlen_offsets": seqlen_offsets, "cu_seqlens": cu_seqlens,
         "max_seqlen": max_seqlen,
     }  # fmt: skip
-    result: torch.Tensor = _Rotary.apply(x, [(None, cos, sin)], inplace, options)
+    result: torch.Tensor = _Rotary.apply(x, [], inplace, options, cos, sin)
     return result
 
 
@@ -163,11 +176,12 @@ def apply_rotary_emb_qkv_(
         Shapes do not fit.
     """
     queries, keys = _heads_of(qkv, num_heads_q)
-    parts = [
-        (queries, cos, sin), (keys, cos if cos_k is None else cos_k, sin if sin_k is None else sin_k),
-    ]  # fmt: skip
+    # Not twice the same: torch.compile does not take that.
+    of_keys = []
+    if cos_k is not None or sin_k is not None:
+        of_keys = [cos if cos_k is None else cos_k, sin if sin_k is None else sin_k]
     options = {"interleaved": interleaved, "seqlen_offsets": seqlen_offsets}
-    result: torch.Tensor = _Rotary.apply(qkv, parts, True, options)
+    result: torch.Tensor = _Rotary.apply(qkv, [queries, keys], True, options, cos, sin, *of_keys)
     return result
 
 
@@ -204,7 +218,7 @@ def apply_rotary_emb_kv_(
         )
     options = {"interleaved": interleaved, "seqlen_offsets": seqlen_offsets}
     keys = (slice(None), slice(None), 0)
-    result: torch.Tensor = _Rotary.apply(kv, [(keys, cos, sin)], True, options)
+    result: torch.Tensor = _Rotary.apply(kv, [keys], True, options, cos, sin)
     return result
 
 
