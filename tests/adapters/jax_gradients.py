@@ -16,7 +16,7 @@ from adapters import jax_cases  # isort: skip  # before jax
 import jax
 import numpy as np
 import pytest
-from backward import NAMES, Backward
+from backward import Backward
 from built import DTYPE_OF, candidates, rows, this_arch
 from cases import Case
 from cases_types import DTYPES, Array
@@ -30,13 +30,16 @@ REFUSED = "no .*backward kernel"
 
 def has_backward(case: Case) -> bool:
     """Whether a kernel of this arch can do the backward pass of a case."""
+    features = {
+        "alibi": bool(case.alibi), "dropout": case.dropout is not None, "softcap": case.softcap > 0,
+        "bias": case.bias is not None,
+    }  # fmt: skip
     return any(
         row["arch"] == this_arch()
         and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim
         and row["hdim_v"] >= (case.hdim_v or case.hdim)
-        and row["alibi"] == bool(case.alibi)
-        and row["dropout"] == (case.dropout is not None)
+        and all(row["optional"] or row.get(name, False) == asked for name, asked in features.items())
         for row in rows("bwd")
     )
 
@@ -48,7 +51,7 @@ def has_both(case: Case) -> bool:
 
 def nearest(case: Case) -> Case:
     """The case, or one of another dtype or head dim that has a backward kernel."""
-    others = (replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16") for n in (64, 128))
+    others = (replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16", "float32") for n in (64, 128))
     for other in (case, *others):
         if has_backward(other):
             return other
@@ -90,7 +93,7 @@ def run(case: Case, compiled: bool, **options: Any) -> None:
     """Differentiate a case and judge its gradients, or see it refused if no kernel can do it."""
     case = jax_cases.in_jax(replace(case, lse=False))
     arrays, fixed = jax_cases.arguments(case)
-    inputs = {name: arrays.pop(name) for name in "qkv"}
+    inputs: dict[str, Any] = {name: arrays.pop(name) for name in ("q", "k", "v", "bias") if name in arrays}
     call, dout = function_of(case, fixed | options), jax.numpy.asarray(cotangent(case))
 
     def gradients(inputs: Any, others: Any, dout: Any) -> Any:
@@ -119,11 +122,12 @@ def judge(case: Case, inputs: dict[str, Any], found: dict[str, Any], out: Any, l
     for name, x in inputs.items():
         assert found[name].dtype == x.dtype
         assert found[name].shape == x.shape
-    results = [np.asarray(x) for x in (out, lse, cotangent(case), *(found[name] for name in "qkv"))]
+    results = [np.asarray(x) for x in (out, lse, cotangent(case), *(found[name] for name in inputs))]
     if case.varlen is not None:
         results = [x[None] for x in results]
     out, lse, dout, *gradients = results
     rows_used, keys_used = case.rows_in_use()
-    for x, used in zip(gradients, (rows_used, keys_used, keys_used), strict=True):
+    for x, used in zip(gradients, (rows_used, keys_used, keys_used), strict=False):
         assert not x[:, ~used].any()
-    Backward(case, results=(out, lse, dout)).judge(dict(zip(NAMES, gradients, strict=True)))
+    names = [f"d{name}" for name in inputs]
+    Backward(case, results=(out, lse, dout)).judge(dict(zip(names, gradients, strict=True)))

@@ -246,8 +246,7 @@ void what_does_not_fit_is_refused() {
   };
   refused([](Params&, Frame& f) { f.rename_attribute(3, "bwd"); },
           "3: attribute bwd_params of the custom call");
-  refused([](Params&, Frame& f) { f.append_word(1, 3); },
-          "9: attribute bwd_params: got 192 bytes with fields");
+  refused([](Params&, Frame& f) { f.append_word(1, 3); }, "9: attribute bwd_params: got ");
   refused(with([](Params& p) { p.fwd.seqlen_k += 1; }), "3: fwd->k.data: got a buffer of 35840 bytes");
   refused(with([](Params& p) { p.bwd.dk.stride_batch += 8; }), "3: dk.data: got a buffer of 35840 bytes");
   refused(with([](Params& p) { p.bwd.dout.data = number<void>(kCount); }),
