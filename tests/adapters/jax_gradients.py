@@ -6,7 +6,7 @@ To be imported before jax, as jax_cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -73,20 +73,40 @@ def function_of(case: Case, options: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def given_results(backward: Backward) -> Iterator[None]:
-    """Have the forward pass give the oracle's O and LSE: a small library has few kernels for both passes."""
-    packed = backward.case.varlen is not None
-    results = [jax.numpy.asarray(x[0] if packed else x) for x in (backward.o, backward.lse)]
+def forward_is(results: Callable[..., Any]) -> Iterator[None]:
+    """Have a function give O and the LSE of a problem: a small library has few kernels for both passes."""
 
     def bind(problem: Any, operands: Any) -> Any:
         if problem.is_backward:
             return _primitive.bind(problem, operands)
-        return results[: len(problem.results)]
+        return list(results(problem, operands))[: len(problem.results)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_gradient, "bind", bind)
         patch.setattr(_gradient, "_traced", _gradient._attend)  # which jit would remember
         yield
+
+
+def given_results(backward: Backward) -> Any:
+    """Have the forward pass give the oracle's O and LSE of a case."""
+    packed = backward.case.varlen is not None
+    results = [jax.numpy.asarray(x[0] if packed else x) for x in (backward.o, backward.lse)]
+    return forward_is(lambda _problem, _operands: results)
+
+
+def formula(problem: Any, operands: Any) -> tuple[Any, Any]:
+    """O and the LSE in float32, by XLA: with a bias, and masked causally from the top left, or not at all."""
+    fields, arrays = dict(problem.fields), dict(zip(problem.names, operands, strict=True))
+    assert fields["mask"] in ("none", "causal_top_left")
+    q, k, v = (arrays[name] for name in "qkv")
+    k, v = (jax.numpy.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
+    with jax.default_matmul_precision("highest"):
+        scores = fields["softmax_scale"] * jax.numpy.einsum("bqhd,bkhd->bhqk", q, k) + arrays["bias"]
+        if fields["mask"] != "none":
+            seen = jax.numpy.tri(*scores.shape[2:], dtype=jax.numpy.bool_)
+            scores = jax.numpy.where(seen, scores, -jax.numpy.inf)
+        lse = jax.nn.logsumexp(scores, axis=-1)
+        return jax.numpy.einsum("bhqk,bkhd->bqhd", jax.numpy.exp(scores - lse[..., None]), v), lse
 
 
 def run(case: Case, compiled: bool, **options: Any) -> None:
