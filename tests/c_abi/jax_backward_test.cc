@@ -246,7 +246,9 @@ void what_does_not_fit_is_refused() {
   };
   refused([](Params&, Frame& f) { f.rename_attribute(3, "bwd"); },
           "3: attribute bwd_params of the custom call");
-  refused([](Params&, Frame& f) { f.append_word(1, 3); }, "9: attribute bwd_params: got ");
+  const std::string longer =
+      "9: attribute bwd_params: got " + std::to_string(sizeof(fmha_bwd_params) + 8) + " bytes with fields";
+  refused([](Params&, Frame& f) { f.append_word(1, 3); }, longer.c_str());
   refused(with([](Params& p) { p.fwd.seqlen_k += 1; }), "3: fwd->k.data: got a buffer of 35840 bytes");
   refused(with([](Params& p) { p.bwd.dk.stride_batch += 8; }), "3: dk.data: got a buffer of 35840 bytes");
   refused(with([](Params& p) { p.bwd.dout.data = number<void>(kCount); }),
