@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The backward pass of one causal problem on the software device: b1 h4 s512 d128 unless told otherwise.
 
-It prints how long the device took, unchecked and checked: how long a test takes, and nothing about a GPU. And it
-prints what is counted: wave instructions, operations of the matrix unit, and the bytes that reach HBM, beside
-those of the standard formula, which keeps P, dP and dS in memory (pyfa_rocm/cli/traffic.py).
+It prints how long the device took, unchecked and checked: how long a test takes, and nothing about a GPU. And
+it prints what is counted: wave instructions, operations of the matrix unit, and the bytes that reach HBM,
+beside those of the standard formula, which keeps P, dP and dS in memory (pyfa_rocm/cli/traffic.py).
 """
 
 from __future__ import annotations

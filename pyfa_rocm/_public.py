@@ -2,6 +2,8 @@
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
 from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.decode import Cache, CacheTensor, DecodeParams
+from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
 from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
@@ -33,13 +35,23 @@ from pyfa_rocm.fmha import (
     fmha_bwd_prepare,
     fmha_bwd_supported,
     fmha_bwd_workspace_bytes,
+    fmha_decode,
+    fmha_decode_kernel,
+    fmha_decode_prepare,
+    fmha_decode_supported,
+    fmha_decode_workspace_bytes,
     fmha_fwd,
     fmha_fwd_kernel,
     fmha_fwd_prepare,
     fmha_fwd_supported,
     fmha_fwd_workspace_bytes,
+    fmha_merge,
+    fmha_merge_kernel,
+    fmha_merge_prepare,
+    fmha_merge_supported,
     fmha_prepare,
 )
+from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -54,6 +66,9 @@ __all__ = [
     "AbiMismatchError",
     "Bias",
     "BwdParams",
+    "Cache",
+    "CacheTensor",
+    "DecodeParams",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -63,6 +78,9 @@ __all__ = [
     "InvalidArgumentError",
     "KernelInfo",
     "Lse",
+    "LseParts",
+    "MergeParams",
+    "Parts",
     "RandVal",
     "Runtime",
     "Stream",
@@ -75,6 +93,7 @@ __all__ = [
     "flash_attn_bwd",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
+    "flash_attn_merge",
     "flash_attn_qkvpacked_func",
     "flash_attn_varlen_bwd",
     "flash_attn_varlen_func",
@@ -86,11 +105,20 @@ __all__ = [
     "fmha_bwd_prepare",
     "fmha_bwd_supported",
     "fmha_bwd_workspace_bytes",
+    "fmha_decode",
+    "fmha_decode_kernel",
+    "fmha_decode_prepare",
+    "fmha_decode_supported",
+    "fmha_decode_workspace_bytes",
     "fmha_fwd",
     "fmha_fwd_kernel",
     "fmha_fwd_prepare",
     "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes",
+    "fmha_merge",
+    "fmha_merge_kernel",
+    "fmha_merge_prepare",
+    "fmha_merge_supported",
     "fmha_prepare",
     "get_cmake_dir",
     "get_include",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The C functions on raw device pointers, one for one: `fmha_fwd`, `fmha_bwd`, and questions about them."""
+"""The C functions on raw device pointers, one for one, and questions about them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import to_c
+from pyfa_rocm._call.decode import DecodeParams, decode_to_c
+from pyfa_rocm._call.merge import MergeParams, merge_to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 
 __all__ = [
     "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
-    "fmha_bwd_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
-    "fmha_fwd_workspace_bytes", "fmha_prepare",
+    "fmha_bwd_workspace_bytes", "fmha_decode", "fmha_decode_kernel", "fmha_decode_prepare",
+    "fmha_decode_supported", "fmha_decode_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
+    "fmha_fwd_workspace_bytes", "fmha_merge", "fmha_merge_kernel", "fmha_merge_prepare",
+    "fmha_merge_supported", "fmha_prepare",
 ]  # fmt: skip
 
 
@@ -204,3 +208,105 @@ def fmha_bwd_prepare(params: BwdParams) -> None:
     _, lib = library.load()
     c, _fwd = bwd_to_c(params)
     library.check(lib.fmha_bwd_prepare(c))
+
+
+def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
+    """Enqueue attention over a KV cache on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : DecodeParams
+        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_decode`` of native/include/fmha_rocm.h.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+
+
+def fmha_decode_supported(params: DecodeParams) -> None:
+    """Raise what `fmha_decode` would raise on the current device. Addresses may be 0: then they are not read."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode_supported(c))
+
+
+def fmha_decode_kernel(params: DecodeParams) -> KernelInfo:
+    """Return the kernel that `fmha_decode` would run; else as `fmha_decode_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    return _kernel_info(lib.fmha_decode_kernel, c)
+
+
+def fmha_decode_workspace_bytes(params: DecodeParams) -> int:
+    """Return how much device memory `fmha_decode` needs as `params.workspace`; else as `fmha_decode_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    return _workspace_bytes(lib.fmha_decode_workspace_bytes, c)
+
+
+def fmha_decode_prepare(params: DecodeParams) -> None:
+    """Load the kernels of a problem onto the current device; else as `fmha_fwd_prepare`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _kept = decode_to_c(params)
+    library.check(lib.fmha_decode_prepare(c))
+
+
+def fmha_merge(params: MergeParams, stream: int = 0) -> None:
+    """Enqueue a merge of partial outputs on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : MergeParams
+        What to merge. The memory must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_merge`` of native/include/fmha_rocm.h.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    library.check(lib.fmha_merge(merge_to_c(params), ffi.cast("void *", stream) if stream else ffi.NULL))
+
+
+def fmha_merge_supported(params: MergeParams) -> None:
+    """Raise what `fmha_merge` would raise on the current device. Addresses of 0 are not read."""
+    hip.runtime()
+    _, lib = library.load()
+    library.check(lib.fmha_merge_supported(merge_to_c(params)))
+
+
+def fmha_merge_kernel(params: MergeParams) -> KernelInfo:
+    """Return the kernel that `fmha_merge` would run; else as `fmha_merge_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    return _kernel_info(lib.fmha_merge_kernel, merge_to_c(params))
+
+
+def fmha_merge_prepare(params: MergeParams) -> None:
+    """Load the kernel of a merge onto the current device; else as `fmha_fwd_prepare`."""
+    hip.runtime()
+    _, lib = library.load()
+    library.check(lib.fmha_merge_prepare(merge_to_c(params)))

@@ -258,7 +258,8 @@ typedef struct fmha_bwd_params {
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
-                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
+                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed. FP32
+                            has the same bits either way, and no such copies */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
@@ -266,6 +267,118 @@ typedef struct fmha_bwd_params {
   uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
   fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
+
+/* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are
+ * in elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that
+ * hold keys and values side by side all fit. Address and strides are aligned to 16 bytes. */
+typedef struct fmha_cache_tensor {
+  void* data;
+  int64_t stride_page; /* or of a batch element */
+  int64_t stride_token;
+  int64_t stride_head;
+} fmha_cache_tensor;
+
+/* A KV cache. With pages, token t of sequence b is token t % page_size of page number t / page_size of its
+ * list, which block_table or kv_indptr and kv_indices have; one of the two is set. Only the pages of tokens
+ * that some query sees are looked up and read: other entries may be -1. Without pages (neither is set) a
+ * sequence is one batch element of the cache. */
+typedef struct fmha_cache {
+  uint32_t struct_size; /* sizeof(fmha_cache) */
+  fmha_dtype dtype;     /* of the keys and values */
+  fmha_cache_tensor k;  /* (pages, page_size, nhead_k, hdim_q) */
+  fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); its memory may be a part of k's */
+  int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
+  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any
+                           number */
+  const int32_t* block_table;     /* device memory, int32 (batch, max_pages): each sequence's pages, in order */
+  int64_t stride_block_table;     /* from one sequence to the next */
+  int64_t max_pages;              /* of a sequence: fwd->seqlen_k may be at most max_pages * page_size */
+  const int32_t* kv_indptr;       /* device memory, int32 (batch + 1): sequence b has the pages from
+                                     kv_indices[kv_indptr[b]] up to kv_indices[kv_indptr[b + 1] - 1] */
+  const int32_t* kv_indices;      /* device memory, int32 (indices) */
+  int64_t indices;                /* entries of kv_indices */
+  const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of
+                                     each sequence. NULL: its own number */
+} fmha_cache;
+
+/* Arguments of fmha_decode: forward attention whose keys and values lie in a cache. */
+typedef struct fmha_decode_params {
+  uint32_t struct_size; /* sizeof(fmha_decode_params) */
+  int32_t kernel;       /* as in fmha_fwd_params, of fmha_decode_kernel's candidates */
+  /* The attention, by the forward call's own struct: dtype, sizes, softmax_scale, mask, q, o, lse, softcap
+   * and alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths; with
+   * cu_seqlens_q (and without cu_seqlens_k) the queries are packed, so that sequences that decode one token
+   * and such that begin share a call. seqused_k has the tokens of each sequence in the cache, those of the
+   * queries included; NULL: seqlen_k. k, v, kernel, randval, workspace, workspace_bytes and flags are not
+   * looked at. */
+  const fmha_fwd_params* fwd;
+  const fmha_cache* cache;
+  const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are
+                               no keys. NULL: none */
+  const float* sinks;       /* device memory, float32 (nhead_q): a logit of each query head that takes part in
+                               the softmax and has no value. NULL: none */
+  int32_t num_splits;       /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's
+                               choice */
+  uint32_t reserved;        /* must be 0 */
+  void* workspace;          /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
+  int64_t workspace_bytes;
+  uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_decode_params;
+
+/* What the logarithm of an LSE is to. */
+typedef int32_t fmha_lse_base;
+enum {
+  FMHA_LSE_NATURAL = 0, /* as fmha_fwd writes it */
+  FMHA_LSE_BASE2 = 1
+};
+
+/* Partial outputs: (parts, batch, seqlen, nhead, hdim) with a contiguous last dimension. Element (i, b, s, h, d) is
+ * at data[i * stride_part + b * stride_batch + s * stride_seqlen + h * stride_head + d]. As fmha_tensor, but
+ * only read, and of any strides that are multiples of 16 bytes, also above 2^31. */
+typedef struct fmha_parts {
+  const void* data;
+  int64_t stride_part;
+  int64_t stride_batch;
+  int64_t stride_seqlen;
+  int64_t stride_head;
+} fmha_parts;
+
+/* Their LSEs: float32 (parts, batch, nhead, seqlen) with a contiguous last dimension. Element (i, b, h, s) is at
+ * data[i * stride_part + b * stride_batch + h * stride_head + s]. Aligned to 4 bytes. */
+typedef struct fmha_lse_parts {
+  const float* data;
+  int64_t stride_part;
+  int64_t stride_batch;
+  int64_t stride_head;
+} fmha_lse_parts;
+
+/* Arguments of fmha_merge: one output and LSE of those of attention over disjoint sets of keys,
+ * O = sum_i exp(LSE_i - LSE) * O_i, LSE = log(sum_i exp(LSE_i)). Packed sequences are one batch of all their
+ * rows, LSEs (nhead, total); LSEs that lie (total, nhead) are a batch of `total` with seqlen 1. */
+typedef struct fmha_merge_params {
+  uint32_t struct_size; /* sizeof(fmha_merge_params) */
+  fmha_dtype dtype;     /* of o_parts: FMHA_FP32, FMHA_FP16 or FMHA_BF16; required */
+  fmha_dtype o_dtype;   /* of o; 0: as dtype. FMHA_FP32 is made of any parts, the others of their own or of
+                           FMHA_FP32 */
+  fmha_lse_base lse_base;   /* of lse_parts and of lse */
+  int64_t parts;            /* 1 or more */
+  int64_t batch;            /* if any of batch, seqlen and nhead is 0, the call does nothing */
+  int64_t seqlen;
+  int64_t nhead;            /* their product, the number of rows, is below 2^26 */
+  int64_t hdim;             /* a multiple of 8; required */
+  fmha_parts o_parts;       /* what is of a part whose lse is -inf, or so far below the largest that it weighs
+                               nothing, is not read */
+  fmha_lse_parts lse_parts; /* -inf: the part is empty. +inf: it outweighs all others; several such are averaged.
+                               NaN makes the row NaN */
+  fmha_tensor o;            /* (batch, seqlen, nhead, hdim), written; like o of fmha_fwd, but strides may be
+                               2^31 and more. A row whose parts are all empty is 0 */
+  fmha_lse lse;             /* (batch, nhead, seqlen), written if data is set. A row whose parts are all empty
+                               has -inf, never NaN */
+  int32_t accumulate;       /* 1: o and lse, which is then required, hold one more part, and the result takes
+                               its place: "in place". 0: they are only written */
+  int32_t kernel;           /* as in fmha_fwd_params, of fmha_merge_kernel's candidates */
+  uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_merge_params;
 
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
 typedef struct fmha_kernel_info {
@@ -318,7 +431,7 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind) and "code_objects" (an array: name, arch, sha256, bytes,
+ * of bwd_parts, the small kernels around those, kind; of merge o_dtype) and "code_objects" (an array: name, arch, sha256, bytes,
  * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
@@ -401,11 +514,60 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
  * fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
-/* Enqueues the backward pass on `stream`: several launches and a memset. FP16 and BF16; hdim_q and hdim_v up
- * to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset. FMHA_UNSUPPORTED in
- * this version: softcap, elementwise bias, FP32 and FP8. A row that sees no key, and a key that no row sees,
- * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+/* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
+ * up to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset; of FP32 also softcap,
+ * an elementwise bias and its gradient. FMHA_UNSUPPORTED in this version: these of FP16 and BF16, and FP8. A
+ * row that sees no key, and a key that no row sees, have gradient 0. The kernels are those of
+ * native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
+
+/* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data
+ * of q, o, lse, and of the cache's k and v may be NULL. */
+fmha_status fmha_decode_supported(const fmha_decode_params* params);
+
+/* Like fmha_decode_supported, but on success also fills *info with the kernel that would run. */
+fmha_status fmha_decode_kernel(const fmha_decode_params* params, fmha_kernel_info* info);
+
+/* Like fmha_decode_supported, but on success also writes to *bytes how much workspace the call needs: as
+ * fmha_fwd_workspace_bytes. It is splits * rows of q * nhead_q * (hdim_v + 1) float32 numbers, and 0 for one.
+ */
+fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_t* bytes);
+
+/* The memory that fmha_decode would touch, its workspace aside: as fmha_fwd_extents. Names of what is in
+ * `fwd` and `cache` begin so: "fwd->q.data", "cache->k.data". */
+fmha_status fmha_decode_extents(const fmha_decode_params* params, fmha_extent* extents, int32_t capacity,
+                                int32_t* count);
+
+/* Like fmha_decode_supported, but also loads the kernels of the call onto the current device: as
+ * fmha_fwd_prepare. */
+fmha_status fmha_decode_prepare(const fmha_decode_params* params);
+
+/* Enqueues attention over a KV cache on `stream`. FP16 and BF16; hdim_q and hdim_v up to 256, or 512, or 576
+ * and 512; causal masks and windows aligned bottom-right, softcap, ALiBi. Lengths and pages are read on the
+ * device, so that a captured graph goes on as sequences grow, up to the bounds of the call. A row that sees
+ * no key has o = 0 and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels
+ * are those of native/kernels/hip/decode.h. */
+fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
+
+/* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+ * o_parts, lse_parts and o may be NULL, and that of lse if it is only read to accumulate. */
+fmha_status fmha_merge_supported(const fmha_merge_params* params);
+
+/* Like fmha_merge_supported, but on success also fills *info with the kernel that would run. Its tile_m is the
+ * rows of a workgroup; it has no tile_n, and no pipeline (""). */
+fmha_status fmha_merge_kernel(const fmha_merge_params* params, fmha_kernel_info* info);
+
+/* The memory that fmha_merge would touch: as fmha_fwd_extents. That of the parts is one extent, from the first
+ * element of the first to past the last of the last. */
+fmha_status fmha_merge_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t capacity,
+                               int32_t* count);
+
+/* Like fmha_merge_supported, but also loads the kernel onto the current device: as fmha_fwd_prepare. */
+fmha_status fmha_merge_prepare(const fmha_merge_params* params);
+
+/* Enqueues the merge on `stream`: one launch, without a workspace. Sums are float32. The kernels are those of
+ * native/kernels/hip/merge.h. */
+fmha_status fmha_merge(const fmha_merge_params* params, void* stream);
 
 /* cffi-end */
 

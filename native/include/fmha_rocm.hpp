@@ -110,6 +110,35 @@ struct bwd_params : ::fmha_bwd_params {
   constexpr bwd_params() noexcept : ::fmha_bwd_params{} { struct_size = sizeof(::fmha_bwd_params); }
 };
 
+using cache_tensor = ::fmha_cache_tensor;
+
+struct cache : ::fmha_cache {
+  constexpr cache() noexcept : ::fmha_cache{} { struct_size = sizeof(::fmha_cache); }
+};
+
+/* The forward call and the cache are referred to, not copied: they must outlive this. */
+struct decode_params : ::fmha_decode_params {
+  constexpr decode_params() noexcept : ::fmha_decode_params{} { struct_size = sizeof(::fmha_decode_params); }
+};
+
+struct parts : ::fmha_parts {
+  constexpr parts() noexcept : ::fmha_parts{} {}
+  constexpr parts(const void* data_, std::int64_t stride_part_, std::int64_t stride_batch_,
+                  std::int64_t stride_seqlen_, std::int64_t stride_head_) noexcept
+      : ::fmha_parts{data_, stride_part_, stride_batch_, stride_seqlen_, stride_head_} {}
+};
+
+struct lse_parts : ::fmha_lse_parts {
+  constexpr lse_parts() noexcept : ::fmha_lse_parts{} {}
+  constexpr lse_parts(const float* data_, std::int64_t stride_part_, std::int64_t stride_batch_,
+                      std::int64_t stride_head_) noexcept
+      : ::fmha_lse_parts{data_, stride_part_, stride_batch_, stride_head_} {}
+};
+
+struct merge_params : ::fmha_merge_params {
+  constexpr merge_params() noexcept : ::fmha_merge_params{} { struct_size = sizeof(::fmha_merge_params); }
+};
+
 using extent = ::fmha_extent;
 
 struct kernel_info : ::fmha_kernel_info {
@@ -319,6 +348,74 @@ inline result<void> bwd(std::nothrow_t, const ::fmha_bwd_params& params, void* s
   return detail::checked(::fmha_bwd(&params, stream));
 }
 
+inline result<void> decode_supported(std::nothrow_t, const ::fmha_decode_params& params) {
+  return detail::checked(::fmha_decode_supported(&params));
+}
+
+inline result<kernel_info> decode_kernel(std::nothrow_t, const ::fmha_decode_params& params) {
+  kernel_info info;
+  if (const result<void> r = detail::checked(::fmha_decode_kernel(&params, &info)); !r) return r.error();
+  return info;
+}
+
+inline result<std::int64_t> decode_workspace_bytes(std::nothrow_t, const ::fmha_decode_params& params) {
+  std::int64_t bytes = 0;
+  if (const result<void> r = detail::checked(::fmha_decode_workspace_bytes(&params, &bytes)); !r)
+    return r.error();
+  return bytes;
+}
+
+inline result<std::vector<extent>> decode_extents(std::nothrow_t, const ::fmha_decode_params& params) {
+  std::vector<extent> extents(16); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r =
+          detail::checked(::fmha_decode_extents(&params, extents.data(), capacity, &count));
+      !r)
+    return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
+
+inline result<void> decode_prepare(std::nothrow_t, const ::fmha_decode_params& params) {
+  return detail::checked(::fmha_decode_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> decode(std::nothrow_t, const ::fmha_decode_params& params, void* stream) {
+  return detail::checked(::fmha_decode(&params, stream));
+}
+
+inline result<void> merge_supported(std::nothrow_t, const ::fmha_merge_params& params) {
+  return detail::checked(::fmha_merge_supported(&params));
+}
+
+inline result<kernel_info> merge_kernel(std::nothrow_t, const ::fmha_merge_params& params) {
+  kernel_info info;
+  if (const result<void> r = detail::checked(::fmha_merge_kernel(&params, &info)); !r) return r.error();
+  return info;
+}
+
+inline result<std::vector<extent>> merge_extents(std::nothrow_t, const ::fmha_merge_params& params) {
+  std::vector<extent> extents(16); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r = detail::checked(::fmha_merge_extents(&params, extents.data(), capacity, &count));
+      !r)
+    return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
+
+inline result<void> merge_prepare(std::nothrow_t, const ::fmha_merge_params& params) {
+  return detail::checked(::fmha_merge_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> merge(std::nothrow_t, const ::fmha_merge_params& params, void* stream) {
+  return detail::checked(::fmha_merge(&params, stream));
+}
+
 /* ---- Exceptions ---- */
 
 #ifdef FMHA_ROCM_EXCEPTIONS
@@ -375,6 +472,56 @@ inline std::vector<extent> bwd_extents(const ::fmha_bwd_params& params) {
 inline void bwd_prepare(const ::fmha_bwd_params& params) { bwd_prepare(std::nothrow, params).value(); }
 
 inline void bwd(const ::fmha_bwd_params& params, void* stream) { bwd(std::nothrow, params, stream).value(); }
+
+/* False where decode would throw `unsupported`; any other error is thrown. */
+inline bool decode_supported(const ::fmha_decode_params& params) {
+  const result<void> r = decode_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info decode_kernel(const ::fmha_decode_params& params) {
+  return decode_kernel(std::nothrow, params).value();
+}
+
+inline std::int64_t decode_workspace_bytes(const ::fmha_decode_params& params) {
+  return decode_workspace_bytes(std::nothrow, params).value();
+}
+
+inline std::vector<extent> decode_extents(const ::fmha_decode_params& params) {
+  return decode_extents(std::nothrow, params).value();
+}
+
+inline void decode_prepare(const ::fmha_decode_params& params) {
+  decode_prepare(std::nothrow, params).value();
+}
+
+inline void decode(const ::fmha_decode_params& params, void* stream) {
+  decode(std::nothrow, params, stream).value();
+}
+
+/* False where merge would throw `unsupported`; any other error is thrown. */
+inline bool merge_supported(const ::fmha_merge_params& params) {
+  const result<void> r = merge_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info merge_kernel(const ::fmha_merge_params& params) {
+  return merge_kernel(std::nothrow, params).value();
+}
+
+inline std::vector<extent> merge_extents(const ::fmha_merge_params& params) {
+  return merge_extents(std::nothrow, params).value();
+}
+
+inline void merge_prepare(const ::fmha_merge_params& params) { merge_prepare(std::nothrow, params).value(); }
+
+inline void merge(const ::fmha_merge_params& params, void* stream) {
+  merge(std::nothrow, params, stream).value();
+}
 #endif
 
 }  // namespace fmha

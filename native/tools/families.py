@@ -6,15 +6,21 @@ from __future__ import annotations
 from family import Family
 from family_bwd import Backward
 from family_bwd_parts import BackwardParts
+from family_decode import Decode
 from family_fwd import Forward
+from family_merge import Merge
 from origin_ck_bwd import CkBwd
 from origin_ck_fwd import CkFwd
 from origin_hip_bwd import HipBwd
 from origin_hip_bwd_parts import HipBwdParts
+from origin_hip_decode import HipDecode
+from origin_hip_merge import HipMerge
 
 _ALL: tuple[Family, ...] = (
     Forward({"ck": CkFwd()}),
     Backward({"ck": CkBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
+    Decode({"hip": HipDecode()}),
+    Merge({"hip": HipMerge()}),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

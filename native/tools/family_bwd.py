@@ -61,7 +61,7 @@ class Backward(Family):
     name = "bwd"
     axes = ("arch", "dtype", "tile", *_FEATURES)
     required = frozenset(("set", "arch", "dtype", "tile"))
-    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False)  # noqa: RUF012 - read by all, written by none
+    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False)
     known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
         "set": SETS,
         "dtype": DTYPES,
@@ -82,7 +82,9 @@ class Backward(Family):
         flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
         if tile.optional:
             if flags:
-                raise ValueError(f"{where}: {', '.join(flags)}: the kernels of tile {fields['tile']} have all")
+                raise ValueError(
+                    f"{where}: {', '.join(flags)}: the kernels of tile {fields['tile']} have all"
+                )
             fields = fields | dict.fromkeys(_FEATURES, True)
         row = BwdRow(
             name="_".join(["fmha", self.name, fields["dtype"], _head(tile), *flags]),

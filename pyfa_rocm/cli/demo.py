@@ -129,13 +129,13 @@ def proof_table(proof: dict[str, Any]) -> str:
 
 
 def _other_types(proof: dict[str, Any]) -> str:
-    """Which gradients were proved in the other 16-bit type."""
+    """Which gradients were proved in another type."""
     rows = [
         f"{row['feature']} ({row['gradient_dtype']})"
         for row in proof["features"]
         if row["gradient_dtype"] not in (None, row["shape"]["dtype"])
     ]
-    return f"Gradients in the other 16-bit type: {'; '.join(rows)}." if rows else ""
+    return f"Gradients in another type: {'; '.join(rows)}." if rows else ""
 
 
 def _cost_columns(row: dict[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 
 The gradients of each are proved too if the library has a kernel for them. They are those of the oracle's O
 and LSE, so no forward kernel of their type is needed: a small kernel set has a feature's backward kernel in
-one 16-bit type, and its forward kernel perhaps in the other.
+one type, and its forward kernel perhaps in another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ __all__ = ["FEATURES", "Feature", "Problem", "Proof", "Shape", "prove", "prove_f
 Array = npt.NDArray[Any]
 Ratios = dict[str, float]
 NHEAD_Q, NHEAD_K = 2, 1
-_OTHER_TYPE = {"float16": "bfloat16", "bfloat16": "float16"}
+# Types in which gradients are tried, in this order, by the feature's own.
+_GRADIENT_TYPES = {
+    "float16": ("float16", "bfloat16", "float32"),
+    "bfloat16": ("bfloat16", "float16", "float32"),
+}
 
 
 class Shape(NamedTuple):
@@ -124,8 +128,8 @@ class Proof(NamedTuple):
     reason : str
         Why it did not run, or "".
     gradient_dtype : str or None
-        Type in which the gradients were proved: the problem's, or the other one of 16 bits if only that has a
-        kernel. None if they were not.
+        Type in which the gradients were proved: the problem's, or another if only that has a kernel. None if
+        they were not.
     dq_ratio, dk_ratio, dv_ratio : float or None
         As o_ratio, of the gradients.
     gradient_reason : str
@@ -236,7 +240,8 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
         want = gradients(
             q[:, rows], k[:, keys], v[:, keys], o[:, rows], lse[:, :, rows], dout[:, rows], **arguments
         )
-        for name, gradient in want.items():
+        for name in got:
+            gradient = want[name]
             part = got[name][:, rows if name == "dq" else keys]
             share = _share(part, gradient.value, gradient.bound_in(shape.dtype))
             worst[name] = float(np.maximum(worst[name], share))
@@ -293,12 +298,10 @@ FEATURES = {
 
 
 def _prove_gradients(feature: Feature, keep: Array | None) -> dict[str, Any]:
-    """Return the fields of Proof about gradients, in the feature's type or the other one of 16 bits."""
+    """Return the fields of Proof about gradients, in the first type that has a kernel for them."""
     own = feature.shape.dtype
     reasons = []
-    for dtype in (own, _OTHER_TYPE.get(own)):
-        if dtype is None:
-            continue
+    for dtype in _GRADIENT_TYPES.get(own, (own,)):
         try:
             ratios = _backward(feature.problem(feature.shape._replace(dtype=dtype)), keep)
         except UnsupportedError as error:

@@ -6,8 +6,8 @@ zeros and factor, O as given, and D = rowsum(dO * O):
 
     dV = (P * M)^T dO,    dS = P * (M * (dO V^T) - D),    dQ = scale * dS K,    dK = scale * dS^T Q
 
-Of a group of query heads, dK and dV are the sums. dS is the gradient of a bias, too. With softcap c, dQ and dK
-are made of dS times tanh's derivative, 1 - (S / c)^2.
+Of a group of query heads, dK and dV are the sums. dS is the gradient of a bias, too. With softcap c, dQ and
+dK are made of dS times tanh's derivative, 1 - (S / c)^2.
 
 **What a kernel rounds** (E, SIGMAS and RMS_SLACK are `rounding.py`'s). S, P, dP = dO V^T, D and dS are
 float32; P * M without dropout's factor, which follows, and dS are rounded to the inputs' type for the last
@@ -22,7 +22,7 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 - float32 inputs: P and dS are multiplied as they are, so that nothing but the sums is rounded after them.
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
-- float32 numbers below 2^-126 are taken for 0: kernels are compiled so.
+- float32 numbers below 2^-126 are taken for 0, P among them: kernels are compiled so.
 - The gradient of a bias is dS, or a sum of it in float32 where the bias is broadcast.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
@@ -181,11 +181,9 @@ def _head(
     unscaled = weighted * dp - d
     ds = p * unscaled * scores.slope
     ds_error = p * np.abs(unscaled) * scores.slope_error + p * scores.slope * (
-        e * np.abs(unscaled)
-        + weighted * dp_error
-        + d_error
-        + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
+        e * np.abs(unscaled) + weighted * dp_error + d_error + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
     )
+    ds_error = ds_error + np.minimum(p, _FLUSHED) * scores.slope * np.abs(unscaled)
     # dropout's factor is applied to the sums: what is rounded is dS / factor.
     p_matrix = _rounded(p * kept, p * kept * e, numerics)
     ds_matrix = _rounded(ds / keep_scale, ds_error / keep_scale, numerics)
@@ -221,8 +219,8 @@ def gradients(
     Returns
     -------
     dict
-        "dq", "dk" and "dv": Gradients, shaped like q, k, v. With a bias also "dbias", (batch, nhead_q, seqlen_q,
-        seqlen_k): where it is broadcast, its gradient is the sum (`Gradient.summed`).
+        "dq", "dk" and "dv": Gradients, shaped like q, k, v. With a bias also "dbias", (batch, nhead_q,
+        seqlen_q, seqlen_k): where it is broadcast, its gradient is the sum (`Gradient.summed`).
     """
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]

@@ -18,7 +18,20 @@ __all__ = ["VERSION", "install", "missing", "uninstall"]
 VERSION = "2.8.3"
 _NAME = "flash_attn"
 _OURS = "pyfa_rocm.flash_attn"
-_MODULES = ("", ".bert_padding", ".flash_attn_interface")
+_MODULES = (
+    "",
+    ".bert_padding",
+    ".flash_attn_interface",
+    ".layers",
+    ".layers.rotary",
+    ".losses",
+    ".losses.cross_entropy",
+    ".ops",
+    ".ops.triton",
+    ".ops.triton.cross_entropy",
+    ".ops.triton.rotary",
+)
+_EXTENSION = "flash_attn_2_cuda"
 _FILES = {
     "METADATA": f"Metadata-Version: 2.1\nName: flash-attn\nVersion: {VERSION}\nSummary: {_OURS}\n",
     "top_level.txt": f"{_NAME}\n",
@@ -39,8 +52,8 @@ class _Distribution(importlib.metadata.Distribution):
 
 def missing(name: str) -> str:
     """Return what to say of a part of flash-attn that is not here; `name` is without "flash_attn."."""
-    functions = ", ".join(importlib.import_module(_OURS + _MODULES[-1]).__all__)
-    modules = " and ".join(module[1:] for module in _MODULES[1:])
+    functions = ", ".join(importlib.import_module(f"{_OURS}.flash_attn_interface").__all__)
+    modules = ", ".join(module[1:] for module in _MODULES[1:])
     return (
         f"flash_attn.{name}: not part of {_OURS}, which is in flash-attn's place here; it has {functions}, "
         f"and the modules {modules}"
@@ -82,18 +95,25 @@ def _forget_answers() -> None:
         table.update(importlib.metadata.packages_distributions())
 
 
+def _ours() -> dict[str, ModuleType]:
+    """Return our modules by the names that flash-attn has them under."""
+    modules = {_NAME + module: importlib.import_module(_OURS + module) for module in _MODULES}
+    return modules | {_EXTENSION: importlib.import_module(f"{_OURS}.{_EXTENSION}")}
+
+
 def install() -> None:
     """Make ``import flash_attn`` find `pyfa_rocm.flash_attn` in this process, ahead of an installed one.
 
-    ``flash_attn.bert_padding`` and ``flash_attn.flash_attn_interface`` too; other modules and names of
-    flash-attn raise an ImportError that says what there is. ``importlib.metadata.version("flash-attn")`` is
-    that of the flash-attn whose functions these are, so that programs which ask before they import, as
-    transformers does, find it. Again is no error.
+    Its modules that are here too, and ``flash_attn_2_cuda``; other modules and names of flash-attn raise an
+    ImportError that says what there is. The operators ``torch.ops.flash_attn._flash_attn_forward`` and so on
+    are defined, unless they are already. ``importlib.metadata.version("flash-attn")`` is that of the
+    flash-attn whose functions these are, so that programs which ask before they import, as transformers does,
+    find it. Again is no error.
 
     Raises
     ------
     RuntimeError
-        Another flash_attn has been imported: what holds its functions would keep them.
+        Another flash_attn, or flash_attn_2_cuda, has been imported: what holds its functions would keep them.
 
     Notes
     -----
@@ -108,14 +128,16 @@ def install() -> None:
     True
     >>> pyfa_rocm.flash_attn.uninstall()
     """
-    other = sys.modules.get(_NAME)
-    if other is not None and other is not sys.modules[_OURS]:
-        raise RuntimeError(
-            f"flash_attn: got one already imported ({getattr(other, '__file__', None)}), expected none: call "
-            "pyfa_rocm.flash_attn.install() before the first import of flash_attn"
-        )
-    for module in _MODULES:
-        sys.modules[_NAME + module] = importlib.import_module(_OURS + module)
+    ours = _ours()
+    for name in (_NAME, _EXTENSION):
+        other = sys.modules.get(name, ours[name])
+        if other is not ours[name]:
+            raise RuntimeError(
+                f"{name}: got one already imported ({getattr(other, '__file__', None)}), expected none: call "
+                "pyfa_rocm.flash_attn.install() before the first import of flash_attn"
+            )
+    sys.modules.update(ours)
+    importlib.import_module(f"{_OURS}._private").define(_NAME)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _forget_answers()
@@ -124,11 +146,11 @@ def install() -> None:
 def uninstall() -> None:
     """Undo `install`: the next ``import flash_attn`` finds what is installed, if anything. Again is no error.
 
-    What was imported from it stays in use where it is.
+    What was imported from it stays in use where it is. Operators stay until another flash_attn defines them.
     """
-    if sys.modules.get(_NAME) is sys.modules[_OURS]:
-        for module in _MODULES:
-            sys.modules.pop(_NAME + module, None)
+    for name, module in _ours().items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     _forget_answers()

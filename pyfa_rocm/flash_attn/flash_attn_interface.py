@@ -3,7 +3,7 @@
 
 What they say of themselves in flash-attn's documentation holds, with these differences. A query that sees no
 key has the log-sum-exp -inf, as on flash-attn's own ROCm backend. The probabilities, for tests, are right.
-Gradients are still to come: an input that requires one is refused, except under ``torch.no_grad()``.
+Gradients are of q, k and v, or of the tensor that they are packed in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,33 @@ from typing import Any, NoReturn
 import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.flash_attn import flash_attn_2_cuda as flash_attn_gpu
+from pyfa_rocm.flash_attn._functions import applied
 from pyfa_rocm.flash_attn._install import missing
+from pyfa_rocm.flash_attn._private import (
+    _flash_attn_backward as _flash_attn_backward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _flash_attn_forward as _flash_attn_forward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _flash_attn_varlen_backward as _flash_attn_varlen_backward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _flash_attn_varlen_forward as _flash_attn_varlen_forward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _wrapped_flash_attn_backward as _wrapped_flash_attn_backward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _wrapped_flash_attn_forward as _wrapped_flash_attn_forward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _wrapped_flash_attn_varlen_backward as _wrapped_flash_attn_varlen_backward,
+)
+from pyfa_rocm.flash_attn._private import (
+    _wrapped_flash_attn_varlen_forward as _wrapped_flash_attn_varlen_forward,
+)
 from pyfa_rocm.torch import functional
 from pyfa_rocm.torch._copies import readable
 from pyfa_rocm.torch._tensors import autocast, real, require_tensors
@@ -30,20 +56,6 @@ __all__ = [
 
 # So that `from ... import` of what is missing asks the finder of `install`, which says what there is.
 __path__: list[str] = []
-
-# flash-attn pads rows and columns of S_dmask to a multiple of this.
-_S_DMASK_MULTIPLE = 128
-
-
-def _s_dmask(s_dmask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return probabilities in flash-attn's size of them: to full tiles, with zeros."""
-    rows, columns = (-n % _S_DMASK_MULTIPLE for n in s_dmask.shape[-2:])
-    return torch.nn.functional.pad(s_dmask, (0, columns, 0, rows)).to(dtype)
-
-
-def _number(length: Any) -> Any:
-    """Return a length as a number, which some callers have as a tensor."""
-    return length.item() if isinstance(length, torch.Tensor) else length
 
 
 def _require_inputs(dims: str, **tensors: torch.Tensor) -> None:
@@ -78,17 +90,22 @@ def _call(
     q, k, v = autocast(q, k, v)
     hdim_v = v.shape[-1]
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    options |= {"softcap": max(real("softcap", softcap), 0.0), "return_lse": return_attn_probs}
     # Random numbers make probabilities worth looking at: without dropout flash-attn returns none.
     with_probabilities = return_attn_probs and real("dropout_p", dropout_p) > 0
-    result = function(
-        readable(q), readable(k), readable(v), *lengths, dropout_p, scale,
-        softcap=max(real("softcap", softcap), 0.0), return_attn_probs=with_probabilities,
-        return_lse=return_attn_probs, **options,
-    )  # fmt: skip
+    if with_probabilities:
+        options["philox"] = flash_attn_gpu.drawn_state(q.device)
+    arguments = (readable(q), readable(k), readable(v), *lengths, dropout_p, scale)
+    result = function(*arguments, **options)
     if not return_attn_probs:
         return result[..., :hdim_v]
-    out, lse, *s_dmask = result
-    probabilities = _s_dmask(s_dmask[0], q.dtype) if s_dmask else q.new_empty(0)
+    out, lse = result
+    probabilities = q.new_empty(0)
+    if with_probabilities:
+        # Nothing differentiates them: they are of a second call, with the same random numbers.
+        with torch.no_grad():
+            s_dmask = function(*arguments, **options, return_attn_probs=True)[2]
+        probabilities = flash_attn_gpu.padded_s_dmask(s_dmask, q.dtype)
     return out[..., :hdim_v], lse, probabilities
 
 
@@ -127,7 +144,8 @@ def flash_attn_func(
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |i + seqlen_k - seqlen_q - j|`` is added to the scores.
     deterministic : bool
-        Of the backward pass; the forward pass always is.
+        Whether q's gradient has the same bits from run to run, which takes more memory and time. All else
+        always has.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too; for tests.
 
@@ -136,7 +154,7 @@ def flash_attn_func(
     out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
         q's dtype.
     softmax_lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
-        With `return_attn_probs`.
+        With `return_attn_probs`. It may be differentiated; flash-attn takes its gradient for 0.
     S_dmask : torch.Tensor, (batch, nhead_q, seqlen_q, seqlen_k), both to the next multiple of 128
         With `return_attn_probs`: probabilities, negative where one was dropped, 0 beyond the lengths; q's
         dtype. Without dropout, as in flash-attn, a tensor of no elements.
@@ -144,8 +162,7 @@ def flash_attn_func(
     Raises
     ------
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `pyfa_rocm.torch.flash_attn_func`. UnsupportedError, of an input that requires a gradient too,
-        is a NotImplementedError.
+        As in `pyfa_rocm.torch.flash_attn_func`. UnsupportedError is a NotImplementedError.
 
     Notes
     -----
@@ -163,7 +180,7 @@ def flash_attn_func(
     return _call(
         functional.flash_attn_func, q, k, v, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        deterministic=deterministic, return_attn_probs=return_attn_probs,
     )  # fmt: skip
 
 
@@ -257,15 +274,12 @@ def flash_attn_varlen_func(
     TypeError, InvalidArgumentError, UnsupportedError, HipError
         As in `flash_attn_func`.
     """
-    if block_table is not None:
-        raise NotImplementedError(
-            "block_table: got a tensor, expected None: paged keys are not implemented yet; gather the pages "
-            "into k and v"
-        )
+    flash_attn_gpu.require_no_pages(block_table=block_table)
     return _call(
-        functional.flash_attn_varlen_func, q, k, v, cu_seqlens_q, cu_seqlens_k, _number(max_seqlen_q),
-        _number(max_seqlen_k), dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
-        window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+        functional.flash_attn_varlen_func, q, k, v, cu_seqlens_q, cu_seqlens_k,
+        flash_attn_gpu.number(max_seqlen_q), flash_attn_gpu.number(max_seqlen_k),
+        dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+        softcap=softcap, alibi_slopes=alibi_slopes, deterministic=deterministic,
         return_attn_probs=return_attn_probs,
     )  # fmt: skip
 
@@ -341,6 +355,15 @@ def flash_attn_with_kvcache(
         "flash_attn_with_kvcache is not implemented yet; flash_attn_func on the part of the cache that is in "
         "use, or flash_attn_varlen_func for sequences of different lengths, computes the same"
     )
+
+
+# flash-attn's autograd functions, for those who call their `apply`.
+FlashAttnFunc = applied("FlashAttnFunc", flash_attn_func)
+FlashAttnQKVPackedFunc = applied("FlashAttnQKVPackedFunc", flash_attn_qkvpacked_func)
+FlashAttnKVPackedFunc = applied("FlashAttnKVPackedFunc", flash_attn_kvpacked_func)
+FlashAttnVarlenFunc = applied("FlashAttnVarlenFunc", flash_attn_varlen_func)
+FlashAttnVarlenQKVPackedFunc = applied("FlashAttnVarlenQKVPackedFunc", flash_attn_varlen_qkvpacked_func)
+FlashAttnVarlenKVPackedFunc = applied("FlashAttnVarlenKVPackedFunc", flash_attn_varlen_kvpacked_func)
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Gradients of the operators, by the operators of `_backward`.
 
-Each operator has a kernel at the key "Autograd". A call whose results need no gradient goes straight on: that
-takes as long as without gradients. Else a `torch.autograd.Function` keeps what backward reads: q, k, v, O, the
-log-sum-exp, and what else forward was given, nothing of the size of the scores.
+Each operator has a kernel at the key "Autograd". A call whose results need no gradient goes straight on. Else
+a function of torch.autograd keeps what backward reads: q, k, v, O, the log-sum-exp, and what else forward was
+given, nothing of the size of the scores.
 
 The gradient that the log-sum-exp itself may have, of which the C library knows nothing, is said in columns of
 O and dO: see `_with_lse_gradient`.
@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from pyfa_rocm._call.numbers import HDIM_MULTIPLE

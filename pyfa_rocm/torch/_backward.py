@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The operators ``torch.ops.pyfa_rocm.fmha_bwd``, ``fmha_varlen_bwd``, and those that write where they are told.
+"""The operators ``torch.ops.pyfa_rocm.fmha_bwd``, ``fmha_varlen_bwd``, and those that write to given tensors.
 
 As `_operators` has them of forward, whose options they take.
 """
@@ -98,9 +98,10 @@ class _Backward:
         """Return the call as `pyfa_rocm.flash_attn_bwd` would have made it."""
         a = self.arguments
         grad_dtype = getattr(a, "grad_dtype", None)
+        given = {name: described[name].layout for name in self.gradients if name in described}
         return BwdCall(
             forward=self.forward.call(described), dout=described["dout"].layout, lse=described["lse"].layout,
-            gradients={name: described[name].layout if name in described else None for name in self.gradients},
+            gradients={name: given.get(name) for name in self.gradients},
             grad_dtype=None if grad_dtype is None else dtype_name(grad_dtype),
             accumulate=getattr(a, "accumulate", False), deterministic=a.deterministic, kernel=a.candidate,
         )  # fmt: skip

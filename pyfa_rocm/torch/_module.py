@@ -122,7 +122,7 @@ class FlashAttention(torch.nn.Module):
         # keys up to i + seqlen_k - seqlen_q are a window around key i.
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
         out = None
-        # Rows of queries beyond it are not written: they are 0 before, or made so if that may need a gradient.
+        # Rows of queries beyond it are not written: they are 0 before, or made so if gradients may be wanted.
         cleared = padding.seqlens_q is not None and torch.is_grad_enabled()
         if padding.seqlens_q is not None and not cleared:
             dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fnuz else q.dtype

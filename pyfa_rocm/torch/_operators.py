@@ -41,8 +41,18 @@ from pyfa_rocm.torch._tensors import (
 )
 
 __all__ = [
-    "Invocation", "allocate_workspace", "fmha_fwd", "fmha_fwd_out", "fmha_varlen_fwd", "fmha_varlen_fwd_out",
-    "define", "forward_kernels", "invocation_of", "library", "run_with_s_dmask", "stream_handle",
+    "Invocation",
+    "allocate_workspace",
+    "define",
+    "fmha_fwd",
+    "fmha_fwd_out",
+    "fmha_varlen_fwd",
+    "fmha_varlen_fwd_out",
+    "forward_kernels",
+    "invocation_of",
+    "library",
+    "run_with_s_dmask",
+    "stream_handle",
 ]  # fmt: skip
 
 _Tensors = dict[str, "torch.Tensor | None"]
@@ -343,8 +353,8 @@ def _kernels(kernel: _Kernel) -> dict[str, Callable[..., Any]]:
     return {function.__name__: function for function in functions}
 
 
-# The compiler may not change strides on the way: rows have to stay contiguous, and copies cost. Older versions
-# of torch can only be told to keep the order of strides.
+# The compiler may not change strides on the way: rows have to stay contiguous, and copies cost. Older
+# versions of torch can only be told to keep the order of strides.
 _STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
 
 

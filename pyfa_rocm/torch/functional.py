@@ -58,7 +58,10 @@ def flash_attn_func(
     v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim_v)
         As k.
     alibi_slopes : torch.Tensor, optional, float32 (nhead_q) or (batch, nhead_q)
-        As there.
+        As there. They have no gradient.
+    deterministic : bool
+        Whether the gradient of q has the same bits from run to run, which takes more memory and time.
+        ``torch.use_deterministic_algorithms`` asks for it too.
     return_attn_probs : bool
         Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
         computes on the host, and cannot be part of a compiled graph.
@@ -71,7 +74,7 @@ def flash_attn_func(
     out_dtype : torch.dtype or str, optional
         Of the output.
     out : torch.Tensor, optional
-        Where to write O. It must not overlap any other tensor.
+        Where to write O. It must not overlap any other tensor. Such a call has no gradients.
 
     Returns
     -------
@@ -89,8 +92,8 @@ def flash_attn_func(
     InvalidArgumentError
         An argument, or a combination of them, makes no sense: shapes, types, or devices that differ.
     UnsupportedError
-        The arguments make sense, but no kernel here can do it; or a tensor requires a gradient, and there is
-        no backward pass yet: call under ``torch.no_grad()``. It is a NotImplementedError.
+        The arguments make sense, but no kernel here can do it; or a tensor requires a gradient, and no kernel
+        has it, as the call itself says. It is a NotImplementedError.
     HipError
         The HIP runtime refused; or, for CPU tensors, the software device found an error in what a kernel did.
 
@@ -99,6 +102,11 @@ def flash_attn_func(
     The operator is ``torch.ops.pyfa_rocm.fmha_fwd`` (with `out`, ``fmha_fwd_out``), with a fake kernel:
     ``torch.compile(fullgraph=True)`` and ``torch.export`` keep it whole, with symbolic sizes too. A capture
     into a graph needs a call of the same kind before it, as compiling and PyTorch's own warm-up do.
+
+    The gradients of q, k, v and bias are those of ``torch.ops.pyfa_rocm.fmha_bwd`` (``fmha_bwd_out``), which
+    does for this module what `pyfa_rocm.flash_attn_bwd` does. Kept for it are q, k, v, O and the
+    log-sum-exp. The log-sum-exp, if returned, has a gradient too, up to hdim_v 248. There are no second
+    derivatives, and none in forward mode.
 
     Examples
     --------
@@ -264,17 +272,23 @@ def _probabilities(
             "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
             "an operator can return the log-sum-exp (return_lse=True)"
         )
+    if torch._C._are_functorch_transforms_active():
+        raise UnsupportedError(
+            "return_attn_probs: got True inside a transform of torch.func, expected False: it computes on "
+            "the host; an operator can return the log-sum-exp (return_lse=True)"
+        )
     of_lengths = None if lengths is None else Lengths(**lengths)
     if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):
         return _operators.run_with_s_dmask(q, k, v, out, of_lengths, Arguments(**arguments))
-    named = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in arguments.items()}
-    inputs = (x.detach() for x in (q, k, v))
-    *_, s_dmask = _operators.run_with_s_dmask(*inputs, None, of_lengths, Arguments(**named))
+    named = (lengths or {}) | arguments
     if out is not None:
         operator = _operators.fmha_fwd_out if lengths is None else _operators.fmha_varlen_fwd_out
-        return out, operator(q, k, v, out, **(lengths or {}), **arguments), s_dmask
+        return operator(q, k, v, out, **named)  # which refuses
     operator = _operators.fmha_fwd if lengths is None else _operators.fmha_varlen_fwd
-    return (*operator(q, k, v, **(lengths or {}), **arguments), s_dmask)
+    results = operator(q, k, v, **named)
+    with torch.no_grad():
+        *_, s_dmask = _operators.run_with_s_dmask(q, k, v, None, of_lengths, Arguments(**arguments))
+    return (*results, s_dmask)
 
 
 def _window(window_size: Any) -> tuple[int, int]:

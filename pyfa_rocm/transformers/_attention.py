@@ -166,8 +166,7 @@ def attention_forward(
     Raises
     ------
     NotImplementedError
-        The model asks for what no kernel here does: attention sinks, a position bias, a paged cache,
-        gradients.
+        The model asks for what no kernel here does: attention sinks, a position bias, a paged cache.
     InvalidArgumentError, UnsupportedError, HipError
         As in `pyfa_rocm.torch.flash_attn_func`.
 

@@ -259,7 +259,8 @@ def test_an_error_in_a_graph_names_the_argument() -> None:
         torch.compile(flash_attn_func, fullgraph=True, backend="eager")(q, k, v[:, :-1])
 
 
-def test_no_gradient_in_a_graph() -> None:
+def test_no_gradient_of_slopes_in_a_graph() -> None:
     q, k, v = qkv()
-    with torch.enable_grad(), pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="requires_grad"):
-        torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager")(q.requires_grad_(), k, v)
+    slopes = torch.ones(q.shape[2], requires_grad=True)
+    with torch.enable_grad(), pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="alibi_slopes: got"):
+        torch.compile(flash_attn_func, fullgraph=True, backend="aot_eager")(q, k, v, alibi_slopes=slopes)

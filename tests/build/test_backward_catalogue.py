@@ -95,14 +95,14 @@ def test_kernels_of_ours(tmp_path: Path) -> None:
         "FMHA_BWD_FP32_KERNEL(fmha_bwd_fp32_d128, 128, 16)",
     ]
     (row,) = json.loads(unit.with_suffix(".rows.json").read_text())
-    assert row["alibi"] and row["dropout"] and row["optional"] and row["whole"]
+    assert all(row[key] for key in ("alibi", "dropout", "optional", "whole"))
     assert (row["tile_m"], row["tile_n"], row["hdim_step"]) == (16, 64, 8)
 
 
 @pytest.mark.parametrize(
     ("bwd", "parts", "said"),
     [
-        (BACKWARD.replace('"bf16"', '"fp32"'), PARTS, "fmha_bwd_fp32_d64: expected dtype fp16 or bf16, got 'fp32'"),
+        (BACKWARD.replace('"bf16"', '"fp32"'), PARTS, "expected dtype fp16 or bf16, got 'fp32'"),
         (BACKWARD.replace("[32, 128, 64, ", "[32, 128, "), PARTS, "block is a list of 9 numbers, got [32"),
         (BACKWARD.replace("waves_dq = [1, 4, 1], ", ""), PARTS, "tiles.d64: missing waves_dq"),
         (BACKWARD, PARTS.replace('kind = "sum"', 'kind = "product"'), "kind is 'product', expected"),

@@ -5,100 +5,23 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "args/bwd.h"
-#include "args/bwd_fp32.h"
-#include "bwd_params.h"
+#include "bwd_planned.h"
 #include "check.h"
 #include "error.h"
 #include "fake_hip.h"
 #include "fmha_rocm.h"
-#include "problem/bwd.h"
-#include "select/bwd.h"
 
 namespace {
 
 using fmha::BwdDotParams;
-using fmha::BwdFp32Params;
 using fmha::BwdKernelParams;
-using fmha::BwdStrides;
 using fmha::BwdSumParams;
-
-constexpr fmha::Target kDevice = {fmha::Arch::kGfx942, 304};
 
 fake_hip_state* hip;
 int (*hip_malloc)(void**, size_t);
-
-template <typename T = void>
-T* at(uintptr_t tebibytes, uintptr_t bytes = 0) {
-  return reinterpret_cast<T*>((tebibytes << 40) + bytes);
-}
-
-fmha_fwd_params forward(int64_t nhead_q = 4, int64_t nhead_k = 4, int64_t hdim = 64,
-                        fmha_dtype dtype = FMHA_FP16) {
-  fmha_fwd_params f = test_params(dtype, TEST_BSHD, 2, 100, 300, nhead_q, nhead_k, hdim);
-  f.q.data = at(1), f.k.data = at(2), f.v.data = at(3), f.o.data = at(4), f.lse.data = at<float>(5);
-  return f;
-}
-
-// Three sequences of up to 100 queries and 300 keys.
-fmha_fwd_params packed() {
-  fmha_fwd_params f = forward();
-  f.batch = 3;
-  f.total_q = 170;
-  f.total_k = 500;
-  f.cu_seqlens_q = at<int32_t>(10);
-  f.cu_seqlens_k = at<int32_t>(11);
-  f.lse.stride_head = 170;
-  return f;
-}
-
-fmha_bwd_params backward(const fmha_fwd_params& f) {
-  fmha_bwd_params p = test_bwd_params(&f);
-  p.dout.data = at(6), p.dq.data = at(7), p.dk.data = at(8), p.dv.data = at(9);
-  p.workspace = at(20);
-  return p;
-}
-
-struct Planned {
-  fmha::BwdKernels kernels;
-  fmha::Plan plan;
-
-  template <typename Args>
-  const Args& args(size_t step) const {
-    return *std::launder(reinterpret_cast<const Args*>(plan[step].arguments.data()));
-  }
-  bool launches(size_t step, const char* name, fmha::Grid grid) const {
-    const fmha::Step& s = plan[step];
-    return step < plan.count() && s.kind == fmha::Step::Kind::kLaunch && strcmp(s.kernel->name, name) == 0 &&
-           s.grid.x == grid.x && s.grid.y == grid.y && s.grid.z == grid.z;
-  }
-  bool zeroes(size_t step, void* memory, size_t bytes) const {
-    const fmha::Step& s = plan[step];
-    return step < plan.count() && s.kind == fmha::Step::Kind::kMemset && s.memory == memory &&
-           s.bytes == bytes && s.value == 0;
-  }
-};
-
-fmha_status plan_of(const fmha_bwd_params& p, Planned& out, const fmha::Target& target = kDevice) {
-  return fmha::guard([&] {
-    fmha::BwdProblem problem;
-    fmha::make_bwd_problem(&p, fmha::Pointers::kOptional, problem);
-    fmha::BwdOffers offers;
-    fmha::ask_bwd_origins(problem, offers);
-    out.kernels = fmha::choose_bwd(problem, offers, target, true);
-    new (&out.plan) fmha::Plan;
-    fmha::plan_bwd(out.kernels, problem, out.plan);
-  });
-}
-
-bool same(const BwdStrides& a, int64_t batch, int64_t nhead, int64_t row) {
-  return a.batch == batch && a.nhead == nhead && a.row == row;
-}
-
-int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // The main kernel writes dk and dv itself: four steps.
 void test_direct() {
@@ -240,52 +163,6 @@ void test_features() {
   f.philox_seed_offset = at<uint64_t>(15);
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.args<BwdKernelParams>(2).philox == at(15));
-}
-
-// A kernel that writes the gradients itself follows D's, whatever is asked, and takes no other workspace.
-void test_whole() {
-  fmha_fwd_params f = forward(6, 2, 64, FMHA_FP32);
-  fmha_bwd_params p = backward(f);
-  p.accumulate = p.deterministic = 1;
-  Planned x;
-  CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 2 && x.plan.needed_bytes() == rounded(2 * 6 * 100 * 4));
-  CHECK(x.launches(0, "bwd_dot_fp32", {7, 6, 2}));
-  // Five tiles of 300 keys, and two of 100 queries.
-  CHECK(x.launches(1, "bwd_fp32_d64", {7, 6, 2}) && x.plan[1].rounds == 1);
-  const auto& main = x.args<BwdFp32Params>(1);
-  CHECK(main.q == at(1) && main.k == at(2) && main.v == at(3) && main.dout == at(6) && main.lse == at(5));
-  CHECK(main.d == at(20) && main.dq == at(7) && main.dk == at(8) && main.dv == at(9));
-  CHECK(same(main.q_strides, 38400, 64, 384) && same(main.dk_strides, 38400, 64, 128));
-  CHECK(same(main.lse_strides, 600, 100, 1) && same(main.d_strides, 600, 100, 1));
-  CHECK(main.key_tiles == 5 && main.nhead_q == 6 && main.nhead_ratio_qk == 3 && main.accumulate == 1);
-  CHECK(main.window_left == BwdFp32Params::kUnlimited && main.window_right == BwdFp32Params::kUnlimited);
-  CHECK(main.keep_at_most == -1 && main.rp_keep == 1 && main.alibi == nullptr && main.top_left == 0);
-  // The same kernel has all features.
-  f.alibi_slopes = at<float>(14);
-  f.p_drop = 0.25F;
-  f.mask = FMHA_MASK_WINDOW_TOP_LEFT;
-  f.window_left = 7, f.window_right = 9;
-  p.accumulate = 0;
-  CHECK_OK(plan_of(p, x));
-  const auto& all = x.args<BwdFp32Params>(1);
-  CHECK(all.keep_at_most == 191 && all.rp_keep == 1 / 0.75F && all.alibi == at(14) && all.accumulate == 0);
-  CHECK(all.window_left == 7 && all.window_right == 9 && all.top_left == 1);
-  f = forward(4, 4, 72, FMHA_FP32);
-  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "the nearest, bwd_fp32_d64, takes fwd->hdim_q up to 64");
-  // Of packed sequences, rows that are not in use are zeroed before, unless gradients are added.
-  f = packed();
-  f.dtype = FMHA_FP32;
-  f.seqused_q = at<int32_t>(12);
-  f.seqused_k = at<int32_t>(13);
-  CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 5 && x.launches(4, "bwd_fp32_d64", {7, 4, 3}));
-  CHECK(x.args<BwdSumParams>(1).out == at(7) && x.args<BwdSumParams>(1).parts_count == 0);
-  CHECK(x.args<BwdSumParams>(2).out == at(8) && x.args<BwdSumParams>(3).rows == 500);
-  CHECK(x.args<BwdFp32Params>(4).used_k == at(13) && x.args<BwdFp32Params>(4).cu_q == at(10));
-  p.accumulate = 1;
-  CHECK_OK(plan_of(p, x));
-  CHECK(x.plan.count() == 2);
 }
 
 // One side has no rows: the other side's gradients are sums of nothing.
@@ -482,7 +359,6 @@ int main(int argc, char** argv) {
   test_packed();
   test_deterministic();
   test_features();
-  test_whole();
   test_zeros();
   test_choice();
   test_refusals();

@@ -205,7 +205,7 @@ void test_struct() {
                }),
                FMHA_INVALID_ARGUMENT, "params = NULL");
   const auto bad = FMHA_INVALID_ARGUMENT;
-  CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 184");
+  CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 216");
   CHECK_BAD(Good::plain(), f.struct_size = 8, FMHA_ABI_MISMATCH, "fwd->struct_size = 8: expected 448");
   CHECK_BAD(Good::plain(), p.fwd = nullptr, bad, "fwd = NULL: expected a struct");
   CHECK_BAD(Good::plain(), p.reserved = 1, bad, "reserved = 1: expected 0");
@@ -298,8 +298,10 @@ void test_unsupported() {
             "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
-  CHECK_BAD(Good::plain(), f.softcap = 30, no, "fwd->softcap = 30: no backward kernel does softcap");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no, "fwd->bias is set: no backward kernel");
+  CHECK_BAD(Good::plain(), f.softcap = 30, no,
+            "fwd->softcap = 30: no backward kernel of 16 bits does softcap");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no,
+            "fwd->bias is set: no backward kernel of 16 bits");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
   CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");

@@ -14,6 +14,7 @@ void values() {
   // A C function takes what C++ made, and reads the same bytes.
   static_assert(sizeof(fmha::fwd_params) == sizeof(fmha_fwd_params));
   static_assert(sizeof(fmha::bwd_params) == sizeof(fmha_bwd_params));
+  static_assert(sizeof(fmha::merge_params) == sizeof(fmha_merge_params));
   static_assert(sizeof(fmha::kernel_info) == sizeof(fmha_kernel_info));
   static_assert(sizeof(fmha::tensor) == sizeof(fmha_tensor) && sizeof(fmha::lse) == sizeof(fmha_lse));
   static_assert(std::is_trivially_copyable_v<fmha::fwd_params> && std::is_trivially_copyable_v<fmha::tensor>);
@@ -114,6 +115,29 @@ void backward() {
   CHECK(fmha::bwd(std::nothrow, p, nullptr).error().message == "fwd->batch = -1: expected 0 or more");
 }
 
+void merge() {
+  fmha::merge_params p;
+  CHECK(fmha::merge_supported(std::nothrow, p).error().message ==
+        "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)");
+  p.dtype = FMHA_FP16;
+  p.o_dtype = FMHA_FP32;
+  p.parts = p.batch = p.seqlen = p.nhead = 2;
+  p.hdim = 64;
+  p.o_parts = fmha::parts(nullptr, 512, 256, 128, 64);
+  p.lse_parts = fmha::lse_parts(nullptr, 8, 4, 2);
+  p.o = fmha::tensor::bshd(nullptr, 2, 2, 64);
+  const fmha::result<std::vector<fmha::extent>> found = fmha::merge_extents(std::nothrow, p);
+  CHECK(found && found->size() == 3 && (*found)[0].bytes == 2 * 512 * 2 && (*found)[1].bytes == 2 * 8 * 4 &&
+        (*found)[2].bytes == 512 * 4 && (*found)[2].written == 1);
+  p.accumulate = 1;
+  CHECK(fmha::merge_extents(std::nothrow, p)->size() == 4);
+  p.parts = 0;
+  CHECK(fmha::merge_extents(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::merge_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::merge_kernel(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::merge(std::nothrow, p, nullptr).error().message == "parts = 0: expected 1 or more");
+}
+
 #ifdef __cpp_exceptions
 template <typename Error, typename Call>
 void throws(fmha::status status, Call call) {
@@ -142,6 +166,12 @@ void exceptions() {
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_extents(b); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_kernel(b); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::bwd_prepare(b); });
+  fmha::merge_params m;
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::merge(m, nullptr); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::merge_supported(m); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::merge_extents(m); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::merge_kernel(m); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::merge_prepare(m); });
   p.struct_size = 1;
   throws<fmha::abi_mismatch>(FMHA_ABI_MISMATCH, [&] { (void)fmha::fwd_kernel(p); });
   throws<fmha::hip_error>(FMHA_HIP_ERROR, [] { fmha::set_hip_runtime("/no/such/libamdhip64.so"); });
@@ -165,6 +195,7 @@ int main() {
   results();
   extents();
   backward();
+  merge();
   exceptions();
   return check_result();
 }

@@ -65,29 +65,29 @@ def test_oracle_is_the_derivative(feature: str) -> None:
     q, k, v = (rng.standard_normal(shape) for shape in ((2, 5, 4, 8), (2, 7, 2, 8), (2, 7, 2, 16)))
     dout = rng.standard_normal((2, 5, 4, 16))
     keep = rng.random((2, 4, 5, 7)) < 0.8
-    features = {
+    features: dict[str, Any] = {
         "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "keep": keep, "keep_scale": 1.25,
     }  # fmt: skip
     features |= {"softcap": 1.5} if feature == "softcap" else {}
     features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
-    bias = rng.standard_normal((2, 1, 5, 7)) if feature == "bias" else None
+    arrays = [q, k, v, *([rng.standard_normal((2, 1, 5, 7))] if feature == "bias" else [])]
     exact = Numerics("float32", "float32")
 
     def loss(*inputs: np.ndarray) -> float:
-        *qkv, add = inputs
-        return float((attention(*qkv, bias=add, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
+        bias = inputs[3] if len(inputs) > 3 else None
+        return float((attention(*inputs[:3], bias=bias, numerics=exact, **features).o * dout).sum())
 
-    want = attention(q, k, v, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
-    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    bias = arrays[3] if len(arrays) > 3 else None
+    want = attention(q, k, v, bias=bias, numerics=exact, **features)
+    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)
     if bias is not None:
         found["dbias"] = found["dbias"].summed((1,))
     for i, name in enumerate(found):
-        inputs = [q, k, v, bias]
-        direction, h = rng.standard_normal(inputs[i].shape), 1e-5
+        direction, h = rng.standard_normal(arrays[i].shape), 1e-5
         sides = []
         for sign in (1, -1):
-            moved = list(inputs)
-            moved[i] = inputs[i] + sign * h * direction
+            moved = list(arrays)
+            moved[i] = arrays[i] + sign * h * direction
             sides.append(loss(*moved))
         slope = (sides[0] - sides[1]) / (2 * h)
         # A central difference is off by h^2 of the third derivative, and by rounding / h.
@@ -193,9 +193,14 @@ def test_features(base: Case, change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_nothing_to_attend_to(base: Case, change: dict[str, int], accumulate: bool) -> None:
+@pytest.mark.parametrize(
+    "bias", [None, Bias(), Bias(dims=(False, False, False)), Bias(dims=(False, True, True))]
+)
+def test_nothing_to_attend_to(
+    base: Case, change: dict[str, int], accumulate: bool, bias: Bias | None
+) -> None:
     """Gradients are 0, or stay what they were; never NaN."""
-    case = replace(base, **change)  # type: ignore[arg-type]
+    case = nearest(replace(base, bias=bias, **change))  # type: ignore[arg-type]
     backward = Backward(case, Ask(accumulate=accumulate))
     for name, got in backward.run().items():
         before = backward.before.get(name, np.zeros_like(got))
@@ -242,7 +247,11 @@ def test_partial_passes(base: Case) -> None:
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
-        dtypes=("float16", "bfloat16", "float32"), variants=("none", "alibi", "softcap", "bias"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
+        dtypes=("float16", "bfloat16", "float32"),
+        variants=("none", "alibi", "softcap", "bias"),
+        varlen=(False, True),
+        dropout=(False, False, True),
+        max_tiles=12,
     ),
     data=st.data(),
 )
@@ -255,7 +264,8 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
     ask = data.draw(
         st.builds(
             Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
-            deterministic=st.booleans(), dbias=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
+            deterministic=st.booleans(), dbias=st.booleans(),
+            layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
     )  # fmt: skip
     with wave_order(schedule):

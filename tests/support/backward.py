@@ -161,7 +161,11 @@ class Backward:
                 keep_scale=philox.keep_scale(case.dropout.p) if case.dropout else 1.0,
             )  # fmt: skip
             for name, gradient in found.items():
-                where = (at, slice(None), rows, slice(n)) if name == DBIAS else (at, rows if name == "dq" else keys)
+                where = (
+                    (at, slice(None), rows, slice(n))
+                    if name == DBIAS
+                    else (at, rows if name == "dq" else keys)
+                )
                 for total, part in zip(
                     parts[name], (gradient.value, gradient.bound, gradient.variance), strict=True
                 ):

@@ -9,8 +9,10 @@
 
 #include "catalogue/archs.h"
 #include "catalogue/bwd.h"
+#include "catalogue/decode.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
+#include "catalogue/merge.h"
 
 namespace fmha {
 
@@ -38,6 +40,8 @@ struct Kernel {
     FwdRow fwd;             // Family::kFwd
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
+    DecodeRow decode;       // Family::kDecode
+    MergeRow merge;         // Family::kMerge
   };
 };
 

@@ -94,7 +94,7 @@ void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProbl
   problem.checks_memory = options.checks_memory;
   problem.accumulate = truth("accumulate", p.accumulate);
   problem.deterministic = truth("deterministic", p.deterministic);
-  make_fwd_problem_of_backward(p.fwd, pointers, problem.fwd);
+  make_fwd_problem_of(Pass::kBackward, p.fwd, pointers, problem.fwd);
   const AbiType& type = grad_type(p, problem.fwd.dtype);
   problem.grad_dtype = type.dtype;
   set_tensors(p, pointers, type, problem);

@@ -41,8 +41,21 @@ void check_dims(const fmha_fwd_params& p) {
   }
 }
 
+void raise_set(const char* name, const void* value, const char* why) {
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL%s", name, value, why);
+}
+
+// Keys have their lengths by seqused_k, packed or not.
+void check_varlen_of_cache(const fmha_fwd_params& p) {
+  constexpr const char* kWhy = ": the keys are in a cache";
+  if (p.cu_seqlens_k != nullptr) raise_set("cu_seqlens_k", p.cu_seqlens_k, kWhy);
+  if (p.seqused_q != nullptr) raise_set("seqused_q", p.seqused_q, kWhy);
+  if (p.cu_seqlens_q != nullptr) check_least("total_q", p.total_q, p.batch > 0 && p.seqlen_q > 0 ? 1 : 0);
+}
+
 // That lengths are not given twice, nor only for one side.
-void check_varlen(const fmha_fwd_params& p) {
+void check_varlen(const fmha_fwd_params& p, Pass pass) {
+  if (pass == Pass::kDecode) return check_varlen_of_cache(p);
   if ((p.cu_seqlens_q == nullptr) != (p.cu_seqlens_k == nullptr)) {
     raise(FMHA_INVALID_ARGUMENT, "cu_seqlens_%c = NULL, but cu_seqlens_%c is set: expected both or neither",
           p.cu_seqlens_q == nullptr ? 'q' : 'k', p.cu_seqlens_q == nullptr ? 'k' : 'q');
@@ -127,7 +140,7 @@ Types fill(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   problem.dtype = type.dtype;
   problem.o_dtype = o_type.dtype;
   check_dims(p);
-  check_varlen(p);
+  check_varlen(p, pass);
   set_sizes(p, problem);
   set_scores(p, problem);
   set_dropout(p, pass, problem);
@@ -135,9 +148,9 @@ Types fill(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   return {type, o_type};
 }
 
-Types fill_of_backward(const fmha_fwd_params& p, FwdProblem& problem) {
+Types fill_of(Pass pass, const fmha_fwd_params& p, FwdProblem& problem) {
   try {
-    return fill(p, Pass::kBackward, problem);
+    return fill(p, pass, problem);
   } catch (const Error& error) {
     raise(error.status, "fwd->%s", error.message);
   }
@@ -156,11 +169,11 @@ void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProbl
   problem.workspace = {p.workspace, p.workspace_bytes};
 }
 
-void make_fwd_problem_of_backward(const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem) {
+void make_fwd_problem_of(Pass pass, const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem) {
   fmha_fwd_params copy;
   const fmha_fwd_params& p = current_params("fwd", fwd, kParamsVersions, copy);
-  const Types types = fill_of_backward(p, problem);
-  set_fwd_tensors(p, types.type, types.o_type, pointers, Pass::kBackward, problem);
+  const Types types = fill_of(pass, p, problem);
+  set_fwd_tensors(p, types.type, types.o_type, pointers, pass, problem);
 }
 
 void check_overlaps(const FwdProblem& problem) {

@@ -17,8 +17,9 @@
 
 namespace fmha {
 
-// Which pass reads the params: the backward pass only reads what the forward pass wrote.
-enum class Pass : uint8_t { kForward, kBackward };
+// Which pass reads the params: the backward pass only reads what the forward pass wrote; a decode pass has
+// its keys and values in a cache.
+enum class Pass : uint8_t { kForward, kBackward, kDecode };
 
 struct FwdProblem {
   // make_fwd_problem sets every field: zeroing them first would cost a tenth of the call.
@@ -62,10 +63,10 @@ struct FwdProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem);
 
-// The same of the `fwd` of a backward call, in whose messages names begin with "fwd->": o is read, lse is
-// read and required; what belongs to the call itself (kernel, randval, workspace, flags) is not looked at,
-// and candidate, checks_memory and workspace are not set.
-void make_fwd_problem_of_backward(const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem);
+// The same of the `fwd` of a call of another pass, in whose messages names begin with "fwd->": what belongs to
+// the call itself (kernel, randval, workspace, flags) is not looked at, and candidate, checks_memory and
+// workspace are not set. Backward: o is read, lse is read and required. Decode: k and v are not looked at.
+void make_fwd_problem_of(Pass pass, const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem);
 
 // The part of make_fwd_problem that is about memory: views, arrays and extents. The rest is set already.
 void set_fwd_tensors(const fmha_fwd_params& params, const AbiType& type, const AbiType& o_type,

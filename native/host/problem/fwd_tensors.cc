@@ -16,7 +16,7 @@ void leave_out(View& view) {
   view.touched = false;
 }
 
-// Names are written as the backward pass has them, in whose params the forward struct is a field.
+// Names are written as the other passes have them, in whose params the forward struct is a field.
 constexpr size_t kPrefixLength = sizeof "fwd->" - 1;
 
 struct Builder {
@@ -26,12 +26,12 @@ struct Builder {
   FwdProblem& problem;
   const Rows q_rows, k_rows;
 
-  const char* name(const char* in_backward) const {
-    return pass == Pass::kBackward ? in_backward : in_backward + kPrefixLength;
+  const char* name(const char* as_field) const {
+    return pass == Pass::kForward ? as_field + kPrefixLength : as_field;
   }
   // Without a query nothing is read at all.
   bool reads() const { return !problem.empty; }
-  bool writes() const { return pass == Pass::kForward; }
+  bool writes() const { return pass != Pass::kBackward; }
 };
 
 void add_tensor(const Builder& b, View& view, const char* name, const char* pointer, const fmha_tensor& t,
@@ -74,7 +74,7 @@ void set_bias(const Builder& b, const AbiType& type) {
 void set_randval(const Builder& b) {
   const fmha_fwd_params& p = b.p;
   View& view = b.problem.randval;
-  if (p.randval.data == nullptr || !b.writes()) return leave_out(view);
+  if (p.randval.data == nullptr || b.pass != Pass::kForward) return leave_out(view);
   view.name = "randval";
   view.pointer = "randval.data";
   view.stride = {p.randval.stride_batch, p.randval.stride_seqlen, p.randval.stride_head};
@@ -120,15 +120,14 @@ void set_alibi(const Builder& b) {
 void set_arrays(const Builder& b) {
   const fmha_fwd_params& p = b.p;
   FwdProblem& problem = b.problem;
+  problem.cu_seqlens_q = problem.cu_seqlens_k = problem.seqused_q = problem.seqused_k = nullptr;
+  problem.seqused_k = array(b, "fwd->seqused_k", p.seqused_k, p.batch);
   if (problem.group) {
     // Of INT64_MAX sequences nobody has the lengths: that one more would overflow does not matter.
     const int64_t starts = p.batch < INT64_MAX ? p.batch + 1 : p.batch;
     problem.cu_seqlens_q = array(b, "fwd->cu_seqlens_q", p.cu_seqlens_q, starts);
     problem.cu_seqlens_k = array(b, "fwd->cu_seqlens_k", p.cu_seqlens_k, starts);
     problem.seqused_q = array(b, "fwd->seqused_q", p.seqused_q, p.batch);
-    problem.seqused_k = array(b, "fwd->seqused_k", p.seqused_k, p.batch);
-  } else {
-    problem.cu_seqlens_q = problem.cu_seqlens_k = problem.seqused_q = problem.seqused_k = nullptr;
   }
   if (problem.dropout.is_on()) {
     problem.dropout.seed_offset = array(b, "fwd->philox_seed_offset", p.philox_seed_offset, 2);
@@ -148,8 +147,13 @@ void set_fwd_tensors(const fmha_fwd_params& p, const AbiType& type, const AbiTyp
                      rows_of(packed, p.batch, p.seqlen_k, p.total_k)};
   problem.extents.clear();
   add_tensor(b, problem.q, "fwd->q", "fwd->q.data", p.q, b.q_rows, p.nhead_q, p.hdim_q, type, false);
-  add_tensor(b, problem.k, "fwd->k", "fwd->k.data", p.k, b.k_rows, p.nhead_k, p.hdim_q, type, false);
-  add_tensor(b, problem.v, "fwd->v", "fwd->v.data", p.v, b.k_rows, p.nhead_k, p.hdim_v, type, false);
+  if (pass == Pass::kDecode) {
+    leave_out(problem.k);
+    leave_out(problem.v);
+  } else {
+    add_tensor(b, problem.k, "fwd->k", "fwd->k.data", p.k, b.k_rows, p.nhead_k, p.hdim_q, type, false);
+    add_tensor(b, problem.v, "fwd->v", "fwd->v.data", p.v, b.k_rows, p.nhead_k, p.hdim_v, type, false);
+  }
   add_tensor(b, problem.o, "fwd->o", "fwd->o.data", p.o, b.q_rows, p.nhead_q, p.hdim_v, o_type, b.writes());
   set_lse(b);
   set_bias(b, type);

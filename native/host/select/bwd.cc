@@ -169,6 +169,7 @@ void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   if (plan.empty) return;
   if (!p.is_zero()) return add_steps(kernels, p, plan);
   for (const View* gradient : {&p.dq, &p.dk, &p.dv}) add_zeros(*kernels.sum, *gradient, plan);
+  if (p.dbias.touched) bwd_add_bias_zeros(*kernels.chosen.kernel, p, plan);
 }
 
 }  // namespace fmha

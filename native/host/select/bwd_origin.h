@@ -59,6 +59,16 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
   }
 }
 
+// Adds what makes the gradient of a bias 0, of a problem without queries or keys.
+inline void bwd_add_bias_zeros(const Kernel& kernel, const BwdProblem& problem, Plan& plan) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return;  // takes no bias
+    case Origin::kHip:
+      return hip_bwd::add_bias_zeros(kernel, problem, plan);
+  }
+}
+
 // Whether an origin has the kernels before and after it.
 inline bool bwd_parts_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 

@@ -7,6 +7,8 @@
 //   memset of dq_acc to 0
 //   main   dK and dV of each query head; adds to dq_acc
 //   sum    dQ from dq_acc; and dK, dV from those of a group's query heads, if main did not write them itself
+//
+// Of float32 it is `dot` and the kernel of args/bwd_fp32.h.
 #pragma once
 
 #include <cstdint>

@@ -67,6 +67,7 @@ struct BwdFp32Params {
   static constexpr int32_t kSequences = 1;
   static constexpr int32_t kHeads = 2;
   static constexpr int32_t kRows = 4;
+  static constexpr int32_t kNothing = 8;  // 0 is written
 
   // More than two lengths are apart, and little enough to be added to them.
   static constexpr int32_t kUnlimited = 1 << 30;

@@ -40,15 +40,17 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
 
 bool features_fit(const FwdProblem& f, Refusal& why) {
   if (f.softcap != 0.0F) {
-    return why.because(FMHA_UNSUPPORTED,
-                       "fwd->softcap = %g: no backward kernel does softcap; expected 0 for none",
-                       double{f.softcap});
+    return why.because(
+        FMHA_UNSUPPORTED,
+        "fwd->softcap = %g: no backward kernel of 16 bits does softcap; expected 0 for none, or "
+        "fwd->dtype = fp32",
+        double{f.softcap});
   }
   if (f.has_bias) {
     return why.because(
         FMHA_UNSUPPORTED,
-        "fwd->bias is set: no backward kernel takes an elementwise bias; expected NULL data, or "
-        "fwd->alibi_slopes");
+        "fwd->bias is set: no backward kernel of 16 bits takes an elementwise bias; expected NULL data, "
+        "fwd->alibi_slopes, or fwd->dtype = fp32");
   }
   return true;
 }

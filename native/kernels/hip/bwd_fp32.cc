@@ -50,7 +50,8 @@ Tiles tiles_of(const Kernel& kernel, const BwdProblem& p) {
   return tiles;
 }
 
-Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles) {
+// Of so many heads and batches.
+Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles, int64_t nhead, int64_t batch) {
   const int64_t most = kMaxWorkItemsX / kernel.block_size;
   if (tiles.all() > most) {
     raise(FMHA_UNSUPPORTED,
@@ -59,8 +60,7 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles) {
           f.seqlen_q, f.seqlen_k, tiles.bias_keys > 0 ? " with dbias" : "", tiles.all(), kernel.bwd.tile_m,
           kernel.bwd.tile_n, most);
   }
-  return {static_cast<uint32_t>(tiles.all()), static_cast<uint32_t>(f.nhead_q),
-          static_cast<uint32_t>(f.batch)};
+  return {static_cast<uint32_t>(tiles.all()), static_cast<uint32_t>(nhead), static_cast<uint32_t>(batch)};
 }
 
 bool softcap_fits(const FwdProblem& f, Refusal& why) {
@@ -91,7 +91,7 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
   const ck::KernelDropout dropout = ck::kernel_dropout(f.dropout);
   const bool random = f.dropout.is_on();
   const Tiles tiles = tiles_of(kernel, p);
-  const Grid grid = grid_of(kernel, f, tiles);
+  const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
   new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{
       .q = f.q.address<float>(),
       .k = f.k.address<float>(),
@@ -145,6 +145,22 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .accumulate = p.accumulate ? 1 : 0,
   };
+}
+
+// All of the array as one that is not packed and has no dimension to sum over.
+void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
+  const View& v = p.dbias;
+  const int64_t keys = ceil_div(v.row, kernel.bwd.tile_n),
+                rows = ceil_div(v.size[kSeqlen], kernel.bwd.tile_m);
+  const Grid grid = grid_of(kernel, p.fwd, {0, 0, keys, rows}, v.size[kHead], v.size[kBatch]);
+  auto* const args = new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{};
+  args->dbias = v.address<float>();
+  args->dbias_strides = hip_parts::strides(v);
+  args->seqlen_q = static_cast<int32_t>(v.size[kSeqlen]);
+  args->seqlen_k = static_cast<int32_t>(v.row);
+  args->dbias_key_tiles = static_cast<int32_t>(keys);
+  args->dbias_row_tiles = static_cast<int32_t>(rows);
+  args->dbias_sums = BwdFp32Params::kNothing;
 }
 
 }  // namespace fmha::hip_bwd

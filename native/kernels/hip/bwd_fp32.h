@@ -18,4 +18,8 @@ bool is_within_limits(const BwdProblem& problem, Refusal& why);
 // does. The problem is within the limits, has queries and keys, and the kernel fits it.
 void add_main(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
 
+// Adds the launch that makes the gradient of the bias 0, of a problem that has no queries or no keys. Fails
+// like add_main.
+void add_bias_zeros(const Kernel& kernel, const BwdProblem& problem, Plan& plan);
+
 }  // namespace fmha::hip_bwd

@@ -24,9 +24,12 @@
 // registers.
 //
 //   kHdim   rows a step   VGPR: own rows, sums   all, gfx942 (gfx90a)   LDS        workgroups a unit
-//   64      32            32, 32                 184 (180)              17.3 KiB   2
-//   128     16            64, 64                 256 (248)              16.6 KiB   2
-//   256     16            128, 128               451 (449)              32.6 KiB   1
+//   64      32            32, 32                 172 (166)              17.3 KiB   2 (3)
+//   128     16            64, 64                 214 (204)              16.6 KiB   2
+//   256     16            128, 128               466 (465)              32.6 KiB   1
+//
+// The gradient of a bias has workgroups of its own, for 64 keys and the rows of a step, or all rows if they
+// are to be summed up: they compute S and dP once more, over the heads and sequences that share the bias.
 //
 // What bounds it: an MFMA keeps its SIMD busy for 32 cycles, and an LDS load of 1 KiB feeds four of them, 8
 // cycles at 128 bytes a cycle: of the four SIMDs' 128 cycles LDS takes 32. Walked rows come from L2 at four

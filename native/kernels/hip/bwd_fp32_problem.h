@@ -120,6 +120,7 @@ struct BiasSum {
 __device__ inline BiasSum bias_sum() {
   const BwdFp32Params& p = arguments();
   const int sequence = blockIdx.z, head = blockIdx.y;
+  if (p.dbias_sums & BwdFp32Params::kNothing) return {};
   const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
   const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
   return {sequences ? 0 : sequence, sequences ? static_cast<int>(gridDim.z) : sequence + 1, heads ? 0 : head,

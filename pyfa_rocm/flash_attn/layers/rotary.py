@@ -35,9 +35,9 @@ def rotate_half(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
 def apply_rotary_emb_torch(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
 ) -> torch.Tensor:
-    """Like `apply_rotary_emb`, in x's own precision, and with cos and sin of each batch if they have three dims.
+    """Like `apply_rotary_emb`, in the types given, and differentiable by cos and sin too.
 
-    They have as many positions as `x`: (seqlen, rotary_dim / 2) or (batch, seqlen, rotary_dim / 2).
+    These have the positions of `x`: (seqlen, rotary_dim / 2) or (batch, seqlen, rotary_dim / 2).
     """
     rotary_dim = 2 * cos.shape[-1]
     if interleaved:
@@ -220,8 +220,9 @@ class RotaryEmbedding(torch.nn.Module):
     interleaved : bool
         As in `apply_rotary_emb`.
     scale_base : float, optional
-        With it, XPos: queries are scaled by ``((2 * i + 0.4 * dim) / (1.4 * dim)) ** (position / scale_base)``,
-        counted from the middle of the table, and keys by its inverse.
+        With it, XPos: queries are scaled by
+        ``((2 * i + 0.4 * dim) / (1.4 * dim)) ** (position / scale_base)``, positions being counted from the
+        middle of the table, and keys by the inverse.
     device : torch.device, optional
         Of the buffers.
 

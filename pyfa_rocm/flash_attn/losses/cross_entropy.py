@@ -62,7 +62,10 @@ class CrossEntropyLoss(torch.nn.Module):
         self.return_z_loss = return_z_loss
 
     def forward(
-        self, input: torch.Tensor, target: torch.Tensor, precomputed_lse: torch.Tensor | None = None  # noqa: A002
+        self,
+        input: torch.Tensor,  # noqa: A002
+        target: torch.Tensor,
+        precomputed_lse: torch.Tensor | None = None,
     ) -> Any:
         """Return the loss of logits, (batch, classes), and labels, (batch); see the class."""
         losses, z_losses = cross_entropy_loss(

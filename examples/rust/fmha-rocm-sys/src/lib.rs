@@ -144,6 +144,93 @@ pub struct fmha_bwd_params {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct fmha_cache_tensor {
+    pub data: *mut c_void,
+    pub stride_page: i64,
+    pub stride_token: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_cache {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub k: fmha_cache_tensor,
+    pub v: fmha_cache_tensor,
+    pub pages: i64,
+    pub page_size: i64,
+    pub block_table: *const i32,
+    pub stride_block_table: i64,
+    pub max_pages: i64,
+    pub kv_indptr: *const i32,
+    pub kv_indices: *const i32,
+    pub indices: i64,
+    pub cache_batch_idx: *const i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_decode_params {
+    pub struct_size: u32,
+    pub kernel: i32,
+    pub fwd: *const fmha_fwd_params,
+    pub cache: *const fmha_cache,
+    pub leftpad_k: *const i32,
+    pub sinks: *const f32,
+    pub num_splits: i32,
+    pub reserved: u32,
+    pub workspace: *mut c_void,
+    pub workspace_bytes: i64,
+    pub flags: u64,
+}
+
+pub type fmha_lse_base = i32;
+pub const FMHA_LSE_NATURAL: fmha_lse_base = 0;
+pub const FMHA_LSE_BASE2: fmha_lse_base = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_parts {
+    pub data: *const c_void,
+    pub stride_part: i64,
+    pub stride_batch: i64,
+    pub stride_seqlen: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_lse_parts {
+    pub data: *const f32,
+    pub stride_part: i64,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_merge_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub o_dtype: fmha_dtype,
+    pub lse_base: fmha_lse_base,
+    pub parts: i64,
+    pub batch: i64,
+    pub seqlen: i64,
+    pub nhead: i64,
+    pub hdim: i64,
+    pub o_parts: fmha_parts,
+    pub lse_parts: fmha_lse_parts,
+    pub o: fmha_tensor,
+    pub lse: fmha_lse,
+    pub accumulate: i32,
+    pub kernel: i32,
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct fmha_kernel_info {
     pub struct_size: u32,
     pub vgpr_count: i32,
@@ -195,6 +282,9 @@ macro_rules! zeroed_with_size {
 }
 zeroed_with_size!(fmha_fwd_params);
 zeroed_with_size!(fmha_bwd_params);
+zeroed_with_size!(fmha_cache);
+zeroed_with_size!(fmha_decode_params);
+zeroed_with_size!(fmha_merge_params);
 zeroed_with_size!(fmha_kernel_info);
 
 extern "C" {
@@ -232,4 +322,25 @@ extern "C" {
     ) -> fmha_status;
     pub fn fmha_bwd_prepare(params: *const fmha_bwd_params) -> fmha_status;
     pub fn fmha_bwd(params: *const fmha_bwd_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_decode_supported(params: *const fmha_decode_params) -> fmha_status;
+    pub fn fmha_decode_kernel(params: *const fmha_decode_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_decode_workspace_bytes(params: *const fmha_decode_params, bytes: *mut i64) -> fmha_status;
+    pub fn fmha_decode_extents(
+        params: *const fmha_decode_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_decode_prepare(params: *const fmha_decode_params) -> fmha_status;
+    pub fn fmha_decode(params: *const fmha_decode_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_merge_supported(params: *const fmha_merge_params) -> fmha_status;
+    pub fn fmha_merge_kernel(params: *const fmha_merge_params, info: *mut fmha_kernel_info) -> fmha_status;
+    pub fn fmha_merge_extents(
+        params: *const fmha_merge_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_merge_prepare(params: *const fmha_merge_params) -> fmha_status;
+    pub fn fmha_merge(params: *const fmha_merge_params, stream: *mut c_void) -> fmha_status;
 }

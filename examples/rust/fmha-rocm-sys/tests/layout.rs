@@ -112,6 +112,55 @@ fn layouts() -> Vec<Layout> {
             flags,
             dbias
         }),
+        layout!(fmha_cache_tensor { data, stride_page, stride_token, stride_head }),
+        layout!(fmha_cache {
+            struct_size,
+            dtype,
+            k,
+            v,
+            pages,
+            page_size,
+            block_table,
+            stride_block_table,
+            max_pages,
+            kv_indptr,
+            kv_indices,
+            indices,
+            cache_batch_idx
+        }),
+        layout!(fmha_decode_params {
+            struct_size,
+            kernel,
+            fwd,
+            cache,
+            leftpad_k,
+            sinks,
+            num_splits,
+            reserved,
+            workspace,
+            workspace_bytes,
+            flags
+        }),
+        layout!(fmha_parts { data, stride_part, stride_batch, stride_seqlen, stride_head }),
+        layout!(fmha_lse_parts { data, stride_part, stride_batch, stride_head }),
+        layout!(fmha_merge_params {
+            struct_size,
+            dtype,
+            o_dtype,
+            lse_base,
+            parts,
+            batch,
+            seqlen,
+            nhead,
+            hdim,
+            o_parts,
+            lse_parts,
+            o,
+            lse,
+            accumulate,
+            kernel,
+            flags
+        }),
         layout!(fmha_kernel_info {
             struct_size,
             vgpr_count,
@@ -297,7 +346,18 @@ fn functions_are_those_of_the_header() {
         fmha_bwd_workspace_bytes,
         fmha_bwd_extents,
         fmha_bwd_prepare,
-        fmha_bwd
+        fmha_bwd,
+        fmha_decode_supported,
+        fmha_decode_kernel,
+        fmha_decode_workspace_bytes,
+        fmha_decode_extents,
+        fmha_decode_prepare,
+        fmha_decode,
+        fmha_merge_supported,
+        fmha_merge_kernel,
+        fmha_merge_extents,
+        fmha_merge_prepare,
+        fmha_merge
     ];
     let header = header();
     let declared: Vec<_> = header

@@ -24,7 +24,7 @@ class _Options(NamedTuple):
 
 
 class CrossEntropyLoss(torch.autograd.Function):
-    """`cross_entropy_loss`, whose gradient is made from logits and log-sum-exp; probabilities are not kept."""
+    """`cross_entropy_loss`, which keeps logits and log-sum-exp, no probabilities, for the gradient."""
 
     @staticmethod
     def forward(
@@ -73,7 +73,7 @@ class CrossEntropyLoss(torch.autograd.Function):
         if o.label_smoothing:
             gradient = gradient - o.label_smoothing / o.total_classes
         is_here, at = _places(labels, logits.shape[1], o)
-        gradient.scatter_add_(1, at[:, None], torch.where(is_here, o.label_smoothing - 1.0, 0.0)[:, None])
+        gradient.scatter_add_(1, at[:, None], (o.label_smoothing - 1.0) * is_here[:, None].to(gradient.dtype))
         # A row that does not count may hold anything.
         gradient = torch.where(factor == 0, 0.0, gradient * factor)
         gradient = logits.detach().copy_(gradient) if ctx.inplace_backward else gradient.to(logits.dtype)

@@ -120,5 +120,5 @@ def _require(
         )
     if end > cos.shape[0]:
         raise InvalidArgumentError(
-            f"cos: got {cos.shape[0]} positions, expected at least {end}: the longest sequence's, and its offset"
+            f"cos: got {cos.shape[0]} positions, expected at least {end}, seqlen and offset"
         )

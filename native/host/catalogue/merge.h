@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the kernels that merge partial outputs have of their own in the table of kernels.
+#pragma once
+
+#include "catalogue/enums.h"
+
+namespace fmha {
+
+// Each takes any head dim that is a multiple of 8, and any number of parts.
+struct MergeRow {
+  DType o_dtype;
+};
+
+}  // namespace fmha

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "problem/cache.h"
+
+#include <bit>
+#include <cinttypes>
+
+#include "error.h"
+#include "problem/struct_size.h"
+
+namespace fmha {
+namespace {
+
+constexpr StructVersion kCacheVersions[] = {{sizeof(fmha_cache), sizeof(fmha_cache)}};
+constexpr int64_t kMostCount = INT32_MAX;  // the device's numbers of pages and tokens are int32
+
+void check_count(const char* name, int64_t value) {
+  if (value >= 1 && value <= kMostCount) return;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected 1 to %" PRId64, name, value, kMostCount);
+}
+
+// That pages are listed in one way, and a cache without pages in none.
+void check_lists(const fmha_cache& c) {
+  if (c.block_table != nullptr && c.kv_indptr != nullptr) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->kv_indptr = %p: expected NULL with block_table",
+          static_cast<const void*>(c.kv_indptr));
+  }
+  if ((c.kv_indptr == nullptr) != (c.kv_indices == nullptr)) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but %s is set: expected both or neither",
+          c.kv_indptr == nullptr ? "kv_indptr" : "kv_indices",
+          c.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
+  }
+  const bool paged = c.block_table != nullptr || c.kv_indptr != nullptr;
+  if (paged && c.cache_batch_idx != nullptr) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->cache_batch_idx = %p: expected NULL with pages",
+          static_cast<const void*>(c.cache_batch_idx));
+  }
+  if (paged && !std::has_single_bit(static_cast<uint64_t>(c.page_size))) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c.page_size);
+  }
+}
+
+// That the longest sequence fits.
+void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
+  int64_t most = c.page_size;
+  if (paged) {
+    const char* name = c.block_table != nullptr ? "cache->max_pages" : "cache->indices";
+    const int64_t listed = c.block_table != nullptr ? c.max_pages : c.indices;
+    if (f.seqlen_k > 0) check_count(name, listed);
+    if (__builtin_mul_overflow(listed, c.page_size, &most)) most = INT64_MAX;
+    if (f.seqlen_k > most) {
+      raise(FMHA_INVALID_ARGUMENT,
+            "fwd->seqlen_k = %" PRId64 ": expected at most %s * cache->page_size = %" PRId64, f.seqlen_k,
+            name, most);
+    }
+    return;
+  }
+  if (f.seqlen_k > most) {
+    raise(FMHA_INVALID_ARGUMENT, "fwd->seqlen_k = %" PRId64 ": expected at most cache->page_size = %" PRId64,
+          f.seqlen_k, most);
+  }
+  if (c.cache_batch_idx == nullptr && f.batch > c.pages) {
+    raise(FMHA_INVALID_ARGUMENT,
+          "cache->pages = %" PRId64 ": expected fwd->batch = %" PRId64 " or more without cache_batch_idx",
+          c.pages, f.batch);
+  }
+}
+
+struct TensorNames {
+  const char* name;
+  const char* pointer;
+};
+
+void set_tensor_of_cache(View& view, const TensorNames& names, const fmha_cache_tensor& t,
+                         const fmha_cache& c, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted,
+                         Pointers pointers) {
+  view.name = names.name;
+  view.pointer = names.pointer;
+  view.data = t.data;
+  view.element_bytes = element_bytes;
+  view.row = hdim;
+  view.size = {c.pages, c.page_size, nhead};
+  view.stride = {t.stride_page, t.stride_token, t.stride_head};
+  view.sequence = c.page_size;
+  view.varlen = false;
+  view.touched = wanted;
+  constexpr const char* kNames[] = {"stride_page", "stride_token", "stride_head"};
+  for (size_t i = 0; i < view.stride.size(); ++i) {
+    if (view.stride[i] < 0 && view.size[i] > 1) {
+      raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", view.name, kNames[i],
+            view.stride[i]);
+    }
+  }
+  check_pointer(view, 1, pointers);
+}
+
+const int32_t* add_array(const char* name, const int32_t* data, int64_t rows, int64_t stride, int64_t count,
+                         bool wanted, Pointers pointers, Extents& extents) {
+  if (data == nullptr || !wanted) return nullptr;
+  View view = array_view(name, data, sizeof(int32_t), count);
+  view.size[0] = rows;
+  view.stride[0] = stride;
+  check_pointer(view, alignof(int32_t), pointers);
+  extents.add(view, false);
+  return data;
+}
+
+}  // namespace
+
+void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProblem& f, Cache& out) {
+  (void)check_struct_size("cache", cache, kCacheVersions);
+  const fmha_cache& c = *cache;
+  const AbiType& type = type_of("cache->dtype", c.dtype);
+  out.dtype = type.dtype;
+  check_count("cache->pages", c.pages);
+  check_count("cache->page_size", c.page_size);
+  check_lists(c);
+  out.paged = c.block_table != nullptr || c.kv_indptr != nullptr;
+  check_capacity(c, f, out.paged);
+  out.page_shift = out.paged ? std::countr_zero(static_cast<uint64_t>(c.page_size)) : 0;
+  const bool wanted = !f.empty && f.seqlen_k > 0;
+  set_tensor_of_cache(out.k, {"cache->k", "cache->k.data"}, c.k, c, f.nhead_k, f.hdim_q, type.bytes, wanted,
+                      pointers);
+  set_tensor_of_cache(out.v, {"cache->v", "cache->v.data"}, c.v, c, f.nhead_k, f.hdim_v, type.bytes, wanted,
+                      pointers);
+  f.extents.add(out.k, written);
+  f.extents.add(out.v, written);
+  if (f.batch > 1 && c.block_table != nullptr && c.stride_block_table < 0) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->stride_block_table = %" PRId64 ": expected 0 or more",
+          c.stride_block_table);
+  }
+  out.table_stride = f.batch > 1 ? c.stride_block_table : 0;
+  const int64_t starts = f.batch < INT64_MAX ? f.batch + 1 : f.batch;
+  out.table = add_array("cache->block_table", c.block_table, f.batch, out.table_stride, c.max_pages, wanted,
+                        pointers, f.extents);
+  out.indptr = add_array("cache->kv_indptr", c.kv_indptr, 1, 0, starts, wanted, pointers, f.extents);
+  if (c.kv_indices != nullptr) {
+    out.table = add_array("cache->kv_indices", c.kv_indices, 1, 0, c.indices, wanted, pointers, f.extents);
+  }
+  out.indices =
+      add_array("cache->cache_batch_idx", c.cache_batch_idx, 1, 0, f.batch, wanted, pointers, f.extents);
+}
+
+}  // namespace fmha

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A KV cache as the caller described it, checked.
+#pragma once
+
+#include <cstdint>
+
+#include "fmha_rocm.h"
+#include "problem/fwd.h"
+#include "problem/types.h"
+#include "problem/view.h"
+
+namespace fmha {
+
+struct Cache {
+  Cache() {}  // set_cache sets every field
+
+  DType dtype;
+  View k, v;  // (pages, page_size, nhead_k, hdim); not paged: (batch elements, tokens, ...)
+  bool paged;
+  int32_t page_shift;      // log2 of page_size, if paged
+  const int32_t* table;    // pages: of 2-d tables or of all sequences together; nullptr: not paged
+  int64_t table_stride;    // 2-d
+  const int32_t* indptr;   // 1-d: where a sequence begins in `table`
+  const int32_t* indices;  // not paged: batch element of each sequence; nullptr: its own
+};
+
+// Reads the cache of a call on `problem`, whose dtype and sizes are set, and adds what it touches to the
+// problem's extents; `written`: keys and values are. Fails with INVALID_ARGUMENT or ABI_MISMATCH.
+void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProblem& problem, Cache& out);
+
+}  // namespace fmha

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "select/decode.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdlib>
+
+#include "divide.h"
+#include "error.h"
+#include "select/decode_origin.h"
+#include "select/decode_workspace.h"
+#include "select/fwd_needs.h"
+#include "select/merge.h"
+#include "select/unsupported.h"
+
+namespace fmha {
+namespace {
+
+bool holds_dims(const DecodeRow& row, const FwdProblem& f) {
+  return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
+}
+
+class DecodeFamily {
+ public:
+  static constexpr Family kFamily = Family::kDecode;
+  using Key = fmha::Key<Arch, DType>;
+
+  struct Entry {
+    const Kernel* kernel;
+    int32_t first_cost;  // the rest of a tile's head dims is computed for nothing
+  };
+
+  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
+  static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && decode_is_usable(k); }
+  static Entry entry_of(const Kernel& k) { return {&k, k.decode.hdim_q + k.decode.hdim_v}; }
+
+  DecodeFamily(const DecodeProblem& problem, Arch arch) : p_(problem), arch_(arch) {}
+
+  size_t key() const { return Key::of(arch_, p_.fwd.dtype); }
+  int64_t least_first_cost() const { return p_.fwd.hdim_q + p_.fwd.hdim_v; }
+
+  bool fits(const Entry& e) const {
+    Refusal unsaid;
+    return holds_dims(e.kernel->decode, p_.fwd) && decode_within_limits(e.kernel->origin, p_, unsaid);
+  }
+
+  static Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+
+  [[noreturn]] void raise_unsupported() const {
+    const FwdProblem& f = p_.fwd;
+    const auto matches = [&](const Kernel& k) {
+      return k.arch == arch_ && k.family == kFamily && k.dtype == f.dtype;
+    };
+    const Elsewhere elsewhere([&](const Kernel& k) { return matches(k) && holds_dims(k.decode, f); });
+    const Kernel* nearest = nearest_kernel(matches, [&](const Kernel& k) {
+      return std::llabs(k.decode.hdim_q - f.hdim_q) + std::llabs(k.decode.hdim_v - f.hdim_v);
+    });
+    if (nearest == nullptr) {
+      raise_for_type({kFamily, "kernel over a KV cache", "fwd->dtype"}, f.dtype, arch_, elsewhere);
+    }
+    if (Refusal why; !decode_within_limits(nearest->origin, p_, why)) why.raise();
+    raise(FMHA_UNSUPPORTED,
+          "fwd->hdim_q = %" PRId64 ", fwd->hdim_v = %" PRId64
+          ": no %s kernel over a KV cache of this build for %s does that; the nearest, %s, takes fwd->hdim_q "
+          "up "
+          "to %d and fwd->hdim_v up to %d, multiples of %d%s",
+          f.hdim_q, f.hdim_v, dtype_name(f.dtype), arch_name(arch_), nearest->name, nearest->decode.hdim_q,
+          nearest->decode.hdim_v, nearest->decode.hdim_step, elsewhere.text);
+  }
+
+ private:
+  const DecodeProblem& p_;
+  const Arch arch_;
+};
+
+// Parts of the keys: as many as give each compute unit two workgroups, but no part less than two blocks of
+// keys, since a part costs the reading and writing of its O.
+int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
+  if (p.splits != 0) return p.splits;
+  const FwdProblem& f = p.fwd;
+  const int64_t tiles = ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), kernel.decode.tile_m);
+  const int64_t workgroups = std::max<int64_t>(tiles * f.nhead_k * f.batch, 1);
+  const int64_t wanted = ceil_div(2 * int64_t{target.compute_units}, workgroups);
+  const int64_t most = ceil_div(f.seqlen_k, 2 * int64_t{kernel.decode.tile_n});
+  return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, most), 1, DecodeProblem::kMostSplits));
+}
+
+}  // namespace
+
+Chosen choose_decode(const DecodeProblem& problem, const Target& target, bool counted) {
+  return choose(DecodeFamily(problem, target.arch), problem.candidate, counted);
+}
+
+void plan_decode(const Kernel& kernel, const DecodeProblem& p, const Target& target, Plan& plan) {
+  plan.empty = p.fwd.empty;
+  if (plan.empty) return;
+  const int32_t splits = splits_of(kernel, p, target);
+  const DecodeWorkspace w = decode_workspace(p, splits);
+  plan.workspace_bytes = w.bytes;
+  decode_add_main(kernel, p, w, splits, plan);
+  if (splits == 1) return;
+  const MergeProblem merge = merge_of(p, w, splits);
+  check_merge_limits(merge);
+  plan_merge(*choose_merge(merge, target, false).kernel, merge, plan);
+}
+
+}  // namespace fmha

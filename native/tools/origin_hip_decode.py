@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own kernels over a KV cache: their line of a translation unit."""
+
+from __future__ import annotations
+
+from family_decode import DecodeRow, Origin
+
+
+class HipDecode(Origin):
+    """What the family asks of its kernels in native/kernels/hip."""
+
+    header = "hip/decode.h"
+
+    def line(self, row: DecodeRow) -> str:
+        """Return the line that native/kernels/hip/decode.h makes a kernel of."""
+        return f"FMHA_DECODE_KERNEL({row.name}, {row.dtype.capitalize()}, {row.hdim_q}, {row.hdim_v})"

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own kernels that merge partial outputs: their line of a translation unit."""
+
+from __future__ import annotations
+
+from family_merge import MergeRow, Origin
+
+
+class HipMerge(Origin):
+    """What the family asks of its kernels in native/kernels/hip."""
+
+    header = "hip/merge.h"
+
+    def line(self, row: MergeRow) -> str:
+        """Return the line that native/kernels/hip/merge.h makes a kernel of."""
+        return f"FMHA_MERGE_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""C structs filled field by field from objects with fields of the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm._call.params import DTYPES
+from pyfa_rocm._runtime import library
+from pyfa_rocm.errors import InvalidArgumentError
+
+__all__ = ["set_dtype", "struct_of"]
+
+
+def struct_of(name: str, params: Any, fields: tuple[str, ...]) -> Any:
+    """Return a new C struct, with struct_size and these fields of an object.
+
+    A field is a number, an address for a pointer, or a tuple for a struct; None leaves zeros.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A value is none that the C field can hold.
+    """
+    ffi, _ = library.load()
+    c = ffi.new(f"{name} *")
+    c.struct_size = ffi.sizeof(name)
+    types = dict(ffi.typeof(name).fields)
+    for field in fields:
+        value = getattr(params, field)
+        try:
+            if value is not None:
+                _set(ffi, c, field, types[field].type, value)
+        except (AttributeError, OverflowError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"{field}: got {value!r}, expected a value of the C field ({error})"
+            ) from error
+    return c
+
+
+def _set(ffi: Any, c: Any, field: str, ctype: Any, value: Any) -> None:
+    if ctype.kind == "struct":
+        inner = getattr(c, field)
+        for name, member in ctype.fields:
+            _set(ffi, inner, name, member.type, getattr(value, name))
+    elif ctype.kind == "pointer":
+        setattr(c, field, ffi.cast("void *", value))
+    else:
+        setattr(c, field, int(value) if isinstance(value, bool) else value)
+
+
+def set_dtype(c: Any, field: str, dtype: str | None) -> None:
+    """Set a C field to the constant of a type's name; None leaves 0, the default."""
+    if dtype is None:
+        return
+    if dtype not in DTYPES:
+        raise InvalidArgumentError(f"{field}: got {dtype!r}, expected one of {', '.join(DTYPES)}")
+    _, lib = library.load()
+    setattr(c, field, getattr(lib, DTYPES[dtype]))

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_merge`: outputs of attention over disjoint sets of keys, merged into one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm._call.checks import lse_strides, require_like, require_output, strided
+from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
+from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, contiguous
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import enter_device, leave_device, stream_for
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.fmha import fmha_merge
+
+__all__ = ["flash_attn_merge"]
+
+_Array = DeviceArray | Tensor
+
+
+def flash_attn_merge(
+    outs: Any,
+    lses: Any,
+    *,
+    out: Any = None,
+    lse: Any = None,
+    out_dtype: str | None = None,
+    base2: bool = False,
+    accumulate: bool = False,
+    stream: Any = None,
+) -> tuple[Any, Any]:
+    """Merge outputs of attention over disjoint sets of keys into that of all keys.
+
+    Parameters
+    ----------
+    outs : array, (parts, batch, seqlen, nhead, hdim) or (parts, total, nhead, hdim)
+        Partial outputs: float16, bfloat16 or float32, the last dimension contiguous and a multiple of 8. A
+        part whose log-sum-exp is -inf is not read.
+    lses : array, float32 (parts, batch, nhead, seqlen) or (parts, nhead, total)
+        Their log-sum-exps, the last dimension contiguous. A part of +inf outweighs all others.
+    out : array, optional
+        Where to write the output, shaped like a part. By default a new DeviceArray.
+    lse : array, optional
+        Where to write its log-sum-exp. By default a new DeviceArray.
+    out_dtype : str, optional
+        Of the output: by default that of `out`, or of `outs`. "float32" is made of any parts, other types of
+        their own or of "float32".
+    base2 : bool
+        Whether all log-sum-exps are of base 2, not natural.
+    accumulate : bool
+        Whether `out` and `lse`, which must be given, hold one more part, whose place the result takes, as
+        ring attention does with each block of keys.
+    stream : object, optional
+        As in `flash_attn_func`.
+
+    Returns
+    -------
+    out, lse : array
+        `out` and `lse` themselves if given. A row that no part has keys for is 0, with a log-sum-exp of -inf.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    Source: ``fmha_merge`` of native/include/fmha_rocm.h and native/kernels/hip/merge.h.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyfa_rocm import DeviceArray, flash_attn_merge
+    >>> outs = DeviceArray.from_numpy(np.stack([np.full((1, 4, 2, 64), x, np.float32) for x in (1, 5)]))
+    >>> lses = DeviceArray.from_numpy(np.log(np.stack([np.full((1, 2, 4), x, np.float32) for x in (3, 1)])))
+    >>> out, lse = flash_attn_merge(outs, lses)
+    >>> print(out.to_numpy()[0, 0, 0, 0].round(4), np.exp(lse.to_numpy()[0, 0, 0]).round(4))
+    2.0 4.0
+    """
+    handle = stream_for(stream, outs)
+    parts, part_lses = _taken(outs, "outs", handle), _taken(lses, "lses", handle)
+    _check_parts(parts.layout, part_lses.layout)
+    shape, lse_shape = parts.layout.shape[1:], part_lses.layout.shape[1:]
+    given = {"out": out, "lse": lse}
+    if accumulate and (missing := [name for name, x in given.items() if x is None]):
+        raise InvalidArgumentError(f"{missing[0]}: got None, expected an array to accumulate in")
+    written = {name: _written(x, name, handle) for name, x in given.items() if x is not None}
+    dtype = written["out"].layout.dtype if "out" in written else parts.layout.dtype
+    dtype = dtype if out_dtype is None else out_dtype
+    layouts = {
+        "out": _layout(written.get("out"), shape, dtype, parts.layout),
+        "lse": _layout(written.get("lse"), lse_shape, "float32", parts.layout),
+    }
+    if "out" in written:
+        require_output(layouts["out"], shape, dtype, out_dtype, parts.layout)
+    if "lse" in written:
+        require_like("lse", layouts["lse"], lse_shape, "float32", "lses", parts.layout)
+    previous = enter_device(parts.layout.device)
+    try:
+        for name, layout in layouts.items():
+            if name not in written:
+                written[name] = given[name] = DeviceArray.allocate(layout, handle)
+        fmha_merge(_params(parts, part_lses, written, base2, accumulate), handle)
+    finally:
+        leave_device(previous)
+    return given["out"], given["lse"]
+
+
+def _taken(array: Any, name: str, handle: int) -> _Array:
+    """Return an array of any library as one with address and layout, in use on the stream."""
+    if type(array) is DeviceArray:
+        array.mark_used(handle)
+        return array
+    return as_tensor(array, name, handle)
+
+
+def _written(array: Any, name: str, handle: int) -> _Array:
+    """Like `_taken`, of what is about to be written."""
+    taken = _taken(array, name, handle)
+    if isinstance(taken, DeviceArray):
+        taken.mark_written(handle)
+    elif taken.readonly:
+        raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
+    return taken
+
+
+def _layout(array: _Array | None, shape: tuple[int, ...], dtype: str, parts: Layout) -> Layout:
+    return contiguous(shape, dtype, parts.device) if array is None else array.layout
+
+
+def _check_parts(outs: Layout, lses: Layout) -> None:
+    """Raise unless partial outputs and log-sum-exps fit together."""
+    if len(outs.shape) not in (4, 5):
+        raise InvalidArgumentError(
+            f"outs: got shape {outs.shape}, expected 5 dimensions (parts, batch, seqlen, nhead, hdim), or 4 "
+            "(parts, total, nhead, hdim)"
+        )
+    if not outs.shape[0]:
+        raise InvalidArgumentError(f"outs: got shape {outs.shape}, expected 1 part or more")
+    require_like("outs", outs, outs.shape, outs.dtype, "outs", outs)
+    *first, seqlen, nhead, _ = outs.shape
+    require_like("lses", lses, (*first, nhead, seqlen), "float32", "outs", outs)
+
+
+def _params(
+    outs: _Array, lses: _Array, written: dict[str, _Array], base2: bool, accumulate: bool
+) -> MergeParams:
+    """Return the parameters of the C call. Packed sequences are one batch."""
+    layout, out, lse = outs.layout, written["out"], written["lse"]
+    *first, seqlen, nhead, hdim = layout.shape
+    steps = layout.strides[:-1]
+    lse_steps = lses.layout.strides[:-1]
+    no_batch = (0,) if len(first) == 1 else ()
+    return MergeParams(
+        dtype=layout.dtype, o_dtype=out.layout.dtype, parts=first[0], batch=1 if no_batch else first[1],
+        seqlen=seqlen, nhead=nhead, hdim=hdim, base2=bool(base2), accumulate=bool(accumulate),
+        o_parts=Parts(outs.address, steps[0], *no_batch, *steps[1:]),
+        lse_parts=LseParts(lses.address, lse_steps[0], *no_batch, *lse_steps[1:]),
+        o=strided(out.layout)._replace(data=out.address),
+        lse=lse_strides(lse.layout)._replace(data=lse.address),
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The plans of backward kernels that write the gradients themselves, over the table in table.cc.
+#include "args/bwd_fp32.h"
+#include "bwd_planned.h"
+#include "check.h"
+
+namespace {
+
+using fmha::BwdFp32Params;
+using fmha::BwdSumParams;
+
+// A kernel that writes the gradients itself follows D's, whatever is asked, and takes no other workspace.
+void test_whole() {
+  fmha_fwd_params f = forward(6, 2, 64, FMHA_FP32);
+  fmha_bwd_params p = backward(f);
+  p.accumulate = p.deterministic = 1;
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2 && x.plan.needed_bytes() == rounded(2 * 6 * 100 * 4));
+  CHECK(x.launches(0, "bwd_dot_fp32", {7, 6, 2}));
+  // Five tiles of 300 keys, and two of 100 queries.
+  CHECK(x.launches(1, "bwd_fp32_d64", {7, 6, 2}) && x.plan[1].rounds == 1);
+  const auto& main = x.args<BwdFp32Params>(1);
+  CHECK(main.q == at(1) && main.k == at(2) && main.v == at(3) && main.dout == at(6) && main.lse == at(5));
+  CHECK(main.d == at(20) && main.dq == at(7) && main.dk == at(8) && main.dv == at(9));
+  CHECK(same(main.q_strides, 38400, 64, 384) && same(main.dk_strides, 38400, 64, 128));
+  CHECK(same(main.lse_strides, 600, 100, 1) && same(main.d_strides, 600, 100, 1));
+  CHECK(main.key_tiles == 5 && main.nhead_q == 6 && main.nhead_ratio_qk == 3 && main.accumulate == 1);
+  CHECK(main.window_left == BwdFp32Params::kUnlimited && main.window_right == BwdFp32Params::kUnlimited);
+  CHECK(main.keep_at_most == -1 && main.rp_keep == 1 && main.alibi == nullptr && main.top_left == 0);
+  // The same kernel has all features.
+  f.alibi_slopes = at<float>(14);
+  f.p_drop = 0.25F;
+  f.mask = FMHA_MASK_WINDOW_TOP_LEFT;
+  f.window_left = 7, f.window_right = 9;
+  p.accumulate = 0;
+  CHECK_OK(plan_of(p, x));
+  const auto& all = x.args<BwdFp32Params>(1);
+  CHECK(all.keep_at_most == 191 && all.rp_keep == 1 / 0.75F && all.alibi == at(14) && all.accumulate == 0);
+  CHECK(all.window_left == 7 && all.window_right == 9 && all.top_left == 1);
+  f = forward(4, 4, 72, FMHA_FP32);
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "the nearest, bwd_fp32_d64, takes fwd->hdim_q up to 64");
+  // Of packed sequences, rows that are not in use are zeroed before, unless gradients are added.
+  f = packed();
+  f.dtype = FMHA_FP32;
+  f.seqused_q = at<int32_t>(12);
+  f.seqused_k = at<int32_t>(13);
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 5 && x.launches(4, "bwd_fp32_d64", {7, 4, 3}));
+  CHECK(x.args<BwdSumParams>(1).out == at(7) && x.args<BwdSumParams>(1).parts_count == 0);
+  CHECK(x.args<BwdSumParams>(2).out == at(8) && x.args<BwdSumParams>(3).rows == 500);
+  CHECK(x.args<BwdFp32Params>(4).used_k == at(13) && x.args<BwdFp32Params>(4).cu_q == at(10));
+  p.accumulate = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2);
+}
+
+// The gradient of a bias: tiles behind those of keys and queries, which sum up what the bias repeats.
+void test_bias_gradient() {
+  fmha_fwd_params f = forward(4, 4, 64, FMHA_FP32);
+  f.bias = {at(14), 0, 30000, 300};
+  fmha_bwd_params p = backward(f);
+  p.dbias = {at(15), 0, 30000, 300};
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  // Four row tiles of five key tiles.
+  CHECK(x.plan.count() == 2 && x.launches(1, "bwd_fp32_d64", {7 + 20, 4, 2}));
+  const auto& main = x.args<BwdFp32Params>(1);
+  CHECK(main.bias == at(14) && main.dbias == at(15) && same(main.dbias_strides, 0, 30000, 300));
+  CHECK(main.key_tiles == 5 && main.query_tiles == 2 && main.dbias_key_tiles == 5);
+  CHECK(main.dbias_row_tiles == 4 && main.dbias_sums == BwdFp32Params::kSequences);
+  f.bias = {at(14), 0, 0, 0};
+  p.dbias = {at(15), 0, 0, 0};
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.launches(1, "bwd_fp32_d64", {7 + 5, 4, 2}) && x.args<BwdFp32Params>(1).dbias_sums == 7);
+  // Without queries it is 0.
+  f.seqlen_q = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 3 && x.launches(2, "bwd_fp32_d64", {5, 1, 1}));
+  CHECK(x.args<BwdFp32Params>(2).dbias_sums == BwdFp32Params::kNothing && x.plan.needed_bytes() == 0);
+  f = forward(4, 4, 64, FMHA_FP32);
+  f.bias = {at(14), 0, 30000, 300};
+  p.dbias = {};
+  f.alibi_slopes = at<float>(16);
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "fwd->bias and fwd->alibi_slopes are both set");
+  f.bias = {};
+  f.softcap = 30;
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "fwd->softcap = 30 and fwd->alibi_slopes");
+}
+
+}  // namespace
+
+const char* fmha_last_error() { return fmha::last_error(); }
+
+int main() {
+  test_whole();
+  test_bias_gradient();
+  return check_result();
+}

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attention over a KV cache, against float64: pages in any order, lengths, masks, features.
+
+Tokens that no sequence has are NaN in the cache, and entries of a block table beyond a sequence are -1: a kernel
+that reads either gives NaN, or a fault.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from built import this_arch
+from cases_judge import judge
+from cases_types import DTYPES, Array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Expected, attention, numerics_of
+from strict import wave_order
+
+import pyfa_rocm
+from pyfa_rocm import Cache, CacheTensor, DecodeParams, DeviceArray, FwdParams, Lse, Strided
+
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+_PAD = 8  # elements between the heads and tokens of a cache, and between rows of q
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked; `lengths` are those of the sequences in the cache, their queries included."""
+
+    lengths: tuple[int, ...] = (37, 200)
+    seqlens_q: tuple[int, ...] = (1, 1)
+    packed: bool = False
+    dtype: str = "bfloat16"
+    nhead_k: int = 2
+    ratio: int = 4
+    hdim: int = 128
+    hdim_v: int = 0
+    page_size: int = 16
+    pages: str = "table"  # "list", "none", "batch_idx"
+    heads_first: bool = False
+    causal: bool = False
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    alibi: bool = False
+    leftpad: tuple[int, ...] = ()
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Decoding:
+    """A problem on the device."""
+
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        self.rng = np.random.default_rng(p.seed)
+        self.hdim_v = p.hdim_v or p.hdim
+        self.batch = len(p.lengths)
+        self.kept: list[DeviceArray] = []
+        dtype = DTYPES[p.dtype]
+        self.k, self.v = (
+            [self._normal((n, p.nhead_k, d)).astype(dtype) for n in p.lengths] for d in (p.hdim, self.hdim_v)
+        )
+        nhead_q = p.nhead_k * p.ratio
+        self.q = [self._normal((n, nhead_q, p.hdim)).astype(dtype) for n in p.seqlens_q]
+        self.slopes = self.rng.random(nhead_q, np.float32) if p.alibi else None
+
+    def _normal(self, shape: tuple[int, ...]) -> Array:
+        return self.rng.standard_normal(shape, np.float32)
+
+    def put(self, host: Array) -> int:
+        """Copy to the device; return the address."""
+        self.kept.append(DeviceArray.from_numpy(host))
+        return self.kept[-1].data
+
+    def _cache(self) -> Cache:
+        p = self.p
+        paged = p.pages in ("table", "list")
+        size = p.page_size if paged else max(*p.lengths, 1) + 3
+        counts = [math.ceil(n / size) if paged else 1 for n in p.lengths]
+        pages = sum(counts) + 3
+        order = self.rng.permutation(pages)
+        lists = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])
+        tensors = []
+        for sequences, hdim in ((self.k, p.hdim), (self.v, self.hdim_v)):
+            shape = (pages, p.nhead_k, size, hdim) if p.heads_first else (pages, size, p.nhead_k, hdim)
+            host = np.full((*shape[:-1], hdim + _PAD), np.nan, DTYPES[p.dtype])
+            view = host[..., :hdim].swapaxes(1, 2) if p.heads_first else host[..., :hdim]
+            for b, rows in enumerate(sequences):
+                for t in range(len(rows)):
+                    if not p.leftpad or t >= p.leftpad[b]:
+                        view[lists[b][t // size], t % size] = rows[t]
+            strides = [n // host.itemsize for n in view.strides]
+            tensors.append(CacheTensor(self.put(host), *strides[:3]))
+        cache = Cache(p.dtype, *tensors, pages=pages, page_size=size)
+        if p.pages == "table":
+            width = max(*counts, 1) + 2
+            table = np.full((self.batch, width), -1, np.int32)
+            for b, pages_of in enumerate(lists):
+                table[b, : len(pages_of)] = pages_of
+            cache.block_table, cache.stride_block_table, cache.max_pages = self.put(table), width, width
+        elif p.pages == "list":
+            listed = max(*counts, 1)  # so many that the longest sequence would fit
+            cache.kv_indptr = self.put(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+            cache.kv_indices = self.put(np.append(order[: sum(counts)], [-1] * listed).astype(np.int32))
+            cache.indices = sum(counts) + listed
+        else:
+            cache.cache_batch_idx = self.put(np.array([x[0] for x in lists], np.int32))
+        return cache
+
+    def params(self) -> DecodeParams:
+        """The raw function's arguments."""
+        p = self.p
+        nhead_q, rows = p.nhead_k * p.ratio, max(*p.seqlens_q, 0)
+        dtype = DTYPES[p.dtype]
+        total = sum(p.seqlens_q)
+        shape = (1, total) if p.packed else (self.batch, rows)
+        q = np.full((*shape, nhead_q, p.hdim + _PAD), np.nan, dtype)
+        self.o_host = np.full((*shape, nhead_q, self.hdim_v + _PAD), np.nan, dtype)
+        self.starts = np.concatenate([[0], np.cumsum(p.seqlens_q)]).astype(np.int32)
+        for b, x in enumerate(self.q):
+            at = (0, slice(*self.starts[b : b + 2])) if p.packed else (b,)
+            q[at][..., : p.hdim] = x
+        self.lse_host = np.full((shape[0], nhead_q, shape[1]), np.nan, np.float32)
+        o_address, lse_address = self.put(self.o_host), self.put(self.lse_host)
+        self.o, self.lse = self.kept[-2:]
+        wide, wide_o = p.hdim + _PAD, self.hdim_v + _PAD
+        left, right = p.window
+        mask = "causal" if p.causal and left < 0 else "window" if p.causal or max(p.window) >= 0 else "none"
+        sides = (left if left >= 0 else 2**31 - 1, 0 if p.causal else right if right >= 0 else 2**31 - 1)
+        fwd = FwdParams(
+            dtype=p.dtype, batch=self.batch, seqlen_q=rows, seqlen_k=max(*p.lengths, 0), nhead_q=nhead_q,
+            nhead_k=p.nhead_k, hdim_q=p.hdim, hdim_v=self.hdim_v, softmax_scale=p.hdim**-0.5,
+            q=Strided(self.put(q), shape[1] * nhead_q * wide, nhead_q * wide, wide),
+            k=Strided(0, 0, 0, 0), v=Strided(0, 0, 0, 0),
+            o=Strided(o_address, shape[1] * nhead_q * wide_o, nhead_q * wide_o, wide_o),
+            lse=Lse(lse_address, nhead_q * shape[1], shape[1]), mask=mask, window_left=sides[0],
+            window_right=sides[1], softcap=p.softcap, seqused_k=self.put(np.array(p.lengths, np.int32)),
+        )  # fmt: skip
+        if p.packed:
+            fwd.cu_seqlens_q, fwd.total_q = self.put(self.starts), total
+        if self.slopes is not None:
+            fwd.alibi_slopes = self.put(self.slopes)
+        params = DecodeParams(fwd, self._cache(), **p.options)
+        if p.leftpad:
+            params.leftpad_k = self.put(np.array(p.leftpad, np.int32))
+        return params
+
+    def run(self) -> list[tuple[Array, Array]]:
+        """O and the LSE of each sequence, (1, seqlen_q, nhead_q, hdim_v) and (1, nhead_q, seqlen_q)."""
+        params = self.params()
+        if nbytes := pyfa_rocm.fmha_decode_workspace_bytes(params):
+            params.workspace, params.workspace_bytes = self.put(np.full(nbytes, 0xFF, np.uint8)), nbytes
+        pyfa_rocm.fmha_decode(params)
+        o, lse = self.o.to_numpy(), self.lse.to_numpy()
+        assert np.isnan(o[..., self.hdim_v :].astype(np.float32)).all(), "written between the rows of O"
+        results = []
+        for b in range(self.batch):
+            if self.p.packed:
+                rows = slice(*self.starts[b : b + 2])
+                results.append((o[:, rows, :, : self.hdim_v], lse[:, :, rows]))
+            else:
+                results.append((o[b : b + 1, ..., : self.hdim_v], lse[b : b + 1]))
+        return results
+
+    def expected(self, b: int) -> Expected:
+        """The oracle's answer for a sequence."""
+        p = self.p
+        first = p.leftpad[b] if p.leftpad else 0
+        return attention(
+            self.q[b][None], self.k[b][None, first:], self.v[b][None, first:], causal=p.causal,
+            window_size=p.window, max_seqlen_k=max(*p.lengths, 0), softcap=p.softcap, alibi_slopes=self.slopes,
+            numerics=numerics_of(p.dtype, None, 128, this_arch()),
+        )  # fmt: skip
+
+
+def run(p: Problem) -> list[tuple[Array, Array]]:
+    """Run a problem and judge it."""
+    decoding = Decoding(p)
+    results = decoding.run()
+    for b, (o, lse) in enumerate(results):
+        if o.size:
+            judge(decoding.expected(b), o, lse)
+    return results
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 8, 16, 32, 64, 128, 256])
+@pytest.mark.parametrize("pages", ["table", "list"])
+def test_pages(page_size: int, pages: str) -> None:
+    run(Problem(page_size=page_size, pages=pages, lengths=(300, 37), heads_first=pages == "list"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("hdim", [(8, 8), (64, 64), (72, 40), (128, 128), (256, 200), (512, 512), (576, 512)])
+def test_head_dims(dtype: str, hdim: tuple[int, int]) -> None:
+    run(Problem(dtype=dtype, hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3))
+
+
+@pytest.mark.parametrize("change", [
+    {"pages": "batch_idx"}, {"pages": "batch_idx", "heads_first": True},
+    {"seqlens_q": (7, 7), "causal": True, "lengths": (3, 300)},
+    {"seqlens_q": (7, 7), "causal": True, "window": (20, 0), "page_size": 4},
+    {"seqlens_q": (1, 40), "packed": True, "causal": True, "lengths": (200, 40)},
+    {"seqlens_q": (0, 5), "packed": True, "window": (30, 2)},
+    {"lengths": (0, 65)}, {"ratio": 1, "nhead_k": 5}, {"ratio": 16, "nhead_k": 1}, {"ratio": 33, "nhead_k": 1},
+    {"softcap": 15.0}, {"alibi": True, "seqlens_q": (3, 3), "causal": True}, {"leftpad": (30, 5)},
+    {"options": {"num_splits": 1}}, {"options": {"num_splits": 3}, "lengths": (0, 700)},
+    {"options": {"num_splits": 128}, "lengths": (500, 1), "seqlens_q": (3, 3), "causal": True},
+    {"options": {"num_splits": 5}, "seqlens_q": (2, 30), "packed": True, "lengths": (200, 260), "causal": True},
+    {"leftpad": (0, 17), "page_size": 1, "causal": True, "seqlens_q": (2, 2)},
+], ids=str)  # fmt: skip
+def test_what_is_asked(change: dict[str, Any]) -> None:
+    run(replace(Problem(), **change))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    batch = draw(st.integers(1, 3))
+    lengths = tuple(draw(st.lists(st.integers(0, 400), min_size=batch, max_size=batch)))
+    packed = draw(st.booleans())
+    same = draw(st.integers(1, 20))
+    seqlens_q = tuple(draw(st.integers(0, 20)) if packed else same for _ in range(batch))
+    hdim = draw(st.sampled_from((64, 128, 256)))
+    return Problem(
+        lengths=lengths, seqlens_q=seqlens_q, packed=packed, dtype=draw(st.sampled_from(("float16", "bfloat16"))),
+        nhead_k=draw(st.integers(1, 2)), ratio=draw(st.sampled_from((1, 3, 8))),
+        hdim=hdim - 8 * draw(st.integers(0, 3)), hdim_v=hdim - 8 * draw(st.integers(0, 3)),
+        page_size=draw(st.sampled_from((1, 4, 16, 64))), pages=draw(st.sampled_from(("table", "list", "batch_idx"))),
+        heads_first=draw(st.booleans()), causal=draw(st.booleans()),
+        window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))), softcap=draw(st.sampled_from((0.0, 0.0, 20.0))),
+        seed=draw(st.integers(0, 2**32)), options={"num_splits": draw(st.sampled_from((0, 1, 2, 7)))},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
+@settings(max_examples=EXAMPLES)
+@given(problem=problems())
+def test_random(schedule: str, problem: Problem) -> None:
+    with wave_order(schedule):
+        run(problem)
+
+
+def test_sinks() -> None:
+    """A logit without a value, against its definition."""
+    p = Problem(lengths=(0, 70), seqlens_q=(3, 3), causal=True)
+    plain = run(p)
+    decoding = Decoding(p)
+    sinks = decoding.rng.standard_normal(8, np.float32)
+    params = decoding.params()
+    params.sinks = decoding.put(sinks)
+    pyfa_rocm.fmha_decode(params)
+    o, lse = decoding.o.to_numpy()[..., :128].astype(np.float64), decoding.lse.to_numpy()
+    for b, (want, want_lse) in enumerate(plain):
+        joined = np.logaddexp(want_lse[0].astype(np.float64), sinks[:, None])
+        assert lse[b] == pytest.approx(joined, abs=1e-5)
+        share = np.exp(want_lse[0] - joined).T[..., None]
+        # Both are rounded to bfloat16: half an ulp of each.
+        assert np.abs(o[b] - want[0].astype(np.float64) * share).max() <= 2**-8 * np.abs(want.astype(float)).max(initial=1)
