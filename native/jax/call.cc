@@ -65,7 +65,8 @@ const Call::Field Call::kForwardFields[] = {
     FMHA_FWD(cu_seqlens_k), FMHA_FWD(seqused_q), FMHA_FWD(seqused_k),    FMHA_FWD(philox_seed_offset),
 };
 const Call::Field Call::kBackwardFields[] = {
-    FMHA_BWD(dout.data), FMHA_BWD(dq.data), FMHA_BWD(dk.data), FMHA_BWD(dv.data), FMHA_BWD(workspace),
+    FMHA_BWD(dout.data), FMHA_BWD(dq.data),    FMHA_BWD(dk.data),
+    FMHA_BWD(dv.data),   FMHA_BWD(dbias.data), FMHA_BWD(workspace),
 };
 #undef FMHA_FWD
 #undef FMHA_BWD

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
@@ -26,17 +27,27 @@ from pyfa_rocm.jax._traced import TracedCall, custom_call
 
 __all__ = ["attend"]
 
-_DIFFERENTIABLE = ("q", "k", "v")
+# What has a gradient, in the order of operands.
+_DIFFERENTIABLE = ("q", "k", "v", "bias")
 # How many numbers of 16 bits make a float32 in _with_gradient_of_lse: of 8 bits each at least.
 _LSE_PARTS = 3
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked of the backward pass, known while the forward pass is traced."""
+
+    bias: bool
+
+
+def _is_real(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
+
+
 def attend(problem: TracedCall, operands: Sequence[Any]) -> list[Any]:
     """Run a forward problem, or trace it, and return O, and the LSE if it is wanted."""
-    guarded = [
-        _reverse_only.bind(x) if name in _DIFFERENTIABLE else x
-        for name, x in zip(problem.names, alike(operands), strict=True)
-    ]
+    guarded = [_reverse_only.bind(x) if _is_real(x) else x for x in alike(operands)]
     return list(_traced(problem, *guarded))
 
 
@@ -49,34 +60,38 @@ def _forward(problem: TracedCall, *operands: Any) -> tuple[tuple[Any, ...], Any]
     """Run what is differentiated; return its results, and what the backward pass needs."""
     values = [x.value for x in operands]
     for name, x in zip(problem.names, operands, strict=True):
-        if x.perturbed and name not in _DIFFERENTIABLE and jnp.issubdtype(x.value.dtype, jnp.floating):
+        if x.perturbed and name not in _DIFFERENTIABLE and _is_real(x.value):
             raise UnsupportedError(
                 f"{name}: got an array that is differentiated, expected one that is not: attention has the "
-                f"gradients of q, k and v; jax.lax.stop_gradient({name}) says that its own is not wanted"
+                f"gradients of q, k, v and bias; jax.lax.stop_gradient({name}) says that none is wanted"
             )
-    _require_supported(problem, values)
+    perturbed = {name for name, x in zip(problem.names, operands, strict=True) if x.perturbed}
+    wanted = _Wanted("bias" in perturbed)
+    _require_supported(problem, values, wanted)
     o, lse = bind(problem.with_lse(), values)
-    return (o, lse)[: len(problem.results)], (values, o, lse)
+    return (o, lse)[: len(problem.results)], (values, o, lse, wanted)
 
 
 def _backward(problem: TracedCall, saved: Any, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a gradient for each operand, None for those that have none."""
-    values, o, lse = saved
+    values, o, lse, wanted = saved
     dout, *dlse = cotangents
     if isinstance(dout, SymbolicZero):
         dout = jnp.zeros_like(o)
     arrays = dict(zip(problem.names, values, strict=True)) | {"dout": dout, "o": o, "lse": lse}
     if dlse and not isinstance(dlse[0], SymbolicZero):
-        problem, wide = _with_gradient_of_lse(problem, arrays, dlse[0])
+        problem, wide = _with_gradient_of_lse(problem, arrays, dlse[0], wanted)
     else:
         wide = arrays
-    call = _backward_of(problem, wide)
-    dq, dk, dv = bind(call, [wide[name] for name in call.names])
-    return (dq, dk, dv[..., : arrays["v"].shape[-1]], *(None for _ in values[3:]))
+    call = _backward_of(problem, wide, wanted)
+    results = bind(call, [wide[name] for name in call.names])
+    gradients = {name.removeprefix("d"): x for name, x in zip(call.result_names, results, strict=True)}
+    gradients["v"] = gradients["v"][..., : arrays["v"].shape[-1]]
+    return tuple(gradients.get(name) for name in problem.names)
 
 
 def _with_gradient_of_lse(
-    problem: TracedCall, arrays: dict[str, Any], dlse: Any
+    problem: TracedCall, arrays: dict[str, Any], dlse: Any, wanted: _Wanted
 ) -> tuple[TracedCall, dict[str, Any]]:
     """Return the problem, and the arrays, of a backward pass that takes the LSE's gradient too.
 
@@ -109,7 +124,7 @@ def _with_gradient_of_lse(
     results = (o._replace(shape=wide["o"].shape), *others)
     problem = problem._replace(fields=tuple(fields.items()), results=results)
     try:
-        _require_supported(problem, [wide[name] for name in problem.names])
+        _require_supported(problem, [wide[name] for name in problem.names], wanted)
     except UnsupportedError as error:
         raise UnsupportedError(
             f"lse: got a log-sum-exp that is differentiated, which takes {HDIM_MULTIPLE} more columns of v, "
@@ -123,17 +138,17 @@ _attend.defvjp(_forward, _backward, symbolic_zeros=True)
 _traced = jax.jit(_attend, static_argnums=0, inline=True)
 
 
-def _backward_of(problem: TracedCall, arrays: Mapping[str, Any]) -> TracedCall:
-    return problem.backward({name: arrays[name].shape for name in _DIFFERENTIABLE})
+def _backward_of(problem: TracedCall, arrays: Mapping[str, Any], wanted: _Wanted) -> TracedCall:
+    return problem.backward({name: x.shape for name, x in arrays.items()}, dbias=wanted.bias)
 
 
-def _require_supported(problem: TracedCall, values: Sequence[Any]) -> None:
+def _require_supported(problem: TracedCall, values: Sequence[Any], wanted: _Wanted) -> None:
     """Raise what the library says of the backward pass, while the differentiated call is traced."""
     described = {name: (x.shape, x.dtype.itemsize) for name, x in zip(problem.names, values, strict=True)}
     for name, shape, dtype in problem.with_lse().results:
         described[name] = (shape, dtype_of(dtype).itemsize)
     described["dout"] = described["o"]
-    backward = _backward_of(problem, dict(zip(problem.names, values, strict=True)))
+    backward = _backward_of(problem, dict(zip(problem.names, values, strict=True)), wanted)
     custom_call(backward, (), ((),) * len(backward.names), [described[name] for name in backward.names])
 
 

@@ -32,7 +32,9 @@ Axes = tuple["int | None", ...]
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 
+# Of what, by the gradient's name. That of the bias is computed if it is asked for.
 _GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
+_BACKWARD = ("dout", *_GRADIENTS, "dbias")
 # Operands that hold neither elements nor biases: a few numbers, that are not the batch's own.
 _NUMBERS = frozenset(ADDRESS_FIELDS) - {"bias"}
 
@@ -92,13 +94,13 @@ class TracedCall(NamedTuple):
         shape = (nhead, rows) if self.packed else (*batch, nhead, rows)
         return self._replace(results=(self.results[0], Result("lse", shape, "float32")))
 
-    def backward(self, shapes: Mapping[str, Shape]) -> TracedCall:
-        """Return the call that gives a forward call's gradients, for q, k and v of these shapes.
+    def backward(self, shapes: Mapping[str, Shape], *, dbias: bool) -> TracedCall:
+        """Return the call that gives a forward call's gradients, for operands of these shapes.
 
         Its operands are dout, those of the forward call, and what that gave: o and lse.
         """
-        dtype = dict(self.fields)["dtype"]
-        gradients = tuple(Result(name, shapes[of], dtype) for name, of in _GRADIENTS.items())
+        dtype, wanted = dict(self.fields)["dtype"], _GRADIENTS | ({"dbias": "bias"} if dbias else {})
+        gradients = tuple(Result(name, shapes[of], dtype) for name, of in wanted.items())
         return self._replace(names=("dout", *self.names, "o", "lse"), results=gradients)
 
 
@@ -211,6 +213,8 @@ def _structs(
 
 # What the library wants; XLA aligns to less, so the buffer is larger by as much.
 _WORKSPACE_ALIGN = 256
+# An address beyond whatever may be at the others of a question: what is written must not overlap them.
+_FAR = 1 << 46
 
 
 def workspace_bytes(bwd: BwdParams) -> int:
@@ -233,6 +237,8 @@ def workspace_bytes(bwd: BwdParams) -> int:
     if fwd.bias is not None:
         other["bias"] = fwd.bias._replace(data=fwd.bias.data * _WORKSPACE_ALIGN)
     gradients = {name: getattr(bwd, name)._replace(data=0) for name in ("dout", *_GRADIENTS)}
+    if bwd.dbias is not None:
+        gradients["dbias"] = bwd.dbias._replace(data=_FAR)
     asked = replace(
         bwd, fwd=replace(fwd, **tensors, **other), **gradients, flags=int(lib.FMHA_NO_MEMORY_CHECK)
     )
@@ -240,11 +246,16 @@ def workspace_bytes(bwd: BwdParams) -> int:
 
 
 def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batching:
-    """Packed sequences are not folded, nor is dropout, whose numbers depend on the batch's index."""
+    """Fold where that changes nothing.
+
+    Packed sequences are not folded; nor is dropout, whose numbers depend on the batch's index; nor is a
+    gradient that is summed over the batch, which must not be repeated.
+    """
     fields = dict(problem.fields)
     mapped = [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
     own = Dim(fields["batch"], tuple(0 if problem.packed else buffer.batch_stride for buffer in buffers))
-    if problem.packed or fields["p_drop"] > 0:
+    summed = any(buffer.name == "dbias" and buffer.batch_stride == 0 for buffer in buffers)
+    if problem.packed or fields["p_drop"] > 0 or (summed and own.size > 1):
         return Batching(own, mapped)
     return fold([*mapped, own], len(buffers))
 
@@ -264,11 +275,10 @@ def _tensors(
             forward[ADDRESS_FIELDS[buffer.name]] = number
         elif buffer.name == "lse":
             forward["lse"] = Lse(number, stride, *inner)
-        elif buffer.name == "bias":
-            forward["bias"] = Bias(number, stride, *inner)
         else:
-            to = gradients if buffer.name in ("dout", *_GRADIENTS) else forward
-            to[buffer.name] = Strided(number, stride, *inner)
+            to = gradients if buffer.name in _BACKWARD else forward
+            kind = Bias if buffer.name in ("bias", "dbias") else Strided
+            to[buffer.name] = kind(number, stride, *inner)
         if buffer.name == "alibi_slopes":
             forward["alibi_stride_batch"] = stride
     return forward, gradients

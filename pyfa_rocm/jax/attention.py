@@ -93,7 +93,7 @@ def flash_attn_func(
     index of an axis, within one custom call. So ``vmap`` gives what a loop would give, dropout included: an
     unmapped `philox` is the same for every element.
 
-    q, k and v have gradients, of their dtypes; and the log-sum-exp may be differentiated as well as the
+    q, k, v and bias have gradients, of their dtypes; and the log-sum-exp may be differentiated as well as the
     output, which takes eight more columns of v. When a differentiated call is traced, the library is asked
     whether it has a kernel, so a device must be there. `kernel` is forward's.
 

@@ -73,7 +73,7 @@ def dot_product_attention(
 
     Notes
     -----
-    query, key and value have gradients, as far as `flash_attn_func` has them for what this comes to.
+    query, key, value and bias have gradients, as far as `flash_attn_func` has them for what this comes to.
 
     Source: `flash_attn_func`, and `flash_attn_varlen_func` for lengths, both with ``top_left=True``.
 

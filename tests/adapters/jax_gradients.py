@@ -6,7 +6,7 @@ To be imported before jax, as jax_cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from adapters import jax_cases  # isort: skip  # before jax
 import jax
 import numpy as np
 import pytest
-from backward import NAMES, Backward
+from backward import Backward
 from built import DTYPE_OF, candidates, rows, this_arch
 from cases import Case
 from cases_types import DTYPES, Array
@@ -30,13 +30,16 @@ REFUSED = "no .*backward kernel"
 
 def has_backward(case: Case) -> bool:
     """Whether a kernel of this arch can do the backward pass of a case."""
+    features = {
+        "alibi": bool(case.alibi), "dropout": case.dropout is not None, "softcap": case.softcap > 0,
+        "bias": case.bias is not None,
+    }  # fmt: skip
     return any(
         row["arch"] == this_arch()
         and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim
         and row["hdim_v"] >= (case.hdim_v or case.hdim)
-        and row["alibi"] == bool(case.alibi)
-        and row["dropout"] == (case.dropout is not None)
+        and all(row["optional"] or row.get(name, False) == asked for name, asked in features.items())
         for row in rows("bwd")
     )
 
@@ -48,7 +51,7 @@ def has_both(case: Case) -> bool:
 
 def nearest(case: Case) -> Case:
     """The case, or one of another dtype or head dim that has a backward kernel."""
-    others = (replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16") for n in (64, 128))
+    others = (replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16", "float32") for n in (64, 128))
     for other in (case, *others):
         if has_backward(other):
             return other
@@ -70,15 +73,13 @@ def function_of(case: Case, options: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def given_results(backward: Backward) -> Iterator[None]:
-    """Have the forward pass give the oracle's O and LSE: a small library has few kernels for both passes."""
-    packed = backward.case.varlen is not None
-    results = [jax.numpy.asarray(x[0] if packed else x) for x in (backward.o, backward.lse)]
+def forward_is(results: Callable[..., Any]) -> Iterator[None]:
+    """Have a function give O and the LSE of a problem: a small library has few kernels for both passes."""
 
     def bind(problem: Any, operands: Any) -> Any:
         if problem.is_backward:
             return _primitive.bind(problem, operands)
-        return results[: len(problem.results)]
+        return list(results(problem, operands))[: len(problem.results)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_gradient, "bind", bind)
@@ -86,11 +87,33 @@ def given_results(backward: Backward) -> Iterator[None]:
         yield
 
 
+def given_results(backward: Backward) -> Any:
+    """Have the forward pass give the oracle's O and LSE of a case."""
+    packed = backward.case.varlen is not None
+    results = [jax.numpy.asarray(x[0] if packed else x) for x in (backward.o, backward.lse)]
+    return forward_is(lambda _problem, _operands: results)
+
+
+def formula(problem: Any, operands: Any) -> tuple[Any, Any]:
+    """O and the LSE in float32, by XLA: with a bias, and masked causally from the top left, or not at all."""
+    fields, arrays = dict(problem.fields), dict(zip(problem.names, operands, strict=True))
+    assert fields["mask"] in ("none", "causal_top_left")
+    q, k, v = (arrays[name] for name in "qkv")
+    k, v = (jax.numpy.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
+    with jax.default_matmul_precision("highest"):
+        scores = fields["softmax_scale"] * jax.numpy.einsum("bqhd,bkhd->bhqk", q, k) + arrays["bias"]
+        if fields["mask"] != "none":
+            seen = jax.numpy.tri(*scores.shape[2:], dtype=jax.numpy.bool_)
+            scores = jax.numpy.where(seen, scores, -jax.numpy.inf)
+        lse = jax.nn.logsumexp(scores, axis=-1)
+        return jax.numpy.einsum("bhqk,bkhd->bqhd", jax.numpy.exp(scores - lse[..., None]), v), lse
+
+
 def run(case: Case, compiled: bool, **options: Any) -> None:
     """Differentiate a case and judge its gradients, or see it refused if no kernel can do it."""
     case = jax_cases.in_jax(replace(case, lse=False))
     arrays, fixed = jax_cases.arguments(case)
-    inputs = {name: arrays.pop(name) for name in "qkv"}
+    inputs: dict[str, Any] = {name: arrays.pop(name) for name in ("q", "k", "v", "bias") if name in arrays}
     call, dout = function_of(case, fixed | options), jax.numpy.asarray(cotangent(case))
 
     def gradients(inputs: Any, others: Any, dout: Any) -> Any:
@@ -119,11 +142,12 @@ def judge(case: Case, inputs: dict[str, Any], found: dict[str, Any], out: Any, l
     for name, x in inputs.items():
         assert found[name].dtype == x.dtype
         assert found[name].shape == x.shape
-    results = [np.asarray(x) for x in (out, lse, cotangent(case), *(found[name] for name in "qkv"))]
+    results = [np.asarray(x) for x in (out, lse, cotangent(case), *(found[name] for name in inputs))]
     if case.varlen is not None:
         results = [x[None] for x in results]
     out, lse, dout, *gradients = results
     rows_used, keys_used = case.rows_in_use()
-    for x, used in zip(gradients, (rows_used, keys_used, keys_used), strict=True):
+    for x, used in zip(gradients, (rows_used, keys_used, keys_used), strict=False):
         assert not x[:, ~used].any()
-    Backward(case, results=(out, lse, dout)).judge(dict(zip(NAMES, gradients, strict=True)))
+    names = [f"d{name}" for name in inputs]
+    Backward(case, results=(out, lse, dout)).judge(dict(zip(names, gradients, strict=True)))

@@ -6,13 +6,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
+from adapters import jax_gradients  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pyfa_rocm import UnsupportedError
 from pyfa_rocm.jax import dot_product_attention
 
 Array = Any
@@ -157,14 +156,25 @@ def test_mapped() -> None:
             assert np.array_equal(a[i], b)
 
 
-@pytest.mark.parametrize("name", ["mask", "bias"])
-def test_bias_is_refused(name: str) -> None:
-    """By the library, while tracing: it has no such kernel."""
-    q = draw(1, 40, 2, 64, seed=0)
-    array = jnp.ones((40, 40), jnp.bool_ if name == "mask" else q.dtype)
-    loss = lambda q: dot_product_attention(q, q, q, **{name: array}).sum()  # noqa: E731
-    with pytest.raises(UnsupportedError, match="bias is set: no backward kernel takes an elementwise bias"):
-        jax.jit(jax.grad(loss)).trace(q)
+@pytest.mark.parametrize("shape", [(2, 4, 30, 36), (1, 1, 30, 36), (2, 1, 1, 36), (36,)])
+def test_bias_and_mask(shape: tuple[int, ...]) -> None:
+    """Gradients of the bias too, summed over what it is broadcast over; both mask and bias are added."""
+    q, k, v = (draw(2, rows, heads, 64, seed=i, dtype=jnp.float32) for i, (rows, heads) in
+               enumerate(((30, 4), (36, 2), (36, 2))))  # fmt: skip
+    bias, dout = draw(*shape, seed=3, dtype=jnp.float32), draw(2, 30, 4, 64, seed=4, dtype=jnp.float32)
+    mask = jnp.asarray(np.random.default_rng(5).random((30, 36)) > 0.3).at[:, 0].set(True)
+    named = {"mask": mask, "is_causal": True}
+
+    def gradients(function: Any) -> Any:
+        return jax.vjp(lambda *xs: function(*xs, **named), q, k, v, bias)[1](dout)
+
+    with jax.default_matmul_precision("highest"):
+        want = gradients(jax.nn.dot_product_attention)
+    with jax_gradients.forward_is(jax_gradients.formula):
+        found = gradients(dot_product_attention)
+    for got, expected in zip(found, want, strict=True):
+        assert got.shape == expected.shape
+        assert abs(got - expected).max() <= 2.0**-17 * abs(expected).max()
 
 
 # A model of two layers: tokens, width, heads, rows.

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from adapters import jax_cases  # isort: skip  # before jax
+from adapters import jax_cases, jax_gradients  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,6 +101,27 @@ def test_vmap_of_options() -> None:
     got = jax.jit(twice)(q, k[0], v[:, 0])
     for i, j in product(range(2), range(3)):
         same([x[i, j] for x in got], gradient(q[i, j], k[0, j], v[i, 0]))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_vmap_with_bias(batch: int) -> None:
+    """Its gradient is summed over the batch of each element, and not over what is mapped."""
+    q, k, v = (x.astype(jnp.float32) for x in arrays(3, batch, rows=20))
+    bias = jnp.asarray(np.random.default_rng(4).standard_normal((3, 1, 2, 1, 20)), jnp.float32)
+
+    def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        return squares(flash_attn_func(q, k, v, bias=bias, deterministic=True))
+
+    differentiate = jax.grad(biased, (0, 3))
+    with jax_gradients.forward_is(jax_gradients.formula):
+        got = jax.jit(jax.vmap(differentiate))(q, k, v, bias)
+        shared = jax.jit(jax.vmap(differentiate, in_axes=(0, 0, 0, None)))(q, k, v, bias[0])
+        own = [differentiate(q[i], k[i], v[i], bias[i]) for i in range(3)]
+        same_bias = [differentiate(q[i], k[i], v[i], bias[0]) for i in range(3)]
+    for i in range(3):
+        for found, want in ((got, own[i]), (shared, same_bias[i])):
+            for a, b in zip(found, want, strict=True):
+                assert abs(a[i] - b).max() <= 2.0**-18 * abs(b).max()
 
 
 def test_vmap_is_few_launches() -> None:
