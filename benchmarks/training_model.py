@@ -139,7 +139,7 @@ class Transformer(nn.Module):
 
 
 def tokens(config: Config, device: str) -> Iterator[torch.Tensor]:
-    """Yield batches (batch, seqlen + 1), the same for the same seed: most tokens follow from the one before."""
+    """Yield batches (batch, seqlen + 1), by the seed: most tokens follow from the one before."""
     generator = torch.Generator().manual_seed(config.seed)
     shape = (config.batch, config.seqlen + 1)
     while True:

@@ -150,3 +150,31 @@ def test_call_overhead_refuses_none(argument: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert argument in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_backward(tmp_path: Path) -> None:
+    """The problem that the page names: the gradients are right, and move less than the standard formula's."""
+    done = _run(tmp_path, "backward.py", "--json", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    problem = result["problem"]
+    assert [problem[name] for name in ("batch", "seqlen", "nhead_q", "hdim")] == [1, 512, 4, 128]
+    assert problem["causal"] is True
+    assert result["ok"] is True
+    assert all(0 < ratio <= 1 for ratio in result["max_error_over_tolerance"].values())
+    assert 0 < result["seconds"] < 60
+    assert result["seconds_checked"] > 0
+    # Five products of half of 512 x 512 scores, at the very least.
+    assert result["matrix_flops"] >= 5 * 4 * 512 * 512 * 128
+    assert result["wave_instructions"] > 0
+    assert any("_bwd_fp16_d128" in name for name in result["launches"])
+    assert result["standard_over_ours"] == result["standard_hbm_bytes"] / result["hbm_bytes"]
+    assert result["hbm_bytes"] < result["standard_hbm_bytes"]
+
+
+def test_backward_refuses_what_is_not_there(tmp_path: Path) -> None:
+    done = _run(tmp_path, "backward.py", "--hdim", "1024")
+    assert done.returncode == 2
+    assert done.stderr.startswith("backward.py: ")
+    assert "Traceback" not in done.stderr
+    assert _run(tmp_path, "backward.py", "--repeats", "0").returncode == 2
