@@ -2,6 +2,7 @@
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
 from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.kv_append import Cache, CacheScale, CacheTensor, KvAppendParams, Rotary
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
@@ -39,12 +40,17 @@ from pyfa_rocm.fmha import (
     fmha_fwd_prepare,
     fmha_fwd_supported,
     fmha_fwd_workspace_bytes,
+    fmha_kv_append,
+    fmha_kv_append_kernel,
+    fmha_kv_append_prepare,
+    fmha_kv_append_supported,
     fmha_merge,
     fmha_merge_kernel,
     fmha_merge_prepare,
     fmha_merge_supported,
     fmha_prepare,
 )
+from pyfa_rocm.kv_append import flash_attn_kv_append
 from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
@@ -60,6 +66,9 @@ __all__ = [
     "AbiMismatchError",
     "Bias",
     "BwdParams",
+    "Cache",
+    "CacheScale",
+    "CacheTensor",
     "Device",
     "DeviceArray",
     "FmhaError",
@@ -68,11 +77,13 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "KernelInfo",
+    "KvAppendParams",
     "Lse",
     "LseParts",
     "MergeParams",
     "Parts",
     "RandVal",
+    "Rotary",
     "Runtime",
     "Stream",
     "Strided",
@@ -83,6 +94,7 @@ __all__ = [
     "devices",
     "flash_attn_bwd",
     "flash_attn_func",
+    "flash_attn_kv_append",
     "flash_attn_kvpacked_func",
     "flash_attn_merge",
     "flash_attn_qkvpacked_func",
@@ -101,6 +113,10 @@ __all__ = [
     "fmha_fwd_prepare",
     "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes",
+    "fmha_kv_append",
+    "fmha_kv_append_kernel",
+    "fmha_kv_append_prepare",
+    "fmha_kv_append_supported",
     "fmha_merge",
     "fmha_merge_kernel",
     "fmha_merge_prepare",

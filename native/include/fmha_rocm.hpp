@@ -104,6 +104,17 @@ struct bwd_params : ::fmha_bwd_params {
   constexpr bwd_params() noexcept : ::fmha_bwd_params{} { struct_size = sizeof(::fmha_bwd_params); }
 };
 
+struct cache : ::fmha_cache {
+  constexpr cache() noexcept : ::fmha_cache{} { struct_size = sizeof(::fmha_cache); }
+};
+
+/* The cache is referred to, not copied: it must outlive this. */
+struct kv_append_params : ::fmha_kv_append_params {
+  constexpr kv_append_params() noexcept : ::fmha_kv_append_params{} {
+    struct_size = sizeof(::fmha_kv_append_params);
+  }
+};
+
 struct parts : ::fmha_parts {
   constexpr parts() noexcept : ::fmha_parts{} {}
   constexpr parts(const void* data_, std::int64_t stride_part_, std::int64_t stride_batch_,
@@ -121,7 +132,9 @@ struct lse_parts : ::fmha_lse_parts {
 struct merge_params : ::fmha_merge_params {
   constexpr merge_params() noexcept : ::fmha_merge_params{} { struct_size = sizeof(::fmha_merge_params); }
 };
-
+using cache_tensor = ::fmha_cache_tensor;
+using cache_scale = ::fmha_cache_scale;
+using rotary = ::fmha_rotary;
 using extent = ::fmha_extent;
 
 struct kernel_info : ::fmha_kernel_info {
@@ -232,6 +245,28 @@ inline result<void> checked(fmha::status s) {
   if (s == FMHA_OK) return {};
   return failure{s, ::fmha_last_error()};
 }
+
+/* What a family's query of its kernel says. */
+template <typename Params>
+result<kernel_info> kernel_of(fmha::status (*query)(const Params*, ::fmha_kernel_info*),
+                              const Params& params) {
+  kernel_info info;
+  if (const result<void> r = checked(query(&params, &info)); !r) return r.error();
+  return info;
+}
+
+/* What a family's query of its memory says. */
+template <typename Params>
+result<std::vector<extent>> extents_of(fmha::status (*query)(const Params*, ::fmha_extent*, std::int32_t,
+                                                             std::int32_t*),
+                                       const Params& params) {
+  std::vector<extent> extents(16); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r = checked(query(&params, extents.data(), capacity, &count)); !r) return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
 }  // namespace detail
 
 /* ---- Functions that cannot fail ---- */
@@ -257,9 +292,7 @@ inline result<void> fwd_supported(std::nothrow_t, const ::fmha_fwd_params& param
 }
 
 inline result<kernel_info> fwd_kernel(std::nothrow_t, const ::fmha_fwd_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_fwd_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_fwd_kernel, params);
 }
 
 inline result<std::int64_t> fwd_workspace_bytes(std::nothrow_t, const ::fmha_fwd_params& params) {
@@ -270,14 +303,7 @@ inline result<std::int64_t> fwd_workspace_bytes(std::nothrow_t, const ::fmha_fwd
 }
 
 inline result<std::vector<extent>> fwd_extents(std::nothrow_t, const ::fmha_fwd_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_fwd_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_fwd_extents, params);
 }
 
 inline result<void> fwd_prepare(std::nothrow_t, const ::fmha_fwd_params& params) {
@@ -299,9 +325,7 @@ inline result<void> bwd_supported(std::nothrow_t, const ::fmha_bwd_params& param
 }
 
 inline result<kernel_info> bwd_kernel(std::nothrow_t, const ::fmha_bwd_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_bwd_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_bwd_kernel, params);
 }
 
 inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd_params& params) {
@@ -312,14 +336,7 @@ inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd
 }
 
 inline result<std::vector<extent>> bwd_extents(std::nothrow_t, const ::fmha_bwd_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_bwd_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_bwd_extents, params);
 }
 
 inline result<void> bwd_prepare(std::nothrow_t, const ::fmha_bwd_params& params) {
@@ -331,25 +348,37 @@ inline result<void> bwd(std::nothrow_t, const ::fmha_bwd_params& params, void* s
   return detail::checked(::fmha_bwd(&params, stream));
 }
 
+inline result<void> kv_append_supported(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::checked(::fmha_kv_append_supported(&params));
+}
+
+inline result<kernel_info> kv_append_kernel(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::kernel_of(::fmha_kv_append_kernel, params);
+}
+
+inline result<std::vector<extent>> kv_append_extents(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::extents_of(::fmha_kv_append_extents, params);
+}
+
+inline result<void> kv_append_prepare(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::checked(::fmha_kv_append_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> kv_append(std::nothrow_t, const ::fmha_kv_append_params& params, void* stream) {
+  return detail::checked(::fmha_kv_append(&params, stream));
+}
+
 inline result<void> merge_supported(std::nothrow_t, const ::fmha_merge_params& params) {
   return detail::checked(::fmha_merge_supported(&params));
 }
 
 inline result<kernel_info> merge_kernel(std::nothrow_t, const ::fmha_merge_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_merge_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_merge_kernel, params);
 }
 
 inline result<std::vector<extent>> merge_extents(std::nothrow_t, const ::fmha_merge_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_merge_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_merge_extents, params);
 }
 
 inline result<void> merge_prepare(std::nothrow_t, const ::fmha_merge_params& params) {
@@ -417,6 +446,30 @@ inline std::vector<extent> bwd_extents(const ::fmha_bwd_params& params) {
 inline void bwd_prepare(const ::fmha_bwd_params& params) { bwd_prepare(std::nothrow, params).value(); }
 
 inline void bwd(const ::fmha_bwd_params& params, void* stream) { bwd(std::nothrow, params, stream).value(); }
+
+/* As fwd_supported. */
+inline bool kv_append_supported(const ::fmha_kv_append_params& params) {
+  const result<void> r = kv_append_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info kv_append_kernel(const ::fmha_kv_append_params& params) {
+  return kv_append_kernel(std::nothrow, params).value();
+}
+
+inline std::vector<extent> kv_append_extents(const ::fmha_kv_append_params& params) {
+  return kv_append_extents(std::nothrow, params).value();
+}
+
+inline void kv_append_prepare(const ::fmha_kv_append_params& params) {
+  kv_append_prepare(std::nothrow, params).value();
+}
+
+inline void kv_append(const ::fmha_kv_append_params& params, void* stream) {
+  kv_append(std::nothrow, params, stream).value();
+}
 
 /* False where merge would throw `unsupported`; any other error is thrown. */
 inline bool merge_supported(const ::fmha_merge_params& params) {

@@ -11,6 +11,7 @@
 #include "catalogue/bwd.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
+#include "catalogue/kv_append.h"
 #include "catalogue/merge.h"
 
 namespace fmha {
@@ -39,6 +40,7 @@ struct Kernel {
     FwdRow fwd;             // Family::kFwd
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
+    KvAppendRow kv_append;  // Family::kKvAppend
     MergeRow merge;         // Family::kMerge
   };
 };

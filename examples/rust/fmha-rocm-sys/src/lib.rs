@@ -132,6 +132,86 @@ pub struct fmha_bwd_params {
     pub flags: u64,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_cache_tensor {
+    pub data: *mut c_void,
+    pub stride_page: i64,
+    pub stride_token: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_cache_scale {
+    pub data: *const f32,
+    pub stride_page: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_cache {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub k: fmha_cache_tensor,
+    pub v: fmha_cache_tensor,
+    pub pages: i64,
+    pub page_size: i64,
+    pub block_table: *const i32,
+    pub stride_block_table: i64,
+    pub max_pages: i64,
+    pub kv_indptr: *const i32,
+    pub kv_indices: *const i32,
+    pub indices: i64,
+    pub cache_batch_idx: *const i32,
+    pub k_scale: fmha_cache_scale,
+    pub v_scale: fmha_cache_scale,
+    pub scale_per_page: i32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_rotary {
+    pub cos: *const c_void,
+    pub sin: *const c_void,
+    pub positions: i64,
+    pub stride_position: i64,
+    pub dim: i64,
+    pub dtype: fmha_dtype,
+    pub interleaved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_kv_append_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub batch: i64,
+    pub seqlen: i64,
+    pub total: i64,
+    pub nhead_q: i64,
+    pub nhead_k: i64,
+    pub hdim_q: i64,
+    pub hdim_v: i64,
+    pub q: fmha_tensor,
+    pub q_out: fmha_tensor,
+    pub k: fmha_tensor,
+    pub v: fmha_tensor,
+    pub cu_seqlens: *const i32,
+    pub seqused_k: *const i32,
+    pub slots: *const c_void,
+    pub positions: *const c_void,
+    pub slots_int64: i32,
+    pub positions_int64: i32,
+    pub rotary: fmha_rotary,
+    pub cache: *const fmha_cache,
+    pub kernel: i32,
+    pub reserved: u32,
+    pub flags: u64,
+}
+
 pub type fmha_lse_base = i32;
 pub const FMHA_LSE_NATURAL: fmha_lse_base = 0;
 pub const FMHA_LSE_BASE2: fmha_lse_base = 1;
@@ -229,6 +309,8 @@ macro_rules! zeroed_with_size {
 }
 zeroed_with_size!(fmha_fwd_params);
 zeroed_with_size!(fmha_bwd_params);
+zeroed_with_size!(fmha_cache);
+zeroed_with_size!(fmha_kv_append_params);
 zeroed_with_size!(fmha_merge_params);
 zeroed_with_size!(fmha_kernel_info);
 
@@ -267,6 +349,19 @@ extern "C" {
     ) -> fmha_status;
     pub fn fmha_bwd_prepare(params: *const fmha_bwd_params) -> fmha_status;
     pub fn fmha_bwd(params: *const fmha_bwd_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_kv_append_supported(params: *const fmha_kv_append_params) -> fmha_status;
+    pub fn fmha_kv_append_kernel(
+        params: *const fmha_kv_append_params,
+        info: *mut fmha_kernel_info,
+    ) -> fmha_status;
+    pub fn fmha_kv_append_extents(
+        params: *const fmha_kv_append_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_kv_append_prepare(params: *const fmha_kv_append_params) -> fmha_status;
+    pub fn fmha_kv_append(params: *const fmha_kv_append_params, stream: *mut c_void) -> fmha_status;
     pub fn fmha_merge_supported(params: *const fmha_merge_params) -> fmha_status;
     pub fn fmha_merge_kernel(params: *const fmha_merge_params, info: *mut fmha_kernel_info) -> fmha_status;
     pub fn fmha_merge_extents(
