@@ -2,9 +2,9 @@
 """Appends to a KV cache: how one is described, put on the device, run, and judged by float64.
 
 E = 2^-24 being half an ulp of float32, a rotated element x cos - y sin is off by at most
-2 E (|x cos| + |y sin|), one product and one sum being rounded; its quotient by a scale by 3 E of it. Then it
-is rounded once, to half an ulp of the type it is stored in. What is neither rotated nor quantised has the same
-bits.
+2 E (|x cos| + |y sin|), one product and one sum being rounded; its quotient by a scale by 3 E of it. Then
+it is rounded once, to half an ulp of the type it is stored in. What is neither rotated nor quantised has the
+same bits.
 """
 
 from __future__ import annotations
