@@ -329,7 +329,7 @@ void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointe
   problem.dtype = type_of("dtype", p.dtype).dtype;
   problem.extents.clear();
   problem.others.clear();
-  Builder(p, needs_cache ? *p.cache : none, pointers, problem).make();
+  Builder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();
 }
 
 void check_overlaps(const KvAppendProblem& problem) {
