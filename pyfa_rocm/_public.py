@@ -2,7 +2,9 @@
 """Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
 
 from pyfa_rocm._call.backward import BwdParams
-from pyfa_rocm._call.decode import Cache, CacheTensor, DecodeParams
+from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
+from pyfa_rocm._call.decode import DecodeParams
+from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
@@ -45,12 +47,17 @@ from pyfa_rocm.fmha import (
     fmha_fwd_prepare,
     fmha_fwd_supported,
     fmha_fwd_workspace_bytes,
+    fmha_kv_append,
+    fmha_kv_append_kernel,
+    fmha_kv_append_prepare,
+    fmha_kv_append_supported,
     fmha_merge,
     fmha_merge_kernel,
     fmha_merge_prepare,
     fmha_merge_supported,
     fmha_prepare,
 )
+from pyfa_rocm.kv_append import flash_attn_kv_append
 from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
@@ -67,6 +74,7 @@ __all__ = [
     "Bias",
     "BwdParams",
     "Cache",
+    "CacheScale",
     "CacheTensor",
     "DecodeParams",
     "Device",
@@ -77,11 +85,13 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "KernelInfo",
+    "KvAppendParams",
     "Lse",
     "LseParts",
     "MergeParams",
     "Parts",
     "RandVal",
+    "Rotary",
     "Runtime",
     "Stream",
     "Strided",
@@ -92,6 +102,7 @@ __all__ = [
     "devices",
     "flash_attn_bwd",
     "flash_attn_func",
+    "flash_attn_kv_append",
     "flash_attn_kvpacked_func",
     "flash_attn_merge",
     "flash_attn_qkvpacked_func",
@@ -115,6 +126,10 @@ __all__ = [
     "fmha_fwd_prepare",
     "fmha_fwd_supported",
     "fmha_fwd_workspace_bytes",
+    "fmha_kv_append",
+    "fmha_kv_append_kernel",
+    "fmha_kv_append_prepare",
+    "fmha_kv_append_supported",
     "fmha_merge",
     "fmha_merge_kernel",
     "fmha_merge_prepare",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._call.decode import DecodeParams, decode_to_c
+from pyfa_rocm._call.kv_append import KvAppendParams, kv_append_to_c
 from pyfa_rocm._call.merge import MergeParams, merge_to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
@@ -15,8 +16,10 @@ from pyfa_rocm._runtime import hip, library
 __all__ = [
     "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
     "fmha_bwd_workspace_bytes", "fmha_decode", "fmha_decode_kernel", "fmha_decode_prepare",
-    "fmha_decode_supported", "fmha_decode_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel", "fmha_fwd_prepare", "fmha_fwd_supported",
-    "fmha_fwd_workspace_bytes", "fmha_merge", "fmha_merge_kernel", "fmha_merge_prepare",
+    "fmha_decode_supported", "fmha_decode_workspace_bytes", "fmha_fwd", "fmha_fwd_kernel",
+    "fmha_fwd_prepare", "fmha_fwd_supported", "fmha_fwd_workspace_bytes", "fmha_kv_append",
+    "fmha_kv_append_kernel", "fmha_kv_append_prepare", "fmha_kv_append_supported", "fmha_merge",
+    "fmha_merge_kernel", "fmha_merge_prepare",
     "fmha_merge_supported", "fmha_prepare",
 ]  # fmt: skip
 
@@ -310,3 +313,52 @@ def fmha_merge_prepare(params: MergeParams) -> None:
     hip.runtime()
     _, lib = library.load()
     library.check(lib.fmha_merge_prepare(merge_to_c(params)))
+
+
+def fmha_kv_append(params: KvAppendParams, stream: int = 0) -> None:
+    """Enqueue an append to a KV cache on raw device pointers; returns at once.
+
+    Parameters
+    ----------
+    params : KvAppendParams
+        What to append, and where. The memory must stay valid until the stream has got there.
+    stream : int
+        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError, HipError
+        Nothing was launched and nothing written; the message names argument, got, expected.
+
+    Notes
+    -----
+    Source: ``fmha_kv_append`` of native/include/fmha_rocm.h.
+    """
+    hip.runtime()
+    ffi, lib = library.load()
+    c, _cache = kv_append_to_c(params)
+    library.check(lib.fmha_kv_append(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+
+
+def fmha_kv_append_supported(params: KvAppendParams) -> None:
+    """Raise what `fmha_kv_append` would raise on the current device."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _cache = kv_append_to_c(params)
+    library.check(lib.fmha_kv_append_supported(c))
+
+
+def fmha_kv_append_kernel(params: KvAppendParams) -> KernelInfo:
+    """Return the kernel that `fmha_kv_append` would run; else as `fmha_kv_append_supported`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _cache = kv_append_to_c(params)
+    return _kernel_info(lib.fmha_kv_append_kernel, c)
+
+
+def fmha_kv_append_prepare(params: KvAppendParams) -> None:
+    """Load the kernel of an append onto the current device; else as `fmha_fwd_prepare`."""
+    hip.runtime()
+    _, lib = library.load()
+    c, _cache = kv_append_to_c(params)
+    library.check(lib.fmha_kv_append_prepare(c))

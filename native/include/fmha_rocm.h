@@ -268,9 +268,9 @@ typedef struct fmha_bwd_params {
   fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
 
-/* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are
- * in elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that
- * hold keys and values side by side all fit. Address and strides are aligned to 16 bytes. */
+/* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are in
+ * elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that hold keys
+ * and values side by side all fit. Address and strides are aligned to 16 bytes, of an 8-bit type to 8. */
 typedef struct fmha_cache_tensor {
   void* data;
   int64_t stride_page; /* or of a batch element */
@@ -278,27 +278,39 @@ typedef struct fmha_cache_tensor {
   int64_t stride_head;
 } fmha_cache_tensor;
 
-/* A KV cache. With pages, token t of sequence b is token t % page_size of page number t / page_size of its
- * list, which block_table or kv_indptr and kv_indices have; one of the two is set. Only the pages of tokens
- * that some query sees are looked up and read: other entries may be -1. Without pages (neither is set) a
- * sequence is one batch element of the cache. */
+/* What each element of an 8-bit cache stands for: itself times the scale of its (page or sequence, head), float32 at
+ * data[i * stride_page + h * stride_head], device memory. Strides of 0 share one. data NULL: 1. */
+typedef struct fmha_cache_scale {
+  const float* data;
+  int64_t stride_page; /* or of a sequence: see scale_per_page */
+  int64_t stride_head;
+} fmha_cache_scale;
+
+/* A KV cache. With pages, token t of sequence b is token t % page_size of page number t / page_size of its list,
+ * which block_table or kv_indptr and kv_indices have; one of the two is set. Only the pages of tokens that are read
+ * or written are looked up: other entries may be -1. Without pages (neither is set) a sequence is one batch
+ * element of the cache. */
 typedef struct fmha_cache {
   uint32_t struct_size; /* sizeof(fmha_cache) */
   fmha_dtype dtype;     /* of the keys and values */
   fmha_cache_tensor k;  /* (pages, page_size, nhead_k, hdim_q) */
-  fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); its memory may be a part of k's */
+  fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); of fmha_decode its memory may be a
+                           part of that of k */
   int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
-  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any
-                           number */
-  const int32_t* block_table;     /* device memory, int32 (batch, max_pages): each sequence's pages, in order */
-  int64_t stride_block_table;     /* from one sequence to the next */
-  int64_t max_pages;              /* of a sequence: fwd->seqlen_k may be at most max_pages * page_size */
-  const int32_t* kv_indptr;       /* device memory, int32 (batch + 1): sequence b has the pages from
-                                     kv_indices[kv_indptr[b]] up to kv_indices[kv_indptr[b + 1] - 1] */
-  const int32_t* kv_indices;      /* device memory, int32 (indices) */
-  int64_t indices;                /* entries of kv_indices */
-  const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of
-                                     each sequence. NULL: its own number */
+  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number */
+  const int32_t* block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
+  int64_t stride_block_table; /* from one sequence to the next */
+  int64_t max_pages;          /* of a sequence */
+  const int32_t* kv_indptr;   /* device memory, int32 (batch + 1): sequence b has the pages kv_indices[kv_indptr[b]]
+                                 up to kv_indices[kv_indptr[b + 1] - 1] */
+  const int32_t* kv_indices;  /* device memory, int32 (indices) */
+  int64_t indices;            /* entries of kv_indices */
+  const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of each
+                                     sequence. NULL: its own number */
+  fmha_cache_scale k_scale;       /* FMHA_FP8_E4M3_FNUZ only */
+  fmha_cache_scale v_scale;
+  int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
+  uint32_t reserved;              /* must be 0 */
 } fmha_cache;
 
 /* Arguments of fmha_decode: forward attention whose keys and values lie in a cache. */
@@ -324,6 +336,55 @@ typedef struct fmha_decode_params {
   int64_t workspace_bytes;
   uint64_t flags;           /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_decode_params;
+
+/* Rotary position embedding: a token at position t has its pairs of elements turned, (x, y) becoming
+ * (x cos - y sin, y cos + x sin). Tables (positions, dim / 2) in device memory, the last dimension contiguous. */
+typedef struct fmha_rotary {
+  const void* cos; /* NULL: nothing is rotated */
+  const void* sin;
+  int64_t positions;       /* rows of both: every position of the call is below it */
+  int64_t stride_position; /* from one to the next, in elements */
+  int64_t dim;             /* elements of a head that are rotated, the first ones: up to hdim_q, a multiple of 16,
+                              of 8 if interleaved */
+  fmha_dtype dtype;        /* of both tables; 0: the call's dtype; or FMHA_FP32 */
+  int32_t interleaved;     /* 0: elements i and i + dim / 2 are a pair; 1: elements 2 i and 2 i + 1 */
+} fmha_rotary;
+
+/* Arguments of fmha_kv_append. Of q, k and v any may be left out (data NULL). New tokens are (batch, seqlen), or
+ * packed, (total) by cu_seqlens. */
+typedef struct fmha_kv_append_params {
+  uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
+  fmha_dtype dtype;     /* of q, k and v: FMHA_FP16 or FMHA_BF16; required */
+  int64_t batch;        /* at most 65535; if batch or seqlen is 0 the call does nothing */
+  int64_t seqlen;       /* new tokens of a sequence; of packed ones the most: tokens beyond it may be left out */
+  int64_t total;        /* rows of q, k and v; read only with cu_seqlens */
+  int64_t nhead_q;      /* read only with q */
+  int64_t nhead_k;      /* required, as are the head dims, which are multiples of 8 */
+  int64_t hdim_q;
+  int64_t hdim_v;
+  fmha_tensor q;     /* (batch, seqlen, nhead_q, hdim_q): rotated; only with rotary */
+  fmha_tensor q_out; /* where to write it; data NULL, or q itself: in place */
+  fmha_tensor k;     /* (batch, seqlen, nhead_k, hdim_q): rotated, and written to the cache. Strides of tensors are
+                        multiples of 8 elements, and may be 2^31 and more */
+  fmha_tensor v;     /* (batch, seqlen, nhead_k, hdim_v): written to the cache */
+  const int32_t* cu_seqlens; /* device memory, int32 (batch + 1), as cu_seqlens_q of fmha_fwd; NULL: not packed */
+  const int32_t* seqused_k;  /* device memory, int32 (batch): tokens in the cache before the call, which the new ones
+                                follow. Not written: the caller adds to it. NULL: 0 */
+  const void* slots;     /* device memory (batch, seqlen) or (total), contiguous: token number slots[t] % page_size of
+                            page slots[t] / page_size gets it; below 0: its key and value are not stored. The
+                            cache's lists and seqused_k do not matter then. NULL: by them */
+  const void* positions; /* likewise: the position of each token, for rotary. NULL: its place in the sequence,
+                            seqused_k and those before it in the call */
+  int32_t slots_int64;     /* 1: slots are int64; 0: int32 */
+  int32_t positions_int64; /* the same of positions */
+  fmha_rotary rotary;
+  const fmha_cache* cache; /* NULL only without k and v. Its dtype is that of the call, or FMHA_FP8_E4M3_FNUZ: an element is then
+                              divided by its scale, rounded, and limited to +-240. No two tokens may have the
+                              same slot */
+  int32_t kernel;          /* as in fmha_fwd_params, of fmha_kv_append_kernel's candidates */
+  uint32_t reserved;       /* must be 0 */
+  uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
+} fmha_kv_append_params;
 
 /* What the logarithm of an LSE is to. */
 typedef int32_t fmha_lse_base;
@@ -431,7 +492,7 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind; of merge o_dtype) and "code_objects" (an array: name, arch, sha256, bytes,
+ * of bwd_parts, the small kernels around those, kind; of merge o_dtype, and of kv_append, where it is the cache's) and "code_objects" (an array: name, arch, sha256, bytes,
  * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
@@ -548,6 +609,27 @@ fmha_status fmha_decode_prepare(const fmha_decode_params* params);
  * no key has o = 0 and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels
  * are those of native/kernels/hip/decode.h. */
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
+
+/* Whether fmha_kv_append would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+ * the cache's k and v may be NULL; pointers of q, k and v ask for what they stand for. */
+fmha_status fmha_kv_append_supported(const fmha_kv_append_params* params);
+
+/* Like fmha_kv_append_supported, but on success also fills *info with the kernel that would run. Its tile_m is the
+ * rows, each a head of a token, of a workgroup; it has no tile_n, and no pipeline (""). */
+fmha_status fmha_kv_append_kernel(const fmha_kv_append_params* params, fmha_kernel_info* info);
+
+/* The memory that fmha_kv_append may touch: as fmha_fwd_extents. Of the cache that is all of it. */
+fmha_status fmha_kv_append_extents(const fmha_kv_append_params* params, fmha_extent* extents, int32_t capacity,
+                                   int32_t* count);
+
+/* Like fmha_kv_append_supported, but also loads the kernel onto the current device: as fmha_fwd_prepare. */
+fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
+
+/* Enqueues, on `stream`, the rotation of new queries and keys and the storing of keys and values in the cache: one
+ * launch, without a workspace. Lengths, slots and pages are read on the device, so that a captured graph goes on
+ * as sequences grow; that they lie in the cache, the host cannot know. The kernels are those of
+ * native/kernels/hip/kv_append.h. */
+fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
 /* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
  * o_parts, lse_parts and o may be NULL, and that of lse if it is only read to accumulate. */

@@ -111,6 +111,7 @@ struct bwd_params : ::fmha_bwd_params {
 };
 
 using cache_tensor = ::fmha_cache_tensor;
+using cache_scale = ::fmha_cache_scale;
 
 struct cache : ::fmha_cache {
   constexpr cache() noexcept : ::fmha_cache{} { struct_size = sizeof(::fmha_cache); }
@@ -119,6 +120,13 @@ struct cache : ::fmha_cache {
 /* The forward call and the cache are referred to, not copied: they must outlive this. */
 struct decode_params : ::fmha_decode_params {
   constexpr decode_params() noexcept : ::fmha_decode_params{} { struct_size = sizeof(::fmha_decode_params); }
+};
+
+/* The cache is referred to, not copied: it must outlive this. */
+struct kv_append_params : ::fmha_kv_append_params {
+  constexpr kv_append_params() noexcept : ::fmha_kv_append_params{} {
+    struct_size = sizeof(::fmha_kv_append_params);
+  }
 };
 
 struct parts : ::fmha_parts {
@@ -138,7 +146,7 @@ struct lse_parts : ::fmha_lse_parts {
 struct merge_params : ::fmha_merge_params {
   constexpr merge_params() noexcept : ::fmha_merge_params{} { struct_size = sizeof(::fmha_merge_params); }
 };
-
+using rotary = ::fmha_rotary;
 using extent = ::fmha_extent;
 
 struct kernel_info : ::fmha_kernel_info {
@@ -249,6 +257,28 @@ inline result<void> checked(fmha::status s) {
   if (s == FMHA_OK) return {};
   return failure{s, ::fmha_last_error()};
 }
+
+/* What a family's query of its kernel says. */
+template <typename Params>
+result<kernel_info> kernel_of(fmha::status (*query)(const Params*, ::fmha_kernel_info*),
+                              const Params& params) {
+  kernel_info info;
+  if (const result<void> r = checked(query(&params, &info)); !r) return r.error();
+  return info;
+}
+
+/* What a family's query of its memory says. */
+template <typename Params>
+result<std::vector<extent>> extents_of(fmha::status (*query)(const Params*, ::fmha_extent*, std::int32_t,
+                                                             std::int32_t*),
+                                       const Params& params) {
+  std::vector<extent> extents(17); /* the most there are */
+  std::int32_t count = 0;
+  const auto capacity = static_cast<std::int32_t>(extents.size());
+  if (const result<void> r = checked(query(&params, extents.data(), capacity, &count)); !r) return r.error();
+  extents.resize(static_cast<std::size_t>(count));
+  return extents;
+}
 }  // namespace detail
 
 /* ---- Functions that cannot fail ---- */
@@ -274,9 +304,7 @@ inline result<void> fwd_supported(std::nothrow_t, const ::fmha_fwd_params& param
 }
 
 inline result<kernel_info> fwd_kernel(std::nothrow_t, const ::fmha_fwd_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_fwd_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_fwd_kernel, params);
 }
 
 inline result<std::int64_t> fwd_workspace_bytes(std::nothrow_t, const ::fmha_fwd_params& params) {
@@ -287,14 +315,7 @@ inline result<std::int64_t> fwd_workspace_bytes(std::nothrow_t, const ::fmha_fwd
 }
 
 inline result<std::vector<extent>> fwd_extents(std::nothrow_t, const ::fmha_fwd_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_fwd_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_fwd_extents, params);
 }
 
 inline result<void> fwd_prepare(std::nothrow_t, const ::fmha_fwd_params& params) {
@@ -316,9 +337,7 @@ inline result<void> bwd_supported(std::nothrow_t, const ::fmha_bwd_params& param
 }
 
 inline result<kernel_info> bwd_kernel(std::nothrow_t, const ::fmha_bwd_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_bwd_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_bwd_kernel, params);
 }
 
 inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd_params& params) {
@@ -329,14 +348,7 @@ inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd
 }
 
 inline result<std::vector<extent>> bwd_extents(std::nothrow_t, const ::fmha_bwd_params& params) {
-  std::vector<extent> extents(17); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_bwd_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_bwd_extents, params);
 }
 
 inline result<void> bwd_prepare(std::nothrow_t, const ::fmha_bwd_params& params) {
@@ -353,9 +365,7 @@ inline result<void> decode_supported(std::nothrow_t, const ::fmha_decode_params&
 }
 
 inline result<kernel_info> decode_kernel(std::nothrow_t, const ::fmha_decode_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_decode_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_decode_kernel, params);
 }
 
 inline result<std::int64_t> decode_workspace_bytes(std::nothrow_t, const ::fmha_decode_params& params) {
@@ -366,15 +376,7 @@ inline result<std::int64_t> decode_workspace_bytes(std::nothrow_t, const ::fmha_
 }
 
 inline result<std::vector<extent>> decode_extents(std::nothrow_t, const ::fmha_decode_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r =
-          detail::checked(::fmha_decode_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_decode_extents, params);
 }
 
 inline result<void> decode_prepare(std::nothrow_t, const ::fmha_decode_params& params) {
@@ -386,25 +388,37 @@ inline result<void> decode(std::nothrow_t, const ::fmha_decode_params& params, v
   return detail::checked(::fmha_decode(&params, stream));
 }
 
+inline result<void> kv_append_supported(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::checked(::fmha_kv_append_supported(&params));
+}
+
+inline result<kernel_info> kv_append_kernel(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::kernel_of(::fmha_kv_append_kernel, params);
+}
+
+inline result<std::vector<extent>> kv_append_extents(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::extents_of(::fmha_kv_append_extents, params);
+}
+
+inline result<void> kv_append_prepare(std::nothrow_t, const ::fmha_kv_append_params& params) {
+  return detail::checked(::fmha_kv_append_prepare(&params));
+}
+
+/* stream: a hipStream_t */
+inline result<void> kv_append(std::nothrow_t, const ::fmha_kv_append_params& params, void* stream) {
+  return detail::checked(::fmha_kv_append(&params, stream));
+}
+
 inline result<void> merge_supported(std::nothrow_t, const ::fmha_merge_params& params) {
   return detail::checked(::fmha_merge_supported(&params));
 }
 
 inline result<kernel_info> merge_kernel(std::nothrow_t, const ::fmha_merge_params& params) {
-  kernel_info info;
-  if (const result<void> r = detail::checked(::fmha_merge_kernel(&params, &info)); !r) return r.error();
-  return info;
+  return detail::kernel_of(::fmha_merge_kernel, params);
 }
 
 inline result<std::vector<extent>> merge_extents(std::nothrow_t, const ::fmha_merge_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
-  std::int32_t count = 0;
-  const auto capacity = static_cast<std::int32_t>(extents.size());
-  if (const result<void> r = detail::checked(::fmha_merge_extents(&params, extents.data(), capacity, &count));
-      !r)
-    return r.error();
-  extents.resize(static_cast<std::size_t>(count));
-  return extents;
+  return detail::extents_of(::fmha_merge_extents, params);
 }
 
 inline result<void> merge_prepare(std::nothrow_t, const ::fmha_merge_params& params) {
@@ -499,6 +513,30 @@ inline void decode_prepare(const ::fmha_decode_params& params) {
 
 inline void decode(const ::fmha_decode_params& params, void* stream) {
   decode(std::nothrow, params, stream).value();
+}
+
+/* As fwd_supported. */
+inline bool kv_append_supported(const ::fmha_kv_append_params& params) {
+  const result<void> r = kv_append_supported(std::nothrow, params);
+  if (r.status() == FMHA_UNSUPPORTED) return false;
+  r.value();
+  return true;
+}
+
+inline kernel_info kv_append_kernel(const ::fmha_kv_append_params& params) {
+  return kv_append_kernel(std::nothrow, params).value();
+}
+
+inline std::vector<extent> kv_append_extents(const ::fmha_kv_append_params& params) {
+  return kv_append_extents(std::nothrow, params).value();
+}
+
+inline void kv_append_prepare(const ::fmha_kv_append_params& params) {
+  kv_append_prepare(std::nothrow, params).value();
+}
+
+inline void kv_append(const ::fmha_kv_append_params& params, void* stream) {
+  kv_append(std::nothrow, params, stream).value();
 }
 
 /* False where merge would throw `unsupported`; any other error is thrown. */

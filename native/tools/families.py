@@ -8,12 +8,14 @@ from family_bwd import Backward
 from family_bwd_parts import BackwardParts
 from family_decode import Decode
 from family_fwd import Forward
+from family_kv_append import KvAppend
 from family_merge import Merge
 from origin_ck_bwd import CkBwd
 from origin_ck_fwd import CkFwd
 from origin_hip_bwd import HipBwd
 from origin_hip_bwd_parts import HipBwdParts
 from origin_hip_decode import HipDecode
+from origin_hip_kv_append import HipKvAppend
 from origin_hip_merge import HipMerge
 
 _ALL: tuple[Family, ...] = (
@@ -21,6 +23,7 @@ _ALL: tuple[Family, ...] = (
     Backward({"ck": CkBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),
+    KvAppend({"hip": HipKvAppend()}),
     Merge({"hip": HipMerge()}),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

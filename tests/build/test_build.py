@@ -140,7 +140,7 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
             members = json.loads(path.read_text())
             assert 1 <= len(members) <= 12
             alike: tuple[str, ...] = ("arch", "family", "dtype", "hdim_q", "hdim_v")
-            if members[0]["family"] in ("bwd_parts", "merge"):  # which are small
+            if members[0]["family"] in ("bwd_parts", "kv_append", "merge"):  # which are small
                 alike = ("arch", "family")
             assert len({tuple(row[key] for key in alike) for row in members}) == 1
             units[kernel_set][str(path.relative_to(out))] = {row["name"] for row in members}
@@ -407,7 +407,7 @@ def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
         assert kernel["kernarg_bytes"] >= 64
         assert kernel["block_size"] % 64 == 0
         assert kernel["allow_scratch"] or not kernel["scratch_bytes"]
-        if kernel["family"] not in ("bwd_parts", "merge"):  # which only add and convert
+        if kernel["family"] not in ("bwd_parts", "kv_append", "merge"):  # which only add and convert
             assert kernel["main_loop"]["mfma"] > 0
         if kernel["family"] != "fwd":
             continue

@@ -115,6 +115,29 @@ void backward() {
   CHECK(fmha::bwd(std::nothrow, p, nullptr).error().message == "fwd->batch = -1: expected 0 or more");
 }
 
+void kv_append() {
+  fmha::cache cache;
+  fmha::kv_append_params p;
+  CHECK(fmha::kv_append_supported(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  p.dtype = cache.dtype = FMHA_BF16;
+  p.batch = p.seqlen = p.nhead_k = 2;
+  p.hdim_q = p.hdim_v = 64;
+  cache.pages = 2;
+  cache.page_size = 16;
+  cache.k = cache.v = fmha::cache_tensor{nullptr, 2048, 128, 64};
+  alignas(16) static char data[16];
+  p.k = p.v = fmha::tensor::bshd(data, 2, 2, 64);
+  p.cache = &cache;
+  const fmha::result<std::vector<fmha::extent>> found = fmha::kv_append_extents(std::nothrow, p);
+  CHECK(found && found->size() == 4 && std::string((*found)[3].name) == "cache->v.data" &&
+        (*found)[3].bytes == 2 * 2048 * 2 && (*found)[3].written == 1 && (*found)[0].written == 0);
+  cache.pages = 0;
+  CHECK(fmha::kv_append_extents(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::kv_append_prepare(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::kv_append_kernel(std::nothrow, p).status() == FMHA_INVALID_ARGUMENT);
+  CHECK(fmha::kv_append(std::nothrow, p, nullptr).error().message == "cache->pages = 0: expected 1 or more");
+}
+
 void merge() {
   fmha::merge_params p;
   CHECK(fmha::merge_supported(std::nothrow, p).error().message ==
@@ -166,6 +189,12 @@ void exceptions() {
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_extents(b); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::bwd_kernel(b); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::bwd_prepare(b); });
+  fmha::kv_append_params a;
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::kv_append(a, nullptr); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::kv_append_supported(a); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::kv_append_extents(a); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::kv_append_kernel(a); });
+  throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::kv_append_prepare(a); });
   fmha::merge_params m;
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { fmha::merge(m, nullptr); });
   throws<fmha::invalid_argument>(FMHA_INVALID_ARGUMENT, [&] { (void)fmha::merge_supported(m); });
@@ -195,6 +224,7 @@ int main() {
   results();
   extents();
   backward();
+  kv_append();
   merge();
   exceptions();
   return check_result();

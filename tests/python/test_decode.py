@@ -97,7 +97,7 @@ class Decoding:
                         view[lists[b][t // size], t % size] = rows[t]
             strides = [n // host.itemsize for n in view.strides]
             tensors.append(CacheTensor(self.put(host), *strides[:3]))
-        cache = Cache(p.dtype, *tensors, pages=pages, page_size=size)
+        cache = Cache(p.dtype, pages, size, *tensors)
         if p.pages == "table":
             width = max(*counts, 1) + 2
             table = np.full((self.batch, width), -1, np.int32)

@@ -3,8 +3,8 @@
 
 How far rounding may take the result, E = 2^-24 being half an ulp of float32: with d_i = lse_i - max, its
 rounding, log2(e), the product with it and v_exp_f32 make a weight w_i wrong by e_i = E (3 |d_i| + 3),
-relative. A sum of n terms adds n E of what it is made of, one for the values and one for the weights; the quotient and
-its product 4 E. Then O is rounded once. All of this is worst case:
+relative. A sum of n terms adds n E of what it is made of, one for the values and one for the weights; the
+quotient and its product 4 E. Then O is rounded once. All of this is worst case:
 
     |dO| <= sum_i w_i |o_i| (e_i + (2 n + 4) E) / W + |O| sum_i w_i e_i / W + ulp(O) / 2
 

@@ -12,6 +12,7 @@
 #include "catalogue/decode.h"
 #include "catalogue/enums.h"
 #include "catalogue/fwd.h"
+#include "catalogue/kv_append.h"
 #include "catalogue/merge.h"
 
 namespace fmha {
@@ -41,6 +42,7 @@ struct Kernel {
     BwdRow bwd;             // Family::kBwd
     BwdPartsRow bwd_parts;  // Family::kBwdParts
     DecodeRow decode;       // Family::kDecode
+    KvAppendRow kv_append;  // Family::kKvAppend
     MergeRow merge;         // Family::kMerge
   };
 };

@@ -111,6 +111,7 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
   const fmha_cache& c = *cache;
   const AbiType& type = type_of("cache->dtype", c.dtype);
   out.dtype = type.dtype;
+  check_reserved("cache->reserved", c.reserved);
   check_count("cache->pages", c.pages);
   check_count("cache->page_size", c.page_size);
   check_lists(c);

@@ -153,6 +153,14 @@ pub struct fmha_cache_tensor {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct fmha_cache_scale {
+    pub data: *const f32,
+    pub stride_page: i64,
+    pub stride_head: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct fmha_cache {
     pub struct_size: u32,
     pub dtype: fmha_dtype,
@@ -167,6 +175,10 @@ pub struct fmha_cache {
     pub kv_indices: *const i32,
     pub indices: i64,
     pub cache_batch_idx: *const i32,
+    pub k_scale: fmha_cache_scale,
+    pub v_scale: fmha_cache_scale,
+    pub scale_per_page: i32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -182,6 +194,47 @@ pub struct fmha_decode_params {
     pub reserved: u32,
     pub workspace: *mut c_void,
     pub workspace_bytes: i64,
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_rotary {
+    pub cos: *const c_void,
+    pub sin: *const c_void,
+    pub positions: i64,
+    pub stride_position: i64,
+    pub dim: i64,
+    pub dtype: fmha_dtype,
+    pub interleaved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fmha_kv_append_params {
+    pub struct_size: u32,
+    pub dtype: fmha_dtype,
+    pub batch: i64,
+    pub seqlen: i64,
+    pub total: i64,
+    pub nhead_q: i64,
+    pub nhead_k: i64,
+    pub hdim_q: i64,
+    pub hdim_v: i64,
+    pub q: fmha_tensor,
+    pub q_out: fmha_tensor,
+    pub k: fmha_tensor,
+    pub v: fmha_tensor,
+    pub cu_seqlens: *const i32,
+    pub seqused_k: *const i32,
+    pub slots: *const c_void,
+    pub positions: *const c_void,
+    pub slots_int64: i32,
+    pub positions_int64: i32,
+    pub rotary: fmha_rotary,
+    pub cache: *const fmha_cache,
+    pub kernel: i32,
+    pub reserved: u32,
     pub flags: u64,
 }
 
@@ -284,6 +337,7 @@ zeroed_with_size!(fmha_fwd_params);
 zeroed_with_size!(fmha_bwd_params);
 zeroed_with_size!(fmha_cache);
 zeroed_with_size!(fmha_decode_params);
+zeroed_with_size!(fmha_kv_append_params);
 zeroed_with_size!(fmha_merge_params);
 zeroed_with_size!(fmha_kernel_info);
 
@@ -333,6 +387,19 @@ extern "C" {
     ) -> fmha_status;
     pub fn fmha_decode_prepare(params: *const fmha_decode_params) -> fmha_status;
     pub fn fmha_decode(params: *const fmha_decode_params, stream: *mut c_void) -> fmha_status;
+    pub fn fmha_kv_append_supported(params: *const fmha_kv_append_params) -> fmha_status;
+    pub fn fmha_kv_append_kernel(
+        params: *const fmha_kv_append_params,
+        info: *mut fmha_kernel_info,
+    ) -> fmha_status;
+    pub fn fmha_kv_append_extents(
+        params: *const fmha_kv_append_params,
+        extents: *mut fmha_extent,
+        capacity: i32,
+        count: *mut i32,
+    ) -> fmha_status;
+    pub fn fmha_kv_append_prepare(params: *const fmha_kv_append_params) -> fmha_status;
+    pub fn fmha_kv_append(params: *const fmha_kv_append_params, stream: *mut c_void) -> fmha_status;
     pub fn fmha_merge_supported(params: *const fmha_merge_params) -> fmha_status;
     pub fn fmha_merge_kernel(params: *const fmha_merge_params, info: *mut fmha_kernel_info) -> fmha_status;
     pub fn fmha_merge_extents(

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the kernels that append to a cache have of their own in the table of kernels.
+#pragma once
+
+#include "catalogue/enums.h"
+
+namespace fmha {
+
+// Each takes any head dims that are multiples of 8, pages and rotary.
+struct KvAppendRow {
+  DType o_dtype;  // of the cache
+};
+
+}  // namespace fmha

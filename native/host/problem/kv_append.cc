@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "problem/kv_append.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cinttypes>
+
+#include "error.h"
+#include "problem/options.h"
+#include "problem/struct_size.h"
+#include "problem/tensors.h"
+#include "problem/types.h"
+
+namespace fmha {
+namespace {
+
+constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_kv_append_params), sizeof(fmha_kv_append_params)}};
+constexpr StructVersion kCacheVersions[] = {{sizeof(fmha_cache), sizeof(fmha_cache)}};
+constexpr const char* kCacheStrides[] = {"stride_page", "stride_token", "stride_head"};
+
+void check_least(const char* name, int64_t value, int64_t least) {
+  if (value >= least) return;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
+}
+
+bool truth(const char* name, int32_t value) {
+  if (value == 0 || value == 1) return value == 1;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
+}
+
+[[noreturn]] void raise_set(const char* name, const void* value, const char* why) {
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL %s", name, value, why);
+}
+
+class Builder {
+ public:
+  Builder(const fmha_kv_append_params& params, const fmha_cache& cache, Pointers pointers,
+          KvAppendProblem& problem)
+      : p_(params), c_(cache), pointers_(pointers), problem_(problem) {}
+
+  void make() {
+    set_sizes();
+    set_tokens();
+    set_rotary();
+    set_lists();
+    set_cache();
+  }
+
+ private:
+  // What is not there is not checked either.
+  bool reads(const void* data) const { return data != nullptr && !problem_.empty; }
+
+  void add(const View& view, bool written) {
+    problem_.extents.add(view, written);
+    problem_.others.add(view, written);
+  }
+
+  const void* array(const char* name, const void* data, int64_t element_bytes, int64_t count,
+                    int64_t rows = 1, int64_t stride = 0) {
+    if (!reads(data)) return nullptr;
+    View view = array_view(name, data, element_bytes, count);
+    view.size[0] = rows;
+    view.stride[0] = stride;
+    check_pointer(view, element_bytes, pointers_);
+    add(view, false);
+    return data;
+  }
+
+  const int32_t* integers(const char* name, const int32_t* data, int64_t count) {
+    return static_cast<const int32_t*>(array(name, data, sizeof(int32_t), count));
+  }
+
+  void set_sizes() {
+    problem_.has_q = p_.q.data != nullptr;
+    problem_.has_k = p_.k.data != nullptr;
+    problem_.has_v = p_.v.data != nullptr;
+    check_least("batch", p_.batch, 0);
+    check_least("seqlen", p_.seqlen, 0);
+    check_least("nhead_q", p_.nhead_q, problem_.has_q ? 1 : 0);
+    check_least("nhead_k", p_.nhead_k, 1);
+    check_least("hdim_q", p_.hdim_q, 1);
+    check_least("hdim_v", p_.hdim_v, 1);
+    problem_.batch = p_.batch;
+    problem_.seqlen = p_.seqlen;
+    problem_.nhead_q = p_.nhead_q;
+    problem_.nhead_k = p_.nhead_k;
+    problem_.hdim_q = p_.hdim_q;
+    problem_.hdim_v = p_.hdim_v;
+    problem_.packed = p_.cu_seqlens != nullptr;
+    const bool tokens = p_.batch > 0 && p_.seqlen > 0;
+    if (problem_.packed) check_least("total", p_.total, tokens ? 1 : 0);
+    problem_.total = p_.total;
+    problem_.empty = !tokens || !(problem_.has_q || problem_.has_k || problem_.has_v);
+  }
+
+  void set_token_tensor(View& view, const TensorName& name, const fmha_tensor& t, int64_t nhead,
+                        int64_t hdim) {
+    const Rows rows = rows_of(problem_.packed, p_.batch, p_.seqlen, p_.total);
+    const int64_t bytes = type_of(problem_.dtype).bytes;
+    set_tensor(view, name, t, rows, nhead, hdim, bytes, reads(t.data), pointers_);
+  }
+
+  // q may be rotated where it is.
+  bool in_place() const {
+    const fmha_tensor& from = p_.q;
+    const fmha_tensor& to = p_.q_out;
+    return to.data == nullptr ||
+           (to.data == from.data && to.stride_batch == from.stride_batch &&
+            to.stride_seqlen == from.stride_seqlen && to.stride_head == from.stride_head);
+  }
+
+  void set_tokens() {
+    set_token_tensor(problem_.q, {"q", "q.data"}, p_.q, p_.nhead_q, p_.hdim_q);
+    set_token_tensor(problem_.k, {"k", "k.data"}, p_.k, p_.nhead_k, p_.hdim_q);
+    set_token_tensor(problem_.v, {"v", "v.data"}, p_.v, p_.nhead_k, p_.hdim_v);
+    problem_.q_out = problem_.q;
+    if (problem_.has_q && !in_place()) {
+      set_token_tensor(problem_.q_out, {"q_out", "q_out.data"}, p_.q_out, p_.nhead_q, p_.hdim_q);
+      add(problem_.q, false);
+    } else if (!problem_.has_q && p_.q_out.data != nullptr) {
+      raise_set("q_out.data", p_.q_out.data, "without q");
+    }
+    add(problem_.q_out, true);
+    add(problem_.k, false);
+    add(problem_.v, false);
+    const int64_t starts = p_.batch < INT64_MAX ? p_.batch + 1 : p_.batch;
+    problem_.cu_seqlens = integers("cu_seqlens", p_.cu_seqlens, starts);
+    problem_.seqused_k = integers("seqused_k", p_.seqused_k, p_.batch);
+    problem_.slots = token_numbers("slots", p_.slots, truth("slots_int64", p_.slots_int64));
+    problem_.positions =
+        token_numbers("positions", p_.positions, truth("positions_int64", p_.positions_int64));
+  }
+
+  TokenNumbers token_numbers(const char* name, const void* data, bool wide) {
+    int64_t count = p_.total;
+    if (!problem_.packed && __builtin_mul_overflow(p_.batch, p_.seqlen, &count))
+      count = int64_t{kAddressSpace};
+    return {array(name, data, wide ? sizeof(int64_t) : sizeof(int32_t), count), wide};
+  }
+
+  void set_rotary() {
+    const fmha_rotary& r = p_.rotary;
+    if ((r.cos == nullptr) != (r.sin == nullptr)) {
+      raise(FMHA_INVALID_ARGUMENT, "rotary.%s = NULL, but rotary.%s is set: expected both or neither",
+            r.cos == nullptr ? "cos" : "sin", r.cos == nullptr ? "sin" : "cos");
+    }
+    problem_.cos = problem_.sin = nullptr;
+    problem_.interleaved = problem_.rotary_float = false;
+    problem_.rotary_dim = problem_.rotary_stride = 0;
+    if (r.cos == nullptr) {
+      if (problem_.has_q) raise(FMHA_INVALID_ARGUMENT, "rotary.cos = NULL: expected a device pointer with q");
+      return;
+    }
+    const AbiType& type = r.dtype == 0 ? type_of(problem_.dtype) : type_of("rotary.dtype", r.dtype);
+    if (type.dtype != problem_.dtype && type.dtype != DType::kFp32) {
+      raise(FMHA_INVALID_ARGUMENT, "rotary.dtype = %s: expected 0, dtype = %s, or FMHA_FP32",
+            dtype_name(type.dtype), dtype_name(problem_.dtype));
+    }
+    problem_.rotary_float = type.dtype == DType::kFp32;
+    problem_.interleaved = truth("rotary.interleaved", r.interleaved);
+    const int64_t multiple = problem_.interleaved ? 8 : 16;
+    if (r.dim <= 0 || r.dim > p_.hdim_q || r.dim % multiple != 0) {
+      raise(FMHA_INVALID_ARGUMENT,
+            "rotary.dim = %" PRId64 ": expected a multiple of %" PRId64 " up to hdim_q = %" PRId64, r.dim,
+            multiple, p_.hdim_q);
+    }
+    check_least("rotary.positions", r.positions, 1);
+    if (r.positions > 1) check_least("rotary.stride_position", r.stride_position, 0);
+    problem_.rotary_dim = r.dim;
+    problem_.rotary_stride = r.positions > 1 ? r.stride_position : 0;
+    const auto table = [&](const char* name, const void* data) {
+      return array(name, data, type.bytes, r.dim / 2, r.positions, problem_.rotary_stride);
+    };
+    problem_.cos = table("rotary.cos", r.cos);
+    problem_.sin = table("rotary.sin", r.sin);
+  }
+
+  bool stores() const { return problem_.has_k || problem_.has_v; }
+
+  // How the tokens' pages are found: by slots, by one of two lists, or without pages.
+  void set_lists() {
+    const bool listed = c_.block_table != nullptr || c_.kv_indptr != nullptr;
+    if (c_.block_table != nullptr && c_.kv_indptr != nullptr) {
+      raise_set("cache->kv_indptr", c_.kv_indptr, "with block_table");
+    }
+    if ((c_.kv_indptr == nullptr) != (c_.kv_indices == nullptr)) {
+      raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but cache->%s is set: expected both or neither",
+            c_.kv_indptr == nullptr ? "kv_indptr" : "kv_indices",
+            c_.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
+    }
+    if (listed && c_.cache_batch_idx != nullptr) {
+      raise_set("cache->cache_batch_idx", c_.cache_batch_idx, "with pages");
+    }
+    check_least("cache->pages", c_.pages, 1);
+    check_least("cache->page_size", c_.page_size, 1);
+    if (listed && !std::has_single_bit(static_cast<uint64_t>(c_.page_size))) {
+      raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c_.page_size);
+    }
+    problem_.page_size = c_.page_size;
+    problem_.table = problem_.indptr = problem_.batch_index = nullptr;
+    problem_.table_stride = 0;
+    if (p_.slots != nullptr || !stores()) return;
+    if (c_.block_table != nullptr) return set_table();
+    if (c_.kv_indptr != nullptr) {
+      check_least("cache->indices", c_.indices, 1);
+      const int64_t starts = p_.batch < INT64_MAX ? p_.batch + 1 : p_.batch;
+      problem_.indptr = integers("cache->kv_indptr", c_.kv_indptr, starts);
+      problem_.table = integers("cache->kv_indices", c_.kv_indices, c_.indices);
+      return;
+    }
+    problem_.batch_index = integers("cache->cache_batch_idx", c_.cache_batch_idx, p_.batch);
+    check_capacity("cache->page_size", c_.page_size);
+    if (c_.cache_batch_idx == nullptr && p_.batch > c_.pages) {
+      raise(FMHA_INVALID_ARGUMENT,
+            "cache->pages = %" PRId64 ": expected batch = %" PRId64 " or more without cache_batch_idx",
+            c_.pages, p_.batch);
+    }
+  }
+
+  void set_table() {
+    check_least("cache->max_pages", c_.max_pages, 1);
+    int64_t most = 0;
+    if (__builtin_mul_overflow(c_.max_pages, c_.page_size, &most)) most = INT64_MAX;
+    check_capacity("cache->max_pages * cache->page_size", most);
+    if (p_.batch > 1) check_least("cache->stride_block_table", c_.stride_block_table, 0);
+    problem_.table_stride = p_.batch > 1 ? c_.stride_block_table : 0;
+    problem_.table = static_cast<const int32_t*>(array("cache->block_table", c_.block_table, sizeof(int32_t),
+                                                       c_.max_pages, p_.batch, problem_.table_stride));
+  }
+
+  // New tokens at least must fit; what is there already only the device knows.
+  void check_capacity(const char* name, int64_t most) const {
+    if (p_.seqlen <= most || problem_.packed) return;
+    raise(FMHA_INVALID_ARGUMENT, "seqlen = %" PRId64 ": expected at most %s = %" PRId64, p_.seqlen, name,
+          most);
+  }
+
+  void set_cache_tensor(View& view, const TensorName& name, const fmha_cache_tensor& t, int64_t hdim,
+                        int64_t element_bytes, bool wanted) {
+    view.name = name.name;
+    view.pointer = name.pointer;
+    view.stride = {t.stride_page, t.stride_token, t.stride_head};
+    set_shape(view, t.data, {c_.pages, c_.page_size, c_.page_size, false}, p_.nhead_k, hdim, element_bytes,
+              wanted && !problem_.empty);
+    if (!view.touched) return;
+    for (size_t i = 0; i < view.stride.size(); ++i) {
+      if (view.stride[i] >= 0 || view.size[i] <= 1) continue;
+      raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", view.name, kCacheStrides[i],
+            view.stride[i]);
+    }
+    check_pointer(view, 1, pointers_);
+    problem_.extents.add(view, true);
+  }
+
+  CacheScale scale_of(const char* name, const fmha_cache_scale& s, bool wanted) {
+    if (s.data == nullptr) return {nullptr, 0, 0};
+    if (problem_.cache_dtype != DType::kFp8) {
+      raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL for a cache of %s: scales are for fp8", name,
+            static_cast<const void*>(s.data), dtype_name(problem_.cache_dtype));
+    }
+    if (!wanted || problem_.empty) return {nullptr, 0, 0};
+    View view = array_view(name, s.data, sizeof(float), 1);
+    view.size = {problem_.scale_per_page ? c_.pages : p_.batch, 1, p_.nhead_k};
+    view.stride = {s.stride_page, 0, s.stride_head};
+    if (s.stride_page < 0 || s.stride_head < 0) {
+      raise(FMHA_INVALID_ARGUMENT, "%s: got strides %" PRId64 " and %" PRId64 ", expected 0 or more", name,
+            s.stride_page, s.stride_head);
+    }
+    check_pointer(view, alignof(float), pointers_);
+    add(view, false);
+    return {s.data, s.stride_page, s.stride_head};
+  }
+
+  void set_cache() {
+    const AbiType& type = type_of("cache->dtype", c_.dtype);
+    problem_.cache_dtype = type.dtype;
+    check_reserved("cache->reserved", c_.reserved);
+    set_cache_tensor(problem_.cache_k, {"cache->k", "cache->k.data"}, c_.k, p_.hdim_q, type.bytes,
+                     problem_.has_k);
+    set_cache_tensor(problem_.cache_v, {"cache->v", "cache->v.data"}, c_.v, p_.hdim_v, type.bytes,
+                     problem_.has_v);
+    problem_.scale_per_page = truth("cache->scale_per_page", c_.scale_per_page);
+    problem_.k_scale = scale_of("cache->k_scale.data", c_.k_scale, problem_.has_k);
+    problem_.v_scale = scale_of("cache->v_scale.data", c_.v_scale, problem_.has_v);
+  }
+
+  const fmha_kv_append_params& p_;
+  const fmha_cache& c_;
+  const Pointers pointers_;
+  KvAppendProblem& problem_;
+};
+
+// As check_no_self_overlap, by the names of a cache's strides.
+void check_distinct(const View& v) {
+  std::array<size_t, 3> order = {0, 1, 2};
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v.stride[a] < v.stride[b]; });
+  uint64_t reach = static_cast<uint64_t>(v.row);
+  for (const size_t i : order) {
+    if (v.size[i] <= 1) continue;
+    const auto stride = static_cast<uint64_t>(v.stride[i]);
+    if (stride < reach) {
+      raise(FMHA_INVALID_ARGUMENT,
+            "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
+            kCacheStrides[i], v.stride[i], reach);
+    }
+    uint64_t all = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(v.size[i] - 1), stride, &all)) all = kAddressSpace;
+    reach = std::min(all, kAddressSpace) + reach;
+  }
+}
+
+}  // namespace
+
+void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers,
+                            KvAppendProblem& problem) {
+  (void)check_struct_size("params", params, kParamsVersions);
+  const fmha_kv_append_params& p = *params;
+  // Only q needs no cache.
+  fmha_cache none{};
+  none.dtype = p.dtype;
+  none.pages = none.page_size = 1;
+  const bool needs_cache = p.cache != nullptr || p.k.data != nullptr || p.v.data != nullptr;
+  if (needs_cache) (void)check_struct_size("cache", p.cache, kCacheVersions);
+  check_reserved("reserved", p.reserved);
+  const CallOptions options = make_call_options(p.kernel, p.flags);
+  problem.candidate = options.candidate;
+  problem.checks_memory = options.checks_memory;
+  problem.dtype = type_of("dtype", p.dtype).dtype;
+  problem.extents.clear();
+  problem.others.clear();
+  Builder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();
+}
+
+void check_overlaps(const KvAppendProblem& problem) {
+  if (problem.q_out.touched) check_no_self_overlap(problem.q_out);
+  problem.others.check_overlaps();
+  for (const View* cache : {&problem.cache_k, &problem.cache_v}) {
+    if (!cache->touched) continue;
+    check_distinct(*cache);
+    problem.others.check_overlaps_with(
+        {cache->name, cache->pointer, reinterpret_cast<uintptr_t>(cache->data), reach_bytes(*cache), true});
+  }
+}
+
+}  // namespace fmha

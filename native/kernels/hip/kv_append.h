@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// New keys and values into a cache, with rotary embedding and 8-bit quantising on the way, and q rotated
+// beside them. A row is one head of one token; some lanes of a wave do it.
+//
+//   phase     a lane, for its row                                         registers
+//   place     token and head of the row; the token's slot, or its         ~10
+//             page by the table; its position, if anything is rotated
+//   elements  a pair of eights that rotary mixes (i and i + dim / 2),     4 * 8
+//             or eight that stay among themselves: loads 16 bytes of
+//             each, cos and sin, computes in float32, rounds once, and
+//             stores 16 bytes of each, or 8 of an 8-bit type
+//
+// No LDS, no barrier. Both halves of a pair are one lane's, so that q may be rotated in place.
+//
+// What bounds it: memory. It reads each new element once and writes it once, and the look-ups of a token
+// (slot or page, position, cos and sin) are shared by its heads in the caches. Of 16 bits a lane moves 64
+// bytes a pair in about 100 instructions: 4 cycles each, 64 lanes and 4 SIMDs make 41 bytes a cycle of a CU,
+// five times the 8.3 that HBM gives it.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/kv_append.h"
+#include "hip/numbers.h"
+
+namespace fmha {
+
+inline constexpr int kAppendBlock = 256;
+
+// e4m3fnuz, as its bits.
+struct Fp8 {
+  uint8_t bits;
+};
+
+struct AppendNumbers {
+  float x[kPerThread];
+};
+
+template <typename T>
+__device__ inline AppendNumbers append_load(const T* from) {
+  const auto loaded = *reinterpret_cast<const Eight<T>*>(from);
+  AppendNumbers numbers;
+  for (int i = 0; i < kPerThread; ++i) numbers.x[i] = to_float(loaded.x[i]);
+  return numbers;
+}
+
+template <typename T>
+__device__ inline void append_store(T* to, const AppendNumbers& numbers, float /*factor*/) {
+  Eight<T> rounded;
+  for (int i = 0; i < kPerThread; ++i) round_to(rounded.x[i], numbers.x[i]);
+  *reinterpret_cast<Eight<T>*>(to) = rounded;
+}
+
+#if defined(__gfx942__)
+inline constexpr float kLargestFp8 = 240;
+
+// NaN stays what it is; the instruction would make NaN of what is too large.
+__device__ inline float clamped(float x) {
+  return x != x ? x : __builtin_fminf(__builtin_fmaxf(x, -kLargestFp8), kLargestFp8);
+}
+
+__device__ inline void append_store(Fp8* to, const AppendNumbers& numbers, float factor) {
+  float y[kPerThread];
+  for (int i = 0; i < kPerThread; ++i) y[i] = clamped(numbers.x[i] * factor);
+  uint2 packed = {};
+  packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[0], y[1], packed.x, false);
+  packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.x, true);
+  packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.y, false);
+  packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.y, true);
+  *reinterpret_cast<uint2*>(to) = packed;
+}
+#endif
+
+__device__ inline int64_t append_integer(const void* data, bool wide, int64_t at) {
+  return wide ? static_cast<const int64_t*>(data)[at] : static_cast<const int32_t*>(data)[at];
+}
+
+// One token of a sequence.
+struct AppendToken {
+  int64_t batch;
+  int64_t row;       // in its batch element, or of all packed rows
+  int64_t index;     // among all tokens of the call
+  int64_t in_cache;  // its place in the sequence
+};
+
+__device__ inline AppendToken append_token(const KvAppendParams& p, int64_t token) {
+  const int64_t batch = blockIdx.z;
+  const int64_t before = p.used_k == nullptr ? 0 : p.used_k[batch];
+  if (p.cu == nullptr) return {batch, token, batch * p.seqlen + token, before + token};
+  const int64_t row = p.cu[batch] + token;
+  return {batch, row, row, before + token};
+}
+
+__device__ inline int64_t append_offset(const KvAppendParams& p, const AppendStrides& s, const AppendToken& t,
+                                        int64_t head) {
+  return (p.cu == nullptr ? t.batch * s.batch : 0) + head * s.nhead + t.row * s.row;
+}
+
+// Where a token goes: page and token of the page. A negative page: nowhere.
+struct AppendPlace {
+  int64_t page, token;
+};
+
+__device__ inline AppendPlace append_place(const KvAppendParams& p, const AppendToken& t) {
+  if (p.slots != nullptr) {
+    const int64_t slot = append_integer(p.slots, p.wide_slots, t.index);
+    if (slot < 0) return {-1, 0};
+    const int64_t page = slot / p.page_size;
+    return {page, slot - page * p.page_size};
+  }
+  if (p.table == nullptr) {
+    return {p.batch_index == nullptr ? t.batch : p.batch_index[t.batch], t.in_cache};
+  }
+  const int64_t page = t.in_cache / p.page_size;
+  const int64_t begin = p.indptr == nullptr ? t.batch * p.table_stride : p.indptr[t.batch];
+  return {p.table[begin + page], t.in_cache - page * p.page_size};
+}
+
+// cos and sin of a position.
+template <typename T>
+struct AppendRotary {
+  const void* cos;
+  const void* sin;
+  int64_t at;
+  bool is_float;
+
+  __device__ float value(const void* table, int i) const {
+    return is_float ? static_cast<const float*>(table)[at + i]
+                    : to_float(static_cast<const T*>(table)[at + i]);
+  }
+};
+
+template <typename T>
+__device__ inline void append_rotate(const AppendRotary<T>& r, int i, float& a, float& b) {
+  const float c = r.value(r.cos, i), s = r.value(r.sin, i), x = a, y = b;
+  a = __builtin_fmaf(x, c, -(y * s));
+  b = __builtin_fmaf(y, c, x * s);
+}
+
+// One row, `dim` of whose elements are rotated.
+template <typename In, typename Out>
+__device__ inline void append_row(const KvAppendParams& p, const In* from, Out* to, int hdim, int dim,
+                                  const AppendRotary<In>& rotary, float factor) {
+  const int lanes = 1 << p.lanes_shift, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int half = dim / 2, pairs = p.interleaved ? 0 : half / kPerThread;
+  const int units = pairs + (hdim - 2 * pairs * kPerThread) / kPerThread;
+#pragma unroll 1
+  for (int unit = lane; unit < units; unit += lanes) {
+    if (unit < pairs) {
+      const int column = unit * kPerThread;
+      AppendNumbers a = append_load(from + column), b = append_load(from + half + column);
+      for (int i = 0; i < kPerThread; ++i) append_rotate(rotary, column + i, a.x[i], b.x[i]);
+      append_store(to + column, a, factor);
+      append_store(to + half + column, b, factor);
+      continue;
+    }
+    const int column = (unit + pairs) * kPerThread;
+    AppendNumbers a = append_load(from + column);
+    if (column < dim) {
+      for (int i = 0; i < kPerThread; i += 2) append_rotate(rotary, (column + i) / 2, a.x[i], a.x[i + 1]);
+    }
+    append_store(to + column, a, factor);
+  }
+}
+
+// What the elements of a head are multiplied with.
+__device__ inline float append_factor(const KvAppendParams& p, const float* scales,
+                                      const AppendScaleStrides& s, const AppendToken& t,
+                                      const AppendPlace& place, int64_t head) {
+  if (scales == nullptr) return 1;
+  return 1 / scales[(p.scale_per_page ? place.page : t.batch) * s.page + head * s.nhead];
+}
+
+__device__ inline int64_t append_cache_offset(const AppendCacheStrides& s, const AppendPlace& place,
+                                              int64_t head) {
+  return place.page * s.page + place.token * s.token + head * s.nhead;
+}
+
+template <typename In, typename Stored>
+__device__ void kv_append(const KvAppendParams& p) {
+  const uint32_t at = (blockIdx.x << (8 - p.lanes_shift)) + (threadIdx.x >> p.lanes_shift);
+  static_assert(kAppendBlock == 1 << 8);
+  const uint32_t heads = p.nhead_q + p.nhead_k + p.nhead_v, token = at / heads;
+  int head = static_cast<int>(at - token * heads);
+  const int64_t count = p.cu == nullptr ? p.seqlen : p.cu[blockIdx.z + 1] - p.cu[blockIdx.z];
+  if (token >= count) return;
+  const AppendToken t = append_token(p, token);
+  AppendRotary<In> rotary = {p.cos, p.sin, 0, p.rotary_float != 0};
+  const bool is_value = head >= p.nhead_q + p.nhead_k;
+  const int dim = p.cos == nullptr || is_value ? 0 : p.rotary_dim;
+  if (dim != 0) {
+    const int64_t position =
+        p.positions == nullptr ? t.in_cache : append_integer(p.positions, p.wide_positions, t.index);
+    rotary.at = position * p.rotary_stride;
+  }
+  if (head < p.nhead_q) {
+    const In* from = static_cast<const In*>(p.q) + append_offset(p, p.q_strides, t, head);
+    In* to = static_cast<In*>(p.q_out) + append_offset(p, p.q_out_strides, t, head);
+    return append_row(p, from, to, p.hdim_q, dim, rotary, 1.0F);
+  }
+  const AppendPlace place = append_place(p, t);
+  if (place.page < 0) return;
+  head -= is_value ? p.nhead_q + p.nhead_k : p.nhead_q;
+  const auto of = [&](const auto& key, const auto& value) { return is_value ? value : key; };
+  const In* from =
+      static_cast<const In*>(of(p.k, p.v)) + append_offset(p, of(p.k_strides, p.v_strides), t, head);
+  Stored* to = static_cast<Stored*>(of(p.cache_k, p.cache_v)) +
+               append_cache_offset(of(p.cache_k_strides, p.cache_v_strides), place, head);
+  const float factor =
+      append_factor(p, of(p.k_scale, p.v_scale), of(p.k_scale_strides, p.v_scale_strides), t, place, head);
+  append_row(p, from, to, of(p.hdim_q, p.hdim_v), dim, rotary, factor);
+}
+
+struct KvAppendFacts {
+  int32_t block_size;
+};
+
+}  // namespace fmha
+
+// FMHA_KV_APPEND_KERNEL(symbol, type of q, k and v, type of the cache)
+#define FMHA_KV_APPEND_KERNEL(entry, in, stored)                                                   \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                             \
+  const fmha::KvAppendFacts entry##_facts = {fmha::kAppendBlock};                                  \
+  extern "C" __global__ __launch_bounds__(fmha::kAppendBlock) void entry(fmha::KvAppendParams p) { \
+    fmha::kv_append<fmha::in, fmha::stored>(p);                                                    \
+  }

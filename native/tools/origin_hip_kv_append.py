@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own kernels that append to a cache: their line of a translation unit."""
+
+from __future__ import annotations
+
+from family_kv_append import KvAppendRow, Origin
+
+
+class HipKvAppend(Origin):
+    """What the family asks of its kernels in native/kernels/hip."""
+
+    header = "hip/kv_append.h"
+
+    def line(self, row: KvAppendRow) -> str:
+        """Return the line that native/kernels/hip/kv_append.h makes a kernel of."""
+        return f"FMHA_KV_APPEND_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

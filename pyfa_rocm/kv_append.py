@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_kv_append`: new keys and values into a cache, rotated and quantised on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm._call.checks import require_like, strided
+from pyfa_rocm._call.kv_append import Cache, CacheScale, CacheTensor, KvAppendParams, Rotary
+from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.params import Strided
+from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.device import enter_device, leave_device, stream_for
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.fmha import fmha_kv_append
+
+__all__ = ["flash_attn_kv_append"]
+
+_Array = DeviceArray | Tensor
+_INTEGERS = ("int32", "int64")
+
+
+def flash_attn_kv_append(
+    k_cache: Any,
+    v_cache: Any,
+    k: Any,
+    v: Any,
+    cache_seqlens: Any = None,
+    *,
+    q: Any = None,
+    q_out: Any = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    rotary_interleaved: bool = True,
+    positions: Any = None,
+    block_table: Any = None,
+    cache_batch_idx: Any = None,
+    slots: Any = None,
+    cu_seqlens: Any = None,
+    max_seqlen: int | None = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    scale_per_page: bool = False,
+    stream: Any = None,
+) -> Any:
+    """Write new keys and values to a cache, and rotate new queries.
+
+    Parameters
+    ----------
+    k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
+        The cache, written: of k's dtype or float8_e4m3fnuz, the last dimension contiguous, in any layout.
+    k, v : array, (batch, seqlen_new, nhead_k, hdim) or (total, nhead_k, hdim)
+        New keys and values, float16 or bfloat16.
+    cache_seqlens : array, int32 (batch), optional
+        Tokens in the cache before, which the new ones follow. Not written. None: 0.
+    q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional
+        New queries, to be rotated.
+    q_out : array, optional
+        Where to write them, shaped like `q`. None: they take the place of `q`.
+    rotary_cos, rotary_sin : array, (positions, rotary_dim / 2), optional
+        Of k's dtype, or float32. None: nothing is rotated.
+    rotary_interleaved : bool
+        Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
+    positions : array, int32 or int64 (batch, seqlen_new) or (total), optional
+        Of each token, for rotary. None: its place in the sequence.
+    block_table : array, int32 (batch, max_pages), optional
+        Pages of each sequence. None: the cache has no pages, or there are `slots`.
+    cache_batch_idx : array, int32 (batch), optional
+        Without pages: the element of the cache for each sequence. None: its own number.
+    slots : array, int32 or int64 (batch, seqlen_new) or (total), optional
+        Where each token goes: token ``slot % page_size`` of page ``slot / page_size``; below 0: nowhere.
+    cu_seqlens : array, int32 (batch + 1), optional
+        First row of each packed sequence, and the end. Packed tokens without it are one sequence.
+    max_seqlen : int, optional
+        The most new tokens of a packed sequence. None: all.
+    k_scale, v_scale : array, float32 (pages or batch, nhead_k), optional
+        What elements of an 8-bit cache are to be multiplied with. None: 1.
+    scale_per_page : bool
+        Whether scales are by page, not by sequence.
+    stream : object, optional
+        As in `flash_attn_func`.
+
+    Returns
+    -------
+    array or None
+        `q_out`, or `q` if it was rotated in place.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    Source: ``fmha_kv_append`` of native/include/fmha_rocm.h and native/kernels/hip/kv_append.h.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyfa_rocm import DeviceArray, flash_attn_kv_append
+    >>> k_cache, v_cache = (DeviceArray.from_numpy(np.zeros((2, 64, 1, 32), np.float16)) for _ in range(2))
+    >>> k, v = (DeviceArray.from_numpy(np.ones((2, 1, 1, 32), np.float16)) for _ in range(2))
+    >>> lengths = DeviceArray.from_numpy(np.array([3, 10], np.int32))
+    >>> flash_attn_kv_append(k_cache, v_cache, k, v, lengths)
+    >>> np.argwhere(k_cache.to_numpy()[..., 0, 0]).tolist()
+    [[0, 3], [1, 10]]
+    """
+    handle = stream_for(stream, k)
+    given = {
+        "k": k, "v": v, "q": q, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "positions": positions,
+        "block_table": block_table, "cache_batch_idx": cache_batch_idx, "slots": slots,
+        "cache_seqlens": cache_seqlens, "cu_seqlens": cu_seqlens, "k_scale": k_scale, "v_scale": v_scale,
+    }  # fmt: skip
+    arrays = {name: _taken(array, name, handle) for name, array in given.items() if array is not None}
+    out = q if q_out is None else q_out
+    written = {"k_cache": k_cache, "v_cache": v_cache} | ({} if out is None else {"q_out": out})
+    arrays |= {name: _written(array, name, handle) for name, array in written.items()}
+    params = _params(arrays, max_seqlen, rotary_interleaved, scale_per_page)
+    previous = enter_device(arrays["k"].layout.device)
+    try:
+        fmha_kv_append(params, handle)
+    finally:
+        leave_device(previous)
+    return out
+
+
+def _taken(array: Any, name: str, handle: int) -> _Array:
+    """Return an array of any library as one with address and layout, in use on the stream."""
+    if type(array) is DeviceArray:
+        array.mark_used(handle)
+        return array
+    return as_tensor(array, name, handle)
+
+
+def _written(array: Any, name: str, handle: int) -> _Array:
+    """Like `_taken`, of what is about to be written."""
+    taken = _taken(array, name, handle)
+    if isinstance(taken, DeviceArray):
+        taken.mark_written(handle)
+    elif taken.readonly:
+        raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
+    return taken
+
+
+def _params(
+    arrays: dict[str, _Array], max_seqlen: int | None, interleaved: bool, scale_per_page: bool
+) -> KvAppendParams:
+    """Check shapes and types, and return the parameters of the C call."""
+    k, v = arrays["k"].layout, arrays["v"].layout
+    if len(k.shape) not in (3, 4):
+        raise InvalidArgumentError(
+            f"k: got shape {k.shape}, expected 4 dimensions (batch, seqlen, nhead, hdim), or 3 "
+            "(total, nhead, hdim)"
+        )
+    *tokens, nhead_k, hdim_q = k.shape
+    hdim_v = v.shape[-1] if v.shape else 0
+    require_like("v", v, (*tokens, nhead_k, hdim_v), k.dtype, "k", k)
+    packed = len(tokens) == 1 and "cu_seqlens" in arrays
+    batch = arrays["cu_seqlens"].layout.shape[0] - 1 if packed else tokens[0] if len(tokens) == 2 else 1
+    longest = tokens[-1] if max_seqlen is None else to_integer("max_seqlen", max_seqlen)
+    fields = _token_fields(arrays, tuple(tokens), batch, k)
+    return KvAppendParams(
+        dtype=k.dtype, batch=batch, seqlen=longest, nhead_k=nhead_k, hdim_q=hdim_q, hdim_v=hdim_v,
+        total=tokens[0] if packed else 0, k=_strided(arrays["k"]), v=_strided(arrays["v"]),
+        cache=_cache(arrays, batch, k, hdim_v, scale_per_page), rotary=_rotary(arrays, k, interleaved),
+        **_query_fields(arrays, tuple(tokens), k), **fields,
+    )  # fmt: skip
+
+
+def _strided(array: _Array) -> Strided:
+    return strided(array.layout)._replace(data=array.address)
+
+
+def _query_fields(arrays: dict[str, _Array], tokens: tuple[int, ...], k: Layout) -> dict[str, Any]:
+    if "q" not in arrays:
+        if "q_out" in arrays:
+            raise InvalidArgumentError("q_out: got an array, expected None without q")
+        return {}
+    q, q_out = arrays["q"].layout, arrays["q_out"].layout
+    nhead = q.shape[-2] if len(q.shape) > 1 else 0
+    require_like("q", q, (*tokens, nhead, k.shape[-1]), k.dtype, "k", k)
+    require_like("q_out", q_out, q.shape, k.dtype, "q", k)
+    return {"nhead_q": nhead, "q": _strided(arrays["q"]), "q_out": _strided(arrays["q_out"])}
+
+
+def _token_fields(
+    arrays: dict[str, _Array], tokens: tuple[int, ...], batch: int, k: Layout
+) -> dict[str, Any]:
+    """Return the fields of what there is for each token or sequence, contiguous."""
+    fields: dict[str, Any] = {}
+    for name in ("slots", "positions"):
+        if name in arrays:
+            layout = arrays[name].layout
+            dtype = layout.dtype if layout.dtype in _INTEGERS else "int32"
+            _require_dense(name, layout, tokens, dtype, k)
+            fields |= {name: arrays[name].address, f"{name}_int64": dtype == "int64"}
+    for name, field, count in (
+        ("cache_seqlens", "seqused_k", batch),
+        ("cu_seqlens", "cu_seqlens", batch + 1),
+    ):
+        if name in arrays:
+            _require_dense(name, arrays[name].layout, (count,), "int32", k)
+            fields[field] = arrays[name].address
+    return fields
+
+
+def _require_dense(name: str, layout: Layout, shape: tuple[int, ...], dtype: str, k: Layout) -> None:
+    require_like(name, layout, shape, dtype, "k", k)
+    if len(shape) == 2 and shape[0] > 1 and layout.strides[0] != shape[1]:
+        raise InvalidArgumentError(f"{name}: got strides {layout.strides}, expected a contiguous array")
+
+
+def _rotary(arrays: dict[str, _Array], k: Layout, interleaved: bool) -> Rotary | None:
+    if "rotary_cos" not in arrays and "rotary_sin" not in arrays:
+        return None
+    for name, other in (("rotary_cos", "rotary_sin"), ("rotary_sin", "rotary_cos")):
+        if name not in arrays:
+            raise InvalidArgumentError(f"{name}: got None, expected an array as {other}")
+    cos, sin = arrays["rotary_cos"].layout, arrays["rotary_sin"].layout
+    if len(cos.shape) != 2:
+        raise InvalidArgumentError(f"rotary_cos: got shape {cos.shape}, expected (positions, rotary_dim / 2)")
+    require_like("rotary_cos", cos, cos.shape, "float32" if cos.dtype == "float32" else k.dtype, "k", k)
+    require_like("rotary_sin", sin, cos.shape, cos.dtype, "rotary_cos", k)
+    if sin.strides != cos.strides:
+        raise InvalidArgumentError(f"rotary_sin: got strides {sin.strides}, expected {cos.strides}")
+    return Rotary(
+        cos=arrays["rotary_cos"].address, sin=arrays["rotary_sin"].address, positions=cos.shape[0],
+        stride_position=cos.strides[0], dim=2 * cos.shape[1], dtype=cos.dtype, interleaved=bool(interleaved),
+    )  # fmt: skip
+
+
+def _cache(arrays: dict[str, _Array], batch: int, k: Layout, hdim_v: int, scale_per_page: bool) -> Cache:
+    keys, values = arrays["k_cache"].layout, arrays["v_cache"].layout
+    if len(keys.shape) != 4:
+        raise InvalidArgumentError(f"k_cache: got shape {keys.shape}, expected 4 dimensions")
+    pages, page_size = keys.shape[:2]
+    require_like("k_cache", keys, (pages, page_size, *k.shape[-2:]), keys.dtype, "k", k)
+    require_like("v_cache", values, (pages, page_size, k.shape[-2], hdim_v), keys.dtype, "k_cache", k)
+    fields: dict[str, Any] = {}
+    if "block_table" in arrays:
+        table = arrays["block_table"].layout
+        width = table.shape[1] if len(table.shape) == 2 else 0
+        require_like("block_table", table, (batch, width), "int32", "k", k)
+        fields = {"block_table": arrays["block_table"].address, "stride_block_table": table.strides[0]}
+        fields["max_pages"] = width
+    if "cache_batch_idx" in arrays:
+        _require_dense("cache_batch_idx", arrays["cache_batch_idx"].layout, (batch,), "int32", k)
+        fields["cache_batch_idx"] = arrays["cache_batch_idx"].address
+    for name in ("k_scale", "v_scale"):
+        if name in arrays:
+            shape = (pages if scale_per_page else batch, k.shape[-2])
+            require_like(name, arrays[name].layout, shape, "float32", "the cache", k)
+            fields[name] = CacheScale(arrays[name].address, *arrays[name].layout.strides)
+    return Cache(
+        dtype=keys.dtype, pages=pages, page_size=page_size, scale_per_page=bool(scale_per_page),
+        k=CacheTensor(arrays["k_cache"].address, *keys.strides[:3]),
+        v=CacheTensor(arrays["v_cache"].address, *values.strides[:3]), **fields,
+    )  # fmt: skip
