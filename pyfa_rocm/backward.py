@@ -8,7 +8,7 @@ from typing import Any
 
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.call import Call
-from pyfa_rocm._call.checks import check, lse_strides, params_of, require_like, strided
+from pyfa_rocm._call.checks import bias_strides, check, lse_strides, params_of, require_like, strided
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import FwdParams, Options
@@ -44,12 +44,13 @@ def flash_attn_bwd(
     dq: Any = None,
     dk: Any = None,
     dv: Any = None,
+    dbias: Any = None,
     grad_dtype: str | None = None,
     accumulate: bool = False,
     kernel: int = 0,
     stream: Any = None,
-) -> tuple[Any, Any, Any]:
-    """Gradients of `flash_attn_func` with respect to q, k and v.
+) -> tuple[Any, ...]:
+    """Gradients of `flash_attn_func` with respect to q, k and v, and to the bias if asked.
 
     Parameters
     ----------
@@ -60,19 +61,20 @@ def flash_attn_bwd(
     out, lse : array
         What it returned with ``return_lse=True``; or O and LSE of several passes over parts of the keys,
         merged, of which the gradients of any part may be asked for, as ring attention does.
-    dropout_p, softmax_scale, causal, window_size, alibi_slopes, top_left, philox
+    dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, bias, top_left, philox
         As they were given to `flash_attn_func`.
-    softcap, bias
-        No kernel has their gradients in this version: `UnsupportedError`.
     deterministic : bool
         Whether dQ has the same bits from run to run. It takes up to 8 times the workspace, and is slower.
     dq, dk, dv : array, optional
         Where to write the gradients: shaped like q, k and v, all of the same dtype, in any layout that those
         may have, without overlaps. By default new DeviceArrays.
+    dbias : array or True, optional
+        Where to write the gradient of the bias, which is its sum where the bias is broadcast: shaped like
+        `bias`, of the same dtype as the others. True: a new DeviceArray. By default it is not computed.
     grad_dtype : str, optional
         Of new arrays: q's by default, or "float32".
     accumulate : bool
-        Whether the gradients are added to what `dq`, `dk` and `dv` hold, which must be given.
+        Whether the gradients are added to what `dq`, `dk`, `dv` and `dbias` hold, which must be given.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_bwd_kernel` says which).
     stream : object, optional
@@ -81,7 +83,7 @@ def flash_attn_bwd(
     Returns
     -------
     dq, dk, dv : array
-        `dq`, `dk` and `dv` themselves if given. Rows that see no key, and keys that no row sees, have 0.
+        `dq`, `dk` and `dv` themselves if given, and `dbias` as the fourth if asked for. Rows that see no key, and keys that no row sees, have 0.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def flash_attn_bwd(
     )  # fmt: skip
     return _run(
         {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
-        {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, deterministic, kernel, stream,
+        {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias}, grad_dtype, accumulate, deterministic, kernel, stream,
     )  # fmt: skip
 
 
@@ -141,12 +143,13 @@ def flash_attn_varlen_bwd(
     dq: Any = None,
     dk: Any = None,
     dv: Any = None,
+    dbias: Any = None,
     grad_dtype: str | None = None,
     accumulate: bool = False,
     kernel: int = 0,
     stream: Any = None,
-) -> tuple[Any, Any, Any]:
-    """Gradients of `flash_attn_varlen_func` with respect to q, k and v.
+) -> tuple[Any, ...]:
+    """Gradients of `flash_attn_varlen_func` with respect to q, k and v, and to the bias if asked.
 
     Parameters
     ----------
@@ -160,13 +163,13 @@ def flash_attn_varlen_bwd(
         As they were given to `flash_attn_varlen_func`. Rows beyond seqused have gradient 0.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, bias, top_left, philox
         As in `flash_attn_bwd`.
-    deterministic, dq, dk, dv, grad_dtype, accumulate, kernel, stream
+    deterministic, dq, dk, dv, dbias, grad_dtype, accumulate, kernel, stream
         As in `flash_attn_bwd`.
 
     Returns
     -------
     dq, dk, dv : array
-        As in `flash_attn_bwd`.
+        As in `flash_attn_bwd`, and `dbias` as the fourth if asked for.
 
     Raises
     ------
@@ -199,7 +202,7 @@ def flash_attn_varlen_bwd(
     }  # fmt: skip
     return _run(
         {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
-        {"dq": dq, "dk": dk, "dv": dv}, grad_dtype, accumulate, deterministic, kernel, stream, sequences,
+        {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias}, grad_dtype, accumulate, deterministic, kernel, stream, sequences,
         max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip
@@ -234,10 +237,16 @@ class _Gradients:
         self.given = given
         self.arrays: dict[str, _Array] = {}
         shapes = {"dq": call.q.shape, "dk": call.k.shape, "dv": call.v.shape}
-        taken = {name: _taken(x, name, handle) for name, x in given.items() if x is not None}
+        if given["dbias"] is None or given["dbias"] is False:
+            del given["dbias"]
+        elif "bias" not in call.arrays:
+            raise InvalidArgumentError("dbias: got a gradient to compute, expected None without bias")
+        else:
+            shapes["dbias"] = call.arrays["bias"].shape
+        taken = {name: _taken(x, name, handle) for name, x in given.items() if x is not None and x is not True}
         if accumulate and len(taken) < len(shapes):
             missing = next(name for name in shapes if name not in taken)
-            raise InvalidArgumentError(f"{missing}: got None, expected an array to accumulate in")
+            raise InvalidArgumentError(f"{missing}: got {given[missing]}, expected an array to accumulate in")
         self.dtype = next(iter(taken.values())).layout.dtype if taken else grad_dtype or call.q.dtype
         if self.dtype not in (call.q.dtype, "float32"):
             name = next(iter(taken), "grad_dtype")
@@ -247,7 +256,7 @@ class _Gradients:
         for name, shape in shapes.items():
             array = taken.get(name)
             if array is not None:
-                require_like(name, array.layout, shape, self.dtype, name[1], call.q)
+                require_like(name, array.layout, shape, self.dtype, name[1:], call.q)
                 self._may_be_written(name, array, handle)
                 self.arrays[name] = array
         self.shapes = shapes
@@ -292,7 +301,7 @@ def _run(
     arrays: dict[str, Any], options: Options, gradients: dict[str, Any], grad_dtype: str | None,
     accumulate: bool, deterministic: bool, kernel: int, stream: Any,
     sequences: dict[str, Any] | None = None, **lengths: int,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
     """Check, allocate, launch, and return the gradients."""
     handle = stream_for(stream, arrays["q"])
     optional = _optional(options, sequences or {}, handle)
@@ -305,17 +314,18 @@ def _run(
         fwd=_forward_params(call, inputs, optional), dout=strided(dout.layout)._replace(data=dout.address),
         dq=strided(grads.layout("dq")), dk=strided(grads.layout("dk")), dv=strided(grads.layout("dv")),
         grad_dtype=grads.dtype, accumulate=grads.accumulate, deterministic=bool(deterministic), kernel=kernel,
+        dbias=bias_strides(grads.layout("dbias")) if "dbias" in grads.given else None,
     )  # fmt: skip
     previous = enter_device(call.q.device)
     try:
-        nbytes = fmha_bwd_workspace_bytes(params)
         grads.allocate(handle)
         for name, array in grads.arrays.items():
             setattr(params, name, getattr(params, name)._replace(data=array.address))
+        nbytes = fmha_bwd_workspace_bytes(params)
         if nbytes:
             workspace = DeviceArray.allocate(contiguous((nbytes,), "uint8", call.q.device), handle)
             params.workspace, params.workspace_bytes = workspace.address, nbytes
         fmha_bwd(params, handle)
     finally:
         leave_device(previous)
-    return grads.given["dq"], grads.given["dk"], grads.given["dv"]
+    return tuple(grads.given.values())

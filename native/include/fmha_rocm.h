@@ -95,7 +95,7 @@ enum {
  * Strides are in elements, not negative, and multiples of 16 bytes (8 elements of 16 bits); data is a device
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
  * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
- * through `dq`, `dk` and `dv`.
+ * through `dq`, `dk`, `dv` and `dbias`.
  * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
  * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
@@ -138,6 +138,18 @@ typedef struct fmha_randval {
   int64_t stride_head;
   int64_t stride_seqlen;
 } fmha_randval;
+
+/* The gradient of the bias, laid out like fmha_bias, but written: (batch, nhead_q, seqlen_q, seqlen_k) of the
+ * call's grad_dtype. A stride of 0 sums over its dimension, which then counts as one element also if its size is
+ * 0; where the bias has a stride above 0, so has its gradient, and the elements do not overlap. Aligned to an
+ * element. Elements that no sequence has, or that the mask hides, are 0. data NULL: not wanted, and the strides
+ * are not read. */
+typedef struct fmha_bias_grad {
+  void* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_seqlen;
+} fmha_bias_grad;
 
 /* Bits of a call's flags. */
 enum {
@@ -232,7 +244,7 @@ typedef struct fmha_fwd_params {
 /* Arguments of fmha_bwd: the gradients of O = softmax(softmax_scale * Q K^T, masked) V. */
 typedef struct fmha_bwd_params {
   uint32_t struct_size; /* sizeof(fmha_bwd_params) */
-  fmha_dtype grad_dtype; /* of dq, dk and dv; 0: dtype of fwd, or FMHA_FP32 */
+  fmha_dtype grad_dtype; /* of dq, dk, dv and dbias; 0: dtype of fwd, or FMHA_FP32 */
   /* The forward call: the same struct, with o and lse as it wrote them, which are only read here. lse is
    * required. They may also be those of several partial passes over the keys, merged, as ring attention has
    * them: P is exp(score - lse), whatever keys lse is of. seqlen_q and seqlen_k bound the lengths of packed
@@ -244,7 +256,7 @@ typedef struct fmha_bwd_params {
   fmha_tensor dv;   /* (batch, seqlen_k, nhead_k, hdim_v), written. With cu_seqlens all are packed, like q
                        and k; rows beyond seqused are 0, and rows after the last sequence are 0 or left as they
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
-  int32_t accumulate;    /* 1: the gradients are added to what dq, dk and dv hold; 0: they replace it */
+  int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
                             of keys in the workspace; 0: faster, dQ's order of additions is not fixed */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
@@ -252,6 +264,7 @@ typedef struct fmha_bwd_params {
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
   int64_t workspace_bytes;
   uint64_t flags;        /* FMHA_NO_MEMORY_CHECK, or 0 */
+  fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
 
 /* A kernel of this library and the resources it uses. Strings live as long as the library. */
@@ -379,8 +392,8 @@ fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* inf
  * deterministic; seqlen_q * seqlen_k bytes are never needed. 0 if there is nothing to add up. */
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
 
-/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents. Names of what is in `fwd`
- * begin so: "fwd->q.data". */
+/* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents, but at most 17. Names of what
+ * is in `fwd` begin so: "fwd->q.data". */
 fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
 

@@ -87,6 +87,13 @@ struct bias : ::fmha_bias {
       : ::fmha_bias{data_, stride_batch_, stride_head_, stride_seqlen_} {}
 };
 
+struct bias_grad : ::fmha_bias_grad {
+  constexpr bias_grad() noexcept : ::fmha_bias_grad{} {}
+  constexpr bias_grad(void* data_, std::int64_t stride_batch_, std::int64_t stride_head_,
+                      std::int64_t stride_seqlen_) noexcept
+      : ::fmha_bias_grad{data_, stride_batch_, stride_head_, stride_seqlen_} {}
+};
+
 struct randval : ::fmha_randval {
   constexpr randval() noexcept : ::fmha_randval{} {}
   constexpr randval(std::uint8_t* data_, std::int64_t stride_batch_, std::int64_t stride_head_,
@@ -293,7 +300,7 @@ inline result<std::int64_t> bwd_workspace_bytes(std::nothrow_t, const ::fmha_bwd
 }
 
 inline result<std::vector<extent>> bwd_extents(std::nothrow_t, const ::fmha_bwd_params& params) {
-  std::vector<extent> extents(16); /* the most there are */
+  std::vector<extent> extents(17); /* the most there are */
   std::int32_t count = 0;
   const auto capacity = static_cast<std::int32_t>(extents.size());
   if (const result<void> r = detail::checked(::fmha_bwd_extents(&params, extents.data(), capacity, &count));

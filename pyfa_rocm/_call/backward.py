@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyfa_rocm._call.c_struct import to_c
-from pyfa_rocm._call.params import DTYPES, FwdParams, Strided
+from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Strided
 from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
 
@@ -27,9 +27,9 @@ class BwdParams:
     dq, dk, dv : Strided
         Where to write the gradients, shaped like q, k and v.
     grad_dtype : str, optional
-        Of dq, dk and dv: that of `fwd`, which None means, or "float32".
+        Of dq, dk, dv and dbias: that of `fwd`, which None means, or "float32".
     accumulate : bool
-        Whether the gradients are added to what dq, dk and dv hold.
+        Whether the gradients are added to what dq, dk, dv and dbias hold.
     deterministic : bool
         Whether dQ has the same bits from run to run.
     kernel : int
@@ -38,6 +38,8 @@ class BwdParams:
         Address and size of device memory for intermediate results; `fmha_bwd_workspace_bytes` says how much.
     flags : int
         Bits of the C ABI, 0 or `FMHA_NO_MEMORY_CHECK`.
+    dbias : Bias, optional
+        Where to write the gradient of the bias; a stride of 0 sums over its dimension. None: not wanted.
     """
 
     fwd: FwdParams
@@ -52,6 +54,7 @@ class BwdParams:
     workspace: int = 0
     workspace_bytes: int = 0
     flags: int = 0
+    dbias: Bias | None = None
 
 
 def bwd_to_c(p: BwdParams) -> tuple[Any, Any]:
@@ -68,7 +71,7 @@ def bwd_to_c(p: BwdParams) -> tuple[Any, Any]:
         c.grad_dtype = getattr(lib, DTYPES[p.grad_dtype])
     c.fwd = fwd
     try:
-        for name in ("dout", "dq", "dk", "dv"):
+        for name in ("dout", "dq", "dk", "dv", "dbias") if p.dbias else ("dout", "dq", "dk", "dv"):
             field, value = getattr(c, name), getattr(p, name)
             field.data = ffi.cast("void *", value.data)
             for stride in ("stride_batch", "stride_seqlen", "stride_head"):

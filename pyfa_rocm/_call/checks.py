@@ -19,8 +19,8 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "check", "lse_strides", "output_dtype", "output_layout", "params_of", "plain_fields", "require_like",
-    "require_output", "strided",
+    "bias_strides", "check", "lse_strides", "output_dtype", "output_layout", "params_of", "plain_fields",
+    "require_like", "require_output", "strided",
 ]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
@@ -183,8 +183,7 @@ def _bias_field(bias: Layout, shape: tuple[int, ...], q: Layout) -> Bias:
         raise InvalidArgumentError(
             f"bias: got shape {bias.shape}, expected {shape}, or 1 in place of a size other than the last"
         )
-    strides = [0 if n == 1 else s for n, s in zip(bias.shape[:-1], bias.strides[:-1], strict=True)]
-    return Bias(0, *([0] * (3 - len(strides))), *strides)
+    return bias_strides(bias)
 
 
 def _alibi_stride(slopes: Layout, batch: int, nhead: int, q: Layout) -> int:
@@ -293,6 +292,15 @@ def strided(layout: Layout) -> Strided:
     """Return the strides of a (batch, seqlen, nhead, hdim) tensor, or of a packed one without batch."""
     strides = layout.strides[:-1]
     return Strided(0, *([0] * (3 - len(strides))), *strides)
+
+
+def bias_strides(bias: Layout) -> Bias:
+    """Return the strides of a (batch, nhead, seqlen_q, seqlen_k) bias, 0 where it has one element for all.
+
+    Packed sequences' is without batch.
+    """
+    strides = [0 if n == 1 else s for n, s in zip(bias.shape[:-1], bias.strides[:-1], strict=True)]
+    return Bias(0, *([0] * (3 - len(strides))), *strides)
 
 
 def lse_strides(lse: Layout) -> Lse:

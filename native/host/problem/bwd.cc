@@ -3,7 +3,6 @@
 
 #include <cinttypes>
 #include <cstddef>
-#include <cstring>
 
 #include "error.h"
 #include "problem/options.h"
@@ -13,7 +12,9 @@
 namespace fmha {
 namespace {
 
-constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
+// The first header's struct ended after flags.
+constexpr StructVersion kParamsVersions[] = {{184, 184}, {sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
+static_assert(offsetof(fmha_bwd_params, dbias) == 184);
 
 bool truth(const char* name, int32_t value) {
   if (value != 0 && value != 1) {
@@ -47,11 +48,46 @@ void set_tensors(const fmha_bwd_params& p, Pointers pointers, const AbiType& typ
   for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) f.extents.add(*written, true);
 }
 
+// Where the bias has an element for each index, one stride of 0 would be a field that was forgotten.
+void check_summed(const View& bias, const View& dbias) {
+  for (size_t i = 0; i < dbias.size.size(); ++i) {
+    if (bias.size[i] <= 1 || bias.stride[i] == 0 || dbias.stride[i] != 0) continue;
+    raise(FMHA_INVALID_ARGUMENT, "dbias.%s = 0: expected above 0, since fwd->bias.%s = %" PRId64,
+          kStrideNames[i], kStrideNames[i], bias.stride[i]);
+  }
+}
+
+void set_dbias(const fmha_bwd_params& p, Pointers pointers, const AbiType& type, BwdProblem& problem) {
+  FwdProblem& f = problem.fwd;
+  View& view = problem.dbias;
+  problem.has_dbias = p.dbias.data != nullptr;
+  view.data = nullptr;
+  view.touched = false;
+  if (!problem.has_dbias) return;
+  if (!f.has_bias) {
+    raise(FMHA_INVALID_ARGUMENT, "dbias.data = %p: expected NULL, since fwd->bias.data is NULL",
+          p.dbias.data);
+  }
+  view.name = "dbias";
+  view.pointer = "dbias.data";
+  view.stride = {p.dbias.stride_batch, p.dbias.stride_seqlen, p.dbias.stride_head};
+  const Rows rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
+  set_shape(view, p.dbias.data, rows, f.nhead_q, f.seqlen_k, type.bytes, true);
+  check_summed(f.bias, view);
+  for (size_t i = 0; i < view.size.size(); ++i) {
+    if (view.stride[i] == 0 && !(f.group && i == kBatch)) view.size[i] = 1;
+  }
+  view.touched = view.size[0] > 0 && view.size[1] > 0 && view.size[2] > 0 && view.row > 0;
+  check_strides(view);
+  check_pointer(view, type.bytes, pointers);
+  f.extents.add(view, true);
+}
+
 }  // namespace
 
 void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem) {
-  (void)check_struct_size("params", params, kParamsVersions);
-  const fmha_bwd_params& p = *params;
+  fmha_bwd_params copy;
+  const fmha_bwd_params& p = current_params("params", params, kParamsVersions, copy);
   check_reserved("reserved", p.reserved);
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;
@@ -62,11 +98,12 @@ void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProbl
   const AbiType& type = grad_type(p, problem.fwd.dtype);
   problem.grad_dtype = type.dtype;
   set_tensors(p, pointers, type, problem);
+  set_dbias(p, pointers, type, problem);
   problem.workspace = {p.workspace, p.workspace_bytes};
 }
 
 void check_overlaps(const BwdProblem& problem) {
-  for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) {
+  for (const View* written : {&problem.dq, &problem.dk, &problem.dv, &problem.dbias}) {
     if (written->touched) check_no_self_overlap(*written);
   }
   problem.fwd.extents.check_overlaps();

@@ -18,7 +18,7 @@ struct BwdProblem {
   // The attention itself. Its extents are those of the whole call. Its `empty` says that no row of queries is
   // read: dk and dv may still have to be written, as zeros.
   FwdProblem fwd;
-  DType grad_dtype;  // of dq, dk and dv
+  DType grad_dtype;  // of dq, dk, dv and dbias
   bool accumulate;   // gradients are added to what is there
   bool deterministic;
   bool checks_memory;
@@ -26,6 +26,9 @@ struct BwdProblem {
   View dout;
   View dq;  // these three are touched if they have elements
   View dk, dv;
+  // Touched if it is wanted and has elements. Dimensions that are summed over have size 1.
+  View dbias;
+  bool has_dbias;  // it was asked for, even if it has no elements
   Workspace workspace;
 
   bool has_queries() const { return dq.touched; }
@@ -33,7 +36,9 @@ struct BwdProblem {
   // Without queries or keys every gradient is 0.
   bool is_zero() const { return !has_queries() || !has_keys(); }
   // Nothing to write, or only zeros to add.
-  bool is_empty() const { return (!has_queries() && !has_keys()) || (is_zero() && accumulate); }
+  bool is_empty() const {
+    return (!has_queries() && !has_keys() && !dbias.touched) || (is_zero() && accumulate);
+  }
 };
 
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.

@@ -4,7 +4,6 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 
 #include "divide.h"
 #include "error.h"
@@ -136,15 +135,6 @@ Types fill(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   return {type, o_type};
 }
 
-// The params as a struct of this version: in place, or what an older one has of them, in `copy`.
-const fmha_fwd_params& current(const char* name, const fmha_fwd_params* params, fmha_fwd_params& copy) {
-  const uint32_t bytes = check_struct_size(name, params, kParamsVersions);
-  if (bytes == sizeof *params) return *params;
-  copy = {};
-  std::memcpy(&copy, params, bytes);
-  return copy;
-}
-
 Types fill_of_backward(const fmha_fwd_params& p, FwdProblem& problem) {
   try {
     return fill(p, Pass::kBackward, problem);
@@ -157,7 +147,7 @@ Types fill_of_backward(const fmha_fwd_params& p, FwdProblem& problem) {
 
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem) {
   fmha_fwd_params copy;
-  const fmha_fwd_params& p = current("params", params, copy);
+  const fmha_fwd_params& p = current_params("params", params, kParamsVersions, copy);
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;
   problem.checks_memory = options.checks_memory;
@@ -168,7 +158,7 @@ void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProbl
 
 void make_fwd_problem_of_backward(const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem) {
   fmha_fwd_params copy;
-  const fmha_fwd_params& p = current("fwd", fwd, copy);
+  const fmha_fwd_params& p = current_params("fwd", fwd, kParamsVersions, copy);
   const Types types = fill_of_backward(p, problem);
   set_fwd_tensors(p, types.type, types.o_type, pointers, Pass::kBackward, problem);
 }

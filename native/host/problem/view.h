@@ -114,7 +114,7 @@ class Extents {
   void check_overlaps_with(const Extent& written) const;
 
  private:
-  static constexpr size_t kMost = 16;
+  static constexpr size_t kMost = 17;  // of a backward call
 
   [[noreturn]] static void raise_too_many();
 

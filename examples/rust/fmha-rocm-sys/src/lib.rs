@@ -68,6 +68,15 @@ pub const FMHA_NO_MEMORY_CHECK: u32 = 1;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct fmha_bias_grad {
+    pub data: *mut c_void,
+    pub stride_batch: i64,
+    pub stride_head: i64,
+    pub stride_seqlen: i64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct fmha_fwd_params {
     pub struct_size: u32,
     pub dtype: fmha_dtype,
@@ -130,6 +139,7 @@ pub struct fmha_bwd_params {
     pub workspace: *mut c_void,
     pub workspace_bytes: i64,
     pub flags: u64,
+    pub dbias: fmha_bias_grad,
 }
 
 #[repr(C)]

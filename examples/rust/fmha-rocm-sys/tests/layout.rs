@@ -50,6 +50,7 @@ fn layouts() -> Vec<Layout> {
         layout!(fmha_lse { data, stride_batch, stride_head }),
         layout!(fmha_bias { data, stride_batch, stride_head, stride_seqlen }),
         layout!(fmha_randval { data, stride_batch, stride_head, stride_seqlen }),
+        layout!(fmha_bias_grad { data, stride_batch, stride_head, stride_seqlen }),
         layout!(fmha_fwd_params {
             struct_size,
             dtype,
@@ -108,7 +109,8 @@ fn layouts() -> Vec<Layout> {
             reserved,
             workspace,
             workspace_bytes,
-            flags
+            flags,
+            dbias
         }),
         layout!(fmha_kernel_info {
             struct_size,
