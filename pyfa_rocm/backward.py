@@ -3,24 +3,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.bwd_plan import BwdCall, BwdPlan, BwdPlans, make_bwd
 from pyfa_rocm._call.call import Call
-from pyfa_rocm._call.checks import bias_strides, check, lse_strides, params_of, require_like, strided
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import FwdParams, Options
-from pyfa_rocm._runtime.tensor import Tensor, as_tensor, contiguous
+from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.plan import find
+from pyfa_rocm._runtime.tensor import Tensor, as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.fmha import fmha_bwd, fmha_bwd_workspace_bytes
 
 __all__ = ["flash_attn_bwd", "flash_attn_varlen_bwd"]
 
 _Array = DeviceArray | Tensor
+_plans: BwdPlans = {}
 
 
 def flash_attn_bwd(
@@ -83,7 +82,8 @@ def flash_attn_bwd(
     Returns
     -------
     dq, dk, dv : array
-        `dq`, `dk` and `dv` themselves if given, and `dbias` as the fourth if asked for. Rows that see no key, and keys that no row sees, have 0.
+        `dq`, `dk` and `dv` themselves if given, and `dbias` as the fourth if asked for. Rows that see no key,
+        and keys that no row sees, have 0.
 
     Raises
     ------
@@ -202,8 +202,8 @@ def flash_attn_varlen_bwd(
     }  # fmt: skip
     return _run(
         {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}, options,
-        {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias}, grad_dtype, accumulate, deterministic, kernel, stream, sequences,
-        max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
+        {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias}, grad_dtype, accumulate, deterministic, kernel,
+        stream, sequences, max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
         max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip
 
@@ -227,74 +227,21 @@ def _taken(array: Any, name: str, handle: int) -> _Array:
     return as_tensor(array, name, handle)
 
 
-class _Gradients:
-    """Where the gradients go: what the caller gave, as it gave it, and what is written."""
-
-    def __init__(
-        self, handle: int, given: dict[str, Any], grad_dtype: str | None, accumulate: bool, call: Call
-    ) -> None:
-        self.accumulate = bool(accumulate)
-        self.given = given
-        self.arrays: dict[str, _Array] = {}
-        shapes = {"dq": call.q.shape, "dk": call.k.shape, "dv": call.v.shape}
-        if given["dbias"] is None or given["dbias"] is False:
-            del given["dbias"]
-        elif "bias" not in call.arrays:
-            raise InvalidArgumentError("dbias: got a gradient to compute, expected None without bias")
-        else:
-            shapes["dbias"] = call.arrays["bias"].shape
-        taken = {name: _taken(x, name, handle) for name, x in given.items() if x is not None and x is not True}
-        if accumulate and len(taken) < len(shapes):
-            missing = next(name for name in shapes if name not in taken)
-            raise InvalidArgumentError(f"{missing}: got {given[missing]}, expected an array to accumulate in")
-        self.dtype = next(iter(taken.values())).layout.dtype if taken else grad_dtype or call.q.dtype
-        if self.dtype not in (call.q.dtype, "float32"):
-            name = next(iter(taken), "grad_dtype")
-            raise InvalidArgumentError(f"{name}: got dtype {self.dtype}, expected {call.q.dtype} or float32")
-        if grad_dtype not in (None, self.dtype):
-            raise InvalidArgumentError(f"grad_dtype: got {grad_dtype!r}, expected None or {self.dtype} as dq")
-        for name, shape in shapes.items():
-            array = taken.get(name)
-            if array is not None:
-                require_like(name, array.layout, shape, self.dtype, name[1:], call.q)
-                self._may_be_written(name, array, handle)
-                self.arrays[name] = array
-        self.shapes = shapes
-        self.device = call.q.device
-
-    @staticmethod
-    def _may_be_written(name: str, array: _Array, handle: int) -> None:
-        if isinstance(array, DeviceArray):
-            array.mark_written(handle)
-        elif array.readonly:
-            raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
-
-    def layout(self, name: str) -> Any:
-        """Return the layout of a gradient, that is given or to be allocated."""
-        if name in self.arrays:
-            return self.arrays[name].layout
-        return contiguous(self.shapes[name], self.dtype, self.device)
-
-    def allocate(self, handle: int) -> None:
-        """Allocate what was not given."""
-        for name in self.shapes:
-            if name not in self.arrays:
-                array = DeviceArray.allocate(self.layout(name), handle)
-                self.arrays[name] = self.given[name] = array
+def _outputs(given: dict[str, Any], handle: int) -> dict[str, _Array | None]:
+    """Return the gradients that are wanted, by name: the caller's arrays, None if to be allocated."""
+    outputs: dict[str, _Array | None] = {}
+    for name, x in given.items():
+        if name == "dbias" and (x is None or x is False):
+            continue
+        outputs[name] = None if x is None or x is True else _taken(x, name, handle)
+    return outputs
 
 
-def _forward_params(call: Call, inputs: dict[str, _Array], optional: OptionalArguments) -> FwdParams:
-    """Return the forward call's parameters with all addresses."""
-    checked = check(call)
-    params, o, _ = params_of(call, checked)
-    require_like("dout", inputs["dout"].layout, checked.o, o.dtype, "out", call.q)
-    require_like("lse", inputs["lse"].layout, checked.lse, "float32", "q", call.q)
-    lse = inputs["lse"]
-    return replace(
-        params, q=params.q._replace(data=inputs["q"].address), k=params.k._replace(data=inputs["k"].address),
-        v=params.v._replace(data=inputs["v"].address), o=params.o._replace(data=inputs["out"].address),
-        lse=lse_strides(lse.layout)._replace(data=lse.address), **optional.fields(params),
-    )  # fmt: skip
+def _may_be_written(name: str, array: _Array, handle: int) -> None:
+    if isinstance(array, DeviceArray):
+        array.mark_written(handle)
+    elif array.readonly:
+        raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
 
 
 def _run(
@@ -306,26 +253,51 @@ def _run(
     handle = stream_for(stream, arrays["q"])
     optional = _optional(options, sequences or {}, handle)
     inputs = {name: _taken(array, name, handle) for name, array in arrays.items()}
-    q, k, v, out = (inputs[name].layout for name in ("q", "k", "v", "out"))
-    call = Call(q=q, k=k, v=v, out=out, options=options, arrays=optional.layouts(), **lengths)
-    grads = _Gradients(handle, gradients, grad_dtype, accumulate, call)
-    dout = inputs["dout"]
-    params = BwdParams(
-        fwd=_forward_params(call, inputs, optional), dout=strided(dout.layout)._replace(data=dout.address),
-        dq=strided(grads.layout("dq")), dk=strided(grads.layout("dk")), dv=strided(grads.layout("dv")),
-        grad_dtype=grads.dtype, accumulate=grads.accumulate, deterministic=bool(deterministic), kernel=kernel,
-        dbias=bias_strides(grads.layout("dbias")) if "dbias" in grads.given else None,
+    outputs = _outputs(gradients, handle)
+    layouts = {name: None if x is None else x.layout for name, x in outputs.items()}
+    key = (
+        tuple(x.layout for x in inputs.values()), tuple(layouts.items()), optional.key, options.dropout_p,
+        options.softmax_scale, options.causal, options.window_size, options.softcap, options.top_left,
+        grad_dtype, accumulate, deterministic, kernel, tuple(lengths.items()),
     )  # fmt: skip
-    previous = enter_device(call.q.device)
+    plan = find(_plans, key)
+    if plan is None:
+        q, k, v, out = (inputs[name].layout for name in ("q", "k", "v", "out"))
+        call = Call(q=q, k=k, v=v, out=out, options=options, arrays=optional.layouts(), **lengths)
+        plan = make_bwd(
+            _plans, key,
+            BwdCall(
+                forward=call, dout=inputs["dout"].layout, lse=inputs["lse"].layout, gradients=layouts,
+                grad_dtype=grad_dtype, accumulate=accumulate, deterministic=deterministic, kernel=kernel,
+            ),
+        )  # fmt: skip
+    for name, array in outputs.items():
+        if array is not None:
+            _may_be_written(name, array, handle)
+    return _run_planned(plan, inputs, outputs, gradients, optional, handle)
+
+
+def _run_planned(
+    plan: BwdPlan, inputs: dict[str, _Array], outputs: dict[str, _Array | None], given: dict[str, Any],
+    optional: OptionalArguments, handle: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Allocate what was not given, launch, and return the gradients as the caller gave them."""
+    results = []
+    previous = enter_device(plan.device)
     try:
-        grads.allocate(handle)
-        for name, array in grads.arrays.items():
-            setattr(params, name, getattr(params, name)._replace(data=array.address))
-        nbytes = fmha_bwd_workspace_bytes(params)
-        if nbytes:
-            workspace = DeviceArray.allocate(contiguous((nbytes,), "uint8", call.q.device), handle)
-            params.workspace, params.workspace_bytes = workspace.address, nbytes
-        fmha_bwd(params, handle)
+        addresses = {name: x.address for name, x in inputs.items()}
+        if not plan.asked:
+            there = {name: x.address for name, x in outputs.items() if x is not None}
+            plan.ask(addresses | there, optional)
+        for name, array in outputs.items():
+            if array is None:
+                array = DeviceArray.allocate(plan.gradients[name], handle)
+                results.append(array)
+            else:
+                results.append(given[name])
+            addresses[name] = array.address
+        workspace = None if plan.workspace is None else DeviceArray.allocate(plan.workspace, handle)
+        plan.launch(addresses, 0 if workspace is None else workspace.address, optional, handle)
     finally:
         leave_device(previous)
-    return tuple(grads.given.values())
+    return tuple(results)

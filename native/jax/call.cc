@@ -11,25 +11,17 @@ namespace fmha::jax {
 namespace {
 
 constexpr auto kInvalid = XLA_FFI_Error_Code_INVALID_ARGUMENT;
+constexpr uintptr_t kWorkspaceAlign = 256;
 
-// The pointers of the parameters that may name a buffer.
-struct Field {
-  const char* name;
-  size_t offset;
-};
-#define FMHA_FIELD(name) {#name, offsetof(fmha_fwd_params, name)}
-constexpr Field kPointers[] = {
-    FMHA_FIELD(q.data),       FMHA_FIELD(k.data),    FMHA_FIELD(v.data),       FMHA_FIELD(o.data),
-    FMHA_FIELD(lse.data),     FMHA_FIELD(bias.data), FMHA_FIELD(alibi_slopes), FMHA_FIELD(cu_seqlens_q),
-    FMHA_FIELD(cu_seqlens_k), FMHA_FIELD(seqused_q), FMHA_FIELD(seqused_k),    FMHA_FIELD(philox_seed_offset),
-};
-#undef FMHA_FIELD
+// Of the names in the backward pass, which has the forward call's fields as a struct of their own.
+constexpr const char kPrefix[] = "fwd->";
 
 // For a buffer of no bytes, whose address may be NULL, which would say that there is none.
 alignas(16) char g_no_bytes[16];
 
-void write_address(fmha_fwd_params& params, size_t offset, uintptr_t address) {
-  std::memcpy(reinterpret_cast<char*>(&params) + offset, &address, sizeof address);
+template <typename Struct>
+void write_address(Struct& to, size_t offset, uintptr_t address) {
+  std::memcpy(reinterpret_cast<char*>(&to) + offset, &address, sizeof address);
 }
 
 XLA_FFI_Error_Code code_of(fmha_status status) {
@@ -45,47 +37,92 @@ XLA_FFI_Error_Code code_of(fmha_status status) {
   }
 }
 
-}  // namespace
-
-void check(const fmha_jax_library& library, fmha_status status) {
-  if (status != FMHA_OK) raise(code_of(status), "%s", library.last_error());
+template <typename Struct>
+Struct read_struct(const XLA_FFI_CallFrame& frame, const char* name) {
+  const std::span<const int64_t> words = attribute(frame, name);
+  Struct read{};
+  const size_t known = std::min(words.size_bytes(), sizeof read);
+  std::memcpy(&read, words.data(), known);
+  const auto* bytes = reinterpret_cast<const char*>(words.data());
+  if (words.empty() ||
+      std::any_of(bytes + known, bytes + words.size_bytes(), [](char c) { return c != 0; })) {
+    raise(XLA_FFI_Error_Code_FAILED_PRECONDITION,
+          "attribute %s: got %zu bytes with fields of a newer version, expected those of version %d.%d", name,
+          words.size_bytes(), FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR);
+  }
+  read.struct_size = sizeof read;
+  return read;
 }
 
-Call::Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library) : buffers_(buffers_of(frame)) {
+}  // namespace
+
+// The pointers of the parameters that may name a buffer.
+#define FMHA_FWD(name) {"fwd->" #name, offsetof(Params, fwd.name)}
+#define FMHA_BWD(name) {#name, offsetof(Params, bwd.name)}
+const Call::Field Call::kForwardFields[] = {
+    FMHA_FWD(q.data),       FMHA_FWD(k.data),    FMHA_FWD(v.data),       FMHA_FWD(o.data),
+    FMHA_FWD(lse.data),     FMHA_FWD(bias.data), FMHA_FWD(alibi_slopes), FMHA_FWD(cu_seqlens_q),
+    FMHA_FWD(cu_seqlens_k), FMHA_FWD(seqused_q), FMHA_FWD(seqused_k),    FMHA_FWD(philox_seed_offset),
+};
+const Call::Field Call::kBackwardFields[] = {
+    FMHA_BWD(dout.data), FMHA_BWD(dq.data), FMHA_BWD(dk.data), FMHA_BWD(dv.data), FMHA_BWD(workspace),
+};
+#undef FMHA_FWD
+#undef FMHA_BWD
+
+Call::Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library, Pass pass)
+    : library_(library), pass_(pass), buffers_(buffers_of(frame)) {
   read_repeats(frame);
-  read_params(attribute(frame, "params"));
-  if (params_.randval.data != nullptr) {
-    raise(kInvalid, "attribute params: got randval, which has no buffer here");
-  }
-  for (const Field& field : kPointers) read_pointer(field.name, field.offset);
-  check_buffers(library);
+  read_params(frame);
+  read_pointers(kForwardFields);
+  if (is_backward()) read_pointers(kBackwardFields);
+  check_buffers();
+}
+
+const char* Call::name_of(const Field& field) const {
+  const size_t prefix = sizeof kPrefix - 1;
+  return !is_backward() && std::strncmp(field.name, kPrefix, prefix) == 0 ? field.name + prefix : field.name;
+}
+
+// Raises what the library says of a call that it refuses.
+void Call::check(fmha_status status) const {
+  if (status != FMHA_OK) raise(code_of(status), "%s", library_.last_error());
 }
 
 // A number becomes the buffer that it stands for.
-void Call::read_pointer(const char* name, size_t offset) {
-  uintptr_t number = 0;
-  std::memcpy(&number, reinterpret_cast<const char*>(&params_) + offset, sizeof number);
-  if (number == 0) return;
-  if (number > buffers_.size()) {
-    raise(kInvalid, "attribute params: %s is buffer %zu, expected at most %zu", name,
-          static_cast<size_t>(number), buffers_.size());
+void Call::read_pointers(std::span<const Field> fields) {
+  for (const Field& field : fields) {
+    uintptr_t number = 0;
+    std::memcpy(&number, reinterpret_cast<const char*>(&params_) + field.offset, sizeof number);
+    if (number == 0) continue;
+    if (number > buffers_.size()) {
+      raise(kInvalid, "attribute params: %s is buffer %zu, expected at most %zu", name_of(field),
+            static_cast<size_t>(number), buffers_.size());
+    }
+    pointers_.push_back({field, number - 1});
+    if (buffers_[number - 1].bytes > 0) used_.push_back(buffers_[number - 1]);
   }
-  pointers_.push_back({name, offset, number - 1});
-  if (buffers_[number - 1].bytes > 0) used_.push_back(buffers_[number - 1]);
 }
 
-// Each buffer must hold all that a launch may touch, in every repetition.
-void Call::check_buffers(const fmha_jax_library& library) const {
-  fmha_fwd_params params = params_;
+// Each buffer must hold all that a launch may touch, in every repetition. The library looks at the size of
+// the workspace when it launches.
+void Call::check_buffers() const {
+  Params params = params_;
   for (const Pointer& pointer : pointers_) {
     const char* data = buffers_[pointer.buffer].data;
-    write_address(params, pointer.offset, reinterpret_cast<uintptr_t>(data != nullptr ? data : g_no_bytes));
+    const auto address = reinterpret_cast<uintptr_t>(data != nullptr ? data : g_no_bytes);
+    write_address(params, pointer.field.offset, address);
   }
+  params.bwd.fwd = &params.fwd;
   fmha_extent extents[16];
+  const auto capacity = static_cast<int32_t>(std::size(extents));
   int32_t count = 0;
-  check(library, library.extents(&params, extents, static_cast<int32_t>(std::size(extents)), &count));
+  check(is_backward() ? library_.bwd_extents(&params.bwd, extents, capacity, &count)
+                      : library_.fwd_extents(&params.fwd, extents, capacity, &count));
   for (const fmha_extent& extent : std::span(extents, static_cast<size_t>(count))) {
-    const auto named = [&](const Pointer& pointer) { return std::strcmp(pointer.name, extent.name) == 0; };
+    const auto named = [&](const Pointer& pointer) {
+      return std::strcmp(name_of(pointer.field), extent.name) == 0;
+    };
     const auto pointer = std::find_if(pointers_.begin(), pointers_.end(), named);
     if (pointer != pointers_.end()) check_buffer(*pointer, extent.bytes);
   }
@@ -102,22 +139,17 @@ void Call::check_buffer(const Pointer& pointer, int64_t bytes) const {
   }
   const Buffer& buffer = buffers_[pointer.buffer];
   if (!fits || bytes > buffer.bytes) {
-    raise(kInvalid, "%s: got a buffer of %lld bytes, expected %lld, as attribute params says", pointer.name,
-          static_cast<long long>(buffer.bytes), static_cast<long long>(bytes));
+    raise(kInvalid, "%s: got a buffer of %lld bytes, expected %lld, as attribute params says",
+          name_of(pointer.field), static_cast<long long>(buffer.bytes), static_cast<long long>(bytes));
   }
 }
 
-void Call::read_params(std::span<const int64_t> words) {
-  const size_t known = std::min(words.size_bytes(), sizeof params_);
-  std::memcpy(&params_, words.data(), known);
-  const auto* bytes = reinterpret_cast<const char*>(words.data());
-  if (words.empty() ||
-      std::any_of(bytes + known, bytes + words.size_bytes(), [](char c) { return c != 0; })) {
-    raise(XLA_FFI_Error_Code_FAILED_PRECONDITION,
-          "attribute params: got %zu bytes with fields of a newer version, expected those of version %d.%d",
-          words.size_bytes(), FMHA_VERSION_MAJOR, FMHA_VERSION_MINOR);
+void Call::read_params(const XLA_FFI_CallFrame& frame) {
+  params_.fwd = read_struct<fmha_fwd_params>(frame, "params");
+  if (params_.fwd.randval.data != nullptr) {
+    raise(kInvalid, "attribute params: got randval, which has no buffer here");
   }
-  params_.struct_size = sizeof params_;
+  if (is_backward()) params_.bwd = read_struct<fmha_bwd_params>(frame, "bwd_params");
 }
 
 void Call::read_repeats(const XLA_FFI_CallFrame& frame) {
@@ -136,8 +168,8 @@ void Call::read_repeats(const XLA_FFI_CallFrame& frame) {
   }
 }
 
-fmha_fwd_params Call::params(int64_t repeat) const {
-  fmha_fwd_params params = params_;
+Call::Params Call::params(int64_t repeat) const {
+  Params params = params_;
   std::vector<uintptr_t> addresses;
   for (const Buffer& buffer : buffers_) addresses.push_back(reinterpret_cast<uintptr_t>(buffer.data));
   for (size_t d = counts_.size(); d-- > 0; repeat /= counts_[d]) {
@@ -147,14 +179,45 @@ fmha_fwd_params Call::params(int64_t repeat) const {
         addresses[b] += static_cast<uintptr_t>(index * steps_[d * buffers_.size() + b]);
     }
   }
-  for (const Pointer& pointer : pointers_) write_address(params, pointer.offset, addresses[pointer.buffer]);
+  for (const Pointer& pointer : pointers_) {
+    write_address(params, pointer.field.offset, addresses[pointer.buffer]);
+  }
+  place_workspace(params);
   return params;
 }
 
-fmha_fwd_params Call::prepared() const {
-  fmha_fwd_params params = this->params(0);
-  params.q.data = params.k.data = params.v.data = params.o.data = nullptr;
-  return params;
+// XLA aligns buffers to less than the library wants, so the buffer is the larger for it. All launches share
+// it, one after the other.
+void Call::place_workspace(Params& params) const {
+  for (const Pointer& pointer : pointers_) {
+    if (pointer.field.offset != offsetof(Params, bwd.workspace)) continue;
+    const Buffer& buffer = buffers_[pointer.buffer];
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+    const uintptr_t skipped = (kWorkspaceAlign - begin % kWorkspaceAlign) % kWorkspaceAlign;
+    params.bwd.workspace = reinterpret_cast<void*>(begin + skipped);
+    params.bwd.workspace_bytes = buffer.bytes - static_cast<int64_t>(skipped);
+  }
+}
+
+void Call::launch(void* stream) const {
+  for (int64_t i = 0; i < repeats_; ++i) {
+    Params params = this->params(i);
+    params.bwd.fwd = &params.fwd;
+    check(is_backward() ? library_.bwd(&params.bwd, stream) : library_.fwd(&params.fwd, stream));
+  }
+}
+
+void Call::prepare() const {
+  if (repeats_ == 0) return;
+  Params params = this->params(0);
+  fmha_fwd_params& fwd = params.fwd;
+  fwd.q.data = fwd.k.data = fwd.v.data = fwd.o.data = nullptr;
+  if (!is_backward()) return check(library_.fwd_prepare(&fwd));
+  fmha_bwd_params& bwd = params.bwd;
+  fwd.lse.data = nullptr;
+  bwd.dout.data = bwd.dq.data = bwd.dk.data = bwd.dv.data = nullptr;
+  bwd.fwd = &fwd;
+  check(library_.bwd_prepare(&bwd));
 }
 
 }  // namespace fmha::jax

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A custom call as calls of fmha_fwd.
+// A custom call as calls of fmha_fwd or fmha_bwd.
 #pragma once
 
 #include <cstdint>
@@ -11,43 +11,57 @@
 
 namespace fmha::jax {
 
-// Raises what the library says of a call that it refuses.
-void check(const fmha_jax_library& library, fmha_status status);
+enum class Pass { kForward, kBackward };
 
-// The numbers of buffers in the attribute's parameters are replaced by their addresses, after a check that
+// The numbers of buffers in the attributes' parameters are replaced by their addresses, after a check that
 // each buffer holds all that the parameters say is there: a program may have been stored, and not only by us.
 class Call {
  public:
-  Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library);
+  Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library, Pass pass);
 
-  // How many launches it is.
-  int64_t repeats() const { return repeats_; }
-  fmha_fwd_params params(int64_t repeat) const;  // repeat < repeats()
+  // Enqueues all launches.
+  void launch(void* stream) const;
 
-  // Like params(0), but without the addresses of q, k, v and o, which fmha_fwd_prepare does not look at.
-  fmha_fwd_params prepared() const;
+  // Loads the kernels of the launches. The addresses of tensors mean nothing yet.
+  void prepare() const;
 
   // The buffers that a launch is given. None is empty.
   const std::vector<Buffer>& used() const { return used_; }
 
  private:
-  void read_params(std::span<const int64_t> words);
-  void read_repeats(const XLA_FFI_CallFrame& frame);
-  void read_pointer(const char* name, size_t offset);
-  void check_buffers(const fmha_jax_library& library) const;
-
+  struct Params {
+    fmha_fwd_params fwd;
+    fmha_bwd_params bwd;  // only of the backward pass; its `fwd` is set when it is used
+  };
+  struct Field {
+    const char* name;  // as fmha_bwd_extents has it
+    size_t offset;     // in Params
+  };
   struct Pointer {
-    const char* name;  // in the parameters, as fmha_extent has it
-    size_t offset;
+    Field field;
     size_t buffer;
   };
-  void check_buffer(const Pointer& pointer, int64_t bytes) const;
+  static const Field kForwardFields[];
+  static const Field kBackwardFields[];
 
-  fmha_fwd_params params_{};
+  bool is_backward() const { return pass_ == Pass::kBackward; }
+  const char* name_of(const Field& field) const;
+  void check(fmha_status status) const;
+  void read_params(const XLA_FFI_CallFrame& frame);
+  void read_repeats(const XLA_FFI_CallFrame& frame);
+  void read_pointers(std::span<const Field> fields);
+  void check_buffers() const;
+  void check_buffer(const Pointer& pointer, int64_t bytes) const;
+  void place_workspace(Params& params) const;
+  Params params(int64_t repeat) const;  // repeat < repeats_
+
+  const fmha_jax_library& library_;
+  const Pass pass_;
+  Params params_{};
   std::vector<Buffer> buffers_, used_;
   std::vector<Pointer> pointers_;
   std::span<const int64_t> counts_, steps_;
-  int64_t repeats_ = 1;
+  int64_t repeats_ = 1;  // how many launches it is
 };
 
 }  // namespace fmha::jax

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * libfmha_rocm_jax.so: fmha_fwd as a custom call of XLA, for pyfa_rocm.jax.
+ * libfmha_rocm_jax.so: fmha_fwd and fmha_bwd as custom calls of XLA, for pyfa_rocm.jax.
  *
  * It links neither libfmha_rocm nor a HIP runtime: Python hands it the functions of those that it has loaded,
  * so that there is one of each in the process whatever their paths are, and nothing is searched for. XLA is
  * known only by its C header, and of that by what has been the same since version 0.1 of the interface
  * (jaxlib 0.6): one file serves all jaxlibs since.
  *
- * Attributes of the custom call, all arrays of int64:
+ * Attributes of a custom call, all arrays of int64:
  * - params: the bytes of an fmha_fwd_params. Each pointer in it is the number of a buffer of the call, from
  * 1, arguments first and then results; 0 is NULL.
+ * - bwd_params: only of the backward pass: the bytes of an fmha_bwd_params, likewise. Its fwd is not looked
+ * at: that is params. The workspace is the part of its buffer that is aligned as fmha_bwd wants it;
+ * workspace_bytes is not looked at.
  * - repeat_counts: how often the problem is repeated, one number for each dimension of repetition (1: once).
  * - repeat_steps: for each dimension, and in it for each buffer: bytes from one repetition to the next.
  */
@@ -41,9 +44,13 @@ typedef struct fmha_jax_device {
 /* Functions of libfmha_rocm, and where to find the software device. */
 typedef struct fmha_jax_library {
   fmha_status (*fwd)(const fmha_fwd_params* params, void* stream);
-  fmha_status (*prepare)(const fmha_fwd_params* params);
-  fmha_status (*extents)(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
-                         int32_t* count);
+  fmha_status (*fwd_prepare)(const fmha_fwd_params* params);
+  fmha_status (*fwd_extents)(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
+                             int32_t* count);
+  fmha_status (*bwd)(const fmha_bwd_params* params, void* stream);
+  fmha_status (*bwd_prepare)(const fmha_bwd_params* params);
+  fmha_status (*bwd_extents)(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
+                             int32_t* count);
   const char* (*last_error)(void);
   /* Called before the first custom call on XLA's CPU platform, from any thread, and again if it failed.
    * Returns 0 and fills *device, or writes why not to `message`, ended by a zero byte. */
@@ -53,13 +60,18 @@ typedef struct fmha_jax_library {
 /* Once, before XLA knows a handler. Copies *library. */
 void fmha_jax_connect(const fmha_jax_library* library);
 
-/* Platform ROCM, stage "initialize": loads the kernel, so that the calls after it may be captured in a graph.
+/* Platform ROCM, stage "initialize": loads the kernels, so that the calls after it may be captured in a graph.
  */
-XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* fmha_jax_fwd_prepare_rocm(XLA_FFI_CallFrame* frame);
 /* Platform ROCM, stage "execute": enqueues on XLA's stream and does not wait. */
 XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame);
 /* Platform CPU, stage "execute": runs on the software device, which is lent the memory, and waits for it. */
 XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame);
+
+/* The same for the backward pass. */
+XLA_FFI_Error* fmha_jax_bwd_prepare_rocm(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* fmha_jax_bwd_rocm(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* fmha_jax_bwd_cpu(XLA_FFI_CallFrame* frame);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -21,13 +21,6 @@ std::mutex g_cpu_mutex;
 fmha_jax_device g_device{};
 std::atomic<bool> g_device_found{false};
 
-void launch_all(const Call& call, void* stream) {
-  for (int64_t i = 0; i < call.repeats(); ++i) {
-    const fmha_fwd_params params = call.params(i);
-    check(g_library, g_library.fwd(&params, stream));
-  }
-}
-
 // Not under the mutex: it is Python that is asked, which may have to wait for a thread that waits for us.
 void find_device() {
   if (g_device_found.load(std::memory_order_acquire)) return;
@@ -54,7 +47,7 @@ void run_on_cpu(const Call& call) {
   const std::lock_guard lock(g_cpu_mutex);
   const HostMemory memory(g_device, call.used());
   try {
-    launch_all(call, nullptr);
+    call.launch(nullptr);
   } catch (const Error&) {  // launches before the one refused are still at work
     if (g_device.stream_synchronize(nullptr) != 0) (void)g_device.get_last_error();
     throw;
@@ -63,15 +56,25 @@ void run_on_cpu(const Call& call) {
 }
 
 template <typename Body>
-XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits, Body body) {
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, Pass pass, XLA_FFI_Handler_Traits traits, Body body) {
   try {
-    if (!answer_metadata(*frame, traits)) body(Call(*frame, g_library));
+    if (!answer_metadata(*frame, traits)) body(Call(*frame, g_library, pass));
     return nullptr;
   } catch (const Error& error) {
     return make_error(*frame, error.code, error.message.c_str());
   } catch (const std::exception& error) {
     return make_error(*frame, XLA_FFI_Error_Code_INTERNAL, error.what());
   }
+}
+
+XLA_FFI_Error* prepare_rocm(XLA_FFI_CallFrame* frame, Pass pass) {
+  return handle(frame, pass, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE,
+                [](const Call& call) { call.prepare(); });
+}
+
+XLA_FFI_Error* run_rocm(XLA_FFI_CallFrame* frame, Pass pass) {
+  return handle(frame, pass, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE,
+                [frame](const Call& call) { call.launch(stream_of(*frame)); });
 }
 
 }  // namespace
@@ -81,17 +84,18 @@ using namespace fmha::jax;
 
 void fmha_jax_connect(const fmha_jax_library* library) { g_library = *library; }
 
-XLA_FFI_Error* fmha_jax_prepare_rocm(XLA_FFI_CallFrame* frame) {
-  return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE, [](const Call& call) {
-    if (call.repeats() == 0) return;
-    const fmha_fwd_params params = call.prepared();
-    check(g_library, g_library.prepare(&params));
-  });
+XLA_FFI_Error* fmha_jax_fwd_prepare_rocm(XLA_FFI_CallFrame* frame) {
+  return prepare_rocm(frame, Pass::kForward);
+}
+XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, Pass::kForward); }
+XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame) {
+  return handle(frame, Pass::kForward, 0, run_on_cpu);
 }
 
-XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame) {
-  return handle(frame, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE,
-                [frame](const Call& call) { launch_all(call, stream_of(*frame)); });
+XLA_FFI_Error* fmha_jax_bwd_prepare_rocm(XLA_FFI_CallFrame* frame) {
+  return prepare_rocm(frame, Pass::kBackward);
 }
-
-XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame) { return handle(frame, 0, run_on_cpu); }
+XLA_FFI_Error* fmha_jax_bwd_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, Pass::kBackward); }
+XLA_FFI_Error* fmha_jax_bwd_cpu(XLA_FFI_CallFrame* frame) {
+  return handle(frame, Pass::kBackward, 0, run_on_cpu);
+}

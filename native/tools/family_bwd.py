@@ -8,6 +8,19 @@ from typing import Any, Protocol
 
 from family import DTYPES, SETS, Family, Row, Tile, cxx_fields
 
+_FEATURES = ("alibi", "dropout")
+
+
+class BwdTile(Tile, Protocol):
+    """What the family asks of any origin's tile, beside what all attention families ask."""
+
+    dtypes: tuple[str, ...]
+    """Of its kernels."""
+    optional: bool
+    """Whether its kernels have all features, and do without them too."""
+    whole: bool
+    """Whether they write the gradients themselves: nothing is added up after them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BwdRow(Row):
@@ -18,6 +31,8 @@ class BwdRow(Row):
     hdim_step: int
     alibi: bool
     dropout: bool
+    optional: bool
+    whole: bool
     pipeline: str
     tile_m: int
     tile_n: int
@@ -44,17 +59,17 @@ class Backward(Family):
     """What the build's programs ask of the backward family."""
 
     name = "bwd"
-    axes = ("arch", "dtype", "tile", "alibi", "dropout")
+    axes = ("arch", "dtype", "tile", *_FEATURES)
     required = frozenset(("set", "arch", "dtype", "tile"))
-    defaults: dict[str, Any] = {"alibi": False, "dropout": False}  # noqa: RUF012 - read by all, written by none
+    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False)  # noqa: RUF012 - read by all, written by none
     known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
         "set": SETS,
         "dtype": DTYPES,
-        **dict.fromkeys(("alibi", "dropout"), (False, True)),
+        **dict.fromkeys(_FEATURES, (False, True)),
     }
     enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
     facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size", "blocks_per_cu")  # fmha::BwdFacts
-    public = ("hdim_q", "hdim_v", "hdim_step", "alibi", "dropout", "pipeline", "tile_m", "tile_n")
+    public = ("hdim_q", "hdim_v", "hdim_step", *_FEATURES, "optional", "pipeline", "tile_m", "tile_n")
 
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
@@ -63,8 +78,12 @@ class Backward(Family):
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)
 
-    def make_row(self, fields: dict[str, Any], tile: Tile, where: str) -> BwdRow:
-        flags = [key for key in ("alibi", "dropout") if fields[key]] + ([tile.tag] if tile.tag else [])
+    def make_row(self, fields: dict[str, Any], tile: BwdTile, where: str) -> BwdRow:
+        flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
+        if tile.optional:
+            if flags:
+                raise ValueError(f"{where}: {', '.join(flags)}: the kernels of tile {fields['tile']} have all")
+            fields = fields | dict.fromkeys(_FEATURES, True)
         row = BwdRow(
             name="_".join(["fmha", self.name, fields["dtype"], _head(tile), *flags]),
             family=self.name,
@@ -72,13 +91,17 @@ class Backward(Family):
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
             hdim_step=tile.hdim_step,
+            optional=tile.optional,
+            whole=tile.whole,
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
             tile_n=tile.tile_n,
             **fields,
         )
-        if row.dtype not in ("fp16", "bf16"):
-            raise ValueError(f"{where}: {row.name}: backward kernels are of fp16 or bf16, got {row.dtype!r}")
+        if row.dtype not in tile.dtypes:
+            raise ValueError(
+                f"{where}: {row.name}: expected dtype {' or '.join(tile.dtypes)}, got {row.dtype!r}"
+            )
         return row
 
     def stem(self, row: BwdRow) -> str:
@@ -87,14 +110,14 @@ class Backward(Family):
     def order(self, _row: BwdRow) -> int:
         return 0
 
-    def unit_lines(self, rows: list[BwdRow], tiles: dict[str, Tile]) -> list[str]:
+    def unit_lines(self, rows: list[BwdRow], tiles: dict[str, BwdTile]) -> list[str]:
         origin = self.sources[rows[0].origin]
         return [f'#include "{origin.header}"', "", *(origin.line(row, tiles[row.tile]) for row in rows)]
 
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::BwdRow, in the order of its fields."""
         fields = [
-            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "alibi", "dropout")),
+            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", *_FEATURES, "optional", "whole")),
             f'.pipeline = "{report["pipeline"]}"',
             *cxx_fields(report, ("tile_m", "tile_n")),
         ]

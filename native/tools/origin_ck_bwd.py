@@ -26,6 +26,9 @@ class CkBwdTile:
     hdim_step: int = 8
     tag: str | None = None
     origin: str = "ck"
+    dtypes: tuple[str, ...] = ("fp16", "bf16")
+    optional: bool = False
+    whole: bool = False
     pipeline: str = "kr_ktr_vr_iglp"  # the only one of CK's for this generation
 
     @property

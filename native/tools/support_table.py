@@ -94,9 +94,15 @@ def backward_table(rows: list[BwdRow]) -> list[Line]:
         kinds.setdefault(("backward", row.arch, row.dtype, _head_dim(row)), []).append(row)
     lines = []
     for kind, members in sorted(kinds.items(), key=_backward_order):
-        sets = {(row.alibi, row.dropout): max(row.set, "default", key=SETS.index) for row in members}
-        lines.append((*kind, *(sets.get(feature, "") for feature in BACKWARD_FEATURES.values())))
+        sets = [_backward_set(members, feature) for feature in BACKWARD_FEATURES.values()]
+        lines.append((*kind, *sets))
     return _table(lines, tuple(BACKWARD_FEATURES))
+
+
+def _backward_set(rows: list[BwdRow], feature: tuple[bool, bool]) -> str:
+    """The set that does a feature; nothing if none does."""
+    able = [row.set for row in rows if row.optional or (row.alibi, row.dropout) == feature]
+    return max(able[0], "default", key=SETS.index) if able else ""
 
 
 def _backward_order(item: tuple[Line, list[BwdRow]]) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from pyfa_rocm._call.params import DTYPES, MASKS, FwdParams
 from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["CLayout", "c_layout", "fill", "new", "to_c"]
+__all__ = ["CLayout", "c_layout", "fields_of", "fill", "new", "to_c"]
 
 _STRUCT_NAME = "fmha_fwd_params"
 # The struct module's code of a field, by its C type; pointers are "Q".
@@ -32,6 +32,11 @@ def _walk(ctype: Any, prefix: str = "", base: int = 0) -> list[tuple[str, int, s
             code = "Q" if field.type.kind == "pointer" else _CODES[field.type.cname]
             found.append((prefix + name, base + field.offset, code))
     return found
+
+
+def fields_of(struct_name: str) -> list[tuple[str, int, str]]:
+    """List the plain fields of a struct of the installed header, as `_walk`."""
+    return _walk(library.load()[0].typeof(struct_name))
 
 
 class CLayout:

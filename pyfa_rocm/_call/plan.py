@@ -10,7 +10,7 @@ checks what depends on an address, in each call.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 
-__all__ = ["Plan", "Plans", "find", "make"]
+__all__ = ["Plan", "Plans", "find", "keep", "make"]
 
 # Plans a table holds at most. Sequence lengths that are never the same would fill it without end.
 _MOST_PLANS = 512
@@ -35,6 +35,7 @@ _ALSO_IMMUTABLE = (type, np.dtype, np.generic)
 # A C struct, and its memory as 64-bit words and as floats.
 _Block = tuple[Any, "memoryview[int]", "memoryview[float]"]
 Plans = dict[tuple[Any, ...], "Plan"]
+_AnyPlan = TypeVar("_AnyPlan")
 
 
 class Plan:
@@ -171,14 +172,19 @@ def make(plans: Plans, key: tuple[Any, ...], call: Call) -> Plan:
     checked = check(call)
     params, o, lse = params_of(call, checked)
     plan = Plan(params, o, lse, checked.scores if call.options.return_attn_probs else None)
+    keep(plans, key, plan)
+    return plan
+
+
+def keep(plans: dict[tuple[Any, ...], _AnyPlan], key: tuple[Any, ...], plan: _AnyPlan) -> None:
+    """Store a plan for further calls with this key, which must not change."""
     if _is_immutable(key):
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = plan
-    return plan
 
 
-def find(plans: Plans, key: tuple[Any, ...]) -> Plan | None:
+def find(plans: dict[tuple[Any, ...], _AnyPlan], key: tuple[Any, ...]) -> _AnyPlan | None:
     """Return the plan that was made for this key, if any."""
     try:
         return plans.get(key)

@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import array, attention
+from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip, library
-from pyfa_rocm.cli.trial import Trial
+from pyfa_rocm.cli.trial import Results, Trial
 from pyfa_rocm.errors import FmhaError
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 
 Array = npt.NDArray[Any]
-Run = Callable[[Trial], tuple[Array, Array]]
+# A problem, and whether its gradients are wanted.
+Run = Callable[[Trial, bool], Results]
+NAMES = ("dq", "dk", "dv")
 
 
 def distribution_version(name: str) -> str | None:
@@ -39,10 +41,10 @@ class Backend:
 
     Attributes
     ----------
-    function : str
-        The public function that is called.
+    function, backward : str
+        The public function that is called, and the one that gives the gradients.
     run : callable
-        Calls it for a problem; returns O and LSE on the host.
+        Calls them for a problem.
     modules : tuple of str
         What it imports, our adapter last.
     distributions : tuple of str
@@ -50,6 +52,7 @@ class Backend:
     """
 
     function: str
+    backward: str
     run: Run
     modules: tuple[str, ...]
     distributions: tuple[str, ...]
@@ -76,10 +79,15 @@ class Backend:
         return {name: distribution_version(name) for name in self.distributions}
 
 
-def _numpy(problem: Trial) -> tuple[Array, Array]:
+def _numpy(problem: Trial, gradients: bool) -> Results:
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
     out, lse = attention.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
-    return out.to_numpy(), lse.to_numpy()
+    found: dict[str, Array] = {}
+    if gradients:
+        dout = array.DeviceArray.from_numpy(problem.dout())
+        grads = backward.flash_attn_bwd(dout, q, k, v, out, lse, causal=problem.causal)
+        found = {name: x.to_numpy() for name, x in zip(NAMES, grads, strict=True)}
+    return Results(out.to_numpy(), lse.to_numpy(), found)
 
 
 @contextmanager
@@ -94,7 +102,15 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
             hip.call("hipFree", address)
 
 
-def _c_params(problem: Trial, addresses: list[int]) -> Any:
+def _describe(tensor: Any, problem: Trial, nhead: int, address: int) -> None:
+    """Fill an fmha_tensor, contiguous."""
+    ffi, _ = library.load()
+    row = nhead * problem.hdim
+    tensor.data = ffi.cast("void *", address)
+    tensor.stride_batch, tensor.stride_seqlen, tensor.stride_head = problem.seqlen * row, row, problem.hdim
+
+
+def _c_params(problem: Trial, addresses: dict[str, int]) -> Any:
     """Fill the C struct as a C program does: field by field, from zeros."""
     ffi, lib = library.load()
     p = ffi.new("fmha_fwd_params *")
@@ -106,64 +122,111 @@ def _c_params(problem: Trial, addresses: list[int]) -> Any:
     p.softmax_scale = problem.hdim**-0.5
     p.mask = lib.FMHA_MASK_CAUSAL if problem.causal else lib.FMHA_MASK_NONE
     heads = {"q": problem.nhead_q, "k": problem.nhead_k, "v": problem.nhead_k, "o": problem.nhead_q}
-    for (name, count), address in zip(heads.items(), addresses, strict=False):
-        tensor, row = getattr(p, name), count * problem.hdim
-        tensor.data = ffi.cast("void *", address)
-        tensor.stride_batch, tensor.stride_seqlen, tensor.stride_head = (
-            problem.seqlen * row,
-            row,
-            problem.hdim,
-        )
-    p.lse.data = ffi.cast("float *", addresses[4])
+    for name, count in heads.items():
+        _describe(getattr(p, name), problem, count, addresses[name])
+    p.lse.data = ffi.cast("float *", addresses["lse"])
     p.lse.stride_batch, p.lse.stride_head = problem.nhead_q * problem.seqlen, problem.seqlen
     return p
 
 
-def _c(problem: Trial) -> tuple[Array, Array]:
+def _c_backward(problem: Trial, forward: Any, addresses: dict[str, int]) -> None:
+    """Run fmha_bwd with a workspace of the size that it asks for, and wait."""
+    ffi, lib = library.load()
+    p = ffi.new("fmha_bwd_params *")
+    p.struct_size, p.fwd = ffi.sizeof("fmha_bwd_params"), forward
+    heads = {"dout": problem.nhead_q, "dq": problem.nhead_q, "dk": problem.nhead_k, "dv": problem.nhead_k}
+    for name, count in heads.items():
+        _describe(getattr(p, name), problem, count, addresses[name])
+    nbytes = ffi.new("int64_t *")
+    library.check(lib.fmha_bwd_workspace_bytes(p, nbytes))
+    with _device_memory([nbytes[0]] if nbytes[0] else []) as workspace:
+        p.workspace = ffi.cast("void *", workspace[0] if workspace else 0)
+        p.workspace_bytes = nbytes[0]
+        library.check(lib.fmha_bwd_prepare(p))
+        library.check(lib.fmha_bwd(p, ffi.NULL))
+        hip.call("hipDeviceSynchronize")
+
+
+def _c(problem: Trial, gradients: bool) -> Results:
     """Memory from hipMalloc, raw pointers, and nothing of our Python between them and the C ABI."""
-    host = problem.inputs()
-    out = np.empty_like(host[0])
+    q, k, v = problem.inputs()
     lse = np.empty((problem.batch, problem.nhead_q, problem.seqlen), np.float32)
+    inputs = {"q": q, "k": k, "v": v} | ({"dout": problem.dout()} if gradients else {})
+    outputs = {"o": np.empty_like(q), "lse": lse}
+    if gradients:
+        outputs |= {f"d{name}": np.empty_like(inputs[name]) for name in "qkv"}
+    host = inputs | outputs
     ffi, lib = library.load()
     kinds = hip.module().hipMemcpyKind
-    with _device_memory([x.nbytes for x in (*host, out, lse)]) as addresses:
-        for address, x in zip(addresses, host, strict=False):
-            hip.call("hipMemcpy", address, x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
+    with _device_memory([x.nbytes for x in host.values()]) as memory:
+        addresses = dict(zip(host, memory, strict=True))
+        for name, x in inputs.items():
+            hip.call("hipMemcpy", addresses[name], x.ctypes.data, x.nbytes, kinds.hipMemcpyHostToDevice)
         params = _c_params(problem, addresses)
         library.check(lib.fmha_fwd_prepare(params))
         library.check(lib.fmha_fwd(params, ffi.NULL))
         hip.call("hipDeviceSynchronize")
-        for address, x in zip(addresses[3:], (out, lse), strict=True):
-            hip.call("hipMemcpy", x.ctypes.data, address, x.nbytes, kinds.hipMemcpyDeviceToHost)
-    return out, lse
+        if gradients:
+            _c_backward(problem, params, addresses)
+        for name, x in outputs.items():
+            hip.call("hipMemcpy", x.ctypes.data, addresses[name], x.nbytes, kinds.hipMemcpyDeviceToHost)
+    return Results(outputs["o"], lse, {name: outputs[name] for name in NAMES} if gradients else {})
 
 
-def _torch(problem: Trial) -> tuple[Array, Array]:
+def _torch(problem: Trial, gradients: bool) -> Results:
     """Tensors on the card where torch has one, else in host memory, which the software device can use."""
     torch, adapter = import_module("torch"), import_module("pyfa_rocm.torch")
     device = "cuda" if torch.version.hip and torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, problem.dtype)
     # NumPy's bfloat16 is ml_dtypes', which torch does not know: as integers of that size.
     bits = getattr(torch, f"int{8 * dtype.itemsize}")
-    host = [x.view(f"i{x.dtype.itemsize}") for x in problem.inputs()]
-    q, k, v = (torch.from_numpy(x).view(dtype).to(device) for x in host)
-    out, lse = adapter.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
-    out = out.cpu().view(bits).numpy().view(array.dtype_of(problem.dtype))
-    return out, lse.cpu().numpy()
+
+    def tensor(x: Array) -> Any:
+        return torch.from_numpy(x.view(f"i{x.dtype.itemsize}")).view(dtype).to(device)
+
+    def host(x: Any) -> Array:
+        return np.asarray(x.detach().cpu().view(bits).numpy().view(array.dtype_of(problem.dtype)))
+
+    inputs = [tensor(x).requires_grad_(gradients) for x in problem.inputs()]
+    out, lse = adapter.flash_attn_func(*inputs, causal=problem.causal, return_lse=True)
+    found: dict[str, Array] = {}
+    if gradients:
+        grads = torch.autograd.grad(out, inputs, tensor(problem.dout()))
+        found = {name: host(x) for name, x in zip(NAMES, grads, strict=True)}
+    return Results(host(out), lse.detach().cpu().numpy(), found)
 
 
-def _jax(problem: Trial) -> tuple[Array, Array]:
+def _jax(problem: Trial, gradients: bool) -> Results:
     """Under jit, on JAX's default device."""
     jax, adapter = import_module("jax"), import_module("pyfa_rocm.jax")
-    q, k, v = (jax.numpy.asarray(x) for x in problem.inputs())
-    call = jax.jit(functools.partial(adapter.flash_attn_func, causal=problem.causal, return_lse=True))
-    out, lse = jax.block_until_ready(call(q, k, v))
-    return np.asarray(out), np.asarray(lse)
+    inputs = [jax.numpy.asarray(x) for x in problem.inputs()]
+    attend = functools.partial(adapter.flash_attn_func, causal=problem.causal, return_lse=True)
+    if not gradients:
+        out, lse = jax.block_until_ready(jax.jit(attend)(*inputs))
+        return Results(np.asarray(out), np.asarray(lse), {})
+
+    def step(q: Any, k: Any, v: Any, dout: Any) -> Any:
+        out, pullback, lse = jax.vjp(attend, q, k, v, has_aux=True)
+        return out, lse, pullback(dout)
+
+    out, lse, grads = jax.block_until_ready(jax.jit(step)(*inputs, jax.numpy.asarray(problem.dout())))
+    found = {name: np.asarray(x) for name, x in zip(NAMES, grads, strict=True)}
+    return Results(np.asarray(out), np.asarray(lse), found)
 
 
 BACKENDS = {
-    "numpy": Backend("pyfa_rocm.flash_attn_func", _numpy, (), ("numpy", "hip-python")),
-    "c": Backend("fmha_fwd", _c, (), ("cffi", "hip-python")),
-    "torch": Backend("pyfa_rocm.torch.flash_attn_func", _torch, ("torch", "pyfa_rocm.torch"), ("torch",)),
-    "jax": Backend("pyfa_rocm.jax.flash_attn_func", _jax, ("jax", "pyfa_rocm.jax"), ("jax", "jaxlib")),
+    "numpy": Backend(
+        "pyfa_rocm.flash_attn_func", "pyfa_rocm.flash_attn_bwd", _numpy, (), ("numpy", "hip-python")
+    ),
+    "c": Backend("fmha_fwd", "fmha_bwd", _c, (), ("cffi", "hip-python")),
+    "torch": Backend(
+        "pyfa_rocm.torch.flash_attn_func",
+        "torch.autograd.grad",
+        _torch,
+        ("torch", "pyfa_rocm.torch"),
+        ("torch",),
+    ),
+    "jax": Backend(
+        "pyfa_rocm.jax.flash_attn_func", "jax.vjp", _jax, ("jax", "pyfa_rocm.jax"), ("jax", "jaxlib")
+    ),
 }

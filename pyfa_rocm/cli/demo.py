@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pyfa_rocm.cli import prove, traffic
 from pyfa_rocm.cli.features import Shape
-from pyfa_rocm.cli.trial import REPEATS, Trial, to_json
+from pyfa_rocm.cli.trial import REPEATS, Trial, is_right, to_json
 from pyfa_rocm.cli.trial import run as run_problem
 
 SEQLENS = (128, 256, 384, 512, 768, 1024)
@@ -76,6 +76,8 @@ def measure(seqlen: int) -> dict[str, Any]:
     """Measure one row of the table."""
     problem = replace(PROBLEM, seqlen=seqlen)
     outcome = run_problem(problem)
+    errors = outcome.errors
+    gradients = [errors[name].ratio for name in ("dq", "dk", "dv") if name in errors]
     standard_seconds, standard_bytes = measure_standard(problem)
     return {
         "seqlen": seqlen,
@@ -83,12 +85,13 @@ def measure(seqlen: int) -> dict[str, Any]:
         "standard_seconds": standard_seconds,
         "peak_bytes": outcome.peak_bytes,
         "standard_peak_bytes": standard_bytes,
-        "max_difference": outcome.errors.o,
-        "o_bound": outcome.errors.o_bound,
-        "o_max_error_over_tolerance": outcome.errors.o_ratio,
-        "lse_max_error": outcome.errors.lse,
+        "max_difference": errors["o"].error,
+        "o_bound": errors["o"].bound,
+        "o_max_error_over_tolerance": errors["o"].ratio,
+        "lse_max_error": errors["lse"].error,
+        "gradients_max_error_over_tolerance": max(gradients) if gradients else None,
         "traffic": traffic.measure(problem),
-        "ok": outcome.errors.ok,
+        "ok": is_right(errors),
     }
 
 
@@ -96,12 +99,16 @@ def _verdict(ok: bool) -> str:
     return "right" if ok else "WRONG"
 
 
-def _proof_line(feature: str, shape: Shape, o_ratio: float, lse_ratio: float) -> str:
+def _share(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.0%}"
+
+
+def _proof_line(feature: str, shape: Shape, ratios: list[float | None]) -> str:
     dims = dict.fromkeys((shape.hdim_q, shape.hdim_v))
+    shares = "".join(f"{_share(ratio):>6}" for ratio in ratios)
     return (
-        f"  {feature:21}  {shape.dtype:15}  {shape.seqlen_q:7} x {shape.seqlen_k:4}  "
-        f"{', '.join(map(str, dims)):>8}  {o_ratio:6.0%}  {lse_ratio:6.0%}  "
-        f"{_verdict(o_ratio <= 1 and lse_ratio <= 1)}"
+        f"  {feature:21} {shape.dtype:15} {shape.seqlen_q:7} x {shape.seqlen_k:4}  "
+        f"{', '.join(map(str, dims)):>8}{shares}  {_verdict(all(x is None or x <= 1 for x in ratios))}"
     )
 
 
@@ -109,15 +116,26 @@ def proof_table(proof: dict[str, Any]) -> str:
     """What was computed, and how much of the tolerance each result used up at most."""
     p = proof["problem"]
     whole = Shape(p["dtype"], p["seqlen"], p["seqlen"], p["hdim"], p["hdim"])
-    ratios = (proof[f"{what}_max_error_over_tolerance"] for what in ("o", "lse"))
+    names = "".join(f"{text:>6}" for text in prove.RESULTS.values())
     lines = [
-        f"  {'problem':21}  {'type':15}  queries x keys  head dim       O     LSE",
-        _proof_line("causal", whole, *ratios),
+        f"  {'problem':21} {'type':15} queries x keys  head dim{names}",
+        _proof_line("causal", whole, [proof[f"{x}_max_error_over_tolerance"] for x in prove.RESULTS]),
     ]
     for row in proof["features"]:
         if not row["reason"]:
-            lines.append(_proof_line(row["feature"], Shape(**row["shape"]), row["o_ratio"], row["lse_ratio"]))
+            ratios = [row[f"{name}_ratio"] for name in prove.RESULTS]
+            lines.append(_proof_line(row["feature"], Shape(**row["shape"]), ratios))
     return "\n".join(lines)
+
+
+def _other_types(proof: dict[str, Any]) -> str:
+    """Which gradients were proved in the other 16-bit type."""
+    rows = [
+        f"{row['feature']} ({row['gradient_dtype']})"
+        for row in proof["features"]
+        if row["gradient_dtype"] not in (None, row["shape"]["dtype"])
+    ]
+    return f"Gradients in the other 16-bit type: {'; '.join(rows)}." if rows else ""
 
 
 def _cost_columns(row: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -136,10 +154,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     groups = {title: len(cells) for title, cells in _cost_columns(rows[0]).items()}
     top = "".join(f"{title:>{10 * count + 2}}" for title, count in groups.items())
     names = "".join("  " + "".join(f"{name:>10}" for name in heads[:count]) for count in groups.values())
-    lines = [f"        {top}{'error of O':>22}", f"  seqlen{names}  {'largest':>10}{'bound':>10}"]
+    lines = [
+        f"        {top}{'error of O':>22}{'gradients':>12}",
+        f"  seqlen{names}  {'largest':>10}{'bound':>10}{'largest':>12}",
+    ]
     for row in rows:
         cells = "".join("  " + "".join(f"{x:>10}" for x in group) for group in _cost_columns(row).values())
-        errors = f"{row['max_difference']:10.4f}{row['o_bound']:10.4f}"
+        gradients = _share(row["gradients_max_error_over_tolerance"])
+        errors = f"{row['max_difference']:10.4f}{row['o_bound']:10.4f}{gradients:>12}"
         lines.append(f"  {row['seqlen']:6}{cells}  {errors}  {_verdict(row['ok'])}")
     return "\n".join(lines)
 
@@ -147,8 +169,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 def _print_proof(proof: dict[str, Any]) -> None:
     how = ": this CPU executes its machine code" if proof["emulated"] else ""
     print(f"Device: {proof['device']}{how}.\n")
-    print("Against float64: the largest error of O and LSE, as a share of the element's tolerance.\n")
+    print("Against float64: the largest error of each result, as a share of the element's tolerance.\n")
     print(proof_table(proof))
+    if others := _other_types(proof):
+        print("\n" + textwrap.fill(others, WIDTH))
     if missing := prove.not_built_text(proof):
         print("\n" + textwrap.fill(f"Not built: {missing}.", WIDTH))
     print(flush=True)

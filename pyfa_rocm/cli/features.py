@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A small problem for each group of features, run through the public functions and judged against float64."""
+"""A small problem for each group of features, run through the public functions and judged against float64.
+
+The gradients of each are proved too if the library has a kernel for them. They are those of the oracle's O
+and LSE, so no forward kernel of their type is needed: a small kernel set has a feature's backward kernel in
+one 16-bit type, and its forward kernel perhaps in the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,20 +17,24 @@ import numpy.typing as npt
 
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
-from pyfa_rocm.cli.reference import Expected, attention
+from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
+from pyfa_rocm.cli.gradients import gradients
+from pyfa_rocm.cli.reference import attention
 from pyfa_rocm.cli.rounding import Numerics, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
-__all__ = ["FEATURES", "Feature", "Proof", "Shape", "prove"]
+__all__ = ["FEATURES", "Feature", "Problem", "Proof", "Shape", "prove", "prove_feature"]
 
 Array = npt.NDArray[Any]
+Ratios = dict[str, float]
 NHEAD_Q, NHEAD_K = 2, 1
+_OTHER_TYPE = {"float16": "bfloat16", "bfloat16": "float16"}
 
 
 class Shape(NamedTuple):
-    """The problem of a feature: one sequence, with NHEAD_Q query heads and NHEAD_K key heads."""
+    """The sizes of a feature's problem, which has NHEAD_Q query heads and NHEAD_K key heads."""
 
     dtype: str
     seqlen_q: int
@@ -42,6 +52,63 @@ class Shape(NamedTuple):
         q, k, v = (_normal(seed, shape, self.dtype) for seed, shape in enumerate(shapes))
         return q, k, v
 
+    def dout(self) -> Array:
+        """Return a gradient of O."""
+        return _normal(7, (1, self.seqlen_q, NHEAD_Q, self.hdim_v), self.dtype)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a feature asks of the functions, and of the oracle.
+
+    Attributes
+    ----------
+    shape : Shape
+        Sizes of all sequences together.
+    options : dict
+        Arguments of the functions; arrays are on the host.
+    reference : dict
+        The oracle's arguments.
+    forward_only : dict
+        Arguments of the forward function that the backward one does not have.
+    lengths : tuple of int
+        Of packed sequences; (): one sequence, not packed.
+    o_dtype : str, optional
+        Type of O if it is not that of q.
+    """
+
+    shape: Shape
+    options: dict[str, Any]
+    reference: dict[str, Any]
+    forward_only: dict[str, Any] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    o_dtype: str | None = None
+
+    def on_device(self) -> dict[str, Any]:
+        """Return the options with their arrays on the device."""
+        return {name: _put(x) if isinstance(x, np.ndarray) else x for name, x in self.options.items()}
+
+    def starts(self) -> npt.NDArray[np.int32]:
+        """Return where each sequence begins, and the end of the last."""
+        return np.cumsum((0, *(self.lengths or (self.shape.seqlen_q,))), dtype=np.int32)
+
+    def packing(self) -> tuple[Any, ...]:
+        """Return the arguments of the varlen functions that describe the sequences."""
+        starts = _put(self.starts())
+        return starts, starts, max(self.lengths), max(self.lengths)
+
+    def sequences(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the rows of q, and of k and v, of each sequence that has any."""
+        if not self.lengths:
+            yield slice(None), slice(None)
+        for start, length in zip(self.starts()[:-1], self.lengths, strict=False):
+            if length:
+                yield (slice(start, start + length),) * 2
+
+    def numerics(self) -> Numerics:
+        """How this device's kernels round."""
+        return numerics_of(self.shape.dtype, self.o_dtype, arch=describe(current_device()).arch)
+
 
 class Proof(NamedTuple):
     """The result of a problem.
@@ -56,20 +123,36 @@ class Proof(NamedTuple):
         Largest distances from float64, as fractions of the element's tolerance. None if it did not run.
     reason : str
         Why it did not run, or "".
+    gradient_dtype : str or None
+        Type in which the gradients were proved: the problem's, or the other one of 16 bits if only that has a
+        kernel. None if they were not.
+    dq_ratio, dk_ratio, dv_ratio : float or None
+        As o_ratio, of the gradients.
+    gradient_reason : str
+        Why they were not proved, or "".
     """
 
     feature: str
     shape: Shape
-    o_ratio: float | None
-    lse_ratio: float | None
-    reason: str
+    o_ratio: float | None = None
+    lse_ratio: float | None = None
+    reason: str = ""
+    gradient_dtype: str | None = None
+    dq_ratio: float | None = None
+    dk_ratio: float | None = None
+    dv_ratio: float | None = None
+    gradient_reason: str = ""
+
+    @property
+    def ratios(self) -> Ratios:
+        """What there was to judge: its name, and the largest share of a tolerance that it used."""
+        named = {name: getattr(self, f"{name}_ratio") for name in ("o", "lse", "dq", "dk", "dv")}
+        return {name: ratio for name, ratio in named.items() if ratio is not None}
 
     @property
     def ok(self) -> bool:
-        """Whether O and LSE are within tolerance (false for NaN), or there was nothing to judge."""
-        if self.o_ratio is None or self.lse_ratio is None:
-            return True
-        return self.o_ratio <= 1.0 and self.lse_ratio <= 1.0
+        """Whether all is within tolerance (false for NaN), or there was nothing to judge."""
+        return all(ratio <= 1.0 for ratio in self.ratios.values())
 
 
 def _normal(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
@@ -77,85 +160,125 @@ def _normal(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
     return values.astype(dtype_of(dtype))
 
 
-def _judge(o: Array, lse: Array, expected: Expected) -> tuple[float, float]:
+def _put(x: Array) -> DeviceArray:
+    return DeviceArray.from_numpy(np.ascontiguousarray(x))
+
+
+def _share(got: Array, want: Array, tolerance: Array) -> float:
+    """Return the largest share of an element's tolerance that was used."""
     with np.errstate(all="ignore"):  # whatever a broken kernel may give
-        o_ratio = np.abs(o.astype(np.float64) - expected.o) / expected.o_tolerance
-        off = np.where(lse == expected.lse, 0.0, np.abs(lse - expected.lse)) / expected.lse_tolerance
-    return float(o_ratio.max()), float(off.max())
+        share = np.where(got == want, 0.0, np.abs(got.astype(np.float64) - want) / tolerance)
+    return float(share.max())
 
 
-def _numerics(dtype: str, o_dtype: str | None = None) -> Numerics:
-    return numerics_of(dtype, o_dtype, arch=describe(current_device()).arch)
+def _forward(problem: Problem) -> tuple[Array, Array, Array | None]:
+    """Run the forward pass: O and LSE, with a batch of one, and what dropout kept."""
+    q, k, v = (_put(x[0] if problem.lengths else x) for x in problem.shape.inputs())
+    options = problem.on_device() | problem.forward_only
+    if problem.lengths:
+        out, lse = flash_attn_varlen_func(q, k, v, *problem.packing(), return_lse=True, **options)
+        return out.to_numpy()[None], lse.to_numpy()[None], None
+    if "dropout_p" not in options:
+        out, lse = flash_attn_func(q, k, v, return_lse=True, **options)
+        return out.to_numpy(), lse.to_numpy(), None
+    # The oracle drops what the kernel says it dropped: the sign of the probabilities.
+    out, lse, s_dmask = flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    return out.to_numpy(), lse.to_numpy(), ~np.signbit(s_dmask.to_numpy())
 
 
-def _dense(
-    host: tuple[Array, Array, Array], reference: dict[str, Any], **options: Any
-) -> tuple[float, float]:
-    """Run one problem. `reference` has the oracle's arguments where they differ from the function's."""
-    q, k, v = (DeviceArray.from_numpy(x) for x in host)
-    arrays = {name: DeviceArray.from_numpy(x) for name, x in options.items() if isinstance(x, np.ndarray)}
-    out, lse = flash_attn_func(q, k, v, return_lse=True, **(options | arrays))
-    reference = {"numerics": _numerics(host[0].dtype.name)} | reference
-    return _judge(out.to_numpy(), lse.to_numpy(), attention(*host, **reference))
+def _oracle(problem: Problem, keep: Array | None) -> Iterator[tuple[slice, slice, dict[str, Any]]]:
+    """Yield the rows and the oracle's arguments of each sequence."""
+    arguments = problem.reference | {"numerics": problem.numerics()}
+    if keep is not None:
+        arguments["keep"] = keep
+    for rows, keys in problem.sequences():
+        yield rows, keys, arguments
 
 
-def _varlen(shape: Shape) -> tuple[float, float]:
+def _judge(problem: Problem, o: Array, lse: Array, keep: Array | None) -> Ratios:
+    q, k, v = problem.shape.inputs()
+    worst = {"o": 0.0, "lse": 0.0}
+    for rows, keys, arguments in _oracle(problem, keep):
+        want = attention(q[:, rows], k[:, keys], v[:, keys], **arguments)
+        found = {
+            "o": _share(o[:, rows], want.o, want.o_tolerance),
+            "lse": _share(lse[:, :, rows], want.lse, want.lse_tolerance),
+        }
+        worst = {name: float(np.maximum(worst[name], found[name])) for name in worst}  # NaN stays
+    return worst
+
+
+def _backward(problem: Problem, keep: Array | None) -> Ratios:
+    """Run the backward pass from the oracle's O and LSE, rounded, and judge the gradients.
+
+    Raises
+    ------
+    UnsupportedError
+        The library has no kernel for it; nothing was run.
+    """
+    shape, dtype = problem.shape, dtype_of(problem.shape.dtype)
+    q, k, v = shape.inputs()
+    dout, o = shape.dout(), np.zeros((1, shape.seqlen_q, NHEAD_Q, shape.hdim_v), dtype)
+    lse = np.zeros((1, NHEAD_Q, shape.seqlen_q), np.float32)
+    for rows, keys, arguments in _oracle(problem, keep):
+        forward = attention(q[:, rows], k[:, keys], v[:, keys], **arguments)
+        o[:, rows], lse[:, :, rows] = forward.o.astype(dtype), forward.lse.astype(np.float32)
+    arrays: list[Any] = [_put(x[0] if problem.lengths else x) for x in (dout, q, k, v, o, lse)]
+    run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
+    packing = problem.packing() if problem.lengths else ()
+    found = run(*arrays, *packing, **problem.on_device())
+    got = {
+        name: x.to_numpy().reshape(y.shape)
+        for name, x, y in zip(("dq", "dk", "dv"), found, (q, k, v), strict=True)
+    }
+    worst = dict.fromkeys(got, 0.0)
+    for rows, keys, arguments in _oracle(problem, keep):
+        want = gradients(
+            q[:, rows], k[:, keys], v[:, keys], o[:, rows], lse[:, :, rows], dout[:, rows], **arguments
+        )
+        for name, gradient in want.items():
+            part = got[name][:, rows if name == "dq" else keys]
+            share = _share(part, gradient.value, gradient.bound_in(shape.dtype))
+            worst[name] = float(np.maximum(worst[name], share))
+    return worst
+
+
+def _varlen(shape: Shape) -> Problem:
     """Three packed sequences, one of them empty."""
-    lengths = (60, 0, shape.seqlen_q - 60)
-    starts = np.cumsum((0, *lengths), dtype=np.int32)
-    host = shape.inputs()
-    slopes = np.array([0.5, 0.125], np.float32)
-    q, k, v = (DeviceArray.from_numpy(x[0]) for x in host)
-    cu_seqlens, device_slopes = DeviceArray.from_numpy(starts), DeviceArray.from_numpy(slopes)
-    out, lse = flash_attn_varlen_func(
-        q, k, v, cu_seqlens, cu_seqlens, max(lengths), max(lengths), causal=True, alibi_slopes=device_slopes,
-        return_lse=True,
-    )  # fmt: skip
-    ratios = []
-    for start, length in zip(starts[:-1], lengths, strict=True):
-        if length:
-            rows = slice(start, start + length)
-            expected = attention(
-                *(x[:, rows] for x in host), causal=True, alibi_slopes=slopes, numerics=_numerics(shape.dtype)
-            )
-            ratios.append(_judge(out.to_numpy()[None, rows], lse.to_numpy()[None, :, rows], expected))
-    return max(o for o, _ in ratios), max(x for _, x in ratios)
+    options = {"causal": True, "alibi_slopes": np.array([0.5, 0.125], np.float32)}
+    return Problem(shape, options, options, lengths=(60, 0, shape.seqlen_q - 60))
 
 
-def _bias(shape: Shape) -> tuple[float, float]:
-    bias = _normal(3, (1, NHEAD_Q, shape.seqlen_q, shape.seqlen_k), shape.dtype)
-    return _dense(shape.inputs(), {"bias": bias}, bias=bias)
+def _bias(shape: Shape) -> Problem:
+    options = {"bias": _normal(3, (1, NHEAD_Q, shape.seqlen_q, shape.seqlen_k), shape.dtype)}
+    return Problem(shape, options, options)
 
 
-def _dropout(shape: Shape) -> tuple[float, float]:
-    """The oracle drops what the kernel says it dropped: the sign of the probabilities."""
-    chance, host = 0.25, shape.inputs()
-    q, k, v = (DeviceArray.from_numpy(x) for x in host)
-    out, lse, s_dmask = flash_attn_func(q, k, v, chance, causal=True, philox=(1, 2), return_attn_probs=True)
-    keep = ~np.signbit(s_dmask.to_numpy())
-    expected = attention(*host, causal=True, keep=keep, keep_scale=float(np.float32(1 / (1 - chance))))
-    return _judge(out.to_numpy(), lse.to_numpy(), expected)
+def _dropout(shape: Shape) -> Problem:
+    chance = 0.25
+    options = {"dropout_p": chance, "causal": True, "philox": (1, 2)}
+    return Problem(shape, options, {"causal": True, "keep_scale": float(np.float32(1 / (1 - chance)))})
 
 
-def _softcap(shape: Shape) -> tuple[float, float]:
-    options: dict[str, Any] = {"softcap": 2.0, "window_size": (40, 20)}
-    return _dense(shape.inputs(), options, **options)
+def _softcap(shape: Shape) -> Problem:
+    options = {"softcap": 2.0, "window_size": (40, 20)}
+    return Problem(shape, options, options)
 
 
-def _causal(shape: Shape) -> tuple[float, float]:
-    return _dense(shape.inputs(), {"causal": True}, causal=True)
+def _causal(shape: Shape) -> Problem:
+    return Problem(shape, {"causal": True}, {"causal": True})
 
 
-def _fp8(shape: Shape) -> tuple[float, float]:
-    reference = {"descale": (0.5, 2.0, 0.25), "numerics": _numerics(shape.dtype, "bfloat16")}
-    return _dense(shape.inputs(), reference, q_descale=0.5, k_descale=2.0, v_descale=0.25)
+def _fp8(shape: Shape) -> Problem:
+    descale = {"q_descale": 0.5, "k_descale": 2.0, "v_descale": 0.25}
+    return Problem(shape, {}, {"descale": tuple(descale.values())}, forward_only=descale, o_dtype="bfloat16")
 
 
 class Feature(NamedTuple):
-    """A problem, and what runs it and returns the largest errors of O and LSE, as in Proof."""
+    """A problem: its sizes, and what is asked in any sizes."""
 
     shape: Shape
-    run: Callable[[Shape], tuple[float, float]]
+    problem: Callable[[Shape], Problem]
 
 
 FEATURES = {
@@ -169,10 +292,35 @@ FEATURES = {
 }
 
 
-def prove() -> Iterator[Proof]:
-    """Run one problem after the other. A feature without a kernel in this build does not count as wrong."""
-    for name, feature in FEATURES.items():
+def _prove_gradients(feature: Feature, keep: Array | None) -> dict[str, Any]:
+    """Return the fields of Proof about gradients, in the feature's type or the other one of 16 bits."""
+    own = feature.shape.dtype
+    reasons = []
+    for dtype in (own, _OTHER_TYPE.get(own)):
+        if dtype is None:
+            continue
         try:
-            yield Proof(name, feature.shape, *feature.run(feature.shape), "")
+            ratios = _backward(feature.problem(feature.shape._replace(dtype=dtype)), keep)
         except UnsupportedError as error:
-            yield Proof(name, feature.shape, None, None, str(error))
+            reasons.append(str(error))
+            continue
+        return {"gradient_dtype": dtype} | {f"{name}_ratio": ratio for name, ratio in ratios.items()}
+    return {"gradient_reason": reasons[0]}
+
+
+def prove_feature(name: str) -> Proof:
+    """Run one problem, forward and backward. What has no kernel in this build does not count as wrong."""
+    feature = FEATURES[name]
+    try:
+        problem = feature.problem(feature.shape)
+        o, lse, keep = _forward(problem)
+    except UnsupportedError as error:
+        return Proof(name, feature.shape, reason=str(error), gradient_reason="its forward pass did not run")
+    forward = _judge(problem, o, lse, keep)
+    return Proof(name, feature.shape, forward["o"], forward["lse"], **_prove_gradients(feature, keep))
+
+
+def prove() -> Iterator[Proof]:
+    """Run one problem after the other."""
+    for name in FEATURES:
+        yield prove_feature(name)

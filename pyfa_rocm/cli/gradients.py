@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The oracle of the backward pass: dQ, dK and dV in float64 NumPy, and how far a kernel may be from them.
+"""The oracle of the backward pass: gradients in float64 NumPy, and how far a kernel may be from them.
 
 **What is computed.** With S the scores as forward has them, P = exp(S - LSE) of the LSE given, M dropout's
 zeros and factor, O as given, and D = rowsum(dO * O):
 
     dV = (P * M)^T dO,    dS = P * (M * (dO V^T) - D),    dQ = scale * dS K,    dK = scale * dS^T Q
 
-Of a group of query heads, dK and dV are the sums.
+Of a group of query heads, dK and dV are the sums. dS is the gradient of a bias, too. With softcap c, dQ and dK
+are made of dS times tanh's derivative, 1 - (S / c)^2.
 
 **What a kernel rounds** (E, SIGMAS and RMS_SLACK are `rounding.py`'s). S, P, dP = dO V^T, D and dS are
 float32; P * M without dropout's factor, which follows, and dS are rounded to the inputs' type for the last
@@ -14,11 +15,15 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 
 - P: relative error e of the score (`rounding.py`), of the LSE's factor log2(e), and of exp2: no maximum is
   involved, but a score and an LSE each rounded once scaled: e + 2 E (|S| + |LSE|) + 2 E.
+- Softcap: errors of the product of q and k pass through tanh multiplied by its derivative t'; tanh itself is
+  off by 10 E, S by c times that, and t' by 2 |tanh| times tanh's error, and 4 E.
 - dP and D are dot products over hdim_v: chains, taken as random walks of SIGMAS deviations.
 - dS = P (M dP - D): e of P relative, those of dP and D times P, and 3 E of |P| (|M dP| + |D|).
+- float32 inputs: P and dS are multiplied as they are, so that nothing but the sums is rounded after them.
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
 - float32 numbers below 2^-126 are taken for 0: kernels are compiled so.
+- The gradient of a bias is dS, or a sum of it in float32 where the bias is broadcast.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
 
@@ -57,6 +62,17 @@ class Gradient:
         """Return how far each element may be off once it is stored."""
         return self.bound + ulp(self.value, dtype) + _FLUSHED
 
+    def summed(self, axes: tuple[int, ...]) -> Gradient:
+        """Return the sum over these axes, which are kept, added up in float32."""
+        n = math.prod(self.value.shape[axis] for axis in axes)
+        if n == 1:
+            return self
+        value, bound, variance, squares = (
+            x.sum(axis=axes, keepdims=True) for x in (self.value, self.bound, self.variance, self.value**2)
+        )
+        chain = _E * math.sqrt(n / 3) * (np.sqrt(squares) + np.abs(value))
+        return Gradient(value, bound + SIGMAS * chain + _E * np.abs(value), variance + chain**2)
+
     def variance_in(self, dtype: str) -> Float64:
         """Return the variance of an element's error once it is stored."""
         return self.variance + ulp(self.value, dtype) ** 2 / 12
@@ -82,6 +98,11 @@ class _Rounded:
             factor**2 * (self.variance @ size**2 + (chain / SIGMAS) ** 2),
         )
 
+    def scaled(self, factor: float) -> tuple[Float64, Float64, Float64]:
+        """Return value, bound and variance of factor * value, which is float32."""
+        value = factor * self.value
+        return value, abs(factor) * self.bound + _E * np.abs(value), factor**2 * self.variance
+
     @property
     def transposed(self) -> _Rounded:
         return _Rounded(self.value.T, self.bound.T, self.variance.T)
@@ -90,6 +111,8 @@ class _Rounded:
 def _rounded(value: Float64, bound: Float64, numerics: Numerics) -> _Rounded:
     """Round to the matrix unit's type what is already off by `bound`, which is SIGMAS deviations."""
     dtype = numerics.p_dtype
+    if dtype == "float32":
+        return _Rounded(value, bound + _FLUSHED, (bound / SIGMAS) ** 2)
     relative, smallest = 2.0 ** -MANTISSA_BITS[dtype] * np.abs(value), smallest_ulp(dtype) * (value != 0)
     worst = bound + 0.5 * relative + 0.5 * smallest + _FLUSHED
     variance = (bound / SIGMAS) ** 2 + (relative**2 + smallest**2) / 12
@@ -107,18 +130,46 @@ def _dot_error(a: Float64, b: Float64, product: Float64) -> Float64:
     return np.asarray(SIGMAS / math.sqrt(3) * _E * chain)
 
 
+@dataclass(frozen=True)
+class _Scores:
+    """Scores of a head, what multiplies their gradient, and bounds of both's errors."""
+
+    value: Float64
+    slope: Float64
+    error: Float64
+    slope_error: Float64
+
+
+def _scores(q: Float64, k: Float64, scale: float, softcap: float, add: Float64 | None) -> _Scores:
+    """Scores as they are subtracted from: their own rounding is left to the subtraction."""
+    plain = scale * (q @ k.T)
+    error = scale * _dot_error(q, k, plain / scale) + 5 * _E * np.abs(plain)
+    slope, slope_error = np.ones_like(plain), np.zeros_like(plain)
+    if softcap:
+        tanh = np.tanh(plain / softcap)
+        plain, slope = softcap * tanh, 1 - tanh**2
+        error = error * slope + 10 * _E * softcap
+        slope_error = 2 * np.abs(tanh) * error / softcap + 4 * _E
+    if add is None:
+        return _Scores(plain, slope, error, slope_error)
+    return _Scores(plain + add, slope, error + 5 * _E * _size(add), slope_error)
+
+
+def _size(x: Float64) -> Float64:
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
+
+
 def _head(
     q: Float64, k: Float64, v: Float64, o: Float64, dout: Float64, lse: Float64, scale: float,
-    mask: npt.NDArray[np.bool_], add: Float64 | None, kept: Float64, keep_scale: float, numerics: Numerics,
+    softcap: float, mask: npt.NDArray[np.bool_], add: Float64 | None, kept: Float64, keep_scale: float,
+    numerics: Numerics,
 ) -> dict[str, tuple[Float64, Float64, Float64]]:  # fmt: skip
-    """Gradients of one query head: value, bound and variance of each."""
-    plain = scale * (q @ k.T)
-    scores = plain if add is None else plain + add
+    """Gradients of one query head, and of its scores: value, bound and variance of each."""
+    scores = _scores(q, k, scale, softcap, add)
     seen = mask & np.isfinite(lse)[:, None]
     row_lse = np.where(np.isfinite(lse), lse, 0.0)[:, None]
-    p = np.where(seen, np.exp(np.where(seen, scores - row_lse, -np.inf)), 0.0)
-    size = np.abs(plain) + (0.0 if add is None else np.abs(add))
-    e = scale * _dot_error(q, k, plain / scale) + _E * (5 * size + 2 * np.abs(row_lse) + 2 * size + 2)
+    p = np.where(seen, np.exp(np.where(seen, scores.value - row_lse, -np.inf)), 0.0)
+    e = scores.error + 2 * _E * (_size(scores.value) + np.abs(row_lse) + 1)
     d = (dout * o).sum(axis=1, keepdims=True)
     # A row's own chain: each lane adds up hdim / 16 products, and four additions join the lanes.
     d_error = SIGMAS / math.sqrt(3) * _E * math.sqrt(o.shape[1]) * np.sqrt(
@@ -127,9 +178,10 @@ def _head(
     dp = dout @ v.T
     dp_error = _dot_error(dout, v, dp)
     weighted = kept * keep_scale
-    ds = p * (weighted * dp - d)
-    ds_error = p * (
-        e * np.abs(weighted * dp - d)
+    unscaled = weighted * dp - d
+    ds = p * unscaled * scores.slope
+    ds_error = p * np.abs(unscaled) * scores.slope_error + p * scores.slope * (
+        e * np.abs(unscaled)
         + weighted * dp_error
         + d_error
         + 3 * _E * (np.abs(weighted * dp) + np.abs(d))
@@ -141,6 +193,7 @@ def _head(
         "dq": ds_matrix.times(k, scale * keep_scale),
         "dk": ds_matrix.transposed.times(q, scale * keep_scale),
         "dv": p_matrix.transposed.times(dout, keep_scale),
+        "dbias": ds_matrix.scaled(keep_scale),
     }
 
 
@@ -148,7 +201,8 @@ def gradients(
     q: Array, k: Array, v: Array, o: Array, lse: Array, dout: Array, *, numerics: Numerics,
     softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
     top_left: bool = False, max_seqlen_k: int | None = None, alibi_slopes: Array | None = None,
-    keep: npt.NDArray[np.bool_] | None = None, keep_scale: float = 1.0,
+    softcap: float = 0.0, bias: Array | None = None, keep: npt.NDArray[np.bool_] | None = None,
+    keep_scale: float = 1.0,
 ) -> dict[str, Gradient]:  # fmt: skip
     """Gradients of attention in float64, and the tolerance of a kernel.
 
@@ -161,13 +215,14 @@ def gradients(
         gets them, and the gradient of O.
     numerics : Numerics
         How the kernel rounds: `p_dtype` is the type of q, k, v.
-    softmax_scale, causal, window_size, top_left, max_seqlen_k, alibi_slopes, keep, keep_scale
+    softmax_scale, causal, window_size, top_left, max_seqlen_k, alibi_slopes, softcap, bias, keep, keep_scale
         As in `attention`.
 
     Returns
     -------
     dict
-        "dq", "dk" and "dv": Gradients, shaped like q, k, v.
+        "dq", "dk" and "dv": Gradients, shaped like q, k, v. With a bias also "dbias", (batch, nhead_q, seqlen_q,
+        seqlen_k): where it is broadcast, its gradient is the sum (`Gradient.summed`).
     """
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
@@ -178,16 +233,22 @@ def gradients(
     )  # fmt: skip
     away = np.abs(distance(seqlen_q, seqlen_k, top_left=top_left)).astype(np.float64)
     slopes = None if alibi_slopes is None else np.broadcast_to(alibi_slopes, (batch, nhead_q))
-    sums = {name: [np.zeros(x.shape) for _ in range(3)] for name, x in (("dq", q), ("dk", k), ("dv", v))}
+    shapes = {"dq": q.shape, "dk": k.shape, "dv": v.shape}
+    if bias is not None:
+        shapes["dbias"] = (batch, nhead_q, *mask.shape)
+        bias = np.broadcast_to(bias, shapes["dbias"])
+    sums = {name: [np.zeros(shape) for _ in range(3)] for name, shape in shapes.items()}
     for b, h in np.ndindex(batch, nhead_q):
         q_h, o_h, dout_h = (x[b, :, h].astype(np.float64) for x in (q, o, dout))
         k_h, v_h = (x[b, :, h // group].astype(np.float64) for x in (k, v))
+        add = None if bias is None else bias[b, h].astype(np.float64)
         head = _head(
-            q_h, k_h, v_h, o_h, dout_h, lse[b, h].astype(np.float64), scale, mask,
-            None if slopes is None else -float(slopes[b, h]) * away,
+            q_h, k_h, v_h, o_h, dout_h, lse[b, h].astype(np.float64), scale, softcap, mask,
+            add if slopes is None else -float(slopes[b, h]) * away,
             np.ones(mask.shape) if keep is None else keep[b, h].astype(np.float64), keep_scale, numerics,
         )  # fmt: skip
-        for name, parts in head.items():
-            for total, part in zip(sums[name], parts, strict=True):
-                total[b, :, h if name == "dq" else h // group] += part
+        at: dict[str, Any] = {"dq": (b, slice(None), h), "dbias": (b, h)}
+        for name, parts in sums.items():
+            for total, part in zip(parts, head[name], strict=True):
+                total[at.get(name, (b, slice(None), h // group))] += part
     return {name: Gradient(*parts) for name, parts in sums.items()}

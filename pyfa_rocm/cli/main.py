@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: ``pyfa-rocm`` or ``python -m pyfa_rocm``, with info, prove, demo, paths and device."""
+"""The command line: ``pyfa-rocm`` or ``python -m pyfa_rocm``, and its commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from pyfa_rocm.cli import demo, device, info, paths, prove
+from pyfa_rocm.cli import bench, demo, device, info, paths, prove
 from pyfa_rocm.errors import FmhaError
 
 
@@ -18,12 +18,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="pyfa-rocm", description="Attention on AMD GPUs, or on the software device."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    modules = {"info": info, "prove": prove, "demo": demo, "paths": paths, "device": device}
+    modules = {"info": info, "prove": prove, "demo": demo, "bench": bench, "paths": paths, "device": device}
     for name, module in modules.items():
         summary = (module.__doc__ or "").splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
         command.set_defaults(run=module.run)
+    bench.add_arguments(commands.choices["bench"])
     prove.add_arguments(commands.choices["prove"])
     paths.add_arguments(commands.choices["paths"])
     device.add_arguments(commands.choices["device"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Run forward passes, say exactly what ran where, and check them against float64."""
+"""Run forward and backward passes, say exactly what ran where, and check them against float64."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ from typing import Any
 from pyfa_rocm import emulator, fmha
 from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.cli import features
-from pyfa_rocm.cli.backends import BACKENDS, Array, Backend
-from pyfa_rocm.cli.trial import Trial, judge, kernel_params, to_json
+from pyfa_rocm.cli.backends import BACKENDS, Backend
+from pyfa_rocm.cli.trial import (
+    Errors,
+    Results,
+    Trial,
+    bwd_kernel_params,
+    is_right,
+    judge,
+    kernel_params,
+    no_gradients,
+    to_json,
+)
 from pyfa_rocm.device import current_device, describe, runtime
 
+# Names of results in a report, and for people.
+RESULTS = {"o": "O", "lse": "LSE", "dq": "dQ", "dk": "dK", "dv": "dV"}
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
 PROBLEM = Trial(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
@@ -31,14 +43,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(backend: Backend, problem: Trial) -> tuple[Array, Array, list[str] | None]:
-    """Run a problem; also what the software device says was launched meanwhile. A GPU does not say: None."""
+def _run(backend: Backend, problem: Trial) -> tuple[Results, str, list[str] | None]:
+    """Run a problem: its results, why it has no gradients, and what the software device says was launched.
+
+    A GPU does not say what was launched: None.
+    """
     backend.load()
+    reason = no_gradients(problem)
     if not runtime().emulated:
-        return *backend.run(problem), None
+        return backend.run(problem, not reason), reason, None
     with emulator.profile() as profile:
-        o, lse = backend.run(problem)
-    return o, lse, [launch.kernel for launch in profile.launches]
+        results = backend.run(problem, not reason)
+    return results, reason, [launch.kernel for launch in profile.launches]
+
+
+def _as_said(
+    launched: list[str] | None, forward: fmha.KernelInfo, backward: fmha.KernelInfo | None,
+    build: dict[str, Any],
+) -> bool:  # fmt: skip
+    """Whether the kernels that the library names were launched, each once and in this order.
+
+    Around the backward kernel there may be the small ones of its family, no more than it has steps.
+    """
+    if launched is None:
+        return True
+    if backward is None:
+        return launched == [forward.name]
+    parts = {kernel["name"] for kernel in build["kernels"] if kernel["family"] == "bwd_parts"}
+    around = [name for name in launched if name not in (forward.name, backward.name)]
+    return (
+        launched[:1] == [forward.name]
+        and [launched.count(info.name) for info in (forward, backward)] == [1, 1]
+        and set(around) <= parts
+        and len(around) < backward.step_count
+    )
 
 
 def _versions(backend: Backend) -> dict[str, str | None]:
@@ -53,24 +91,23 @@ def _versions(backend: Backend) -> dict[str, str | None]:
 def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
     """Prove a backend: say what ran where, and how right it was.
 
-    The kernel is the one that the library says it takes. On the software device it also has to be the one
-    that was launched, and the only one. Features are tried through the plain functions, for "numpy".
+    The kernels are those that the library says it takes. On the software device they also have to be those
+    that were launched, each once. Features are tried through the plain functions, for "numpy".
     """
     backend = BACKENDS[name]
-    o, lse, launched = _run(backend, problem)
-    in_use, device, kernel = (
-        runtime(),
-        describe(current_device()),
-        fmha.fmha_fwd_kernel(kernel_params(problem)),
-    )
-    errors = judge(problem, o, lse, kernel)
+    results, reason, launched = _run(backend, problem)
+    in_use, device = runtime(), describe(current_device())
+    kernel = fmha.fmha_fwd_kernel(kernel_params(problem))
+    backward = None if reason else fmha.fmha_bwd_kernel(bwd_kernel_params(problem))
+    errors = judge(problem, results, kernel)
     build = json.loads(library.build_info_json())
     proofs = list(features.prove()) if name == "numpy" else []
-    as_said = launched is None or launched == [kernel.name]
+    as_said = _as_said(launched, kernel, backward, build)
     return {
-        "ok": errors.ok and as_said and all(proof.ok for proof in proofs),
+        "ok": is_right(errors) and as_said and all(proof.ok for proof in proofs),
         "backend": name,
         "function": backend.function,
+        "backward_function": backend.backward,
         "versions": _versions(backend),
         "device": device.name,
         "arch": device.arch,
@@ -80,30 +117,50 @@ def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
         "kernel_set": build["kernel_set"],
         "kernel_filter": build["kernel_filter"],
         "kernel": kernel.name,
+        "backward_kernel": None if backward is None else backward.name,
+        "backward_reason": reason,
         "launched": launched,
+        "launched_as_said": as_said,
         "pipeline": kernel.pipeline,
         "candidate_count": kernel.candidate_count,
         "code_object_sha256": kernel.sha256,
+        "backward_code_object_sha256": None if backward is None else backward.sha256,
         "problem": vars(problem),
-        "o_max_error": errors.o,
-        "o_bound": errors.o_bound,
-        "o_max_error_over_tolerance": errors.o_ratio,
-        "lse_max_error": errors.lse,
-        "lse_bound": errors.lse_bound,
-        "lse_max_error_over_tolerance": errors.lse_ratio,
+        **_error_fields(errors),
         "features": [proof._asdict() | {"shape": proof.shape._asdict(), "ok": proof.ok} for proof in proofs],
     }
 
 
+def _error_fields(errors: Errors) -> dict[str, float | None]:
+    """What the report has of errors; None for gradients that were not computed."""
+    fields: dict[str, float | None] = {}
+    for name in RESULTS:
+        distance = errors.get(name)
+        fields[f"{name}_max_error"] = None if distance is None else distance.error
+        fields[f"{name}_bound"] = None if distance is None else distance.bound
+        fields[f"{name}_max_error_over_tolerance"] = None if distance is None else distance.ratio
+    return fields
+
+
 def _feature_text(proof: dict[str, Any]) -> str:
     verdict = "right" if proof["ok"] else "WRONG"
-    ratios = f"O {proof['o_ratio']:.2f}, LSE {proof['lse_ratio']:.2f} of the tolerance"
-    return f"  {proof['feature']:22} {verdict}: {ratios}"
+    shares = [(text, proof[f"{name}_ratio"]) for name, text in RESULTS.items()]
+    ratios = ", ".join(f"{text} {ratio:.2f}" for text, ratio in shares if ratio is not None)
+    dtype = proof["gradient_dtype"]
+    other = f" (gradients in {dtype})" if dtype not in (None, proof["shape"]["dtype"]) else ""
+    return f"  {proof['feature']:22} {verdict}: {ratios} of the tolerance{other}"
 
 
 def not_built_text(result: dict[str, Any]) -> str:
-    """Which features this build has no kernel for and where to get them; "" if it has them all."""
+    """Which features this build has no kernels for and where to get them; "" if it has them all."""
     missing = [proof["feature"] for proof in result["features"] if proof["reason"]]
+    forward_only = [
+        proof["feature"] for proof in result["features"] if proof["gradient_reason"] and not proof["reason"]
+    ]
+    if result["backward_reason"]:
+        forward_only.insert(0, "the problem")
+    if forward_only:
+        missing.append(f"gradients of {'; '.join(forward_only)}")
     if not missing:
         return ""
     kernel_set, chosen = result["kernel_set"], result["kernel_filter"]
@@ -121,9 +178,21 @@ def _device_text(result: dict[str, Any]) -> str:
 
 def _kernel_text(result: dict[str, Any]) -> str:
     name, launched = result["kernel"], result["launched"]
-    if launched is not None and launched != [name]:
+    if not result["launched_as_said"]:
         return f"{name}; WRONG: the device was asked to run {', '.join(launched) or 'nothing'}"
     return f"{name} (pipeline {result['pipeline']}, first of {result['candidate_count']} that can do it)"
+
+
+def _backward_lines(result: dict[str, Any]) -> list[str]:
+    if result["backward_kernel"] is None:
+        return []
+    around = [] if result["launched"] is None else result["launched"][1:]
+    others = dict.fromkeys(name for name in around if name != result["backward_kernel"])
+    beside = f" (with {', '.join(others)})" if others else ""
+    return [
+        f"backward      {result['backward_function']}: {result['backward_kernel']}{beside}",
+        f"code object   sha256 {result['backward_code_object_sha256']}",
+    ]
 
 
 def _error_text(result: dict[str, Any], what: str) -> str:
@@ -151,9 +220,13 @@ def describe_text(result: dict[str, Any]) -> str:
             f"library       {result['library']}",
             f"kernel        {_kernel_text(result)}",
             f"code object   sha256 {result['code_object_sha256']}",
+            *_backward_lines(result),
             f"problem       {shape}, {p['dtype']}, {mask}",
-            f"O error       {_error_text(result, 'o')}",
-            f"LSE error     {_error_text(result, 'lse')}",
+            *(
+                f"{text + ' error':13} {_error_text(result, name)}"
+                for name, text in RESULTS.items()
+                if result[f"{name}_max_error"] is not None
+            ),
             *features,
             f"result        {'right' if result['ok'] else 'WRONG'}",
         ]

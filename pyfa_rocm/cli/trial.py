@@ -7,16 +7,19 @@ import json
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm import array, attention, fmha
+from pyfa_rocm import array, attention, backward, fmha
 from pyfa_rocm._call import params
+from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm.cli import reference
+from pyfa_rocm.cli.gradients import gradients
 from pyfa_rocm.cli.rounding import numerics_of
 from pyfa_rocm.device import synchronize
+from pyfa_rocm.errors import UnsupportedError
 
 Array = npt.NDArray[Any]
 # A time is the best of this many: other work on the machine can only add to it.
@@ -39,40 +42,60 @@ class Trial:
     def inputs(self) -> tuple[Array, Array, Array]:
         """Return q, k, v from a normal distribution, the same for the same seed."""
         rng = np.random.default_rng(self.seed)
-        dtype = array.bfloat16 if self.dtype == "bfloat16" else np.dtype(self.dtype)
-        shapes = [
-            (self.batch, self.seqlen, heads, self.hdim)
-            for heads in (self.nhead_q, self.nhead_k, self.nhead_k)
-        ]
-        q, k, v = (rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes)
+        heads = (self.nhead_q, self.nhead_k, self.nhead_k)
+        q, k, v = (self._normal(rng, count) for count in heads)
         return q, k, v
 
+    def dout(self) -> Array:
+        """Return a gradient of O, the same for the same seed."""
+        return self._normal(np.random.default_rng((self.seed, 1)), self.nhead_q)
 
-@dataclass(frozen=True)
-class Errors:
-    """How far O and LSE are from float64.
+    def _normal(self, rng: np.random.Generator, heads: int) -> Array:
+        shape = (self.batch, self.seqlen, heads, self.hdim)
+        return rng.standard_normal(shape, np.float32).astype(array.dtype_of(self.dtype))
+
+
+class Results(NamedTuple):
+    """What a path gave for a problem, on the host.
 
     Attributes
     ----------
-    o, lse : float
-        Largest distances.
-    o_bound, lse_bound : float
-        Tolerances of the elements that are furthest off.
-    o_ratio, lse_ratio : float
-        Largest distances as fractions of their element's tolerance.
+    o, lse : array
+        Of the forward pass.
+    gradients : dict of str to array
+        "dq", "dk" and "dv"; empty if they were not asked for.
     """
 
-    o: float
-    o_bound: float
-    o_ratio: float
-    lse: float
-    lse_bound: float
-    lse_ratio: float
+    o: Array
+    lse: Array
+    gradients: dict[str, Array]
 
-    @property
-    def ok(self) -> bool:
-        """Whether O and LSE are within tolerance (false for NaN)."""
-        return self.o_ratio <= 1.0 and self.lse_ratio <= 1.0
+
+class Distance(NamedTuple):
+    """How far a result is from float64.
+
+    Attributes
+    ----------
+    error : float
+        Largest distance of an element.
+    bound : float
+        Tolerance of that element.
+    ratio : float
+        Largest distance as a fraction of its element's tolerance.
+    """
+
+    error: float
+    bound: float
+    ratio: float
+
+
+# By result: "o", "lse", and "dq", "dk", "dv" of a backward pass.
+Errors = dict[str, Distance]
+
+
+def is_right(errors: Errors) -> bool:
+    """Whether every result is within tolerance (false for NaN)."""
+    return all(distance.ratio <= 1.0 for distance in errors.values())
 
 
 @dataclass(frozen=True)
@@ -94,26 +117,35 @@ class Outcome:
     errors: Errors
 
 
-def _distance(got: Array, expected: Array, tolerance: Array) -> tuple[float, float, float]:
-    """Return the largest distance, the tolerance there, and the largest share of a tolerance used."""
+def _distance(got: Array, expected: Array, tolerance: Array) -> Distance:
     with np.errstate(all="ignore"):  # whatever a broken kernel may give
         distance = np.abs(got.astype(np.float64) - expected)
         ratio = distance / tolerance
-    return float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max())
+    return Distance(float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max()))
 
 
-def judge(problem: Trial, o: Array, lse: Array, kernel: fmha.KernelInfo) -> Errors:
-    """Compare what a kernel gave for a problem with float64."""
+def judge(problem: Trial, results: Results, kernel: fmha.KernelInfo) -> Errors:
+    """Compare what kernels gave for a problem with float64; the gradients with those of this O and LSE."""
     numerics = numerics_of(problem.dtype, None, kernel.tile_n, kernel.arch)
-    expected = reference.attention(*problem.inputs(), causal=problem.causal, numerics=numerics)
-    return Errors(
-        *_distance(o, expected.o, expected.o_tolerance),
-        *_distance(lse, expected.lse, np.broadcast_to(expected.lse_tolerance, expected.lse.shape)),
-    )
+    inputs = problem.inputs()
+    want = reference.attention(*inputs, causal=problem.causal, numerics=numerics)
+    lse_tolerance = np.broadcast_to(want.lse_tolerance, want.lse.shape)
+    errors = {
+        "o": _distance(results.o, want.o, want.o_tolerance),
+        "lse": _distance(results.lse, want.lse, lse_tolerance),
+    }
+    if results.gradients:
+        expected = gradients(
+            *inputs, results.o, results.lse, problem.dout(), causal=problem.causal, numerics=numerics
+        )
+        for name, gradient in expected.items():
+            bound = gradient.bound_in(problem.dtype)
+            errors[name] = _distance(results.gradients[name], gradient.value, bound)
+    return errors
 
 
 def run(problem: Trial) -> Outcome:
-    """Run a problem on the current device and judge the result."""
+    """Run a problem on the current device, forward and backward, and judge the results."""
     before = array.memory.live_bytes
     array.memory.reset_peak()
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
@@ -130,9 +162,13 @@ def run(problem: Trial) -> Outcome:
     assert isinstance(out, array.DeviceArray)
     assert isinstance(lse, array.DeviceArray)
     peak = array.memory.peak_bytes - before
-    return Outcome(
-        seconds, peak, judge(problem, out.to_numpy(), lse.to_numpy(), fmha.fmha_fwd_kernel(params))
-    )
+    found: dict[str, Array] = {}
+    if not no_gradients(problem):
+        dout = array.DeviceArray.from_numpy(problem.dout())
+        grads = backward.flash_attn_bwd(dout, q, k, v, out, lse, causal=problem.causal)
+        found = {name: x.to_numpy() for name, x in zip(("dq", "dk", "dv"), grads, strict=True)}
+    results = Results(out.to_numpy(), lse.to_numpy(), found)
+    return Outcome(seconds, peak, judge(problem, results, fmha.fmha_fwd_kernel(params)))
 
 
 def to_json(value: dict[str, Any]) -> str:
@@ -148,13 +184,14 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
+def _contiguous(problem: Trial, heads: int) -> params.Strided:
+    row = heads * problem.hdim
+    return params.Strided(0, problem.seqlen * row, row, problem.hdim)
+
+
 def kernel_params(problem: Trial) -> params.FwdParams:
     """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
-
-    def contiguous(heads: int) -> params.Strided:
-        row = heads * problem.hdim
-        return params.Strided(0, problem.seqlen * row, row, problem.hdim)
-
+    of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
     return params.FwdParams(
         dtype=problem.dtype,
         batch=problem.batch,
@@ -166,8 +203,23 @@ def kernel_params(problem: Trial) -> params.FwdParams:
         hdim_v=problem.hdim,
         softmax_scale=problem.hdim**-0.5,
         mask="causal" if problem.causal else "none",
-        q=contiguous(problem.nhead_q),
-        k=contiguous(problem.nhead_k),
-        v=contiguous(problem.nhead_k),
-        o=contiguous(problem.nhead_q),
+        q=of_q,
+        k=of_k,
+        v=of_k,
+        o=of_q,
     )
+
+
+def bwd_kernel_params(problem: Trial) -> BwdParams:
+    """Describe the backward pass of a problem, as `kernel_params` does."""
+    of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
+    return BwdParams(fwd=kernel_params(problem), dout=of_q, dq=of_q, dk=of_k, dv=of_k)
+
+
+def no_gradients(problem: Trial) -> str:
+    """Why the library has no gradients of a problem here; "" if it has."""
+    try:
+        fmha.fmha_bwd_supported(bwd_kernel_params(problem))
+    except UnsupportedError as error:
+        return str(error)
+    return ""

@@ -12,14 +12,19 @@ import jax
 from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.errors import HipError
 
-__all__ = ["PLATFORMS", "TARGET", "register"]
+__all__ = ["BACKWARD", "FORWARD", "PLATFORMS", "register"]
 
-# Name of the custom call, and JAX's names of the platforms it is for.
-TARGET = "pyfa_rocm_fmha_fwd"
+# Names of the custom calls, and JAX's names of the platforms they are for.
+FORWARD = "pyfa_rocm_fmha_fwd"
+BACKWARD = "pyfa_rocm_fmha_bwd"
 PLATFORMS = ("cpu", "rocm")
 
 _DEVICE_FUNCTIONS = (
     "hipHostRegister", "hipHostUnregister", "hipStreamSynchronize", "hipGetLastError", "hipGetErrorName",
+)  # fmt: skip
+# In the order of ``fmha_jax_library``.
+_LIBRARY_FUNCTIONS = (
+    "fwd", "fwd_prepare", "fwd_extents", "bwd", "bwd_prepare", "bwd_extents", "last_error",
 )  # fmt: skip
 
 
@@ -38,8 +43,7 @@ class _Library(ctypes.Structure):
     """``fmha_jax_library``."""
 
     _fields_ = (
-        ("fwd", ctypes.c_void_p), ("prepare", ctypes.c_void_p), ("extents", ctypes.c_void_p),
-        ("last_error", ctypes.c_void_p), ("find_device", _FindDevice),
+        *((name, ctypes.c_void_p) for name in _LIBRARY_FUNCTIONS), ("find_device", _FindDevice),
     )  # fmt: skip
 
 
@@ -84,12 +88,12 @@ def _open() -> ctypes.CDLL:
 
 @functools.cache
 def register() -> ctypes.CDLL:
-    """Tell XLA about the custom call, once.
+    """Tell XLA about the custom calls, once.
 
     Returns
     -------
     ctypes.CDLL
-        The library with its handlers, which stays loaded.
+        The library with their handlers, which stays loaded.
 
     Raises
     ------
@@ -97,15 +101,22 @@ def register() -> ctypes.CDLL:
         A library is missing or cannot be opened.
     """
     ffi, lib = library.load()
-    functions = [int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}")))
-                 for name in ("fwd", "fwd_prepare", "fwd_extents", "last_error")]  # fmt: skip
+    functions = [
+        int(ffi.cast("uintptr_t", ffi.addressof(lib, f"fmha_{name}"))) for name in _LIBRARY_FUNCTIONS
+    ]
     handlers = _open()
     handlers.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
-    capsule = jax.ffi.pycapsule
-    jax.ffi.register_ffi_target(TARGET, capsule(handlers.fmha_jax_fwd_cpu), platform="cpu")
-    stages = {
-        "initialize": capsule(handlers.fmha_jax_prepare_rocm),
-        "execute": capsule(handlers.fmha_jax_fwd_rocm),
-    }
-    jax.ffi.register_ffi_target(TARGET, stages, platform="ROCM")
+    for target, name in ((FORWARD, "fwd"), (BACKWARD, "bwd")):
+        _register_target(handlers, target, name)
     return handlers
+
+
+def _register_target(handlers: ctypes.CDLL, target: str, name: str) -> None:
+    """Tell XLA about one custom call, on both platforms."""
+
+    def handler(what: str) -> Any:
+        return jax.ffi.pycapsule(getattr(handlers, f"fmha_jax_{name}_{what}"))
+
+    jax.ffi.register_ffi_target(target, handler("cpu"), platform="cpu")
+    stages = {"initialize": handler("prepare_rocm"), "execute": handler("rocm")}
+    jax.ffi.register_ffi_target(target, stages, platform="ROCM")

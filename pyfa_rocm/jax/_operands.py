@@ -18,7 +18,7 @@ from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.jax._traced import TracedCall
+from pyfa_rocm.jax._traced import Result, TracedCall
 
 __all__ = ["Operands", "philox_of_key", "static_options"]
 
@@ -126,14 +126,15 @@ class Operands:
             )
         )  # fmt: skip
 
-    def traced(self, checked: Checked, names: tuple[str, ...]) -> TracedCall:
-        """Return the call as JAX traces it, with operands of these names."""
+    def traced(self, checked: Checked, *, deterministic: bool = False) -> TracedCall:
+        """Return the call as JAX traces it."""
         o = output_layout(None, checked.o, self.options.out_dtype, self.layouts["q"])
         fields = plain_fields(checked) | self._numbers | {"o_dtype": o.dtype}
         for name in ("bias", "alibi_stride_batch"):  # of arrays, whose strides vmap changes
             fields.pop(name, None)
-        lse = checked.lse if self.options.wants_lse else None
-        return TracedCall(names, tuple(fields.items()), o.shape, o.dtype, lse)
+        results = (Result("o", o.shape, o.dtype),)
+        call = TracedCall(tuple(self.arrays), tuple(fields.items()), results, bool(deterministic))
+        return call.with_lse() if self.options.wants_lse else call
 
     def values(self) -> list[Any]:
         """Return the arrays as JAX's."""

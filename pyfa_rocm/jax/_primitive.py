@@ -1,29 +1,41 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The JAX primitive: types, batching, derivatives (none), and how it becomes a custom call."""
+"""The JAX primitives, one for each pass: types, batching, and how they become custom calls."""
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from pyfa_rocm.jax._library import PLATFORMS, TARGET
-from pyfa_rocm.jax._traced import RESULTS, Axes, TracedCall, attributes
+from pyfa_rocm.array import dtype_of
+from pyfa_rocm.jax._library import BACKWARD, FORWARD, PLATFORMS
+from pyfa_rocm.jax._traced import Axes, TracedCall, custom_call
 
-__all__ = ["bind"]
+__all__ = ["alike", "bind"]
 
-_primitive = Primitive(TARGET)
-_primitive.multiple_results = True
+_primitives = {target: Primitive(target) for target in (FORWARD, BACKWARD)}
 
 
-def bind(problem: TracedCall, operands: list[Any]) -> list[Any]:
-    """Run a problem, or trace it: O, and the LSE if it is wanted."""
+def bind(problem: TracedCall, operands: Sequence[Any]) -> list[Any]:
+    """Run a problem, or trace it, and return its results."""
+    if problem.packed:
+        # The kernels leave rows of no sequence as they were, so results start as what such rows are to be.
+        starts = [
+            jnp.full(shape, -math.inf if name == "lse" else 0, dtype_of(dtype))
+            for name, shape, dtype in problem.results
+        ]
+        problem = problem._replace(names=problem.names + problem.result_names)
+        operands = [*operands, *starts]
     axes: tuple[Axes, ...] = ((),) * len(operands)
-    return list(_primitive.bind(*_alike(operands), problem=problem, sizes=(), axes=axes))
+    primitive = _primitives[problem.target]
+    return list(primitive.bind(*alike(operands), problem=problem, sizes=(), axes=axes))
 
 
 def _varying(array: Any) -> frozenset[Any]:
@@ -33,15 +45,20 @@ def _varying(array: Any) -> frozenset[Any]:
     return frozenset(getattr(kind, "vma", ()) if axes is None else axes)
 
 
-def _alike(operands: list[Any]) -> list[Any]:
+def alike(operands: Sequence[Any]) -> list[Any]:
     """Inside shard_map, mark every operand as different along all the axes that any differs along."""
     varying = [_varying(x) for x in operands]
     union: frozenset[Any] = frozenset().union(*varying)
     if not union:
-        return operands
+        return list(operands)
     cast = functools.partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
     missing = [union - own for own in varying]
     return [cast(x, tuple(axes)) if axes else x for x, axes in zip(operands, missing, strict=True)]
+
+
+def _replicated(aval: Any, ndim: int) -> jax.sharding.NamedSharding:
+    """Return the sharding of a result of so many dimensions, on the mesh of an operand."""
+    return jax.sharding.NamedSharding(aval.sharding.mesh, jax.sharding.PartitionSpec(*(None,) * ndim))
 
 
 def _abstract_eval(
@@ -49,11 +66,10 @@ def _abstract_eval(
 ) -> list[Any]:
     """Return the types of the results, which differ along the axes of a mesh that the operands do."""
     results = []
-    for base, dtype in problem.results:
+    for _, base, dtype in problem.results:
         shape = (*sizes, *base)
-        spec = jax.sharding.PartitionSpec(*(None,) * len(shape))
-        sharding = jax.sharding.NamedSharding(avals[0].sharding.mesh, spec)
-        results.append(avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding))
+        sharding = _replicated(avals[0], len(shape))
+        results.append(avals[0].update(shape=shape, dtype=dtype_of(dtype), weak_type=False, sharding=sharding))
     return results
 
 
@@ -64,27 +80,30 @@ def _batch(
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     mapped, positions = [], []
     for name, x, dim, old in zip(problem.names, operands, dims, axes, strict=True):
-        if name in RESULTS:
+        if name in problem.result_names:
             x = jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
             dim = 0
         elif dim is not None and dim == x.ndim - 1:
             x, dim = jnp.moveaxis(x, dim, 0), 0
         mapped.append(x)
         positions.append((dim, *(a if a is None or dim is None or a < dim else a + 1 for a in old)))
-    results = _primitive.bind(*mapped, problem=problem, sizes=(size, *sizes), axes=tuple(positions))
+    primitive = _primitives[problem.target]
+    results = primitive.bind(*mapped, problem=problem, sizes=(size, *sizes), axes=tuple(positions))
     return results, (0,) * len(results)
 
 
 def _no_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise NotImplementedError(
-        "pyfa_rocm.jax: there is no backward pass yet, so attention cannot be differentiated; "
-        "jax.lax.stop_gradient around its arguments says that no derivative is wanted"
+        "pyfa_rocm.jax: attention has first derivatives in reverse mode (jax.grad, jax.vjp), and no second "
+        "derivatives; jax.lax.stop_gradient around what was differentiated once says that none is wanted"
     )
 
 
 @functools.lru_cache(maxsize=256)
 def _compiled(problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
-    return jax.jit(functools.partial(_primitive.bind, problem=problem, sizes=sizes, axes=axes))
+    return jax.jit(
+        functools.partial(_primitives[problem.target].bind, problem=problem, sizes=sizes, axes=axes)
+    )
 
 
 def _run(*operands: Any, **params: Any) -> Any:
@@ -95,16 +114,25 @@ def _run(*operands: Any, **params: Any) -> Any:
 def _lower(
     ctx: Any, *operands: Any, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> Any:
-    """Emit the custom call."""
+    """Emit the custom call. Its workspace is a result of the call that nobody takes."""
     described = [(tuple(aval.shape), aval.dtype.itemsize) for aval in ctx.avals_in]
-    aliases = {i: RESULTS.index(name) for i, name in enumerate(problem.names) if name in RESULTS}
-    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases)
-    return rule(ctx, *operands, **attributes(problem, sizes, axes, described))
+    told = custom_call(problem, sizes, axes, described)
+    names = problem.result_names
+    aliases = {i: names.index(name) for i, name in enumerate(problem.names) if name in names}
+    rule = jax.ffi.ffi_lowering(problem.target, operand_output_aliases=aliases)
+    if told.workspace_bytes:
+        workspace = ctx.avals_out[0].update(
+            shape=(told.workspace_bytes,), dtype=np.dtype(np.uint8), sharding=_replicated(ctx.avals_out[0], 1)
+        )
+        ctx = ctx.replace(avals_out=[*ctx.avals_out, workspace])
+    return rule(ctx, *operands, **told.attributes)[: len(names)]
 
 
-_primitive.def_impl(_run)
-_primitive.def_abstract_eval(_abstract_eval)
-batching.primitive_batchers[_primitive] = _batch
-ad.primitive_jvps[_primitive] = _no_derivative
-for _platform in PLATFORMS:
-    mlir.register_lowering(_primitive, _lower, platform=_platform)
+for _primitive in _primitives.values():
+    _primitive.multiple_results = True
+    _primitive.def_impl(_run)
+    _primitive.def_abstract_eval(_abstract_eval)
+    batching.primitive_batchers[_primitive] = _batch
+    ad.primitive_jvps[_primitive] = _no_derivative
+    for _platform in PLATFORMS:
+        mlir.register_lowering(_primitive, _lower, platform=_platform)

@@ -8,46 +8,73 @@ stride in every array, 0 if the array is not mapped; so is the call's own batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import fill, new
 from pyfa_rocm._call.optional import ADDRESS_FIELDS
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, Strided
+from pyfa_rocm._runtime import library
 from pyfa_rocm.array import dtype_of
+from pyfa_rocm.fmha import fmha_bwd_workspace_bytes
+from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
-__all__ = ["RESULTS", "Axes", "TracedCall", "attributes"]
+__all__ = ["Axes", "CustomCall", "Result", "TracedCall", "custom_call", "workspace_bytes"]
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
 Axes = tuple["int | None", ...]
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 
-# Names of the results. Operands of these names are the memory that becomes that of the results.
-RESULTS = ("o", "lse")
+_GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
+# Operands that hold neither elements nor biases: a few numbers, that are not the batch's own.
+_NUMBERS = frozenset(ADDRESS_FIELDS) - {"bias"}
+
+
+class Result(NamedTuple):
+    """A result of a custom call."""
+
+    name: str
+    shape: Shape
+    dtype: str
 
 
 class TracedCall(NamedTuple):
-    """An unmapped call, hashable.
+    """An unmapped call of either pass, hashable.
 
     Attributes
     ----------
     names : tuple of str
-        The operands, by their names of the public functions, and RESULTS.
+        The operands, by their names of the public functions. One that is named like a result is the memory
+        that becomes that of the result.
     fields : tuple of (str, value)
-        The numbers among FwdParams's fields.
-    o_shape, o_dtype, lse_shape
-        The results; lse_shape None: no LSE.
+        The numbers among FwdParams's fields, and of the results' and operands' types.
+    results : tuple of Result
+        "o", and "lse" if it is wanted; or the gradients.
+    deterministic : bool
+        Whether dQ is to have the same bits from run to run.
     """
 
     names: tuple[str, ...]
     fields: tuple[tuple[str, Any], ...]
-    o_shape: Shape
-    o_dtype: str
-    lse_shape: Shape | None
+    results: tuple[Result, ...]
+    deterministic: bool = False
+
+    @property
+    def target(self) -> str:
+        """Name of the custom call."""
+        return BACKWARD if self.is_backward else FORWARD
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it gives gradients."""
+        return "dout" in self.names
 
     @property
     def packed(self) -> bool:
@@ -55,10 +82,24 @@ class TracedCall(NamedTuple):
         return "cu_seqlens_q" in self.names
 
     @property
-    def results(self) -> list[tuple[Shape, np.dtype[Any]]]:
-        """Shapes and dtypes of O, and of the LSE if it is wanted."""
-        o = (self.o_shape, dtype_of(self.o_dtype))
-        return [o] if self.lse_shape is None else [o, (self.lse_shape, np.dtype(np.float32))]
+    def result_names(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return tuple(result.name for result in self.results)
+
+    def with_lse(self) -> TracedCall:
+        """Return a forward call with the log-sum-exp, which the backward pass needs."""
+        *batch, rows, nhead, _ = self.results[0].shape
+        shape = (nhead, rows) if self.packed else (*batch, nhead, rows)
+        return self._replace(results=(self.results[0], Result("lse", shape, "float32")))
+
+    def backward(self, shapes: Mapping[str, Shape]) -> TracedCall:
+        """Return the call that gives a forward call's gradients, for q, k and v of these shapes.
+
+        Its operands are dout, those of the forward call, and what that gave: o and lse.
+        """
+        dtype = dict(self.fields)["dtype"]
+        gradients = tuple(Result(name, shapes[of], dtype) for name, of in _GRADIENTS.items())
+        return self._replace(names=("dout", *self.names, "o", "lse"), results=gradients)
 
 
 class _Buffer(NamedTuple):
@@ -77,7 +118,7 @@ class _Buffer(NamedTuple):
     @property
     def batch_stride(self) -> int:
         """Stride from one batch of the problem's own to the next, if it has batches."""
-        if self.name in ("q", "k", "v", "bias", *RESULTS):
+        if self.name not in _NUMBERS:
             return self.repeated[0]
         return self.strides[0] if self.name == "alibi_slopes" and len(self.shape) == 2 else 0
 
@@ -87,10 +128,25 @@ def _buffer(name: str, shape: Shape, axes: Axes) -> _Buffer:
     return _Buffer(name, mapped, tuple(n for axis, n in enumerate(shape) if axis not in axes), strides)
 
 
-def attributes(
+class CustomCall(NamedTuple):
+    """What a custom call is told.
+
+    Attributes
+    ----------
+    attributes : dict
+        As native/jax/fmha_rocm_jax.h explains them.
+    workspace_bytes : int
+        Above 0: the call has one more result, uint8 of that many.
+    """
+
+    attributes: dict[str, npt.NDArray[np.int64]]
+    workspace_bytes: int
+
+
+def custom_call(
     problem: TracedCall, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the attributes of the custom call, which native/jax/fmha_rocm_jax.h explains.
+) -> CustomCall:
+    """Return what the custom call is told.
 
     Parameters
     ----------
@@ -102,26 +158,84 @@ def attributes(
         Of each operand.
     operands : sequence of (shape, bytes of an element)
         With the mapped axes.
+
+    Raises
+    ------
+    FmhaError
+        What the library says of a backward call that it refuses.
     """
     own: Axes = tuple(range(len(sizes)))
     shapes = [shape for shape, _ in operands]
     buffers = [_buffer(*x) for x in zip(problem.names, shapes, axes, strict=True)]
     itemsizes = [itemsize for _, itemsize in operands]
-    for name, (shape, dtype) in zip(RESULTS, problem.results, strict=False):
+    for name, shape, dtype in problem.results:
         buffers.append(_buffer(name, (*sizes, *shape), own))
-        itemsizes.append(dtype.itemsize)
+        itemsizes.append(dtype_of(dtype).itemsize)
     batching = _batching(problem, sizes, buffers)
-    _, view = new()
-    fill(view, _fwd_params(problem, buffers, batching.batch))
+    structs, nbytes = _structs(problem, buffers, batching.batch)
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
         for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]
     ]
-    return {
-        "params": np.frombuffer(bytes(view), np.int64),
+    if nbytes:
+        steps = [[*of_buffers, 0] for of_buffers in steps]
+    repeats = {
         "repeat_counts": np.array([dim.size for dim in batching.repeats] or [1], np.int64),
         "repeat_steps": np.array(steps, np.int64).reshape(-1),
     }
+    return CustomCall(structs | repeats, nbytes)
+
+
+def _structs(
+    problem: TracedCall, buffers: list[_Buffer], batch: Dim
+) -> tuple[dict[str, npt.NDArray[np.int64]], int]:
+    """Return the C structs as attributes, and the bytes of the buffer for the workspace."""
+    forward, gradients = _tensors(problem, buffers, batch)
+    fwd = FwdParams(**(dict(problem.fields) | {"batch": batch.size} | forward))
+    _, view = new()
+    fill(view, fwd)
+    structs = {"params": np.frombuffer(bytes(view), np.int64)}
+    if not problem.is_backward:
+        return structs, 0
+    bwd = BwdParams(fwd=fwd, deterministic=problem.deterministic, **gradients)
+    nbytes = workspace_bytes(bwd)
+    if nbytes:
+        nbytes += _WORKSPACE_ALIGN
+        bwd = replace(bwd, workspace=len(buffers) + 1)
+    ffi, _ = library.load()
+    c, _fwd = bwd_to_c(bwd)
+    c.fwd = ffi.NULL
+    structs["bwd_params"] = np.frombuffer(bytes(ffi.buffer(c)), np.int64)
+    return structs, nbytes
+
+
+# What the library wants; XLA aligns to less, so the buffer is larger by as much.
+_WORKSPACE_ALIGN = 256
+
+
+def workspace_bytes(bwd: BwdParams) -> int:
+    """Return the workspace of a backward call whose addresses are numbers of buffers, not 0 where there is one.
+
+    The device is asked, so a HIP runtime is chosen: JAX's own, if it has opened one.
+
+    Raises
+    ------
+    FmhaError
+        The library refuses the call, or has no device.
+    """
+    jax.default_backend()  # has JAX open its HIP runtime first
+    _, lib = library.load()
+    fwd = bwd.fwd
+    tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "k", "v", "o", "lse")}
+    # What says that it is there has to have an address, aligned as the library asks.
+    other = {name: getattr(fwd, name) * _WORKSPACE_ALIGN for name in ADDRESS_FIELDS.values() if "." not in name}
+    if fwd.bias is not None:
+        other["bias"] = fwd.bias._replace(data=fwd.bias.data * _WORKSPACE_ALIGN)
+    gradients = {name: getattr(bwd, name)._replace(data=0) for name in ("dout", *_GRADIENTS)}
+    asked = replace(
+        bwd, fwd=replace(fwd, **tensors, **other), **gradients, flags=int(lib.FMHA_NO_MEMORY_CHECK)
+    )
+    return fmha_bwd_workspace_bytes(asked)
 
 
 def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batching:
@@ -134,22 +248,29 @@ def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batc
     return fold([*mapped, own], len(buffers))
 
 
-def _fwd_params(problem: TracedCall, buffers: list[_Buffer], batch: Dim) -> FwdParams:
-    """Return the parameters, with the numbers of buffers in place of addresses; a result has its own."""
-    tensors: dict[str, Any] = {}
+def _tensors(
+    problem: TracedCall, buffers: list[_Buffer], batch: Dim
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of FwdParams and of BwdParams with the numbers of buffers in place of addresses.
+
+    Of a result and the operand that becomes its memory, the result's number is taken: it comes later.
+    """
+    forward: dict[str, Any] = {}
+    gradients: dict[str, Any] = {}
     for number, (buffer, stride) in enumerate(zip(buffers, batch.strides, strict=True), 1):
         inner = buffer.repeated if problem.packed else buffer.repeated[1:]
-        if buffer.name in ADDRESS_FIELDS and buffer.name != "bias":
-            tensors[ADDRESS_FIELDS[buffer.name]] = number
+        if buffer.name in _NUMBERS:
+            forward[ADDRESS_FIELDS[buffer.name]] = number
         elif buffer.name == "lse":
-            tensors["lse"] = Lse(number, stride, *inner)
+            forward["lse"] = Lse(number, stride, *inner)
         elif buffer.name == "bias":
-            tensors["bias"] = Bias(number, stride, *inner)
+            forward["bias"] = Bias(number, stride, *inner)
         else:
-            tensors[buffer.name] = Strided(number, stride, *inner)
+            to = gradients if buffer.name in ("dout", *_GRADIENTS) else forward
+            to[buffer.name] = Strided(number, stride, *inner)
         if buffer.name == "alibi_slopes":
-            tensors["alibi_stride_batch"] = stride
-    return FwdParams(**(dict(problem.fields) | {"batch": batch.size} | tensors))
+            forward["alibi_stride_batch"] = stride
+    return forward, gradients
 
 
 # Of the C library.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.jax._gradient import attend
 from pyfa_rocm.jax._operands import Operands, static_options
-from pyfa_rocm.jax._primitive import bind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -107,5 +107,5 @@ def flash_attn_func(
         return_attn_probs=return_attn_probs,
     )  # fmt: skip
     operands = Operands(options, q=q, k=k, v=v)
-    results = bind(operands.traced(operands.check(), tuple(operands.arrays)), operands.values())
+    results = attend(operands.traced(operands.check(), deterministic=deterministic), operands.values())
     return tuple(results) if options.wants_lse else results[0]

@@ -100,17 +100,21 @@ def dot_product_attention(
         at_least, left = left, -1
     options: dict[str, Any] = {
         "softmax_scale": scale, "causal": is_causal, "window_size": (left, right), "top_left": True,
-        "return_lse": True,
+        "return_lse": return_residual,
     }  # fmt: skip
     if bias is None and mask is None and at_least is None and any(x is not None for x in lengths):
-        out, lse = _by_lengths(q, k, v, *lengths, options)
+        results = _by_lengths(q, k, v, *lengths, options)
     else:
         scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
         seen = _seen(mask, lengths, at_least, scores)
-        out, lse = flash_attn_func(q, k, v, bias=_bias(bias, seen, scores, q.dtype), **options)
-        lse = lse.transpose(0, 2, 1)
+        results = flash_attn_func(q, k, v, bias=_bias(bias, seen, scores, q.dtype), **options)
+    out, *lse = results if return_residual else (results,)
     out = out[..., : query.shape[-1]].reshape(query.shape)
-    return (out, lse.astype(out.dtype).reshape(query.shape[:-1])) if return_residual else out
+    if not return_residual:
+        return out
+    # Of packed sequences it has no batches: (nhead, total).
+    rows = lse[0].swapaxes(-1, -2)
+    return out, rows.astype(out.dtype).reshape(query.shape[:-1])
 
 
 def _require_none(implementation: Any) -> None:
@@ -158,15 +162,14 @@ def _window(size: Any) -> tuple[int, int]:
 
 
 def _by_lengths(q: Any, k: Any, v: Any, used_q: Any, used_k: Any, options: dict[str, Any]) -> Any:
-    """Compute sequences that fill a part of their rows; nothing is computed of the others."""
+    """Compute sequences that fill a part of their rows, packed; nothing is computed of the others."""
     batch, seqlen_q = q.shape[:2]
     starts = jnp.arange(batch + 1, dtype=jnp.int32)
     rows_q, rows_k, rows_v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
-    out, lse = flash_attn_varlen_func(
+    return flash_attn_varlen_func(
         rows_q, rows_k, rows_v, starts * seqlen_q, starts * k.shape[1], seqlen_q, k.shape[1],
         seqused_q=used_q, seqused_k=used_k, **options,
     )  # fmt: skip
-    return out.reshape(*q.shape[:-1], -1), lse.T.reshape(*q.shape[:-1])
 
 
 def _seen(mask: Any, lengths: tuple[Any, Any], left: int | None, scores: tuple[int, ...]) -> list[Any]:

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
-import jax.numpy as jnp
 
 from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.jax._gradient import attend
 from pyfa_rocm.jax._operands import Operands, static_options
-from pyfa_rocm.jax._primitive import bind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -106,11 +103,5 @@ def flash_attn_varlen_func(
         seqused_k=seqused_k,
     )  # fmt: skip
     checked = operands.check(max_seqlen_q, max_seqlen_k, packed=True)
-    names = (*operands.arrays, "o", "lse") if options.wants_lse else (*operands.arrays, "o")
-    traced = operands.traced(checked, names)
-    # The kernel leaves rows of no sequence as they were, so its results start as what such rows are to be.
-    starts = [jnp.zeros(traced.o_shape, traced.o_dtype)]
-    if traced.lse_shape is not None:
-        starts.append(jnp.full(traced.lse_shape, -math.inf, jnp.float32))
-    results = bind(traced, operands.values() + starts)
+    results = attend(operands.traced(checked, deterministic=deterministic), operands.values())
     return tuple(results) if options.wants_lse else results[0]

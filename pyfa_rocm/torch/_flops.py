@@ -17,6 +17,7 @@ __all__ = ["register"]
 def register(packet: Any) -> None:
     """Make the count of an operator known to torch."""
     names = [x.name for x in packet.default._schema.arguments]
+    backward = "dout" in names
 
     def count(*values: Any, out_val: Any = None, **named: Any) -> int:
         arguments = dict(zip(names, values, strict=False)) | named
@@ -26,8 +27,9 @@ def register(packet: Any) -> None:
             scores = sum(of_q * of_k for of_q, of_k in lengths)
         else:
             scores = q[0] * q[1] * k[1]
-        # Two matrix products, of a multiplication and an addition each.
-        return int(2 * q[-2] * scores * (q[-1] + v[-1]))
+        # S and O; backward S, dQ and dK, and dP and dV: of a multiplication and an addition each.
+        columns = 3 * q[-1] + 2 * v[-1] if backward else q[-1] + v[-1]
+        return int(2 * q[-2] * scores * columns)
 
     register_flop_formula(packet, get_raw=True)(count)
 

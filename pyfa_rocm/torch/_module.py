@@ -122,7 +122,9 @@ class FlashAttention(torch.nn.Module):
         # keys up to i + seqlen_k - seqlen_q are a window around key i.
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
         out = None
-        if padding.seqlens_q is not None:  # rows of queries beyond it are not written
+        # Rows of queries beyond it are not written: they are 0 before, or made so if that may need a gradient.
+        cleared = padding.seqlens_q is not None and torch.is_grad_enabled()
+        if padding.seqlens_q is not None and not cleared:
             dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fnuz else q.dtype
             out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]), dtype=dtype)
         result = flash_attn_varlen_func(
@@ -130,7 +132,12 @@ class FlashAttention(torch.nn.Module):
             seqlen_k, dropout_p, window_size=window, seqused_q=padding.seqlens_q,
             seqused_k=padding.seqlens_k, top_left=self.causal, out=out,
         )  # fmt: skip
-        return result.view(batch, seqlen_q, *result.shape[1:])
+        result = result.view(batch, seqlen_q, *result.shape[1:])
+        if cleared:
+            assert padding.seqlens_q is not None
+            rows = torch.arange(seqlen_q, device=q.device) < padding.seqlens_q[:, None]
+            result = torch.where(rows[..., None, None], result, 0.0)
+        return result
 
 
 def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:

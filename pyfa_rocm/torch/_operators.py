@@ -28,7 +28,7 @@ from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, use_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch import _flops, _vmap
-from pyfa_rocm.torch._derivatives import before_derivatives, require_no_derivative
+from pyfa_rocm.torch._derivatives import refused_in_a_graph, require_no_derivative
 from pyfa_rocm.torch._schema import LENGTHS, SCHEMAS, Arguments, Lengths, is_plain, options_of_operator
 from pyfa_rocm.torch._tensors import (
     describe,
@@ -40,7 +40,10 @@ from pyfa_rocm.torch._tensors import (
     symbolic,
 )
 
-__all__ = ["fmha_fwd", "fmha_fwd_out", "fmha_varlen_fwd", "fmha_varlen_fwd_out", "run_with_s_dmask"]
+__all__ = [
+    "Invocation", "allocate_workspace", "fmha_fwd", "fmha_fwd_out", "fmha_varlen_fwd", "fmha_varlen_fwd_out",
+    "define", "forward_kernels", "invocation_of", "library", "run_with_s_dmask", "stream_handle",
+]  # fmt: skip
 
 _Tensors = dict[str, "torch.Tensor | None"]
 _UINT64 = 2**64 - 1
@@ -52,7 +55,7 @@ _MOST_QUICK_PLANS = 512
 
 
 @dataclass
-class _Invocation:
+class Invocation:
     """An operator's arguments, by name.
 
     Attributes
@@ -115,19 +118,19 @@ class _Invocation:
         return (inputs, tuple(numbers), lengths, self.with_probabilities, optional.key)
 
 
-def _invocation(
+def invocation_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
-) -> _Invocation:
+) -> Invocation:
     tensors: _Tensors = {
         "q": q, "k": k, "v": v, "out": out, "bias": arguments.bias, "alibi_slopes": arguments.alibi_slopes,
         "philox": arguments.philox,
     }  # fmt: skip
     if lengths is not None:
         tensors |= {name: getattr(lengths, name) for name, kind in LENGTHS.items() if "Tensor" in kind}
-    return _Invocation(tensors, arguments, lengths)
+    return Invocation(tensors, arguments, lengths)
 
 
-def _planned(invocation: _Invocation) -> tuple[Plan, dict[str, Tensor], OptionalArguments]:
+def _planned(invocation: Invocation) -> tuple[Plan, dict[str, Tensor], OptionalArguments]:
     """Check everything but addresses; return the plan, and what the call gives it."""
     index = device_index(invocation.tensors)
     described = invocation.described(lambda x: describe(x, index))
@@ -172,7 +175,7 @@ def _run_planned(
         plan = _quick_plans.get(key)
         if plan is not None:
             return _enqueue(plan, q, k, v, None, None)
-    plan, _, optional = _planned(_invocation(q, k, v, out, lengths, arguments))
+    plan, _, optional = _planned(invocation_of(q, k, v, out, lengths, arguments))
     launch = _enqueue if q.is_cuda else _lend
     result = launch(plan, q, k, v, out, optional)
     if key is not None:
@@ -189,7 +192,7 @@ def _enqueue(
     """Allocate what was not given, and launch on the current stream of q's device."""
     previous = enter_device(plan.o.device)
     try:
-        return _launch(plan, q, k, v, out, optional, _stream(q))
+        return _launch(plan, q, k, v, out, optional, stream_handle(q))
     finally:
         leave_device(previous)
 
@@ -219,7 +222,7 @@ def _launch(
         out = _empty(plan, q)
     if lse is None:
         lse = _empty_lse(plan, q)
-    workspace = None if plan.workspace is None else _workspace(plan.workspace, q)
+    workspace = None if plan.workspace is None else allocate_workspace(plan.workspace, q)
     plan.launch(
         *inputs, out.data_ptr(), lse.data_ptr() if plan.lse else 0,
         0 if workspace is None else workspace.address, optional, handle,
@@ -236,7 +239,7 @@ def _empty_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
     return torch.empty(plan.lse.shape if plan.lse else 0, dtype=torch.float32, device=q.device)
 
 
-def _workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
+def allocate_workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
     """Allocate a workspace, which may be dropped once the call is enqueued.
 
     torch's allocator and ours hand it out again only for later work of the stream.
@@ -247,7 +250,7 @@ def _workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
     return Tensor(memory.data_ptr(), layout, False, memory)
 
 
-def _stream(q: torch.Tensor) -> int:
+def stream_handle(q: torch.Tensor) -> int:
     return int(torch.cuda.current_stream(q.device).cuda_stream)
 
 
@@ -255,8 +258,10 @@ def run_with_s_dmask(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return O, the log-sum-exp and the probabilities; waits for the device, and computes on the host."""
-    invocation = _invocation(q, k, v, out, lengths, arguments)
-    require_no_derivative(invocation.tensors)
+    invocation = invocation_of(q, k, v, out, lengths, arguments)
+    require_no_derivative(
+        invocation.tensors, "probabilities are computed on the host; call with tensor.detach()"
+    )
     invocation.with_probabilities = True
     plan, described, optional = _planned(invocation)
     if out is None:
@@ -271,7 +276,7 @@ def run_with_s_dmask(
 
     if q.is_cuda:
         with use_device(plan.o.device):
-            _, *arrays = compute(_stream(q))
+            _, *arrays = compute(stream_handle(q))
     else:
         extents = plan.extents(q.data_ptr(), k.data_ptr(), v.data_ptr(), to.data, 0, optional)
         with host_memory.registered(extents):
@@ -292,7 +297,7 @@ def _trace(
     values nothing here looks at.
     """
     try:
-        invocation = _invocation(q, k, v, out, lengths, arguments)
+        invocation = invocation_of(q, k, v, out, lengths, arguments)
         require_one_device(invocation.tensors)
         call = invocation.call(invocation.described(symbolic))
         for name in DESCALES:
@@ -304,10 +309,7 @@ def _trace(
     except InvalidArgumentError as error:
         raise remedied(error) from None
     except UnsupportedError as error:
-        if not torch.compiler.is_compiling():
-            raise
-        # A NotImplementedError is swallowed there, message and all: taken as a fake kernel that is missing.
-        raise RuntimeError(str(error)) from error
+        raise refused_in_a_graph(error) from error
     if out is None:
         out = torch.empty(checked.o, dtype=dtype_named(dtype, "out_dtype"), device=q.device)
     lse = torch.empty(checked.lse if arguments.return_lse else 0, dtype=torch.float32, device=q.device)
@@ -318,7 +320,7 @@ def _trace(
 
 _Kernel = Callable[[Any, Any, Any, Any, Any, Any], tuple[torch.Tensor, torch.Tensor]]
 _NAMESPACE = "pyfa_rocm"
-_library = torch.library.Library(_NAMESPACE, "DEF")
+library = torch.library.Library(_NAMESPACE, "DEF")
 
 
 def _kernels(kernel: _Kernel) -> dict[str, Callable[..., Any]]:
@@ -341,26 +343,32 @@ def _kernels(kernel: _Kernel) -> dict[str, Callable[..., Any]]:
     return {function.__name__: function for function in functions}
 
 
-def _define() -> None:
-    # The compiler may not change strides on the way: rows have to stay contiguous, and copies cost. Older
-    # versions of torch can only be told to keep the order of strides.
-    strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    for name, schema in SCHEMAS.items():
-        _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, strides))
-    run = _kernels(_run)
+# The compiler may not change strides on the way: rows have to stay contiguous, and copies cost. Older versions
+# of torch can only be told to keep the order of strides.
+_STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+
+
+def define(
+    schemas: dict[str, str], run: dict[str, Callable[..., Any]], trace: dict[str, Callable[..., Any]]
+) -> None:
+    """Make operators known to torch, all but their derivatives, which `_autograd` has.
+
+    `run` are their kernels on tensors with memory, `trace` on those without, by name.
+    """
+    for name, schema in schemas.items():
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, _STRIDES))
     for key in ("CPU", "CUDA"):
         for name, function in run.items():
-            _library.impl(name, function, key)
-    for name, function in run.items():
+            library.impl(name, function, key)
+    for name, function in trace.items():
         packet = getattr(getattr(torch.ops, _NAMESPACE), name)
-        _library.impl(name, before_derivatives(packet.default, function), "Autograd", with_keyset=True)
-        _vmap.register(_library, packet.default)
+        _vmap.register(library, packet.default)
         _flops.register(packet)
-    for name, function in _kernels(_trace).items():
-        torch.library.register_fake(f"{_NAMESPACE}::{name}", function, lib=_library)
+        torch.library.register_fake(f"{_NAMESPACE}::{name}", function, lib=library)
 
 
-_define()
+forward_kernels = _kernels(_run)
+define(SCHEMAS, forward_kernels, _kernels(_trace))
 _ops = getattr(torch.ops, _NAMESPACE)
 fmha_fwd = _ops.fmha_fwd.default
 fmha_fwd_out = _ops.fmha_fwd_out.default

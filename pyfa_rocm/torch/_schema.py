@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from pyfa_rocm._call.params import Options
 
 __all__ = [
-    "ARGUMENTS", "LENGTHS", "SCHEMAS", "Argument", "Arguments", "Lengths", "is_plain",
-    "options_of_operator",
+    "ARGUMENTS", "BWD_ARGUMENTS", "BWD_SCHEMAS", "LENGTHS", "SCHEMAS", "Argument", "Arguments",
+    "BwdArguments", "BwdOutArguments", "Lengths", "forward_arguments", "is_plain", "options_of_operator",
 ]  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def _arguments() -> Iterator[Argument]:
             yield from _SPECIAL[x.name]
         else:
             yield Argument(x.name, _TYPES[str(x.type)], x.default)
+    yield Argument("deterministic", "bool", False)  # of the backward call
 
 
 def _tuple_type(name: str, defaults: dict[str, Any]) -> Any:
@@ -72,15 +73,43 @@ LENGTHS = {
 Arguments: Any = _tuple_type("Arguments", {x.name: x.default for x in ARGUMENTS})
 Lengths: Any = _tuple_type("Lengths", dict.fromkeys(LENGTHS))
 
+# Of a backward call: forward's, but for what says of which type its results are, and what is only of 8-bit
+# floats, which no backward kernel takes. `candidate` is one of the backward kernels.
+_NOT_BACKWARD = ("return_lse", "out_dtype", "q_descale", "k_descale", "v_descale")
+BWD_ARGUMENTS = tuple(x for x in ARGUMENTS if x.name not in _NOT_BACKWARD)
+# Of the operators that allocate the gradients, and of those that are given them.
+_NEW = (Argument("grad_dtype", "ScalarType?", None), Argument("bias_grad", "bool", False))
+_GIVEN = (Argument("accumulate", "bool", False), Argument("dbias", "Tensor(d!)?", None))
+BwdArguments: Any = _tuple_type("BwdArguments", {x.name: x.default for x in (*BWD_ARGUMENTS, *_NEW)})
+BwdOutArguments: Any = _tuple_type("BwdOutArguments", {x.name: x.default for x in (*BWD_ARGUMENTS, *_GIVEN)})
+
 _inputs, _out = "Tensor q, Tensor k, Tensor v", "Tensor(a!) out"
 _options = ", ".join(f"{x.type} {x.name}={x.default}" for x in ARGUMENTS)
 _lengths = ", ".join(f"{kind} {name}" for name, kind in LENGTHS.items())
+_results = "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse"
+_grads = "Tensor(a!) dq, Tensor(b!) dk, Tensor(c!) dv"
+_new, _given = (
+    ", ".join(f"{x.type} {x.name}={x.default}" for x in (*BWD_ARGUMENTS, *more)) for more in (_NEW, _GIVEN)
+)
 SCHEMAS = {
     "fmha_fwd": f"({_inputs}, {_options}) -> (Tensor out, Tensor lse)",
     "fmha_fwd_out": f"({_inputs}, {_out}, {_options}) -> Tensor lse",
     "fmha_varlen_fwd": f"({_inputs}, {_lengths}, {_options}) -> (Tensor out, Tensor lse)",
     "fmha_varlen_fwd_out": f"({_inputs}, {_out}, {_lengths}, {_options}) -> Tensor lse",
 }
+# dbias has no elements if it is not wanted.
+BWD_SCHEMAS = {
+    "fmha_bwd": f"({_results}, {_new}) -> (Tensor dq, Tensor dk, Tensor dv, Tensor dbias)",
+    "fmha_bwd_out": f"({_results}, {_grads}, {_given}) -> ()",
+    "fmha_varlen_bwd": f"({_results}, {_lengths}, {_new}) -> (Tensor dq, Tensor dk, Tensor dv, Tensor dbias)",
+    "fmha_varlen_bwd_out": f"({_results}, {_grads}, {_lengths}, {_given}) -> ()",
+}
+
+
+def forward_arguments(arguments: Any) -> Any:
+    """Return the Arguments of the forward call behind a backward one's."""
+    same = {x.name: getattr(arguments, x.name) for x in BWD_ARGUMENTS}
+    return Arguments(**same | {"candidate": 0, "return_lse": True})
 
 
 def options_of_operator(arguments: Any, out_dtype: str | None, return_attn_probs: bool) -> Options:

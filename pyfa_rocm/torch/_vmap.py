@@ -16,21 +16,26 @@ from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["register"]
 
+# The tensors whose first dimension is the batch.
+_BATCHED = ("dout", "q", "k", "v", "out", "lse", "dq", "dk", "dv")
+
 
 def register(library: torch.library.Library, operator: Any) -> None:
     """Make the rule of an operator known to torch.vmap."""
     names = [x.name for x in operator._schema.arguments]
+    written = [x.name for x in operator._schema.arguments if x.alias_info and x.alias_info.is_write]
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *values: Any) -> Any:
         arguments = dict(zip(names, values, strict=False))
         mapped = {name for name, dim in zip(names, in_dims, strict=False) if dim is not None}
-        if "out" in arguments and "out" not in mapped:
-            raise InvalidArgumentError(
-                "out: got a tensor that torch.vmap does not map, expected one for each mapped element"
-            )
+        for name in written:
+            if arguments.get(name) is not None and name not in mapped:
+                raise InvalidArgumentError(
+                    f"{name}: got a tensor that torch.vmap does not map, expected one for each mapped element"
+                )
         for name, dim in zip(names, in_dims, strict=False):
             if dim is not None:
-                arguments[name] = _to_front(name, arguments[name], dim)
+                arguments[name] = _to_front(arguments[name], dim, name in written)
         merged = _merged(arguments, mapped, info.batch_size)
         if merged is None:
             return _looped(operator, arguments, mapped, info.batch_size)
@@ -41,19 +46,21 @@ def register(library: torch.library.Library, operator: Any) -> None:
     torch.library.register_vmap(operator._name, rule, lib=library)
 
 
-def _to_front(name: str, x: torch.Tensor, dim: int) -> torch.Tensor:
+def _to_front(x: torch.Tensor, dim: int, is_written: bool) -> torch.Tensor:
     """Return a tensor with its mapped dimension first; copied if that was the last, unless it is written."""
     x = x.movedim(dim, 0)
-    return x if name == "out" or dim < x.dim() - 1 else x.contiguous()
+    return x if is_written or dim < x.dim() - 1 else x.contiguous()
 
 
 def _merged(arguments: dict[str, Any], mapped: set[str], size: int) -> dict[str, Any] | None:
     """Return the arguments of one call for all elements; None: they need a call each."""
     if "cu_seqlens_q" in arguments or arguments.get("dropout_p"):
         return None
+    if arguments.get("bias_grad") or arguments.get("dbias") is not None:
+        return None  # a sum over the batch is of one element's
     batch = arguments["q"].shape[1 if "q" in mapped else 0]
     merged = dict(arguments)
-    for name in ("q", "k", "v", "out", "bias", "alibi_slopes"):
+    for name in (*_BATCHED, "bias", "alibi_slopes"):
         x = arguments.get(name)
         if x is None:
             continue
@@ -85,6 +92,8 @@ def _looped(operator: Any, arguments: dict[str, Any], mapped: set[str], size: in
     if not size:  # what an element would give says types and sizes
         return _each(call(lambda x: x.new_zeros(x.shape[1:])), lambda x: x.new_empty(0, *x.shape))
     results = [call(lambda x, i=i: x[i]) for i in range(size)]
+    if results[0] is None:
+        return None, None
     if isinstance(results[0], torch.Tensor):
         return torch.stack(results), 0
     return tuple(torch.stack(x) for x in zip(*results, strict=True)), (0,) * len(results[0])
@@ -92,6 +101,8 @@ def _looped(operator: Any, arguments: dict[str, Any], mapped: set[str], size: in
 
 def _each(results: Any, change: Any) -> Any:
     """Return changed results, and where their mapped dimension is: nowhere if there is but one."""
+    if results is None:
+        return None, None
     if isinstance(results, torch.Tensor):
         result = change(results)
         return result, None if result.dim() == 1 else 0

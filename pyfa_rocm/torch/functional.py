@@ -12,7 +12,7 @@ from pyfa_rocm._call.keywords import require_known, spelled_out
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Keywords
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.torch import _operators
+from pyfa_rocm.torch import _autograd, _operators
 from pyfa_rocm.torch._schema import Arguments, Lengths
 from pyfa_rocm.torch._tensors import autocast, dtype_named, real, require_tensors
 
@@ -113,7 +113,7 @@ def flash_attn_func(
     arguments = _arguments(
         "flash_attn_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        deterministic=deterministic, return_attn_probs=return_attn_probs,
     )  # fmt: skip
     if return_attn_probs:
         return _probabilities(q, k, v, out, None, arguments)
@@ -205,7 +205,7 @@ def flash_attn_varlen_func(
     arguments = _arguments(
         "flash_attn_varlen_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale,
         causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
+        deterministic=deterministic, return_attn_probs=return_attn_probs,
     )  # fmt: skip
     if return_attn_probs:
         return _probabilities(q, k, v, out, lengths, arguments)
@@ -218,7 +218,7 @@ def flash_attn_varlen_func(
 
 def _arguments(
     function: str, q: torch.Tensor, ours: Mapping[str, Any], *, causal: Any, dropout_p: float,
-    window_size: Any, return_attn_probs: bool, **own: Any,
+    window_size: Any, deterministic: bool, return_attn_probs: bool, **own: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the operators' arguments, by name, for the options of a public function.
 
@@ -237,6 +237,8 @@ def _arguments(
     dropout_p = real("dropout_p", dropout_p)
     if causal:
         arguments["causal"] = True
+    if deterministic:
+        arguments["deterministic"] = True
     left, right = _window(window_size)
     if left != -1 or right != -1:
         arguments["window_left"], arguments["window_right"] = left, right
@@ -262,9 +264,17 @@ def _probabilities(
             "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
             "an operator can return the log-sum-exp (return_lse=True)"
         )
-    return _operators.run_with_s_dmask(
-        q, k, v, out, None if lengths is None else Lengths(**lengths), Arguments(**arguments)
-    )
+    of_lengths = None if lengths is None else Lengths(**lengths)
+    if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):
+        return _operators.run_with_s_dmask(q, k, v, out, of_lengths, Arguments(**arguments))
+    named = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in arguments.items()}
+    inputs = (x.detach() for x in (q, k, v))
+    *_, s_dmask = _operators.run_with_s_dmask(*inputs, None, of_lengths, Arguments(**named))
+    if out is not None:
+        operator = _operators.fmha_fwd_out if lengths is None else _operators.fmha_varlen_fwd_out
+        return out, operator(q, k, v, out, **(lengths or {}), **arguments), s_dmask
+    operator = _operators.fmha_fwd if lengths is None else _operators.fmha_varlen_fwd
+    return (*operator(q, k, v, **(lengths or {}), **arguments), s_dmask)
 
 
 def _window(window_size: Any) -> tuple[int, int]:

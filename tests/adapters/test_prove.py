@@ -22,7 +22,7 @@ DISTRIBUTIONS = {
 
 @pytest.mark.parametrize("backend", DISTRIBUTIONS)
 def test_prove(backend: str) -> None:
-    """Its public function, one launch of the kernel named, and an error below its bound."""
+    """Its public function, one launch of each kernel named, and errors below their bounds."""
     done = subprocess.run(
         [sys.executable, "-m", "pyfa_rocm", "prove", "--backend", backend, "--json"],
         cwd=Path(pyfa_rocm.__file__).parents[1],
@@ -35,10 +35,12 @@ def test_prove(backend: str) -> None:
     assert proof["ok"] is True
     assert proof["backend"] == backend
     assert proof["emulated"] is True
-    assert proof["launched"] == [proof["kernel"]]
-    assert 0 < proof["o_max_error"] <= proof["o_bound"]
-    assert proof["o_max_error_over_tolerance"] <= 1
-    assert proof["lse_max_error_over_tolerance"] <= 1
+    assert proof["launched"][0] == proof["kernel"]
+    assert [proof["launched"].count(proof[name]) for name in ("kernel", "backward_kernel")] == [1, 1]
+    assert proof["launched_as_said"] is True
+    for name in ("o", "lse", "dq", "dk", "dv"):
+        assert 0 < proof[f"{name}_max_error"] <= proof[f"{name}_bound"]
+        assert proof[f"{name}_max_error_over_tolerance"] <= 1
     assert proof["arch"] == "gfx942"
     assert DISTRIBUTIONS[backend] <= proof["versions"].keys()
     assert all(proof["versions"].values())

@@ -23,6 +23,15 @@ dtype = ["fp16", "bf16"]
 tile = "d64"
 dropout = [false, true]
 """  # noqa: E501
+FLOAT32 = """
+[tiles]
+f128 = {origin = "hip", hdim = 128, rows = 16}
+[[kernels]]
+set = "ci"
+arch = "gfx942"
+dtype = "fp32"
+tile = "f128"
+"""
 PARTS = """
 origin = "hip"
 [tiles]
@@ -76,15 +85,33 @@ def test_lines(tmp_path: Path) -> None:
     assert (tmp_path / "enums.h").read_text().count("kBwdParts") == 1
 
 
+def test_kernels_of_ours(tmp_path: Path) -> None:
+    """One kernel a tile, which has all features."""
+    assert list_kernels(tmp_path, FLOAT32, PARTS).returncode == 0
+    unit = tmp_path / "out" / "gfx942" / "bwd_fp32_d128_hip.hip"
+    assert unit.read_text().splitlines()[1:] == [
+        '#include "hip/bwd_fp32_kernel.h"',
+        "",
+        "FMHA_BWD_FP32_KERNEL(fmha_bwd_fp32_d128, 128, 16)",
+    ]
+    (row,) = json.loads(unit.with_suffix(".rows.json").read_text())
+    assert row["alibi"] and row["dropout"] and row["optional"] and row["whole"]
+    assert (row["tile_m"], row["tile_n"], row["hdim_step"]) == (16, 64, 8)
+
+
 @pytest.mark.parametrize(
     ("bwd", "parts", "said"),
     [
-        (BACKWARD.replace('"bf16"', '"fp32"'), PARTS, "backward kernels are of fp16 or bf16, got 'fp32'"),
+        (BACKWARD.replace('"bf16"', '"fp32"'), PARTS, "fmha_bwd_fp32_d64: expected dtype fp16 or bf16, got 'fp32'"),
         (BACKWARD.replace("[32, 128, 64, ", "[32, 128, "), PARTS, "block is a list of 9 numbers, got [32"),
         (BACKWARD.replace("waves_dq = [1, 4, 1], ", ""), PARTS, "tiles.d64: missing waves_dq"),
         (BACKWARD, PARTS.replace('kind = "sum"', 'kind = "product"'), "kind is 'product', expected"),
         (BACKWARD, PARTS.replace('"fp32"', '"fp8"'), "expected fp16, bf16 or fp32, got 'fp8'"),
         (BACKWARD, PARTS.replace('"hip"', '"ck"'), "origin is 'ck', expected one of hip"),
+        (FLOAT32.replace('"fp32"', '"bf16"'), PARTS, "fmha_bwd_bf16_d128: expected dtype fp32, got 'bf16'"),
+        (FLOAT32 + "alibi = true\n", PARTS, "alibi: the kernels of tile f128 have all"),
+        (FLOAT32.replace("128", "96"), PARTS, "hdim is a multiple of 64, got 96"),
+        (FLOAT32.replace("16", "24"), PARTS, "rows is a multiple of 16, got 24"),
     ],
 )  # fmt: skip
 def test_wrong_catalogue(tmp_path: Path, bwd: str, parts: str, said: str) -> None:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "args/bwd.h"
+#include "args/bwd_fp32.h"
 #include "bwd_params.h"
 #include "check.h"
 #include "error.h"
@@ -20,6 +21,7 @@
 namespace {
 
 using fmha::BwdDotParams;
+using fmha::BwdFp32Params;
 using fmha::BwdKernelParams;
 using fmha::BwdStrides;
 using fmha::BwdSumParams;
@@ -240,6 +242,52 @@ void test_features() {
   CHECK(x.args<BwdKernelParams>(2).philox == at(15));
 }
 
+// A kernel that writes the gradients itself follows D's, whatever is asked, and takes no other workspace.
+void test_whole() {
+  fmha_fwd_params f = forward(6, 2, 64, FMHA_FP32);
+  fmha_bwd_params p = backward(f);
+  p.accumulate = p.deterministic = 1;
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2 && x.plan.needed_bytes() == rounded(2 * 6 * 100 * 4));
+  CHECK(x.launches(0, "bwd_dot_fp32", {7, 6, 2}));
+  // Five tiles of 300 keys, and two of 100 queries.
+  CHECK(x.launches(1, "bwd_fp32_d64", {7, 6, 2}) && x.plan[1].rounds == 1);
+  const auto& main = x.args<BwdFp32Params>(1);
+  CHECK(main.q == at(1) && main.k == at(2) && main.v == at(3) && main.dout == at(6) && main.lse == at(5));
+  CHECK(main.d == at(20) && main.dq == at(7) && main.dk == at(8) && main.dv == at(9));
+  CHECK(same(main.q_strides, 38400, 64, 384) && same(main.dk_strides, 38400, 64, 128));
+  CHECK(same(main.lse_strides, 600, 100, 1) && same(main.d_strides, 600, 100, 1));
+  CHECK(main.key_tiles == 5 && main.nhead_q == 6 && main.nhead_ratio_qk == 3 && main.accumulate == 1);
+  CHECK(main.window_left == BwdFp32Params::kUnlimited && main.window_right == BwdFp32Params::kUnlimited);
+  CHECK(main.keep_at_most == -1 && main.rp_keep == 1 && main.alibi == nullptr && main.top_left == 0);
+  // The same kernel has all features.
+  f.alibi_slopes = at<float>(14);
+  f.p_drop = 0.25F;
+  f.mask = FMHA_MASK_WINDOW_TOP_LEFT;
+  f.window_left = 7, f.window_right = 9;
+  p.accumulate = 0;
+  CHECK_OK(plan_of(p, x));
+  const auto& all = x.args<BwdFp32Params>(1);
+  CHECK(all.keep_at_most == 191 && all.rp_keep == 1 / 0.75F && all.alibi == at(14) && all.accumulate == 0);
+  CHECK(all.window_left == 7 && all.window_right == 9 && all.top_left == 1);
+  f = forward(4, 4, 72, FMHA_FP32);
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "the nearest, bwd_fp32_d64, takes fwd->hdim_q up to 64");
+  // Of packed sequences, rows that are not in use are zeroed before, unless gradients are added.
+  f = packed();
+  f.dtype = FMHA_FP32;
+  f.seqused_q = at<int32_t>(12);
+  f.seqused_k = at<int32_t>(13);
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 5 && x.launches(4, "bwd_fp32_d64", {7, 4, 3}));
+  CHECK(x.args<BwdSumParams>(1).out == at(7) && x.args<BwdSumParams>(1).parts_count == 0);
+  CHECK(x.args<BwdSumParams>(2).out == at(8) && x.args<BwdSumParams>(3).rows == 500);
+  CHECK(x.args<BwdFp32Params>(4).used_k == at(13) && x.args<BwdFp32Params>(4).cu_q == at(10));
+  p.accumulate = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 2);
+}
+
 // One side has no rows: the other side's gradients are sums of nothing.
 void test_zeros() {
   fmha_fwd_params f = forward(4, 2);
@@ -434,6 +482,7 @@ int main(int argc, char** argv) {
   test_packed();
   test_deterministic();
   test_features();
+  test_whole();
   test_zeros();
   test_choice();
   test_refusals();

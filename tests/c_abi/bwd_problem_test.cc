@@ -333,7 +333,11 @@ void test_overlaps() {
 
 void test_unsupported() {
   const auto no = FMHA_UNSUPPORTED;
-  CHECK_BAD(Good::plain(FMHA_FP32), , no, "fwd->dtype = fp32: backward kernels take fp16 and bf16");
+  CHECK_GOOD(Good::plain(FMHA_FP32), );
+  CHECK_BAD(Good::plain(FMHA_FP32), f.softmax_scale = -1, no, "fwd->softmax_scale = -1: kernels take");
+  CHECK_BAD(Good::plain(FMHA_FP32), p.dk.stride_head = int64_t{1} << 31, no, "dk.stride_head = 2147483648");
+  CHECK_BAD(Good::plain(FMHA_FP8_E4M3_FNUZ), f.o_dtype = FMHA_BF16, no,
+            "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
   CHECK_BAD(Good::plain(), f.softcap = 30, no, "fwd->softcap = 30: no backward kernel does softcap");

@@ -192,7 +192,7 @@ void metadata_has_the_version_of_the_caller() {
     CHECK(fmha_jax_fwd_rocm(&frame) == nullptr);
     CHECK(metadata.api_version.major_version == 0 && metadata.api_version.minor_version == 1);
     CHECK(metadata.traits == XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE);
-    CHECK(fmha_jax_prepare_rocm(&frame) == nullptr);
+    CHECK(fmha_jax_fwd_prepare_rocm(&frame) == nullptr);
     CHECK(fmha_jax_fwd_cpu(&frame) == nullptr);
     CHECK(metadata.traits == 0);
   }
@@ -223,7 +223,7 @@ void repeats_step_through_buffers() {
   CHECK(frame.call(fmha_jax_fwd_cpu) == "");
   CHECK(data.right());
   frame.set_repeats({0}, {rows, keys, keys, rows});
-  for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_prepare_rocm}) {
+  for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_fwd_prepare_rocm}) {
     CHECK(frame.call(handler) == "");
   }
 }
@@ -235,7 +235,7 @@ void what_does_not_fit_is_refused() {
   const auto refused = [&](auto&& change, const char* start, const char* part) {
     Frame frame(numbered(), pointers, kSizes);
     change(frame);
-    for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_prepare_rocm}) {
+    for (XLA_FFI_Handler* handler : {fmha_jax_fwd_cpu, fmha_jax_fwd_rocm, fmha_jax_fwd_prepare_rocm}) {
       const std::string got = frame.call(handler);
       const bool right = starts_with(got, start) && has(got, part);
       CHECK(right);
@@ -311,7 +311,7 @@ void rocm_can_be_captured(void* stream) {
         hip_bind(library, "hipGraphInstantiate", &instantiate) &&
         hip_bind(library, "hipGraphLaunch", &launch) && hip_bind(library, "hipGraphDestroy", &destroy) &&
         hip_bind(library, "hipGraphExecDestroy", &destroy_exec));
-  CHECK(frame.call(fmha_jax_prepare_rocm) == "");
+  CHECK(frame.call(fmha_jax_fwd_prepare_rocm) == "");
   CHECK(begin(stream, 0) == 0);
   CHECK(frame.call(fmha_jax_fwd_rocm) == "");
   CHECK(end(stream, &graph) == 0);
@@ -341,7 +341,8 @@ void rocm_runs_on_the_stream_of_xla(void* stream) {
 
 int main() {
   if (!hip_open(&hip)) return 1;
-  const fmha_jax_library library{fmha_fwd, fmha_fwd_prepare, fmha_fwd_extents, fmha_last_error, find_device};
+  const fmha_jax_library library{fmha_fwd,         fmha_fwd_prepare, fmha_fwd_extents, fmha_bwd,
+                                 fmha_bwd_prepare, fmha_bwd_extents, fmha_last_error, find_device};
   fmha_jax_connect(&library);
   void* stream = nullptr;
   CHECK(hip.stream_create(&stream) == 0);

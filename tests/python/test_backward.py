@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, judge_gradient, run_backward
 from built import DTYPE_OF, Row, rows, this_arch
-from cases import Case, Dropout, Layout, Varlen, bits, cases, layouts
+from cases import Bias, Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import Numerics, attention, gradients
@@ -23,6 +23,17 @@ EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 4
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 
+@pytest.fixture(params=["float16", "float32"])
+def base(request: pytest.FixtureRequest) -> Case:
+    """A small case: of a dtype whose kernels sum up in memory, and of one whose kernels do not."""
+    return nearest(replace(BASE, dtype=request.param))
+
+
+def has(row: Row, feature: str, wanted: bool) -> bool:
+    """Whether a kernel does a problem with a feature, or without it."""
+    return bool(row["optional"] or row.get(feature, False) == wanted)
+
+
 def kernels(case: Case) -> list[Row]:
     """The rows of this arch whose kernels can do a case."""
     hdim_v = case.hdim_v or case.hdim
@@ -31,7 +42,8 @@ def kernels(case: Case) -> list[Row]:
         for row in rows("bwd")
         if row["arch"] == this_arch() and DTYPE_OF[row["dtype"]] == case.dtype
         and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
-        and row["alibi"] == bool(case.alibi) and row["dropout"] == (case.dropout is not None)
+        and has(row, "alibi", bool(case.alibi)) and has(row, "dropout", case.dropout is not None)
+        and has(row, "softcap", case.softcap > 0) and has(row, "bias", case.bias is not None)
     ]  # fmt: skip
 
 
@@ -39,32 +51,38 @@ def nearest(case: Case) -> Case:
     """The case, or one of another dtype or head dim that has a kernel: a small set has few of each."""
     for other in (
         case,
-        *(replace(case, dtype=d, hdim=n) for d in ("float16", "bfloat16") for n in (64, 128)),
+        *(replace(case, dtype=d, hdim=n) for d in (case.dtype, "float16", "bfloat16") for n in (64, 128)),
     ):
         if kernels(other):
             return other
     pytest.skip("this build has no backward kernel for such a case on this arch")
 
 
-def test_oracle_is_the_derivative() -> None:
+@pytest.mark.parametrize("feature", ["alibi", "softcap", "bias"])
+def test_oracle_is_the_derivative(feature: str) -> None:
     """The oracle's gradients are the slopes of the forward oracle in a random direction."""
     rng = np.random.default_rng(11)
     q, k, v = (rng.standard_normal(shape) for shape in ((2, 5, 4, 8), (2, 7, 2, 8), (2, 7, 2, 16)))
     dout = rng.standard_normal((2, 5, 4, 16))
     keep = rng.random((2, 4, 5, 7)) < 0.8
     features = {
-        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "alibi_slopes": np.full(4, 0.3),
-        "keep": keep, "keep_scale": 1.25,
+        "softmax_scale": 0.4, "causal": True, "window_size": (4, -1), "keep": keep, "keep_scale": 1.25,
     }  # fmt: skip
+    features |= {"softcap": 1.5} if feature == "softcap" else {}
+    features |= {"alibi_slopes": np.full(4, 0.3)} if feature == "alibi" else {}
+    bias = rng.standard_normal((2, 1, 5, 7)) if feature == "bias" else None
     exact = Numerics("float32", "float32")
 
     def loss(*inputs: np.ndarray) -> float:
-        return float((attention(*inputs, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
+        *qkv, add = inputs
+        return float((attention(*qkv, bias=add, numerics=exact, **features).o * dout).sum())  # type: ignore[arg-type]
 
-    want = attention(q, k, v, numerics=exact, **features)  # type: ignore[arg-type]
-    found = gradients(q, k, v, want.o, want.lse, dout, numerics=exact, **features)  # type: ignore[arg-type]
-    for i, name in enumerate(NAMES):
-        inputs = [q, k, v]
+    want = attention(q, k, v, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    found = gradients(q, k, v, want.o, want.lse, dout, bias=bias, numerics=exact, **features)  # type: ignore[arg-type]
+    if bias is not None:
+        found["dbias"] = found["dbias"].summed((1,))
+    for i, name in enumerate(found):
+        inputs = [q, k, v, bias]
         direction, h = rng.standard_normal(inputs[i].shape), 1e-5
         sides = []
         for sign in (1, -1):
@@ -89,9 +107,11 @@ def test_every_kernel(row: Row) -> None:
     assert pyfa_rocm.fmha_bwd_kernel(backward.params()).name == row["name"]
     backward.judge(backward.run())
     run_backward(replace(case, hdim=row["hdim_q"] - 8, causal=True, ratio=2))
+    if row["optional"]:
+        run_backward(replace(case, alibi=0, dropout=None))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("hdim", [8, 32, 40, 64, 96, 104, 128, 200, 256])
 def test_head_dims(dtype: str, hdim: int) -> None:
     case = replace(BASE, dtype=dtype, hdim=hdim, causal=True)
@@ -127,8 +147,8 @@ def test_head_dims(dtype: str, hdim: int) -> None:
     ],
     ids=str,
 )
-def test_masks_lengths_heads(change: dict[str, object]) -> None:
-    run_backward(replace(nearest(BASE), **change))  # type: ignore[arg-type]
+def test_masks_lengths_heads(base: Case, change: dict[str, object]) -> None:
+    run_backward(replace(base, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ask", [
@@ -137,20 +157,21 @@ def test_masks_lengths_heads(change: dict[str, object]) -> None:
     Ask(layouts=(Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 2, 1), (0, 3, 0, 8)), Layout((2, 0, 1)))),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("ratio", [1, 2])
-def test_what_is_asked(ask: Ask, ratio: int) -> None:
-    run_backward(replace(nearest(BASE), ratio=ratio, causal=True), ask)
+def test_what_is_asked(base: Case, ask: Ask, ratio: int) -> None:
+    run_backward(replace(base, ratio=ratio, causal=True), ask)
 
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("ratio", [1, 2])
-def test_packed_sequences(used: bool, ratio: int) -> None:
+def test_packed_sequences(base: Case, used: bool, ratio: int) -> None:
     slack = ((3, 0, 70, 1), (0, 9, 2, 0)) if used else (None, None)
     varlen = Varlen((100, 0, 33, 257), (150, 60, 0, 130), *slack)
     case = replace(
-        nearest(BASE), batch=4, seqlen_q=257, seqlen_k=150, nhead_k=1, ratio=ratio, varlen=varlen, causal=True
+        base, batch=4, seqlen_q=257, seqlen_k=150, nhead_k=1, ratio=ratio, varlen=varlen, causal=True
     )
     run_backward(case)
     run_backward(replace(case, causal=False), Ask(grad_dtype="float32", deterministic=True))
+    run_backward(replace(case, causal=False), Ask(accumulate=True))
 
 
 @pytest.mark.parametrize("change", [
@@ -158,25 +179,32 @@ def test_packed_sequences(used: bool, ratio: int) -> None:
     {"dropout": Dropout(0.2)},
     {"dropout": Dropout(0.5, seed=2**63 + 5, offset=77, on_device=True), "causal": True},
     {"alibi": 2, "dropout": Dropout(0.1)},
+    {"softcap": 2.0, "scale": 0.5}, {"softcap": 30.0, "causal": True, "dropout": Dropout(0.1)},
+    {"bias": Bias()}, {"bias": Bias(dims=(False, True, True), infinities=True), "causal": True},
+    {"bias": Bias(dims=(True, False, True)), "dropout": Dropout(0.3), "window": (30, 9)},
+    {"bias": Bias(dims=(True, True, False)), "seqlen_q": 300}, {"bias": Bias(dims=(False, False, False))},
 ], ids=str)  # fmt: skip
-def test_features(change: dict[str, object]) -> None:
-    run_backward(nearest(replace(BASE, ratio=2, **change)))  # type: ignore[arg-type]
+def test_features(base: Case, change: dict[str, object]) -> None:
+    case = nearest(replace(base, ratio=2, **change))  # type: ignore[arg-type]
+    run_backward(case)
+    if case.bias is not None:
+        run_backward(replace(case, hdim=40, seqlen_k=65), Ask(accumulate=True))
 
 
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_nothing_to_attend_to(change: dict[str, int], accumulate: bool) -> None:
+def test_nothing_to_attend_to(base: Case, change: dict[str, int], accumulate: bool) -> None:
     """Gradients are 0, or stay what they were; never NaN."""
-    case = replace(nearest(BASE), **change)  # type: ignore[arg-type]
+    case = replace(base, **change)  # type: ignore[arg-type]
     backward = Backward(case, Ask(accumulate=accumulate))
     for name, got in backward.run().items():
         before = backward.before.get(name, np.zeros_like(got))
         assert np.array_equal(bits(got), bits(before)), name
 
 
-def test_deterministic_over_wave_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_over_wave_orders(base: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits, whatever the order in which waves and workgroups run."""
-    case = replace(nearest(BASE), seqlen_q=300, seqlen_k=700, batch=1)
+    case = replace(base, seqlen_q=300, seqlen_k=700, batch=1)
     results = []
     for schedule in ("round", "reverse", "random:1", "random:2"):
         monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
@@ -186,9 +214,9 @@ def test_deterministic_over_wave_orders(monkeypatch: pytest.MonkeyPatch) -> None
             assert np.array_equal(bits(results[0][name]), bits(other[name])), name
 
 
-def test_partial_passes() -> None:
+def test_partial_passes(base: Case) -> None:
     """With the LSE of all keys, the gradients of two halves of the keys add up: what ring attention does."""
-    case = replace(nearest(BASE), batch=1, seqlen_q=100, seqlen_k=200)
+    case = replace(base, batch=1, seqlen_q=100, seqlen_k=200)
     whole = Backward(case)
     want = whole.expected()
     q, k, v = whole.forward.inputs
@@ -214,7 +242,7 @@ def test_partial_passes() -> None:
 @settings(max_examples=EXAMPLES)
 @given(
     case=cases(
-        variants=("none", "none", "alibi"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
+        dtypes=("float16", "bfloat16", "float32"), variants=("none", "alibi", "softcap", "bias"), varlen=(False, True), dropout=(False, False, True), max_tiles=12
     ),
     data=st.data(),
 )
@@ -227,7 +255,7 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
     ask = data.draw(
         st.builds(
             Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
-            deterministic=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
+            deterministic=st.booleans(), dbias=st.booleans(), layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
     )  # fmt: skip
     with wave_order(schedule):
@@ -235,10 +263,10 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("varlen", [None, Varlen((100, 0, 50), (70, 60, 0), (3, 0, 1), (0, 9, 2))], ids=bool)
-def test_public_functions(varlen: Varlen | None) -> None:
+def test_public_functions(base: Case, varlen: Varlen | None) -> None:
     """flash_attn_bwd and its varlen form: their mapping of masks, shapes and strides."""
     case = replace(
-        nearest(BASE),
+        base,
         batch=3,
         seqlen_q=100,
         seqlen_k=70,

@@ -34,7 +34,7 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def _unsupported(shape: features.Shape) -> tuple[float, float]:
+def _unsupported(*_: object) -> Any:
     raise pyfa_rocm.UnsupportedError("no such kernel")
 
 
@@ -60,8 +60,9 @@ def test_info() -> None:
 def test_prove() -> None:
     proof = _json("prove")
     assert proof["ok"] is True
-    assert 0 < proof["o_max_error_over_tolerance"] <= 1
-    assert 0 < proof["lse_max_error_over_tolerance"] <= 1
+    for name in prove.RESULTS:
+        assert 0 < proof[f"{name}_max_error"] <= proof[f"{name}_bound"]
+        assert 0 < proof[f"{name}_max_error_over_tolerance"] <= 1
     assert [x["feature"] for x in proof["features"]] == list(features.FEATURES)
     for x in proof["features"]:
         assert x["ok"] is True
@@ -69,23 +70,45 @@ def test_prove() -> None:
         # The smallest kernel set has all of them for gfx942.
         assert x["reason"] == "" or proof["arch"] != "gfx942"
         assert x["reason"] or (0 < x["o_ratio"] <= 1 and 0 <= x["lse_ratio"] <= 1)
+        # Gradients are proved, or the library has said why not.
+        shares = [x[f"{name}_ratio"] for name in ("dq", "dk", "dv")]
+        if x["gradient_reason"]:
+            assert (x["gradient_dtype"], shares) == (None, [None] * 3)
+        else:
+            assert all(0 < share <= 1 for share in shares)
+    # What every kernel set has gradients of, in one type or the other.
+    proved = {x["feature"] for x in proof["features"] if not x["gradient_reason"]}
+    assert {"varlen, causal, ALiBi", "dropout, causal", "head dims 192 and 128"} <= proved
     kernels = {
         kernel["name"]: kernel["sha256"] for kernel in json.loads(library.build_info_json())["kernels"]
     }
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
+    assert kernels[proof["backward_kernel"]] == proof["backward_code_object_sha256"]
     text = _run("prove")
     assert text.returncode == 0, text.stderr
-    for key in ("device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256"):
+    for key in (
+        "device", "arch", "hip_runtime", "library", "kernel", "pipeline", "code_object_sha256",
+        "backward_function", "backward_kernel", "backward_code_object_sha256",
+    ):  # fmt: skip
         assert str(proof[key]) in text.stdout
 
 
 @pytest.mark.parametrize(("backend", "function"), [("numpy", "pyfa_rocm.flash_attn_func"), ("c", "fmha_fwd")])
 def test_backends(backend: str, function: str) -> None:
-    """Each runs one kernel, the one it says, and no other."""
+    """Each runs the forward and the backward kernel that it says, once, and only small ones around them."""
     proof = _json("prove", "--backend", backend)
     assert (proof["ok"], proof["backend"], proof["function"]) == (True, backend, function)
-    assert proof["launched"] == ([proof["kernel"]] if proof["emulated"] else None)
-    assert proof["o_max_error"] <= proof["o_bound"]
+    if proof["emulated"]:
+        first, *rest = proof["launched"]
+        assert first == proof["kernel"]
+        assert rest.count(proof["backward_kernel"]) == 1
+        others = [name for name in rest if name != proof["backward_kernel"]]
+        # D, and the sums of dQ and, over a group's heads, of dK and dV
+        assert [name.split("_")[2] for name in others] == ["dot", "sum", "sum", "sum"]
+    else:
+        assert proof["launched"] is None
+    for name in prove.RESULTS:
+        assert proof[f"{name}_max_error"] <= proof[f"{name}_bound"]
     assert {"python", "libfmha_rocm", "hip_runtime", "hip-python"} <= proof["versions"].keys()
     assert all(proof["versions"].values())
 
@@ -128,9 +151,9 @@ def test_a_launch_of_another_kernel_is_said(
 ) -> None:
     """An adapter that computes attention in another way than by our kernel has proved nothing."""
 
-    def twice(problem: trial.Trial) -> tuple[backends.Array, backends.Array]:
-        c.run(problem)
-        return c.run(problem)
+    def twice(problem: trial.Trial, gradients: bool) -> trial.Results:
+        c.run(problem, gradients)
+        return c.run(problem, gradients)
 
     if not pyfa_rocm.runtime().emulated:
         pytest.skip("a GPU does not say what was launched")
@@ -142,24 +165,46 @@ def test_a_launch_of_another_kernel_is_said(
     assert text.endswith("result        WRONG\n")
 
 
+def test_without_backward_kernels_forward_is_proved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prove, "no_gradients", lambda _: "no such kernel")
+    monkeypatch.setattr(trial, "no_gradients", lambda _: "no such kernel")
+    monkeypatch.setattr(demo, "SEQLENS", (128,))
+    assert main.main(["prove", "--backend", "c", "--json"]) == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert (proof["backward_kernel"], proof["backward_reason"]) == (None, "no such kernel")
+    assert [proof[f"{name}_max_error"] for name in ("dq", "dk", "dv")] == [None] * 3
+    assert proof["launched"] in (None, [proof["kernel"]])
+    assert main.main(["prove", "--backend", "c"]) == 0
+    text = capsys.readouterr().out
+    assert "not built     gradients of the problem (" in text
+    assert "dQ error" not in text
+    assert main.main(["demo"]) == 0
+    text = capsys.readouterr().out
+    line = next(line for line in text.splitlines() if line.startswith("  causal "))
+    assert line.split()[-4:] == ["-", "-", "-", "right"]
+
+
 def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    shape = features.Shape("float16", 1, 1, 64, 64)
-    proofs = {
-        "wrong": features.Feature(shape, lambda _: (2.0, 0.5)),
-        "not a number": features.Feature(shape, lambda _: (0.5, float("nan"))),
-        "absent": features.Feature(shape, _unsupported),
-    }
-    monkeypatch.setattr(features, "FEATURES", proofs)
+    shape, nan = features.Shape("float16", 1, 1, 64, 64), float("nan")
+    proofs = [
+        features.Proof("wrong", shape, 2.0, 0.5, gradient_reason="no such kernel"),
+        features.Proof("not a number", shape, 0.5, nan, gradient_reason="no such kernel"),
+        features.Proof("wrong gradient", shape, 0.5, 0.5, "", "float16", 0.5, 2.0, 0.5),
+        features.Proof("absent", shape, reason="no such kernel", gradient_reason="no forward pass"),
+    ]
+    monkeypatch.setattr(features, "prove", lambda: iter(proofs))
     assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
-        (False, ""), (False, ""), (True, "no such kernel"),
+        (False, ""), (False, ""), (False, ""), (True, "no such kernel"),
     ]  # fmt: skip
     assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
-    assert text.count("WRONG: O") == 2
+    assert text.count("WRONG: O") == 3
     assert text.count("absent") == 1
-    assert re.search(r"^not built     absent \(", text, re.M)
+    assert re.search(r"^not built     absent; gradients of wrong; not a number \(", text, re.M)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +218,8 @@ def test_what_was_not_built_is_one_line(
     chosen: str, rest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A build with a part of the kernels is right, and says where the others are."""
-    missing = {
-        name: features.Feature(feature.shape, _unsupported) for name, feature in features.FEATURES.items()
-    }
-    monkeypatch.setattr(features, "FEATURES", missing)
+    missing = list(features.FEATURES)
+    monkeypatch.setattr(features, "_forward", _unsupported)
     monkeypatch.setattr(demo, "SEQLENS", (128,))
     build = json.loads(library.build_info_json()) | {"kernel_set": "ci", "kernel_filter": chosen}
     monkeypatch.setattr(library, "build_info_json", lambda: json.dumps(build))
@@ -236,10 +279,15 @@ def _check_demo_text(text: str, result: dict[str, Any]) -> None:
         line = next(line for line in text.splitlines() if line.startswith(f"  {x['feature']} "))
         shape = x["shape"]
         assert re.search(rf" {shape['dtype']} +{shape['seqlen_q']} x +{shape['seqlen_k']} ", line)
-        assert f"{x['o_ratio']:.0%}" in line
+        for name in prove.RESULTS:
+            ratio = x[f"{name}_ratio"]
+            assert ("-" if ratio is None else f"{ratio:.0%}") in line.split()
     for row in rows:
         line = next(line for line in text.splitlines() if line.startswith(f"  {row['seqlen']:6} "))
-        assert f"{row['max_difference']:.4f}    {row['o_bound']:.4f}  right" in line
+        gradients = f"{row['gradients_max_error_over_tolerance']:.0%}"
+        assert line.split()[-4:] == [
+            f"{row['max_difference']:.4f}", f"{row['o_bound']:.4f}", gradients, "right",
+        ]  # fmt: skip
         if row["traffic"]:
             assert re.search(
                 rf" {row['traffic']['ours']['hbm_bytes'] / 2**20:.2f} +"
@@ -272,7 +320,7 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
     for name, feature in features.FEATURES.items():
         with pyfa_rocm.emulator.profile() as profile:
             try:
-                feature.run(feature.shape)
+                features._forward(feature.problem(feature.shape))
             except pyfa_rocm.UnsupportedError:
                 continue
         assert [bool(chosen.search(launch.kernel)) for launch in profile.launches] == [True], name
@@ -283,6 +331,11 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
         for params.kernel in range(1, count + 1):
             names.append(pyfa_rocm.fmha_fwd_kernel(params).name)
         assert any(map(chosen.search, names)), names
+        with pyfa_rocm.emulator.profile() as profile:
+            trial.run(problem)
+        backward = [launch.kernel for launch in profile.launches if "_bwd_" in launch.kernel]
+        assert len(backward) >= 3
+        assert all(map(chosen.search, backward)), backward
 
 
 def test_cannot_run() -> None:

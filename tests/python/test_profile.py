@@ -204,6 +204,33 @@ def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nh
     assert caches.l2_fill_bytes >= 2 * matrix + query + 2 * key
 
 
+@pytest.mark.parametrize(("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2)])
+def test_traffic_of_standard_backward(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
+    problem = Trial(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    caches = emulator.cache_model(traffic.standard_backward_accesses(problem))
+    matrix = batch * nhead_q * seqlen * seqlen * 2
+    query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
+    # q, dO, k, v and P are read from memory; dP and dS are small enough for the memory-side cache.
+    assert caches.hbm_read_bytes == 2 * query + 2 * key + matrix
+    assert caches.hbm_write_bytes == 2 * matrix + query + 2 * key
+    # Past the L2s: P twice, dP once and dS twice are read.
+    assert caches.l2_fill_bytes >= 5 * matrix + 2 * query + 2 * key
+
+
+def test_traffic_of_our_backward() -> None:
+    problem = Trial(1, 512, 2, 2, 64, "float16", causal=True)
+    measured = traffic.measure_backward(problem)
+    assert measured is not None
+    ours, standard = measured["ours"], measured["standard"]
+    dense = 512 * 2 * 64 * 2
+    # At the very least q, k, v, O and dO are read, and three gradients written.
+    assert ours["hbm_read_bytes"] > 5 * dense
+    assert ours["hbm_write_bytes"] > 3 * dense
+    assert ours["hbm_bytes"] < standard["hbm_bytes"]
+    assert any("_bwd_fp16" in name for name in ours["launches"])
+    assert ours["instructions"] > ours["flops"] / 65536  # an instruction has no more than 32 x 32 x 16 x 4
+
+
 def test_traffic_of_ours_is_less() -> None:
     problem = Trial(1, 512, 2, 2, 128, "bfloat16", causal=True)
     measured = traffic.measure(problem)

@@ -19,6 +19,7 @@ import pyfa_rocm
 from pyfa_rocm import BwdParams, Strided
 
 NAMES = ("dq", "dk", "dv")
+DBIAS = "dbias"
 # As the C ABI asks.
 _WORKSPACE = Layout(start=256)
 
@@ -30,6 +31,7 @@ class Ask:
     grad_dtype: str = ""
     accumulate: bool = False
     deterministic: bool = False
+    dbias: bool = True  # where there is a bias
     # Of dout, dq, dk and dv.
     layouts: tuple[Layout, Layout, Layout, Layout] = (Layout(), Layout(), Layout(), Layout())
     kernel: int = 0
@@ -65,6 +67,11 @@ class Backward:
             if held is not None:
                 self.before[name] = held
             self.grads[name] = Placed.put(layout, shape, dtype, held)
+        if case.bias is not None and ask.dbias:
+            dtype, shape = DTYPES[self.grad_dtype], case.bias_shape
+            if ask.accumulate:
+                self.before[DBIAS] = rng.standard_normal(shape, np.float32).astype(dtype)
+            self.grads[DBIAS] = Placed.put(case.bias.layout, shape, dtype, self.before.get(DBIAS))
         self.workspace: Placed | None = None
 
     def _results(self) -> tuple[Array, Array]:
@@ -85,6 +92,8 @@ class Backward:
             dk=self._strided("dk"), dv=self._strided("dv"), grad_dtype=self.ask.grad_dtype or None,
             accumulate=self.ask.accumulate, deterministic=self.ask.deterministic, kernel=self.ask.kernel,
         )  # fmt: skip
+        if DBIAS in self.grads:
+            params.dbias = self._dbias()
         nbytes = pyfa_rocm.fmha_bwd_workspace_bytes(params)
         if nbytes:
             self.workspace = Placed.put(_WORKSPACE, (1, 1, 1, nbytes), np.uint8, None)
@@ -94,6 +103,15 @@ class Backward:
     def _strided(self, name: str) -> Strided:
         strided = (self.forward.tensors | self.grads)[name].strided()
         return strided._replace(stride_batch=NOT_READ) if self.case.varlen else strided
+
+    def _dbias(self) -> pyfa_rocm.Bias:
+        """The gradient of the bias, whose strides are 0 where it is broadcast."""
+        array, case = self.grads[DBIAS].array, self.case
+        assert case.bias is not None
+        strides = [n if has else 0 for n, has in zip(array.strides[:3], case.bias.dims, strict=True)]
+        if case.varlen is not None:
+            strides[0] = NOT_READ
+        return pyfa_rocm.Bias(array.data, *strides)
 
     def run(self, stream: int = 0) -> dict[str, Array]:
         """Enqueue, wait, and return the gradients, after checking that nothing else was written."""
@@ -118,15 +136,19 @@ class Backward:
         """The oracle's gradients, over all rows of the tensors; 0 outside of the sequences."""
         case = self.case
         q, k, v = self.forward.inputs
-        parts = {
-            name: [np.zeros(x.shape) for _ in range(3)] for name, x in zip(NAMES, (q, k, v), strict=True)
-        }
+        shapes = dict(zip(NAMES, (case.q_shape, case.k_shape, case.v_shape), strict=True))
+        if case.bias is not None:
+            shapes[DBIAS] = (case.slots, case.nhead_q, case.total_q, case.seqlen_k)
+        parts = {name: [np.zeros(shape) for _ in range(3)] for name, shape in shapes.items()}
         for b, slot, rows, keys in case.sequences():
             at = slice(slot, slot + 1)
             m, n = rows.stop - rows.start, keys.stop - keys.start
-            slopes = kept = None
+            slopes = kept = bias = None
             if case.alibi:
                 slopes = case.slopes()[b : b + 1] if case.alibi == 2 else case.slopes()
+            if case.bias is not None:
+                held, of_rows = case.bias_data(), rows if case.bias.dims[2] else slice(None)
+                bias = held[at if case.bias.dims[0] else slice(None), :, of_rows, :n]
             if case.dropout is not None:
                 random = philox.random_bytes(case.dropout.seed, case.dropout.offset, case.nhead_q, m, n, b)
                 kept = (random <= philox.keep_at_most(case.dropout.p))[None]
@@ -134,17 +156,23 @@ class Backward:
                 q[at, rows], k[at, keys], v[at, keys], self.o[at, rows], self.lse[at, :, rows],
                 self.dout[at, rows], numerics=numerics_of(case.dtype, arch=this_arch()),
                 softmax_scale=case.scale, causal=case.causal, window_size=case.window,
-                top_left=case.top_left, max_seqlen_k=case.seqlen_k, alibi_slopes=slopes, keep=kept,
+                top_left=case.top_left, max_seqlen_k=case.seqlen_k, alibi_slopes=slopes,
+                softcap=case.softcap, bias=bias, keep=kept,
                 keep_scale=philox.keep_scale(case.dropout.p) if case.dropout else 1.0,
             )  # fmt: skip
             for name, gradient in found.items():
+                where = (at, slice(None), rows, slice(n)) if name == DBIAS else (at, rows if name == "dq" else keys)
                 for total, part in zip(
                     parts[name], (gradient.value, gradient.bound, gradient.variance), strict=True
                 ):
-                    total[at, rows if name == "dq" else keys] = part
+                    total[where] = part
+        found = {name: Gradient(*x) for name, x in parts.items()}
+        if case.bias is not None:
+            shared = tuple(dim for dim, has in enumerate(case.bias.dims) if not has)
+            found[DBIAS] = found[DBIAS].summed(shared)
         for name, before in self.before.items():
-            parts[name][0] += before.astype(np.float64)
-        return {name: Gradient(*x) for name, x in parts.items()}
+            found[name] = replace(found[name], value=found[name].value + before.astype(np.float64))
+        return {name: gradient for name, gradient in found.items() if name in self.grads}
 
     def judge(self, got: dict[str, Array]) -> None:
         """Assert that every gradient is within the oracle's bound, and its errors as small on average."""

@@ -15,6 +15,8 @@ struct BwdRow {
   int16_t hdim_step;  // 0: head dims exactly those; n: any multiple of n up to those
   bool alibi;
   bool dropout;
+  bool optional;  // it does without these features too: they are run-time values
+  bool whole;     // it writes dq, dk and dv as they are asked for: nothing is added up after it
   const char* pipeline;  // the origin's name of it
   int16_t tile_m;        // query rows a step
   int16_t tile_n;        // keys of a workgroup's tile

@@ -15,7 +15,7 @@ namespace {
 class BwdFamily {
  public:
   static constexpr Family kFamily = Family::kBwd;
-  using Key = fmha::Key<Arch, DType, bool, bool>;
+  using Key = fmha::Key<Arch, DType>;
 
   struct Entry {
     const Kernel* kernel;
@@ -23,18 +23,16 @@ class BwdFamily {
     int32_t first_cost;
   };
 
-  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, k.bwd.alibi, k.bwd.dropout); }
+  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
 
-  static bool is_usable(const Kernel& k) {
-    return Key::holds(k.arch, k.dtype, k.bwd.alibi, k.bwd.dropout) && bwd_is_usable(k);
-  }
+  static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && bwd_is_usable(k); }
 
   static Entry entry_of(const Kernel& k) { return {&k, k.bwd.hdim_q + k.bwd.hdim_v}; }
 
   BwdFamily(const BwdProblem& problem, const BwdOffers& offers, const Target& target)
       : p_(problem), offers_(offers), target_(target) {}
 
-  size_t key() const { return Key::of(target_.arch, p_.fwd.dtype, p_.fwd.has_alibi, p_.fwd.dropout.is_on()); }
+  size_t key() const { return Key::of(target_.arch, p_.fwd.dtype); }
 
   int64_t least_first_cost() const { return p_.fwd.hdim_q + p_.fwd.hdim_v; }
 
@@ -112,11 +110,24 @@ void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
   plan.add_memset(first.data, 0, static_cast<size_t>(bytes));
 }
 
+// Of packed sequences, rows that are not in use: a kernel that writes the gradients itself leaves them.
+void add_unused_zeros(const Kernel& sum, const BwdProblem& p, Plan& plan) {
+  if (p.accumulate) return;
+  if (p.fwd.seqused_q != nullptr) add_zeros(sum, p.dq, plan);
+  if (p.fwd.seqused_k == nullptr) return;
+  add_zeros(sum, p.dk, plan);
+  add_zeros(sum, p.dv, plan);
+}
+
 void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   const Kernel& main = *kernels.chosen.kernel;
   const BwdWorkspace w = bwd_workspace(main, p);
   plan.workspace_bytes = w.bytes;
   hip_parts::add_dot(*kernels.dot, p, w, plan);
+  if (main.bwd.whole) {
+    add_unused_zeros(*kernels.sum, p, plan);
+    return bwd_add_main(main, p, w, plan);
+  }
   add_memset(w.dq_acc, w.dq_acc.bytes, plan);
   if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
   bwd_add_main(main, p, w, plan);
@@ -130,14 +141,20 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
 }  // namespace
 
 void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers) {
+  const DType dtype = problem.fwd.dtype;
   Refusal why;
-  bool any = false;
+  bool asked = false, any = false;
   // From the last to the first, whose reason is the one that stays.
   for (size_t i = kOriginCount; i-- > 0;) {
-    offers.possible[i] = bwd_within_limits(static_cast<Origin>(i), problem, why);
+    const auto origin = static_cast<Origin>(i);
+    const bool takes = bwd_takes(origin, dtype);
+    offers.possible[i] = takes && bwd_within_limits(origin, problem, why);
+    asked = asked || takes;
     any = any || offers.possible[i];
   }
-  if (!any) why.raise();
+  if (any) return;
+  if (asked) why.raise();
+  raise(FMHA_UNSUPPORTED, "fwd->dtype = %s: backward kernels take fp16, bf16 and fp32", dtype_name(dtype));
 }
 
 BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target,

@@ -19,7 +19,7 @@ struct BwdOffers {
   std::array<bool, kOriginCount> possible;
 };
 
-// Fails with the first origin's reason if none could do the problem.
+// Fails if none could do the problem, with the reason of the first one that has kernels of its dtype.
 void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers);
 
 // The kernels of a call: `chosen`, of dQ, dK and dV, is the one that callers are told of and can choose.

@@ -21,6 +21,8 @@ bool holds_dims(const BwdRow& row, const FwdProblem& f) {
   return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
 }
 
+bool differs(const BwdRow& row, bool has, bool wanted) { return wanted ? !has : has && !row.optional; }
+
 // What a kernel takes where it does not meet a need.
 void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
   switch (need) {
@@ -69,8 +71,8 @@ int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) 
 
 uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
   return bit_if(!holds_dims(k.bwd, p.fwd), BwdNeed::kHeadDims) |
-         bit_if(k.bwd.alibi != p.fwd.has_alibi, BwdNeed::kAlibi) |
-         bit_if(k.bwd.dropout != p.fwd.dropout.is_on(), BwdNeed::kDropout) |
+         bit_if(differs(k.bwd, k.bwd.alibi, p.fwd.has_alibi), BwdNeed::kAlibi) |
+         bit_if(differs(k.bwd, k.bwd.dropout, p.fwd.dropout.is_on()), BwdNeed::kDropout) |
          bit_if(!offers.of(k.origin), BwdNeed::kLimits);
 }
 

@@ -4,6 +4,7 @@
 
 #include "ck/bwd.h"
 #include "error.h"
+#include "hip/bwd_fp32.h"
 #include "hip/parts.h"
 #include "problem/bwd.h"
 #include "select/plan.h"
@@ -13,6 +14,17 @@
 
 namespace fmha {
 
+// Whether an origin has kernels of a dtype at all.
+inline bool bwd_takes(Origin origin, DType dtype) {
+  switch (origin) {
+    case Origin::kCk:
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
+    case Origin::kHip:
+      return dtype == DType::kFp32;
+  }
+  return false;
+}
+
 // Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
 // why.
 inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
@@ -20,7 +32,7 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
     case Origin::kCk:
       return ck::bwd_within_limits(problem, why);
     case Origin::kHip:
-      return false;  // has none
+      return hip_bwd::is_within_limits(problem, why);
   }
   __builtin_unreachable();
 }
@@ -31,7 +43,7 @@ inline bool bwd_is_usable(const Kernel& kernel) {
     case Origin::kCk:
       return ck::bwd_is_usable(kernel);
     case Origin::kHip:
-      return false;
+      return true;
   }
   return false;  // of an origin that this library does not know
 }
@@ -43,7 +55,7 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
     case Origin::kCk:
       return ck::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kHip:
-      return;
+      return hip_bwd::add_main(kernel, problem, workspace, plan);
   }
 }
 

@@ -62,12 +62,14 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
   const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
   const int64_t tiles = ceil_div(k_rows.sequence, main.bwd.tile_n);
   BwdWorkspace w{};
+  Room room(p.workspace.data);
+  w.d = room.take(q_rows, f.nhead_q, 1, 1);
+  w.bytes = room.bytes();
+  if (main.bwd.whole) return w;
   // No more copies than that many launches need: nine tiles are five and four.
   w.rounds = p.deterministic ? ceil_div(tiles, kMostCopies) : 1;
   w.groups = ceil_div(tiles, w.rounds);
   w.copies = p.deterministic ? w.groups : 1;
-  Room room(p.workspace.data);
-  w.d = room.take(q_rows, f.nhead_q, 1, 1);
   w.dq_acc = room.take(q_rows, f.nhead_q, f.hdim_q, w.copies);
   w.copy = w.dq_acc.bytes / w.copies / static_cast<int64_t>(sizeof(float));
   w.direct = is_direct(p);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
 //
-//   d        (batch, nhead_q, seqlen_q)
+//   d        (batch, nhead_q, seqlen_q): all that a kernel takes which writes the gradients itself
 //   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
 //   dk       (batch, nhead_q, seqlen_k, hdim_q), and
 //   dv       (batch, nhead_q, seqlen_k, hdim_v): only if the main kernel cannot write the caller's itself
@@ -26,6 +26,7 @@ struct BwdWorkspace {
   };
 
   Array d;
+  // The rest is not set if the kernel writes the gradients itself.
   Array dq_acc;    // `bytes` of all copies
   Array dk, dv;    // not set if direct
   bool direct;     // the main kernel writes the caller's dk and dv

@@ -15,6 +15,9 @@ inline bool bwd_is_usable(const Kernel& kernel) {
   return kTileRows % kernel.bwd.tile_m == 0 && kTileRows % kernel.bwd.tile_n == 0;
 }
 
+// Lengths, strides and factors, as kernels count them: those of other origins too. Fails like the next one.
+bool bwd_is_countable(const BwdProblem& problem, Refusal& why);
+
 // Whether CK's kernels could do the problem at all; if not, the reason is in `why`.
 bool bwd_within_limits(const BwdProblem& problem, Refusal& why);
 

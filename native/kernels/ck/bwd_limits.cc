@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What CK's backward kernels cannot do, whichever it is. The order of the checks is that of the params.
+// What CK's backward kernels cannot do, whichever it is, and what of that holds for kernels of ours too.
 #include <algorithm>
 #include <cfloat>
 #include <cinttypes>
@@ -12,11 +12,7 @@
 namespace fmha::ck {
 namespace {
 
-bool types_fit(const FwdProblem& f, Refusal& why) {
-  if (f.dtype != DType::kFp16 && f.dtype != DType::kBf16) {
-    return why.because(FMHA_UNSUPPORTED, "fwd->dtype = %s: backward kernels take fp16 and bf16",
-                       dtype_name(f.dtype));
-  }
+bool o_type_fits(const FwdProblem& f, Refusal& why) {
   if (f.o_dtype == f.dtype) return true;
   return why.because(FMHA_UNSUPPORTED, "fwd->o_dtype = %s: backward kernels take fwd->dtype = %s",
                      dtype_name(f.o_dtype), dtype_name(f.dtype));
@@ -85,11 +81,15 @@ bool tensors_fit(const BwdProblem& p, Refusal& why) {
 
 }  // namespace
 
-bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
+bool bwd_is_countable(const BwdProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
-  return types_fit(f, why) && dims_fit(f, why) && scale_fits(f, why) && features_fit(f, why) &&
+  return o_type_fits(f, why) && dims_fit(f, why) && scale_fits(f, why) &&
          dropout_fits("fwd->batch * fwd->nhead_q", f, why) && tensors_fit(p, why) &&
          alibi_fits("fwd->alibi_stride_batch", f, why);
+}
+
+bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
+  return bwd_is_countable(p, why) && features_fit(p.fwd, why);
 }
 
 }  // namespace fmha::ck

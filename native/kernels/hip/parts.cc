@@ -12,8 +12,6 @@
 namespace fmha::hip_parts {
 namespace {
 
-BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v.stride[kSeqlen]}; }
-
 // One of these is what a sum kernel's per_block counts.
 constexpr int64_t kVector = 8;
 

@@ -9,6 +9,9 @@
 
 namespace fmha::hip_parts {
 
+// As our kernels take them: they read no stride of a dimension of size one but times 0.
+inline BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v.stride[kSeqlen]}; }
+
 // Adds the launch that makes D. Fails with UNSUPPORTED if there are more rows than one launch does.
 void add_dot(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
 

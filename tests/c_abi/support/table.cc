@@ -92,9 +92,27 @@ constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bo
                 .hdim_step = 8,
                 .alibi = alibi,
                 .dropout = dropout,
+                .optional = false,
+                .whole = false,
                 .pipeline = "kr_ktr_vr_iglp",
                 .tile_m = static_cast<int16_t>(hdim > 64 ? 16 : 32),
                 .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128)};
+  return kernel;
+}
+
+constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
+  Kernel kernel = of_code(name, Family::kBwd, Origin::kHip, DType::kFp32);
+  kernel.block_size = 256;
+  kernel.bwd = {.hdim_q = hdim,
+                .hdim_v = hdim,
+                .hdim_step = 8,
+                .alibi = true,
+                .dropout = true,
+                .optional = true,
+                .whole = true,
+                .pipeline = "two_sided",
+                .tile_m = 32,
+                .tile_n = 64};
   return kernel;
 }
 
@@ -166,8 +184,10 @@ extern const Kernel kKernels[] = {
     bwd("bwd_fp16_d64_alibi", DType::kFp16, 64, true, false),
     bwd("bwd_fp16_d128_dropout", DType::kFp16, 128, false, true),
     bwd("bwd_bf16_d256", DType::kBf16, 256, false, false),
+    bwd_whole("bwd_fp32_d64", 64),
     part("bwd_dot_fp16", PartKind::kDot, DType::kFp16),
     part("bwd_dot_bf16", PartKind::kDot, DType::kBf16),
+    part("bwd_dot_fp32", PartKind::kDot, DType::kFp32),
     part("bwd_sum_fp16", PartKind::kSum, DType::kFp16),
     part("bwd_sum_fp32", PartKind::kSum, DType::kFp32),
     of_arch(Arch::kGfx90a, bwd("bwd_fp16_d64_90a", DType::kFp16, 64, false, false)),

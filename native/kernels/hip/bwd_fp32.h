@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The host's side of our float32 backward kernel (hip/bwd_fp32_kernel.h): what it cannot do, and what it is
+// handed.
+#pragma once
+
+#include "catalogue/catalogue.h"
+#include "error.h"
+#include "problem/bwd.h"
+#include "select/bwd_workspace.h"
+#include "select/plan.h"
+
+namespace fmha::hip_bwd {
+
+// Whether the kernel could do the problem at all; if not, the reason is in `why`.
+bool is_within_limits(const BwdProblem& problem, Refusal& why);
+
+// Adds the launch that makes dQ, dK and dV. Fails with UNSUPPORTED if there are more tiles than one launch
+// does. The problem is within the limits, has queries and keys, and the kernel fits it.
+void add_main(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
+
+}  // namespace fmha::hip_bwd

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Measure forward and backward over sequence lengths: times on a card, counts on the software device.
+
+The sizes are those of the field: a hidden dim that the heads fill, and as many tokens whatever the length, so
+that the batch shrinks as the length grows. Operations are counted as the field counts them: forward
+4 batch heads seqlen^2 hdim, half of that with a causal mask, backward 2.5 times as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from pyfa_rocm.cli import bench_plot, bench_text, traffic
+from pyfa_rocm.cli.bench_subjects import (
+    Float64,
+    Ours,
+    Subject,
+    TorchEager,
+    TorchSdpa,
+    distances,
+    head_reference,
+    milliseconds,
+)
+from pyfa_rocm.cli.trial import Trial, to_json
+from pyfa_rocm.device import current_device, describe, runtime, synchronize
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+
+DIRECTIONS = ("forward", "backward")
+RESULTS = {"forward": ["o"], "backward": ["dq", "dk", "dv"]}
+OURS = "pyfa_rocm"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured if nothing is asked for."""
+
+    seqlens: tuple[int, ...]
+    hidden: int
+    tokens: int
+
+
+CARD = Sizes((128, 256, 512, 1024, 2048, 4096, 8192, 16384), 2048, 16384)
+# Every instruction is simulated: short lengths, and a part of the heads and of the batch, which are alike.
+SOFTWARE_DEVICE = Sizes((128, 256, 512, 1024), 256, 1024)
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of 1 or more")
+    return value
+
+
+def _list(text: str) -> tuple[int, ...]:
+    return tuple(_positive(item.strip()) for item in text.split(","))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` takes."""
+    add = parser.add_argument
+    add("--seqlens", type=_list, metavar="N,...", help="default: 128 to 16384; software device: to 1024")
+    add("--hdims", type=_list, default=(64, 128), metavar="N,...", help="default: 64,128")
+    add("--hidden", type=_positive, metavar="N", help="heads times head dim (default: 2048; software: 256)")
+    add("--tokens", type=_positive, metavar="N", help="batch times seqlen (default: 16384; software: 1024)")
+    add("--dtype", choices=("float16", "bfloat16"), default="float16")
+    add("--direction", choices=(*DIRECTIONS, "both"), default="both")
+    add("--causal", choices=("yes", "no", "both"), default="both")
+    add("--repeat", type=_positive, default=10, metavar="N", help="timed calls on a card (default: 10)")
+    add("--plot", type=Path, metavar="FILE", help="draw it: .png or .svg; needs matplotlib")
+
+
+def problems(args: argparse.Namespace, sizes: Sizes) -> list[Trial]:
+    """Return what to measure, in the order of the tables.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A head dim does not divide the hidden dim.
+    """
+    hidden, tokens = args.hidden or sizes.hidden, args.tokens or sizes.tokens
+    for hdim in args.hdims:
+        if hidden % hdim:
+            raise InvalidArgumentError(f"--hdims: got {hdim}, expected a divisor of the hidden dim {hidden}")
+    masks = {"yes": (True,), "no": (False,), "both": (False, True)}[args.causal]
+    return [
+        Trial(max(1, tokens // seqlen), seqlen, hidden // hdim, hidden // hdim, hdim, args.dtype, causal)
+        for hdim in args.hdims
+        for causal in masks
+        for seqlen in args.seqlens or sizes.seqlens
+    ]
+
+
+def formula_flops(problem: Trial, direction: str) -> float:
+    """Return the operations as the field counts them."""
+    forward = 4 * problem.batch * problem.nhead_q * problem.seqlen**2 * problem.hdim
+    return forward * (0.5 if problem.causal else 1) * (2.5 if direction == "backward" else 1)
+
+
+def subjects() -> dict[str, type[Subject]]:
+    """Return what can be measured here: ours, and torch's where torch has the card that is in use."""
+    if runtime().emulated:
+        return {OURS: Ours}
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        return {OURS: Ours}
+    if not (torch.version.hip and torch.cuda.is_available()):
+        return {OURS: Ours}
+    return {OURS: Ours, "torch SDPA": TorchSdpa, "torch eager": TorchEager}
+
+
+def _counted(problem: Trial, direction: str) -> dict[str, Any] | None:
+    """What the software device counts; a GPU does not."""
+    found = (traffic.measure if direction == "forward" else traffic.measure_backward)(problem)
+    if found is None:
+        return None
+    ours = found["ours"]
+    return {
+        "matrix_flops": ours["flops"],
+        "instructions": ours["instructions"],
+        "launches": ours["launches"],
+        "hbm_bytes": ours["hbm_bytes"],
+        "standard_hbm_bytes": found["standard"]["hbm_bytes"],
+    }
+
+
+def _measure(
+    make: type[Subject], problem: Trial, direction: str, repeat: int, want: dict[str, Float64]
+) -> dict[str, Any]:
+    """Measure one way in one direction; without a kernel, or memory for it, the reason."""
+    empty = dict.fromkeys(("milliseconds", "tflops", "peak_bytes", "max_difference", "counted"))
+    try:
+        subject = make(problem)
+        subject.reset_peak()
+        subject.forward()
+        if direction == "backward":
+            subject.backward()
+        synchronize()
+        peak = subject.peak_bytes()
+        difference = distances(subject.first_head(RESULTS[direction]), want)
+        row: dict[str, Any] = {"peak_bytes": peak, "max_difference": difference, "reason": ""}
+        if runtime().emulated:
+            return empty | row | {"counted": _counted(problem, direction)}
+        ms = milliseconds(getattr(subject, direction), repeat)
+        return empty | row | {"milliseconds": ms, "tflops": formula_flops(problem, direction) / ms / 1e9}
+    except UnsupportedError as error:
+        return empty | {"reason": str(error)}
+    except RuntimeError as error:  # torch's, of a card that is full
+        if "out of memory" not in str(error):
+            raise
+        return empty | {"reason": "out of memory"}
+
+
+def rows(trials: list[Trial], directions: tuple[str, ...], repeat: int) -> Iterator[dict[str, Any]]:
+    """Measure everything: a row for each problem, direction and way."""
+    ways = subjects()
+    with tqdm(
+        total=len(trials) * len(directions) * len(ways), unit="run", file=sys.stderr, leave=False
+    ) as bar:
+        for problem in trials:
+            bar.set_description(f"hdim {problem.hdim}, seqlen {problem.seqlen}")
+            want = head_reference(problem)
+            for direction in directions:
+                for name, make in ways.items():
+                    shape = vars(problem) | {"direction": direction, "implementation": name}
+                    flops = formula_flops(problem, direction)
+                    measured = _measure(make, problem, direction, repeat, want)
+                    yield shape | {"formula_flops": flops} | measured
+                    bar.update()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, draw; 0 if something could be measured, else 1."""
+    if args.plot is not None:
+        bench_plot.check(args.plot)
+    emulated = runtime().emulated
+    trials = problems(args, SOFTWARE_DEVICE if emulated else CARD)
+    directions = DIRECTIONS if args.direction == "both" else (args.direction,)
+    found = list(rows(trials, directions, args.repeat))
+    result = {
+        "device": describe(current_device()).name,
+        "emulated": emulated,
+        "kind": "counts" if emulated else "times",
+        "repeat": None if emulated else args.repeat,
+        "rows": found,
+    }
+    if args.plot is not None:
+        bench_plot.draw(result, args.plot)
+    print(to_json(result) if args.json else bench_text.tables(result))
+    return 0 if any(not row["reason"] for row in found) else 1

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The picture of `bench`: a panel for each direction, head dim and mask."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pyfa_rocm.cli.bench_text import Row, groups
+from pyfa_rocm.errors import FmhaError, InvalidArgumentError
+
+__all__ = ["check", "draw", "save"]
+
+SUFFIXES = (".png", ".svg")
+COLORS = {
+    "pyfa_rocm": "#d1495b",
+    "torch SDPA": "#2e6f95",
+    "torch eager": "#9aa5b1",
+    "standard formula": "#9aa5b1",
+}
+INK, FAINT = "#22303c", "#dde3e8"
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#b8c2cb",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pyfa_rocm",
+}
+
+
+def check(path: Path) -> None:
+    """Raise if a picture cannot be written there, before anything is measured.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Its name has another suffix, or its folder is not there.
+    FmhaError
+        matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise InvalidArgumentError(f"--plot: got {path}, expected a name that ends with .png or .svg")
+    if not path.parent.is_dir():
+        raise InvalidArgumentError(f"--plot: got {path}, expected a file in a folder that exists")
+    try:
+        import_module("matplotlib.figure")
+    except ImportError as error:
+        raise FmhaError(
+            f"--plot needs matplotlib, which does not import ({error}): pip install 'pyfa-rocm[plot]'"
+        ) from error
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure, as PNG or SVG by the name's suffix; the same figure gives the same bytes."""
+    path = Path(path)
+    kind = path.suffix.lower().lstrip(".")
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    try:
+        figure.savefig(path, format=kind, dpi=160, facecolor="white", metadata=metadata)
+    except OSError as error:
+        raise FmhaError(f"--plot: cannot write {path}: {error.strerror}") from error
+
+
+def _series(members: list[Row], emulated: bool) -> dict[str, dict[int, float]]:
+    """Return what a panel shows, by name and sequence length: TFLOPS, or HBM bytes in MiB."""
+    found: dict[str, dict[int, float]] = {}
+    for row in members:
+        if row["reason"]:
+            continue
+        if not emulated:
+            found.setdefault(row["implementation"], {})[row["seqlen"]] = row["tflops"]
+            continue
+        for name, key in (("pyfa_rocm", "hbm_bytes"), ("standard formula", "standard_hbm_bytes")):
+            found.setdefault(name, {})[row["seqlen"]] = row["counted"][key] / 2**20
+    return found
+
+
+def _length(seqlen: int) -> str:
+    return f"{seqlen // 1024}k" if seqlen >= 1024 and seqlen % 1024 == 0 else str(seqlen)
+
+
+def _panel(axes: Any, key: tuple[str, int, bool], members: list[Row], emulated: bool) -> None:
+    direction, hdim, causal = key
+    series = _series(members, emulated)
+    seqlens = list(dict.fromkeys(row["seqlen"] for row in members))
+    width = 0.8 / max(1, len(series))
+    for place, (name, values) in enumerate(series.items()):
+        at = [i + (place - (len(series) - 1) / 2) * width for i, n in enumerate(seqlens) if n in values]
+        heights = [values[n] for n in seqlens if n in values]
+        bars = axes.bar(at, heights, width * 0.92, color=COLORS[name], label=name, zorder=3)
+        if name == "pyfa_rocm" or not emulated:
+            texts = [f"{height:.0f}" if height >= 10 else f"{height:.1f}" for height in heights]
+        else:  # how many times as much as ours
+            ours = series["pyfa_rocm"]
+            texts = [f"{values[n] / ours[n]:.1f}x" for n in seqlens if n in values]
+        crowded = len(series) * len(seqlens) > 12
+        axes.bar_label(bars, texts, padding=2, fontsize=6.5 if crowded else 8, color=INK)
+    axes.set_xticks(range(len(seqlens)), [_length(n) for n in seqlens])
+    axes.set_title(
+        f"{direction} · head dim {hdim} · {'causal' if causal else 'no mask'}", loc="left", fontsize=10.5,
+        fontweight="bold", color=INK, pad=8,
+    )  # fmt: skip
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=0)
+    axes.margins(x=0.03, y=0.14)
+
+
+def _heading(figure: Any, result: dict[str, Any], height: float) -> None:
+    dtype, emulated = result["rows"][0]["dtype"], result["emulated"]
+    if emulated:
+        head = "Memory traffic of attention: HBM bytes, MiB (less is better)"
+        sub = (
+            f"{result['device']}, {dtype}. Accesses are counted by the software device, caches modelled: "
+            "these are no times."
+        )
+    else:
+        head = "Speed of attention: TFLOPS (more is better)"
+        sub = f"{result['device']}, {dtype}. Median of {result['repeat']} calls, by HIP events."
+    figure.text(0.012, 1 - 0.30 / height, head, fontsize=14, fontweight="bold", va="center", color=INK)
+    figure.text(0.012, 1 - 0.58 / height, sub, fontsize=9.5, va="center", color="#5b6b79")
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Draw what `bench` measured."""
+    import_module("matplotlib.backends.backend_agg")
+    matplotlib, figures = import_module("matplotlib"), import_module("matplotlib.figure")
+    panels = groups(result["rows"])
+    directions = list(dict.fromkeys(key[0] for key in panels))
+    columns = max(sum(key[0] == direction for key in panels) for direction in directions)
+    with matplotlib.rc_context(STYLE):
+        width, height = max(8.0, 3.7 * columns), 1.25 + 2.75 * len(directions)
+        figure = figures.Figure(figsize=(width, height))
+        all_axes = figure.subplots(len(directions), columns, squeeze=False, sharey="row")
+        for row, direction in zip(all_axes, directions, strict=True):
+            mine = [(key, members) for key, members in panels.items() if key[0] == direction]
+            for axes, (key, members) in zip(row, mine, strict=True):
+                _panel(axes, key, members, result["emulated"])
+            row[0].set_ylabel("MiB" if result["emulated"] else "TFLOPS")
+        for axes in all_axes[-1]:
+            axes.set_xlabel("sequence length")
+        _heading(figure, result, height)
+        names: dict[str, Any] = {}
+        for axes in all_axes.flat:
+            names |= {label: bar for bar, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(
+            names.values(), names.keys(), loc="upper right", ncols=len(names), frameon=False,
+            bbox_to_anchor=(0.995, 1 - 0.12 / height), fontsize=10, handlelength=1.0, handleheight=1.0,
+        )  # fmt: skip
+        figure.tight_layout(rect=(0, 0, 1, 1 - 0.78 / height), h_pad=1.6, w_pad=1.4)
+        save(figure, path)
