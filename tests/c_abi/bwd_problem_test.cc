@@ -230,7 +230,8 @@ void test_dbias() {
 
   const auto bad = FMHA_INVALID_ARGUMENT;
   f = Good::plain();
-  CHECK_BAD(f, p.dbias = whole, bad, "dbias.data = 0x110000000000: expected NULL, since fwd->bias.data is NULL");
+  CHECK_BAD(f, p.dbias = whole, bad,
+            "dbias.data = 0x110000000000: expected NULL, since fwd->bias.data is NULL");
   f.bias = {at(14), 0, 100 * 150, 150};
   CHECK_BAD(f, (p.dbias = {at(17), 0, 0, 150}), bad,
             "dbias.stride_head = 0: expected above 0, since fwd->bias.stride_head = 15000");
@@ -340,8 +341,10 @@ void test_unsupported() {
             "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
-  CHECK_BAD(Good::plain(), f.softcap = 30, no, "fwd->softcap = 30: no backward kernel does softcap");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no, "fwd->bias is set: no backward kernel");
+  CHECK_BAD(Good::plain(), f.softcap = 1000, no, "fwd->softcap = 1000: kernels take 1e-38 to ");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, f.softcap = 30), no, "fwd->softcap = 30 and bias: no kernel");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, 150}), no,
+            "dbias is set: no backward kernel of 16 bits");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
   CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");
