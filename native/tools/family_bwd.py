@@ -84,10 +84,14 @@ class Backward(Family):
     def make_row(self, fields: dict[str, Any], tile: BwdTile, where: str) -> BwdRow:
         flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
         if sum(fields[key] for key in _SCORES) > 1:
-            raise ValueError(f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}")
+            raise ValueError(
+                f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}"
+            )
         if tile.optional:
             if flags:
-                raise ValueError(f"{where}: {', '.join(flags)}: the kernels of tile {fields['tile']} have all")
+                raise ValueError(
+                    f"{where}: {', '.join(flags)}: the kernels of tile {fields['tile']} have all"
+                )
             fields = fields | dict.fromkeys(_FEATURES, True)
         row = BwdRow(
             name="_".join(["fmha", self.name, fields["dtype"], _head(tile), *flags]),
