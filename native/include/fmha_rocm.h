@@ -575,11 +575,11 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
  * fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
-/* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
- * up to 256; any mask, packed sequences, ALiBi and dropout with forward's seed and offset; of FP32 also softcap,
- * an elementwise bias and its gradient. FMHA_UNSUPPORTED in this version: these of FP16 and BF16, and FP8. A
- * row that sees no key, and a key that no row sees, have gradient 0. The kernels are those of
- * native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+/* Enqueues the backward pass on `stream`: several launches and a memset. FP16, BF16 and FP32; hdim_q and hdim_v up
+ * to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias, and dropout with forward's seed and
+ * offset; FP32 also has the gradient of the bias. FMHA_UNSUPPORTED in this version: FP8, and `dbias` of FP16 and
+ * BF16. A row that sees no key, and a key that no row sees,
+ * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from family import DTYPES, SETS, Family, Row, Tile, cxx_fields
 
-_FEATURES = ("alibi", "dropout")
+_SCORES = ("alibi", "bias", "softcap")
+_FEATURES = (*_SCORES, "dropout")
 
 
 class BwdTile(Tile, Protocol):
@@ -30,6 +31,8 @@ class BwdRow(Row):
     hdim_v: int
     hdim_step: int
     alibi: bool
+    bias: bool
+    softcap: bool
     dropout: bool
     optional: bool
     whole: bool
@@ -80,6 +83,10 @@ class Backward(Family):
 
     def make_row(self, fields: dict[str, Any], tile: BwdTile, where: str) -> BwdRow:
         flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
+        if sum(fields[key] for key in _SCORES) > 1:
+            raise ValueError(
+                f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}"
+            )
         if tile.optional:
             if flags:
                 raise ValueError(

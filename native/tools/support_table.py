@@ -33,10 +33,9 @@ FEATURES = {
 }
 # And of backward kernels, as (alibi, dropout).
 BACKWARD_FEATURES = {
-    "plain": (False, False),
-    "ALiBi": (True, False),
-    "dropout": (False, True),
-    "ALiBi, dropout": (True, True),
+    ", ".join(filter(None, (words, drops))) or "plain": (score, bool(drops))
+    for drops in ("", "dropout")
+    for score, words in ((None, ""), ("alibi", "ALiBi"), ("bias", "bias"), ("softcap", "softcap"))
 }
 KIND = ("", "arch", "dtype", "head dim")
 MERGED = (3, 2, 1)  # columns whose values are listed in one line if all else is the same
@@ -99,9 +98,18 @@ def backward_table(rows: list[BwdRow]) -> list[Line]:
     return _table(lines, tuple(BACKWARD_FEATURES))
 
 
-def _backward_set(rows: list[BwdRow], feature: tuple[bool, bool]) -> str:
+def _backward_set(rows: list[BwdRow], feature: tuple[str | None, bool]) -> str:
     """The set that does a feature; nothing if none does."""
-    able = [row.set for row in rows if row.optional or (row.alibi, row.dropout) == feature]
+    score, dropout = feature
+    able = [
+        row.set
+        for row in rows
+        if row.optional
+        or (
+            row.dropout == dropout
+            and all(getattr(row, key) == (key == score) for key in ("alibi", "bias", "softcap"))
+        )
+    ]
     return max(able[0], "default", key=SETS.index) if able else ""
 
 

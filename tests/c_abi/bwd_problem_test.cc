@@ -193,9 +193,51 @@ void test_extents() {
   all.f.seqused_k = at<int32_t>(13);
   all.f.p_drop = 0.5F;
   all.f.philox_seed_offset = at<uint64_t>(16);
+  all.p.dbias = {at(17), 0, 0, 150};
   fmha::BwdProblem problem;
   CHECK_OK(fmha::guard([&] { fmha::make_bwd_problem(&all.p, Pointers::kRequired, problem); }));
-  CHECK(problem.fwd.extents.all().size() == 16);
+  CHECK(problem.fwd.extents.all().size() == 17);
+  // One head's, and of all rows.
+  CHECK(problem.dbias.size[fmha::kHead] == 1 && problem.dbias.size[fmha::kSeqlen] == 170);
+  CHECK(problem.fwd.extents.all().back().bytes == 170 * 150 * 2);
+}
+
+// A stride of 0 sums over its dimension, which is one element even if nothing is summed.
+void test_dbias() {
+  fmha_fwd_params f = Good::plain();
+  f.bias = {at(14), 4 * 100 * 150, 100 * 150, 150};
+  const auto made = [](const fmha_fwd_params& forward, const fmha_bias_grad& dbias) {
+    fmha::BwdProblem problem;
+    Good g(forward);
+    g.p.dbias = dbias;
+    CHECK_OK(fmha::guard([&] { fmha::make_bwd_problem(&g.p, Pointers::kRequired, problem); }));
+    return problem;
+  };
+  const fmha_bias_grad whole = {at(17), 4 * 100 * 150, 100 * 150, 150};
+  CHECK(!made(f, {nullptr, 1, 2, 3}).has_dbias);
+  fmha::BwdProblem problem = made(f, whole);
+  CHECK(problem.has_dbias && problem.dbias.touched && problem.dbias.size[fmha::kBatch] == 2);
+  f.bias = {at(14), 0, 0, 0};
+  problem = made(f, {at(17), 0, 0, 0});
+  CHECK(problem.dbias.size == (std::array<int64_t, 3>{1, 1, 1}) && problem.dbias.row == 150);
+  // The bias may be broadcast without a sum of its gradient.
+  CHECK(made(f, whole).dbias.size == (std::array<int64_t, 3>{2, 100, 4}));
+  f.batch = 0;
+  CHECK(made(f, {at(17), 0, 0, 0}).dbias.touched && !made(f, whole).dbias.touched);
+  CHECK(!made(f, {at(17), 0, 0, 0}).is_empty() && made(f, whole).is_empty());
+  f.seqlen_k = 0;
+  CHECK(!made(f, {at(17), 0, 0, 0}).dbias.touched);
+
+  const auto bad = FMHA_INVALID_ARGUMENT;
+  f = Good::plain();
+  CHECK_BAD(f, p.dbias = whole, bad,
+            "dbias.data = 0x110000000000: expected NULL, since fwd->bias.data is NULL");
+  f.bias = {at(14), 0, 100 * 150, 150};
+  CHECK_BAD(f, (p.dbias = {at(17), 0, 0, 150}), bad,
+            "dbias.stride_head = 0: expected above 0, since fwd->bias.stride_head = 15000");
+  CHECK_BAD(f, (p.dbias = {at(17), 0, 100 * 150, -1}), bad, "dbias.stride_seqlen = -1: expected 0 or more");
+  CHECK_BAD(f, (p.dbias = {at(17, 1), 0, 100 * 150, 150}), bad,
+            "dbias.data = 0x110000000001: expected an address aligned to 2 bytes");
 }
 
 void test_struct() {
@@ -206,6 +248,7 @@ void test_struct() {
                FMHA_INVALID_ARGUMENT, "params = NULL");
   const auto bad = FMHA_INVALID_ARGUMENT;
   CHECK_BAD(Good::plain(), p.struct_size = 8, FMHA_ABI_MISMATCH, "params->struct_size = 8: expected 216");
+  CHECK_GOOD(Good::plain(), p.struct_size = 184);  // without dbias
   CHECK_BAD(Good::plain(), f.struct_size = 8, FMHA_ABI_MISMATCH, "fwd->struct_size = 8: expected 448");
   CHECK_BAD(Good::plain(), p.fwd = nullptr, bad, "fwd = NULL: expected a struct");
   CHECK_BAD(Good::plain(), p.reserved = 1, bad, "reserved = 1: expected 0");
@@ -298,10 +341,10 @@ void test_unsupported() {
             "fwd->dtype = fp8: backward kernels take fp16, bf16 and fp32");
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
-  CHECK_BAD(Good::plain(), f.softcap = 30, no,
-            "fwd->softcap = 30: no backward kernel of 16 bits does softcap");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}), no,
-            "fwd->bias is set: no backward kernel of 16 bits");
+  CHECK_BAD(Good::plain(), f.softcap = 1000, no, "fwd->softcap = 1000: kernels take 1e-38 to ");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, f.softcap = 30), no, "fwd->softcap = 30 and bias: no kernel");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, 150}), no,
+            "dbias is set: no backward kernel of 16 bits");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
   CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");
@@ -326,6 +369,7 @@ int main() {
   test_meaning();
   test_forward_call();
   test_extents();
+  test_dbias();
   test_struct();
   test_forward_arguments();
   test_tensors();

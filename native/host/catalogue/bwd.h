@@ -13,7 +13,9 @@ struct BwdRow {
   int16_t hdim_q;  // of its tile: the problem's are these or, if hdim_step is not 0, less
   int16_t hdim_v;
   int16_t hdim_step;  // 0: head dims exactly those; n: any multiple of n up to those
-  bool alibi;
+  bool alibi;  // at most one of these three, unless they are optional
+  bool bias;   // elementwise
+  bool softcap;
   bool dropout;
   bool optional;         // it does without these features too: they are run-time values
   bool whole;            // it writes dq, dk and dv as they are asked for: nothing is added up after it

@@ -33,6 +33,10 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
                               row.hdim_v, row.hdim_step);
     case BwdNeed::kAlibi:
       return terms.add(row.alibi ? "fwd->alibi_slopes" : "no fwd->alibi_slopes");
+    case BwdNeed::kBias:
+      return terms.add(row.bias ? "fwd->bias" : "no fwd->bias");
+    case BwdNeed::kSoftcap:
+      return terms.add(row.softcap ? "fwd->softcap above 0" : "fwd->softcap = 0");
     case BwdNeed::kDropout:
       return terms.add(row.dropout ? "fwd->p_drop above 0" : "fwd->p_drop = 0");
     case BwdNeed::kLimits:
@@ -44,6 +48,8 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
 void add_wishes(ItemList& wishes, const FwdProblem& f) {
   wishes.add_format("fwd->hdim_q = %" PRId64 ", fwd->hdim_v = %" PRId64, f.hdim_q, f.hdim_v);
   if (f.has_alibi) wishes.add("fwd->alibi_slopes");
+  if (f.has_bias) wishes.add("fwd->bias");
+  if (f.softcap != 0.0F) wishes.add("fwd->softcap");
   if (f.dropout.is_on()) wishes.add("dropout");
 }
 
@@ -72,6 +78,8 @@ int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) 
 uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
   return bit_if(!holds_dims(k.bwd, p.fwd), BwdNeed::kHeadDims) |
          bit_if(differs(k.bwd, k.bwd.alibi, p.fwd.has_alibi), BwdNeed::kAlibi) |
+         bit_if(differs(k.bwd, k.bwd.bias, p.fwd.has_bias), BwdNeed::kBias) |
+         bit_if(differs(k.bwd, k.bwd.softcap, p.fwd.softcap != 0.0F), BwdNeed::kSoftcap) |
          bit_if(differs(k.bwd, k.bwd.dropout, p.fwd.dropout.is_on()), BwdNeed::kDropout) |
          bit_if(!offers.of(k.origin), BwdNeed::kLimits);
 }

@@ -83,7 +83,9 @@ struct BwdKernelParams {
   int32_t alibi_stride_batch;
   int32_t float_dkv;  // dk and dv are float32, not of q's dtype
   int32_t round;      // which launch of a deterministic pass this is, from 0
-  int32_t reserved;
+  float softcap;      // instances with softcap
+  const void* bias;  // instances with an elementwise bias: of q's dtype, (batch, nhead_q, seqlen_q, seqlen_k)
+  BwdStrides bias_strides;
 };
 
 // out = beta * out + (parts[0] + parts[1] + ... in this order), the sum in float32. Grid: (blocks of a

@@ -9,6 +9,8 @@
 
 #include "args/bwd.h"
 #include "ck/fixes.h"
+// After it.
+#include "ck/bwd_scores.h"
 #include "ck/in_row.h"
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha.hpp"
@@ -26,7 +28,9 @@ struct BwdTraits {
   index_t mfma_s[3];  // M, N, K of a wave's tile, for S and dP
   index_t mfma_dkv[3];
   index_t hdim_step = 8;  // head dims: any multiple of it up to the tile's; 0: only the tile's
-  bool alibi = false;
+  bool alibi = false;     // at most one of these three
+  bool bias = false;
+  bool softcap = false;
   bool dropout = false;
 };
 
@@ -45,8 +49,9 @@ struct CkBwdProblem {
                                           MfmaDkv, WavesDq, MfmaDq>;
   using Mask = ck_tile::SimplifiedGenericAttentionMask<true>;
   using Dropout = ck_tile::BlockDropoutBwd<X.dropout, /*IsWG32=*/X.mfma_s[0] == 32, /*IsStoreRandval=*/false>;
-  static constexpr auto kBias =
-      X.alibi ? ck_tile::BlockAttentionBiasEnum::ALIBI : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
+  // What changes a score one by one is called as CK's ALiBi is: see ck/bwd_scores.h.
+  static constexpr auto kBias = X.alibi || X.bias || X.softcap ? ck_tile::BlockAttentionBiasEnum::ALIBI
+                                                               : ck_tile::BlockAttentionBiasEnum::NO_BIAS;
   using Traits = ck_tile::TileFmhaBwdTraits<X.hdim_step, X.hdim_step, kBias, /*kHasBiasGrad=*/false,
                                             /*kBlockPerCu=*/1>;
   using Problem = ck_tile::BlockFmhaBwdPipelineProblem<
@@ -55,21 +60,11 @@ struct CkBwdProblem {
       /*kIsGroupMode=*/false, /*kIsDeterministic=*/false, Mask, Dropout, /*kUseTrLoad=*/false, Traits>;
 };
 
-// -slope * |column - the row's own column|, for base-2 exponentials. CK's is wrong from a distance of 65536
-// on (see ck/fixes.h).
-struct BwdAlibi {
-  float slope;    // negative of the caller's, times log2(e)
-  index_t shift;  // the own column of row 0
-
-  CK_TILE_DEVICE void update(float& score, index_t row, index_t column) const {
-    score += slope * __builtin_fabsf(static_cast<float>(row + shift - column));
-  }
-};
-
 template <typename T, BwdTraits X>
 struct BwdInstance {
   using P = CkBwdProblem<T, X>;
-  using Pipeline = ck_tile::BlockFmhaBwdDQDKDVPipeline<typename P::Problem>;
+  using Policy = std::conditional_t<X.softcap, CappedPolicy, ck_tile::BlockFmhaBwdPipelineDefaultPolicy>;
+  using Pipeline = ck_tile::BlockFmhaBwdDQDKDVPipeline<typename P::Problem, Policy>;
   static constexpr index_t kBlockSize = Pipeline::kBlockSize;
   static constexpr index_t kBlockPerCu = Pipeline::kBlockPerCu;
   static constexpr index_t kM0 = Pipeline::kM0;
@@ -156,9 +151,21 @@ struct BwdInstance {
       const float slope = p.alibi[static_cast<int64_t>(blockIdx.z) * p.alibi_stride_batch + head];
       const bool top_left = p.mask_type == static_cast<int32_t>(kTopLeft);
       return BwdAlibi{-slope * ck_tile::log2e_v<float>, top_left ? 0 : sequence.seqlen_k - sequence.seqlen_q};
+    } else if constexpr (X.bias) {
+      const T* bias =
+          rows_of(static_cast<const T*>(p.bias), p.bias_strides, sequence, sequence.first_q, head);
+      return BwdBias<T>{bias, static_cast<index_t>(p.bias_strides.row), sequence.seqlen_q, sequence.seqlen_k};
+    } else if constexpr (X.softcap) {
+      return BwdSoftcap{p.softcap * ck_tile::log2e_v<float>};
     } else {
       return ck_tile::EmptyPositionEncoding<float>{};
     }
+  }
+
+  // The factor on the product of Q and K.
+  CK_TILE_DEVICE static float factor(const BwdKernelParams& p) {
+    const float scale = p.scale * ck_tile::log2e_v<float>;
+    return X.softcap ? 2.0F * scale / p.softcap : scale;
   }
 
   CK_TILE_DEVICE static auto dropout_of(const BwdKernelParams& p, index_t head) {
@@ -204,7 +211,7 @@ struct BwdInstance {
     const auto [dk, dv] =
         Pipeline{}(lds, q, k, v, none, none, dout, of_rows(p.lse, p.lse_strides, s, head),
                    of_rows(p.d, p.d_strides, s, head), dq, none, mask, position_encoding(p, s, head), p.scale,
-                   p.scale * ck_tile::log2e_v<float>, p.rp_keep, p.scale * p.rp_keep, dropout);
+                   factor(p), p.rp_keep, p.scale * p.rp_keep, dropout);
     const BwdKernelParams& again = arguments();
     store(again, sequence_of(again), n0, dk, dv);
   }

@@ -38,21 +38,15 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
                      double{f.softmax_scale});
 }
 
-bool features_fit(const FwdProblem& f, Refusal& why) {
-  if (f.softcap != 0.0F) {
-    return why.because(
-        FMHA_UNSUPPORTED,
-        "fwd->softcap = %g: no backward kernel of 16 bits does softcap; expected 0 for none, or "
-        "fwd->dtype = fp32",
-        double{f.softcap});
-  }
-  if (f.has_bias) {
-    return why.because(
-        FMHA_UNSUPPORTED,
-        "fwd->bias is set: no backward kernel of 16 bits takes an elementwise bias; expected NULL data, "
-        "fwd->alibi_slopes, or fwd->dtype = fp32");
-  }
-  return true;
+bool dbias_fits(const BwdProblem& p, Refusal& why) {
+  if (!p.has_dbias) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "dbias is set: no backward kernel of 16 bits computes the gradient of a bias; expected "
+                     "NULL data, or fwd->dtype = fp32");
+}
+
+bool bias_tensor_fits(const View& bias, Refusal& why) {
+  return !bias.touched || (strides_fit(bias, 1, why) && span_fits(bias, false, why));
 }
 
 // dq_acc, and dk and dv by query head: rows of their head dim, one head after another.
@@ -91,7 +85,8 @@ bool bwd_is_countable(const BwdProblem& p, Refusal& why) {
 }
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  return bwd_is_countable(p, why) && features_fit(p.fwd, why);
+  return bwd_is_countable(p, why) && softcap_fits("fwd->", p.fwd, why) && biases_fit("fwd->", p.fwd, why) &&
+         bias_tensor_fits(p.fwd.bias, why) && dbias_fits(p, why);
 }
 
 }  // namespace fmha::ck

@@ -70,7 +70,9 @@ void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .float_dkv = !w.direct || p.grad_dtype == DType::kFp32 ? 1 : 0,
       .round = 0,
-      .reserved = 0,
+      .softcap = f.softcap,
+      .bias = f.bias.address(),
+      .bias_strides = f.bias.touched ? strides(f.bias) : BwdStrides{},
   };
   plan.repeat(static_cast<uint32_t>(w.rounds), offsetof(BwdKernelParams, round));
 }

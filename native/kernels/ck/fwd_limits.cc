@@ -11,11 +11,6 @@
 namespace fmha::ck {
 namespace {
 
-// CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
-// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
-// fp16's P between 1/2 and 1. Models have caps of 20 to 50.
-constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
-
 // The bias of kernels that do not pad is loaded by vectors of this many elements.
 constexpr int64_t kBiasVector = 4;
 
@@ -43,37 +38,6 @@ bool scales_fit(const FwdProblem& p, Refusal& why) {
   return true;
 }
 
-// tanh is taken of the score divided by softcap, and the quotient of the two scales is a factor of its own.
-bool softcap_fits(const FwdProblem& p, Refusal& why) {
-  if (p.softcap == 0.0F) return true;
-  if (p.softcap < FLT_MIN || p.softcap > kMaxSoftcap) {
-    return why.because(FMHA_UNSUPPORTED,
-                       "softcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; "
-                       "expected that, or 0 for none",
-                       double{p.softcap}, double{kMaxSoftcap});
-  }
-  const float quotient = scale_log2e(p) / p.softcap;
-  if (quotient < FLT_MIN || std::isinf(quotient)) {
-    return why.because(FMHA_UNSUPPORTED,
-                       "softcap = %g: kernels take softmax_scale / softcap from 1e-38 to 2e38",
-                       double{p.softcap});
-  }
-  return true;
-}
-
-bool biases_fit(const FwdProblem& p, Refusal& why) {
-  if (p.has_bias && p.has_alibi) {
-    return why.because(FMHA_UNSUPPORTED,
-                       "bias and alibi_slopes are both set: no kernel adds two biases; expected one of them "
-                       "(an ALiBi can be written into an elementwise bias)");
-  }
-  if (p.softcap != 0.0F && (p.has_bias || p.has_alibi)) {
-    return why.because(FMHA_UNSUPPORTED, "softcap = %g and %s: no kernel does both; expected one of them",
-                       double{p.softcap}, p.has_bias ? "bias" : "alibi_slopes");
-  }
-  return true;
-}
-
 bool tensors_fit(const FwdProblem& p, Refusal& why) {
   return tensor_fits(p.q, false, why) && tensor_fits(p.k, false, why) && tensor_fits(p.v, false, why) &&
          tensor_fits(p.o, true, why) && (!p.lse.touched || strides_fit(p.lse, 1, why)) &&
@@ -87,7 +51,7 @@ bool randval_fits(const FwdProblem& p, Refusal& why) {
 }  // namespace
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
-  return dims_fit(p, why) && scales_fit(p, why) && softcap_fits(p, why) && biases_fit(p, why) &&
+  return dims_fit(p, why) && scales_fit(p, why) && softcap_fits("", p, why) && biases_fit("", p, why) &&
          dropout_fits("batch * nhead_q", p, why) && tensors_fit(p, why) &&
          alibi_fits("alibi_stride_batch", p, why) && randval_fits(p, why);
 }

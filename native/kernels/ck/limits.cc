@@ -2,7 +2,11 @@
 #include "ck/limits.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cinttypes>
+#include <cmath>
+
+#include "ck/fwd_numbers.h"
 
 namespace fmha::ck {
 namespace {
@@ -19,6 +23,11 @@ constexpr int64_t kMaxPaddedStoreBytes = int64_t{1} << 31;
 
 // The kernels load and store 16 bytes at a time.
 constexpr int64_t kAlignBytes = 16;
+
+// CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
+// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
+// fp16's P between 1/2 and 1. Models have caps of 20 to 50.
+constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
 
 bool refuse_stride(const View& v, Dimension i, int64_t align_bytes, Refusal& why) {
   if ((static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes)) %
@@ -97,6 +106,40 @@ bool alibi_fits(const char* name, const FwdProblem& p, Refusal& why) {
   if (p.alibi_stride_batch <= most) return true;
   return why.because(FMHA_UNSUPPORTED, "%s = %" PRId64 ": for this batch kernels take at most %" PRId64, name,
                      p.alibi_stride_batch, most);
+}
+
+// tanh is taken of the score divided by softcap, and the quotient of the two scales is a factor of its own.
+bool softcap_fits(const char* prefix, const FwdProblem& p, Refusal& why) {
+  if (p.softcap == 0.0F) return true;
+  if (p.softcap < FLT_MIN || p.softcap > kMaxSoftcap) {
+    return why.because(
+        FMHA_UNSUPPORTED,
+        "%ssoftcap = %g: kernels take 1e-38 to %g, beyond which the error of their tanh shows; "
+        "expected that, or 0 for none",
+        prefix, double{p.softcap}, double{kMaxSoftcap});
+  }
+  const float quotient = scale_log2e(p) / p.softcap;
+  if (quotient < FLT_MIN || std::isinf(quotient)) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "%ssoftcap = %g: kernels take softmax_scale / softcap from 1e-38 to 2e38", prefix,
+                       double{p.softcap});
+  }
+  return true;
+}
+
+bool biases_fit(const char* prefix, const FwdProblem& p, Refusal& why) {
+  if (p.has_bias && p.has_alibi) {
+    return why.because(
+        FMHA_UNSUPPORTED,
+        "%sbias and alibi_slopes are both set: no kernel adds two biases; expected one of them "
+        "(an ALiBi can be written into an elementwise bias)",
+        prefix);
+  }
+  if (p.softcap != 0.0F && (p.has_bias || p.has_alibi)) {
+    return why.because(FMHA_UNSUPPORTED, "%ssoftcap = %g and %s: no kernel does both; expected one of them",
+                       prefix, double{p.softcap}, p.has_bias ? "bias" : "alibi_slopes");
+  }
+  return true;
 }
 
 }  // namespace fmha::ck

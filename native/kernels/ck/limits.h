@@ -29,6 +29,9 @@ bool span_fits(const View& view, bool written, Refusal& why);
 bool tensor_fits(const View& view, bool written, Refusal& why);
 
 bool dropout_fits(const char* name, const FwdProblem& problem, Refusal& why);
+// Messages begin with `prefix`, of the struct that has the field.
+bool softcap_fits(const char* prefix, const FwdProblem& problem, Refusal& why);
+bool biases_fit(const char* prefix, const FwdProblem& problem, Refusal& why);
 bool alibi_fits(const char* name, const FwdProblem& problem, Refusal& why);
 
 }  // namespace fmha::ck
