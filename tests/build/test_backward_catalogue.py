@@ -68,7 +68,8 @@ def test_lines(tmp_path: Path) -> None:
     main = (tmp_path / "out" / "gfx942" / "bwd_fp16_d64.hip").read_text().splitlines()
     assert main[1:3] == ['#include "ck/bwd_kernel.h"', ""]
     assert main[3].startswith("FMHA_BWD_KERNEL(fmha_bwd_fp16_d64, fp16_t, {.block = {32, 128, 64, 32, ")
-    assert ".mfma_dkv = {16, 16, 16}, .hdim_step = 8, .alibi = false, .dropout = false})" in main[3]
+    features = ".alibi = false, .bias = false, .softcap = false, .dropout = false"
+    assert f".mfma_dkv = {{16, 16, 16}}, .hdim_step = 8, {features}}})" in main[3]
     assert main[4].startswith("FMHA_BWD_KERNEL(fmha_bwd_fp16_d64_dropout, fp16_t, ")
     parts = (tmp_path / "out" / "gfx942" / "bwd_parts.hip").read_text().splitlines()
     assert parts[1:] == [

@@ -342,7 +342,8 @@ void test_unsupported() {
   CHECK_BAD(Good::plain(), f.o_dtype = FMHA_FP32, no,
             "fwd->o_dtype = fp32: backward kernels take fwd->dtype");
   CHECK_BAD(Good::plain(), f.softcap = 1000, no, "fwd->softcap = 1000: kernels take 1e-38 to ");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, f.softcap = 30), no, "fwd->softcap = 30 and bias: no kernel");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, f.softcap = 30), no,
+            "fwd->softcap = 30 and bias: no kernel");
   CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, 150}), no,
             "dbias is set: no backward kernel of 16 bits");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
