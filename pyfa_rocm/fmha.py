@@ -239,7 +239,10 @@ def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
 
 
 def fmha_decode_supported(params: DecodeParams) -> None:
-    """Raise what `fmha_decode` would raise on the current device. Addresses may be 0: then they are not read."""
+    """Raise what `fmha_decode` would raise on the current device.
+
+    Addresses may be 0: then they are not read.
+    """
     hip.runtime()
     _, lib = library.load()
     c, _kept = decode_to_c(params)
@@ -255,7 +258,7 @@ def fmha_decode_kernel(params: DecodeParams) -> KernelInfo:
 
 
 def fmha_decode_workspace_bytes(params: DecodeParams) -> int:
-    """Return how much device memory `fmha_decode` needs as `params.workspace`; else as `fmha_decode_supported`."""
+    """Return how much device memory `fmha_decode` needs as `params.workspace`; else as its `_supported`."""
     hip.runtime()
     _, lib = library.load()
     c, _kept = decode_to_c(params)

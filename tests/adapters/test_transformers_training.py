@@ -20,7 +20,7 @@ import torch
 import transformers
 
 import pyfa_rocm.transformers
-from pyfa_rocm import UnsupportedError, flash_attn
+from pyfa_rocm import flash_attn
 
 VOCABULARY, STEPS = 61, 3
 COMMON: dict[str, Any] = {
@@ -122,12 +122,8 @@ def registered() -> None:
     pyfa_rocm.transformers.register()
 
 
-# No backward kernel has softcap yet: this is to fail as soon as one does, and the mark to go.
-_NOT_YET = pytest.mark.xfail(raises=UnsupportedError, strict=True)
-
-
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["LlamaForCausalLM", pytest.param("Gemma2ForCausalLM", marks=_NOT_YET)])
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "Gemma2ForCausalLM"])
 def test_trains_as_eager(kind: str, form: str) -> None:
     model, inputs = made(kind), FORMS[form]
     exact = Run(model, inputs, "eager", None)
