@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._call.checks import require_like, strided
 from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
+from pyfa_rocm._call.checks import require_like, strided
 from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Strided

@@ -13,8 +13,8 @@ struct BwdRow {
   int16_t hdim_q;  // of its tile: the problem's are these or, if hdim_step is not 0, less
   int16_t hdim_v;
   int16_t hdim_step;  // 0: head dims exactly those; n: any multiple of n up to those
-  bool alibi;  // at most one of these three, unless they are optional
-  bool bias;   // elementwise
+  bool alibi;         // at most one of these three, unless they are optional
+  bool bias;          // elementwise
   bool softcap;
   bool dropout;
   bool optional;         // it does without these features too: they are run-time values

@@ -63,8 +63,8 @@ struct FwdProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem);
 
-// The same of the `fwd` of a call of another pass, in whose messages names begin with "fwd->": what belongs to
-// the call itself (kernel, randval, workspace, flags) is not looked at, and candidate, checks_memory and
+// The same of the `fwd` of a call of another pass, in whose messages names begin with "fwd->": what belongs
+// to the call itself (kernel, randval, workspace, flags) is not looked at, and candidate, checks_memory and
 // workspace are not set. Backward: o is read, lse is read and required. Decode: k and v are not looked at.
 void make_fwd_problem_of(Pass pass, const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem);
 
