@@ -492,8 +492,9 @@ const char* fmha_version(void);
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind; of merge o_dtype, and of kv_append, where it is the cache's) and "code_objects" (an array: name, arch, sha256, bytes,
- * packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * of bwd_parts, the small kernels around those, kind; of decode hdim_q, hdim_v, hdim_step, tile_m and tile_n;
+ * of merge o_dtype, and of kv_append, where it is the cache's) and "code_objects" (an array: name, arch,
+ * sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
@@ -575,11 +576,11 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
  * fmha_fwd_prepare. */
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
-/* Enqueues the backward pass on `stream`: several launches and a memset. FP16, BF16 and FP32; hdim_q and hdim_v up
- * to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias, and dropout with forward's seed and
+/* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
+ * up to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias, and dropout with forward's seed and
  * offset; FP32 also has the gradient of the bias. FMHA_UNSUPPORTED in this version: FP8, and `dbias` of FP16 and
- * BF16. A row that sees no key, and a key that no row sees,
- * have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+ * BF16. A row that sees no key, and a key that no row sees, have gradient 0. The kernels are those of
+ * native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data

@@ -38,6 +38,10 @@ class Origin(Protocol):
         """Return the line of a translation unit that makes the kernel."""
 
 
+def _head(row: DecodeRow | DecodeTile) -> str:
+    return f"d{row.hdim_q}" if row.hdim_q == row.hdim_v else f"d{row.hdim_q}v{row.hdim_v}"
+
+
 class Decode(Family):
     """What the build's programs ask of the family."""
 
@@ -62,9 +66,8 @@ class Decode(Family):
         return DecodeTile(content["hdim_q"], content["hdim_v"], origin)
 
     def make_row(self, fields: dict[str, Any], tile: DecodeTile, where: str) -> DecodeRow:
-        head = f"d{tile.hdim_q}" if tile.hdim_q == tile.hdim_v else f"d{tile.hdim_q}v{tile.hdim_v}"
         row = DecodeRow(
-            name=f"fmha_decode_{fields['dtype']}_{head}",
+            name=f"fmha_decode_{fields['dtype']}_{_head(tile)}",
             family=self.name,
             origin=tile.origin,
             hdim_q=tile.hdim_q,
@@ -77,7 +80,7 @@ class Decode(Family):
         return row
 
     def stem(self, row: DecodeRow) -> str:
-        return f"{self.name}_{row.dtype}"
+        return f"{self.name}_{row.dtype}_{_head(row)}"
 
     def order(self, _row: DecodeRow) -> int:
         return 0
