@@ -491,10 +491,10 @@ const char* fmha_version(void);
  * its matrix unit takes for 0), "kernels" (an array: name, arch, family, origin, set, dtype, sha256,
  * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
  * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
- * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, dropout, pipeline, tile_m and tile_n;
- * of bwd_parts, the small kernels around those, kind; of decode hdim_q, hdim_v, hdim_step, tile_m and tile_n;
- * of merge o_dtype, and of kv_append, where it is the cache's) and "code_objects" (an array: name, arch,
- * sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
+ * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, bias, softcap, dropout, optional (whether
+ * these may be absent), pipeline, tile_m and tile_n; of bwd_parts, the small kernels around those, kind; of decode
+ * hdim_q, hdim_v, hdim_step, tile_m and tile_n; of merge o_dtype, and of kv_append, where it is the cache's) and
+ * "code_objects" (an array: name, arch, sha256, bytes, packed_bytes). hdim_q and hdim_v are those of a kernel's tile: it also serves smaller multiples of
  * hdim_step, unless that is 0. Never NULL. */
 const char* fmha_build_info(void);
 
