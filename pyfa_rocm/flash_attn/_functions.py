@@ -17,8 +17,8 @@ def applied(name: str, function: Callable[..., Any]) -> type:
     """
     count = len(inspect.signature(function).parameters)
 
-    def apply(*arguments: Any) -> Any:
-        return function(*arguments[:count])
+    def apply(*values: Any) -> Any:
+        return function(*values[:count])
 
     doc = f"Its `apply` is `{function.__name__}`: gradients are recorded there."
     return type(name, (), {"__doc__": doc, "__module__": function.__module__, "apply": staticmethod(apply)})

@@ -238,6 +238,8 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_MASK_WINDOW,
         FMHA_MASK_WINDOW_TOP_LEFT,
         FMHA_NO_MEMORY_CHECK,
+        FMHA_LSE_NATURAL,
+        FMHA_LSE_BASE2,
         FMHA_HIP_NONE,
         FMHA_HIP_ENVIRONMENT,
         FMHA_HIP_MAPPED,
