@@ -48,14 +48,14 @@ void set_tensors(const fmha_bwd_params& p, Pointers pointers, const AbiType& typ
   for (const View* written : {&problem.dq, &problem.dk, &problem.dv}) f.extents.add(*written, true);
 }
 
-[[noreturn]] void raise_summed(const View& bias, size_t i) {
+[[noreturn]] void raise_summed(const View& bias, Dimension i) {
   raise(FMHA_INVALID_ARGUMENT, "dbias.%s = 0: expected above 0, since fwd->bias.%s = %" PRId64,
         kStrideNames[i], kStrideNames[i], bias.stride[i]);
 }
 
 // Where the bias has an element for each index, one stride of 0 would be a field that was forgotten.
 void check_summed(const View& bias, const View& dbias) {
-  for (size_t i = 0; i < dbias.size.size(); ++i) {
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (bias.size[i] > 1 && bias.stride[i] != 0 && dbias.stride[i] == 0) raise_summed(bias, i);
   }
 }

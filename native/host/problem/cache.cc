@@ -68,7 +68,7 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
 // As a View's dimensions.
 constexpr const char* kCacheStrideNames[] = {"stride_page", "stride_token", "stride_head"};
 
-[[noreturn]] void raise_cache_stride(const View& v, size_t i) {
+[[noreturn]] void raise_cache_stride(const View& v, Dimension i) {
   raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kCacheStrideNames[i],
         v.stride[i]);
 }
@@ -91,7 +91,7 @@ void set_tensor_of_cache(View& view, const TensorNames& names, const fmha_cache_
   view.sequence = c.page_size;
   view.varlen = false;
   view.touched = wanted;
-  for (size_t i = 0; i < view.stride.size(); ++i) {
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (view.stride[i] < 0 && view.size[i] > 1) raise_cache_stride(view, i);
   }
   check_pointer(view, 1, pointers);
