@@ -16,13 +16,6 @@ namespace {
 constexpr StructVersion kParamsVersions[] = {{184, 184}, {sizeof(fmha_bwd_params), sizeof(fmha_bwd_params)}};
 static_assert(offsetof(fmha_bwd_params, dbias) == 184);
 
-bool truth(const char* name, int32_t value) {
-  if (value != 0 && value != 1) {
-    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
-  }
-  return value == 1;
-}
-
 const AbiType& grad_type(const fmha_bwd_params& p, DType dtype) {
   const AbiType& forward = type_of(dtype);
   if (p.grad_dtype == 0) return forward;

@@ -18,27 +18,6 @@ void check_count(const char* name, int64_t value) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected 1 to %" PRId64, name, value, kMostCount);
 }
 
-// That pages are listed in one way, and a cache without pages in none.
-void check_lists(const fmha_cache& c) {
-  if (c.block_table != nullptr && c.kv_indptr != nullptr) {
-    raise(FMHA_INVALID_ARGUMENT, "cache->kv_indptr = %p: expected NULL with block_table",
-          static_cast<const void*>(c.kv_indptr));
-  }
-  if ((c.kv_indptr == nullptr) != (c.kv_indices == nullptr)) {
-    raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but %s is set: expected both or neither",
-          c.kv_indptr == nullptr ? "kv_indptr" : "kv_indices",
-          c.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
-  }
-  const bool paged = c.block_table != nullptr || c.kv_indptr != nullptr;
-  if (paged && c.cache_batch_idx != nullptr) {
-    raise(FMHA_INVALID_ARGUMENT, "cache->cache_batch_idx = %p: expected NULL with pages",
-          static_cast<const void*>(c.cache_batch_idx));
-  }
-  if (paged && !std::has_single_bit(static_cast<uint64_t>(c.page_size))) {
-    raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c.page_size);
-  }
-}
-
 // That the longest sequence fits.
 void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
   int64_t most = c.page_size;
@@ -65,36 +44,13 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
   }
 }
 
-// As a View's dimensions.
-constexpr const char* kCacheStrideNames[] = {"stride_page", "stride_token", "stride_head"};
-
 [[noreturn]] void raise_cache_stride(const View& v, Dimension i) {
   raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", v.name, kCacheStrideNames[i],
         v.stride[i]);
 }
 
-struct TensorNames {
-  const char* name;
-  const char* pointer;
-};
-
-void set_tensor_of_cache(View& view, const TensorNames& names, const fmha_cache_tensor& t,
-                         const fmha_cache& c, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted,
-                         Pointers pointers) {
-  view.name = names.name;
-  view.pointer = names.pointer;
-  view.data = t.data;
-  view.element_bytes = element_bytes;
-  view.row = hdim;
-  view.size = {c.pages, c.page_size, nhead};
-  view.stride = {t.stride_page, t.stride_token, t.stride_head};
-  view.sequence = c.page_size;
-  view.varlen = false;
-  view.touched = wanted;
-  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
-    if (view.stride[i] < 0 && view.size[i] > 1) raise_cache_stride(view, i);
-  }
-  check_pointer(view, 1, pointers);
+[[noreturn]] void raise_set(const char* name, const void* value, const char* why) {
+  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL %s", name, value, why);
 }
 
 const int32_t* add_array(const char* name, const int32_t* data, int64_t rows, int64_t stride, int64_t count,
@@ -110,23 +66,62 @@ const int32_t* add_array(const char* name, const int32_t* data, int64_t rows, in
 
 }  // namespace
 
+void check_cache_struct(const fmha_cache* cache) { (void)check_struct_size("cache", cache, kCacheVersions); }
+
+bool check_page_lists(const fmha_cache& c) {
+  const bool paged = c.block_table != nullptr || c.kv_indptr != nullptr;
+  if (c.block_table != nullptr && c.kv_indptr != nullptr) {
+    raise_set("cache->kv_indptr", c.kv_indptr, "with block_table");
+  }
+  if ((c.kv_indptr == nullptr) != (c.kv_indices == nullptr)) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but cache->%s is set: expected both or neither",
+          c.kv_indptr == nullptr ? "kv_indptr" : "kv_indices",
+          c.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
+  }
+  if (paged && c.cache_batch_idx != nullptr) {
+    raise_set("cache->cache_batch_idx", c.cache_batch_idx, "with pages");
+  }
+  return paged;
+}
+
+void check_page_size(const fmha_cache& c, bool paged) {
+  if (!paged || std::has_single_bit(static_cast<uint64_t>(c.page_size))) return;
+  raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c.page_size);
+}
+
+void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor& t, const fmha_cache& c,
+                    int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted) {
+  view.name = name.name;
+  view.pointer = name.pointer;
+  view.stride = {t.stride_page, t.stride_token, t.stride_head};
+  set_shape(view, t.data, {c.pages, c.page_size, c.page_size, false}, nhead, hdim, element_bytes, wanted);
+}
+
+void check_cache_strides(const View& view) {
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
+    if (view.stride[i] < 0 && view.size[i] > 1) raise_cache_stride(view, i);
+  }
+}
+
 void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProblem& f, Cache& out) {
-  (void)check_struct_size("cache", cache, kCacheVersions);
+  check_cache_struct(cache);
   const fmha_cache& c = *cache;
   const AbiType& type = type_of("cache->dtype", c.dtype);
   out.dtype = type.dtype;
   check_reserved("cache->reserved", c.reserved);
   check_count("cache->pages", c.pages);
   check_count("cache->page_size", c.page_size);
-  check_lists(c);
-  out.paged = c.block_table != nullptr || c.kv_indptr != nullptr;
+  out.paged = check_page_lists(c);
+  check_page_size(c, out.paged);
   check_capacity(c, f, out.paged);
   out.page_shift = out.paged ? std::countr_zero(static_cast<uint64_t>(c.page_size)) : 0;
   const bool wanted = !f.empty && f.seqlen_k > 0;
-  set_tensor_of_cache(out.k, {"cache->k", "cache->k.data"}, c.k, c, f.nhead_k, f.hdim_q, type.bytes, wanted,
-                      pointers);
-  set_tensor_of_cache(out.v, {"cache->v", "cache->v.data"}, c.v, c, f.nhead_k, f.hdim_v, type.bytes, wanted,
-                      pointers);
+  set_cache_view(out.k, {"cache->k", "cache->k.data"}, c.k, c, f.nhead_k, f.hdim_q, type.bytes, wanted);
+  set_cache_view(out.v, {"cache->v", "cache->v.data"}, c.v, c, f.nhead_k, f.hdim_v, type.bytes, wanted);
+  for (const View* view : {&out.k, &out.v}) {
+    check_cache_strides(*view);
+    check_pointer(*view, 1, pointers);
+  }
   f.extents.add(out.k, written);
   f.extents.add(out.v, written);
   if (f.batch > 1 && c.block_table != nullptr && c.stride_block_table < 0) {

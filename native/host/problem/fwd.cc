@@ -21,12 +21,6 @@ static_assert(offsetof(fmha_fwd_params, lse) + sizeof(fmha_lse) == 240 &&
               offsetof(fmha_fwd_params, reserved) == 420);
 static_assert(offsetof(fmha_fwd_params, flags) == 440);
 
-void check_least(const char* name, int64_t value, int64_t least) {
-  if (value < least) {
-    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
-  }
-}
-
 void check_dims(const fmha_fwd_params& p) {
   check_least("batch", p.batch, 0);
   check_least("seqlen_q", p.seqlen_q, 0);

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cinttypes>
 
 #include "error.h"
+#include "problem/cache.h"
 #include "problem/options.h"
 #include "problem/struct_size.h"
 #include "problem/tensors.h"
@@ -16,22 +16,6 @@ namespace fmha {
 namespace {
 
 constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_kv_append_params), sizeof(fmha_kv_append_params)}};
-constexpr StructVersion kCacheVersions[] = {{sizeof(fmha_cache), sizeof(fmha_cache)}};
-constexpr const char* kCacheStrides[] = {"stride_page", "stride_token", "stride_head"};
-
-void check_least(const char* name, int64_t value, int64_t least) {
-  if (value >= least) return;
-  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
-}
-
-bool truth(const char* name, int32_t value) {
-  if (value == 0 || value == 1) return value == 1;
-  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
-}
-
-[[noreturn]] void raise_set(const char* name, const void* value, const char* why) {
-  raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL %s", name, value, why);
-}
 
 class Builder {
  public:
@@ -119,7 +103,7 @@ class Builder {
       set_token_tensor(problem_.q_out, {"q_out", "q_out.data"}, p_.q_out, p_.nhead_q, p_.hdim_q);
       add(problem_.q, false);
     } else if (!problem_.has_q && p_.q_out.data != nullptr) {
-      raise_set("q_out.data", p_.q_out.data, "without q");
+      raise(FMHA_INVALID_ARGUMENT, "q_out.data = %p: expected NULL without q", p_.q_out.data);
     }
     add(problem_.q_out, true);
     add(problem_.k, false);
@@ -180,23 +164,10 @@ class Builder {
 
   // How the tokens' pages are found: by slots, by one of two lists, or without pages.
   void set_lists() {
-    const bool listed = c_.block_table != nullptr || c_.kv_indptr != nullptr;
-    if (c_.block_table != nullptr && c_.kv_indptr != nullptr) {
-      raise_set("cache->kv_indptr", c_.kv_indptr, "with block_table");
-    }
-    if ((c_.kv_indptr == nullptr) != (c_.kv_indices == nullptr)) {
-      raise(FMHA_INVALID_ARGUMENT, "cache->%s = NULL, but cache->%s is set: expected both or neither",
-            c_.kv_indptr == nullptr ? "kv_indptr" : "kv_indices",
-            c_.kv_indptr == nullptr ? "kv_indices" : "kv_indptr");
-    }
-    if (listed && c_.cache_batch_idx != nullptr) {
-      raise_set("cache->cache_batch_idx", c_.cache_batch_idx, "with pages");
-    }
+    const bool listed = check_page_lists(c_);
     check_least("cache->pages", c_.pages, 1);
     check_least("cache->page_size", c_.page_size, 1);
-    if (listed && !std::has_single_bit(static_cast<uint64_t>(c_.page_size))) {
-      raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c_.page_size);
-    }
+    check_page_size(c_, listed);
     problem_.page_size = c_.page_size;
     problem_.table = problem_.indptr = problem_.batch_index = nullptr;
     problem_.table_stride = 0;
@@ -238,17 +209,9 @@ class Builder {
 
   void set_cache_tensor(View& view, const TensorName& name, const fmha_cache_tensor& t, int64_t hdim,
                         int64_t element_bytes, bool wanted) {
-    view.name = name.name;
-    view.pointer = name.pointer;
-    view.stride = {t.stride_page, t.stride_token, t.stride_head};
-    set_shape(view, t.data, {c_.pages, c_.page_size, c_.page_size, false}, p_.nhead_k, hdim, element_bytes,
-              wanted && !problem_.empty);
+    set_cache_view(view, name, t, c_, p_.nhead_k, hdim, element_bytes, wanted && !problem_.empty);
     if (!view.touched) return;
-    for (size_t i = 0; i < view.stride.size(); ++i) {
-      if (view.stride[i] >= 0 || view.size[i] <= 1) continue;
-      raise(FMHA_INVALID_ARGUMENT, "%s.%s = %" PRId64 ": expected 0 or more", view.name, kCacheStrides[i],
-            view.stride[i]);
-    }
+    check_cache_strides(view);
     check_pointer(view, 1, pointers_);
     problem_.extents.add(view, true);
   }
@@ -302,7 +265,7 @@ void check_distinct(const View& v) {
     if (stride < reach) {
       raise(FMHA_INVALID_ARGUMENT,
             "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
-            kCacheStrides[i], v.stride[i], reach);
+            kCacheStrideNames[i], v.stride[i], reach);
     }
     uint64_t all = 0;
     if (__builtin_mul_overflow(static_cast<uint64_t>(v.size[i] - 1), stride, &all)) all = kAddressSpace;
@@ -321,7 +284,7 @@ void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointe
   none.dtype = p.dtype;
   none.pages = none.page_size = 1;
   const bool needs_cache = p.cache != nullptr || p.k.data != nullptr || p.v.data != nullptr;
-  if (needs_cache) (void)check_struct_size("cache", p.cache, kCacheVersions);
+  if (needs_cache) check_cache_struct(p.cache);
   check_reserved("reserved", p.reserved);
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;

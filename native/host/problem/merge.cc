@@ -15,22 +15,10 @@ namespace {
 
 constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_merge_params), sizeof(fmha_merge_params)}};
 
-void check_least(const char* name, int64_t value, int64_t least) {
-  if (value >= least) return;
-  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
-}
-
 bool is_base2(fmha_lse_base base) {
   if (base == FMHA_LSE_NATURAL || base == FMHA_LSE_BASE2) return base == FMHA_LSE_BASE2;
   raise(FMHA_INVALID_ARGUMENT, "lse_base = %" PRId32 ": expected FMHA_LSE_NATURAL (0) or FMHA_LSE_BASE2 (1)",
         base);
-}
-
-bool accumulates(const fmha_merge_params& p) {
-  if (p.accumulate != 0 && p.accumulate != 1) {
-    raise(FMHA_INVALID_ARGUMENT, "accumulate = %" PRId32 ": expected 0 or 1", p.accumulate);
-  }
-  return p.accumulate == 1;
 }
 
 void set_sizes(const fmha_merge_params& p, MergeProblem& problem) {
@@ -118,7 +106,7 @@ void make_merge_problem(const fmha_merge_params* params, Pointers pointers, Merg
   problem.dtype = type.dtype;
   problem.o_dtype = o_type.dtype;
   problem.base2 = is_base2(p.lse_base);
-  problem.accumulate = accumulates(p);
+  problem.accumulate = truth("accumulate", p.accumulate);
   set_sizes(p, problem);
   problem.extents.clear();
   set_parts(p, pointers, type.bytes, problem);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a call of any family says of itself, not of the mathematics.
+// What calls of any family say of themselves, and checks of single fields.
 #pragma once
 
 #include <cinttypes>
@@ -9,6 +9,18 @@
 #include "fmha_rocm.h"
 
 namespace fmha {
+
+// Fails with INVALID_ARGUMENT unless a number is at least so large.
+inline void check_least(const char* name, int64_t value, int64_t least) {
+  if (value >= least) return;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected %" PRId64 " or more", name, value, least);
+}
+
+// A field that is 0 or 1. Fails with INVALID_ARGUMENT.
+inline bool truth(const char* name, int32_t value) {
+  if (value == 0 || value == 1) return value == 1;
+  raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
+}
 
 struct CallOptions {
   int32_t candidate;   // 0: the best kernel; n: the n-th that can do it

@@ -15,16 +15,6 @@ namespace {
 // one sequence make 128 workgroups, and the copies are at most sixteen times a 16-bit Q.
 constexpr int64_t kMostCopies = 8;
 
-constexpr int64_t kMostBytes = int64_t{kAddressSpace};
-
-// Products that no process can address stay at kMostBytes.
-int64_t product(int64_t a, int64_t b) {
-  int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kMostBytes : std::min(result, kMostBytes);
-}
-
-int64_t aligned(int64_t bytes) { return ceil_div(bytes, Workspace::kAlignBytes) * Workspace::kAlignBytes; }
-
 // Hands out the workspace, from its beginning. The addresses mean nothing until it is there.
 class Room {
  public:
@@ -34,12 +24,13 @@ class Room {
 
   // (batch, nhead, count, row)
   BwdWorkspace::Array take(const Rows& rows, int64_t nhead, int64_t row, int64_t copies) {
-    const int64_t head = product(rows.count, row);
-    const int64_t batch = product(head, nhead);
-    const int64_t copy = aligned(product(product(batch, rows.batch), sizeof(float)));
+    const int64_t head = workspace_product(rows.count, row);
+    const int64_t batch = workspace_product(head, nhead);
+    const int64_t copy =
+        workspace_aligned(workspace_product(workspace_product(batch, rows.batch), sizeof(float)));
     auto* const data = reinterpret_cast<float*>(begin_ + static_cast<uintptr_t>(bytes_));
-    const int64_t all = product(copy, copies);
-    bytes_ = std::min(bytes_ + all, kMostBytes);
+    const int64_t all = workspace_product(copy, copies);
+    bytes_ = std::min(bytes_ + all, kMostWorkspaceBytes);
     return {data, {batch, head, row}, all};
   }
 

@@ -9,16 +9,7 @@
 namespace fmha {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{kAddressSpace};
 constexpr int64_t kElement = sizeof(float);
-
-// Products that no process can address stay at kMostBytes.
-int64_t product(int64_t a, int64_t b) {
-  int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kMostBytes : std::min(result, kMostBytes);
-}
-
-int64_t aligned(int64_t bytes) { return ceil_div(bytes, Workspace::kAlignBytes) * Workspace::kAlignBytes; }
 
 View view_of(void* data, int64_t batch, int64_t rows, int64_t nhead) {
   return {.name = "workspace",
@@ -41,14 +32,16 @@ DecodeWorkspace decode_workspace(const DecodeProblem& p, int32_t splits) {
   w.batch = f.group ? 1 : f.batch;
   w.rows = f.group ? f.total_q : f.seqlen_q;
   if (splits == 1) return w;
-  w.lse_split = product(product(w.batch, w.rows), f.nhead_q);
-  w.o_split = product(w.lse_split, f.hdim_v);
-  const int64_t o_bytes = aligned(product(product(w.o_split, splits), kElement));
-  const int64_t lse_bytes = aligned(product(product(w.lse_split, splits), kElement));
+  w.lse_split = workspace_product(workspace_product(w.batch, w.rows), f.nhead_q);
+  w.o_split = workspace_product(w.lse_split, f.hdim_v);
+  const int64_t o_bytes =
+      workspace_aligned(workspace_product(workspace_product(w.o_split, splits), kElement));
+  const int64_t lse_bytes =
+      workspace_aligned(workspace_product(workspace_product(w.lse_split, splits), kElement));
   const auto begin = reinterpret_cast<uintptr_t>(p.workspace.data);
   w.o = reinterpret_cast<float*>(begin);
   w.lse = reinterpret_cast<float*>(begin + static_cast<uintptr_t>(o_bytes));
-  w.bytes = std::min(o_bytes + lse_bytes, kMostBytes);
+  w.bytes = std::min(o_bytes + lse_bytes, kMostWorkspaceBytes);
   return w;
 }
 

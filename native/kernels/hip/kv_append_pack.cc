@@ -9,6 +9,7 @@
 
 #include "args/kv_append.h"
 #include "divide.h"
+#include "problem/cache.h"
 
 namespace fmha::hip_kv_append {
 namespace {
@@ -56,10 +57,9 @@ bool tensor_fits(const View& v, const char* const (&strides)[3], Refusal& why) {
 }
 
 bool tensors_fit(const KvAppendProblem& p, Refusal& why) {
-  constexpr const char* kCacheStrides[] = {"stride_page", "stride_token", "stride_head"};
   return tensor_fits(p.q, kStrideNames, why) && tensor_fits(p.q_out, kStrideNames, why) &&
          tensor_fits(p.k, kStrideNames, why) && tensor_fits(p.v, kStrideNames, why) &&
-         tensor_fits(p.cache_k, kCacheStrides, why) && tensor_fits(p.cache_v, kCacheStrides, why);
+         tensor_fits(p.cache_k, kCacheStrideNames, why) && tensor_fits(p.cache_v, kCacheStrideNames, why);
 }
 
 bool rows_fit(const KvAppendProblem& p, Refusal& why) {
