@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from family_kv_append import KvAppendRow, Origin
+from family_pairs import Origin, PairRow
 
 
 class HipKvAppend(Origin):
@@ -11,6 +11,6 @@ class HipKvAppend(Origin):
 
     header = "hip/kv_append.h"
 
-    def line(self, row: KvAppendRow) -> str:
+    def line(self, row: PairRow) -> str:
         """Return the line that native/kernels/hip/kv_append.h makes a kernel of."""
         return f"FMHA_KV_APPEND_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from family_merge import MergeRow, Origin
+from family_pairs import Origin, PairRow
 
 
 class HipMerge(Origin):
@@ -11,6 +11,6 @@ class HipMerge(Origin):
 
     header = "hip/merge.h"
 
-    def line(self, row: MergeRow) -> str:
+    def line(self, row: PairRow) -> str:
         """Return the line that native/kernels/hip/merge.h makes a kernel of."""
         return f"FMHA_MERGE_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The C entries of the attention over a KV cache, and nothing else: each runs its body under the guard.
+// The C entries of attention over a KV cache, and nothing else: each runs its body under the guard.
 #include "problem/decode.h"
 
 #include "api/answers.h"

@@ -12,10 +12,8 @@
 namespace fmha {
 
 struct DecodeWorkspace {
-  float* o;
-  float* lse;
-  int64_t batch, rows;  // of q, as the arrays have them
-  int64_t o_split;      // from one split to the next, in elements
+  View o, lse;      // of one split; if the keys are not split, the caller's
+  int64_t o_split;  // from one split to the next, in elements
   int64_t lse_split;
   int64_t bytes;  // 0: the keys are not split
 };

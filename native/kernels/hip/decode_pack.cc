@@ -120,15 +120,12 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
   }
   const Grid grid = {static_cast<uint32_t>(tiles * splits), static_cast<uint32_t>(f.nhead_k),
                      static_cast<uint32_t>(f.batch)};
-  const bool split = splits > 1;
-  const DecodeStrides o_parts = {w.rows * f.nhead_q * f.hdim_v, f.hdim_v, f.nhead_q * f.hdim_v};
-  const DecodeStrides lse_parts = {f.nhead_q * w.rows, w.rows, 1};
   new (plan.add_launch<DecodeParams>(kernel, grid)) DecodeParams{
       .q = f.q.address(),
       .k = p.cache.k.address(),
       .v = p.cache.v.address(),
-      .o = split ? w.o : f.o.address(),
-      .lse = split ? w.lse : f.lse.address<float>(),
+      .o = w.o.address(),
+      .lse = w.lse.address<float>(),
       .table = p.cache.table,
       .indptr = p.cache.indptr,
       .indices = p.cache.indices,
@@ -138,8 +135,8 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .alibi = f.alibi_slopes,
       .sinks = p.sinks,
       .q_strides = strides(f.q),
-      .o_strides = split ? o_parts : strides(f.o),
-      .lse_strides = split ? lse_parts : DecodeStrides{stride(f.lse, kBatch), stride(f.lse, kHead), 1},
+      .o_strides = strides(w.o),
+      .lse_strides = {stride(w.lse, kBatch), stride(w.lse, kHead), 1},
       .k_strides = cache_strides(p.cache.k),
       .v_strides = cache_strides(p.cache.v),
       .table_stride = p.cache.table_stride,
