@@ -93,8 +93,7 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
 
 def fmha_fwd_supported(params: FwdParams) -> None:
     """Raise what `fmha_fwd` would raise on the current device. Addresses may be 0: then they are not read."""
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     library.check(lib.fmha_fwd_supported(to_c(params)))
 
 
@@ -103,8 +102,7 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
 
     ``params.kernel`` asks for one of the candidates: 1 to ``candidate_count``, best first.
     """
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     return _kernel_info(lib.fmha_fwd_kernel, to_c(params))
 
 
@@ -127,8 +125,7 @@ def fmha_fwd_workspace_bytes(params: FwdParams) -> int:
 
     0 in this version. It depends on the device and on all but the addresses of q, k, v and o.
     """
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     return _workspace_bytes(lib.fmha_fwd_workspace_bytes, to_c(params))
 
 
@@ -146,14 +143,25 @@ def fmha_fwd_prepare(params: FwdParams) -> None:
     The next `fmha_fwd` of the kind then only launches, which is legal while its stream is being captured
     into a graph. Raises as `fmha_fwd_supported`.
     """
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     library.check(lib.fmha_fwd_prepare(to_c(params)))
 
 
 def fmha_prepare(params: FwdParams) -> None:
     """Call `fmha_fwd_prepare`; this is its older name."""
     fmha_fwd_prepare(params)
+
+
+def _library() -> Any:
+    """Return the C library, with a HIP runtime chosen."""
+    hip.runtime()
+    return library.load()[1]
+
+
+def _enqueue(function: Any, c: Any, stream: int) -> None:
+    """Call a C function that enqueues work on a stream."""
+    ffi, _ = library.load()
+    library.check(function(c, ffi.cast("void *", stream) if stream else ffi.NULL))
 
 
 def fmha_bwd(params: BwdParams, stream: int = 0) -> None:
@@ -175,41 +183,36 @@ def fmha_bwd(params: BwdParams, stream: int = 0) -> None:
     -----
     Source: ``fmha_bwd`` of native/include/fmha_rocm.h.
     """
-    hip.runtime()
-    ffi, lib = library.load()
-    c, _fwd = bwd_to_c(params)
-    library.check(lib.fmha_bwd(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+    lib = _library()
+    c, _kept = bwd_to_c(params)
+    _enqueue(lib.fmha_bwd, c, stream)
 
 
 def fmha_bwd_supported(params: BwdParams) -> None:
     """Raise what `fmha_bwd` would raise on the current device. Addresses may be 0: then they are not read."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _fwd = bwd_to_c(params)
+    lib = _library()
+    c, _kept = bwd_to_c(params)
     library.check(lib.fmha_bwd_supported(c))
 
 
 def fmha_bwd_kernel(params: BwdParams) -> KernelInfo:
     """Return the kernel of dK and dV that `fmha_bwd` would run; else as `fmha_bwd_supported`."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _fwd = bwd_to_c(params)
+    lib = _library()
+    c, _kept = bwd_to_c(params)
     return _kernel_info(lib.fmha_bwd_kernel, c)
 
 
 def fmha_bwd_workspace_bytes(params: BwdParams) -> int:
     """Return how much device memory `fmha_bwd` needs as `params.workspace`; else as `fmha_bwd_supported`."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _fwd = bwd_to_c(params)
+    lib = _library()
+    c, _kept = bwd_to_c(params)
     return _workspace_bytes(lib.fmha_bwd_workspace_bytes, c)
 
 
 def fmha_bwd_prepare(params: BwdParams) -> None:
     """Load the kernels of a backward problem onto the current device; else as `fmha_fwd_prepare`."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _fwd = bwd_to_c(params)
+    lib = _library()
+    c, _kept = bwd_to_c(params)
     library.check(lib.fmha_bwd_prepare(c))
 
 
@@ -232,10 +235,9 @@ def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
     -----
     Source: ``fmha_decode`` of native/include/fmha_rocm.h.
     """
-    hip.runtime()
-    ffi, lib = library.load()
+    lib = _library()
     c, _kept = decode_to_c(params)
-    library.check(lib.fmha_decode(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+    _enqueue(lib.fmha_decode, c, stream)
 
 
 def fmha_decode_supported(params: DecodeParams) -> None:
@@ -243,32 +245,28 @@ def fmha_decode_supported(params: DecodeParams) -> None:
 
     Addresses may be 0: then they are not read.
     """
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     c, _kept = decode_to_c(params)
     library.check(lib.fmha_decode_supported(c))
 
 
 def fmha_decode_kernel(params: DecodeParams) -> KernelInfo:
     """Return the kernel that `fmha_decode` would run; else as `fmha_decode_supported`."""
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     c, _kept = decode_to_c(params)
     return _kernel_info(lib.fmha_decode_kernel, c)
 
 
 def fmha_decode_workspace_bytes(params: DecodeParams) -> int:
     """Return how much device memory `fmha_decode` needs as `params.workspace`; else as its `_supported`."""
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     c, _kept = decode_to_c(params)
     return _workspace_bytes(lib.fmha_decode_workspace_bytes, c)
 
 
 def fmha_decode_prepare(params: DecodeParams) -> None:
     """Load the kernels of a problem onto the current device; else as `fmha_fwd_prepare`."""
-    hip.runtime()
-    _, lib = library.load()
+    lib = _library()
     c, _kept = decode_to_c(params)
     library.check(lib.fmha_decode_prepare(c))
 
@@ -292,30 +290,22 @@ def fmha_merge(params: MergeParams, stream: int = 0) -> None:
     -----
     Source: ``fmha_merge`` of native/include/fmha_rocm.h.
     """
-    hip.runtime()
-    ffi, lib = library.load()
-    library.check(lib.fmha_merge(merge_to_c(params), ffi.cast("void *", stream) if stream else ffi.NULL))
+    _enqueue(_library().fmha_merge, merge_to_c(params), stream)
 
 
 def fmha_merge_supported(params: MergeParams) -> None:
     """Raise what `fmha_merge` would raise on the current device. Addresses of 0 are not read."""
-    hip.runtime()
-    _, lib = library.load()
-    library.check(lib.fmha_merge_supported(merge_to_c(params)))
+    library.check(_library().fmha_merge_supported(merge_to_c(params)))
 
 
 def fmha_merge_kernel(params: MergeParams) -> KernelInfo:
     """Return the kernel that `fmha_merge` would run; else as `fmha_merge_supported`."""
-    hip.runtime()
-    _, lib = library.load()
-    return _kernel_info(lib.fmha_merge_kernel, merge_to_c(params))
+    return _kernel_info(_library().fmha_merge_kernel, merge_to_c(params))
 
 
 def fmha_merge_prepare(params: MergeParams) -> None:
     """Load the kernel of a merge onto the current device; else as `fmha_fwd_prepare`."""
-    hip.runtime()
-    _, lib = library.load()
-    library.check(lib.fmha_merge_prepare(merge_to_c(params)))
+    library.check(_library().fmha_merge_prepare(merge_to_c(params)))
 
 
 def fmha_kv_append(params: KvAppendParams, stream: int = 0) -> None:
@@ -337,31 +327,27 @@ def fmha_kv_append(params: KvAppendParams, stream: int = 0) -> None:
     -----
     Source: ``fmha_kv_append`` of native/include/fmha_rocm.h.
     """
-    hip.runtime()
-    ffi, lib = library.load()
-    c, _cache = kv_append_to_c(params)
-    library.check(lib.fmha_kv_append(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+    lib = _library()
+    c, _kept = kv_append_to_c(params)
+    _enqueue(lib.fmha_kv_append, c, stream)
 
 
 def fmha_kv_append_supported(params: KvAppendParams) -> None:
     """Raise what `fmha_kv_append` would raise on the current device."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _cache = kv_append_to_c(params)
+    lib = _library()
+    c, _kept = kv_append_to_c(params)
     library.check(lib.fmha_kv_append_supported(c))
 
 
 def fmha_kv_append_kernel(params: KvAppendParams) -> KernelInfo:
     """Return the kernel that `fmha_kv_append` would run; else as `fmha_kv_append_supported`."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _cache = kv_append_to_c(params)
+    lib = _library()
+    c, _kept = kv_append_to_c(params)
     return _kernel_info(lib.fmha_kv_append_kernel, c)
 
 
 def fmha_kv_append_prepare(params: KvAppendParams) -> None:
     """Load the kernel of an append onto the current device; else as `fmha_fwd_prepare`."""
-    hip.runtime()
-    _, lib = library.load()
-    c, _cache = kv_append_to_c(params)
+    lib = _library()
+    c, _kept = kv_append_to_c(params)
     library.check(lib.fmha_kv_append_prepare(c))
