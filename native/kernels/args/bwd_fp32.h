@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the host hands the float32 backward kernel (hip/bwd_fp32_kernel.h), which follows `dot` (args/bwd.h)
-// and writes the gradients themselves: nothing is added up after it.
+// and writes the gradients itself: nothing is added up after it.
 #pragma once
 
 #include <cstdint>

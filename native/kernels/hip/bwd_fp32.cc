@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of our float32 backward kernel, its grid, and its limits, which are those of CK's.
+// The arguments of our float32 backward kernel, its grid, and its limits, which are CK's.
 #include "hip/bwd_fp32.h"
 
 #include <cinttypes>

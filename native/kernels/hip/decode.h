@@ -28,11 +28,9 @@
 #include <hip/hip_runtime.h>
 
 #include "args/decode.h"
+#include "hip/numbers.h"
 
 namespace fmha {
-
-using Fp16 = _Float16;
-using Bf16 = __bf16;
 
 inline constexpr int kDecodeRows = 16;
 inline constexpr int kDecodeWaves = 4;
@@ -68,14 +66,6 @@ __device__ inline uint32_t rounded_pair(float low, float high) {
     return __builtin_amdgcn_perm(__builtin_bit_cast(uint32_t, high) + 0x8000,
                                  __builtin_bit_cast(uint32_t, low) + 0x8000, 0x07060302);
   }
-}
-
-__device__ inline uint16_t rounded(Fp16 /*type*/, float x) {
-  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(x));
-}
-__device__ inline uint16_t rounded(Bf16 /*type*/, float x) {
-  const auto bits = __builtin_bit_cast(uint32_t, x);
-  return static_cast<uint16_t>((x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 __device__ inline float max_of_row(float x) {
@@ -440,8 +430,8 @@ class Decode {
       _Pragma("unroll") for (int i = 0; i < kMeet; ++i) out[i] = x[i];
       return;
     }
-    auto* out = reinterpret_cast<uint16_t*>(static_cast<T*>(p.o) + to);
-    _Pragma("unroll") for (int i = 0; i < kMeet; ++i) out[i] = rounded(T{}, x[i]);
+    auto* out = static_cast<T*>(p.o) + to;
+    _Pragma("unroll") for (int i = 0; i < kMeet; ++i) round_to(out[i], x[i]);
   }
 
   const DecodeParams& p;
