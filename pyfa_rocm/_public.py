@@ -58,6 +58,7 @@ from pyfa_rocm.fmha import (
     fmha_prepare,
 )
 from pyfa_rocm.kv_append import flash_attn_kv_append
+from pyfa_rocm.kvcache import flash_attn_with_kvcache
 from pyfa_rocm.merge import flash_attn_merge
 from pyfa_rocm.packed import (
     flash_attn_kvpacked_func,
@@ -110,6 +111,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "float8_e4m3fnuz",
     "fmha_bwd",
     "fmha_bwd_kernel",

@@ -241,9 +241,7 @@ def test_lengths_before_an_append(packed: bool) -> None:
     ({"cache_dtype": _FP8, "hdim": 72}, {}, InvalidArgumentError, "expected a multiple of 16 elements"),
     ({"hdim": 512, "v_vector": 8}, {}, UnsupportedError, "takes fwd->hdim_q up to 256"),
 ], ids=str)  # fmt: skip
-def test_refusals(
-    fields: dict[str, Any], change: dict[str, Any], error: type[Exception], said: str
-) -> None:
+def test_refusals(fields: dict[str, Any], change: dict[str, Any], error: type[Exception], said: str) -> None:
     if this_arch() == "gfx90a":
         pytest.skip("gfx90a has no 8-bit floats")
     params = Storing(Stored(**fields)).params()
