@@ -160,8 +160,20 @@ inline int find_device(fmha_jax_device* device, char* message, size_t bytes) {
 }
 
 inline void connect() {
-  const fmha_jax_library library{fmha_fwd,         fmha_fwd_prepare, fmha_fwd_extents, fmha_bwd,
-                                 fmha_bwd_prepare, fmha_bwd_extents, fmha_last_error,  find_device};
+  const fmha_jax_library library{fmha_fwd,
+                                 fmha_fwd_prepare,
+                                 fmha_fwd_extents,
+                                 fmha_bwd,
+                                 fmha_bwd_prepare,
+                                 fmha_bwd_extents,
+                                 fmha_decode,
+                                 fmha_decode_prepare,
+                                 fmha_decode_extents,
+                                 fmha_kv_append,
+                                 fmha_kv_append_prepare,
+                                 fmha_kv_append_extents,
+                                 fmha_last_error,
+                                 find_device};
   fmha_jax_connect(&library);
 }
 
