@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`flash_attn_kv_append` for JAX: new keys and values into a cache, which is handed over and returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.jax._cache_operands import append_call
+from pyfa_rocm.jax._operands import Arrays, require_static
+from pyfa_rocm.jax._primitive import alike, bind
+
+__all__ = ["append", "flash_attn_kv_append"]
+
+
+def flash_attn_kv_append(
+    k_cache: Any,
+    v_cache: Any,
+    k: Any,
+    v: Any,
+    cache_seqlens: Any = None,
+    *,
+    q: Any = None,
+    rotary_cos: Any = None,
+    rotary_sin: Any = None,
+    rotary_interleaved: bool = True,
+    positions: Any = None,
+    block_table: Any = None,
+    cache_batch_idx: Any = None,
+    slots: Any = None,
+    cu_seqlens: Any = None,
+    max_seqlen: int | None = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    scale_per_page: bool = False,
+) -> tuple[Any, ...]:
+    """Like `pyfa_rocm.flash_attn_kv_append`, but of JAX arrays: the caches that are written are returned.
+
+    The results have the memory of `k_cache` and `v_cache` if the compiled function may take it: if it is
+    given them by ``donate_argnums``, or has made them itself, as a loop does. Else XLA copies them.
+
+    Parameters
+    ----------
+    k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
+        The cache, of k's dtype or float8_e4m3fnuz.
+    k, v, cache_seqlens, rotary_cos, rotary_sin, rotary_interleaved, positions, block_table, cache_batch_idx
+        As in `pyfa_rocm.flash_attn_kv_append`.
+    q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional
+        New queries, to be rotated.
+    slots, cu_seqlens, max_seqlen, k_scale, v_scale, scale_per_page
+        As in `pyfa_rocm.flash_attn_kv_append`.
+
+    Returns
+    -------
+    k_cache, v_cache : array
+        The cache with the new tokens.
+    q : array
+        The rotated queries; only if `q` was given. Rows of no sequence are as they were.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, NotImplementedError, jax.errors.JaxRuntimeError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    Under ``jax.vmap`` the kernel is launched once for each index of a mapped axis, within one custom call; a
+    cache that is not mapped is copied for each.
+
+    Source: ``fmha_kv_append`` of native/include/fmha_rocm.h, called by native/jax.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from pyfa_rocm.jax import flash_attn_kv_append
+    >>> cache = jnp.zeros((2, 64, 1, 32), jnp.float16)
+    >>> new = jnp.ones((2, 1, 1, 32), jnp.float16)
+    >>> k_cache, v_cache = flash_attn_kv_append(cache, cache, new, new, jnp.array([3, 10], jnp.int32))
+    >>> jnp.argwhere(k_cache[..., 0, 0]).tolist()
+    [[0, 3], [1, 10]]
+    """
+    for name, array in (("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v)):
+        if array is None:
+            raise TypeError(f"{name}: got NoneType, expected a JAX or NumPy array")
+    return append(
+        rotary_interleaved, scale_per_page, max_seqlen, k_cache=k_cache, v_cache=v_cache, k=k, v=v, q=q,
+        cache_seqlens=cache_seqlens, rotary_cos=rotary_cos, rotary_sin=rotary_sin, positions=positions,
+        block_table=block_table, cache_batch_idx=cache_batch_idx, slots=slots, cu_seqlens=cu_seqlens,
+        k_scale=k_scale, v_scale=v_scale,
+    )  # fmt: skip
+
+
+def append(
+    rotary_interleaved: bool, scale_per_page: bool, max_seqlen: int | None = None, **arrays: Any
+) -> tuple[Any, ...]:
+    """Run or trace an append of arrays by name, and return what it writes: the caches, and q."""
+    flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}
+    require_static(flags | {"max_seqlen": max_seqlen})
+    operands = Arrays()
+    for name, array in arrays.items():
+        operands.add(name, array)
+    if max_seqlen is not None:
+        if "cu_seqlens" not in operands.layouts:
+            raise InvalidArgumentError(f"max_seqlen: got {max_seqlen}, expected None without cu_seqlens")
+        max_seqlen = to_integer("max_seqlen", max_seqlen)
+    call = append_call(
+        operands, max_seqlen=max_seqlen, interleaved=bool(rotary_interleaved),
+        scale_per_page=bool(scale_per_page),
+    )  # fmt: skip
+    return tuple(bind(call, alike(operands.values())))
