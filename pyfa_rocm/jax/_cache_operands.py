@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, plain_fields, require_like
 from pyfa_rocm._call.params import Options
@@ -175,6 +178,10 @@ def _token_numbers(
         if name in layouts:
             dtype = layouts[name].dtype if layouts[name].dtype in _INTEGERS else "int32"
             require_like(name, layouts[name], tuple(tokens), dtype, "k", new)
+            if jax.dtypes.canonicalize_dtype(np.dtype(dtype)) != dtype:
+                raise InvalidArgumentError(
+                    f"{name}: got dtype int64, expected int32: JAX has 64 bits with jax_enable_x64 only"
+                )
             fields[f"{name}_int64"] = dtype == "int64"
     if "cache_seqlens" in layouts:
         require_like("cache_seqlens", layouts["cache_seqlens"], (batch,), "int32", "k", new)
