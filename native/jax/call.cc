@@ -71,9 +71,8 @@ const Call::Field Call::kBackwardFields[] = {
     FMHA_BWD(dv.data),   FMHA_BWD(dbias.data), FMHA_BWD(workspace),
 };
 const Call::Field Call::kCacheFields[] = {
-    FMHA_CACHE(k.data),          FMHA_CACHE(v.data),       FMHA_CACHE(block_table),
-    FMHA_CACHE(kv_indptr),       FMHA_CACHE(kv_indices),   FMHA_CACHE(cache_batch_idx),
-    FMHA_CACHE(k_scale.data),    FMHA_CACHE(v_scale.data),
+    FMHA_CACHE(k.data),     FMHA_CACHE(v.data),          FMHA_CACHE(block_table),  FMHA_CACHE(kv_indptr),
+    FMHA_CACHE(kv_indices), FMHA_CACHE(cache_batch_idx), FMHA_CACHE(k_scale.data), FMHA_CACHE(v_scale.data),
 };
 const Call::Field Call::kDecodeFields[] = {
     FMHA_DECODE(leftpad_k),

@@ -85,15 +85,13 @@ using namespace fmha::jax;
 void fmha_jax_connect(const fmha_jax_library* library) { g_library = *library; }
 
 // The handlers of a pass: fmha_jax_NAME_prepare_rocm, fmha_jax_NAME_rocm and fmha_jax_NAME_cpu.
-#define FMHA_HANDLERS(name, pass)                                                 \
-  XLA_FFI_Error* fmha_jax_##name##_prepare_rocm(XLA_FFI_CallFrame* frame) {       \
-    return prepare_rocm(frame, pass);                                             \
-  }                                                                               \
-  XLA_FFI_Error* fmha_jax_##name##_rocm(XLA_FFI_CallFrame* frame) {               \
-    return run_rocm(frame, pass);                                                 \
-  }                                                                               \
-  XLA_FFI_Error* fmha_jax_##name##_cpu(XLA_FFI_CallFrame* frame) {                \
-    return handle(frame, pass, 0, run_on_cpu);                                    \
+#define FMHA_HANDLERS(name, pass)                                                                   \
+  XLA_FFI_Error* fmha_jax_##name##_prepare_rocm(XLA_FFI_CallFrame* frame) {                         \
+    return prepare_rocm(frame, pass);                                                               \
+  }                                                                                                 \
+  XLA_FFI_Error* fmha_jax_##name##_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, pass); } \
+  XLA_FFI_Error* fmha_jax_##name##_cpu(XLA_FFI_CallFrame* frame) {                                  \
+    return handle(frame, pass, 0, run_on_cpu);                                                      \
   }
 
 FMHA_HANDLERS(fwd, Pass::kForward)
