@@ -86,7 +86,8 @@ def _as_forward(
     nhead, hdim = layouts["k_cache"].shape[-2:]
     tokens = (batch, capacity) if max_seqlen_q is None else (capacity,)
     k, v = (contiguous((*tokens, nhead, d), q.dtype, q.device) for d in (hdim, hdim_v))
-    arrays = {name: layouts[name] for name in ("alibi_slopes", "cu_seqlens_q") if name in layouts}
+    taken = ("alibi_slopes", "cu_seqlens_q")
+    arrays: dict[str, Layout] = {name: x for name, x in layouts.items() if name in taken}
     if max_seqlen_q is None:
         return Call(q=q, k=k, v=v, options=options, arrays=arrays)
     arrays["cu_seqlens_k"] = contiguous((batch + 1,), "int32", q.device)
@@ -163,15 +164,15 @@ def _query_heads(layouts: dict[str, Layout], tokens: list[int], new: Layout) -> 
         return 0
     q = layouts["q"]
     if "rotary_cos" not in layouts:
-        raise InvalidArgumentError("q: got an array, expected None without rotary_cos: it would stay as it is")
+        raise InvalidArgumentError(
+            "q: got an array, expected None without rotary_cos: it would stay as it is"
+        )
     nhead = q.shape[-2] if len(q.shape) > 1 else 0
     require_like("q", q, (*tokens, nhead, new.shape[-1]), new.dtype, "k", new)
     return nhead
 
 
-def _token_numbers(
-    layouts: dict[str, Layout], tokens: list[int], batch: int, new: Layout
-) -> dict[str, bool]:
+def _token_numbers(layouts: dict[str, Layout], tokens: list[int], batch: int, new: Layout) -> dict[str, bool]:
     """Check what there is for each token or sequence, and return the fields that say of what type it is."""
     fields = {}
     for name in ("slots", "positions"):
@@ -191,7 +192,9 @@ def _token_numbers(
 def _rotary(layouts: dict[str, Layout], new: Layout, interleaved: bool) -> Fields:
     if ("rotary_cos" in layouts) != ("rotary_sin" in layouts):
         missing = "rotary_sin" if "rotary_cos" in layouts else "rotary_cos"
-        raise InvalidArgumentError(f"{missing}: got None, expected both rotary_cos and rotary_sin, or neither")
+        raise InvalidArgumentError(
+            f"{missing}: got None, expected both rotary_cos and rotary_sin, or neither"
+        )
     if "rotary_cos" not in layouts:
         return ()
     cos = layouts["rotary_cos"]
@@ -206,9 +209,7 @@ def _rotary(layouts: dict[str, Layout], new: Layout, interleaved: bool) -> Field
     return tuple(fields.items())
 
 
-def _cache(
-    layouts: dict[str, Layout], batch: int, other: Layout, scale_per_page: bool
-) -> tuple[Fields, int]:
+def _cache(layouts: dict[str, Layout], batch: int, other: Layout, scale_per_page: bool) -> tuple[Fields, int]:
     """Check a cache; return its fields, and how many tokens of a sequence it can have.
 
     `other` is q or k, which has the head dim.

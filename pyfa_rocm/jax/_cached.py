@@ -24,7 +24,15 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm.fmha import fmha_decode_workspace_bytes
 from pyfa_rocm.jax._library import APPEND, DECODE
 from pyfa_rocm.jax._traced import (
-    WORKSPACE_ALIGN, Axes, Buffer, CustomCall, Dim, Result, Shape, buffers_of, repeat_attributes,
+    WORKSPACE_ALIGN,
+    Axes,
+    Buffer,
+    CustomCall,
+    Dim,
+    Result,
+    Shape,
+    buffers_of,
+    repeat_attributes,
 )  # fmt: skip
 
 __all__ = ["Fields", "TracedAppend", "TracedDecode"]
@@ -238,20 +246,25 @@ def _workspace_bytes(params: DecodeParams) -> int:
     jax.default_backend()  # has JAX open its HIP runtime first
     _, lib = library.load()
     fwd, cache = params.fwd, params.cache
+
+    def tensor(x: Any) -> Any:
+        return x and x._replace(data=0)
+
     # What says that it is there has to have an address, aligned as the library asks.
-    arrays = {
-        name: getattr(fwd, name) and _SOMEWHERE for name in ("alibi_slopes", "cu_seqlens_q", "seqused_k")
-    }
-    tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "o")}
-    lists = {name: getattr(cache, name) and _SOMEWHERE for name in ("block_table", "cache_batch_idx")}
-    scales = {
-        name: scale and scale._replace(data=_SOMEWHERE)
-        for name, scale in (("k_scale", cache.k_scale), ("v_scale", cache.v_scale))
-    }
-    kept = {name: tensor and tensor._replace(data=0) for name, tensor in (("k", cache.k), ("v", cache.v))}
+    def there(x: Any) -> Any:
+        return x._replace(data=_SOMEWHERE) if isinstance(x, CacheScale) else x and _SOMEWHERE
+
+    fwd = replace(
+        fwd, q=tensor(fwd.q), o=tensor(fwd.o), lse=tensor(fwd.lse), alibi_slopes=there(fwd.alibi_slopes),
+        cu_seqlens_q=there(fwd.cu_seqlens_q), seqused_k=there(fwd.seqused_k),
+    )  # fmt: skip
+    cache = replace(
+        cache, k=tensor(cache.k), v=tensor(cache.v), block_table=there(cache.block_table),
+        cache_batch_idx=there(cache.cache_batch_idx), k_scale=there(cache.k_scale),
+        v_scale=there(cache.v_scale),
+    )  # fmt: skip
     asked = replace(
-        params, fwd=replace(fwd, **arrays, **tensors, lse=fwd.lse and fwd.lse._replace(data=0)),
-        cache=replace(cache, **lists, **scales, **kept), leftpad_k=params.leftpad_k and _SOMEWHERE,
-        sinks=params.sinks and _SOMEWHERE, flags=int(lib.FMHA_NO_MEMORY_CHECK),
+        params, fwd=fwd, cache=cache, leftpad_k=there(params.leftpad_k), sinks=there(params.sinks),
+        flags=int(lib.FMHA_NO_MEMORY_CHECK),
     )  # fmt: skip
     return fmha_decode_workspace_bytes(asked)

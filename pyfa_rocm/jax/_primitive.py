@@ -105,9 +105,9 @@ def _no_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 def _no_derivative_of_cached(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise NotImplementedError(
-        "pyfa_rocm.jax: attention over a KV cache, and appending to one, have no derivatives: flash_attn_func "
-        "and flash_attn_varlen_func without block_table have; jax.lax.stop_gradient around what goes in says "
-        "that none is wanted"
+        "pyfa_rocm.jax: attention over a KV cache, and appending to one, have no derivatives: "
+        "flash_attn_func and flash_attn_varlen_func without block_table have; jax.lax.stop_gradient around "
+        "what goes in says that none is wanted"
     )
 
 

@@ -26,8 +26,8 @@ from pyfa_rocm.fmha import fmha_bwd_workspace_bytes
 from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
 __all__ = [
-    "WORKSPACE_ALIGN", "Axes", "Batching", "Buffer", "CustomCall", "Dim", "Result", "TracedCall", "buffers_of",
-    "custom_call", "repeat_attributes", "workspace_bytes",
+    "WORKSPACE_ALIGN", "Axes", "Batching", "Buffer", "CustomCall", "Dim", "Result", "TracedCall",
+    "buffers_of", "custom_call", "repeat_attributes", "workspace_bytes",
 ]  # fmt: skip
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
@@ -286,9 +286,7 @@ def _batching(problem: TracedCall, sizes: Shape, buffers: list[Buffer]) -> Batch
     return fold([*mapped, own], len(buffers))
 
 
-def _tensors(
-    problem: TracedCall, buffers: list[Buffer], batch: Dim
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _tensors(problem: TracedCall, buffers: list[Buffer], batch: Dim) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of FwdParams and of BwdParams with the numbers of buffers in place of addresses.
 
     Of a result and the operand that becomes its memory, the result's number is taken: it comes later.

@@ -84,15 +84,15 @@ def flash_attn_kv_append(
         if array is None:
             raise TypeError(f"{name}: got NoneType, expected a JAX or NumPy array")
     return append(
-        rotary_interleaved, scale_per_page, max_seqlen, k_cache=k_cache, v_cache=v_cache, k=k, v=v, q=q,
-        cache_seqlens=cache_seqlens, rotary_cos=rotary_cos, rotary_sin=rotary_sin, positions=positions,
-        block_table=block_table, cache_batch_idx=cache_batch_idx, slots=slots, cu_seqlens=cu_seqlens,
-        k_scale=k_scale, v_scale=v_scale,
+        rotary_interleaved=rotary_interleaved, scale_per_page=scale_per_page, max_seqlen=max_seqlen,
+        k_cache=k_cache, v_cache=v_cache, k=k, v=v, q=q, cache_seqlens=cache_seqlens, rotary_cos=rotary_cos,
+        rotary_sin=rotary_sin, positions=positions, block_table=block_table, cache_batch_idx=cache_batch_idx,
+        slots=slots, cu_seqlens=cu_seqlens, k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
 
 def append(
-    rotary_interleaved: bool, scale_per_page: bool, max_seqlen: int | None = None, **arrays: Any
+    *, rotary_interleaved: bool, scale_per_page: bool, max_seqlen: int | None = None, **arrays: Any
 ) -> tuple[Any, ...]:
     """Run or trace an append of arrays by name, and return what it writes: the caches, and q."""
     flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}

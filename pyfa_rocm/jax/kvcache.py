@@ -123,7 +123,8 @@ def flash_attn_with_kvcache(
     >>> cache = jnp.zeros((2, 64, 1, 64), jnp.float16)
     >>> q, new = jnp.ones((2, 1, 4, 64), jnp.float16), jnp.ones((2, 1, 1, 64), jnp.float16)
     >>> step = jax.jit(flash_attn_with_kvcache, donate_argnums=(1, 2))
-    >>> out, k_cache, v_cache = step(q, cache, cache + 0, new, new, cache_seqlens=jnp.array([3, 10], jnp.int32))
+    >>> lengths = jnp.array([3, 10], jnp.int32)
+    >>> out, k_cache, v_cache = step(q, cache, cache + 0, new, new, cache_seqlens=lengths)
     >>> out.shape, jnp.argwhere(k_cache[..., 0, 0]).tolist()
     ((2, 1, 4, 64), [[0, 3], [1, 10]])
     """
@@ -146,8 +147,8 @@ def flash_attn_with_kvcache(
         lengths = lengths + k.shape[1]
         written = (k_cache, v_cache)
     arrays = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "cache_seqlens": lengths,
-        "cache_leftpad": cache_leftpad, "sinks": sinks, **where, **scales,
+        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
+        "cache_seqlens": lengths, "cache_leftpad": cache_leftpad, **where, **scales,
     }  # fmt: skip
     return _unpacked((*_attend(arrays, options, num_splits, scale_per_page), *written))
 
@@ -176,8 +177,8 @@ def attend_paged(
     for name, value in refused.items():
         if value is not None and value is not False and value != 0:
             raise UnsupportedError(
-                f"{name}: got a value with block_table, expected none: keys in pages are attended to without; "
-                "gather them for a call without block_table"
+                f"{name}: got a value with block_table, expected none: attention over pages is without; "
+                "gather keys and values for a call without block_table"
             )
     batch = cached_batch(q, cu_seqlens_q)
     if seqused_k is None:
@@ -226,18 +227,16 @@ def _append(
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their
     own, or all at that of the first.
     """
-    flags = (rotary_interleaved, scale_per_page)
+    flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}
     rotary = {name: arrays[name] for name in ("rotary_cos", "rotary_sin")}
     rotates = arrays["rotary_cos"] is not None
     together = rotates and q.shape[1] == arrays["k"].shape[1] and (at_places or q.shape[1] == 1)
-    k_cache, v_cache, *rotated = append(
-        *flags, **arrays, cache_seqlens=lengths, **({"q": q} if together else {})
-    )
+    k_cache, v_cache, *rotated = append(**flags, **arrays, cache_seqlens=lengths, q=q if together else None)
     if together:
         (q,) = rotated
     elif rotates:
         positions = None if at_places else jnp.broadcast_to(lengths[:, None], q.shape[:2])
-        (q,) = append(*flags, q=q, cache_seqlens=lengths, positions=positions, **rotary)
+        (q,) = append(**flags, q=q, cache_seqlens=lengths, positions=positions, **rotary)
     return (k_cache, v_cache), q
 
 
