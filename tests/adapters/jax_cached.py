@@ -7,7 +7,7 @@ To be imported before jax, as jax_cases. Tokens that no sequence has are NaN in 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters import jax_cases  # noqa: F401  # isort: skip
@@ -38,6 +38,7 @@ class Cached:
     room: int = 0  # more tokens that each sequence may come to have
     alibi: bool = False
     leftpad: tuple[int, ...] = ()
+    scales: str = ""  # of a cache of 8 bits, with pages: by "sequence" or by "page"
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -66,7 +67,8 @@ class Cached:
         lists = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])
         arrays: dict[str, Any] = {}
         for which, (name, hdim) in enumerate((("k_cache", self.hdim), ("v_cache", self.hdim_v)), 1):
-            cache = np.full((total, size, self.nhead_k, hdim), np.nan, DTYPES[self.dtype])
+            stored = "float8_e4m3fnuz" if self.scales else self.dtype
+            cache = np.full((total, size, self.nhead_k, hdim), np.nan, DTYPES[stored])
             for b, n in enumerate(self.lengths):
                 rows = self.normal(n, self.nhead_k, hdim, seed=1000 * which + b)
                 for t in range(self.leftpad[b] if self.leftpad else 0, n):
@@ -81,6 +83,9 @@ class Cached:
             arrays["cache_batch_idx"] = np.array([pages[0] for pages in lists], np.int32)
         arrays["q"] = self.normal(self.batch, self.seqlen_q, self.nhead_q, self.hdim)
         arrays["cache_seqlens"] = np.array(self.lengths, np.int32)
+        for name in ("k_scale", "v_scale") if self.scales else ():
+            shape = (total if self.scales == "page" else self.batch, self.nhead_k)
+            arrays[name] = rng.uniform(0.01, 0.04, shape).astype(np.float32)
         if self.leftpad:
             arrays["cache_leftpad"] = np.array(self.leftpad, np.int32)
         if self.alibi:
@@ -95,7 +100,11 @@ class Cached:
             if "block_table" in arrays:
                 size = cache.shape[1]
                 pages = np.asarray(arrays["block_table"])[b, : math.ceil(length / size)]
-                rows = cache[pages].reshape(-1, *cache.shape[2:])
+                rows = cache[pages]
+                if self.scales:
+                    scale = np.asarray(arrays[f"{name[0]}_scale"])[pages if self.scales == "page" else [b]]
+                    rows = rows.astype(np.float64) * scale[:, None, :, None]
+                rows = rows.reshape(-1, *cache.shape[2:])
             else:
                 rows = cache[int(arrays["cache_batch_idx"][b]) if "cache_batch_idx" in arrays else b]
             found.append(rows[None, self.leftpad[b] if self.leftpad else 0 : length])
@@ -105,12 +114,17 @@ class Cached:
         """Judge attention over what is in the cache."""
         slopes = arrays.get("alibi_slopes")
         for b, n in enumerate(self.lengths if lengths is None else lengths):
+            numerics = numerics_of(self.dtype, None, 128, this_arch())
+            if self.scales == "page":
+                # P is rounded as a fraction of the power of two above the largest scale.
+                scales = np.asarray(arrays["v_scale"])
+                numerics = replace(numerics, p_scale=float(scales.min() / scales.max() / 2))
             causal, window = (self.options.get("causal", False), self.options.get("window_size", (-1, -1)))
             want = attention(
                 np.asarray(arrays["q"])[b : b + 1], *self.tokens(b, arrays, n), causal=causal,
                 window_size=window, softcap=self.options.get("softcap", 0.0), max_seqlen_k=2**20,
                 alibi_slopes=None if slopes is None else np.asarray(slopes),
-                numerics=numerics_of(self.dtype, None, 128, this_arch()),
+                numerics=numerics,
             )  # fmt: skip
             judge(want, np.asarray(o)[b : b + 1], None if lse is None else np.asarray(lse)[b : b + 1])
 

@@ -128,6 +128,21 @@ def test_without_rotary_new_tokens_are_seen() -> None:
     case.judge(arrays | {"k_cache": k_cache, "v_cache": v_cache}, o, None, [n + 1 for n in case.lengths])
 
 
+@pytest.mark.parametrize("scales", ["sequence", "page"])
+def test_eight_bits(scales: str) -> None:
+    """A prompt and a token into a cache of 8 bits, and attention over what that stands for."""
+    case = replace(BASE, lengths=(0, 0), room=21, scales=scales)
+    arrays = case.arguments()
+    lengths = [0, 0]
+    for seqlen in (20, 1):
+        step = jax.jit(partial(flash_attn_with_kvcache, scale_per_page=scales == "page"))
+        o, arrays["k_cache"], arrays["v_cache"] = step(
+            **(arrays | {"cache_seqlens": jnp.array(lengths, jnp.int32)}), **new_tokens(case, seqlen)
+        )
+        lengths = [n + seqlen for n in lengths]
+        case.judge(arrays, o, None, lengths)
+
+
 def test_donated_caches_stay_where_they_are() -> None:
     """The compiled step has no copy of a cache, and what it returns lies where the cache lay."""
     case = replace(BASE, room=1)

@@ -4,8 +4,8 @@
 //
 //   past_key, past_value, (batch, kv_num_heads, max_seqlen, head_size), in one buffer with present_key and
 //   present_value     a cache without pages: "page" is a batch element, strides say that heads come first
-//   seqlens_k         the keys of each sequence, less 1. Of generation that is the tokens before, seqused_k
-//                     of the append as it comes
+//   seqlens_k         the keys of each sequence, less 1. Of generation that is the tokens before: seqused_k
+//                     of both calls as it comes, with a seqlen_new of 1
 //   query (packed QKV: key and value are empty)       strides of a token that has all three
 //   cos_cache, sin_cache, rotary_interleaved          rotary; queries are rotated into memory of the call
 //   local_window_size, the keys that a query sees     a window of one less to the left, none to the right
@@ -94,12 +94,8 @@ class Session {
   // is_prompt: nothing is in the cache.
   void run(int seqlen, bool is_prompt, const std::vector<int32_t>& seqlens_k, uint32_t seed) {
     Inputs in(n_, seqlen, seed);
-    for (int b = 0; b < kBatch; ++b) {
-      const int32_t total = seqlens_k[static_cast<size_t>(b)] + 1;
-      in.before.host[static_cast<size_t>(b)] = is_prompt ? 0 : total - seqlen;
-      in.after.host[static_cast<size_t>(b)] = is_prompt ? seqlen : total;
-    }
-    for (Mirrored<int32_t>* x : {&in.before, &in.after}) x->upload();
+    for (size_t b = 0; b < kBatch; ++b) in.before.host[b] = is_prompt ? 0 : seqlens_k[b] + 1 - seqlen;
+    in.before.upload();
     append(in);
     attend(in);
     for (Halves* x : {&k_cache_, &v_cache_, &in.rotated, &in.output}) x->download();
@@ -125,8 +121,7 @@ class Session {
           value(key.host.size()),
           rotated(static_cast<size_t>(kBatch * seqlen * q_size)),
           output(rotated.host.size()),
-          before(kBatch),
-          after(kBatch) {
+          before(kBatch) {
       for (Halves* x : {&query, &key, &value}) {
         reference_fill(n.dtype, seed++, x->host.data(), x->host.size());
         x->upload();
@@ -139,7 +134,7 @@ class Session {
 
     int seqlen, q_size, kv_size, row, kv_row;  // row: elements from a token's query to the next's
     Halves query, key, value, rotated, output;
-    Mirrored<int32_t> before, after;  // tokens in the cache
+    Mirrored<int32_t> before;  // tokens in the cache
   };
 
   int half() const { return n_.rotary_dim / 2; }
@@ -208,12 +203,13 @@ class Session {
     f.q = n_.rotary_dim > 0 ? tensor(in.rotated.device(), in.seqlen, in.q_size, n_.head_size)
                             : tensor(in.query.device(), in.seqlen, in.row, n_.head_size);
     f.o = tensor(in.output.device(), in.seqlen, in.q_size, n_.head_size);
-    f.seqused_k = in.after.device();
+    f.seqused_k = in.before.device();
     const fmha_cache c = cache();
     fmha_decode_params p{};
     p.struct_size = sizeof p;
     p.fwd = &f;
     p.cache = &c;
+    p.seqlen_new = in.seqlen;
     if (n_.smooth_softmax || n_.head_sink) p.sinks = sinks_.device();
     CHECK_OK(fmha_decode_workspace_bytes(&p, &p.workspace_bytes));
     const Mirrored<char> workspace(static_cast<size_t>(p.workspace_bytes) + 1);

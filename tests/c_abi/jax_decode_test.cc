@@ -23,7 +23,7 @@ constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kHdim = 64;
 constexpr int64_t kPages = 6, kPageSize = 16, kMaxPages = 3, kSplits = 2;
 constexpr int64_t kQ = kBatch * kHeads * kHdim, kNew = kBatch * kKeyHeads * kHdim;
 constexpr int64_t kCache = kPages * kPageSize * kKeyHeads * kHdim;
-constexpr int64_t kWorkspaceBytes = kSplits * kBatch * kHeads * (kHdim + 1) * 4 + 256;
+constexpr int64_t kWorkspaceBytes = 2 * kSplits * kBatch * kHeads * (kHdim + 1) * 4;  // with room to align
 constexpr int32_t kTable[] = {4, 0, -1, 2, 5, 1}, kUsed[] = {17, 40}, kAfter[] = {18, 41};
 
 // All memory of a step, and how XLA tells of it.
