@@ -171,8 +171,8 @@ class Server {
   fmha::cache cache() const {
     fmha::cache c;
     c.dtype = FMHA_BF16;
-    c.k = {k_cache_.device(), kPageSize * kKeySize, kKeySize, kDim};
-    c.v = {v_cache_.device(), kPageSize * kKeySize, kKeySize, kDim};
+    c.k = fmha::cache_tensor::bshd(k_cache_.device(), kPageSize, kKeyHeads, kDim);
+    c.v = fmha::cache_tensor::bshd(v_cache_.device(), kPageSize, kKeyHeads, kDim);
     c.pages = kPages;
     c.page_size = kPageSize;
     c.block_table = table_.device();

@@ -2,7 +2,7 @@
 //! Attention over a KV cache that is ready but for its output.
 use crate::attention::{integer, Attention, Kernel, Options};
 use crate::cache::{CacheLens, KvCache, Workspace};
-use crate::error::{check, Result};
+use crate::error::{check, Error, Result};
 use crate::tensor::{DType, SeqLens, Stream, Tensor, TensorMut};
 use fmha_rocm_sys as sys;
 
@@ -17,6 +17,7 @@ pub struct CachedAttention<'a, const RANK: usize> {
     cache: sys::fmha_cache,
     sinks: *const f32,
     num_splits: i32,
+    seqlen_new: i32,
 }
 
 // SAFETY: as of Attention.
@@ -82,7 +83,7 @@ impl<'a, const RANK: usize> CachedAttention<'a, RANK> {
         let cache = cache.in_c(batch, attention.device, lengths)?;
         attention.params.seqlen_k = integer("cache_seqlens", lengths.longest)?;
         attention.params.seqused_k = lengths.tensor.data.cast();
-        Ok(CachedAttention { attention, cache, sinks: std::ptr::null(), num_splits: 0 })
+        Ok(CachedAttention { attention, cache, sinks: std::ptr::null(), num_splits: 0, seqlen_new: 0 })
     }
 
     /// With the window of [`flash_attn_windowed`](crate::flash_attn_windowed).
@@ -111,6 +112,15 @@ impl<'a, const RANK: usize> CachedAttention<'a, RANK> {
         sinks.layout.require_device("sinks", self.attention.device)?;
         sinks.layout.require_contiguous_last("sinks")?;
         self.sinks = sinks.data.cast();
+        Ok(self)
+    }
+
+    /// The lengths are those before an append of so many tokens to each sequence: the same tensor may serve both
+    /// calls.
+    pub fn after_append(mut self, tokens: usize) -> Result<Self> {
+        let too_many = |_| Error::invalid(format!("tokens: got {tokens}, expected less than 2^31"));
+        self.attention.params.seqlen_k += integer("tokens", tokens)? - i64::from(self.seqlen_new);
+        self.seqlen_new = i32::try_from(tokens).map_err(too_many)?;
         Ok(self)
     }
 
@@ -169,6 +179,7 @@ impl<'a, const RANK: usize> CachedAttention<'a, RANK> {
             cache: &self.cache,
             sinks: self.sinks,
             num_splits: self.num_splits,
+            seqlen_new: self.seqlen_new,
             workspace: workspace.data,
             workspace_bytes: integer("workspace", workspace.bytes)?,
             ..Default::default()

@@ -11,7 +11,8 @@ use crate::tensor::{SeqLens, Tensor};
 /// Like [`flash_attn`](crate::flash_attn), but over keys and values in a cache: q is (batch, seq_len_q,
 /// num_heads, head_size), the last tokens of the sequences.
 ///
-/// `cache_seqlens`: the tokens of each sequence in the cache, those of q included. New ones are stored there by
+/// `cache_seqlens`: the tokens of each sequence in the cache, those of q included, unless
+/// [`after_append`](CachedAttention::after_append) says otherwise. New ones are stored there by
 /// [`flash_attn_kv_append`] before, on the same stream. `causal`: as there, the last query sees the last key.
 pub fn flash_attn_with_kvcache<'a>(
     q: &Tensor<'a, 4>,
@@ -44,8 +45,7 @@ pub fn flash_attn_varlen_paged<'a>(
 
 /// Stores new keys and values, (batch, seq_len_new, num_heads_kv, head_size), in a cache.
 ///
-/// `cache_seqlens`: the tokens of each sequence before, which the new ones follow. They are not written: lengths
-/// for the attention that follows are another tensor.
+/// `cache_seqlens`: the tokens of each sequence before, which the new ones follow. They are not written.
 pub fn flash_attn_kv_append<'a>(
     cache: &mut KvCache<'a>,
     k: &Tensor<'a, 4>,

@@ -75,10 +75,10 @@ impl Store {
 
     /// Lengths before anything is stored, and after all keys are.
     fn lengths(&self) -> [CacheLens<'_>; 2] {
-        [&self.before, &self.after].map(|x| {
+        [(&self.before, 0), (&self.after, self.longest)].map(|(x, longest)| {
             let layout = Layout::contiguous([x.len()], DType::I32);
             // SAFETY: as above; and no sequence is longer.
-            unsafe { CacheLens::new(Tensor::from_raw_parts(x.data(), layout), self.longest) }
+            unsafe { CacheLens::new(Tensor::from_raw_parts(x.data(), layout), longest) }
         })
     }
 }
@@ -187,7 +187,11 @@ fn batches() -> Outcome {
                 q = Tensor::from_raw_parts(turned.data(), *x.q.layout());
             }
         }
-        let call = flash_attn_with_kvcache(&q, &cache, &after, problem.scale, true)?;
+        let lengths = if turns { &before } else { &after };
+        let mut call = flash_attn_with_kvcache(&q, &cache, lengths, problem.scale, true)?;
+        if turns {
+            call = call.after_append(40)?;
+        }
         run(call.lse(&mut x.lse)?, &mut x.out)?;
         right(&data)?;
         assert_eq!(turned.to_vec()?.contains(&NAN), !turns);
