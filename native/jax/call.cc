@@ -61,6 +61,7 @@ Struct read_struct(const XLA_FFI_CallFrame& frame, const char* name) {
 #define FMHA_CACHE(name) {"cache->" #name, offsetof(Params, cache.name)}
 #define FMHA_DECODE(name) {#name, offsetof(Params, decode.name)}
 #define FMHA_APPEND(name) {#name, offsetof(Params, append.name)}
+#define FMHA_MERGE(name) {#name, offsetof(Params, merge.name)}
 const Call::Field Call::kForwardFields[] = {
     FMHA_FWD(q.data),       FMHA_FWD(k.data),    FMHA_FWD(v.data),       FMHA_FWD(o.data),
     FMHA_FWD(lse.data),     FMHA_FWD(bias.data), FMHA_FWD(alibi_slopes), FMHA_FWD(cu_seqlens_q),
@@ -84,11 +85,18 @@ const Call::Field Call::kAppendFields[] = {
     FMHA_APPEND(cu_seqlens), FMHA_APPEND(seqused_k),  FMHA_APPEND(slots),  FMHA_APPEND(positions),
     FMHA_APPEND(rotary.cos), FMHA_APPEND(rotary.sin),
 };
+const Call::Field Call::kMergeFields[] = {
+    FMHA_MERGE(o_parts.data),
+    FMHA_MERGE(lse_parts.data),
+    FMHA_MERGE(o.data),
+    FMHA_MERGE(lse.data),
+};
 #undef FMHA_FWD
 #undef FMHA_BWD
 #undef FMHA_CACHE
 #undef FMHA_DECODE
 #undef FMHA_APPEND
+#undef FMHA_MERGE
 
 Call::Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library, Pass pass)
     : library_(library), pass_(pass), buffers_(buffers_of(frame)) {
@@ -163,7 +171,7 @@ void Call::check_buffer(const Pointer& pointer, int64_t bytes) const {
 
 // The attributes of a pass, and the pointers in them.
 void Call::read_params(const XLA_FFI_CallFrame& frame) {
-  if (pass_ != Pass::kAppend) {
+  if (pass_ != Pass::kAppend && pass_ != Pass::kMerge) {
     params_.fwd = read_struct<fmha_fwd_params>(frame, "params");
     if (params_.fwd.randval.data != nullptr) {
       raise(kInvalid, "attribute params: got randval, which has no buffer here");
@@ -185,6 +193,10 @@ void Call::read_params(const XLA_FFI_CallFrame& frame) {
       params_.append = read_struct<fmha_kv_append_params>(frame, "append_params");
       read_pointers(kAppendFields);
       params_.has_cache = params_.append.cache != nullptr;
+      break;
+    case Pass::kMerge:
+      params_.merge = read_struct<fmha_merge_params>(frame, "merge_params");
+      return read_pointers(kMergeFields);
   }
   if (!params_.has_cache) return;
   params_.cache = read_struct<fmha_cache>(frame, "cache");
@@ -256,6 +268,8 @@ fmha_status Call::list_extents(const Params& params, std::span<fmha_extent> exte
       return library_.decode_extents(&params.decode, extents.data(), capacity, count);
     case Pass::kAppend:
       return library_.kv_append_extents(&params.append, extents.data(), capacity, count);
+    case Pass::kMerge:
+      return library_.merge_extents(&params.merge, extents.data(), capacity, count);
   }
   return FMHA_INTERNAL;  // no other pass is made
 }
@@ -270,6 +284,8 @@ fmha_status Call::run(const Params& params, void* stream) const {
       return library_.decode(&params.decode, stream);
     case Pass::kAppend:
       return library_.kv_append(&params.append, stream);
+    case Pass::kMerge:
+      return library_.merge(&params.merge, stream);
   }
   return FMHA_INTERNAL;  // no other pass is made
 }
@@ -304,6 +320,10 @@ void Call::prepare_linked(Params& params) const {
       return check(library_.decode_prepare(&params.decode));
     case Pass::kAppend:
       return check(library_.kv_append_prepare(&params.append));
+    case Pass::kMerge:
+      params.merge.o_parts.data = params.merge.o.data = nullptr;
+      params.merge.lse_parts.data = nullptr;
+      return check(library_.merge_prepare(&params.merge));
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace fmha::jax {
 
-enum class Pass { kForward, kBackward, kDecode, kAppend };
+enum class Pass { kForward, kBackward, kDecode, kAppend, kMerge };
 
 // The numbers of buffers in the attributes' parameters are replaced by their addresses, after a check that
 // each buffer holds all that the parameters say is there: a program may have been stored, and not only by us.
@@ -36,6 +36,7 @@ class Call {
     fmha_cache cache;
     fmha_decode_params decode;
     fmha_kv_append_params append;
+    fmha_merge_params merge;
     bool has_cache;
   };
   struct Field {
@@ -46,7 +47,8 @@ class Call {
     Field field;
     size_t buffer;
   };
-  static const Field kForwardFields[], kBackwardFields[], kCacheFields[], kDecodeFields[], kAppendFields[];
+  static const Field kForwardFields[], kBackwardFields[], kCacheFields[], kDecodeFields[], kAppendFields[],
+      kMergeFields[];
 
   static void link(Params& params);
   const char* name_of(const Field& field) const;

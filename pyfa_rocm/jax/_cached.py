@@ -35,7 +35,7 @@ from pyfa_rocm.jax._traced import (
     repeat_attributes,
 )  # fmt: skip
 
-__all__ = ["Fields", "TracedAppend", "TracedDecode"]
+__all__ = ["Fields", "Numbered", "TracedAppend", "TracedDecode", "repeats", "words"]
 
 # Fields of a C struct that are known while tracing: hashable.
 Fields = tuple[tuple[str, Any], ...]
@@ -89,7 +89,7 @@ class TracedDecode(NamedTuple):
             What the library says of a call that it refuses.
         """
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        params = self._params(_Numbered(buffers))
+        params = self._params(Numbered(buffers))
         nbytes = _workspace_bytes(params)
         if nbytes:
             nbytes += WORKSPACE_ALIGN
@@ -99,11 +99,11 @@ class TracedDecode(NamedTuple):
         c.fwd, c.cache = ffi.NULL, ffi.NULL
         _, view = new()
         fill(view, params.fwd)
-        structs = {"params": np.frombuffer(bytes(view), np.int64), "decode_params": _words(c)}
-        structs["cache"] = _words(cache_to_c(params.cache))
-        return CustomCall(structs | repeat_attributes(_repeats(sizes, buffers), itemsizes, nbytes), nbytes)
+        structs = {"params": np.frombuffer(bytes(view), np.int64), "decode_params": words(c)}
+        structs["cache"] = words(cache_to_c(params.cache))
+        return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, nbytes), nbytes)
 
-    def _params(self, at: _Numbered) -> DecodeParams:
+    def _params(self, at: Numbered) -> DecodeParams:
         """Return the parameters with the numbers of buffers in place of addresses."""
         lse = at.buffer("lse")
         alibi = at.buffer("alibi_slopes")
@@ -161,17 +161,17 @@ class TracedAppend(NamedTuple):
     ) -> CustomCall:
         """Return what the custom call is told, as `pyfa_rocm.jax._traced.custom_call`."""
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        at = _Numbered(buffers)
+        at = Numbered(buffers)
         structs: _Structs = {}
         params = self._params(at)
         c, _kept = kv_append_to_c(params)
         if params.cache is not None:
-            structs["cache"] = _words(cache_to_c(params.cache))
+            structs["cache"] = words(cache_to_c(params.cache))
             c.cache = library.load()[0].cast("fmha_cache *", 1)  # there is one
-        structs["append_params"] = _words(c)
-        return CustomCall(structs | repeat_attributes(_repeats(sizes, buffers), itemsizes, 0), 0)
+        structs["append_params"] = words(c)
+        return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, 0), 0)
 
-    def _params(self, at: _Numbered) -> KvAppendParams:
+    def _params(self, at: Numbered) -> KvAppendParams:
         rotary = None
         if self.rotary:
             cos = at.buffer("rotary_cos")
@@ -188,7 +188,7 @@ class TracedAppend(NamedTuple):
         )  # fmt: skip
 
 
-class _Numbered:
+class Numbered:
     """Buffers by name, and their numbers from 1. Of an operand and a result of one name it is the result."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
@@ -200,6 +200,10 @@ class _Numbered:
 
     def buffer(self, name: str) -> Buffer | None:
         return self._buffers[name][1] if name in self._buffers else None
+
+    def strides(self, name: str) -> Shape:
+        """Return the strides of an array's own dimensions but the last."""
+        return self._buffers[name][1].strides[:-1]
 
     def strided(self, name: str) -> Strided | None:
         """Return (batch, seqlen, nhead, hdim), or packed without the batch."""
@@ -223,13 +227,13 @@ class _Numbered:
         return Cache(cache_batch_idx=self.number("cache_batch_idx"), **found)
 
 
-def _words(c: Any) -> npt.NDArray[np.int64]:
+def words(c: Any) -> npt.NDArray[np.int64]:
     """Return the bytes of a C struct."""
     ffi, _ = library.load()
     return np.frombuffer(bytes(ffi.buffer(c)), np.int64)
 
 
-def _repeats(sizes: Shape, buffers: Sequence[Buffer]) -> list[Dim]:
+def repeats(sizes: Shape, buffers: Sequence[Buffer]) -> list[Dim]:
     return [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
 
 

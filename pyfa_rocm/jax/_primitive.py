@@ -16,13 +16,14 @@ from jax.interpreters import ad, batching, mlir
 
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.jax._cached import TracedAppend, TracedDecode
-from pyfa_rocm.jax._library import APPEND, BACKWARD, DECODE, FORWARD, PLATFORMS
+from pyfa_rocm.jax._library import APPEND, BACKWARD, DECODE, FORWARD, MERGE, PLATFORMS
+from pyfa_rocm.jax._merged import TracedMerge
 from pyfa_rocm.jax._traced import Axes, TracedCall
 
 __all__ = ["alike", "bind"]
 
-_Problem = TracedCall | TracedDecode | TracedAppend
-_primitives = {target: Primitive(target) for target in (FORWARD, BACKWARD, DECODE, APPEND)}
+_Problem = TracedCall | TracedDecode | TracedAppend | TracedMerge
+_primitives = {target: Primitive(target) for target in (FORWARD, BACKWARD, DECODE, APPEND, MERGE)}
 
 
 def bind(problem: _Problem, operands: Sequence[Any]) -> list[Any]:
@@ -105,7 +106,7 @@ def _no_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 def _no_derivative_of_cached(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise NotImplementedError(
-        "pyfa_rocm.jax: attention over a KV cache, and appending to one, have no derivatives: "
+        "pyfa_rocm.jax: attention over a KV cache, appending to one, and merging have no derivatives: "
         "flash_attn_func and flash_attn_varlen_func without block_table have; jax.lax.stop_gradient around "
         "what goes in says that none is wanted"
     )

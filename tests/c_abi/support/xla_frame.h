@@ -180,6 +180,9 @@ inline void connect() {
                                  fmha_kv_append,
                                  fmha_kv_append_prepare,
                                  fmha_kv_append_extents,
+                                 fmha_merge,
+                                 fmha_merge_prepare,
+                                 fmha_merge_extents,
                                  fmha_last_error,
                                  find_device};
   fmha_jax_connect(&library);
