@@ -10,6 +10,7 @@ from typing import Any
 
 from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -166,6 +167,19 @@ def test_donated_caches_stay_where_they_are() -> None:
     assert all(x.is_deleted() for x in caches)
     for got, want in zip(results, kept, strict=True):
         assert same(got, want)
+
+
+def test_exported() -> None:
+    """A step with both custom calls, as a stored program for both platforms has it."""
+    case = replace(BASE, room=1)
+    arrays, new = case.arguments(), new_tokens(case, 1)
+    step = jax.jit(flash_attn_with_kvcache)
+    calls = ("pyfa_rocm_fmha_decode", "pyfa_rocm_fmha_kv_append")
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(name) for name in calls]
+    export = jax.export.export(step, platforms=("cpu", "rocm"), disabled_checks=allowed)
+    got = jax.jit(export(**arrays, **new).call)(**arrays, **new)
+    for a, b in zip(got, step(**arrays, **new), strict=True):
+        assert same(a, b)
 
 
 def copies(compiled: Any, cache: Any) -> list[str]:
