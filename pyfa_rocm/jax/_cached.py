@@ -35,8 +35,10 @@ from pyfa_rocm.jax._traced import (
     repeat_attributes,
 )  # fmt: skip
 
-__all__ = ["Fields", "Numbered", "TracedAppend", "TracedDecode", "repeats", "words"]
+__all__ = ["DENSE", "Fields", "Numbered", "TracedAppend", "TracedDecode", "repeats", "words"]
 
+# Operands of which the C struct has no strides, or one for two of them.
+DENSE = frozenset(("slots", "positions", "rotary_cos", "rotary_sin"))
 # Fields of a C struct that are known while tracing: hashable.
 Fields = tuple[tuple[str, Any], ...]
 _Structs = dict[str, npt.NDArray[np.int64]]

@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from pyfa_rocm.array import dtype_of
-from pyfa_rocm.jax._cached import TracedAppend, TracedDecode
+from pyfa_rocm.jax._cached import DENSE, TracedAppend, TracedDecode
 from pyfa_rocm.jax._library import APPEND, BACKWARD, DECODE, FORWARD, MERGE, PLATFORMS
 from pyfa_rocm.jax._merged import TracedMerge
 from pyfa_rocm.jax._traced import Axes, TracedCall
@@ -81,14 +81,14 @@ def _abstract_eval(
 def _batch(
     operands: Any, dims: Any, *, problem: _Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> tuple[Any, tuple[int, ...]]:
-    """Note where the mapped axis is. If it is the last, move it: the kernels want that one contiguous."""
+    """Note where the mapped axis is. If the kernels want the array contiguous, or it is the last, move it."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     mapped, positions = [], []
     for name, x, dim, old in zip(problem.names, operands, dims, axes, strict=True):
         if name in problem.result_names:
             x = jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
             dim = 0
-        elif dim is not None and dim == x.ndim - 1:
+        elif dim is not None and (dim == x.ndim - 1 or name in DENSE):
             x, dim = jnp.moveaxis(x, dim, 0), 0
         mapped.append(x)
         positions.append((dim, *(a if a is None or dim is None or a < dim else a + 1 for a in old)))

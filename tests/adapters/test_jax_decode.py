@@ -246,6 +246,29 @@ def test_mapped() -> None:
             assert same(got[i], x)
 
 
+def test_mapped_where_there_are_no_strides() -> None:
+    """Slots, positions and rotary tables, mapped along other axes than the first."""
+    case = replace(BASE, pages="none", lengths=(20, 20), room=5)
+    arrays = case.arguments()
+    new, q = new_tokens(case, 3), jnp.asarray(case.normal(2, 3, case.nhead_q, case.hdim))
+    places = jnp.array([[[20, 21, 22], [45, 47, -1]], [[24, 0, 1], [26, 25, 28]]], jnp.int32)
+    positions = jnp.array([[[5, 3, 9], [0, 1, 2]], [[7, 7, 7], [4, 4, 1]]], jnp.int32)
+    cos, sin = rotary(case).values()
+    both_cos, both_sin = jnp.stack([cos, sin]), jnp.stack([sin, cos], axis=1)
+
+    def call(slots: Any, positions: Any, cos: Any, sin: Any) -> Any:
+        return flash_attn_kv_append(
+            arrays["k_cache"], arrays["v_cache"], **new, q=q, slots=slots, positions=positions,
+            rotary_cos=cos, rotary_sin=sin,
+        )  # fmt: skip
+
+    got = jax.vmap(call, in_axes=(1, 1, 0, 1))(places, positions, both_cos, both_sin)
+    for i in range(2):
+        want = call(places[:, i], positions[:, i], both_cos[i], both_sin[:, i])
+        for a, b in zip(got, want, strict=True):
+            assert same(a[i], b)
+
+
 def test_sharded_heads() -> None:
     """Each device has its heads of the cache, and pages and lengths of all sequences."""
     case = replace(BASE, nhead_k=4, room=2)
