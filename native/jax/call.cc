@@ -305,6 +305,7 @@ void Call::prepare() const {
   prepare_linked(params);
 }
 
+// Pointers that ask for something, such as an append's q, k and v, stay.
 void Call::prepare_linked(Params& params) const {
   fmha_fwd_params& fwd = params.fwd;
   fwd.q.data = fwd.k.data = fwd.v.data = fwd.o.data = nullptr;
