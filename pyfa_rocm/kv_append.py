@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
+from pyfa_rocm._call.arrays import Array, to_read, to_write
+from pyfa_rocm._call.cache import Cache
+from pyfa_rocm._call.cached import cache_at, cache_of
 from pyfa_rocm._call.checks import require_like, strided
 from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Strided
-from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor
-from pyfa_rocm.array import DeviceArray
+from pyfa_rocm._runtime.tensor import Layout
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_kv_append
 
-__all__ = ["flash_attn_kv_append"]
+__all__ = ["append_params", "flash_attn_kv_append"]
 
-_Array = DeviceArray | Tensor
 _INTEGERS = ("int32", "int64")
 
 
@@ -36,6 +36,8 @@ def flash_attn_kv_append(
     rotary_interleaved: bool = True,
     positions: Any = None,
     block_table: Any = None,
+    kv_indptr: Any = None,
+    kv_indices: Any = None,
     cache_batch_idx: Any = None,
     slots: Any = None,
     cu_seqlens: Any = None,
@@ -50,9 +52,10 @@ def flash_attn_kv_append(
     Parameters
     ----------
     k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        The cache, written: of k's dtype or float8_e4m3fnuz, the last dimension contiguous, in any layout.
+        The cache, written: of k's dtype or float8_e4m3fnuz, the last dimension contiguous, in any layout; or
+        vectorised, as in `flash_attn_with_kvcache`.
     k, v : array, (batch, seqlen_new, nhead_k, hdim) or (total, nhead_k, hdim)
-        New keys and values, float16 or bfloat16.
+        New keys and values, float16 or bfloat16. None, with k_cache and v_cache: only `q` is rotated.
     cache_seqlens : array, int32 (batch), optional
         Tokens in the cache before, which the new ones follow. Not written. None: 0.
     q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional
@@ -66,7 +69,9 @@ def flash_attn_kv_append(
     positions : array, int32 or int64 (batch, seqlen_new) or (total), optional
         Of each token, for rotary. None: its place in the sequence.
     block_table : array, int32 (batch, max_pages), optional
-        Pages of each sequence. None: the cache has no pages, or there are `slots`.
+        Pages of each sequence. None: the cache has no pages, or there are `slots` or `kv_indptr`.
+    kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
+        Instead of `block_table`: sequence b has the pages ``kv_indices[kv_indptr[b]:kv_indptr[b + 1]]``.
     cache_batch_idx : array, int32 (batch), optional
         Without pages: the element of the cache for each sequence. None: its own number.
     slots : array, int32 or int64 (batch, seqlen_new) or (total), optional
@@ -107,18 +112,19 @@ def flash_attn_kv_append(
     >>> np.argwhere(k_cache.to_numpy()[..., 0, 0]).tolist()
     [[0, 3], [1, 10]]
     """
-    handle = stream_for(stream, k)
+    handle = stream_for(stream, q if k is None else k)
     given = {
         "k": k, "v": v, "q": q, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "positions": positions,
-        "block_table": block_table, "cache_batch_idx": cache_batch_idx, "slots": slots,
+        "block_table": block_table, "kv_indptr": kv_indptr, "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx, "slots": slots,
         "cache_seqlens": cache_seqlens, "cu_seqlens": cu_seqlens, "k_scale": k_scale, "v_scale": v_scale,
     }  # fmt: skip
-    arrays = {name: _taken(array, name, handle) for name, array in given.items() if array is not None}
+    arrays = {name: to_read(array, name, handle) for name, array in given.items() if array is not None}
     out = q if q_out is None else q_out
-    written = {"k_cache": k_cache, "v_cache": v_cache} | ({} if out is None else {"q_out": out})
-    arrays |= {name: _written(array, name, handle) for name, array in written.items()}
-    params = _params(arrays, max_seqlen, rotary_interleaved, scale_per_page)
-    previous = enter_device(arrays["k"].layout.device)
+    written = {"k_cache": k_cache, "v_cache": v_cache, "q_out": out}
+    arrays |= {name: to_write(x, name, handle) for name, x in written.items() if x is not None}
+    params = append_params(arrays, max_seqlen, rotary_interleaved, scale_per_page)
+    previous = enter_device(arrays["q" if k is None else "k"].layout.device)
     try:
         fmha_kv_append(params, handle)
     finally:
@@ -126,54 +132,52 @@ def flash_attn_kv_append(
     return out
 
 
-def _taken(array: Any, name: str, handle: int) -> _Array:
-    """Return an array of any library as one with address and layout, in use on the stream."""
-    if type(array) is DeviceArray:
-        array.mark_used(handle)
-        return array
-    return as_tensor(array, name, handle)
-
-
-def _written(array: Any, name: str, handle: int) -> _Array:
-    """Like `_taken`, of what is about to be written."""
-    taken = _taken(array, name, handle)
-    if isinstance(taken, DeviceArray):
-        taken.mark_written(handle)
-    elif taken.readonly:
-        raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
-    return taken
-
-
-def _params(
-    arrays: dict[str, _Array], max_seqlen: int | None, interleaved: bool, scale_per_page: bool
+def append_params(
+    arrays: dict[str, Array], max_seqlen: int | None, interleaved: bool, scale_per_page: bool
 ) -> KvAppendParams:
     """Check shapes and types, and return the parameters of the C call."""
-    k, v = arrays["k"].layout, arrays["v"].layout
+    if missing := _missing(arrays):
+        raise InvalidArgumentError(
+            f"{missing}: got None, expected k, v, k_cache and v_cache, or q and none of them"
+        )
+    stores = "k" in arrays
+    k = arrays["k" if stores else "q"].layout
     if len(k.shape) not in (3, 4):
         raise InvalidArgumentError(
-            f"k: got shape {k.shape}, expected 4 dimensions (batch, seqlen, nhead, hdim), or 3 "
-            "(total, nhead, hdim)"
+            f"{'k' if stores else 'q'}: got shape {k.shape}, expected 4 dimensions (batch, seqlen, nhead, "
+            "hdim), or 3 (total, nhead, hdim)"
         )
     *tokens, nhead_k, hdim_q = k.shape
-    hdim_v = v.shape[-1] if v.shape else 0
-    require_like("v", v, (*tokens, nhead_k, hdim_v), k.dtype, "k", k)
     packed = len(tokens) == 1 and "cu_seqlens" in arrays
     batch = arrays["cu_seqlens"].layout.shape[0] - 1 if packed else tokens[0] if len(tokens) == 2 else 1
     longest = tokens[-1] if max_seqlen is None else to_integer("max_seqlen", max_seqlen)
-    fields = _token_fields(arrays, tuple(tokens), batch, k)
+    fields = _token_fields(arrays, tuple(tokens), batch, k) | _query_fields(arrays, tuple(tokens), k)
+    hdim_v = hdim_q
+    if stores:
+        v = arrays["v"].layout
+        hdim_v = v.shape[-1] if v.shape else 0
+        require_like("v", v, (*tokens, nhead_k, hdim_v), k.dtype, "k", k)
+        fields |= {"k": _strided(arrays["k"]), "v": _strided(arrays["v"])}
+        fields["cache"] = _cache(arrays, batch, k, hdim_v, scale_per_page)
     return KvAppendParams(
         dtype=k.dtype, batch=batch, seqlen=longest, nhead_k=nhead_k, hdim_q=hdim_q, hdim_v=hdim_v,
-        total=tokens[0] if packed else 0, k=_strided(arrays["k"]), v=_strided(arrays["v"]),
-        cache=_cache(arrays, batch, k, hdim_v, scale_per_page), rotary=_rotary(arrays, k, interleaved),
-        **_query_fields(arrays, tuple(tokens), k), **fields,
+        total=tokens[0] if packed else 0, rotary=_rotary(arrays, k, interleaved), **fields,
     )  # fmt: skip
 
 
-def _strided(array: _Array) -> Strided:
+def _missing(arrays: dict[str, Array]) -> str | None:
+    """Return the name of an array that there should be."""
+    stored = ("k", "v", "k_cache", "v_cache")
+    if not any(name in arrays for name in stored):
+        return None if "q" in arrays else "q"
+    return next((name for name in stored if name not in arrays), None)
+
+
+def _strided(array: Array) -> Strided:
     return strided(array.layout)._replace(data=array.address)
 
 
-def _query_fields(arrays: dict[str, _Array], tokens: tuple[int, ...], k: Layout) -> dict[str, Any]:
+def _query_fields(arrays: dict[str, Array], tokens: tuple[int, ...], k: Layout) -> dict[str, Any]:
     if "q" not in arrays:
         if "q_out" in arrays:
             raise InvalidArgumentError("q_out: got an array, expected None without q")
@@ -186,7 +190,7 @@ def _query_fields(arrays: dict[str, _Array], tokens: tuple[int, ...], k: Layout)
 
 
 def _token_fields(
-    arrays: dict[str, _Array], tokens: tuple[int, ...], batch: int, k: Layout
+    arrays: dict[str, Array], tokens: tuple[int, ...], batch: int, k: Layout
 ) -> dict[str, Any]:
     """Return the fields of what there is for each token or sequence, contiguous."""
     fields: dict[str, Any] = {}
@@ -212,7 +216,7 @@ def _require_dense(name: str, layout: Layout, shape: tuple[int, ...], dtype: str
         raise InvalidArgumentError(f"{name}: got strides {layout.strides}, expected a contiguous array")
 
 
-def _rotary(arrays: dict[str, _Array], k: Layout, interleaved: bool) -> Rotary | None:
+def _rotary(arrays: dict[str, Array], k: Layout, interleaved: bool) -> Rotary | None:
     if "rotary_cos" not in arrays and "rotary_sin" not in arrays:
         return None
     for name, other in (("rotary_cos", "rotary_sin"), ("rotary_sin", "rotary_cos")):
@@ -231,30 +235,12 @@ def _rotary(arrays: dict[str, _Array], k: Layout, interleaved: bool) -> Rotary |
     )  # fmt: skip
 
 
-def _cache(arrays: dict[str, _Array], batch: int, k: Layout, hdim_v: int, scale_per_page: bool) -> Cache:
-    keys, values = arrays["k_cache"].layout, arrays["v_cache"].layout
-    if len(keys.shape) != 4:
-        raise InvalidArgumentError(f"k_cache: got shape {keys.shape}, expected 4 dimensions")
-    pages, page_size = keys.shape[:2]
-    require_like("k_cache", keys, (pages, page_size, *k.shape[-2:]), keys.dtype, "k", k)
-    require_like("v_cache", values, (pages, page_size, k.shape[-2], hdim_v), keys.dtype, "k_cache", k)
-    fields: dict[str, Any] = {}
-    if "block_table" in arrays:
-        table = arrays["block_table"].layout
-        width = table.shape[1] if len(table.shape) == 2 else 0
-        require_like("block_table", table, (batch, width), "int32", "k", k)
-        fields = {"block_table": arrays["block_table"].address, "stride_block_table": table.strides[0]}
-        fields["max_pages"] = width
-    if "cache_batch_idx" in arrays:
-        _require_dense("cache_batch_idx", arrays["cache_batch_idx"].layout, (batch,), "int32", k)
-        fields["cache_batch_idx"] = arrays["cache_batch_idx"].address
-    for name in ("k_scale", "v_scale"):
-        if name in arrays:
-            shape = (pages if scale_per_page else batch, k.shape[-2])
-            require_like(name, arrays[name].layout, shape, "float32", "the cache", k)
-            fields[name] = CacheScale(arrays[name].address, *arrays[name].layout.strides)
-    return Cache(
-        dtype=keys.dtype, pages=pages, page_size=page_size, scale_per_page=bool(scale_per_page),
-        k=CacheTensor(arrays["k_cache"].address, *keys.strides[:3]),
-        v=CacheTensor(arrays["v_cache"].address, *values.strides[:3]), **fields,
-    )  # fmt: skip
+def _cache(arrays: dict[str, Array], batch: int, k: Layout, hdim_v: int, scale_per_page: bool) -> Cache:
+    layouts = {name: array.layout for name, array in arrays.items()}
+    cache, _, nhead, hdim = cache_of(layouts, batch, k, scale_per_page)
+    if (nhead, hdim) != (k.shape[-2], hdim_v):
+        raise InvalidArgumentError(
+            f"k_cache, v_cache: got {nhead} heads and hdim_v {hdim}, expected {k.shape[-2]} and {hdim_v} to "
+            "fit k and v"
+        )
+    return cache_at(cache, {name: array.address for name, array in arrays.items()})

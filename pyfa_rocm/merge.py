@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyfa_rocm._call.arrays import Array, to_read, to_write
 from pyfa_rocm._call.checks import lse_strides, require_like, require_output, strided
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
-from pyfa_rocm._runtime.tensor import Layout, Tensor, as_tensor, contiguous
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
@@ -15,7 +16,6 @@ from pyfa_rocm.fmha import fmha_merge
 
 __all__ = ["flash_attn_merge"]
 
-_Array = DeviceArray | Tensor
 
 
 def flash_attn_merge(
@@ -78,13 +78,13 @@ def flash_attn_merge(
     2.0 4.0
     """
     handle = stream_for(stream, outs)
-    parts, part_lses = _taken(outs, "outs", handle), _taken(lses, "lses", handle)
+    parts, part_lses = to_read(outs, "outs", handle), to_read(lses, "lses", handle)
     _check_parts(parts.layout, part_lses.layout)
     shape, lse_shape = parts.layout.shape[1:], part_lses.layout.shape[1:]
     given = {"out": out, "lse": lse}
     if accumulate and (missing := [name for name, x in given.items() if x is None]):
         raise InvalidArgumentError(f"{missing[0]}: got None, expected an array to accumulate in")
-    written = {name: _written(x, name, handle) for name, x in given.items() if x is not None}
+    written = {name: to_write(x, name, handle) for name, x in given.items() if x is not None}
     dtype = written["out"].layout.dtype if "out" in written else parts.layout.dtype
     dtype = dtype if out_dtype is None else out_dtype
     layouts = {
@@ -106,25 +106,7 @@ def flash_attn_merge(
     return given["out"], given["lse"]
 
 
-def _taken(array: Any, name: str, handle: int) -> _Array:
-    """Return an array of any library as one with address and layout, in use on the stream."""
-    if type(array) is DeviceArray:
-        array.mark_used(handle)
-        return array
-    return as_tensor(array, name, handle)
-
-
-def _written(array: Any, name: str, handle: int) -> _Array:
-    """Like `_taken`, of what is about to be written."""
-    taken = _taken(array, name, handle)
-    if isinstance(taken, DeviceArray):
-        taken.mark_written(handle)
-    elif taken.readonly:
-        raise InvalidArgumentError(f"{name}: got a read-only array, expected one that may be written")
-    return taken
-
-
-def _layout(array: _Array | None, shape: tuple[int, ...], dtype: str, parts: Layout) -> Layout:
+def _layout(array: Array | None, shape: tuple[int, ...], dtype: str, parts: Layout) -> Layout:
     return contiguous(shape, dtype, parts.device) if array is None else array.layout
 
 
@@ -143,7 +125,7 @@ def _check_parts(outs: Layout, lses: Layout) -> None:
 
 
 def _params(
-    outs: _Array, lses: _Array, written: dict[str, _Array], base2: bool, accumulate: bool
+    outs: Array, lses: Array, written: dict[str, Array], base2: bool, accumulate: bool
 ) -> MergeParams:
     """Return the parameters of the C call. Packed sequences are one batch."""
     layout, out, lse = outs.layout, written["out"], written["lse"]
