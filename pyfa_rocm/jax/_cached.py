@@ -2,7 +2,8 @@
 """Calls on a KV cache as JAX traces them, and the attributes of the custom calls that they become.
 
 A cache that is written is an operand and a result of one name, which share their memory. A mapped call is one
-launch for each index of the mapped axes, within one custom call.
+launch for each index of the mapped axes, within one custom call. The checks are those of the plain functions,
+which are told the numbers of buffers for addresses.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.arrays import Array
 from pyfa_rocm._call.c_struct import fill, new
-from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor, cache_to_c
+from pyfa_rocm._call.cache import CacheScale, cache_to_c
+from pyfa_rocm._call.cached import CachedOptions, cached_call
 from pyfa_rocm._call.decode import DecodeParams, decode_to_c
-from pyfa_rocm._call.kv_append import KvAppendParams, Rotary, kv_append_to_c
-from pyfa_rocm._call.params import FwdParams, Lse, Strided
+from pyfa_rocm._call.kv_append import KvAppendParams, kv_append_to_c
+from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime import library
+from pyfa_rocm._runtime.tensor import Layout, Tensor, layout_of
 from pyfa_rocm.fmha import fmha_decode_workspace_bytes
 from pyfa_rocm.jax._library import APPEND, DECODE
 from pyfa_rocm.jax._traced import (
@@ -33,15 +37,18 @@ from pyfa_rocm.jax._traced import (
     Shape,
     buffers_of,
     repeat_attributes,
-)  # fmt: skip
+)
+from pyfa_rocm.kv_append import append_params
 
-__all__ = ["DENSE", "Fields", "Numbered", "TracedAppend", "TracedDecode", "repeats", "words"]
+__all__ = [
+    "DENSE", "Fields", "TracedAppend", "TracedDecode", "repeats", "traced_append", "traced_decode",
+    "words",
+]  # fmt: skip
 
 # Operands of which the C struct has no strides, or one for two of them.
 DENSE = frozenset(("slots", "positions", "rotary_cos", "rotary_sin"))
-# Fields of a C struct that are known while tracing: hashable.
+# Arguments by name that are known while tracing: hashable.
 Fields = tuple[tuple[str, Any], ...]
-_Structs = dict[str, npt.NDArray[np.int64]]
 # An address that no array has, for questions about what is not there yet.
 _SOMEWHERE = 1 << 46
 
@@ -51,18 +58,20 @@ class TracedDecode(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
-        The operands, by their names of the public functions, as in `TracedCall`.
-    fwd, cache, decode : tuple of (str, value)
-        The numbers among the fields of FwdParams, Cache and DecodeParams.
+    names, dtypes : tuple of str
+        The operands, by their names of the public functions, as in `TracedCall`, and their types.
+    options : tuple of (str, value)
+        Of `Options`.
+    cached : CachedOptions
+        What else there is to know.
     results : tuple of Result
-        "o", and "lse" if it is wanted.
+        "out", and "lse" if it is wanted.
     """
 
     names: tuple[str, ...]
-    fwd: Fields
-    cache: Fields
-    decode: Fields
+    dtypes: tuple[str, ...]
+    options: Fields
+    cached: CachedOptions
     results: tuple[Result, ...]
 
     @property
@@ -91,7 +100,10 @@ class TracedDecode(NamedTuple):
             What the library says of a call that it refuses.
         """
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        params = self._params(Numbered(buffers))
+        arrays = _numbered(buffers, self)
+        layouts = {name: arrays[name].layout for name in self.names if name not in self.result_names}
+        call = cached_call(layouts, Options(**dict(self.options)), self.cached)
+        params = call.at({name: array.address for name, array in arrays.items()})
         nbytes = _workspace_bytes(params)
         if nbytes:
             nbytes += WORKSPACE_ALIGN
@@ -101,27 +113,21 @@ class TracedDecode(NamedTuple):
         c.fwd, c.cache = ffi.NULL, ffi.NULL
         _, view = new()
         fill(view, params.fwd)
-        structs = {"params": np.frombuffer(bytes(view), np.int64), "decode_params": words(c)}
-        structs["cache"] = words(cache_to_c(params.cache))
+        structs = {
+            "params": np.frombuffer(bytes(view), np.int64), "decode_params": words(c),
+            "cache": words(cache_to_c(params.cache)),
+        }  # fmt: skip
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, nbytes), nbytes)
 
-    def _params(self, at: Numbered) -> DecodeParams:
-        """Return the parameters with the numbers of buffers in place of addresses."""
-        lse = at.buffer("lse")
-        alibi = at.buffer("alibi_slopes")
-        nowhere = Strided(0, 0, 0, 0)
-        fwd = FwdParams(
-            **dict(self.fwd), q=at.strided("q") or nowhere, k=nowhere, v=nowhere,
-            o=at.strided("o") or nowhere,
-            lse=None if lse is None else Lse(at.number("lse"), *([0] * (3 - len(lse.shape))), *lse.repeated),
-            alibi_slopes=at.number("alibi_slopes"), cu_seqlens_q=at.number("cu_seqlens_q"),
-            alibi_stride_batch=alibi.repeated[0] if alibi is not None and len(alibi.shape) == 2 else 0,
-            seqused_k=at.number("cache_seqlens"),
-        )  # fmt: skip
-        return DecodeParams(
-            fwd, at.cache(self.cache), leftpad_k=at.number("cache_leftpad"), sinks=at.number("sinks"),
-            **dict(self.decode),
-        )  # fmt: skip
+
+def traced_decode(layouts: dict[str, Layout], options: Fields, cached: CachedOptions) -> TracedDecode:
+    """Check attention over a KV cache of arrays, by name, and return it as JAX traces it."""
+    call = cached_call(layouts, Options(**dict(options)), cached)
+    results = [Result("out", call.o.shape, call.o.dtype)]
+    if call.lse is not None:
+        results.append(Result("lse", call.lse.shape, "float32"))
+    dtypes = tuple(layout.dtype for layout in layouts.values())
+    return TracedDecode(tuple(layouts), dtypes, options, cached, tuple(results))
 
 
 class TracedAppend(NamedTuple):
@@ -129,18 +135,17 @@ class TracedAppend(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
+    names, dtypes : tuple of str
         The operands, as of `TracedDecode`.
-    append, cache, rotary : tuple of (str, value)
-        The numbers among the fields of KvAppendParams, Cache and Rotary; `cache` is empty without k and v.
+    options : tuple of (str, value)
+        Of `append_params`.
     results : tuple of Result
         What is written in the memory of the operand of that name: "k_cache" and "v_cache", "q".
     """
 
     names: tuple[str, ...]
-    append: Fields
-    cache: Fields
-    rotary: Fields
+    dtypes: tuple[str, ...]
+    options: Fields
     results: tuple[Result, ...]
 
     @property
@@ -163,9 +168,8 @@ class TracedAppend(NamedTuple):
     ) -> CustomCall:
         """Return what the custom call is told, as `pyfa_rocm.jax._traced.custom_call`."""
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        at = Numbered(buffers)
-        structs: _Structs = {}
-        params = self._params(at)
+        params = _append_params(_numbered(buffers, self), self.options)
+        structs: dict[str, npt.NDArray[np.int64]] = {}
         c, _kept = kv_append_to_c(params)
         if params.cache is not None:
             structs["cache"] = words(cache_to_c(params.cache))
@@ -173,60 +177,39 @@ class TracedAppend(NamedTuple):
         structs["append_params"] = words(c)
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, 0), 0)
 
-    def _params(self, at: Numbered) -> KvAppendParams:
-        rotary = None
-        if self.rotary:
-            cos = at.buffer("rotary_cos")
-            assert cos is not None
-            rotary = Rotary(
-                cos=at.number("rotary_cos"), sin=at.number("rotary_sin"), stride_position=cos.strides[0],
-                **dict(self.rotary),
-            )  # fmt: skip
-        return KvAppendParams(
-            **dict(self.append), q=at.strided("q"), k=at.strided("k"), v=at.strided("v"),
-            cu_seqlens=at.number("cu_seqlens"), seqused_k=at.number("cache_seqlens"),
-            slots=at.number("slots"), positions=at.number("positions"), rotary=rotary,
-            cache=at.cache(self.cache) if self.cache else None,
-        )  # fmt: skip
+
+def traced_append(layouts: dict[str, Layout], options: Fields) -> TracedAppend:
+    """Check an append of arrays, by name, and return it as JAX traces it."""
+    arrays: dict[str, Array] = {name: Tensor(0, layout, False, None) for name, layout in layouts.items()}
+    _append_params(arrays, options)
+    results = [
+        Result(name, layouts[name].shape, layouts[name].dtype)
+        for name in ("k_cache", "v_cache", "q")
+        if name in layouts
+    ]
+    dtypes = tuple(layout.dtype for layout in layouts.values())
+    return TracedAppend(tuple(layouts), dtypes, options, tuple(results))
 
 
-class Numbered:
-    """Buffers by name, and their numbers from 1. Of an operand and a result of one name it is the result."""
+def _append_params(arrays: dict[str, Array], options: Fields) -> KvAppendParams:
+    """Return the parameters; queries are rotated where they are."""
+    return append_params(arrays | ({"q_out": arrays["q"]} if "q" in arrays else {}), **dict(options))
 
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        self._buffers = {buffer.name: (number, buffer) for number, buffer in enumerate(buffers, 1)}
 
-    def number(self, name: str) -> int:
-        """Return a buffer's number; 0: there is none."""
-        return self._buffers[name][0] if name in self._buffers else 0
+def _numbered(buffers: Sequence[Buffer], call: TracedDecode | TracedAppend) -> dict[str, Array]:
+    """Return buffers by name, their numbers from 1 in place of addresses.
 
-    def buffer(self, name: str) -> Buffer | None:
-        return self._buffers[name][1] if name in self._buffers else None
-
-    def strides(self, name: str) -> Shape:
-        """Return the strides of an array's own dimensions but the last."""
-        return self._buffers[name][1].strides[:-1]
-
-    def strided(self, name: str) -> Strided | None:
-        """Return (batch, seqlen, nhead, hdim), or packed without the batch."""
-        buffer = self.buffer(name)
-        if buffer is None:
-            return None
-        strides = buffer.strides[:-1]
-        return Strided(self.number(name), *([0] * (3 - len(strides))), *strides)
-
-    def cache(self, fields: Fields) -> Cache:
-        """Return the cache of these numbers."""
-        found: dict[str, Any] = dict(fields)
-        for name, field in (("k_cache", "k"), ("v_cache", "v")):
-            if (buffer := self.buffer(name)) is not None:
-                found[field] = CacheTensor(self.number(name), *buffer.strides[:3])
-        for name in ("k_scale", "v_scale"):
-            if (buffer := self.buffer(name)) is not None:
-                found[name] = CacheScale(self.number(name), *buffer.strides)
-        if (table := self.buffer("block_table")) is not None:
-            found["block_table"], found["stride_block_table"] = self.number("block_table"), table.strides[0]
-        return Cache(cache_batch_idx=self.number("cache_batch_idx"), **found)
+    Of an operand and a result of one name it is the result.
+    """
+    types = dict(zip(call.names, call.dtypes, strict=False)) | {
+        name: dtype for name, _, dtype in call.results
+    }
+    return {
+        buffer.name: Tensor(
+            number, layout_of(buffer.shape, buffer.strides, types[buffer.name], 0), False, None
+        )
+        for number, buffer in enumerate(buffers, 1)
+    }
 
 
 def words(c: Any) -> npt.NDArray[np.int64]:
@@ -236,6 +219,7 @@ def words(c: Any) -> npt.NDArray[np.int64]:
 
 
 def repeats(sizes: Shape, buffers: Sequence[Buffer]) -> list[Dim]:
+    """Return the mapped axes as dimensions of repetition."""
     return [Dim(size, tuple(buffer.mapped[i] for buffer in buffers)) for i, size in enumerate(sizes)]
 
 
@@ -262,10 +246,12 @@ def _workspace_bytes(params: DecodeParams) -> int:
 
     fwd = replace(
         fwd, q=tensor(fwd.q), o=tensor(fwd.o), lse=tensor(fwd.lse), alibi_slopes=there(fwd.alibi_slopes),
-        cu_seqlens_q=there(fwd.cu_seqlens_q), seqused_k=there(fwd.seqused_k),
+        cu_seqlens_q=there(fwd.cu_seqlens_q), cu_seqlens_k=there(fwd.cu_seqlens_k),
+        seqused_k=there(fwd.seqused_k),
     )  # fmt: skip
     cache = replace(
         cache, k=tensor(cache.k), v=tensor(cache.v), block_table=there(cache.block_table),
+        kv_indptr=there(cache.kv_indptr), kv_indices=there(cache.kv_indices),
         cache_batch_idx=there(cache.cache_batch_idx), k_scale=there(cache.k_scale),
         v_scale=there(cache.v_scale),
     )  # fmt: skip

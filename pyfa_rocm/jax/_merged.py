@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts, merge_to_c
 from pyfa_rocm._call.params import Lse, Strided
-from pyfa_rocm.jax._cached import Fields, Numbered, repeats, words
+from pyfa_rocm.jax._cached import Fields, repeats, words
 from pyfa_rocm.jax._library import MERGE
 from pyfa_rocm.jax._traced import Axes, CustomCall, Result, Shape, buffers_of, repeat_attributes
 
@@ -52,15 +52,15 @@ class TracedMerge(NamedTuple):
     ) -> CustomCall:
         """Return what the custom call is told, as `pyfa_rocm.jax._traced.custom_call`."""
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        at = Numbered(buffers)
-        strides = {name: at.strides(name) for name in ("outs", "lses", "o", "lse")}
+        # Of an operand and a result of one name, the result comes later.
+        at = {buffer.name: (number, *buffer.strides[:-1]) for number, buffer in enumerate(buffers, 1)}
         # Packed sequences are one batch: its stride is 0.
-        batch = (0,) if len(strides["outs"]) == 3 else ()
+        batch = (0,) if len(at["o"]) == 3 else ()
         params = MergeParams(
-            **dict(self.fields), o=Strided(at.number("o"), *batch, *strides["o"]),
-            lse=Lse(at.number("lse"), *batch, *strides["lse"]),
-            o_parts=Parts(at.number("outs"), strides["outs"][0], *batch, *strides["outs"][1:]),
-            lse_parts=LseParts(at.number("lses"), strides["lses"][0], *batch, *strides["lses"][1:]),
+            **dict(self.fields), o=Strided(at["o"][0], *batch, *at["o"][1:]),
+            lse=Lse(at["lse"][0], *batch, *at["lse"][1:]),
+            o_parts=Parts(*at["outs"][:2], *batch, *at["outs"][2:]),
+            lse_parts=LseParts(*at["lses"][:2], *batch, *at["lses"][2:]),
         )  # fmt: skip
         structs = {"merge_params": words(merge_to_c(params))}
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, 0), 0)

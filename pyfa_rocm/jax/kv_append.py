@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.jax._cache_operands import append_call
+from pyfa_rocm.jax._cached import traced_append
 from pyfa_rocm.jax._operands import Arrays, require_static
 from pyfa_rocm.jax._primitive import alike, bind
 
@@ -27,6 +30,8 @@ def flash_attn_kv_append(
     rotary_interleaved: bool = True,
     positions: Any = None,
     block_table: Any = None,
+    kv_indptr: Any = None,
+    kv_indices: Any = None,
     cache_batch_idx: Any = None,
     slots: Any = None,
     cu_seqlens: Any = None,
@@ -43,18 +48,20 @@ def flash_attn_kv_append(
     Parameters
     ----------
     k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        The cache, of k's dtype or float8_e4m3fnuz.
-    k, v, cache_seqlens, rotary_cos, rotary_sin, rotary_interleaved, positions, block_table, cache_batch_idx
+        The cache, of k's dtype or float8_e4m3fnuz; or vectorised, as in `pyfa_rocm.flash_attn_with_kvcache`.
+    k, v, cache_seqlens, rotary_cos, rotary_sin, rotary_interleaved, positions
         As in `pyfa_rocm.flash_attn_kv_append`.
     q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional
         New queries, to be rotated.
-    slots, cu_seqlens, max_seqlen, k_scale, v_scale, scale_per_page
+    block_table, kv_indptr, kv_indices, cache_batch_idx, slots, cu_seqlens, max_seqlen
+        As in `pyfa_rocm.flash_attn_kv_append`.
+    k_scale, v_scale, scale_per_page
         As in `pyfa_rocm.flash_attn_kv_append`.
 
     Returns
     -------
     k_cache, v_cache : array
-        The cache with the new tokens.
+        The cache with the new tokens; only if there is one.
     q : array
         The rotated queries; only if `q` was given. Rows of no sequence are as they were.
 
@@ -80,14 +87,12 @@ def flash_attn_kv_append(
     >>> jnp.argwhere(k_cache[..., 0, 0]).tolist()
     [[0, 3], [1, 10]]
     """
-    for name, array in (("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v)):
-        if array is None:
-            raise TypeError(f"{name}: got NoneType, expected a JAX or NumPy array")
     return append(
         rotary_interleaved=rotary_interleaved, scale_per_page=scale_per_page, max_seqlen=max_seqlen,
         k_cache=k_cache, v_cache=v_cache, k=k, v=v, q=q, cache_seqlens=cache_seqlens, rotary_cos=rotary_cos,
-        rotary_sin=rotary_sin, positions=positions, block_table=block_table, cache_batch_idx=cache_batch_idx,
-        slots=slots, cu_seqlens=cu_seqlens, k_scale=k_scale, v_scale=v_scale,
+        rotary_sin=rotary_sin, positions=positions, block_table=block_table, kv_indptr=kv_indptr,
+        kv_indices=kv_indices, cache_batch_idx=cache_batch_idx, slots=slots, cu_seqlens=cu_seqlens,
+        k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
 
@@ -100,12 +105,15 @@ def append(
     operands = Arrays()
     for name, array in arrays.items():
         operands.add(name, array)
-    if max_seqlen is not None:
-        if "cu_seqlens" not in operands.layouts:
-            raise InvalidArgumentError(f"max_seqlen: got {max_seqlen}, expected None without cu_seqlens")
-        max_seqlen = to_integer("max_seqlen", max_seqlen)
-    call = append_call(
-        operands, max_seqlen=max_seqlen, interleaved=bool(rotary_interleaved),
-        scale_per_page=bool(scale_per_page),
-    )  # fmt: skip
+    for name in ("slots", "positions"):
+        layout = operands.layouts.get(name)
+        if layout and layout.dtype == "int64" and jax.dtypes.canonicalize_dtype(np.int64) != np.int64:
+            raise InvalidArgumentError(
+                f"{name}: got dtype int64, expected int32: JAX has 64 bits with jax_enable_x64 only"
+            )
+    options = {
+        "max_seqlen": None if max_seqlen is None else to_integer("max_seqlen", max_seqlen),
+        "interleaved": bool(rotary_interleaved), "scale_per_page": bool(scale_per_page),
+    }  # fmt: skip
+    call = traced_append(operands.layouts, tuple(options.items()))
     return tuple(bind(call, alike(operands.values())))

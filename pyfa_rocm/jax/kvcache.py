@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pyfa_rocm._call.cached import CachedOptions, refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
-from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.jax._cache_operands import cached_batch, decode_call
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.jax._cached import Fields, traced_decode
 from pyfa_rocm.jax._operands import Arrays, require_static
 from pyfa_rocm.jax._primitive import alike, bind
 from pyfa_rocm.jax.kv_append import append
+from pyfa_rocm.kvcache import longest_q, require_new
 
 __all__ = ["attend_paged", "flash_attn_with_kvcache"]
 
@@ -41,10 +42,15 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
     *,
+    kv_indptr: Any = None,
+    kv_indices: Any = None,
     sinks: Any = None,
     k_scale: Any = None,
     v_scale: Any = None,
     scale_per_page: bool = False,
+    cu_seqlens_q: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     kernel: int = 0,
 ) -> Any:
     """Attention over a KV cache, with flash-attention's arguments; caches that are written are returned.
@@ -57,10 +63,11 @@ def flash_attn_with_kvcache(
 
     Parameters
     ----------
-    q : array, (batch, seqlen_q, nhead_q, hdim)
+    q : array, (batch, seqlen_q, nhead_q, hdim), or (total_q, nhead_q, hdim) with `cu_seqlens_q`
         Queries, the last tokens of their sequences; float16 or bfloat16.
     k_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        Keys, of q's dtype or float8_e4m3fnuz. With `block_table` the former, page_size a power of two.
+        Keys, of q's dtype or float8_e4m3fnuz. With pages, page_size is a power of two. Or vectorised, as in
+        `pyfa_rocm.flash_attn_with_kvcache`.
     v_cache : array
         Values: as `k_cache`, with hdim_v.
     k, v : array, (batch, seqlen_new, nhead_k, hdim), optional
@@ -84,20 +91,27 @@ def flash_attn_with_kvcache(
         Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
     return_softmax_lse : bool
         Whether to return the log-sum-exp too.
+    kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
+        Instead of `block_table`: sequence b has the pages ``kv_indices[kv_indptr[b]:kv_indptr[b + 1]]``.
     sinks : array, float32 (nhead_q), optional
         A logit of each query head that takes part in the softmax and has no value.
     k_scale, v_scale : array, float32 (batch or pages, nhead_k), optional
         What elements of an 8-bit cache are to be multiplied with. None: 1.
     scale_per_page : bool
         Whether scales are by page, not by sequence.
+    cu_seqlens_q : array, int32 (batch + 1), optional
+        First row of each sequence of packed queries, and the end; not with `k`.
+    max_seqlen_q, max_seqlen_k : int, optional
+        The longest of packed queries (None: all rows), and the most tokens of a sequence, new ones included
+        (None: what the cache has room for): what splits are chosen by.
     kernel : int
         0: the library's choice; n: the n-th candidate.
 
     Returns
     -------
-    out : array, (batch, seqlen_q, nhead_q, hdim_v)
-        A query row that sees no key gives 0.
-    lse : array, float32 (batch, nhead_q, seqlen_q)
+    out : array, shaped like q, with hdim_v
+        A query row that sees no key, or is of no sequence, gives 0.
+    lse : array, float32 (batch, nhead_q, seqlen_q) or (nhead_q, total_q)
         Natural logarithm; only with `return_softmax_lse`.
     k_cache, v_cache : array
         The cache with the new tokens; only with `k`.
@@ -130,163 +144,122 @@ def flash_attn_with_kvcache(
     """
     options = _options(
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, kernel=kernel,
-        alibi_slopes=alibi_slopes, return_lse=return_softmax_lse,
+        return_lse=return_softmax_lse,
     )  # fmt: skip
-    num_splits = _num_splits(num_splits)
-    lengths = _lengths(cache_seqlens, cached_batch(q))
-    new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
-    where = {"block_table": block_table, "cache_batch_idx": cache_batch_idx}
-    scales = {"k_scale": k_scale, "v_scale": v_scale}
-    written: tuple[Any, ...] = ()
-    if _require_new(new, lengths):
-        at_places = causal or any(side >= 0 for side in window_size)
-        (k_cache, v_cache), q = _append(
-            q, lengths, {**new, **where, **scales, "k_cache": k_cache, "v_cache": v_cache}, at_places,
-            rotary_interleaved, scale_per_page,
-        )  # fmt: skip
-        lengths = lengths + k.shape[1]
-        written = (k_cache, v_cache)
-    arrays = {
-        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
-        "cache_seqlens": lengths, "cache_leftpad": cache_leftpad, **where, **scales,
+    static = {
+        "num_splits": num_splits, "scale_per_page": scale_per_page, "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k,
     }  # fmt: skip
-    return _unpacked((*_attend(arrays, options, num_splits, scale_per_page), *written))
+    require_static(static)
+    require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
+    given = {
+        "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
+        "cache_seqlens": _lengths(cache_seqlens, q, cu_seqlens_q), "cache_leftpad": cache_leftpad,
+        "block_table": block_table, "kv_indptr": kv_indptr, "kv_indices": kv_indices,
+        "cache_batch_idx": cache_batch_idx, "k_scale": k_scale, "v_scale": v_scale,
+        "cu_seqlens_q": cu_seqlens_q,
+    }  # fmt: skip
+    arrays = _taken(given)
+    cached = CachedOptions(
+        num_splits=to_integer("num_splits", num_splits), scale_per_page=bool(scale_per_page),
+        seqlen_new=0 if k is None else _seqlen_new(k),
+        max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays.layouts["q"]),
+        max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
+    )  # fmt: skip
+    call = traced_decode(arrays.layouts, options, cached)
+    written: tuple[Any, ...] = ()
+    if k is not None:
+        new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
+        flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}
+        at_places = causal or any(side >= 0 for side in window_size)
+        written, rotated = _append(given, new, flags, at_places)
+        arrays.arrays |= {"q": rotated, "k_cache": written[0], "v_cache": written[1]}
+    results = (*bind(call, alike(arrays.values())), *written)
+    return results[0] if len(results) == 1 else results
 
 
-def attend_paged(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    max_seqlen_q: int,
-    options: Options,
-    *,
-    block_table: Any,
-    seqused_k: Any,
-) -> list[Any]:
+def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, options: Options) -> list[Any]:
     """Attention of packed queries over pages: `flash_attn_varlen_func` with a block table.
 
-    The lengths of keys are `seqused_k`, or what `cu_seqlens_k` says. Of the options, only those of attention
-    over a cache are taken.
+    Parameters
+    ----------
+    arrays : dict
+        q, k_cache, v_cache, block_table, cu_seqlens_q, and cu_seqlens_k or cache_seqlens; None is left out.
+    max_seqlen_q, max_seqlen_k : int
+        Upper bounds of the lengths.
+    options : Options
+        Of which only those of attention over a cache are taken.
     """
-    refused = {
-        "dropout_p": options.dropout_p, "bias": options.bias, "top_left": options.top_left,
-        "out_dtype": options.out_dtype,
-    }  # fmt: skip
-    for name, value in refused.items():
-        if value is not None and value is not False and value != 0:
-            raise UnsupportedError(
-                f"{name}: got a value with block_table, expected none: attention over pages is without; "
-                "gather keys and values for a call without block_table"
-            )
-    batch = cached_batch(q, cu_seqlens_q)
-    if seqused_k is None:
-        if getattr(cu_seqlens_k, "shape", None) != (batch + 1,):
-            raise InvalidArgumentError(
-                f"cu_seqlens_k: got {_described(cu_seqlens_k)}, expected int32 ({batch + 1},), or None with "
-                "seqused_k"
-            )
-        seqused_k = jnp.diff(jnp.asarray(cu_seqlens_k)).astype(jnp.int32)
-    arrays = {
-        "q": q, "k_cache": k, "v_cache": v, "alibi_slopes": options.alibi_slopes, "cache_seqlens": seqused_k,
-        "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
-    }  # fmt: skip
-    return _attend(arrays, options, 0, False, to_integer("max_seqlen_q", max_seqlen_q))
+    refuse_uncached(options)
+    if arrays["cache_seqlens"] is not None:
+        arrays = arrays | {"cu_seqlens_k": None}
+    taken = _taken(arrays | {"alibi_slopes": options.alibi_slopes})
+    cached = CachedOptions(
+        max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
+        max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
+    )  # fmt: skip
+    fields = _options(
+        softmax_scale=options.softmax_scale, causal=options.causal, window_size=options.window_size,
+        softcap=options.softcap, kernel=options.kernel, return_lse=options.wants_lse,
+    )  # fmt: skip
+    return bind(traced_decode(taken.layouts, fields, cached), alike(taken.values()))
 
 
-def _attend(
-    arrays: dict[str, Any],
-    options: Options,
-    num_splits: int,
-    scale_per_page: bool,
-    max_seqlen_q: int | None = None,
-) -> list[Any]:
-    operands = Arrays()
+def _taken(arrays: dict[str, Any]) -> Arrays:
+    """Return the arrays that there are."""
+    taken = Arrays()
     for name, array in arrays.items():
         if array is None and name in ("q", "k_cache", "v_cache"):
             raise TypeError(f"{name}: got NoneType, expected a JAX or NumPy array")
-        operands.add(name, array)
-    call = decode_call(
-        operands, options, num_splits=num_splits, scale_per_page=bool(scale_per_page),
-        max_seqlen_q=max_seqlen_q,
-    )  # fmt: skip
-    return bind(call, alike(operands.values()))
+        taken.add(name, array)
+    return taken
 
 
 def _append(
-    q: Any,
-    lengths: Any,
-    arrays: dict[str, Any],
-    at_places: bool,
-    rotary_interleaved: bool,
-    scale_per_page: bool,
+    given: dict[str, Any], new: dict[str, Any], flags: dict[str, bool], at_places: bool
 ) -> tuple[tuple[Any, Any], Any]:
     """Store the new tokens; return the caches, and q rotated if there is rotary.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their
     own, or all at that of the first.
     """
-    flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}
-    rotary = {name: arrays[name] for name in ("rotary_cos", "rotary_sin")}
-    rotates = arrays["rotary_cos"] is not None
-    together = rotates and q.shape[1] == arrays["k"].shape[1] and (at_places or q.shape[1] == 1)
-    k_cache, v_cache, *rotated = append(**flags, **arrays, cache_seqlens=lengths, q=q if together else None)
+    names = (
+        "k_cache", "v_cache", "cache_seqlens", "block_table", "kv_indptr", "kv_indices", "cache_batch_idx",
+        "k_scale", "v_scale",
+    )  # fmt: skip
+    where = {name: given[name] for name in names}
+    q, lengths = given["q"], given["cache_seqlens"]
+    rotates = new["rotary_cos"] is not None or new["rotary_sin"] is not None
+    together = rotates and q.shape[1] == new["k"].shape[1] and (at_places or q.shape[1] == 1)
+    k_cache, v_cache, *rotated = append(**flags, **new, **where, q=q if together else None)
     if together:
         (q,) = rotated
     elif rotates:
         positions = None if at_places else jnp.broadcast_to(lengths[:, None], q.shape[:2])
-        (q,) = append(**flags, q=q, cache_seqlens=lengths, positions=positions, **rotary)
+        tables = {name: new[name] for name in ("rotary_cos", "rotary_sin")}
+        (q,) = append(**flags, q=q, cache_seqlens=lengths, positions=positions, **tables)
     return (k_cache, v_cache), q
 
 
-def _options(**options: Any) -> Options:
-    require_static({name: value for name, value in options.items() if name != "alibi_slopes"})
-    return Options(**options)
+def _options(**options: Any) -> Fields:
+    """Return options that are known while tracing, hashable."""
+    require_static(options)
+    if isinstance(options["window_size"], list):
+        options["window_size"] = tuple(options["window_size"])
+    return tuple(options.items())
 
 
-def _num_splits(num_splits: Any) -> int:
-    require_static({"num_splits": num_splits})
-    return to_integer("num_splits", num_splits)
-
-
-def _lengths(cache_seqlens: Any, batch: int) -> Any:
+def _lengths(cache_seqlens: Any, q: Any, cu_seqlens_q: Any) -> Any:
     """Return the lengths as an array, or None."""
-    if isinstance(cache_seqlens, (int, np.integer)):
-        return jnp.full((batch,), to_integer("cache_seqlens", cache_seqlens), jnp.int32)
-    if cache_seqlens is None or not isinstance(cache_seqlens, (jax.Array, np.ndarray)):
+    if not isinstance(cache_seqlens, (int, np.integer)):
         return cache_seqlens
-    if cache_seqlens.shape != (batch,) or cache_seqlens.dtype != jnp.int32:
-        raise InvalidArgumentError(
-            f"cache_seqlens: got {_described(cache_seqlens)}, expected an integer or int32 ({batch},)"
-        )
-    return jnp.asarray(cache_seqlens)
+    rows = q.shape if cu_seqlens_q is None else (cu_seqlens_q.shape[0] - 1,)
+    return jnp.full(rows[:1], to_integer("cache_seqlens", cache_seqlens), jnp.int32)
 
 
-def _require_new(new: dict[str, Any], lengths: Any) -> bool:
-    """Check what belongs together, and return whether there are new tokens."""
-    if (new["k"] is None) != (new["v"] is None):
-        missing = "k" if new["k"] is None else "v"
-        raise InvalidArgumentError(f"{missing}: got None, expected both k and v, or neither")
-    if new["k"] is not None:
-        if lengths is None:
-            raise InvalidArgumentError("cache_seqlens: got None, expected lengths with k: where it is to go")
-        shape = getattr(new["k"], "shape", ())
-        if len(shape) != 4:
-            raise InvalidArgumentError(
-                f"k: got {_described(new['k'])}, expected (batch, seqlen_new, nhead_k, hdim)"
-            )
-        return True
-    for name in ("rotary_cos", "rotary_sin"):
-        if new[name] is not None:
-            raise InvalidArgumentError(f"{name}: got an array, expected None without k")
-    return False
-
-
-def _described(x: Any) -> str:
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
-    return type(x).__name__ if shape is None else f"{dtype} {shape}"
-
-
-def _unpacked(results: tuple[Any, ...]) -> Any:
-    return results[0] if len(results) == 1 else results
+def _seqlen_new(k: Any) -> int:
+    shape = getattr(k, "shape", None)
+    if shape is None or len(shape) != 4:
+        got = type(k).__name__ if shape is None else f"shape {shape}"
+        raise InvalidArgumentError(f"k: got {got}, expected (batch, seqlen_new, nhead_k, hdim)")
+    return int(shape[1])

@@ -61,8 +61,8 @@ def flash_attn_varlen_func(
         Upper bounds of the lengths.
     block_table : array, optional, int32 (batch, max_pages)
         k and v are caches, (pages, page_size, nhead_k, hdim): see `flash_attn_with_kvcache`. The lengths of
-        keys are `seqused_k`, or else what `cu_seqlens_k` says; `max_seqlen_k` does not matter. Without
-        `seqused_q`, dropout, `bias`, `top_left`, `out_dtype`, and without gradients.
+        keys are `seqused_k`, or else what `cu_seqlens_k` says, `max_seqlen_k` at most. Without `seqused_q`,
+        dropout, `bias`, `top_left`, `out_dtype`, and without gradients.
     seqused_q, seqused_k : array, optional, int32 (batch)
         Lengths in use, of sequences that fill a part of their rows, from the first.
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
@@ -111,10 +111,11 @@ def flash_attn_varlen_func(
             raise UnsupportedError(
                 "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
             )
-        paged = attend_paged(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, options, block_table=block_table,
-            seqused_k=seqused_k,
-        )  # fmt: skip
+        arrays = {
+            "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k, "cache_seqlens": seqused_k,
+        }  # fmt: skip
+        paged = attend_paged(arrays, max_seqlen_q, max_seqlen_k, options)
         return tuple(paged) if options.wants_lse else paged[0]
     operands = Operands(
         options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
