@@ -17,7 +17,7 @@ from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_kv_append
 
-__all__ = ["flash_attn_kv_append"]
+__all__ = ["append_params", "flash_attn_kv_append"]
 
 _INTEGERS = ("int32", "int64")
 
@@ -123,7 +123,7 @@ def flash_attn_kv_append(
     out = q if q_out is None else q_out
     written = {"k_cache": k_cache, "v_cache": v_cache, "q_out": out}
     arrays |= {name: to_write(x, name, handle) for name, x in written.items() if x is not None}
-    params = _params(arrays, max_seqlen, rotary_interleaved, scale_per_page)
+    params = append_params(arrays, max_seqlen, rotary_interleaved, scale_per_page)
     previous = enter_device(arrays["q" if k is None else "k"].layout.device)
     try:
         fmha_kv_append(params, handle)
@@ -132,7 +132,7 @@ def flash_attn_kv_append(
     return out
 
 
-def _params(
+def append_params(
     arrays: dict[str, Array], max_seqlen: int | None, interleaved: bool, scale_per_page: bool
 ) -> KvAppendParams:
     """Check shapes and types, and return the parameters of the C call."""

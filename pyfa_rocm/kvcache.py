@@ -17,7 +17,7 @@ from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_decode, fmha_decode_workspace_bytes
 from pyfa_rocm.kv_append import flash_attn_kv_append
 
-__all__ = ["attend_cached", "flash_attn_with_kvcache"]
+__all__ = ["attend_cached", "flash_attn_with_kvcache", "longest_q", "require_new"]
 
 
 def flash_attn_with_kvcache(
@@ -142,7 +142,7 @@ def flash_attn_with_kvcache(
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, kernel=kernel,
         alibi_slopes=alibi_slopes, return_lse=return_softmax_lse,
     )  # fmt: skip
-    _require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
+    require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
         "q": q, "k_cache": k_cache, "v_cache": v_cache, "block_table": block_table, "kv_indptr": kv_indptr,
         "kv_indices": kv_indices, "cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad,
@@ -156,7 +156,7 @@ def flash_attn_with_kvcache(
     cached = CachedOptions(
         num_splits=to_integer("num_splits", num_splits), scale_per_page=bool(scale_per_page),
         seqlen_new=_seqlen_new(new),
-        max_seqlen_q=_longest(max_seqlen_q, cu_seqlens_q, arrays["q"].layout),
+        max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays["q"].layout),
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip
     to = None if out is None else to_write(out, "out", handle)
@@ -200,7 +200,7 @@ def attend_cached(
     return result, lse
 
 
-def _require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqlens_q: Any) -> None:
+def require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqlens_q: Any) -> None:
     """Raise unless what belongs to new tokens is there together."""
     if (k is None) != (v is None):
         raise InvalidArgumentError(
@@ -219,7 +219,8 @@ def _require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seql
         )
 
 
-def _longest(max_seqlen_q: Any, cu_seqlens_q: Any, q: Layout) -> int | None:
+def longest_q(max_seqlen_q: Any, cu_seqlens_q: Any, q: Layout) -> int | None:
+    """Return the longest of packed queries, by default all rows; None: they are not packed."""
     if cu_seqlens_q is None:
         if max_seqlen_q is not None:
             raise InvalidArgumentError(

@@ -110,7 +110,24 @@ struct bwd_params : ::fmha_bwd_params {
   constexpr bwd_params() noexcept : ::fmha_bwd_params{} { struct_size = sizeof(::fmha_bwd_params); }
 };
 
-using cache_tensor = ::fmha_cache_tensor;
+/* The named forms are of contiguous pages, or batch elements, of so many tokens. */
+struct cache_tensor : ::fmha_cache_tensor {
+  constexpr cache_tensor() noexcept : ::fmha_cache_tensor{} {}
+  constexpr cache_tensor(void* data_, std::int64_t stride_page_, std::int64_t stride_token_,
+                         std::int64_t stride_head_) noexcept
+      : ::fmha_cache_tensor{data_, stride_page_, stride_token_, stride_head_} {}
+
+  /* (pages, page_size, nhead, hdim) */
+  static constexpr cache_tensor bshd(void* data, std::int64_t page_size, std::int64_t nhead,
+                                     std::int64_t hdim) noexcept {
+    return {data, page_size * nhead * hdim, nhead * hdim, hdim};
+  }
+  /* (pages, nhead, page_size, hdim) */
+  static constexpr cache_tensor bhsd(void* data, std::int64_t page_size, std::int64_t nhead,
+                                     std::int64_t hdim) noexcept {
+    return {data, nhead * page_size * hdim, hdim, page_size * hdim};
+  }
+};
 using cache_scale = ::fmha_cache_scale;
 
 struct cache : ::fmha_cache {

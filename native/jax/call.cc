@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <iterator>
 #include <span>
 
 namespace fmha::jax {
@@ -13,7 +12,7 @@ namespace {
 constexpr auto kInvalid = XLA_FFI_Error_Code_INVALID_ARGUMENT;
 constexpr uintptr_t kWorkspaceAlign = 256;
 
-// Of the names in the backward pass, which has the forward call's fields as a struct of their own.
+// Of names in passes that have the forward call's fields as a struct of their own.
 constexpr const char kPrefix[] = "fwd->";
 
 // For a buffer of no bytes, whose address may be NULL, which would say that there is none.
@@ -59,6 +58,10 @@ Struct read_struct(const XLA_FFI_CallFrame& frame, const char* name) {
 // The pointers of the parameters that may name a buffer.
 #define FMHA_FWD(name) {"fwd->" #name, offsetof(Params, fwd.name)}
 #define FMHA_BWD(name) {#name, offsetof(Params, bwd.name)}
+#define FMHA_CACHE(name) {"cache->" #name, offsetof(Params, cache.name)}
+#define FMHA_DECODE(name) {#name, offsetof(Params, decode.name)}
+#define FMHA_APPEND(name) {#name, offsetof(Params, append.name)}
+#define FMHA_MERGE(name) {#name, offsetof(Params, merge.name)}
 const Call::Field Call::kForwardFields[] = {
     FMHA_FWD(q.data),       FMHA_FWD(k.data),    FMHA_FWD(v.data),       FMHA_FWD(o.data),
     FMHA_FWD(lse.data),     FMHA_FWD(bias.data), FMHA_FWD(alibi_slopes), FMHA_FWD(cu_seqlens_q),
@@ -68,21 +71,44 @@ const Call::Field Call::kBackwardFields[] = {
     FMHA_BWD(dout.data), FMHA_BWD(dq.data),    FMHA_BWD(dk.data),
     FMHA_BWD(dv.data),   FMHA_BWD(dbias.data), FMHA_BWD(workspace),
 };
+const Call::Field Call::kCacheFields[] = {
+    FMHA_CACHE(k.data),     FMHA_CACHE(v.data),          FMHA_CACHE(block_table),  FMHA_CACHE(kv_indptr),
+    FMHA_CACHE(kv_indices), FMHA_CACHE(cache_batch_idx), FMHA_CACHE(k_scale.data), FMHA_CACHE(v_scale.data),
+};
+const Call::Field Call::kDecodeFields[] = {
+    FMHA_DECODE(leftpad_k),
+    FMHA_DECODE(sinks),
+    FMHA_DECODE(workspace),
+};
+const Call::Field Call::kAppendFields[] = {
+    FMHA_APPEND(q.data),     FMHA_APPEND(q_out.data), FMHA_APPEND(k.data), FMHA_APPEND(v.data),
+    FMHA_APPEND(cu_seqlens), FMHA_APPEND(seqused_k),  FMHA_APPEND(slots),  FMHA_APPEND(positions),
+    FMHA_APPEND(rotary.cos), FMHA_APPEND(rotary.sin),
+};
+const Call::Field Call::kMergeFields[] = {
+    FMHA_MERGE(o_parts.data),
+    FMHA_MERGE(lse_parts.data),
+    FMHA_MERGE(o.data),
+    FMHA_MERGE(lse.data),
+};
 #undef FMHA_FWD
 #undef FMHA_BWD
+#undef FMHA_CACHE
+#undef FMHA_DECODE
+#undef FMHA_APPEND
+#undef FMHA_MERGE
 
 Call::Call(const XLA_FFI_CallFrame& frame, const fmha_jax_library& library, Pass pass)
     : library_(library), pass_(pass), buffers_(buffers_of(frame)) {
   read_repeats(frame);
   read_params(frame);
-  read_pointers(kForwardFields);
-  if (is_backward()) read_pointers(kBackwardFields);
   check_buffers();
 }
 
 const char* Call::name_of(const Field& field) const {
   const size_t prefix = sizeof kPrefix - 1;
-  return !is_backward() && std::strncmp(field.name, kPrefix, prefix) == 0 ? field.name + prefix : field.name;
+  const bool own = pass_ == Pass::kForward && std::strncmp(field.name, kPrefix, prefix) == 0;
+  return own ? field.name + prefix : field.name;
 }
 
 // Raises what the library says of a call that it refuses.
@@ -114,12 +140,10 @@ void Call::check_buffers() const {
     const auto address = reinterpret_cast<uintptr_t>(data != nullptr ? data : g_no_bytes);
     write_address(params, pointer.field.offset, address);
   }
-  params.bwd.fwd = &params.fwd;
-  fmha_extent extents[16];
-  const auto capacity = static_cast<int32_t>(std::size(extents));
+  link(params);
+  fmha_extent extents[24];
   int32_t count = 0;
-  check(is_backward() ? library_.bwd_extents(&params.bwd, extents, capacity, &count)
-                      : library_.fwd_extents(&params.fwd, extents, capacity, &count));
+  check(list_extents(params, extents, &count));
   for (const fmha_extent& extent : std::span(extents, static_cast<size_t>(count))) {
     const auto named = [&](const Pointer& pointer) {
       return std::strcmp(name_of(pointer.field), extent.name) == 0;
@@ -145,12 +169,38 @@ void Call::check_buffer(const Pointer& pointer, int64_t bytes) const {
   }
 }
 
+// The attributes of a pass, and the pointers in them.
 void Call::read_params(const XLA_FFI_CallFrame& frame) {
-  params_.fwd = read_struct<fmha_fwd_params>(frame, "params");
-  if (params_.fwd.randval.data != nullptr) {
-    raise(kInvalid, "attribute params: got randval, which has no buffer here");
+  if (pass_ != Pass::kAppend && pass_ != Pass::kMerge) {
+    params_.fwd = read_struct<fmha_fwd_params>(frame, "params");
+    if (params_.fwd.randval.data != nullptr) {
+      raise(kInvalid, "attribute params: got randval, which has no buffer here");
+    }
+    read_pointers(kForwardFields);
   }
-  if (is_backward()) params_.bwd = read_struct<fmha_bwd_params>(frame, "bwd_params");
+  switch (pass_) {
+    case Pass::kForward:
+      return;
+    case Pass::kBackward:
+      params_.bwd = read_struct<fmha_bwd_params>(frame, "bwd_params");
+      return read_pointers(kBackwardFields);
+    case Pass::kDecode:
+      params_.decode = read_struct<fmha_decode_params>(frame, "decode_params");
+      read_pointers(kDecodeFields);
+      params_.has_cache = true;
+      break;
+    case Pass::kAppend:
+      params_.append = read_struct<fmha_kv_append_params>(frame, "append_params");
+      read_pointers(kAppendFields);
+      params_.has_cache = params_.append.cache != nullptr;
+      break;
+    case Pass::kMerge:
+      params_.merge = read_struct<fmha_merge_params>(frame, "merge_params");
+      return read_pointers(kMergeFields);
+  }
+  if (!params_.has_cache) return;
+  params_.cache = read_struct<fmha_cache>(frame, "cache");
+  read_pointers(kCacheFields);
 }
 
 void Call::read_repeats(const XLA_FFI_CallFrame& frame) {
@@ -191,34 +241,91 @@ Call::Params Call::params(int64_t repeat) const {
 // it, one after the other.
 void Call::place_workspace(Params& params) const {
   for (const Pointer& pointer : pointers_) {
-    if (pointer.field.offset != offsetof(Params, bwd.workspace)) continue;
+    const bool of_decode = pointer.field.offset == offsetof(Params, decode.workspace);
+    if (!of_decode && pointer.field.offset != offsetof(Params, bwd.workspace)) continue;
     const Buffer& buffer = buffers_[pointer.buffer];
     const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
     const uintptr_t skipped = (kWorkspaceAlign - begin % kWorkspaceAlign) % kWorkspaceAlign;
-    params.bwd.workspace = reinterpret_cast<void*>(begin + skipped);
-    params.bwd.workspace_bytes = buffer.bytes - static_cast<int64_t>(skipped);
+    (of_decode ? params.decode.workspace : params.bwd.workspace) = reinterpret_cast<void*>(begin + skipped);
+    (of_decode ? params.decode.workspace_bytes : params.bwd.workspace_bytes) =
+        buffer.bytes - static_cast<int64_t>(skipped);
   }
+}
+
+void Call::link(Params& params) {
+  params.bwd.fwd = params.decode.fwd = &params.fwd;
+  params.decode.cache = params.append.cache = params.has_cache ? &params.cache : nullptr;
+}
+
+fmha_status Call::list_extents(const Params& params, std::span<fmha_extent> extents, int32_t* count) const {
+  const auto capacity = static_cast<int32_t>(extents.size());
+  switch (pass_) {
+    case Pass::kForward:
+      return library_.fwd_extents(&params.fwd, extents.data(), capacity, count);
+    case Pass::kBackward:
+      return library_.bwd_extents(&params.bwd, extents.data(), capacity, count);
+    case Pass::kDecode:
+      return library_.decode_extents(&params.decode, extents.data(), capacity, count);
+    case Pass::kAppend:
+      return library_.kv_append_extents(&params.append, extents.data(), capacity, count);
+    case Pass::kMerge:
+      return library_.merge_extents(&params.merge, extents.data(), capacity, count);
+  }
+  return FMHA_INTERNAL;  // no other pass is made
+}
+
+fmha_status Call::run(const Params& params, void* stream) const {
+  switch (pass_) {
+    case Pass::kForward:
+      return library_.fwd(&params.fwd, stream);
+    case Pass::kBackward:
+      return library_.bwd(&params.bwd, stream);
+    case Pass::kDecode:
+      return library_.decode(&params.decode, stream);
+    case Pass::kAppend:
+      return library_.kv_append(&params.append, stream);
+    case Pass::kMerge:
+      return library_.merge(&params.merge, stream);
+  }
+  return FMHA_INTERNAL;  // no other pass is made
 }
 
 void Call::launch(void* stream) const {
   for (int64_t i = 0; i < repeats_; ++i) {
     Params params = this->params(i);
-    params.bwd.fwd = &params.fwd;
-    check(is_backward() ? library_.bwd(&params.bwd, stream) : library_.fwd(&params.fwd, stream));
+    link(params);
+    check(run(params, stream));
   }
 }
 
 void Call::prepare() const {
   if (repeats_ == 0) return;
   Params params = this->params(0);
+  link(params);
+  prepare_linked(params);
+}
+
+// Pointers that ask for something, such as an append's q, k and v, stay.
+void Call::prepare_linked(Params& params) const {
   fmha_fwd_params& fwd = params.fwd;
   fwd.q.data = fwd.k.data = fwd.v.data = fwd.o.data = nullptr;
-  if (!is_backward()) return check(library_.fwd_prepare(&fwd));
-  fmha_bwd_params& bwd = params.bwd;
-  fwd.lse.data = nullptr;
-  bwd.dout.data = bwd.dq.data = bwd.dk.data = bwd.dv.data = nullptr;
-  bwd.fwd = &fwd;
-  check(library_.bwd_prepare(&bwd));
+  params.cache.k.data = params.cache.v.data = nullptr;
+  switch (pass_) {
+    case Pass::kForward:
+      return check(library_.fwd_prepare(&fwd));
+    case Pass::kBackward:
+      fwd.lse.data = nullptr;
+      params.bwd.dout.data = params.bwd.dq.data = params.bwd.dk.data = params.bwd.dv.data = nullptr;
+      return check(library_.bwd_prepare(&params.bwd));
+    case Pass::kDecode:
+      return check(library_.decode_prepare(&params.decode));
+    case Pass::kAppend:
+      return check(library_.kv_append_prepare(&params.append));
+    case Pass::kMerge:
+      params.merge.o_parts.data = params.merge.o.data = nullptr;
+      params.merge.lse_parts.data = nullptr;
+      return check(library_.merge_prepare(&params.merge));
+  }
 }
 
 }  // namespace fmha::jax

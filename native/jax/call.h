@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A custom call as calls of fmha_fwd or fmha_bwd.
+// A custom call as calls of one of the library's functions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fmha::jax {
 
-enum class Pass { kForward, kBackward };
+enum class Pass { kForward, kBackward, kDecode, kAppend, kMerge };
 
 // The numbers of buffers in the attributes' parameters are replaced by their addresses, after a check that
 // each buffer holds all that the parameters say is there: a program may have been stored, and not only by us.
@@ -29,24 +29,33 @@ class Call {
   const std::vector<Buffer>& used() const { return used_; }
 
  private:
+  // Of each pass some are read. Those that point to others are linked to them when they are used.
   struct Params {
     fmha_fwd_params fwd;
-    fmha_bwd_params bwd;  // only of the backward pass; its `fwd` is set when it is used
+    fmha_bwd_params bwd;
+    fmha_cache cache;
+    fmha_decode_params decode;
+    fmha_kv_append_params append;
+    fmha_merge_params merge;
+    bool has_cache;
   };
   struct Field {
-    const char* name;  // as fmha_bwd_extents has it
+    const char* name;  // as the pass's extents have it, with "fwd->" in the forward pass too
     size_t offset;     // in Params
   };
   struct Pointer {
     Field field;
     size_t buffer;
   };
-  static const Field kForwardFields[];
-  static const Field kBackwardFields[];
+  static const Field kForwardFields[], kBackwardFields[], kCacheFields[], kDecodeFields[], kAppendFields[],
+      kMergeFields[];
 
-  bool is_backward() const { return pass_ == Pass::kBackward; }
+  static void link(Params& params);
   const char* name_of(const Field& field) const;
   void check(fmha_status status) const;
+  fmha_status list_extents(const Params& params, std::span<fmha_extent> extents, int32_t* count) const;
+  fmha_status run(const Params& params, void* stream) const;
+  void prepare_linked(Params& params) const;
   void read_params(const XLA_FFI_CallFrame& frame);
   void read_repeats(const XLA_FFI_CallFrame& frame);
   void read_pointers(std::span<const Field> fields);

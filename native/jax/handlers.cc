@@ -84,18 +84,18 @@ using namespace fmha::jax;
 
 void fmha_jax_connect(const fmha_jax_library* library) { g_library = *library; }
 
-XLA_FFI_Error* fmha_jax_fwd_prepare_rocm(XLA_FFI_CallFrame* frame) {
-  return prepare_rocm(frame, Pass::kForward);
-}
-XLA_FFI_Error* fmha_jax_fwd_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, Pass::kForward); }
-XLA_FFI_Error* fmha_jax_fwd_cpu(XLA_FFI_CallFrame* frame) {
-  return handle(frame, Pass::kForward, 0, run_on_cpu);
-}
+// The handlers of a pass: fmha_jax_NAME_prepare_rocm, fmha_jax_NAME_rocm and fmha_jax_NAME_cpu.
+#define FMHA_HANDLERS(name, pass)                                                                   \
+  XLA_FFI_Error* fmha_jax_##name##_prepare_rocm(XLA_FFI_CallFrame* frame) {                         \
+    return prepare_rocm(frame, pass);                                                               \
+  }                                                                                                 \
+  XLA_FFI_Error* fmha_jax_##name##_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, pass); } \
+  XLA_FFI_Error* fmha_jax_##name##_cpu(XLA_FFI_CallFrame* frame) {                                  \
+    return handle(frame, pass, 0, run_on_cpu);                                                      \
+  }
 
-XLA_FFI_Error* fmha_jax_bwd_prepare_rocm(XLA_FFI_CallFrame* frame) {
-  return prepare_rocm(frame, Pass::kBackward);
-}
-XLA_FFI_Error* fmha_jax_bwd_rocm(XLA_FFI_CallFrame* frame) { return run_rocm(frame, Pass::kBackward); }
-XLA_FFI_Error* fmha_jax_bwd_cpu(XLA_FFI_CallFrame* frame) {
-  return handle(frame, Pass::kBackward, 0, run_on_cpu);
-}
+FMHA_HANDLERS(fwd, Pass::kForward)
+FMHA_HANDLERS(bwd, Pass::kBackward)
+FMHA_HANDLERS(decode, Pass::kDecode)
+FMHA_HANDLERS(kv_append, Pass::kAppend)
+FMHA_HANDLERS(merge, Pass::kMerge)

@@ -12,11 +12,14 @@ import jax
 from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.errors import HipError
 
-__all__ = ["BACKWARD", "FORWARD", "PLATFORMS", "register"]
+__all__ = ["APPEND", "BACKWARD", "DECODE", "FORWARD", "MERGE", "PLATFORMS", "register"]
 
 # Names of the custom calls, and JAX's names of the platforms they are for.
 FORWARD = "pyfa_rocm_fmha_fwd"
 BACKWARD = "pyfa_rocm_fmha_bwd"
+DECODE = "pyfa_rocm_fmha_decode"
+APPEND = "pyfa_rocm_fmha_kv_append"
+MERGE = "pyfa_rocm_fmha_merge"
 PLATFORMS = ("cpu", "rocm")
 
 _DEVICE_FUNCTIONS = (
@@ -24,7 +27,9 @@ _DEVICE_FUNCTIONS = (
 )  # fmt: skip
 # In the order of ``fmha_jax_library``.
 _LIBRARY_FUNCTIONS = (
-    "fwd", "fwd_prepare", "fwd_extents", "bwd", "bwd_prepare", "bwd_extents", "last_error",
+    "fwd", "fwd_prepare", "fwd_extents", "bwd", "bwd_prepare", "bwd_extents", "decode", "decode_prepare",
+    "decode_extents", "kv_append", "kv_append_prepare", "kv_append_extents", "merge", "merge_prepare",
+    "merge_extents", "last_error",
 )  # fmt: skip
 
 
@@ -106,8 +111,8 @@ def register() -> ctypes.CDLL:
     ]
     handlers = _open()
     handlers.fmha_jax_connect(ctypes.byref(_Library(*functions, _answer)))
-    for target, name in ((FORWARD, "fwd"), (BACKWARD, "bwd")):
-        _register_target(handlers, target, name)
+    for target in (FORWARD, BACKWARD, DECODE, APPEND, MERGE):
+        _register_target(handlers, target, target.removeprefix("pyfa_rocm_fmha_"))
     return handlers
 
 

@@ -20,7 +20,7 @@ from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax._traced import Result, TracedCall
 
-__all__ = ["Operands", "philox_of_key", "static_options"]
+__all__ = ["Arrays", "Operands", "philox_of_key", "require_static", "static_options"]
 
 # JAX says where an array is; to the checks here they are all on one device.
 _DEVICE = 0
@@ -33,12 +33,8 @@ def static_options(function: str, ours: Mapping[str, Any], *, deterministic: boo
     So must `deterministic`, which is no option of the forward pass.
     """
     options = options_of(function, ours, **own)
-    for name, value in ({"deterministic": deterministic} | own | dict(ours)).items():
-        if name not in _ARRAYS and isinstance(value, jax.core.Tracer):
-            raise InvalidArgumentError(
-                f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "
-                "jax.jit make it a static argument"
-            )
+    given = {"deterministic": deterministic} | own | dict(ours)
+    require_static({name: value for name, value in given.items() if name not in _ARRAYS})
     if options.return_attn_probs:
         raise UnsupportedError(
             "return_attn_probs: got True, expected False: pyfa_rocm.flash_attn_func has it, and here there "
@@ -47,15 +43,18 @@ def static_options(function: str, ours: Mapping[str, Any], *, deterministic: boo
     return options
 
 
-class Operands:
-    """The arrays of a call, in order of their names, and what is checked of it.
+def require_static(values: Mapping[str, Any]) -> None:
+    """Raise unless arguments are known while tracing."""
+    for name, value in values.items():
+        if isinstance(value, jax.core.Tracer):
+            raise InvalidArgumentError(
+                f"{name}: got a traced value, expected a Python value: it decides which kernel runs. Under "
+                "jax.jit make it a static argument"
+            )
 
-    Parameters
-    ----------
-    options : Options
-        Of the call; its arrays are taken from here.
-    **arrays
-        q, k, v, and arrays of lengths.
+
+class Arrays:
+    """Arrays in order of their names.
 
     Attributes
     ----------
@@ -65,15 +64,47 @@ class Operands:
         Their layouts by name.
     """
 
-    def __init__(self, options: Options, **arrays: Any) -> None:
-        self.options = options
+    def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
         self.layouts: dict[str, Layout] = {}
+
+    def add(self, name: str, array: Any) -> None:
+        """Take an array; None: there is none."""
+        if array is None:
+            return
+        if not isinstance(array, (jax.Array, np.ndarray)):
+            raise TypeError(f"{name}: got {type(array).__name__}, expected a JAX or NumPy array")
+        if not all(isinstance(n, int) for n in array.shape):
+            raise InvalidArgumentError(
+                f"{name}: got shape {array.shape}, expected sizes that are known while tracing"
+            )
+        # Before JAX sees it, which would make 32 bits of 64 without a word.
+        self.layouts[name] = contiguous(tuple(array.shape), str(array.dtype), _DEVICE)
+        self.arrays[name] = array
+
+    def values(self) -> list[Any]:
+        """Return the arrays as JAX's."""
+        return [jnp.asarray(array) for array in self.arrays.values()]
+
+
+class Operands(Arrays):
+    """The arrays of a call, in order of their names, and what is checked of it.
+
+    Parameters
+    ----------
+    options : Options
+        Of the call; its arrays are taken from here.
+    **arrays
+        q, k, v, and arrays of lengths.
+    """
+
+    def __init__(self, options: Options, **arrays: Any) -> None:
+        super().__init__()
+        self.options = options
         q, k, v = (arrays.pop(name) for name in "qkv")
         optional = {"bias": options.bias, "alibi_slopes": options.alibi_slopes, **arrays}
         for name, array in ({"q": q, "k": k, "v": v} | optional).items():
-            if array is not None:
-                self._add(name, array)
+            self.add(name, array)
         self._numbers: dict[str, Any] = {}
         numbers, philox = OptionalArguments(0), options.philox
         if options.dropout_p and isinstance(philox, (tuple, list)):
@@ -86,17 +117,6 @@ class Operands:
             numbers.add_descale(name, getattr(options, name))
             self._numbers[name] = float(getattr(options, name) or 0)
 
-    def _add(self, name: str, array: Any) -> None:
-        if not isinstance(array, (jax.Array, np.ndarray)):
-            raise TypeError(f"{name}: got {type(array).__name__}, expected a JAX or NumPy array")
-        if not all(isinstance(n, int) for n in array.shape):
-            raise InvalidArgumentError(
-                f"{name}: got shape {array.shape}, expected sizes that are known while tracing"
-            )
-        # Before JAX sees it, which would make 32 bits of 64 without a word.
-        self.layouts[name] = contiguous(tuple(array.shape), str(array.dtype), _DEVICE)
-        self.arrays[name] = array
-
     def _add_philox(self, philox: Any) -> None:
         if philox is None:
             raise InvalidArgumentError(
@@ -105,7 +125,7 @@ class Operands:
             )
         if isinstance(philox, np.ndarray) and philox.dtype.name in ("uint64", "int64"):
             philox = np.ascontiguousarray(philox).view(np.uint32)
-        self._add("philox", philox)
+        self.add("philox", philox)
         layout = self.layouts["philox"]
         expected = {"uint32": (4,), "uint64": (2,), "int64": (2,)}
         if layout.shape != expected.get(layout.dtype):
@@ -138,10 +158,6 @@ class Operands:
         results = (Result("o", o.shape, o.dtype),)
         call = TracedCall(tuple(self.arrays), tuple(fields.items()), results, bool(deterministic))
         return call.with_lse() if self.options.wants_lse else call
-
-    def values(self) -> list[Any]:
-        """Return the arrays as JAX's."""
-        return [jnp.asarray(array) for array in self.arrays.values()]
 
 
 def philox_of_key(key: Any) -> Any:

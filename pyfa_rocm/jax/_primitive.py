@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The JAX primitives, one for each pass: types, batching, and how they become custom calls."""
+"""The JAX primitives, one for each custom call: types, batching, and how they become custom calls."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from pyfa_rocm.array import dtype_of
-from pyfa_rocm.jax._library import BACKWARD, FORWARD, PLATFORMS
-from pyfa_rocm.jax._traced import Axes, TracedCall, custom_call
+from pyfa_rocm.jax._cached import DENSE, TracedAppend, TracedDecode
+from pyfa_rocm.jax._library import APPEND, BACKWARD, DECODE, FORWARD, MERGE, PLATFORMS
+from pyfa_rocm.jax._merged import TracedMerge
+from pyfa_rocm.jax._traced import Axes, TracedCall
 
 __all__ = ["alike", "bind"]
 
-_primitives = {target: Primitive(target) for target in (FORWARD, BACKWARD)}
+_Problem = TracedCall | TracedDecode | TracedAppend | TracedMerge
+_primitives = {target: Primitive(target) for target in (FORWARD, BACKWARD, DECODE, APPEND, MERGE)}
 
 
-def bind(problem: TracedCall, operands: Sequence[Any]) -> list[Any]:
+def bind(problem: _Problem, operands: Sequence[Any]) -> list[Any]:
     """Run a problem, or trace it, and return its results."""
     if problem.packed:
         # The kernels leave rows of no sequence as they were, so results start as what such rows are to be.
@@ -62,7 +65,7 @@ def _replicated(aval: Any, ndim: int) -> jax.sharding.NamedSharding:
 
 
 def _abstract_eval(
-    *avals: Any, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+    *avals: Any, problem: _Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> list[Any]:
     """Return the types of the results, which differ along the axes of a mesh that the operands do."""
     results = []
@@ -76,16 +79,16 @@ def _abstract_eval(
 
 
 def _batch(
-    operands: Any, dims: Any, *, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+    operands: Any, dims: Any, *, problem: _Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> tuple[Any, tuple[int, ...]]:
-    """Note where the mapped axis is. If it is the last, move it: the kernels want that one contiguous."""
+    """Note where the mapped axis is. If the kernels want the array contiguous, or it is the last, move it."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     mapped, positions = [], []
     for name, x, dim, old in zip(problem.names, operands, dims, axes, strict=True):
         if name in problem.result_names:
             x = jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
             dim = 0
-        elif dim is not None and dim == x.ndim - 1:
+        elif dim is not None and (dim == x.ndim - 1 or name in DENSE):
             x, dim = jnp.moveaxis(x, dim, 0), 0
         mapped.append(x)
         positions.append((dim, *(a if a is None or dim is None or a < dim else a + 1 for a in old)))
@@ -101,8 +104,16 @@ def _no_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
     )
 
 
+def _no_derivative_of_cached(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        "pyfa_rocm.jax: attention over a KV cache, appending to one, and merging have no derivatives: "
+        "flash_attn_func and flash_attn_varlen_func without block_table have; jax.lax.stop_gradient around "
+        "what goes in says that none is wanted"
+    )
+
+
 @functools.lru_cache(maxsize=256)
-def _compiled(problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
+def _compiled(problem: _Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]) -> Any:
     return jax.jit(
         functools.partial(_primitives[problem.target].bind, problem=problem, sizes=sizes, axes=axes)
     )
@@ -114,11 +125,11 @@ def _run(*operands: Any, **params: Any) -> Any:
 
 
 def _lower(
-    ctx: Any, *operands: Any, problem: TracedCall, sizes: tuple[int, ...], axes: tuple[Axes, ...]
+    ctx: Any, *operands: Any, problem: _Problem, sizes: tuple[int, ...], axes: tuple[Axes, ...]
 ) -> Any:
     """Emit the custom call. Its workspace is a result of the call that nobody takes."""
     described = [(tuple(aval.shape), aval.dtype.itemsize) for aval in ctx.avals_in]
-    told = custom_call(problem, sizes, axes, described)
+    told = problem.custom_call(sizes, axes, described)
     names = problem.result_names
     aliases = {i: names.index(name) for i, name in enumerate(problem.names) if name in names}
     rule = jax.ffi.ffi_lowering(problem.target, operand_output_aliases=aliases)
@@ -135,6 +146,7 @@ for _primitive in _primitives.values():
     _primitive.def_impl(_run)
     _primitive.def_abstract_eval(_abstract_eval)
     batching.primitive_batchers[_primitive] = _batch
-    ad.primitive_jvps[_primitive] = _no_derivative
+    _differentiable = _primitive.name in (FORWARD, BACKWARD)
+    ad.primitive_jvps[_primitive] = _no_derivative if _differentiable else _no_derivative_of_cached
     for _platform in PLATFORMS:
         mlir.register_lowering(_primitive, _lower, platform=_platform)

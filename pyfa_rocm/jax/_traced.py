@@ -25,7 +25,10 @@ from pyfa_rocm.array import dtype_of
 from pyfa_rocm.fmha import fmha_bwd_workspace_bytes
 from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
-__all__ = ["Axes", "CustomCall", "Result", "TracedCall", "custom_call", "workspace_bytes"]
+__all__ = [
+    "WORKSPACE_ALIGN", "Axes", "Batching", "Buffer", "CustomCall", "Dim", "Result", "TracedCall",
+    "buffers_of", "custom_call", "repeat_attributes", "workspace_bytes",
+]  # fmt: skip
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
 Axes = tuple["int | None", ...]
@@ -73,6 +76,12 @@ class TracedCall(NamedTuple):
         """Name of the custom call."""
         return BACKWARD if self.is_backward else FORWARD
 
+    def custom_call(
+        self, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
+    ) -> CustomCall:
+        """Return what the custom call is told, as `custom_call`."""
+        return custom_call(self, sizes, axes, operands)
+
     @property
     def is_backward(self) -> bool:
         """Whether it gives gradients."""
@@ -104,7 +113,7 @@ class TracedCall(NamedTuple):
         return self._replace(names=("dout", *self.names, "o", "lse"), results=gradients)
 
 
-class _Buffer(NamedTuple):
+class Buffer(NamedTuple):
     """A buffer of the custom call: strides of the mapped axes; sizes and strides of the others."""
 
     name: str
@@ -125,9 +134,9 @@ class _Buffer(NamedTuple):
         return self.strides[0] if self.name == "alibi_slopes" and len(self.shape) == 2 else 0
 
 
-def _buffer(name: str, shape: Shape, axes: Axes) -> _Buffer:
+def _buffer(name: str, shape: Shape, axes: Axes) -> Buffer:
     mapped, strides = split_strides(shape, axes)
-    return _Buffer(name, mapped, tuple(n for axis, n in enumerate(shape) if axis not in axes), strides)
+    return Buffer(name, mapped, tuple(n for axis, n in enumerate(shape) if axis not in axes), strides)
 
 
 class CustomCall(NamedTuple):
@@ -166,30 +175,47 @@ def custom_call(
     FmhaError
         What the library says of a backward call that it refuses.
     """
-    own: Axes = tuple(range(len(sizes)))
-    shapes = [shape for shape, _ in operands]
-    buffers = [_buffer(*x) for x in zip(problem.names, shapes, axes, strict=True)]
-    itemsizes = [itemsize for _, itemsize in operands]
-    for name, shape, dtype in problem.results:
-        buffers.append(_buffer(name, (*sizes, *shape), own))
-        itemsizes.append(dtype_of(dtype).itemsize)
+    buffers, itemsizes = buffers_of(problem.names, problem.results, sizes, axes, operands)
     batching = _batching(problem, sizes, buffers)
     structs, nbytes = _structs(problem, buffers, batching.batch)
+    return CustomCall(structs | repeat_attributes(batching.repeats, itemsizes, nbytes), nbytes)
+
+
+def buffers_of(
+    names: Sequence[str],
+    results: Sequence[Result],
+    sizes: Shape,
+    axes: Sequence[Axes],
+    operands: Sequence[tuple[Shape, int]],
+) -> tuple[list[Buffer], list[int]]:
+    """Return the buffers of a custom call, operands and then results, and the bytes of their elements."""
+    own: Axes = tuple(range(len(sizes)))
+    buffers = [_buffer(name, shape, of) for name, (shape, _), of in zip(names, operands, axes, strict=True)]
+    itemsizes = [itemsize for _, itemsize in operands]
+    for name, shape, dtype in results:
+        buffers.append(_buffer(name, (*sizes, *shape), own))
+        itemsizes.append(dtype_of(dtype).itemsize)
+    return buffers, itemsizes
+
+
+def repeat_attributes(
+    repeats: Sequence[Dim], itemsizes: Sequence[int], workspace_bytes: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the attributes that say how often the problem is repeated; a workspace is the last buffer."""
     steps = [
         [stride * itemsize for stride, itemsize in zip(dim.strides, itemsizes, strict=True)]
-        for dim in batching.repeats or [Dim(1, (0,) * len(buffers))]
+        for dim in repeats or [Dim(1, (0,) * len(itemsizes))]
     ]
-    if nbytes:
+    if workspace_bytes:
         steps = [[*of_buffers, 0] for of_buffers in steps]
-    repeats = {
-        "repeat_counts": np.array([dim.size for dim in batching.repeats] or [1], np.int64),
+    return {
+        "repeat_counts": np.array([dim.size for dim in repeats] or [1], np.int64),
         "repeat_steps": np.array(steps, np.int64).reshape(-1),
     }
-    return CustomCall(structs | repeats, nbytes)
 
 
 def _structs(
-    problem: TracedCall, buffers: list[_Buffer], batch: Dim
+    problem: TracedCall, buffers: list[Buffer], batch: Dim
 ) -> tuple[dict[str, npt.NDArray[np.int64]], int]:
     """Return the C structs as attributes, and the bytes of the buffer for the workspace."""
     forward, gradients = _tensors(problem, buffers, batch)
@@ -202,7 +228,7 @@ def _structs(
     bwd = BwdParams(fwd=fwd, deterministic=problem.deterministic, **gradients)
     nbytes = workspace_bytes(bwd)
     if nbytes:
-        nbytes += _WORKSPACE_ALIGN
+        nbytes += WORKSPACE_ALIGN
         bwd = replace(bwd, workspace=len(buffers) + 1)
     ffi, _ = library.load()
     c, _fwd = bwd_to_c(bwd)
@@ -212,7 +238,7 @@ def _structs(
 
 
 # What the library wants; XLA aligns to less, so the buffer is larger by as much.
-_WORKSPACE_ALIGN = 256
+WORKSPACE_ALIGN = 256
 # An address beyond whatever may be at the others of a question: what is written must not overlap them.
 _FAR = 1 << 46
 
@@ -233,9 +259,9 @@ def workspace_bytes(bwd: BwdParams) -> int:
     tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "k", "v", "o", "lse")}
     # What says that it is there has to have an address, aligned as the library asks.
     fields = [field for name, field in ADDRESS_FIELDS.items() if name in _NUMBERS]
-    other = {field: getattr(fwd, field) * _WORKSPACE_ALIGN for field in fields}
+    other = {field: getattr(fwd, field) * WORKSPACE_ALIGN for field in fields}
     if fwd.bias is not None:
-        other["bias"] = fwd.bias._replace(data=fwd.bias.data * _WORKSPACE_ALIGN)
+        other["bias"] = fwd.bias._replace(data=fwd.bias.data * WORKSPACE_ALIGN)
     gradients = {name: getattr(bwd, name)._replace(data=0) for name in ("dout", *_GRADIENTS)}
     if bwd.dbias is not None:
         gradients["dbias"] = bwd.dbias._replace(data=_FAR)
@@ -245,7 +271,7 @@ def workspace_bytes(bwd: BwdParams) -> int:
     return fmha_bwd_workspace_bytes(asked)
 
 
-def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batching:
+def _batching(problem: TracedCall, sizes: Shape, buffers: list[Buffer]) -> Batching:
     """Fold where that changes nothing.
 
     Packed sequences are not folded; nor is dropout, whose numbers depend on the batch's index; nor is a
@@ -260,9 +286,7 @@ def _batching(problem: TracedCall, sizes: Shape, buffers: list[_Buffer]) -> Batc
     return fold([*mapped, own], len(buffers))
 
 
-def _tensors(
-    problem: TracedCall, buffers: list[_Buffer], batch: Dim
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _tensors(problem: TracedCall, buffers: list[Buffer], batch: Dim) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of FwdParams and of BwdParams with the numbers of buffers in place of addresses.
 
     Of a result and the operand that becomes its memory, the result's number is taken: it comes later.

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import Keywords
+from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.jax._gradient import attend
 from pyfa_rocm.jax._operands import Operands, static_options
+from pyfa_rocm.jax.kvcache import attend_paged
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,6 +35,7 @@ def flash_attn_varlen_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    block_table: Any = None,
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
@@ -56,6 +59,10 @@ def flash_attn_varlen_func(
         They may be traced, so what they hold is not checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths.
+    block_table : array, optional, int32 (batch, max_pages)
+        k and v are caches, (pages, page_size, nhead_k, hdim): see `flash_attn_with_kvcache`. The lengths of
+        keys are `seqused_k`, or else what `cu_seqlens_k` says, `max_seqlen_k` at most. Without `seqused_q`,
+        dropout, `bias`, `top_left`, `out_dtype`, and without gradients.
     seqused_q, seqused_k : array, optional, int32 (batch)
         Lengths in use, of sequences that fill a part of their rows, from the first.
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
@@ -99,6 +106,17 @@ def flash_attn_varlen_func(
         window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
         return_attn_probs=return_attn_probs, deterministic=deterministic,
     )  # fmt: skip
+    if block_table is not None:
+        if seqused_q is not None:
+            raise UnsupportedError(
+                "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
+            )
+        arrays = {
+            "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k, "cache_seqlens": seqused_k,
+        }  # fmt: skip
+        paged = attend_paged(arrays, max_seqlen_q, max_seqlen_k, options)
+        return tuple(paged) if options.wants_lse else paged[0]
     operands = Operands(
         options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
         seqused_k=seqused_k,

@@ -124,7 +124,11 @@ void kv_append() {
   p.hdim_q = p.hdim_v = 64;
   cache.pages = 2;
   cache.page_size = 16;
-  cache.k = cache.v = fmha::cache_tensor{nullptr, 2048, 128, 64};
+  cache.v = fmha::cache_tensor{nullptr, 2048, 128, 64};
+  cache.k = fmha::cache_tensor::bhsd(nullptr, 16, 2, 64);
+  CHECK(cache.k.stride_page == 2048 && cache.k.stride_token == 64 && cache.k.stride_head == 1024);
+  cache.k = fmha::cache_tensor::bshd(nullptr, 16, 2, 64);
+  CHECK(memcmp(&cache.k, &cache.v, sizeof cache.k) == 0);
   alignas(16) static char data[16];
   p.k = p.v = fmha::tensor::bshd(data, 2, 2, 64);
   p.cache = &cache;

@@ -18,7 +18,7 @@ from installed import ROOT, library_folder, run
 from python_examples import FOLDER, PROGRAMS, run_program
 from rust_example import Cargo
 
-EXAMPLES = {"c": "attention", "cpp": "decoder"}
+EXAMPLES = {"c": ("attention",), "cpp": ("decoder", "server")}
 RUST = ROOT / "examples" / "rust"
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 
@@ -78,27 +78,31 @@ def test_example(
     for variable in ("FMHA_HIP_RUNTIME", "LD_LIBRARY_PATH", "MAKEFLAGS", "MFLAGS"):
         monkeypatch.delenv(variable, raising=False)
     build(ROOT / "examples" / example, prefix, tmp_path, device_kind)
-    program = tmp_path / EXAMPLES[example]
-    output = run(program)
-    require_right(output, prefix, device_kind)
+    outputs = {name: run(tmp_path / name) for name in EXAMPLES[example]}
+    for output in outputs.values():
+        require_right(output, prefix, device_kind)
     if example == "cpp":
-        assert run(program, "--one-by-one").split("\n")[3:] == output.split("\n")[3:]
+        one_by_one = run(tmp_path / "decoder", "--one-by-one")
+        assert one_by_one.split("\n")[3:] == outputs["decoder"].split("\n")[3:]
 
 
 @pytest.mark.parametrize(
-    ("example", "before", "after"),
-    [("c", "params.mask = FMHA_MASK_CAUSAL;", ""), ("cpp", "p.seqused_k = used_k_.device();", "")],
+    ("program", "before", "after"),
+    [
+        ("c/attention.c", "params.mask = FMHA_MASK_CAUSAL;", ""),
+        ("cpp/decoder.cc", "p.seqused_k = used_k_.device();", ""),
+        ("cpp/server.cc", "f.seqused_k = after_.device();", "f.seqused_k = before_.device();"),
+    ],
 )
 def test_wrong_numbers_are_noticed(
-    prefix: Path, tmp_path: Path, device_kind: str, example: str, before: str, after: str
+    prefix: Path, tmp_path: Path, device_kind: str, program: str, before: str, after: str
 ) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    source = tmp_path / "examples" / example
-    text = next(path for path in source.iterdir() if path.stem == EXAMPLES[example])
-    assert before in text.read_text()
-    text.write_text(text.read_text().replace(before, after))
-    with_pkg_config(source, prefix, tmp_path, device_kind)
-    result = subprocess.run([tmp_path / EXAMPLES[example]], check=False, capture_output=True, text=True)
+    source = tmp_path / "examples" / program
+    assert before in source.read_text()
+    source.write_text(source.read_text().replace(before, after))
+    with_pkg_config(source.parent, prefix, tmp_path, device_kind)
+    result = subprocess.run([tmp_path / source.stem], check=False, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stdout.endswith("WRONG\n"), result.stdout + result.stderr
 

@@ -219,6 +219,15 @@ class Appending:
         ):
             shape = (self.pages, self.page_size, case.nhead_k, hdim)
             arrays[name] = self.buffer._view(offset, shape, (*strides, 1))
+        arrays |= {name: DeviceArray.from_numpy(np.ascontiguousarray(x)) for name, x in self.hosts().items()}
+        pyfa_rocm.flash_attn_kv_append(
+            **arrays, rotary_interleaved=case.interleaved, scale_per_page=case.scales == "page"
+        )
+
+    def hosts(self) -> dict[str, Array]:
+        """What the public functions are given besides the cache and the tokens."""
+        case = self.case
+        at = (0,) if case.packed else ()
         hosts: dict[str, Any] = {"cache_seqlens": np.array(case.used, np.int32)}
         if case.packed:
             hosts["cu_seqlens"] = np.cumsum([0, *case.lengths], dtype=np.int32)
@@ -238,10 +247,7 @@ class Appending:
             hosts["cache_batch_idx"] = np.array([pages[0] for pages in self.owned], np.int32)
         if case.scales:
             hosts["k_scale"], hosts["v_scale"] = self.scale
-        arrays |= {name: DeviceArray.from_numpy(np.ascontiguousarray(x)) for name, x in hosts.items()}
-        pyfa_rocm.flash_attn_kv_append(
-            **arrays, rotary_interleaved=case.interleaved, scale_per_page=case.scales == "page"
-        )
+        return hosts
 
     def run(self, public: bool = False) -> None:
         """Append by the raw or the public function, and judge the cache, all of it, and q."""
@@ -252,10 +258,13 @@ class Appending:
             pyfa_rocm.synchronize()
         for name, placed in self.placed.items():
             if name == "q_out" or (name == "q" and self.case.in_place):
-                self._judge_q(placed.take())
+                self.judge_q(placed.take())
             else:
                 assert placed.unchanged(), f"{name} was written"
-        now = self.buffer.to_numpy()
+        self.judge_cache(self.buffer.to_numpy())
+
+    def judge_cache(self, now: Array) -> None:
+        """Judge what the cache's buffer is now, all of it."""
         for i, name in enumerate("kv"):
             if name in self.case.parts:
                 self._judge_cache(i, name, now)
@@ -278,7 +287,8 @@ class Appending:
         error[:, second] = 2 * _E * (np.abs(b * cos) + np.abs(a * sin))
         return x, error
 
-    def _judge_q(self, got: Array) -> None:
+    def judge_q(self, got: Array) -> None:
+        """Judge the rotated queries."""
         for _, at, _ in self._tokens():
             want, error = self._rotated("q", at)
             _judge(

@@ -87,14 +87,17 @@ class Frame {
                   pointers_.data()};
     frame.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, results, ret_types_.data(),
                   pointers_.data() + arguments};
-    frame.attrs = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr, 4, attr_types_, names_, attrs_};
+    frame.attrs = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr, kAttributes, attr_types_, names_, attrs_};
   }
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
-  // In attribute params, or bwd_params.
+  // In the attribute of their kind.
   void set_params(const fmha_fwd_params& params) { set_words(0, params); }
   void set_params(const fmha_bwd_params& params) { set_words(3, params); }
+  void set_params(const fmha_cache& params) { set_words(4, params); }
+  void set_params(const fmha_decode_params& params) { set_words(5, params); }
+  void set_params(const fmha_kv_append_params& params) { set_words(6, params); }
   void append_word(int64_t word, int attribute = 0) {
     words_[attribute].push_back(word);
     set_array(attribute);
@@ -134,14 +137,19 @@ class Frame {
   std::vector<void*> pointers_;
   std::vector<XLA_FFI_ArgType> types_;
   std::vector<XLA_FFI_RetType> ret_types_;
-  std::vector<int64_t> words_[4];
-  XLA_FFI_Array arrays_[4] = {};
-  void* attrs_[4] = {&arrays_[0], &arrays_[1], &arrays_[2], &arrays_[3]};
-  XLA_FFI_AttrType attr_types_[4] = {XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY,
-                                     XLA_FFI_AttrType_ARRAY};
-  XLA_FFI_ByteSpan spans_[4] = {
-      {"params", 6}, {"repeat_counts", 13}, {"repeat_steps", 12}, {"bwd_params", 10}};
-  XLA_FFI_ByteSpan* names_[4] = {&spans_[0], &spans_[1], &spans_[2], &spans_[3]};
+  static constexpr int kAttributes = 7;
+  std::vector<int64_t> words_[kAttributes];
+  XLA_FFI_Array arrays_[kAttributes] = {};
+  void* attrs_[kAttributes] = {&arrays_[0], &arrays_[1], &arrays_[2], &arrays_[3],
+                               &arrays_[4], &arrays_[5], &arrays_[6]};
+  XLA_FFI_AttrType attr_types_[kAttributes] = {
+      XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY,
+      XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY, XLA_FFI_AttrType_ARRAY};
+  XLA_FFI_ByteSpan spans_[kAttributes] = {{"params", 6},        {"repeat_counts", 13}, {"repeat_steps", 12},
+                                          {"bwd_params", 10},   {"cache", 5},          {"decode_params", 13},
+                                          {"append_params", 13}};
+  XLA_FFI_ByteSpan* names_[kAttributes] = {&spans_[0], &spans_[1], &spans_[2], &spans_[3],
+                                           &spans_[4], &spans_[5], &spans_[6]};
 };
 
 // Asked for the first time it has none.
@@ -160,8 +168,23 @@ inline int find_device(fmha_jax_device* device, char* message, size_t bytes) {
 }
 
 inline void connect() {
-  const fmha_jax_library library{fmha_fwd,         fmha_fwd_prepare, fmha_fwd_extents, fmha_bwd,
-                                 fmha_bwd_prepare, fmha_bwd_extents, fmha_last_error,  find_device};
+  const fmha_jax_library library{fmha_fwd,
+                                 fmha_fwd_prepare,
+                                 fmha_fwd_extents,
+                                 fmha_bwd,
+                                 fmha_bwd_prepare,
+                                 fmha_bwd_extents,
+                                 fmha_decode,
+                                 fmha_decode_prepare,
+                                 fmha_decode_extents,
+                                 fmha_kv_append,
+                                 fmha_kv_append_prepare,
+                                 fmha_kv_append_extents,
+                                 fmha_merge,
+                                 fmha_merge_prepare,
+                                 fmha_merge_extents,
+                                 fmha_last_error,
+                                 find_device};
   fmha_jax_connect(&library);
 }
 

@@ -14,9 +14,9 @@ use std::os::raw::{c_char, c_void};
 #[must_use = "nothing is computed before run()"]
 #[derive(Debug)]
 pub struct Attention<'a, const RANK: usize> {
-    params: sys::fmha_fwd_params,
+    pub(crate) params: sys::fmha_fwd_params,
     out_shape: [usize; RANK],
-    device: i32,
+    pub(crate) device: i32,
     operands: PhantomData<&'a c_void>,
 }
 
@@ -36,6 +36,15 @@ pub struct Kernel {
     pub sha256: String,
     /// Workgroups in x, y, z; zeros if there is nothing to do.
     pub grid: [u32; 3],
+}
+
+impl Kernel {
+    /// `info`: as the library has filled it.
+    pub(crate) fn of(info: &sys::fmha_kernel_info) -> Self {
+        // SAFETY: C strings that live as long as the library.
+        let text = |string: *const c_char| unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned();
+        Kernel { name: text(info.name), arch: text(info.arch), sha256: text(info.sha256), grid: info.grid }
+    }
 }
 
 /// What all functions have in common besides q, k and v.
@@ -83,39 +92,26 @@ impl<'a> Attention<'a, 3> {
         let [total_k, heads_k, _] = k.layout.shape;
         k.layout.require_shape("k", [total_k, heads_k, q.layout.shape[2]], "as q")?;
         let mut call = Attention::new([q, k, v], options)?;
-        let numbers = seqlens[0].tensor.layout.shape;
-        for (name, lengths, rows) in
-            [("seqlens_q", seqlens[0], q.layout.shape[0]), ("seqlens_k", seqlens[1], total_k)]
-        {
-            call.check_seqlens(name, lengths, numbers, rows)?;
-        }
-        call.params.batch = integer("seqlens_q", numbers[0] - 1)?;
-        call.params.seqlen_q = integer("max_seqlen_q", max_seqlen[0])?;
+        call.set_packed_queries(q, seqlens[0], max_seqlen[0])?;
+        seqlens[1].check("seqlens_k", seqlens[0].tensor.layout.shape, total_k, call.device)?;
         call.params.seqlen_k = integer("max_seqlen_k", max_seqlen[1])?;
-        call.params.cu_seqlens_q = seqlens[0].tensor.data.cast();
         call.params.cu_seqlens_k = seqlens[1].tensor.data.cast();
-        call.params.total_q = integer("q", q.layout.shape[0])?;
         call.params.total_k = integer("k", total_k)?;
         Ok(call)
     }
 
-    fn check_seqlens(&self, name: &str, lengths: &SeqLens<'_>, shape: [usize; 1], rows: usize) -> Result<()> {
-        let layout = &lengths.tensor.layout;
-        if layout.dtype != DType::U32 {
-            layout.require_dtype(name, DType::I32, "or U32")?;
-        }
-        if shape[0] == 0 {
-            return Err(Error::invalid(format!("{name}: got no numbers, expected batch + 1")));
-        }
-        layout.require_shape(name, shape, "as seqlens_q")?;
-        layout.require_contiguous_last(name)?;
-        layout.require_device(name, self.device)?;
-        if lengths.total > rows {
-            let total = lengths.total;
-            return Err(Error::invalid(format!(
-                "{name}: got {total} rows, expected at most the tensor's {rows}"
-            )));
-        }
+    pub(crate) fn set_packed_queries(
+        &mut self,
+        q: &Tensor<'a, 3>,
+        seqlens: &SeqLens<'a>,
+        max_seqlen: usize,
+    ) -> Result<()> {
+        let numbers = seqlens.tensor.layout.shape;
+        seqlens.check("seqlens_q", numbers, q.layout.shape[0], self.device)?;
+        self.params.batch = integer("seqlens_q", numbers[0] - 1)?;
+        self.params.seqlen_q = integer("max_seqlen_q", max_seqlen)?;
+        self.params.cu_seqlens_q = seqlens.tensor.data.cast();
+        self.params.total_q = integer("q", q.layout.shape[0])?;
         Ok(())
     }
 
@@ -130,30 +126,42 @@ impl<'a> Attention<'a, 3> {
 impl<'a, const RANK: usize> Attention<'a, RANK> {
     /// All but lengths, batch, and the shape of k, which depend on RANK.
     fn new([q, k, v]: [&Tensor<'a, RANK>; 3], options: Options<'_, 'a>) -> Result<Self> {
-        if q.layout.dtype.code() == 0 {
-            let message = format!("q: got {:?}, expected F16, BF16, F32 or F8E4M3Fnuz", q.layout.dtype);
-            return Err(Error::invalid(message));
-        }
-        let (hdim_q, hdim_v) = (q.layout.shape[RANK - 1], v.layout.shape[RANK - 1]);
+        let hdim_v = v.layout.shape[RANK - 1];
+        let mut call = Attention::of_query(q, k.layout.shape[RANK - 2], hdim_v, options)?;
         let mut like_k = k.layout.shape;
         like_k[RANK - 1] = hdim_v;
         v.layout.require_shape("v", like_k, "as k")?;
-        for (name, x) in [("q", q), ("k", k), ("v", v)] {
+        for (name, x) in [("k", k), ("v", v)] {
             x.layout.require_dtype(name, q.layout.dtype, "as q")?;
             x.layout.require_device(name, q.layout.device)?;
             x.layout.require_contiguous_last(name)?;
         }
+        call.params.k = in_c("k", k.data, &k.layout)?;
+        call.params.v = in_c("v", v.data, &v.layout)?;
+        Ok(call)
+    }
+
+    /// What q says, for keys of so many heads and values of this head size.
+    pub(crate) fn of_query(
+        q: &Tensor<'a, RANK>,
+        key_heads: usize,
+        hdim_v: usize,
+        options: Options<'_, 'a>,
+    ) -> Result<Self> {
+        if q.layout.dtype.code() == 0 {
+            let message = format!("q: got {:?}, expected F16, BF16, F32 or F8E4M3Fnuz", q.layout.dtype);
+            return Err(Error::invalid(message));
+        }
+        q.layout.require_contiguous_last("q")?;
         let mut out_shape = q.layout.shape;
         out_shape[RANK - 1] = hdim_v;
         let params = sys::fmha_fwd_params {
             dtype: q.layout.dtype.code(),
             nhead_q: integer("q", q.layout.shape[RANK - 2])?,
-            nhead_k: integer("k", k.layout.shape[RANK - 2])?,
-            hdim_q: integer("q", hdim_q)?,
+            nhead_k: integer("k", key_heads)?,
+            hdim_q: integer("q", q.layout.shape[RANK - 1])?,
             hdim_v: integer("v", hdim_v)?,
             q: in_c("q", q.data, &q.layout)?,
-            k: in_c("k", k.data, &k.layout)?,
-            v: in_c("v", v.data, &v.layout)?,
             softmax_scale: options.softmax_scale,
             softcap: options.softcap,
             ..Default::default()
@@ -166,7 +174,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         Ok(call)
     }
 
-    fn set_window(&mut self, (left, right): (Option<usize>, Option<usize>)) -> Result<()> {
+    pub(crate) fn set_window(&mut self, (left, right): (Option<usize>, Option<usize>)) -> Result<()> {
         let side = |name, keys: Option<usize>| keys.map_or(Ok(i64::MAX), |keys| integer(name, keys));
         self.params.mask = match (left, right) {
             (None, None) => sys::FMHA_MASK_NONE,
@@ -178,7 +186,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         Ok(())
     }
 
-    fn set_slopes(&mut self, slopes: &Tensor<'a, 1>, heads: usize) -> Result<()> {
+    pub(crate) fn set_slopes(&mut self, slopes: &Tensor<'a, 1>, heads: usize) -> Result<()> {
         let name = "alibi_slopes";
         slopes.layout.require_shape(name, [heads], "(num_heads_q)")?;
         slopes.layout.require_dtype(name, DType::F32, "whatever q is")?;
@@ -209,14 +217,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         let mut info = sys::fmha_kernel_info::default();
         // SAFETY: both structs live through the call, and say their size.
         check(unsafe { sys::fmha_fwd_kernel(&params, &mut info) })?;
-        // SAFETY: C strings that live as long as the library.
-        let text = |string: *const c_char| unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned();
-        Ok(Kernel {
-            name: text(info.name),
-            arch: text(info.arch),
-            sha256: text(info.sha256),
-            grid: info.grid,
-        })
+        Ok(Kernel::of(&info))
     }
 
     /// Loads that kernel onto the current device, so that a later [`run`](Self::run) of the kind only launches:
@@ -238,7 +239,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         check(unsafe { sys::fmha_fwd(&params, stream.handle) })
     }
 
-    fn with_out(&self, out: &TensorMut<'_, RANK>) -> Result<sys::fmha_fwd_params> {
+    pub(crate) fn with_out(&self, out: &TensorMut<'_, RANK>) -> Result<sys::fmha_fwd_params> {
         out.layout.require_shape("out", self.out_shape, "as q, with the head size of v")?;
         out.layout.require_device("out", self.device)?;
         out.layout.require_contiguous_last("out")?;
@@ -250,12 +251,16 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
     }
 }
 
-fn integer(name: &str, value: usize) -> Result<i64> {
+pub(crate) fn integer(name: &str, value: usize) -> Result<i64> {
     i64::try_from(value).map_err(|_| Error::invalid(format!("{name}: got {value}, expected less than 2^63")))
 }
 
 /// (batch, seqlen, nhead, hdim), or packed without the batch.
-fn in_c<const N: usize>(name: &str, data: *const c_void, layout: &Layout<N>) -> Result<sys::fmha_tensor> {
+pub(crate) fn in_c<const N: usize>(
+    name: &str,
+    data: *const c_void,
+    layout: &Layout<N>,
+) -> Result<sys::fmha_tensor> {
     Ok(sys::fmha_tensor {
         data: data as *mut c_void, // C has one type for what is read and what is written
         stride_batch: if N == 4 { integer(name, layout.strides[0])? } else { 0 },

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::tensor::{SeqLens, Tensor};
 
 /// candle's way to say causal: any key to the left, none to the right.
-fn causal_window(causal: bool) -> (Option<usize>, Option<usize>) {
+pub(crate) fn causal_window(causal: bool) -> (Option<usize>, Option<usize>) {
     (None, if causal { Some(0) } else { None })
 }
 

@@ -24,14 +24,22 @@
 //! - **Devices.** A call uses the calling thread's current HIP device: that of the tensors, or it is an error.
 //! - **Threads.** Everything is `Send` and `Sync`, as every function of the library may be called from anywhere.
 //! - **Errors** are the library's: status and text, copied. After one nothing was launched and nothing written.
+mod append;
 mod attention;
+mod cache;
+mod cached;
 mod error;
 mod flash;
+mod kvcache;
 mod tensor;
 
+pub use append::KvAppend;
 pub use attention::{Attention, Kernel};
+pub use cache::{CacheLens, KvCache, Workspace};
+pub use cached::CachedAttention;
 pub use error::{Error, Result, Status};
 pub use flash::*;
+pub use kvcache::*;
 pub use tensor::{DType, Layout, SeqLens, Stream, Tensor, TensorMut};
 
 use fmha_rocm_sys as sys;

@@ -90,6 +90,13 @@ impl<const N: usize> Layout<N> {
         Ok(())
     }
 
+    pub(crate) fn require_integers(&self, name: &str) -> Result<()> {
+        if self.dtype == DType::U32 {
+            return Ok(());
+        }
+        self.require_dtype(name, DType::I32, "or U32")
+    }
+
     pub(crate) fn require_device(&self, name: &str, device: i32) -> Result<()> {
         if self.device != device {
             return Err(Error::invalid(format!(
@@ -173,6 +180,25 @@ impl<'a> SeqLens<'a> {
     /// Others would have kernels write outside of the output.
     pub unsafe fn new(tensor: Tensor<'a, 1>, total: usize) -> Self {
         SeqLens { tensor, total }
+    }
+
+    /// Raises unless there are as many numbers as those of seqlens_q, for a tensor of so many rows.
+    pub(crate) fn check(&self, name: &str, shape: [usize; 1], rows: usize, device: i32) -> Result<()> {
+        let layout = &self.tensor.layout;
+        layout.require_integers(name)?;
+        if shape[0] == 0 {
+            return Err(Error::invalid(format!("{name}: got no numbers, expected batch + 1")));
+        }
+        layout.require_shape(name, shape, "as seqlens_q")?;
+        layout.require_contiguous_last(name)?;
+        layout.require_device(name, device)?;
+        if self.total > rows {
+            let total = self.total;
+            return Err(Error::invalid(format!(
+                "{name}: got {total} rows, expected at most the tensor's {rows}"
+            )));
+        }
+        Ok(())
     }
 }
 
