@@ -24,6 +24,7 @@ if int(_transformers.__version__.partition(".")[0]) < 5:
     )
 
 from pyfa_rocm.transformers._attention import attention_forward
+from pyfa_rocm.transformers._continuous import teach
 from pyfa_rocm.transformers._mask import attention_mask
 from pyfa_rocm.transformers._tables import refuse_in_tables
 
@@ -61,4 +62,5 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
+    teach(NAME)
     refuse_in_tables(NAME)
