@@ -82,10 +82,13 @@ def can_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float
         return False
     if q.dtype not in _DTYPES or k.shape[-1] > 512 or v.shape[-1] > 512:
         return False
-    return all(
-        x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and not any(n % 8 for n in (x.shape[-1], *x.stride()[:-1]))
-        for x in (q, k, v)
-    )
+    return all(_is_readable(x) for x in (q, k, v))
+
+
+def _is_readable(x: torch.Tensor) -> bool:
+    if x.stride(-1) != 1 or any(n % 8 for n in (x.shape[-1], *x.stride()[:-1])):
+        return False
+    return torch.compiler.is_compiling() or x.data_ptr() % 16 == 0  # what torch allocates is
 
 
 def decode(
@@ -110,7 +113,12 @@ def decode(
     torch.Tensor
         Of q's shape, with v's hdim. 0 for a query that sees no key.
     """
-    out = torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
+    if torch.compiler.is_compiling() and starts is None:
+        return _decode_of_graph(
+            q, k, v, keys.longest, keys.lengths, keys.begins, scores.scale, scores.causal,
+            list(scores.window_size), scores.softcap, scores.sinks,
+        )  # fmt: skip
+    out = _empty(q, v)
     sinks = None if scores.sinks is None else scores.sinks.detach().float()
     given = {
         "q": q, "k": k, "v": v, "out": out, "sinks": sinks, "starts_q": starts, "starts_k": keys.starts,
@@ -129,6 +137,28 @@ def decode(
         with host_memory.registered([(x.data_ptr(), _span(x)) for x in tensors.values()]):
             _launch(params, q, index, 0)
     return out
+
+
+@torch.library.custom_op("pyfa_rocm_transformers::decode", mutates_args=())
+def _decode_of_graph(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, longest: int, lengths: torch.Tensor | None,
+    begins: torch.Tensor | None, scale: float, causal: bool, window_size: list[int], softcap: float,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:  # fmt: skip
+    """`decode` of a cache without pages, as one operator of a compiled graph."""
+    left, right = window_size
+    return decode(
+        q, k, v, Keys(longest, lengths, begins), Scores(scale, causal, (left, right), softcap, sinks)
+    )
+
+
+@_decode_of_graph.register_fake
+def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> torch.Tensor:
+    return _empty(q, v)
+
+
+def _empty(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
 
 
 def _launch(params: DecodeParams, q: torch.Tensor, index: int, handle: int) -> None:
