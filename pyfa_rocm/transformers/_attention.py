@@ -213,8 +213,11 @@ def attention_forward(
 
 
 def _require_no_mask(mask: torch.Tensor | None) -> None:
-    """Raise for a mask of every query and key, which continuous batching makes for others, not for us."""
-    if mask is not None and mask.ndim == 4:
+    """Raise for a mask of every query and key: continuous batching has none for us.
+
+    A compiled model, in which mask functions are not recognised, makes one of the positions.
+    """
+    if mask is not None and mask.ndim == 4 and not torch.compiler.is_compiling():
         raise NotImplementedError(
             f"attention_mask: got one of shape {tuple(mask.shape)} with a paged cache, expected None: "
             "paged attention of 'pyfa_rocm' is causal; 'sdpa' adds masks"

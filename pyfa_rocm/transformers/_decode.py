@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from pyfa_rocm._call.cache import Cache, CacheTensor
 from pyfa_rocm._call.decode import DecodeParams
 from pyfa_rocm._call.params import FwdParams, Strided
 from pyfa_rocm._runtime import host_memory
-from pyfa_rocm._runtime.tensor import Layout, contiguous
+from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.device import enter_device, leave_device
 from pyfa_rocm.torch._operators import allocate_workspace, stream_handle
 from pyfa_rocm.torch._tensors import device_index, dtype_name
@@ -77,7 +78,7 @@ class Keys:
 
 
 def can_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> bool:
-    """Whether a cache can be read where it lies: no gradients, no dropout, 16 bits, rows of whole 16 bytes."""
+    """Whether a cache can be read where it lies: no gradient nor dropout, 16 bits, rows of whole 16 bytes."""
     if dropout or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))):
         return False
     if q.dtype not in _DTYPES or k.shape[-1] > 512 or v.shape[-1] > 512:
@@ -88,7 +89,8 @@ def can_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float
 def _is_readable(x: torch.Tensor) -> bool:
     if x.stride(-1) != 1 or any(n % 8 for n in (x.shape[-1], *x.stride()[:-1])):
         return False
-    return torch.compiler.is_compiling() or x.data_ptr() % 16 == 0  # what torch allocates is
+    # In a graph there are no addresses; what torch allocates is aligned.
+    return bool(torch.compiler.is_compiling() or x.data_ptr() % 16 == 0)
 
 
 def decode(
@@ -163,14 +165,10 @@ def _empty(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 def _launch(params: DecodeParams, q: torch.Tensor, index: int, handle: int) -> None:
     nbytes = fmha.fmha_decode_workspace_bytes(params)
-    workspace = None if not nbytes else allocate_workspace(_bytes(nbytes, index), q)
-    if workspace is not None:
-        params.workspace, params.workspace_bytes = getattr(workspace, "address", 0), nbytes
+    if nbytes:
+        workspace = allocate_workspace(contiguous((nbytes,), "uint8", index), q)
+        params.workspace, params.workspace_bytes = workspace.address, nbytes
     fmha.fmha_decode(params, handle)
-
-
-def _bytes(count: int, index: int) -> Layout:
-    return contiguous((count,), "uint8", index)
 
 
 def _span(x: torch.Tensor) -> int:
@@ -178,14 +176,14 @@ def _span(x: torch.Tensor) -> int:
     if not x.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return (last + 1) * x.element_size()
+    return int((last + 1) * x.element_size())
 
 
 def _strided(x: torch.Tensor) -> Strided:
     return Strided(x.data_ptr(), x.stride(0) if x.ndim == 4 else 0, x.stride(-3), x.stride(-2))
 
 
-def _mask(scores: Scores) -> dict[str, object]:
+def _mask(scores: Scores) -> dict[str, Any]:
     left, right = (size if size >= 0 else _UNLIMITED for size in scores.window_size)
     if scores.causal and left == _UNLIMITED:
         return {"mask": "causal"}
@@ -210,7 +208,9 @@ def _params(given: dict[str, torch.Tensor], scores: Scores, seqlen_k: int, longe
     if packed:
         fwd.cu_seqlens_q, fwd.total_q = address["starts_q"], q.shape[0]
         fwd.cu_seqlens_k = address.get("starts_k", 0)
-    tensors = {name: CacheTensor(given[name].data_ptr(), *given[name].stride()[:3]) for name in "kv"}
+    tensors: dict[str, Any] = {
+        name: CacheTensor(given[name].data_ptr(), *given[name].stride()[:3]) for name in "kv"
+    }
     cache = Cache(dtype_name(k.dtype), k.shape[0], k.shape[1], **tensors)
     if "table" in given:
         table = given["table"]

@@ -37,12 +37,15 @@ def _options(scores: Scores, dropout: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scores: Scores, dropout: float) -> torch.Tensor:
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scores: Scores, dropout: float
+) -> torch.Tensor:
     """Return attention of (batch, seqlen, nhead, hdim)."""
     options = _options(scores, dropout)
     if scores.sinks is None:
         return flash_attn.flash_attn_func(q, k, v, **options)
-    return with_sinks(*ours.flash_attn_func(q, k, v, return_lse=True, **options), scores.sinks)
+    out, lse = ours.flash_attn_func(q, k, v, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)
 
 
 def varlen_forward(
@@ -54,4 +57,5 @@ def varlen_forward(
     options = _options(scores, dropout)
     if scores.sinks is None:
         return flash_attn.flash_attn_varlen_func(*given, **options)
-    return with_sinks(*ours.flash_attn_varlen_func(*given, return_lse=True, **options), scores.sinks)
+    out, lse = ours.flash_attn_varlen_func(*given, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)

@@ -119,9 +119,9 @@ def attention_mask(
     -------
     torch.Tensor or None
         None: all keys count, in the pattern of the layer. int32 (2, 1, 1, batch): those of a cache from the
-        first number up to the second; queries end where the keys do. bool (batch, keys in use): those that are True
-        count. int64 (batch, keys in use): those of a query's own sequence, by number. All three carry their
-        pattern. (batch, 1, q_length, kv_length): to be added to the scores.
+        first number up to the second; queries end where the keys do. bool (batch, keys in use): those that
+        are True count. int64 (batch, keys in use): those of a query's own sequence, by number. All three
+        carry their pattern. (batch, 1, q_length, kv_length): to be added to the scores.
 
     Raises
     ------
@@ -134,10 +134,10 @@ def attention_mask(
     """
     _require_interface(kwargs.get("config"))
     pattern = pattern_of(mask_function)
-    if pattern is not None and q_length == 1 and attention_mask is None and isinstance(q_offset, torch.Tensor):
-        # A cache of fixed size counts on the device, where the count may stay.
-        return _tagged_range(pattern, q_offset.new_zeros(batch_size), q_offset - kv_offset + 1)
     if pattern is not None:
+        if q_length == 1 and attention_mask is None and isinstance(q_offset, torch.Tensor):
+            # A cache of fixed size counts on the device, where the count may stay.
+            return _tagged_range(pattern, q_offset.new_zeros(batch_size), q_offset - kv_offset + 1)
         in_use = min(int(q_offset) + q_length - kv_offset, kv_length) if pattern.causal else kv_length
         tokens = _tokens(attention_mask, batch_size, in_use, kv_offset, kwargs.get("device"))
         is_padded = attention_mask is not None
