@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
 from pyfa_rocm.torch._tensors import autocast
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
@@ -187,6 +188,10 @@ def attention_forward(
     scores = Scores(
         query.shape[-1] ** -0.5 if scaling is None else scaling, False, softcap=softcap or 0.0, sinks=s_aux
     )
+    if s_aux is not None and s_aux.shape != query.shape[1:2]:
+        raise InvalidArgumentError(
+            f"s_aux: got shape {tuple(s_aux.shape)}, expected ({query.shape[1]},): a sink for each query head"
+        )
     if is_paged(kwargs.get("cache")):
         _require_no_mask(attention_mask)
         return paged_attention(module, query, key, value, scores, kwargs), None

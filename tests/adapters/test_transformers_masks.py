@@ -181,6 +181,12 @@ def test_what_no_kernel_does(name: str) -> None:
         adapter.attention_forward(torch.nn.Identity(), x, x, x, None, **{name: x})
 
 
+def test_sinks_of_another_number() -> None:
+    x = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"s_aux: got shape \(3,\), expected \(2,\)"):
+        adapter.attention_forward(torch.nn.Identity(), x, x, x, None, s_aux=torch.zeros(3))
+
+
 OTHERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "bloom": ("Bloom", {"n_layer": 1, "n_head": 2}, "BloomAttention.*'eager' works"),
     "mpt": ("Mpt", {"n_layers": 1, "n_heads": 2}, "MptAttention.*'eager' works"),
