@@ -222,3 +222,18 @@ def test_sinks_have_gradients() -> None:
     for gradient, exact in zip(gradients, torch.autograd.grad(want, wide, grad.double()), strict=True):
         # float32's; attention at scores of up to 30 or so multiplies it.
         torch.testing.assert_close(gradient.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_encoder_and_decoder(checked: Checked, reads: Reads) -> None:
+    """A decoder's queries over its own keys, and over those of an encoder, padded at the right."""
+    models = Models("BartForConditionalGeneration", torch.float16)
+    mask = padding((24, 9), 24, "right")
+    given = {"input_ids": ids(2, 24) * mask, "attention_mask": mask}
+    result = models.ours.generate(
+        **given, max_new_tokens=STEPS, do_sample=False, output_logits=True, return_dict_in_generate=True
+    )
+    tokens = torch.ones(2, STEPS, dtype=torch.bool)
+    logits = torch.stack(result.logits, 1).flatten(0, 1)
+    models.compare(logits, tokens, **given, decoder_input_ids=result.sequences[:, :-1], use_cache=False)
+    # Of two layers with two attentions each, the first step's own keys are as many as its queries.
+    assert reads.queries == [1] * 2 * (2 * STEPS - 1)

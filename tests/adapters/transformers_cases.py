@@ -51,6 +51,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"],
         "num_local_experts": 2, "num_experts_per_tok": 2, "experts_implementation": "eager",
     },
+    "BartForConditionalGeneration": {
+        "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": HEADS, "init_std": 0.1,
+        "decoder_attention_heads": HEADS, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256,
+        "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    },
     "BertForMaskedLM": {},
     # Its layers in turns see all, and 8 tokens to each side.
     "ModernBertForMaskedLM": {
