@@ -160,7 +160,7 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> torch.Te
 
 
 def _empty(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
+    return torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype, device=q.device)
 
 
 def _launch(params: DecodeParams, q: torch.Tensor, index: int, handle: int) -> None:
