@@ -211,7 +211,7 @@ def attention_forward(
         return with_sinks(out, lse, s_aux), None
     pattern = _pattern(module, attention_mask, is_causal, sliding_window)
     scores = replace(scores, causal=pattern.causal, window_size=pattern.window_size)
-    keys = _keys(attention_mask, q.shape[1], k.shape[1])
+    keys = _keys(attention_mask, q, k)
     if keys is not None and can_decode(q, k, v, dropout):
         return decode(q, k, v, keys, scores), None
     return _by_rows(q, k, v, attention_mask, pattern, scores, dropout), None
@@ -229,14 +229,20 @@ def _require_no_mask(mask: torch.Tensor | None) -> None:
         )
 
 
-def _keys(mask: torch.Tensor | None, q_length: int, kv_length: int) -> Keys | None:
+def _keys(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> Keys | None:
     """Return which keys of a cache count, if the call is to read one; None: it is no such call."""
-    if is_range(mask):
-        assert mask is not None
-        return Keys(kv_length, lengths=mask[1, 0, 0], begins=mask[0, 0, 0])
-    if mask is None and q_length < kv_length and q_length <= _FEW:
-        return Keys(kv_length)
-    return None
+    batch, q_length = q.shape[:2]
+    longest = k.shape[1]
+    if mask is None:
+        return Keys(longest) if q_length < longest and q_length <= _FEW else None
+    if not is_range(mask):
+        return None
+    if mask.shape != (2, 1, 1, batch):
+        raise InvalidArgumentError(
+            f"attention_mask: got int32 {tuple(mask.shape)}, expected (2, 1, 1, {batch}) of the function "
+            "attention_mask: the model has changed it; 'eager' or 'sdpa' may work"
+        )
+    return Keys(longest, lengths=mask[1, 0, 0], begins=mask[0, 0, 0])
 
 
 def _by_rows(

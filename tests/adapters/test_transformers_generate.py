@@ -137,14 +137,15 @@ def test_static_cache_is_read_where_it_lies(llama: Models, reads: Reads, padded:
     assert reads.storages == held * (STEPS - 1)
 
 
-def test_static_cache_in_chunks(llama: Models, reads: Reads) -> None:
-    """Several queries, that end where the part in use does."""
+@pytest.mark.parametrize("gradients", [False, True])
+def test_static_cache_in_chunks(llama: Models, reads: Reads, gradients: bool) -> None:
+    """Several queries, that end where the part in use does; with gradients that is copied."""
     prompt, cache = ids(2, 40), transformers.StaticCache(config=llama.ours.config, max_cache_len=64)
-    with torch.no_grad():
+    with torch.set_grad_enabled(gradients):
         parts = [llama.ours(x, past_key_values=cache).logits for x in prompt.split((15, 18, 1, 6), 1)]
     tokens = torch.ones(2, 40, dtype=torch.bool)
-    llama.compare(torch.cat(parts, 1)[tokens], tokens, input_ids=prompt, use_cache=False)
-    assert reads.queries == [18] * 2 + [1] * 2 + [6] * 2
+    llama.compare(torch.cat(parts, 1).detach()[tokens], tokens, input_ids=prompt, use_cache=False)
+    assert reads.queries == ([] if gradients else [18] * 2 + [1] * 2 + [6] * 2)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

@@ -181,6 +181,14 @@ def test_what_no_kernel_does(name: str) -> None:
         adapter.attention_forward(torch.nn.Identity(), x, x, x, None, **{name: x})
 
 
+def test_a_changed_range() -> None:
+    x, mask = torch.zeros(3, 2, 8, 64, dtype=torch.float16), torch.zeros(2, 1, 1, 2, dtype=torch.int32)
+    with pytest.raises(
+        ValueError, match=r"attention_mask: got int32 \(2, 1, 1, 2\), expected \(2, 1, 1, 3\)"
+    ):
+        adapter.attention_forward(torch.nn.Identity(), x, x, x, mask)
+
+
 def test_sinks_of_another_number() -> None:
     x = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
     with pytest.raises(ValueError, match=r"s_aux: got shape \(3,\), expected \(2,\)"):
