@@ -20,8 +20,6 @@ from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, toke
 __all__ = ["attention_forward"]
 
 _ROWS = "_pyfa_rocm_rows"
-# What some models hand to their attention and no kernel here does; without it results would be wrong.
-_UNKNOWN = ("position_bias", "cache", "block_table")
 # Queries of a sequence up to which its cache is read by decode's kernels, which share the keys among compute
 # units: a tile of them has 16 rows, of queries and the heads of a group.
 _FEW = 16
@@ -185,36 +183,40 @@ def attention_forward(
     `pyfa_rocm.flash_attn.flash_attn_func` and `flash_attn_varlen_func`; for masks of every query and key, the
     bias of `pyfa_rocm.torch.flash_attn_func`.
     """
-    scores = Scores(
-        query.shape[-1] ** -0.5 if scaling is None else scaling, False, softcap=softcap or 0.0, sinks=s_aux
-    )
-    if s_aux is not None and s_aux.shape != query.shape[1:2]:
-        raise InvalidArgumentError(
-            f"s_aux: got shape {tuple(s_aux.shape)}, expected ({query.shape[1]},): a sink for each query head"
-        )
-    if is_paged(kwargs.get("cache")):
+    _require_sinks(s_aux, query)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = Scores(scale, False, softcap=softcap or 0.0, sinks=s_aux)
+    paged = is_paged(kwargs.get("cache"))
+    _require_known(kwargs, ("position_bias",) if paged else ("position_bias", "cache", "block_table"))
+    if paged:
         _require_no_mask(attention_mask)
         return paged_attention(module, query, key, value, scores, kwargs), None
-    for name in _UNKNOWN:
-        if kwargs.get(name) is not None:
-            raise NotImplementedError(
-                f"{name}: got a {type(kwargs[name]).__name__}, expected None: attn_implementation "
-                "'pyfa_rocm' does not implement it yet; 'eager' or 'sdpa' may"
-            )
     q, k, v = (x.transpose(1, 2) for x in autocast(query, key, value))
     if attention_mask is not None and attention_mask.ndim == 4 and not is_range(attention_mask):
-        bias = _additive(attention_mask, q.dtype, k.shape[1])
-        options = {"dropout_p": dropout, "softmax_scale": scaling, "softcap": scores.softcap, "bias": bias}
-        if s_aux is None:
-            return flash_attn_func(q, k, v, **options), None
-        out, lse = flash_attn_func(q, k, v, return_lse=True, **options)
-        return with_sinks(out, lse, s_aux), None
+        return _with_bias(q, k, v, attention_mask, scores, dropout), None
     pattern = _pattern(module, attention_mask, is_causal, sliding_window)
     scores = replace(scores, causal=pattern.causal, window_size=pattern.window_size)
     keys = _keys(attention_mask, q, k)
     if keys is not None and can_decode(q, k, v, dropout):
         return decode(q, k, v, keys, scores), None
     return _by_rows(q, k, v, attention_mask, pattern, scores, dropout), None
+
+
+def _require_sinks(sinks: torch.Tensor | None, query: torch.Tensor) -> None:
+    if sinks is not None and sinks.shape != query.shape[1:2]:
+        raise InvalidArgumentError(
+            f"s_aux: got shape {tuple(sinks.shape)}, expected ({query.shape[1]},): a sink for each query head"
+        )
+
+
+def _require_known(kwargs: dict[str, Any], unknown: tuple[str, ...]) -> None:
+    """Raise for what some models hand to their attention and no kernel here does: results would be wrong."""
+    for name in unknown:
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(
+                f"{name}: got a {type(kwargs[name]).__name__}, expected None: attn_implementation "
+                "'pyfa_rocm' does not implement it yet; 'eager' or 'sdpa' may"
+            )
 
 
 def _require_no_mask(mask: torch.Tensor | None) -> None:
@@ -227,6 +229,18 @@ def _require_no_mask(mask: torch.Tensor | None) -> None:
             f"attention_mask: got one of shape {tuple(mask.shape)} with a paged cache, expected None: "
             "paged attention of 'pyfa_rocm' is causal; 'sdpa' adds masks"
         )
+
+
+def _with_bias(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scores: Scores, dropout: float
+) -> torch.Tensor:
+    """Return attention with a mask of all queries and keys added to the scores."""
+    bias = _additive(mask, q.dtype, k.shape[1])
+    options = {"dropout_p": dropout, "softmax_scale": scores.scale, "softcap": scores.softcap, "bias": bias}
+    if scores.sinks is None:
+        return flash_attn_func(q, k, v, **options)
+    out, lse = flash_attn_func(q, k, v, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)
 
 
 def _keys(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> Keys | None:

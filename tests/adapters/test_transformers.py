@@ -70,14 +70,14 @@ def test_packed_rows(checked: Checked) -> None:
     models.check(tokens, input_ids=ids(2, 35), position_ids=positions, use_cache=False)
 
 
-@pytest.mark.parametrize("form", ["bool", "float"])
-def test_any_other_mask(registered: Checked, form: str) -> None:
-    """A mask of all queries and keys: a prefix that sees itself whole, then causal."""
+@pytest.mark.parametrize(("kind", "form"), [("Llama", "bool"), ("Llama", "float"), ("GptOss", "bool")])
+def test_any_other_mask(registered: Checked, kind: str, form: str) -> None:
+    """A mask of all queries and keys: a prefix that sees itself whole, then causal. The last has sinks."""
     visible = torch.ones(40, 40).tril().bool()
     visible[:11, :11] = True
     mask = visible.expand(2, 1, 40, 40)
     additive = torch.zeros(2, 1, 40, 40).masked_fill(~mask, torch.finfo(torch.float32).min)
-    models = Models("LlamaForCausalLM", torch.float16, "pyfa_rocm")
+    models = Models(f"{kind}ForCausalLM", torch.float16, "pyfa_rocm")
     given = mask if form == "bool" else additive
     tokens = torch.ones(2, 40, dtype=torch.bool)
     with torch.no_grad():

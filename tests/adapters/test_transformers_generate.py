@@ -211,7 +211,8 @@ def test_sinks_have_gradients() -> None:
     wide = [x.detach().double().requires_grad_() for x in given]
     q, k, v, sinks = wide
     scores = q @ k.repeat_interleave(2, 1).mT / 8
-    scores = scores.masked_fill(~torch.ones(20, 20, dtype=torch.bool).tril(), -torch.inf)
+    seen = torch.ones(20, 20, dtype=torch.bool).tril()
+    scores = scores.masked_fill(~seen, -torch.inf)
     scores = torch.cat((scores, sinks[:, None, None].expand(2, 4, 20, 1)), -1).softmax(-1)
     want = (scores[..., :-1] @ v.repeat_interleave(2, 1)).transpose(1, 2)
     x, y, z, sink = given
