@@ -15,6 +15,7 @@ from cases_judge import judge
 from reference import attention, numerics_of
 from test_capture import Graph, _upload
 
+from pyfa_rocm import DeviceArray
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 
 card = memory.card
@@ -72,6 +73,22 @@ def test_captured_step(card: memory.CurrentStream) -> None:
             out = torch.from_numpy(results[-1].array.to_numpy().astype(np.float32)).to(torch.bfloat16)
             for b, begin in enumerate((0, 7)):
                 check(q[b], k[b, begin:now], v[b, begin:now], out[b])
+
+
+@pytest.mark.parametrize("where", ["host", "card"])
+def test_cache_in_parts(request: pytest.FixtureRequest, where: str) -> None:
+    """One so long that its keys are dealt to several compute units: in a workspace, which torch allocates."""
+    q, k, v = normal(2, 2, HEADS_Q, HDIM), normal(2, 900, HEADS_K, HDIM), normal(2, 900, HEADS_K, HDIM)
+    if where == "host":
+        out = decode(q, k, v, Keys(900), SCORES)
+    else:
+        stream = request.getfixturevalue("card")
+        torch.empty.pools[torch.uint8] = DeviceArray.empty((2**18,), "uint8")
+        a, b, c = (memory.on_card(x) for x in (q, k, v))
+        array = memory.replayed(stream, lambda: decode(a, b, c, Keys(900), SCORES)).array
+        out = torch.from_numpy(array.to_numpy().astype(np.float32)).to(torch.bfloat16)
+    for one in zip(q, k, v, out, strict=True):
+        check(*one)
 
 
 def test_blocks_of_keys_and_values() -> None:
