@@ -5,7 +5,7 @@ Any model that calls its attention through transformers' attention interface can
 with ALiBi (BLOOM, MPT, Falcon), raise NotImplementedError, which names what works. Padded batches,
 packed sequences (positions that start again) and key-value caches are computed as sequences of their own
 lengths, without what is padding; masks of any other form are added to the scores, which takes memory for each
-pair of query and key, as eager attention does.
+pair of query and key, as eager attention does. `generate` and `generate_batch` read caches where they lie.
 """
 
 try:
@@ -26,6 +26,7 @@ if int(_transformers.__version__.partition(".")[0]) < 5:
 from pyfa_rocm.transformers._attention import attention_forward
 from pyfa_rocm.transformers._mask import attention_mask
 from pyfa_rocm.transformers._tables import refuse_in_tables
+from pyfa_rocm.transformers._teach import teach
 
 del _transformers
 
@@ -43,7 +44,9 @@ def register() -> None:
     Notes
     -----
     Source: `attention_forward` and `attention_mask`, through ``AttentionInterface.register`` and
-    ``AttentionMaskInterface.register`` of transformers.
+    ``AttentionMaskInterface.register`` of transformers. Continuous batching (`generate_batch`) has no such
+    register: two functions that it asks about names are wrapped, and answer for this one as for
+    flash-attention.
 
     Examples
     --------
@@ -61,4 +64,5 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
+    teach(NAME)
     refuse_in_tables(NAME)

@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from pyfa_rocm import flash_attn
+from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
 from pyfa_rocm.torch._tensors import autocast
-from pyfa_rocm.transformers._mask import Pattern, tagged_pattern
+from pyfa_rocm.transformers._continuous import is_paged, paged_attention
+from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
+from pyfa_rocm.transformers._forward import forward, varlen_forward, with_sinks
+from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
 
 __all__ = ["attention_forward"]
 
 _ROWS = "_pyfa_rocm_rows"
-# What some models hand to their attention and no kernel here does; without it results would be wrong.
-_UNKNOWN = ("s_aux", "position_bias", "cache", "block_table")
+# Queries of a sequence up to which its cache is read by decode's kernels, which share the keys among compute
+# units: a tile of them has 16 rows, of queries and the heads of a group.
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def attention_forward(
     sliding_window: int | None = None,
     softcap: float | None = None,
     is_causal: bool | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute the attention of a layer: transformers' interface for attention.
@@ -153,8 +158,10 @@ def attention_forward(
         Scores become ``softcap * tanh(score / softcap)``.
     is_causal : bool, optional
         Instead of the layer's.
+    s_aux : torch.Tensor, optional, (nhead_q)
+        Attention sinks: a logit of each head that takes part in the softmax and has no value.
     **kwargs
-        Whatever else a model hands on.
+        Whatever else a model hands on; of continuous batching the paged cache, and what to read of it.
 
     Returns
     -------
@@ -166,46 +173,111 @@ def attention_forward(
     Raises
     ------
     NotImplementedError
-        The model asks for what no kernel here does: attention sinks, a position bias, a paged cache.
+        The model asks for what no kernel here does: a position bias, a cache of a kind that is not known.
     InvalidArgumentError, UnsupportedError, HipError
         As in `pyfa_rocm.torch.flash_attn_func`.
 
     Notes
     -----
-    Source: `pyfa_rocm.flash_attn.flash_attn_func` and `flash_attn_varlen_func`; for masks of every query and
-    key, the bias of `pyfa_rocm.torch.flash_attn_func`.
+    Source: for a few queries over a cache, `pyfa_rocm.fmha_decode`, which reads it where it lies; else
+    `pyfa_rocm.flash_attn.flash_attn_func` and `flash_attn_varlen_func`; for masks of every query and key, the
+    bias of `pyfa_rocm.torch.flash_attn_func`.
     """
-    for name in _UNKNOWN:
+    _require_sinks(s_aux, query)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = Scores(scale, False, softcap=softcap or 0.0, sinks=s_aux)
+    paged = is_paged(kwargs.get("cache"))
+    _require_known(kwargs, ("position_bias",) if paged else ("position_bias", "cache", "block_table"))
+    if paged:
+        _require_no_mask(attention_mask)
+        return paged_attention(module, query, key, value, scores, kwargs), None
+    q, k, v = (x.transpose(1, 2) for x in autocast(query, key, value))
+    if attention_mask is not None and attention_mask.ndim == 4 and not is_range(attention_mask):
+        return _with_bias(q, k, v, attention_mask, scores, dropout), None
+    pattern = _pattern(module, attention_mask, is_causal, sliding_window)
+    scores = replace(scores, causal=pattern.causal, window_size=pattern.window_size)
+    keys = _keys(attention_mask, q, k)
+    if keys is not None and can_decode(q, k, v, dropout):
+        return decode(q, k, v, keys, scores), None
+    return _by_rows(q, k, v, attention_mask, pattern, scores, dropout), None
+
+
+def _require_sinks(sinks: torch.Tensor | None, query: torch.Tensor) -> None:
+    if sinks is not None and sinks.shape != query.shape[1:2]:
+        raise InvalidArgumentError(
+            f"s_aux: got shape {tuple(sinks.shape)}, expected ({query.shape[1]},): a sink for each query head"
+        )
+
+
+def _require_known(kwargs: dict[str, Any], unknown: tuple[str, ...]) -> None:
+    """Raise for what some models hand to their attention and no kernel here does: results would be wrong."""
+    for name in unknown:
         if kwargs.get(name) is not None:
             raise NotImplementedError(
                 f"{name}: got a {type(kwargs[name]).__name__}, expected None: attn_implementation "
                 "'pyfa_rocm' does not implement it yet; 'eager' or 'sdpa' may"
             )
-    q, k, v = (x.transpose(1, 2) for x in autocast(query, key, value))
-    softcap = softcap or 0.0
-    if attention_mask is not None and attention_mask.ndim == 4:
-        bias = _additive(attention_mask, q.dtype, k.shape[1])
-        return flash_attn_func(q, k, v, dropout, scaling, softcap=softcap, bias=bias), None
-    pattern = _pattern(module, attention_mask, is_causal, sliding_window)
-    options = (dropout, scaling, pattern.causal, pattern.window_size, softcap)
+
+
+def _require_no_mask(mask: torch.Tensor | None) -> None:
+    """Raise for a mask of every query and key: continuous batching has none for us.
+
+    A compiled model, in which mask functions are not recognised, makes one of the positions.
+    """
+    if mask is not None and mask.ndim == 4 and not torch.compiler.is_compiling():
+        raise NotImplementedError(
+            f"attention_mask: got one of shape {tuple(mask.shape)} with a paged cache, expected None: "
+            "paged attention of 'pyfa_rocm' is causal; 'sdpa' adds masks"
+        )
+
+
+def _with_bias(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scores: Scores, dropout: float
+) -> torch.Tensor:
+    """Return attention with a mask of all queries and keys added to the scores."""
+    bias = _additive(mask, q.dtype, k.shape[1])
+    options = {"dropout_p": dropout, "softmax_scale": scores.scale, "softcap": scores.softcap, "bias": bias}
+    if scores.sinks is None:
+        return flash_attn_func(q, k, v, **options)
+    out, lse = flash_attn_func(q, k, v, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)
+
+
+def _keys(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> Keys | None:
+    """Return which keys of a cache count, if the call is to read one; None: it is no such call."""
+    batch, q_length = q.shape[:2]
+    longest = k.shape[1]
+    if mask is None:
+        return Keys(longest) if q_length < longest and q_length <= _FEW else None
+    if not is_range(mask):
+        return None
+    if mask.shape != (2, 1, 1, batch):
+        raise InvalidArgumentError(
+            f"attention_mask: got int32 {tuple(mask.shape)}, expected (2, 1, 1, {batch}) of the function "
+            "attention_mask: the model has changed it; 'eager' or 'sdpa' may work"
+        )
+    return Keys(longest, lengths=mask[1, 0, 0], begins=mask[0, 0, 0])
+
+
+def _by_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, pattern: Pattern,
+    scores: Scores, dropout: float,
+) -> torch.Tensor:  # fmt: skip
+    """Return attention by the forward kernels, which have gradients: padding left out, in copies."""
     batch, q_length = q.shape[:2]
     rows = None
-    if attention_mask is not None:
+    if mask is not None:
+        if is_range(mask):
+            given = mask
+            mask = _once(given, ("tokens",), lambda: tokens_of(given))
         # A cache of fixed size holds more than is in use.
-        k, v = (x[:, : attention_mask.shape[1]] for x in (k, v))
+        tokens: torch.Tensor = mask
+        k, v = (x[:, : tokens.shape[1]] for x in (k, v))
         what = q_length, pattern.causal, pattern.window_size
-        rows = _once(attention_mask, what, lambda: _rows(attention_mask, q_length, pattern))
+        rows = _once(tokens, what, lambda: _rows(tokens, q_length, pattern))
     if rows is None:
-        return flash_attn.flash_attn_func(q, k, v, *options), None
+        return forward(q, k, v, scores, dropout)
     of_q, of_k = rows
-    out = flash_attn.flash_attn_varlen_func(
-        of_q.pack(q),
-        of_k.pack(k),
-        of_k.pack(v),
-        of_q.starts,
-        of_k.starts,
-        of_q.longest,
-        of_k.longest,
-        *options,
-    )
-    return of_q.unpack(out, batch, q_length), None
+    packed = of_q.pack(q), of_k.pack(k), of_k.pack(v)
+    lengths = of_q.starts, of_k.starts, of_q.longest, of_k.longest
+    return of_q.unpack(varlen_forward(*packed, *lengths, scores, dropout), batch, q_length)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import masking_utils
 
-__all__ = ["Pattern", "attention_mask", "pattern_of", "tagged_pattern"]
+__all__ = ["Pattern", "attention_mask", "is_range", "pattern_of", "tagged_pattern", "tokens_of"]
 
 _TAG = "_pyfa_rocm_pattern"
 _UNLIMITED = (-1, -1)
@@ -118,9 +118,10 @@ def attention_mask(
     Returns
     -------
     torch.Tensor or None
-        None: all keys count, in the pattern of the layer. bool (batch, keys in use): those that are True
-        count. int64 (batch, keys in use): those of a query's own sequence, by number. Both carry their
-        pattern. (batch, 1, q_length, kv_length): to be added to the scores.
+        None: all keys count, in the pattern of the layer. int32 (2, 1, 1, batch): those of a cache from the
+        first number up to the second; queries end where the keys do. bool (batch, keys in use): those that
+        are True count. int64 (batch, keys in use): those of a query's own sequence, by number. All three
+        carry their pattern. (batch, 1, q_length, kv_length): to be added to the scores.
 
     Raises
     ------
@@ -129,15 +130,19 @@ def attention_mask(
 
     Notes
     -----
-    Waits for the device if there is an attention_mask.
+    Waits for the device if there is an attention_mask, or a cache of fixed size and several queries.
     """
     _require_interface(kwargs.get("config"))
     pattern = pattern_of(mask_function)
     if pattern is not None:
+        if q_length == 1 and attention_mask is None and isinstance(q_offset, torch.Tensor):
+            # A cache of fixed size counts on the device, where the count may stay.
+            return _tagged_range(pattern, q_offset.new_zeros(batch_size), q_offset - kv_offset + 1)
         in_use = min(int(q_offset) + q_length - kv_offset, kv_length) if pattern.causal else kv_length
         tokens = _tokens(attention_mask, batch_size, in_use, kv_offset, kwargs.get("device"))
-        if _fits(pattern, tokens, q_length):
-            return _tagged(pattern, tokens, kv_length)
+        is_padded = attention_mask is not None
+        if _fits(pattern, tokens, q_length, is_padded):
+            return _tagged(pattern, tokens, q_length, kv_length, is_padded)
     return masking_utils.eager_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
     )
@@ -166,7 +171,7 @@ def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, 
     return torch.nn.functional.pad(padding, (0, in_use - padding.shape[1]))
 
 
-def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int) -> bool:
+def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int, is_padded: bool) -> bool:
     """Whether a pattern over all positions is the same one over only the tokens."""
     if pattern.sequences is not None:
         return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
@@ -176,20 +181,64 @@ def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int) -> bool:
         return True
     if not pattern.causal and q_length != tokens.shape[1]:
         return False
+    if not is_padded:
+        return True
     # Padding in between would bring tokens nearer to each other than their positions are.
     gaps = tokens[:, 1:] & ~tokens[:, :-1]
     return bool((gaps.sum(1) + tokens[:, :1].sum(1) <= 1).all())
 
 
-def _tagged(pattern: Pattern, tokens: torch.Tensor, kv_length: int) -> torch.Tensor | None:
+def _tagged(
+    pattern: Pattern, tokens: torch.Tensor, q_length: int, kv_length: int, is_padded: bool
+) -> torch.Tensor | None:
+    """Return the mask of the tokens in a pattern, which some of them may not be in if `is_padded`."""
+    in_use = tokens.shape[1]
     if pattern.sequences is not None:
         mask = pattern.sequences.clone()
-    elif tokens.shape[1] == kv_length and _sees_all(pattern, kv_length) and tokens.all():
+    elif in_use == kv_length and _sees_all(pattern, kv_length) and not (is_padded and not tokens.all()):
         return None
+    elif q_length < in_use and (found := _range(pattern, tokens, is_padded)) is not None:
+        return found
     else:
         mask = tokens.clone()
     setattr(mask, _TAG, pattern)
     return mask
+
+
+def _range(pattern: Pattern, tokens: torch.Tensor, is_padded: bool) -> torch.Tensor | None:
+    """Return where the tokens of each row begin and end; None: there are gaps, or queries go with no end."""
+    batch, in_use = tokens.shape
+    if not is_padded:
+        zeros = torch.zeros(batch, dtype=torch.int32, device=tokens.device)
+        return _tagged_range(pattern, zeros, zeros + in_use)
+    begins, counts = tokens.int().argmax(1), tokens.sum(1)
+    ends = begins + counts
+    positions = torch.arange(in_use, device=tokens.device)
+    whole = (tokens == (positions >= begins[:, None]) & (positions < ends[:, None])).all()
+    if pattern.causal:
+        whole &= (ends == in_use).all()
+    return _tagged_range(pattern, begins, ends) if whole else None
+
+
+def _tagged_range(pattern: Pattern, begins: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    # Of four dimensions transformers takes a mask for made; `generate` makes some before it calls the model.
+    mask = torch.stack((begins, ends.expand_as(begins))).to(torch.int32)[:, None, None]
+    setattr(mask, _TAG, pattern)
+    return mask
+
+
+def is_range(mask: torch.Tensor | None) -> bool:
+    """Whether a mask of `attention_mask` says where keys begin and end."""
+    return mask is not None and mask.dtype == torch.int32
+
+
+def tokens_of(mask: torch.Tensor) -> torch.Tensor:
+    """Return such a mask as bool (batch, keys in use); waits for the device."""
+    begins, ends = mask[:, 0, 0, :, None]
+    positions = torch.arange(int(ends.max()), device=mask.device)
+    tokens = (positions >= begins) & (positions < ends)
+    setattr(tokens, _TAG, tagged_pattern(mask))
+    return tokens
 
 
 def _sees_all(pattern: Pattern, kv_length: int) -> bool:

@@ -17,7 +17,7 @@ from transformers import masking_utils as masks
 
 import pyfa_rocm.transformers as adapter
 from pyfa_rocm.transformers import _tables
-from pyfa_rocm.transformers._mask import pattern_of, tagged_pattern
+from pyfa_rocm.transformers._mask import is_range, pattern_of, tagged_pattern, tokens_of
 
 SEQLEN = 12
 KNOWN = {
@@ -125,23 +125,74 @@ def test_gaps() -> None:
     assert torch.equal(mask, masks.eager_mask(1, SEQLEN, SEQLEN, **given))
 
 
+@pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize(("q_length", "q_offset", "kv_length", "kv_offset"), [(1, 9, 16, 0), (3, 4, 7, 0)])
-def test_caches(q_length: int, q_offset: int, kv_length: int, kv_offset: int) -> None:
-    """Of a cache of fixed size the part in use; of one that grows all."""
-    mask = adapter.attention_mask(1, q_length, kv_length, q_offset, kv_offset)
+def test_caches(q_length: int, q_offset: int, kv_length: int, kv_offset: int, on_device: bool) -> None:
+    """Of a cache of fixed size, which counts on the device, the part in use; of one that grows all."""
+    seen = torch.tensor(q_offset) if on_device else q_offset
+    mask = adapter.attention_mask(1, q_length, kv_length, seen, kv_offset)
     if kv_length == q_offset + q_length:
         assert mask is None
     else:
         assert mask is not None
-        assert mask.shape == (1, q_offset + q_length)
-        assert mask.all()
+        assert mask.tolist() == [[[[0]]], [[[q_offset + q_length]]]]
 
 
-@pytest.mark.parametrize("name", ["s_aux", "position_bias", "cache"])
+@pytest.mark.parametrize("name", ["causal", "bidirectional", "window 5"])
+@pytest.mark.parametrize("pads", [(3, 0), (0, 0), (5, 8)])
+def test_ranges_of_a_cache(name: str, pads: tuple[int, int]) -> None:
+    """Where the keys of each sequence are, read as decode does, is transformers' own mask."""
+    padding = torch.arange(SEQLEN) >= torch.tensor(pads)[:, None]
+    sizes = {"q_length": 2, "kv_length": SEQLEN + 4, "q_offset": SEQLEN - 2, "attention_mask": padding}
+    if name == "bidirectional":
+        sizes |= {"kv_length": SEQLEN, "q_offset": 0}
+    mask = adapter.attention_mask(2, mask_function=KNOWN[name], **sizes)
+    if mask is None:
+        assert name == "bidirectional"
+        assert not any(pads)
+        return
+    pattern = tagged_pattern(mask)
+    assert pattern is not None
+    assert is_range(mask)
+    want = dense(KNOWN[name], **sizes)
+    for b, (begin, end) in enumerate(mask[:, 0, 0].T.tolist()):
+        seen = np.zeros((2, sizes["kv_length"]), bool)
+        seen[:, begin:end] = reference.visible(
+            2, end - begin, causal=pattern.causal, window_size=pattern.window_size
+        )
+        np.testing.assert_array_equal(want[b, 0], seen)
+    np.testing.assert_array_equal(tokens_of(mask)[:, :SEQLEN], padding)
+
+
+def test_cache_with_gaps() -> None:
+    """Padding in between, or at the end, where a causal query would take another key for its own."""
+    for gap in (slice(4, 6), slice(SEQLEN - 1, None)):
+        padding = torch.ones(2, SEQLEN, dtype=torch.bool)
+        padding[0, gap] = False
+        mask = adapter.attention_mask(2, 1, SEQLEN, SEQLEN - 1, attention_mask=padding)
+        assert mask is not None
+        assert torch.equal(mask, padding)
+
+
+@pytest.mark.parametrize("name", ["position_bias", "cache"])
 def test_what_no_kernel_does(name: str) -> None:
     x = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
     with pytest.raises(NotImplementedError, match=f"{name}: got a Tensor, expected None"):
         adapter.attention_forward(torch.nn.Identity(), x, x, x, None, **{name: x})
+
+
+def test_a_changed_range() -> None:
+    x, mask = torch.zeros(3, 2, 8, 64, dtype=torch.float16), torch.zeros(2, 1, 1, 2, dtype=torch.int32)
+    with pytest.raises(
+        ValueError, match=r"attention_mask: got int32 \(2, 1, 1, 2\), expected \(2, 1, 1, 3\)"
+    ):
+        adapter.attention_forward(torch.nn.Identity(), x, x, x, mask)
+
+
+def test_sinks_of_another_number() -> None:
+    x = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"s_aux: got shape \(3,\), expected \(2,\)"):
+        adapter.attention_forward(torch.nn.Identity(), x, x, x, None, s_aux=torch.zeros(3))
 
 
 OTHERS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The forward kernels, with attention sinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyfa_rocm import flash_attn
+from pyfa_rocm import torch as ours
+from pyfa_rocm.transformers._decode import Scores
+
+__all__ = ["forward", "varlen_forward", "with_sinks"]
+
+
+def with_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> torch.Tensor:
+    """Let a logit without a value take part in the softmax of each head.
+
+    It makes the sum exp(lse) of a row larger by exp(sink), and so the output smaller by
+    exp(lse) / (exp(lse) + exp(sink)).
+
+    Parameters
+    ----------
+    out : torch.Tensor, (..., rows, nhead, hdim)
+    lse : torch.Tensor, float32 (..., nhead, rows)
+    sinks : torch.Tensor, (nhead)
+    """
+    share = torch.sigmoid(lse.transpose(-1, -2) - sinks.float())
+    return (out * share[..., None]).to(out.dtype)
+
+
+def _options(scores: Scores, dropout: float) -> dict[str, Any]:
+    return {
+        "dropout_p": dropout, "softmax_scale": scores.scale, "causal": scores.causal,
+        "window_size": scores.window_size, "softcap": scores.softcap,
+    }  # fmt: skip
+
+
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scores: Scores, dropout: float
+) -> torch.Tensor:
+    """Return attention of (batch, seqlen, nhead, hdim)."""
+    options = _options(scores, dropout)
+    if scores.sinks is None:
+        return flash_attn.flash_attn_func(q, k, v, **options)
+    out, lse = ours.flash_attn_func(q, k, v, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)
+
+
+def varlen_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts_q: torch.Tensor, starts_k: torch.Tensor,
+    longest_q: int, longest_k: int, scores: Scores, dropout: float,
+) -> torch.Tensor:  # fmt: skip
+    """Return attention of packed sequences, (total, nhead, hdim)."""
+    given = q, k, v, starts_q, starts_k, longest_q, longest_k
+    options = _options(scores, dropout)
+    if scores.sinks is None:
+        return flash_attn.flash_attn_varlen_func(*given, **options)
+    out, lse = ours.flash_attn_varlen_func(*given, return_lse=True, **options)
+    return with_sinks(out, lse, scores.sinks)
