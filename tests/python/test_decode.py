@@ -120,7 +120,7 @@ class Decoding:
         cache = Cache(p.dtype, pages, size, k=tensors[0], v=tensors[1])
         if p.pages == "table":
             width = max(*counts, 1) + 2
-            table = np.full((self.batch, width), -1, np.int32)
+            self.block_table = table = np.full((self.batch, width), -1, np.int32)
             for b, pages_of in enumerate(lists):
                 table[b, : len(pages_of)] = pages_of
             cache.block_table, cache.stride_block_table, cache.max_pages = self.put(table), width, width

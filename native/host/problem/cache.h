@@ -41,7 +41,7 @@ void check_page_size(const fmha_cache& cache, bool paged);
 void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor& tensor,
                     const fmha_cache& cache, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted);
 
-// Fails with INVALID_ARGUMENT if a stride that will be read is negative.
+// Fails with INVALID_ARGUMENT if a stride that will be read is negative, or leads out of the address space.
 void check_cache_strides(const View& view);
 
 // Reads the cache of a call on `problem`, whose dtype and sizes are set, and adds what it touches to the
