@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm.cli import bench_decode, bench_decode_plot, bench_text, main
+from pyfa_rocm.cli import bench_decode, bench_text, main
 from pyfa_rocm.cli.decode_trial import DecodeTrial
 
 SMALL = ("--batches", "1,2", "--contexts", "300", "--groups", "4", "--hdim", "64")
@@ -60,7 +59,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, text.splitlines())) <= bench_text.WIDTH
 
 
-def test_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The way of a card, which any HIP runtime can take."""
     monkeypatch.setattr(bench_decode, "runtime", lambda: replace(pyfa_rocm.runtime(), emulated=False))
     result = _json(capsys, *SMALL, "--repeat", "3")
@@ -71,22 +70,6 @@ def test_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.C
         assert 0 < row["max_difference"] < 0.01
     assert main.main(["bench", "decode", *SMALL, "--repeat", "3"]) == 0
     assert "Time: median of 3 calls, by HIP events" in capsys.readouterr().out
-    _draw(result, tmp_path)
-
-
-@emulated
-def test_picture_of_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = _json(capsys, *SMALL)
-    result["rows"][1]["reason"] = "no kernel"
-    _draw(result, tmp_path)
-
-
-def _draw(result: dict[str, Any], folder: Path) -> None:
-    pytest.importorskip("matplotlib")
-    bench_decode_plot.draw(result, folder / "picture.svg")
-    text = (folder / "picture.svg").read_text(encoding="utf-8")
-    for word in ("decoding", "batch 1", "batch 2"):
-        assert word in text.lower()
 
 
 def test_no_kernel(capsys: pytest.CaptureFixture[str]) -> None:
