@@ -129,7 +129,7 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .table = p.cache.table,
       .indptr = p.cache.indptr,
       .indices = p.cache.indices,
-      .used_k = f.seqused_k,
+      .used_k = f.seqlen_k > 0 ? f.seqused_k : nullptr,  // without keys there is no cache
       .first_k = p.leftpad_k,
       .cu_q = f.cu_seqlens_q,
       .alibi = f.alibi_slopes,
