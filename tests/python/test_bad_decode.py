@@ -27,7 +27,10 @@ from pyfa_rocm.array import dtype_of
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
 BATCH, SEQLEN_Q, NHEAD_Q, NHEAD_K, HDIM, PAGE, PAGES = 2, 2, 4, 2, 64, 16, 6
 NAMES = ("q", "k", "v", "o", "lse", "table", "used", "leftpad", "sinks", "slopes", "workspace")
-LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx", "seqused_k", "leftpad_k", "cu_seqlens_q")
+LISTS = (
+    "cache.block_table", "cache.kv_indptr", "cache.kv_indices", "cache.cache_batch_idx", "fwd.seqused_k",
+    "fwd.seqused_q", "fwd.cu_seqlens_q", "fwd.cu_seqlens_k", "leftpad_k",
+)  # fmt: skip
 # What the call does not look at, or what asks for memory that only other tests set up.
 NOT_HERE = ("bias", "k", "v", "randval", "philox_seed_offset")
 WORDS = re.compile(

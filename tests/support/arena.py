@@ -31,7 +31,7 @@ Path = tuple[str, ...]
 
 
 class OutsideError(Exception):
-    """A tensor leaves the arena."""
+    """A call would leave the arena, or break another promise of its caller."""
 
 
 class Arena:
@@ -107,16 +107,16 @@ def changed(owner: Any, path: Path, value: Any) -> Any:
 
 
 def values(arena: Arena, owner: Any, path: Path, lists: tuple[str, ...]) -> list[Any]:
-    """Values for a field, by what it holds. `lists`: pointers to integers, whose memory cannot be any."""
+    """Values for a field, by what it holds. `lists`: pointers to integers by path, whose memory cannot be any."""
     held, name = get(owner, path), path[-1]
     for word, choice in WORDS.items():
         if word in name:
             return list(choice)
     start = int(arena.device.data)
-    if name in lists:
+    if ".".join(path) in lists:
         return [0, 1, 2, HOST.ctypes.data, 2**64 - 16, held + 4, held]
     if isinstance(held, int) and not isinstance(held, bool) and start <= held < start + arena.host.size:
-        others = [arena.address(other) for other in arena.names if other not in lists]
+        others = [arena.address(other) for other in arena.names]
         end = start + arena.host.size
         return [0, 1, 2**64 - 16, HOST.ctypes.data, end - 16, held - 16, *others, *(held + n for n in (1, 2, 8, 16))]
     if isinstance(held, float):
@@ -158,6 +158,9 @@ class Tried:
                 pyfa_rocm.synchronize()
         except (InvalidArgumentError, UnsupportedError) as error:
             refusal = str(error)
+        except FmhaError:  # stopped by the device
+            arena.upload()
+            raise
         after = arena.device.to_numpy()
         may_differ = np.zeros(after.size, np.bool_)
         try:

@@ -28,6 +28,7 @@ class Builder {
     set_tokens();
     set_rotary();
     set_lists();
+    check_positions();
     set_cache();
   }
 
@@ -151,7 +152,6 @@ class Builder {
     }
     check_least("rotary.positions", r.positions, 1);
     if (r.positions > 1) check_least("rotary.stride_position", r.stride_position, 0);
-    check_positions(r);
     problem_.rotary_dim = r.dim;
     problem_.rotary_stride = r.positions > 1 ? r.stride_position : 0;
     const auto table = [&](const char* name, const void* data) {
@@ -162,8 +162,11 @@ class Builder {
   }
 
   // The last of a sequence's new tokens is at least that far from its beginning.
-  void check_positions(const fmha_rotary& r) const {
-    if (problem_.packed || problem_.empty || p_.positions != nullptr || r.positions >= p_.seqlen) return;
+  void check_positions() const {
+    const fmha_rotary& r = p_.rotary;
+    if (problem_.cos == nullptr || problem_.packed || problem_.empty || p_.positions != nullptr ||
+        r.positions >= p_.seqlen)
+      return;
     raise(FMHA_INVALID_ARGUMENT,
           "rotary.positions = %" PRId64 ": expected seqlen = %" PRId64 " or more without positions",
           r.positions, p_.seqlen);
