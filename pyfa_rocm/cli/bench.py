@@ -69,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = (bench_decode.__doc__ or "").splitlines()[0]
     decode = others.add_parser("decode", help=summary, description=summary)
     decode.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object, and nothing else"
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON object, and nothing else",
     )
     decode.set_defaults(run=bench_decode.run)
     bench_decode.add_arguments(decode)

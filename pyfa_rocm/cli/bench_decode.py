@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from pyfa_rocm import array, emulator
 from pyfa_rocm.cli import bench_decode_plot, bench_decode_text, bench_plot
+from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import milliseconds
 from pyfa_rocm.cli.decode_trial import DecodeTrial, Decoding
-from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.trial import to_json
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
@@ -50,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     add = parser.add_argument
     add("--batches", type=positives, metavar="N,...", help="default: 1,4,16,64; software device: 1,4")
-    add("--contexts", type=positives, metavar="N,...", help="default: 1024 to 131072; software device: to 4096")
+    add(
+        "--contexts",
+        type=positives,
+        metavar="N,...",
+        help="default: 1024 to 131072; software device: to 4096",
+    )
     add("--groups", type=positives, default=(1, 4, 8, 16), metavar="N,...", help="default: 1,4,8,16")
     add("--heads-k", type=positive, metavar="N", help="key heads (default: 8; software device: 2)")
     add("--hdim", type=positive, default=128, metavar="N", help="default: 128")

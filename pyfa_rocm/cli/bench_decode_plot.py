@@ -22,9 +22,9 @@ COUNTED_LABELS = (
 _FAINT_INK = "#5b6b79"
 
 
-def _series(members: list[Row], line: str, place: str, value: Any) -> dict[int, dict[int, float]]:
+def _series(members: list[Row], line: str, place: str, value: Any) -> dict[int, dict[int, Any]]:
     """Return numbers by what makes a series and by the place on the axis."""
-    found: dict[int, dict[int, float]] = {}
+    found: dict[int, dict[int, Any]] = {}
     for row in members:
         if not row["reason"]:
             found.setdefault(row[line], {})[row[place]] = value(row)
@@ -32,7 +32,7 @@ def _series(members: list[Row], line: str, place: str, value: Any) -> dict[int, 
 
 
 def _bars(axes: Any, members: list[Row], key: str, below: str = "") -> None:
-    """Draw a number of what was counted by group, a bar for each context; faint above another number of it."""
+    """Draw what was counted by group, a bar for each context; `key` faintly above `below`."""
     series = _series(members, "context", "group", lambda row: row["counted"])
     groups = list(dict.fromkeys(row["group"] for row in members))
     width = 0.8 / max(1, len(series))
@@ -43,7 +43,9 @@ def _bars(axes: Any, members: list[Row], key: str, below: str = "") -> None:
         bars = axes.bar(at, [x[key] for x in counts], alpha=0.35 if below else 1, zorder=3, **style)
         texts = [f"{x[key]:.3f}" if below else f"{x[key]:.2f}" for x in counts]
         axes.bar_label(bars, texts, padding=2, fontsize=6.5, color=INK)
-        axes.bar(at, [x[below or key] for x in counts], label=f"context {length(context)}", zorder=3.5, **style)
+        axes.bar(
+            at, [x[below or key] for x in counts], label=f"context {length(context)}", zorder=3.5, **style
+        )
     axes.set_xticks(range(len(groups)), [str(n) for n in groups])
     axes.set_xlabel("query heads a key head")
 
@@ -70,7 +72,9 @@ def _times(columns: Any, members: list[Row], batch: int) -> None:
     (axes,) = columns
     series = _series(members, "group", "context", lambda row: row["bytes_per_s"] / 1e12)
     for (group, values), color in zip(series.items(), COLORS, strict=False):
-        axes.plot(list(values), list(values.values()), marker="o", markersize=4, color=color, label=f"group {group}")
+        axes.plot(
+            list(values), list(values.values()), marker="o", markersize=4, color=color, label=f"group {group}"
+        )
     contexts = sorted({row["context"] for row in members})
     axes.set_xscale("log", base=2)
     axes.set_xticks(contexts, [length(n) for n in contexts])

@@ -11,11 +11,12 @@ from pyfa_rocm.cli.bench_text import WIDTH, Row
 __all__ = ["by_batch", "tables"]
 
 COUNTS = (
-    "Counts of the software device, not times: it says nothing about how fast a card is. HBM traffic: accesses "
-    "are counted, and the caches of an MI300X are modelled, cold at each launch; beside it how many times that is "
-    "the least, K and V in use, q and o: without what splits cost, which is a float32 O of each that the merge "
-    "reads, and with it. At full issue: how much of K and V 304 compute units at 2.1 GHz would read in a second if nothing ever waited, as a "
-    "multiple of HBM's 5.3 TB/s; an instruction is taken to occupy a SIMD for 4 cycles, an MFMA for 16."
+    "Counts of the software device, not times: it says nothing about how fast a card is. HBM traffic: "
+    "accesses are counted, and the caches of an MI300X are modelled, cold at each launch; beside it how many "
+    "times that is the least, K and V in use, q and o: without what splits cost, which is a float32 O of "
+    "each that the merge reads, and with it. At full issue: how much of K and V 304 compute units at 2.1 GHz "
+    "would read in a second if nothing ever waited, as a multiple of HBM's 5.3 TB/s; an instruction is taken "
+    "to occupy a SIMD for 4 cycles, an MFMA for 16."
 )
 DIFFERENCE = "Largest difference: of the first head of the first sequence from float64."
 
@@ -53,7 +54,8 @@ def _line(row: Row, emulated: bool) -> str:
         )
     counted = row["counted"]
     return (
-        f"{start}{counted['hbm_bytes'] / 2**20:9.2f}{counted['unsplit_ratio']:9.4f}{counted['hbm_ratio']:9.4f}"
+        f"{start}{counted['hbm_bytes'] / 2**20:9.2f}"
+        f"{counted['unsplit_ratio']:9.4f}{counted['hbm_ratio']:9.4f}"
         f"{counted['instructions'] / 1e6:10.3f}{counted['instructions_per_kv_byte']:11.4f}"
         f"{counted['times_hbm']:9.2f}x{end}"
     )
@@ -64,8 +66,8 @@ def tables(result: dict[str, Any]) -> str:
     rows, emulated = result["rows"], result["emulated"]
     first = rows[0]
     lines = [
-        f"Device: {result['device']}; {first['dtype']}, head dim {first['hdim']}, {first['nhead_k']} key heads, "
-        f"pages of {first['page_size']}"
+        f"Device: {result['device']}; {first['dtype']}, head dim {first['hdim']}, "
+        f"{first['nhead_k']} key heads, pages of {first['page_size']}"
     ]
     for batch, members in by_batch(rows).items():
         lines += ["", f"decode, batch {batch}", _head(emulated), *(_line(row, emulated) for row in members)]
@@ -73,5 +75,7 @@ def tables(result: dict[str, Any]) -> str:
     if emulated:
         lines.append(textwrap.fill(COUNTS, WIDTH))
     else:
-        lines.append(f"Time: median of {result['repeat']} calls, by HIP events. TB/s: K and V in use, q and o.")
+        lines.append(
+            f"Time: median of {result['repeat']} calls, by HIP events. TB/s: K and V in use, q and o."
+        )
     return "\n".join([*lines, DIFFERENCE])

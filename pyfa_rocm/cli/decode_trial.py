@@ -126,7 +126,9 @@ class Decoding:
         """Return how far O of the first sequence's first head is from float64, at most."""
         trial = self.trial
         at = np.arange(trial.context)
-        token = self._table[0, at // trial.page_size].astype(np.int64) * trial.page_size + at % trial.page_size
+        token = (
+            self._table[0, at // trial.page_size].astype(np.int64) * trial.page_size + at % trial.page_size
+        )
         k, v = (x[token % len(x), 0].astype(np.float64) for x in (self._k, self._v))
         scores = k @ self._q[0, 0, 0].astype(np.float64) * trial.hdim**-0.5
         p = np.exp(scores - scores.max())

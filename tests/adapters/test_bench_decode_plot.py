@@ -24,7 +24,14 @@ def test_counts_drawn(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture
         assert drawn.startswith(b"\x89PNG\r\n")
         return
     text = drawn.decode()
-    for words in ("batch 1", "batch 2", "context 1k", "aim without splits: 1.02", "aim: 1.3 or more", "not times"):
+    for words in (
+        "batch 1",
+        "batch 2",
+        "context 1k",
+        "aim without splits: 1.02",
+        "aim: 1.3 or more",
+        "not times",
+    ):
         assert words in text
     assert "TB/s" not in text
 
@@ -51,5 +58,12 @@ def test_times_drawn(tmp_path: Path) -> None:
         bench_decode_plot.draw(_timed(), path)
     text = first.read_text()
     assert text == second.read_text()
-    for words in ("Speed of decoding: TB/s", "a card, bfloat16", "Median of 10 calls", "group 8", "128k", "batch 64"):
+    for words in (
+        "Speed of decoding: TB/s",
+        "a card, bfloat16",
+        "Median of 10 calls",
+        "group 8",
+        "128k",
+        "batch 64",
+    ):
         assert words in text

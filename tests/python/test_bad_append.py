@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Any fields in `fmha_kv_append_params` and its structs: an error that names one, or an append as they say."""
+"""Any fields in `fmha_kv_append_params` and its structs: an error that names one, or what they say."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ LISTS = (
     "cu_seqlens", "slots", "positions",
 )  # fmt: skip
 WORDS = re.compile(
-    r"dtype|batch|seqlen|seqused|nhead|hdim|\bq\b|\bk\b|\bv\b|q_out|kernel|flags|total|page|indptr|indices|slots"
-    r"|positions|rotary|cos|sin|scale|cache"
+    r"dtype|batch|seqlen|seqused|nhead|hdim|\bq\b|\bk\b|\bv\b|q_out|kernel|flags|total|page|indptr"
+    r"|indices|slots|positions|rotary|cos|sin|scale|cache"
 )
 
 
@@ -50,7 +50,14 @@ def _params(arena: Arena) -> KvAppendParams:
     row = NHEAD_K * HDIM
     k, v = (CacheTensor(arena.address(name), PAGE * row, row, HDIM) for name in ("cache_k", "cache_v"))
     cache = Cache(
-        "float16", PAGES, PAGE, k=k, v=v, block_table=arena.address("table"), stride_block_table=3, max_pages=3
+        "float16",
+        PAGES,
+        PAGE,
+        k=k,
+        v=v,
+        block_table=arena.address("table"),
+        stride_block_table=3,
+        max_pages=3,
     )
     rotary = Rotary(arena.address("cos"), arena.address("sin"), POSITIONS, 16, 32, "float16")
     return KvAppendParams(
@@ -123,7 +130,9 @@ class Reading:
                 continue
             value, error = self._rotated(self.inputs[name][b, i], place, turned=name == "k")
             assert tensor is not None
-            steps = [s if n > 1 else 0 for s, n in zip(tensor[1:], (cache.pages, cache.page_size), strict=False)]
+            steps = [
+                s if n > 1 else 0 for s, n in zip(tensor[1:], (cache.pages, cache.page_size), strict=False)
+            ]
             stored = dtype_of(cache.dtype)
             at = tensor.data + stored.itemsize * (page * steps[0] + slot * steps[1])
             self._rows(at, tensor.stride_head, stored, value, error, p.nhead_k)

@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from reference import attention, numerics_of
 
 import pyfa_rocm
-from pyfa_rocm import AbiMismatchError, Cache, CacheTensor, DecodeParams, FwdParams, InvalidArgumentError, Lse, Strided
+from pyfa_rocm import (
+    AbiMismatchError,
+    Cache,
+    CacheTensor,
+    DecodeParams,
+    FwdParams,
+    InvalidArgumentError,
+    Lse,
+    Strided,
+)
 from pyfa_rocm._call.decode import decode_to_c
 from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
@@ -49,11 +58,16 @@ def _params(arena: Arena) -> DecodeParams:
         lse=Lse(arena.address("lse"), NHEAD_Q * SEQLEN_Q, SEQLEN_Q), mask="causal",
         seqused_k=arena.address("used"), alibi_slopes=arena.address("slopes"),
     )  # fmt: skip
-    k, v = (
-        CacheTensor(arena.address(name), PAGE * NHEAD_K * HDIM, NHEAD_K * HDIM, HDIM) for name in "kv"
-    )
+    k, v = (CacheTensor(arena.address(name), PAGE * NHEAD_K * HDIM, NHEAD_K * HDIM, HDIM) for name in "kv")
     cache = Cache(
-        "float16", PAGES, PAGE, k=k, v=v, block_table=arena.address("table"), stride_block_table=3, max_pages=3
+        "float16",
+        PAGES,
+        PAGE,
+        k=k,
+        v=v,
+        block_table=arena.address("table"),
+        stride_block_table=3,
+        max_pages=3,
     )
     return DecodeParams(
         fwd, cache, leftpad_k=arena.address("leftpad"), sinks=arena.address("sinks"), num_splits=2,
@@ -83,13 +97,14 @@ def _cached(arena: Arena, p: DecodeParams, tensor: CacheTensor, hdim: int, b: in
     for t in range(length):
         page = b
         if cache.block_table:
-            at = cache.block_table + 4 * (b * (cache.stride_block_table if p.fwd.batch > 1 else 0) + t // size)
+            at = cache.block_table + 4 * (
+                b * (cache.stride_block_table if p.fwd.batch > 1 else 0) + t // size
+            )
             page = int(_list(arena, at, 1)[0])
         elif cache.cache_batch_idx:
             page = int(_list(arena, cache.cache_batch_idx + 4 * b, 1)[0])
         strides = [
-            s if n > 1 else 0
-            for s, n in zip(tensor[1:], (cache.pages, size, p.fwd.nhead_k), strict=True)
+            s if n > 1 else 0 for s, n in zip(tensor[1:], (cache.pages, size, p.fwd.nhead_k), strict=True)
         ]
         slot = t % size if cache.block_table else t
         begin = tensor.data + 2 * (page * strides[0] + slot * strides[1])

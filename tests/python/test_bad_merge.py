@@ -57,8 +57,9 @@ def _expected(arena: Arena, p: MergeParams) -> Callable[[Bytes, Any], None]:
     o_place = (p.o.data, o_dtype, rows, (*p.o[1:], 1))
     before = [arena.view(*o_place)]
     has_lse = p.lse is not None and bool(p.lse.data)
-    lse_place: Any = (p.lse.data, np.float32, lse_rows, (*p.lse[1:], 1)) if p.lse is not None else ()
-    lse_before = arena.view(*lse_place) if has_lse else None
+    lse = p.lse if p.lse is not None and has_lse else Lse(p.o.data, 0, 0)
+    lse_place = (lse.data, np.float32, lse_rows, (*lse[1:], 1))
+    lse_before = arena.view(*lse_place) if has_lse else np.zeros(lse_rows, np.float32)
     values_of, lses_of = list(parts), lses
     if p.accumulate:
         values_of, lses_of = [*values_of, *before], np.concatenate([lses, lse_before[None]])
@@ -84,7 +85,9 @@ def arena() -> Arena:
 
 @pytest.fixture(scope="module")
 def tried(arena: Arena) -> Tried:
-    return Tried(arena, pyfa_rocm.fmha_merge, pyfa_rocm.fmha_merge_supported, lambda p: _expected(arena, p), WORDS)
+    return Tried(
+        arena, pyfa_rocm.fmha_merge, pyfa_rocm.fmha_merge_supported, lambda p: _expected(arena, p), WORDS
+    )
 
 
 FIELDS = list(paths(_params(_arena())))

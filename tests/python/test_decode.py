@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attention over a KV cache, against float64: pages in any order, lengths, masks, features.
 
-Tokens that no sequence has, or that no query sees, are NaN in the cache and declared unwritten, and entries of
-a block table for pages of only such tokens are -1: a kernel that reads either gives NaN, or is stopped.
+Tokens that no sequence has, or that no query sees, are NaN in the cache and declared unwritten, and entries
+of a block table for pages of only such tokens are -1: a kernel that reads either gives NaN, or is stopped.
 """
 
 from __future__ import annotations
@@ -264,7 +264,9 @@ def test_ragged_lengths(packed: bool) -> None:
 @pytest.mark.parametrize("page_size", [1, 16, 128])
 def test_windows_across_pages(page_size: int, window: tuple[int, int]) -> None:
     """Pages before the window are given up: their entries are -1."""
-    run(Problem(lengths=(128, 129, 300, 143), seqlens_q=(3,) * 4, window=window, page_size=page_size, hdim=64))
+    run(
+        Problem(lengths=(128, 129, 300, 143), seqlens_q=(3,) * 4, window=window, page_size=page_size, hdim=64)
+    )
 
 
 def test_any_splits() -> None:

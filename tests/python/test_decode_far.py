@@ -94,7 +94,9 @@ def _strided(array: DeviceArray) -> Strided:
 def _append(cache: Cache, k: np.ndarray, v: np.ndarray) -> None:
     arrays = [DeviceArray.from_numpy(x) for x in (k, v)]
     of_k, of_v = map(_strided, arrays)
-    pyfa_rocm.fmha_kv_append(KvAppendParams("float16", 1, _LENGTH, 1, _HDIM, _HDIM, cache=cache, k=of_k, v=of_v))
+    pyfa_rocm.fmha_kv_append(
+        KvAppendParams("float16", 1, _LENGTH, 1, _HDIM, _HDIM, cache=cache, k=of_k, v=of_v)
+    )
     pyfa_rocm.synchronize()
 
 
@@ -103,8 +105,8 @@ def _decode(cache: Cache, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lse = DeviceArray.empty((1, _NHEAD_Q, 1), np.float32)
     nothing = Strided(0, 0, 0, 0)
     fwd = FwdParams(
-        "float16", 1, 1, _LENGTH, _NHEAD_Q, 1, _HDIM, _HDIM, _HDIM**-0.5, _strided(on_device), nothing, nothing,
-        _strided(o), lse=Lse(lse.data, _NHEAD_Q, 1),
+        "float16", 1, 1, _LENGTH, _NHEAD_Q, 1, _HDIM, _HDIM, _HDIM**-0.5, _strided(on_device), nothing,
+        nothing, _strided(o), lse=Lse(lse.data, _NHEAD_Q, 1),
     )  # fmt: skip
     pyfa_rocm.fmha_decode(DecodeParams(fwd, cache, num_splits=1))
     return o.to_numpy(), lse.to_numpy()

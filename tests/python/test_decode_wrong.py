@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Wrong caches: what the host can know is refused by name, and the software device finds the rest.
 
-Entries of page lists and lengths are in device memory: what they lead to is out of bounds, or nobody wrote it.
+Entries of page lists and lengths are in device memory: what they lead to is out of bounds, or unwritten.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from test_decode import Decoding, Problem
 import pyfa_rocm
 from pyfa_rocm import (
     Bias,
-    CacheTensor,
+    Cache,
     DecodeParams,
-    DeviceArray,
     InvalidArgumentError,
     KvAppendParams,
     UnsupportedError,
@@ -80,7 +79,7 @@ def test_refused_attention(change: dict[str, Any], error: type[Exception], said:
     ({"block_table": 2}, InvalidArgumentError, "cache->block_table = 0x2: expected an address aligned to 4"),
     ({"kv_indices": 4096}, InvalidArgumentError, "cache->kv_indptr = NULL, but cache->kv_indices is set"),
     ({"kv_indptr": 4096, "kv_indices": 4096}, InvalidArgumentError, "expected NULL with block_table"),
-    ({"cache_batch_idx": 4096}, InvalidArgumentError, "cache->cache_batch_idx = 0x1000: expected NULL with pages"),
+    ({"cache_batch_idx": 4096}, InvalidArgumentError, "cache_batch_idx = 0x1000: expected NULL with pages"),
     ({"block_table": 0}, InvalidArgumentError, "fwd->seqlen_k = 200: expected at most cache->page_size = 16"),
     ({"block_table": 0, "page_size": 200, "pages": 1}, InvalidArgumentError,
      "cache->pages = 1: expected fwd->batch = 2 or more without cache_batch_idx"),
@@ -206,25 +205,21 @@ def test_pages_that_nobody_wrote_are_found(found: Callable[..., None]) -> None:
     found(pyfa_rocm.fmha_decode, params, "fmha_decode_bf16_d64", "which nobody has written")
 
 
-def _of_append(case: Append) -> tuple[Appending, KvAppendParams]:
-    appending = Appending(case)
-    return appending, appending.params()
+def _cache(params: KvAppendParams) -> Cache:
+    assert params.cache is not None
+    return params.cache
 
 
 APPENDS: dict[str, tuple[dict[str, Any], Callable[[KvAppendParams], None]]] = {
-    "an entry past the last page": (
-        {}, lambda p: _overwrite(p.cache.block_table, 0, p.cache.pages),  # type: ignore[union-attr]
-    ),
-    "a slot past the last page": (
-        {"table": "slots"}, lambda p: _overwrite(p.slots, 1, p.cache.pages * 16),  # type: ignore[union-attr]
-    ),
+    "an entry past the last page": ({}, lambda p: _overwrite(_cache(p).block_table, 0, _cache(p).pages)),
+    "a slot past the last page": ({"table": "slots"}, lambda p: _overwrite(p.slots, 1, _cache(p).pages * 16)),
     "a length beyond the table": ({}, lambda p: _overwrite(p.seqused_k, 1, 10**6)),
     "a position beyond the tables": ({"positions": True}, lambda p: _overwrite(p.positions, 0, 10**6)),
     "a start beyond the tokens": (
         {"packed": True, "lengths": (4, 3)}, lambda p: _overwrite(p.cu_seqlens, 2, 10**6),
     ),
     "a batch index beyond the cache": (
-        {"table": "none"}, lambda p: _overwrite(p.cache.cache_batch_idx, 0, p.cache.pages),  # type: ignore[union-attr]
+        {"table": "none"}, lambda p: _overwrite(_cache(p).cache_batch_idx, 0, _cache(p).pages),
     ),
 }  # fmt: skip
 

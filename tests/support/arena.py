@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """One allocation for all tensors of a call, and values for each field of a struct: what fuzz tests share.
 
-What the library accepts is read back out of the struct in NumPy, so that a field that has become another legal
-one is judged as well. A call that would leave the allocation is the caller's mistake: it is not made.
+What the library accepts is read back out of the struct in NumPy, so that a field that has become another
+legal one is judged as well. A call that would leave the allocation is the caller's mistake: it is not made.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Arena:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
         rng = np.random.default_rng(9)
-        self.host: Bytes = rng.standard_normal((len(names) + 1) * REGION // 2).astype(np.float16).view(np.uint8)
+        self.host: Bytes = (
+            rng.standard_normal((len(names) + 1) * REGION // 2).astype(np.float16).view(np.uint8)
+        )
         self.device = DeviceArray.from_numpy(self.host)
 
     def address(self, name: str) -> int:
@@ -58,7 +60,9 @@ class Arena:
         """Make the device's copy like the host's."""
         self.device = DeviceArray.from_numpy(self.host)
 
-    def view(self, data: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], of: Any = None) -> Any:
+    def view(
+        self, data: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], of: Any = None
+    ) -> Any:
         """Return a tensor of a struct as a view of the host's copy, or of another; strides in elements."""
         dtype, host = np.dtype(dtype), self.host if of is None else of
         if 0 in shape:
@@ -107,7 +111,7 @@ def changed(owner: Any, path: Path, value: Any) -> Any:
 
 
 def values(arena: Arena, owner: Any, path: Path, lists: tuple[str, ...]) -> list[Any]:
-    """Values for a field, by what it holds. `lists`: pointers to integers by path, whose memory cannot be any."""
+    """Values for a field. `lists`: by path, pointers to integers, whose memory cannot be any."""
     held, name = get(owner, path), path[-1]
     for word, choice in WORDS.items():
         if word in name:
@@ -118,7 +122,16 @@ def values(arena: Arena, owner: Any, path: Path, lists: tuple[str, ...]) -> list
     if isinstance(held, int) and not isinstance(held, bool) and start <= held < start + arena.host.size:
         others = [arena.address(other) for other in arena.names]
         end = start + arena.host.size
-        return [0, 1, 2**64 - 16, HOST.ctypes.data, end - 16, held - 16, *others, *(held + n for n in (1, 2, 8, 16))]
+        return [
+            0,
+            1,
+            2**64 - 16,
+            HOST.ctypes.data,
+            end - 16,
+            held - 16,
+            *others,
+            *(held + n for n in (1, 2, 8, 16)),
+        ]
     if isinstance(held, float):
         return list(FLOATS)
     if isinstance(held, int):
@@ -129,8 +142,8 @@ def values(arena: Arena, owner: Any, path: Path, lists: tuple[str, ...]) -> list
 class Tried:
     """A way to make a call with a struct and to judge what comes of it.
 
-    `expected` gives a judge of the bytes afterwards, which it gets and whose flags of what may differ it sets; it
-    raises OutsideError if the call would leave the arena. `words` is what each refusal must match.
+    `expected` gives a judge, which gets the bytes afterwards and flags, and sets those of bytes that may
+    differ; it raises OutsideError if the call would leave the arena. `words`: what each refusal must match.
     """
 
     def __init__(
@@ -178,4 +191,7 @@ class Tried:
 
 def tame(*arrays: Any) -> bool:
     """Whether these are numbers that 16 bits can work with."""
-    return all(np.isfinite(x.astype(np.float64)).all() and np.abs(x.astype(np.float64)).max(initial=0) < 100 for x in arrays)
+    return all(
+        np.isfinite(x.astype(np.float64)).all() and np.abs(x.astype(np.float64)).max(initial=0) < 100
+        for x in arrays
+    )

@@ -199,7 +199,9 @@ class Server:
             k, v = (self._cached(cache, b) for cache in self.caches)
             assert np.array_equal(v.astype(np.float64), self.values[b])
             self._judge_turned(k, self.keys[b], np.arange(length))
-            self._judge_turned(q_out[b], self.q_host[b].astype(np.float64), np.arange(length)[-self.case.new :])
+            self._judge_turned(
+                q_out[b], self.q_host[b].astype(np.float64), np.arange(length)[-self.case.new :]
+            )
             want = attention(q_out[b : b + 1], k[None], v[None], causal=True, numerics=numerics)
             judge(want, o[b : b + 1], lse[b : b + 1])
 
@@ -210,7 +212,9 @@ class Server:
         # Two roundings in float32 of what is below |a| + |b|, and one of the result.
         size = np.abs(a) + np.abs(b)
         bound = 2.0**-23 * np.concatenate([size, size], axis=-1)
-        assert (np.abs(got.astype(np.float64) - want) <= bound + ulp(np.abs(want) + bound, self.case.dtype) / 2).all()
+        assert (
+            np.abs(got.astype(np.float64) - want) <= bound + ulp(np.abs(want) + bound, self.case.dtype) / 2
+        ).all()
 
 
 def _strided(array: DeviceArray) -> Strided:
