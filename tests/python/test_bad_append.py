@@ -226,7 +226,7 @@ def test_several_fields(arena: Arena, tried: Tried, data: st.DataObject) -> None
     tried(params)
 
 
-@pytest.mark.parametrize("size", [0, 4, 100, 2**31])
+@pytest.mark.parametrize("size", [0, 4, 40, 2**31])
 @pytest.mark.parametrize("whose", ["params", "cache"])
 def test_struct_size_of_no_version(arena: Arena, whose: str, size: int) -> None:
     ffi, lib = library.load()
