@@ -268,18 +268,26 @@ typedef struct fmha_bwd_params {
   fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
 
+/* What the logarithm of an LSE is to. */
+typedef int32_t fmha_lse_base;
+enum {
+  FMHA_LSE_NATURAL = 0, /* as fmha_fwd writes it */
+  FMHA_LSE_BASE2 = 1
+};
+
 /* Keys or values of a cache: (pages, page_size, nhead_k, hdim) with a contiguous last dimension. Strides are in
  * elements, of any order and size, so that (batch, seqlen, head), (batch, head, seqlen) and blocks that hold keys
- * and values side by side all fit. Address and strides are aligned to 16 bytes, of an 8-bit type to 8. */
+ * and values side by side all fit. Address and strides are aligned to 16 bytes; fmha_kv_append takes an 8-bit type's
+ * aligned to 8. A vectorised cache lies otherwise: see k_vector of fmha_cache. */
 typedef struct fmha_cache_tensor {
   void* data;
-  int64_t stride_page; /* or of a batch element */
-  int64_t stride_token;
+  int64_t stride_page;  /* or of a batch element */
+  int64_t stride_token; /* not looked at in a vectorised cache */
   int64_t stride_head;
 } fmha_cache_tensor;
 
 /* What each element of an 8-bit cache stands for: itself times the scale of its (page or sequence, head), float32 at
- * data[i * stride_page + h * stride_head], device memory. Strides of 0 share one. data NULL: 1. */
+ * data[i * stride_page + h * stride_head], device memory; finite, above 0. Strides of 0 share one. data NULL: 1. */
 typedef struct fmha_cache_scale {
   const float* data;
   int64_t stride_page; /* or of a sequence: see scale_per_page */
@@ -310,6 +318,11 @@ typedef struct fmha_cache {
   fmha_cache_scale k_scale;       /* FMHA_FP8_E4M3_FNUZ only */
   fmha_cache_scale v_scale;
   int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
+  /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. Of each page
+   * and head, keys are (hdim_q / k_vector, page_size, k_vector), and values (page_size / v_vector, hdim_v, v_vector),
+   * without gaps. k_vector is 16 bytes of elements; v_vector a power of two from 8 up to page_size, which it may be. */
+  int32_t k_vector;
+  int32_t v_vector;
   uint32_t reserved;              /* must be 0 */
 } fmha_cache;
 
@@ -319,10 +332,10 @@ typedef struct fmha_decode_params {
   int32_t kernel;       /* as in fmha_fwd_params, of fmha_decode_kernel's candidates */
   /* The attention, by the forward call's own struct: dtype, sizes, softmax_scale, mask, q, o, lse, softcap
    * and alibi_slopes mean what they mean there. seqlen_q and seqlen_k are the largest lengths; with
-   * cu_seqlens_q (and without cu_seqlens_k) the queries are packed, so that sequences that decode one token
-   * and such that begin share a call. seqused_k has the tokens of each sequence in the cache, those of the
-   * queries included; NULL: seqlen_k. k, v, kernel, randval, workspace, workspace_bytes and flags are not
-   * looked at. */
+   * cu_seqlens_q the queries are packed, so that sequences that decode one token and such that begin share a
+   * call. seqused_k has the tokens of each sequence in the cache, those of the queries included; NULL: the
+   * differences of cu_seqlens_k, which only packed queries have beside them, or seqlen_k. k, v, kernel,
+   * randval, workspace, workspace_bytes and flags are not looked at. */
   const fmha_fwd_params* fwd;
   const fmha_cache* cache;
   const int32_t* leftpad_k; /* device memory, int32 (batch): tokens at the beginning of each sequence that are
@@ -331,6 +344,9 @@ typedef struct fmha_decode_params {
                                the softmax and has no value. NULL: none */
   int32_t num_splits;       /* parts that the keys of a sequence are dealt to, at most 128; 0: the library's
                                choice */
+  int32_t seqlen_new;       /* is added to each of seqused_k or of cu_seqlens_k's lengths: of tokens that an
+                               fmha_kv_append before on the stream adds. fwd->seqlen_k bounds the sums */
+  fmha_lse_base lse_base;   /* of fwd->lse */
   uint32_t reserved;        /* must be 0 */
   void* workspace;          /* as in fmha_fwd_params; fmha_decode_workspace_bytes says how much */
   int64_t workspace_bytes;
@@ -385,13 +401,6 @@ typedef struct fmha_kv_append_params {
   uint32_t reserved;       /* must be 0 */
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_kv_append_params;
-
-/* What the logarithm of an LSE is to. */
-typedef int32_t fmha_lse_base;
-enum {
-  FMHA_LSE_NATURAL = 0, /* as fmha_fwd writes it */
-  FMHA_LSE_BASE2 = 1
-};
 
 /* Partial outputs: (parts, batch, seqlen, nhead, hdim) with a contiguous last dimension. Element (i, b, s, h, d) is
  * at data[i * stride_part + b * stride_batch + s * stride_seqlen + h * stride_head + d]. As fmha_tensor, but

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, check_keys, cxx_fields
+from family import DTYPES, SETS, Family, Row, check_keys, cxx_fields, enumerator
+
+_LOAD_BYTES = 16  # of a lane: what head dims are multiples of
+_BYTES = {"fp16": 2, "bf16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,15 @@ class DecodeRow(Row):
     hdim_q: int
     hdim_v: int
     hdim_step: int
+    cache_dtype: str
+    layout: str
+
+    @property
+    def kind(self) -> str:
+        """What tells it from others in its name."""
+        head = f"d{self.hdim_q}" if self.hdim_q == self.hdim_v else f"d{self.hdim_q}v{self.hdim_v}"
+        stored = "" if self.cache_dtype == self.dtype else f"_{self.cache_dtype}"
+        return f"{self.dtype}{stored}_{head}{'' if self.layout == 'rows' else f'_{self.layout}'}"
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,6 @@ class DecodeTile:
     hdim_q: int
     hdim_v: int
     origin: str
-    hdim_step: int = 8
 
 
 class Origin(Protocol):
@@ -38,21 +49,22 @@ class Origin(Protocol):
         """Return the line of a translation unit that makes the kernel."""
 
 
-def _head(row: DecodeRow | DecodeTile) -> str:
-    return f"d{row.hdim_q}" if row.hdim_q == row.hdim_v else f"d{row.hdim_q}v{row.hdim_v}"
-
-
 class Decode(Family):
     """What the build's programs ask of the family."""
 
     name = "decode"
-    axes = ("arch", "dtype", "tile")
-    required = frozenset(("set", "arch", "dtype", "tile"))
-    defaults: dict[str, Any] = {}  # noqa: RUF012 - read by all, written by none
-    known: dict[str, tuple[Any, ...]] = {"set": SETS, "dtype": DTYPES}  # noqa: RUF012
+    axes = ("arch", "dtype", "cache_dtype", "layout", "tile")
+    required = frozenset(("set", "arch", "dtype", "cache_dtype", "tile"))
+    defaults: dict[str, Any] = {"layout": "rows"}  # noqa: RUF012 - read by all, written by none
+    known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
+        "set": SETS,
+        "dtype": DTYPES,
+        "cache_dtype": DTYPES,
+        "layout": ("rows", "vectors"),
+    }
     enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
     facts = ("block_size", "tile_m", "tile_n", "hdim_q", "hdim_v")  # fmha::DecodeFacts
-    public = ("hdim_q", "hdim_v", "hdim_step", "tile_m", "tile_n")
+    public = ("hdim_q", "hdim_v", "hdim_step", "cache_dtype", "layout", "tile_m", "tile_n")
 
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
@@ -67,20 +79,21 @@ class Decode(Family):
 
     def make_row(self, fields: dict[str, Any], tile: DecodeTile, where: str) -> DecodeRow:
         row = DecodeRow(
-            name=f"fmha_decode_{fields['dtype']}_{_head(tile)}",
+            name="",
             family=self.name,
             origin=tile.origin,
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
-            hdim_step=tile.hdim_step,
+            hdim_step=_LOAD_BYTES // _BYTES[fields["cache_dtype"]],
             **fields,
         )
-        if row.dtype not in ("fp16", "bf16"):
-            raise ValueError(f"{where}: {row.name}: expected fp16 or bf16, got {row.dtype!r}")
+        row = replace(row, name=f"fmha_{self.name}_{row.kind}")
+        if row.dtype not in ("fp16", "bf16") or row.cache_dtype not in (row.dtype, "fp8"):
+            raise ValueError(f"{where}: {row.name}: expected fp16 or bf16, in a cache of the same or of fp8")
         return row
 
     def stem(self, row: DecodeRow) -> str:
-        return f"{self.name}_{row.dtype}_{_head(row)}"
+        return f"{self.name}_{row.kind}"
 
     def order(self, _row: DecodeRow) -> int:
         return 0
@@ -92,4 +105,6 @@ class Decode(Family):
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::DecodeRow, in the order of its fields."""
         fields = cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "tile_m", "tile_n"))
+        fields.append(f".cache_dtype = DType::{enumerator(report['cache_dtype'])}")
+        fields.append(f".vectors = {str(report['layout'] == 'vectors').lower()}")
         return "{" + ", ".join(fields) + "}"

@@ -13,4 +13,6 @@ class HipDecode(Origin):
 
     def line(self, row: DecodeRow) -> str:
         """Return the line that native/kernels/hip/decode.h makes a kernel of."""
-        return f"FMHA_DECODE_KERNEL({row.name}, {row.dtype.capitalize()}, {row.hdim_q}, {row.hdim_v})"
+        types = f"{row.dtype.capitalize()}, {row.cache_dtype.capitalize()}"
+        layout = f"Decode{row.layout.capitalize()}"
+        return f"FMHA_DECODE_KERNEL({row.name}, {types}, {row.hdim_q}, {row.hdim_v}, {layout})"

@@ -51,6 +51,9 @@ class Cache:
         What elements of "float8_e4m3fnuz" are to be multiplied with.
     scale_per_page : bool
         Whether the scales are by page, not by sequence.
+    k_vector, v_vector : int
+        Of a vectorised cache, whose pages and heads are (hdim_q / k_vector, page_size, k_vector) of keys and
+        (page_size / v_vector, hdim_v, v_vector) of values; 0: head dims lie together.
     """
 
     dtype: str
@@ -68,6 +71,8 @@ class Cache:
     k_scale: CacheScale | None = None
     v_scale: CacheScale | None = None
     scale_per_page: bool = False
+    k_vector: int = 0
+    v_vector: int = 0
 
 
 def cache_to_c(cache: Cache) -> Any:

@@ -31,6 +31,10 @@ class DecodeParams:
         Address of float32 (nhead_q): logits without a value; 0: none.
     num_splits : int
         Parts that the keys are dealt to; 0: the library's choice.
+    seqlen_new : int
+        Tokens that are added to each of `fwd.seqused_k`'s lengths, as by an append before on the stream.
+    lse_base : int
+        0: the LSE is a natural logarithm; 1: to base 2.
     kernel : int
         0: the library's choice; n: the n-th candidate of `fmha_decode_kernel`.
     workspace, workspace_bytes : int
@@ -45,6 +49,8 @@ class DecodeParams:
     leftpad_k: int = 0
     sinks: int = 0
     num_splits: int = 0
+    seqlen_new: int = 0
+    lse_base: int = 0
     kernel: int = 0
     workspace: int = 0
     workspace_bytes: int = 0

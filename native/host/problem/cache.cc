@@ -5,12 +5,15 @@
 #include <cinttypes>
 
 #include "error.h"
+#include "problem/options.h"
 #include "problem/struct_size.h"
 
 namespace fmha {
 namespace {
 
 constexpr StructVersion kCacheVersions[] = {{sizeof(fmha_cache), sizeof(fmha_cache)}};
+constexpr int64_t kVectorBytes = 16;
+constexpr int32_t kLeastValueVector = 8;
 constexpr int64_t kMostCount = INT32_MAX;  // the device's numbers of pages and tokens are int32
 
 void check_count(const char* name, int64_t value) {
@@ -95,12 +98,58 @@ void check_page_size(const fmha_cache& c, bool paged) {
   raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c.page_size);
 }
 
+CacheVectors cache_vectors(const fmha_cache& c, int64_t element_bytes, bool paged) {
+  if (c.k_vector == 0 && c.v_vector == 0) return {0, 0};
+  if (!paged) {
+    raise(FMHA_INVALID_ARGUMENT, "cache->k_vector = %" PRId32 ": expected 0 without pages", c.k_vector);
+  }
+  if (c.k_vector * element_bytes != kVectorBytes) {
+    raise(FMHA_INVALID_ARGUMENT,
+          "cache->k_vector = %" PRId32 ": expected %" PRId64 " (16 bytes), or 0 with v_vector 0", c.k_vector,
+          kVectorBytes / element_bytes);
+  }
+  if (c.v_vector < kLeastValueVector || c.v_vector > c.page_size ||
+      !std::has_single_bit(static_cast<uint32_t>(c.v_vector))) {
+    raise(FMHA_INVALID_ARGUMENT,
+          "cache->v_vector = %" PRId32 ": expected a power of two from %" PRId32
+          " to cache->page_size = %" PRId64,
+          c.v_vector, kLeastValueVector, c.page_size);
+  }
+  return {c.k_vector, c.v_vector};
+}
+
 void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor& t, const fmha_cache& c,
                     int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted) {
   view.name = name.name;
   view.pointer = name.pointer;
   view.stride = {t.stride_page, t.stride_token, t.stride_head};
-  set_shape(view, t.data, {c.pages, c.page_size, c.page_size, false}, nhead, hdim, element_bytes, wanted);
+  Rows rows = {c.pages, c.page_size, c.page_size, false};
+  if (c.k_vector != 0) {
+    if (__builtin_mul_overflow(hdim, c.page_size, &hdim)) hdim = INT64_MAX;
+    view.stride[kSeqlen] = 0;
+    rows.count = rows.sequence = 1;
+  }
+  set_shape(view, t.data, rows, nhead, hdim, element_bytes, wanted);
+}
+
+CacheScale cache_scale(const char* name, const fmha_cache_scale& s, const fmha_cache& c, DType dtype,
+                       int64_t batch, int64_t nhead, bool wanted, Pointers pointers, Extents& extents) {
+  if (s.data == nullptr) return {nullptr, 0, 0};
+  if (dtype != DType::kFp8) {
+    raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL for a cache of %s: scales are for fp8", name,
+          static_cast<const void*>(s.data), dtype_name(dtype));
+  }
+  if (!wanted) return {nullptr, 0, 0};
+  View view = array_view(name, s.data, sizeof(float), 1);
+  view.size = {c.scale_per_page != 0 ? c.pages : batch, 1, nhead};
+  view.stride = {s.stride_page, 0, s.stride_head};
+  if (s.stride_page < 0 || s.stride_head < 0) {
+    raise(FMHA_INVALID_ARGUMENT, "%s: got strides %" PRId64 " and %" PRId64 ", expected 0 or more", name,
+          s.stride_page, s.stride_head);
+  }
+  check_pointer(view, alignof(float), pointers);
+  extents.add(view, false);
+  return {s.data, s.stride_page, s.stride_head};
 }
 
 void check_cache_strides(const View& view) {
@@ -125,6 +174,8 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
   check_page_size(c, out.paged);
   check_capacity(c, f, out.paged);
   out.page_shift = out.paged ? std::countr_zero(static_cast<uint64_t>(c.page_size)) : 0;
+  out.vectors = cache_vectors(c, type.bytes, out.paged);
+  out.scale_per_page = truth("cache->scale_per_page", c.scale_per_page);
   const bool wanted = !f.empty && f.seqlen_k > 0;
   set_cache_view(out.k, {"cache->k", "cache->k.data"}, c.k, c, f.nhead_k, f.hdim_q, type.bytes, wanted);
   set_cache_view(out.v, {"cache->v", "cache->v.data"}, c.v, c, f.nhead_k, f.hdim_v, type.bytes, wanted);
@@ -134,6 +185,11 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
   }
   f.extents.add(out.k, written);
   f.extents.add(out.v, written);
+  const auto scale = [&](const char* name, const fmha_cache_scale& s) {
+    return cache_scale(name, s, c, out.dtype, f.batch, f.nhead_k, wanted, pointers, f.extents);
+  };
+  out.k_scale = scale("cache->k_scale.data", c.k_scale);
+  out.v_scale = scale("cache->v_scale.data", c.v_scale);
   if (f.batch > 1 && c.block_table != nullptr && c.stride_block_table < 0) {
     raise(FMHA_INVALID_ARGUMENT, "cache->stride_block_table = %" PRId64 ": expected 0 or more",
           c.stride_block_table);

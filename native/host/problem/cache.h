@@ -12,6 +12,19 @@
 
 namespace fmha {
 
+// What elements of an 8-bit cache are multiplied with.
+struct CacheScale {
+  const float* data;  // nullptr: 1
+  int64_t stride_page, stride_head;
+};
+
+// Whether keys and values lie in vectors (see fmha_cache), and of how many elements.
+struct CacheVectors {
+  int32_t k, v;  // 0: they do not
+
+  bool any() const { return k != 0; }
+};
+
 struct Cache {
   Cache() {}  // set_cache sets every field
 
@@ -23,6 +36,9 @@ struct Cache {
   int64_t table_stride;    // 2-d
   const int32_t* indptr;   // 1-d: where a sequence begins in `table`
   const int32_t* indices;  // not paged: batch element of each sequence; nullptr: its own
+  CacheVectors vectors;
+  CacheScale k_scale, v_scale;
+  bool scale_per_page;
 };
 
 // As a View's dimensions.
@@ -37,9 +53,18 @@ bool check_page_lists(const fmha_cache& cache);
 // Fails with INVALID_ARGUMENT if pages are no power of two long.
 void check_page_size(const fmha_cache& cache, bool paged);
 
-// The view of keys or values; it is touched if `wanted`. Its strides are not checked.
+// Fails with INVALID_ARGUMENT unless keys and values lie in vectors as fmha_cache says, or do not.
+CacheVectors cache_vectors(const fmha_cache& cache, int64_t element_bytes, bool paged);
+
+// The view of keys or values; it is touched if `wanted`. Its strides are not checked. Of a vectorised cache
+// it has all tokens of a page and head as one row.
 void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor& tensor,
                     const fmha_cache& cache, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted);
+
+// Fails with INVALID_ARGUMENT if there are scales that cannot be: `batch` sequences have them, or all
+// pages. What is read is added to `extents` if `wanted`.
+CacheScale cache_scale(const char* name, const fmha_cache_scale& scale, const fmha_cache& cache, DType dtype,
+                       int64_t batch, int64_t nhead, bool wanted, Pointers pointers, Extents& extents);
 
 // Fails with INVALID_ARGUMENT if a stride that will be read is negative, or leads out of the address space.
 void check_cache_strides(const View& view);

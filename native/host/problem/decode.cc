@@ -35,8 +35,14 @@ void make_decode_problem(const fmha_decode_params* params, Pointers pointers, De
           p.num_splits, DecodeProblem::kMostSplits);
   }
   problem.splits = p.num_splits;
+  problem.lse_base2 = is_base2(p.lse_base);
   FwdProblem& f = problem.fwd;
   make_fwd_problem_of(Pass::kDecode, p.fwd, pointers, f);
+  problem.seqlen_new = p.seqlen_new;
+  if (p.seqlen_new < 0 || p.seqlen_new > f.seqlen_k) {
+    raise(FMHA_INVALID_ARGUMENT, "seqlen_new = %" PRId32 ": expected 0 to fwd->seqlen_k = %" PRId64,
+          p.seqlen_new, f.seqlen_k);
+  }
   set_cache(p.cache, pointers, false, f, problem.cache);
   problem.leftpad_k = array("leftpad_k", p.leftpad_k, f.batch, pointers, f);
   problem.sinks = array("sinks", p.sinks, f.nhead_q, pointers, f);

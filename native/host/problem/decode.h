@@ -22,6 +22,8 @@ struct DecodeProblem {
   const int32_t* leftpad_k;
   const float* sinks;
   int32_t splits;  // 0: as many as the selector likes
+  int32_t seqlen_new;
+  bool lse_base2;
   bool checks_memory;
   int32_t candidate;  // as of FwdProblem
   Workspace workspace;

@@ -41,9 +41,10 @@ void raise_set(const char* name, const void* value, const char* why) {
 
 // Keys have their lengths by seqused_k, packed or not.
 void check_varlen_of_cache(const fmha_fwd_params& p) {
-  constexpr const char* kWhy = ": the keys are in a cache";
-  if (p.cu_seqlens_k != nullptr) raise_set("cu_seqlens_k", p.cu_seqlens_k, kWhy);
-  if (p.seqused_q != nullptr) raise_set("seqused_q", p.seqused_q, kWhy);
+  if (p.cu_seqlens_k != nullptr && p.cu_seqlens_q == nullptr) {
+    raise_set("cu_seqlens_k", p.cu_seqlens_k, " without cu_seqlens_q");
+  }
+  if (p.seqused_q != nullptr) raise_set("seqused_q", p.seqused_q, ": the keys are in a cache");
   if (p.cu_seqlens_q != nullptr) check_least("total_q", p.total_q, p.batch > 0 && p.seqlen_q > 0 ? 1 : 0);
 }
 

@@ -232,36 +232,24 @@ class Builder {
     problem_.extents.add(view, true);
   }
 
-  CacheScale scale_of(const char* name, const fmha_cache_scale& s, bool wanted) {
-    if (s.data == nullptr) return {nullptr, 0, 0};
-    if (problem_.cache_dtype != DType::kFp8) {
-      raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL for a cache of %s: scales are for fp8", name,
-            static_cast<const void*>(s.data), dtype_name(problem_.cache_dtype));
-    }
-    if (!wanted || problem_.empty) return {nullptr, 0, 0};
-    View view = array_view(name, s.data, sizeof(float), 1);
-    view.size = {problem_.scale_per_page ? c_.pages : p_.batch, 1, p_.nhead_k};
-    view.stride = {s.stride_page, 0, s.stride_head};
-    if (s.stride_page < 0 || s.stride_head < 0) {
-      raise(FMHA_INVALID_ARGUMENT, "%s: got strides %" PRId64 " and %" PRId64 ", expected 0 or more", name,
-            s.stride_page, s.stride_head);
-    }
-    check_pointer(view, alignof(float), pointers_);
-    add(view, false);
-    return {s.data, s.stride_page, s.stride_head};
-  }
-
   void set_cache() {
     const AbiType& type = type_of("cache->dtype", c_.dtype);
     problem_.cache_dtype = type.dtype;
     check_reserved("cache->reserved", c_.reserved);
+    problem_.vectors = cache_vectors(c_, type.bytes, problem_.table != nullptr || p_.slots != nullptr);
     set_cache_tensor(problem_.cache_k, {"cache->k", "cache->k.data"}, c_.k, p_.hdim_q, type.bytes,
                      problem_.has_k);
     set_cache_tensor(problem_.cache_v, {"cache->v", "cache->v.data"}, c_.v, p_.hdim_v, type.bytes,
                      problem_.has_v);
     problem_.scale_per_page = truth("cache->scale_per_page", c_.scale_per_page);
-    problem_.k_scale = scale_of("cache->k_scale.data", c_.k_scale, problem_.has_k);
-    problem_.v_scale = scale_of("cache->v_scale.data", c_.v_scale, problem_.has_v);
+    const auto scale = [&](const char* name, const fmha_cache_scale& s, bool wanted) {
+      const CacheScale scale = cache_scale(name, s, c_, type.dtype, p_.batch, p_.nhead_k,
+                                           wanted && !problem_.empty, pointers_, problem_.extents);
+      if (scale.data != nullptr) problem_.others.add(problem_.extents.all().back());
+      return scale;
+    };
+    problem_.k_scale = scale("cache->k_scale.data", c_.k_scale, problem_.has_k);
+    problem_.v_scale = scale("cache->v_scale.data", c_.v_scale, problem_.has_v);
   }
 
   const fmha_kv_append_params& p_;

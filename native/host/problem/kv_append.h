@@ -6,6 +6,7 @@
 
 #include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
+#include "problem/cache.h"
 #include "problem/view.h"
 
 namespace fmha {
@@ -14,12 +15,6 @@ namespace fmha {
 struct TokenNumbers {
   const void* data;  // nullptr: there are none
   bool wide;
-};
-
-// A factor for each (page or sequence, head) of keys or values.
-struct CacheScale {
-  const float* data;  // nullptr: 1
-  int64_t stride_page, stride_head;
 };
 
 struct KvAppendProblem {
@@ -36,6 +31,7 @@ struct KvAppendProblem {
   View q, q_out, k, v;
   View cache_k, cache_v;  // (pages, page_size, nhead_k, hdim): sizes and strides in the order of Dimension
   CacheScale k_scale, v_scale;
+  CacheVectors vectors;
   bool scale_per_page;
   const int32_t* cu_seqlens;
   const int32_t* seqused_k;

@@ -15,12 +15,6 @@ namespace {
 
 constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_merge_params), sizeof(fmha_merge_params)}};
 
-bool is_base2(fmha_lse_base base) {
-  if (base == FMHA_LSE_NATURAL || base == FMHA_LSE_BASE2) return base == FMHA_LSE_BASE2;
-  raise(FMHA_INVALID_ARGUMENT, "lse_base = %" PRId32 ": expected FMHA_LSE_NATURAL (0) or FMHA_LSE_BASE2 (1)",
-        base);
-}
-
 void set_sizes(const fmha_merge_params& p, MergeProblem& problem) {
   check_least("parts", p.parts, 1);
   check_least("batch", p.batch, 0);

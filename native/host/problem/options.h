@@ -22,6 +22,13 @@ inline bool truth(const char* name, int32_t value) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
 }
 
+// What the logarithm of an LSE is to. Fails with INVALID_ARGUMENT.
+inline bool is_base2(fmha_lse_base base) {
+  if (base == FMHA_LSE_NATURAL || base == FMHA_LSE_BASE2) return base == FMHA_LSE_BASE2;
+  raise(FMHA_INVALID_ARGUMENT, "lse_base = %" PRId32 ": expected FMHA_LSE_NATURAL (0) or FMHA_LSE_BASE2 (1)",
+        base);
+}
+
 struct CallOptions {
   int32_t candidate;   // 0: the best kernel; n: the n-th that can do it
   bool checks_memory;  // whose memory the pointers are is asked of HIP

@@ -101,8 +101,11 @@ class Extents {
 
   void add(const View& v, bool written) {
     if (!v.touched) return;
+    add({v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written});
+  }
+  void add(const Extent& extent) {
     if (count_ == kMost) raise_too_many();
-    extents_[count_++] = {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), written};
+    extents_[count_++] = extent;
   }
   void clear() { count_ = 0; }
   std::span<const Extent> all() const { return {extents_.data(), count_}; }

@@ -23,20 +23,24 @@ bool holds_dims(const DecodeRow& row, const FwdProblem& f) {
 class DecodeFamily {
  public:
   static constexpr Family kFamily = Family::kDecode;
-  using Key = fmha::Key<Arch, DType>;
+  using Key = fmha::Key<Arch, DType, DType, bool>;
 
   struct Entry {
     const Kernel* kernel;
     int32_t first_cost;  // the rest of a tile's head dims is computed for nothing
   };
 
-  static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype); }
-  static bool is_usable(const Kernel& k) { return Key::holds(k.arch, k.dtype) && decode_is_usable(k); }
+  static size_t key_of(const Kernel& k) {
+    return Key::of(k.arch, k.dtype, k.decode.cache_dtype, k.decode.vectors);
+  }
+  static bool is_usable(const Kernel& k) {
+    return Key::holds(k.arch, k.dtype, k.decode.cache_dtype, k.decode.vectors) && decode_is_usable(k);
+  }
   static Entry entry_of(const Kernel& k) { return {&k, k.decode.hdim_q + k.decode.hdim_v}; }
 
   DecodeFamily(const DecodeProblem& problem, Arch arch) : p_(problem), arch_(arch) {}
 
-  size_t key() const { return Key::of(arch_, p_.fwd.dtype); }
+  size_t key() const { return Key::of(arch_, p_.fwd.dtype, p_.cache.dtype, p_.cache.vectors.any()); }
   int64_t least_first_cost() const { return p_.fwd.hdim_q + p_.fwd.hdim_v; }
 
   bool fits(const Entry& e) const {
@@ -48,13 +52,27 @@ class DecodeFamily {
 
   [[noreturn]] void raise_unsupported() const {
     const FwdProblem& f = p_.fwd;
-    const auto matches = [&](const Kernel& k) {
+    const auto is_of = [&](const Kernel& k) {
       return k.arch == arch_ && k.family == kFamily && k.dtype == f.dtype;
     };
-    const Elsewhere elsewhere([&](const Kernel& k) { return matches(k) && holds_dims(k.decode, f); });
+    const auto reads = [&](const DecodeRow& row) {
+      return row.cache_dtype == p_.cache.dtype && row.vectors == p_.cache.vectors.any();
+    };
+    const auto matches = [&](const Kernel& k) { return is_of(k) && reads(k.decode); };
+    const Elsewhere elsewhere([&](const Kernel& k) {
+      return k.family == kFamily && k.dtype == f.dtype && reads(k.decode) && holds_dims(k.decode, f);
+    });
     const Kernel* nearest = nearest_kernel(matches, [&](const Kernel& k) {
       return std::llabs(k.decode.hdim_q - f.hdim_q) + std::llabs(k.decode.hdim_v - f.hdim_v);
     });
+    if (nearest == nullptr && nearest_kernel(is_of, [](const Kernel&) { return 0; }) != nullptr) {
+      raise(FMHA_UNSUPPORTED,
+            "cache->dtype = %s, cache->k_vector = %" PRId32
+            ": no %s kernel of this build for %s reads such a cache; expected cache->dtype = %s and k_vector "
+            "0%s",
+            dtype_name(p_.cache.dtype), p_.cache.vectors.k, dtype_name(f.dtype), arch_name(arch_),
+            dtype_name(f.dtype), elsewhere.text);
+    }
     if (nearest == nullptr) {
       raise_for_type({kFamily, "kernel over a KV cache", "fwd->dtype"}, f.dtype, arch_, elsewhere);
     }

@@ -58,7 +58,8 @@ MergeProblem merge_of(const DecodeProblem& p, const DecodeWorkspace& w, int32_t 
   merge.seqlen = w.o.size[kSeqlen];
   merge.nhead = f.nhead_q;
   merge.hdim = f.hdim_v;
-  merge.base2 = merge.accumulate = merge.empty = false;
+  merge.base2 = p.lse_base2;
+  merge.accumulate = merge.empty = false;
   merge.checks_memory = false;
   merge.candidate = 0;
   merge.part = w.o_split;

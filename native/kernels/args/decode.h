@@ -20,7 +20,12 @@ struct DecodeStrides {
 struct CacheStrides {
   int64_t page;
   int64_t nhead;
-  int64_t token;
+  int64_t token;  // not read of a vectorised cache
+};
+
+struct ScaleStrides {
+  int64_t page;  // or of a sequence
+  int64_t nhead;
 };
 
 // A workgroup does 16 rows of a key head of a sequence, over one split of its keys; a row is a (token, query
@@ -30,20 +35,25 @@ struct DecodeParams {
   const void* k;
   const void* v;
   void* o;                 // of q's type; of several splits float32, one after another
-  float* lse;              // natural logarithm; nullptr: not wanted
+  float* lse;              // nullptr: not wanted
   const int32_t* table;    // pages of a sequence, in order; nullptr: the cache has no pages
   const int32_t* indptr;   // where in `table` each sequence begins, and the end; nullptr: at b * table_stride
   const int32_t* indices;  // a cache without pages: its batch element for each sequence; nullptr: the same
-  const int32_t* used_k;   // length of each sequence in the cache; nullptr: seqlen_k
+  const int32_t* used_k;   // length of each sequence in the cache; nullptr: that of cu_k
+  const int32_t* cu_k;     // differences are lengths; nullptr: seqlen_k
   const int32_t* first_k;  // the first key of each sequence; nullptr: 0
   const int32_t* cu_q;     // packed sequences of queries: first row of each, and the end; else nullptr
   const float* alibi;      // nullptr: none
   const float* sinks;      // a logit for each query head, in the denominator only; nullptr: none
+  const float* k_scale;    // of an 8-bit cache; nullptr: 1
+  const float* v_scale;
   DecodeStrides q_strides;
   DecodeStrides o_strides;
   DecodeStrides lse_strides;  // row is 1
   CacheStrides k_strides;
   CacheStrides v_strides;
+  ScaleStrides k_scale_strides;
+  ScaleStrides v_scale_strides;
   int64_t table_stride;
   int64_t o_split;  // from one split to the next, in elements
   int64_t lse_split;
@@ -57,8 +67,12 @@ struct DecodeParams {
   int32_t window_left;  // keys to the left and right of a row's own that it sees; negative: unlimited
   int32_t window_right;
   int32_t alibi_stride_batch;
-  float scale;    // softmax_scale
-  float softcap;  // 0: none
+  int32_t seqlen_new;      // added to lengths of used_k and cu_k
+  int32_t scale_per_page;  // else by sequence
+  int32_t v_vector;        // of a vectorised cache: tokens that lie together
+  float scale;             // softmax_scale
+  float softcap;           // 0: none
+  float lse_unit;          // the LSE of base 2 is multiplied with it
 };
 
 }  // namespace fmha

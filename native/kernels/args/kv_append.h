@@ -17,7 +17,7 @@ struct AppendStrides {
 struct AppendCacheStrides {
   int64_t page;
   int64_t nhead;
-  int64_t token;
+  int64_t token;  // not read of a vectorised cache
 };
 
 struct AppendScaleStrides {
@@ -70,6 +70,8 @@ struct KvAppendParams {
   int32_t wide_positions;
   int32_t scale_per_page;
   int32_t lanes_shift;  // log2 of the lanes of a row, at most 6
+  int32_t k_vector;     // of a vectorised cache: dims of a key that lie together; else 0
+  int32_t v_vector;     // and tokens of a value's dim
   int32_t reserved;
 };
 

@@ -28,45 +28,14 @@
 #include <hip/hip_runtime.h>
 
 #include "args/decode.h"
-#include "hip/numbers.h"
+#include "hip/decode_cache.h"
+#include "hip/decode_numbers.h"
 
 namespace fmha {
 
 inline constexpr int kDecodeRows = 16;
 inline constexpr int kDecodeWaves = 4;
 inline constexpr int kDecodeBlock = 64 * kDecodeWaves;
-inline constexpr int kTileKeys = 16;  // of an MFMA
-
-using Float4 = __attribute__((ext_vector_type(4))) float;
-using Dwords2 = __attribute__((ext_vector_type(2))) uint32_t;
-using Dwords4 = __attribute__((ext_vector_type(4))) uint32_t;
-using Half4 = __attribute__((ext_vector_type(4))) _Float16;
-using Short4 = __attribute__((ext_vector_type(4))) short;
-
-// a (16 x 16) times b (16 x 16), added to c. Of a, a lane has row lane % 16 and columns lane / 16 * 4 on; of
-// b the same with rows and columns exchanged; of c column lane % 16 and rows lane / 16 * 4 on.
-template <typename T>
-__device__ inline Float4 multiply(Dwords2 a, Dwords2 b, Float4 c) {
-  if constexpr (__is_same(T, Fp16)) {
-    return __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(Half4, a), __builtin_bit_cast(Half4, b),
-                                                 c, 0, 0, 0);
-  } else {
-    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(Short4, a),
-                                                     __builtin_bit_cast(Short4, b), c, 0, 0, 0);
-  }
-}
-
-// Two numbers from 0 to 1, to nearest; of two equally near ones bf16 takes the larger.
-template <typename T>
-__device__ inline uint32_t rounded_pair(float low, float high) {
-  if constexpr (__is_same(T, Fp16)) {
-    using Half2 = __attribute__((ext_vector_type(2))) _Float16;
-    return __builtin_bit_cast(uint32_t, Half2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
-  } else {
-    return __builtin_amdgcn_perm(__builtin_bit_cast(uint32_t, high) + 0x8000,
-                                 __builtin_bit_cast(uint32_t, low) + 0x8000, 0x07060302);
-  }
-}
 
 __device__ inline float max_of_row(float x) {
   x = __builtin_fmaxf(x, __shfl_xor(x, 16));
@@ -77,30 +46,25 @@ __device__ inline float sum_of_row(float x) {
   return x + __shfl_xor(x, 32);
 }
 
-// One instance: head dims up to kQ and kV, T of q and of the cache.
-template <typename T, int kQ, int kV>
+// One instance: head dims up to kQ and kV, T of q, C of the cache, and how a wave reads that.
+template <typename T, typename C, int kQ, int kV, template <typename, typename, int, int> class Layout>
 class Decode {
-  static constexpr int kBlockTiles = kQ > 256 ? 1 : 2;  // of a step of a wave
-  static constexpr int kBlockKeys = kTileKeys * kBlockTiles;
-  static constexpr int kChunks = kQ / 32;                       // of a key that a lane loads
-  static constexpr int kEach = kV >= 128 ? 8 : kV / 16;         // dims of a value that a lane loads at once
-  static constexpr int kParts = kV / 16 / kEach;                // loads a value
-  static constexpr int kPartsAtOnce = kParts > 2 ? 2 : kParts;  // of those, as registers allow
-  static constexpr int kTilesO = kEach * kParts;                // 16 dims each
-  static constexpr int kPart = kEach * 16;                      // dims of a load
-  static constexpr int kMeet = kEach > 4 ? 4 : kEach;  // dims of a lane's kEach that meet in LDS at once
-  static constexpr int kPitch = kMeet * 16 + 4;        // of a row there, against bank conflicts
+  using Reader = Layout<T, C, kQ, kV>;
+  static constexpr int kBlockTiles = Reader::kTiles;  // of a step of a wave
+  static constexpr int kBlockKeys = Reader::kKeys;
+  static constexpr int kEach = Reader::kEach;
+  static constexpr int kParts = Reader::kParts;
+  static constexpr int kPartsAtOnce = Reader::kPartsAtOnce;
+  static constexpr int kTilesO = kEach * kParts;  // 16 dims each
+  static constexpr int kMeet = Reader::kMeet;
+  static constexpr int kPitch = kMeet * 16 + 4;  // of a row in LDS, against bank conflicts
   static constexpr float kLog2e = 1.44269504088896340736F;
-  static constexpr float kLn2 = 0.69314718055994530942F;
-  static_assert(kQ % 32 == 0 && kV % 16 == 0 && kV / 16 % kEach == 0);
 
   struct Shared {
     float o[kDecodeWaves][kDecodeRows][kPitch];
     float max[kDecodeWaves][kDecodeRows];
     float sum[kDecodeWaves][kDecodeRows];
   };
-
-  using Value = __attribute__((ext_vector_type(kEach / 2))) uint32_t;
 
  public:
   static constexpr int kTileN = kDecodeWaves * kBlockKeys;
@@ -139,14 +103,22 @@ class Decode {
     rows = seqlen_q * p.nhead_ratio;
     if (first_row >= rows) return false;
     begin_k = p.first_k ? p.first_k[b] : 0;
-    end_k = p.used_k ? p.used_k[b] : p.seqlen_k;
-    page = p.indices ? p.indices[b] : b;
-    table = nullptr;
-    if (p.table != nullptr) table = p.table + (p.indptr ? p.indptr[b] : b * p.table_stride);
-    k = static_cast<const T*>(p.k) + blockIdx.y * p.k_strides.nhead;
-    v = static_cast<const T*>(p.v) + blockIdx.y * p.v_strides.nhead;
+    end_k = length_k(b);
+    place.page = p.indices ? p.indices[b] : b;
+    place.page_shift = p.page_shift;
+    place.table = nullptr;
+    if (p.table != nullptr) place.table = p.table + (p.indptr ? p.indptr[b] : b * p.table_stride);
+    k = static_cast<const C*>(p.k) + blockIdx.y * p.k_strides.nhead;
+    v = static_cast<const C*>(p.v) + blockIdx.y * p.v_strides.nhead;
+    find_scales();
     find_range();
     return true;
+  }
+
+  __device__ int length_k(int b) const {
+    if (p.used_k != nullptr) return p.used_k[b] + p.seqlen_new;
+    if (p.cu_k != nullptr) return p.cu_k[b + 1] - p.cu_k[b] + p.seqlen_new;
+    return p.seqlen_k;
   }
 
   // A row's token and query head within the group.
@@ -168,81 +140,78 @@ class Decode {
     head = row - token * p.nhead_ratio + static_cast<int>(blockIdx.y) * p.nhead_ratio;
     seen_from = first_seen(token);
     seen_to = last_seen(token);
-    tile_from = first_seen(token_of(first_row));
-    tile_to = last_seen(token_of(min(first_row + kDecodeRows, rows) - 1));
-    const int from = tile_from / kBlockKeys;
-    const int blocks = tile_to < tile_from ? 0 : tile_to / kBlockKeys - from + 1;
+    place.from = first_seen(token_of(first_row));
+    place.to = last_seen(token_of(min(first_row + kDecodeRows, rows) - 1));
+    const int from = place.from / kBlockKeys;
+    const int blocks = place.to < place.from ? 0 : place.to / kBlockKeys - from + 1;
     const int each = (blocks + p.splits - 1) / p.splits;
     first_block = from + split * each;
     last_block = from + min(split * each + each, blocks);
   }
 
-  __device__ static int lane() { return threadIdx.x % 64; }
+  __device__ static int lane() { return decode_lane(); }
+  __device__ static int quarter() { return decode_quarter(); }
   __device__ static int wave() { return __builtin_amdgcn_readfirstlane(threadIdx.x / 64); }
-  __device__ static int quarter() { return lane() / 16; }
-
-  // ---- Loads.
-
-  // Dims of a chunk of 32 that this lane has: eight, which are four of each of two MFMAs.
-  __device__ int dim_of_chunk(int chunk) const { return chunk * 32 + quarter() * 8; }
 
   __device__ void load_q() {
     const T* row = static_cast<const T*>(p.q) + head * p.q_strides.nhead + (q_base + token) * p.q_strides.row;
     if (p.cu_q == nullptr) row += blockIdx.z * p.q_strides.batch;
-    _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
-      const int dim = dim_of_chunk(i);
+    constexpr int kOfChunk = Reader::kDims / 8;
+    _Pragma("unroll") for (int i = 0; i < kQ / 32; ++i) {
+      const int dim = Reader::key_dim(i / kOfChunk) + i % kOfChunk * 8;
       q[i] = dim < p.hdim_q ? *reinterpret_cast<const Dwords4*>(row + dim) : Dwords4{};
     }
   }
 
-  // Where a token of the sequence lies, from the beginning of its head.
-  __device__ int64_t offset_of(int at, const CacheStrides& s) const {
-    const int slot = at & static_cast<int>((1U << p.page_shift) - 1);
-    const int64_t which = table ? table[at >> p.page_shift] : page;
-    return which * s.page + slot * s.token;
-  }
+  // ---- Scales of an 8-bit cache. Those of keys are multiplied to scores, those of values to P: P, which is
+  // rounded, to a fraction of `unit`, the power of two above the largest so far, and O at the end to unit.
 
-  // Rows of a tile that no row of queries sees are read as one that some row does: what lies there, if it is
-  // memory at all, may be NaN, and NaN times 0 is NaN.
-  __device__ int within(int at) const { return min(max(at, tile_from), tile_to); }
-
-  // The tokens of a tile lie in one page if pages have at least 16: its number is then one scalar load.
-  __device__ bool is_whole() const { return p.page_shift >= 4; }
-
-  __device__ const T* key_at(int tile) const {
-    const int at = within(tile + lane() % 16);
-    if (!is_whole()) return k + offset_of(at, p.k_strides);
-    const int first = __builtin_amdgcn_readfirstlane(within(tile));
-    return k + offset_of(first, p.k_strides) + (at - first) * p.k_strides.token;
-  }
-
-  __device__ void load_keys(int block) {
-    _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
-      const int tile = block * kBlockKeys + t * kTileKeys;
-      const T* key = key_at(tile);
-      _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
-        const int dim = dim_of_chunk(i);
-        keys[t][i] = *reinterpret_cast<const Dwords4*>(key + (dim < p.hdim_q ? dim : 0));
+  __device__ void find_scales() {
+    scale = p.scale;
+    unit = 1;
+    if constexpr (Reader::kWidens) {
+      if (p.scale_per_page) {
+        unit = p.v_scale != nullptr ? 0 : 1;
+        return;
       }
+      if (p.k_scale != nullptr) scale *= p.k_scale[scale_at(p.k_scale_strides, blockIdx.z)];
+      if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, blockIdx.z)];
     }
   }
 
-  // Parts of the values that are on their way together.
-  __device__ void load_values(int block, int first_part) {
+  __device__ static int64_t scale_at(const ScaleStrides& s, int64_t page) {
+    return page * s.page + blockIdx.y * s.nhead;
+  }
+
+  // Of the four keys at `at` of a tile.
+  __device__ Float4 page_scales(const float* scales, const ScaleStrides& s, int at) const {
+    const auto of = [&](int token) { return scales[scale_at(s, place.page_of(place.within(token)))]; };
+    Float4 four;
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) four[i] = of(at + i);
+    return four;
+  }
+
+  __device__ bool scales_pages(const float* scales) const {
+    return Reader::kWidens && p.scale_per_page && scales != nullptr;
+  }
+
+  // What P is to be multiplied with, and the factor on the sums so far.
+  __device__ float scale_values(int block, Float4 (&fractions)[kBlockTiles]) {
+    float most = unit;
     _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
-      const int tile = block * kBlockKeys + t * kTileKeys;
-      const int first = __builtin_amdgcn_readfirstlane(within(tile));
-      const T* whole = is_whole() ? v + offset_of(first, p.v_strides) : nullptr;
-      _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-        const int at = within(tile + quarter() * 4 + i);
-        const T* value =
-            is_whole() ? whole + (at - first) * p.v_strides.token : v + offset_of(at, p.v_strides);
-        _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
-          const int dim = (first_part + part) * kPart + lane() % 16 * kEach;
-          values[t][part][i] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0));
-        }
-      }
+      fractions[t] = page_scales(p.v_scale, p.v_scale_strides, Reader::scored(block, t));
+      _Pragma("unroll") for (int i = 0; i < 4; ++i) most = __builtin_fmaxf(most, fractions[t][i]);
     }
+    most = max_of_row(most);
+    constexpr uint32_t kExponent = 0x7f800000, kOne = 0x00800000;
+    const float next =
+        most == unit ? unit
+                     : __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, most) & kExponent) + kOne);
+    const float inverse = next == 0 ? 0 : 1 / next;
+    for (auto& tile : fractions) tile *= inverse;
+    const float factor = unit * inverse;
+    unit = next;
+    return factor;
   }
 
   // ---- The main loop.
@@ -253,20 +222,20 @@ class Decode {
     row_sum = 0;
     int block = first_block + wave();
     if (block >= last_block) return;
-    load_keys(block);
+    cache.load_keys(p, place, k, block);
     for (; block < last_block; block += kDecodeWaves) {
-      load_values(block, 0);
+      cache.load_values(p, place, v, block, 0);
       Float4 s[kBlockTiles];
       scores(s);
       const int next = block + kDecodeWaves;
-      if (next < last_block) load_keys(next);
-      _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t)
-          change(s[t], block * kBlockKeys + t * kTileKeys);
+      if (next < last_block) cache.load_keys(p, place, k, next);
+      _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) change(s[t], block, t);
       Dwords2 p_t[kBlockTiles];
-      exponentials(s, p_t);
+      exponentials(s, block, p_t);
+      cache.hide(place, block);
       add_values(p_t, 0);
       _Pragma("unroll") for (int part = kPartsAtOnce; part < kParts; part += kPartsAtOnce) {
-        load_values(block, part);
+        cache.load_values(p, place, v, block, part);
         add_values(p_t, part);
       }
     }
@@ -275,23 +244,23 @@ class Decode {
   __device__ void scores(Float4 (&s)[kBlockTiles]) const {
     _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
       s[t] = Float4{};
-      _Pragma("unroll") for (int i = 0; i < kChunks; ++i) {
-        s[t] = multiply<T>(keys[t][i].xy, q[i].xy, s[t]);
-        s[t] = multiply<T>(keys[t][i].zw, q[i].zw, s[t]);
+      _Pragma("unroll") for (int i = 0; i < Reader::kSteps; ++i) {
+        s[t] = multiply<T>(cache.key(t, i), i % 2 == 0 ? q[i / 2].xy : q[i / 2].zw, s[t]);
       }
     }
   }
 
-  // Scores to base-2 exponents: scale, softcap, ALiBi, mask. A lane has keys quarter * 4 on of its row.
-  __device__ void change(Float4& s, int tile) const {
-    const int at = tile + quarter() * 4;
+  // Scores to base-2 exponents: scale, softcap, ALiBi, mask. A lane has four keys of its row.
+  __device__ void change(Float4& s, int block, int tile) const {
+    const int at = Reader::scored(block, tile);
+    if (scales_pages(p.k_scale)) s *= page_scales(p.k_scale, p.k_scale_strides, at);
     if (p.softcap != 0) {
-      const float to_two = 2 * kLog2e * p.scale / p.softcap;
+      const float to_two = 2 * kLog2e * scale / p.softcap;
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
         s[i] = p.softcap * kLog2e * (1 - 2 / (__builtin_amdgcn_exp2f(s[i] * to_two) + 1));
       }
     } else {
-      s *= p.scale * kLog2e;
+      s *= scale * kLog2e;
     }
     if (p.alibi != nullptr) {
       const float slope = p.alibi[static_cast<int64_t>(blockIdx.z) * p.alibi_stride_batch + head] * kLog2e;
@@ -299,7 +268,8 @@ class Decode {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) s[i] -=
           slope * __builtin_fabsf(static_cast<float>(at + i - own));
     }
-    const bool all_seen = tile >= seen_from && tile + kTileKeys - 1 <= seen_to;
+    const int first = Reader::first(block, tile);
+    const bool all_seen = first >= seen_from && first + Reader::kSpan - 1 <= seen_to;
     if (__all(all_seen)) return;
     _Pragma("unroll") for (int i = 0; i < 4; ++i) {
       if (at + i < seen_from || at + i > seen_to) s[i] = -__builtin_inff();
@@ -307,21 +277,28 @@ class Decode {
   }
 
   // P of the scores, and what it changes of the sums so far.
-  __device__ void exponentials(Float4 (&s)[kBlockTiles], Dwords2 (&p_t)[kBlockTiles]) {
+  __device__ void exponentials(Float4 (&s)[kBlockTiles], int block, Dwords2 (&p_t)[kBlockTiles]) {
     float most = row_max;
     for (const auto& tile : s) {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) most = __builtin_fmaxf(most, tile[i]);
     }
     most = max_of_row(most);
     const float shift = most == -__builtin_inff() ? 0 : most;
-    const float factor = __builtin_amdgcn_exp2f(row_max - shift);
+    float factor = __builtin_amdgcn_exp2f(row_max - shift);
     row_max = most;
     row_sum *= factor;
-    _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
+    _Pragma("unroll") for (auto& tile : s) {
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-        s[t][i] = __builtin_amdgcn_exp2f(s[t][i] - shift);
-        row_sum += s[t][i];
+        tile[i] = __builtin_amdgcn_exp2f(tile[i] - shift);
+        row_sum += tile[i];
       }
+    }
+    if (scales_pages(p.v_scale)) {
+      Float4 fractions[kBlockTiles];
+      factor *= scale_values(block, fractions);
+      _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) s[t] *= fractions[t];
+    }
+    _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
       p_t[t] = {rounded_pair<T>(s[t][0], s[t][1]), rounded_pair<T>(s[t][2], s[t][3])};
     }
     if (__any(factor != 1)) {
@@ -329,23 +306,18 @@ class Decode {
     }
   }
 
-  // Four keys by kEach dims are four keys of one dim, kEach times.
   __device__ void add_values(const Dwords2 (&p_t)[kBlockTiles], int first_part) {
     _Pragma("unroll") for (int t = 0; t < kBlockTiles; ++t) {
       _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
-        const auto& x = values[t][part];
         _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
-          const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
-          const Dwords2 v_t = {__builtin_amdgcn_perm(x[1][j / 2], x[0][j / 2], select),
-                               __builtin_amdgcn_perm(x[3][j / 2], x[2][j / 2], select)};
           auto& tile = o[(first_part + part) * kEach + j];
-          tile = multiply<T>(v_t, p_t[t], tile);
+          tile = multiply<T>(cache.value(t, part, j), p_t[t], tile);
         }
       }
     }
   }
 
-  // ---- The end. A lane has of O dims (quarter * 4 + i) * kEach + j of each part, of row lane % 16.
+  // ---- The end. A lane has of each tile of O four rows, which are dims, of query lane % 16.
 
   __device__ void meet(Shared& shared) {
     const int row = lane() % kDecodeRows;
@@ -357,13 +329,13 @@ class Decode {
     }
     __syncthreads();
     const float all_max = most_of(shared, row);
-    const float factor = row_max == -__builtin_inff() ? 0 : __builtin_amdgcn_exp2f(row_max - all_max);
+    const float factor = row_max == -__builtin_inff() ? 0 : __builtin_amdgcn_exp2f(row_max - all_max) * unit;
     _Pragma("unroll") for (int first = 0; first < kTilesO; first += kMeet) {
       if (first > 0) __syncthreads();
       float* to = shared.o[wave()][row];
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
         _Pragma("unroll") for (int j = 0; j < kMeet; ++j) {
-          to[(quarter() * 4 + i) * kMeet + j] = o[first + j][i] * factor;
+          to[Reader::place_of(quarter() * 4 + i, j)] = o[first + j][i] * factor;
         }
       }
       __syncthreads();
@@ -410,7 +382,7 @@ class Decode {
       _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] += shared.o[w][tile_row][column * kMeet + i];
     }
     _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] *= factor;
-    const int dim = first / kEach * kPart + column * kEach + first % kEach;
+    const int dim = Reader::dim_of(first, column);
     const int64_t batch = p.cu_q == nullptr ? blockIdx.z : 0;
     if (dim < p.hdim_v) {
       store_row(p, x,
@@ -418,7 +390,7 @@ class Decode {
                     (q_base + row_token) * p.o_strides.row + dim);
     }
     if (first == 0 && column == 0 && p.lse != nullptr) {
-      const float lse = sum > 0 ? (most + __builtin_amdgcn_logf(sum)) * kLn2 : -__builtin_inff();
+      const float lse = sum > 0 ? (most + __builtin_amdgcn_logf(sum)) * p.lse_unit : -__builtin_inff();
       p.lse[split * p.lse_split + batch * p.lse_strides.batch + row_head * p.lse_strides.nhead + q_base +
             row_token] = lse;
     }
@@ -435,21 +407,21 @@ class Decode {
   }
 
   const DecodeParams& p;
-  const T* k;
-  const T* v;
-  const int32_t* table;
+  const C* k;  // of this workgroup's head
+  const C* v;
+  DecodePlace place;
   int64_t q_base;
-  int split, page, seqlen_q, begin_k, end_k;
+  int split, seqlen_q, begin_k, end_k;
   int rows, first_row;          // of the workgroup's sequence and key head; of its tile
   int token, head;              // of this lane's row
   int seen_from, seen_to;       // keys that it sees, both included
-  int tile_from, tile_to;       // keys that any row of the tile sees
   int first_block, last_block;  // of this split
-  Dwords4 q[kChunks];
-  Dwords4 keys[kBlockTiles][kChunks];
-  Value values[kBlockTiles][kPartsAtOnce][4];
+  Dwords4 q[kQ / 32];
+  Reader cache;
   Float4 o[kTilesO];
   float row_max, row_sum;  // of this lane's keys
+  float scale;             // of scores
+  float unit;              // of O
 };
 
 // What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
@@ -459,12 +431,13 @@ struct DecodeFacts {
 
 }  // namespace fmha
 
-// FMHA_DECODE_KERNEL(symbol, type of q and of the cache, head dims of the tile): one kernel and its facts.
-#define FMHA_DECODE_KERNEL(entry, type, hdim_q, hdim_v)                                              \
-  extern "C" __device__ __attribute__((used, visibility("protected")))                               \
-  const fmha::DecodeFacts entry##_facts = {fmha::kDecodeBlock, fmha::kDecodeRows,                    \
-                                           fmha::Decode<fmha::type, hdim_q, hdim_v>::kTileN, hdim_q, \
-                                           hdim_v};                                                  \
-  extern "C" __global__ __launch_bounds__(fmha::kDecodeBlock) void entry(fmha::DecodeParams) {       \
-    fmha::Decode<fmha::type, hdim_q, hdim_v>::run();                                                 \
+// FMHA_DECODE_KERNEL(symbol, type of q, of the cache, head dims of the tile, layout of the cache): one kernel
+// and its facts.
+#define FMHA_DECODE_KERNEL(entry, type, cache, hdim_q, hdim_v, layout)                                  \
+  using entry##_type = fmha::Decode<fmha::type, fmha::cache, hdim_q, hdim_v, fmha::layout>;             \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                  \
+  const fmha::DecodeFacts entry##_facts = {fmha::kDecodeBlock, fmha::kDecodeRows, entry##_type::kTileN, \
+                                           hdim_q, hdim_v};                                             \
+  extern "C" __global__ __launch_bounds__(fmha::kDecodeBlock) void entry(fmha::DecodeParams) {          \
+    entry##_type::run();                                                                                \
   }

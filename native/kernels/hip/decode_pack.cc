@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kAlignBytes = 16;      // of loads and of most stores
 constexpr int64_t kMostLength = 1 << 30;  // sums of two lengths are int32
 constexpr int32_t kNoPages = 31;          // page_shift
-constexpr float kMostSoftcap = 819.0F;    // as forward: tanh loses precision beyond
+constexpr float kLn2 = 0.69314718055994530942F;
+constexpr float kMostSoftcap = 819.0F;  // as forward: tanh loses precision beyond
 
 bool types_fit(const DecodeProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
@@ -27,9 +28,10 @@ bool types_fit(const DecodeProblem& p, Refusal& why) {
     return why.because(FMHA_UNSUPPORTED, "fwd->o_dtype = %s: kernels over a KV cache give fwd->dtype = %s",
                        dtype_name(f.o_dtype), dtype_name(f.dtype));
   }
-  if (p.cache.dtype == f.dtype) return true;
-  return why.because(FMHA_UNSUPPORTED, "cache->dtype = %s: kernels over a KV cache take fwd->dtype = %s",
-                     dtype_name(p.cache.dtype), dtype_name(f.dtype));
+  if (p.cache.dtype == f.dtype || p.cache.dtype == DType::kFp8) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "cache->dtype = %s: kernels over a KV cache take fwd->dtype = %s, or %s",
+                     dtype_name(p.cache.dtype), dtype_name(f.dtype), dtype_name(DType::kFp8));
 }
 
 bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {
@@ -100,6 +102,8 @@ CacheStrides cache_strides(const View& v) {
   return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)};
 }
 
+ScaleStrides scale_strides(const CacheScale& s) { return {s.stride_page, s.stride_head}; }
+
 }  // namespace
 
 bool is_within_limits(const DecodeProblem& p, Refusal& why) {
@@ -130,15 +134,20 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .indptr = p.cache.indptr,
       .indices = p.cache.indices,
       .used_k = f.seqlen_k > 0 ? f.seqused_k : nullptr,  // without keys there is no cache
+      .cu_k = f.seqlen_k > 0 ? f.cu_seqlens_k : nullptr,
       .first_k = p.leftpad_k,
       .cu_q = f.cu_seqlens_q,
       .alibi = f.alibi_slopes,
       .sinks = p.sinks,
+      .k_scale = p.cache.k_scale.data,
+      .v_scale = p.cache.v_scale.data,
       .q_strides = strides(f.q),
       .o_strides = strides(w.o),
       .lse_strides = {stride(w.lse, kBatch), stride(w.lse, kHead), 1},
       .k_strides = cache_strides(p.cache.k),
       .v_strides = cache_strides(p.cache.v),
+      .k_scale_strides = scale_strides(p.cache.k_scale),
+      .v_scale_strides = scale_strides(p.cache.v_scale),
       .table_stride = p.cache.table_stride,
       .o_split = w.o_split,
       .lse_split = w.lse_split,
@@ -152,8 +161,12 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .window_left = side(f.mask.left),
       .window_right = side(f.mask.right),
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
+      .seqlen_new = p.seqlen_new,
+      .scale_per_page = p.cache.scale_per_page ? 1 : 0,
+      .v_vector = p.cache.vectors.v,
       .scale = f.softmax_scale,
       .softcap = f.softcap,
+      .lse_unit = p.lse_base2 ? 1.0F : kLn2,
   };
 }
 

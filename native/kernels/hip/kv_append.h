@@ -27,11 +27,6 @@ namespace fmha {
 
 inline constexpr int kAppendBlock = 256;
 
-// e4m3fnuz, as its bits.
-struct Fp8 {
-  uint8_t bits;
-};
-
 struct AppendNumbers {
   float x[kPerThread];
 };
@@ -45,10 +40,10 @@ __device__ inline AppendNumbers append_load(const T* from) {
 }
 
 template <typename T>
-__device__ inline void append_store(T* to, const AppendNumbers& numbers, float /*factor*/) {
+__device__ inline Eight<T> append_rounded(const AppendNumbers& numbers, float /*factor*/) {
   Eight<T> rounded;
   for (int i = 0; i < kPerThread; ++i) round_to(rounded.x[i], numbers.x[i]);
-  *reinterpret_cast<Eight<T>*>(to) = rounded;
+  return rounded;
 }
 
 #if defined(__gfx942__)
@@ -59,7 +54,8 @@ __device__ inline float clamped(float x) {
   return x != x ? x : __builtin_fminf(__builtin_fmaxf(x, -kLargestFp8), kLargestFp8);
 }
 
-__device__ inline void append_store(Fp8* to, const AppendNumbers& numbers, float factor) {
+template <>
+__device__ inline Eight<Fp8> append_rounded<Fp8>(const AppendNumbers& numbers, float factor) {
   float y[kPerThread];
   for (int i = 0; i < kPerThread; ++i) y[i] = clamped(numbers.x[i] * factor);
   uint2 packed = {};
@@ -67,9 +63,29 @@ __device__ inline void append_store(Fp8* to, const AppendNumbers& numbers, float
   packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.x, true);
   packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.y, false);
   packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.y, true);
-  *reinterpret_cast<uint2*>(to) = packed;
+  return __builtin_bit_cast(Eight<Fp8>, packed);
 }
 #endif
+
+// Where a row goes. Elements lie together, or in pieces (keys of a vectorised cache), or each on its own
+// (values of one).
+template <typename T>
+struct AppendTarget {
+  T* data;
+  int shift = 31;     // log2 of the elements of a piece
+  int64_t piece = 0;  // from one to the next
+  int64_t element = 1;
+
+  __device__ void store(int column, const AppendNumbers& numbers, float factor) const {
+    const Eight<T> rounded = append_rounded<T>(numbers, factor);
+    if (element == 1) {
+      const int in_piece = column & static_cast<int>((1U << shift) - 1);
+      *reinterpret_cast<Eight<T>*>(data + (column >> shift) * piece + in_piece) = rounded;
+      return;
+    }
+    for (int i = 0; i < kPerThread; ++i) data[(column + i) * element] = rounded.x[i];
+  }
+};
 
 __device__ inline int64_t append_integer(const void* data, bool wide, int64_t at) {
   return wide ? static_cast<const int64_t*>(data)[at] : static_cast<const int32_t*>(data)[at];
@@ -139,8 +155,8 @@ __device__ inline void append_rotate(const AppendRotary<T>& r, int i, float& a, 
 
 // One row, `dim` of whose elements are rotated.
 template <typename In, typename Out>
-__device__ inline void append_row(const KvAppendParams& p, const In* from, Out* to, int hdim, int dim,
-                                  const AppendRotary<In>& rotary, float factor) {
+__device__ inline void append_row(const KvAppendParams& p, const In* from, const AppendTarget<Out>& to,
+                                  int hdim, int dim, const AppendRotary<In>& rotary, float factor) {
   const int lanes = 1 << p.lanes_shift, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int half = dim / 2, pairs = p.interleaved ? 0 : half / kPerThread;
   const int units = pairs + (hdim - 2 * pairs * kPerThread) / kPerThread;
@@ -150,8 +166,8 @@ __device__ inline void append_row(const KvAppendParams& p, const In* from, Out* 
       const int column = unit * kPerThread;
       AppendNumbers a = append_load(from + column), b = append_load(from + half + column);
       for (int i = 0; i < kPerThread; ++i) append_rotate(rotary, column + i, a.x[i], b.x[i]);
-      append_store(to + column, a, factor);
-      append_store(to + half + column, b, factor);
+      to.store(column, a, factor);
+      to.store(half + column, b, factor);
       continue;
     }
     const int column = (unit + pairs) * kPerThread;
@@ -159,7 +175,7 @@ __device__ inline void append_row(const KvAppendParams& p, const In* from, Out* 
     if (column < dim) {
       for (int i = 0; i < kPerThread; i += 2) append_rotate(rotary, (column + i) / 2, a.x[i], a.x[i + 1]);
     }
-    append_store(to + column, a, factor);
+    to.store(column, a, factor);
   }
 }
 
@@ -171,9 +187,18 @@ __device__ inline float append_factor(const KvAppendParams& p, const float* scal
   return 1 / scales[(p.scale_per_page ? place.page : t.batch) * s.page + head * s.nhead];
 }
 
-__device__ inline int64_t append_cache_offset(const AppendCacheStrides& s, const AppendPlace& place,
-                                              int64_t head) {
-  return place.page * s.page + place.token * s.token + head * s.nhead;
+// A row of keys or values in the cache.
+template <typename Stored>
+__device__ inline AppendTarget<Stored> append_target(const KvAppendParams& p, bool is_value,
+                                                     const AppendPlace& place, int64_t head) {
+  const AppendCacheStrides& s = is_value ? p.cache_v_strides : p.cache_k_strides;
+  auto* data = static_cast<Stored*>(is_value ? p.cache_v : p.cache_k) + place.page * s.page + head * s.nhead;
+  if (p.k_vector == 0) return {data + place.token * s.token};
+  if (!is_value) {
+    return {data + place.token * p.k_vector, __builtin_ctz(p.k_vector), p.page_size * p.k_vector};
+  }
+  const int64_t in_vector = place.token & (p.v_vector - 1);
+  return {data + (place.token - in_vector) * p.hdim_v + in_vector, 31, 0, p.v_vector};
 }
 
 template <typename In, typename Stored>
@@ -196,7 +221,7 @@ __device__ void kv_append(const KvAppendParams& p) {
   if (head < p.nhead_q) {
     const In* from = static_cast<const In*>(p.q) + append_offset(p, p.q_strides, t, head);
     In* to = static_cast<In*>(p.q_out) + append_offset(p, p.q_out_strides, t, head);
-    return append_row(p, from, to, p.hdim_q, dim, rotary, 1.0F);
+    return append_row(p, from, AppendTarget<In>{to}, p.hdim_q, dim, rotary, 1.0F);
   }
   const AppendPlace place = append_place(p, t);
   if (place.page < 0) return;
@@ -204,8 +229,7 @@ __device__ void kv_append(const KvAppendParams& p) {
   const auto of = [&](const auto& key, const auto& value) { return is_value ? value : key; };
   const In* from =
       static_cast<const In*>(of(p.k, p.v)) + append_offset(p, of(p.k_strides, p.v_strides), t, head);
-  Stored* to = static_cast<Stored*>(of(p.cache_k, p.cache_v)) +
-               append_cache_offset(of(p.cache_k_strides, p.cache_v_strides), place, head);
+  const auto to = append_target<Stored>(p, is_value, place, head);
   const float factor =
       append_factor(p, of(p.k_scale, p.v_scale), of(p.k_scale_strides, p.v_scale_strides), t, place, head);
   append_row(p, from, to, of(p.hdim_q, p.hdim_v), dim, rotary, factor);

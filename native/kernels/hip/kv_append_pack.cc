@@ -126,6 +126,8 @@ KvAppendParams arguments(const KvAppendProblem& p) {
       .wide_positions = p.positions.wide ? 1 : 0,
       .scale_per_page = p.scale_per_page ? 1 : 0,
       .lanes_shift = std::countr_zero(static_cast<uint64_t>(lanes_of_row(p))),
+      .k_vector = p.vectors.k,
+      .v_vector = p.vectors.v,
       .reserved = 0,
   };
 }

@@ -10,10 +10,15 @@ using Fp16 = _Float16;
 using Bf16 = __bf16;
 using Fp32 = float;
 
+// e4m3fnuz, as its bits.
+struct Fp8 {
+  uint8_t bits;
+};
+
 inline constexpr int kPerThread = 8;  // elements, 16 bytes of 16 bits: head dims are multiples of it
 
 template <typename T>
-struct alignas(16) Eight {
+struct alignas(kPerThread * sizeof(T) < 16 ? 8 : 16) Eight {
   T x[kPerThread];
 };
 

@@ -178,6 +178,8 @@ pub struct fmha_cache {
     pub k_scale: fmha_cache_scale,
     pub v_scale: fmha_cache_scale,
     pub scale_per_page: i32,
+    pub k_vector: i32,
+    pub v_vector: i32,
     pub reserved: u32,
 }
 
@@ -191,6 +193,8 @@ pub struct fmha_decode_params {
     pub leftpad_k: *const i32,
     pub sinks: *const f32,
     pub num_splits: i32,
+    pub seqlen_new: i32,
+    pub lse_base: fmha_lse_base,
     pub reserved: u32,
     pub workspace: *mut c_void,
     pub workspace_bytes: i64,

@@ -120,6 +120,8 @@ fn layouts() -> Vec<Layout> {
             leftpad_k,
             sinks,
             num_splits,
+            seqlen_new,
+            lse_base,
             reserved,
             workspace,
             workspace_bytes,
@@ -144,6 +146,8 @@ fn layouts() -> Vec<Layout> {
             k_scale,
             v_scale,
             scale_per_page,
+            k_vector,
+            v_vector,
             reserved
         }),
         layout!(fmha_rotary { cos, sin, positions, stride_position, dim, dtype, interleaved }),

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// How a wave reads keys and values of a cache into the layouts in which MFMAs take them: rows of head dims,
+// or vectors (see fmha_cache in fmha_rocm.h).
+//
+// A reader's registers are a block of keys and its values. Its tile t of 16 keys gives scores, of which a
+// lane has four of one query's row; which tokens these are, the reader says: any order will do, if values
+// come in the same.
+#pragma once
+
+#include "args/decode.h"
+#include "hip/decode_numbers.h"
+
+namespace fmha {
+
+__device__ inline int decode_lane() { return threadIdx.x % 64; }
+__device__ inline int decode_quarter() { return decode_lane() / 16; }
+
+// Where the tokens of a workgroup's sequence are, and which of them any of its rows sees.
+struct DecodePlace {
+  const int32_t* table;  // of pages; nullptr: there are none
+  int page;              // without pages: the batch element
+  int page_shift;
+  int from, to;  // both included
+
+  __device__ int64_t page_of(int at) const { return table ? table[at >> page_shift] : page; }
+  __device__ int slot_of(int at) const { return at & static_cast<int>((1U << page_shift) - 1); }
+
+  // Tokens that no row sees are read as one that some row does: what lies there, if it is memory at all, may
+  // be NaN, and NaN times 0 is NaN.
+  __device__ int within(int at) const { return min(max(at, from), to); }
+
+  // 16 tokens, of which the first is a multiple of 16, lie in one page: its number is then one scalar load.
+  __device__ bool is_whole() const { return page_shift >= 4; }
+};
+
+// Of T, q's type, and of C, the cache's.
+template <typename T, typename C, int kQ, int kV>
+struct DecodeShape {
+  static constexpr bool kWidens = sizeof(C) == 1;
+  static constexpr int kTiles = kQ > 256 ? 1 : 2;  // a block
+  static constexpr int kTileKeys = 16;             // of an MFMA
+  static constexpr int kKeys = kTileKeys * kTiles;
+  static constexpr int kDims = 16 / sizeof(C);      // of a key that a lane loads at once
+  static constexpr int kChunks = kQ / (4 * kDims);  // such loads
+  static constexpr int kSteps = kQ / 16;            // MFMAs of a tile
+  static constexpr int kStepsOfChunk = kDims / 4;
+  static_assert(kQ % (4 * kDims) == 0 && kV % 16 == 0);
+
+  // The first of the dims of a chunk that this lane has.
+  __device__ static int key_dim(int chunk) { return (chunk * 4 + decode_quarter()) * kDims; }
+};
+
+// A lane's part of the keys: registers, and the operand of each MFMA.
+template <typename T, typename C, int kQ, int kV>
+struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+
+  __device__ Dwords2 key(int tile, int step) const {
+    const Dwords4& loaded = keys[tile][step / Shape::kStepsOfChunk];
+    if constexpr (Shape::kWidens) {
+      return widened<T>(loaded[step % 4]);
+    } else {
+      return step % 2 == 0 ? loaded.xy : loaded.zw;
+    }
+  }
+
+  Dwords4 keys[Shape::kTiles][Shape::kChunks];
+};
+
+// Head dims of a token lie together. Loads of values are whole rows; four keys by kEach dims are turned
+// inside of a lane.
+template <typename T, typename C, int kQ, int kV>
+class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+
+ public:
+  static constexpr int kEach = kV >= 128 ? 8 : kV / 16;         // dims of a value that a lane loads at once
+  static constexpr int kParts = kV / 16 / kEach;                // loads a value
+  static constexpr int kPartsAtOnce = kParts > 2 ? 2 : kParts;  // of those, as registers allow
+  static constexpr int kMeet = kEach > 4 ? 4 : kEach;           // of kEach that meet in LDS at once
+  static_assert(kV / 16 % kEach == 0);
+
+  // The token of the first of the four scores that a lane has of a tile, and all that the tile has.
+  __device__ static int scored(int block, int tile) { return first(block, tile) + decode_quarter() * 4; }
+  __device__ static int first(int block, int tile) { return block * Shape::kKeys + tile * Shape::kTileKeys; }
+  static constexpr int kSpan = Shape::kTileKeys;
+
+  // The dim of part `first / kEach`, tile `first % kEach` on, whose place in LDS is `column * kMeet`; and
+  // the place of row i of tile j of those.
+  __device__ static int dim_of(int first, int column) {
+    return first / kEach * kEach * 16 + column * kEach + first % kEach;
+  }
+  __device__ static int place_of(int i, int j) { return i * kMeet + j; }
+
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int tile = first(block, t), at = place.within(tile + decode_lane() % 16);
+      const C* key = address(place, k, p.k_strides, at, tile);
+      _Pragma("unroll") for (int i = 0; i < Shape::kChunks; ++i) {
+        const int dim = Shape::key_dim(i);
+        this->keys[t][i] = *reinterpret_cast<const Dwords4*>(key + (dim < p.hdim_q ? dim : 0));
+      }
+    }
+  }
+
+  // kPartsAtOnce of the parts.
+  __device__ void load_values(const DecodeParams& p, const DecodePlace& place, const void* v, int block,
+                              int first_part) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int tile = first(block, t);
+      _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+        const int at = place.within(tile + decode_quarter() * 4 + i);
+        const C* value = address(place, v, p.v_strides, at, tile);
+        _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
+          const int dim = ((first_part + part) * 16 + decode_lane() % 16) * kEach;
+          values_[t][part][i] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0));
+        }
+      }
+    }
+  }
+
+  __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
+
+  // Four keys of a tile by 16 dims.
+  __device__ Dwords2 value(int tile, int part, int j) const {
+    const auto& x = values_[tile][part];
+    if constexpr (Shape::kWidens) {
+      const auto of = [&](int i) {
+        const uint32_t four = x[i][j / 4];
+        const Float2 two = j % 4 < 2 ? floats_of_fp8<false>(four) : floats_of_fp8<true>(four);
+        return two[j % 2];
+      };
+      return {exact_pair<T>(of(0), of(1)), exact_pair<T>(of(2), of(3))};
+    } else {
+      const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
+      return {__builtin_amdgcn_perm(x[1][j / 2], x[0][j / 2], select),
+              __builtin_amdgcn_perm(x[3][j / 2], x[2][j / 2], select)};
+    }
+  }
+
+ private:
+  using Value = __attribute__((ext_vector_type(kEach * sizeof(C) / 4))) uint32_t;
+
+  // Where a token of a tile is, from the beginning of its head.
+  __device__ static const C* address(const DecodePlace& place, const void* data, const CacheStrides& s,
+                                     int at, int tile) {
+    const auto offset = [&](int token) {
+      return place.page_of(token) * s.page + place.slot_of(token) * s.token;
+    };
+    if (!place.is_whole()) return static_cast<const C*>(data) + offset(at);
+    const int first = __builtin_amdgcn_readfirstlane(place.within(tile));
+    return static_cast<const C*>(data) + offset(first) + (at - first) * s.token;
+  }
+
+  Value values_[Shape::kTiles][kPartsAtOnce][4];
+};
+
+// Keys (hdim / 16 bytes, page_size, 16 bytes) and values (page_size / n, hdim, n) of a page and head: what an
+// MFMA takes is loaded as it is. A quarter of a wave has eight tokens, four for each tile.
+template <typename T, typename C, int kQ, int kV>
+class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+  static_assert(Shape::kTiles == 2);
+
+ public:
+  static constexpr int kEach = kV / 16;
+  static constexpr int kParts = 1;
+  static constexpr int kPartsAtOnce = 1;
+  static constexpr int kMeet = 4;
+  static constexpr int kSpan = Shape::kKeys;
+  static_assert(kEach % kMeet == 0);
+
+  __device__ static int scored(int block, int tile) { return eight(block, decode_quarter()) + tile * 4; }
+  __device__ static int first(int block, int /*tile*/) { return block * Shape::kKeys; }
+
+  __device__ static int dim_of(int first, int column) { return first * 16 + column * kMeet; }
+  __device__ static int place_of(int i, int j) { return j * 16 + i; }
+
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block) {
+    const int row = decode_lane() % 16, page_size = 1 << place.page_shift;
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int at = place.within(eight(block, row / 4) + t * 4 + row % 4);
+      const C* key =
+          static_cast<const C*>(k) + place.page_of(at) * p.k_strides.page + place.slot_of(at) * Shape::kDims;
+      _Pragma("unroll") for (int i = 0; i < Shape::kChunks; ++i) {
+        const int dim = Shape::key_dim(i);
+        this->keys[t][i] = *reinterpret_cast<const Dwords4*>(key + (dim < p.hdim_q ? dim : 0) * page_size);
+      }
+    }
+  }
+
+  __device__ void load_values(const DecodeParams& p, const DecodePlace& place, const void* v, int block,
+                              int /*first_part*/) {
+    const int at = place.within(eight(block, decode_quarter())) & -8, slot = place.slot_of(at);
+    const int in_vector = slot & (p.v_vector - 1);
+    const C* value = static_cast<const C*>(v) + place.page_of(at) * p.v_strides.page +
+                     (slot - in_vector) * p.hdim_v + in_vector;
+    _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
+      const int dim = j * 16 + decode_lane() % 16;
+      values_[j] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0) * p.v_vector);
+    }
+  }
+
+  // Puts 0 for the values of tokens that no row sees.
+  __device__ void hide(const DecodePlace& place, int block) {
+    if (block * Shape::kKeys >= place.from && (block + 1) * Shape::kKeys - 1 <= place.to) return;
+    const int at = eight(block, decode_quarter());
+    constexpr int kPerDword = 4 / sizeof(C);
+    Value seen = {};
+    _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+      constexpr uint32_t kOnes = kPerDword == 2 ? 0xffff : 0xff;
+      const uint32_t ones = kOnes << (i % kPerDword * 8 * static_cast<int>(sizeof(C)));
+      seen[i / kPerDword] |= at + i >= place.from && at + i <= place.to ? ones : 0;
+    }
+    _Pragma("unroll") for (auto& value : values_) value &= seen;
+  }
+
+  __device__ Dwords2 value(int tile, int /*part*/, int j) const {
+    if constexpr (Shape::kWidens) {
+      return widened<T>(values_[j][tile]);
+    } else {
+      return tile == 0 ? values_[j].xy : values_[j].zw;
+    }
+  }
+
+ private:
+  using Value = __attribute__((ext_vector_type(2 * sizeof(C)))) uint32_t;  // of eight tokens
+
+  __device__ static int eight(int block, int which) { return block * Shape::kKeys + which * 8; }
+
+  Value values_[kEach];
+};
+
+}  // namespace fmha

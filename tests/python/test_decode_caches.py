@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attention over caches of 8 bits with scales, and over vectorised ones, against float64.
+
+What no query sees is NaN in the cache, tokens of a page beside those that are seen included.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from built import this_arch
+from cases_judge import judge
+from cases_types import DTYPES, Array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Expected, attention, numerics_of
+from strict import wave_order
+from test_decode import Decoding, Problem
+
+import pyfa_rocm
+from pyfa_rocm import Cache, CacheScale, CacheTensor, InvalidArgumentError, UnsupportedError
+
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+_FP8 = "float8_e4m3fnuz"
+
+
+@dataclass(frozen=True)
+class Stored(Problem):
+    """`scales`: of the "tensor", by "sequence" or by "page"; `v_vector`: tokens, 0: rows of head dims."""
+
+    cache_dtype: str = ""
+    scales: str = ""
+    v_vector: int = 0
+
+    @property
+    def stored(self) -> str:
+        return self.cache_dtype or self.dtype
+
+
+class Storing(Decoding):
+    """Such a cache on the device. Keys and values become what it stands for."""
+
+    p: Stored
+
+    def _cache(self) -> Cache:
+        p, size = self.p, self.p.page_size
+        counts = [math.ceil(n / size) for n in p.lengths]
+        pages = sum(counts) + 3
+        order = self.rng.permutation(pages)
+        self.lists = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])
+        self.scale = {name: self._scales(pages) for name in "kv"}
+        table = np.full((self.batch, max(*counts, 1) + 1), -1, np.int32)
+        for b, pages_of in enumerate(self.lists):
+            table[b, : len(pages_of)] = pages_of
+        fields: dict[str, Any] = {}
+        for name, hdim in (("k", p.hdim), ("v", self.hdim_v)):
+            rows = self._rows(name, pages, hdim)
+            host = self._laid_out(name, rows)
+            strides = [n // host.itemsize for n in host.strides]
+            places = (strides[0], 0, strides[1]) if p.v_vector else (strides[0], strides[1], strides[2])
+            fields[name] = CacheTensor(self.put(host), *places)
+            if p.scales:
+                step = 0 if p.scales == "tensor" else 1
+                at = self.put(self.scale[name])
+                fields[f"{name}_scale"] = CacheScale(at, step * p.nhead_k, step)
+        if p.v_vector:
+            fields |= {"k_vector": 16 // DTYPES[p.stored].itemsize, "v_vector": p.v_vector}
+        return Cache(
+            p.stored, pages, size, block_table=self.put(table), stride_block_table=table.shape[1],
+            max_pages=table.shape[1], scale_per_page=p.scales == "page", **fields,
+        )  # fmt: skip
+
+    def _scales(self, pages: int) -> Array:
+        p = self.p
+        shape = {"page": (pages, p.nhead_k), "sequence": (self.batch, p.nhead_k)}.get(p.scales, (1, 1))
+        return self.rng.uniform(0.01, 0.04, shape).astype(np.float32)
+
+    def _rows(self, name: str, pages: int, hdim: int) -> Array:
+        """(pages, page_size, nhead_k, hdim), and what it stands for as this problem's keys or values."""
+        p, sequences = self.p, getattr(self, name)
+        rows = np.full((pages, p.page_size, p.nhead_k, hdim), np.nan, DTYPES[p.stored])
+        for b, tokens in enumerate(sequences):
+            exact = np.empty(tokens.shape, np.float64)
+            for t, token in enumerate(tokens):
+                page = self.lists[b][t // p.page_size]
+                at = {"page": page, "sequence": b}.get(p.scales, 0)
+                one = self.scale[name][at][:, None] if p.scales else 1.0
+                stored = np.clip(token.astype(np.float32) / one, -240, 240).astype(DTYPES[p.stored])
+                exact[t] = stored.astype(np.float64) * one
+                if not p.leftpad or t >= p.leftpad[b]:
+                    rows[page, t % p.page_size] = stored
+            sequences[b] = exact
+        return rows
+
+    def _laid_out(self, name: str, rows: Array) -> Array:
+        p = self.p
+        if not p.v_vector:
+            return rows
+        pages, size, nhead, hdim = rows.shape
+        if name == "k":
+            vector = 16 // rows.itemsize
+            parts, order = (pages, size, nhead, hdim // vector, vector), (0, 2, 3, 1, 4)
+        else:
+            parts, order = (pages, size // p.v_vector, p.v_vector, nhead, hdim), (0, 3, 1, 4, 2)
+        return np.ascontiguousarray(rows.reshape(parts).transpose(order))
+
+    def expected(self, b: int) -> Expected:
+        p, numerics = self.p, numerics_of(self.p.dtype, None, 128, this_arch())
+        if p.scales == "page" and len(self.lists[b]):
+            # P is rounded as a fraction of the power of two above the largest scale.
+            scales = self.scale["v"][self.lists[b]]
+            numerics = replace(numerics, p_scale=float(scales.min() / scales.max() / 2))
+        first = p.leftpad[b] if p.leftpad else 0
+        return attention(
+            self.q[b][None].astype(np.float64), self.k[b][None, first:].astype(np.float64),
+            self.v[b][None, first:].astype(np.float64), causal=p.causal, window_size=p.window,
+            max_seqlen_k=max(*p.lengths, 0), softcap=p.softcap, alibi_slopes=self.slopes, numerics=numerics,
+        )  # fmt: skip
+
+
+def run(p: Stored) -> list[tuple[Array, Array]]:
+    """Run a problem and judge it."""
+    if p.stored == _FP8 and this_arch() == "gfx90a":
+        pytest.skip("gfx90a has no 8-bit floats")
+    decoding = Storing(p)
+    results = decoding.run()
+    for b, (o, lse) in enumerate(results):
+        if o.size:
+            judge(decoding.expected(b), o, lse)
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("scales", ["", "tensor", "sequence", "page"])
+@pytest.mark.parametrize("page_size", [1, 8, 16, 128])
+def test_fp8(dtype: str, scales: str, page_size: int) -> None:
+    run(Stored(dtype=dtype, cache_dtype=_FP8, scales=scales, page_size=page_size, lengths=(300, 37)))
+
+
+@pytest.mark.parametrize("hdim", [(16, 16), (64, 64), (80, 48), (256, 192), (512, 512), (576, 512)])
+def test_fp8_head_dims(hdim: tuple[int, int]) -> None:
+    for dtype in ("float16", "bfloat16"):
+        run(Stored(
+            dtype=dtype, cache_dtype=_FP8, scales="page", hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3
+        ))  # fmt: skip
+
+
+@pytest.mark.parametrize("cache_dtype", ["", _FP8])
+@pytest.mark.parametrize(("page_size", "v_vector"), [(8, 8), (16, 8), (16, 16), (32, 8), (64, 64), (256, 16)])
+def test_vectors(cache_dtype: str, page_size: int, v_vector: int) -> None:
+    for dtype in ("float16", "bfloat16"):
+        run(Stored(
+            dtype=dtype, cache_dtype=cache_dtype, page_size=page_size, v_vector=v_vector, lengths=(300, 37),
+            scales="page" if cache_dtype else "",
+        ))  # fmt: skip
+
+
+@pytest.mark.parametrize("hdim", [(64, 64), (48, 32), (112, 96), (256, 256)])
+def test_vectors_of_head_dims(hdim: tuple[int, int]) -> None:
+    for dtype in ("", _FP8):
+        run(Stored(cache_dtype=dtype, v_vector=16, hdim=hdim[0], hdim_v=hdim[1], nhead_k=1, ratio=3))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Stored:
+    batch = draw(st.integers(1, 3))
+    same = draw(st.integers(1, 20))
+    packed = draw(st.booleans())
+    lengths = tuple(draw(st.integers(0, 400)) for _ in range(batch))
+    page_size = draw(st.sampled_from((1, 4, 8, 16, 64)))
+    fp8 = this_arch() != "gfx90a" and draw(st.booleans())
+    hdim = draw(st.sampled_from((64, 128, 256)))
+    return Stored(
+        lengths=lengths, seqlens_q=tuple(draw(st.integers(0, 20)) if packed else same for _ in range(batch)),
+        packed=packed, dtype=draw(st.sampled_from(("float16", "bfloat16"))), nhead_k=draw(st.integers(1, 2)),
+        ratio=draw(st.sampled_from((1, 3, 8))), hdim=hdim - 16 * draw(st.integers(0, 3)),
+        hdim_v=hdim - 16 * draw(st.integers(0, 3)), page_size=page_size, causal=draw(st.booleans()),
+        window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))),
+        softcap=draw(st.sampled_from((0.0, 0.0, 20.0))), seed=draw(st.integers(0, 2**32)),
+        leftpad=tuple(draw(st.integers(0, n)) for n in lengths) if draw(st.booleans()) else (),
+        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7)))}, cache_dtype=_FP8 if fp8 else "",
+        v_vector=draw(st.sampled_from((0, 8, page_size))) if page_size >= 8 else 0,
+        scales=draw(st.sampled_from(("", "tensor", "sequence", "page"))) if fp8 else "",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1"])
+@settings(max_examples=EXAMPLES)
+@given(problem=problems())
+def test_random(schedule: str, problem: Stored) -> None:
+    with wave_order(schedule):
+        run(problem)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_lse_of_base_two(splits: int) -> None:
+    p = Stored(lengths=(0, 70), options={"num_splits": splits})
+    natural = run(p)
+    base2 = Storing(replace(p, options={"num_splits": splits, "lse_base": 1})).run()
+    for (o, lse), (same, lse2) in zip(natural, base2, strict=True):
+        assert (o == same).all()
+        assert lse2 * math.log(2) == pytest.approx(lse, rel=2**-22, abs=2**-22)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lengths_before_an_append(packed: bool) -> None:
+    """seqlen_new is added to the lengths that the device has."""
+    p = Stored(lengths=(65, 70), seqlens_q=(3, 3), causal=True, packed=packed)
+    decoding = Storing(p)
+    params = decoding.params()
+
+    def run_anew() -> Array:
+        decoding.put(decoding.o_host)
+        params.fwd.o = params.fwd.o._replace(data=decoding.kept[-1].data)
+        pyfa_rocm.fmha_decode(params)
+        return decoding.kept[-1].to_numpy()[..., : p.hdim]
+
+    expected = run_anew()
+    params.fwd.seqused_k, params.seqlen_new = decoding.put(np.array([62, 67], np.int32)), 3
+    assert (run_anew() == expected).all()
+    if packed:
+        params.fwd.seqused_k, params.fwd.cu_seqlens_k = 0, decoding.put(np.array([0, 62, 129], np.int32))
+        assert (run_anew() == expected).all()
+
+
+@pytest.mark.parametrize(("fields", "change", "error", "said"), [
+    ({}, {"k_vector": 8}, InvalidArgumentError, "cache->v_vector = 0: expected a power of two from 8 to"),
+    ({}, {"k_vector": 4, "v_vector": 8}, InvalidArgumentError, "cache->k_vector = 4: expected 8 (16 bytes)"),
+    ({}, {"k_vector": 8, "v_vector": 32}, InvalidArgumentError, "cache->v_vector = 32: expected a power of"),
+    ({}, {"block_table": 0, "k_vector": 8, "v_vector": 8, "page_size": 256}, InvalidArgumentError,
+     "cache->k_vector = 8: expected 0 without pages"),
+    ({}, {"k_scale": CacheScale(4096, 0, 0)}, InvalidArgumentError, "scales are for fp8"),
+    ({"cache_dtype": _FP8, "scales": "page"}, {"k_scale": CacheScale(4096, -1, 0)}, InvalidArgumentError,
+     "got strides -1 and 0, expected 0 or more"),
+    ({"cache_dtype": "float16"}, {}, UnsupportedError, "no bf16 kernel of this build for gfx942 reads such"),
+    ({"cache_dtype": _FP8, "hdim": 72}, {}, InvalidArgumentError, "expected a multiple of 16 elements"),
+    ({"hdim": 512, "v_vector": 8}, {}, UnsupportedError, "takes fwd->hdim_q up to 256"),
+], ids=str)  # fmt: skip
+def test_refusals(
+    fields: dict[str, Any], change: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    if this_arch() == "gfx90a":
+        pytest.skip("gfx90a has no 8-bit floats")
+    params = Storing(Stored(**fields)).params()
+    params.cache = replace(params.cache, **change)
+    with pytest.raises(error) as caught:
+        pyfa_rocm.fmha_decode(params)
+    assert said in str(caught.value)
