@@ -39,7 +39,7 @@ LISTS = (
 )  # fmt: skip
 WORDS = re.compile(
     r"dtype|batch|seqlen|seqused|nhead|hdim|\bq\b|\bk\b|\bv\b|q_out|kernel|flags|total|page|indptr"
-    r"|indices|slots|positions|rotary|cos|sin|scale|cache"
+    r"|indices|slots|positions|rotary|cos|sin|scale|cache|vector"
 )
 
 
@@ -125,6 +125,8 @@ class Reading:
         if page >= cache.pages or slot >= cache.page_size or (page, slot) in self.places:
             raise OutsideError
         self.places.add((page, slot))
+        if cache.k_vector:  # test_decode_caches.py
+            raise OutsideError
         for name, tensor in (("k", cache.k), ("v", cache.v)):
             if name not in self.inputs:
                 continue
