@@ -9,7 +9,7 @@ from pyfa_rocm._call.params import DTYPES
 from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["set_dtype", "struct_of"]
+__all__ = ["set_dtype", "set_fields", "struct_of"]
 
 
 def struct_of(name: str, params: Any, fields: tuple[str, ...]) -> Any:
@@ -25,6 +25,13 @@ def struct_of(name: str, params: Any, fields: tuple[str, ...]) -> Any:
     ffi, _ = library.load()
     c = ffi.new(f"{name} *")
     c.struct_size = ffi.sizeof(name)
+    set_fields(c, name, params, fields)
+    return c
+
+
+def set_fields(c: Any, name: str, params: Any, fields: tuple[str, ...], owner: str = "") -> None:
+    """Fill these fields of a C struct of this type, as struct_of; `owner` begins their names in errors."""
+    ffi, _ = library.load()
     types = dict(ffi.typeof(name).fields)
     for field in fields:
         value = getattr(params, field)
@@ -33,9 +40,8 @@ def struct_of(name: str, params: Any, fields: tuple[str, ...]) -> Any:
                 _set(ffi, c, field, types[field].type, value)
         except (AttributeError, OverflowError, TypeError) as error:
             raise InvalidArgumentError(
-                f"{field}: got {value!r}, expected a value of the C field ({error})"
+                f"{owner}{field}: got {value!r}, expected a value of the C field ({error})"
             ) from error
-    return c
 
 
 def _set(ffi: Any, c: Any, field: str, ctype: Any, value: Any) -> None:

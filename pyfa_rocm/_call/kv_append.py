@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyfa_rocm._call.by_name import set_dtype, struct_of
+from pyfa_rocm._call.by_name import set_dtype, set_fields, struct_of
 from pyfa_rocm._call.cache import Cache, cache_to_c
 from pyfa_rocm._call.params import Strided
-from pyfa_rocm._runtime import library
 
 __all__ = ["KvAppendParams", "Rotary", "kv_append_to_c"]
 
@@ -97,20 +96,17 @@ class KvAppendParams:
 
 
 _ELSEWHERE = ("dtype", "cache", "rotary")
+_OF_ROTARY = tuple(name for name in Rotary.__dataclass_fields__ if name != "dtype")
 
 
 def kv_append_to_c(p: KvAppendParams) -> tuple[Any, Any]:
     """Return parameters as a new ``fmha_kv_append_params *``, and what must live as long as it is used."""
-    ffi, _ = library.load()
     fields = tuple(name for name in KvAppendParams.__dataclass_fields__ if name not in _ELSEWHERE)
     c = struct_of("fmha_kv_append_params", p, fields)
     set_dtype(c, "dtype", p.dtype)
     if p.rotary is not None:
-        rotary = p.rotary
-        c.rotary.cos, c.rotary.sin = ffi.cast("void *", rotary.cos), ffi.cast("void *", rotary.sin)
-        for name in ("positions", "stride_position", "dim", "interleaved"):
-            setattr(c.rotary, name, int(getattr(rotary, name)))
-        set_dtype(c.rotary, "dtype", rotary.dtype)
+        set_fields(c.rotary, "fmha_rotary", p.rotary, _OF_ROTARY, "rotary.")
+        set_dtype(c.rotary, "dtype", p.rotary.dtype)
     if p.cache is None:
         return c, None
     cache = cache_to_c(p.cache)

@@ -18,7 +18,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_plot, bench_text, traffic
+from pyfa_rocm.cli import bench_decode, bench_plot, bench_text, traffic
+from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import (
     Float64,
     Ours,
@@ -52,29 +53,29 @@ CARD = Sizes((128, 256, 512, 1024, 2048, 4096, 8192, 16384), 2048, 16384)
 SOFTWARE_DEVICE = Sizes((128, 256, 512, 1024), 256, 1024)
 
 
-def _positive(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of 1 or more")
-    return value
-
-
-def _list(text: str) -> tuple[int, ...]:
-    return tuple(_positive(item.strip()) for item in text.split(","))
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     add = parser.add_argument
-    add("--seqlens", type=_list, metavar="N,...", help="default: 128 to 16384; software device: to 1024")
-    add("--hdims", type=_list, default=(64, 128), metavar="N,...", help="default: 64,128")
-    add("--hidden", type=_positive, metavar="N", help="heads times head dim (default: 2048; software: 256)")
-    add("--tokens", type=_positive, metavar="N", help="batch times seqlen (default: 16384; software: 1024)")
+    add("--seqlens", type=positives, metavar="N,...", help="default: 128 to 16384; software device: to 1024")
+    add("--hdims", type=positives, default=(64, 128), metavar="N,...", help="default: 64,128")
+    add("--hidden", type=positive, metavar="N", help="heads times head dim (default: 2048; software: 256)")
+    add("--tokens", type=positive, metavar="N", help="batch times seqlen (default: 16384; software: 1024)")
     add("--dtype", choices=("float16", "bfloat16"), default="float16")
     add("--direction", choices=(*DIRECTIONS, "both"), default="both")
     add("--causal", choices=("yes", "no", "both"), default="both")
-    add("--repeat", type=_positive, default=10, metavar="N", help="timed calls on a card (default: 10)")
+    add("--repeat", type=positive, default=10, metavar="N", help="timed calls on a card (default: 10)")
     add("--plot", type=Path, metavar="FILE", help="draw it: .png or .svg; needs matplotlib")
+    others = parser.add_subparsers(metavar="decode")
+    summary = (bench_decode.__doc__ or "").splitlines()[0]
+    decode = others.add_parser("decode", help=summary, description=summary)
+    decode.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON object, and nothing else",
+    )
+    decode.set_defaults(run=bench_decode.run)
+    bench_decode.add_arguments(decode)
 
 
 def problems(args: argparse.Namespace, sizes: Sizes) -> list[Trial]:

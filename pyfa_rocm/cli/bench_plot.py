@@ -10,7 +10,7 @@ from typing import Any
 from pyfa_rocm.cli.bench_text import Row, groups
 from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
-__all__ = ["check", "draw", "save"]
+__all__ = ["check", "draw", "length", "save"]
 
 SUFFIXES = (".png", ".svg")
 COLORS = {
@@ -80,7 +80,8 @@ def _series(members: list[Row], emulated: bool) -> dict[str, dict[int, float]]:
     return found
 
 
-def _length(seqlen: int) -> str:
+def length(seqlen: int) -> str:
+    """Write a length shortly."""
     return f"{seqlen // 1024}k" if seqlen >= 1024 and seqlen % 1024 == 0 else str(seqlen)
 
 
@@ -100,7 +101,7 @@ def _panel(axes: Any, key: tuple[str, int, bool], members: list[Row], emulated: 
             texts = [f"{values[n] / ours[n]:.1f}x" for n in seqlens if n in values]
         crowded = len(series) * len(seqlens) > 12
         axes.bar_label(bars, texts, padding=2, fontsize=6.5 if crowded else 8, color=INK)
-    axes.set_xticks(range(len(seqlens)), [_length(n) for n in seqlens])
+    axes.set_xticks(range(len(seqlens)), [length(n) for n in seqlens])
     axes.set_title(
         f"{direction} · head dim {hdim} · {'causal' if causal else 'no mask'}", loc="left", fontsize=10.5,
         fontweight="bold", color=INK, pad=8,

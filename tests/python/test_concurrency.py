@@ -87,7 +87,7 @@ print("right")
 """
 
 
-def _run(*arguments: str) -> str:
+def run_on_two_devices(*arguments: str) -> str:
     """Run Python in a process with two devices, and return what it prints."""
     if not pyfa_rocm.runtime().emulated and pyfa_rocm.device_count() < 2:
         pytest.skip("this machine has one GPU")
@@ -105,22 +105,22 @@ def _run(*arguments: str) -> str:
 
 
 def test_eight_threads_two_devices() -> None:
-    assert "right: 8 threads x 4 problems on 2 devices" in _run(
+    assert "right: 8 threads x 4 problems on 2 devices" in run_on_two_devices(
         str(ROOT / "tests" / "support" / "concurrency_worker.py"), "2"
     )
 
 
 def test_memory_of_another_device() -> None:
-    message = _run("-c", WRONG_DEVICE)
+    message = run_on_two_devices("-c", WRONG_DEVICE)
     assert "q.data" in message
     assert "memory of device 1; expected memory of the current device 0" in message
 
 
 def test_calls_follow_their_tensors() -> None:
-    message = _run("-c", OTHER_DEVICE)
+    message = run_on_two_devices("-c", OTHER_DEVICE)
     assert message.count("out: got device 0, expected 1 as q") == 2
     assert message.count("alibi_slopes: got device 0, expected 1 as q") == 2
 
 
 def test_arrays_of_a_device_that_is_not_current() -> None:
-    assert _run("-c", ELSEWHERE).strip() == "right"
+    assert run_on_two_devices("-c", ELSEWHERE).strip() == "right"

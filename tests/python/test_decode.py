@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attention over a KV cache, against float64: pages in any order, lengths, masks, features.
 
-Tokens that no sequence has are NaN in the cache, and entries of a block table beyond a sequence are -1: a
-kernel that reads either gives NaN, or a fault.
+Tokens that no sequence has, or that no query sees, are NaN in the cache and declared unwritten, and entries
+of a block table for pages of only such tokens are -1: a kernel that reads either gives NaN, or is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cases_types import DTYPES, Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Expected, attention, numerics_of
-from strict import wave_order
+from strict import forgiven, only_initialized, wave_order
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheTensor, DecodeParams, DeviceArray, FwdParams, Lse, Strided
@@ -31,7 +31,10 @@ _PAD = 8  # elements between the heads and tokens of a cache, and between rows o
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked; `lengths` are those of the sequences in the cache, their queries included."""
+    """What is asked; `lengths` are those of the sequences in the cache, their queries included.
+
+    `shared`: tokens at the beginning that all sequences have in common, whose full pages they share.
+    """
 
     lengths: tuple[int, ...] = (37, 200)
     seqlens_q: tuple[int, ...] = (1, 1)
@@ -49,6 +52,7 @@ class Problem:
     softcap: float = 0.0
     alibi: bool = False
     leftpad: tuple[int, ...] = ()
+    shared: int = 0
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -66,6 +70,9 @@ class Decoding:
         self.k, self.v = (
             [self._normal((n, p.nhead_k, d)).astype(dtype) for n in p.lengths] for d in (p.hdim, self.hdim_v)
         )
+        for sequences in (self.k, self.v):
+            for x in sequences[1:]:
+                x[: p.shared] = sequences[0][: p.shared]
         nhead_q = p.nhead_k * p.ratio
         self.q = [self._normal((n, nhead_q, p.hdim)).astype(dtype) for n in p.seqlens_q]
         self.slopes = self.rng.random(nhead_q, np.float32) if p.alibi else None
@@ -78,6 +85,14 @@ class Decoding:
         self.kept.append(DeviceArray.from_numpy(host))
         return self.kept[-1].data
 
+    def _first_seen(self, b: int) -> int:
+        """The first token that a query of a sequence sees; its length if there is none."""
+        p, length = self.p, self.p.lengths[b]
+        if p.seqlens_q[b] == 0:
+            return length
+        by_window = length - p.seqlens_q[b] - p.window[0] if p.window[0] >= 0 else 0
+        return min(length, max(p.leftpad[b] if p.leftpad else 0, by_window))
+
     def _cache(self) -> Cache:
         p = self.p
         paged = p.pages in ("table", "list")
@@ -85,22 +100,27 @@ class Decoding:
         counts = [math.ceil(n / size) if paged else 1 for n in p.lengths]
         pages = sum(counts) + 3
         order = self.rng.permutation(pages)
-        lists = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])
+        lists = np.split(order[: sum(counts)], np.cumsum(counts)[:-1])  # views
+        for pages_of in lists[1:] if paged else []:
+            pages_of[: p.shared // size] = lists[0][: p.shared // size]
         tensors = []
         for sequences, hdim in ((self.k, p.hdim), (self.v, self.hdim_v)):
             shape = (pages, p.nhead_k, size, hdim) if p.heads_first else (pages, size, p.nhead_k, hdim)
             host = np.full((*shape[:-1], hdim + _PAD), np.nan, DTYPES[p.dtype])
             view = host[..., :hdim].swapaxes(1, 2) if p.heads_first else host[..., :hdim]
             for b, rows in enumerate(sequences):
-                for t in range(len(rows)):
-                    if not p.leftpad or t >= p.leftpad[b]:
-                        view[lists[b][t // size], t % size] = rows[t]
+                for t in range(self._first_seen(b), len(rows)):
+                    view[lists[b][t // size], t % size] = rows[t]
             strides = [n // host.itemsize for n in view.strides]
             tensors.append(CacheTensor(self.put(host), *strides[:3]))
+            held = np.repeat(~np.isnan(host.ravel()), host.itemsize)
+            only_initialized(tensors[-1].data, host.nbytes, held)
+        for b, pages_of in enumerate(lists if paged else []):
+            pages_of[: self._first_seen(b) // size] = -1
         cache = Cache(p.dtype, pages, size, k=tensors[0], v=tensors[1])
         if p.pages == "table":
             width = max(*counts, 1) + 2
-            table = np.full((self.batch, width), -1, np.int32)
+            self.block_table = table = np.full((self.batch, width), -1, np.int32)
             for b, pages_of in enumerate(lists):
                 table[b, : len(pages_of)] = pages_of
             cache.block_table, cache.stride_block_table, cache.max_pages = self.put(table), width, width
@@ -156,7 +176,9 @@ class Decoding:
         params = self.params()
         if nbytes := pyfa_rocm.fmha_decode_workspace_bytes(params):
             params.workspace, params.workspace_bytes = self.put(np.full(nbytes, 0xFF, np.uint8)), nbytes
-        pyfa_rocm.fmha_decode(params)
+        with forgiven():
+            pyfa_rocm.fmha_decode(params)
+            pyfa_rocm.synchronize()
         o, lse = self.o.to_numpy(), self.lse.to_numpy()
         assert np.isnan(o[..., self.hdim_v :].astype(np.float32)).all(), "written between the rows of O"
         results = []
@@ -207,7 +229,7 @@ def test_head_dims(dtype: str, hdim: tuple[int, int]) -> None:
     {"seqlens_q": (7, 7), "causal": True, "window": (20, 0), "page_size": 4},
     {"seqlens_q": (1, 40), "packed": True, "causal": True, "lengths": (200, 40)},
     {"seqlens_q": (0, 5), "packed": True, "window": (30, 2)},
-    {"lengths": (0, 65)}, {"ratio": 1, "nhead_k": 5}, {"ratio": 16, "nhead_k": 1},
+    {"lengths": (0, 65)}, {"lengths": (0, 0)}, {"ratio": 1, "nhead_k": 5}, {"ratio": 16, "nhead_k": 1},
     {"ratio": 33, "nhead_k": 1},
     {"softcap": 15.0}, {"alibi": True, "seqlens_q": (3, 3), "causal": True}, {"leftpad": (30, 5)},
     {"options": {"num_splits": 1}}, {"options": {"num_splits": 3}, "lengths": (0, 700)},
@@ -217,6 +239,44 @@ def test_head_dims(dtype: str, hdim: tuple[int, int]) -> None:
 ], ids=str)  # fmt: skip
 def test_what_is_asked(change: dict[str, Any]) -> None:
     run(replace(Problem(), **change))
+
+
+@pytest.mark.parametrize("pages", ["table", "list"])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_shared_pages(pages: str, page_size: int) -> None:
+    """A common prefix in the same pages, whose border the sequences' own tokens do not keep to."""
+    lengths, queries = (200, 150, 131, 129), (1, 3, 2, 1)
+    run(Problem(
+        lengths=lengths, seqlens_q=queries, packed=True, causal=True, shared=128, pages=pages,
+        page_size=page_size, heads_first=page_size == 16,
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_ragged_lengths(packed: bool) -> None:
+    """From 1 to 5000, and none at all; the library chooses how many splits."""
+    lengths = (1, 5000, 777, 0, 4096, 16, 2500, 33)
+    queries = (1, 1, 4, 1, 9, 2, 0, 33) if packed else (1,) * len(lengths)
+    run(Problem(lengths=lengths, seqlens_q=queries, packed=packed, causal=packed, hdim=64, nhead_k=1))
+
+
+@pytest.mark.parametrize("window", [(0, 0), (15, 0), (16, 0), (40, 3), (100, -1)])
+@pytest.mark.parametrize("page_size", [1, 16, 128])
+def test_windows_across_pages(page_size: int, window: tuple[int, int]) -> None:
+    """Pages before the window are given up: their entries are -1."""
+    run(
+        Problem(lengths=(128, 129, 300, 143), seqlens_q=(3,) * 4, window=window, page_size=page_size, hdim=64)
+    )
+
+
+def test_any_splits() -> None:
+    """The same within the bound, whatever the keys are dealt to."""
+    p = Problem(lengths=(700, 0, 31, 260), seqlens_q=(2,) * 4, causal=True, page_size=8, nhead_k=1)
+    expected = [Decoding(p).expected(b) for b in range(4)]
+    for splits in (1, 2, 3, 7, 16, 22, 64, 100, 128):
+        results = Decoding(replace(p, options={"num_splits": splits})).run()
+        for want, (o, lse) in zip(expected, results, strict=True):
+            judge(want, o, lse)
 
 
 @st.composite
@@ -231,11 +291,12 @@ def problems(draw: st.DrawFn) -> Problem:
         lengths=lengths, seqlens_q=seqlens_q, packed=packed,
         dtype=draw(st.sampled_from(("float16", "bfloat16"))), nhead_k=draw(st.integers(1, 2)),
         ratio=draw(st.sampled_from((1, 3, 8))), hdim=hdim - 8 * draw(st.integers(0, 3)),
-        hdim_v=hdim - 8 * draw(st.integers(0, 3)), page_size=draw(st.sampled_from((1, 4, 16, 64))),
+        hdim_v=hdim - 8 * draw(st.integers(0, 3)), page_size=draw(st.sampled_from((1, 4, 16, 64, 256))),
         pages=draw(st.sampled_from(("table", "list", "batch_idx"))), heads_first=draw(st.booleans()),
         causal=draw(st.booleans()), window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))),
-        softcap=draw(st.sampled_from((0.0, 0.0, 20.0))), seed=draw(st.integers(0, 2**32)),
-        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7)))},
+        softcap=draw(st.sampled_from((0.0, 0.0, 20.0))),
+        shared=draw(st.integers(0, min(lengths))), seed=draw(st.integers(0, 2**32)),
+        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7, 128)))},
     )  # fmt: skip
 
 

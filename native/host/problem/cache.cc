@@ -52,6 +52,12 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
         v.stride[i]);
 }
 
+[[noreturn]] void raise_cache_reach(const View& v, Dimension i) {
+  raise(FMHA_INVALID_ARGUMENT,
+        "%s.%s = %" PRId64 ": over a size of %" PRId64 " it leads further than any process can address",
+        v.name, kCacheStrideNames[i], v.stride[i], v.size[i]);
+}
+
 [[noreturn]] void raise_set(const char* name, const void* value, const char* why) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL %s", name, value, why);
 }
@@ -148,7 +154,11 @@ CacheScale cache_scale(const char* name, const fmha_cache_scale& s, const fmha_c
 
 void check_cache_strides(const View& view) {
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
-    if (view.stride[i] < 0 && view.size[i] > 1) raise_cache_stride(view, i);
+    if (view.size[i] <= 1) continue;
+    if (view.stride[i] < 0) raise_cache_stride(view, i);
+    const uint64_t steps =
+        static_cast<uint64_t>(view.size[i] - 1) * static_cast<uint64_t>(view.element_bytes);
+    if (static_cast<uint64_t>(view.stride[i]) >= kAddressSpace / steps) raise_cache_reach(view, i);
   }
 }
 

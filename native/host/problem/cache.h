@@ -66,7 +66,7 @@ void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor&
 CacheScale cache_scale(const char* name, const fmha_cache_scale& scale, const fmha_cache& cache, DType dtype,
                        int64_t batch, int64_t nhead, bool wanted, Pointers pointers, Extents& extents);
 
-// Fails with INVALID_ARGUMENT if a stride that will be read is negative.
+// Fails with INVALID_ARGUMENT if a stride that will be read is negative, or leads out of the address space.
 void check_cache_strides(const View& view);
 
 // Reads the cache of a call on `problem`, whose dtype and sizes are set, and adds what it touches to the

@@ -14,7 +14,8 @@ struct MergeStrides {
 };
 
 // o = sum_i w_i * o_i / sum_i w_i over the parts, w_i = exp(lse_i - the largest), and lse = log of the sum of
-// exp(lse_i). `lanes` lanes of a wave do a row, eight elements each at a time. Grid: (blocks of rows, 1, 1).
+// exp(lse_i). Some lanes of a wave do a row, eight elements each at a time; several groups of them deal the
+// parts among themselves. Grid: (blocks of rows, 1, 1).
 struct MergeParams {
   const void* parts;  // the first part's
   const float* parts_lse;
@@ -30,12 +31,12 @@ struct MergeParams {
   uint32_t seqlen;
   uint32_t nhead;
   int32_t parts_count;
-  int32_t hdim;         // a multiple of 8
-  int32_t lanes_shift;  // log2 of the lanes of a row, at most 6
-  float to_base2;       // factor that makes an LSE one of base 2: log2(e), or 1
-  float from_base2;     // and back
-  int32_t accumulate;   // o and lse hold one more part
-  int32_t reserved;
+  int32_t hdim;          // a multiple of 8
+  int32_t lanes_shift;   // log2 of the lanes of a row, at most 6
+  float to_base2;        // factor that makes an LSE one of base 2: log2(e), or 1
+  float from_base2;      // and back
+  int32_t accumulate;    // o and lse hold one more part
+  int32_t groups_shift;  // log2 of the groups
 };
 
 }  // namespace fmha

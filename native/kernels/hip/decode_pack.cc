@@ -133,8 +133,8 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .table = p.cache.table,
       .indptr = p.cache.indptr,
       .indices = p.cache.indices,
-      .used_k = f.seqused_k,
-      .cu_k = f.cu_seqlens_k,
+      .used_k = f.seqlen_k > 0 ? f.seqused_k : nullptr,  // without keys there is no cache
+      .cu_k = f.seqlen_k > 0 ? f.cu_seqlens_k : nullptr,
       .first_k = p.leftpad_k,
       .cu_q = f.cu_seqlens_q,
       .alibi = f.alibi_slopes,

@@ -19,10 +19,20 @@ constexpr int64_t kMostLanes = 64;   // of a wave
 constexpr float kLog2e = 1.44269504088896340736F;
 constexpr float kLn2 = 0.69314718055994530942F;
 
-// Enough for a row at once, in powers of two.
-int64_t lanes_of_row(const MergeProblem& p) {
+// Enough for the elements of a row at once, in powers of two.
+int64_t lanes_of_group(const MergeProblem& p) {
   return std::min(kMostLanes, int64_t(std::bit_ceil(static_cast<uint64_t>(p.hdim / kVector))));
 }
+
+// As many as a wave has lanes for, if each has kAtOnce parts to load: the loads of a group go out together,
+// and what the groups add up in the end costs more than fewer are worth.
+int64_t groups_of_row(const MergeProblem& p) {
+  constexpr int64_t kAtOnce = 8;
+  const auto wanted = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(p.parts / kAtOnce)));
+  return std::clamp(wanted, int64_t{1}, kMostLanes / lanes_of_group(p));
+}
+
+int64_t lanes_of_row(const MergeProblem& p) { return lanes_of_group(p) * groups_of_row(p); }
 
 // Factors that are each below 2^63.
 bool rows_fit(const MergeProblem& p, Refusal& why) {
@@ -111,7 +121,7 @@ void add_steps(const Kernel& kernel, const MergeProblem& p, Plan& plan) {
       .to_base2 = p.base2 ? 1.0F : kLog2e,
       .from_base2 = p.base2 ? 1.0F : kLn2,
       .accumulate = p.accumulate ? 1 : 0,
-      .reserved = 0,
+      .groups_shift = std::countr_zero(static_cast<uint64_t>(groups_of_row(p))),
   };
 }
 
