@@ -23,14 +23,14 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
   that the matrix unit flushes.
 - float32 numbers below 2^-126 are taken for 0, P among them: kernels are compiled so.
-- The gradient of a bias is dS, or a sum of it in float32 where the bias is broadcast.
+- The gradient of a bias is dS as it is in float32, or a sum of it in float32 where the bias is broadcast.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -187,11 +187,12 @@ def _head(
     # dropout's factor is applied to the sums: what is rounded is dS / factor.
     p_matrix = _rounded(p * kept, p * kept * e, numerics)
     ds_matrix = _rounded(ds / keep_scale, ds_error / keep_scale, numerics)
+    unrounded = _rounded(ds / keep_scale, ds_error / keep_scale, replace(numerics, p_dtype="float32"))
     return {
         "dq": ds_matrix.times(k, scale * keep_scale),
         "dk": ds_matrix.transposed.times(q, scale * keep_scale),
         "dv": p_matrix.transposed.times(dout, keep_scale),
-        "dbias": ds_matrix.scaled(keep_scale),
+        "dbias": unrounded.scaled(keep_scale),
     }
 
 
