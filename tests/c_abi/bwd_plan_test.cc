@@ -215,7 +215,8 @@ void test_dbias() {
   main = &x.args<BwdKernelParams>(2);
   CHECK(same(main->dbias_strides, 120000, 30000, 300) && x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
   sum = &x.args<BwdBiasParams>(4);
-  CHECK(sum->batches == 2 && sum->heads == 4 && sum->rows == 1 && same(sum->parts_strides, 120000, 30000, 300));
+  CHECK(sum->batches == 2 && sum->heads == 4 && sum->rows == 1 &&
+        same(sum->parts_strides, 120000, 30000, 300));
   // Without queries it is 0.
   p = backward(f);
   p.dbias = of_rows;

@@ -30,16 +30,16 @@ struct BwdWorkspace {
 
   Array d;
   // The rest is not set if the kernel writes the gradients itself.
-  Array dq_acc;    // `bytes` of all copies
-  Array dbias;     // no `bytes`: the main kernel makes the caller's
+  Array dq_acc;      // `bytes` of all copies
+  Array dbias;       // no `bytes`: the main kernel makes the caller's
   bool dbias_whole;  // it has an element for each score
-  Array dk, dv;    // not set if direct
-  bool direct;     // the main kernel writes the caller's dk and dv
-  int64_t groups;  // workgroups of a launch of the main kernel for one (batch, head)
-  int64_t rounds;  // launches
-  int64_t copies;  // of dq_acc
-  int64_t copy;    // elements from one copy to the next
-  int64_t bytes;   // of all; kAddressSpace or more: no process can have it
+  Array dk, dv;      // not set if direct
+  bool direct;       // the main kernel writes the caller's dk and dv
+  int64_t groups;    // workgroups of a launch of the main kernel for one (batch, head)
+  int64_t rounds;    // launches
+  int64_t copies;    // of dq_acc
+  int64_t copy;      // elements from one copy to the next
+  int64_t bytes;     // of all; kAddressSpace or more: no process can have it
 };
 
 // Of a problem that has queries and keys.

@@ -66,8 +66,8 @@ template <typename T, BwdTraits X>
 struct BwdInstance {
   using P = CkBwdProblem<T, X>;
   using PlainPolicy = ck_tile::BlockFmhaBwdPipelineDefaultPolicy;
-  using Policy = std::conditional_t<X.softcap, CappedPolicy,
-                                    std::conditional_t<X.dbias, BiasedPolicy, PlainPolicy>>;
+  using Policy =
+      std::conditional_t<X.softcap, CappedPolicy, std::conditional_t<X.dbias, BiasedPolicy, PlainPolicy>>;
   using Pipeline = ck_tile::BlockFmhaBwdDQDKDVPipeline<typename P::Problem, Policy>;
   static constexpr index_t kBlockSize = Pipeline::kBlockSize;
   static constexpr index_t kBlockPerCu = Pipeline::kBlockPerCu;
