@@ -49,13 +49,13 @@ def kernels(case: Case, *, dbias: bool = True) -> list[Row]:
 
 
 def nearest(case: Case) -> Case:
-    """The case, or one of another dtype or head dim that has a kernel: a small set has few of each."""
-    for other in (
-        case,
-        *(replace(case, dtype=d, hdim=n) for d in (case.dtype, "float16", "bfloat16") for n in (64, 128)),
-    ):
-        if kernels(other):
-            return other
+    """The case, or one of another dtype or head dim, or with dropout, that has a kernel of a small set."""
+    dtypes = (case.dtype, "float16", "bfloat16")
+    for dropout in (case.dropout, case.dropout or Dropout(0.2)):
+        like = replace(case, dropout=dropout)
+        for other in (like, *(replace(like, dtype=d, hdim=n) for d in dtypes for n in (64, 128))):
+            if kernels(other):
+                return other
     pytest.skip("this build has no backward kernel for such a case on this arch")
 
 
