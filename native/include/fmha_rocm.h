@@ -258,8 +258,9 @@ typedef struct fmha_bwd_params {
                        are. dq, dk and dv obey the rules of fmha_fwd's o */
   int32_t accumulate;    /* 1: the gradients are added to what dq, dk, dv and dbias hold; 0: they replace it */
   int32_t deterministic; /* 1: the same bits from run to run, by a copy of dQ's sum for each of several groups
-                            of keys in the workspace; 0: faster, dQ's order of additions is not fixed. FP32
-                            has the same bits either way, and no such copies */
+                            of keys in the workspace; 0: faster, the order of additions of dQ, and of a
+                            dbias that is broadcast, is not fixed. FP32 has the same bits either way, and
+                            no such copies */
   int32_t kernel;        /* as in fmha_fwd_params, of fmha_bwd_kernel's candidates */
   uint32_t reserved;     /* must be 0 */
   void* workspace;       /* as in fmha_fwd_params; fmha_bwd_workspace_bytes says how much */
@@ -573,7 +574,9 @@ fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* inf
 
 /* Like fmha_bwd_supported, but on success also writes to *bytes how much workspace the call needs: as
  * fmha_fwd_workspace_bytes. It grows with the number of rows, and with seqlen_k up to eightfold if
- * deterministic; seqlen_q * seqlen_k bytes are never needed. 0 if there is nothing to add up. */
+ * deterministic; 0 if there is nothing to add up. Only `dbias` of FP16 and BF16 may take seqlen_q * seqlen_k
+ * numbers: a float32 copy of it if it is broadcast or accumulated (none of a grad_dtype of FMHA_FP32, unless
+ * both), and if it is broadcast and deterministic one for each batch and query head. */
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes);
 
 /* The memory that fmha_bwd would touch, its workspace aside: as fmha_fwd_extents, but at most 17. Names of what
@@ -586,10 +589,9 @@ fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents
 fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
 
 /* Enqueues the backward pass on `stream`: several launches and memsets. FP16, BF16 and FP32; hdim_q and hdim_v
- * up to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias, and dropout with forward's seed and
- * offset; FP32 also has the gradient of the bias. FMHA_UNSUPPORTED in this version: FP8, and `dbias` of FP16 and
- * BF16. A row that sees no key, and a key that no row sees, have gradient 0. The kernels are those of
- * native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
+ * up to 256; any mask, packed sequences, ALiBi, softcap, elementwise bias and its gradient, and dropout with
+ * forward's seed and offset. FMHA_UNSUPPORTED in this version: FP8. A row that sees no key, and a key that no
+ * row sees, have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
 /* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from family import DTYPES, SETS, Family, Row, Tile, cxx_fields
 
 _SCORES = ("alibi", "bias", "softcap")
-_FEATURES = (*_SCORES, "dropout")
+_FEATURES = (*_SCORES, "dbias", "dropout")
 
 
 class BwdTile(Tile, Protocol):
@@ -33,6 +33,7 @@ class BwdRow(Row):
     alibi: bool
     bias: bool
     softcap: bool
+    dbias: bool
     dropout: bool
     optional: bool
     whole: bool
@@ -87,6 +88,8 @@ class Backward(Family):
             raise ValueError(
                 f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}"
             )
+        if fields["dbias"] and not fields["bias"]:
+            raise ValueError(f"{where}: {', '.join(flags)}: a kernel with dbias has bias")
         if tile.optional:
             if flags:
                 raise ValueError(

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from family import DTYPES, SETS, Family, Row, check_keys, check_known, cxx_fields, enumerator
 
-KINDS = ("dot", "sum")
+KINDS = ("dot", "sum", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BwdPartsRow(Row):
-    """A kernel that makes D, or one that sums partial gradients."""
+    """A kernel that makes D, or one that sums partial gradients: of a tensor, or of a bias."""
 
     kind: str
 

@@ -65,5 +65,5 @@ class CkBwd(Origin):
     def line(self, row: BwdRow, tile: CkBwdTile) -> str:
         """Return the line that native/kernels/ck/bwd_kernel.h makes a kernel of."""
         traits = {key: getattr(tile, key) for key in (*_LENGTHS, "hdim_step")}
-        traits |= {key: getattr(row, key) for key in ("alibi", "bias", "softcap", "dropout")}
+        traits |= {key: getattr(row, key) for key in ("alibi", "bias", "softcap", "dropout", "dbias")}
         return f"FMHA_BWD_KERNEL({row.name}, {CK_TYPES[row.dtype]}, {initializer(traits)})"

@@ -31,11 +31,17 @@ FEATURES = {
     "bias, dropout": ("elementwise", False, True),
     "softcap, dropout": ("none", True, True),
 }
-# And of backward kernels, as (alibi, dropout).
+# And of backward kernels: the flags that are set.
 BACKWARD_FEATURES = {
-    ", ".join(filter(None, (words, drops))) or "plain": (score, bool(drops))
+    ", ".join(filter(None, (words, drops))) or "plain": frozenset(filter(None, (*flags, drops)))
     for drops in ("", "dropout")
-    for score, words in ((None, ""), ("alibi", "ALiBi"), ("bias", "bias"), ("softcap", "softcap"))
+    for flags, words in (
+        ((), ""),
+        (("alibi",), "ALiBi"),
+        (("bias",), "bias"),
+        (("bias", "dbias"), "bias and its gradient"),
+        (("softcap",), "softcap"),
+    )
 }
 KIND = ("", "arch", "dtype", "head dim")
 MERGED = (3, 2, 1)  # columns whose values are listed in one line if all else is the same
@@ -98,18 +104,10 @@ def backward_table(rows: list[BwdRow]) -> list[Line]:
     return _table(lines, tuple(BACKWARD_FEATURES))
 
 
-def _backward_set(rows: list[BwdRow], feature: tuple[str | None, bool]) -> str:
+def _backward_set(rows: list[BwdRow], feature: frozenset[str]) -> str:
     """The set that does a feature; nothing if none does."""
-    score, dropout = feature
-    able = [
-        row.set
-        for row in rows
-        if row.optional
-        or (
-            row.dropout == dropout
-            and all(getattr(row, key) == (key == score) for key in ("alibi", "bias", "softcap"))
-        )
-    ]
+    flags = frozenset().union(*BACKWARD_FEATURES.values())
+    able = [row.set for row in rows if row.optional or {x for x in flags if getattr(row, x)} == feature]
     return max(able[0], "default", key=SETS.index) if able else ""
 
 

@@ -130,8 +130,8 @@ class Proof(NamedTuple):
     gradient_dtype : str or None
         Type in which the gradients were proved: the problem's, or another if only that has a kernel. None if
         they were not.
-    dq_ratio, dk_ratio, dv_ratio : float or None
-        As o_ratio, of the gradients.
+    dq_ratio, dk_ratio, dv_ratio, dbias_ratio : float or None
+        As o_ratio, of the gradients; dbias_ratio only of a problem with a bias.
     gradient_reason : str
         Why they were not proved, or "".
     """
@@ -145,12 +145,13 @@ class Proof(NamedTuple):
     dq_ratio: float | None = None
     dk_ratio: float | None = None
     dv_ratio: float | None = None
+    dbias_ratio: float | None = None
     gradient_reason: str = ""
 
     @property
     def ratios(self) -> Ratios:
         """What there was to judge: its name, and the largest share of a tolerance that it used."""
-        named = {name: getattr(self, f"{name}_ratio") for name in ("o", "lse", "dq", "dk", "dv")}
+        named = {name: getattr(self, f"{name}_ratio") for name in ("o", "lse", "dq", "dk", "dv", "dbias")}
         return {name: ratio for name, ratio in named.items() if ratio is not None}
 
     @property
@@ -230,11 +231,11 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
     arrays: list[Any] = [_put(x[0] if problem.lengths else x) for x in (dout, q, k, v, o, lse)]
     run: Any = flash_attn_varlen_bwd if problem.lengths else flash_attn_bwd
     packing = problem.packing() if problem.lengths else ()
-    found = run(*arrays, *packing, **problem.on_device())
-    got = {
-        name: x.to_numpy().reshape(y.shape)
-        for name, x, y in zip(("dq", "dk", "dv"), found, (q, k, v), strict=True)
-    }
+    options, like = problem.on_device(), {"dq": q, "dk": k, "dv": v}
+    if "bias" in options:
+        options["dbias"], like["dbias"] = True, problem.options["bias"]
+    found = run(*arrays, *packing, **options)
+    got = {name: x.to_numpy().reshape(y.shape) for (name, y), x in zip(like.items(), found, strict=True)}
     worst = dict.fromkeys(got, 0.0)
     for rows, keys, arguments in _oracle(problem, keep):
         want = gradients(
@@ -242,7 +243,7 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
         )
         for name in got:
             gradient = want[name]
-            part = got[name][:, rows if name == "dq" else keys]
+            part = got[name] if name == "dbias" else got[name][:, rows if name == "dq" else keys]
             share = _share(part, gradient.value, gradient.bound_in(shape.dtype))
             worst[name] = float(np.maximum(worst[name], share))
     return worst

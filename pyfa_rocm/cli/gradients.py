@@ -21,22 +21,22 @@ three products, which accumulate in float32; the sums are rounded once to the gr
 - dS = P (M dP - D): e of P relative, those of dP and D times P, and 3 E of |P| (|M dP| + |D|).
 - float32 inputs: P and dS are multiplied as they are, so that nothing but the sums is rounded after them.
 - Rounding to 16 bits: half an ulp of 1, relative, or half the smallest subnormal number, or all of a number
-  that the matrix unit flushes.
+  that the matrix unit flushes. It flushes such numbers of Q, K, V and dO too: so does the oracle, but for D.
 - float32 numbers below 2^-126 are taken for 0, P among them: kernels are compiled so.
-- The gradient of a bias is dS, or a sum of it in float32 where the bias is broadcast.
+- The gradient of a bias is dS as it is in float32, or a sum of it in float32 where the bias is broadcast.
 - The last products are chains over rows or keys: of their terms' root mean square and the sum's own size.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm.cli.reference import distance, visible
+from pyfa_rocm.cli.reference import distance, flushed, visible
 from pyfa_rocm.cli.rounding import MANTISSA_BITS, SIGMAS, Numerics, smallest_normal, smallest_ulp, ulp
 
 __all__ = ["Gradient", "gradients"]
@@ -159,10 +159,18 @@ def _size(x: Float64) -> Float64:
     return np.where(np.isfinite(x), np.abs(x), 0.0)
 
 
+def _row_sums(o: Float64, dout: Float64) -> tuple[Float64, Float64]:
+    """Return D, and a bound of its error: each lane adds up hdim / 16 products, and then lanes are joined."""
+    products = dout * o
+    d = products.sum(axis=1, keepdims=True)
+    chain = math.sqrt(o.shape[1]) * np.sqrt((products**2).sum(axis=1, keepdims=True))
+    return d, SIGMAS / math.sqrt(3) * _E * chain + 2 * _E * np.abs(d)
+
+
 def _head(
-    q: Float64, k: Float64, v: Float64, o: Float64, dout: Float64, lse: Float64, scale: float,
-    softcap: float, mask: npt.NDArray[np.bool_], add: Float64 | None, kept: Float64, keep_scale: float,
-    numerics: Numerics,
+    q: Float64, k: Float64, v: Float64, d: Float64, d_error: Float64, dout: Float64, lse: Float64,
+    scale: float, softcap: float, mask: npt.NDArray[np.bool_], add: Float64 | None, kept: Float64,
+    keep_scale: float, numerics: Numerics,
 ) -> dict[str, tuple[Float64, Float64, Float64]]:  # fmt: skip
     """Gradients of one query head, and of its scores: value, bound and variance of each."""
     scores = _scores(q, k, scale, softcap, add)
@@ -170,11 +178,6 @@ def _head(
     row_lse = np.where(np.isfinite(lse), lse, 0.0)[:, None]
     p = np.where(seen, np.exp(np.where(seen, scores.value - row_lse, -np.inf)), 0.0)
     e = scores.error + 2 * _E * (_size(scores.value) + np.abs(row_lse) + 1)
-    d = (dout * o).sum(axis=1, keepdims=True)
-    # A row's own chain: each lane adds up hdim / 16 products, and four additions join the lanes.
-    d_error = SIGMAS / math.sqrt(3) * _E * math.sqrt(o.shape[1]) * np.sqrt(
-        ((dout * o) ** 2).sum(axis=1, keepdims=True)
-    ) + 2 * _E * np.abs(d)
     dp = dout @ v.T
     dp_error = _dot_error(dout, v, dp)
     weighted = kept * keep_scale
@@ -187,11 +190,12 @@ def _head(
     # dropout's factor is applied to the sums: what is rounded is dS / factor.
     p_matrix = _rounded(p * kept, p * kept * e, numerics)
     ds_matrix = _rounded(ds / keep_scale, ds_error / keep_scale, numerics)
+    unrounded = _rounded(ds / keep_scale, ds_error / keep_scale, replace(numerics, p_dtype="float32"))
     return {
         "dq": ds_matrix.times(k, scale * keep_scale),
         "dk": ds_matrix.transposed.times(q, scale * keep_scale),
         "dv": p_matrix.transposed.times(dout, keep_scale),
-        "dbias": ds_matrix.scaled(keep_scale),
+        "dbias": unrounded.scaled(keep_scale),
     }
 
 
@@ -235,13 +239,17 @@ def gradients(
     if bias is not None:
         shapes["dbias"] = (batch, nhead_q, *mask.shape)
         bias = np.broadcast_to(bias, shapes["dbias"])
+    unflushed = dout
+    if numerics.flushes:  # what matrix instructions multiply, but not D
+        q, k, v, dout = (flushed(x, smallest_normal(numerics.p_dtype)) for x in (q, k, v, dout))
     sums = {name: [np.zeros(shape) for _ in range(3)] for name, shape in shapes.items()}
     for b, h in np.ndindex(batch, nhead_q):
         q_h, o_h, dout_h = (x[b, :, h].astype(np.float64) for x in (q, o, dout))
+        d, d_error = _row_sums(o_h, unflushed[b, :, h].astype(np.float64))
         k_h, v_h = (x[b, :, h // group].astype(np.float64) for x in (k, v))
         add = None if bias is None else bias[b, h].astype(np.float64)
         head = _head(
-            q_h, k_h, v_h, o_h, dout_h, lse[b, h].astype(np.float64), scale, softcap, mask,
+            q_h, k_h, v_h, d, d_error, dout_h, lse[b, h].astype(np.float64), scale, softcap, mask,
             add if slopes is None else -float(slopes[b, h]) * away,
             np.ones(mask.shape) if keep is None else keep[b, h].astype(np.float64), keep_scale, numerics,
         )  # fmt: skip

@@ -22,7 +22,7 @@ from pyfa_rocm.cli.rounding import (
     smallest_normal,
 )
 
-__all__ = ["Expected", "attention", "distance", "visible"]
+__all__ = ["Expected", "attention", "distance", "flushed", "visible"]
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -123,7 +123,7 @@ def attention(
     """
     numerics = numerics_of(q.dtype.name) if numerics is None else numerics
     if numerics.flushes:
-        q, k, v = (_flushed(x, smallest_normal(numerics.p_dtype)) for x in (q, k, v))
+        q, k, v = (flushed(x, smallest_normal(numerics.p_dtype)) for x in (q, k, v))
     batch, seqlen_q, nhead_q, hdim = q.shape
     seqlen_k, group = k.shape[1], nhead_q // k.shape[2]
     scale = (1.0 / math.sqrt(hdim) if softmax_scale is None else softmax_scale) * descale[0] * descale[1]
@@ -156,7 +156,8 @@ def attention(
     return Expected(o, lse, bound, lse_bound, variance, mean, numerics.bias_slack)
 
 
-def _flushed(x: Array, smallest: float) -> Array:
+def flushed(x: Array, smallest: float) -> Array:
+    """Return x with numbers below the smallest normal one as 0, as a matrix unit may take them."""
     return np.where(np.abs(x) < smallest, np.zeros_like(x), x)
 
 

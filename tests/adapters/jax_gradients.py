@@ -32,7 +32,7 @@ def has_backward(case: Case) -> bool:
     """Whether a kernel of this arch can do the backward pass of a case."""
     features = {
         "alibi": bool(case.alibi), "dropout": case.dropout is not None, "softcap": case.softcap > 0,
-        "bias": case.bias is not None,
+        "bias": case.bias is not None, "dbias": case.bias is not None,
     }  # fmt: skip
     return any(
         row["arch"] == this_arch()

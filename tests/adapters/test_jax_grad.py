@@ -73,6 +73,7 @@ FIXED = {
     "softcap": replace(BASE, dtype="float32", softcap=2.0),
     "bias": replace(BASE, dtype="float32", bias=Bias(infinities=True)),
     "bias_of_all_heads": replace(BASE, dtype="float32", ratio=2, bias=Bias((True, False, True))),
+    "bias_of_all_batches": replace(BASE, ratio=2, bias=Bias((False, True, True))),
     "bias_of_all": replace(BASE, dtype="float32", bias=Bias((False, False, False))),
     "other_hdim_v": replace(BASE, hdim=72, hdim_v=40),
     "packed": replace(BASE, varlen=Varlen((70, 0, 33), (60, 5, 90), (3, 1, 0), (0, 7, 9)), batch=3),

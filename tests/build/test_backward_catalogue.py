@@ -68,7 +68,7 @@ def test_lines(tmp_path: Path) -> None:
     main = (tmp_path / "out" / "gfx942" / "bwd_fp16_d64.hip").read_text().splitlines()
     assert main[1:3] == ['#include "ck/bwd_kernel.h"', ""]
     assert main[3].startswith("FMHA_BWD_KERNEL(fmha_bwd_fp16_d64, fp16_t, {.block = {32, 128, 64, 32, ")
-    features = ".alibi = false, .bias = false, .softcap = false, .dropout = false"
+    features = ".alibi = false, .bias = false, .softcap = false, .dropout = false, .dbias = false"
     assert f".mfma_dkv = {{16, 16, 16}}, .hdim_step = 8, {features}}})" in main[3]
     assert main[4].startswith("FMHA_BWD_KERNEL(fmha_bwd_fp16_d64_dropout, fp16_t, ")
     parts = (tmp_path / "out" / "gfx942" / "bwd_parts.hip").read_text().splitlines()
@@ -110,6 +110,7 @@ def test_kernels_of_ours(tmp_path: Path) -> None:
         (BACKWARD, PARTS.replace('"fp32"', '"fp8"'), "expected fp16, bf16 or fp32, got 'fp8'"),
         (BACKWARD, PARTS.replace('"hip"', '"ck"'), "origin is 'ck', expected one of hip"),
         (FLOAT32.replace('"fp32"', '"bf16"'), PARTS, "fmha_bwd_bf16_d128: expected dtype fp32, got 'bf16'"),
+        (BACKWARD + "dbias = true\n", PARTS, "dbias: a kernel with dbias has bias"),
         (FLOAT32 + "alibi = true\n", PARTS, "alibi: the kernels of tile f128 have all"),
         (FLOAT32.replace("128", "96"), PARTS, "hdim is a multiple of 64, got 96"),
         (FLOAT32.replace("16", "24"), PARTS, "rows is a multiple of 16, got 24"),

@@ -16,6 +16,7 @@
 
 namespace {
 
+using fmha::BwdBiasParams;
 using fmha::BwdDotParams;
 using fmha::BwdKernelParams;
 using fmha::BwdSumParams;
@@ -163,6 +164,71 @@ void test_features() {
   f.philox_seed_offset = at<uint64_t>(15);
   CHECK_OK(plan_of(backward(f), x));
   CHECK(x.args<BwdKernelParams>(2).philox == at(15));
+}
+
+// The gradient of a bias: written by the main kernel, or added up in the workspace.
+void test_dbias() {
+  fmha_fwd_params f = forward();
+  const fmha_bias_grad whole = {at(15), 4 * 30000, 30000, 300}, of_rows = {at(15), 0, 0, 300};
+  f.bias = {at(14), 4 * 30000, 30000, 300};
+  fmha_bwd_params p = backward(f);
+  Planned x;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.launches(2, "bwd_fp16_d64_bias", {3, 4, 2}) && x.args<BwdKernelParams>(2).dbias == nullptr);
+  p.dbias = whole;
+  CHECK_OK(plan_of(p, x));
+  const int64_t rest = x.plan.needed_bytes(), dq_acc = 2 * 4 * 100 * 64 * 4;
+  CHECK(x.plan.count() == 4 && x.launches(2, "bwd_fp16_d64_bias_dbias", {3, 4, 2}));
+  const auto* main = &x.args<BwdKernelParams>(2);
+  CHECK(main->dbias == at(15) && main->dbias_adds == 0 && same(main->dbias_strides, 120000, 30000, 300));
+  // A mask hides tiles of it, float32 is added to: zeros come first.
+  f.mask = FMHA_MASK_CAUSAL;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 5 && x.launches(2, "bwd_bias_fp16", {100, 4, 2}));
+  const auto* sum = &x.args<BwdBiasParams>(2);
+  CHECK(sum->out == at(15) && sum->batches == 0 && sum->columns == 300 && sum->beta == 0);
+  CHECK(same(sum->out_strides, 120000, 30000, 300) && sum->row_blocks == 1);
+  f.mask = FMHA_MASK_NONE;
+  p.grad_dtype = FMHA_FP32;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 5 && x.launches(2, "bwd_bias_fp32", {100, 4, 2}));
+  CHECK(x.args<BwdKernelParams>(3).dbias_adds == 1 && x.args<BwdKernelParams>(3).dbias == at(15));
+  p.accumulate = 1;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.args<BwdKernelParams>(2).dbias_adds == 1 && x.args<BwdKernelParams>(2).dbias == at(15));
+  // Sums in the workspace, behind those of dQ: of the bias's shape, and then added to the caller's.
+  p.grad_dtype = 0;
+  p.accumulate = 0;
+  p.dbias = of_rows;
+  f.bias = {at(14), 0, 0, 300};
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 5 && x.plan.needed_bytes() == rest + rounded(100 * 300 * 4));
+  main = &x.args<BwdKernelParams>(2);
+  CHECK(x.plan[1].bytes == static_cast<size_t>(dq_acc + rounded(100 * 300 * 4)) && main->dbias_adds == 1);
+  CHECK(main->dbias == at(20, static_cast<uintptr_t>(rest)) && same(main->dbias_strides, 0, 0, 300));
+  CHECK(x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
+  sum = &x.args<BwdBiasParams>(4);
+  CHECK(sum->parts == main->dbias && sum->batches == 1 && sum->heads == 1 && sum->rows == 1);
+  // The same bits each time: an element of each score's.
+  p.deterministic = 1;
+  CHECK_OK(plan_of(p, x));
+  main = &x.args<BwdKernelParams>(2);
+  CHECK(same(main->dbias_strides, 120000, 30000, 300) && x.launches(4, "bwd_bias_fp16", {100, 1, 1}));
+  sum = &x.args<BwdBiasParams>(4);
+  CHECK(sum->batches == 2 && sum->heads == 4 && sum->rows == 1 &&
+        same(sum->parts_strides, 120000, 30000, 300));
+  // Without queries it is 0.
+  p = backward(f);
+  p.dbias = of_rows;
+  f.seqlen_q = 0;
+  p.dbias.stride_seqlen = 0;
+  f.bias.stride_seqlen = 0;
+  CHECK_OK(plan_of(p, x));
+  CHECK(x.plan.count() == 3 && x.launches(2, "bwd_bias_fp16", {1, 1, 1}) && x.plan.needed_bytes() == 0);
+  f = forward(4, 4, 256, FMHA_BF16);
+  f.bias = {at(14), 0, 0, 300};
+  p.dbias = of_rows;
+  CHECK_STATUS(plan_of(p, x), FMHA_UNSUPPORTED, "bwd_bf16_d256_bias, takes no dbias");
 }
 
 // One side has no rows: the other side's gradients are sums of nothing.
@@ -359,6 +425,7 @@ int main(int argc, char** argv) {
   test_packed();
   test_deterministic();
   test_features();
+  test_dbias();
   test_zeros();
   test_choice();
   test_refusals();

@@ -344,8 +344,10 @@ void test_unsupported() {
   CHECK_BAD(Good::plain(), f.softcap = 1000, no, "fwd->softcap = 1000: kernels take 1e-38 to ");
   CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, f.softcap = 30), no,
             "fwd->softcap = 30 and bias: no kernel");
-  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, 150}), no,
-            "dbias is set: no backward kernel of 16 bits");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, int64_t{1} << 31}), no,
+            "dbias.stride_seqlen = 2147483648: kernels take strides below 2^31");
+  CHECK_BAD(Good::plain(), (f.bias = {at(14), 0, 0, 150}, p.dbias = {at(17), 0, 0, int64_t{1} << 24}), no,
+            "dbias.stride_seqlen = 16777216 over 100 rows: one head spans");
   CHECK_BAD(Good::plain(), f.softmax_scale = 1e-39F, no, "fwd->softmax_scale = 1e-39: kernels take scales");
   CHECK_BAD(Good::plain(), f.softmax_scale = -1, no, "fwd->softmax_scale = -1");
   CHECK_BAD(Good::plain(), f.batch = 65536, no, "fwd->batch = 65536: kernels take at most 65535");

@@ -34,8 +34,8 @@ def has(row: Row, feature: str, wanted: bool) -> bool:
     return bool(row["optional"] or row.get(feature, False) == wanted)
 
 
-def kernels(case: Case) -> list[Row]:
-    """The rows of this arch whose kernels can do a case."""
+def kernels(case: Case, *, dbias: bool = True) -> list[Row]:
+    """The rows of this arch whose kernels can do a case, with the gradient of its bias or without."""
     hdim_v = case.hdim_v or case.hdim
     return [
         row
@@ -44,17 +44,18 @@ def kernels(case: Case) -> list[Row]:
         and row["hdim_q"] >= case.hdim and row["hdim_v"] >= hdim_v
         and has(row, "alibi", bool(case.alibi)) and has(row, "dropout", case.dropout is not None)
         and has(row, "softcap", case.softcap > 0) and has(row, "bias", case.bias is not None)
+        and has(row, "dbias", case.bias is not None and dbias)
     ]  # fmt: skip
 
 
 def nearest(case: Case) -> Case:
-    """The case, or one of another dtype or head dim that has a kernel: a small set has few of each."""
-    for other in (
-        case,
-        *(replace(case, dtype=d, hdim=n) for d in (case.dtype, "float16", "bfloat16") for n in (64, 128)),
-    ):
-        if kernels(other):
-            return other
+    """The case, or one of another dtype or head dim, or with dropout, that has a kernel of a small set."""
+    dtypes = (case.dtype, "float16", "bfloat16")
+    for dropout in (case.dropout, case.dropout or Dropout(0.2)):
+        like = replace(case, dropout=dropout)
+        for other in (like, *(replace(like, dtype=d, hdim=n) for d in dtypes for n in (64, 128))):
+            if kernels(other):
+                return other
     pytest.skip("this build has no backward kernel for such a case on this arch")
 
 
@@ -105,10 +106,11 @@ def test_every_kernel(row: Row) -> None:
     )  # fmt: skip
     if not row["optional"]:
         case = replace(case, bias=Bias() if row["bias"] else None, softcap=4.0 if row["softcap"] else 0.0)
-    backward = Backward(case)
+    ask = Ask(dbias=row["dbias"])
+    backward = Backward(case, ask)
     assert pyfa_rocm.fmha_bwd_kernel(backward.params()).name == row["name"]
     backward.judge(backward.run())
-    run_backward(replace(case, hdim=row["hdim_q"] - 8, causal=True, ratio=2))
+    run_backward(replace(case, hdim=row["hdim_q"] - 8, causal=True, ratio=2), ask)
     if row["optional"]:
         run_backward(replace(case, alibi=0, dropout=None))
 
@@ -193,6 +195,34 @@ def test_features(base: Case, change: dict[str, object]) -> None:
         run_backward(replace(case, hdim=40, seqlen_k=65), Ask(accumulate=True))
 
 
+@pytest.mark.parametrize("ask", [
+    Ask(grad_dtype="float32"), Ask(grad_dtype="float32", accumulate=True), Ask(deterministic=True),
+    Ask(deterministic=True, accumulate=True), Ask(grad_dtype="float32", deterministic=True),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "dims", [(True, True, True), (False, True, True), (True, False, False), (False, False, False)]
+)
+def test_gradient_of_a_bias(base: Case, dims: tuple[bool, bool, bool], ask: Ask) -> None:
+    """Written, or added up, wherever and in whatever order that is done."""
+    layout = Layout((0, 2, 1)) if dims[0] else Layout()
+    case = replace(base, seqlen_q=70, seqlen_k=141, ratio=2, bias=Bias(dims, layout), window=(40, 9))
+    run_backward(nearest(case), ask)
+
+
+@pytest.mark.parametrize("dims", [(False, True, True), (False, False, True), (False, False, False)])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_gradient_of_a_bias_of_packed_sequences(
+    base: Case, dims: tuple[bool, bool, bool], deterministic: bool
+) -> None:
+    """Rows not in use, and columns from a sequence's keys on, are 0."""
+    varlen = Varlen((60, 0, 33, 1), (130, 60, 0, 20), (3, 0, 10, 1), (0, 9, 2, 0))
+    case = replace(
+        base, batch=4, seqlen_q=60, seqlen_k=130, varlen=varlen, bias=Bias(dims), dropout=None, causal=True
+    )
+    run_backward(nearest(case), Ask(deterministic=deterministic))
+    run_backward(nearest(case), Ask(deterministic=deterministic, accumulate=True))
+
+
 @pytest.mark.parametrize("change", [{"seqlen_q": 0}, {"seqlen_k": 0}, {"batch": 0}, {"ratio": 0}], ids=str)
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize(
@@ -209,16 +239,21 @@ def test_nothing_to_attend_to(
         assert np.array_equal(bits(got), bits(before)), name
 
 
-def test_deterministic_over_wave_orders(base: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bias", [None, Bias((True, False, True)), Bias((False, False, False))], ids=str)
+def test_deterministic_over_wave_orders(
+    base: Case, bias: Bias | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same bits, whatever the order in which waves and workgroups run."""
     case = replace(base, seqlen_q=300, seqlen_k=700, batch=1)
+    if bias is not None:
+        case = nearest(replace(case, bias=bias, seqlen_q=100, seqlen_k=150))
     results = []
     for schedule in ("round", "reverse", "random:1", "random:2"):
         monkeypatch.setenv("FMHA_EMU_SCHEDULE", schedule)
         results.append(run_backward(case, Ask(deterministic=True)))
     for other in results[1:]:
-        for name in NAMES:
-            assert np.array_equal(bits(results[0][name]), bits(other[name])), name
+        for name, got in other.items():
+            assert np.array_equal(bits(results[0][name]), bits(got)), name
 
 
 def test_partial_passes(base: Case) -> None:
@@ -262,7 +297,6 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
     case = replace(case, kernel=0)
     if case.dropout is not None:
         case = replace(case, dropout=replace(case.dropout, randval=False))
-    assume(kernels(case))
     ask = data.draw(
         st.builds(
             Ask, grad_dtype=st.sampled_from(("", "float32")), accumulate=st.booleans(),
@@ -270,6 +304,7 @@ def test_random(schedule: str, case: Case, data: st.DataObject) -> None:
             layouts=st.tuples(layouts, layouts, layouts, layouts),
         )
     )  # fmt: skip
+    assume(kernels(case, dbias=ask.dbias))
     with wave_order(schedule):
         run_backward(case, ask)
 

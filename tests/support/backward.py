@@ -67,8 +67,7 @@ class Backward:
             if held is not None:
                 self.before[name] = held
             self.grads[name] = Placed.put(layout, shape, dtype, held)
-        # No kernel of 16 bits computes it.
-        if case.bias is not None and ask.dbias and case.dtype == "float32":
+        if case.bias is not None and ask.dbias:
             dtype, shape = DTYPES[self.grad_dtype], case.bias_shape
             if ask.accumulate:
                 self.before[DBIAS] = rng.standard_normal(shape, np.float32).astype(dtype)

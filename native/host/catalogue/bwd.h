@@ -16,6 +16,7 @@ struct BwdRow {
   bool alibi;         // at most one of these three, unless they are optional
   bool bias;          // elementwise
   bool softcap;
+  bool dbias;  // the gradient of the bias too
   bool dropout;
   bool optional;         // it does without these features too: they are run-time values
   bool whole;            // it writes dq, dk and dv as they are asked for: nothing is added up after it

@@ -33,6 +33,11 @@ struct BwdProblem {
 
   bool has_queries() const { return dq.touched; }
   bool has_keys() const { return dk.touched; }
+  // Whether the bias has one element for several scores' gradients. Packed sequences share none but rows.
+  bool sums_dbias() const {
+    return dbias.size[kSeqlen] < (fwd.group ? fwd.total_q : fwd.seqlen_q) ||
+           dbias.size[kHead] < fwd.nhead_q || (!fwd.group && dbias.size[kBatch] < fwd.batch);
+  }
   // Without queries or keys every gradient is 0.
   bool is_zero() const { return !has_queries() || !has_keys(); }
   // Nothing to write, or only zeros to add.

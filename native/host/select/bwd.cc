@@ -119,6 +119,11 @@ void add_unused_zeros(const Kernel& sum, const BwdProblem& p, Plan& plan) {
   add_zeros(sum, p.dv, plan);
 }
 
+// Whether the main kernel writes all of the caller's gradient of the bias: no score is hidden from it.
+bool covers_dbias(const BwdProblem& p) {
+  return p.grad_dtype != DType::kFp32 && !p.fwd.group && !p.fwd.mask.hides();
+}
+
 void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   const Kernel& main = *kernels.chosen.kernel;
   const BwdWorkspace w = bwd_workspace(main, p);
@@ -128,11 +133,16 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
     add_unused_zeros(*kernels.sum, p, plan);
     return bwd_add_main(main, p, w, plan);
   }
-  add_memset(w.dq_acc, w.dq_acc.bytes, plan);
+  add_memset(w.dq_acc, w.dq_acc.bytes + w.dbias.bytes, plan);
+  const bool makes_dbias = p.dbias.touched && w.dbias.bytes == 0;
+  if (makes_dbias && !p.accumulate && !covers_dbias(p)) {
+    hip_parts::add_bias_zeros(*kernels.bias, p.dbias, plan);
+  }
   if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
   bwd_add_main(main, p, w, plan);
   const hip_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
   hip_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
+  if (w.dbias.bytes > 0) hip_parts::add_bias_sum(*kernels.bias, p, w, plan);
   if (w.direct) return;
   add_head_sum(*kernels.sum, p, p.dk, w.dk, plan);
   add_head_sum(*kernels.sum, p, p.dv, w.dv, plan);
@@ -159,9 +169,11 @@ void ask_bwd_origins(const BwdProblem& problem, BwdOffers& offers) {
 
 BwdKernels choose_bwd(const BwdProblem& problem, const BwdOffers& offers, const Target& target,
                       bool counted) {
-  return {choose(BwdFamily(problem, offers, target), problem.candidate, counted),
-          part(target.arch, problem.fwd.o_dtype, PartKind::kDot),
-          part(target.arch, problem.grad_dtype, PartKind::kSum)};
+  const Chosen chosen = choose(BwdFamily(problem, offers, target), problem.candidate, counted);
+  const bool sums_bias = problem.dbias.touched && !chosen.kernel->bwd.whole;
+  return {chosen, part(target.arch, problem.fwd.o_dtype, PartKind::kDot),
+          part(target.arch, problem.grad_dtype, PartKind::kSum),
+          sums_bias ? part(target.arch, problem.grad_dtype, PartKind::kBias) : nullptr};
 }
 
 void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
@@ -169,7 +181,7 @@ void plan_bwd(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   if (plan.empty) return;
   if (!p.is_zero()) return add_steps(kernels, p, plan);
   for (const View* gradient : {&p.dq, &p.dk, &p.dv}) add_zeros(*kernels.sum, *gradient, plan);
-  if (p.dbias.touched) bwd_add_bias_zeros(*kernels.chosen.kernel, p, plan);
+  if (p.dbias.touched) bwd_add_bias_zeros(*kernels.chosen.kernel, kernels.bias, p, plan);
 }
 
 }  // namespace fmha

@@ -27,6 +27,7 @@ struct BwdKernels {
   Chosen chosen;
   const Kernel* dot;
   const Kernel* sum;
+  const Kernel* bias;  // nullptr: takes no part
 };
 
 // Chooses the best, or the problem's n-th candidate. Fails with UNSUPPORTED, naming the nearest thing that

@@ -35,6 +35,8 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
       return terms.add(row.alibi ? "fwd->alibi_slopes" : "no fwd->alibi_slopes");
     case BwdNeed::kBias:
       return terms.add(row.bias ? "fwd->bias" : "no fwd->bias");
+    case BwdNeed::kDbias:
+      return terms.add(row.dbias ? "dbias" : "no dbias");
     case BwdNeed::kSoftcap:
       return terms.add(row.softcap ? "fwd->softcap above 0" : "fwd->softcap = 0");
     case BwdNeed::kDropout:
@@ -45,10 +47,12 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
 }
 
 // What a problem asks for beyond the plainest one.
-void add_wishes(ItemList& wishes, const FwdProblem& f) {
+void add_wishes(ItemList& wishes, const BwdProblem& p) {
+  const FwdProblem& f = p.fwd;
   wishes.add_format("fwd->hdim_q = %" PRId64 ", fwd->hdim_v = %" PRId64, f.hdim_q, f.hdim_v);
   if (f.has_alibi) wishes.add("fwd->alibi_slopes");
   if (f.has_bias) wishes.add("fwd->bias");
+  if (p.dbias.touched) wishes.add("dbias");
   if (f.softcap != 0.0F) wishes.add("fwd->softcap");
   if (f.dropout.is_on()) wishes.add("dropout");
 }
@@ -79,6 +83,7 @@ uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offe
   return bit_if(!holds_dims(k.bwd, p.fwd), BwdNeed::kHeadDims) |
          bit_if(differs(k.bwd, k.bwd.alibi, p.fwd.has_alibi), BwdNeed::kAlibi) |
          bit_if(differs(k.bwd, k.bwd.bias, p.fwd.has_bias), BwdNeed::kBias) |
+         bit_if(differs(k.bwd, k.bwd.dbias, p.dbias.touched), BwdNeed::kDbias) |
          bit_if(differs(k.bwd, k.bwd.softcap, p.fwd.softcap != 0.0F), BwdNeed::kSoftcap) |
          bit_if(differs(k.bwd, k.bwd.dropout, p.fwd.dropout.is_on()), BwdNeed::kDropout) |
          bit_if(!offers.of(k.origin), BwdNeed::kLimits);
@@ -96,7 +101,7 @@ void raise_bwd_unsupported(const BwdProblem& p, const BwdOffers& offers, Arch ar
     why.raise();
   }
   ItemList wishes, terms;
-  add_wishes(wishes, p.fwd);
+  add_wishes(wishes, p);
   for (int i = 0; i < kBwdNeedCount; ++i) {
     const auto need = static_cast<BwdNeed>(i);
     if ((unmet & bit(need)) != 0) add_terms(terms, need, nearest->bwd);

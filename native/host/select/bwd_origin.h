@@ -59,11 +59,13 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
   }
 }
 
-// Adds what makes the gradient of a bias 0, of a problem without queries or keys.
-inline void bwd_add_bias_zeros(const Kernel& kernel, const BwdProblem& problem, Plan& plan) {
+// Adds what makes the gradient of a bias 0, of a problem without queries or keys. `part` is the kernel of the
+// sums, of origins that have any.
+inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const BwdProblem& problem,
+                               Plan& plan) {
   switch (kernel.origin) {
     case Origin::kCk:
-      return;  // takes no bias
+      return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kHip:
       return hip_bwd::add_bias_zeros(kernel, problem, plan);
   }

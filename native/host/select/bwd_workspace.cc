@@ -45,6 +45,24 @@ bool is_direct(const BwdProblem& p) {
   return p.fwd.nhead_q == p.fwd.nhead_k && !p.accumulate && p.fwd.seqused_k == nullptr;
 }
 
+// The main kernel writes one element a score in 16 bits, or adds it to float32.
+bool sums_elsewhere(const BwdProblem& p) {
+  if (!p.dbias.touched) return false;
+  const bool is_float = p.grad_dtype == DType::kFp32;
+  return p.sums_dbias() ? p.deterministic || p.accumulate || !is_float : p.accumulate && !is_float;
+}
+
+BwdWorkspace::Array take_dbias(const BwdProblem& p, const Rows& rows, bool whole, Room& room) {
+  if (whole) return room.take(rows, p.fwd.nhead_q, p.dbias.row, 1);
+  const View& v = p.dbias;
+  BwdWorkspace::Array array =
+      room.take({v.size[kBatch], v.size[kSeqlen], v.sequence, v.varlen}, v.size[kHead], v.row, 1);
+  if (v.size[kBatch] == 1) array.strides.batch = 0;
+  if (v.size[kHead] == 1) array.strides.nhead = 0;
+  if (v.size[kSeqlen] == 1) array.strides.row = 0;
+  return array;
+}
+
 }  // namespace
 
 BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
@@ -63,6 +81,10 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
   w.copies = p.deterministic ? w.groups : 1;
   w.dq_acc = room.take(q_rows, f.nhead_q, f.hdim_q, w.copies);
   w.copy = w.dq_acc.bytes / w.copies / static_cast<int64_t>(sizeof(float));
+  if (sums_elsewhere(p)) {
+    w.dbias_whole = p.deterministic && p.sums_dbias();
+    w.dbias = take_dbias(p, q_rows, w.dbias_whole, room);
+  }
   w.direct = is_direct(p);
   if (!w.direct) {
     w.dk = room.take(k_rows, f.nhead_q, f.hdim_q, 1);

@@ -3,11 +3,14 @@
 //
 //   d        (batch, nhead_q, seqlen_q): all that a kernel takes which writes the gradients itself
 //   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
+//   dbias    as the bias's gradient, dimensions of stride 0 having size 1; or, if it is the sum of several
+//            scores' and has the same bits each time, (batch, nhead_q, seqlen_q, seqlen_k); zeroed: only if
+//            the main kernel cannot write or add to the caller's itself
 //   dk       (batch, nhead_q, seqlen_k, hdim_q), and
 //   dv       (batch, nhead_q, seqlen_k, hdim_v): only if the main kernel cannot write the caller's itself
 //
 // Of packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed, for
-// no kernel writes rows beyond seqused_k. All of it is proportional to the lengths, none to their product.
+// no kernel writes rows beyond seqused_k. All but dbias is proportional to the lengths, not to their product.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +30,16 @@ struct BwdWorkspace {
 
   Array d;
   // The rest is not set if the kernel writes the gradients itself.
-  Array dq_acc;    // `bytes` of all copies
-  Array dk, dv;    // not set if direct
-  bool direct;     // the main kernel writes the caller's dk and dv
-  int64_t groups;  // workgroups of a launch of the main kernel for one (batch, head)
-  int64_t rounds;  // launches
-  int64_t copies;  // of dq_acc
-  int64_t copy;    // elements from one copy to the next
-  int64_t bytes;   // of all; kAddressSpace or more: no process can have it
+  Array dq_acc;      // `bytes` of all copies
+  Array dbias;       // no `bytes`: the main kernel makes the caller's
+  bool dbias_whole;  // it has an element for each score
+  Array dk, dv;      // not set if direct
+  bool direct;       // the main kernel writes the caller's dk and dv
+  int64_t groups;    // workgroups of a launch of the main kernel for one (batch, head)
+  int64_t rounds;    // launches
+  int64_t copies;    // of dq_acc
+  int64_t copy;      // elements from one copy to the next
+  int64_t bytes;     // of all; kAddressSpace or more: no process can have it
 };
 
 // Of a problem that has queries and keys.

@@ -4,9 +4,11 @@
 // A backward pass is these launches, in this order, all on one stream:
 //
 //   dot    D = p_keep * rowsum(dO * O), float32, (batch, nhead_q, seqlen_q) or packed (nhead_q, total_q)
-//   memset of dq_acc to 0
+//   memset of dq_acc to 0, and of the sums of the bias's gradient
+//   bias   makes the gradient of the bias 0, if main writes or adds to it itself, but not to all of it
 //   main   dK and dV of each query head; adds to dq_acc
 //   sum    dQ from dq_acc; and dK, dV from those of a group's query heads, if main did not write them itself
+//   bias   the gradient of the bias from its sums, if main did not write it itself
 //
 // Of float32 it is `dot` and the kernel of args/bwd_fp32.h.
 #pragma once
@@ -86,6 +88,10 @@ struct BwdKernelParams {
   float softcap;      // instances with softcap
   const void* bias;  // instances with an elementwise bias: of q's dtype, (batch, nhead_q, seqlen_q, seqlen_k)
   BwdStrides bias_strides;
+  void* dbias;  // instances with the gradient of the bias
+  BwdStrides dbias_strides;
+  int32_t dbias_adds;  // it is float32, and added to; else of q's dtype, and written
+  int32_t reserved;
 };
 
 // out = beta * out + (parts[0] + parts[1] + ... in this order), the sum in float32. Grid: (blocks of a
@@ -101,6 +107,21 @@ struct BwdSumParams {
   int32_t hdim;  // a multiple of 8
   float beta;    // 0: out is not read
   int32_t reserved;
+};
+
+// As BwdSumParams, for the gradient of a bias. An element is the sum over as many batches, heads and rows of
+// `parts` as `counts` says, from its own index on. Grid: (blocks of a row times rows of out, heads, batch).
+struct BwdBiasParams {
+  const float* parts;
+  void* out;
+  BwdStrides parts_strides;
+  BwdStrides out_strides;
+  int32_t batches;  // 0: no parts
+  int32_t heads;
+  int32_t rows;
+  int32_t columns;
+  int32_t row_blocks;  // blocks of a row
+  float beta;          // 0: out is not read
 };
 
 }  // namespace fmha

@@ -10,6 +10,7 @@
 #include "args/bwd.h"
 #include "ck/fixes.h"
 // After it.
+#include "ck/bwd_dbias.h"
 #include "ck/bwd_scores.h"
 #include "ck/in_row.h"
 #include "ck_tile/core.hpp"
@@ -32,6 +33,7 @@ struct BwdTraits {
   bool bias = false;
   bool softcap = false;
   bool dropout = false;
+  bool dbias = false;  // with `bias`: its gradient too
 };
 
 template <typename T, BwdTraits X>
@@ -63,7 +65,9 @@ struct CkBwdProblem {
 template <typename T, BwdTraits X>
 struct BwdInstance {
   using P = CkBwdProblem<T, X>;
-  using Policy = std::conditional_t<X.softcap, CappedPolicy, ck_tile::BlockFmhaBwdPipelineDefaultPolicy>;
+  using PlainPolicy = ck_tile::BlockFmhaBwdPipelineDefaultPolicy;
+  using Policy =
+      std::conditional_t<X.softcap, CappedPolicy, std::conditional_t<X.dbias, BiasedPolicy, PlainPolicy>>;
   using Pipeline = ck_tile::BlockFmhaBwdDQDKDVPipeline<typename P::Problem, Policy>;
   static constexpr index_t kBlockSize = Pipeline::kBlockSize;
   static constexpr index_t kBlockPerCu = Pipeline::kBlockPerCu;
@@ -152,14 +156,30 @@ struct BwdInstance {
       const bool top_left = p.mask_type == static_cast<int32_t>(kTopLeft);
       return BwdAlibi{-slope * ck_tile::log2e_v<float>, top_left ? 0 : sequence.seqlen_k - sequence.seqlen_q};
     } else if constexpr (X.bias) {
-      const T* bias =
+      const T* data =
           rows_of(static_cast<const T*>(p.bias), p.bias_strides, sequence, sequence.first_q, head);
-      return BwdBias<T>{bias, static_cast<index_t>(p.bias_strides.row), sequence.seqlen_q, sequence.seqlen_k};
+      const BwdBias<T> bias = {data, static_cast<index_t>(p.bias_strides.row), sequence.seqlen_q,
+                               sequence.seqlen_k};
+      if constexpr (X.dbias) {
+        return with_grad(p, sequence, head, bias);
+      } else {
+        return bias;
+      }
     } else if constexpr (X.softcap) {
       return BwdSoftcap{p.softcap * ck_tile::log2e_v<float>};
     } else {
       return ck_tile::EmptyPositionEncoding<float>{};
     }
+  }
+
+  CK_TILE_DEVICE static auto with_grad(const BwdKernelParams& p, const Sequence& sequence, index_t head,
+                                       const BwdBias<T>& bias) {
+    const int64_t size = p.dbias_adds ? sizeof(float) : sizeof(T);
+    const BwdStrides& s = p.dbias_strides;
+    const BwdStrides bytes = {s.batch * size, s.nhead * size, s.row * size};
+    char* data = rows_of(static_cast<char*>(p.dbias), bytes, sequence, sequence.first_q, head);
+    return BwdBiasAndGrad<T>{
+        bias, {data, p.dbias_adds != 0, X.dropout ? p.rp_keep : 1.0F}, static_cast<index_t>(bytes.row)};
   }
 
   // The factor on the product of Q and K.

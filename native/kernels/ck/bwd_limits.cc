@@ -38,13 +38,6 @@ bool scale_fits(const FwdProblem& f, Refusal& why) {
                      double{f.softmax_scale});
 }
 
-bool dbias_fits(const BwdProblem& p, Refusal& why) {
-  if (!p.has_dbias) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "dbias is set: no backward kernel of 16 bits computes the gradient of a bias; expected "
-                     "NULL data, or fwd->dtype = fp32");
-}
-
 bool bias_tensor_fits(const View& bias, Refusal& why) {
   return !bias.touched || (strides_fit(bias, 1, why) && span_fits(bias, false, why));
 }
@@ -62,6 +55,15 @@ bool part_fits(const char* rows_name, const View& v, const char* hdim_name, Refu
                      "%s = %" PRId64 " rows of %s = %" PRId64
                      ": kernels add up gradients in float32 in less than 2 GiB a head",
                      rows_name, v.sequence, hdim_name, v.row);
+}
+
+// A head's gradient of a bias, and its sums, have offsets below 2 GiB.
+bool dbias_fits(const BwdProblem& p, Refusal& why) {
+  if (!p.dbias.touched) return true;
+  View v = p.dbias;
+  v.varlen = true;
+  return strides_fit(v, 1, why) && span_fits(v, true, why) &&
+         part_fits("fwd->seqlen_q", v, "fwd->seqlen_k", why);
 }
 
 bool tensors_fit(const BwdProblem& p, Refusal& why) {

@@ -6,6 +6,7 @@
 #include "args/bwd.h"
 #include "ck/bwd.h"
 #include "ck/pack.h"
+#include "hip/parts.h"
 
 namespace fmha::ck {
 namespace {
@@ -17,6 +18,15 @@ BwdStrides strides(const View& v) {
 // The LSE's rows are elements.
 BwdStrides lse_strides(const View& v) { return {kernel_stride(v, kBatch), kernel_stride(v, kHead), 1}; }
 
+// Where the kernel puts the gradient of the bias. Strides of dimensions that are summed up are 0; others that
+// have size one are read times 0.
+void set_dbias(const BwdProblem& p, const BwdWorkspace& w, BwdKernelParams& args) {
+  const bool elsewhere = w.dbias.bytes > 0;
+  args.dbias = elsewhere ? w.dbias.data : p.dbias.address();
+  args.dbias_strides = elsewhere ? w.dbias.strides : hip_parts::strides(p.dbias);
+  args.dbias_adds = elsewhere || p.grad_dtype == DType::kFp32 ? 1 : 0;
+}
+
 }  // namespace
 
 void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
@@ -27,7 +37,7 @@ void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
   const auto nhead_q = static_cast<int32_t>(f.nhead_q);
   const Grid grid = {static_cast<uint32_t>(w.groups), static_cast<uint32_t>(f.nhead_q),
                      static_cast<uint32_t>(f.batch)};
-  new (plan.add_launch<BwdKernelParams>(kernel, grid)) BwdKernelParams{
+  auto* const args = new (plan.add_launch<BwdKernelParams>(kernel, grid)) BwdKernelParams{
       .q = f.q.address(),
       .k = f.k.address(),
       .v = f.v.address(),
@@ -73,7 +83,12 @@ void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
       .softcap = f.softcap,
       .bias = f.bias.address(),
       .bias_strides = f.bias.touched ? strides(f.bias) : BwdStrides{},
+      .dbias = nullptr,
+      .dbias_strides = {},
+      .dbias_adds = 0,
+      .reserved = 0,
   };
+  if (p.dbias.touched) set_dbias(p, w, *args);
   plan.repeat(static_cast<uint32_t>(w.rounds), offsetof(BwdKernelParams, round));
 }
 

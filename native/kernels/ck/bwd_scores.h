@@ -49,7 +49,7 @@ struct BwdBias {
 // pipeline keeps both in tiles of the type that the product of Q and K has. It multiplies P once, by dP - D,
 // to make dS: there the factor comes in. A masked score has P 0 and factor 0.
 struct CappedScore {
-  float value, slope;
+  float value, slope = 1.0F;
 
   CK_TILE_DEVICE operator float() const { return value; }
   CK_TILE_DEVICE CappedScore& operator*=(float scale) { return value *= scale, *this; }
@@ -80,28 +80,34 @@ CK_TILE_DEVICE void set_tile_if(ck_tile::static_distributed_tensor<CappedScore, 
   ck_tile::set_tile_if(scores, CappedScore{value, 0.0F}, predicate);
 }
 
-template <typename Out, typename Distribution>
-CK_TILE_DEVICE auto cast_tile(const ck_tile::static_distributed_tensor<CappedScore, Distribution>& p) {
+// The numbers of a tile of scores, or of P.
+template <typename Score, typename Distribution>
+CK_TILE_DEVICE auto values_of(const ck_tile::static_distributed_tensor<Score, Distribution>& scores) {
   auto values = ck_tile::make_static_distributed_tensor<float>(Distribution{});
   ck_tile::static_for<0, decltype(values)::get_thread_buffer_size(), 1>{}(
-      [&](auto i) { values.get_thread_buffer()(i) = p.get_thread_buffer()[i].value; });
-  return ck_tile::cast_tile<Out>(values);
+      [&](auto i) { values.get_thread_buffer()(i) = scores.get_thread_buffer()[i].value; });
+  return values;
 }
 
-// The product of Q and K, as a tile of such scores.
-template <typename Gemm>
-struct CappedGemm : Gemm {
+template <typename Out, typename Distribution>
+CK_TILE_DEVICE auto cast_tile(const ck_tile::static_distributed_tensor<CappedScore, Distribution>& p) {
+  return ck_tile::cast_tile<Out>(values_of(p));
+}
+
+// A product, as a tile of such scores.
+template <typename Gemm, typename Score>
+struct ScoreGemm : Gemm {
   CK_TILE_DEVICE static constexpr auto MakeCBlockTile() {
-    return ck_tile::make_static_distributed_tensor<CappedScore>(
+    return ck_tile::make_static_distributed_tensor<Score>(
         decltype(Gemm::MakeCBlockTile())::get_tile_distribution());
   }
 
-  template <typename Q, typename K>
-  CK_TILE_DEVICE auto operator()(const Q& q, const K& k) const {
-    const auto product = Gemm::operator()(q, k);
+  template <typename A, typename B>
+  CK_TILE_DEVICE auto operator()(const A& a, const B& b) const {
+    const auto product = Gemm::operator()(a, b);
     auto scores = MakeCBlockTile();
     ck_tile::static_for<0, decltype(scores)::get_thread_buffer_size(), 1>{}(
-        [&](auto i) { scores.get_thread_buffer()(i) = CappedScore{product.get_thread_buffer()[i], 1.0F}; });
+        [&](auto i) { scores.get_thread_buffer()(i) = Score{product.get_thread_buffer()[i]}; });
     return scores;
   }
 };
@@ -110,7 +116,7 @@ struct CappedPolicy : ck_tile::BlockFmhaBwdPipelineDefaultPolicy {
   template <typename Problem>
   CK_TILE_HOST_DEVICE static constexpr auto GetQKBlockGemm() {
     using Base = ck_tile::BlockFmhaBwdPipelineDefaultPolicy;
-    return CappedGemm<decltype(Base::template GetQKBlockGemm<Problem>())>{};
+    return ScoreGemm<decltype(Base::template GetQKBlockGemm<Problem>()), CappedScore>{};
   }
 };
 

@@ -11,7 +11,8 @@
 namespace fmha {
 
 inline constexpr int kPartsBlock = 256;
-inline constexpr int kDotLanes = 16;  // a row of D
+inline constexpr int kDotLanes = 16;       // a row of D
+inline constexpr int kBiasColumns = 2048;  // of a row of a bias's gradient, in a workgroup
 
 __device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
   return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
@@ -69,13 +70,40 @@ __device__ void bwd_sum(const BwdSumParams& p) {
   *reinterpret_cast<Eight<T>*>(out) = rounded;
 }
 
+__device__ inline float sum_of_bias(const BwdBiasParams& p, int64_t row, int column) {
+  const BwdStrides& s = p.parts_strides;
+  float sum = 0;
+  for (int b = 0; b < p.batches; ++b) {
+    for (int head = 0; head < p.heads; ++head) {
+      const float* parts = p.parts + offset_of(s, row) + b * s.batch + head * s.nhead + column;
+      for (int i = 0; i < p.rows; ++i) sum += parts[i * s.row];
+    }
+  }
+  return sum;
+}
+
+// A row of the gradient of a bias, or a block of it: rows have any length and alignment.
+template <typename T>
+__device__ void bwd_bias(const BwdBiasParams& p) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int64_t row = block / p.row_blocks;
+  const int first = block % p.row_blocks * kBiasColumns, end = min(first + kBiasColumns, p.columns);
+  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row);
+  for (int column = first + static_cast<int>(threadIdx.x); column < end; column += kPartsBlock) {
+    float sum = sum_of_bias(p, row, column);
+    if (p.beta != 0) sum = __builtin_fmaf(p.beta, to_float(out[column]), sum);
+    round_to(out[column], sum);
+  }
+}
+
 struct BwdPartFacts {
-  int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum)
+  int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum), columns (bias)
 };
 
 }  // namespace fmha
 
-// FMHA_BWD_DOT_KERNEL(symbol, type of o and dout), FMHA_BWD_SUM_KERNEL(symbol, type of the sum).
+// FMHA_BWD_DOT_KERNEL(symbol, type of o and dout), FMHA_BWD_SUM_KERNEL(symbol, type of the sum) and
+// FMHA_BWD_BIAS_KERNEL.
 #define FMHA_BWD_PART_KERNEL(entry, params, call, count)               \
   extern "C" __device__ __attribute__((used, visibility("protected"))) \
   const fmha::BwdPartFacts entry##_facts = {fmha::kPartsBlock, count}; \
@@ -84,3 +112,5 @@ struct BwdPartFacts {
   FMHA_BWD_PART_KERNEL(entry, BwdDotParams, fmha::bwd_dot<fmha::type>, fmha::kPartsBlock / fmha::kDotLanes)
 #define FMHA_BWD_SUM_KERNEL(entry, type) \
   FMHA_BWD_PART_KERNEL(entry, BwdSumParams, fmha::bwd_sum<fmha::type>, fmha::kPartsBlock)
+#define FMHA_BWD_BIAS_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdBiasParams, fmha::bwd_bias<fmha::type>, fmha::kBiasColumns)

@@ -63,4 +63,39 @@ void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool acc
   };
 }
 
+namespace {
+
+// What is left of the arguments is of no parts.
+BwdBiasParams* add_bias(const Kernel& kernel, const View& out, bool accumulate, Plan& plan) {
+  const int64_t per_block = kernel.bwd_parts.per_block, row_blocks = ceil_div(out.row, per_block);
+  const Grid grid = grid_of(kernel, out, out.size[kSeqlen], row_blocks * per_block, out.size[kBatch]);
+  auto* const args = new (plan.add_launch<BwdBiasParams>(kernel, grid)) BwdBiasParams{};
+  args->out = out.address();
+  args->out_strides = strides(out);
+  args->columns = static_cast<int32_t>(out.row);
+  args->row_blocks = static_cast<int32_t>(row_blocks);
+  args->beta = accumulate ? 1.0F : 0.0F;
+  return args;
+}
+
+}  // namespace
+
+void add_bias_zeros(const Kernel& kernel, const View& dbias, Plan& plan) {
+  add_bias(kernel, dbias, false, plan);
+}
+
+void add_bias_sum(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  BwdBiasParams* const args = add_bias(kernel, p.dbias, p.accumulate, plan);
+  // Sums of the bias's shape have only one part of each element.
+  const auto count = [&](Dimension i, int64_t whole) {
+    return static_cast<int32_t>(w.dbias_whole && p.dbias.size[i] == 1 ? whole : 1);
+  };
+  args->parts = w.dbias.data;
+  args->parts_strides = w.dbias.strides;
+  args->batches = count(kBatch, f.group ? 1 : f.batch);
+  args->heads = count(kHead, f.nhead_q);
+  args->rows = count(kSeqlen, f.group ? f.total_q : f.seqlen_q);
+}
+
 }  // namespace fmha::hip_parts

@@ -26,4 +26,10 @@ struct Parts {
 // Adds the launch that makes a gradient of its parts. Fails like add_dot.
 void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool accumulate, Plan& plan);
 
+// Adds the launch that makes the gradient of a bias 0. Fails like add_dot.
+void add_bias_zeros(const Kernel& kernel, const View& dbias, Plan& plan);
+
+// Adds the launch that makes the gradient of the bias of its sums in the workspace. Fails like add_dot.
+void add_bias_sum(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
+
 }  // namespace fmha::hip_parts

@@ -26,8 +26,9 @@ void bind(void* library, const char* name, Function& function) {
 }  // namespace
 
 const char* name_of(Region region) {
-  constexpr const char* kNames[] = {"q",      "k",    "v",    "o",      "lse",    "bias",  "randval",
-                                    "slopes", "cu_q", "cu_k", "used_q", "used_k", "philox"};
+  constexpr const char* kNames[] = {"q",       "k",    "v",    "o",      "lse",    "bias",
+                                    "randval", "dout", "dq",   "dk",     "dv",     "dbias",
+                                    "slopes",  "cu_q", "cu_k", "used_q", "used_k", "philox"};
   static_assert(std::size(kNames) == kRegionCount);
   return kNames[region];
 }
@@ -59,6 +60,9 @@ Device::Device() {
   must(set_device(0), "hipSetDevice(0)");
   must(allocate(&freed_, kTensorBytes), "hipMalloc");
   must(release(freed_), "hipFree");
+  void* workspace = nullptr;
+  must(allocate(&workspace, kWorkspaceBytes), "hipMalloc");
+  workspace_ = static_cast<uint8_t*>(workspace);
   for (int i = 0; i < kRegionCount; ++i) {
     void* p = nullptr;
     must(allocate(&p, bytes(static_cast<Region>(i))), "hipMalloc");
@@ -86,6 +90,12 @@ bool Device::holds(const void* pointer, uint64_t count) const {
     if (address >= first && address - first <= size && count <= size - (address - first)) return true;
   }
   return false;
+}
+
+bool Device::is_workspace(const void* pointer, size_t bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer), first = reinterpret_cast<uintptr_t>(workspace_);
+  return address >= first && address - first <= kWorkspaceBytes &&
+         bytes <= kWorkspaceBytes - (address - first);
 }
 
 void Device::put(Region region, const void* data, size_t size) {

@@ -19,6 +19,11 @@ enum Region : int {
   kLse,
   kBias,
   kRandval,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kDbias,
   kSlopes,
   kCuQ,
   kCuK,
@@ -32,6 +37,7 @@ const char* name_of(Region region);
 
 constexpr size_t kTensorBytes = size_t{128} << 10;
 constexpr size_t kSmallBytes = 1024;  // of slopes, lengths and seeds
+constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 
 class Device {
  public:
@@ -42,6 +48,12 @@ class Device {
   static size_t bytes(Region region) { return region < kSlopes ? kTensorBytes : kSmallBytes; }
   // Whether [pointer, pointer + bytes) is inside one region.
   bool holds(const void* pointer, uint64_t bytes) const;
+
+  // So many bytes, at most kWorkspaceBytes, at the end of an allocation: the device sees what goes beyond.
+  // What is in them does not matter.
+  void* workspace(size_t bytes) const { return workspace_ + (kWorkspaceBytes - (bytes + 255) / 256 * 256); }
+
+  bool is_workspace(const void* pointer, size_t bytes) const;
 
   void* other_device() const { return other_device_; }  // memory of the second device
   void* freed() const { return freed_; }                // was memory once
@@ -64,6 +76,7 @@ class Device {
   Device();
 
   uint8_t* start_[kRegionCount] = {};
+  uint8_t* workspace_ = nullptr;
   void* other_device_ = nullptr;
   void* freed_ = nullptr;
   std::vector<uint8_t> at_rest_;

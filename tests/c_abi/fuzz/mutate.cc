@@ -6,82 +6,84 @@
 #include <cstring>
 #include <limits>
 
-#include "problem.h"
-
 namespace fmha::fuzz {
 namespace {
 
-enum class Kind { kInt64, kInt32, kFloat, kPointer, kUint64 };
-
-struct Field {
-  const char* name;
-  size_t offset;
-  Kind kind;
-};
-
-#define INT64(name) {#name, offsetof(fmha_fwd_params, name), Kind::kInt64}
-#define INT32(name) {#name, offsetof(fmha_fwd_params, name), Kind::kInt32}
-#define FLOAT(name) {#name, offsetof(fmha_fwd_params, name), Kind::kFloat}
-#define POINTER(name) {#name, offsetof(fmha_fwd_params, name), Kind::kPointer}
-#define UINT64(name) {#name, offsetof(fmha_fwd_params, name), Kind::kUint64}
+#define INT64(name) {#name, offsetof(Params, name), Kind::kInt64}
+#define INT32(name) {#name, offsetof(Params, name), Kind::kInt32}
+#define FLOAT(name) {#name, offsetof(Params, name), Kind::kFloat}
+#define POINTER(name) {#name, offsetof(Params, name), Kind::kPointer}
+#define UINT64(name) {#name, offsetof(Params, name), Kind::kUint64}
 #define TENSOR(name) \
   POINTER(name.data), INT64(name.stride_batch), INT64(name.stride_seqlen), INT64(name.stride_head)
 
-constexpr Field kFields[] = {
-    INT32(dtype),
-    INT64(batch),
-    INT64(seqlen_q),
-    INT64(seqlen_k),
-    INT64(nhead_q),
-    INT64(nhead_k),
-    INT64(hdim_q),
-    INT64(hdim_v),
-    FLOAT(softmax_scale),
-    INT32(mask),
-    INT64(window_left),
-    INT64(window_right),
-    TENSOR(q),
-    TENSOR(k),
-    TENSOR(v),
-    TENSOR(o),
-    POINTER(lse.data),
-    INT64(lse.stride_batch),
-    INT64(lse.stride_head),
-    INT32(o_dtype),
-    FLOAT(softcap),
-    TENSOR(bias),
-    POINTER(alibi_slopes),
-    INT64(alibi_stride_batch),
-    POINTER(cu_seqlens_q),
-    POINTER(cu_seqlens_k),
-    POINTER(seqused_q),
-    POINTER(seqused_k),
-    INT64(total_q),
-    INT64(total_k),
-    FLOAT(p_drop),
-    INT32(kernel),
-    UINT64(philox_seed),
-    UINT64(philox_offset),
-    POINTER(philox_seed_offset),
-    TENSOR(randval),
-    FLOAT(q_descale),
-    FLOAT(k_descale),
-    FLOAT(v_descale),
-    INT32(reserved),
-    POINTER(workspace),
-    INT64(workspace_bytes),
+struct Forward {
+  using Params = fmha_fwd_params;
+  static constexpr Field kFields[] = {
+      INT32(dtype),
+      INT64(batch),
+      INT64(seqlen_q),
+      INT64(seqlen_k),
+      INT64(nhead_q),
+      INT64(nhead_k),
+      INT64(hdim_q),
+      INT64(hdim_v),
+      FLOAT(softmax_scale),
+      INT32(mask),
+      INT64(window_left),
+      INT64(window_right),
+      TENSOR(q),
+      TENSOR(k),
+      TENSOR(v),
+      TENSOR(o),
+      POINTER(lse.data),
+      INT64(lse.stride_batch),
+      INT64(lse.stride_head),
+      INT32(o_dtype),
+      FLOAT(softcap),
+      TENSOR(bias),
+      POINTER(alibi_slopes),
+      INT64(alibi_stride_batch),
+      POINTER(cu_seqlens_q),
+      POINTER(cu_seqlens_k),
+      POINTER(seqused_q),
+      POINTER(seqused_k),
+      INT64(total_q),
+      INT64(total_k),
+      FLOAT(p_drop),
+      INT32(kernel),
+      UINT64(philox_seed),
+      UINT64(philox_offset),
+      POINTER(philox_seed_offset),
+      TENSOR(randval),
+      FLOAT(q_descale),
+      FLOAT(k_descale),
+      FLOAT(v_descale),
+      INT32(reserved),
+      POINTER(workspace),
+      INT64(workspace_bytes),
+  };
+};
+
+struct Backward {
+  using Params = fmha_bwd_params;
+  static constexpr Field kFields[] = {
+      INT32(grad_dtype),  POINTER(fwd),           TENSOR(dout),         TENSOR(dq),    TENSOR(dk),
+      TENSOR(dv),         INT32(accumulate),      INT32(deterministic), INT32(kernel), INT32(reserved),
+      POINTER(workspace), INT64(workspace_bytes), TENSOR(dbias),
+  };
 };
 
 template <typename Number>
-Number read(const fmha_fwd_params& p, const Field& f) {
+Number read(const void* params, const Field& f) {
   Number value;
-  std::memcpy(&value, reinterpret_cast<const char*>(&p) + f.offset, sizeof value);
+  std::memcpy(&value, static_cast<const char*>(params) + f.offset, sizeof value);
   return value;
 }
 
 template <typename Number>
-void write(fmha_fwd_params& p, const Field& f, Number value) {
-  std::memcpy(reinterpret_cast<char*>(&p) + f.offset, &value, sizeof value);
+void write(void* params, const Field& f, Number value) {
+  std::memcpy(static_cast<char*>(params) + f.offset, &value, sizeof value);
 }
 
 int64_t wrong_int64(Bytes& bytes, int64_t value) {
@@ -170,8 +172,11 @@ uintptr_t wrong_pointer(Bytes& bytes, const Device& device, uintptr_t value) {
 
 }  // namespace
 
-void mutate(Bytes& bytes, const Device& device, fmha_fwd_params& params) {
-  const Field& f = kFields[bytes.below(std::size(kFields))];
+std::span<const Field> fields_of(const fmha_fwd_params& /*params*/) { return Forward::kFields; }
+std::span<const Field> fields_of(const fmha_bwd_params& /*params*/) { return Backward::kFields; }
+
+void mutate(Bytes& bytes, const Device& device, std::span<const Field> fields, void* params) {
+  const Field& f = fields[bytes.below(static_cast<uint32_t>(fields.size()))];
   switch (f.kind) {
     case Kind::kInt64:
       write(params, f, wrong_int64(bytes, read<int64_t>(params, f)));
@@ -191,35 +196,24 @@ void mutate(Bytes& bytes, const Device& device, fmha_fwd_params& params) {
   }
 }
 
-void print(const Case& c) {
-  std::fprintf(stderr, "struct_size = %" PRIu32 "\n", c.params.struct_size);
-  for (const Field& f : kFields) {
+void print(std::span<const Field> fields, const void* params) {
+  for (const Field& f : fields) {
     switch (f.kind) {
       case Kind::kInt64:
-        std::fprintf(stderr, "%s = %" PRId64 "\n", f.name, read<int64_t>(c.params, f));
+        std::fprintf(stderr, "%s = %" PRId64 "\n", f.name, read<int64_t>(params, f));
         break;
       case Kind::kInt32:
-        std::fprintf(stderr, "%s = %" PRId32 "\n", f.name, read<int32_t>(c.params, f));
+        std::fprintf(stderr, "%s = %" PRId32 "\n", f.name, read<int32_t>(params, f));
         break;
       case Kind::kFloat:
-        std::fprintf(stderr, "%s = %.9g\n", f.name, static_cast<double>(read<float>(c.params, f)));
+        std::fprintf(stderr, "%s = %.9g\n", f.name, static_cast<double>(read<float>(params, f)));
         break;
       case Kind::kPointer:
       case Kind::kUint64:
-        std::fprintf(stderr, "%s = %#" PRIx64 "\n", f.name, read<uint64_t>(c.params, f));
+        std::fprintf(stderr, "%s = %#" PRIx64 "\n", f.name, read<uint64_t>(params, f));
         break;
     }
   }
-  const auto list = [](const char* name, const std::vector<int32_t>& values) {
-    if (values.empty()) return;
-    std::fprintf(stderr, "%s:", name);
-    for (const int32_t value : values) std::fprintf(stderr, " %" PRId32, value);
-    std::fprintf(stderr, "\n");
-  };
-  list("*cu_seqlens_q", c.cu_q);
-  list("*cu_seqlens_k", c.cu_k);
-  list("*seqused_q", c.used_q);
-  list("*seqused_k", c.used_k);
 }
 
 }  // namespace fmha::fuzz

@@ -2,14 +2,12 @@
 #include "oracle.h"
 
 #include <cinttypes>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "extent.h"
 #include "poison.h"
+#include "report.h"
 #include "rows.h"
 
 namespace fmha::fuzz {
@@ -17,41 +15,6 @@ namespace {
 
 // A launch may take so many steps of a workgroup over a tile of keys: a few tens of milliseconds at most.
 constexpr uint64_t kMostSteps = 8;
-
-[[noreturn, gnu::format(printf, 2, 3)]] void report(const Case& c, const char* format, ...) {
-  std::fprintf(stderr, "\nfuzz: FOUND: ");
-  va_list arguments;
-  va_start(arguments, format);
-  std::vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  std::fprintf(stderr, "\nlast message: %s\n", fmha_last_error());
-  print(c);
-  std::abort();
-}
-
-// What a message must contain one of: which argument it is about.
-bool names_a_field(const char* message) {
-  constexpr const char* kNames[] = {
-      "dtype",   "batch",    "seqlen",       "nhead",     "hdim",       "softmax_scale", "mask",
-      "window_", "q.",       "k.",           "v.",        "o.",         "o is",          "lse",
-      "softcap", "bias",     "alibi_slopes", "alibi_str", "cu_seqlens", "seqused",       "total_",
-      "p_drop",  "kernel =", "philox",       "randval",   "descale",    "struct_size",   "reserved",
-  };
-  for (const char* name : kNames) {
-    if (std::strstr(message, name) != nullptr) return true;
-  }
-  return false;
-}
-
-void check_refusal(const Case& c, const char* call, fmha_status status, const Device& device) {
-  const char* message = fmha_last_error();
-  if (status != FMHA_INVALID_ARGUMENT && status != FMHA_UNSUPPORTED && status != FMHA_ABI_MISMATCH) {
-    report(c, "%s gave status %" PRId32, call, status);
-  }
-  if (message[0] == '\0') report(c, "%s gave status %" PRId32 " without a message", call, status);
-  if (!names_a_field(message)) report(c, "%s: the message names no argument", call);
-  if (device.last_error() != 0) report(c, "%s left an error in HIP", call);
-}
 
 // fmha_fwd_kernel, sometimes with another struct_size.
 fmha_kernel_info ask_kernel(const Case& c, Bytes& bytes, fmha_status expected, const Device& device) {
@@ -61,25 +24,25 @@ fmha_kernel_info ask_kernel(const Case& c, Bytes& bytes, fmha_status expected, c
     std::vector<uint8_t> info(size > 4096 ? sizeof(fmha_kernel_info) : std::max<size_t>(size, 4));
     std::memcpy(info.data(), &size, sizeof size);
     const fmha_status status = fmha_fwd_kernel(c.pointer(), reinterpret_cast<fmha_kernel_info*>(info.data()));
-    if (status != FMHA_OK) check_refusal(c, "fmha_fwd_kernel", status, device);
+    if (status != FMHA_OK) check_refusal("fmha_fwd_kernel", status, device);
   }
   fmha_kernel_info info{};
   info.struct_size = sizeof info;
   const fmha_status status = fmha_fwd_kernel(c.pointer(), &info);
   if (status != expected)
-    report(c, "fmha_fwd_kernel gave %" PRId32 ", supported gave %" PRId32, status, expected);
+    report("fmha_fwd_kernel gave %" PRId32 ", supported gave %" PRId32, status, expected);
   if (status != FMHA_OK) {
-    check_refusal(c, "fmha_fwd_kernel", status, device);
+    check_refusal("fmha_fwd_kernel", status, device);
     return info;
   }
   if (info.name == nullptr || info.arch == nullptr || info.pipeline == nullptr || info.sha256 == nullptr ||
       std::strlen(info.sha256) != 64 || info.tile_m <= 0 || info.tile_n <= 0 || info.block_size <= 0) {
-    report(c, "fmha_fwd_kernel left fields out");
+    report("fmha_fwd_kernel left fields out");
   }
   const int32_t wanted = c.params.kernel == 0 ? 1 : c.params.kernel;
   if (info.candidate != wanted || info.candidate > info.candidate_count) {
-    report(c, "candidate %" PRId32 " of %" PRId32 ", asked for %" PRId32, info.candidate,
-           info.candidate_count, wanted);
+    report("candidate %" PRId32 " of %" PRId32 ", asked for %" PRId32, info.candidate, info.candidate_count,
+           wanted);
   }
   return info;
 }
@@ -89,51 +52,24 @@ void ask_memory(const Case& c, fmha_status expected, const Device& device) {
   int64_t bytes = -1;
   const fmha_status workspace = fmha_fwd_workspace_bytes(c.pointer(), &bytes);
   if (workspace != expected) {
-    report(c, "fmha_fwd_workspace_bytes gave %" PRId32 ", supported gave %" PRId32, workspace, expected);
+    report("fmha_fwd_workspace_bytes gave %" PRId32 ", supported gave %" PRId32, workspace, expected);
   }
-  if (bytes != (workspace == FMHA_OK ? 0 : -1)) report(c, "a workspace of %" PRId64 " bytes", bytes);
+  if (bytes != (workspace == FMHA_OK ? 0 : -1)) report("a workspace of %" PRId64 " bytes", bytes);
   fmha_extent extents[16] = {};
   int32_t count = -1;
   const fmha_status status = fmha_fwd_extents(c.pointer(), extents, 16, &count);
   if (status != FMHA_OK) {
-    if (expected == FMHA_OK) report(c, "fmha_fwd_extents gave %" PRId32 " for what is supported", status);
-    return check_refusal(c, "fmha_fwd_extents", status, device);
+    if (expected == FMHA_OK) report("fmha_fwd_extents gave %" PRId32 " for what is supported", status);
+    return check_refusal("fmha_fwd_extents", status, device);
   }
-  if (count < 0 || count > 16) report(c, "%" PRId32 " extents", count);
+  if (count < 0 || count > 16) report("%" PRId32 " extents", count);
   for (int32_t i = 0; i < count; ++i) {
     const fmha_extent& e = extents[i];
     if (e.name == nullptr || e.bytes <= 0 || e.bytes > int64_t{1} << 57 || e.written < 0 || e.written > 1 ||
         e.reserved != 0) {
-      report(c, "extent %" PRId32 " makes no sense", i);
+      report("extent %" PRId32 " makes no sense", i);
     }
   }
-}
-
-void put_lengths(const Case& c, Device& device) {
-  const auto put = [&](Region region, const std::vector<int32_t>& values) {
-    if (!values.empty()) device.put(region, values.data(), values.size() * sizeof values[0]);
-  };
-  put(kCuQ, c.cu_q);
-  put(kCuK, c.cu_k);
-  put(kUsedQ, c.used_q);
-  put(kUsedK, c.used_k);
-}
-
-const char* difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-  for (int i = 0; i < kRegionCount; ++i) {
-    const auto region = static_cast<Region>(i);
-    const size_t at = Device::offset(region);
-    if (std::memcmp(a.data() + at, b.data() + at, Device::bytes(region)) != 0) return name_of(region);
-  }
-  return nullptr;
-}
-
-// A call that must not touch memory.
-void check_untouched(const Case& c, const char* call, const Device& device) {
-  const char* fault = nullptr;
-  device.synchronize(&fault);
-  if (fault != nullptr) report(c, "%s: the device stopped: %s", call, fault);
-  if (const char* region = device.changed()) report(c, "%s wrote to %s", call, region);
 }
 
 bool needs_pointer(const fmha_fwd_params& p) {
@@ -154,14 +90,13 @@ void run(const Case& c, Device& device, Counts& counts) {
   poison(c, device);
   std::vector<uint8_t> before = device.contents();
   const fmha_status status = fmha_fwd(c.pointer(), nullptr);
-  if (status != FMHA_OK) report(c, "fmha_fwd gave %" PRId32 " for what is supported", status);
+  if (status != FMHA_OK) report("fmha_fwd gave %" PRId32 " for what is supported", status);
   const char* fault = nullptr;
   device.synchronize(&fault);
-  if (fault != nullptr) report(c, "the device stopped: %s", fault);
+  if (fault != nullptr) report("the device stopped: %s", fault);
   const std::vector<uint8_t> now = device.contents();
-  if (!take_results(c, device, before, now)) report(c, "fmha_fwd gave values that finite input cannot give");
-  if (const char* region = difference(before, now))
-    report(c, "fmha_fwd wrote where it may not, to %s", region);
+  if (!take_results(c, device, before, now)) report("fmha_fwd gave values that finite input cannot give");
+  if (const char* region = difference(before, now)) report("fmha_fwd wrote where it may not, to %s", region);
   device.restore();
   ++counts.launched;
 }
@@ -169,17 +104,17 @@ void run(const Case& c, Device& device, Counts& counts) {
 // A problem that is accepted: prepared always, run if it lies in memory and is small.
 void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device, Counts& counts) {
   ++counts.accepted;
-  if (fmha_fwd_prepare(c.pointer()) != FMHA_OK) report(c, "fmha_fwd_prepare refused what is supported");
-  check_untouched(c, "fmha_fwd_prepare", device);
+  if (fmha_fwd_prepare(c.pointer()) != FMHA_OK) report("fmha_fwd_prepare refused what is supported");
+  check_untouched("fmha_fwd_prepare", device);
   if (needs_pointer(c.params)) {
     const fmha_status status = fmha_fwd(c.pointer(), nullptr);
-    if (status != FMHA_INVALID_ARGUMENT) report(c, "fmha_fwd gave %" PRId32 " for a NULL tensor", status);
-    check_refusal(c, "fmha_fwd", status, device);
-    check_untouched(c, "fmha_fwd", device);
+    if (status != FMHA_INVALID_ARGUMENT) report("fmha_fwd gave %" PRId32 " for a NULL tensor", status);
+    check_refusal("fmha_fwd", status, device);
+    check_untouched("fmha_fwd", device);
   } else if (is_empty(c.params)) {
     ++counts.empty;
-    if (fmha_fwd(c.pointer(), nullptr) != FMHA_OK) report(c, "fmha_fwd refused an empty problem");
-    check_untouched(c, "fmha_fwd", device);
+    if (fmha_fwd(c.pointer(), nullptr) != FMHA_OK) report("fmha_fwd refused an empty problem");
+    check_untouched("fmha_fwd", device);
   } else if (steps(info, c.params) <= kMostSteps && lies_in_memory(c, device)) {
     run(c, device, counts);
   }
@@ -189,12 +124,13 @@ void judge_accepted(const Case& c, const fmha_kernel_info& info, Device& device,
 
 void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
   ++counts.cases;
+  print_case = [&c] { print(c); };
   put_lengths(c, device);
   const fmha_status status = fmha_fwd_supported(c.pointer());
   if (c.mutations == 0 && status != FMHA_OK && status != FMHA_UNSUPPORTED) {
-    report(c, "a problem that makes sense got status %" PRId32, status);
+    report("a problem that makes sense got status %" PRId32, status);
   }
-  if (status != FMHA_OK) check_refusal(c, "fmha_fwd_supported", status, device);
+  if (status != FMHA_OK) check_refusal("fmha_fwd_supported", status, device);
   const fmha_kernel_info info = ask_kernel(c, bytes, status, device);
   ask_memory(c, status, device);
   if (status == FMHA_OK) {
@@ -202,15 +138,15 @@ void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts) {
     return;
   }
   ++counts.refused;
-  if (fmha_fwd_prepare(c.pointer()) != status) report(c, "fmha_fwd_prepare did not give %" PRId32, status);
-  check_refusal(c, "fmha_fwd_prepare", status, device);
+  if (fmha_fwd_prepare(c.pointer()) != status) report("fmha_fwd_prepare did not give %" PRId32, status);
+  check_refusal("fmha_fwd_prepare", status, device);
   const fmha_status forward = fmha_fwd(c.pointer(), nullptr);
   // Only fmha_fwd looks at a NULL tensor, which may come before what the others found.
   if (forward != status && forward != FMHA_INVALID_ARGUMENT) {
-    report(c, "fmha_fwd gave %" PRId32 ", supported gave %" PRId32, forward, status);
+    report("fmha_fwd gave %" PRId32 ", supported gave %" PRId32, forward, status);
   }
-  check_refusal(c, "fmha_fwd", forward, device);
-  check_untouched(c, "the calls", device);
+  check_refusal("fmha_fwd", forward, device);
+  check_untouched("the calls", device);
 }
 
 }  // namespace fmha::fuzz

@@ -5,12 +5,9 @@
 #include "bytes.h"
 #include "device.h"
 #include "problem.h"
+#include "report.h"
 
 namespace fmha::fuzz {
-
-struct Counts {
-  uint64_t cases, refused, accepted, launched, empty;
-};
 
 // Makes all calls on a case; ends the process with a report if one did what it may not.
 void judge(const Case& c, Bytes& bytes, Device& device, Counts& counts);

@@ -2,6 +2,7 @@
 #include "poison.h"
 
 #include <cstring>
+#include <span>
 
 #include "rows.h"
 
@@ -9,15 +10,16 @@ namespace fmha::fuzz {
 namespace {
 
 constexpr Region kRead[] = {kQ, kK, kV, kBias};
+constexpr Region kReadBackward[] = {kQ, kK, kV, kBias, kO, kDout, kLse};
 
 class Painter {
  public:
   Painter(const Case& c, Device& device) : c_(c), device_(device) {}
 
-  void fill() const {
+  void fill(std::span<const Region> regions) const {
     // The only NaN of FP8; all bits set are one in the other types.
     const int byte = c_.params.dtype == FMHA_FP8_E4M3_FNUZ ? 0x80 : 0xff;
-    for (const Region region : kRead) std::memset(device_.start(region), byte, Device::bytes(region));
+    for (const Region region : regions) std::memset(device_.start(region), byte, Device::bytes(region));
   }
 
   void tensor(const fmha_tensor& t, int64_t heads, int64_t hdim,
@@ -44,6 +46,18 @@ class Painter {
     }
   }
 
+  void lse() const {
+    const fmha_fwd_params& p = c_.params;
+    const Strides strides{p.lse.stride_batch, 1, p.lse.stride_head};
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const Rows rows = query_rows(c_, b);
+      for (int64_t h = 0; h < p.nhead_q && rows.count > 0; ++h) {
+        float* at = p.lse.data + strides.offset(p, p.nhead_q, b, h, rows.first);
+        device_.restore(at, static_cast<size_t>(rows.count) * sizeof *at);
+      }
+    }
+  }
+
   // They may have been put into one of the regions that were filled.
   void slopes() const {
     const fmha_fwd_params& p = c_.params;
@@ -64,18 +78,33 @@ class Painter {
   Device& device_;
 };
 
-}  // namespace
-
-void poison(const Case& c, Device& device) {
-  const fmha_fwd_params& p = c.params;
-  if (is_empty(p)) return;
-  const Painter painter(c, device);
-  painter.fill();
+// What both passes read.
+void restore_inputs(const Painter& painter, const fmha_fwd_params& p) {
   painter.tensor(p.q, p.nhead_q, p.hdim_q, query_rows);
   painter.tensor(p.k, p.nhead_k, p.hdim_q, key_rows);
   painter.tensor(p.v, p.nhead_k, p.hdim_v, key_rows);
   if (p.bias.data != nullptr) painter.bias();
   if (p.alibi_slopes != nullptr) painter.slopes();
+}
+
+}  // namespace
+
+void poison(const Case& c, Device& device) {
+  if (is_empty(c.params)) return;
+  const Painter painter(c, device);
+  painter.fill(kRead);
+  restore_inputs(painter, c.params);
+}
+
+void poison(const BwdCase& c, Device& device) {
+  const fmha_fwd_params& p = c.forward.params;
+  if (is_empty(p)) return;
+  const Painter painter(c.forward, device);
+  painter.fill(kReadBackward);
+  restore_inputs(painter, p);
+  painter.tensor(p.o, p.nhead_q, p.hdim_v, query_rows);
+  painter.tensor(c.params.dout, p.nhead_q, p.hdim_v, query_rows);
+  painter.lse();
 }
 
 }  // namespace fmha::fuzz

@@ -19,22 +19,6 @@ constexpr uint32_t kLargestSizeGiven = 4096 + 64;
 // Elements that fit a tensor's region, whatever its type.
 constexpr int64_t kMostElements = static_cast<int64_t>(kTensorBytes / 4);
 
-// A tensor of `rows` rows a batch, in one of the usual layouts, perhaps with room between rows.
-fmha_tensor make_tensor(Bytes& bytes, uint8_t* data, int64_t rows, int64_t heads, int64_t hdim) {
-  const int64_t gap = bytes.chance(4) ? 16 : 0;
-  fmha_tensor t{};
-  t.data = data;
-  if (bytes.chance(3)) {  // (batch, head, seqlen, hdim)
-    t.stride_seqlen = hdim + gap;
-    t.stride_head = rows * t.stride_seqlen;
-  } else {
-    t.stride_head = hdim + gap;
-    t.stride_seqlen = heads * t.stride_head;
-  }
-  t.stride_batch = rows * heads * (hdim + gap);
-  return t;
-}
-
 void make_sizes(Bytes& bytes, fmha_fwd_params& p) {
   p.dtype = bytes.one_of(kDTypes);
   p.hdim_q = bytes.one_of(kHeadDims);
@@ -161,31 +145,65 @@ void make_features(Bytes& bytes, const Device& device, fmha_fwd_params& p) {
   }
 }
 
-// struct_size, and as many bytes as it says if anyone may read that many.
-void make_raw(Bytes& bytes, Case& c) {
-  c.params.struct_size = sizeof c.params;
-  uint32_t size = sizeof c.params;
-  if (bytes.chance(8)) {
-    constexpr uint32_t kSizes[] = {
-        0,   4,   8,    200,  240,  sizeof c.params - 1, sizeof c.params + 1, sizeof c.params + 8,
-        239, 241, 4095, 4096, 4097, UINT32_MAX,          0x80000000U};
-    size = bytes.one_of(kSizes);
-    ++c.mutations;
+}  // namespace
+
+fmha_tensor make_tensor(Bytes& bytes, uint8_t* data, int64_t rows, int64_t heads, int64_t hdim) {
+  const int64_t gap = bytes.chance(4) ? 16 : 0;
+  fmha_tensor t{};
+  t.data = data;
+  if (bytes.chance(3)) {  // (batch, head, seqlen, hdim)
+    t.stride_seqlen = hdim + gap;
+    t.stride_head = rows * t.stride_seqlen;
+  } else {
+    t.stride_head = hdim + gap;
+    t.stride_seqlen = heads * t.stride_head;
   }
-  c.params.struct_size = size;
-  c.raw.assign(size > kLargestSizeGiven ? sizeof c.params : std::max<size_t>(size, sizeof size), 0);
-  std::memcpy(c.raw.data(), &c.params, std::min(c.raw.size(), sizeof c.params));
-  if (size > sizeof c.params && size <= kLargestSizeGiven && bytes.chance(2)) {
-    c.raw[sizeof c.params + bytes.below(size - sizeof c.params)] = 1;
-  }
-  c.raw.shrink_to_fit();
-  if (size < sizeof c.params) {  // what an older, shorter struct leaves out is zero
-    const size_t kept = std::max<size_t>(size, sizeof size);
-    std::memset(reinterpret_cast<char*>(&c.params) + kept, 0, sizeof c.params - kept);
-  }
+  t.stride_batch = rows * heads * (hdim + gap);
+  return t;
 }
 
-}  // namespace
+template <typename Params>
+std::vector<uint8_t> make_raw(Bytes& bytes, Params& params, int& mutations) {
+  params.struct_size = sizeof params;
+  uint32_t size = sizeof params;
+  if (bytes.chance(8)) {
+    constexpr uint32_t kSizes[] = {
+        0,   4,   8,    184,  200,  240,        sizeof params - 1, sizeof params + 1, sizeof params + 8,
+        239, 241, 4095, 4096, 4097, UINT32_MAX, 0x80000000U};
+    size = bytes.one_of(kSizes);
+    ++mutations;
+  }
+  params.struct_size = size;
+  std::vector<uint8_t> raw(size > kLargestSizeGiven ? sizeof params : std::max<size_t>(size, sizeof size), 0);
+  std::memcpy(raw.data(), &params, std::min(raw.size(), sizeof params));
+  if (size > sizeof params && size <= kLargestSizeGiven && bytes.chance(2)) {
+    raw[sizeof params + bytes.below(size - sizeof params)] = 1;
+  }
+  raw.shrink_to_fit();
+  if (size < sizeof params) {
+    const size_t kept = std::max<size_t>(size, sizeof size);
+    std::memset(reinterpret_cast<char*>(&params) + kept, 0, sizeof params - kept);
+  }
+  return raw;
+}
+
+template std::vector<uint8_t> make_raw(Bytes&, fmha_fwd_params&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_bwd_params&, int&);
+
+void print(const Case& c) {
+  std::fprintf(stderr, "struct_size = %" PRIu32 "\n", c.params.struct_size);
+  print(fields_of(c.params), &c.params);
+  const auto list = [](const char* name, const std::vector<int32_t>& values) {
+    if (values.empty()) return;
+    std::fprintf(stderr, "%s:", name);
+    for (const int32_t value : values) std::fprintf(stderr, " %" PRId32, value);
+    std::fprintf(stderr, "\n");
+  };
+  list("*cu_seqlens_q", c.cu_q);
+  list("*cu_seqlens_k", c.cu_k);
+  list("*seqused_q", c.used_q);
+  list("*seqused_k", c.used_k);
+}
 
 int64_t element_bytes(fmha_dtype dtype) {
   switch (dtype) {
@@ -198,7 +216,7 @@ int64_t element_bytes(fmha_dtype dtype) {
   }
 }
 
-Case make_case(Bytes& bytes, const Device& device) {
+Case make_sound(Bytes& bytes, const Device& device) {
   Case c{};
   c.mutations = static_cast<int>(bytes.below(5)) - 1;  // none as often as each other number
   c.mutations = std::max(c.mutations, 0);
@@ -208,12 +226,21 @@ Case make_case(Bytes& bytes, const Device& device) {
   if (bytes.chance(3)) make_group(bytes, device, c);
   make_tensors(bytes, device, c.params);
   make_features(bytes, device, c.params);
-  for (int i = 0; i < c.mutations; ++i) mutate(bytes, device, c.params);
+  return c;
+}
+
+void make_wrong(Bytes& bytes, const Device& device, Case& c) {
+  for (int i = 0; i < c.mutations; ++i) mutate(bytes, device, fields_of(c.params), &c.params);
   if (bytes.chance(3)) {
     c.params.kernel = static_cast<int32_t>(bytes.below(5));
     if (c.params.kernel > 1) ++c.mutations;  // there may be no such candidate
   }
-  make_raw(bytes, c);
+  c.raw = make_raw(bytes, c.params, c.mutations);
+}
+
+Case make_case(Bytes& bytes, const Device& device) {
+  Case c = make_sound(bytes, device);
+  make_wrong(bytes, device, c);
   return c;
 }
 

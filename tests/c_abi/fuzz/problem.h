@@ -27,6 +27,18 @@ struct Case {
 
 Case make_case(Bytes& bytes, const Device& device);
 
+// Its two halves: the problem that makes sense, and what is wrong with it, which makes `raw` too.
+Case make_sound(Bytes& bytes, const Device& device);
+void make_wrong(Bytes& bytes, const Device& device, Case& c);
+
+// A tensor of `rows` rows a batch, in one of the usual layouts, perhaps with room between rows.
+fmha_tensor make_tensor(Bytes& bytes, uint8_t* data, int64_t rows, int64_t heads, int64_t hdim);
+
+// A struct as bytes, with a struct_size that may be wrong: then `mutations` is one more. What an older,
+// shorter struct leaves out is zero in `params`, too.
+template <typename Params>
+std::vector<uint8_t> make_raw(Bytes& bytes, Params& params, int& mutations);
+
 // Every field, one a line, for the report of a finding.
 void print(const Case& c);
 

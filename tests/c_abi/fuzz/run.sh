@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Fuzzes the C entries of the forward pass with libFuzzer, ASan and UBSan, on the software device with its checks
-# on: run.sh [MINUTES], 10 by default. Kernels and software device are those of the release build ($RELEASE, by
-# default build/release: run `make build` first). Exits with 1 if something was found; the input that shows it is
-# then in build/fuzz/findings, and `build/fuzz/tests/c_abi/fuzz_fwd FILE` repeats it.
+# Fuzzes the C entries of the forward and of the backward pass with libFuzzer, ASan and UBSan, on the software device
+# with its checks on: run.sh [MINUTES] [fwd|bwd], 10 by default for each pass, and both passes. Kernels and software
+# device are those of the release build ($RELEASE, by default build/release: run `make build` first). Exits with 1 if
+# something was found; the input that shows it is then in build/fuzz/findings_PASS, and
+# `build/fuzz/tests/c_abi/fuzz_PASS FILE` repeats it.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 minutes=${1:-10}
+passes=${2:-fwd bwd}
 release=$(realpath -m "${RELEASE:-$root/build/release}")
 build=${FUZZ_BUILD:-$root/build/fuzz}
 llvm=19
@@ -15,6 +17,7 @@ emulator=$release/emulator/libamdhip64.so.6
 
 die() { echo "fuzz: $*" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -gt 0 ] || die "MINUTES: got '$minutes', expected a whole number above 0"
+[[ $passes =~ ^(fwd|bwd|fwd bwd)$ ]] || die "PASS: got '$passes', expected fwd or bwd"
 [ -e "$emulator" ] || die "no $emulator: run \`make build\` first, or set RELEASE to a build folder"
 command -v "clang++-$llvm" >/dev/null || die "no clang++-$llvm: run \`make toolchain\` first"
 echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
@@ -32,20 +35,25 @@ echo "fuzz: building in $build"
 cmake -S "$root" -B "$build" -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_C_COMPILER="clang-$llvm" -DCMAKE_CXX_COMPILER="clang++-$llvm" -DFMHA_SANITIZE=address -DFMHA_FUZZ=ON \
   -DFMHA_EMULATOR=OFF -DFMHA_KERNELS_FROM="$release" "${options[@]}"
-cmake --build "$build" --target fuzz_fwd --parallel "${JOBS:-$(nproc)}"
+read -ra names <<<"$passes"
+cmake --build "$build" --target "${names[@]/#/fuzz_}" --parallel "${JOBS:-$(nproc)}"
 
-findings=$build/findings
-corpus=$build/corpus
-mkdir -p "$findings" "$corpus"
 export FMHA_HIP_RUNTIME=$emulator FMHA_EMU_DEVICES=2 FMHA_EMU_THREADS=1
 export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=${ASAN_OPTIONS:-}
-echo "fuzz: $minutes minutes; $(find "$corpus" -type f | wc -l) inputs of earlier runs"
-status=0  # of the fuzzer: grep always has lines to print
-nice -n 10 "$build/tests/c_abi/fuzz_fwd" -max_total_time=$((minutes * 60)) -max_len=512 -len_control=0 \
-  -timeout=120 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" 2>&1 |
-  grep --line-buffered -v -E '^#[0-9]+\s+(NEW|REDUCE|RELOAD) ' || status=$?
-if [ "$status" -ne 0 ]; then
-  echo "fuzz: FOUND something, see above; the input is in $findings" >&2
-  exit 1
-fi
-echo "fuzz: nothing found in $minutes minutes"
+
+fuzz() {
+  local pass=$1 findings=$build/findings_$1 corpus=$build/corpus_$1
+  mkdir -p "$findings" "$corpus"
+  echo "fuzz: $pass, $minutes minutes; $(find "$corpus" -type f | wc -l) inputs of earlier runs"
+  local status=0  # of the fuzzer: grep always has lines to print
+  nice -n 10 "$build/tests/c_abi/fuzz_$pass" -max_total_time=$((minutes * 60)) -max_len=512 -len_control=0 \
+    -timeout=120 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" 2>&1 |
+    grep --line-buffered -v -E '^#[0-9]+\s+(NEW|REDUCE|RELOAD) ' || status=$?
+  if [ "$status" -ne 0 ]; then
+    echo "fuzz: FOUND something, see above; the input is in $findings" >&2
+    exit 1
+  fi
+  echo "fuzz: nothing found in $minutes minutes of $pass"
+}
+
+for pass in "${names[@]}"; do fuzz "$pass"; done

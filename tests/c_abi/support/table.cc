@@ -93,12 +93,20 @@ constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bo
                 .alibi = alibi,
                 .bias = false,
                 .softcap = false,
+                .dbias = false,
                 .dropout = dropout,
                 .optional = false,
                 .whole = false,
                 .pipeline = "kr_ktr_vr_iglp",
                 .tile_m = static_cast<int16_t>(hdim > 64 ? 16 : 32),
                 .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128)};
+  return kernel;
+}
+
+constexpr Kernel bwd_bias(const char* name, DType dtype, int16_t hdim, bool dbias) {
+  Kernel kernel = bwd(name, dtype, hdim, false, false);
+  kernel.bwd.bias = true;
+  kernel.bwd.dbias = dbias;
   return kernel;
 }
 
@@ -111,6 +119,7 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
                 .alibi = true,
                 .bias = true,
                 .softcap = true,
+                .dbias = true,
                 .dropout = true,
                 .optional = true,
                 .whole = true,
@@ -120,9 +129,11 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
   return kernel;
 }
 
+constexpr int16_t kPerBlock[] = {16, 256, 2048};  // by PartKind
+
 constexpr Kernel part(const char* name, PartKind kind, DType dtype) {
   Kernel kernel = of_code(name, Family::kBwdParts, Origin::kHip, dtype);
-  kernel.bwd_parts = {.kind = kind, .per_block = static_cast<int16_t>(kind == PartKind::kDot ? 16 : 256)};
+  kernel.bwd_parts = {.kind = kind, .per_block = kPerBlock[static_cast<size_t>(kind)]};
   return kernel;
 }
 
@@ -187,6 +198,9 @@ extern const Kernel kKernels[] = {
     bwd("bwd_fp16_d64", DType::kFp16, 64, false, false),
     bwd("bwd_fp16_d64_alibi", DType::kFp16, 64, true, false),
     bwd("bwd_fp16_d128_dropout", DType::kFp16, 128, false, true),
+    bwd_bias("bwd_fp16_d64_bias_dbias", DType::kFp16, 64, true),
+    bwd_bias("bwd_fp16_d64_bias", DType::kFp16, 64, false),
+    bwd_bias("bwd_bf16_d256_bias", DType::kBf16, 256, false),
     bwd("bwd_bf16_d256", DType::kBf16, 256, false, false),
     bwd_whole("bwd_fp32_d64", 64),
     part("bwd_dot_fp16", PartKind::kDot, DType::kFp16),
@@ -194,6 +208,8 @@ extern const Kernel kKernels[] = {
     part("bwd_dot_fp32", PartKind::kDot, DType::kFp32),
     part("bwd_sum_fp16", PartKind::kSum, DType::kFp16),
     part("bwd_sum_fp32", PartKind::kSum, DType::kFp32),
+    part("bwd_bias_fp16", PartKind::kBias, DType::kFp16),
+    part("bwd_bias_fp32", PartKind::kBias, DType::kFp32),
     of_arch(Arch::kGfx90a, bwd("bwd_fp16_d64_90a", DType::kFp16, 64, false, false)),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// As oracle.h, of the backward pass.
+#pragma once
+
+#include "bwd_problem.h"
+#include "device.h"
+#include "report.h"
+
+namespace fmha::fuzz {
+
+void judge(const BwdCase& c, Device& device, Counts& counts);
+
+}  // namespace fmha::fuzz
