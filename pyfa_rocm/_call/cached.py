@@ -168,9 +168,9 @@ def refuse_uncached(options: Options) -> None:
 
 
 def cache_of(
-    layouts: dict[str, Layout], batch: int, other: Layout, scale_per_page: bool
+    layouts: dict[str, Layout], batch: int, other: Layout, scale_per_page: bool, nhead: int | None = None
 ) -> tuple[Cache, int, int, int]:
-    """Check a cache; `other` is q or k, which has the head dim.
+    """Check a cache; `other` is q or k, which has the head dim; `nhead` is of new keys, if there are any.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def cache_of(
             "(batch, seqlen, nhead_k, hdim), or 5 (pages, nhead_k, hdim / x, page_size, x)"
         )
     is_plain = len(k.shape) == _PLAIN
-    fields = _rows(k, v, other) if is_plain else _vectors(k, v, other)
+    fields = _rows(k, v, other, nhead) if is_plain else _vectors(k, v, other)
     page_size, nhead_k, hdim_v = fields["page_size"], fields.pop("nhead_k"), fields.pop("hdim_v")
     capacity = page_size
     lists, listed = _lists(layouts, batch, other)
@@ -203,8 +203,9 @@ def cache_of(
     return cache, capacity, nhead_k, hdim_v
 
 
-def _rows(k: Layout, v: Layout, other: Layout) -> dict[str, Any]:
+def _rows(k: Layout, v: Layout, other: Layout, nhead: int | None) -> dict[str, Any]:
     pages, page_size, nhead_k, _ = k.shape
+    nhead_k = nhead_k if nhead is None else nhead
     hdim_v = v.shape[-1] if v.shape else 0
     require_like("k_cache", k, (pages, page_size, nhead_k, other.shape[-1]), k.dtype, "q", other)
     require_like("v_cache", v, (pages, page_size, nhead_k, hdim_v), k.dtype, "k_cache", other)
