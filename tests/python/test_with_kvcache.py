@@ -96,7 +96,8 @@ def test_appends_and_rotates(
     """New keys are rotated by their places; queries by theirs, or, unmasked, by that of the first new key."""
     serving, before = Serving(paged), Serving(paged)
     q = serving.normal(_BATCH, seqlen_q, _NHEAD_Q)
-    k, v = (serving.put(serving.normal(_BATCH, seqlen_new, _NHEAD_K)) for _ in range(2))
+    k = serving.put(serving.normal(_BATCH, seqlen_new, _NHEAD_K))
+    v = serving.put(serving.normal(_BATCH, seqlen_new, _NHEAD_K))
     angles = serving.rng.uniform(0, 6, (_CAPACITY, 16))
     rotary: dict[str, Any] = {
         "rotary_cos": serving.put(np.cos(angles).astype(np.float32)),
@@ -104,12 +105,12 @@ def test_appends_and_rotates(
     }  # fmt: skip
     given = serving.put(q)
     out = flash_attn_with_kvcache(
-        given, *serving.caches, k, v, cache_seqlens=serving.lengths, return_softmax_lse=True,
+        given, *serving.caches, k=k, v=v, cache_seqlens=serving.lengths, return_softmax_lse=True,
         **serving.where, **rotary, **options,
     )  # fmt: skip
     assert (given.to_numpy() == q).all()
     assert (serving.lengths.to_numpy() == _LENGTHS).all()
-    flash_attn_kv_append(*before.caches, k, v, before.lengths, **before.where, **rotary)
+    flash_attn_kv_append(*before.caches, k=k, v=v, cache_seqlens=before.lengths, **before.where, **rotary)
     for cache, expected in zip(serving.caches, before.caches, strict=True):
         assert (cache.to_numpy() == expected.to_numpy()).all()
     positions = _LENGTHS[:, None] + (np.arange(seqlen_q) if options else np.zeros(seqlen_q, int))
