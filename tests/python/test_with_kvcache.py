@@ -105,12 +105,12 @@ def test_appends_and_rotates(
     }  # fmt: skip
     given = serving.put(q)
     out = flash_attn_with_kvcache(
-        given, *serving.caches, k=k, v=v, cache_seqlens=serving.lengths, return_softmax_lse=True,
+        given, serving.caches[0], serving.caches[1], k, v, cache_seqlens=serving.lengths, return_softmax_lse=True,
         **serving.where, **rotary, **options,
     )  # fmt: skip
     assert (given.to_numpy() == q).all()
     assert (serving.lengths.to_numpy() == _LENGTHS).all()
-    flash_attn_kv_append(*before.caches, k=k, v=v, cache_seqlens=before.lengths, **before.where, **rotary)
+    flash_attn_kv_append(before.caches[0], before.caches[1], k, v, before.lengths, **before.where, **rotary)
     for cache, expected in zip(serving.caches, before.caches, strict=True):
         assert (cache.to_numpy() == expected.to_numpy()).all()
     positions = _LENGTHS[:, None] + (np.arange(seqlen_q) if options else np.zeros(seqlen_q, int))
