@@ -105,8 +105,8 @@ def test_appends_and_rotates(
     }  # fmt: skip
     given = serving.put(q)
     out = flash_attn_with_kvcache(
-        given, serving.caches[0], serving.caches[1], k, v, cache_seqlens=serving.lengths, return_softmax_lse=True,
-        **serving.where, **rotary, **options,
+        given, serving.caches[0], serving.caches[1], k, v, cache_seqlens=serving.lengths,
+        return_softmax_lse=True, **serving.where, **rotary, **options,
     )  # fmt: skip
     assert (given.to_numpy() == q).all()
     assert (serving.lengths.to_numpy() == _LENGTHS).all()
