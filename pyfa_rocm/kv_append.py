@@ -235,10 +235,5 @@ def _rotary(arrays: dict[str, Array], k: Layout, interleaved: bool) -> Rotary | 
 
 def _cache(arrays: dict[str, Array], batch: int, k: Layout, hdim_v: int, scale_per_page: bool) -> Cache:
     layouts = {name: array.layout for name, array in arrays.items()}
-    cache, _, nhead, hdim = cache_of(layouts, batch, k, scale_per_page, k.shape[-2])
-    if (nhead, hdim) != (k.shape[-2], hdim_v):
-        raise InvalidArgumentError(
-            f"k_cache, v_cache: got {nhead} heads and hdim_v {hdim}, expected {k.shape[-2]} and {hdim_v} to "
-            "fit k and v"
-        )
+    cache, *_ = cache_of(layouts, batch, k, scale_per_page, (k.shape[-2], hdim_v))
     return cache_at(cache, {name: array.address for name, array in arrays.items()})

@@ -22,10 +22,8 @@ from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["CachedCall", "CachedOptions", "cache_of", "cached_call", "refuse_uncached"]
 
 _PLAIN, _VECTORS = 4, 5  # dimensions of k_cache
-_FIELDS = {  # of Cache, by the arrays' names of the public functions
-    "block_table": "block_table", "kv_indptr": "kv_indptr", "kv_indices": "kv_indices",
-    "cache_batch_idx": "cache_batch_idx",
-}  # fmt: skip
+# Of a cache, what says where sequences are.
+_LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class CachedCall:
 
 def cache_at(cache: Cache, addresses: dict[str, int]) -> Cache:
     """Return a cache at the addresses of its arrays."""
-    changes: dict[str, Any] = {field: addresses[name] for name, field in _FIELDS.items() if name in addresses}
+    changes: dict[str, Any] = {name: addresses[name] for name in _LISTS if name in addresses}
     for name, field in (("k_cache", "k"), ("v_cache", "v"), ("k_scale", "k_scale"), ("v_scale", "v_scale")):
         if name in addresses:
             changes[field] = getattr(cache, field)._replace(data=addresses[name])
@@ -168,9 +166,13 @@ def refuse_uncached(options: Options) -> None:
 
 
 def cache_of(
-    layouts: dict[str, Layout], batch: int, other: Layout, scale_per_page: bool, nhead: int | None = None
+    layouts: dict[str, Layout],
+    batch: int,
+    other: Layout,
+    scale_per_page: bool,
+    new: tuple[int, int] | None = None,
 ) -> tuple[Cache, int, int, int]:
-    """Check a cache; `other` is q or k, which has the head dim; `nhead` is of new keys, if there are any.
+    """Check a cache; `other` is q or k, which has the head dim; `new` are heads and hdim_v of new tokens.
 
     Returns
     -------
@@ -187,7 +189,7 @@ def cache_of(
             "(batch, seqlen, nhead_k, hdim), or 5 (pages, nhead_k, hdim / x, page_size, x)"
         )
     is_plain = len(k.shape) == _PLAIN
-    fields = _rows(k, v, other, nhead) if is_plain else _vectors(k, v, other)
+    fields = (_rows if is_plain else _vectors)(k, v, other, new)
     page_size, nhead_k, hdim_v = fields["page_size"], fields.pop("nhead_k"), fields.pop("hdim_v")
     capacity = page_size
     lists, listed = _lists(layouts, batch, other)
@@ -203,10 +205,9 @@ def cache_of(
     return cache, capacity, nhead_k, hdim_v
 
 
-def _rows(k: Layout, v: Layout, other: Layout, nhead: int | None) -> dict[str, Any]:
-    pages, page_size, nhead_k, _ = k.shape
-    nhead_k = nhead_k if nhead is None else nhead
-    hdim_v = v.shape[-1] if v.shape else 0
+def _rows(k: Layout, v: Layout, other: Layout, new: tuple[int, int] | None) -> dict[str, Any]:
+    pages, page_size = k.shape[:2]
+    nhead_k, hdim_v = new or (k.shape[2], v.shape[-1] if v.shape else 0)
     require_like("k_cache", k, (pages, page_size, nhead_k, other.shape[-1]), k.dtype, "q", other)
     require_like("v_cache", v, (pages, page_size, nhead_k, hdim_v), k.dtype, "k_cache", other)
     return {
@@ -215,17 +216,16 @@ def _rows(k: Layout, v: Layout, other: Layout, nhead: int | None) -> dict[str, A
     }  # fmt: skip
 
 
-def _vectors(k: Layout, v: Layout, other: Layout) -> dict[str, Any]:
+def _vectors(k: Layout, v: Layout, other: Layout, new: tuple[int, int] | None) -> dict[str, Any]:
     pages, nhead_k, _, page_size, vector = k.shape
+    one_vector = len(v.shape) == _PLAIN  # of all tokens of a page
+    tokens = page_size if one_vector else v.shape[-1] if v.shape else 0
+    hdim_v = v.shape[-2] if len(v.shape) > 1 else 0
+    nhead_k, hdim_v = new or (nhead_k, hdim_v)
     chunks = other.shape[-1] // max(vector, 1)
     require_like("k_cache", k, (pages, nhead_k, chunks, page_size, vector), k.dtype, "q", other)
-    if len(v.shape) == _PLAIN:
-        tokens, hdim_v = page_size, v.shape[2]
-        shape: tuple[int, ...] = (pages, nhead_k, hdim_v, page_size)
-    else:
-        tokens, hdim_v = v.shape[-1], v.shape[-2] if len(v.shape) > 1 else 0
-        shape = (pages, nhead_k, page_size // max(tokens, 1), hdim_v, tokens)
-    require_like("v_cache", v, shape, k.dtype, "k_cache", other)
+    vectors = () if one_vector else (page_size // max(tokens, 1),)
+    require_like("v_cache", v, (pages, nhead_k, *vectors, hdim_v, tokens), k.dtype, "k_cache", other)
     for name, layout in (("k_cache", k), ("v_cache", v)):
         steps = zip(layout.shape, layout.strides, contiguous_strides(layout.shape), strict=True)
         if any(size > 1 and step != expected for size, step, expected in list(steps)[2:]):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm.cli.bench_decode_text import by_batch
-from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, length, save
+from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, finish, length, save
 from pyfa_rocm.cli.bench_text import Row
 
 __all__ = ["draw"]
@@ -117,12 +117,5 @@ def draw(result: dict[str, Any], path: Path) -> None:
             axes.tick_params(length=0)
             axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=0)
         _heading(figure, result, height)
-        names: dict[str, Any] = {}
-        for axes in all_axes.flat:
-            names |= {label: mark for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(
-            names.values(), names.keys(), loc="upper right", ncols=len(names), frameon=False,
-            bbox_to_anchor=(0.995, 1 - 0.12 / height), fontsize=9, handlelength=1.0, handleheight=1.0,
-        )  # fmt: skip
-        figure.tight_layout(rect=(0, 0, 1, 1 - 0.78 / height), h_pad=1.6, w_pad=1.4)
+        finish(figure, all_axes, height, 9)
         save(figure, path)

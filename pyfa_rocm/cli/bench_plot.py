@@ -10,7 +10,7 @@ from typing import Any
 from pyfa_rocm.cli.bench_text import Row, groups
 from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
-__all__ = ["check", "draw", "length", "save"]
+__all__ = ["check", "draw", "finish", "length", "save"]
 
 SUFFIXES = (".png", ".svg")
 COLORS = {
@@ -64,6 +64,18 @@ def save(figure: Any, path: Path) -> None:
         figure.savefig(path, format=kind, dpi=160, facecolor="white", metadata=metadata)
     except OSError as error:
         raise FmhaError(f"--plot: cannot write {path}: {error.strerror}") from error
+
+
+def finish(figure: Any, all_axes: Any, height: float, fontsize: int) -> None:
+    """Put a legend for all panels beside the heading, and the panels below it."""
+    names: dict[str, Any] = {}
+    for axes in all_axes.flat:
+        names |= {label: mark for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        names.values(), names.keys(), loc="upper right", ncols=len(names), frameon=False,
+        bbox_to_anchor=(0.995, 1 - 0.12 / height), fontsize=fontsize, handlelength=1.0, handleheight=1.0,
+    )  # fmt: skip
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.78 / height), h_pad=1.6, w_pad=1.4)
 
 
 def _series(members: list[Row], emulated: bool) -> dict[str, dict[int, float]]:
@@ -146,12 +158,5 @@ def draw(result: dict[str, Any], path: Path) -> None:
         for axes in all_axes[-1]:
             axes.set_xlabel("sequence length")
         _heading(figure, result, height)
-        names: dict[str, Any] = {}
-        for axes in all_axes.flat:
-            names |= {label: bar for bar, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(
-            names.values(), names.keys(), loc="upper right", ncols=len(names), frameon=False,
-            bbox_to_anchor=(0.995, 1 - 0.12 / height), fontsize=10, handlelength=1.0, handleheight=1.0,
-        )  # fmt: skip
-        figure.tight_layout(rect=(0, 0, 1, 1 - 0.78 / height), h_pad=1.6, w_pad=1.4)
+        finish(figure, all_axes, height, 10)
         save(figure, path)

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm._call.arrays import Array
-from pyfa_rocm._call.c_struct import fill, new
 from pyfa_rocm._call.cache import CacheScale, cache_to_c
 from pyfa_rocm._call.cached import CachedOptions, cached_call
 from pyfa_rocm._call.decode import DecodeParams, decode_to_c
@@ -36,13 +35,15 @@ from pyfa_rocm.jax._traced import (
     Result,
     Shape,
     buffers_of,
+    fwd_words,
+    names_of,
     repeat_attributes,
+    words,
 )
 from pyfa_rocm.kv_append import append_params
 
 __all__ = [
     "DENSE", "Fields", "TracedAppend", "TracedDecode", "repeats", "traced_append", "traced_decode",
-    "words",
 ]  # fmt: skip
 
 # Operands of which the C struct has no strides, or one for two of them.
@@ -84,11 +85,6 @@ class TracedDecode(NamedTuple):
         """Whether queries are packed: they then have no dimension of batches."""
         return "cu_seqlens_q" in self.names
 
-    @property
-    def result_names(self) -> tuple[str, ...]:
-        """Names of the results."""
-        return tuple(result.name for result in self.results)
-
     def custom_call(
         self, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
     ) -> CustomCall:
@@ -101,7 +97,7 @@ class TracedDecode(NamedTuple):
         """
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
         arrays = _numbered(buffers, self)
-        layouts = {name: arrays[name].layout for name in self.names if name not in self.result_names}
+        layouts = {name: arrays[name].layout for name in self.names if name not in names_of(self.results)}
         call = cached_call(layouts, Options(**dict(self.options)), self.cached)
         params = call.at({name: array.address for name, array in arrays.items()})
         nbytes = _workspace_bytes(params)
@@ -111,10 +107,8 @@ class TracedDecode(NamedTuple):
         ffi, _ = library.load()
         c, _kept = decode_to_c(params)
         c.fwd, c.cache = ffi.NULL, ffi.NULL
-        _, view = new()
-        fill(view, params.fwd)
         structs = {
-            "params": np.frombuffer(bytes(view), np.int64), "decode_params": words(c),
+            "params": fwd_words(params.fwd), "decode_params": words(c),
             "cache": words(cache_to_c(params.cache)),
         }  # fmt: skip
         return CustomCall(structs | repeat_attributes(repeats(sizes, buffers), itemsizes, nbytes), nbytes)
@@ -157,11 +151,6 @@ class TracedAppend(NamedTuple):
     def packed(self) -> bool:
         """False: what the kernel leaves of a result is the operand's."""
         return False
-
-    @property
-    def result_names(self) -> tuple[str, ...]:
-        """Names of the results."""
-        return tuple(result.name for result in self.results)
 
     def custom_call(
         self, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]
@@ -210,12 +199,6 @@ def _numbered(buffers: Sequence[Buffer], call: TracedDecode | TracedAppend) -> d
         )
         for number, buffer in enumerate(buffers, 1)
     }
-
-
-def words(c: Any) -> npt.NDArray[np.int64]:
-    """Return the bytes of a C struct."""
-    ffi, _ = library.load()
-    return np.frombuffer(bytes(ffi.buffer(c)), np.int64)
 
 
 def repeats(sizes: Shape, buffers: Sequence[Buffer]) -> list[Dim]:

@@ -23,7 +23,7 @@ from pyfa_rocm._call.numbers import HDIM_MULTIPLE
 from pyfa_rocm.array import dtype_of
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.jax._primitive import alike, bind
-from pyfa_rocm.jax._traced import TracedCall, custom_call
+from pyfa_rocm.jax._traced import TracedCall, custom_call, names_of
 
 __all__ = ["attend"]
 
@@ -85,7 +85,7 @@ def _backward(problem: TracedCall, saved: Any, cotangents: tuple[Any, ...]) -> t
         wide = arrays
     call = _backward_of(problem, wide, wanted)
     results = bind(call, [wide[name] for name in call.names])
-    gradients = {name.removeprefix("d"): x for name, x in zip(call.result_names, results, strict=True)}
+    gradients = {name.removeprefix("d"): x for name, x in zip(names_of(call.results), results, strict=True)}
     gradients["v"] = gradients["v"][..., : arrays["v"].shape[-1]]
     return tuple(gradients.get(name) for name in problem.names)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts, merge_to_c
 from pyfa_rocm._call.params import Lse, Strided
-from pyfa_rocm.jax._cached import Fields, repeats, words
+from pyfa_rocm.jax._cached import Fields, repeats
 from pyfa_rocm.jax._library import MERGE
-from pyfa_rocm.jax._traced import Axes, CustomCall, Result, Shape, buffers_of, repeat_attributes
+from pyfa_rocm.jax._traced import Axes, CustomCall, Result, Shape, buffers_of, repeat_attributes, words
 
 __all__ = ["TracedMerge"]
 
@@ -41,11 +41,6 @@ class TracedMerge(NamedTuple):
     def packed(self) -> bool:
         """False: every row of the results is written."""
         return False
-
-    @property
-    def result_names(self) -> tuple[str, ...]:
-        """Names of the results."""
-        return tuple(result.name for result in self.results)
 
     def custom_call(
         self, sizes: Shape, axes: Sequence[Axes], operands: Sequence[tuple[Shape, int]]

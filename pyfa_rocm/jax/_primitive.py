@@ -18,7 +18,7 @@ from pyfa_rocm.array import dtype_of
 from pyfa_rocm.jax._cached import DENSE, TracedAppend, TracedDecode
 from pyfa_rocm.jax._library import APPEND, BACKWARD, DECODE, FORWARD, MERGE, PLATFORMS
 from pyfa_rocm.jax._merged import TracedMerge
-from pyfa_rocm.jax._traced import Axes, TracedCall
+from pyfa_rocm.jax._traced import Axes, TracedCall, names_of
 
 __all__ = ["alike", "bind"]
 
@@ -34,7 +34,7 @@ def bind(problem: _Problem, operands: Sequence[Any]) -> list[Any]:
             jnp.full(shape, -math.inf if name == "lse" else 0, dtype_of(dtype))
             for name, shape, dtype in problem.results
         ]
-        problem = problem._replace(names=problem.names + problem.result_names)
+        problem = problem._replace(names=problem.names + names_of(problem.results))
         operands = [*operands, *starts]
     axes: tuple[Axes, ...] = ((),) * len(operands)
     primitive = _primitives[problem.target]
@@ -85,7 +85,7 @@ def _batch(
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     mapped, positions = [], []
     for name, x, dim, old in zip(problem.names, operands, dims, axes, strict=True):
-        if name in problem.result_names:
+        if name in names_of(problem.results):
             x = jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
             dim = 0
         elif dim is not None and (dim == x.ndim - 1 or name in DENSE):
@@ -130,7 +130,7 @@ def _lower(
     """Emit the custom call. Its workspace is a result of the call that nobody takes."""
     described = [(tuple(aval.shape), aval.dtype.itemsize) for aval in ctx.avals_in]
     told = problem.custom_call(sizes, axes, described)
-    names = problem.result_names
+    names = names_of(problem.results)
     aliases = {i: names.index(name) for i, name in enumerate(problem.names) if name in names}
     rule = jax.ffi.ffi_lowering(problem.target, operand_output_aliases=aliases)
     if told.workspace_bytes:

@@ -27,7 +27,7 @@ from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
 __all__ = [
     "WORKSPACE_ALIGN", "Axes", "Batching", "Buffer", "CustomCall", "Dim", "Result", "TracedCall",
-    "buffers_of", "custom_call", "repeat_attributes", "workspace_bytes",
+    "buffers_of", "custom_call", "fwd_words", "names_of", "repeat_attributes", "words", "workspace_bytes",
 ]  # fmt: skip
 
 # Where the axes are in an operand that vmap maps, outermost first; None: it is not mapped there.
@@ -48,6 +48,24 @@ class Result(NamedTuple):
     name: str
     shape: Shape
     dtype: str
+
+
+def names_of(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return the names of results."""
+    return tuple(result.name for result in results)
+
+
+def words(c: Any) -> npt.NDArray[np.int64]:
+    """Return the bytes of a C struct."""
+    ffi, _ = library.load()
+    return np.frombuffer(bytes(ffi.buffer(c)), np.int64)
+
+
+def fwd_words(params: FwdParams) -> npt.NDArray[np.int64]:
+    """Return the bytes of parameters as a C struct."""
+    _, view = new()
+    fill(view, params)
+    return np.frombuffer(bytes(view), np.int64)
 
 
 class TracedCall(NamedTuple):
@@ -91,11 +109,6 @@ class TracedCall(NamedTuple):
     def packed(self) -> bool:
         """Whether sequences are packed: arrays then have no dimension of batches."""
         return "cu_seqlens_q" in self.names
-
-    @property
-    def result_names(self) -> tuple[str, ...]:
-        """Names of the results."""
-        return tuple(result.name for result in self.results)
 
     def with_lse(self) -> TracedCall:
         """Return a forward call with the log-sum-exp, which the backward pass needs."""
@@ -220,9 +233,7 @@ def _structs(
     """Return the C structs as attributes, and the bytes of the buffer for the workspace."""
     forward, gradients = _tensors(problem, buffers, batch)
     fwd = FwdParams(**(dict(problem.fields) | {"batch": batch.size} | forward))
-    _, view = new()
-    fill(view, fwd)
-    structs = {"params": np.frombuffer(bytes(view), np.int64)}
+    structs = {"params": fwd_words(fwd)}
     if not problem.is_backward:
         return structs, 0
     bwd = BwdParams(fwd=fwd, deterministic=problem.deterministic, **gradients)
@@ -233,7 +244,7 @@ def _structs(
     ffi, _ = library.load()
     c, _fwd = bwd_to_c(bwd)
     c.fwd = ffi.NULL
-    structs["bwd_params"] = np.frombuffer(bytes(ffi.buffer(c)), np.int64)
+    structs["bwd_params"] = words(c)
     return structs, nbytes
 
 

@@ -28,7 +28,7 @@ void check_capacity(const fmha_cache& c, const FwdProblem& f, bool paged) {
     const char* name = c.block_table != nullptr ? "cache->max_pages" : "cache->indices";
     const int64_t listed = c.block_table != nullptr ? c.max_pages : c.indices;
     if (f.seqlen_k > 0) check_count(name, listed);
-    if (__builtin_mul_overflow(listed, c.page_size, &most)) most = INT64_MAX;
+    most = tokens_of(c, listed);
     if (f.seqlen_k > most) {
       raise(FMHA_INVALID_ARGUMENT,
             "fwd->seqlen_k = %" PRId64 ": expected at most %s * cache->page_size = %" PRId64, f.seqlen_k,
@@ -91,6 +91,11 @@ bool check_page_lists(const fmha_cache& c) {
     raise_set("cache->cache_batch_idx", c.cache_batch_idx, "with pages");
   }
   return paged;
+}
+
+int64_t tokens_of(const fmha_cache& c, int64_t pages) {
+  int64_t tokens = 0;
+  return __builtin_mul_overflow(pages, c.page_size, &tokens) ? INT64_MAX : tokens;
 }
 
 void check_page_size(const fmha_cache& c, bool paged) {

@@ -50,6 +50,9 @@ void check_cache_struct(const fmha_cache* cache);
 // Whether a cache has pages. Fails with INVALID_ARGUMENT unless they are listed in one way, or in none.
 bool check_page_lists(const fmha_cache& cache);
 
+// Tokens of so many pages, INT64_MAX at most.
+int64_t tokens_of(const fmha_cache& cache, int64_t pages);
+
 // Fails with INVALID_ARGUMENT if pages are no power of two long.
 void check_page_size(const fmha_cache& cache, bool paged);
 

@@ -187,7 +187,7 @@ class Builder {
     if (c_.block_table != nullptr) return set_table();
     if (c_.kv_indptr != nullptr) {
       check_least("cache->indices", c_.indices, 1);
-      check_capacity("cache->indices * cache->page_size", listed_tokens(c_.indices));
+      check_capacity("cache->indices * cache->page_size", tokens_of(c_, c_.indices));
       const int64_t starts = p_.batch < INT64_MAX ? p_.batch + 1 : p_.batch;
       problem_.indptr = integers("cache->kv_indptr", c_.kv_indptr, starts);
       problem_.table = integers("cache->kv_indices", c_.kv_indices, c_.indices);
@@ -204,16 +204,11 @@ class Builder {
 
   void set_table() {
     check_least("cache->max_pages", c_.max_pages, 1);
-    check_capacity("cache->max_pages * cache->page_size", listed_tokens(c_.max_pages));
+    check_capacity("cache->max_pages * cache->page_size", tokens_of(c_, c_.max_pages));
     if (p_.batch > 1) check_least("cache->stride_block_table", c_.stride_block_table, 0);
     problem_.table_stride = p_.batch > 1 ? c_.stride_block_table : 0;
     problem_.table = static_cast<const int32_t*>(array("cache->block_table", c_.block_table, sizeof(int32_t),
                                                        c_.max_pages, p_.batch, problem_.table_stride));
-  }
-
-  int64_t listed_tokens(int64_t pages) const {
-    int64_t tokens = 0;
-    return __builtin_mul_overflow(pages, c_.page_size, &tokens) ? INT64_MAX : tokens;
   }
 
   // New tokens at least must fit; what is there already only the device knows.

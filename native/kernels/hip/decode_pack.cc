@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <new>
+#include <numbers>
 
 #include "args/decode.h"
 #include "divide.h"
@@ -15,8 +16,7 @@ namespace {
 constexpr uint64_t kAlignBytes = 16;      // of loads and of most stores
 constexpr int64_t kMostLength = 1 << 30;  // sums of two lengths are int32
 constexpr int32_t kNoPages = 31;          // page_shift
-constexpr float kLn2 = 0.69314718055994530942F;
-constexpr float kMostSoftcap = 819.0F;  // as forward: tanh loses precision beyond
+constexpr float kMostSoftcap = 819.0F;    // as forward: tanh loses precision beyond
 
 bool types_fit(const DecodeProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
@@ -166,7 +166,7 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .v_vector = p.cache.vectors.v,
       .scale = f.softmax_scale,
       .softcap = f.softcap,
-      .lse_unit = p.lse_base2 ? 1.0F : kLn2,
+      .lse_unit = p.lse_base2 ? 1.0F : std::numbers::ln2_v<float>,
   };
 }
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cinttypes>
 #include <new>
+#include <numbers>
 
 #include "args/merge.h"
 #include "divide.h"
@@ -16,8 +17,6 @@ namespace {
 constexpr int64_t kVector = 8;       // elements that a lane does at a time
 constexpr int64_t kAlignBytes = 16;  // of its loads and stores
 constexpr int64_t kMostLanes = 64;   // of a wave
-constexpr float kLog2e = 1.44269504088896340736F;
-constexpr float kLn2 = 0.69314718055994530942F;
 
 // Enough for the elements of a row at once, in powers of two.
 int64_t lanes_of_group(const MergeProblem& p) {
@@ -118,8 +117,8 @@ void add_steps(const Kernel& kernel, const MergeProblem& p, Plan& plan) {
       .parts_count = static_cast<int32_t>(p.parts),
       .hdim = static_cast<int32_t>(p.hdim),
       .lanes_shift = std::countr_zero(static_cast<uint64_t>(lanes_of_row(p))),
-      .to_base2 = p.base2 ? 1.0F : kLog2e,
-      .from_base2 = p.base2 ? 1.0F : kLn2,
+      .to_base2 = p.base2 ? 1.0F : std::numbers::log2e_v<float>,
+      .from_base2 = p.base2 ? 1.0F : std::numbers::ln2_v<float>,
       .accumulate = p.accumulate ? 1 : 0,
       .groups_shift = std::countr_zero(static_cast<uint64_t>(groups_of_row(p))),
   };
