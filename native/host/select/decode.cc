@@ -59,9 +59,7 @@ class DecodeFamily {
       return row.cache_dtype == p_.cache.dtype && row.vectors == p_.cache.vectors.any();
     };
     const auto matches = [&](const Kernel& k) { return is_of(k) && reads(k.decode); };
-    const Elsewhere elsewhere([&](const Kernel& k) {
-      return k.family == kFamily && k.dtype == f.dtype && reads(k.decode) && holds_dims(k.decode, f);
-    });
+    const Elsewhere elsewhere([&](const Kernel& k) { return matches(k) && holds_dims(k.decode, f); });
     const Kernel* nearest = nearest_kernel(matches, [&](const Kernel& k) {
       return std::llabs(k.decode.hdim_q - f.hdim_q) + std::llabs(k.decode.hdim_v - f.hdim_v);
     });
