@@ -639,8 +639,8 @@ fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
 
 /* Enqueues, on `stream`, the rotation of new queries and keys and the storing of keys and values in the cache: one
  * launch, without a workspace. Lengths, slots and pages are read on the device, so that a captured graph goes on
- * as sequences grow; that they lie in the cache, the host cannot know. The kernels are those of
- * native/kernels/hip/kv_append.h. */
+ * as sequences grow; that they lie in the cache, the host cannot know. A token whose page in a list is below 0 is
+ * not stored. The kernels are those of native/kernels/hip/kv_append.h. */
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
 /* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of

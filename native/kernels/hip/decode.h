@@ -18,11 +18,14 @@
 //                    that S^T came in
 //   end              the waves' O, maxima and sums meet in LDS      34 KB
 //
-// Why it should reach the rate of the memory: a block of 32 keys is 16 KB of K and V at head dim 128, in 580
-// instructions of a wave, counted on the software device. A SIMD that issues one in four cycles takes 2300
-// cycles for it: four SIMDs read 28 bytes a cycle, and 304 compute units at 2.1 GHz 18 TB/s, of which 5.3 are
-// to be had. K of the next block is on its way while P is computed, and V while S is, so that a wave has 8 to
-// 16 KB in flight, and a compute unit with two workgroups 64 KB or more.
+// Of 8-bit caches K and V are widened in registers; of vectorised ones values come as the MFMA takes them and
+// are not turned (see hip/decode_cache.h).
+//
+// Why it should reach the rate of the memory: a block of 32 keys is 16 KB of K and V at head dim 128, in some
+// 700 instructions of a wave. Issuing alone, four SIMDs would read 13 TB/s on 304 compute units at 2.1 GHz,
+// of which HBM gives 5.3: `pyfa-rocm bench decode` counts it, and docs/python.md has the arithmetic. K of the
+// next block is on its way while P is computed, and V while S is, so that a wave has 8 to 16 KB in flight,
+// and a compute unit with two workgroups 64 KB or more.
 #pragma once
 
 #include <hip/hip_runtime.h>

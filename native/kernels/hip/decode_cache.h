@@ -2,9 +2,9 @@
 // How a wave reads keys and values of a cache into the layouts in which MFMAs take them: rows of head dims,
 // or vectors (see fmha_cache in fmha_rocm.h).
 //
-// A reader's registers are a block of keys and its values. Its tile t of 16 keys gives scores, of which a
-// lane has four of one query's row; which tokens these are, the reader says: any order will do, if values
-// come in the same.
+// A reader holds a block of keys and its values in registers. Of a tile of 16 keys a lane has the scores of
+// four with one query row. The reader decides which tokens these are: any order is right if the values are in
+// the same order.
 #pragma once
 
 #include "args/decode.h"
@@ -80,13 +80,14 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   static constexpr int kMeet = kEach > 4 ? 4 : kEach;           // of kEach that meet in LDS at once
   static_assert(kV / 16 % kEach == 0);
 
-  // The token of the first of the four scores that a lane has of a tile, and all that the tile has.
+  // The token of the first of a lane's four scores of a tile; the first token of the tile, and how many
+  // tokens from there on it has scores of.
   __device__ static int scored(int block, int tile) { return first(block, tile) + decode_quarter() * 4; }
   __device__ static int first(int block, int tile) { return block * Shape::kKeys + tile * Shape::kTileKeys; }
   static constexpr int kSpan = Shape::kTileKeys;
 
-  // The dim of part `first / kEach`, tile `first % kEach` on, whose place in LDS is `column * kMeet`; and
-  // the place of row i of tile j of those.
+  // kMeet tiles of O, from `first` on, meet in LDS at once. Row i of the j-th of them has its place in a row
+  // of LDS, and `dim_of` is the dim at place column * kMeet.
   __device__ static int dim_of(int first, int column) {
     return first / kEach * kEach * 16 + column * kEach + first % kEach;
   }
@@ -121,7 +122,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
 
   __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
 
-  // Four keys of a tile by 16 dims.
+  // What an MFMA takes of four keys of a tile: one dim a lane.
   __device__ Dwords2 value(int tile, int part, int j) const {
     const auto& x = values_[tile][part];
     if constexpr (Shape::kWidens) {
@@ -201,7 +202,7 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
     }
   }
 
-  // Puts 0 for the values of tokens that no row sees.
+  // Zeroes the values of tokens that no row sees.
   __device__ void hide(const DecodePlace& place, int block) {
     if (block * Shape::kKeys >= place.from && (block + 1) * Shape::kKeys - 1 <= place.to) return;
     const int at = eight(block, decode_quarter());
