@@ -11,6 +11,7 @@
 #include "fmha_rocm.h"
 #include "fmha_rocm_jax.h"
 #include "hip_calls.h"
+#include "on_device.h"
 #include "params.h"
 #include "reference.h"
 #include "xla_frame.h"
@@ -116,27 +117,6 @@ struct Data {
   std::vector<char> host[kCount];
 };
 
-class OnDevice {
- public:
-  explicit OnDevice(const Data& data) {
-    for (size_t i = 0; i < kCount; ++i) {
-      CHECK(hip.malloc_(&memory[i], data.host[i].size()) == 0);
-      CHECK(hip.copy(memory[i], data.host[i].data(), data.host[i].size(), HIP_TO_DEVICE) == 0);
-    }
-  }
-  ~OnDevice() {
-    for (void* p : memory) CHECK(hip.free_(p) == 0);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  void take(Data& data) const {
-    for (size_t i = kDq; i <= kDv; ++i) {
-      CHECK(hip.copy(data.host[i].data(), memory[i], data.host[i].size(), HIP_TO_HOST) == 0);
-    }
-  }
-  std::vector<void*> memory = std::vector<void*>(kCount);
-};
-
 struct Gradients {
   explicit Gradients(const Data& data) : dq(data.host[kDq]), dk(data.host[kDk]), dv(data.host[kDv]) {}
   bool operator==(const Gradients&) const = default;
@@ -146,11 +126,11 @@ struct Gradients {
 // What fmha_bwd gives.
 Gradients wanted() {
   Data data;
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   Params p = placed(device.memory, data.room);
   p.bwd.fwd = &p.fwd;
   CHECK(fmha_bwd(&p.bwd, nullptr) == FMHA_OK && hip.stream_synchronize(nullptr) == 0);
-  device.take(data);
+  device.take(data.host, {kDq, kDk, kDv});
   return Gradients(data);
 }
 
@@ -207,19 +187,19 @@ void repeats_share_the_workspace(const Gradients& want) {
 
 void rocm_can_be_captured(void* stream, const Gradients& want) {
   Data data;
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   Call call(data, device.memory);
   call.context.stream = stream;
   CHECK(call.call(fmha_jax_bwd_prepare_rocm) == "");
   const xla_frame::Graph graph(stream, [&] { CHECK(call.call(fmha_jax_bwd_rocm) == ""); });
   for (int i = 0; i < 2; ++i) {  // on what the first left in the workspace
     CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
-    device.take(data);
+    device.take(data.host, {kDq, kDk, kDv});
     CHECK(Gradients(data) == want);
     data.forget();
   }
   CHECK(call.call(fmha_jax_bwd_rocm) == "" && hip.stream_synchronize(stream) == 0);
-  device.take(data);
+  device.take(data.host, {kDq, kDk, kDv});
   CHECK(Gradients(data) == want);
 }
 

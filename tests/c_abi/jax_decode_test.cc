@@ -10,6 +10,7 @@
 #include "fmha_rocm.h"
 #include "fmha_rocm_jax.h"
 #include "hip_calls.h"
+#include "on_device.h"
 #include "reference.h"
 #include "xla_frame.h"
 
@@ -139,31 +140,10 @@ struct Data {
   std::vector<char> host[kCount];
 };
 
-class OnDevice {
- public:
-  explicit OnDevice(const Data& data) {
-    for (size_t i = 0; i < kCount; ++i) {
-      CHECK(hip.malloc_(&memory[i], data.host[i].size()) == 0);
-      CHECK(hip.copy(memory[i], data.host[i].data(), data.host[i].size(), HIP_TO_DEVICE) == 0);
-    }
-  }
-  ~OnDevice() {
-    for (void* p : memory) CHECK(hip.free_(p) == 0);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  void take(Data& data) const {
-    for (const size_t i : {kCacheK, kCacheV, kOut}) {
-      CHECK(hip.copy(data.host[i].data(), memory[i], data.host[i].size(), HIP_TO_HOST) == 0);
-    }
-  }
-  std::vector<void*> memory = std::vector<void*>(kCount);
-};
-
 // What the library itself makes of a step.
 Data by_the_library() {
   Data data;
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   const std::vector<void*>& m = device.memory;
   const auto* table = static_cast<const int32_t*>(m[kPageTable]);
   const fmha_cache cache = cache_of(m[kCacheK], m[kCacheV], table);
@@ -177,7 +157,7 @@ Data by_the_library() {
   decode.cache = &cache;
   CHECK_OK(fmha_decode(&decode, nullptr));
   CHECK(hip.synchronize() == 0);
-  device.take(data);
+  device.take(data.host, {kCacheK, kCacheV, kOut});
   return data;
 }
 
@@ -194,7 +174,7 @@ void cpu_steps(const Data& want) {
 // XLA initializes before it captures, and replays the graph.
 void rocm_can_be_captured(const Data& want, void* stream) {
   Data data;
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   AppendFrame append(device.memory);
   DecodeFrame decode(device.memory);
   append.context.stream = decode.context.stream = stream;
@@ -205,7 +185,7 @@ void rocm_can_be_captured(const Data& want, void* stream) {
     CHECK(decode.call(fmha_jax_decode_rocm) == "");
   });
   CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
-  device.take(data);
+  device.take(data.host, {kCacheK, kCacheV, kOut});
   CHECK(data.same(want));
 }
 

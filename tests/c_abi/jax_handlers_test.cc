@@ -12,6 +12,7 @@
 #include "fmha_rocm_jax.h"
 #include "hip_calls.h"
 #include "host_memory.h"
+#include "on_device.h"
 #include "params.h"
 #include "reference.h"
 #include "xla_frame.h"
@@ -174,47 +175,27 @@ void what_does_not_fit_is_refused() {
   CHECK(data.right());
 }
 
-class OnDevice {
- public:
-  explicit OnDevice(const Data& data) {
-    for (int i = 0; i < 4; ++i) {
-      const size_t bytes = data.host[i].size() * 2;
-      CHECK(hip.malloc_(&memory[static_cast<size_t>(i)], bytes) == 0);
-      CHECK(hip.copy(memory[static_cast<size_t>(i)], data.host[i].data(), bytes, HIP_TO_DEVICE) == 0);
-    }
-  }
-  ~OnDevice() {
-    for (void* p : memory) CHECK(hip.free_(p) == 0);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  void take(Data& data) const {
-    CHECK(hip.copy(data.host[3].data(), memory[3], data.host[3].size() * 2, HIP_TO_HOST) == 0);
-  }
-  std::vector<void*> memory = std::vector<void*>(4);
-};
-
 // XLA initializes before it captures, and replays the graph on whatever the memory holds by then.
 void rocm_can_be_captured(void* stream) {
   Data data(11);
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   Frame frame(numbered(), device.memory);
   frame.context.stream = stream;
   CHECK(frame.call(fmha_jax_fwd_prepare_rocm) == "");
   const xla_frame::Graph graph(stream, [&] { CHECK(frame.call(fmha_jax_fwd_rocm) == ""); });
   CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
-  device.take(data);
+  device.take(data.host, {3});
   CHECK(data.right());
 }
 
 void rocm_runs_on_the_stream_of_xla(void* stream) {
   Data data(13);
-  const OnDevice device(data);
+  const OnDevice device(hip, data.host);
   Frame frame(numbered(), device.memory);
   frame.context.stream = stream;
   CHECK(frame.call(fmha_jax_fwd_rocm) == "");
   CHECK(hip.stream_synchronize(stream) == 0);
-  device.take(data);
+  device.take(data.host, {3});
   CHECK(data.right());
   frame.frame.ctx = nullptr;
   CHECK(frame.call(fmha_jax_fwd_rocm) == "13: XLA_FFI_Stream_Get: no stream here");

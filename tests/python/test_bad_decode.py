@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arena import REGION, Arena, Bytes, OutsideError, Path, Tried, changed, paths, tame, values
+from arena import REGION, Arena, Bytes, OutsideError, Path, Tried, paths, tame, try_field, try_fields
 from built import this_arch
 from cases_judge import judge
 from hypothesis import given, settings
@@ -206,25 +206,15 @@ def test_the_base_is_accepted(arena: Arena, tried: Tried) -> None:
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=".".join)
-def test_each_field(arena: Arena, tried: Tried, path: Path) -> None:
+def test_each_field(tried: Tried, path: Path) -> None:
     """Every field at every one of its values."""
-    for i in range(len(values(arena, _params(arena), path, LISTS))):
-        params = _params(arena)  # anew: the arena moves when something was written
-        value = values(arena, params, path, LISTS)[i]
-        print(f"{'.'.join(path)} = {value!r}")
-        tried(changed(params, path, value))
+    try_field(tried, _params, path, LISTS)
 
 
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_several_fields(arena: Arena, tried: Tried, data: st.DataObject) -> None:
-    params = _params(arena)
-    for path in data.draw(st.lists(st.sampled_from(FIELDS), min_size=2, max_size=4)):
-        choice = values(arena, _params(arena), path, LISTS)
-        value = choice[data.draw(st.integers(0, len(choice) - 1))]
-        print(f"{'.'.join(path)} = {value!r}")
-        params = changed(params, path, value)
-    tried(params)
+def test_several_fields(tried: Tried, data: st.DataObject) -> None:
+    try_fields(tried, _params, data, FIELDS, LISTS)
 
 
 @pytest.mark.parametrize("size", [0, 4, 40, 2**31])

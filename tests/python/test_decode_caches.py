@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from built import this_arch
-from cases_judge import judge
 from cases_types import DTYPES, Array
+from decoding import Decoding, Problem, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Expected, attention, numerics_of
 from strict import wave_order
-from test_decode import Decoding, Problem
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheScale, CacheTensor, InvalidArgumentError, UnsupportedError
@@ -127,12 +126,7 @@ def run(p: Stored) -> list[tuple[Array, Array]]:
     """Run a problem and judge it."""
     if p.stored == _FP8 and this_arch() == "gfx90a":
         pytest.skip("gfx90a has no 8-bit floats")
-    decoding = Storing(p)
-    results = decoding.run()
-    for b, (o, lse) in enumerate(results):
-        if o.size:
-            judge(decoding.expected(b), o, lse)
-    return results
+    return run_judged(Storing(p))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

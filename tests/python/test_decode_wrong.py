@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoding import Decoding, Problem
 from kv_append import Append, Appending
 from strict import forgive
-from test_decode import Decoding, Problem
 
 import pyfa_rocm
 from pyfa_rocm import (

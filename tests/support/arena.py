@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import strategies as st
 from strict import forgiven
 
 import pyfa_rocm
@@ -187,6 +188,30 @@ class Tried:
         finally:
             if not np.array_equal(after, arena.host):
                 arena.upload()
+
+
+def try_field(tried: Tried, make: Callable[[Arena], Any], path: Path, lists: tuple[str, ...]) -> None:
+    """Try a field of what `make` makes at every one of its values."""
+    arena = tried.arena
+    for i in range(len(values(arena, make(arena), path, lists))):
+        params = make(arena)  # anew: the arena moves when something was written
+        value = values(arena, params, path, lists)[i]
+        print(f"{'.'.join(path)} = {value!r}")
+        tried(changed(params, path, value))
+
+
+def try_fields(
+    tried: Tried, make: Callable[[Arena], Any], data: st.DataObject, given: list[Path], lists: tuple[str, ...]
+) -> None:
+    """Try some of the fields at once, each at a value that Hypothesis draws."""
+    arena = tried.arena
+    params = make(arena)
+    for path in data.draw(st.lists(st.sampled_from(given), min_size=2, max_size=4)):
+        choice = values(arena, make(arena), path, lists)
+        value = choice[data.draw(st.integers(0, len(choice) - 1))]
+        print(f"{'.'.join(path)} = {value!r}")
+        params = changed(params, path, value)
+    tried(params)
 
 
 def tame(*arrays: Any) -> bool:

@@ -7,11 +7,11 @@ All threads start at once with nothing loaded, so that binding, loading and laun
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
 from cases import Case, Placement, expected, judge
+from racing import race
 
 import pyfa_rocm
 from pyfa_rocm import Stream, use_device
@@ -27,35 +27,19 @@ def _case(thread: int, turn: int) -> Case:
     )  # fmt: skip
 
 
-def _work(thread: int, devices: int, barrier: threading.Barrier, errors: list[str]) -> None:
-    try:
-        barrier.wait()
-        with use_device(thread % devices), Stream() as stream:
-            for turn in range(ROUNDS):
-                case = _case(thread, turn)
-                placement = Placement(case)
-                pyfa_rocm.fmha_fwd(placement.params(), stream.handle)
-                # Errors belong to the thread that made them.
-                with pytest.raises(pyfa_rocm.InvalidArgumentError, match=f"batch = {-1 - thread}:"):
-                    pyfa_rocm.fmha_fwd(replace(placement.params(), batch=-1 - thread))
-                stream.synchronize()
-                judge(expected(case, placement.inputs), *placement.results())
-                assert placement.q.buffer.device == thread % devices
-    except BaseException as error:
-        errors.append(f"thread {thread}: {error!r}")
-
-
-def main() -> int:
-    devices, errors = int(sys.argv[1]), list[str]()
-    barrier = threading.Barrier(THREADS)
-    threads = [threading.Thread(target=_work, args=(i, devices, barrier, errors)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print("\n".join(errors) or f"right: {THREADS} threads x {ROUNDS} problems on {devices} devices")
-    return 1 if errors else 0
+def _work(thread: int, device: int) -> None:
+    with use_device(device), Stream() as stream:
+        for turn in range(ROUNDS):
+            case = _case(thread, turn)
+            placement = Placement(case)
+            pyfa_rocm.fmha_fwd(placement.params(), stream.handle)
+            # Errors belong to the thread that made them.
+            with pytest.raises(pyfa_rocm.InvalidArgumentError, match=f"batch = {-1 - thread}:"):
+                pyfa_rocm.fmha_fwd(replace(placement.params(), batch=-1 - thread))
+            stream.synchronize()
+            judge(expected(case, placement.inputs), *placement.results())
+            assert placement.q.buffer.device == device
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(race(_work, THREADS, f"{ROUNDS} problems"))

@@ -7,8 +7,8 @@ All threads start at once with nothing loaded, so that binding, loading and laun
 from __future__ import annotations
 
 import sys
-import threading
 
+from racing import race
 from serving import Server, Serving
 
 from pyfa_rocm import Stream, use_device
@@ -23,32 +23,16 @@ def _case(thread: int) -> Serving:
     )  # fmt: skip
 
 
-def _work(thread: int, devices: int, barrier: threading.Barrier, errors: list[str]) -> None:
-    try:
-        barrier.wait()
-        with use_device(thread % devices), Stream() as stream:
-            server = Server(_case(thread))
-            for _ in range(STEPS):
-                server.set_inputs()
-                server.enqueue(stream)
-                stream.synchronize()
-                server.judge()
-            assert {x.device for x in (server.o, *server.caches)} == {thread % devices}
-    except BaseException as error:
-        errors.append(f"thread {thread}: {error!r}")
-
-
-def main() -> int:
-    devices, errors = int(sys.argv[1]), list[str]()
-    barrier = threading.Barrier(THREADS)
-    threads = [threading.Thread(target=_work, args=(i, devices, barrier, errors)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print("\n".join(errors) or f"right: {THREADS} threads x {STEPS} steps on {devices} devices")
-    return 1 if errors else 0
+def _work(thread: int, device: int) -> None:
+    with use_device(device), Stream() as stream:
+        server = Server(_case(thread))
+        for _ in range(STEPS):
+            server.set_inputs()
+            server.enqueue(stream)
+            stream.synchronize()
+            server.judge()
+        assert {x.device for x in (server.o, *server.caches)} == {device}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(race(_work, THREADS, f"{STEPS} steps"))

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bwd_extent.h"
-#include "poison.h"
 #include "rows.h"
+#include "run.h"
 
 namespace fmha::fuzz {
 namespace {
@@ -87,17 +87,7 @@ uint64_t steps(const fmha_kernel_info& info, const fmha_fwd_params& f) {
 }
 
 void run(const BwdCase& c, Device& device, Counts& counts) {
-  poison(c, device);
-  std::vector<uint8_t> before = device.contents();
-  const fmha_status status = fmha_bwd(c.pointer(), nullptr);
-  if (status != FMHA_OK) report("fmha_bwd gave %" PRId32 " for what is supported", status);
-  const char* fault = nullptr;
-  device.synchronize(&fault);
-  if (fault != nullptr) report("the device stopped: %s", fault);
-  const std::vector<uint8_t> now = device.contents();
-  if (!take_results(c, device, before, now)) report("fmha_bwd gave values that finite input cannot give");
-  if (const char* region = difference(before, now)) report("fmha_bwd wrote where it may not, to %s", region);
-  device.restore();
+  run_supported(c, "fmha_bwd", fmha_bwd, device);
   ++(is_empty(c.forward.params) ? counts.empty : counts.launched);
 }
 
