@@ -207,7 +207,7 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
 }
 
 const TextFacts& CodeObject::facts() const {
-  std::call_once(facts_once_, [this] { facts_ = std::make_unique<TextFacts>(text_, arch_); });
+  facts_once_.run([this] { facts_ = std::make_unique<TextFacts>(text_, arch_); });
   return *facts_;
 }
 

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/once.h"
 #include "isa/inst.h"
 
 namespace fmha::emu {
@@ -93,7 +93,7 @@ class CodeObject {
   std::vector<KernelCode> kernels_;
   std::vector<Symbol> globals_;
   DecodedText text_;
-  mutable std::once_flag facts_once_;
+  mutable Once facts_once_;
   mutable std::unique_ptr<TextFacts> facts_;
 };
 

@@ -3,7 +3,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+
+#include "core/once.h"
 
 namespace fmha::emu {
 namespace {
@@ -80,10 +81,10 @@ std::string OpcodeMap::fill(std::span<const BoundRow> rows) {
 }
 
 const OpcodeMap& opcode_map(Arch arch) {
-  static std::once_flag once[kArchCount];
+  static Once once[kArchCount];
   static OpcodeMap maps[kArchCount];
   const auto i = static_cast<size_t>(arch);
-  std::call_once(once[i], [&] {
+  once[i].run([&] {
     const std::string wrong = maps[i].fill(isa_rows(arch));
     if (wrong.empty()) return;
     std::fprintf(stderr, "amdhip64 software device: %s: %s\n", arch_name(arch), wrong.c_str());

@@ -5,11 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "core/once.h"
 
 namespace fmha::emu {
 namespace {
@@ -87,10 +88,10 @@ Bound bind(Arch arch) {
 }  // namespace
 
 std::span<const BoundRow> isa_rows(Arch arch) {
-  static std::once_flag once[kArchCount];
+  static Once once[kArchCount];
   static Bound bound[kArchCount];
   const auto i = static_cast<size_t>(arch);
-  std::call_once(once[i], [&] { bound[i] = bind(arch); });
+  once[i].run([&] { bound[i] = bind(arch); });
   return bound[i].rows;
 }
 
