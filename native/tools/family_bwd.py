@@ -6,10 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, Tile, cxx_fields
+from family import DTYPES, SETS, Family, Row, Tile, cxx_fields, enumerator
 
 _SCORES = ("alibi", "bias", "softcap")
 _FEATURES = (*_SCORES, "dbias", "dropout")
+MASKS = ("any", "none", "top_left")
+LAYOUTS = ("any", "batch", "group")
 
 
 class BwdTile(Tile, Protocol):
@@ -19,6 +21,8 @@ class BwdTile(Tile, Protocol):
     """Of its kernels."""
     optional: bool
     """Whether its kernels have all features, and do without them too."""
+    hdim_least: int
+    """The smallest head dim that they take."""
     whole: bool
     """Whether they write the gradients themselves: nothing is added up after them."""
 
@@ -30,6 +34,9 @@ class BwdRow(Row):
     hdim_q: int
     hdim_v: int
     hdim_step: int
+    hdim_least: int
+    mask: str
+    layout: str
     alibi: bool
     bias: bool
     softcap: bool
@@ -51,8 +58,18 @@ class Origin(Protocol):
     def read_tile(self, content: dict[str, Any], where: str) -> Any:
         """Read a tile of the catalogue."""
 
+    def complete(self, row: BwdRow, where: str) -> BwdRow:
+        """Return the row with what the origin knows of it; ValueError says why there is no such kernel."""
+
     def line(self, row: BwdRow, tile: Any) -> str:
         """Return the line of a translation unit that makes the kernel."""
+
+
+def all_masks_and_layouts(row: BwdRow, where: str) -> BwdRow:
+    """Return the row; ValueError unless it is of a kernel that takes all of them."""
+    if row.mask != "any" or row.layout != "any":
+        raise ValueError(f"{where}: {row.name}: kernels of origin {row.origin} take any mask and layout")
+    return row
 
 
 def _head(row: BwdRow | Tile) -> str:
@@ -63,17 +80,22 @@ class Backward(Family):
     """What the build's programs ask of the backward family."""
 
     name = "bwd"
-    axes = ("arch", "dtype", "tile", *_FEATURES)
+    axes = ("arch", "dtype", "tile", "layout", "mask", *_FEATURES)
     required = frozenset(("set", "arch", "dtype", "tile"))
-    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False)
+    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False) | {"mask": "any", "layout": "any"}  # noqa: RUF012
     known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
         "set": SETS,
         "dtype": DTYPES,
+        "mask": MASKS,
+        "layout": LAYOUTS,
         **dict.fromkeys(_FEATURES, (False, True)),
     }
-    enums: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    enums = {"BwdMask": MASKS, "BwdLayout": LAYOUTS}  # noqa: RUF012
     facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size", "blocks_per_cu")  # fmha::BwdFacts
-    public = ("hdim_q", "hdim_v", "hdim_step", *_FEATURES, "optional", "pipeline", "tile_m", "tile_n")
+    public = (
+        *("hdim_q", "hdim_v", "hdim_step", "hdim_least", "mask", "layout", *_FEATURES),
+        *("optional", "pipeline", "tile_m", "tile_n"),
+    )
 
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
@@ -83,7 +105,8 @@ class Backward(Family):
         return self.sources[origin].read_tile(content, where)
 
     def make_row(self, fields: dict[str, Any], tile: BwdTile, where: str) -> BwdRow:
-        flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
+        flags = [fields[key] for key in ("mask", "layout") if fields[key] != "any"]
+        flags += [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
         if sum(fields[key] for key in _SCORES) > 1:
             raise ValueError(
                 f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}"
@@ -103,6 +126,7 @@ class Backward(Family):
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
             hdim_step=tile.hdim_step,
+            hdim_least=tile.hdim_least,
             optional=tile.optional,
             whole=tile.whole,
             pipeline=tile.pipeline,
@@ -114,7 +138,7 @@ class Backward(Family):
             raise ValueError(
                 f"{where}: {row.name}: expected dtype {' or '.join(tile.dtypes)}, got {row.dtype!r}"
             )
-        return row
+        return self.sources[row.origin].complete(row, where)
 
     def stem(self, row: BwdRow) -> str:
         return f"{self.name}_{row.dtype}_{_head(row)}"
@@ -129,7 +153,10 @@ class Backward(Family):
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::BwdRow, in the order of its fields."""
         fields = [
-            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", *_FEATURES, "optional", "whole")),
+            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "hdim_least")),
+            f".mask = BwdMask::{enumerator(report['mask'])}",
+            f".layout = BwdLayout::{enumerator(report['layout'])}",
+            *cxx_fields(report, (*_FEATURES, "optional", "whole")),
             f'.pipeline = "{report["pipeline"]}"',
             *cxx_fields(report, ("tile_m", "tile_n")),
         ]

@@ -8,11 +8,14 @@
 
 namespace fmha {
 
-// The kernel of dQ, dK and dV. Each has the mask, and takes any lengths, of batches and of packed sequences.
+// The kernel of dQ, dK and dV. Each takes any lengths.
 struct BwdRow {
   int16_t hdim_q;  // of its tile: the problem's are these or, if hdim_step is not 0, less
   int16_t hdim_v;
-  int16_t hdim_step;  // 0: head dims exactly those; n: any multiple of n up to those
+  int16_t hdim_step;   // 0: head dims exactly those; n: any multiple of n up to those
+  int16_t hdim_least;  // no head dims below this
+  BwdMask mask;        // the only mask that it does; kAny: all, as run-time values
+  BwdLayout layout;    // the only layout that it takes: batches, or packed sequences; kAny: both
   bool alibi;         // at most one of these three, unless they are optional
   bool bias;          // elementwise
   bool softcap;

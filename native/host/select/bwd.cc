@@ -38,7 +38,10 @@ class BwdFamily {
 
   bool fits(const Entry& e) const { return unmet_needs(*e.kernel, p_, offers_) == 0; }
 
-  static Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+  // A kernel that was written for one mask has less to do a score than one that reads its mask's windows.
+  static Cost cost(const Entry& e) {
+    return {e.first_cost, e.kernel->bwd.mask == BwdMask::kAny, 0, e.kernel};
+  }
 
   [[noreturn]] void raise_unsupported() const { raise_bwd_unsupported(p_, offers_, target_.arch); }
 
@@ -137,6 +140,10 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   const bool makes_dbias = p.dbias.touched && w.dbias.bytes == 0;
   if (makes_dbias && !p.accumulate && !covers_dbias(p)) {
     hip_parts::add_bias_zeros(*kernels.bias, p.dbias, plan);
+  }
+  if (p.fwd.group && bwd_leaves_keys(main.origin)) {
+    add_zeros(*kernels.sum, p.dk, plan);
+    add_zeros(*kernels.sum, p.dv, plan);
   }
   if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
   bwd_add_main(main, p, w, plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "select/bwd_needs.h"
 
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cstdlib>
@@ -18,7 +19,27 @@ constexpr uint32_t bit(BwdNeed need) { return 1U << static_cast<uint32_t>(need);
 constexpr uint32_t bit_if(bool unmet, BwdNeed need) { return unmet ? bit(need) : 0; }
 
 bool holds_dims(const BwdRow& row, const FwdProblem& f) {
-  return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
+  return std::min(f.hdim_q, f.hdim_v) >= row.hdim_least &&
+         holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
+}
+
+// Both causal masks are the same for squares: so are all of packed sequences with one array of their starts.
+bool holds_mask(BwdMask mask, const FwdProblem& f) {
+  const bool causal = f.mask.left == Mask::kUnlimited && f.mask.right == 0;
+  const bool square = f.group ? f.cu_seqlens_q == f.cu_seqlens_k : f.seqlen_q == f.seqlen_k;
+  switch (mask) {
+    case BwdMask::kAny:
+      return true;
+    case BwdMask::kNone:
+      return !f.mask.hides();
+    case BwdMask::kTopLeft:
+      return causal && (square || f.mask.top_left);
+  }
+  return false;
+}
+
+bool holds_layout(BwdLayout layout, const FwdProblem& f) {
+  return layout == BwdLayout::kAny || (layout == BwdLayout::kGroup) == f.group;
 }
 
 bool differs(const BwdRow& row, bool has, bool wanted) { return wanted ? !has : has && !row.optional; }
@@ -31,6 +52,10 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
         return terms.add_format("fwd->hdim_q = %d and fwd->hdim_v = %d", row.hdim_q, row.hdim_v);
       return terms.add_format("fwd->hdim_q up to %d and fwd->hdim_v up to %d, multiples of %d", row.hdim_q,
                               row.hdim_v, row.hdim_step);
+    case BwdNeed::kMask:
+      return terms.add_format("a mask that is %s", bwdmask_name(row.mask));
+    case BwdNeed::kLayout:
+      return terms.add(row.layout == BwdLayout::kGroup ? "packed sequences" : "no packed sequences");
     case BwdNeed::kAlibi:
       return terms.add(row.alibi ? "fwd->alibi_slopes" : "no fwd->alibi_slopes");
     case BwdNeed::kBias:
@@ -81,6 +106,8 @@ int64_t distance(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) 
 
 uint32_t unmet_needs(const Kernel& k, const BwdProblem& p, const BwdOffers& offers) {
   return bit_if(!holds_dims(k.bwd, p.fwd), BwdNeed::kHeadDims) |
+         bit_if(!holds_mask(k.bwd.mask, p.fwd), BwdNeed::kMask) |
+         bit_if(!holds_layout(k.bwd.layout, p.fwd), BwdNeed::kLayout) |
          bit_if(differs(k.bwd, k.bwd.alibi, p.fwd.has_alibi), BwdNeed::kAlibi) |
          bit_if(differs(k.bwd, k.bwd.bias, p.fwd.has_bias), BwdNeed::kBias) |
          bit_if(differs(k.bwd, k.bwd.dbias, p.dbias.touched), BwdNeed::kDbias) |

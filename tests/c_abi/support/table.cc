@@ -12,6 +12,7 @@ constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef012345
 
 constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bool pad) {
   return {.name = name,
+          .symbol = name,
           .arch = Arch::kGfx942,
           .family = Family::kFwd,
           .origin = Origin::kCk,
@@ -90,6 +91,9 @@ constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bo
   kernel.bwd = {.hdim_q = hdim,
                 .hdim_v = hdim,
                 .hdim_step = 8,
+                .hdim_least = 0,
+                .mask = BwdMask::kAny,
+                .layout = BwdLayout::kAny,
                 .alibi = alibi,
                 .bias = false,
                 .softcap = false,
@@ -116,6 +120,9 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
   kernel.bwd = {.hdim_q = hdim,
                 .hdim_v = hdim,
                 .hdim_step = 8,
+                .hdim_least = 0,
+                .mask = BwdMask::kAny,
+                .layout = BwdLayout::kAny,
                 .alibi = true,
                 .bias = true,
                 .softcap = true,
