@@ -14,6 +14,7 @@ from pyfa_rocm._call.plan import Plans, find, make
 from pyfa_rocm._call.run import described, run, run_on_device
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
+from pyfa_rocm.kvcache import attend_paged
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +41,7 @@ def flash_attn_varlen_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    block_table: Any = None,
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
@@ -68,6 +70,10 @@ def flash_attn_varlen_func(
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence are not computed. A
         side of `window_size` is unlimited from max_seqlen_k on.
+    block_table : array, optional, int32 (batch, max_pages)
+        k and v are caches, (pages, page_size, nhead_k, hdim): see `flash_attn_with_kvcache`. The lengths of
+        keys are `seqused_k`, or else what `cu_seqlens_k` says, `max_seqlen_k` at most. Without `seqused_q`,
+        dropout, `bias`, `top_left`, `out_dtype` and `return_attn_probs`.
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs
         As in `flash_attn_func`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
@@ -100,7 +106,8 @@ def flash_attn_varlen_func(
 
     Notes
     -----
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h.
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h; with `block_table`
+    ``fmha_decode`` and native/kernels/hip/decode.h.
 
     Examples
     --------
@@ -111,6 +118,18 @@ def flash_attn_varlen_func(
     >>> flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, 70, 70, causal=True).to_numpy().shape
     (100, 2, 128)
     """
+    if block_table is not None:
+        options = options_of(
+            "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+            return_attn_probs=return_attn_probs,
+        )  # fmt: skip
+        arrays = {
+            "q": q, "k": k, "v": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k,
+            "alibi_slopes": alibi_slopes,
+        }  # fmt: skip
+        return attend_paged(arrays, max_seqlen_q, max_seqlen_k, options, out, stream)
     handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     optional = OptionalArguments(handle)
     optional.add("cu_seqlens_q", cu_seqlens_q)

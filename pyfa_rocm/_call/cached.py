@@ -154,11 +154,15 @@ def _as_forward(
     )
 
 
-def refuse_uncached(options: Options) -> None:
-    """Raise for options of attention that is not over a cache."""
-    for name in ("dropout_p", "bias", "top_left", "out_dtype"):
+def refuse_uncached(options: Options, seqused_q: Any) -> None:
+    """Raise for what attention of packed sequences over a cache is without."""
+    if seqused_q is not None:
+        raise UnsupportedError(
+            "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
+        )
+    for name in ("bias", "dropout_p", "top_left", "out_dtype", "return_attn_probs"):
         value = getattr(options, name)
-        if value is not None and value is not False and value != 0:
+        if value is not None and (name == "bias" or value):
             raise UnsupportedError(
                 f"{name}: got a value with block_table, expected none: attention over a cache is without; "
                 "gather keys and values for a call without block_table"
