@@ -156,7 +156,7 @@ def _as_forward(
 
 def refuse_uncached(options: Options) -> None:
     """Raise for options of attention that is not over a cache."""
-    for name in ("dropout_p", "bias", "top_left", "out_dtype"):
+    for name in ("dropout_p", "bias", "top_left", "out_dtype", "q_descale", "k_descale", "v_descale"):
         value = getattr(options, name)
         if value is not None and value is not False and value != 0:
             raise UnsupportedError(
