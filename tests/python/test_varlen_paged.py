@@ -28,6 +28,8 @@ class Packed(Decoding):
         """O and the LSE of each sequence."""
         p, params = self.p, self.params()
         fwd, cache = params.fwd, params.cache
+        assert cache.k is not None
+        assert cache.v is not None
         held = {x.data: x for x in self.kept}
         tensors = [held[x.data] for x in (fwd.q, cache.k, cache.v)]
         q, k, v = (x[:, :, :, :hdim] for x, hdim in zip(tensors, (p.hdim, p.hdim, self.hdim_v), strict=True))
