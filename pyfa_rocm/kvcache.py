@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
-from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call, refuse_uncached
+from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime import hip
@@ -17,7 +17,7 @@ from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_decode, fmha_decode_workspace_bytes
 from pyfa_rocm.kv_append import flash_attn_kv_append
 
-__all__ = ["attend_cached", "attend_paged", "flash_attn_with_kvcache", "longest_q", "require_new"]
+__all__ = ["attend_cached", "flash_attn_with_kvcache", "longest_q", "require_new"]
 
 
 def flash_attn_with_kvcache(
@@ -172,42 +172,6 @@ def flash_attn_with_kvcache(
     result, lse = attend_cached(call, arrays, to, handle)
     result = result if out is None else out
     return (result, lse) if return_softmax_lse else result
-
-
-def attend_paged(
-    given: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, options: Options, out: Any, stream: Any
-) -> Any:
-    """Attention of packed queries over pages: `flash_attn_varlen_func` with a block table.
-
-    Parameters
-    ----------
-    given : dict
-        The arrays by the names of that function; None is left out. Lengths of keys are `seqused_k`, or else
-        those of `cu_seqlens_k`.
-    max_seqlen_q, max_seqlen_k : int
-        Upper bounds of the lengths.
-    options : Options
-        Of which only those of attention over a cache are taken.
-    """
-    refuse_uncached(options, given["seqused_q"])
-    handle = stream_for(stream, given["q"])
-    names = {"k": "k_cache", "v": "v_cache", "seqused_k": "cache_seqlens"}
-    if given["seqused_k"] is not None:
-        given = given | {"cu_seqlens_k": None}
-    arrays = {
-        names.get(name, name): to_read(array, name, handle) for name, array in given.items() if array is not None
-    }
-    cached = CachedOptions(
-        max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
-        max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
-    )  # fmt: skip
-    to = None if out is None else to_write(out, "out", handle)
-    call = cached_call(
-        {name: x.layout for name, x in arrays.items()}, options, cached, None if to is None else to.layout
-    )
-    result, lse = attend_cached(call, arrays, to, handle)
-    result = result if out is None else out
-    return (result, lse) if options.wants_lse else result
 
 
 def attend_cached(

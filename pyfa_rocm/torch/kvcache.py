@@ -10,6 +10,7 @@ import torch
 
 from pyfa_rocm._call.cached import refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import Options
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.kvcache import require_new
@@ -153,7 +154,7 @@ def attend_paged(
         Of the operator ``fmha_varlen_fwd``. What attention over a cache has not is refused.
     """
     require_tensors(block_table=block_table)
-    refused = {name: arguments.get(name) for name in ("bias", "out_dtype")}
+    refused = {name: arguments.get(name) for name in ("bias", "out_dtype", *DESCALES)}
     refuse_uncached(
         Options(
             **refused, dropout_p=arguments.get("dropout_p", 0.0), top_left=arguments.get("top_left", False),
