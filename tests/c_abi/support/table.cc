@@ -12,6 +12,7 @@ constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef012345
 
 constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bool pad) {
   return {.name = name,
+          .symbol = name,
           .arch = Arch::kGfx942,
           .family = Family::kFwd,
           .origin = Origin::kCk,
@@ -35,7 +36,9 @@ constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bo
                   .pipeline = "qr_async",
                   .tile_m = 128,
                   .tile_n = hdim,
-                  .tile_nv = hdim}};
+                  .tile_nv = hdim,
+                  .causal = false,
+                  .compute_units = {0, 0}}};
 }
 
 constexpr Kernel fp16(const char* name, int16_t hdim, bool mask, bool pad) {
