@@ -17,7 +17,7 @@ from pyfa_rocm._call.plan import Plans, find, make
 from pyfa_rocm._call.run import described, run, run_on_device
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
-from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.kvcache import attend_cached
 
 if TYPE_CHECKING:
@@ -175,15 +175,7 @@ def _attend_paged(
     arrays: dict[str, Any], max_seqlen_q: Any, max_seqlen_k: Any, options: Options, out: Any, handle: int
 ) -> Any:
     """Attention of packed queries over pages, of arrays by their names of `flash_attn_with_kvcache`."""
-    refuse_uncached(options)
-    if arrays.pop("seqused_q") is not None:
-        raise UnsupportedError(
-            "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
-        )
-    if options.return_attn_probs:
-        raise UnsupportedError(
-            "return_attn_probs: got True with block_table, expected False: return_lse gives the log-sum-exp"
-        )
+    refuse_uncached(options, arrays.pop("seqused_q"))
     if arrays["cache_seqlens"] is not None:
         arrays["cu_seqlens_k"] = None
     elif arrays["cu_seqlens_k"] is None:
