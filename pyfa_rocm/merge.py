@@ -97,7 +97,7 @@ def flash_attn_merge(
 def merged_layouts(
     outs: Layout, lses: Layout, written: dict[str, Array], out_dtype: str | None
 ) -> dict[str, Layout]:
-    """Check partial outputs, their log-sum-exps and what was given to write to; return "out"'s and "lse"'s."""
+    """Check a merge of partial outputs; return the layouts of "out" and "lse"."""
     _check_parts(outs, lses)
     dtype = written["out"].layout.dtype if "out" in written else outs.dtype
     dtype = dtype if out_dtype is None else out_dtype

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """pyfa_rocm for PyTorch: attention as torch operators, right under torch.compile, torch.export and capture.
 
-`flash_attn_func`, `flash_attn_varlen_func` and, over KV caches, `flash_attn_with_kvcache` take and return torch
-tensors, as `flash_attn_kv_append` and `flash_attn_merge` do; `sdpa` has the arguments of
+`flash_attn_func`, `flash_attn_varlen_func` and, over KV caches, `flash_attn_with_kvcache` take and return
+torch tensors, as do `flash_attn_kv_append` and `flash_attn_merge`; `sdpa` has the arguments of
 ``torch.nn.functional.scaled_dot_product_attention``, and `FlashAttention` is a module.
 
 Tensors on a ROCm device are used where they are, on the current stream, without a copy or a wait. Without a

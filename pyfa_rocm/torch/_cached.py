@@ -47,8 +47,8 @@ _DECODE_TENSORS = (
 # Lengths that change from call to call may be symbols, so that a compiled graph serves them all.
 _DECODE_NUMBERS = (
     Argument("softmax_scale", "float?", None), Argument("causal", "bool", False),
-    Argument("window_left", "int", -1), Argument("window_right", "int", -1), Argument("softcap", "float", 0.0),
-    Argument("num_splits", "int", 0), Argument("seqlen_new", "SymInt", 0),
+    Argument("window_left", "int", -1), Argument("window_right", "int", -1),
+    Argument("softcap", "float", 0.0), Argument("num_splits", "int", 0), Argument("seqlen_new", "SymInt", 0),
     Argument("scale_per_page", "bool", False), Argument("max_seqlen_q", "SymInt?", None),
     Argument("max_seqlen_k", "SymInt?", None), Argument("return_lse", "bool", False),
     Argument("candidate", "int", 0),
@@ -67,7 +67,7 @@ _APPEND_NUMBERS = (
 def _arguments_of(name: str, tensors: tuple[str, ...], numbers: tuple[Argument, ...]) -> Any:
     """Return the type of an operator's arguments from here on, in the schema's order."""
     defaults = [None] * len(tensors) + [x.default for x in numbers]
-    return namedtuple(name, (*tensors, *(x.name for x in numbers)), defaults=defaults)  # type: ignore[misc]
+    return namedtuple(name, (*tensors, *(x.name for x in numbers)), defaults=defaults)
 
 
 _Decode: Any = _arguments_of("_Decode", _DECODE_TENSORS, _DECODE_NUMBERS)
@@ -200,9 +200,7 @@ def _trace_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple
     return _empty(_checked(layouts, None if out is None else symbolic(out).layout, a), q, out)
 
 
-def _empty(
-    call: CachedCall, q: torch.Tensor, out: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty(call: CachedCall, q: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     if out is None:
         out = torch.empty(call.o.shape, dtype=dtype_named(call.o.dtype, "out"), device=q.device)
     return out, torch.empty(call.lse.shape if call.lse else 0, dtype=torch.float32, device=q.device)
@@ -239,10 +237,10 @@ def _trace_append(a: Any) -> None:
 def _merged(
     outs: torch.Tensor, lses: torch.Tensor, results: tuple[Any, Any], out_dtype: torch.dtype | None,
     describe_one: Callable[[torch.Tensor], Tensor],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Check a merge; return its arrays, by name, allocated if they were not given."""
     arrays = {"outs": describe_one(outs), "lses": describe_one(lses)}
-    written = {
+    written: dict[str, Any] = {
         name: describe_one(x) for name, x in zip(("out", "lse"), results, strict=True) if x is not None
     }
     dtype = None if out_dtype is None else dtype_name(out_dtype)
@@ -313,6 +311,8 @@ def _traced(trace: Callable[..., Any]) -> Callable[..., Any]:
 
 cached_kernels = _kernels(_run_decode, _run_append, _run_merge)
 define(
-    CACHED_SCHEMAS, cached_kernels, _kernels(*map(_traced, (_trace_decode, _trace_append, _trace_merge))),
+    CACHED_SCHEMAS,
+    cached_kernels,
+    _kernels(_traced(_trace_decode), _traced(_trace_append), _traced(_trace_merge)),
     counted=False,
-)  # fmt: skip
+)

@@ -12,7 +12,7 @@ from pyfa_rocm._call.cached import refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import Options
-from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.kvcache import require_new
 from pyfa_rocm.torch import _autograd  # noqa: F401 - the operators' derivatives, which are refused
 from pyfa_rocm.torch._arguments import length, output_type, window
@@ -154,10 +154,12 @@ def attend_paged(
         Of the operator ``fmha_varlen_fwd``. What attention over a cache has not is refused.
     """
     require_tensors(block_table=block_table)
-    refused = {name: arguments.get(name) for name in ("bias", "out_dtype", *DESCALES)}
+    refused: dict[str, Any] = {name: arguments.get(name) for name in ("bias", "out_dtype", *DESCALES)}
     refuse_uncached(
         Options(
-            **refused, dropout_p=arguments.get("dropout_p", 0.0), top_left=arguments.get("top_left", False),
+            **refused,
+            dropout_p=arguments.get("dropout_p", 0.0),
+            top_left=arguments.get("top_left", False),
             return_attn_probs=return_attn_probs,
         ),
         lengths["seqused_q"],
@@ -221,7 +223,7 @@ def _seqlen_new(k: torch.Tensor) -> int:
         raise InvalidArgumentError(
             f"k: got shape {tuple(k.shape)}, expected (batch, seqlen_new, nhead_k, hdim)"
         )
-    return k.shape[1]
+    return int(k.shape[1]) if isinstance(k.shape[1], int) else k.shape[1]
 
 
 def _append(

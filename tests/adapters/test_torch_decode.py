@@ -132,9 +132,7 @@ def test_new_tokens(seqlen_q: int, seqlen_new: int, causal: bool) -> None:
     case = replace(BASE, seqlen_q=seqlen_q, room=seqlen_new, options={"causal": causal})
     arrays, new, tables = tensors(case), new_tokens(case, seqlen_new), rotary(case)
     caches = {name: arrays[name].clone() for name in ("k_cache", "v_cache")}
-    out, lse = fa.flash_attn_with_kvcache(
-        **arrays, **new, **tables, causal=causal, return_softmax_lse=True
-    )
+    out, lse = fa.flash_attn_with_kvcache(**arrays, **new, **tables, causal=causal, return_softmax_lse=True)
     where = {name: arrays[name] for name in ("cache_seqlens", "block_table")}
     fa.flash_attn_kv_append(**caches, **new, **tables, **where)
     for name, want in caches.items():
@@ -152,7 +150,7 @@ def test_merge(accumulate: bool, packed: bool) -> None:
     """Softmax over the parts, in float64; one part is of no keys."""
     shape = (3, 50, 2, 64) if packed else (3, 2, 25, 2, 64)
     outs = torch.randn(shape)
-    lses = torch.randn(shape[:-3] + (shape[-2], shape[-3]))
+    lses = torch.randn((*shape[:-3], shape[-2], shape[-3]))
     lses[1, ..., :4] = -torch.inf
     weights = lses.double().softmax(0).transpose(-1, -2)[..., None]
     want, want_lse = (outs.double() * weights).sum(0), lses.double().logsumexp(0)
@@ -176,8 +174,8 @@ def test_paged_varlen(cu: bool) -> None:
     starts = torch.tensor([0, 7, 14], dtype=torch.int32)
     starts_k = torch.tensor([0, *np.cumsum(case.lengths)], dtype=torch.int32)
     out, lse = fa.flash_attn_varlen_func(
-        arrays["q"].flatten(0, 1), arrays["k_cache"], arrays["v_cache"], starts, starts_k if cu else starts, 7,
-        100, causal=True, block_table=arrays["block_table"], return_lse=True,
+        arrays["q"].flatten(0, 1), arrays["k_cache"], arrays["v_cache"], starts, starts_k if cu else starts,
+        7, 100, causal=True, block_table=arrays["block_table"], return_lse=True,
         seqused_k=None if cu else arrays["cache_seqlens"],
     )  # fmt: skip
     assert torch.equal(out, want.flatten(0, 1))
@@ -187,7 +185,9 @@ def test_paged_varlen(cu: bool) -> None:
 # Graphs.
 
 
-def step(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any, table: Any, cos: Any, sin: Any) -> Any:
+def step(
+    q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any, table: Any, cos: Any, sin: Any
+) -> Any:
     """A token of each sequence: stored, rotated, and attended to; the lengths are counted on."""
     out = fa.flash_attn_with_kvcache(
         q * 2, k_cache, v_cache, k, v, cos, sin, lengths, block_table=table, causal=True,
@@ -202,17 +202,16 @@ def test_compiled_loop(backend: str) -> None:
     """Compiled once and whole, a step goes on as sequences grow; the caches stay where they are."""
     case = replace(BASE, room=6)
     arrays, twin, tables = tensors(case), tensors(case), rotary(case)
-    compiles = CompileCounterWithBackend(backend)
+    compiles: Any = CompileCounterWithBackend(backend)
     compiled = torch.compile(step, backend=compiles, fullgraph=True)
     for i in range(5):
         new = {name: x[:, i : i + 1] for name, x in new_tokens(case, 5).items()}
         results = []
         for function, a in ((compiled, arrays), (step, twin)):
             places = a["k_cache"].data_ptr()
-            results.append(function(
-                a["q"], a["k_cache"], a["v_cache"], *new.values(), a["cache_seqlens"], a["block_table"],
-                *tables.values(),
-            ))  # fmt: skip
+            given: list[Any] = [a[name] for name in ("q", "k_cache", "v_cache")]
+            given += [*new.values(), a["cache_seqlens"], a["block_table"], *tables.values()]
+            results.append(function(*given))
             assert a["k_cache"].data_ptr() == places
         assert torch.equal(*results)
     assert compiles.frame_count == 1
@@ -314,7 +313,10 @@ def test_no_gradients(compiled: bool) -> None:
     arrays["q"].requires_grad_()
     function = fa.flash_attn_with_kvcache
     call = torch.compile(function, backend="aot_eager", fullgraph=True) if compiled else function
-    with torch.enable_grad(), pytest.raises(Exception, match=r"q: got a tensor with requires_grad=True") as raised:
+    with (
+        torch.enable_grad(),
+        pytest.raises(Exception, match=r"q: got a tensor with requires_grad=True") as raised,
+    ):
         call(**arrays)
     assert compiled or isinstance(raised.value, UnsupportedError)
     assert "torch.no_grad()" in str(raised.value)
