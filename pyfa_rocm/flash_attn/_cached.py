@@ -13,6 +13,7 @@ import torch
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._functions import number, require_inputs
 from pyfa_rocm.torch import flash_attn_with_kvcache
+from pyfa_rocm.torch._arguments import window
 from pyfa_rocm.torch._copies import readable
 from pyfa_rocm.torch._tensors import real, require_tensors
 
@@ -49,17 +50,16 @@ def attend(
     new = {name: x for name, x in (("k", k), ("v", v)) if x is not None}
     require_inputs("(batch, seqlen_new, nhead_k, hdim)", **new)
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    options = {"softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0)}
-    options["window_size"] = _window(window_size, causal, _capacity(k_cache, rest))
-    caches = readable(k_cache), readable(v_cache)
-    readable_new = {name: readable(x) for name, x in new.items()}
-    hdim_v = v_cache.shape[-1]
+    caches, hdim_v = (readable(k_cache), readable(v_cache)), v_cache.shape[-1]
     writable = out is not None and out.shape[-1:] == (hdim_v,) and readable(out) is out
+    options: dict[str, Any] = {name: readable(x) for name, x in new.items()} | rest
+    options |= {
+        "softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0),
+        "window_size": _window(window_size, causal, _capacity(k_cache, rest)), "return_softmax_lse": True,
+        "out": out if writable else None,
+    }  # fmt: skip
     with torch.autocast(q.device.type, enabled=False):
-        result, lse = flash_attn_with_kvcache(
-            readable(q), *caches, **readable_new, **options, **rest, out=out if writable else None,
-            return_softmax_lse=True,
-        )  # fmt: skip
+        result, lse = flash_attn_with_kvcache(readable(q), *caches, **options)
     if new:
         for given, read in zip((k_cache, v_cache), caches, strict=True):
             if given is not read:
@@ -89,17 +89,19 @@ def attend_packed(
             f"dropout_p: got {dropout_p} with {name}, expected 0: gather keys and values for a call without"
         )
     where: dict[str, Any] = {"block_table": block_table}
+    dims = "(total_k, nhead_k, hdim)" if block_table is None else "(pages, page_size, nhead_k, hdim)"
+    require_inputs(dims, k=k, v=v)
     if block_table is None:
-        require_inputs("(total_k, nhead_k, hdim)", k=k, v=v)
         tokens = torch.arange(k.shape[0], dtype=torch.int32, device=k.device)
         where = {"kv_indptr": cu_seqlens_k, "kv_indices": tokens}
         k, v = k.unsqueeze(1), v.unsqueeze(1)
     lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1] if seqused_k is None else seqused_k
     longest = min(number(max_seqlen_k), _capacity(k, where))
-    return attend(
+    result: tuple[torch.Tensor, torch.Tensor] = attend(
         q, k, v, out=out, cache_seqlens=lengths, cache_leftpad=leftpad_k, cu_seqlens_q=cu_seqlens_q,
         max_seqlen_q=number(max_seqlen_q), max_seqlen_k=longest, **where, **options,
     )  # fmt: skip
+    return result
 
 
 def without_gradient(out: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
@@ -130,8 +132,8 @@ def _capacity(cache: torch.Tensor, where: dict[str, Any]) -> Any:
     table = where.get("block_table")
     if table is None:
         return tokens
-    require_inputs("(batch, max_pages)", block_table=table)
-    return table.shape[1] * tokens
+    require_tensors(block_table=table)
+    return table.shape[-1] * tokens if table.dim() else 0
 
 
 def _window(window_size: Any, causal: bool, most: Any) -> tuple[int, int]:
@@ -139,13 +141,8 @@ def _window(window_size: Any, causal: bool, most: Any) -> tuple[int, int]:
 
     That a call has a window decides where its queries are rotated.
     """
-    try:
-        left, right = (number(side) for side in window_size)
-        if int(left) != left or int(right) != right:
-            raise ValueError("not integers")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"window_size: got {window_size!r}, expected two integers") from error
-    sides = int(left), -1 if causal else int(right)
+    left, right = window(window_size)
+    sides = left, -1 if causal else right
     return tuple(-1 if side >= most else side for side in sides)  # type: ignore[return-value]
 
 
