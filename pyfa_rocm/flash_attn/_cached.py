@@ -35,7 +35,8 @@ def attend(
     """Call `pyfa_rocm.torch.flash_attn_with_kvcache`; return O and the log-sum-exp.
 
     What the kernels cannot read is copied: inputs whose rows are not aligned to 16 bytes, or of a head dim
-    that is no multiple of 8, which is padded. Such caches are copied back if they are written.
+    that is no multiple of 8, which is padded; tables that are not contiguous. Such caches are copied back if
+    they are written.
 
     Parameters
     ----------
@@ -52,6 +53,7 @@ def attend(
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     caches, hdim_v = (readable(k_cache), readable(v_cache)), v_cache.shape[-1]
     writable = out is not None and out.shape[-1:] == (hdim_v,) and readable(out) is out
+    rest = {name: x.contiguous() if isinstance(x, torch.Tensor) else x for name, x in rest.items()}
     options: dict[str, Any] = {name: readable(x) for name, x in new.items()} | rest
     options |= {
         "softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0),
@@ -92,6 +94,8 @@ def attend_packed(
     dims = "(total_k, nhead_k, hdim)" if block_table is None else "(pages, page_size, nhead_k, hdim)"
     require_inputs(dims, k=k, v=v)
     if block_table is None:
+        if not k.shape[0]:  # a cache has a token at least
+            k, v = (x.new_zeros((1, *x.shape[1:])) for x in (k, v))
         tokens = torch.arange(k.shape[0], dtype=torch.int32, device=k.device)
         where = {"kv_indptr": cu_seqlens_k, "kv_indices": tokens}
         k, v = k.unsqueeze(1), v.unsqueeze(1)

@@ -244,7 +244,8 @@ def flash_attn_varlen_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     block_table : torch.Tensor, optional, int32 (batch, max_pages)
-        Pages of each sequence; entries beyond its length do not matter. Without dropout and gradients.
+        Pages of each sequence; entries beyond its length do not matter. Without dropout, gradients and
+        autocast.
 
     Returns
     -------
@@ -344,7 +345,7 @@ def flash_attn_with_kvcache(
 ) -> Any:
     """Attention over a KV cache. With `k` and `v` the new tokens are stored first, and seen by `q`.
 
-    There are no gradients, and the result requires none.
+    There are no gradients, and the result requires none. Autocast changes nothing.
 
     Parameters
     ----------

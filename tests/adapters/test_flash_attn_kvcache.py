@@ -263,6 +263,27 @@ def test_varlen_fwd(paged: bool, padded: bool) -> None:
     assert out is into
 
 
+def test_no_keys() -> None:
+    packed = Packed(replace(RAGGED, lengths=(0, 0, 0)))
+    none, zeros = packed.q.new_zeros(0, 2, 64), torch.zeros(3, dtype=torch.int32)
+    for keys, leftpad, table in (
+        ((none, none), zeros, None),
+        (packed.given[1:3], None, packed.arrays["block_table"]),
+    ):
+        out, lse, *_ = packed.extension(table, leftpad, None, keys=keys)
+        assert not out.any()
+        assert lse.isneginf().all()
+
+
+def test_tables_that_are_not_contiguous() -> None:
+    arrays = tensors(BASE)
+    want = public.flash_attn_with_kvcache(**arrays)
+    for name in ("block_table", "cache_seqlens"):
+        arrays[name] = torch.stack([arrays[name], arrays[name] * 0 - 1], -1)[..., 0]
+        assert not arrays[name].is_contiguous()
+    assert torch.equal(public.flash_attn_with_kvcache(**arrays), want)
+
+
 def test_rows_of_no_sequence() -> None:
     """They are 0 with zero_tensors, in what is given too."""
     packed = Packed(RAGGED)
