@@ -11,6 +11,7 @@ import pytest
 import torch
 from adapters.cached_cases import Cached
 from adapters.torch_cases import to_numpy, to_torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pyfa_rocm.torch
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, flash_attn
@@ -165,6 +166,27 @@ def test_what_kernels_cannot_read_is_copied(pages: str, append: bool) -> None:
     assert extension(arrays, into, scale=60**-0.5, num_splits=1)[0] is into
     if not append:
         torch.testing.assert_close(into, out, rtol=0, atol=2**-9)
+
+
+def test_caches_that_kernels_can_read_are_not() -> None:
+    case = replace(BASE, room=1)
+    arrays = {**tensors(case), **new_tokens(case, 1), **rotary(case)}
+    elements = arrays["k_cache"].numel()
+
+    class NoCopies(TorchDispatchMode):
+        """Sees that no operator but attention and append gives a tensor as large as a cache."""
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **kwargs or {})
+            if function.namespace != "pyfa_rocm" and isinstance(result, torch.Tensor):
+                assert result.numel() < elements, function
+            return result
+
+    with NoCopies():
+        public.flash_attn_with_kvcache(**arrays)
+        flat = arrays["q"][:, 0], arrays["k_cache"], arrays["v_cache"]
+        starts = torch.arange(3, dtype=torch.int32)
+        public.flash_attn_varlen_func(*flat, starts, starts, 1, 1, block_table=arrays["block_table"])
 
 
 class Packed:
