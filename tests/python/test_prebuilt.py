@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""AITER's kernels, which come as code objects: each forced, against float64; when they are chosen, and when not."""
+"""AITER's kernels, which come as code objects: each forced, against float64."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from typing import Any
@@ -106,7 +107,7 @@ def test_packed(row: Row, lengths: tuple[int, ...]) -> None:
     o, lse = results[True]
     host_o, host_lse = o.to_numpy(), lse.to_numpy()
     numerics = numerics_of("bfloat16", None, row["tile_n"], row["arch"])
-    for begin, end in zip(starts[:-1], starts[1:], strict=True):
+    for begin, end in itertools.pairwise(starts):
         own = slice(begin, end)
         want = attention(q[None, own], k[None, own], v[None, own], causal=row["causal"], numerics=numerics)
         judge(want, host_o[None, own], host_lse[None, :, own])
