@@ -30,18 +30,26 @@ set(FMHA_DEVICE_FLAGS
 list(TRANSFORM FMHA_DEVICE_FLAGS REPLACE "^SHELL:" "")
 string(REPLACE "-mllvm " "-mllvm;" FMHA_DEVICE_FLAGS "${FMHA_DEVICE_FLAGS}")
 
+# AITER's code objects come with the package that carries CK; a CK from elsewhere has none.
+set(_objects "${CK_INCLUDE}/../objects")
+set(_prebuilt)
+if(NOT EXISTS "${_objects}/LICENSE")
+  set(_prebuilt --no-prebuilt)
+  message(STATUS "Prebuilt kernels: none, since ${CK_INCLUDE} is not of the package that has them (`make toolchain`)")
+endif()
+
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
-file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml")
+file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml" "${_kernels}/prebuilt/*.toml")
 file(GLOB _families CONFIGURE_DEPENDS "${_tools}/famil*.py" "${_tools}/origin_*.py")
 set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/absent.py" "${_tools}/archs.py" ${_families})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_catalogue} ${_catalogue_program})
 execute_process(
   COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue" --set "${FMHA_KERNEL_SET}"
-          --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}"
+          --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}" ${_prebuilt}
           --enums "${FMHA_GENERATED}/host/catalogue/enums.h" --absent "${FMHA_GENERATED}/absent.cc"
   COMMAND_ERROR_IS_FATAL ANY)
 include("${_out}/kernels.cmake")
-if(NOT FMHA_KERNEL_UNITS)
+if(NOT FMHA_KERNEL_UNITS AND NOT FMHA_PREBUILT_UNITS)
   message(FATAL_ERROR "No kernel in set ${FMHA_KERNEL_SET} for FMHA_GPU_TARGETS=${FMHA_GPU_TARGETS} and "
                       "FMHA_KERNEL_FILTER=${FMHA_KERNEL_FILTER}")
 endif()
@@ -53,6 +61,24 @@ if(FMHA_WERROR)
 endif()
 
 list(LENGTH FMHA_KERNEL_UNITS _units)
+
+# fmha_report_unit(<arch>/<unit>): of its code object the report, and the file packed
+function(fmha_report_unit unit)
+  set(object "${_out}/${unit}.co")
+  add_custom_command(
+    OUTPUT "${_out}/${unit}.json"
+    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
+            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror}
+    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families}
+    COMMENT "Reporting on kernels ${unit}"
+    VERBATIM)
+  add_custom_command(
+    OUTPUT "${object}.zst"
+    COMMAND ${FMHA_ZSTD} -19 -q -f "${object}" -o "${object}.zst"
+    DEPENDS "${object}"
+    COMMENT "Packing kernels ${unit}"
+    VERBATIM)
+endfunction()
 
 # fmha_add_unit(<arch>/<unit> <number>): <arch>/<unit>.co with its kernels, the report on them, and the file packed
 function(fmha_add_unit unit number)
@@ -83,19 +109,26 @@ function(fmha_add_unit unit number)
       COMMENT "Compiling kernels ${unit} (${number} of ${_units})"
       VERBATIM)
   endif()
+  fmha_report_unit("${unit}")
+endfunction()
+
+# fmha_add_prebuilt(<arch>/<unit> <file> <sha256>): the same of a code object that comes as it is
+function(fmha_add_prebuilt unit file sha256)
+  set(from "${_objects}/${file}")
+  if(NOT EXISTS "${from}")
+    message(FATAL_ERROR "${from} is missing: remove ${CK_INCLUDE}/.. and run `make toolchain`")
+  endif()
+  file(SHA256 "${from}" got)
+  if(NOT got STREQUAL sha256)
+    message(FATAL_ERROR "${from}: SHA-256 is ${got}, expected ${sha256} (native/kernels/prebuilt)")
+  endif()
   add_custom_command(
-    OUTPUT "${_out}/${unit}.json"
-    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
-            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror}
-    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families}
-    COMMENT "Reporting on kernels ${unit}"
+    OUTPUT "${_out}/${unit}.co"
+    COMMAND ${CMAKE_COMMAND} -E copy "${from}" "${_out}/${unit}.co"
+    DEPENDS "${from}"
+    COMMENT "Taking prebuilt kernel ${unit}"
     VERBATIM)
-  add_custom_command(
-    OUTPUT "${object}.zst"
-    COMMAND ${FMHA_ZSTD} -19 -q -f "${object}" -o "${object}.zst"
-    DEPENDS "${object}"
-    COMMENT "Packing kernels ${unit}"
-    VERBATIM)
+  fmha_report_unit("${unit}")
 endfunction()
 
 set(_packed)
@@ -107,6 +140,12 @@ foreach(unit IN LISTS FMHA_KERNEL_UNITS)
   list(APPEND _packed "${_out}/${unit}.co.zst")
   list(APPEND _reports "${_out}/${unit}.json")
 endforeach()
+while(FMHA_PREBUILT_UNITS)
+  list(POP_FRONT FMHA_PREBUILT_UNITS unit file sha256)
+  fmha_add_prebuilt("${unit}" "${file}" "${sha256}")
+  list(APPEND _packed "${_out}/${unit}.co.zst")
+  list(APPEND _reports "${_out}/${unit}.json")
+endwhile()
 
 set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${FMHA_GENERATED}/absent.cc")
 add_custom_command(

@@ -24,6 +24,9 @@ endfunction()
 set(_rocm_doc "${FMHA_HIP_PATH}/share/doc")  # of a whole ROCm
 fmha_notice(composable_kernel "${CK_INCLUDE}/../LICENSE" "${_rocm_doc}/composable_kernel/LICENSE"
             "${_rocm_doc}/composablekernel/LICENSE")
+if(EXISTS "${CK_INCLUDE}/../objects/LICENSE")  # native/kernels/prebuilt
+  fmha_notice(aiter "${CK_INCLUDE}/../objects/LICENSE")
+endif()
 # Inlined into every kernel.
 fmha_notice(rocm-device-libs "${FMHA_BITCODE}/copyright" "${_rocm_doc}/rocm-device-libs/LICENSE.TXT"
             "${_rocm_doc}/ROCm-Device-Libs/LICENSE.TXT" /usr/share/doc/rocm-device-libs-17/copyright)

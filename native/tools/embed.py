@@ -39,6 +39,7 @@ def _symbol(code: Report) -> str:
 def _kernel_entry(kernel: Report, code_index: int) -> str:
     fields = [
         f'.name = "{kernel["name"]}"',
+        f'.symbol = "{kernel["symbol"] or kernel["name"]}"',
         f".arch = Arch::{enumerator(kernel['arch'])}",
         f".family = Family::{enumerator(kernel['family'])}",
         f".origin = Origin::{enumerator(kernel['origin'])}",

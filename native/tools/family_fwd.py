@@ -28,6 +28,8 @@ class FwdRow(Row):
     pipeline: str
     tile_m: int
     tile_n: int
+    causal: bool = False  # its mask is causal, bottom-right, and nothing else
+    compute_units: tuple[int, ...] = ()  # of the devices that it is for; none: any
 
 
 class Origin(Protocol):
@@ -44,6 +46,10 @@ class Origin(Protocol):
 
     def line(self, row: FwdRow, tile: Any) -> str:
         """Return the line of a translation unit that makes the kernel."""
+
+    def more(self, fields: dict[str, Any], tile: Any) -> dict[str, Any]:
+        """Return fields of a row that only some origins have."""
+        return {}
 
 
 def head(dtype: str, o_dtype: str, hdim_q: int, hdim_v: int) -> str:
@@ -77,7 +83,7 @@ class Forward(Family):
     facts = ("tile_m", "tile_n", "tile_nv", "hdim_q", "block_size", "blocks_per_cu")  # fmha::FwdFacts
     public = (
         *("o_dtype", "hdim_q", "hdim_v", "hdim_step", "group", "mask", "pad"),
-        *("bias", "softcap", "dropout", "pipeline", "tile_m", "tile_n"),
+        *("bias", "softcap", "dropout", "pipeline", "tile_m", "tile_n", "causal", "compute_units"),
     )
 
     def __init__(self, sources: dict[str, Origin]) -> None:
@@ -104,6 +110,7 @@ class Forward(Family):
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
             tile_n=tile.tile_n,
+            **self.sources[tile.origin].more(fields, tile),
             **fields,
         )
         if row.o_dtype == "fp8" or (row.dtype != "fp8" and row.o_dtype != row.dtype):
@@ -131,6 +138,7 @@ class Forward(Family):
             f".bias = Bias::{enumerator(report['bias'])}",
             *cxx_fields(report, ("softcap", "dropout")),
             f'.pipeline = "{report["pipeline"]}"',
-            *cxx_fields(report, ("tile_m", "tile_n", "tile_nv")),
+            *cxx_fields(report, ("tile_m", "tile_n", "tile_nv", "causal")),
+            f".compute_units = {{{', '.join(map(str, report['compute_units']))}}}",
         ]
         return "{" + ", ".join(fields) + "}"

@@ -90,14 +90,21 @@ def main_loop(code: Code) -> dict[str, int]:
     return counts
 
 
+def facts_of(image: CodeObject, row: dict[str, Any]) -> dict[str, int]:
+    """The numbers of a kernel that are its code's: those that it says or, prebuilt, that its origin knows."""
+    family = FAMILIES[row["family"]]
+    if row["object"]:
+        return dict(family.sources[row["origin"]].facts)
+    numbers = struct.unpack(f"<{len(family.facts)}i", image.symbol(f"{row['name']}_facts"))
+    return dict(zip(family.facts, numbers, strict=True))
+
+
 def kernel_report(
     image: CodeObject, kernel: dict[str, Any], row: dict[str, Any], code: Code
 ) -> dict[str, Any]:
     """Everything the build knows of one kernel: its row, its resources, its main loop."""
     where = f"{image.path}: {row['name']}"
-    names = FAMILIES[row["family"]].facts
-    numbers = struct.unpack(f"<{len(names)}i", image.symbol(f"{row['name']}_facts"))
-    facts = dict(zip(names, numbers, strict=True))
+    facts = facts_of(image, row)
     if kernel[".max_flat_workgroup_size"] != facts["block_size"]:
         bound = kernel[".max_flat_workgroup_size"]
         raise ValueError(f"{where}: launch bound is {bound}, the kernel says {facts['block_size']}")
@@ -124,8 +131,9 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
     """What the build knows of a code object and of each of its kernels."""
     image = CodeObject(path)
     kernels = {kernel[".name"]: kernel for kernel in image.kernels()}
-    if sorted(kernels) != sorted(row["name"] for row in rows):
-        expected = ", ".join(row["name"] for row in rows)
+    symbols = [row["symbol"] or row["name"] for row in rows]
+    if sorted(kernels) != sorted(symbols):
+        expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
     functions = disassemble(objdump, path)
     sha256 = hashlib.sha256(image.data).hexdigest()
@@ -135,8 +143,8 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
         "sha256": sha256,
         "bytes": len(image.data),
         "kernels": [
-            {**kernel_report(image, kernels[row["name"]], row, functions[row["name"]]), "sha256": sha256}
-            for row in rows
+            {**kernel_report(image, kernels[symbol], row, functions[symbol]), "sha256": sha256}
+            for row, symbol in zip(rows, symbols, strict=True)
         ],
     }
 

@@ -110,7 +110,7 @@ check_parts() {
   [ -e /usr/include/nlohmann/json.hpp ] ||
     { [ -e "$prefix/json/include/nlohmann/json.hpp" ] && [ -e "$prefix/json/copyright" ]; } || parts+=(json)
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
-    [ -e "$prefix/ck/SOURCE" ] || parts+=(ck)
+    { [ -e "$prefix/ck/SOURCE" ] && [ -e "$prefix/ck/objects/LICENSE" ]; } || parts+=(ck)
   fi
   [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then

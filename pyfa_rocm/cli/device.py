@@ -27,6 +27,7 @@ CHECKS = (
     "lds-race-equal",
     "waits",
     "hazards",
+    "hazards-shipped",
     "global-unwritten",
     "read-only",
     "global-race",

@@ -5,8 +5,7 @@ Names, order, defaults and results are those of flash-attn 2.8. ``import pyfa_ro
 is one way to use it; `install` makes programs find it that say ``import flash_attn``. `flash_attn_interface`
 has the private functions too (``_flash_attn_forward`` and so on), and `flash_attn_2_cuda` those of the
 extension module; `layers.rotary`, `losses.cross_entropy`, `ops.triton.rotary` and `ops.triton.cross_entropy`
-are plain torch. What is not there yet raises NotImplementedError: paged keys and `flash_attn_with_kvcache`.
-flash-attn's other layers, its fused operators and its models are not part of it.
+are plain torch. flash-attn's other layers, its fused operators and its models are not part of it.
 """
 
 from typing import NoReturn as _NoReturn

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What stands for flash-attn's autograd functions, of which some programs call `apply`."""
+"""What the modules share: checks of inputs, and what stands for flash-attn's autograd functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["applied"]
+import torch
+
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.torch._tensors import require_tensors
+
+__all__ = ["applied", "number", "require_inputs"]
+
+
+def require_inputs(dims: str, **tensors: torch.Tensor) -> None:
+    """Raise unless these are tensors of dimensions that are named so, the last of them not empty."""
+    require_tensors(**tensors)
+    count = dims.count(",") + 1
+    for name, x in tensors.items():
+        if x.dim() != count:
+            raise InvalidArgumentError(
+                f"{name}: got shape {tuple(x.shape)}, expected {count} dimensions {dims}"
+            )
+        if not x.shape[-1]:
+            raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected hdim above 0")
+
+
+def number(length: Any) -> Any:
+    """Return a length as a number, which some callers have as a tensor."""
+    return length.item() if isinstance(length, torch.Tensor) else length
 
 
 def applied(name: str, function: Callable[..., Any]) -> type:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pyfa_rocm.flash_attn import flash_attn_2_cuda as extension
+from pyfa_rocm.flash_attn._functions import number
 
 __all__ = [
     "_flash_attn_backward",
@@ -220,7 +221,7 @@ def _flash_attn_varlen_forward(
 ) -> _Four:
     """Return (out, softmax_lse, S_dmask, rng_state), as `flash_attn_2_cuda.varlen_fwd`."""
     result: _Four = _wrapped_flash_attn_varlen_forward(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, extension.number(max_seqlen_q), extension.number(max_seqlen_k),
+        q, k, v, cu_seqlens_q, cu_seqlens_k, number(max_seqlen_q), number(max_seqlen_k),
         dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes,
         return_softmax, block_table, leftpad_k, seqused_k, zero_tensors,
     )  # fmt: skip
@@ -283,7 +284,7 @@ def _flash_attn_varlen_backward(
     """Write dq, dk and dv, and return softmax_d, as `flash_attn_2_cuda.varlen_bwd`."""
     softmax_d: torch.Tensor = _wrapped_flash_attn_varlen_backward(
         dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k,
-        extension.number(max_seqlen_q), extension.number(max_seqlen_k), dropout_p, softmax_scale, causal,
+        number(max_seqlen_q), number(max_seqlen_k), dropout_p, softmax_scale, causal,
         window_size_left, window_size_right, softcap, alibi_slopes, deterministic, rng_state, zero_tensors,
     )  # fmt: skip
     return softmax_d

@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.flash_attn._cached import attend, attend_packed
+from pyfa_rocm.flash_attn._functions import number
 from pyfa_rocm.flash_attn._install import missing
 from pyfa_rocm.torch import functional
 from pyfa_rocm.torch._copies import readable
@@ -120,8 +122,10 @@ def varlen_fwd(
         As in `pyfa_rocm.flash_attn.flash_attn_varlen_func`.
     seqused_k : torch.Tensor, optional, int32 (batch)
         Keys in use of each sequence.
-    leftpad_k_, block_table_ : None
-        There is no paged cache.
+    leftpad_k_ : torch.Tensor, optional, int32 (batch)
+        Keys at the beginning of each sequence that are none, whose lengths count them.
+    block_table_ : torch.Tensor, optional, int32 (batch, max_pages)
+        Pages of each sequence, of keys and values (pages, page_size, nhead_k, hdim).
     zero_tensors : bool
         Whether rows of O that belong to no sequence are to be 0.
 
@@ -132,18 +136,23 @@ def varlen_fwd(
 
     Raises
     ------
-    NotImplementedError
-        There is a `block_table_` or `leftpad_k_`.
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `fwd`.
+        As in `fwd`. UnsupportedError: dropout with `block_table_` or `leftpad_k_`.
     """
-    require_no_pages(block_table=block_table_, leftpad_k=leftpad_k_)
     options = _options(
         alibi_slopes_, p_dropout, softmax_scale, is_causal, window_size_left, window_size_right, softcap
     )
     lengths = _lengths(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k) | {"seqused_k": seqused_k}
     if zero_tensors:
         out_ = torch.zeros_like(q, memory_format=torch.contiguous_format) if out_ is None else out_.zero_()
+    if block_table_ is not None or leftpad_k_ is not None:
+        _require_dropout(return_softmax, p_dropout)
+        del options["window_left"], options["window_right"], lengths["seqused_q"]
+        out, lse = attend_packed(
+            q, k, v, out_, leftpad_k=leftpad_k_, block_table=block_table_,
+            window_size=(window_size_left, window_size_right), **lengths, **options,
+        )  # fmt: skip
+        return [out, lse, q.new_empty(0), torch.zeros(2, dtype=torch.int64, device=q.device)]
     return _forward("fmha_varlen_fwd", q, k, v, out_, lengths, options, return_softmax, gen_)
 
 
@@ -275,22 +284,62 @@ def varlen_bwd(
     )
 
 
-def fwd_kvcache(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raise NotImplementedError: attention that keeps its keys is still to come."""
-    raise NotImplementedError(
-        "flash_attn_2_cuda.fwd_kvcache is not implemented yet; fwd on the part of the cache in use, or "
-        "varlen_fwd for sequences of different lengths, computes the same"
-    )
+def fwd_kvcache(
+    q: torch.Tensor,
+    kcache: torch.Tensor,
+    vcache: torch.Tensor,
+    k_: torch.Tensor | None,
+    v_: torch.Tensor | None,
+    seqlens_k_: torch.Tensor | None,
+    rotary_cos_: torch.Tensor | None,
+    rotary_sin_: torch.Tensor | None,
+    cache_batch_idx_: torch.Tensor | None,
+    leftpad_k_: torch.Tensor | None,
+    block_table_: torch.Tensor | None,
+    alibi_slopes_: torch.Tensor | None,
+    out_: torch.Tensor | None,
+    softmax_scale: float,
+    is_causal: bool,
+    window_size_left: int,
+    window_size_right: int,
+    softcap: float,
+    is_rotary_interleaved: bool,
+    num_splits: int,
+) -> list[torch.Tensor]:
+    """Attention over a KV cache, in which `k_` and `v_` are stored first.
 
+    Parameters
+    ----------
+    q, kcache, vcache, k_, v_, rotary_cos_, rotary_sin_, cache_batch_idx_, block_table_, alibi_slopes_
+        As in `pyfa_rocm.flash_attn.flash_attn_with_kvcache`, as is what is not listed.
+    seqlens_k_ : torch.Tensor, optional, int32 (batch)
+        Its `cache_seqlens`.
+    leftpad_k_ : torch.Tensor, optional, int32 (batch)
+        Its `cache_leftpad`; with pages too.
+    out_ : torch.Tensor, optional
+        Where to write O.
 
-def require_no_pages(**tables: torch.Tensor | None) -> None:
-    """Raise if there is a table of a paged cache."""
-    for name, table in tables.items():
-        if table is not None:
-            raise NotImplementedError(
-                f"{name}: got a tensor, expected None: paged keys are not implemented yet; gather the pages "
-                "into k and v"
-            )
+    Returns
+    -------
+    out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        q's dtype; `out_` if given.
+    softmax_lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
+        Log-sum-exp of the scores.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `fwd`.
+    """
+    return list(
+        attend(
+            q, kcache, vcache, k_, v_, out_, softmax_scale=softmax_scale, causal=is_causal,
+            window_size=(window_size_left, window_size_right), softcap=softcap, rotary_cos=rotary_cos_,
+            rotary_sin=rotary_sin_, cache_seqlens=seqlens_k_, cache_batch_idx=cache_batch_idx_,
+            cache_leftpad=leftpad_k_, block_table=block_table_, rotary_interleaved=is_rotary_interleaved,
+            alibi_slopes=alibi_slopes_, num_splits=num_splits,
+        )
+    )  # fmt: skip
 
 
 def padded_s_dmask(s_dmask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -302,11 +351,6 @@ def padded_s_dmask(s_dmask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def drawn_state(device: torch.device, generator: torch.Generator | None = None) -> torch.Tensor:
     """Return a random state of dropout, int64 (2): seed and offset."""
     return torch.randint(_MOST_INT64, (2,), generator=generator, dtype=torch.int64, device=device)
-
-
-def number(length: Any) -> Any:
-    """Return a length as a number, which some callers have as a tensor."""
-    return length.item() if isinstance(length, torch.Tensor) else length
 
 
 def _lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen_k: Any) -> dict[str, Any]:
@@ -337,10 +381,7 @@ def _forward(
 ) -> list[torch.Tensor]:  # fmt: skip
     require_tensors(q=q, k=k, v=v)
     p_dropout = options["dropout_p"]
-    if return_softmax and not p_dropout > 0:
-        raise InvalidArgumentError(
-            f"return_softmax: got True with p_dropout {p_dropout}, expected p_dropout above 0"
-        )
+    _require_dropout(return_softmax, p_dropout)
     q, k, v = readable(q), readable(k), readable(v)
     state = torch.zeros(2, dtype=torch.int64, device=q.device)
     if p_dropout:
@@ -354,6 +395,13 @@ def _forward(
     if return_softmax:
         probabilities = _probabilities(q, k, v, lengths, options)
     return [out, lse, probabilities, state]
+
+
+def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
+    if return_softmax and not p_dropout > 0:
+        raise InvalidArgumentError(
+            f"return_softmax: got True with p_dropout {p_dropout}, expected p_dropout above 0"
+        )
 
 
 def _probabilities(

@@ -14,7 +14,8 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.flash_attn import flash_attn_2_cuda as flash_attn_gpu
-from pyfa_rocm.flash_attn._functions import applied
+from pyfa_rocm.flash_attn._cached import attend, attend_packed, without_gradient
+from pyfa_rocm.flash_attn._functions import applied, number, require_inputs
 from pyfa_rocm.flash_attn._install import missing
 from pyfa_rocm.flash_attn._private import (
     _flash_attn_backward as _flash_attn_backward,
@@ -42,7 +43,7 @@ from pyfa_rocm.flash_attn._private import (
 )
 from pyfa_rocm.torch import functional
 from pyfa_rocm.torch._copies import readable
-from pyfa_rocm.torch._tensors import autocast, real, require_tensors
+from pyfa_rocm.torch._tensors import autocast, real
 
 __all__ = [
     "flash_attn_func",
@@ -58,23 +59,10 @@ __all__ = [
 __path__: list[str] = []
 
 
-def _require_inputs(dims: str, **tensors: torch.Tensor) -> None:
-    """Raise unless these are tensors of dimensions that are named so, the last of them not empty."""
-    require_tensors(**tensors)
-    count = dims.count(",") + 1
-    for name, x in tensors.items():
-        if x.dim() != count:
-            raise InvalidArgumentError(
-                f"{name}: got shape {tuple(x.shape)}, expected {count} dimensions {dims}"
-            )
-        if not x.shape[-1]:
-            raise InvalidArgumentError(f"{name}: got shape {tuple(x.shape)}, expected hdim above 0")
-
-
 def _unpacked(packed: Any, name: str, dim: int) -> Any:
     """Return the tensors that are one behind the other in a dimension of `packed`: as many as `name` says."""
     dims = f"(batch, seqlen, {len(name)}, nhead, hdim)" if dim == 2 else f"(total, {len(name)}, nhead, hdim)"
-    _require_inputs(dims, **{name: packed})
+    require_inputs(dims, **{name: packed})
     if packed.shape[dim] != len(name):
         raise InvalidArgumentError(f"{name}: got shape {tuple(packed.shape)}, expected {dims}")
     return packed.unbind(dim)
@@ -86,7 +74,7 @@ def _call(
 ) -> Any:  # fmt: skip
     """Call one of `pyfa_rocm.torch`'s functions as flash-attn would, and return what flash-attn would."""
     dims = "(total, nhead, hdim)" if lengths else "(batch, seqlen, nhead, hdim)"
-    _require_inputs(dims, q=q, k=k, v=v)
+    require_inputs(dims, q=q, k=k, v=v)
     q, k, v = autocast(q, k, v)
     hdim_v = v.shape[-1]
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
@@ -247,16 +235,17 @@ def flash_attn_varlen_func(
     ----------
     q : torch.Tensor, (total_q, nhead_q, hdim)
         All queries.
-    k, v : torch.Tensor, (total_k, nhead_k, hdim)
-        All keys and values.
+    k, v : torch.Tensor, (total_k, nhead_k, hdim), or (pages, page_size, nhead_k, hdim)
+        All keys and values; the latter with `block_table`, of any page_size that is a power of two.
     cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
-        Where each sequence starts, and the end.
+        Where each sequence starts, and the end. Of keys in pages, only the lengths are taken from it.
     max_seqlen_q, max_seqlen_k : int
         The longest.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
-    block_table : None
-        Paged keys are still to come.
+    block_table : torch.Tensor, optional, int32 (batch, max_pages)
+        Pages of each sequence; entries beyond its length do not matter. Without dropout, gradients and
+        autocast.
 
     Returns
     -------
@@ -269,15 +258,19 @@ def flash_attn_varlen_func(
 
     Raises
     ------
-    NotImplementedError
-        There is a `block_table`.
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `flash_attn_func`.
+        As in `flash_attn_func`. With a `block_table`, UnsupportedError when a gradient is asked for.
     """
-    flash_attn_gpu.require_no_pages(block_table=block_table)
+    if block_table is not None:
+        return _over_pages(
+            q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes, block_table=block_table,
+            return_attn_probs=return_attn_probs,
+        )  # fmt: skip
     return _call(
         functional.flash_attn_varlen_func, q, k, v, cu_seqlens_q, cu_seqlens_k,
-        flash_attn_gpu.number(max_seqlen_q), flash_attn_gpu.number(max_seqlen_k),
+        number(max_seqlen_q), number(max_seqlen_k),
         dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
         softcap=softcap, alibi_slopes=alibi_slopes, deterministic=deterministic,
         return_attn_probs=return_attn_probs,
@@ -350,11 +343,83 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Raise NotImplementedError: attention that keeps its keys is still to come."""
-    raise NotImplementedError(
-        "flash_attn_with_kvcache is not implemented yet; flash_attn_func on the part of the cache that is in "
-        "use, or flash_attn_varlen_func for sequences of different lengths, computes the same"
-    )
+    """Attention over a KV cache. With `k` and `v` the new tokens are stored first, and seen by `q`.
+
+    There are no gradients, and the result requires none. Autocast changes nothing.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        Queries, the last tokens of their sequences: float16 or bfloat16.
+    k_cache, v_cache : torch.Tensor, (batch_cache, seqlen_cache, nhead_k, hdim), or (pages, page_size, ...)
+        The cache; the latter with `block_table`, of any page_size that is a power of two. Written in place
+        with `k`, which takes a copy if its head dim is no multiple of 8 or its rows are not aligned.
+    k, v : torch.Tensor, (batch, seqlen_new, nhead_k, hdim), optional
+        New keys and values, stored behind `cache_seqlens`. The cache has to have room for them.
+    rotary_cos, rotary_sin : torch.Tensor, (positions, rotary_dim / 2), optional
+        Only with `k`; of q's dtype, or float32. New keys are rotated by their places in the sequence, as are
+        queries if `causal` or with a window; otherwise all queries by the place of the first new key.
+    cache_seqlens : int or torch.Tensor, int32 (batch), optional
+        Tokens in the cache, without the new ones; padding at the left counts. None: the cache is full.
+    cache_batch_idx : torch.Tensor, int32 (batch), optional
+        The element of the cache for each sequence; only without pages.
+    cache_leftpad : torch.Tensor, int32 (batch), optional
+        Tokens at the beginning of each sequence that are no keys.
+    block_table : torch.Tensor, int32 (batch, max_pages), optional
+        Pages of each sequence; entries beyond its length do not matter.
+    softmax_scale, causal, window_size, softcap, alibi_slopes
+        As in `flash_attn_func`, seqlen_k being the sequence's own length with the new tokens.
+    rotary_interleaved : bool
+        Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
+    num_splits : int
+        Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
+    return_softmax_lse : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
+        q's dtype. A query that sees no key gives 0.
+    softmax_lse : torch.Tensor, float32 (batch, nhead_q, seqlen_q)
+        With `return_softmax_lse`; -inf for a query that sees no key.
+
+    Raises
+    ------
+    TypeError, InvalidArgumentError, UnsupportedError, HipError
+        As in `flash_attn_func`.
+
+    Notes
+    -----
+    Source: `pyfa_rocm.torch.flash_attn_with_kvcache`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyfa_rocm.flash_attn import flash_attn_with_kvcache
+    >>> k_cache, v_cache = torch.zeros(2, 2, 256, 1, 64, dtype=torch.float16)
+    >>> q, new = torch.ones(2, 1, 4, 64, dtype=torch.float16), torch.ones(2, 1, 1, 64, dtype=torch.float16)
+    >>> lengths = torch.tensor([3, 100], dtype=torch.int32)
+    >>> flash_attn_with_kvcache(q, k_cache, v_cache, new, new, cache_seqlens=lengths).shape
+    torch.Size([2, 1, 4, 64])
+    >>> k_cache[:, :, 0, 0].nonzero().tolist()
+    [[0, 3], [1, 100]]
+    """
+    out, lse = attend(
+        q, k_cache, v_cache, k, v, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+        softcap=softcap, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
+        cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad, block_table=block_table,
+        rotary_interleaved=rotary_interleaved, alibi_slopes=alibi_slopes, num_splits=num_splits,
+    )  # fmt: skip
+    return (out, lse) if return_softmax_lse else out
+
+
+def _over_pages(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, return_attn_probs: bool, **options: Any
+) -> Any:
+    """`flash_attn_varlen_func` with a block table: its options by name, and its results."""
+    out, lse = attend_packed(q, k, v, None, seqused_k=None, leftpad_k=None, **options)
+    out = without_gradient(out, q, k, v)
+    return (out, lse, q.new_empty(0)) if return_attn_probs else out
 
 
 # flash-attn's autograd functions, for those who call their `apply`.

@@ -191,11 +191,6 @@ def test_dropout_follows_torchs_generator() -> None:
 
 def test_what_is_missing_says_so() -> None:
     q = draw(1, 60, 2, 64)
-    cu = starts((60,))
-    with pytest.raises(NotImplementedError, match=r"block_table: .* not implemented yet"):
-        flash_attn.flash_attn_varlen_func(q[0], q[0], q[0], cu, cu, 60, 60, block_table=cu)
-    with pytest.raises(NotImplementedError, match="flash_attn_with_kvcache is not implemented yet"):
-        flash_attn.flash_attn_with_kvcache(q, q, q)
     with pytest.raises(pyfa_rocm.UnsupportedError):
         flash_attn.flash_attn_func(q.double(), q.double(), q.double())
 

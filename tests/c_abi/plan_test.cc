@@ -32,6 +32,7 @@ constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef012345
 
 constexpr Kernel row(const char* name, Family family, int16_t block_size, const CodeObject* code) {
   return {.name = name,
+          .symbol = name,
           .arch = Arch::kGfx942,
           .family = family,
           .origin = Origin::kCk,

@@ -45,7 +45,11 @@ def _name(row: Row) -> str:
     return f"{row['arch']}-{row['name']}"
 
 
-@pytest.mark.parametrize("row", rows(), ids=_name)
+# Kernels that come prebuilt are tested by test_prebuilt.py: each does a few problems, and those alone.
+COMPILED = [row for row in rows() if row["origin"] != "aiter"]
+
+
+@pytest.mark.parametrize("row", COMPILED, ids=_name)
 @pytest.mark.parametrize("lengths", ["full", "ragged", "part of the head dim"])
 def test_kernel(row: Row, lengths: str) -> None:
     """All of its features at once; then, if it masks, with masks; then with smaller head dims if it may."""
@@ -66,7 +70,7 @@ def test_kernel(row: Row, lengths: str) -> None:
         _run(replace(case, hdim_v=row["hdim_v"] - step), row)
 
 
-@pytest.mark.parametrize("row", [r for r in rows() if r["mask"] or r["group"]], ids=_name)
+@pytest.mark.parametrize("row", [r for r in COMPILED if r["mask"] or r["group"]], ids=_name)
 def test_tiles_without_keys(row: Row) -> None:
     """A tile of queries that sees no key leaves CK's pipeline early, its loads of Q still on their way."""
     if row["arch"] != this_arch():

@@ -67,12 +67,29 @@ def can_do(row: Row, case: Case) -> bool:
         and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
         and row["group"] == (case.varlen is not None)
         and (row["mask"] or not needs_mask(case))
+        and (row["origin"] != "aiter" or _is_for_object(row, case))
         and (row["pad"] or (case.seqlen_k > 0 and case.seqlen_k % row["tile_n"] == 0))
         and row["bias"] == bias
         and (row["pad"] or _aligned_bias(case))
         and row["softcap"] == (case.softcap > 0)
         and row["dropout"] == (case.dropout is not None)
     )
+
+
+def _is_for_object(row: Row, case: Case) -> bool:
+    """Whether a case is as native/kernels/prebuilt/aiter_fwd.cc wants it of a prebuilt kernel."""
+    if case.varlen is not None or case.seqlen_k == 0:  # queries and keys have arrays of lengths of their own
+        return False
+    if pyfa_rocm.devices()[0].compute_units not in row["compute_units"] or needs_mask(case) != row["causal"]:
+        return False
+    if case.lse and case.batch > 1 and (case.layouts[3].gaps[2] or case.nhead_q == 1):
+        return False  # heads have to follow each other, from one batch to the next
+    if not row["causal"]:
+        return True
+    m, n = case.seqlen_q, case.seqlen_k
+    seen = visible(m, n, causal=case.causal, window_size=case.window, top_left=case.top_left)
+    causal = visible(m, n, causal=True, window_size=(-1, -1), top_left=False)
+    return m <= n and (m == n or not case.top_left) and bool((seen == causal).all())
 
 
 def _aligned_bias(case: Case) -> bool:

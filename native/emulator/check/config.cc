@@ -19,6 +19,7 @@ constexpr CheckName kChecks[] = {
     {"lds-race-equal", kCheckLdsRaceEqual},
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
+    {"hazards-shipped", kCheckHazardsShipped},
     {"global-unwritten", kCheckGlobalUnwritten},
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
@@ -63,7 +64,7 @@ bool apply(std::string_view word, uint32_t* checks) {
 }  // namespace
 
 bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
-  *checks = all_checks() & ~kCheckLdsRaceEqual;
+  *checks = all_checks() & ~(kCheckLdsRaceEqual | kCheckHazardsShipped);
   std::string_view rest = list ? list : "";
   while (!rest.empty()) {
     const size_t comma = rest.find(',');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which checks run: all but lds-race-equal, unless $FMHA_EMU_CHECKS says otherwise.
+// Which checks run: all but lds-race-equal and hazards-shipped, unless $FMHA_EMU_CHECKS says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ enum Check : uint32_t {
   // Of the races in LDS those in which a second wave writes what the first has written: no order of the two
   // leaves anything else. Compilers do so where threads hold copies of a value, so it is off by default.
   kCheckLdsRaceEqual = 1u << 4,
+  // The hazards of AITER's hand-written kernels, which AMD ships and which work on its cards: their authors
+  // count on less than LLVM's tables ask for. Off by default; of all other kernels `hazards` finds them.
+  kCheckHazardsShipped = 1u << 5,
   // Of global memory, in global_watch.h. Bounds are checked always.
   kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, if tracked (emu_tools.h)
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only

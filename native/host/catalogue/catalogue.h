@@ -26,7 +26,8 @@ struct CodeObject {
 };
 
 struct Kernel {
-  const char* name;  // symbol of the entry, unique within an arch
+  const char* name;    // unique within an arch
+  const char* symbol;  // of the entry in its code object: the name, unless the object came as it is
   Arch arch;
   Family family;
   Origin origin;  // whose limits and packing of arguments it has

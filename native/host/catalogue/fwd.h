@@ -19,10 +19,12 @@ struct FwdRow {
   Bias bias;
   bool softcap;
   bool dropout;
-  const char* pipeline;  // the origin's name of it: "qr_async", ...
-  int16_t tile_m;        // query rows a workgroup
-  int16_t tile_n;        // keys a main-loop step
-  int16_t tile_nv;       // columns of V a workgroup
+  const char* pipeline;      // the origin's name of it: "qr_async", ...
+  int16_t tile_m;            // query rows a workgroup
+  int16_t tile_n;            // keys a main-loop step
+  int16_t tile_nv;           // columns of V a workgroup
+  bool causal;               // its mask is causal from bottom-right, and that only
+  int16_t compute_units[2];  // of the devices that it is for; 0: any
 };
 
 }  // namespace fmha

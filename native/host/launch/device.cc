@@ -171,7 +171,7 @@ void Device::load(const Kernel& kernel) {
 
 void* Device::find_function(const Kernel& kernel, void* module) const {
   void* function = nullptr;
-  if (const int error = api_.hipModuleGetFunction(&function, module, kernel.name); error != kHipSuccess) {
+  if (const int error = api_.hipModuleGetFunction(&function, module, kernel.symbol); error != kHipSuccess) {
     raise_hip(api_, "hipModuleGetFunction", error, "%s for %s on device %d", kernel.name,
               arch_name(kernel.arch), ordinal_);
   }

@@ -19,6 +19,8 @@ inline bool bwd_takes(Origin origin, DType dtype) {
   switch (origin) {
     case Origin::kCk:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
+    case Origin::kAiter:
+      return false;  // has none
     case Origin::kHip:
       return dtype == DType::kFp32;
   }
@@ -31,6 +33,8 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
   switch (origin) {
     case Origin::kCk:
       return ck::bwd_within_limits(problem, why);
+    case Origin::kAiter:
+      return false;
     case Origin::kHip:
       return hip_bwd::is_within_limits(problem, why);
   }
@@ -42,6 +46,8 @@ inline bool bwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::bwd_is_usable(kernel);
+    case Origin::kAiter:
+      return false;
     case Origin::kHip:
       return true;
   }
@@ -54,6 +60,8 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::bwd_add_main(kernel, problem, workspace, plan);
+    case Origin::kAiter:
+      return;
     case Origin::kHip:
       return hip_bwd::add_main(kernel, problem, workspace, plan);
   }
@@ -66,6 +74,8 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
   switch (kernel.origin) {
     case Origin::kCk:
       return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
+    case Origin::kAiter:
+      return;
     case Origin::kHip:
       return hip_bwd::add_bias_zeros(kernel, problem, plan);
   }

@@ -17,7 +17,8 @@ namespace fmha {
 inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return false;  // has none
+    case Origin::kAiter:
+      return false;  // have none
     case Origin::kHip:
       return hip_decode::is_within_limits(problem, why);
   }
@@ -32,6 +33,7 @@ inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem,
                             const DecodeWorkspace& workspace, int32_t splits, Plan& plan) {
   switch (kernel.origin) {
     case Origin::kCk:
+    case Origin::kAiter:
       return;
     case Origin::kHip:
       return hip_decode::add_main(kernel, problem, workspace, splits, plan);

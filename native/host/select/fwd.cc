@@ -75,7 +75,7 @@ class FwdFamily {
   // Head dims come first: they rule out most.
   [[gnu::always_inline]] bool fits(const Entry& e) const {
     return e.hdim_q >= p_.hdim_q && e.hdim_v >= p_.hdim_v && meets_unkeyed_needs(*e.kernel, p_, offers_) &&
-           fits_grid(*e.kernel);
+           fits_device(e.kernel->fwd) && fits_grid(*e.kernel);
   }
 
   // After the tile comes the estimate of time, which is about the heights of tiles; then the checks. The
@@ -85,6 +85,11 @@ class FwdFamily {
   [[noreturn]] void raise_unsupported() const { raise_fwd_unsupported(p_, offers_, target_.arch); }
 
  private:
+  bool fits_device(const FwdRow& row) const {
+    const int units = target_.compute_units;
+    return row.compute_units[0] == 0 || row.compute_units[0] == units || row.compute_units[1] == units;
+  }
+
   bool fits_grid(const Kernel& k) const {
     return p_.batch <= kMaxGridYZ && p_.nhead_q * k.block_size <= kMaxWorkItemsX && fits_tiles(k);
   }

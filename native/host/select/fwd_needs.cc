@@ -70,9 +70,10 @@ void add_wishes(ItemList& wishes, const FwdProblem& p, bool needs_mask) {
   if (!p.group) wishes.add_format("seqlen_k = %" PRId64, p.seqlen_k);
 }
 
-// Also that it is of an origin that this library knows: of others there is no offer.
+// Also that it is of an origin that this library knows: of others there is no offer. Nor of those that come
+// prebuilt, which do nothing that others do not.
 bool same_type(const Kernel& k, const FwdProblem& p, Arch arch) {
-  return k.arch == arch && k.family == Family::kFwd && k.dtype == p.dtype &&
+  return k.arch == arch && k.origin != Origin::kAiter && k.family == Family::kFwd && k.dtype == p.dtype &&
          static_cast<size_t>(k.origin) < kOriginCount;
 }
 

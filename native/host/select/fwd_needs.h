@@ -33,11 +33,16 @@ inline bool holds_dims(const FwdRow& row, const FwdProblem& p) {
   return holds(row.hdim_q, row.hdim_step, p.hdim_q) && holds(row.hdim_v, row.hdim_step, p.hdim_v);
 }
 
+// A causal kernel does nothing else.
+inline bool fits_mask(const FwdRow& row, const FwdOffers::Offer& offer) {
+  return (row.mask || !offer.needs_mask) && (!row.causal || offer.needs_mask);
+}
+
 // Whether a kernel meets the needs that a key does not settle (see FwdFamily): the way of every call. A
 // masked kernel does an unmasked problem too, with both sides of its window unlimited.
 inline bool meets_unkeyed_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
   const FwdOffers::Offer& offer = offers.of(k.origin);
-  return holds_dims(k.fwd, p) && k.fwd.o_dtype == p.o_dtype && (k.fwd.mask || !offer.needs_mask) &&
+  return holds_dims(k.fwd, p) && k.fwd.o_dtype == p.o_dtype && fits_mask(k.fwd, offer) &&
          fits_lengths(k.fwd, p, offer) && offer.possible;
 }
 

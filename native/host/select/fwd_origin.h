@@ -5,6 +5,7 @@
 
 #include "ck/fwd.h"
 #include "error.h"
+#include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
 
@@ -19,6 +20,8 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_within_limits(problem, why);
+    case Origin::kAiter:
+      return aiter::fwd_within_limits(problem);
     case Origin::kHip:
       return false;  // has none
   }
@@ -30,6 +33,8 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_needs_mask(problem);
+    case Origin::kAiter:
+      return problem.mask.hides();
     case Origin::kHip:
       return false;
   }
@@ -41,6 +46,8 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
       return ck::fwd_bias_is_whole(problem);
+    case Origin::kAiter:
+      return false;
     case Origin::kHip:
       return false;
   }
@@ -52,6 +59,8 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::fwd_is_usable(kernel);
+    case Origin::kAiter:
+      return true;
     case Origin::kHip:
       return false;
   }
@@ -63,6 +72,8 @@ inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan&
   switch (kernel.origin) {
     case Origin::kCk:
       return ck::fwd_add_steps(kernel, problem, plan);
+    case Origin::kAiter:
+      return aiter::fwd_add_steps(kernel, problem, plan);
     case Origin::kHip:
       return;
   }

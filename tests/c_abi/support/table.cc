@@ -36,7 +36,9 @@ constexpr Kernel base(const char* name, DType dtype, int16_t hdim, bool mask, bo
                   .pipeline = "qr_async",
                   .tile_m = 128,
                   .tile_n = hdim,
-                  .tile_nv = hdim}};
+                  .tile_nv = hdim,
+                  .causal = false,
+                  .compute_units = {0, 0}}};
 }
 
 constexpr Kernel fp16(const char* name, int16_t hdim, bool mask, bool pad) {

@@ -109,8 +109,9 @@ def environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-# What a check needs another for: only `waits` knows whether a write to LDS had ended before a barrier.
-NEEDS = {"lds-race": "lds-race,waits"}
+# What a check needs another for: only `waits` knows whether a write to LDS had ended before a barrier, and
+# `hazards-shipped` says of whom `hazards` is asked.
+NEEDS = {"lds-race": "lds-race,waits", "hazards-shipped": "hazards,hazards-shipped"}
 
 
 def prove(launch: Launch, judge: Callable[[], None], short: Launch | None = None) -> None:

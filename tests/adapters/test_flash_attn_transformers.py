@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""transformers' attn_implementation="flash_attention_2" over its paged cache, by the drop-in."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from adapters.transformers_cases import COMMON, VOCABULARY
+from transformers import ContinuousBatchingConfig, GenerationConfig
+
+from pyfa_rocm import flash_attn
+
+STEPS = 5
+_IMPORTS = "transformers.utils.import_utils"
+_FUNCTIONS = "transformers.modeling_flash_attention_utils"
+_BATCHING = "transformers.generation.continuous_batching.initialization"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """The drop-in in flash-attn's place, as on a card; counts the calls of its functions."""
+    imports, functions = importlib.import_module(_IMPORTS), importlib.import_module(_FUNCTIONS)
+    monkeypatch.setattr(imports, "is_torch_cuda_available", lambda: True)
+    monkeypatch.setattr(importlib.import_module(_BATCHING), "is_torch_xpu_available", lambda: True)
+    # What transformers keeps of the functions that it found.
+    for name in dir(functions):
+        if name == "_loaded_implementation" or (name.startswith("_") and name.endswith("_fn")):
+            monkeypatch.setattr(functions, name, None)
+    counts: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        function = getattr(flash_attn, name)
+
+        @functools.wraps(function)
+        def counted(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(flash_attn, name, counted)
+
+    for name in ("flash_attn_varlen_func", "flash_attn_with_kvcache"):
+        count(name)
+    imports.is_flash_attn_2_available.cache_clear()
+    flash_attn.install()
+    yield counts
+    flash_attn.uninstall()
+    imports.is_flash_attn_2_available.cache_clear()
+
+
+def model_like(model: Any, attention: str, dtype: torch.dtype) -> Any:
+    config = transformers.LlamaConfig(**COMMON, attn_implementation=attention)
+    other = transformers.LlamaForCausalLM(config).to(dtype).eval()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("page_size", [16, 256])
+def test_generates(calls: Counter[str], page_size: int) -> None:
+    """Prompts are packed sequences; once all sequences decode, steps append to pages in place."""
+    torch.manual_seed(0)
+    plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON)).eval()
+    model = model_like(plain, "flash_attention_2", torch.float16)
+    random = torch.Generator().manual_seed(1)
+    requests = [torch.randint(2, VOCABULARY, (n,), generator=random).tolist() for n in (5, 16, 30)]
+    results = model.generate_batch(
+        inputs=requests, progress_bar=False,
+        generation_config=GenerationConfig(
+            max_new_tokens=STEPS, do_sample=False, eos_token_id=-1, pad_token_id=0
+        ),
+        continuous_batching_config=ContinuousBatchingConfig(
+            page_size=page_size, num_blocks=24, max_batch_tokens=64, max_blocks_per_request=4
+        ),
+    )  # fmt: skip
+    assert calls["flash_attn_varlen_func"]
+    assert calls["flash_attn_with_kvcache"] >= (STEPS - 2) * 2  # in each of two layers
+    exact, eager = (model_like(plain, "eager", dtype) for dtype in (torch.float64, torch.float16))
+    assert len(results) == len(requests)
+    for result in results.values():
+        assert result.error is None
+        tokens = torch.tensor([[*result.prompt_ids, *result.generated_tokens]])
+        with torch.no_grad():
+            want, rounded = (x(tokens).logits[0, -STEPS - 1 : -1].double() for x in (exact, eager))
+        # A token is the largest of logits that are off by up to twice what eager's are.
+        chosen = want[torch.arange(STEPS), tokens[0, -STEPS:]]
+        assert (want.amax(-1) - chosen <= 4 * (want - rounded).abs().max()).all()
