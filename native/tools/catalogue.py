@@ -100,7 +100,10 @@ def read_tiles(folder: Path) -> dict[str, dict[str, Any]]:
     """The tiles of the catalogue, by family and name."""
     tiles: dict[str, dict[str, Any]] = {}
     for path, family, content in _files(folder):
-        tiles.setdefault(family.name, {}).update(_read_tiles(path, family, content))
+        known = tiles.setdefault(family.name, {})
+        if twice := known.keys() & content["tiles"].keys():
+            raise ValueError(f"{path}: tiles {', '.join(sorted(twice))}: another file of {family.name} has them")
+        known.update(_read_tiles(path, family, content))
     return tiles
 
 

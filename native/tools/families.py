@@ -10,6 +10,7 @@ from family_decode import Decode
 from family_fwd import Forward
 from family_kv_append import KvAppend
 from family_merge import Merge
+from origin_aiter_bwd import AiterBwd
 from origin_aiter_fwd import AiterFwd
 from origin_ck_bwd import CkBwd
 from origin_ck_fwd import CkFwd
@@ -21,7 +22,7 @@ from origin_hip_merge import HipMerge
 
 _ALL: tuple[Family, ...] = (
     Forward({"ck": CkFwd(), "aiter": AiterFwd()}),
-    Backward({"ck": CkBwd(), "hip": HipBwd()}),
+    Backward({"ck": CkBwd(), "aiter": AiterBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),
     KvAppend({"hip": HipKvAppend()}),

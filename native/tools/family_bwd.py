@@ -10,8 +10,8 @@ from family import DTYPES, SETS, Family, Row, Tile, cxx_fields, enumerator
 
 _SCORES = ("alibi", "bias", "softcap")
 _FEATURES = (*_SCORES, "dbias", "dropout")
-MASKS = ("any", "none", "top_left")
-LAYOUTS = ("any", "batch", "group")
+MASKS = ("any", "none", "top_left")  # the only one of a kernel; top_left: causal
+LAYOUTS = ("any", "batch", "group")  # group: packed sequences
 
 
 class BwdTile(Tile, Protocol):
@@ -21,8 +21,6 @@ class BwdTile(Tile, Protocol):
     """Of its kernels."""
     optional: bool
     """Whether its kernels have all features, and do without them too."""
-    hdim_least: int
-    """The smallest head dim that they take."""
     whole: bool
     """Whether they write the gradients themselves: nothing is added up after them."""
 
@@ -34,9 +32,6 @@ class BwdRow(Row):
     hdim_q: int
     hdim_v: int
     hdim_step: int
-    hdim_least: int
-    mask: str
-    layout: str
     alibi: bool
     bias: bool
     softcap: bool
@@ -47,6 +42,9 @@ class BwdRow(Row):
     pipeline: str
     tile_m: int
     tile_n: int
+    hdim_least: int = 0
+    mask: str = "any"
+    layout: str = "any"
 
 
 class Origin(Protocol):
@@ -58,18 +56,12 @@ class Origin(Protocol):
     def read_tile(self, content: dict[str, Any], where: str) -> Any:
         """Read a tile of the catalogue."""
 
-    def complete(self, row: BwdRow, where: str) -> BwdRow:
-        """Return the row with what the origin knows of it; ValueError says why there is no such kernel."""
-
     def line(self, row: BwdRow, tile: Any) -> str:
         """Return the line of a translation unit that makes the kernel."""
 
-
-def all_masks_and_layouts(row: BwdRow, where: str) -> BwdRow:
-    """Return the row; ValueError unless it is of a kernel that takes all of them."""
-    if row.mask != "any" or row.layout != "any":
-        raise ValueError(f"{where}: {row.name}: kernels of origin {row.origin} take any mask and layout")
-    return row
+    def more(self, tile: Any) -> dict[str, Any]:
+        """Return fields of a row that only some origins have."""
+        return {}
 
 
 def _head(row: BwdRow | Tile) -> str:
@@ -80,14 +72,12 @@ class Backward(Family):
     """What the build's programs ask of the backward family."""
 
     name = "bwd"
-    axes = ("arch", "dtype", "tile", "layout", "mask", *_FEATURES)
+    axes = ("arch", "dtype", "tile", *_FEATURES)
     required = frozenset(("set", "arch", "dtype", "tile"))
-    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False) | {"mask": "any", "layout": "any"}  # noqa: RUF012
+    defaults: dict[str, Any] = dict.fromkeys(_FEATURES, False)
     known: dict[str, tuple[Any, ...]] = {  # noqa: RUF012
         "set": SETS,
         "dtype": DTYPES,
-        "mask": MASKS,
-        "layout": LAYOUTS,
         **dict.fromkeys(_FEATURES, (False, True)),
     }
     enums = {"BwdMask": MASKS, "BwdLayout": LAYOUTS}  # noqa: RUF012
@@ -105,8 +95,7 @@ class Backward(Family):
         return self.sources[origin].read_tile(content, where)
 
     def make_row(self, fields: dict[str, Any], tile: BwdTile, where: str) -> BwdRow:
-        flags = [fields[key] for key in ("mask", "layout") if fields[key] != "any"]
-        flags += [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
+        flags = [key for key in _FEATURES if fields[key]] + ([tile.tag] if tile.tag else [])
         if sum(fields[key] for key in _SCORES) > 1:
             raise ValueError(
                 f"{where}: {', '.join(flags)}: a kernel does at most one of {', '.join(_SCORES)}"
@@ -126,19 +115,19 @@ class Backward(Family):
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
             hdim_step=tile.hdim_step,
-            hdim_least=tile.hdim_least,
             optional=tile.optional,
             whole=tile.whole,
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
             tile_n=tile.tile_n,
+            **self.sources[tile.origin].more(tile),
             **fields,
         )
         if row.dtype not in tile.dtypes:
             raise ValueError(
                 f"{where}: {row.name}: expected dtype {' or '.join(tile.dtypes)}, got {row.dtype!r}"
             )
-        return self.sources[row.origin].complete(row, where)
+        return row
 
     def stem(self, row: BwdRow) -> str:
         return f"{self.name}_{row.dtype}_{_head(row)}"

@@ -91,10 +91,11 @@ def main_loop(code: Code) -> dict[str, int]:
 
 
 def facts_of(image: CodeObject, row: dict[str, Any]) -> dict[str, int]:
-    """The numbers of a kernel that are its code's: those that it says or, prebuilt, that its origin knows."""
+    """The numbers of a kernel that are its code's: those that it says or, prebuilt, that row and origin know."""
     family = FAMILIES[row["family"]]
     if row["object"]:
-        return dict(family.sources[row["origin"]].facts)
+        of_row = {name: row[name] for name in family.facts if name in row}
+        return {**of_row, **family.sources[row["origin"]].facts}
     numbers = struct.unpack(f"<{len(family.facts)}i", image.symbol(f"{row['name']}_facts"))
     return dict(zip(family.facts, numbers, strict=True))
 

@@ -102,6 +102,15 @@ need_for_tests() {
   fi
 }
 
+# Whether all objects of native/kernels/prebuilt are unpacked.
+has_objects() {
+  local path
+  [ -e "$prefix/ck/objects/LICENSE" ] || return
+  for path in $(sed -n 's/^object = "\(.*\)"$/\1/p' "$here"/../kernels/prebuilt/*.toml); do
+    [ -e "$prefix/ck/objects/$path" ] || return
+  done
+}
+
 check_parts() {
   if [ -z "$rocm" ]; then
     [ -e "$prefix/hip/include/hip/hip_runtime.h" ] && [ -e "$prefix/hip/copyright" ] || parts+=(hip)
@@ -110,7 +119,7 @@ check_parts() {
   [ -e /usr/include/nlohmann/json.hpp ] ||
     { [ -e "$prefix/json/include/nlohmann/json.hpp" ] && [ -e "$prefix/json/copyright" ]; } || parts+=(json)
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
-    { [ -e "$prefix/ck/SOURCE" ] && [ -e "$prefix/ck/objects/LICENSE" ]; } || parts+=(ck)
+    { [ -e "$prefix/ck/SOURCE" ] && has_objects; } || parts+=(ck)
   fi
   [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "hip/bwd_fp32.h"
 #include "hip/parts.h"
+#include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"
 #include "select/plan.h"
 
@@ -20,7 +21,7 @@ inline bool bwd_takes(Origin origin, DType dtype) {
     case Origin::kCk:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kAiter:
-      return false;  // has none
+      return dtype == DType::kBf16;
     case Origin::kHip:
       return dtype == DType::kFp32;
   }
@@ -34,7 +35,7 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
     case Origin::kCk:
       return ck::bwd_within_limits(problem, why);
     case Origin::kAiter:
-      return false;
+      return aiter::bwd_within_limits(problem, why);
     case Origin::kHip:
       return hip_bwd::is_within_limits(problem, why);
   }
@@ -47,7 +48,6 @@ inline bool bwd_is_usable(const Kernel& kernel) {
     case Origin::kCk:
       return ck::bwd_is_usable(kernel);
     case Origin::kAiter:
-      return false;
     case Origin::kHip:
       return true;
   }
@@ -61,7 +61,7 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
     case Origin::kCk:
       return ck::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kAiter:
-      return;
+      return aiter::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kHip:
       return hip_bwd::add_main(kernel, problem, workspace, plan);
   }
@@ -73,13 +73,15 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
                                Plan& plan) {
   switch (kernel.origin) {
     case Origin::kCk:
-      return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kAiter:
-      return;
+      return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kHip:
       return hip_bwd::add_bias_zeros(kernel, problem, plan);
   }
 }
+
+// Whether kernels of an origin leave dK and dV as they are of packed sequences that have no queries.
+inline bool bwd_leaves_keys(Origin origin) { return origin == Origin::kAiter; }
 
 // Whether an origin has the kernels before and after it.
 inline bool bwd_parts_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the host hands AITER's backward kernels (gfx942), which take the place of `main` in args/bwd.h: their
+// D is that of `dot`, and what they add to is the one dq_acc, which `sum` makes dQ of. They write dK and dV of
+// each query head, in q's dtype.
+//
+// A workgroup does a tile of keys of a sequence, for one query head; with a causal mask two tiles, one from
+// each end, whose work together is the same for all. Grid: (tiles or pairs of them, nhead_q, batch).
+//
+// Every argument has a slot of eight bytes. Strides and sizes are unsigned and in bytes, and the offset of a
+// (batch, head) is computed in 32 bits.
+#pragma once
+
+#include <cstdint>
+
+namespace fmha {
+
+struct AiterBwdTensors {
+  float* dq_acc;  // zeroed; (batch, nhead_q, seqlen_q, hdim), or packed (nhead_q, total_q, hdim)
+  void* dk;
+  void* dv;
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* dout;
+  const float* lse;  // (batch, nhead_q, seqlen_q), or packed (nhead_q, total_q), contiguous; so is d
+  const float* d;
+};
+
+struct AiterBwdInt {
+  AiterBwdInt(uint32_t number) : value(number) {}  // NOLINT(google-explicit-constructor): reads like a number
+
+  uint32_t value;
+  uint32_t unused = 0;
+};
+
+struct AiterBwdFloat {
+  AiterBwdFloat(float number) : value(number) {}  // NOLINT(google-explicit-constructor)
+
+  float value;
+  uint32_t unused = 0;
+};
+
+// Of tensors (batch, seqlen, nhead, hdim).
+struct AiterBwdBatchParams {
+  struct Strides {
+    AiterBwdInt nhead;
+    AiterBwdInt batch;
+    AiterBwdInt row;
+  };
+
+  AiterBwdTensors tensors;
+  AiterBwdFloat scale;  // softmax_scale
+  AiterBwdFloat log2e;
+  AiterBwdInt nhead_ratio_qk;
+  AiterBwdInt seqlen_q;
+  AiterBwdInt seqlen_k;
+  AiterBwdInt hdim;
+  AiterBwdInt nhead_q;
+  Strides q;
+  Strides k;
+  Strides v;
+  Strides dout;
+  Strides dk;
+  Strides dv;
+};
+static_assert(sizeof(AiterBwdBatchParams) == 272);
+
+// Of packed sequences.
+struct AiterBwdGroupParams {
+  struct Strides {
+    AiterBwdInt nhead;
+    AiterBwdInt row;
+  };
+
+  AiterBwdTensors tensors;
+  const int32_t* cu_q;  // first row of each sequence, and the end
+  const int32_t* cu_k;
+  const int32_t* cu_q_slots;  // the same of the room that each has; here it has no more
+  const int32_t* cu_k_slots;
+  AiterBwdFloat scale;
+  AiterBwdFloat log2e;
+  AiterBwdInt nhead_ratio_qk;
+  AiterBwdInt lse_stride_nhead;  // and d's
+  AiterBwdInt total_k;
+  Strides q;
+  Strides k;
+  Strides v;
+  Strides dout;
+  Strides dk;
+  Strides dv;
+  AiterBwdInt hdim;
+};
+static_assert(sizeof(AiterBwdGroupParams) == 248);
+
+}  // namespace fmha
