@@ -200,6 +200,16 @@ def judge_gradient(name: str, want: Gradient, got: Array, dtype: str) -> None:
         assert rms <= RMS_SLACK * limit, f"{name} is off by {rms:.3g} (RMS), expected {limit:.3g}"
 
 
+def forced(case: Case, ask: Ask, name: str) -> Ask:
+    """Ask for the candidate of this name, whichever it is."""
+    asked = replace(ask, kernel=1)
+    while True:
+        info = pyfa_rocm.fmha_bwd_kernel(Backward(case, asked).params())
+        if info.name == name:
+            return asked
+        asked = replace(asked, kernel=asked.kernel + 1)
+
+
 def run_backward(case: Case, ask: Ask | None = None) -> dict[str, Any]:
     """Run a case through fmha_bwd, judge it, and return its gradients."""
     backward = Backward(case, ask)

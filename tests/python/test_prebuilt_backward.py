@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""AITER's backward kernels, which come as code objects: each against float64, under all checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
+from built import Row, rows, this_arch
+from cases import Case, Layout, Varlen
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strict import wave_order
+
+import pyfa_rocm
+from pyfa_rocm import emulator
+
+OBJECTS = [row for row in rows("bwd") if row["origin"] == "aiter" and row["arch"] == this_arch()]
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
+BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=128, dtype="bfloat16", seed=5)
+STARTS = (0, 70, 370, 370, 371)
+pytestmark = pytest.mark.skipif(not OBJECTS, reason="this build has no prebuilt kernels")
+
+
+@pytest.fixture(autouse=True)
+def all_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """These objects have no hazards, unlike others of AITER's."""
+    monkeypatch.setenv("FMHA_EMU_CHECKS", "hazards-shipped")
+    yield
+
+
+def _name(row: Row) -> str:
+    return str(row["name"])
+
+
+def _case(row: Row, lengths_q: tuple[int, ...], lengths_k: tuple[int, ...]) -> Case:
+    """What the kernel takes: packed sequences, or a batch of the first of them."""
+    case = replace(
+        BASE, hdim=row["hdim_q"], causal=row["mask"] == "top_left", top_left=row["mask"] == "top_left",
+        seqlen_q=lengths_q[0], seqlen_k=lengths_k[0],
+    )  # fmt: skip
+    if row["layout"] == "batch":
+        return case
+    longest = {"seqlen_q": max(lengths_q), "seqlen_k": max(lengths_k)}
+    return replace(case, batch=len(lengths_q), varlen=Varlen(lengths_q, lengths_k), **longest)
+
+
+def _run(case: Case, row: Row, ask: Ask | None = None) -> None:
+    """Run a case on this very kernel, whichever candidate it is."""
+    run_backward(case, forced(case, ask or Ask(), row["name"]))
+
+
+@pytest.mark.parametrize("lengths", [
+    ((192, 300), (192, 100)), ((150, 0, 33), (203, 60, 130)), ((300, 1), (100, 500)), ((40, 257), (600, 31)),
+    ((2, 90), (3, 0)),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("row", OBJECTS, ids=_name)
+def test_lengths(row: Row, lengths: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Whole tiles and ragged ones; rows that see few keys; keys that no row sees; empty sequences."""
+    case = _case(row, *lengths)
+    assert pyfa_rocm.fmha_bwd_kernel(Backward(case).params()).name == row["name"]
+    _run(case, row)
+
+
+@pytest.mark.parametrize("row", [row for row in OBJECTS if row["hdim_step"]], ids=_name)
+def test_head_dims(row: Row) -> None:
+    case = _case(row, (90, 33), (130, 70))
+    for hdim in (row["hdim_q"] - 8, row["hdim_least"]):
+        _run(replace(case, hdim=hdim), row)
+
+
+LAYOUTS = st.builds(
+    Layout, st.sampled_from(((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1))),
+    st.tuples(*(st.integers(0, 2) for _ in range(3)), st.sampled_from((0, 8, 16))),
+)  # fmt: skip
+LENGTHS = st.lists(st.tuples(st.integers(2, 300), st.integers(2, 400)), min_size=1, max_size=3)
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random(data: st.DataObject) -> None:
+    """Lengths, head dims, layouts, scales and orders of waves."""
+    row = data.draw(st.sampled_from(OBJECTS), label="row")
+    lengths_q, lengths_k = zip(*data.draw(LENGTHS), strict=True)
+    least = row["hdim_least"] if row["hdim_step"] else row["hdim_q"]
+    case = replace(
+        _case(row, lengths_q, lengths_k), hdim=data.draw(st.integers(least // 8, row["hdim_q"] // 8)) * 8,
+        nhead_k=data.draw(st.integers(1, 3)), layouts=(*(data.draw(LAYOUTS) for _ in range(3)), Layout()),
+        seed=data.draw(st.integers(0, 999)), scale=data.draw(st.sampled_from((None, 0.02, 0.3))),
+    )  # fmt: skip
+    ask = Ask(layouts=tuple(data.draw(LAYOUTS) for _ in range(4)))  # type: ignore[arg-type]
+    with wave_order(data.draw(st.sampled_from(("round", "reverse", "random:1")))):
+        _run(case, row, ask)
+
+
+@pytest.mark.parametrize("change", [
+    {"ratio": 2}, {"causal": True}, {"window": (20, 3)}, {"hdim_v": 120},
+    {"layouts": (Layout(), Layout(), Layout(), Layout((0, 1, 2), (0, 1, 0, 0)))},
+    {"varlen": Varlen((90, 60), (150, 53), (0, 0), (0, 0))},
+], ids=str)  # fmt: skip
+def test_others_do(change: dict[str, object]) -> None:
+    """What they do not: more query heads than key heads, other masks, an LSE with gaps, seqused."""
+    backward = Backward(replace(BASE, **change))  # type: ignore[arg-type]
+    assert "aiter" not in pyfa_rocm.fmha_bwd_kernel(backward.params()).name
+    backward.judge(backward.run())
+
+
+@pytest.mark.parametrize("ask", [Ask(accumulate=True), Ask(deterministic=True), Ask(grad_dtype="float32")], ids=str)
+def test_others_are_asked(ask: Ask) -> None:
+    backward = Backward(BASE, ask)
+    assert "aiter" not in pyfa_rocm.fmha_bwd_kernel(backward.params()).name
+    backward.judge(backward.run())
+
+
+def test_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causal from bottom-right is causal from top-left if queries are as many as keys, as one array says."""
+    square = Backward(replace(BASE, seqlen_q=203, causal=True))
+    assert pyfa_rocm.fmha_bwd_kernel(square.params()).name == "fmha_bwd_bf16_d128_aiter_causal"
+    square.judge(square.run())
+    lengths = tuple(np.diff(STARTS).tolist())
+    backward = Backward(replace(BASE, batch=4, seqlen_q=300, seqlen_k=300, varlen=Varlen(lengths, lengths), causal=True))
+    tensors = backward.forward.tensors
+    arrays = {name: tensors[name].array[0] for name in ("dout", "q", "k", "v")}
+    arrays |= {"out": tensors["o"].array[0], "lse": tensors["lse"].array[0, :, :, 0]}
+    starts = tensors["cu_q"].array[0, 0, 0]
+    with emulator.profile() as profile:
+        got = pyfa_rocm.flash_attn_varlen_bwd(
+            **arrays, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=300, max_seqlen_k=300, causal=True
+        )
+    assert any("causal_a32_rtne_psskddv_group" in launch.kernel for launch in profile.launches)
+    for name, array in zip(NAMES, got, strict=True):
+        judge_gradient(name, backward.expected()[name], array.to_numpy()[None], "bfloat16")
