@@ -102,7 +102,9 @@ def read_tiles(folder: Path) -> dict[str, dict[str, Any]]:
     for path, family, content in _files(folder):
         known = tiles.setdefault(family.name, {})
         if twice := known.keys() & content["tiles"].keys():
-            raise ValueError(f"{path}: tiles {', '.join(sorted(twice))}: another file of {family.name} has them")
+            raise ValueError(
+                f"{path}: tiles {', '.join(sorted(twice))}: another file of {family.name} has them"
+            )
         known.update(_read_tiles(path, family, content))
     return tiles
 

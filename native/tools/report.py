@@ -91,7 +91,7 @@ def main_loop(code: Code) -> dict[str, int]:
 
 
 def facts_of(image: CodeObject, row: dict[str, Any]) -> dict[str, int]:
-    """The numbers of a kernel that are its code's: those that it says or, prebuilt, that row and origin know."""
+    """The numbers of a kernel that are its code's: it says them; of a prebuilt one row and origin do."""
     family = FAMILIES[row["family"]]
     if row["object"]:
         of_row = {name: row[name] for name in family.facts if name in row}

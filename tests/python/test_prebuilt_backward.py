@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +27,9 @@ pytestmark = pytest.mark.skipif(not OBJECTS, reason="this build has no prebuilt 
 
 
 @pytest.fixture(autouse=True)
-def all_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def all_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """These objects have no hazards, unlike others of AITER's."""
     monkeypatch.setenv("FMHA_EMU_CHECKS", "hazards-shipped")
-    yield
 
 
 def _name(row: Row) -> str:
@@ -45,8 +44,10 @@ def _case(row: Row, lengths_q: tuple[int, ...], lengths_k: tuple[int, ...]) -> C
     )  # fmt: skip
     if row["layout"] == "batch":
         return case
-    longest = {"seqlen_q": max(lengths_q), "seqlen_k": max(lengths_k)}
-    return replace(case, batch=len(lengths_q), varlen=Varlen(lengths_q, lengths_k), **longest)
+    varlen = Varlen(lengths_q, lengths_k)
+    return replace(
+        case, batch=len(lengths_q), varlen=varlen, seqlen_q=max(lengths_q), seqlen_k=max(lengths_k)
+    )
 
 
 def _run(case: Case, row: Row, ask: Ask | None = None) -> None:
@@ -109,27 +110,36 @@ def test_others_do(change: dict[str, object]) -> None:
     backward.judge(backward.run())
 
 
-@pytest.mark.parametrize("ask", [Ask(accumulate=True), Ask(deterministic=True), Ask(grad_dtype="float32")], ids=str)
+@pytest.mark.parametrize(
+    "ask", [Ask(accumulate=True), Ask(deterministic=True), Ask(grad_dtype="float32")], ids=str
+)
 def test_others_are_asked(ask: Ask) -> None:
     backward = Backward(BASE, ask)
     assert "aiter" not in pyfa_rocm.fmha_bwd_kernel(backward.params()).name
     backward.judge(backward.run())
 
 
-def test_square(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_square() -> None:
     """Causal from bottom-right is causal from top-left if queries are as many as keys, as one array says."""
     square = Backward(replace(BASE, seqlen_q=203, causal=True))
     assert pyfa_rocm.fmha_bwd_kernel(square.params()).name == "fmha_bwd_bf16_d128_aiter_causal"
     square.judge(square.run())
     lengths = tuple(np.diff(STARTS).tolist())
-    backward = Backward(replace(BASE, batch=4, seqlen_q=300, seqlen_k=300, varlen=Varlen(lengths, lengths), causal=True))
+    backward = Backward(
+        replace(BASE, batch=4, seqlen_q=300, seqlen_k=300, varlen=Varlen(lengths, lengths), causal=True)
+    )
     tensors = backward.forward.tensors
-    arrays = {name: tensors[name].array[0] for name in ("dout", "q", "k", "v")}
+    arrays: dict[str, Any] = {name: tensors[name].array[0] for name in ("dout", "q", "k", "v")}
     arrays |= {"out": tensors["o"].array[0], "lse": tensors["lse"].array[0, :, :, 0]}
     starts = tensors["cu_q"].array[0, 0, 0]
     with emulator.profile() as profile:
         got = pyfa_rocm.flash_attn_varlen_bwd(
-            **arrays, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=300, max_seqlen_k=300, causal=True
+            **arrays,
+            cu_seqlens_q=starts,
+            cu_seqlens_k=starts,
+            max_seqlen_q=300,
+            max_seqlen_k=300,
+            causal=True,
         )
     assert any("causal_a32_rtne_psskddv_group" in launch.kernel for launch in profile.launches)
     for name, array in zip(NAMES, got, strict=True):

@@ -16,8 +16,8 @@ struct BwdRow {
   int16_t hdim_least;  // no head dims below this
   BwdMask mask;        // the only mask that it does; kAny: all, as run-time values
   BwdLayout layout;    // the only layout that it takes: batches, or packed sequences; kAny: both
-  bool alibi;         // at most one of these three, unless they are optional
-  bool bias;          // elementwise
+  bool alibi;          // at most one of these three, unless they are optional
+  bool bias;           // elementwise
   bool softcap;
   bool dbias;  // the gradient of the bias too
   bool dropout;

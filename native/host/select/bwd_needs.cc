@@ -19,8 +19,8 @@ constexpr uint32_t bit(BwdNeed need) { return 1U << static_cast<uint32_t>(need);
 constexpr uint32_t bit_if(bool unmet, BwdNeed need) { return unmet ? bit(need) : 0; }
 
 bool holds_dims(const BwdRow& row, const FwdProblem& f) {
-  return std::min(f.hdim_q, f.hdim_v) >= row.hdim_least &&
-         holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
+  return std::min(f.hdim_q, f.hdim_v) >= row.hdim_least && holds(row.hdim_q, row.hdim_step, f.hdim_q) &&
+         holds(row.hdim_v, row.hdim_step, f.hdim_v);
 }
 
 // Both causal masks are the same for squares: so are all of packed sequences with one array of their starts.

@@ -11,7 +11,17 @@
 namespace fmha {
 
 // In the order in which a message tells them.
-enum class BwdNeed : uint8_t { kHeadDims, kMask, kLayout, kAlibi, kBias, kDbias, kSoftcap, kDropout, kLimits };
+enum class BwdNeed : uint8_t {
+  kHeadDims,
+  kMask,
+  kLayout,
+  kAlibi,
+  kBias,
+  kDbias,
+  kSoftcap,
+  kDropout,
+  kLimits
+};
 inline constexpr int kBwdNeedCount = static_cast<int>(BwdNeed::kLimits) + 1;
 
 // The needs of a problem that a kernel of its dtype does not meet; 0: it can do the problem.

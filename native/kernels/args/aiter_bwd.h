@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the host hands AITER's backward kernels (gfx942), which take the place of `main` in args/bwd.h: their
-// D is that of `dot`, and what they add to is the one dq_acc, which `sum` makes dQ of. They write dK and dV of
-// each query head, in q's dtype.
+// D is that of `dot`, and what they add to is the one dq_acc, which `sum` makes dQ of. They write dK and dV
+// of each query head, in q's dtype.
 //
 // A workgroup does a tile of keys of a sequence, for one query head; with a causal mask two tiles, one from
 // each end, whose work together is the same for all. Grid: (tiles or pairs of them, nhead_q, batch).

@@ -15,8 +15,9 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 32;
 bool reach_fits(const View& v, Refusal& why) {
   const uint64_t bytes = reach_bytes(v);
   if (bytes < kMostBytes) return true;
-  return why.because(FMHA_UNSUPPORTED, "%s spans %" PRIu64 " bytes: hand-written kernels address less than 4 GiB",
-                     v.name, bytes);
+  return why.because(FMHA_UNSUPPORTED,
+                     "%s spans %" PRIu64 " bytes: hand-written kernels address less than 4 GiB", v.name,
+                     bytes);
 }
 
 // A float32 dQ of all heads, and so LSE and D too.
@@ -50,8 +51,8 @@ bool gradients_fit(const BwdProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
   if (f.nhead_q != f.nhead_k) {
     return why.because(FMHA_UNSUPPORTED,
-                       "fwd->nhead_q = %" PRId64 ": hand-written kernels take fwd->nhead_k = %" PRId64, f.nhead_q,
-                       f.nhead_k);
+                       "fwd->nhead_q = %" PRId64 ": hand-written kernels take fwd->nhead_k = %" PRId64,
+                       f.nhead_q, f.nhead_k);
   }
   if (p.accumulate) return why.because(FMHA_UNSUPPORTED, "accumulate = 1: hand-written kernels take 0");
   if (p.deterministic) return why.because(FMHA_UNSUPPORTED, "deterministic = 1: hand-written kernels take 0");
@@ -62,12 +63,14 @@ bool gradients_fit(const BwdProblem& p, Refusal& why) {
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
   if (f.seqused_q != nullptr || f.seqused_k != nullptr) {
-    return why.because(FMHA_UNSUPPORTED, "fwd->%s is set: hand-written kernels take sequences in use as a whole",
+    return why.because(FMHA_UNSUPPORTED,
+                       "fwd->%s is set: hand-written kernels take sequences in use as a whole",
                        f.seqused_q != nullptr ? "seqused_q" : "seqused_k");
   }
   if (f.hdim_q == f.hdim_v) return true;
-  return why.because(FMHA_UNSUPPORTED, "fwd->hdim_q = %" PRId64 ": hand-written kernels take fwd->hdim_v = %" PRId64,
-                     f.hdim_q, f.hdim_v);
+  return why.because(FMHA_UNSUPPORTED,
+                     "fwd->hdim_q = %" PRId64 ": hand-written kernels take fwd->hdim_v = %" PRId64, f.hdim_q,
+                     f.hdim_v);
 }
 
 }  // namespace
