@@ -20,9 +20,8 @@ from typing import Any
 from code_object import CodeObject
 from families import FAMILIES
 
-_FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
-_INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}):")
-_TARGET = re.compile(r"<[^>+]+(?:\+0x([0-9a-f]+))?>\s*$")
+_SYMBOL = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
+_INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}): ([0-9A-F]{8})")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PREFIXES = (
     (("v_mfma", "v_smfmac"), "mfma"),
@@ -48,22 +47,21 @@ def classify(mnemonic: str) -> str:
 Code = list[tuple[int, str, int | None]]  # address, mnemonic, branch target or None
 
 
-def disassemble(objdump: str, path: Path) -> dict[str, Code]:
-    """Instructions of every function."""
+def disassemble(objdump: str, path: Path, prebuilt: str = "") -> dict[str, Code]:
+    """Instructions of every function; of a prebuilt object its only kernel, inside which there are labels."""
     text = subprocess.run([objdump, "-d", str(path)], check=True, capture_output=True, text=True).stdout
     functions: dict[str, Code] = {}
     code: Code = []
     for line in text.splitlines():
-        if head := _FUNCTION.match(line):
+        if (head := _SYMBOL.match(line)) and prebuilt in ("", head[1]):
             code = functions.setdefault(head[1], [])
         if not (match := _INSTRUCTION.match(line)):
             continue
         mnemonic, address = match[1], int(match[2], 16)
         target = None
         if mnemonic.startswith(("s_branch", "s_cbranch")):
-            label = _TARGET.search(line)
-            start = code[0][0] if code else address
-            target = start + int(label[1] or "0", 16) if label else None
+            dwords = int(match[3][4:], 16)  # from the next instruction on, signed
+            target = address + 4 + 4 * (dwords - (dwords >> 15 << 16))
         code.append((address, mnemonic, target))
     return functions
 
@@ -136,7 +134,7 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
     if sorted(kernels) != sorted(symbols):
         expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
-    functions = disassemble(objdump, path)
+    functions = disassemble(objdump, path, rows[0]["symbol"])
     sha256 = hashlib.sha256(image.data).hexdigest()
     return {
         "name": rows[0]["unit"],
