@@ -6,6 +6,8 @@
 // A workgroup does a tile of keys of a sequence, for one query head; with a causal mask two tiles, one from
 // each end, whose work together is the same for all. Grid: (tiles or pairs of them, nhead_q, batch).
 //
+// Of packed sequences they leave dK and dV as they are where there are no queries: `sum` zeroes both before.
+//
 // Every argument has a slot of eight bytes. Strides and sizes are unsigned and in bytes, and the offset of a
 // (batch, head) is computed in 32 bits.
 #pragma once
