@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import re
 import struct
@@ -20,9 +21,8 @@ from typing import Any
 from code_object import CodeObject
 from families import FAMILIES
 
-_FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
-_INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}):")
-_TARGET = re.compile(r"<[^>+]+(?:\+0x([0-9a-f]+))?>\s*$")
+_LABEL = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
+_INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}): ([0-9A-F]{8})")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PREFIXES = (
     (("v_mfma", "v_smfmac"), "mfma"),
@@ -49,21 +49,20 @@ Code = list[tuple[int, str, int | None]]  # address, mnemonic, branch target or 
 
 
 def disassemble(objdump: str, path: Path) -> dict[str, Code]:
-    """Instructions of every function."""
+    """Instructions of every function: of every label, which assembly may have inside of one."""
     text = subprocess.run([objdump, "-d", str(path)], check=True, capture_output=True, text=True).stdout
     functions: dict[str, Code] = {}
     code: Code = []
     for line in text.splitlines():
-        if head := _FUNCTION.match(line):
+        if head := _LABEL.match(line):
             code = functions.setdefault(head[1], [])
         if not (match := _INSTRUCTION.match(line)):
             continue
         mnemonic, address = match[1], int(match[2], 16)
         target = None
         if mnemonic.startswith(("s_branch", "s_cbranch")):
-            label = _TARGET.search(line)
-            start = code[0][0] if code else address
-            target = start + int(label[1] or "0", 16) if label else None
+            words = int(match[3], 16) & 0xFFFF  # behind the branch, signed
+            target = address + 4 + 4 * (words - 0x10000 * (words >> 15))
         code.append((address, mnemonic, target))
     return functions
 
@@ -94,7 +93,7 @@ def facts_of(image: CodeObject, row: dict[str, Any]) -> dict[str, int]:
     """The numbers of a kernel that are its code's: those that it says or, prebuilt, that its origin knows."""
     family = FAMILIES[row["family"]]
     if row["object"]:
-        return dict(family.sources[row["origin"]].facts)
+        return dict(family.prebuilt_facts(row["origin"]))
     numbers = struct.unpack(f"<{len(family.facts)}i", image.symbol(f"{row['name']}_facts"))
     return dict(zip(family.facts, numbers, strict=True))
 
@@ -136,6 +135,8 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
         expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
     functions = disassemble(objdump, path)
+    if rows[0]["object"]:  # of one kernel, which may have labels
+        functions = {symbols[0]: sorted(itertools.chain(*functions.values()))}
     sha256 = hashlib.sha256(image.data).hexdigest()
     return {
         "name": rows[0]["unit"],
