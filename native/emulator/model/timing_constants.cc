@@ -25,6 +25,8 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
     {"branch_slots", 1, 4, "slots", kAssumed},
     {"barrier_slots", 1, 8, "slots", kAssumed},
     {"matrix_result_slots", 4, 4, "slots", "LLVM, GCNHazardRecognizer.cpp: passes + 3 wait states on gfx940"},
+    {"matrix_issue_slots", 0, 1, "slots", "of the vector port, that a matrix instruction takes to issue: assumed"},
+    {"vector_result_slots", 0, 1, "slots", "from the end of a vector instruction to who reads its result: assumed"},
     {"start_cycles", 100, 1000, "cycles", "from the end of a workgroup to the next one's first step: assumed"},
     {"launch_seconds", 2e-6, 8e-6, "s", kAssumed},
     {"l2_bandwidth", 2048, 1434, "bytes a cycle an XCD", kWhitePaper},

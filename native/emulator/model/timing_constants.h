@@ -25,6 +25,8 @@ enum class TimingKey : uint8_t {
   kBranchSlots,
   kBarrierSlots,
   kMatrixResultSlots,
+  kMatrixIssueSlots,
+  kVectorResultSlots,
   kStartCycles,
   kLaunchSeconds,
   kL2Bandwidth,
@@ -33,7 +35,7 @@ enum class TimingKey : uint8_t {
   kClockMatrix,
   kClockVector,
 };
-constexpr size_t kTimingKeys = 19;
+constexpr size_t kTimingKeys = 21;
 
 // A row of the table. `fast` is the end at which launches take less time: the lower latency, but the higher
 // bandwidth.
