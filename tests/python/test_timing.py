@@ -59,7 +59,7 @@ def test_a_sample_stands_for_all(causal: bool) -> None:
 
 
 def test_a_card_sized_launch_is_quick() -> None:
-    """Memory that is allocated and not touched costs nothing, and 4096 workgroups take ten."""
+    """Memory that is allocated and not touched costs nothing, and one workgroup stands for 8192."""
     shape = (4, 4096, 64, 128)
     q, k, v = (DeviceArray.empty(s, "float16") for s in (shape, (4, 4096, 8, 128), (4, 4096, 8, 128)))
     with emulator.profile(timing=True, sample=1) as profile:

@@ -255,7 +255,6 @@ void CuModel::Run::release(Group& group, uint64_t now) {
 
 CuModel::CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values)
     : first_(first), facts_(facts), values_(values) {}
-CuModel::~CuModel() = default;
 
 CuTime CuModel::run(const std::vector<WaveTrace>& waves, uint32_t copies, std::vector<IssueEvent>* events,
                     size_t most_events) {

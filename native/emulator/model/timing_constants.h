@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -50,7 +51,7 @@ struct TimingConstant {
 class TimingValues {
  public:
   double operator[](TimingKey key) const { return value_[static_cast<size_t>(key)]; }
-  uint64_t whole(TimingKey key) const { return static_cast<uint64_t>((*this)[key] + 0.5); }
+  uint64_t whole(TimingKey key) const { return static_cast<uint64_t>(std::llround((*this)[key])); }
   double& at(TimingKey key) { return value_[static_cast<size_t>(key)]; }
 
  private:

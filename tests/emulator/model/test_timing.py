@@ -235,14 +235,19 @@ def test_binds() -> None:
     assert 0.9 < matrix["binds"]["matrix"] <= 1
     assert matrix["binds"]["latency"] == matrix["binds"]["barriers"] == 0
     slow = EXACT | {"lds_latency": 400}
-    wait = timed(["v_mov_b32 v1, 0", *["ds_read_b32 v40, v1", "s_waitcnt lgkmcnt(0)", "v_mov_b32 v41, v40"] * n],
-                 block=256, lds=256, constants=slow)["time"]  # fmt: skip
+    read = ["ds_read_b32 v40, v1", "s_waitcnt lgkmcnt(0)", "v_mov_b32 v41, v40"]
+    wait = timed(["v_mov_b32 v1, 0", *read * n], block=256, lds=256, constants=slow)["time"]
     assert wait["binds"]["latency"] > 0.9
     assert wait["binds"]["vector"] < 0.05
 
 
 def test_the_same_each_time() -> None:
-    lines = [*_ZERO, "v_lshlrev_b32 v1, 4, v9", "global_load_dwordx4 v[40:43], v1, s[8:9]", "s_waitcnt vmcnt(0)"]
+    lines = [
+        *_ZERO,
+        "v_lshlrev_b32 v1, 4, v9",
+        "global_load_dwordx4 v[40:43], v1, s[8:9]",
+        "s_waitcnt vmcnt(0)",
+    ]
     first, second = (timed(lines, block=512, grid=(40, 2, 1), constants={}) for _ in range(2))
     assert first["time"] == second["time"]
     for name in ("cycles", "seconds", "clock_hz"):

@@ -179,7 +179,11 @@ def test_constants() -> None:
         assert set(row) == {"fast", "slow", "unit", "source"}, name
         assert row["unit"]
         assert row["source"]
-        faster = row["fast"] >= row["slow"] if "bandwidth" in name or "queue" in name else row["fast"] <= row["slow"]
+        faster = (
+            row["fast"] >= row["slow"]
+            if "bandwidth" in name or "queue" in name
+            else row["fast"] <= row["slow"]
+        )
         assert faster, name
     assert set(EXACT) < set(before)
     with clock({"lds_latency": (1, 2)}):
