@@ -233,9 +233,17 @@ class Time:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Time:
         """Read the "time" of a record."""
-        ranges = {name: Range(**record[name]) for name in ("cycles", "seconds", "clock_hz")}
-        names = ("card", "binds", "sampled_workgroups", "workgroups", "workgroups_per_cu")
-        return cls(**ranges, **{name: record[name] for name in names}, events=record.get("events"))
+        return cls(
+            card=record["card"],
+            cycles=Range(**record["cycles"]),
+            seconds=Range(**record["seconds"]),
+            clock_hz=Range(**record["clock_hz"]),
+            binds=record["binds"],
+            sampled_workgroups=record["sampled_workgroups"],
+            workgroups=record["workgroups"],
+            workgroups_per_cu=record["workgroups_per_cu"],
+            events=record.get("events"),
+        )
 
 
 @dataclass(frozen=True)

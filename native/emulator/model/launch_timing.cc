@@ -102,7 +102,6 @@ void LaunchTiming::write_events(Json& j) const {
 
 void LaunchTiming::write(Json& j, uint64_t arrays) {
   finish();
-  if (times_[0].size() != sample_.workgroups().size()) return;  // the launch was stopped
   const double requested = Sample::Fit(sample_, requested_).total();
   const Traffic traffic{requested, std::min(requested, static_cast<double>(arrays))};
   CardTime card[kTimingEnds];
@@ -115,7 +114,7 @@ void LaunchTiming::write(Json& j, uint64_t arrays) {
   write_range(j, "seconds", card[0].seconds, card[1].seconds);
   write_range(j, "clock_hz", card[0].clock_hz, card[1].clock_hz);
   j.open("binds");
-  const auto mean = [&](const char* name, double CardTime::*share) {
+  const auto mean = [&](const char* name, double CardTime::* share) {
     j.real(name, (card[0].*share + card[1].*share) / 2);
   };
   mean("matrix", &CardTime::matrix);

@@ -45,7 +45,8 @@ class LaunchTiming {
   // What the L1 asks of the L2.
   void request(uint64_t bytes) { l2_bytes_ += recording_ ? bytes : 0; }
 
-  // The launch is over; `arrays` is the size of what it touched, in bytes. Adds "time" to the record.
+  // The launch is over, and nothing stopped it; `arrays` is the size of what it touched, in bytes. Adds
+  // "time" to the record.
   void write(Json& j, uint64_t arrays);
 
  private:

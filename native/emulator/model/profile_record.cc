@@ -111,7 +111,7 @@ std::string Profiler::record(const LaunchResult& result) {
   write_caches(j, caches_.counts());
   write_occupancy(j, occupancy_of(launch_));
   j.close();
-  if (timing_) timing_->write(j, allocated_);
+  if (timing_ && !result.hip_error) timing_->write(j, allocated_);
   j.close();
   return j.text();
 }

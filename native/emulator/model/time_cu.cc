@@ -30,7 +30,8 @@ class CuModel::Run {
         values_(model.values_),
         events_(events),
         most_events_(most),
-        queue_cycles_(values_.whole(TimingKey::kQueueCycles)) {}
+        queue_cycles_(values_.whole(TimingKey::kQueueCycles)),
+        matrix_issue_(values_.whole(TimingKey::kMatrixIssueSlots)) {}
 
   CuTime run(const std::vector<WaveTrace>& traces, uint32_t copies);
 
@@ -61,7 +62,7 @@ class CuModel::Run {
   const TimingValues& values_;
   std::vector<IssueEvent>* events_;
   const size_t most_events_;
-  const uint64_t queue_cycles_;
+  const uint64_t queue_cycles_, matrix_issue_;
   std::vector<TimedWave> waves_;
   std::vector<Group> groups_;
   Simd simds_[kSimds];
@@ -147,7 +148,7 @@ uint64_t CuModel::Run::port_free(const Simd& simd, const TimedWave& w, uint64_t 
   };
   switch (w.port()) {
     case Port::kMatrix:
-      return std::max(simd.matrix_free, simd.packed_until);
+      return std::max({simd.matrix_free, simd.packed_until, matrix_issue_ ? simd.vector_free : now});
     case Port::kVector:
       return w.is_packed() ? std::max(simd.vector_free, simd.matrix_free) : simd.vector_free;
     case Port::kLds:
@@ -182,6 +183,7 @@ void CuModel::Run::issue(Simd& simd, TimedWave& w, uint64_t now) {
   switch (w.port()) {
     case Port::kMatrix:
       simd.matrix_free = now + slots;
+      if (matrix_issue_) simd.vector_free = now + matrix_issue_;
       time_.matrix_slots += slots;
       count(simd, w, now, slots);
       break;
@@ -253,7 +255,6 @@ void CuModel::Run::release(Group& group, uint64_t now) {
 
 CuModel::CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values)
     : first_(first), facts_(facts), values_(values) {}
-CuModel::~CuModel() = default;
 
 CuTime CuModel::run(const std::vector<WaveTrace>& waves, uint32_t copies, std::vector<IssueEvent>* events,
                     size_t most_events) {

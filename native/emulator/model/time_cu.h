@@ -51,7 +51,6 @@ class CuModel {
  public:
   // `first` is the text that the traces' instructions index.
   CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values);
-  ~CuModel();
 
   // `copies` of a workgroup run side by side. Appends at most `most_events` events, if `events` is not null.
   CuTime run(const std::vector<WaveTrace>& waves, uint32_t copies, std::vector<IssueEvent>* events,

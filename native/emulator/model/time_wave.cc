@@ -102,7 +102,10 @@ uint64_t TimedWave::gap(uint32_t index) const {
 void TimedWave::write(const Facts& f, const FactsDetail& d, uint64_t now) {
   if (f.counted) return;  // s_waitcnt waits for these
   const bool matrix = f.unit == Unit::kMatrix;
-  const uint64_t done = now + slots_ + (matrix ? values_->whole(TimingKey::kMatrixResultSlots) : 0);
+  const uint64_t later = matrix                    ? values_->whole(TimingKey::kMatrixResultSlots)
+                         : f.unit == Unit::kVector ? values_->whole(TimingKey::kVectorResultSlots)
+                                                   : 0;
+  const uint64_t done = now + slots_ + later;
   for (int i = 0; i < d.n_writes; ++i) {
     const RegisterRange& r = d.writes[i];
     for (int k = r.first; k < r.first + r.count; ++k) {

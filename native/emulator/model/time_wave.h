@@ -62,11 +62,11 @@ class TimedWave {
   Port port_ = Port::kInternal;
   uint32_t slots_ = 1;
   bool packed_ = false;
-  uint64_t ready_[kRegisters] = {};    // when a register may be read
-  uint64_t ready_c_[kRegisters] = {};  // when a matrix instruction may read it as the same accumulator
+  uint64_t ready_[kRegisters] = {};           // when a register may be read
+  uint64_t ready_c_[kRegisters] = {};         // when a matrix instruction may read it as the same accumulator
   RegisterRange written_[kFirstScalar] = {};  // by first register: what a matrix instruction last wrote there
-  std::deque<uint64_t> vector_, lds_;  // when what is in flight completes
-  uint64_t scalar_ = 0;                // the last of the scalar loads
+  std::deque<uint64_t> vector_, lds_;         // when what is in flight completes
+  uint64_t scalar_ = 0;                       // the last of the scalar loads
 };
 
 }  // namespace fmha::emu

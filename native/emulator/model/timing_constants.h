@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,8 @@ enum class TimingKey : uint8_t {
   kBranchSlots,
   kBarrierSlots,
   kMatrixResultSlots,
+  kMatrixIssueSlots,
+  kVectorResultSlots,
   kStartCycles,
   kLaunchSeconds,
   kL2Bandwidth,
@@ -33,7 +36,7 @@ enum class TimingKey : uint8_t {
   kClockMatrix,
   kClockVector,
 };
-constexpr size_t kTimingKeys = 19;
+constexpr size_t kTimingKeys = 21;
 
 // A row of the table. `fast` is the end at which launches take less time: the lower latency, but the higher
 // bandwidth.
@@ -48,7 +51,7 @@ struct TimingConstant {
 class TimingValues {
  public:
   double operator[](TimingKey key) const { return value_[static_cast<size_t>(key)]; }
-  uint64_t whole(TimingKey key) const { return static_cast<uint64_t>((*this)[key] + 0.5); }
+  uint64_t whole(TimingKey key) const { return static_cast<uint64_t>(std::llround((*this)[key])); }
   double& at(TimingKey key) { return value_[static_cast<size_t>(key)]; }
 
  private:
