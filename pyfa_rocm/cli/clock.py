@@ -59,10 +59,6 @@ class Estimate:
         """Return the speed at that time."""
         return self.tflops.low * self.seconds.high / self.middle_seconds
 
-    def matrix_busy(self) -> float:
-        """Return the share of the cycles of a compute unit with work in which its matrix cores run."""
-        return self.binds["matrix"]
-
     def as_json(self) -> dict[str, Any]:
         """Return it for a JSON object."""
         ranges = {name: vars(getattr(self, name)) for name in ("cycles", "seconds", "clock_hz", "tflops")}

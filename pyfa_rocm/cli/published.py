@@ -2,8 +2,8 @@
 """Published measurements on an MI300X, by which the clock is judged.
 
 The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
-was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
-one row of calibration for each card that was measured and each family of kernels.
+was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is one
+row of calibration for each source and family of kernels. As it stands, nothing is fitted on any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent / "points"
 
 @dataclass(frozen=True)
 class Shape:
-    """A self-attention problem in bfloat16; hdim is that of q, k and v."""
+    """A self-attention problem; hdim is that of q, k and v."""
 
     batch: int
     nhead_q: int
@@ -30,6 +30,7 @@ class Shape:
     seqlen: int
     hdim: int
     causal: bool
+    dtype: str = "bfloat16"
 
     def flops(self, direction: str = "forward") -> float:
         """Return the operations as the field counts them: half with a causal mask, 2.5 times backward."""
