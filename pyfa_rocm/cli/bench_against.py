@@ -75,15 +75,14 @@ def ours_over_aiter(clock: _Clock) -> float | None:
     The low end of the range: the lower of both ends of the constants, which are the same for both kernels,
     and of the two problems of RACES. None without AITER's objects.
     """
-    ratios = []
+    ratios: list[float] = []
     for shape in RACES:
         ours = clock(Ours.name, shape)
         theirs = [found for name in TO_NEAREST if (found := clock(name, shape)) is not None]
         if ours is None or not theirs:
             return None
-        for end in ("low", "high"):
-            best = min(getattr(found.seconds, end) for found in theirs)
-            ratios.append(best / getattr(ours.seconds, end))
+        ratios.append(min(found.seconds.low for found in theirs) / ours.seconds.low)
+        ratios.append(min(found.seconds.high for found in theirs) / ours.seconds.high)
     return min(ratios)
 
 

@@ -22,7 +22,7 @@ from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["add_arguments", "run", "subjects"]
 
 # Instructions of a compute unit that a trace and a picture keep.
-EVENTS = 200_000
+EVENTS = 50_000
 # Where a checkout has AITER's objects for an MI300X; an installed package has none.
 _OBJECTS = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects" / "fmha_v3_fwd" / "MI300"
 

@@ -53,7 +53,9 @@ def lanes(recorded: dict[str, Any], simd: int) -> dict[tuple[str, str], list[Spa
         span = ((slot - begin) * cycles, max(slots, 1) * cycles)
         if stalled:
             start = max(slot - stalled, begin)
-            found.setdefault((f"wave {wave}", WAIT), []).append(((start - begin) * cycles, (slot - start) * cycles))
+            found.setdefault((f"wave {wave}", WAIT), []).append(
+                ((start - begin) * cycles, (slot - start) * cycles)
+            )
         found.setdefault((f"wave {wave}", colour), []).append(span)
         if label == "matrix":
             found.setdefault(("matrix port", colour), []).append(span)
@@ -83,7 +85,7 @@ def draw(estimate: Estimate, problem: str, path: Path) -> None:
         axes.set_xlabel("cycles")
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        keys = {label: colour for label, colour in PORTS.values()} | {REST[0]: REST[1], "waits": WAIT}
+        keys = dict(PORTS.values()) | {REST[0]: REST[1], "waits": WAIT}
         marks = [patches.Patch(color=colour, label=label) for label, colour in keys.items()]
         head = f"{estimate.kernel}, {problem}: one SIMD, fast end of the clock"
         axes.set_title(head, loc="left", fontsize=11, fontweight="bold", color=INK, pad=26)

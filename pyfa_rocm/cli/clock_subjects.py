@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pyfa_rocm import array, backward, fmha
+from pyfa_rocm import array, fmha
+from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["ROUNDINGS", "Aiter", "CompositeKernel", "Ours", "Subject"]
+__all__ = ["ROUNDINGS", "Aiter", "CompositeKernel", "Enqueue", "Ours", "Subject"]
 
 ROUNDINGS = ("rtz", "rtna", "rtne")
 # Rows of normal numbers; longer heads repeat them.
@@ -30,6 +33,8 @@ _ROWS = 1024
 # Query rows of a workgroup's tile, and threads of a workgroup, of AITER's forward kernels.
 _AITER_TILE, _AITER_THREADS = 256, 512
 _AITER_DOES = ("forward", 128, "bfloat16")
+# How Composable Kernel's names of main loops begin, forward and backward.
+_CK_PIPELINES = ("qr", "kr")
 _ELEMENT_BYTES = 2
 
 
@@ -84,26 +89,22 @@ class _Arrays:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Enqueue:
+    """A problem that is ready: the name of the kernel that it runs, and what enqueues its launches."""
+
+    kernel: str
+    call: Callable[[], None]
+
+
 class Subject(ABC):
-    """A way to compute attention. `prepare` gives what enqueues a problem's launches."""
+    """A way to compute attention."""
 
     name: str
 
     @abstractmethod
-    @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[_Enqueue]:
-        """Hold a problem's arrays, and yield a function that enqueues it; UnsupportedError: it cannot."""
-
-
-class _Enqueue:
-    """Something to call, and the name of the kernel that it runs."""
-
-    def __init__(self, kernel: str, call: object) -> None:
-        self.kernel = kernel
-        self._call = call
-
-    def __call__(self) -> None:
-        self._call()  # type: ignore[operator]
+    def prepare(self, shape: Shape, direction: str) -> AbstractContextManager[Enqueue]:
+        """Hold a problem's arrays for a block; UnsupportedError: it cannot be done this way."""
 
 
 class Ours(Subject):
@@ -111,46 +112,58 @@ class Ours(Subject):
 
     name = "pyfa_rocm"
 
-    def choose(self, params: FwdParams) -> None:
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
         """Set `params.kernel`."""
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[_Enqueue]:
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         arrays = _Arrays(shape)
+        yield self._forward(arrays) if direction == "forward" else self._backward(arrays)
+
+    def _forward(self, arrays: _Arrays) -> Enqueue:
         params = arrays.params()
-        if direction == "backward":
-            yield self._backward(arrays)
-            return
-        self.choose(params)
-        nbytes = fmha.fmha_fwd_workspace_bytes(params)
-        workspace = DeviceArray.empty((nbytes,), np.uint8)
-        params.workspace, params.workspace_bytes = workspace.data, nbytes
+        self.choose(params, fmha.fmha_fwd_kernel)
+        workspace = _workspace(params, fmha.fmha_fwd_workspace_bytes(params))
         fmha.fmha_fwd_prepare(params)
-        yield _Enqueue(fmha.fmha_fwd_kernel(params).name, lambda: fmha.fmha_fwd(params))
 
-    def _backward(self, arrays: _Arrays) -> _Enqueue:
-        shape = arrays.shape
-        swapped = [x.transpose(0, 2, 1, 3) for x in (arrays.o, arrays.q, arrays.k, arrays.v, arrays.o)]
+        def call(held: object = workspace) -> None:
+            fmha.fmha_fwd(params)
 
-        def call() -> None:
-            backward.flash_attn_bwd(*swapped, arrays.lse, causal=shape.causal)
+        return Enqueue(fmha.fmha_fwd_kernel(params).name, call)
 
-        return _Enqueue("", call)
+    def _backward(self, arrays: _Arrays) -> Enqueue:
+        gradients = [DeviceArray.empty(x.shape, x.dtype) for x in (arrays.q, arrays.k, arrays.v)]
+        dq, dk, dv = (arrays.strided(x) for x in gradients)
+        params = BwdParams(arrays.params(), arrays.strided(arrays.o), dq, dk, dv)
+        self.choose(params, fmha.fmha_bwd_kernel)
+        workspace = _workspace(params, fmha.fmha_bwd_workspace_bytes(params))
+        fmha.fmha_bwd_prepare(params)
+
+        def call(held: object = (gradients, workspace)) -> None:
+            fmha.fmha_bwd(params)
+
+        return Enqueue(fmha.fmha_bwd_kernel(params).name, call)
+
+
+def _workspace(params: FwdParams | BwdParams, nbytes: int) -> DeviceArray:
+    """Allocate a workspace and name it in the parameters."""
+    workspace = DeviceArray.empty((nbytes,), np.uint8)
+    params.workspace, params.workspace_bytes = workspace.data if nbytes else 0, nbytes
+    return workspace
 
 
 class CompositeKernel(Ours):
-    """The library's best forward kernel from Composable Kernel, as flash-attention compiles them."""
+    """The library's best kernel from Composable Kernel, as flash-attention compiles them."""
 
     name = "ck"
 
-    def choose(self, params: FwdParams) -> None:
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
         """See Ours."""
         params.kernel = 0
-        count = fmha.fmha_fwd_kernel(params).candidate_count
-        for number in range(1, count + 1):
+        for number in range(1, info(params).candidate_count + 1):
             params.kernel = number
-            if fmha.fmha_fwd_kernel(params).pipeline.startswith("qr"):
+            if info(params).pipeline.startswith(_CK_PIPELINES):
                 return
         raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
 
@@ -188,7 +201,7 @@ class Aiter(Subject):
         return self._functions[causal]
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[_Enqueue]:
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         got = (direction, shape.hdim, shape.dtype)
         if got != _AITER_DOES:
@@ -205,7 +218,7 @@ class Aiter(Subject):
         def call() -> None:
             _hip("hipModuleLaunchKernel", function, *grid, _AITER_THREADS, 1, 1, 0, None, None, extra)
 
-        yield _Enqueue(self.name, call)
+        yield Enqueue(self.name, call)
 
     def _arguments(self, arrays: _Arrays) -> ctypes.Array[_Word]:
         """Return the argument struct: addresses, the scale, and sizes and strides in bytes, 16 bytes each."""

@@ -2,8 +2,8 @@
 """Published measurements on an MI300X, by which the clock is judged.
 
 The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
-was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is one
-row of calibration for each source and family of kernels. As it stands, nothing is fitted on any.
+was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
+one row of calibration for each source and family of kernels. As it stands, nothing is fitted on any.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _aiter_readme() -> Iterator[Point]:
     name = "aiter_readme"
     rounding = sources()[name]["rounding"]
     for row in _rows(name):
-        sizes = (int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim"))
-        shape = Shape(*sizes, row["causal"] == "1")
+        sizes = {key: int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")}
+        shape = Shape(**sizes, causal=row["causal"] == "1")
         yield Point(name, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
         for kind in ("a16", "a32"):  # nothing is fitted on gradients
             tflops = float(row[f"backward_{kind}"])
