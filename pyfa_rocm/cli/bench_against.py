@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tqdm import tqdm
@@ -20,7 +20,7 @@ from pyfa_rocm.cli.published import Point, Shape, points, sources
 from pyfa_rocm.cli.trial import to_json
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["chosen", "ours_over_aiter", "run"]
+__all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
 
 # Where ours is held against AITER's: batch, heads, key heads, seqlen, hdim, causal.
 RACES = (Shape(4, 64, 8, 8192, 128, False), Shape(8, 32, 8, 8192, 128, True))
@@ -50,7 +50,7 @@ def chosen(args: argparse.Namespace) -> list[Point]:
     return found
 
 
-class _Clock:
+class Clock:
     """Estimates by subject, shape and direction, each made once."""
 
     def __init__(self, ways: Mapping[str, Subject]) -> None:
@@ -69,7 +69,7 @@ class _Clock:
         return self._known[key]
 
 
-def ours_over_aiter(clock: _Clock) -> float | None:
+def ours_over_aiter(clock: Callable[[str, Shape], Estimate | None]) -> float | None:
     """Return how many times as fast ours is as AITER's best kernel that rounds to nearest.
 
     The low end of the range: the lower of both ends of the constants, which are the same for both kernels,
@@ -86,7 +86,15 @@ def ours_over_aiter(clock: _Clock) -> float | None:
     return min(ratios)
 
 
-def _row(judged: judge_clock.Judged, clock: _Clock) -> dict[str, Any]:
+def judge(wanted: list[Point], clock: Clock) -> Iterator[judge_clock.Judged]:
+    """Time each point's problem by the subject that it measures."""
+    for point in tqdm(wanted, unit="row", file=sys.stderr, leave=False):
+        name = judge_clock.subject_name(point)
+        found = clock(name, point.shape, point.direction)
+        yield judge_clock.Judged(point, found, "" if found else f"there is no {name} here")
+
+
+def _row(judged: judge_clock.Judged, clock: Clock) -> dict[str, Any]:
     """Return a row of the table: published, its model, ours, and CK's."""
     point = judged.point
     row = judged.as_json() | {"problem": str(point.shape), "measures": judge_clock.subject_name(point)}
@@ -98,14 +106,12 @@ def _row(judged: judge_clock.Judged, clock: _Clock) -> dict[str, Any]:
 
 def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
     """Model and print; 0 if something could be compared, else 1."""
-    clock = _Clock(ways)
-    wanted = chosen(args)
-    judged, rows = [], []
-    for point in tqdm(wanted, unit="row", file=sys.stderr, leave=False):
-        name = judge_clock.subject_name(point)
-        found = clock(name, point.shape, point.direction)
-        judged.append(judge_clock.Judged(point, found, "" if found else f"there is no {name} here"))
-        rows.append(_row(judged[-1], clock))
+    clock = Clock(ways)
+    judged = []
+    rows = []
+    for found in judge(chosen(args), clock):
+        judged.append(found)
+        rows.append(_row(found, clock))
     result = {
         "card": args.model,
         "kind": "model",

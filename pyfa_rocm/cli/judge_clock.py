@@ -91,7 +91,8 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     dict
         "held_out_error": mean of hand-written forward kernels; "held_out_rows", and "held_out_within": how
         many of them lie in the clock's range. "ck_error", "ck_rows": the largest of Composable Kernel's.
-        "matrix_error": mean by which the matrix cores' use is off from the counters. "orders",
+        "matrix_error": mean by which the matrix cores' use is off from the counters, which also count compute
+        units that idle. "orders",
         "orders_right": problems published with several roundings that run here, and those whose order the
         clock has.
     """

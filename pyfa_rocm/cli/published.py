@@ -96,8 +96,9 @@ def _aiter_readme() -> Iterator[Point]:
     name = "aiter_readme"
     rounding = sources()[name]["rounding"]
     for row in _rows(name):
-        sizes = {key: int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")}
-        shape = Shape(**sizes, causal=row["causal"] == "1")
+        sizes = [int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")]
+        batch, nhead_q, nhead_k, seqlen, hdim = sizes
+        shape = Shape(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
         yield Point(name, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
         for kind in ("a16", "a32"):  # nothing is fitted on gradients
             tflops = float(row[f"backward_{kind}"])
