@@ -14,7 +14,7 @@ from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.fmha import fmha_merge
 
-__all__ = ["flash_attn_merge"]
+__all__ = ["flash_attn_merge", "merge_params", "merged_layouts"]
 
 
 def flash_attn_merge(
@@ -78,35 +78,39 @@ def flash_attn_merge(
     """
     handle = stream_for(stream, outs)
     parts, part_lses = to_read(outs, "outs", handle), to_read(lses, "lses", handle)
-    _check_parts(parts.layout, part_lses.layout)
-    shape, lse_shape = parts.layout.shape[1:], part_lses.layout.shape[1:]
     given = {"out": out, "lse": lse}
     if accumulate and (missing := [name for name, x in given.items() if x is None]):
         raise InvalidArgumentError(f"{missing[0]}: got None, expected an array to accumulate in")
     written = {name: to_write(x, name, handle) for name, x in given.items() if x is not None}
-    dtype = written["out"].layout.dtype if "out" in written else parts.layout.dtype
-    dtype = dtype if out_dtype is None else out_dtype
-    layouts = {
-        "out": _layout(written.get("out"), shape, dtype, parts.layout),
-        "lse": _layout(written.get("lse"), lse_shape, "float32", parts.layout),
-    }
-    if "out" in written:
-        require_output(layouts["out"], shape, dtype, out_dtype, parts.layout)
-    if "lse" in written:
-        require_like("lse", layouts["lse"], lse_shape, "float32", "lses", parts.layout)
+    layouts = merged_layouts(parts.layout, part_lses.layout, written, out_dtype)
     previous = enter_device(parts.layout.device)
     try:
         for name, layout in layouts.items():
             if name not in written:
                 written[name] = given[name] = DeviceArray.allocate(layout, handle)
-        fmha_merge(_params(parts, part_lses, written, base2, accumulate), handle)
+        fmha_merge(merge_params(parts, part_lses, written, base2, accumulate), handle)
     finally:
         leave_device(previous)
     return given["out"], given["lse"]
 
 
-def _layout(array: Array | None, shape: tuple[int, ...], dtype: str, parts: Layout) -> Layout:
-    return contiguous(shape, dtype, parts.device) if array is None else array.layout
+def merged_layouts(
+    outs: Layout, lses: Layout, written: dict[str, Array], out_dtype: str | None
+) -> dict[str, Layout]:
+    """Check a merge of partial outputs; return the layouts of "out" and "lse"."""
+    _check_parts(outs, lses)
+    dtype = written["out"].layout.dtype if "out" in written else outs.dtype
+    dtype = dtype if out_dtype is None else out_dtype
+    shapes = {"out": (outs.shape[1:], dtype), "lse": (lses.shape[1:], "float32")}
+    layouts = {
+        name: written[name].layout if name in written else contiguous(shape, kind, outs.device)
+        for name, (shape, kind) in shapes.items()
+    }
+    if "out" in written:
+        require_output(layouts["out"], outs.shape[1:], dtype, out_dtype, outs)
+    if "lse" in written:
+        require_like("lse", layouts["lse"], lses.shape[1:], "float32", "lses", outs)
+    return layouts
 
 
 def _check_parts(outs: Layout, lses: Layout) -> None:
@@ -123,7 +127,7 @@ def _check_parts(outs: Layout, lses: Layout) -> None:
     require_like("lses", lses, (*first, nhead, seqlen), "float32", "outs", outs)
 
 
-def _params(
+def merge_params(
     outs: Array, lses: Array, written: dict[str, Array], base2: bool, accumulate: bool
 ) -> MergeParams:
     """Return the parameters of the C call. Packed sequences are one batch."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyfa_rocm._call.arrays import to_read, to_write
+from pyfa_rocm._call.cached import CachedOptions, cached_call, refuse_uncached
 from pyfa_rocm._call.call import Call
+from pyfa_rocm._call.checks import require_like
 from pyfa_rocm._call.keywords import add_keywords, key_of, options_of, spelled_out
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import OptionalArguments
-from pyfa_rocm._call.params import Keywords
+from pyfa_rocm._call.params import Keywords, Options
 from pyfa_rocm._call.plan import Plans, find, make
 from pyfa_rocm._call.run import described, run, run_on_device
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import stream_for
+from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.kvcache import attend_cached
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +45,7 @@ def flash_attn_varlen_func(
     alibi_slopes: Any = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    block_table: Any = None,
     *,
     seqused_q: Any = None,
     seqused_k: Any = None,
@@ -72,6 +78,11 @@ def flash_attn_varlen_func(
         As in `flash_attn_func`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         As in `flash_attn_func`.
+    block_table : array, optional, int32 (batch, max_pages)
+        Pages of each sequence: k and v are caches, (pages, page_size, nhead_k, hdim), in any form that
+        `flash_attn_with_kvcache` takes. Lengths of keys are `seqused_k`, else the differences of
+        `cu_seqlens_k`, which may be None beside it; `max_seqlen_k` at most. Without `seqused_q`, dropout,
+        `bias`, `top_left`, `out_dtype`, descales and `return_attn_probs`.
     seqused_q, seqused_k : array, optional, int32 (batch)
         Lengths in use, if sequences fill only the first part of their rows: the rest is neither read nor
         written. (Such rows of an `out` that is allocated here, and of lse, hold anything.)
@@ -100,7 +111,8 @@ def flash_attn_varlen_func(
 
     Notes
     -----
-    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h.
+    Source: ``fmha_fwd`` of native/include/fmha_rocm.h and native/kernels/ck/fwd_kernel.h; with `block_table`
+    ``fmha_decode``.
 
     Examples
     --------
@@ -112,6 +124,18 @@ def flash_attn_varlen_func(
     (100, 2, 128)
     """
     handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
+    if block_table is not None:
+        options = options_of(
+            "flash_attn_varlen_func", ours, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
+            return_attn_probs=return_attn_probs,
+        )  # fmt: skip
+        arrays = {
+            "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "cache_seqlens": seqused_k,
+            "alibi_slopes": alibi_slopes,
+        }  # fmt: skip
+        return _attend_paged(arrays, max_seqlen_q, max_seqlen_k, options, out, handle)
     optional = OptionalArguments(handle)
     optional.add("cu_seqlens_q", cu_seqlens_q)
     optional.add("cu_seqlens_k", cu_seqlens_k)
@@ -145,3 +169,28 @@ def flash_attn_varlen_func(
     if plan.direct:
         return run(plan, q, k, v, out, to, optional, handle)
     return run_on_device(plan, q, k, v, out, to, optional, handle)
+
+
+def _attend_paged(
+    arrays: dict[str, Any], max_seqlen_q: Any, max_seqlen_k: Any, options: Options, out: Any, handle: int
+) -> Any:
+    """Attention of packed queries over pages, of arrays by their names of `flash_attn_with_kvcache`."""
+    refuse_uncached(options, arrays.pop("seqused_q"))
+    if arrays["cache_seqlens"] is not None:
+        arrays["cu_seqlens_k"] = None
+    elif arrays["cu_seqlens_k"] is None:
+        raise InvalidArgumentError("cu_seqlens_k: got None, expected an array, or one in seqused_k")
+    given = {name: to_read(x, name, handle) for name, x in arrays.items() if x is not None}
+    to = None if out is None else to_write(out, "out", handle)
+    cached = CachedOptions(
+        max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),
+        max_seqlen_k=to_integer("max_seqlen_k", max_seqlen_k),
+    )  # fmt: skip
+    layouts = {name: x.layout for name, x in given.items()}
+    if (used := layouts.get("cache_seqlens")) is not None:
+        batch = layouts["block_table"].shape[:1]
+        require_like("seqused_k", used, batch, "int32", "q", layouts["q"])
+    call = cached_call(layouts, options, cached, None if to is None else to.layout)
+    result, lse = attend_cached(call, given, to, handle)
+    result = result if out is None else out
+    return (result, lse) if options.wants_lse else result

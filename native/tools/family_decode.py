@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from family import DTYPES, SETS, Family, Row, check_keys, cxx_fields, enumerator
 
 _LOAD_BYTES = 16  # of a lane: what head dims are multiples of
+_TILE_M = 16  # rows of an MFMA's tile
 _BYTES = {"fp16": 2, "bf16": 2, "fp8": 1}
 
 
@@ -21,21 +22,25 @@ class DecodeRow(Row):
     hdim_step: int
     cache_dtype: str
     layout: str
+    tile_m: int
 
     @property
     def kind(self) -> str:
         """What tells it from others in its name."""
         head = f"d{self.hdim_q}" if self.hdim_q == self.hdim_v else f"d{self.hdim_q}v{self.hdim_v}"
         stored = "" if self.cache_dtype == self.dtype else f"_{self.cache_dtype}"
-        return f"{self.dtype}{stored}_{head}{'' if self.layout == 'rows' else f'_{self.layout}'}"
+        layout = "" if self.layout == "rows" else f"_{self.layout}"
+        rows = "" if self.tile_m == _TILE_M else f"_m{self.tile_m}"
+        return f"{self.dtype}{stored}_{head}{layout}{rows}"
 
 
 @dataclass(frozen=True)
 class DecodeTile:
-    """The largest head dims; how a kernel divides its work, the code says."""
+    """The largest head dims, and the rows of a workgroup; how it divides its keys, the code says."""
 
     hdim_q: int
     hdim_v: int
+    tile_m: int
     origin: str
 
 
@@ -71,11 +76,12 @@ class Decode(Family):
         self.origins = tuple(sources)
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> DecodeTile:
-        check_keys(content, {"hdim_q", "hdim_v"}, set(), where)
+        check_keys(content, {"hdim_q", "hdim_v"}, {"tile_m"}, where)
         for key, value in content.items():
-            if not isinstance(value, int) or value <= 0 or value % 32:
-                raise ValueError(f"{where}: {key} is {value!r}, expected a multiple of 32")
-        return DecodeTile(content["hdim_q"], content["hdim_v"], origin)
+            unit = _TILE_M if key == "tile_m" else 32
+            if not isinstance(value, int) or value <= 0 or value % unit:
+                raise ValueError(f"{where}: {key} is {value!r}, expected a multiple of {unit}")
+        return DecodeTile(content["hdim_q"], content["hdim_v"], content.get("tile_m", _TILE_M), origin)
 
     def make_row(self, fields: dict[str, Any], tile: DecodeTile, where: str) -> DecodeRow:
         row = DecodeRow(
@@ -84,6 +90,7 @@ class Decode(Family):
             origin=tile.origin,
             hdim_q=tile.hdim_q,
             hdim_v=tile.hdim_v,
+            tile_m=tile.tile_m,
             hdim_step=_LOAD_BYTES // _BYTES[fields["cache_dtype"]],
             **fields,
         )

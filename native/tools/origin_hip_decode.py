@@ -15,4 +15,5 @@ class HipDecode(Origin):
         """Return the line that native/kernels/hip/decode.h makes a kernel of."""
         types = f"{row.dtype.capitalize()}, {row.cache_dtype.capitalize()}"
         layout = f"Decode{row.layout.capitalize()}"
-        return f"FMHA_DECODE_KERNEL({row.name}, {types}, {row.hdim_q}, {row.hdim_v}, {layout})"
+        dims = f"{row.hdim_q}, {row.hdim_v}"
+        return f"FMHA_DECODE_KERNEL({row.name}, {types}, {dims}, {layout}, {row.tile_m})"

@@ -15,6 +15,7 @@ from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, lse_strides, output_layout, plain_fields, require_like, strided
 from pyfa_rocm._call.decode import DecodeParams
+from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import FwdParams, Options, Strided
 from pyfa_rocm._runtime.tensor import Layout, contiguous, contiguous_strides
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
@@ -154,11 +155,20 @@ def _as_forward(
     )
 
 
-def refuse_uncached(options: Options) -> None:
-    """Raise for options of attention that is not over a cache."""
-    for name in ("dropout_p", "bias", "top_left", "out_dtype"):
+def refuse_uncached(options: Options, seqused_q: Any) -> None:
+    """Raise for what attention of packed sequences over a cache is without."""
+    if seqused_q is not None:
+        raise UnsupportedError(
+            "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
+        )
+    if options.return_attn_probs:
+        raise UnsupportedError(
+            "return_attn_probs: got True with block_table, expected False: return_lse gives the log-sum-exp"
+        )
+    arrays = ("bias", *DESCALES)
+    for name in (*arrays, "dropout_p", "top_left", "out_dtype"):
         value = getattr(options, name)
-        if value is not None and value is not False and value != 0:
+        if value is not None and (name in arrays or value):
             raise UnsupportedError(
                 f"{name}: got a value with block_table, expected none: attention over a cache is without; "
                 "gather keys and values for a call without block_table"

@@ -53,7 +53,10 @@ _MOST_LAYOUTS = 4096
 def layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: int) -> Layout:
     """Return the layout of this description."""
     key = (shape, strides, dtype, device)
-    layout = _layouts.get(key)
+    try:
+        layout = _layouts.get(key)
+    except TypeError:  # sizes that are symbols have no hash
+        return Layout(*key)
     if layout is None:
         if len(_layouts) >= _MOST_LAYOUTS:
             _layouts.clear()

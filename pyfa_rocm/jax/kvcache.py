@@ -184,13 +184,14 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
     Parameters
     ----------
     arrays : dict
-        q, k_cache, v_cache, block_table, cu_seqlens_q, and cu_seqlens_k or cache_seqlens; None is left out.
+        q, k_cache, v_cache, block_table, cu_seqlens_q, seqused_q, which is refused, and cu_seqlens_k or
+        cache_seqlens; None is left out.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths.
     options : Options
         Of which only those of attention over a cache are taken.
     """
-    refuse_uncached(options)
+    refuse_uncached(options, arrays.pop("seqused_q"))
     if arrays["cache_seqlens"] is not None:
         arrays = arrays | {"cu_seqlens_k": None}
     taken = _taken(arrays | {"alibi_slopes": options.alibi_slopes})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyfa_rocm._call.keywords import spelled_out
 from pyfa_rocm._call.params import Keywords
-from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.jax._gradient import attend
 from pyfa_rocm.jax._operands import Operands, static_options
 from pyfa_rocm.jax.kvcache import attend_paged
@@ -107,15 +106,11 @@ def flash_attn_varlen_func(
         return_attn_probs=return_attn_probs, deterministic=deterministic,
     )  # fmt: skip
     if block_table is not None:
-        if seqused_q is not None:
-            raise UnsupportedError(
-                "seqused_q: got an array with block_table, expected None: cu_seqlens_q has the lengths"
-            )
         arrays = {
             "q": q, "k_cache": k, "v_cache": v, "block_table": block_table, "cu_seqlens_q": cu_seqlens_q,
             "cu_seqlens_k": cu_seqlens_k, "cache_seqlens": seqused_k,
         }  # fmt: skip
-        paged = attend_paged(arrays, max_seqlen_q, max_seqlen_k, options)
+        paged = attend_paged(arrays | {"seqused_q": seqused_q}, max_seqlen_q, max_seqlen_k, options)
         return tuple(paged) if options.wants_lse else paged[0]
     operands = Operands(
         options, q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,

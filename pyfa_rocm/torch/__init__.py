@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """pyfa_rocm for PyTorch: attention as torch operators, right under torch.compile, torch.export and capture.
 
-`flash_attn_func` and `flash_attn_varlen_func` take and return torch tensors; `sdpa` has the arguments of
+`flash_attn_func`, `flash_attn_varlen_func` and, over KV caches, `flash_attn_with_kvcache` take and return
+torch tensors, as do `flash_attn_kv_append` and `flash_attn_merge`; `sdpa` has the arguments of
 ``torch.nn.functional.scaled_dot_product_attention``, and `FlashAttention` is a module.
 
 Tensors on a ROCm device are used where they are, on the current stream, without a copy or a wait. Without a
@@ -22,7 +23,11 @@ except ImportError as error:
 from pyfa_rocm.torch._module import FlashAttention
 from pyfa_rocm.torch._sdpa import sdpa
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
+from pyfa_rocm.torch.kvcache import flash_attn_kv_append, flash_attn_merge, flash_attn_with_kvcache
 
 del _torch
 
-__all__ = ["FlashAttention", "flash_attn_func", "flash_attn_varlen_func", "sdpa"]
+__all__ = [
+    "FlashAttention", "flash_attn_func", "flash_attn_kv_append", "flash_attn_merge", "flash_attn_varlen_func",
+    "flash_attn_with_kvcache", "sdpa",
+]  # fmt: skip

@@ -23,6 +23,7 @@ from torch.autograd.function import _SingleLevelFunction
 from pyfa_rocm._call.numbers import HDIM_MULTIPLE
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch._backward import backward_kernels, require_supported
+from pyfa_rocm.torch._cached import cached_kernels
 from pyfa_rocm.torch._copies import readable
 from pyfa_rocm.torch._derivatives import refused_in_a_graph, require_no_derivative, require_no_tangent
 from pyfa_rocm.torch._operators import forward_kernels, library
@@ -246,6 +247,14 @@ def _written(go_on: Callable[..., Any], names: list[str], arguments: tuple[Any, 
     )
 
 
+def _cached(go_on: Callable[..., Any], names: list[str], arguments: tuple[Any, ...]) -> Any:
+    require_no_derivative(
+        dict(zip(names, arguments, strict=False)),
+        "attention over a KV cache, appends and merges have no gradient; call under torch.no_grad(), with "
+        "tensor.detach(), or flash_attn_func of keys and values that are no cache",
+    )
+
+
 def _gradients(go_on: Callable[..., Any], names: list[str], arguments: tuple[Any, ...]) -> Any:
     return _applied(_Gradients, go_on, *arguments)
 
@@ -253,3 +262,5 @@ def _gradients(go_on: Callable[..., Any], names: list[str], arguments: tuple[Any
 for _name, _run in (forward_kernels | backward_kernels).items():
     _differentiate = _attention if "fwd" in _name else _gradients
     _register(getattr(_ops, _name).default, _run, _written if _name.endswith("_out") else _differentiate)
+for _name, _run in cached_kernels.items():
+    _register(getattr(_ops, _name).default, _run, _cached)

@@ -359,11 +359,13 @@ _STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_strid
 
 
 def define(
-    schemas: dict[str, str], run: dict[str, Callable[..., Any]], trace: dict[str, Callable[..., Any]]
-) -> None:
+    schemas: dict[str, str], run: dict[str, Callable[..., Any]], trace: dict[str, Callable[..., Any]],
+    *, counted: bool = True,
+) -> None:  # fmt: skip
     """Make operators known to torch, all but their derivatives, which `_autograd` has.
 
-    `run` are their kernels on tensors with memory, `trace` on those without, by name.
+    `run` are their kernels on tensors with memory, `trace` on those without, by name. Of those that are
+    `counted`, q, k and v say how many operations they are.
     """
     for name, schema in schemas.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, _STRIDES))
@@ -373,7 +375,8 @@ def define(
     for name, function in trace.items():
         packet = getattr(getattr(torch.ops, _NAMESPACE), name)
         _vmap.register(library, packet.default)
-        _flops.register(packet)
+        if counted:
+            _flops.register(packet)
         torch.library.register_fake(f"{_NAMESPACE}::{name}", function, lib=library)
 
 

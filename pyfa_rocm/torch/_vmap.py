@@ -56,6 +56,8 @@ def _merged(arguments: dict[str, Any], mapped: set[str], size: int) -> dict[str,
     """Return the arguments of one call for all elements; None: they need a call each."""
     if "cu_seqlens_q" in arguments or arguments.get("dropout_p"):
         return None
+    if "k" not in arguments or "k_cache" in arguments:
+        return None  # a cache, or what is merged, has dimensions of its own
     if arguments.get("bias_grad") or arguments.get("dbias") is not None:
         return None  # a sum over the batch is of one element's
     batch = arguments["q"].shape[1 if "q" in mapped else 0]

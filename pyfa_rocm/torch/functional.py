@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pyfa_rocm._call.keywords import require_known, spelled_out
-from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Keywords
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch import _autograd, _operators
+from pyfa_rocm.torch._arguments import length, output_type, window
 from pyfa_rocm.torch._schema import Arguments, Lengths
-from pyfa_rocm.torch._tensors import autocast, dtype_named, real, require_tensors
+from pyfa_rocm.torch._tensors import autocast, real, require_tensors
+from pyfa_rocm.torch.kvcache import attend_paged
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -149,6 +150,7 @@ def flash_attn_varlen_func(
     alibi_slopes: torch.Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None,
     *,
     seqused_q: torch.Tensor | None = None,
     seqused_k: torch.Tensor | None = None,
@@ -171,6 +173,8 @@ def flash_attn_varlen_func(
         Where each sequence starts, and the end; on q's device, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths. In a compiled graph they are symbols: it serves other lengths too.
+    block_table : torch.Tensor, optional, int32 (batch, max_pages)
+        k and v are caches, (pages, page_size, nhead_k, hdim), as in `pyfa_rocm.flash_attn_varlen_func`.
     seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
         Lengths in use. Rows of O and of the log-sum-exp beyond them hold anything.
     bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
@@ -192,7 +196,8 @@ def flash_attn_varlen_func(
 
     Notes
     -----
-    The operator is ``torch.ops.pyfa_rocm.fmha_varlen_fwd`` (with `out`, ``fmha_varlen_fwd_out``).
+    The operator is ``torch.ops.pyfa_rocm.fmha_varlen_fwd`` (with `out`, ``fmha_varlen_fwd_out``), with
+    `block_table` ``fmha_decode`` (``fmha_decode_out``).
 
     Examples
     --------
@@ -204,17 +209,22 @@ def flash_attn_varlen_func(
     torch.Size([100, 2, 128])
     """
     require_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
-    q, k, v = autocast(q, k, v)
+    if block_table is None:
+        q, k, v = autocast(q, k, v)
+    else:
+        (q,) = autocast(q)  # caches are never copied
     lengths = {
         "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q,
-        "seqused_k": seqused_k, "max_seqlen_q": _length("max_seqlen_q", max_seqlen_q),
-        "max_seqlen_k": _length("max_seqlen_k", max_seqlen_k),
+        "seqused_k": seqused_k, "max_seqlen_q": length("max_seqlen_q", max_seqlen_q),
+        "max_seqlen_k": length("max_seqlen_k", max_seqlen_k),
     }  # fmt: skip
     arguments = _arguments(
         "flash_attn_varlen_func", q, ours, dropout_p=dropout_p, softmax_scale=softmax_scale,
         causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
         deterministic=deterministic, return_attn_probs=return_attn_probs,
     )  # fmt: skip
+    if block_table is not None:
+        return attend_paged(q, k, v, block_table, lengths, arguments, out, return_attn_probs)
     if return_attn_probs:
         return _probabilities(q, k, v, out, lengths, arguments)
     if out is None:
@@ -247,7 +257,7 @@ def _arguments(
         arguments["causal"] = True
     if deterministic:
         arguments["deterministic"] = True
-    left, right = _window(window_size)
+    left, right = window(window_size)
     if left != -1 or right != -1:
         arguments["window_left"], arguments["window_right"] = left, right
     philox = arguments.pop("philox", None)
@@ -255,7 +265,7 @@ def _arguments(
         arguments["dropout_p"] = dropout_p
         arguments |= _philox_state(philox, q.device)
     if "out_dtype" in arguments:
-        arguments["out_dtype"] = _dtype(arguments["out_dtype"])
+        arguments["out_dtype"] = output_type(arguments["out_dtype"])
     if "kernel" in arguments:
         arguments["candidate"] = arguments.pop("kernel")
     if return_attn_probs:
@@ -289,25 +299,6 @@ def _probabilities(
     with torch.no_grad():
         *_, s_dmask = _operators.run_with_s_dmask(q, k, v, None, of_lengths, Arguments(**arguments))
     return (*results, s_dmask)
-
-
-def _window(window_size: Any) -> tuple[int, int]:
-    try:
-        left, right = window_size
-        if int(left) != left or int(right) != right:
-            raise ValueError("not integers")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"window_size: got {window_size!r}, expected two integers") from error
-    return int(left), int(right)
-
-
-def _length(name: str, length: Any) -> Any:
-    """Return a bound of lengths, which may be a symbol."""
-    return length if isinstance(length, (int, torch.SymInt, torch.Tensor)) else to_integer(name, length)
-
-
-def _dtype(out_dtype: torch.dtype | str) -> torch.dtype:
-    return dtype_named(out_dtype, "out_dtype") if isinstance(out_dtype, str) else out_dtype
 
 
 def _philox_state(philox: Any, device: torch.device) -> dict[str, Any]:

@@ -1,28 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Attention over a key-value cache where it lies: torch tensors -> `pyfa_rocm.fmha_decode`."""
+"""Attention over a key-value cache where it lies: torch tensors -> ``torch.ops.pyfa_rocm.fmha_decode``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
-from pyfa_rocm import fmha
-from pyfa_rocm._call.cache import Cache, CacheTensor
-from pyfa_rocm._call.decode import DecodeParams
-from pyfa_rocm._call.params import FwdParams, Strided
-from pyfa_rocm._runtime import host_memory
-from pyfa_rocm._runtime.tensor import contiguous
-from pyfa_rocm.device import enter_device, leave_device
-from pyfa_rocm.torch._operators import allocate_workspace, stream_handle
-from pyfa_rocm.torch._tensors import device_index, dtype_name
+import pyfa_rocm.torch  # noqa: F401 - the operator
 
 __all__ = ["Keys", "Scores", "can_decode", "decode"]
 
 _DTYPES = (torch.float16, torch.bfloat16)
-_UNLIMITED = 2**31 - 1
-_NOWHERE = Strided(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -115,109 +104,14 @@ def decode(
     torch.Tensor
         Of q's shape, with v's hdim. 0 for a query that sees no key.
     """
-    if torch.compiler.is_compiling() and starts is None:
-        return _decode_of_graph(
-            q, k, v, keys.longest, keys.lengths, keys.begins, scores.scale, scores.causal,
-            list(scores.window_size), scores.softcap, scores.sinks,
-        )  # fmt: skip
-    out = _empty(q, v)
-    sinks = None if scores.sinks is None else scores.sinks.detach().float()
-    given = {
-        "q": q, "k": k, "v": v, "out": out, "sinks": sinks, "starts_q": starts, "starts_k": keys.starts,
-        "lengths": keys.lengths, "begins": keys.begins, "table": keys.table, "tokens": keys.tokens,
-    }  # fmt: skip
-    tensors = {name: x for name, x in given.items() if x is not None}
-    index = device_index(tensors)
-    params = _params(tensors, replace(scores, sinks=None), keys.longest, longest)
-    if q.is_cuda:
-        previous = enter_device(index)
-        try:
-            _launch(params, q, index, stream_handle(q))
-        finally:
-            leave_device(previous)
-    else:
-        with host_memory.registered([(x.data_ptr(), _span(x)) for x in tensors.values()]):
-            _launch(params, q, index, 0)
-    return out
-
-
-@torch.library.custom_op("pyfa_rocm_transformers::decode", mutates_args=())
-def _decode_of_graph(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, longest: int, lengths: torch.Tensor | None,
-    begins: torch.Tensor | None, scale: float, causal: bool, window_size: list[int], softcap: float,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:  # fmt: skip
-    """`decode` of a cache without pages, as one operator of a compiled graph."""
-    left, right = window_size
-    return decode(
-        q, k, v, Keys(longest, lengths, begins), Scores(scale, causal, (left, right), softcap, sinks)
-    )
-
-
-@_decode_of_graph.register_fake
-def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> torch.Tensor:
-    return _empty(q, v)
-
-
-def _empty(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype, device=q.device)
-
-
-def _launch(params: DecodeParams, q: torch.Tensor, index: int, handle: int) -> None:
-    nbytes = fmha.fmha_decode_workspace_bytes(params)
-    if nbytes:
-        workspace = allocate_workspace(contiguous((nbytes,), "uint8", index), q)
-        params.workspace, params.workspace_bytes = workspace.address, nbytes
-    fmha.fmha_decode(params, handle)
-
-
-def _span(x: torch.Tensor) -> int:
-    """Bytes from the first element to past the last."""
-    if not x.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return int((last + 1) * x.element_size())
-
-
-def _strided(x: torch.Tensor) -> Strided:
-    return Strided(x.data_ptr(), x.stride(0) if x.ndim == 4 else 0, x.stride(-3), x.stride(-2))
-
-
-def _mask(scores: Scores) -> dict[str, Any]:
-    left, right = (size if size >= 0 else _UNLIMITED for size in scores.window_size)
-    if scores.causal and left == _UNLIMITED:
-        return {"mask": "causal"}
-    right = 0 if scores.causal else right
-    if left == right == _UNLIMITED:
-        return {"mask": "none"}
-    return {"mask": "window", "window_left": left, "window_right": right}
-
-
-def _params(given: dict[str, torch.Tensor], scores: Scores, seqlen_k: int, longest: int) -> DecodeParams:
-    """Return the raw call's arguments."""
-    q, k, v = (given[name] for name in "qkv")
-    address = {name: x.data_ptr() for name, x in given.items()}
-    packed = "starts_q" in given
-    fwd = FwdParams(
-        dtype=dtype_name(q.dtype), batch=len(given["starts_q"]) - 1 if packed else q.shape[0],
-        seqlen_q=longest if packed else q.shape[1], seqlen_k=seqlen_k, nhead_q=q.shape[-2],
-        nhead_k=k.shape[2], hdim_q=q.shape[-1], hdim_v=v.shape[-1], softmax_scale=scores.scale,
-        q=_strided(q), k=_NOWHERE, v=_NOWHERE, o=_strided(given["out"]), softcap=scores.softcap,
-        seqused_k=address.get("lengths", 0), **_mask(scores),
+    left, right = scores.window_size
+    out, _ = torch.ops.pyfa_rocm.fmha_decode.default(
+        q, k, v, cache_seqlens=keys.lengths, cache_leftpad=keys.begins, block_table=keys.table,
+        kv_indptr=None if keys.tokens is None else keys.starts, kv_indices=keys.tokens,
+        sinks=None if scores.sinks is None else scores.sinks.detach().float(), cu_seqlens_q=starts,
+        cu_seqlens_k=keys.starts, softmax_scale=scores.scale, causal=scores.causal, window_left=left,
+        window_right=right, softcap=scores.softcap, max_seqlen_q=None if starts is None else longest,
+        max_seqlen_k=keys.longest,
     )  # fmt: skip
-    if packed:
-        fwd.cu_seqlens_q, fwd.total_q = address["starts_q"], q.shape[0]
-        fwd.cu_seqlens_k = address.get("starts_k", 0)
-    tensors: dict[str, Any] = {
-        name: CacheTensor(given[name].data_ptr(), *given[name].stride()[:3]) for name in "kv"
-    }
-    cache = Cache(dtype_name(k.dtype), k.shape[0], k.shape[1], **tensors)
-    if "table" in given:
-        table = given["table"]
-        cache.block_table, cache.stride_block_table, cache.max_pages = (
-            table.data_ptr(), table.stride(0), table.shape[1],
-        )  # fmt: skip
-    if "tokens" in given:
-        cache.kv_indptr, cache.kv_indices = address["starts_k"], address["tokens"]
-        cache.indices = len(given["tokens"])
-    return DecodeParams(fwd, cache, leftpad_k=address.get("begins", 0), sinks=address.get("sinks", 0))
+    result: torch.Tensor = out
+    return result

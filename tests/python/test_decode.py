@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built import DTYPE_OF, Row, rows, this_arch
 from cases_judge import judge
 from cases_types import Array
 from decoding import Decoding, Problem, run_judged
@@ -94,6 +95,23 @@ def test_any_splits() -> None:
             judge(want, o, lse)
 
 
+@pytest.mark.parametrize("row", rows("decode"), ids=lambda row: f"{row['arch']}-{row['name']}")
+def test_kernel(row: Row) -> None:
+    """Each kernel, forced, with fewer rows than it has in a workgroup, and more."""
+    if row["arch"] != this_arch() or row["layout"] != "rows" or row["cache_dtype"] != row["dtype"]:
+        pytest.skip("for another arch: run by test_other_archs; other caches: test_decode_caches.py")
+    p = Problem(
+        dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"], nhead_k=1, ratio=3,
+        lengths=(300, 9, 70), seqlens_q=(45, 1, 8), packed=True, causal=True,
+    )  # fmt: skip
+    params = Decoding(p).params()
+    names = []
+    for number in range(1, 1 + pyfa_rocm.fmha_decode_kernel(params).candidate_count):
+        params.kernel = number
+        names.append(pyfa_rocm.fmha_decode_kernel(params).name)
+    run(replace(p, options={"kernel": names.index(row["name"]) + 1}))
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
     batch = draw(st.integers(1, 3))
@@ -111,7 +129,9 @@ def problems(draw: st.DrawFn) -> Problem:
         causal=draw(st.booleans()), window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))),
         softcap=draw(st.sampled_from((0.0, 0.0, 20.0))),
         shared=draw(st.integers(0, min(lengths))), seed=draw(st.integers(0, 2**32)),
-        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7, 128)))},
+        options={
+            "num_splits": draw(st.sampled_from((0, 1, 2, 7, 128))), "kernel": draw(st.sampled_from((0, 1, 2)))
+        },
     )  # fmt: skip
 
 

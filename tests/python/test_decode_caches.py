@@ -169,6 +169,8 @@ def problems(draw: st.DrawFn) -> Stored:
     page_size = draw(st.sampled_from((1, 4, 8, 16, 64)))
     fp8 = this_arch() != "gfx90a" and draw(st.booleans())
     hdim = draw(st.sampled_from((64, 128, 256)))
+    v_vector = draw(st.sampled_from((0, 8, page_size))) if page_size >= 8 else 0
+    kernel = 0 if v_vector else draw(st.sampled_from((0, 1, 2)))
     return Stored(
         lengths=lengths, seqlens_q=tuple(draw(st.integers(0, 20)) if packed else same for _ in range(batch)),
         packed=packed, dtype=draw(st.sampled_from(("float16", "bfloat16"))), nhead_k=draw(st.integers(1, 2)),
@@ -177,8 +179,8 @@ def problems(draw: st.DrawFn) -> Stored:
         window=draw(st.sampled_from(((-1, -1), (50, 0), (7, 3)))),
         softcap=draw(st.sampled_from((0.0, 0.0, 20.0))), seed=draw(st.integers(0, 2**32)),
         leftpad=tuple(draw(st.integers(0, n)) for n in lengths) if draw(st.booleans()) else (),
-        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7)))}, cache_dtype=_FP8 if fp8 else "",
-        v_vector=draw(st.sampled_from((0, 8, page_size))) if page_size >= 8 else 0,
+        options={"num_splits": draw(st.sampled_from((0, 1, 2, 7))), "kernel": kernel},
+        cache_dtype=_FP8 if fp8 else "", v_vector=v_vector,
         scales=draw(st.sampled_from(("", "tensor", "sequence", "page"))) if fp8 else "",
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.plan import Plan
 from pyfa_rocm._runtime import library
 
-# flash-attention's own arguments, in its order (flash_attn_interface.py); block_table is still to come.
+# flash-attention's own arguments, in its order (flash_attn_interface.py).
 _DEFAULTS = {
     "dropout_p": 0.0, "softmax_scale": None, "causal": False, "window_size": (-1, -1), "softcap": 0.0,
     "alibi_slopes": None, "deterministic": False, "return_attn_probs": False,
@@ -47,6 +47,7 @@ SIGNATURES = {
     p.flash_attn_kvpacked_func: ["q", "kv", *_COMMON],
     p.flash_attn_varlen_func: [
         "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", *_COMMON,
+        "block_table",
     ],
     p.flash_attn_varlen_qkvpacked_func: ["qkv", "cu_seqlens", "max_seqlen", *_COMMON],
     p.flash_attn_varlen_kvpacked_func: [

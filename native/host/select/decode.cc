@@ -20,6 +20,17 @@ bool holds_dims(const DecodeRow& row, const FwdProblem& f) {
   return holds(row.hdim_q, row.hdim_step, f.hdim_q) && holds(row.hdim_v, row.hdim_step, f.hdim_v);
 }
 
+int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {
+  return ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), int64_t{kernel.decode.tile_m});
+}
+
+// What the row tiles of a key head cost in instructions: to read keys and values, and to turn these, takes as
+// many as 56 (head dim 128) to 64 rows (head dim 64), as the software device counts them.
+constexpr int64_t kRowsOfALoad = 56;
+int64_t cost_of_rows(const Kernel& kernel, const FwdProblem& f) {
+  return tiles_of(kernel, f) * (kernel.decode.tile_m + kRowsOfALoad);
+}
+
 class DecodeFamily {
  public:
   static constexpr Family kFamily = Family::kDecode;
@@ -48,7 +59,7 @@ class DecodeFamily {
     return holds_dims(e.kernel->decode, p_.fwd) && decode_within_limits(e.kernel->origin, p_, unsaid);
   }
 
-  static Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+  Cost cost(const Entry& e) const { return {e.first_cost, cost_of_rows(*e.kernel, p_.fwd), 0, e.kernel}; }
 
   [[noreturn]] void raise_unsupported() const {
     const FwdProblem& f = p_.fwd;
@@ -94,8 +105,7 @@ class DecodeFamily {
 int32_t splits_of(const Kernel& kernel, const DecodeProblem& p, const Target& target) {
   if (p.splits != 0) return p.splits;
   const FwdProblem& f = p.fwd;
-  const int64_t tiles = ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), kernel.decode.tile_m);
-  const int64_t workgroups = std::max<int64_t>(tiles * f.nhead_k * f.batch, 1);
+  const int64_t workgroups = std::max<int64_t>(tiles_of(kernel, f) * f.nhead_k * f.batch, 1);
   const int64_t wanted = ceil_div(2 * int64_t{target.compute_units}, workgroups);
   const int64_t most = ceil_div(f.seqlen_k, 2 * int64_t{kernel.decode.tile_n});
   return static_cast<int32_t>(std::clamp<int64_t>(std::min(wanted, most), 1, DecodeProblem::kMostSplits));

@@ -28,7 +28,7 @@ struct ScaleStrides {
   int64_t nhead;
 };
 
-// A workgroup does 16 rows of a key head of a sequence, over one split of its keys; a row is a (token, query
+// A workgroup does tile_m rows of a key head of a sequence, over one split of its keys; a row is a (token, query
 // head of the key head's group), token by token. Grid: (row tiles * splits, nhead_k, batch), splits inner.
 struct DecodeParams {
   const void* q;

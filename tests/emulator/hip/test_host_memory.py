@@ -77,8 +77,10 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def no_unwinder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose libgcc_s.so.1 does not load, as where no memory is left to map it: an exception thrown through
-    a function of the C library would end the process."""
+    """A folder whose libgcc_s.so.1 does not load, as where no memory is left to map it.
+
+    An exception that is thrown through a function of the C library ends the process then.
+    """
     folder = tmp_path_factory.mktemp("unwinder")
     (folder / "libgcc_s.so.1").write_bytes(b"no library")
     return folder

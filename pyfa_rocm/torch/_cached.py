@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The operators over KV caches: ``torch.ops.pyfa_rocm.fmha_decode``, ``fmha_kv_append`` and ``fmha_merge``.
+
+What they write is declared: caches, rotated queries, and results that were given. As with the operators of
+`_operators`, tensors on a ROCm device are used where they are, those on the CPU are lent to the software
+device, and those without memory get the same checks.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
+from pyfa_rocm._call.params import Options
+from pyfa_rocm._runtime import host_memory
+from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
+from pyfa_rocm.device import enter_device, leave_device
+from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.fmha import fmha_decode, fmha_decode_workspace_bytes, fmha_kv_append, fmha_merge
+from pyfa_rocm.kv_append import append_params
+from pyfa_rocm.merge import merge_params, merged_layouts
+from pyfa_rocm.torch._derivatives import refused_in_a_graph
+from pyfa_rocm.torch._operators import allocate_workspace, define, stream_handle
+from pyfa_rocm.torch._schema import Argument
+from pyfa_rocm.torch._tensors import (
+    describe,
+    device_index,
+    dtype_name,
+    dtype_named,
+    require_one_device,
+    symbolic,
+)
+
+__all__ = ["CACHED_SCHEMAS", "cached_kernels"]
+
+# Of attention over a cache, after q, k_cache and v_cache: names are those of `flash_attn_with_kvcache`.
+_DECODE_TENSORS = (
+    "cache_seqlens", "cache_leftpad", "cache_batch_idx", "block_table", "kv_indptr", "kv_indices",
+    "alibi_slopes", "sinks", "k_scale", "v_scale", "cu_seqlens_q", "cu_seqlens_k",
+)  # fmt: skip
+# Lengths that change from call to call may be symbols, so that a compiled graph serves them all.
+_DECODE_NUMBERS = (
+    Argument("softmax_scale", "float?", None), Argument("causal", "bool", False),
+    Argument("window_left", "int", -1), Argument("window_right", "int", -1),
+    Argument("softcap", "float", 0.0), Argument("num_splits", "int", 0), Argument("seqlen_new", "SymInt", 0),
+    Argument("scale_per_page", "bool", False), Argument("max_seqlen_q", "SymInt?", None),
+    Argument("max_seqlen_k", "SymInt?", None), Argument("return_lse", "bool", False),
+    Argument("candidate", "int", 0),
+)  # fmt: skip
+_APPEND_WRITTEN = ("k_cache", "v_cache", "q_out")
+_APPEND_TENSORS = (
+    "k", "v", "q", "cache_seqlens", "rotary_cos", "rotary_sin", "positions", "block_table", "kv_indptr",
+    "kv_indices", "cache_batch_idx", "slots", "cu_seqlens", "k_scale", "v_scale",
+)  # fmt: skip
+_APPEND_NUMBERS = (
+    Argument("rotary_interleaved", "bool", True), Argument("scale_per_page", "bool", False),
+    Argument("max_seqlen", "SymInt?", None),
+)  # fmt: skip
+
+
+def _arguments_of(name: str, tensors: tuple[str, ...], numbers: tuple[Argument, ...]) -> Any:
+    """Return the type of an operator's arguments from here on, in the schema's order."""
+    defaults = [None] * len(tensors) + [x.default for x in numbers]
+    return namedtuple(name, (*tensors, *(x.name for x in numbers)), defaults=defaults)
+
+
+_Decode: Any = _arguments_of("_Decode", _DECODE_TENSORS, _DECODE_NUMBERS)
+_Append: Any = _arguments_of("_Append", (*_APPEND_WRITTEN, *_APPEND_TENSORS), _APPEND_NUMBERS)
+
+
+def _optional(tensors: tuple[str, ...], written: bool = False) -> str:
+    """Return optional tensors of a schema."""
+    kinds = [f"Tensor({'abc'[i]}!)?" if written else "Tensor?" for i in range(len(tensors))]
+    return ", ".join(f"{kind} {name}=None" for kind, name in zip(kinds, tensors, strict=True))
+
+
+def _numbers(numbers: tuple[Argument, ...]) -> str:
+    return ", ".join(f"{x.type} {x.name}={x.default}" for x in numbers)
+
+
+_caches = "Tensor q, Tensor k_cache, Tensor v_cache"
+_decode = f"{_optional(_DECODE_TENSORS)}, {_numbers(_DECODE_NUMBERS)}"
+_append = (
+    f"{_optional(_APPEND_WRITTEN, written=True)}, {_optional(_APPEND_TENSORS)}, {_numbers(_APPEND_NUMBERS)}"
+)
+# The log-sum-exp has no elements if it is not wanted. Without q, an append rotates q_out in place.
+CACHED_SCHEMAS = {
+    "fmha_decode": f"({_caches}, {_decode}) -> (Tensor out, Tensor lse)",
+    "fmha_decode_out": f"({_caches}, Tensor(a!) out, {_decode}) -> Tensor lse",
+    "fmha_kv_append": f"({_append}) -> ()",
+    "fmha_merge": (
+        "(Tensor outs, Tensor lses, ScalarType? out_dtype=None, bool base2=False) -> (Tensor out, Tensor lse)"
+    ),
+    "fmha_merge_out": (
+        "(Tensor outs, Tensor lses, Tensor(a!) out, Tensor(b!) lse, bool base2=False, bool accumulate=False) "
+        "-> ()"
+    ),
+}
+
+_Tensors = dict[str, torch.Tensor]
+# Calls without addresses, by all that they depend on. Forgotten as a whole when there are many.
+_calls: dict[tuple[Any, ...], CachedCall] = {}
+_MOST_CALLS = 512
+
+
+def _given(**tensors: torch.Tensor | None) -> _Tensors:
+    return {name: x for name, x in tensors.items() if x is not None}
+
+
+def _named(arguments: Any, tensors: tuple[str, ...]) -> _Tensors:
+    """Return those of an operator's tensors that were given, by name."""
+    return _given(**{name: getattr(arguments, name) for name in tensors})
+
+
+@contextmanager
+def _in_use(tensors: _Tensors, index: int) -> Iterator[int]:
+    """Make the tensors' device the current one, and yield the stream to launch on.
+
+    Memory of the host is lent to the software device, and the way out waits for that.
+    """
+    first = next(iter(tensors.values()))
+    if not first.is_cuda:
+        with host_memory.registered([(x.data_ptr(), _span(x)) for x in tensors.values()]):
+            yield 0
+        return
+    previous = enter_device(index)
+    try:
+        yield stream_handle(first)
+    finally:
+        leave_device(previous)
+
+
+def _span(x: torch.Tensor) -> int:
+    """Bytes from the first element to past the last."""
+    if not x.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return int((last + 1) * x.element_size())
+
+
+# Attention.
+
+
+def _checked(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCall:
+    """Check a call of attention over a cache but for addresses."""
+    options = Options(
+        softmax_scale=a.softmax_scale, causal=a.causal, window_size=(a.window_left, a.window_right),
+        softcap=a.softcap, alibi_slopes=layouts.get("alibi_slopes"), return_lse=a.return_lse,
+        kernel=a.candidate,
+    )  # fmt: skip
+    cached = CachedOptions(
+        num_splits=a.num_splits, seqlen_new=a.seqlen_new, scale_per_page=a.scale_per_page,
+        max_seqlen_q=a.max_seqlen_q, max_seqlen_k=a.max_seqlen_k,
+    )  # fmt: skip
+    if "cu_seqlens_q" in layouts and a.max_seqlen_q is None:
+        cached = replace(cached, max_seqlen_q=layouts["q"].shape[0])
+    return cached_call(layouts, options, cached, out)
+
+
+def _planned(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCall:
+    """Look for a call, and check it if there is none."""
+    key = (tuple(layouts.items()), out, a[len(_DECODE_TENSORS) :])
+    call = _calls.get(key)
+    if call is None:
+        call = _checked(layouts, out, a)
+        if len(_calls) >= _MOST_CALLS:
+            _calls.clear()
+        _calls[key] = call
+    return call
+
+
+def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
+    index = device_index(tensors | _given(out=out))
+    layouts = {name: describe(x, index).layout for name, x in tensors.items()}
+    call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    results = _empty(call, q, out)
+    addresses = {name: x.data_ptr() for name, x in tensors.items()}
+    addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if call.lse else 0}
+    with _in_use(tensors | {"out": results[0], "lse": results[1]}, index) as handle:
+        if nbytes := fmha_decode_workspace_bytes(call.at(addresses)):
+            workspace = allocate_workspace(contiguous((nbytes,), "uint8", index), q)
+            addresses["workspace"] = workspace.address
+        params = call.at(addresses)
+        params.workspace_bytes = nbytes
+        fmha_decode(params, handle)
+    return results
+
+
+def _trace_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
+    require_one_device(tensors | _given(out=out))
+    layouts = {name: symbolic(x).layout for name, x in tensors.items()}
+    return _empty(_checked(layouts, None if out is None else symbolic(out).layout, a), q, out)
+
+
+def _empty(call: CachedCall, q: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    if out is None:
+        out = torch.empty(call.o.shape, dtype=dtype_named(call.o.dtype, "out"), device=q.device)
+    return out, torch.empty(call.lse.shape if call.lse else 0, dtype=torch.float32, device=q.device)
+
+
+# Append.
+
+
+def _append_arrays(a: Any, describe_one: Callable[[torch.Tensor], Tensor]) -> tuple[_Tensors, dict[str, Any]]:
+    tensors = _named(a, (*_APPEND_WRITTEN, *_APPEND_TENSORS))
+    arrays: dict[str, Any] = {name: describe_one(x) for name, x in tensors.items()}
+    if "q_out" in arrays:
+        arrays.setdefault("q", arrays["q_out"])
+    return tensors, arrays
+
+
+def _run_append(a: Any) -> None:
+    index = device_index(_named(a, (*_APPEND_TENSORS[:3], *_APPEND_WRITTEN, *_APPEND_TENSORS[3:])))
+    tensors, arrays = _append_arrays(a, lambda x: describe(x, index))
+    params = append_params(arrays, a.max_seqlen, a.rotary_interleaved, a.scale_per_page)
+    with _in_use(tensors, index) as handle:
+        fmha_kv_append(params, handle)
+
+
+def _trace_append(a: Any) -> None:
+    require_one_device(_named(a, (*_APPEND_TENSORS[:3], *_APPEND_WRITTEN, *_APPEND_TENSORS[3:])))
+    _, arrays = _append_arrays(a, symbolic)
+    append_params(arrays, a.max_seqlen, a.rotary_interleaved, a.scale_per_page)
+
+
+# Merge.
+
+
+def _merged(
+    outs: torch.Tensor, lses: torch.Tensor, results: tuple[Any, Any], out_dtype: torch.dtype | None,
+    describe_one: Callable[[torch.Tensor], Tensor],
+) -> dict[str, Any]:  # fmt: skip
+    """Check a merge; return its arrays, by name, allocated if they were not given."""
+    arrays = {"outs": describe_one(outs), "lses": describe_one(lses)}
+    written: dict[str, Any] = {
+        name: describe_one(x) for name, x in zip(("out", "lse"), results, strict=True) if x is not None
+    }
+    dtype = None if out_dtype is None else dtype_name(out_dtype)
+    layouts = merged_layouts(arrays["outs"].layout, arrays["lses"].layout, written, dtype)
+    for name, layout in layouts.items():
+        if name not in written:
+            memory = torch.empty(layout.shape, dtype=dtype_named(layout.dtype, name), device=outs.device)
+            written[name] = describe_one(memory)._replace(owner=memory)
+    return arrays | written
+
+
+def _run_merge(
+    outs: Any, lses: Any, out: Any, lse: Any, out_dtype: Any, base2: bool, accumulate: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    index = device_index(_given(outs=outs, lses=lses, out=out, lse=lse))
+    arrays = _merged(outs, lses, (out, lse), out_dtype, lambda x: describe(x, index))
+    out, lse = (arrays[n].owner if given is None else given for n, given in (("out", out), ("lse", lse)))
+    params = merge_params(arrays["outs"], arrays["lses"], arrays, base2, accumulate)
+    with _in_use({"outs": outs, "lses": lses, "out": out, "lse": lse}, index) as handle:
+        fmha_merge(params, handle)
+    return out, lse
+
+
+def _trace_merge(
+    outs: Any, lses: Any, out: Any, lse: Any, out_dtype: Any, *_: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    require_one_device(_given(outs=outs, lses=lses, out=out, lse=lse))
+    arrays = _merged(outs, lses, (out, lse), out_dtype, symbolic)
+    return arrays["out"].owner, arrays["lse"].owner
+
+
+# The operators.
+
+
+def _kernels(decode: Any, append: Any, merge: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions behind the operators, by name."""
+
+    def fmha_decode(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
+        return decode(q, k_cache, v_cache, None, _Decode(*rest))
+
+    def fmha_decode_out(q: Any, k_cache: Any, v_cache: Any, out: Any, *rest: Any) -> Any:
+        return decode(q, k_cache, v_cache, out, _Decode(*rest))[1]
+
+    def fmha_kv_append(*arguments: Any) -> None:
+        append(_Append(*arguments))
+
+    def fmha_merge(outs: Any, lses: Any, out_dtype: Any = None, base2: bool = False) -> Any:
+        return merge(outs, lses, None, None, out_dtype, base2, False)
+
+    def fmha_merge_out(
+        outs: Any, lses: Any, out: Any, lse: Any, base2: bool = False, accumulate: bool = False
+    ) -> None:
+        merge(outs, lses, out, lse, None, base2, accumulate)
+
+    functions = (fmha_decode, fmha_decode_out, fmha_kv_append, fmha_merge, fmha_merge_out)
+    return {function.__name__: function for function in functions}
+
+
+def _traced(trace: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*arguments: Any) -> Any:
+        try:
+            return trace(*arguments)
+        except UnsupportedError as error:
+            raise refused_in_a_graph(error) from error
+
+    return function
+
+
+cached_kernels = _kernels(_run_decode, _run_append, _run_merge)
+define(
+    CACHED_SCHEMAS,
+    cached_kernels,
+    _kernels(_traced(_trace_decode), _traced(_trace_append), _traced(_trace_merge)),
+    counted=False,
+)
