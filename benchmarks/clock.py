@@ -2,7 +2,7 @@
 """How far the clock of the software device is from published measurements of an MI300X: the table.
 
 All forward points are judged, or every n-th; AITER's objects come from a checkout's toolchain, or from a
-folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which also has the rounding "rtz". Nothing is fitted here.
+folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which also has the rounding "rtz".
 """
 
 from __future__ import annotations

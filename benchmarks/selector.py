@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The forward selector's estimates, from the clock of the software device: kRowsOfAKey and kRowsOfALoad.
 
-A key costs a wave `unit ((rows + load) / waves + key)` cycles of its SIMD, `rows` and `waves` being those of a
+A key costs a wave `unit ((rows + load) / waves + key)` cycles of its SIMD, `rows` and `waves` those of a
 workgroup. Kernels that differ in their tile only are timed on a problem that fills the card: at head dim 128
 tiles of 128 and 64 rows by four waves, at 64 of 128 by four and of 16 by one. The first pair gives load / 4 +
-key, the second then load + key. `--write` puts both numbers and the date into native/host/select/fwd.cc.
+key, the second then load + key. `--write` puts both, with the date, into native/host/select/fwd.cc.
 """
 
 from __future__ import annotations
@@ -77,14 +77,15 @@ def constants() -> dict[str, int]:
 
 
 def write(values: dict[str, int], date: str) -> None:
-    """Replace the numbers in the selector's source, and the date of the line that names this program."""
+    """Replace the numbers in the selector's source, and say when in a line before them."""
     text = SOURCE.read_text()
     for name, value in values.items():
         text, count = re.subn(rf"(constexpr int {name} = )-?\d+;", rf"\g<1>{value};", text)
-        assert count == 1, name
-    text, count = re.subn(r"(benchmarks/selector\.py, )\S+?(?=[:.,;])", rf"\g<1>{date}", text)
-    assert count == 1, "the date"
-    SOURCE.write_text(text)
+        if count != 1:
+            raise SystemExit(f"{SOURCE}: expected one line that defines {name}, got {count}")
+    said = f"// By benchmarks/selector.py, {date}.\n"
+    text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", text)
+    SOURCE.write_text(text.replace("constexpr int kRowsOfAKey", said + "constexpr int kRowsOfAKey"))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 
 The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
 was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
-one row of calibration for each source and family of kernels. As it stands, nothing is fitted on any.
+one row of calibration for each source and family of kernels.
 """
 
 from __future__ import annotations
