@@ -44,7 +44,8 @@ def main() -> None:
     clock.checks_off()
     wanted = [point for point in points() if point.direction == "forward"]
     shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
-    wanted = [point for point in wanted if (point.source, point.shape) in shapes]
+    calibration = [point for point in wanted if point.role == "calibration"]
+    wanted = [point for point in wanted if (point.source, point.shape) in shapes or point in calibration]
     rows = list(judge(wanted, Clock(subjects(args.aiter))))
     summary = judge_clock.summary(rows)
     if args.json:

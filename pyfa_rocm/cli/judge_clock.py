@@ -17,7 +17,7 @@ from pyfa_rocm.cli.clock import Estimate
 from pyfa_rocm.cli.clock_subjects import ROUNDINGS
 from pyfa_rocm.cli.published import Point
 
-__all__ = ["MIN_SEQLEN", "Judged", "orders", "subject_name", "summary"]
+__all__ = ["MIN_SEQLEN", "Judged", "errors_of_cards", "orders", "subject_name", "summary"]
 
 # Below, starting kernels weighs more than running them.
 MIN_SEQLEN = 2048
@@ -60,6 +60,24 @@ def subject_name(point: Point) -> str:
     return f"{point.implementation} {point.rounding}".strip()
 
 
+def errors_of_cards(judged: list[Judged]) -> list[float | None]:
+    """Return each row's error with the times of its source's card, in the order of the rows.
+
+    The clock's times are multiplied by one factor for a source and family of kernels: that which makes its
+    row of calibration right. None where that row, or the row itself, did not run.
+    """
+    factors = {
+        (row.point.source, row.point.implementation): 1 / (1 + row.error)
+        for row in judged
+        if row.error is not None and row.point.role == "calibration"
+    }
+    found: list[float | None] = []
+    for row in judged:
+        factor = factors.get((row.point.source, row.point.implementation))
+        found.append(None if factor is None or row.error is None else (1 + row.error) * factor - 1)
+    return found
+
+
 def orders(judged: Iterable[Judged]) -> list[tuple[str, bool]]:
     """Say of each problem that was published with several roundings whether the clock has their order."""
     groups: dict[tuple[str, str, str], dict[str, Judged]] = {}
@@ -89,7 +107,8 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     Returns
     -------
     dict
-        "held_out_error": mean of hand-written forward kernels; "held_out_rows", and "held_out_within": how
+        "held_out_error": mean of hand-written forward kernels; "held_out_error_of_card": the same with one
+        factor for each source's card (`errors_of_cards`); "held_out_rows", and "held_out_within": how
         many of them lie in the clock's range. "ck_error", "ck_rows": the largest of Composable Kernel's.
         "matrix_error": mean by which the matrix cores' use is off from the counters, which also count compute
         units that idle. "orders",
@@ -110,8 +129,14 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
         for row in forward
         if row.estimate is not None and row.point.matrix_busy is not None
     ]
+    of_card = [
+        error
+        for row, error in zip(judged, errors_of_cards(judged), strict=True)
+        if any(row is x for x in hand)
+    ]
     return {
         "held_out_error": _mean(row.error for row in hand),
+        "held_out_error_of_card": _mean(of_card),
         "held_out_rows": len(hand),
         "held_out_within": sum(row.within for row in hand),
         "ck_error": max((abs(row.error or 0) for row in ck), default=None),
