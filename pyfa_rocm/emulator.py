@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -36,10 +36,13 @@ __all__ = [
     "Modelled",
     "Occupancy",
     "Profile",
+    "Range",
     "Scratch",
+    "Time",
     "cache_model",
     "constants",
     "profile",
+    "timing_constants",
 ]
 
 
@@ -189,8 +192,66 @@ class Modelled:
 
 
 @dataclass(frozen=True)
+class Range:
+    """From the fast ends of all constants of the clock to the slow ends."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Time:
+    """How long a launch takes on a card, by the model; the ends of :func:`timing_constants` give the ranges.
+
+    Attributes
+    ----------
+    card : str
+        "mi300x".
+    cycles, seconds, clock_hz : Range
+        Of the launch; `seconds` with what it costs to start a kernel, `cycles` without.
+    binds : dict of str to float
+        Shares from 0 to 1, in the middle of the range. "matrix", "vector": of the ports, while a compute unit
+        has work; "lds", "l1": of the pipes of a compute unit; "latency", "barriers": of the time in which
+        neither port runs and a wave waits for loads or at a barrier; "memory": of the launch, what its
+        traffic through L2, Infinity Cache and HBM needs at their bandwidths.
+    sampled_workgroups, workgroups, workgroups_per_cu : int
+        How many were modelled, how many there are, and how many share a compute unit.
+    events : dict or None
+        What one compute unit issued; see :func:`profile`.
+    """
+
+    card: str
+    cycles: Range
+    seconds: Range
+    clock_hz: Range
+    binds: dict[str, float]
+    sampled_workgroups: int
+    workgroups: int
+    workgroups_per_cu: int
+    events: dict[str, Any] | None = field(repr=False)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Time:
+        """Read the "time" of a record."""
+        return cls(
+            card=record["card"],
+            cycles=Range(**record["cycles"]),
+            seconds=Range(**record["seconds"]),
+            clock_hz=Range(**record["clock_hz"]),
+            binds=record["binds"],
+            sampled_workgroups=record["sampled_workgroups"],
+            workgroups=record["workgroups"],
+            workgroups_per_cu=record["workgroups_per_cu"],
+            events=record.get("events"),
+        )
+
+
+@dataclass(frozen=True)
 class LaunchProfile:
-    """What one launch did. `json` is the software device's record, as it is."""
+    """What one launch did. `json` is the software device's record, as it is.
+
+    `time` is there if :func:`profile` was asked for it and the launch was not stopped.
+    """
 
     kernel: str
     arch: str
@@ -200,6 +261,7 @@ class LaunchProfile:
     counted: Counted
     modelled: Modelled
     json: dict[str, Any] = field(repr=False)
+    time: Time | None = None
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> LaunchProfile:
@@ -232,6 +294,7 @@ class LaunchProfile:
                 occupancy=Occupancy(**modelled["occupancy"]),
             ),
             json=record,
+            time=Time.from_json(record["time"]) if "time" in record else None,
         )
 
 
@@ -273,12 +336,82 @@ def _wait_for_devices() -> None:
 _profiling = threading.Lock()
 
 
+class _TimingRequest(ctypes.Structure):
+    """fmha_emu_timing_request."""
+
+    _fields_ = (
+        ("points", ctypes.c_uint32),
+        ("only_sampled", ctypes.c_uint32),
+        ("events", ctypes.c_uint32),
+    )
+
+
+_POINTS = 3  # of each axis of the grid: the first workgroup, the middle one, the last
+
+
 @contextmanager
-def profile() -> Iterator[Profile]:
+def _timing(
+    library: ctypes.CDLL,
+    timing: bool,
+    sample: int | None,
+    events: int,
+    constants: Mapping[str, tuple[float, float]] | None,
+) -> Iterator[None]:
+    """Switch the clock on for the block, if it is asked for."""
+    if not timing and (sample is not None or events or constants):
+        raise InvalidArgumentError("profile: sample, events and constants need timing=True, got timing=False")
+    if sample is not None and not 1 <= sample < 1 << 32:
+        raise InvalidArgumentError(f"sample: got {sample}, expected None or 1 or more points")
+    if not 0 <= events < 1 << 32:
+        raise InvalidArgumentError(f"events: got {events}, expected 0 or more")
+    if not timing:
+        yield
+        return
+    request = _TimingRequest(_POINTS if sample is None else sample, sample is not None, events)
+    try:
+        for name, (fast, slow) in (constants or {}).items():
+            key, values = name.encode(), (ctypes.c_double(fast), ctypes.c_double(slow))
+            if library.fmha_emu_set_timing_constant(key, *values):
+                raise InvalidArgumentError(
+                    f"constants: got {name!r}: ({fast}, {slow}), expected a name of timing_constants() and "
+                    "two numbers of 0 or more"
+                )
+        library.fmha_emu_timing(ctypes.byref(request))
+        yield
+    finally:
+        library.fmha_emu_timing(None)
+        library.fmha_emu_set_timing_constant(None, ctypes.c_double(0), ctypes.c_double(0))
+
+
+@contextmanager
+def profile(
+    *,
+    timing: bool = False,
+    sample: int | None = None,
+    events: int = 0,
+    constants: Mapping[str, tuple[float, float]] | None = None,
+) -> Iterator[Profile]:
     """Profile every launch of the block, by any thread of the process, on the software device.
 
     A profiled launch runs its workgroups in order on one thread. Outside such a block nothing is counted and
     nothing costs anything.
+
+    Parameters
+    ----------
+    timing : bool
+        Model how long each launch takes on an MI300X: `LaunchProfile.time`.
+    sample : int, optional
+        With `timing`: run only the workgroups that the clock models, about this many on each axis of the
+        grid; 3 are enough where cost is linear in a workgroup's place. Counts are then those of the
+        workgroups that ran, and results are incomplete. By default every workgroup runs, and three of each
+        axis are modelled.
+    events : int
+        With `timing`: keep the first `events` instructions that a compute unit issues, at the fast end, over
+        the middle workgroup and those beside it. `Time.events` has a list of each of "wave", "simd", "slot"
+        (of `slot_cycles`), "slots" (that it occupies its port), "stalled" (slots held up), "reason" (a place
+        in "reasons") and "instruction" (a key of "instructions", which has "pc", "text" and "class").
+    constants : dict of str to (fast, slow), optional
+        Replace some of :func:`timing_constants` in this block.
 
     Yields
     ------
@@ -290,7 +423,7 @@ def profile() -> Iterator[Profile]:
     HipError
         The device is a GPU.
     InvalidArgumentError
-        There is such a block already.
+        There is such a block already, or an argument is out of its range.
 
     Examples
     --------
@@ -304,14 +437,15 @@ def profile() -> Iterator[Profile]:
     try:
         result = Profile()
         _wait_for_devices()
-        library.fmha_emu_profile_enable(1)
-        try:
-            yield result
-        finally:
+        with _timing(library, timing, sample, events, constants):
+            library.fmha_emu_profile_enable(1)
             try:
-                _wait_for_devices()
+                yield result
             finally:
-                library.fmha_emu_profile_enable(0)
+                try:
+                    _wait_for_devices()
+                finally:
+                    library.fmha_emu_profile_enable(0)
         result.launches = [LaunchProfile.from_json(record) for record in _json(library.fmha_emu_profile)]
     finally:
         _profiling.release()
@@ -320,6 +454,12 @@ def profile() -> Iterator[Profile]:
 def constants() -> dict[str, dict[str, Any]]:
     """Return the numbers that the model rests on: name to {"value", "source"}."""
     value: dict[str, dict[str, Any]] = _json(_library().fmha_emu_profile_constants)
+    return value
+
+
+def timing_constants() -> dict[str, dict[str, Any]]:
+    """Return what the clock rests on beside these: name to {"fast", "slow", "unit", "source"}."""
+    value: dict[str, dict[str, Any]] = _json(_library().fmha_emu_timing_constants)
     return value
 
 

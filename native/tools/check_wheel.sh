@@ -27,7 +27,7 @@ echo "check_wheel.sh: $(here python --version), $(. /etc/os-release && echo "$PR
 here python - <<'PYTHON'
 import importlib.metadata, sys
 files = {str(path).split("third-party/")[-1]: path for path in importlib.metadata.files("pyfa-rocm") or ()}
-for name in ("composable_kernel", "hip", "nlohmann-json", "rocm-device-libs", "xla", "zstd"):
+for name in ("aiter", "composable_kernel", "hip", "nlohmann-json", "rocm-device-libs", "xla", "zstd"):
     path = files.get(f"{name}.txt")
     if path is None or ".dist-info/licenses/" not in str(path) or "Copyright" not in path.read_text():
         sys.exit(f"check_wheel.sh: the wheel has no licence of {name} in its dist-info/licenses/third-party")

@@ -72,6 +72,10 @@ class Family(Protocol):
     public: tuple[str, ...]
     """Fields of a row that fmha_build_info() has."""
 
+    def prebuilt_facts(self, origin: str) -> dict[str, int]:
+        """Return the facts of an origin's prebuilt kernels."""
+        return {}
+
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         """Read a tile; ValueError says what is wrong with it."""
 

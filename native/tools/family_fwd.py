@@ -37,6 +37,8 @@ class Origin(Protocol):
 
     header: str
     """What a translation unit includes, below native/kernels."""
+    facts: dict[str, int] = {}  # noqa: RUF012 - read by all, written by none
+    """Of its kernels, if they come prebuilt."""
 
     def read_tile(self, content: dict[str, Any], where: str) -> Any:
         """Read a tile of the catalogue."""
@@ -89,6 +91,9 @@ class Forward(Family):
     def __init__(self, sources: dict[str, Origin]) -> None:
         self.sources = sources
         self.origins = tuple(sources)
+
+    def prebuilt_facts(self, origin: str) -> dict[str, int]:
+        return self.sources[origin].facts
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import re
 import struct
@@ -20,7 +21,7 @@ from typing import Any
 from code_object import CodeObject
 from families import FAMILIES
 
-_SYMBOL = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
+_LABEL = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}): ([0-9A-F]{8})")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PREFIXES = (
@@ -47,21 +48,21 @@ def classify(mnemonic: str) -> str:
 Code = list[tuple[int, str, int | None]]  # address, mnemonic, branch target or None
 
 
-def disassemble(objdump: str, path: Path, prebuilt: str = "") -> dict[str, Code]:
-    """Instructions of every function; of a prebuilt object its only kernel, inside which there are labels."""
+def disassemble(objdump: str, path: Path) -> dict[str, Code]:
+    """Instructions of every function: of every label, which assembly may have inside of one."""
     text = subprocess.run([objdump, "-d", str(path)], check=True, capture_output=True, text=True).stdout
     functions: dict[str, Code] = {}
     code: Code = []
     for line in text.splitlines():
-        if (head := _SYMBOL.match(line)) and prebuilt in ("", head[1]):
+        if head := _LABEL.match(line):
             code = functions.setdefault(head[1], [])
         if not (match := _INSTRUCTION.match(line)):
             continue
         mnemonic, address = match[1], int(match[2], 16)
         target = None
         if mnemonic.startswith(("s_branch", "s_cbranch")):
-            dwords = int(match[3][4:], 16)  # from the next instruction on, signed
-            target = address + 4 + 4 * (dwords - (dwords >> 15 << 16))
+            words = int(match[3], 16) & 0xFFFF  # behind the branch, signed
+            target = address + 4 + 4 * (words - 0x10000 * (words >> 15))
         code.append((address, mnemonic, target))
     return functions
 
@@ -93,7 +94,7 @@ def facts_of(image: CodeObject, row: dict[str, Any]) -> dict[str, int]:
     family = FAMILIES[row["family"]]
     if row["object"]:
         of_row = {name: row[name] for name in family.facts if name in row}
-        return {**of_row, **family.sources[row["origin"]].facts}
+        return {**of_row, **family.prebuilt_facts(row["origin"])}
     numbers = struct.unpack(f"<{len(family.facts)}i", image.symbol(f"{row['name']}_facts"))
     return dict(zip(family.facts, numbers, strict=True))
 
@@ -134,7 +135,9 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
     if sorted(kernels) != sorted(symbols):
         expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
-    functions = disassemble(objdump, path, rows[0]["symbol"])
+    functions = disassemble(objdump, path)
+    if rows[0]["object"]:  # of one kernel, which may have labels
+        functions = {symbols[0]: sorted(itertools.chain(*functions.values()))}
     sha256 = hashlib.sha256(image.data).hexdigest()
     return {
         "name": rows[0]["unit"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measure forward and backward over sequence lengths: times on a card, counts on the software device.
+"""Measure forward and backward over sequence lengths: times on a card, counts or a model without one.
 
 The sizes are those of the field: a hidden dim that the heads fill, and as many tokens whatever the length, so
 that the batch shrinks as the length grows. Operations are counted as the field counts them: forward
@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_decode, bench_plot, bench_text, traffic
+from pyfa_rocm.cli import bench_decode, bench_model, bench_plot, bench_text, clock, traffic
 from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import (
     Float64,
@@ -65,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--causal", choices=("yes", "no", "both"), default="both")
     add("--repeat", type=positive, default=10, metavar="N", help="timed calls on a card (default: 10)")
     add("--plot", type=Path, metavar="FILE", help="draw it: .png or .svg; needs matplotlib")
+    bench_model.add_arguments(parser)
     others = parser.add_subparsers(metavar="decode")
     summary = (bench_decode.__doc__ or "").splitlines()[0]
     decode = others.add_parser("decode", help=summary, description=summary)
@@ -182,9 +183,14 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, draw; 0 if something could be measured, else 1."""
     if args.plot is not None:
         bench_plot.check(args.plot)
+    if args.model:
+        clock.checks_off()
     emulated = runtime().emulated
-    trials = problems(args, SOFTWARE_DEVICE if emulated else CARD)
+    bench_model.check(args)
+    trials = problems(args, SOFTWARE_DEVICE if emulated and not args.model else CARD)
     directions = DIRECTIONS if args.direction == "both" else (args.direction,)
+    if args.model:
+        return bench_model.run(args, trials, directions)
     found = list(rows(trials, directions, args.repeat))
     result = {
         "device": describe(current_device()).name,

@@ -90,7 +90,7 @@ def test_packed(row: Row, lengths: tuple[int, ...]) -> None:
         rng.standard_normal((starts[-1], heads, 128), np.float32).astype(DTYPES["bfloat16"])
         for heads in (4, 2, 2)
     )
-    on_device = [DeviceArray.from_numpy(x) for x in (q, k, v)]
+    dq, dk, dv = (DeviceArray.from_numpy(x) for x in (q, k, v))
     cu = DeviceArray.from_numpy(starts)
     rounding = row["name"].partition("_aiter_")[2].partition("_")[0]
     symbol = f"bf16{'_causal' * row['causal']}_{rounding}_group"
@@ -100,7 +100,7 @@ def test_packed(row: Row, lengths: tuple[int, ...]) -> None:
             break
         with emulator.profile() as profile:
             o, lse = flash_attn_varlen_func(
-                *on_device, cu, cu, max(lengths), max(lengths), causal=row["causal"], return_lse=True,
+                dq, dk, dv, cu, cu, max(lengths), max(lengths), causal=row["causal"], return_lse=True,
                 kernel=kernel,
             )  # fmt: skip
         results[symbol in profile.launches[0].kernel] = (o, lse)

@@ -111,7 +111,8 @@ class Grid {
     const bool in_order = std::any_of(observers_.begin(), observers_.end(),
                                       [](const auto& observer) { return observer->in_order(); });
     if (!in_order) return ThreadPool::instance().run(workgroups(), run_workgroup, this);
-    for (uint64_t i = 0; i < workgroups() && run_workgroup(i); ++i) {
+    for (uint64_t i = 0; i < workgroups(); ++i) {
+      if (!is_left_out(i) && !run_workgroup(i)) return;
     }
   }
   uint64_t workgroups() const { return uint64_t{launch_.grid[0]} * launch_.grid[1] * launch_.grid[2]; }
@@ -121,6 +122,10 @@ class Grid {
   LaunchResult result;
 
  private:
+  bool is_left_out(uint64_t index) const {
+    return std::any_of(observers_.begin(), observers_.end(),
+                       [index](const auto& observer) { return !observer->runs(index); });
+  }
   bool run_workgroup(uint64_t index);
   bool prepare(Arena** arena, Workgroup& group, Listeners& listeners);
   void start_waves(Arena& arena, Workgroup& group, const Listeners& listeners);

@@ -60,6 +60,22 @@ __attribute__((visibility("default"))) int fmha_emu_profile_enable(int on);
 __attribute__((visibility("default"))) int fmha_emu_profile(char* out, size_t out_bytes);
 __attribute__((visibility("default"))) int fmha_emu_profile_constants(char* out, size_t out_bytes);
 
+// The clock: how long a profiled launch takes on an MI300X, by a model of a compute unit and of the card.
+// Each record of a launch that starts while it is on has one more key, "time". NULL: off, as at the start.
+// While it is on, the memory and the time that a launch takes are those of the sampled workgroups, if only
+// these run; what the other ones would have written is then missing.
+typedef struct fmha_emu_timing_request {
+  uint32_t points;        // sampled workgroups on each axis of the grid, 1 or more; 3 are enough for most
+  uint32_t only_sampled;  // 1: only these run
+  uint32_t events;        // of the middle workgroup's compute unit, at most this many; 0: none
+} fmha_emu_timing_request;
+__attribute__((visibility("default"))) int fmha_emu_timing(const fmha_emu_timing_request* request);
+// Its constants, a JSON object: name to {"fast", "slow", "unit", "source"}.
+__attribute__((visibility("default"))) int fmha_emu_timing_constants(char* out, size_t out_bytes);
+// Replaces one, for calibration and tests; name NULL: all are as they were again.
+__attribute__((visibility("default"))) int fmha_emu_set_timing_constant(const char* name, double fast,
+                                                                        double slow);
+
 // The events of launches, one by one, for tests and tools: what observers inside the library hear of
 // (events.h). A traced launch runs its workgroups one after the other. Calls come from the thread that runs
 // the launch, so `function` must not call HIP.

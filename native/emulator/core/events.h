@@ -77,6 +77,8 @@ class LaunchObserver {
   virtual uint32_t events() const = 0;
   // True: workgroups must run one after the other, by number.
   virtual bool in_order() const { return false; }
+  // With in_order(): workgroups for which this is false are left out.
+  virtual bool runs(uint64_t /*workgroup*/) const { return true; }
   // A workgroup starts on this thread. What it returns lives at least until the thread starts another one.
   virtual GroupObserver* begin(const Workgroup& group) = 0;
   // No workgroup runs any more; `result` is what the launch returns.

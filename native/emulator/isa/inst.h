@@ -150,6 +150,7 @@ enum class Immediate : uint8_t {
   kSwizzle,     // ds_swizzle
   kProbe,       // s_atc_probe: what it asks for
   kExitCode,    // s_endpgm
+  kPriority,    // s_setprio
 };
 
 // Element type of A or B of a matrix instruction.

@@ -41,18 +41,19 @@ CacheModel::CacheModel() : mall_(kProfileCard.mall_bytes.value, kProfileCard.mal
     l2_.emplace_back(kProfileCard.l2_bytes_per_xcd.value, kProfileCard.l2_ways.value);
 }
 
-void CacheModel::fill(SetCache::Line& line) {
+CacheLevel CacheModel::fill(SetCache::Line& line) {
   const uint64_t number = line.number_plus_1 - 1;
   line.fetched = 1;
   counts_.l2_fill_bytes += kProfileCard.line_bytes.value;
   if (mall_.find(number)) {
     ++counts_.mall_hits;
-    return;
+    return CacheLevel::kMall;
   }
   ++counts_.mall_misses;
   counts_.hbm_read_bytes += kProfileCard.line_bytes.value;
   SetCache::Line clean;
   mall_.insert(number, &clean);
+  return CacheLevel::kHbm;
 }
 
 void CacheModel::write_back(const SetCache::Line& line) {
@@ -64,12 +65,13 @@ void CacheModel::write_back(const SetCache::Line& line) {
   if (!mall_.find(number)) mall_.insert(number, &clean);
 }
 
-void CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, AccessKind kind) {
+CacheLevel CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, AccessKind kind) {
   // Workgroups go to the XCDs in turn.
   SetCache& l2 = l2_[workgroup % kProfileCard.xcds.value];
   ++counts_.l2_requests;
   SetCache::Line* line = l2.find(number);
   bool hit = line != nullptr;
+  CacheLevel level = CacheLevel::kL2;
   if (!line) {
     SetCache::Line victim;
     line = &l2.insert(number, &victim);
@@ -77,10 +79,11 @@ void CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, Acce
   }
   if (kind != AccessKind::kWrite && !line->fetched && (mask & ~line->dirty)) {
     hit = false;
-    fill(*line);
+    level = fill(*line);
   }
   if (kind != AccessKind::kRead) line->dirty |= mask;
   counts_.l2_hits += hit;
+  return level;
 }
 
 void CacheModel::access_range(uint64_t workgroup, uint64_t address, uint64_t bytes, AccessKind kind) {

@@ -63,6 +63,9 @@ class SetCache {
 
 enum class AccessKind : uint32_t { kRead, kWrite, kAtomic, kEndOfKernel };
 
+// Where a line came from.
+enum class CacheLevel : uint8_t { kNone, kL1, kL2, kMall, kHbm };
+
 struct CacheCounts {
   uint64_t l2_requests = 0, l2_hits = 0;               // lines
   uint64_t l2_fill_bytes = 0, l2_writeback_bytes = 0;  // between the L2s and the fabric
@@ -73,8 +76,9 @@ struct CacheCounts {
 class CacheModel {
  public:
   CacheModel();
-  // One instruction's access to a line; `mask` says which of its bytes. Atomics are done in the L2.
-  void access(uint64_t workgroup, uint64_t line, LineMask mask, AccessKind kind);
+  // One instruction's access to a line; `mask` says which of its bytes. Atomics are done in the L2. Gives
+  // where the line was, kL2 at least.
+  CacheLevel access(uint64_t workgroup, uint64_t line, LineMask mask, AccessKind kind);
   // Any range of bytes, line after line.
   void access_range(uint64_t workgroup, uint64_t address, uint64_t bytes, AccessKind kind);
   // Writes back what is dirty and empties the L2s, as the release and acquire between kernels do. What the
@@ -83,7 +87,7 @@ class CacheModel {
   const CacheCounts& counts() const { return counts_; }
 
  private:
-  void fill(SetCache::Line& line);
+  CacheLevel fill(SetCache::Line& line);
   void write_back(const SetCache::Line& line);
   std::vector<SetCache> l2_;
   SetCache mall_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/launch_timing.h"
 #include "model/profile_lds.h"
 
 namespace fmha::emu {
@@ -10,6 +11,8 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint8_t kRead = 1, kWritten = 2;
+// The L1 gives 64 bytes a cycle: AMD CDNA 3 architecture white paper, "a 64B request size".
+constexpr uint32_t kL1CyclesOfALine = static_cast<uint32_t>(kProfileCard.line_bytes.value / 64);
 
 AccessKind access_kind(const Inst& inst) {
   if (inst.row->flags & kAtomic) return AccessKind::kAtomic;
@@ -50,7 +53,12 @@ Occupancy occupancy_of(const Launch& launch) {
 }
 
 Profiler::Profiler(const Launch& launch)
-    : launch_(launch), first_(launch.code->text().insts.data()), counts_(launch.code->text().insts.size()) {}
+    : launch_(launch), first_(launch.code->text().insts.data()), counts_(launch.code->text().insts.size()) {
+  const TimingRequest request = timing_request();
+  if (request.on) timing_ = std::make_unique<LaunchTiming>(launch, request);
+}
+
+Profiler::~Profiler() = default;
 
 uint32_t Profiler::events() const {
   return kEventBefore | kEventAfter | kEventGlobal | kEventScratch | kEventLds;
@@ -58,7 +66,15 @@ uint32_t Profiler::events() const {
 
 GroupObserver* Profiler::begin(const Workgroup& group) {
   workgroup_ = group.index;
+  if (timing_) timing_->begin(group.index);
   return this;
+}
+
+bool Profiler::runs(uint64_t workgroup) const { return !timing_ || timing_->runs(workgroup); }
+
+void Profiler::time(const Wave& w, const Inst& inst) {
+  timing_->step(w.id, static_cast<uint32_t>(&inst - first_), use_);
+  use_ = PipeUse();
 }
 
 // The model's address of a device address.
@@ -66,7 +82,10 @@ uint64_t Profiler::place(uint64_t address) {
   if (address - last_.base >= last_.bytes) {
     if (!memory_find(address, &last_)) last_ = {address, 1, MemoryKind::kDevice, 0};  // not ours: as it is
     const auto [it, is_new] = placed_.try_emplace(last_.base, next_base_ + last_.base % kPage);
-    if (is_new) next_base_ = (it->second + last_.bytes + kPage - 1) / kPage * kPage;
+    if (is_new) {
+      next_base_ = (it->second + last_.bytes + kPage - 1) / kPage * kPage;
+      allocated_ += last_.bytes;
+    }
     last_base_ = it->second;
   }
   return last_base_ + (address - last_.base);
@@ -116,9 +135,18 @@ void Profiler::settle(const Inst& inst) {
                                                      : kRead | kWritten;
   for (const Touched& t : pending_) {
     lines_[t.line] |= flags;
-    caches_.access(workgroup_, t.line, t.mask, kind);
+    settle_line(t, kind, inst.row->format != Format::kSmem);
   }
   pending_.clear();
+}
+
+void Profiler::settle_line(const Touched& touched, AccessKind kind, bool vector) {
+  const CacheLevel level = caches_.access(workgroup_, touched.line, touched.mask, kind);
+  if (!timing_ || !timing_->recording() || !vector) return;
+  use_.l1_cycles += kL1CyclesOfALine;
+  const bool hit = kind == AccessKind::kRead && timing_->load(touched.line);
+  if (!hit) timing_->request(kProfileCard.line_bytes.value);
+  use_.level = std::max(use_.level, hit ? CacheLevel::kL1 : level);
 }
 
 void Profiler::lds(Wave& w, const Inst&, const uint32_t* address, uint64_t lanes, uint32_t bytes) {
@@ -142,6 +170,7 @@ void Profiler::settle_lds(const Inst& inst) {
     const LdsCycles c = lds_cycles(t.address, t.lanes, t.bytes, kind);
     memory_.lds_cycles += c.cycles;
     memory_.lds_conflict_cycles += c.cycles - c.groups;
+    use_.lds_cycles += c.cycles;
   }
   pending_lds_.clear();
 }

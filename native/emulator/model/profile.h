@@ -19,6 +19,7 @@
 #include "core/dispatch.h"
 #include "core/events.h"
 #include "model/cache_model.h"
+#include "model/wave_trace.h"
 
 namespace fmha::emu {
 
@@ -60,15 +61,18 @@ struct MemoryCounts {
   uint64_t lds_cycles = 0, lds_conflict_cycles = 0;
 };
 
-class Json;  // profile_record.cc
+class Json;          // json.h
+class LaunchTiming;  // launch_timing.h
 
 // Hears of every instruction and every access, workgroup after workgroup.
 class Profiler final : public LaunchObserver, public GroupObserver {
  public:
   explicit Profiler(const Launch& launch);
+  ~Profiler() override;
 
   uint32_t events() const override;
   bool in_order() const override { return true; }
+  bool runs(uint64_t workgroup) const override;
   GroupObserver* begin(const Workgroup& group) override;
   void end(const LaunchResult& result) override;  // keeps the record
 
@@ -81,6 +85,7 @@ class Profiler final : public LaunchObserver, public GroupObserver {
     ++c.executed;
     c.macs += w.mfma_macs - macs_;
     if (touched_) settle(inst);
+    if (timing_) time(w, inst);
   }
   bool global(Wave& w, const Inst& inst, uint64_t address, uint32_t bytes, int lane) override;
   void scratch(Wave& w, const Inst& inst, uint32_t bytes, int lane) override;
@@ -105,6 +110,8 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   std::string record(const LaunchResult& result);
   void settle(const Inst& inst);
   void settle_lds(const Inst& inst);
+  void settle_line(const Touched& touched, AccessKind kind, bool vector);
+  void time(const Wave& w, const Inst& inst);
   uint64_t place(uint64_t address);
   Lines count_lines() const;
   void write_instructions(Json& j) const;
@@ -128,6 +135,10 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   std::map<uint64_t, uint64_t> placed_;  // by base of the allocation: base in the model
   Allocation last_{};
   uint64_t last_base_ = 0, next_base_ = 0;
+  uint64_t allocated_ = 0;  // bytes of these
+  // The clock, if it was asked for, and what it needs to know of the running instruction.
+  std::unique_ptr<LaunchTiming> timing_;
+  PipeUse use_;
 };
 
 // The profiler of a launch; null if launches that start now are not profiled (fmha_emu_profile_enable).

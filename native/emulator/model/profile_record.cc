@@ -1,53 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The profile as JSON, and the C functions that switch it on and give it out.
-#include <cinttypes>
-#include <cstdio>
-#include <cstring>
 #include <mutex>
 
 #include "core/copy_out.h"
 #include "core/emu_tools.h"
 #include "hip/state.h"
+#include "model/json.h"
+#include "model/launch_timing.h"
 #include "model/profile.h"
 #include "model/profile_lds.h"
 
 namespace fmha::emu {
-
-// Objects and numbers are all the profile needs.
-class Json {
- public:
-  Json& open(const char* name) { return key(name), text_ += '{', *this; }
-  Json& close() { return text_ += '}', *this; }
-  Json& number(const char* name, uint64_t value) { return key(name), text_ += std::to_string(value), *this; }
-  Json& string(const char* name, const std::string& value) {
-    key(name);
-    text_ += '"';
-    for (const char c : value) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c) & 0xff);
-      if (c == '"' || c == '\\' || (static_cast<unsigned char>(c) < 0x20)) {
-        text_ += escaped;
-      } else {
-        text_ += c;
-      }
-    }
-    text_ += '"';
-    return *this;
-  }
-  Json& triple(const char* name, const uint32_t (&v)[3]) {
-    key(name);
-    text_ += '[' + std::to_string(v[0]) + ',' + std::to_string(v[1]) + ',' + std::to_string(v[2]) + ']';
-    return *this;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  void key(const char* name) {
-    if (!text_.empty() && text_.back() != '{') text_ += ',';
-    if (name) text_ += '"' + std::string(name) + "\":";
-  }
-  std::string text_;
-};
 
 namespace {
 
@@ -147,7 +110,9 @@ std::string Profiler::record(const LaunchResult& result) {
   j.number("conflict_cycles", memory_.lds_conflict_cycles).close();
   write_caches(j, caches_.counts());
   write_occupancy(j, occupancy_of(launch_));
-  j.close().close();
+  j.close();
+  if (timing_ && !result.hip_error) timing_->write(j, allocated_);
+  j.close();
   return j.text();
 }
 

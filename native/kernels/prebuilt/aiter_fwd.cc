@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "prebuilt/aiter_fwd.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <new>
@@ -14,8 +15,11 @@ namespace {
 
 constexpr int64_t kHdim = 128;
 constexpr uint64_t kAlignBytes = 16;
-// Offsets are of 32 bits. How far each goes beyond a sum of them is not known, so a whole tensor stays below.
-constexpr uint64_t kMostBytes = uint64_t{1} << 31;
+// Where a head begins is a sum of 32 bits, and so are the offsets of its rows, of whole tiles.
+constexpr int64_t kMostBeginBytes = int64_t{1} << 32;
+constexpr int64_t kMostHeadBytes = int64_t{1} << 31;
+constexpr int64_t kTileRows = 256;
+constexpr int64_t kMostRows = int64_t{1} << 28;
 
 bool features_fit(const FwdProblem& p) {
   const bool plain = !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() &&
@@ -33,7 +37,8 @@ bool scale_fits(const FwdProblem& p) {
 // row has to see one. Of packed sequences that is known if queries and keys are those of one array of
 // lengths.
 bool lengths_fit(const FwdProblem& p) {
-  if (p.seqlen_k == 0 || p.nhead_q > kMaxGridYZ) return false;
+  if (p.seqlen_k == 0 || p.nhead_q > kMaxGridYZ || p.batch > kMaxGridYZ) return false;
+  if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k}) > kMostRows) return false;
   if (p.group) {
     return p.cu_seqlens_q == p.cu_seqlens_k && p.seqlen_q == p.seqlen_k && p.seqused_q == nullptr &&
            p.seqused_k == nullptr;
@@ -47,10 +52,22 @@ bool mask_fits(const FwdProblem& p) {
   return p.mask.left == Mask::kUnlimited && p.mask.right == 0 && bottom_right;
 }
 
-bool tensor_fits(const View& v) {
-  if ((reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) != 0 || reach_bytes(v) >= kMostBytes) {
-    return false;
+// Bytes from one index to the next. Of a dimension of size one the caller's stride means nothing: then a
+// row's, so that what lies past the end is not far.
+int64_t step(const View& v, Dimension i) { return (v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes; }
+
+// Of lengths that fit, so that nothing here overflows.
+bool spans_fit(const View& v) {
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
+    if (step(v, i) >= kMostBeginBytes) return false;
   }
+  const int64_t begin = (v.size[kBatch] - 1) * step(v, kBatch) + (v.size[kHead] - 1) * step(v, kHead);
+  const int64_t rows = (v.size[kSeqlen] + kTileRows) & -kTileRows;
+  return begin < kMostBeginBytes && rows * step(v, kSeqlen) < kMostHeadBytes;
+}
+
+bool tensor_fits(const View& v) {
+  if ((reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) != 0 || !spans_fit(v)) return false;
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     const auto bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
     if (v.size[i] > 1 && bytes % kAlignBytes != 0) return false;
@@ -62,14 +79,7 @@ bool tensor_fits(const View& v) {
 bool lse_fits(const FwdProblem& p) {
   if (!p.lse.touched) return true;
   const bool dense = p.group || p.batch <= 1 || p.lse.stride[kBatch] == p.nhead_q * p.lse.stride[kHead];
-  return dense && (p.nhead_q > 1 || p.batch <= 1) && reach_bytes(p.lse) < kMostBytes;
-}
-
-// Of a dimension of size one the caller's stride means nothing: then a row's, so that what lies past the end
-// is not far.
-uint32_t step(const View& v, Dimension i) {
-  const int64_t stride = v.size[i] > 1 ? v.stride[i] : v.row;
-  return static_cast<uint32_t>(stride * v.element_bytes);
+  return dense && (p.nhead_q > 1 || p.batch <= 1) && spans_fit(p.lse);
 }
 
 // A causal workgroup does two tiles, one from each end.
@@ -84,8 +94,8 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
 // AITER's: the number of heads a multiple of XCDs, and 16384 rows at most, or it goes by another order.
 uint32_t order_of(const FwdProblem& p) {
   constexpr uint32_t kByXcd = 5, kPlain = 3;
-  constexpr int64_t kXcds = 8, kMostRows = 16384;
-  return p.mask.hides() && (p.nhead_q % kXcds != 0 || p.seqlen_q > kMostRows) ? kPlain : kByXcd;
+  constexpr int64_t kXcds = 8, kMostByXcd = 16384;
+  return p.mask.hides() && (p.nhead_q % kXcds != 0 || p.seqlen_q > kMostByXcd) ? kPlain : kByXcd;
 }
 
 }  // namespace
@@ -105,29 +115,29 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .lse = {p.lse.address()},
       .scale = {p.softmax_scale},
       .seqlen_q = {number(p.seqlen_q)},
-      .q_row = {step(p.q, kSeqlen)},
-      .q_tile = {step(p.q, kSeqlen) * number(kernel.fwd.tile_m)},
-      .q_head = {step(p.q, kHead)},
-      .q_batch = {step(p.q, kBatch)},
+      .q_row = {number(step(p.q, kSeqlen))},
+      .q_tile = {number(step(p.q, kSeqlen)) * number(kernel.fwd.tile_m)},
+      .q_head = {number(step(p.q, kHead))},
+      .q_batch = {number(step(p.q, kBatch))},
       .nhead_ratio = {number(p.nhead_q / p.nhead_k)},
-      .k_row = {step(p.k, kSeqlen)},
-      .k_head = {step(p.k, kHead)},
-      .k_batch = {step(p.k, kBatch)},
+      .k_row = {number(step(p.k, kSeqlen))},
+      .k_head = {number(step(p.k, kHead))},
+      .k_batch = {number(step(p.k, kBatch))},
       .order = {order_of(p)},
       .stores_lse = {p.lse.touched ? 1U : 0U},
       .seqlen_k = {number(p.seqlen_k)},
       .hdim_q = {number(p.hdim_q)},
       .hdim_v = {number(p.hdim_v)},
       .nhead_q = {number(p.nhead_q)},
-      .v_row = {step(p.v, kSeqlen)},
-      .v_head = {step(p.v, kHead)},
-      .v_batch = {step(p.v, kBatch)},
-      .o_row = {step(p.o, kSeqlen)},
-      .o_head = {step(p.o, kHead)},
-      .o_batch = {step(p.o, kBatch)},
+      .v_row = {number(step(p.v, kSeqlen))},
+      .v_head = {number(step(p.v, kHead))},
+      .v_batch = {number(step(p.v, kBatch))},
+      .o_row = {number(step(p.o, kSeqlen))},
+      .o_head = {number(step(p.o, kHead))},
+      .o_batch = {number(step(p.o, kBatch))},
       .cu_q = {p.cu_seqlens_q},
       .cu_k = {p.cu_seqlens_k},
-      .lse_head = {p.lse.touched ? step(p.lse, kHead) : 0},
+      .lse_head = {p.lse.touched ? number(step(p.lse, kHead)) : 0},
       .cu_q_rows = {p.cu_seqlens_q},
       .cu_k_rows = {p.cu_seqlens_k},
   };

@@ -208,7 +208,7 @@ const Row kControlRows[] = {
     ROWP("s_waitcnt", 0, nothing, Immediate::kWaitCounts),
     ROWP("s_sethalt", 0, s_sethalt),
     ROWP("s_sleep", 0, nothing),
-    ROWP("s_setprio", 0, nothing),
+    ROWP("s_setprio", 0, nothing, Immediate::kPriority),
     ROWP("s_sendmsg", kNeedsM0, s_sendmsg, Immediate::kMessage),
     ROWP("s_sendmsghalt", kNeedsM0, s_sendmsghalt, Immediate::kMessage),
     ROWP("s_trap", 0, s_trap),

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How far the clock of the software device is from published measurements of an MI300X: the table.
+
+All forward points are judged, or every n-th; AITER's objects come from a checkout's toolchain, or from a
+folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which also has the rounding "rtz".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+
+from pyfa_rocm.cli import clock, judge_clock
+from pyfa_rocm.cli.bench_against import Clock, judge
+from pyfa_rocm.cli.bench_model import subjects
+from pyfa_rocm.cli.published import points
+from pyfa_rocm.cli.trial import to_json
+
+
+def line(row: judge_clock.Judged) -> str:
+    """Return a row of the table."""
+    point = row.point
+    start = f"{point.source:15}{judge_clock.subject_name(point):14}{point.shape!s:34}{point.tflops:8.1f}"
+    if row.estimate is None or row.error is None:
+        return f"{start}  {row.reason}"
+    speed = row.estimate.tflops
+    mark = "  calibration" if point.role == "calibration" else ""
+    return f"{start}{speed.low:8.1f} to {speed.high:5.1f}{row.error:+8.1%}{mark}"
+
+
+def main() -> None:
+    """Print the table and its summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--aiter", type=Path, metavar="DIR", help="AITER's fmha_v3_fwd/MI300")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="take each n-th problem (default: 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
+    args = parser.parse_args()
+    clock.checks_off()
+    wanted = [point for point in points() if point.direction == "forward"]
+    shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
+    calibration = [point for point in wanted if point.role == "calibration"]
+    wanted = [point for point in wanted if (point.source, point.shape) in shapes or point in calibration]
+    rows = list(judge(wanted, Clock(subjects(args.aiter))))
+    summary = judge_clock.summary(rows)
+    if args.json:
+        print(to_json({"summary": summary, "rows": [row.as_json() for row in rows]}))
+        return
+    for row in rows:
+        print(line(row))
+    for name, value in summary.items():
+        print(f"{name}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

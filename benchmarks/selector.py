@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The forward selector's estimates, from the clock of the software device: kRowsOfAKey and kRowsOfALoad.
+
+A key costs a wave `unit ((rows + load) / waves + key)` cycles of its SIMD, `rows` and `waves` those of a
+workgroup. Kernels that differ in their tile only are timed on a problem that fills the card: at head dim 128
+tiles of 128 and 64 rows by four waves, at 64 of 128 by four and of 16 by one. The first pair gives load / 4 +
+key, the second then load + key. `--write` puts both, with the date, into native/host/select/fwd.cc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import sys
+from pathlib import Path
+
+os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+
+from pyfa_rocm import fmha
+from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.params import FwdParams
+from pyfa_rocm.cli.clock import checks_off, estimate
+from pyfa_rocm.cli.clock_subjects import Ours
+from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.device import current_device, devices
+
+SOURCE = Path(__file__).parents[1] / "native" / "host" / "select" / "fwd.cc"
+TALL, SHORT, NARROW = "{}_mask_pad", "{}_mask_pad_m64", "{}_mask_pad_m16"
+SIMDS = 4
+SEQLEN = 4096
+
+
+class Named(Ours):
+    """The library's kernel of a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.info: fmha.KernelInfo | None = None
+
+    def choose(self, params: FwdParams | BwdParams, info: object) -> None:
+        """See Ours."""
+        del info
+        assert isinstance(params, FwdParams)
+        for number in range(1, fmha.fmha_fwd_kernel(params).candidate_count + 1):
+            params.kernel = number
+            self.info = fmha.fmha_fwd_kernel(params)
+            if self.info.name == self.name:
+                return
+        raise SystemExit(f"this build has no kernel {self.name}: build another set of kernels")
+
+
+def cost(name: str, hdim: int) -> float:
+    """Return the SIMD cycles that a key costs a wave of a kernel, in the middle of the clock's range."""
+    shape = Shape(8, 32, 32, SEQLEN, hdim, False)
+    way = Named(name.format(f"fmha_fwd_bf16_d{hdim}"))
+    found = estimate(way, shape)
+    assert way.info is not None
+    x, y, z = way.info.grid
+    waves = x * y * z * way.info.block_size // 64
+    units = list(devices())[current_device()].compute_units
+    cycles = (found.cycles.low + found.cycles.high) / 2
+    print(f"{way.name}: {cycles * units * SIMDS / waves / SEQLEN:.2f} cycles a key and wave", file=sys.stderr)
+    return cycles * units * SIMDS / waves / SEQLEN
+
+
+def constants() -> dict[str, int]:
+    """Return both, rounded."""
+    tall, short = cost(TALL, 128), cost(SHORT, 128)
+    unit = (tall - short) / 16  # (128 - 64) / 4 rows
+    shared = short / unit - 64 / 4  # load / 4 + key
+    unit = cost(TALL, 64) / (128 / 4 + shared)
+    alone = cost(NARROW, 64) / unit - 16  # load + key
+    load = (alone - shared) * 4 / 3
+    return {"kRowsOfAKey": round(shared - load / 4), "kRowsOfALoad": round(load)}
+
+
+def write(values: dict[str, int], date: str) -> None:
+    """Replace the numbers in the selector's source, and say when in a line before them."""
+    text = SOURCE.read_text()
+    for name, value in values.items():
+        text, count = re.subn(rf"(constexpr int {name} = )-?\d+;", rf"\g<1>{value};", text)
+        if count != 1:
+            raise SystemExit(f"{SOURCE}: expected one line that defines {name}, got {count}")
+    said = f"// By benchmarks/selector.py, {date}.\n"
+    text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", text)
+    SOURCE.write_text(text.replace("constexpr int kRowsOfAKey", said + "constexpr int kRowsOfAKey"))
+
+
+def main() -> None:
+    """Print the constants, or write them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into native/host/select/fwd.cc")
+    args = parser.parse_args()
+    checks_off()
+    values, date = constants(), datetime.date.today().isoformat()
+    for name, value in values.items():
+        print(f"constexpr int {name} = {value};  // {date}")
+    if args.write:
+        write(values, date)
+
+
+if __name__ == "__main__":
+    main()

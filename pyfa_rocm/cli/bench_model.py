@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""bench --model: how long attention takes on a card, by the clock of the software device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop, clock_trace
+from pyfa_rocm.cli.clock import CARDS, Estimate, estimate
+from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Aiter, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.cli.trial import Trial, to_json
+from pyfa_rocm.device import runtime
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["add_arguments", "run", "subjects"]
+
+# Instructions of a compute unit that a trace and a picture keep.
+EVENTS = 50_000
+# Where a checkout has AITER's objects for an MI300X; an installed package has none.
+_OBJECTS = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects" / "fmha_v3_fwd" / "MI300"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what belongs to `--model`."""
+    add = parser.add_argument
+    add("--model", choices=CARDS, help="on the software device: model the time on this card")
+    add("--against", action="store_true", help="with --model: next to published measurements")
+    add("--trace", type=Path, metavar="FILE", help="with --model: a compute unit's waves, for Perfetto")
+    add(
+        "--aiter",
+        type=Path,
+        metavar="DIR",
+        help="with --model: AITER's fmha_v3_fwd/MI300 (default: a checkout's, if it has it)",
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise unless options that need `--model` come with it, and options that exclude each other do not.
+
+    Raises
+    ------
+    InvalidArgumentError
+        They do not fit, or the device is not the software device.
+    """
+    given = [name for name in ("against", "trace", "aiter") if getattr(args, name)]
+    if given and not args.model:
+        raise InvalidArgumentError(f"--{given[0]}: needs --model {CARDS[0]}")
+    if args.against and (args.trace or args.plot):
+        raise InvalidArgumentError("--against: got --trace or --plot too, expected a table only")
+    if args.model and not runtime().emulated:
+        raise InvalidArgumentError("--model: needs the software device (PYFA_ROCM_DEVICE=emulator)")
+    if args.trace and not args.trace.parent.is_dir():
+        raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
+
+
+def subjects(folder: Path | None) -> dict[str, Subject]:
+    """Return what can be modelled, by name: ours, Composable Kernel's, AITER's where its objects are.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A folder was given that has none.
+    """
+    ways: list[Subject] = [Ours(), CompositeKernel()]
+    place = folder or _OBJECTS
+    found = [rounding for rounding in ROUNDINGS if (place / f"fwd_hd128_bf16_{rounding}.co").is_file()]
+    if folder is not None and not found:
+        raise InvalidArgumentError(
+            f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"
+        )
+    ways += [Aiter(place, rounding) for rounding in found]
+    return {way.name: way for way in ways}
+
+
+def _shape(problem: Trial) -> Shape:
+    return Shape(
+        problem.batch, problem.nhead_q, problem.nhead_k, problem.seqlen, problem.hdim, problem.causal,
+        problem.dtype,
+    )  # fmt: skip
+
+
+def rows(
+    trials: list[Trial], directions: tuple[str, ...], ways: dict[str, Subject]
+) -> Iterator[dict[str, Any]]:
+    """Model everything: a row for each problem, direction and way."""
+    total = len(trials) * len(directions) * len(ways)
+    with tqdm(total=total, unit="run", file=sys.stderr, leave=False) as bar:
+        for problem in trials:
+            shape = _shape(problem)
+            for direction in directions:
+                for name, way in ways.items():
+                    row = vars(problem) | {"direction": direction, "implementation": name}
+                    bar.update()
+                    try:
+                        yield row | estimate(way, shape, direction).as_json() | {"reason": ""}
+                    except UnsupportedError as error:
+                        yield row | {"reason": str(error)}
+
+
+def _one_loop(problem: Trial, way: Subject) -> Estimate:
+    """Model a forward pass and keep what a compute unit issues."""
+    return estimate(way, _shape(problem), "forward", EVENTS)
+
+
+def run(args: argparse.Namespace, trials: list[Trial], directions: tuple[str, ...]) -> int:
+    """Model, print, draw; 0 if something could be modelled, else 1."""
+    ways = subjects(args.aiter)
+    if args.against:
+        return bench_against.run(args, ways)
+    if args.trace or args.plot:
+        if args.plot:
+            bench_plot.check(args.plot)
+        found = _one_loop(trials[0], ways[Ours.name])
+        if args.trace:
+            clock_trace.write(found, args.trace)
+        if args.plot:
+            clock_loop.draw(found, str(_shape(trials[0])), args.plot)
+    modelled = list(rows(trials, directions, ways))
+    result = {"card": args.model, "kind": "model", "rows": modelled}
+    print(to_json(result) if args.json else bench_model_text.tables(result))
+    return 0 if any(not row["reason"] for row in modelled) else 1

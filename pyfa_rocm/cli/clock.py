@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How long a subject takes on a card, by the software device's clock."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from pyfa_rocm import emulator
+from pyfa_rocm.cli.clock_subjects import Subject
+from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.device import synchronize
+from pyfa_rocm.emulator import Range, Time
+
+__all__ = ["CARDS", "Estimate", "checks_off", "estimate"]
+
+CARDS = ("mi300x",)
+# Workgroups that are modelled along each axis of a grid.
+POINTS = 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the clock says of a problem.
+
+    Attributes
+    ----------
+    kernel : str
+        That ran; of a backward pass that of dK and dV.
+    cycles, seconds, tflops : Range
+        `low` of the seconds is at the fast ends of all constants, `low` of TFLOPS at the slow ends.
+    clock_hz : Range
+        Of the launch that takes longest.
+    binds : dict of str to float
+        As `emulator.Time`, of the launch that takes longest.
+    launches : int
+        How many there were.
+    longest : Time
+        Of the launch that takes longest.
+    """
+
+    kernel: str
+    cycles: Range
+    seconds: Range
+    clock_hz: Range
+    tflops: Range
+    binds: dict[str, float]
+    launches: int
+    longest: Time
+
+    @property
+    def middle_seconds(self) -> float:
+        """Return the middle of the range: what is compared with a measurement."""
+        return (self.seconds.low + self.seconds.high) / 2
+
+    @property
+    def middle_tflops(self) -> float:
+        """Return the speed at that time."""
+        return self.tflops.low * self.seconds.high / self.middle_seconds
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for a JSON object."""
+        ranges = {name: vars(getattr(self, name)) for name in ("cycles", "seconds", "clock_hz", "tflops")}
+        return {"kernel": self.kernel, **ranges, "binds": self.binds, "launches": self.launches}
+
+
+def checks_off() -> None:
+    """Run without the software device's checks: they cost time and say nothing of speed.
+
+    To be called before the runtime is chosen; a choice of the user's stands.
+    """
+    os.environ.setdefault("FMHA_EMU_CHECKS", "none")
+
+
+def estimate(subject: Subject, shape: Shape, direction: str = "forward", events: int = 0) -> Estimate:
+    """Time a problem: its sampled workgroups run, on arrays of the real size.
+
+    Raises
+    ------
+    UnsupportedError
+        The subject cannot do it.
+    """
+    with subject.prepare(shape, direction) as enqueue:
+        with emulator.profile(timing=True, sample=POINTS, events=events) as profile:
+            enqueue.call()
+            synchronize()
+        times = [launch.time for launch in profile.launches]
+    timed = [time for time in times if time is not None]
+    longest = max(timed, key=lambda time: time.seconds.high)
+
+    def total(name: str) -> Range:
+        ranges = [getattr(time, name) for time in timed]
+        return Range(sum(x.low for x in ranges), sum(x.high for x in ranges))
+
+    seconds, flops = total("seconds"), shape.flops(direction)
+    return Estimate(
+        kernel=enqueue.kernel,
+        cycles=total("cycles"),
+        seconds=seconds,
+        clock_hz=longest.clock_hz,
+        tflops=Range(flops / seconds.high / 1e12, flops / seconds.low / 1e12),
+        binds=longest.binds,
+        launches=len(timed),
+        longest=longest,
+    )

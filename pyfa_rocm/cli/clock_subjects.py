@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the clock can time: the library's kernels, and AITER's code objects from a folder.
+
+Arrays have their real sizes; memory of the software device costs nothing until it is touched. The heads that
+sampled workgroups read hold normal numbers, so that code which looks at its data takes its usual branches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyfa_rocm import array, fmha
+from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.params import FwdParams, Lse, Strided
+from pyfa_rocm._runtime import hip
+from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
+
+__all__ = ["ROUNDINGS", "Aiter", "CompositeKernel", "Enqueue", "Ours", "Subject"]
+
+ROUNDINGS = ("rtz", "rtna", "rtne")
+# Rows of normal numbers; longer heads repeat them.
+_ROWS = 1024
+# Query rows of a workgroup's tile, and threads of a workgroup, of AITER's forward kernels.
+_AITER_TILE, _AITER_THREADS = 256, 512
+_AITER_DOES = ("forward", 128, "bfloat16")
+# How Composable Kernel's names of main loops begin, forward and backward.
+_CK_PIPELINES = ("qr", "kr")
+_ELEMENT_BYTES = 2
+
+
+def _representatives(n: int) -> list[int]:
+    """The first, the middle and the last of n: where the clock samples."""
+    return sorted({0, n // 2, n - 1})
+
+
+class _Arrays:
+    """q, k, v, O and LSE of a problem, (batch, nhead, seqlen, hdim); LSE has no hdim."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.q, self.o = self._array(shape.nhead_q), self._array(shape.nhead_q)
+        self.k, self.v = self._array(shape.nhead_k), self._array(shape.nhead_k)
+        self.lse = DeviceArray.empty((shape.batch, shape.nhead_q, shape.seqlen), np.float32)
+        rng = np.random.default_rng(0)
+        for tensor in (self.q, self.k, self.v):
+            self._fill(tensor, rng)
+
+    def _array(self, nhead: int) -> DeviceArray:
+        shape = self.shape
+        return DeviceArray.empty((shape.batch, nhead, shape.seqlen, shape.hdim), shape.dtype)
+
+    def _fill(self, tensor: DeviceArray, rng: np.random.Generator) -> None:
+        """Write the heads that samples read: those of the first, middle and last query heads and batches."""
+        shape = self.shape
+        rows = rng.standard_normal((_ROWS, shape.hdim), np.float32).astype(array.dtype_of(shape.dtype))
+        host = np.resize(rows, (shape.seqlen, shape.hdim))
+        nhead = tensor.shape[1]
+        kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+        heads = {head * nhead // shape.nhead_q for head in _representatives(shape.nhead_q)}
+        for batch in _representatives(shape.batch):
+            for head in sorted(heads):
+                at = tensor.data + (batch * nhead + head) * host.nbytes
+                hip.call("hipMemcpy", at, host.ctypes.data, host.nbytes, kind)
+
+    def strided(self, tensor: DeviceArray) -> Strided:
+        """Describe one of them to the library, which wants (batch, seqlen, nhead, hdim)."""
+        batch, head, seqlen, _ = tensor.strides
+        return Strided(tensor.data, batch, seqlen, head)
+
+    def params(self) -> FwdParams:
+        """Describe the forward pass."""
+        shape = self.shape
+        return FwdParams(
+            dtype=shape.dtype, batch=shape.batch, seqlen_q=shape.seqlen, seqlen_k=shape.seqlen,
+            nhead_q=shape.nhead_q, nhead_k=shape.nhead_k, hdim_q=shape.hdim, hdim_v=shape.hdim,
+            softmax_scale=shape.hdim**-0.5, mask="causal" if shape.causal else "none",
+            q=self.strided(self.q), k=self.strided(self.k), v=self.strided(self.v), o=self.strided(self.o),
+            lse=Lse(self.lse.data, shape.nhead_q * shape.seqlen, shape.seqlen),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """A problem that is ready: the name of the kernel that it runs, and what enqueues its launches."""
+
+    kernel: str
+    call: Callable[[], None]
+
+
+class Subject(ABC):
+    """A way to compute attention."""
+
+    name: str
+
+    @abstractmethod
+    def prepare(self, shape: Shape, direction: str) -> AbstractContextManager[Enqueue]:
+        """Hold a problem's arrays for a block; UnsupportedError: it cannot be done this way."""
+
+
+class Ours(Subject):
+    """The library's own choice."""
+
+    name = "pyfa_rocm"
+
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
+        """Set `params.kernel`."""
+
+    @contextmanager
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        arrays = _Arrays(shape)
+        yield self._forward(arrays) if direction == "forward" else self._backward(arrays)
+
+    def _forward(self, arrays: _Arrays) -> Enqueue:
+        params = arrays.params()
+        self.choose(params, fmha.fmha_fwd_kernel)
+        workspace = _workspace(params, fmha.fmha_fwd_workspace_bytes(params))
+        fmha.fmha_fwd_prepare(params)
+
+        def call(held: object = workspace) -> None:
+            fmha.fmha_fwd(params)
+
+        return Enqueue(fmha.fmha_fwd_kernel(params).name, call)
+
+    def _backward(self, arrays: _Arrays) -> Enqueue:
+        gradients = [DeviceArray.empty(x.shape, x.dtype) for x in (arrays.q, arrays.k, arrays.v)]
+        dq, dk, dv = (arrays.strided(x) for x in gradients)
+        params = BwdParams(arrays.params(), arrays.strided(arrays.o), dq, dk, dv)
+        self.choose(params, fmha.fmha_bwd_kernel)
+        workspace = _workspace(params, fmha.fmha_bwd_workspace_bytes(params))
+        fmha.fmha_bwd_prepare(params)
+
+        def call(held: object = (gradients, workspace)) -> None:
+            fmha.fmha_bwd(params)
+
+        return Enqueue(fmha.fmha_bwd_kernel(params).name, call)
+
+
+def _workspace(params: FwdParams | BwdParams, nbytes: int) -> DeviceArray:
+    """Allocate a workspace and name it in the parameters."""
+    workspace = DeviceArray.empty((nbytes,), np.uint8)
+    params.workspace, params.workspace_bytes = workspace.data if nbytes else 0, nbytes
+    return workspace
+
+
+class CompositeKernel(Ours):
+    """The library's best kernel from Composable Kernel, as flash-attention compiles them."""
+
+    name = "ck"
+
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
+        """See Ours."""
+        params.kernel = 0
+        for number in range(1, info(params).candidate_count + 1):
+            params.kernel = number
+            if info(params).pipeline.startswith(_CK_PIPELINES):
+                return
+        raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
+
+
+class _Word(ctypes.Structure):
+    """A number or an address in AITER's argument structs, in 16 bytes."""
+
+    _fields_ = (("value", ctypes.c_uint64), ("unused", ctypes.c_uint64))
+
+
+class Aiter(Subject):
+    """AITER's forward kernels for an MI300X with one rounding, from the folder that has its code objects."""
+
+    def __init__(self, folder: Path, rounding: str) -> None:
+        if rounding not in ROUNDINGS:
+            raise InvalidArgumentError(f"rounding: got {rounding!r}, expected one of {', '.join(ROUNDINGS)}")
+        self.name = f"aiter {rounding}"
+        self._folder, self._rounding = folder, rounding
+        self._functions: dict[bool, ctypes.c_void_p] = {}
+
+    def _function(self, causal: bool) -> ctypes.c_void_p:
+        """Load a code object when it is first used."""
+        if causal not in self._functions:
+            stem = f"hd128_bf16_{'causal_' if causal else ''}{self._rounding}"
+            try:
+                image = (self._folder / f"fwd_{stem}.co").read_bytes()
+            except OSError as error:
+                raise UnsupportedError(f"AITER's object: {error.filename}: {error.strerror}") from error
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            _hip("hipModuleLoadData", ctypes.byref(module), image)
+            name = f"fmha_fwd_{stem}"
+            symbol = f"_ZN5aiter{len(name)}{name}E".encode()
+            _hip("hipModuleGetFunction", ctypes.byref(function), module, symbol)
+            self._functions[causal] = function
+        return self._functions[causal]
+
+    @contextmanager
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        got = (direction, shape.hdim, shape.dtype)
+        if got != _AITER_DOES:
+            raise UnsupportedError(f"AITER's objects: got {got}, expected {_AITER_DOES}")
+        function = self._function(shape.causal)
+        arrays = _Arrays(shape)
+        words = self._arguments(arrays)
+        tiles = -(-shape.seqlen // _AITER_TILE)
+        grid = (-(-tiles // 2) if shape.causal else tiles, shape.nhead_q, shape.batch)
+        nbytes = ctypes.c_size_t(ctypes.sizeof(words))
+        # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(words), 2, ctypes.addressof(nbytes), 3)
+
+        def call() -> None:
+            _hip("hipModuleLaunchKernel", function, *grid, _AITER_THREADS, 1, 1, 0, None, None, extra)
+
+        yield Enqueue(self.name, call)
+
+    def _arguments(self, arrays: _Arrays) -> ctypes.Array[_Word]:
+        """Return the argument struct: addresses, the scale, and sizes and strides in bytes, 16 bytes each."""
+        shape = arrays.shape
+        scale = int(np.float32(shape.hdim**-0.5).view(np.uint32))
+
+        def bytes_of(tensor: DeviceArray) -> tuple[int, int, int]:
+            batch, head, row, _ = (stride * _ELEMENT_BYTES for stride in tensor.strides)
+            return row, head, batch
+
+        q, k, v, o = (bytes_of(x) for x in (arrays.q, arrays.k, arrays.v, arrays.o))
+        # How it walks the tiles of a causal problem: its host code takes 5 unless heads are no multiple of 8
+        # or the sequence is longer than 16384.
+        order = 3 if shape.causal and (shape.nhead_q % 8 or shape.seqlen > 16384) else 5
+        values = [
+            *(x.data for x in (arrays.o, arrays.q, arrays.k, arrays.v, arrays.lse)),
+            scale, shape.seqlen, q[0], _AITER_TILE * q[0], *q[1:], shape.nhead_q // shape.nhead_k,
+            *k, order, 0, shape.seqlen, shape.hdim, shape.hdim, shape.nhead_q, *v, *o,
+            0, 0, shape.seqlen * 4, 0, 0,
+        ]  # fmt: skip
+        return (_Word * len(values))(*(_Word(value, 0) for value in values))
+
+
+def _hip(name: str, *args: object) -> None:
+    """Call a function of the runtime for what hip-python has no simple form of."""
+    status = getattr(ctypes.CDLL(hip.runtime().path), name)(*args)
+    if status:
+        raise HipError(f"{name}: HIP error {status}")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Published measurements on an MI300X, by which the clock is judged.
+
+The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
+was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
+one row of calibration for each source and family of kernels.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Point", "Shape", "points", "sources"]
+
+_FOLDER = Path(__file__).parent / "points"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A self-attention problem; hdim is that of q, k and v."""
+
+    batch: int
+    nhead_q: int
+    nhead_k: int
+    seqlen: int
+    hdim: int
+    causal: bool
+    dtype: str = "bfloat16"
+
+    def flops(self, direction: str = "forward") -> float:
+        """Return the operations as the field counts them: half with a causal mask, 2.5 times backward."""
+        forward = 4 * self.batch * self.nhead_q * self.seqlen**2 * self.hdim
+        return forward * (0.5 if self.causal else 1) * (2.5 if direction == "backward" else 1)
+
+    def __str__(self) -> str:
+        mask = "causal" if self.causal else "no mask"
+        return f"b{self.batch} {self.nhead_q}/{self.nhead_k} s{self.seqlen} d{self.hdim} {mask}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measurement.
+
+    Attributes
+    ----------
+    source : str
+        A key of :func:`sources`.
+    implementation : str
+        "aiter", "moonmath" or "ck".
+    rounding : str
+        Of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has one only. Of a backward pass "a16" or
+        "a32", the type in which dQ is added up.
+    direction : str
+        "forward" or "backward".
+    tflops : float
+        By the field's count of operations.
+    role : str
+        "calibration" or "held_out".
+    matrix_busy, lds_busy : float or None
+        Counters, from 0 to 1: the share of the launch in which the matrix cores and LDS work.
+    """
+
+    source: str
+    implementation: str
+    rounding: str
+    shape: Shape
+    direction: str
+    tflops: float
+    role: str
+    matrix_busy: float | None = None
+    lds_busy: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time that it took."""
+        return self.shape.flops(self.direction) / self.tflops / 1e12
+
+
+def sources() -> dict[str, dict[str, str]]:
+    """Return what is known of each source: title, repository, commit, path."""
+    value: dict[str, dict[str, str]] = json.loads((_FOLDER / "sources.json").read_text())
+    return value
+
+
+def _rows(source: str) -> Iterator[dict[str, Any]]:
+    lines = (_FOLDER / f"{source}.csv").read_text().splitlines()
+    return csv.DictReader(line for line in lines if not line.startswith("#"))
+
+
+def _aiter_readme() -> Iterator[Point]:
+    name = "aiter_readme"
+    rounding = sources()[name]["rounding"]
+    for row in _rows(name):
+        sizes = [int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")]
+        batch, nhead_q, nhead_k, seqlen, hdim = sizes
+        shape = Shape(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
+        yield Point(name, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
+        for kind in ("a16", "a32"):  # nothing is fitted on gradients
+            tflops = float(row[f"backward_{kind}"])
+            yield Point(name, "aiter", kind, shape, "backward", tflops, "held_out")
+
+
+def _moonmath() -> Iterator[Point]:
+    for row in _rows("moonmath"):
+        nhead = int(row["nhead"])
+        shape = Shape(int(row["batch"]), nhead, nhead, int(row["seqlen"]), 128, False)
+        for implementation in ("moonmath", "aiter"):
+            role = row["role"] if implementation == "aiter" else "held_out"
+            tflops = shape.flops() / (float(row[implementation]) * 1e-3) / 1e12
+            yield Point("moonmath", implementation, row["rounding"], shape, "forward", tflops, role)
+
+
+def _attn_dsl_bench() -> Iterator[Point]:
+    name = "attn_dsl_bench"
+    for row in _rows(name):
+        implementation = row["implementation"]
+        shape = Shape(16, 16, 16, int(row["seqlen"]), int(row["hdim"]), True)
+        rounding = sources()[name]["rounding"] if implementation == "aiter" else ""
+        tflops = shape.flops() / (float(row["milliseconds"]) * 1e-3) / 1e12
+        busy = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))
+        yield Point(name, implementation, rounding, shape, "forward", tflops, row["role"], *busy)
+
+
+def points() -> list[Point]:
+    """Return all of them, in the order of their tables."""
+    return [*_aiter_readme(), *_moonmath(), *_attn_dsl_bench()]
