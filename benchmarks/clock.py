@@ -14,7 +14,7 @@ from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
-from pyfa_rocm.cli import clock, judge_clock
+from pyfa_rocm.cli import judge_clock
 from pyfa_rocm.cli.bench_against import Clock, judge
 from pyfa_rocm.cli.bench_model import subjects
 from pyfa_rocm.cli.published import points
@@ -41,7 +41,6 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
     args = parser.parse_args()
-    clock.checks_off()
     wanted = [point for point in points() if point.direction == "forward"]
     shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
     calibration = [point for point in wanted if point.role == "calibration"]

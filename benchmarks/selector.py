@@ -21,7 +21,7 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm.cli.clock import checks_off, estimate
+from pyfa_rocm.cli.clock import estimate
 from pyfa_rocm.cli.clock_subjects import Ours
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import current_device, devices
@@ -93,7 +93,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="into native/host/select/fwd.cc")
     args = parser.parse_args()
-    checks_off()
     values, date = constants(), datetime.date.today().isoformat()
     for name, value in values.items():
         print(f"constexpr int {name} = {value};  // {date}")

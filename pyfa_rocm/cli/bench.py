@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_decode, bench_model, bench_plot, bench_text, clock, traffic
+from pyfa_rocm.cli import bench_decode, bench_model, bench_plot, bench_text, traffic
 from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import (
     Float64,
@@ -183,8 +183,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, draw; 0 if something could be measured, else 1."""
     if args.plot is not None:
         bench_plot.check(args.plot)
-    if args.model:
-        clock.checks_off()
     emulated = runtime().emulated
     bench_model.check(args)
     trials = problems(args, SOFTWARE_DEVICE if emulated and not args.model else CARD)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.emulator import Range, Time
 
-__all__ = ["CARDS", "Estimate", "checks_off", "estimate"]
+__all__ = ["CARDS", "Estimate", "estimate"]
 
 CARDS = ("mi300x",)
 # Workgroups that are modelled along each axis of a grid.
@@ -65,12 +67,20 @@ class Estimate:
         return {"kernel": self.kernel, **ranges, "binds": self.binds, "launches": self.launches}
 
 
-def checks_off() -> None:
-    """Run without the software device's checks: they cost time and say nothing of speed.
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    """Launch without the software device's checks: they cost time and say nothing of speed.
 
-    To be called before the runtime is chosen; a choice of the user's stands.
+    A choice of the user's stands.
     """
-    os.environ.setdefault("FMHA_EMU_CHECKS", "none")
+    if "FMHA_EMU_CHECKS" in os.environ:
+        yield
+        return
+    os.environ["FMHA_EMU_CHECKS"] = "none"
+    try:
+        yield
+    finally:
+        del os.environ["FMHA_EMU_CHECKS"]
 
 
 def estimate(subject: Subject, shape: Shape, direction: str = "forward", events: int = 0) -> Estimate:
@@ -81,7 +91,7 @@ def estimate(subject: Subject, shape: Shape, direction: str = "forward", events:
     UnsupportedError
         The subject cannot do it.
     """
-    with subject.prepare(shape, direction) as enqueue:
+    with _without_checks(), subject.prepare(shape, direction) as enqueue:
         with emulator.profile(timing=True, sample=POINTS, events=events) as profile:
             enqueue.call()
             synchronize()

@@ -24,7 +24,7 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
     {"taken_branch_slots", 4, 8, "slots", "GCN white paper: 16 cycles; LLVM, SISchedule.td: WriteBranch 8"},
     {"branch_slots", 1, 4, "slots", kAssumed},
     {"barrier_slots", 1, 8, "slots", kAssumed},
-    {"matrix_result_slots", 4, 4, "slots", "LLVM, GCNHazardRecognizer.cpp: passes + 3 wait states on gfx940"},
+    {"matrix_result_slots", 4, 4, "slots", "LLVM, GCNHazardRecognizer.cpp: passes + 3 wait states on CDNA 3"},
     {"matrix_issue_slots", 0, 1, "slots",
      "of the vector port, that a matrix instruction takes to issue: assumed"},
     {"vector_result_slots", 1, 1, "slots",

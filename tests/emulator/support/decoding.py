@@ -40,7 +40,9 @@ def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
         if match:
             address = int(match[2], 16)
             start = address if start < 0 else start
-            found.append((address, normal(match[1])))
+            distance = int(match[3][:8], 16) & 0xFFFF
+            text = re.sub(r" label_\w+$", f" {distance}", match[1])  # of assembly with labels
+            found.append((address, normal(text)))
             words += [int(w, 16) for w in match[3].split()]
     size = re.search(r"^ *\d+ \.text +([0-9a-f]{8}) ", done.stdout, re.M)
     assert size
