@@ -47,7 +47,6 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
     case Origin::kCk:
       return ck::fwd_bias_is_whole(problem);
     case Origin::kAiter:
-      return false;
     case Origin::kHip:
       return false;
   }
