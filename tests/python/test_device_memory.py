@@ -330,7 +330,10 @@ def test_an_interrupt_survives_the_end_of_an_array(recwarn: pytest.WarningsRecor
     assert not recwarn.list
 
 
+# Python takes no Ctrl-C where its parent ignored SIGINT, as shells do for what they start in the background.
 _LOOP = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import pyfa_rocm as p
 q = p.DeviceArray.from_numpy(np.ones((1, 8, 1, 64), np.float16))
