@@ -102,7 +102,7 @@ function(fmha_add_unit unit number)
       OUTPUT "${object}"
       COMMAND
         ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_DEVICE_COMPILER}
-        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
+        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} ${FMHA_FLAGS_${unit}} -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
       DEPENDS "${source}"
       DEPFILE "${object}.d"
       JOB_POOL fmha_kernels
