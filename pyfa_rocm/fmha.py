@@ -43,9 +43,11 @@ class KernelInfo(NamedTuple):
         Which of the kernels that can do the problem this is, 1 being the library's choice, and how many
         there are.
     pipeline : str
-        Name of its main loop in Composable Kernel.
+        Name of its main loop: ``pingpong`` is our own, ``asm_v3`` AITER's, others are Composable Kernel's.
     step_count : int
         Launches and memsets that the call enqueues, 0 if there is nothing to do.
+    why : str
+        Why it is this kernel and not the next candidate.
     """
 
     vgpr_count: int
@@ -63,6 +65,7 @@ class KernelInfo(NamedTuple):
     candidate_count: int
     pipeline: str
     step_count: int
+    why: str
 
 
 def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
@@ -114,7 +117,7 @@ def _kernel_info(query: Any, c: Any) -> KernelInfo:
     library.check(query(c, info))
     values: dict[str, Any] = {name: getattr(info, name) for name in KernelInfo._fields}
     values["grid"] = tuple(info.grid)
-    for name in ("name", "arch", "sha256", "pipeline"):
+    for name in ("name", "arch", "sha256", "pipeline", "why"):
         # NULL: an older library of the same major version, which does not know the field.
         values[name] = ffi.string(values[name]).decode() if values[name] else ""
     return KernelInfo(**values)

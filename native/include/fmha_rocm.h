@@ -176,7 +176,8 @@ typedef struct fmha_fwd_params {
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 1e-38: no kernel takes it). Scaled scores are float32, and
                            a row whose largest is beyond +-1.8e8 (FP8: 1.4e6) is NaN in o and lse, unless
-                           softcap, bias or alibi_slopes are used: the kernels cannot compute it */
+                           softcap, bias or alibi_slopes are used, or the pipeline is "pingpong", which does
+                           up to 1e9 in bf16: the kernels cannot compute it */
   fmha_mask mask;
   int64_t window_left;  /* read only for FMHA_MASK_WINDOW and its top-left form; not negative */
   int64_t window_right; /* the same */
@@ -467,9 +468,10 @@ typedef struct fmha_kernel_info {
   const char* sha256;      /* of the code object, 64 hex digits */
   int32_t candidate;       /* which candidate this kernel is: 1 is the library's choice */
   int32_t candidate_count; /* kernels that can do this problem, best first */
-  const char* pipeline;    /* CK's pipeline: "qr_async", "qr", ... */
+  const char* pipeline;    /* its main loop: CK's "qr_async", "qr", ...; AITER's "asm_v3"; our own "pingpong" */
   int32_t step_count;      /* launches and memsets that the call enqueues; 0 if there is nothing to do */
   uint32_t reserved;       /* must be 0 */
+  const char* why;         /* why it is this kernel and not the next candidate, in a few words */
 } fmha_kernel_info;
 
 /* Memory that a call reads or writes. */

@@ -394,10 +394,16 @@ void test_kernel_info_struct(const fmha_fwd_params& p) {
   info.known.step_count = info.known.reserved = 77;
   CHECK_OK(fmha_fwd_kernel(&p, &info.known));
   CHECK(info.known.pipeline != nullptr && info.known.step_count == 77 && info.known.reserved == 77);
-  info.known.struct_size = sizeof info.known;
-  CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_INVALID_ARGUMENT, "info->reserved = 77: expected 0");
-  info.known.reserved = 0;
-  CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+  // The third header's after the reserved word.
+  for (const size_t size : {size_t{96}, sizeof info.known}) {
+    info.known.struct_size = static_cast<uint32_t>(size);
+    info.known.reserved = 77;
+    CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_INVALID_ARGUMENT,
+                 "info->reserved = 77: expected 0");
+    info.known.reserved = 0;
+    CHECK_OK(fmha_fwd_kernel(&p, &info.known));
+    CHECK((info.known.why != nullptr) == (size == sizeof info.known));
+  }
   CHECK(info.known.step_count == 1 && info.known.reserved == 0);
   info.known.struct_size = sizeof info;
   CHECK_OK(fmha_fwd_kernel(&p, &info.known));

@@ -90,6 +90,7 @@ struct SumArgs {
 class SumFamily {
  public:
   static constexpr fmha::Family kFamily = fmha::kSum;
+  static constexpr const char* kSecond = nullptr;
   using Key = fmha::Key<fmha::Arch, fmha::DType>;
   struct Entry {
     const Kernel* kernel;

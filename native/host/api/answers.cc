@@ -16,8 +16,9 @@ namespace {
 
 // Every version of the struct, the oldest first.
 constexpr StructVersion kInfoVersions[] = {
-    {72, 72}, {88, 88}, {sizeof(fmha_kernel_info), sizeof(fmha_kernel_info)}};
-static_assert(offsetof(fmha_kernel_info, candidate) == 72 && offsetof(fmha_kernel_info, step_count) == 88);
+    {72, 72}, {88, 88}, {96, 96}, {sizeof(fmha_kernel_info), sizeof(fmha_kernel_info)}};
+static_assert(offsetof(fmha_kernel_info, candidate) == 72 && offsetof(fmha_kernel_info, step_count) == 88 &&
+              offsetof(fmha_kernel_info, why) == 96);
 
 Grid grid_of(const Kernel* kernel, const Plan& plan) {
   for (size_t i = 0; i < plan.count(); ++i) {
@@ -30,7 +31,7 @@ Grid grid_of(const Kernel* kernel, const Plan& plan) {
 
 void check_info(const fmha_kernel_info* info) {
   const uint32_t bytes = check_struct_size("info", info, kInfoVersions);
-  if (bytes == sizeof *info) check_reserved("info->reserved", info->reserved);
+  if (bytes >= offsetof(fmha_kernel_info, why)) check_reserved("info->reserved", info->reserved);
 }
 
 void describe(const Chosen& chosen, const TileInfo& tile, const Plan& plan, fmha_kernel_info* info) {
@@ -54,6 +55,7 @@ void describe(const Chosen& chosen, const TileInfo& tile, const Plan& plan, fmha
   full.candidate = chosen.number;
   full.candidate_count = chosen.count;
   full.pipeline = tile.pipeline;
+  full.why = chosen.why;
   full.step_count = plan.empty ? 0 : static_cast<int32_t>(plan.operations());
   std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
 }

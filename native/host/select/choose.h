@@ -7,6 +7,7 @@
 //   static bool is_usable(const Kernel&)               whether the library can use a row of the family
 //   static size_t key_of(const Kernel&)                of a row that it can use
 //   static Entry entry_of(const Kernel&)
+//   static constexpr const char* kSecond               why a kernel is best whose second cost is the least
 //
 // and by an object of it, made for one problem,
 //
@@ -47,8 +48,9 @@ struct Cost {
 
 struct Chosen {
   const Kernel* kernel;
-  int number;  // which candidate it is, from 1, and
-  int count;   // of how many; both 0 if they were not asked for
+  int number;       // which candidate it is, from 1, and
+  int count;        // of how many; both 0 if they were not asked for
+  const char* why;  // it is this one; nullptr if that was not asked for
 };
 
 // A family's kernels by key: a full set has more than a thousand, of which a call looks at some ten. Of a key
@@ -115,6 +117,15 @@ const Kernel* next_cheapest(std::span<const typename F::Entry> entries, const F&
 
 inline constexpr Cost kNoCost = {-1, 0, 0, nullptr};
 
+// Why a kernel is better than the next best.
+template <typename F>
+const char* why_better(const Cost& best, const Cost& next) {
+  if (best.first != next.first) return "its tile is the smallest that holds the head dims";
+  if (best.second != next.second) return F::kSecond;
+  if (best.third != next.third) return "least time by the estimate, and of those as fast it checks least at run time";
+  return "the first in the catalogue of those as good";
+}
+
 // The n-th best kernel, without an array to sort: this may run while a stream is captured, and allocates
 // nothing. Fails with UNSUPPORTED if there are fewer.
 template <typename F>
@@ -131,7 +142,11 @@ Chosen nth_best(std::span<const typename F::Entry> entries, const F& family, int
   Cost cost = kNoCost;
   const Kernel* chosen = nullptr;
   for (int i = 0; i < number; ++i) chosen = next_cheapest(entries, family, cost);
-  return {chosen, number, count};
+  if (candidate != 0) return {chosen, number, count, "the caller asked for it"};
+  if (count == 1) return {chosen, number, count, "no other kernel of this build does the problem"};
+  Cost next = cost;
+  next_cheapest(entries, family, next);
+  return {chosen, number, count, why_better<F>(cost, next)};
 }
 
 // The kernel that runs: the best, or the n-th best if `candidate` is n. Fails with UNSUPPORTED, naming the
@@ -143,7 +158,7 @@ Chosen choose(const F& family, int candidate, bool counted) {
   Cost cost = kNoCost;
   const Kernel* best = next_cheapest(entries, family, cost);
   if (best == nullptr) family.raise_unsupported();
-  return {best, 0, 0};
+  return {best, 0, 0, nullptr};
 }
 
 }  // namespace fmha

@@ -30,6 +30,7 @@ constexpr int64_t kFewUnits = 70;
 class FwdFamily {
  public:
   static constexpr Family kFamily = Family::kFwd;
+  static constexpr const char* kSecond = "least time by the estimate for this device and these lengths";
 
   // Of what is not in the key, a kernel may do more than the problem asks for.
   using Key = fmha::Key<Family, Arch, DType, bool, Bias, bool, bool>;

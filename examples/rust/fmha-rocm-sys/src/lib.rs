@@ -306,6 +306,7 @@ pub struct fmha_kernel_info {
     pub pipeline: *const c_char,
     pub step_count: i32,
     pub reserved: u32,
+    pub why: *const c_char,
 }
 
 #[repr(C)]

@@ -214,7 +214,8 @@ fn layouts() -> Vec<Layout> {
             candidate_count,
             pipeline,
             step_count,
-            reserved
+            reserved,
+            why
         }),
         layout!(fmha_extent { name, data, bytes, written, reserved }),
     ]

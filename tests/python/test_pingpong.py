@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own forward kernel, native/kernels/hip/fwd_pingpong.h: what is its own, against float64.
+
+That it does what every forward kernel does is tested with the others, by test_every_kernel.py and test_matrix.py.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from built import Row, rows, this_arch
+from cases import Case, Layout, Placement, Varlen, expected, forced, judge, run_raw
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strict import wave_order
+
+import pyfa_rocm
+from pyfa_rocm import FwdParams, Strided
+
+OURS = [row for row in rows() if row["origin"] == "hip" and row["arch"] == this_arch()]
+EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+ROWS, SLACK = 256, 8  # of a workgroup; powers of two by which the reference may lag
+pytestmark = pytest.mark.skipif(not OURS, reason="this build has none")
+
+
+def _name(row: Row) -> str:
+    return str(row["name"])
+
+
+BATCHED = [row for row in OURS if not row["group"]]
+
+
+def _case(row: Row, seqlen_q: int, seqlen_k: int) -> Case:
+    return Case(
+        batch=2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=2, ratio=2, hdim=row["hdim_q"],
+        dtype=DTYPES[row["dtype"]], lse=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("row", BATCHED, ids=_name)
+def test_blocks(row: Row, blocks: int) -> None:
+    """Any number of blocks of keys: the first, the last and the one before are apart from the loop."""
+    n = row["tile_n"]
+    for seqlen_k in (blocks * n, blocks * n - 1, (blocks - 1) * n + 1):
+        run_raw(forced(_case(row, 33, seqlen_k), row["name"]))
+
+
+@pytest.mark.parametrize("row", BATCHED, ids=_name)
+@pytest.mark.parametrize("step", [0.5, SLACK - 0.1, SLACK + 0.1, 2 * SLACK, -SLACK, 40.0])
+def test_rising_scores(row: Row, step: float) -> None:
+    """The maximum of each block lies so many powers of two above that of the block before."""
+    n, blocks = row["tile_n"], 5
+    case = _case(row, 40, blocks * n - 3)
+    q, k, v = case.inputs()
+    # A dim of its own for the rise: the same for all rows, so that their scores rise together.
+    scale = case.hdim**-0.5 * np.log2(np.e)
+    q[..., 0] = 16
+    k[..., 0] = (np.arange(case.seqlen_k) // n * step / (16 * scale))[None, :, None]
+    placement = Placement(forced(case, row["name"]), [q, k, v])
+    pyfa_rocm.fmha_fwd(placement.params())
+    o, lse = placement.results()
+    judge(expected(case, [q, k, v]), o, lse)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 8, 16])
+@pytest.mark.parametrize("row", [row for row in OURS if row["hdim_q"] == 128], ids=_name)
+def test_heads_of_xcds(row: Row, heads: int) -> None:
+    """Heads that divide by the XCDs, and others: each is done, once, and in the place of its own."""
+    case = replace(_case(row, ROWS + 5, 70), nhead_k=heads, ratio=1, batch=1)
+    if row["group"]:
+        case = replace(case, batch=2, varlen=Varlen((ROWS + 5, 9), (33, 70)))
+    info = pyfa_rocm.fmha_fwd_kernel(Placement(forced(case, row["name"])).params())
+    parts = 8 if heads * case.batch % 8 == 0 else 1
+    assert info.grid == (parts, 2, heads * case.batch // parts)
+    run_raw(forced(case, row["name"]))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Case:
+    orders = [Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2)), Layout((0, 1, 2), (0, 2, 1, 64), 208)]
+    return Case(
+        batch=draw(st.integers(1, 3)), seqlen_q=draw(st.integers(1, 600)), seqlen_k=draw(st.integers(1, 500)),
+        nhead_k=draw(st.integers(1, 3)), ratio=draw(st.integers(1, 3)), hdim=8 * draw(st.integers(1, 16)),
+        hdim_v=8 * draw(st.integers(1, 16)), dtype=draw(st.sampled_from(list(DTYPES.values()))),
+        lse=draw(st.booleans()), causal=draw(st.booleans()), top_left=draw(st.booleans()),
+        window=draw(st.sampled_from(((-1, -1), (0, 0), (70, 3), (-1, 20), (200, -1)))),
+        layouts=(*(draw(st.sampled_from(orders)) for _ in range(3)), draw(st.sampled_from(orders[:3]))),
+        scale=draw(st.sampled_from((None, 0.02, 0.5))), seed=draw(st.integers(0, 2**32)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1", "random:2"])
+@settings(max_examples=EXAMPLES)
+@given(case=problems())
+def test_random(schedule: str, case: Case) -> None:
+    dim = 64 if max(case.hdim, case.hdim_v or 0) <= 64 else 128
+    short = {"bfloat16": "bf16", "float16": "fp16"}[case.dtype]
+    with wave_order(schedule):
+        run_raw(forced(case, f"fmha_fwd_{short}_d{dim}_mask_pad_pingpong"))
+
+
+@pytest.mark.parametrize(("batch", "nhead_q", "causal"), [(4, 64, False), (8, 32, True)])
+def test_is_chosen(batch: int, nhead_q: int, causal: bool) -> None:
+    """The library takes it where it is fastest, and says why."""
+    if pyfa_rocm.devices()[0].compute_units != 304:
+        pytest.skip("the numbers are of an MI300X")
+    n, d = 8192, 128
+
+    def tensor(nhead: int) -> Strided:
+        return Strided(0, n * nhead * d, nhead * d, d)
+
+    info = pyfa_rocm.fmha_fwd_kernel(
+        FwdParams(
+            dtype="bfloat16", batch=batch, seqlen_q=n, seqlen_k=n, nhead_q=nhead_q, nhead_k=8, hdim_q=d, hdim_v=d,
+            softmax_scale=d**-0.5, mask="causal" if causal else "none", q=tensor(nhead_q), k=tensor(8),
+            v=tensor(8), o=tensor(nhead_q),
+        )
+    )  # fmt: skip
+    assert info.name == f"fmha_fwd_bf16_d128_{'mask_' * causal}pad_pingpong"
+    assert info.why.startswith("least time by the estimate")
