@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
+from pyfa_rocm import emulator
 from pyfa_rocm.cli import bench_against, bench_model, clock_loop, clock_trace, judge_clock, main
 from pyfa_rocm.cli.clock import Estimate
 from pyfa_rocm.cli.published import Point, Shape, points, sources
 from pyfa_rocm.emulator import Range, Time
 
 ROOT = Path(__file__).parents[2]
-# The promises of the clock: for AITER's kernels with and without one factor for each source's card, for CK's.
-HELD_OUT_OF_CARD, HELD_OUT, COMPOSITE_KERNEL = 0.06, 0.09, 0.20
+# The promises of the clock: for AITER's kernels, for CK's.
+HELD_OUT, COMPOSITE_KERNEL = 0.06, 0.20
 pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
 
 
@@ -59,6 +60,31 @@ def test_points() -> None:
     assert last.tflops == pytest.approx(495.8, abs=0.1)
     assert last.seconds == pytest.approx(35.480257e-3)
     assert (last.matrix_busy, last.lds_busy) == pytest.approx((0.72087, 0.39669))
+    # What else a source times is said of it, and counted.
+    beside = {name: source["times"] != "kernel" for name, source in sources().items()}
+    assert beside == {"aiter_readme": False, "moonmath": False, "attn_dsl_bench": True}
+    assert all((point.copied_bytes > 0) == beside[point.source] for point in found)
+    assert last.copied_bytes == 2 * 16 * 16 * 16384 * 128 * 2
+
+
+def test_the_clock_falls_as_kernel_times_ask() -> None:
+    """The range of clock_vector: mean and deviation of what the sources of kernel times ask for, by rows.
+
+    The middle of the clock's range meets a time of calibration with 0.0494 (AITER's README) and 0.2459
+    (moonmath). A row of calibration stands for its source's rows of AITER's forward kernels.
+    """
+    asked = {"aiter_readme": 0.0494, "moonmath": 0.2459}
+    rows = Counter(
+        point.source for point in points() if (point.implementation, point.direction) == ("aiter", "forward")
+    )
+    weights = [rows[name] for name in asked]
+    mean = sum(a * w for a, w in zip(asked.values(), weights, strict=True)) / sum(weights)
+    square = sum((a - mean) ** 2 * w for a, w in zip(asked.values(), weights, strict=True)) / sum(weights)
+    constant = emulator.timing_constants()["clock_vector"]
+    assert (constant["fast"], constant["slow"]) == (
+        round(mean - square**0.5, 2),
+        round(mean + square**0.5, 2),
+    )
 
 
 def _estimate(seconds: float, events: dict[str, Any] | None = None) -> Estimate:
@@ -95,6 +121,11 @@ def test_judge() -> None:
     swapped = [replace(rows[0], estimate=_estimate(0.1)), rows[1]]
     assert judge_clock.orders(swapped) == [(f"aiter {shape}", False)]
     assert judge_clock.summary([])["held_out_error"] is None
+    bandwidth = emulator.timing_constants()["hbm_bandwidth"]
+    copied = judge_clock.Judged(replace(point, copied_bytes=10**9), _estimate(0.8), "").seconds
+    assert copied is not None
+    assert copied.low == pytest.approx(0.8 + 1e9 / bandwidth["fast"])
+    assert copied.high == pytest.approx(1.6 + 1e9 / bandwidth["slow"])
 
 
 def test_held_out() -> None:
@@ -112,7 +143,6 @@ def test_held_out() -> None:
             )
     print(summary)
     assert summary["held_out_rows"] >= 15
-    assert summary["held_out_error_of_card"] <= HELD_OUT_OF_CARD
     assert summary["held_out_error"] <= HELD_OUT
     assert summary["held_out_within"] >= 0.8 * summary["held_out_rows"]
     assert summary["ck_rows"] >= 1
