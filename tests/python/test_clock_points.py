@@ -14,9 +14,17 @@ from typing import Any
 
 import pytest
 
-from pyfa_rocm import emulator
-from pyfa_rocm.cli import bench_against, bench_model, clock_loop, clock_trace, judge_clock, main
-from pyfa_rocm.cli.clock import Estimate
+from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
+from pyfa_rocm.cli import (
+    bench_against,
+    bench_model,
+    clock_loop,
+    clock_moonmath,
+    clock_trace,
+    judge_clock,
+    main,
+)
+from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.published import Point, Shape, points, sources
 from pyfa_rocm.emulator import Range, Time
 
@@ -187,6 +195,8 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model", "mi300x", "--against", "--trace", "t.json"], "expected a table only"),
         (["--model", "mi300x", "--against", "--seqlens", "77"], "no published row"),
         (["--model", "mi300x", "--aiter", "."], "expected a folder with fwd_hd128_bf16_rtna.co"),
+        (["--model", "mi300x", "--moonmath", "."], "--moonmath: needs --against"),
+        (["--model", "mi300x", "--against", "--moonmath", "."], "expected a checkout of moonmath-ai"),
     ],
 )
 def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,3 +279,52 @@ def test_ours_over_aiter() -> None:
     assert bench_against.ours_over_aiter(clock) == pytest.approx(1.1 / 2)
     del seconds["aiter rtna"], seconds["aiter rtne"]
     assert bench_against.ours_over_aiter(clock) is None
+
+
+def test_moonmath_splits_the_last_round() -> None:
+    """A round that would leave compute units idle is split along the keys, where that saves time."""
+    # 22 blocks of 384 queries for 48 heads, 128 steps of 64 keys: 1056 = 3 x 304 + 144 workgroups. Whole, the
+    # 144 take one round of 128 steps; in two parts, 288 workgroups take one round of 64.
+    split = clock_moonmath.TailSplit.of(22 * 48, 128)
+    assert split == clock_moonmath.TailSplit(whole=912, tail=144, ways=2)
+    rows = split.schedule(22)
+    assert rows[0].tolist() == rows[1].tolist() == [912 % 22, 912 // 22, 0, 0]
+    assert rows[287, :2].tolist() == [21, 47]
+    assert rows[608].tolist() == [912 % 22, 912 // 22, 0, 2]
+    assert rows[608 + 143].tolist() == [21, 47, 286, 2]
+    assert not rows[288:608].any()
+    for workgroups, steps in ((2 * 304, 128), (304 + 300, 128), (400, 47)):  # even, nearly full, too short
+        assert clock_moonmath.TailSplit.of(workgroups, steps).tail == 0
+
+
+def test_moonmath_refuses(tmp_path: Path) -> None:
+    """What it cannot do, and files whose name does not say the rounding."""
+    file = tmp_path / "attention_rtne.co"
+    file.write_bytes(b"")
+    (way,) = clock_moonmath.moonmath_subjects(file)
+    assert way.name == "moonmath rtne"
+    for shape in (
+        Shape(1, 2, 2, 64, 128, True),
+        Shape(1, 2, 1, 64, 128, False),
+        Shape(1, 2, 2, 64, 64, False),
+    ):
+        with pytest.raises(UnsupportedError, match="moonmath: got forward"), way.prepare(shape, "forward"):
+            pass
+    nameless = file.rename(tmp_path / "attention.co")
+    with pytest.raises(InvalidArgumentError, match="one of rtz, rtna, rtne in its name"):
+        clock_moonmath.moonmath_subjects(nameless)
+
+
+def test_backward_of_aiter() -> None:
+    """AITER's backward kernels as the library has them: the same work on every query head, or a refusal."""
+    way = bench_model.subjects(None)["aiter backward a32"]
+    shape = Shape(1, 2, 1, 256, 128, False)
+    with pytest.raises(UnsupportedError, match="got direction 'forward'"):
+        estimate(way, shape, "forward")
+    if "aiter rtna" not in bench_model.subjects(None):
+        pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
+    found = estimate(way, shape, "backward")
+    assert found.kernel == "fmha_bwd_bf16_d128_aiter"
+    assert found.launches == 3
+    with pytest.raises(UnsupportedError, match="no kernel of AITER"):
+        estimate(way, replace(shape, dtype="float16"), "backward")
