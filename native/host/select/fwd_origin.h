@@ -35,8 +35,9 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
     case Origin::kCk:
       return ck::fwd_needs_mask(problem);
     case Origin::kAiter:
-    case Origin::kHip:
       return problem.mask.hides();
+    case Origin::kHip:
+      return problem.seqlen_k != 0 && problem.mask.hides();
   }
   __builtin_unreachable();
 }

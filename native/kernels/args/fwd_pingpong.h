@@ -13,8 +13,9 @@ struct PingpongStrides {
   uint32_t row;  // of 256 rows less than 2^31 bytes
 };
 
-// A workgroup does 256 rows of a query head. Grid: (row tiles * nhead_q * batch), dealt out so that an XCD
-// has the tiles of a head one after another.
+// A workgroup does 256 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each XCD). The
+// device deals workgroups out to its XCDs in turn, so that each XCD has the tiles of a head one after another,
+// and K and V in its L2. If the heads do not divide, as if there were one XCD.
 struct PingpongParams {
   const void* q;
   const void* k;
@@ -37,7 +38,6 @@ struct PingpongParams {
   int32_t hdim_v;
   int32_t nhead_q;
   int32_t nhead_ratio;   // nhead_q / nhead_k
-  int32_t tiles;         // of rows, of the longest sequence
   int32_t window_left;   // keys to the left and right of a row's own that it sees: at most 2^30
   int32_t window_right;
   int32_t top_left;   // row i is at column i; else at column i + seqlen_k - seqlen_q

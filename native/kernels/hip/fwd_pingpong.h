@@ -43,7 +43,6 @@ inline constexpr int kPingpongWaves = 8;
 inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
-inline constexpr uint32_t kXcds = 8;
 
 // What a workgroup does: 256 rows of a sequence and head, and which keys they see.
 struct PingpongWork {
@@ -55,14 +54,11 @@ struct PingpongWork {
 
   // False: there is no such row.
   __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
-    // Workgroup i goes to XCD i % 8: gives each XCD a piece of the work that lies together.
-    const uint32_t all = gridDim.x, xcd = blockIdx.x % kXcds, most = all % kXcds;
-    const uint32_t place = xcd * (all / kXcds) + (xcd < most ? xcd : most) + blockIdx.x / kXcds;
-    const uint32_t head_of_batch = place / p.tiles;
-    tile = place - head_of_batch * p.tiles;
+    const int head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
     batch = head_of_batch / p.nhead_q;
     head = head_of_batch - batch * p.nhead_q;
-    if (hides) tile = p.tiles - 1 - tile;  // of a causal mask the last tile has most keys: it begins first
+    // Of a causal mask the last tile has most keys: it begins first.
+    tile = hides ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
     find_lengths(p);
     if (tile * kPingpongTileM >= seqlen_q) return false;
     find_blocks(p, tile_n);

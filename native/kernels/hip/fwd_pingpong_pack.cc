@@ -14,7 +14,7 @@ namespace fmha::hip_fwd {
 namespace {
 
 constexpr uint64_t kAlignBytes = 16;
-constexpr int64_t kBlockSize = 512;
+constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
 constexpr int64_t kMostRows = int64_t{1} << 28;       // sums of four lengths and sides are int32
 constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
 constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
@@ -32,13 +32,13 @@ bool scale_fits(const FwdProblem& p) {
   return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p));
 }
 
-int64_t workgroups(const FwdProblem& p) {
-  return ceil_div(p.seqlen_q, kTileRows) * p.nhead_q * p.batch;
-}
+// Heads of all batches, and how many parts of them there are.
+int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
+int64_t parts(const FwdProblem& p) { return is_multiple(heads(p), kXcds) ? kXcds : 1; }
 
 bool lengths_fit(const FwdProblem& p) {
   if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
-  return p.nhead_q * p.batch <= kMaxWorkItemsX && workgroups(p) * kBlockSize <= kMaxWorkItemsX;
+  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
 }
 
 bool tensor_fits(const View& v) {
@@ -65,7 +65,8 @@ int32_t side(int64_t keys) { return static_cast<int32_t>(std::min(keys, kUnlimit
 
 Grid grid_of(const FwdProblem& p) {
   if (p.empty) return {0, 0, 0};
-  return {static_cast<uint32_t>(workgroups(p)), 1, 1};
+  return {static_cast<uint32_t>(parts(p)), static_cast<uint32_t>(ceil_div(p.seqlen_q, kTileRows)),
+          static_cast<uint32_t>(heads(p) / parts(p))};
 }
 
 }  // namespace
@@ -99,7 +100,6 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .hdim_v = number(p.hdim_v),
       .nhead_q = number(p.nhead_q),
       .nhead_ratio = p.nhead_k == 0 ? 1 : number(p.nhead_q / p.nhead_k),
-      .tiles = number(ceil_div(p.seqlen_q, kTileRows)),
       .window_left = side(p.mask.left),
       .window_right = side(p.mask.right),
       .top_left = p.mask.top_left ? 1 : 0,
