@@ -25,6 +25,7 @@ import numpy as np
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Enqueue, ProblemArrays, Subject, hip_call, launch
 from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.device import current_device, devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["Moonmath", "TailSplit", "moonmath_subjects"]
@@ -247,8 +248,9 @@ def _compile(checkout: Path, rounding: str) -> bytes:
     """Compile a rounding's kernels, with the options of its Makefile."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.co"
+        arch = list(devices())[current_device()].arch
         command = [
-            *_compiler(), "--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output",
+            *_compiler(), f"--offload-arch={arch}", "--cuda-device-only", "--no-gpu-bundle-output",
             "-std=c++20", "-O3", "-ffast-math", "-fno-math-errno", "-mllvm", "-amdgpu-early-inline-all=true",
             "-c", str(checkout / "csrc" / f"attention_{rounding}.hip"), "-o", str(out),
         ]  # fmt: skip
