@@ -26,6 +26,8 @@ __all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
 RACES = (Shape(4, 64, 8, 8192, 128, False), Shape(8, 32, 8, 8192, 128, True))
 # AITER's kernels that round P to the nearest, as ours do.
 TO_NEAREST = ("aiter rtna", "aiter rtne")
+# moonmath's column: its default.
+MOONMATH = "moonmath rtne"
 
 
 def chosen(args: argparse.Namespace) -> list[Point]:
@@ -95,10 +97,10 @@ def judge(wanted: list[Point], clock: Clock) -> Iterator[judge_clock.Judged]:
 
 
 def _row(judged: judge_clock.Judged, clock: Clock) -> dict[str, Any]:
-    """Return a row of the table: published, its model, ours, and CK's."""
+    """Return a row of the table: published, its model, ours, CK's, and moonmath's where it is."""
     point = judged.point
     row = judged.as_json() | {"problem": str(point.shape), "measures": judge_clock.subject_name(point)}
-    for key, name in (("ours", Ours.name), ("ck", CompositeKernel.name)):
+    for key, name in (("ours", Ours.name), ("ck", CompositeKernel.name), ("moonmath", MOONMATH)):
         found = clock(name, point.shape, point.direction)
         row[key] = None if found is None else found.as_json()
     return row

@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop, clock_trace
 from pyfa_rocm.cli.clock import CARDS, Estimate, estimate
-from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Aiter, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
+from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Aiter, AiterBackward, CompositeKernel, Ours, Subject
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.cli.trial import Trial, to_json
 from pyfa_rocm.device import runtime
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="with --model: AITER's fmha_v3_fwd/MI300 (default: a checkout's, if it has it)",
     )
+    add(
+        "--moonmath",
+        type=Path,
+        metavar="PATH",
+        help="with --against: a checkout of moonmath-ai/amd-kernels, or a code object compiled from it",
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -49,26 +56,30 @@ def check(args: argparse.Namespace) -> None:
     InvalidArgumentError
         They do not fit, or the device is not the software device.
     """
-    given = [name for name in ("against", "trace", "aiter") if getattr(args, name)]
+    given = [name for name in ("against", "trace", "aiter", "moonmath") if getattr(args, name)]
     if given and not args.model:
         raise InvalidArgumentError(f"--{given[0]}: needs --model {CARDS[0]}")
     if args.against and (args.trace or args.plot):
         raise InvalidArgumentError("--against: got --trace or --plot too, expected a table only")
+    if args.moonmath and not args.against:
+        raise InvalidArgumentError("--moonmath: needs --against")
     if args.model and not runtime().emulated:
         raise InvalidArgumentError("--model: needs the software device (PYFA_ROCM_DEVICE=emulator)")
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
 
 
-def subjects(folder: Path | None) -> dict[str, Subject]:
-    """Return what can be modelled, by name: ours, Composable Kernel's, AITER's where its objects are.
+def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Subject]:
+    """Return what can be modelled, by name.
+
+    Ours, Composable Kernel's, AITER's where its objects are, and moonmath's from a checkout or a code object.
 
     Raises
     ------
     InvalidArgumentError
-        A folder was given that has none.
+        A path was given that has none.
     """
-    ways: list[Subject] = [Ours(), CompositeKernel()]
+    ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
     place = folder or _OBJECTS
     found = [rounding for rounding in ROUNDINGS if (place / f"fwd_hd128_bf16_{rounding}.co").is_file()]
     if folder is not None and not found:
@@ -76,6 +87,8 @@ def subjects(folder: Path | None) -> dict[str, Subject]:
             f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"
         )
     ways += [Aiter(place, rounding) for rounding in found]
+    if moonmath is not None:
+        ways += moonmath_subjects(moonmath)
     return {way.name: way for way in ways}
 
 
@@ -111,7 +124,7 @@ def _one_loop(problem: Trial, way: Subject) -> Estimate:
 
 def run(args: argparse.Namespace, trials: list[Trial], directions: tuple[str, ...]) -> int:
     """Model, print, draw; 0 if something could be modelled, else 1."""
-    ways = subjects(args.aiter)
+    ways = subjects(args.aiter, args.moonmath)
     if args.against:
         return bench_against.run(args, ways)
     if args.trace or args.plot:

@@ -64,7 +64,11 @@ def against(result: Row) -> str:
     """Return the whole output of `bench --model --against`."""
     rows = result["rows"]
     wide = max(len(row["measures"]) for row in rows)
-    head = f"{'':39}{'':{wide}}{'published':>10}{'its model':>12}{'error':>8}{'pyfa_rocm':>12}{'ck':>12}"
+    columns = {"ours": "pyfa_rocm", "ck": "ck"}
+    if any(row["moonmath"] for row in rows):
+        columns["moonmath"] = "moonmath"
+    head = f"{'':39}{'':{wide}}{'published':>10}{'its model':>12}{'error':>8}"
+    head += "".join(f"{name:>12}" for name in columns.values())
     lines = [f"Modelled: {result['card']}"]
     for source, about in result["sources"].items():
         members = [row for row in rows if row["source"] == source]
@@ -74,10 +78,10 @@ def against(result: Row) -> str:
         for row in members:
             shape = ("bwd " if row["direction"] == "backward" else "fwd ") + row["problem"]
             mark = " *" if row["role"] == "calibration" else "  "
-            cells = _cell(row["modelled"]), _percent(row["error"]), _cell(row["ours"]), _cell(row["ck"])
+            cells = "".join(_cell(row[key]) for key in columns)
             lines.append(
-                f"{shape:37}{mark}{row['measures']:{wide}}{row['tflops']:10.1f}{cells[0]}{cells[1]:>8}"
-                f"{cells[2]}{cells[3]}"
+                f"{shape:37}{mark}{row['measures']:{wide}}{row['tflops']:10.1f}{_cell(row['modelled'])}"
+                f"{_percent(row['error']):>8}{cells}"
             )
     lines += ["", textwrap.fill(COMPARED, WIDTH)]
     lines += [f"{name}: {_value(value)}" for name, value in result["summary"].items()]

@@ -11,7 +11,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,18 @@ from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["ROUNDINGS", "Aiter", "CompositeKernel", "Enqueue", "Ours", "Subject"]
+__all__ = [
+    "ROUNDINGS",
+    "Aiter",
+    "AiterBackward",
+    "CompositeKernel",
+    "Enqueue",
+    "Ours",
+    "ProblemArrays",
+    "Subject",
+    "hip_call",
+    "launch",
+]
 
 ROUNDINGS = ("rtz", "rtna", "rtne")
 # Rows of normal numbers; longer heads repeat them.
@@ -33,8 +44,9 @@ _ROWS = 1024
 # Query rows of a workgroup's tile, and threads of a workgroup, of AITER's forward kernels.
 _AITER_TILE, _AITER_THREADS = 256, 512
 _AITER_DOES = ("forward", 128, "bfloat16")
-# How Composable Kernel's names of main loops begin, forward and backward.
+# Names of main loops: how those of Composable Kernel begin, forward and backward, and of AITER's objects.
 _CK_PIPELINES = ("qr", "kr")
+_AITER_PIPELINE = "asm_v3"
 _ELEMENT_BYTES = 2
 
 
@@ -43,7 +55,7 @@ def _representatives(n: int) -> list[int]:
     return sorted({0, n // 2, n - 1})
 
 
-class _Arrays:
+class ProblemArrays:
     """q, k, v, O and LSE of a problem, (batch, nhead, seqlen, hdim); LSE has no hdim."""
 
     def __init__(self, shape: Shape) -> None:
@@ -61,16 +73,28 @@ class _Arrays:
 
     def _fill(self, tensor: DeviceArray, rng: np.random.Generator) -> None:
         """Write the heads that samples read: those of the first, middle and last query heads and batches."""
+        nhead = tensor.shape[1]
+        heads = {head * nhead // self.shape.nhead_q for head in _representatives(self.shape.nhead_q)}
+        self._write(
+            tensor,
+            rng,
+            {batch * nhead + head for batch in _representatives(self.shape.batch) for head in heads},
+        )
+
+    def _write(self, tensor: DeviceArray, rng: np.random.Generator, heads: set[int]) -> None:
+        """Write normal numbers to heads, counted through all batches."""
         shape = self.shape
         rows = rng.standard_normal((_ROWS, shape.hdim), np.float32).astype(array.dtype_of(shape.dtype))
         host = np.resize(rows, (shape.seqlen, shape.hdim))
-        nhead = tensor.shape[1]
         kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
-        heads = {head * nhead // shape.nhead_q for head in _representatives(shape.nhead_q)}
-        for batch in _representatives(shape.batch):
-            for head in sorted(heads):
-                at = tensor.data + (batch * nhead + head) * host.nbytes
-                hip.call("hipMemcpy", at, host.ctypes.data, host.nbytes, kind)
+        for head in sorted(heads):
+            hip.call("hipMemcpy", tensor.data + head * host.nbytes, host.ctypes.data, host.nbytes, kind)
+
+    def fill_heads(self, heads: set[int]) -> None:
+        """Write further heads of q, k and v, which have as many; they count through all batches."""
+        rng = np.random.default_rng(1)
+        for tensor in (self.q, self.k, self.v):
+            self._write(tensor, rng, heads)
 
     def strided(self, tensor: DeviceArray) -> Strided:
         """Describe one of them to the library, which wants (batch, seqlen, nhead, hdim)."""
@@ -118,10 +142,10 @@ class Ours(Subject):
     @contextmanager
     def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
-        arrays = _Arrays(shape)
+        arrays = ProblemArrays(shape)
         yield self._forward(arrays) if direction == "forward" else self._backward(arrays)
 
-    def _forward(self, arrays: _Arrays) -> Enqueue:
+    def _forward(self, arrays: ProblemArrays) -> Enqueue:
         params = arrays.params()
         self.choose(params, fmha.fmha_fwd_kernel)
         workspace = _workspace(params, fmha.fmha_fwd_workspace_bytes(params))
@@ -132,7 +156,7 @@ class Ours(Subject):
 
         return Enqueue(fmha.fmha_fwd_kernel(params).name, call)
 
-    def _backward(self, arrays: _Arrays) -> Enqueue:
+    def _backward(self, arrays: ProblemArrays) -> Enqueue:
         gradients = [DeviceArray.empty(x.shape, x.dtype) for x in (arrays.q, arrays.k, arrays.v)]
         dq, dk, dv = (arrays.strided(x) for x in gradients)
         params = BwdParams(arrays.params(), arrays.strided(arrays.o), dq, dk, dv)
@@ -168,6 +192,33 @@ class CompositeKernel(Ours):
         raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
 
 
+class AiterBackward(Ours):
+    """AITER's backward kernels with a float32 dQ, as the library embeds them.
+
+    Query heads that share a key head: every query head has gradients of its own, as in AITER's own program,
+    which times no sum of them. Here it also has keys and values of its own.
+    """
+
+    name = "aiter backward a32"
+
+    @contextmanager
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        if direction != "backward":
+            raise UnsupportedError(f"AITER's backward kernels: got direction {direction!r}")
+        with super().prepare(replace(shape, nhead_k=shape.nhead_q), direction) as enqueue:
+            yield enqueue
+
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
+        """See Ours."""
+        params.kernel = 0
+        for number in range(1, info(params).candidate_count + 1):
+            params.kernel = number
+            if info(params).pipeline == _AITER_PIPELINE:
+                return
+        raise UnsupportedError("the library has no kernel of AITER for this problem")
+
+
 class _Word(ctypes.Structure):
     """A number or an address in AITER's argument structs, in 16 bytes."""
 
@@ -193,10 +244,10 @@ class Aiter(Subject):
             except OSError as error:
                 raise UnsupportedError(f"AITER's object: {error.filename}: {error.strerror}") from error
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
-            _hip("hipModuleLoadData", ctypes.byref(module), image)
+            hip_call("hipModuleLoadData", ctypes.byref(module), image)
             name = f"fmha_fwd_{stem}"
             symbol = f"_ZN5aiter{len(name)}{name}E".encode()
-            _hip("hipModuleGetFunction", ctypes.byref(function), module, symbol)
+            hip_call("hipModuleGetFunction", ctypes.byref(function), module, symbol)
             self._functions[causal] = function
         return self._functions[causal]
 
@@ -207,20 +258,17 @@ class Aiter(Subject):
         if got != _AITER_DOES:
             raise UnsupportedError(f"AITER's objects: got {got}, expected {_AITER_DOES}")
         function = self._function(shape.causal)
-        arrays = _Arrays(shape)
+        arrays = ProblemArrays(shape)
         words = self._arguments(arrays)
         tiles = -(-shape.seqlen // _AITER_TILE)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.nhead_q, shape.batch)
-        nbytes = ctypes.c_size_t(ctypes.sizeof(words))
-        # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
-        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(words), 2, ctypes.addressof(nbytes), 3)
 
         def call() -> None:
-            _hip("hipModuleLaunchKernel", function, *grid, _AITER_THREADS, 1, 1, 0, None, None, extra)
+            launch(function, grid, _AITER_THREADS, words)
 
         yield Enqueue(self.name, call)
 
-    def _arguments(self, arrays: _Arrays) -> ctypes.Array[_Word]:
+    def _arguments(self, arrays: ProblemArrays) -> ctypes.Array[_Word]:
         """Return the argument struct: addresses, the scale, and sizes and strides in bytes, 16 bytes each."""
         shape = arrays.shape
         scale = int(np.float32(shape.hdim**-0.5).view(np.uint32))
@@ -242,7 +290,20 @@ class Aiter(Subject):
         return (_Word * len(values))(*(_Word(value, 0) for value in values))
 
 
-def _hip(name: str, *args: object) -> None:
+def launch(
+    function: ctypes.c_void_p,
+    grid: tuple[int, int, int],
+    threads: int,
+    arguments: ctypes.Structure | ctypes.Array[Any],
+) -> None:
+    """Launch a kernel of a module, whose arguments are given as they lie in memory."""
+    nbytes = ctypes.c_size_t(ctypes.sizeof(arguments))
+    # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(arguments), 2, ctypes.addressof(nbytes), 3)
+    hip_call("hipModuleLaunchKernel", function, *grid, threads, 1, 1, 0, None, None, extra)
+
+
+def hip_call(name: str, *args: object) -> None:
     """Call a function of the runtime for what hip-python has no simple form of."""
     status = getattr(ctypes.CDLL(hip.runtime().path), name)(*args)
     if status:

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pyfa_rocm import emulator
 from pyfa_rocm.cli.clock import Estimate
 from pyfa_rocm.cli.clock_subjects import ROUNDINGS
 from pyfa_rocm.cli.published import Point
+from pyfa_rocm.emulator import Range
 
 __all__ = ["MIN_SEQLEN", "Judged", "errors_of_cards", "orders", "subject_name", "summary"]
 
@@ -33,16 +35,24 @@ class Judged:
     reason: str
 
     @property
+    def seconds(self) -> Range | None:
+        """Return the clock's time for what the source timed: the kernel, and a copy at HBM's bandwidth."""
+        if self.estimate is None or not self.point.copied_bytes:
+            return None if self.estimate is None else self.estimate.seconds
+        bandwidth = emulator.timing_constants()["hbm_bandwidth"]
+        kernel, copied = self.estimate.seconds, self.point.copied_bytes
+        return Range(kernel.low + copied / bandwidth["fast"], kernel.high + copied / bandwidth["slow"])
+
+    @property
     def error(self) -> float | None:
         """Return how much the time is off, as a fraction of that published: below 0, it is too short."""
-        if self.estimate is None:
-            return None
-        return self.estimate.middle_seconds / self.point.seconds - 1
+        seconds = self.seconds
+        return None if seconds is None else (seconds.low + seconds.high) / 2 / self.point.seconds - 1
 
     @property
     def within(self) -> bool:
         """Whether the time published lies in the clock's range."""
-        seconds = None if self.estimate is None else self.estimate.seconds
+        seconds = self.seconds
         return seconds is not None and seconds.low <= self.point.seconds <= seconds.high
 
     def as_json(self) -> dict[str, Any]:
@@ -110,6 +120,7 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
         "held_out_error": mean of hand-written forward kernels; "held_out_error_of_card": the same with one
         factor for each source's card (`errors_of_cards`); "held_out_rows", and "held_out_within": how
         many of them lie in the clock's range. "ck_error", "ck_rows": the largest of Composable Kernel's.
+        "backward_error", "backward_rows": mean of hand-written backward kernels.
         "matrix_error": mean by which the matrix cores' use is off from the counters, which also count compute
         units that idle. "orders",
         "orders_right": problems published with several roundings that run here, and those whose order the
@@ -122,6 +133,7 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     ]
     forward = [row for row in held_out if row.point.direction == "forward"]
     hand = [row for row in forward if row.point.implementation in HAND_WRITTEN]
+    backward = [row for row in held_out if row.point.direction == "backward"]
     ck = [row for row in forward if row.point.implementation == "ck"]
     right = [is_right for _, is_right in orders(judged)]
     busy = [
@@ -141,6 +153,8 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
         "held_out_within": sum(row.within for row in hand),
         "ck_error": max((abs(row.error or 0) for row in ck), default=None),
         "ck_rows": len(ck),
+        "backward_error": _mean(row.error for row in backward),
+        "backward_rows": len(backward),
         "matrix_error": _mean(busy),
         "orders_right": sum(right),
         "orders": len(right),

@@ -63,6 +63,8 @@ class Point:
         "calibration" or "held_out".
     matrix_busy, lds_busy : float or None
         Counters, from 0 to 1: the share of the launch in which the matrix cores and LDS work.
+    copied_bytes : int
+        What a copy reads and writes that the source times with the kernel.
     """
 
     source: str
@@ -74,6 +76,7 @@ class Point:
     role: str
     matrix_busy: float | None = None
     lds_busy: float | None = None
+    copied_bytes: int = 0
 
     @property
     def seconds(self) -> float:
@@ -122,8 +125,11 @@ def _attn_dsl_bench() -> Iterator[Point]:
         shape = Shape(16, 16, 16, int(row["seqlen"]), int(row["hdim"]), True)
         rounding = sources()[name]["rounding"] if implementation == "aiter" else ""
         tflops = shape.flops() / (float(row["milliseconds"]) * 1e-3) / 1e12
-        busy = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))
-        yield Point(name, implementation, rounding, shape, "forward", tflops, row["role"], *busy)
+        matrix, lds = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))
+        copied = 2 * 2 * shape.batch * shape.nhead_q * shape.seqlen * shape.hdim  # O, read and written
+        yield Point(
+            name, implementation, rounding, shape, "forward", tflops, row["role"], matrix, lds, copied
+        )  # fmt: skip
 
 
 def points() -> list[Point]:

@@ -14,14 +14,23 @@ from typing import Any
 
 import pytest
 
-from pyfa_rocm.cli import bench_against, bench_model, clock_loop, clock_trace, judge_clock, main
-from pyfa_rocm.cli.clock import Estimate
+from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
+from pyfa_rocm.cli import (
+    bench_against,
+    bench_model,
+    clock_loop,
+    clock_moonmath,
+    clock_trace,
+    judge_clock,
+    main,
+)
+from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.published import Point, Shape, points, sources
 from pyfa_rocm.emulator import Range, Time
 
 ROOT = Path(__file__).parents[2]
-# The promises of the clock: for AITER's kernels with and without one factor for each source's card, for CK's.
-HELD_OUT_OF_CARD, HELD_OUT, COMPOSITE_KERNEL = 0.06, 0.09, 0.20
+# The promises of the clock: for AITER's kernels, for CK's.
+HELD_OUT, COMPOSITE_KERNEL = 0.06, 0.20
 pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
 
 
@@ -59,6 +68,31 @@ def test_points() -> None:
     assert last.tflops == pytest.approx(495.8, abs=0.1)
     assert last.seconds == pytest.approx(35.480257e-3)
     assert (last.matrix_busy, last.lds_busy) == pytest.approx((0.72087, 0.39669))
+    # What else a source times is said of it, and counted.
+    beside = {name: source["times"] != "kernel" for name, source in sources().items()}
+    assert beside == {"aiter_readme": False, "moonmath": False, "attn_dsl_bench": True}
+    assert all((point.copied_bytes > 0) == beside[point.source] for point in found)
+    assert last.copied_bytes == 2 * 16 * 16 * 16384 * 128 * 2
+
+
+def test_the_clock_falls_as_kernel_times_ask() -> None:
+    """The range of clock_vector: mean and deviation of what the sources of kernel times ask for, by rows.
+
+    The middle of the clock's range meets a time of calibration with 0.0504 (AITER's README) and 0.2466
+    (moonmath). A row of calibration stands for its source's rows of AITER's forward kernels.
+    """
+    asked = {"aiter_readme": 0.0504, "moonmath": 0.2466}
+    rows = Counter(
+        point.source for point in points() if (point.implementation, point.direction) == ("aiter", "forward")
+    )
+    weights = [rows[name] for name in asked]
+    mean = sum(a * w for a, w in zip(asked.values(), weights, strict=True)) / sum(weights)
+    square = sum((a - mean) ** 2 * w for a, w in zip(asked.values(), weights, strict=True)) / sum(weights)
+    constant = emulator.timing_constants()["clock_vector"]
+    assert (constant["fast"], constant["slow"]) == (
+        round(mean - square**0.5, 2),
+        round(mean + square**0.5, 2),
+    )
 
 
 def _estimate(seconds: float, events: dict[str, Any] | None = None) -> Estimate:
@@ -95,6 +129,11 @@ def test_judge() -> None:
     swapped = [replace(rows[0], estimate=_estimate(0.1)), rows[1]]
     assert judge_clock.orders(swapped) == [(f"aiter {shape}", False)]
     assert judge_clock.summary([])["held_out_error"] is None
+    bandwidth = emulator.timing_constants()["hbm_bandwidth"]
+    copied = judge_clock.Judged(replace(point, copied_bytes=10**9), _estimate(0.8), "").seconds
+    assert copied is not None
+    assert copied.low == pytest.approx(0.8 + 1e9 / bandwidth["fast"])
+    assert copied.high == pytest.approx(1.6 + 1e9 / bandwidth["slow"])
 
 
 def test_held_out() -> None:
@@ -112,7 +151,6 @@ def test_held_out() -> None:
             )
     print(summary)
     assert summary["held_out_rows"] >= 15
-    assert summary["held_out_error_of_card"] <= HELD_OUT_OF_CARD
     assert summary["held_out_error"] <= HELD_OUT
     assert summary["held_out_within"] >= 0.8 * summary["held_out_rows"]
     assert summary["ck_rows"] >= 1
@@ -157,6 +195,8 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model", "mi300x", "--against", "--trace", "t.json"], "expected a table only"),
         (["--model", "mi300x", "--against", "--seqlens", "77"], "no published row"),
         (["--model", "mi300x", "--aiter", "."], "expected a folder with fwd_hd128_bf16_rtna.co"),
+        (["--model", "mi300x", "--moonmath", "."], "--moonmath: needs --against"),
+        (["--model", "mi300x", "--against", "--moonmath", "."], "expected a checkout of moonmath-ai"),
     ],
 )
 def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,3 +279,52 @@ def test_ours_over_aiter() -> None:
     assert bench_against.ours_over_aiter(clock) == pytest.approx(1.1 / 2)
     del seconds["aiter rtna"], seconds["aiter rtne"]
     assert bench_against.ours_over_aiter(clock) is None
+
+
+def test_moonmath_splits_the_last_round() -> None:
+    """A round that would leave compute units idle is split along the keys, where that saves time."""
+    # 22 blocks of 384 queries for 48 heads, 128 steps of 64 keys: 1056 = 3 x 304 + 144 workgroups. Whole, the
+    # 144 take one round of 128 steps; in two parts, 288 workgroups take one round of 64.
+    split = clock_moonmath.TailSplit.of(22 * 48, 128)
+    assert split == clock_moonmath.TailSplit(whole=912, tail=144, ways=2)
+    rows = split.schedule(22)
+    assert rows[0].tolist() == rows[1].tolist() == [912 % 22, 912 // 22, 0, 0]
+    assert rows[287, :2].tolist() == [21, 47]
+    assert rows[608].tolist() == [912 % 22, 912 // 22, 0, 2]
+    assert rows[608 + 143].tolist() == [21, 47, 286, 2]
+    assert not rows[288:608].any()
+    for workgroups, steps in ((2 * 304, 128), (304 + 300, 128), (400, 47)):  # even, nearly full, too short
+        assert clock_moonmath.TailSplit.of(workgroups, steps).tail == 0
+
+
+def test_moonmath_refuses(tmp_path: Path) -> None:
+    """What it cannot do, and files whose name does not say the rounding."""
+    file = tmp_path / "attention_rtne.co"
+    file.write_bytes(b"")
+    (way,) = clock_moonmath.moonmath_subjects(file)
+    assert way.name == "moonmath rtne"
+    for shape in (
+        Shape(1, 2, 2, 64, 128, True),
+        Shape(1, 2, 1, 64, 128, False),
+        Shape(1, 2, 2, 64, 64, False),
+    ):
+        with pytest.raises(UnsupportedError, match="moonmath: got forward"), way.prepare(shape, "forward"):
+            pass
+    nameless = file.rename(tmp_path / "attention.co")
+    with pytest.raises(InvalidArgumentError, match="one of rtz, rtna, rtne in its name"):
+        clock_moonmath.moonmath_subjects(nameless)
+
+
+def test_backward_of_aiter() -> None:
+    """AITER's backward kernels as the library has them: the same work on every query head, or a refusal."""
+    way = bench_model.subjects(None)["aiter backward a32"]
+    shape = Shape(1, 2, 1, 256, 128, False)
+    with pytest.raises(UnsupportedError, match="got direction 'forward'"):
+        estimate(way, shape, "forward")
+    if "aiter rtna" not in bench_model.subjects(None):
+        pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
+    found = estimate(way, shape, "backward")
+    assert found.kernel == "fmha_bwd_bf16_d128_aiter"
+    assert found.launches == 3
+    with pytest.raises(UnsupportedError, match="no kernel of AITER"):
+        estimate(way, replace(shape, dtype="float16"), "backward")

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint8_t kRead = 1, kWritten = 2;
-// The L1 gives 64 bytes a cycle: AMD CDNA 3 architecture white paper, "a 64B request size".
+// The L1 gives 64 bytes a cycle: assumed. AMD's CDNA 3 architecture white paper says that the bus from it is
+// as wide as its line, 128 bytes, so this is on the slow side.
 constexpr uint32_t kL1CyclesOfALine = static_cast<uint32_t>(kProfileCard.line_bytes.value / 64);
 
 AccessKind access_kind(const Inst& inst) {
