@@ -72,7 +72,7 @@ def disassemble(objdump: str, path: Path) -> dict[str, Code]:
 
 
 _ASSEMBLY_LABEL = re.compile(r"^([.\w$]+):")
-_ASSEMBLY_INSTRUCTION = re.compile(r"^\s+([a-z]\w+)(?:\s+([^\s,;]+))?")
+_ASSEMBLY_INSTRUCTION = re.compile(r"^\s*([a-z]\w+)(?:\s+([^\s,;]+))?")
 
 
 def read_assembly(text: str) -> dict[str, Code]:
