@@ -106,10 +106,10 @@ def test_values() -> None:
 
 @here
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
-def test_attention() -> None:
-    """Forward attention on random shapes, clean with every check on."""
+def test_backward() -> None:
+    """Every backward kernel, clean with every check on; the forward ones are test_every_kernel's."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/test_forward.py"],
+        [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "tests/python/test_backward.py", "-kevery"],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
