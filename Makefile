@@ -42,7 +42,7 @@ help:
 	@echo "make clean      remove what was built, but not what was fetched"
 
 toolchain:
-	@native/tools/toolchain.sh
+	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)"
 
 build: toolchain
 	@cmake --preset release $(CONFIGURE)
@@ -50,9 +50,10 @@ build: toolchain
 	@ln -sfn release/kernels.json build/kernels.json
 
 # An existing build keeps its configuration; a new one gets only the kernels of the demo.
+demo: GPU_TARGETS = $(DEMO_TARGETS)
 demo: toolchain
 	@[ -e $(BUILD)/CMakeCache.txt ] || cmake --preset release $(CONFIGURE) \
-		-DFMHA_GPU_TARGETS='$(DEMO_TARGETS)' -DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
+		-DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo

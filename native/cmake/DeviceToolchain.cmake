@@ -2,8 +2,12 @@
 # Finds what compiles kernels, in this order: what the user names; ROCm ($ROCM_PATH, /opt/rocm); a clang >= 17 with
 # the AMDGPU target, and HIP headers, bitcode and CK from packages, as `make toolchain` lays them out.
 #
+# An arch that it does not know is compiled with the clang 20 that `make toolchain` makes for such archs. Without that one
+# an arch that the user did not name is left out, with a message.
+#
 # Sets FMHA_DEVICE_COMPILER, FMHA_OBJDUMP, FMHA_HIP_PATH, FMHA_BITCODE, CK_INCLUDE, FMHA_CK_VERSION and
-# FMHA_DEVICE_COMPILER_ID.
+# FMHA_DEVICE_COMPILER_ID; for each of FMHA_GPU_TARGETS FMHA_COMPILER_<arch>, FMHA_BITCODE_<arch>, and whether no
+# disassembler comes with that compiler, FMHA_BY_ASSEMBLY_<arch>.
 
 set(CK_ROOT "" CACHE PATH "Composable Kernel: a folder with include/ck_tile")
 set(FMHA_DEVICE_COMPILER "" CACHE FILEPATH "clang++ that compiles the kernels")
@@ -80,6 +84,57 @@ if(EXISTS "${CK_INCLUDE}/../SOURCE")  # written by `make toolchain`: which packa
   string(STRIP "${_ck_source}" _ck_source)
   string(APPEND FMHA_CK_VERSION " (${_ck_source})")
 endif()
+
+# Of every compiler it is tried once whether it makes a code object for an arch: clangs do not list archs.
+function(_fmha_knows variable compiler arch)
+  string(MD5 key "${compiler} ${arch}")
+  set(known "FMHA_KNOWS_${key}")
+  if(NOT DEFINED ${known})
+    set(folder "${CMAKE_BINARY_DIR}/knows")
+    file(WRITE "${folder}/empty.hip" "")
+    execute_process(
+      COMMAND "${compiler}" -x hip --offload-arch=${arch} -nogpuinc -nogpulib --cuda-device-only --no-gpu-bundle-output
+              -c "${folder}/empty.hip" -o "${folder}/empty.co"
+      RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed)
+      return()  # not kept: another compiler may take its place
+    endif()
+    set(${known} TRUE CACHE INTERNAL "${compiler} knows ${arch}")
+  endif()
+  set(${variable} TRUE PARENT_SCOPE)
+endfunction()
+
+set(_clang20 "${FMHA_TOOLCHAIN_DIR}/clang20")
+set(_compiled)
+foreach(arch IN LISTS FMHA_GPU_TARGETS)
+  if(NOT arch IN_LIST FMHA_ALL_GPU_TARGETS)
+    list(APPEND _compiled ${arch})  # catalogue.py says what is wrong
+    continue()
+  endif()
+  set(_knows FALSE)
+  set(FMHA_COMPILER_${arch} "${FMHA_DEVICE_COMPILER}")
+  set(FMHA_BITCODE_${arch} "${FMHA_BITCODE}")
+  set(FMHA_BY_ASSEMBLY_${arch} FALSE)
+  _fmha_knows(_knows "${FMHA_DEVICE_COMPILER}" ${arch})
+  if(NOT _knows AND EXISTS "${_clang20}/SOURCE")
+    _fmha_knows(_knows "${_clang20}/bin/clang++" ${arch})
+    set(FMHA_COMPILER_${arch} "${_clang20}/bin/clang++")
+    set(FMHA_BITCODE_${arch} "${_clang20}/bitcode")
+    set(FMHA_BY_ASSEMBLY_${arch} TRUE)
+    file(READ "${_clang20}/SOURCE" _source)
+    string(STRIP "${_source}" _source)
+    string(APPEND FMHA_DEVICE_COMPILER_ID "; ${arch}: clang of ${_source}")
+  endif()
+  if(_knows OR FMHA_KERNELS_FROM)
+    list(APPEND _compiled ${arch})
+  elseif(arch IN_LIST FMHA_GPU_TARGETS_NAMED)
+    message(FATAL_ERROR "FMHA_GPU_TARGETS has ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for. `make "
+                        "toolchain GPU_TARGETS=${arch}` makes a clang that does, where there is no ROCm")
+  else()
+    message(STATUS "Left out: ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for (`make toolchain`)")
+  endif()
+endforeach()
+set(FMHA_GPU_TARGETS "${_compiled}")
 
 message(STATUS "Device compiler: ${FMHA_DEVICE_COMPILER} (${FMHA_DEVICE_COMPILER_ID})")
 message(STATUS "HIP ${_hip}: ${FMHA_HIP_PATH}; bitcode: ${FMHA_BITCODE}")

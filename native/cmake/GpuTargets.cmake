@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# FMHA_GPU_TARGETS=all: every architecture in native/archs.toml. FMHA_GPU_TARGETS=native: those of this machine's cards,
-# as the kernel driver (KFD) lists them in sysfs, which needs no ROCm; if it lists none that we have kernels for, all,
-# and a message. Input: FMHA_ALL_GPU_TARGETS; FMHA_SYSTEM_ROOT (/), which has sys, for tests.
+# FMHA_GPU_TARGETS=all: every architecture in native/archs.toml; the name of a family of cards there: every one of it.
+# FMHA_GPU_TARGETS=native: those of this machine's cards, as the kernel driver (KFD) lists them in sysfs, which needs no
+# ROCm; if it lists none that we have kernels for, all, and a message. Input: FMHA_ALL_GPU_TARGETS and the families';
+# FMHA_SYSTEM_ROOT (/), which has sys, for tests. Sets FMHA_GPU_TARGETS_NAMED, those that the user named one by one.
 
 # gfx_target_version is MMmmss in decimal; the name has the stepping in hexadecimal: 90010 is gfx90a. A CPU has 0.
 function(_fmha_native_targets variable)
@@ -22,9 +23,29 @@ function(_fmha_native_targets variable)
   set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
-if(FMHA_GPU_TARGETS STREQUAL "all")
-  set(FMHA_GPU_TARGETS "${FMHA_ALL_GPU_TARGETS}")  # hides the cache's, which stays all
-elseif(FMHA_GPU_TARGETS STREQUAL "native")
+# `all` and families, replaced by their archs.
+function(_fmha_expand_targets variable)
+  set(expanded)
+  set(named)
+  foreach(name IN LISTS FMHA_GPU_TARGETS)
+    if(name STREQUAL "all")
+      list(APPEND expanded ${FMHA_ALL_GPU_TARGETS})
+    elseif(NOT name IN_LIST FMHA_GPU_FAMILIES)
+      list(APPEND expanded "${name}")
+      list(APPEND named "${name}")
+    elseif(FMHA_GPU_TARGETS_${name})
+      list(APPEND expanded ${FMHA_GPU_TARGETS_${name}})
+    else()
+      message(FATAL_ERROR "FMHA_GPU_TARGETS: there are no kernels for cards of the family ${name} yet; there are for "
+                          "${FMHA_ALL_GPU_TARGETS} (native/archs.toml)")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES expanded)
+  set(${variable} "${expanded}" PARENT_SCOPE)
+  set(FMHA_GPU_TARGETS_NAMED "${named}" PARENT_SCOPE)
+endfunction()
+
+if(FMHA_GPU_TARGETS STREQUAL "native")
   _fmha_native_targets(_found)
   set(_built)
   foreach(arch IN LISTS _found)
@@ -42,5 +63,7 @@ elseif(FMHA_GPU_TARGETS STREQUAL "native")
     message(STATUS "FMHA_GPU_TARGETS=native: cards of this machine: ${_found}; so for all that there are kernels "
                    "for: ${_built}")
   endif()
-  set(FMHA_GPU_TARGETS "${_built}")  # hides the cache's, which stays native
+else()
+  _fmha_expand_targets(_built)
 endif()
+set(FMHA_GPU_TARGETS "${_built}")  # hides the cache's, which stays what the user said

@@ -12,7 +12,7 @@ set(_out "${PROJECT_BINARY_DIR}/kernels")
 # Every flag was measured on CK's kernels with clang 19; those that are not obvious have their reason here:
 set(FMHA_DEVICE_FLAGS
     -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
-    --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH} --rocm-device-lib-path=${FMHA_BITCODE}
+    --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH}
     -isystem ${CK_INCLUDE} -I ${_kernels}
     -Wall -Wextra
     # With any compiler, an instance that misses its occupancy is not the kernel that was meant.
@@ -91,18 +91,32 @@ function(fmha_add_unit unit number)
       message(FATAL_ERROR "FMHA_KERNELS_FROM is ${FMHA_KERNELS_FROM}, which has no ${unit}: build it there first "
                           "(`make build`), or compile the kernels here with -DFMHA_KERNELS_FROM=")
     endif()
+    set(assembly)
+    if(EXISTS "${from}.s")
+      set(assembly "${from}.s")
+    endif()
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND ${CMAKE_COMMAND} -E copy "${from}.co" "${from}.cost.json" "${_out}/${arch}"
+      COMMAND ${CMAKE_COMMAND} -E copy "${from}.co" "${from}.cost.json" ${assembly} "${_out}/${arch}"
       DEPENDS "${from}.co"
       COMMENT "Taking kernels ${unit}"
       VERBATIM)
   else()
+    set(what -c)
+    set(made "${object}")
+    set(link)
+    if(FMHA_BY_ASSEMBLY_${arch})  # which the report reads
+      set(what -S)
+      set(made "${_out}/${unit}.s")
+      set(link COMMAND ${FMHA_COMPILER_${arch}} --target=amdgcn-amd-amdhsa -mcpu=${arch} "${made}" -o "${object}")
+    endif()
     add_custom_command(
       OUTPUT "${object}"
       COMMAND
-        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_DEVICE_COMPILER}
-        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} ${FMHA_FLAGS_${unit}} -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
+        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_COMPILER_${arch}}
+        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${FMHA_BITCODE_${arch}} ${FMHA_FLAGS_${unit}}
+        -MD -MF "${object}.d" -MT "${object}" ${what} "${source}" -o "${made}"
+      ${link}
       DEPENDS "${source}"
       DEPFILE "${object}.d"
       JOB_POOL fmha_kernels

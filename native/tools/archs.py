@@ -25,6 +25,7 @@ else:
     import tomli as tomllib
 
 ARCHS_TOML = Path(__file__).resolve().parents[1] / "archs.toml"
+CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma")
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
@@ -76,6 +77,7 @@ class Arch:
     """An arch as native/archs.toml describes it."""
 
     name: str
+    family: str
     generation: str
     isa: str
     capability: tuple[int, int]
@@ -142,6 +144,8 @@ def _read_arch(name: str, table: dict[str, Any], sources: dict[str, str], where:
         raise ValueError(
             f"{where}: capability is {table['capability']}, its name says {_capability_of(name)}"
         )
+    if table["family"] not in CARD_FAMILIES:
+        raise ValueError(f"{where}: family is {table['family']!r}, expected {' or '.join(CARD_FAMILIES)}")
     if table["matrix"] not in MATRIX_UNITS:
         raise ValueError(f"{where}: matrix is {table['matrix']!r}, expected one of {', '.join(MATRIX_UNITS)}")
     if strange := set(table["matrix_flushes"]) - set(table["dtypes"]):
@@ -360,9 +364,14 @@ def emulator_header(archs: Archs) -> str:
 
 
 def cmake_list(archs: Archs) -> str:
-    """CMake's list of targets."""
-    names = " ".join(archs.names())
-    return f"# {_SPDX}\n# Generated from native/archs.toml.\nset(FMHA_ALL_GPU_TARGETS {names})\n"
+    """CMake's lists of targets: all, and those of each family, of which one may have none yet."""
+    lines = [f"# {_SPDX}", "# Generated from native/archs.toml."]
+    lines.append(f"set(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})")
+    lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(CARD_FAMILIES)})")
+    for family in CARD_FAMILIES:
+        names = [arch.name for arch in archs.archs if arch.family == family]
+        lines.append(f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})")
+    return "\n".join(lines) + "\n"
 
 
 def write_if_changed(path: Path, text: str) -> None:

@@ -2,12 +2,15 @@
 """Report of a code object: what its kernels use, and what their main loops are made of.
 
 ``report.py CODE_OBJECT --rows ROWS.json --objdump LLVM_OBJDUMP --out REPORT.json [--werror]``. Warns if a
-kernel spills registers or uses scratch and its catalogue row does not allow it; with --werror it fails.
+kernel spills registers or uses scratch and its catalogue row does not allow it; with --werror it fails. The
+instructions are read from the assembly that a code object was made of, if it lies beside it: of an arch that
+the disassembler does not know.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import hashlib
 import itertools
 import json
@@ -23,6 +26,7 @@ from families import FAMILIES
 
 _LABEL = re.compile(r"^[0-9a-f]+ <(\w+)>:$")
 _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}): ([0-9A-F]{8})")
+_BRANCHES = ("s_branch", "s_cbranch")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PREFIXES = (
     (("v_mfma", "v_smfmac"), "mfma"),
@@ -60,11 +64,44 @@ def disassemble(objdump: str, path: Path) -> dict[str, Code]:
             continue
         mnemonic, address = match[1], int(match[2], 16)
         target = None
-        if mnemonic.startswith(("s_branch", "s_cbranch")):
+        if mnemonic.startswith(_BRANCHES):
             words = int(match[3], 16) & 0xFFFF  # behind the branch, signed
             target = address + 4 + 4 * (words - 0x10000 * (words >> 15))
         code.append((address, mnemonic, target))
     return functions
+
+
+_ASSEMBLY_LABEL = re.compile(r"^([.\w$]+):")
+_ASSEMBLY_INSTRUCTION = re.compile(r"^\s*([a-z]\w+)(?:\s+([^\s,;]+))?")
+
+
+def read_assembly(text: str) -> dict[str, Code]:
+    """The same of a compiler's assembly, where the number of a line is an address."""
+    functions: dict[str, Code] = {}
+    labels: dict[str, int] = {}
+    branches: dict[int, str] = {}
+    code: Code = []
+    for number, line in enumerate(text.splitlines()):
+        if head := _ASSEMBLY_LABEL.match(line):
+            labels[head[1]] = number
+            if not head[1].startswith("."):
+                code = functions.setdefault(head[1], [])
+        elif match := _ASSEMBLY_INSTRUCTION.match(line):
+            code.append((number, match[1], None))
+            if match[1].startswith(_BRANCHES):
+                branches[number] = match[2]
+    return {name: _resolved(code, labels, branches) for name, code in functions.items() if code}
+
+
+def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> Code:
+    """With the targets of branches: the instruction that follows a label."""
+    after = sorted(number for number, _, _ in code)
+
+    def target(number: int) -> int | None:
+        label = labels.get(branches.get(number, ""))
+        return None if label is None else after[min(bisect.bisect(after, label), len(after) - 1)]
+
+    return [(number, mnemonic, target(number)) for number, mnemonic, _ in code]
 
 
 def main_loop(code: Code) -> dict[str, int]:
@@ -135,7 +172,8 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
     if sorted(kernels) != sorted(symbols):
         expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
-    functions = disassemble(objdump, path)
+    assembly = path.with_suffix(".s")
+    functions = read_assembly(assembly.read_text()) if assembly.exists() else disassemble(objdump, path)
     if rows[0]["object"]:  # of one kernel, which may have labels
         functions = {symbols[0]: sorted(itertools.chain(*functions.values()))}
     sha256 = hashlib.sha256(image.data).hexdigest()

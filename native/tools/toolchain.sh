@@ -2,30 +2,33 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
-#   toolchain.sh [--prefix DIR] [--venv DIR] [--lint] [--tests] [--adapters]
-#   toolchain.sh --cmake [--prefix DIR]     as CMake runs it for a wheel, which brings its own build tools, compiler
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--lint] [--tests] [--adapters]
+#   toolchain.sh --cmake [--prefix DIR] [--targets LIST]
+#                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
 #
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
-# Python environment (build/venv). A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
+# needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv lint= tests= adapters= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv targets= lint= tests= adapters= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
+    --targets) targets=$2; shift 2 ;;
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
     --adapters) tests=1 adapters=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
-      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --lint, --tests, --adapters" \
-        "or --cmake" >&2
+      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --lint, --tests," \
+        "--adapters or --cmake" >&2
       exit 2
       ;;
   esac
@@ -34,6 +37,7 @@ done
 unset _PYTHON_HOST_PLATFORM  # a wheel's build names its platform by it, which pip would take for this machine's
 
 llvm=19        # Debian 12 and 13 both have it, with the AMDGPU target
+kfd=/sys/class/kfd/kfd/topology/nodes
 suite=trixie   # has HIP headers new enough for CK
 say() { echo "toolchain: $*"; }
 die() { printf 'toolchain: %s\n' "$@" >&2; exit 1; }
@@ -111,6 +115,17 @@ has_objects() {
   done
 }
 
+# Is gfx950, which clang 19 does not know, among the targets? Of this machine's cards, if there are any (`native`).
+needs_clang20() {
+  [ -z "$rocm" ] || return 1  # has its own compiler
+  case ";$targets;" in
+    *";all;"* | *";instinct;"* | *";gfx950;"*) return ;;
+    ";native;") ! grep -qsh 'gfx_target_version [1-9]' "$kfd"/*/properties ||
+      grep -qsh 'gfx_target_version 90500$' "$kfd"/*/properties ;;
+    *) return 1 ;;
+  esac
+}
+
 check_parts() {
   if [ -z "$rocm" ]; then
     [ -e "$prefix/hip/include/hip/hip_runtime.h" ] && [ -e "$prefix/hip/copyright" ] || parts+=(hip)
@@ -122,7 +137,8 @@ check_parts() {
     { [ -e "$prefix/ck/SOURCE" ] && has_objects; } || parts+=(ck)
   fi
   [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
-  if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " ck " || " ${parts[*]} " =~ " xla_ffi " ]]; then
+  ! needs_clang20 || [ -e "$prefix/clang20/SOURCE" ] || parts+=(clang20)
+  if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " "(ck|xla_ffi|clang20)" " ]]; then
     need_venv  # fetch_wheel needs its pip
   fi
 }
@@ -289,6 +305,21 @@ fetch_xla_ffi() {
   mv "$1/xla_ffi" "$prefix/xla_ffi"
 }
 
+# Proven by a kernel, before it is put in its place.
+fetch_clang20() {
+  [[ " ${parts[*]} " == *" clang20 "* ]] || return 0
+  say "downloading clang 20, in ziglang"
+  fetch_wheel clang20-requirements.txt "$1/clang20-wheel"
+  "$venv/bin/python" "$here/unpack_clang20.py" "$1"/clang20-wheel/*.whl "$1/clang20" \
+    --clang "$(command -v "clang++-$llvm")" --bitcode "$prefix/bitcode"
+  "$1/clang20/bin/clang++" -x hip --offload-arch=gfx950 -O3 --cuda-device-only --no-gpu-bundle-output \
+    --rocm-path="$prefix/hip" --hip-path="$prefix/hip" --rocm-device-lib-path="$1/clang20/bitcode" \
+    -Wall -Werror -c "$here/clang20_trial.hip" -o "$1/trial.co" ||
+    die "the clang 20 that was made of ziglang compiles no kernel for gfx950; its message is above"
+  rm -rf "${prefix:?}/clang20"
+  mv "$1/clang20" "$prefix/clang20"
+}
+
 # The stamp is the file that the environment was made from.
 make_venv() {
   local locked=$here/venv-requirements.txt stamp=$venv/.requirements
@@ -332,5 +363,6 @@ if [ ${#parts[@]} -gt 0 ]; then
   fetch_debs "$scratch"
   fetch_ck "$scratch"
   fetch_xla_ffi "$scratch"
+  fetch_clang20 "$scratch"
 fi
 say "ready${rocm:+, with ROCm in $rocm}"

@@ -260,7 +260,7 @@ def test_filter(tmp_path: Path) -> None:
         (BLOCK.replace("32, 96]", "32]"), "gfx942", "tiles.d96: block is a list of 6 numbers"),
         (BLOCK.replace('"qr"', '"qs"'), "gfx942", "pipeline is 'qs', expected one of qr_async, qr"),
         (BLOCK + '[allow_scratch]\n"x.*" = "no"', "gfx942", "allow_scratch: no kernel is named 'x.*'"),
-        (BLOCK, "gfx906", "FMHA_GPU_TARGETS: got gfx906, expected some of gfx90a, gfx942"),
+        (BLOCK, "gfx906", "FMHA_GPU_TARGETS: got gfx906, expected some of gfx90a, gfx942, gfx950"),
     ],
 )
 def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: str, said: str) -> None:

@@ -13,7 +13,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "native" / "cmake"
-CARDS = {"gfx906": 90006, "gfx90a": 90010, "gfx942": 90402, "gfx1030": 100300, "gfx1100": 110000}
+ALL = ["gfx90a", "gfx942", "gfx950"]
+CARDS = {
+    "gfx906": 90006,
+    "gfx90a": 90010,
+    "gfx942": 90402,
+    "gfx950": 90500,
+    "gfx1030": 100300,
+    "gfx1100": 110000,
+}
 
 
 def configure(folder: Path, script: str, **variables: str) -> str:
@@ -57,7 +65,7 @@ def native(folder: Path, *nodes: int | None) -> tuple[list[str], str]:
     return targets_of(folder, "native")
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
 def test_native_is_this_machines_card(tmp_path: Path, arch: str) -> None:
     """A CPU is node 0; cards of one kind count once."""
     targets, said = native(tmp_path, 0, CARDS[arch], CARDS[arch])
@@ -82,7 +90,7 @@ def test_native_takes_all_kinds_that_have_kernels(tmp_path: Path) -> None:
 )
 def test_native_falls_back_to_all(tmp_path: Path, nodes: tuple[int | None, ...], cards: str) -> None:
     targets, said = native(tmp_path, *nodes)
-    assert targets == ["gfx90a", "gfx942"]
+    assert targets == ALL
     assert f"cards of this machine: {cards}; so for all that there are kernels" in " ".join(said.split())
 
 
@@ -90,8 +98,17 @@ def test_named_targets_stay(tmp_path: Path) -> None:
     assert targets_of(tmp_path, "gfx90a")[0] == ["gfx90a"]
 
 
-def test_all_targets(tmp_path: Path) -> None:
-    assert targets_of(tmp_path, "all")[0] == ["gfx90a", "gfx942"]
+@pytest.mark.parametrize("wish", ["all", "instinct", "gfx90a;instinct", "all;gfx942"])
+def test_all_targets(tmp_path: Path, wish: str) -> None:
+    """All of them so far are Instincts. Names may be mixed; an arch is built once."""
+    assert targets_of(tmp_path, f'"{wish}"')[0] == ALL
+
+
+def test_a_family_without_kernels_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        targets_of(tmp_path, "radeon")
+    said = " ".join(refused.value.stderr.split())
+    assert "no kernels for cards of the family radeon yet; there are for gfx90a;gfx942;gfx950" in said
 
 
 def jobs(folder: Path, files: dict[str, str], **variables: str) -> tuple[int, str]:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "check/facts.h"
 
+#include <algorithm>
+
 #include "core/wave.h"
 
 namespace fmha::emu {
@@ -26,7 +28,8 @@ int passes_of(const MatrixShape& matrix, Isa isa) {
   switch (isa) {
     case Isa::kCdna2:
       return middle ? 8 : 16;
-    case Isa::kCdna3: {
+    case Isa::kCdna3:
+    case Isa::kCdna4: {
       const bool fast = matrix.sparse || matrix.a == Element::kXf32 || matrix.k >= (middle ? 16 : 8);
       return (middle ? 8 : 16) / (fast ? 2 : 1);
     }
@@ -41,6 +44,7 @@ bool is_xdl(const MatrixShape& matrix, Isa isa) {
     case Isa::kCdna2:
       return true;
     case Isa::kCdna3:
+    case Isa::kCdna4:
       return matrix.a != Element::kF32;
   }
   __builtin_unreachable();
@@ -172,7 +176,11 @@ class FactsBuilder {
         // Cache invalidations are not counted; buffer_wbl2 is (LLVM, SIInsertWaitcnts).
         hot.counted = row_.is(kCountedKinds);
         if (loads_to_lds())
-          detail.lds = {LdsAccess::kLoadTo, 4, 1, true, {static_cast<uint32_t>(inst_.imm), 0}};
+          detail.lds = {LdsAccess::kLoadTo,
+                        std::max<uint8_t>(row_.bytes, 4),
+                        1,
+                        true,
+                        {static_cast<uint32_t>(inst_.imm), 0}};
         if (row_.is(kStore | kAtomic) && inst_.data.dwords > 2)
           hot.traits |= range_of(inst_.src[2]).count ? kBigStoreScalarTrait : kBigStoreTrait;
         break;

@@ -32,6 +32,7 @@ bool is_device_scope(const Wave& w, const Inst& inst) {
     case Isa::kCdna2:
       return inst.sc0;
     case Isa::kCdna3:
+    case Isa::kCdna4:
       return inst.sc1;
   }
   __builtin_unreachable();

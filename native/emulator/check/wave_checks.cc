@@ -119,15 +119,16 @@ bool WaveChecks::lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32
   const uint32_t limit = w.group->lds_bytes, m0 = w.sgpr[kM0] & 0xffff;
   const bool plain = a.kind != LdsAccess::kAtomic, read = a.kind == LdsAccess::kRead;
   if (plain && a.by_lane && !read && w.exec() == w.all_lanes && !((m0 + offset) & 3) &&
-      limit >= m0 + offset + 4 * w.lanes) {
-    uint32_t l = 0;  // consecutive dwords
-    for (; l < w.lanes && shadow.write16(stamp, m0 + offset + 4 * l); l += 4) {
+      limit >= m0 + offset + a.bytes * w.lanes) {
+    const uint32_t bytes = a.bytes * w.lanes;
+    uint32_t at = 0;  // of consecutive dwords
+    for (; at < bytes && shadow.write16(stamp, m0 + offset + at); at += 16) {
     }
-    if (l == w.lanes) return true;
+    if (at == bytes) return true;
   }
   for (uint64_t lanes = w.exec(); lanes; lanes &= lanes - 1) {
     const int l = __builtin_ctzll(lanes);
-    const uint32_t address = a.by_lane ? m0 + offset + 4 * l : vaddr[l] + offset;
+    const uint32_t address = a.by_lane ? m0 + offset + a.bytes * l : vaddr[l] + offset;
     if (address > limit || a.bytes > limit - address) return true;  // the instruction itself will say so
     if (plain && !(address & 3)) {
       if (a.bytes == 16 && (read ? shadow.read16(stamp, address) : shadow.write16(stamp, address))) continue;

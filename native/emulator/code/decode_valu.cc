@@ -166,6 +166,10 @@ bool Decoder::vop3() {
   if (!vop3_destinations() || !vop3_sources()) return false;
   inst_.omod = bits(59, 2);
   inst_.neg = bits(61, 3);
+  if (r.is(kTruthTable)) {
+    inst_.imm = inst_.omod << 6 | inst_.abs << 3 | inst_.neg;
+    inst_.omod = inst_.abs = inst_.neg = 0;
+  }
   check_modifiers();
   return true;
 }

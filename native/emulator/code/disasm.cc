@@ -171,6 +171,7 @@ class Printer {
       out_ += dpp_text(i_.dpp);
       return;
     }
+    if (r_.is(kTruthTable) && i_.imm) out_ += text(" bitop3:%s%x", i_.imm < 10 ? "" : "0x", i_.imm);
     if (i_.op_sel) op_sel(n);
     if (i_.clamp) out_ += " clamp";
     if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");

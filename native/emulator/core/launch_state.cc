@@ -113,7 +113,8 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
     case Isa::kCdna2:  // the kernel adds the wave's offset itself
       s.put(static_cast<uint32_t>(w.scratch - scratch_base));
       break;
-    case Isa::kCdna3:  // architected flat scratch
+    case Isa::kCdna3:
+    case Isa::kCdna4:  // architected flat scratch
       w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
       break;
   }

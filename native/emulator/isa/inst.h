@@ -136,6 +136,7 @@ enum RowFlag : RowFlags {
   kNeedsM0 = 1ull << 40,  // reads M0, and the hardware does not wait for it
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
   // Constants.
+  kTruthTable = 1ull << 43,     // the fields of modifiers are a table, in imm (v_bitop3)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
 };
 

@@ -21,7 +21,9 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
     case Arch::kGfx90a:
       return {gfx9::shared(), gfx9::gfx90a()};
     case Arch::kGfx942:
-      return {gfx9::shared(), gfx9::gfx942()};
+      return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx942()};
+    case Arch::kGfx950:
+      return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx950()};
   }
   std::abort();
 }

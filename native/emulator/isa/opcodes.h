@@ -28,7 +28,9 @@ struct OpcodeRun {
 namespace gfx9 {
 std::span<const OpcodeRun> shared();
 std::span<const OpcodeRun> gfx90a();
+std::span<const OpcodeRun> cdna3();  // which gfx942 and gfx950 share
 std::span<const OpcodeRun> gfx942();
+std::span<const OpcodeRun> gfx950();
 }  // namespace gfx9
 
 }  // namespace fmha::emu

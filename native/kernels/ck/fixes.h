@@ -40,6 +40,20 @@ CK_TILE_DEVICE void async_buffer_load_dwordxn_v<1, false>(void* smem, int32x4_t 
                : "memory");
 }
 
+// The same of 16 bytes a lane, which gfx950 has: without it a kernel in six of its default set was one state
+// short.
+#if defined(__gfx950__)
+template <>
+CK_TILE_DEVICE void async_buffer_load_dwordxn_v<4, false>(void* smem, int32x4_t rsrc, index_t voffset,
+                                                          index_t /*soffset*/, index_t ioffset,
+                                                          index_t /*flag*/, bool_constant<false>) {
+  asm volatile("s_nop 0\n\tbuffer_load_dwordx4 %1, %2, 0 offen offset:%3 lds"
+               : "=r"(smem)
+               : "v"(voffset), "s"(rsrc), "n"(ioffset)
+               : "memory");
+}
+#endif
+
 }  // namespace ck_tile
 
 #include "ck_tile/core/container/thread_buffer.hpp"

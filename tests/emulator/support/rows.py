@@ -25,12 +25,23 @@ class RowInfo:
 
 
 @cache
-def all_rows() -> list[RowInfo]:
-    """Every row of the table."""
+def _table() -> list[list[str]]:
     size = hip.lib().fmha_emu_rows(None, c.c_size_t(0))
     text = c.create_string_buffer(size)
     hip.lib().fmha_emu_rows(text, c.c_size_t(size))
-    header, *lines = (line.split("\t") for line in text.value.decode().splitlines())
+    return [line.split("\t") for line in text.value.decode().splitlines()]
+
+
+def archs() -> list[str]:
+    """Every arch that the device can play, in the order of its enum."""
+    header = _table()[0]
+    return header[header.index("format") + 1 : header.index("dst")]
+
+
+@cache
+def all_rows() -> list[RowInfo]:
+    """Every row of the table."""
+    header, *lines = _table()
     first, last = header.index("format") + 1, header.index("dst")
     rows = []
     for f in lines:
@@ -62,7 +73,7 @@ def _names(arch_name: str) -> frozenset[str]:
 
 def disassemble(code: bytes, arch_name: str, base: int = 0) -> list[str]:
     """The software device's disassembly, a line an instruction."""
-    number = c.c_int(("gfx90a", "gfx942").index(arch_name))
+    number = c.c_int(archs().index(arch_name))
     fn = hip.lib().fmha_emu_disassemble
     size = fn(number, code, c.c_size_t(len(code)), c.c_uint64(base), None, c.c_size_t(0))
     text = c.create_string_buffer(size)

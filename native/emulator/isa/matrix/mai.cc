@@ -87,6 +87,8 @@ constexpr Row kRows[] = {
     matrix_row<4, 4, 4, 16, Half942, kBroadcast>("v_mfma_f32_4x4x4_16b_f16"),
     matrix_row<32, 32, 8, 1, Half942, kBroadcast>("v_mfma_f32_32x32x8_f16"),
     matrix_row<16, 16, 16, 1, Half942, kBroadcast>("v_mfma_f32_16x16x16_f16"),
+    matrix_row<32, 32, 16, 1, Half942, kBroadcast>("v_mfma_f32_32x32x16_f16"),
+    matrix_row<16, 16, 32, 1, Half942, kBroadcast>("v_mfma_f32_16x16x32_f16"),
 
     // bf16: two a lane (gfx90a only), and four a lane ("1k" on gfx90a)
     matrix_row<32, 32, 2, 2, Bfloat, kBroadcast, true>("v_mfma_f32_32x32x2bf16"),
@@ -104,6 +106,8 @@ constexpr Row kRows[] = {
     matrix_row<4, 4, 4, 16, Bfloat, kBroadcast>("v_mfma_f32_4x4x4_16b_bf16"),
     matrix_row<32, 32, 8, 1, Bfloat, kBroadcast>("v_mfma_f32_32x32x8_bf16"),
     matrix_row<16, 16, 16, 1, Bfloat, kBroadcast>("v_mfma_f32_16x16x16_bf16"),
+    matrix_row<32, 32, 16, 1, Bfloat, kBroadcast>("v_mfma_f32_32x32x16_bf16"),
+    matrix_row<16, 16, 32, 1, Bfloat, kBroadcast>("v_mfma_f32_16x16x32_bf16"),
 
     // fp8 and bf8
     matrix_row<16, 16, 32, 1, Bf8, kNone>("v_mfma_f32_16x16x32_bf8_bf8"),

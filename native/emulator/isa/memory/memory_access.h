@@ -249,13 +249,13 @@ inline Span span_of(const uint32_t* offset, uint64_t lanes) {
   return s;
 }
 
-// Tells observers that lanes access consecutive dwords of LDS, by lane from `base`.
-inline void tell_lds_run(Wave& w, const Inst& inst, uint32_t base, uint64_t lanes) {
+// Tells observers that lanes access consecutive places of LDS, by lane from `base`.
+inline void tell_lds_run(Wave& w, const Inst& inst, uint32_t base, uint64_t lanes, uint32_t bytes = 4) {
   if (!w.hears(kEventLds)) [[likely]]
     return;
   uint32_t address[kLanes];
-  for (int l = 0; l < kLanes; ++l) address[l] = base + 4 * l;
-  w.tell_lds(inst, address, lanes, 4);
+  for (int l = 0; l < kLanes; ++l) address[l] = base + bytes * l;
+  w.tell_lds(inst, address, lanes, bytes);
 }
 
 // The destination of loads to LDS: M0[15:0] + the instruction's offset + a dword a lane.
@@ -268,6 +268,17 @@ inline void store_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32
   }
   for_lanes(lanes, [&](int l) {
     if (uint8_t* p = w.lds(inst, base + 4 * l, 4, l)) std::memcpy(p, &values[l], 4);
+  });
+}
+
+// The same of several dwords a lane, one behind the other; values: dword j of all lanes at kMostLanes * j.
+inline void store_wide_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32_t* values,
+                              uint32_t dwords) {
+  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  tell_lds_run(w, inst, base, lanes, 4 * dwords);
+  for_lanes(lanes, [&](int l) {
+    uint8_t* p = w.lds(inst, base + 4 * dwords * l, 4 * dwords, l);
+    for (uint32_t j = 0; p && j < dwords; ++j) std::memcpy(p + 4 * j, &values[j * kMostLanes + l], 4);
   });
 }
 

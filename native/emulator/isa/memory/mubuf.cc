@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Buffer instructions that move data as it is. Out of range, loads give 0 and stores do nothing: dword by
 // dword, atomics and elements below a dword whole. The cache bits mean nothing here.
+#include "code/code_object.h"
+#include "code/dialect.h"
+#include "core/dispatch.h"
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/memory/buffer_access.h"
@@ -49,7 +52,16 @@ void load(Wave& w, const Inst& inst) {
     load_lanes<kWidth>(w, inst, a, w.vgpr[inst.dst.index]);
     return;
   }
-  if (bytes_of(kWidth) > 4 || keeps_half(kWidth)) return w.fault(inst, 719, "this width cannot load to LDS");
+  constexpr bool kWide = bytes_of(kWidth) == 12 || bytes_of(kWidth) == 16;
+  const bool fits = kWide ? dialect_of(arch_info(w.group->launch->code->arch()).isa).loads_to_lds_wide
+                          : bytes_of(kWidth) <= 4 && !keeps_half(kWidth);
+  if (!fits) return w.fault(inst, 719, "this width cannot load to LDS");
+  if constexpr (kWide) {
+    alignas(64) uint32_t values[bytes_of(kWidth) / 4 * kMostLanes];
+    if (load_lanes<kWidth>(w, inst, a, values))
+      store_wide_to_lds(w, inst, exec_mask(w), values, bytes_of(kWidth) / 4);
+    return;
+  }
   alignas(64) uint32_t values[kLanes];
   if (load_lanes<kWidth>(w, inst, a, values)) store_to_lds(w, inst, exec_mask(w), values);
 }

@@ -10,12 +10,21 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 struct OpSel {
   u32 value;
 };  // parameter: the instruction's op_sel
+struct Table {
+  u32 value;
+};  // parameter: the instruction's truth table
 struct Vcc {
   bool bit;
 };  // parameter: the lane's bit of VCC, whatever src2 is
 template <>
 struct Param<OpSel> : Param<Env> {
   FMHA_EMU_INLINE static OpSel lane(const u32*, int, const Inst& inst, const Env&) { return {inst.op_sel}; }
+};
+template <>
+struct Param<Table> : Param<Env> {
+  FMHA_EMU_INLINE static Table lane(const u32*, int, const Inst& inst, const Env&) {
+    return {static_cast<u32>(inst.imm)};
+  }
 };
 template <>
 struct Param<Vcc> : Param<bool> {
@@ -71,6 +80,15 @@ FMHA_EMU_INLINE u32 align(u32 high, u32 low, u32 shift) {
 FMHA_EMU_INLINE u32 lerp(u32 a, u32 b, u32 c) {
   u32 r = 0;
   for (int i = 0; i < 32; i += 8) r |= ((a >> i & 0xff) + (b >> i & 0xff) + (c >> i & 1)) >> 1 << i;
+  return r;
+}
+// Bit 4 a + 2 b + c of the table, for each bit of a, b and c.
+FMHA_EMU_INLINE u32 bitop3(u32 a, u32 b, u32 c, u32 table) {
+  u32 r = 0;
+  for (u32 i = 0; i < 8; ++i) {
+    const u32 chosen = (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    r |= table >> i & 1 ? chosen : 0;
+  }
   return r;
 }
 FMHA_EMU_INLINE u32 difference(u32 a, u32 b) { return a > b ? a - b : b - a; }

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""gfx950: what it has beyond gfx942, as far as kernels use it. The LLVM of the other tests does not know it.
+
+The witnesses are the clang 20 that the kernels are compiled with, whose assembly of each kernel lies beside
+its code object, and NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ..support import hip, rows
+from ..support.kernels import built_for
+from ..support.toolchain import ROOT
+from .test_faults import run_script
+
+CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
+ARCH = "gfx950"
+ASSEMBLIES = sorted((ROOT / "build/release/kernels" / ARCH).glob("*.s"))
+Array = NDArray[np.generic]
+
+here = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
+compiles = pytest.mark.skipif(not CLANG20.exists(), reason="no clang 20: `make toolchain`, without a ROCm")
+
+
+def _spelled(text: str) -> str:
+    """One spelling of an instruction: no comment, no label, single blanks."""
+    text = re.sub(r"\s*;.*", "", text)
+    text = re.sub(r"_e(32|64)\b", "", text)  # which LLVM's assembler needs not be told
+    text = re.sub(r"^(s_c?branch\w*) .*", r"\1", text.strip())
+    # What the linker fills in; and a register of one that LLVM spells as a range, or in hex what we do not.
+    text = re.sub(r"[\w.$]+@\w+(@\w+)?([+-]\d+)?", "SYMBOL", text)
+    text = re.sub(r"(?<![\w.])0x([0-9a-f]+)", lambda m: str(int(m[1], 16)), text)
+    text = re.sub(r" offset:0\b|,", "", text)  # which CK's asm says, or leaves out, as it likes
+    return re.sub(r"\s+", " ", text)
+
+
+def _of_compiler(text: str) -> list[str]:
+    """The instructions of an assembly file."""
+    found = re.findall(r"^\s*((?:v|s|ds|buffer|global|flat|scratch)_\w+(?:[ \t].*)?)$", text, re.MULTILINE)
+    return [_spelled(line) for line in found]
+
+
+def _of_device(path: Path) -> list[str]:
+    """The software device's reading of .text."""
+    data = path.read_bytes()
+    offset, size, address = _text_of(data)
+    listing = rows.disassemble(data[offset : offset + size], ARCH, address)
+    return [_spelled(line.partition(": ")[2]) for line in listing]
+
+
+def _text_of(data: bytes) -> tuple[int, int, int]:
+    """Offset, size and address of an ELF's section .text."""
+    table = int.from_bytes(data[40:48], "little")
+    size, count, names = (int.from_bytes(data[at : at + 2], "little") for at in (58, 60, 62))
+    headers = [np.frombuffer(data, "<u4,<u4,<u8,<u8,<u8,<u8", 1, table + i * size)[0] for i in range(count)]
+    for name, _, _, address, offset, length in headers:
+        start = int(headers[names][4]) + int(name)
+        if data[start : start + 6] == b".text\0":
+            return int(offset), int(length), int(address)
+    raise AssertionError("no .text")
+
+
+@here
+@pytest.mark.skipif(
+    not ASSEMBLIES, reason="no kernel of gfx950 was compiled by the clang 20 of the toolchain"
+)
+@pytest.mark.parametrize("path", ASSEMBLIES, ids=lambda path: path.stem)
+def test_kernels_decode_as_the_compiler_wrote_them(path: Path) -> None:
+    """Every instruction of every kernel, but for the targets of branches and addresses of symbols."""
+    wanted = _of_compiler(path.read_text())
+    padding = ("s_nop 0", "s_code_end", "s_endpgm")  # between functions
+    got = _of_device(path.with_suffix(".co"))
+    at = 0
+    for text in wanted:
+        while got[at] != text and got[at] in padding:
+            at += 1
+        if "SYMBOL" not in text:
+            assert got[at] == text, f"instruction {at}"
+        at += 1
+    assert wanted
+    assert set(got[at:]) <= set(padding)
+
+
+@here
+@compiles
+def test_values() -> None:
+    """The new instructions, in a process of that arch: this file again."""
+    out = run_script(
+        "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', sys.argv[1]]))",
+        __file__,
+        env={"FMHA_EMU_ARCH": ARCH},
+    )
+    assert " passed" in out, out
+
+
+@here
+@pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
+def test_backward() -> None:
+    """Every backward kernel, clean with every check on; the forward ones are test_every_kernel's."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests/python/test_backward.py", "-k", "every"],
+        env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+inner = pytest.mark.skipif(os.environ.get("FMHA_EMU_ARCH") != ARCH, reason=f"needs FMHA_EMU_ARCH={ARCH}")
+
+
+def run(folder: Path, head: str, body: str, arrays: list[Array], result: Array) -> Array:
+    """What a kernel of one wave writes, whose arguments a0, a1... are the arrays and the result."""
+    source = folder / "k.hip"
+    types = ", ".join(f"unsigned long a{i}" for i in range(len(arrays) + 1))
+    source.write_text(
+        f"#define KERNEL __attribute__((global, amdgpu_flat_work_group_size(64, 64)))\n{head}\n"
+        f'extern "C" KERNEL void k({types}) {{ {body} }}\n'
+    )
+    command = (CLANG20, "-x", "hip", f"--offload-arch={ARCH}", "-O3", "-nogpuinc", "-nogpulib")
+    only = ("--cuda-device-only", "--no-gpu-bundle-output", "-c", source, "-o", folder / "k.co")
+    subprocess.run([*command, *only], check=True)
+    buffers = [hip.Buffer.of(array) for array in (*arrays, result)]
+    module = hip.Module((folder / "k.co").read_bytes())
+    module.launch_params("k", [c.c_uint64(buffer.address) for buffer in buffers])
+    return buffers[-1].read(result.dtype.type)
+
+
+TYPES = "typedef unsigned V __attribute__((ext_vector_type(4)));"
+LOADS = f"""{TYPES}
+typedef __attribute__((address_space(3))) unsigned Lds;
+__attribute__((device)) void load(V, Lds*, unsigned, unsigned, unsigned, unsigned, unsigned)
+    __asm("llvm.amdgcn.raw.buffer.load.lds");
+template <int kCount>
+__attribute__((device)) Lds* place() {{
+  static __attribute__((shared)) unsigned shared[kCount];
+  return (Lds*)shared;
+}}"""
+LANE = "unsigned l = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)); "
+
+
+@inner
+@compiles
+@pytest.mark.parametrize("table", [0x00, 0x01, 0x80, 0xCA, 0x96, 0xE8, 0x1B, 0xFF])
+@pytest.mark.parametrize("bits", [32, 16])
+def test_bitop3(tmp_path: Path, table: int, bits: int) -> None:
+    """Each bit of the result is that of the table which the three bits number."""
+    rng = np.random.default_rng(table)
+    a, b, x = (rng.integers(0, 1 << 32, 64, np.uint64).astype(np.uint32) for _ in range(3))
+    body = LANE + "unsigned r = 0; "
+    body += f'asm("v_bitop3_b{bits} %0, %1, %2, %3 bitop3:{table:#x}" : "=v"(r) : "v"(((unsigned*)a0)[l]), '
+    body += '"v"(((unsigned*)a1)[l]), "v"(((unsigned*)a2)[l])); ((unsigned*)a3)[l] = r;'
+    got = run(tmp_path, TYPES, body, [a, b, x], np.zeros(64, np.uint32))
+    want = np.zeros(64, np.uint32)
+    for bit in range(bits):
+        number = (a >> bit & 1) * 4 + (b >> bit & 1) * 2 + (x >> bit & 1)
+        want |= (np.uint32(table) >> number & 1) << np.uint32(bit)
+    np.testing.assert_array_equal(got & np.uint32((1 << bits) - 1), want)
+
+
+@inner
+@compiles
+def test_cvt_pk_f16_f32(tmp_path: Path) -> None:
+    """Two halves, rounded to nearest even; ties, denormals, overflow and infinities too."""
+    edge = [
+        0.0,
+        -0.0,
+        1.0,
+        1 + 2.0**-11,
+        1 + 3 * 2.0**-11,
+        65504,
+        65519.9,
+        65520,
+        2.0**-24,
+        2.0**-25,
+        np.inf,
+        -np.inf,
+    ]
+    a = np.resize(np.array(edge, np.float32), 64)
+    b = np.random.default_rng(1).normal(0, 100, 64).astype(np.float32)
+    body = LANE + 'unsigned r; asm("v_cvt_pk_f16_f32 %0, %1, %2" : "=v"(r) : "v"(((float*)a0)[l]), '
+    body += '"v"(((float*)a1)[l])); ((unsigned*)a2)[l] = r;'
+    got = run(tmp_path, TYPES, body, [a, b], np.zeros(64, np.uint32)).view(np.uint16).reshape(64, 2)
+    with np.errstate(over="ignore"):
+        want = np.stack([a, b], 1).astype(np.float16).view(np.uint16)
+    np.testing.assert_array_equal(got, want)
+
+
+@inner
+@compiles
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize(("m", "k"), [(32, 16), (16, 32)])
+def test_mfma(tmp_path: Path, kind: str, m: int, k: int) -> None:
+    """Exact on small integers. A has lane l's eight in row l % m, from 8 * (l // m) along k; B in columns."""
+    rng = np.random.default_rng(m)
+    dtype = np.dtype(np.float16) if kind == "f16" else np.dtype(ml_dtypes.bfloat16)
+    a, b = rng.integers(-8, 9, (m, k)), rng.integers(-8, 9, (k, m))
+    lane = np.arange(64)
+    along = 8 * (lane // m)[:, None] + np.arange(8)
+    of_lane = [a[(lane % m)[:, None], along], b[along, (lane % m)[:, None]]]
+    words = [np.ascontiguousarray(x.astype(dtype)).view(np.uint32) for x in of_lane]
+    sums = m * m // 64
+    first = rng.integers(-100, 100, (m, m)).astype(np.float32)
+    # Register r of lane l holds, of column l % m, row 8 * (r // 4) + 4 * (l // m) + r % 4; m 16 has four.
+    r = np.arange(sums)
+    row = (64 // m * 4) * (r // 4)[None, :] + 4 * (lane // m)[:, None] + (r % 4)[None, :]
+    accumulator = np.ascontiguousarray(first[row, (lane % m)[:, None]])
+    body = f"typedef float S __attribute__((ext_vector_type({sums}))); " + LANE
+    lines = r"\n\t".join(("s_nop 4", f"v_mfma_f32_{m}x{m}x{k}_{kind} %0, %1, %2, %0", "s_nop 15", "s_nop 15"))
+    body += f'S c = ((S*)a2)[l]; asm("{lines}" : "+v"(c) : "v"(((V*)a0)[l]), "v"(((V*)a1)[l])); '
+    body += "((S*)a3)[l] = c;"
+    got = run(tmp_path, TYPES, body, [*words, accumulator], np.zeros((64, sums), np.float32)).reshape(
+        64, sums
+    )
+    np.testing.assert_array_equal(got, (a @ b + first)[row, (lane % m)[:, None]])
+
+
+@inner
+@compiles
+@pytest.mark.parametrize("dwords", [1, 3, 4])
+def test_loads_to_lds(tmp_path: Path, dwords: int) -> None:
+    """Lane l's dwords lie behind those of lane l - 1, from M0 on."""
+    size = 256 * dwords
+    data = np.arange(64 * dwords, dtype=np.uint32) * 7 + 1
+    body = LANE + f"V r = {{(unsigned)a0, (unsigned)(a0 >> 32), {size}, 0x20000}}; "
+    body += f"load(r, shared, {4 * dwords}, l * {4 * dwords}, 0, 0, 0); "
+    body += "__builtin_amdgcn_s_waitcnt(0); __builtin_amdgcn_s_barrier(); "
+    body += f"for (int j = 0; j < {dwords}; ++j) ((unsigned*)a1)[64 * j + l] = shared[64 * j + l];"
+    lds = f"Lds* shared = place<{64 * dwords}>(); "
+    np.testing.assert_array_equal(run(tmp_path, LOADS, lds + body, [data], np.zeros_like(data)), data)
