@@ -345,6 +345,7 @@ def test_global_loads_to_lds(tmp_path: Path, dwords: int) -> None:
     lines = r"\n\t".join(
         ("s_mov_b32 m0, %1", "s_nop 1", f"global_load_lds_dwordx{dwords} %0, off", "s_waitcnt vmcnt(0)")
     )
-    body += f'asm volatile("{lines}" :: "v"(a0 + l * {4 * dwords}), "s"((unsigned)(unsigned long)shared) : "memory"); '
+    body += f'asm volatile("{lines}" :: "v"(a0 + l * {4 * dwords}), '
+    body += '"s"((unsigned)(unsigned long)shared) : "memory"); '
     body += f"for (int j = 0; j < {dwords}; ++j) ((unsigned*)a1)[64 * j + l] = shared[64 * j + l];"
     np.testing.assert_array_equal(run(tmp_path, LOADS, body, [data], np.zeros_like(data)), data)
