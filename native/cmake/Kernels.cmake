@@ -114,8 +114,8 @@ function(fmha_add_unit unit number)
       OUTPUT "${object}"
       COMMAND
         ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_COMPILER_${arch}}
-        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${FMHA_BITCODE_${arch}} -MD -MF "${object}.d"
-        -MT "${object}" ${what} "${source}" -o "${made}"
+        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${FMHA_BITCODE_${arch}} ${FMHA_FLAGS_${unit}}
+        -MD -MF "${object}.d" -MT "${object}" ${what} "${source}" -o "${made}"
       ${link}
       DEPENDS "${source}"
       DEPFILE "${object}.d"

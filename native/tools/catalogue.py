@@ -231,6 +231,12 @@ def write_units(rows: list[Row], tiles: dict[str, dict[str, Any]], out: Path) ->
             if first.object
         ),
         ")",
+        "# The compiler's flags of a unit, besides those of all.",
+        *(
+            f'set("FMHA_FLAGS_{unit}" {" ".join(flags)})'
+            for unit, (first, *_) in units.items()
+            if (flags := FAMILIES[first.family].flags(first.origin))
+        ),
     ]
     _write_if_changed(out / "kernels.cmake", "\n".join(lines) + "\n")
 

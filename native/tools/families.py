@@ -17,11 +17,12 @@ from origin_ck_fwd import CkFwd
 from origin_hip_bwd import HipBwd
 from origin_hip_bwd_parts import HipBwdParts
 from origin_hip_decode import HipDecode
+from origin_hip_fwd import HipFwd
 from origin_hip_kv_append import HipKvAppend
 from origin_hip_merge import HipMerge
 
 _ALL: tuple[Family, ...] = (
-    Forward({"ck": CkFwd(), "aiter": AiterFwd()}),
+    Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd()}),
     Backward({"ck": CkBwd(), "aiter": AiterBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),

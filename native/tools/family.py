@@ -76,6 +76,10 @@ class Family(Protocol):
         """Return the facts of an origin's prebuilt kernels."""
         return {}
 
+    def flags(self, origin: str) -> tuple[str, ...]:
+        """Return the compiler's flags of an origin's kernels, besides those of all."""
+        return ()
+
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         """Read a tile; ValueError says what is wrong with it."""
 

@@ -119,7 +119,7 @@ def test_constant_v_is_exact(dtype: str, value: float) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_large_scores(dtype: str, causal: bool) -> None:
-    """Of equal scores O is the mean of V, however large they are, or NaN, which the header announces."""
+    """Of equal scores O is the mean of V, however large they are, or NaN, which the header announces of CK's."""
     case = replace(BASE, dtype=dtype, seqlen_q=65, seqlen_k=65, hdim=64, causal=causal, lse=True)
     if not candidates(case):
         pytest.skip("no such kernel in this library")
@@ -131,10 +131,11 @@ def test_large_scores(dtype: str, causal: bool) -> None:
         inputs[0][...] = inputs[1][...] = value  # rounded to the type
         score = float(inputs[0].flat[0]) ** 2 * case.hdim**0.5
         placement = Placement(case, inputs)
-        pyfa_rocm.fmha_fwd(placement.params())
+        params = placement.params()
+        pyfa_rocm.fmha_fwd(params)
         o, lse = placement.results()
         assert lse is not None
-        if not right:
+        if not (right or pyfa_rocm.fmha_fwd_kernel(params).pipeline == "pingpong"):
             assert np.isnan(o.astype(np.float64)).all()
             assert np.isnan(lse).all()
             continue

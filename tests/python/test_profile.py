@@ -76,7 +76,8 @@ SHAPES = [
 ]
 
 
-def _run(shape: Shape) -> tuple[LaunchProfile, KernelInfo]:
+def _run(shape: Shape, pipeline: str = "qr") -> tuple[LaunchProfile, KernelInfo]:
+    """Run a shape by the first candidate whose pipeline begins so: qr for Composable Kernel's."""
     rng = np.random.default_rng(1)
     dtype = bfloat16 if shape.dtype == "bfloat16" else np.dtype(shape.dtype)
 
@@ -95,15 +96,20 @@ def _run(shape: Shape) -> tuple[LaunchProfile, KernelInfo]:
         v=Strided(v.data, *v.strides[:3]), o=Strided(o.data, *o.strides[:3]),
         lse=Lse(lse.data, *lse.strides[:2]),
     )  # fmt: skip
+    while True:
+        params.kernel += 1
+        if fmha_fwd_kernel(params).pipeline.startswith(pipeline):
+            break
     with emulator.profile() as profile:
         fmha_fwd(params)
     (launch,) = profile.launches
     return launch, fmha_fwd_kernel(params)
 
 
+@pytest.mark.parametrize("pipeline", ["qr", "pingpong"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_attention(shape: Shape) -> None:
-    launch, kernel = _run(shape)
+def test_attention(shape: Shape, pipeline: str) -> None:
+    launch, kernel = _run(shape, pipeline)
     counted, caches = launch.counted, launch.modelled.caches
     assert launch.kernel == kernel.name
     assert launch.grid == tuple(kernel.grid)
@@ -122,8 +128,8 @@ def test_attention(shape: Shape) -> None:
     writes = shape.lines(shape.seqlen_q, shape.nhead_q) + math.ceil(heads * shape.seqlen_q * 4 / LINE)
     assert reads + 1 <= counted.memory.lines_read <= reads + ARGUMENT_LINES
     assert counted.memory.lines_written == writes
-    # A wave's 64 lanes stand along its 32 or 16 rows: the LSE of a row is held, and stored, 2 or 4 times.
-    copies = 64 // (kernel.tile_m // (kernel.block_size // 64))
+    # A wave's 64 lanes stand along its 32 or 16 rows: the LSE of a row is held, and by CK stored, 2 or 4 times.
+    copies = 1 if pipeline == "pingpong" else 64 // (kernel.tile_m // (kernel.block_size // 64))
     assert counted.memory.store_bytes == heads * shape.seqlen_q * (2 * shape.hdim + copies * 4)
     assert counted.memory.load_bytes >= reads * LINE
     # All of it fits into the caches: HBM sees each line once.
@@ -146,6 +152,20 @@ def test_bytes_requested(shape: Shape) -> None:
     # K and V go through LDS: written once, read by each of the four waves.
     assert launch.counted.lds.write_bytes == 2 * row_bytes * keys
     assert launch.counted.lds.read_bytes == 4 * launch.counted.lds.write_bytes
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.seqlen_q % 128 == s.seqlen_k % 128 == 0], ids=str)
+def test_bytes_requested_by_pingpong(shape: Shape) -> None:
+    """Loads are as CK's; each wave reads each tile of K and V once, of 16 KB, without bank conflicts."""
+    launch, kernel = _run(shape, "pingpong")
+    heads, row_bytes, tile_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim, 16384
+    tiles = heads * shape.key_tiles(kernel)
+    loads = row_bytes * heads * shape.seqlen_q + 2 * tiles * tile_bytes
+    assert launch.counted.memory.load_bytes == loads
+    assert launch.counted.lds.read_bytes == 8 * 2 * tiles * tile_bytes
+    # Stores run ahead, by a tile of K and one of V on average of both groups.
+    assert launch.counted.lds.write_bytes == 2 * (tiles + launch.counted.workgroups) * tile_bytes
+    assert launch.modelled.lds_conflict_cycles == 0
 
 
 def test_occupancy() -> None:

@@ -49,8 +49,8 @@ def test_time_of_attention() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_sample_stands_for_all(causal: bool) -> None:
     """A grid of several rounds: few workgroups give nearly what all of them give."""
-    few, time = _launch(512, causal, heads=2, batch=1, sample=3)
-    every, all_time = _launch(512, causal, heads=2, batch=1)
+    few, time = _launch(1024, causal, heads=2, batch=1, sample=3)
+    every, all_time = _launch(1024, causal, heads=2, batch=1)
     assert few.counted.workgroups == time.sampled_workgroups < every.counted.workgroups
     assert time.workgroups == all_time.workgroups
     # Without the other workgroups, more lines come from afar; at the fast end that is no slower.

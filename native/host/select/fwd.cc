@@ -18,6 +18,14 @@ namespace {
 constexpr int kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
 constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
 
+// By the clock of the software device, over kernels of heads of 64 and 128 on idle and on full devices: what
+// a key costs waves that are alone on their SIMDs, a hundredth of what it costs them beside others; a
+// workgroup's beginning and end, in rows by keys, for waves that take turns by barriers and for others; and
+// how much of the time a workgroup a unit takes when next to no unit has one, since the clock is higher then.
+constexpr int64_t kAlone = 145;
+constexpr int64_t kStart = 9300, kStartOfMany = 15500;
+constexpr int64_t kFewUnits = 70;
+
 // The forward family, as choose.h asks for it.
 class FwdFamily {
  public:
@@ -54,7 +62,7 @@ class FwdFamily {
             .hdim_q = row.hdim_q,
             .hdim_v = row.hdim_v,
             .first_cost = row.hdim_q + row.hdim_v,
-            .round_cost = (row.tile_m + kRowsOfALoad) / waves + kRowsOfAKey,
+            .round_cost = ((row.tile_m + kRowsOfALoad) / waves + kRowsOfAKey) * fwd_pace(k) / kWholePace,
             .waves = waves,
             .checks = (row.mask ? 4 : 0) + (row.pad ? 2 : 0) + (row.hdim_step != 0 ? 1 : 0)};
   }
@@ -103,8 +111,20 @@ class FwdFamily {
   // Tall tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small
   // problem leaves idle, and waste less on few queries.
   int64_t time_of(const Entry& e) const {
-    const int64_t waves = fwd_tiles(*e.kernel, p_) * p_.nhead_q * p_.batch * e.waves;
-    return (waves <= waves_at_once_ ? 1 : ceil_div(waves, waves_at_once_)) * e.round_cost;
+    const int64_t workgroups = fwd_tiles(*e.kernel, p_) * p_.nhead_q * p_.batch;
+    if (e.waves > arch_info(target_.arch).simds_per_cu) return time_of_many(e, workgroups);
+    const int64_t waves = workgroups * e.waves;
+    if (waves <= waves_at_once_) return e.round_cost * kAlone / 100 * p_.seqlen_k + kStart;
+    return ceil_div(waves, waves_at_once_) * (e.round_cost * p_.seqlen_k + kStart);
+  }
+
+  // Of workgroups with several waves for each SIMD a unit runs one at a time.
+  int64_t time_of_many(const Entry& e, int64_t workgroups) const {
+    const int64_t units = target_.compute_units;
+    const int64_t cost = e.round_cost * e.waves / arch_info(target_.arch).simds_per_cu;
+    if (workgroups > units) return ceil_div(workgroups, units) * (cost * p_.seqlen_k + kStartOfMany);
+    const int64_t share = kFewUnits * units + (100 - kFewUnits) * workgroups;
+    return cost * share / (100 * units) * p_.seqlen_k + kStartOfMany;
   }
 
   const FwdProblem& p_;

@@ -5,6 +5,7 @@
 
 #include "ck/fwd.h"
 #include "error.h"
+#include "hip/fwd_pingpong_pack.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
@@ -23,7 +24,7 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
     case Origin::kAiter:
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:
-      return false;  // has none
+      return hip_fwd::fwd_within_limits(problem);
   }
   __builtin_unreachable();
 }
@@ -36,7 +37,7 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
     case Origin::kAiter:
       return problem.mask.hides();
     case Origin::kHip:
-      return false;
+      return problem.seqlen_k != 0 && problem.mask.hides();
   }
   __builtin_unreachable();
 }
@@ -53,6 +54,22 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
+// What a key costs a wave of a kernel, in percent of what the size of its tile lets expect (select/fwd.cc).
+// By benchmarks/selector.py, on full devices.
+inline constexpr int kWholePace = 100;
+
+inline int fwd_pace(const Kernel& kernel) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+      return kWholePace;
+    case Origin::kAiter:
+      return 97;
+    case Origin::kHip:
+      return kernel.fwd.hdim_q <= 64 ? 66 : 83;
+  }
+  return kWholePace;
+}
+
 // Whether a row of the catalogue keeps what the origin's limits count on.
 inline bool fwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
@@ -61,7 +78,7 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kAiter:
       return true;
     case Origin::kHip:
-      return false;
+      return kernel.fwd.tile_m == hip_fwd::kTileRows;
   }
   return false;  // of an origin that this library does not know
 }
@@ -74,7 +91,7 @@ inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan&
     case Origin::kAiter:
       return aiter::fwd_add_steps(kernel, problem, plan);
     case Origin::kHip:
-      return;
+      return hip_fwd::fwd_add_steps(kernel, problem, plan);
   }
 }
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the host hands our own forward kernel (hip/fwd_pingpong.h; see args/fwd.h).
+#pragma once
+
+#include <cstdint>
+
+namespace fmha {
+
+// In bytes. Of packed sequences `batch` is 0: a sequence's rows begin where cu_seqlens says.
+struct PingpongStrides {
+  int64_t batch;
+  int64_t nhead;
+  uint32_t row;  // of 256 rows less than 2^31 bytes
+};
+
+// A workgroup does 256 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each XCD). The
+// device deals workgroups out to its XCDs in turn, so that each XCD has the tiles of a head one after another,
+// and K and V in its L2. If the heads do not divide, as if there were one XCD.
+struct PingpongParams {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;           // nullptr: not wanted
+  const int32_t* cu_q;  // packed sequences: first row of each, and the end; nullptr: a batch of equal ones
+  const int32_t* cu_k;
+  const int32_t* used_q;  // lengths; nullptr: those of cu_q, or seqlen_q
+  const int32_t* used_k;
+  PingpongStrides q_strides;
+  PingpongStrides k_strides;
+  PingpongStrides v_strides;
+  PingpongStrides o_strides;
+  int64_t lse_batch;  // in elements; a row is 1
+  int64_t lse_nhead;
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t hdim_q;  // multiples of 8, at most the tile's
+  int32_t hdim_v;
+  int32_t nhead_q;
+  int32_t nhead_ratio;   // nhead_q / nhead_k
+  int32_t window_left;   // keys to the left and right of a row's own that it sees: at most 2^30
+  int32_t window_right;
+  int32_t top_left;   // row i is at column i; else at column i + seqlen_k - seqlen_q
+  float scale;        // softmax_scale * log2(e): above 0
+};
+
+}  // namespace fmha

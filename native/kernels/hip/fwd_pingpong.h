@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Forward attention whose matrix cores hardly ever wait: eight waves in two groups of four, of which one is
+// at its products while the other is at its softmax.
+//
+// A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 64 (head dim 128) or
+// 128 (64). Each SIMD has a wave of either group. Between two barriers lies a phase:
+//
+//   phase    group 0                             group 1
+//   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; stores K[n+1], V[n]; loads K[n+2], V[n+1]
+//   2n + 1   softmax of S[n]; stores K[n+1],     O += P[n-1] V[n-1]; S[n] = Q K[n]
+//            V[n]; loads K[n+2], V[n+1]
+//
+// Each wave moves an eighth of K and V. Loads have a whole round to arrive, in registers; a tile is complete
+// one phase before it is read, and its buffer, of two for K and two for V, was read for the last time one
+// phase before it is overwritten.
+//
+// S^T = K Q^T and O^T = V^T P^T, by 32x32x8: what a lane has of S^T, four keys by four of one row, is what
+// the next product takes of P^T, so that P stays where it is. V is turned on its way: a lane loads four keys
+// by four dims, turns them by eight v_perm_b32, and stores them as V^T. Chunks of LDS rows are exchanged so
+// that neither reads nor stores have bank conflicts (hip/fwd_pingpong_parts.h).
+//
+// The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
+// most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O is thereby
+// rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up.
+//
+//   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
+//   O                         64                            K 2 * 16 KB      matrix 4096 cycles
+//   Q                         32                            V 2 * 16 KB      vector about 2300
+//   S, P                      32, 16                                         LDS 2048 of the unit
+//   K and V on their way      16
+//   operands read ahead       24
+//   addresses, row's state    about 24
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/fwd_pingpong.h"
+#include "hip/fwd_pingpong_parts.h"
+
+namespace fmha {
+
+inline constexpr int kPingpongWaves = 8;
+inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
+inline constexpr int kPingpongRows = 32;  // of a wave
+inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
+
+// What a workgroup does: 256 rows of a sequence and head, and which keys they see.
+struct PingpongWork {
+  int tile, head, batch;
+  int seqlen_q, seqlen_k;
+  int64_t first_q, first_k;  // rows of packed sequences in front of this one
+  int diagonal;              // row i is at column i + diagonal
+  int first_block, blocks;   // of keys
+
+  // False: there is no such row.
+  __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
+    const int head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
+    batch = head_of_batch / p.nhead_q;
+    head = head_of_batch - batch * p.nhead_q;
+    // Of a causal mask the last tile has most keys: it begins first.
+    tile = hides ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
+    find_lengths(p);
+    if (tile * kPingpongTileM >= seqlen_q) return false;
+    find_blocks(p, tile_n);
+    return true;
+  }
+
+ private:
+  __device__ void find_lengths(const PingpongParams& p) {
+    seqlen_q = p.seqlen_q;
+    seqlen_k = p.seqlen_k;
+    first_q = first_k = 0;
+    if (p.cu_q != nullptr) {
+      first_q = p.cu_q[batch];
+      seqlen_q = p.cu_q[batch + 1] - p.cu_q[batch];
+      first_k = p.cu_k[batch];
+      seqlen_k = p.cu_k[batch + 1] - p.cu_k[batch];
+    }
+    if (p.used_q != nullptr) seqlen_q = p.used_q[batch];
+    if (p.used_k != nullptr) seqlen_k = p.used_k[batch];
+    diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
+  }
+
+  __device__ void find_blocks(const PingpongParams& p, int tile_n) {
+    const int row = tile * kPingpongTileM;
+    const int last_row = (row + kPingpongTileM < seqlen_q ? row + kPingpongTileM : seqlen_q) - 1;
+    const int first = row + diagonal - p.window_left, last = last_row + diagonal + p.window_right;
+    const int first_key = first > 0 ? first : 0, end = last < seqlen_k - 1 ? last + 1 : seqlen_k;
+    first_block = first_key / tile_n;
+    blocks = first_key < end ? (end - 1) / tile_n + 1 - first_block : 0;
+  }
+};
+
+template <typename T, int kHdim, bool kMask>
+class Pingpong {
+  using Keys = KeyTile<kHdim>;
+  using Values = ValueTile<kHdim>;
+  static constexpr int kSteps = kHdim / 16;         // of two products each, of S
+  static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
+  static constexpr int kTilesO = kHdim / 32;
+  static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
+  static constexpr int kBuffers = 2 * kPingpongTileBytes;
+  // Steps of a phase: pairs of operands, each read so many steps ahead.
+  static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
+  static constexpr int kAhead = 2;
+  static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
+  static constexpr float kSlack = 8;  // the reference's, a power of two
+
+ public:
+  static constexpr int kTileN = Keys::kKeys;
+
+  __device__ static void run() {
+    __shared__ __attribute__((aligned(128))) uint8_t lds[4 * kPingpongTileBytes];
+    Pingpong d(*reinterpret_cast<const PingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
+               (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    if (!d.work.find(d.p, kTileN, kMask)) return;
+    d.begin();
+    if (d.work.blocks > 0) d.walk();
+    d.end();
+  }
+
+ private:
+  __device__ Pingpong(const PingpongParams& params, LdsByte* lds)
+      : p(params), keys(lds), values(lds + kBuffers) {}
+
+  // ---- The beginning.
+
+  __device__ void begin() {
+    wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    lane = threadIdx.x % 64;
+    half = lane / 32;
+    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    const int kv_head = work.head / p.nhead_ratio;
+    k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
+        work.first_k * p.k_strides.row;
+    v = static_cast<const uint8_t*>(p.v) + work.batch * p.v_strides.batch + kv_head * p.v_strides.nhead +
+        work.first_k * p.v_strides.row;
+    mover.begin(wave, lane, p.k_strides.row, p.v_strides.row, p.hdim_q, p.hdim_v);
+    const int r = place_of_row(lane % 32);
+    k_read = Keys::place(r, half);
+    v_read = Values::place(r, half);
+    find_edges();
+    row_max = kLowest;
+    row_sum = 0;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
+  }
+
+  // Blocks in front of `whole_first` and from `whole_end` on hide some key from some row of the wave.
+  __device__ void find_edges() {
+    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows + work.diagonal;
+    whole_end = work.seqlen_k / kTileN;
+    whole_first = 0;
+    if constexpr (kMask) {
+      const int end = first_row + p.window_right + 1;  // keys from here on are hidden from the first row
+      const int first = first_row + kPingpongRows - 1 - p.window_left;
+      const int end_block = end > 0 ? end / kTileN : 0;
+      whole_end = end_block < whole_end ? end_block : whole_end;
+      whole_first = first > 0 ? (first + kTileN - 1) / kTileN : 0;
+    }
+  }
+
+  // Eight rows' worth of b: the dims that K's lanes have at the same time.
+  __device__ void load_q() {
+    const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
+                          work.head * p.q_strides.nhead +
+                          (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
+    const Resource from = resource(base, rows_left(kPingpongTileM) * p.q_strides.row);
+    const uint32_t begin = (wave * kPingpongRows + lane % 32) * p.q_strides.row;
+    _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
+      const int dim = s * 16 + half * 8;
+      q[s] = __builtin_amdgcn_raw_buffer_load_b128(from, dim < p.hdim_q ? begin + dim * 2 : kNowhere, 0, 0);
+    }
+  }
+
+  __device__ int rows_left(int most) const {
+    const int left = work.seqlen_q - work.tile * kPingpongTileM;
+    return left < most ? left : most;
+  }
+
+  // ---- The main loop.
+
+  // Of block `i` of the workgroup's; past the last one there are no rows.
+  __device__ Resource block_of(const uint8_t* base, uint32_t row_bytes, int i) const {
+    const int first = (work.first_block + i) * kTileN;
+    const int left = work.seqlen_k - first, rows = left < kTileN ? left : kTileN;
+    return resource(base + static_cast<int64_t>(first) * row_bytes,
+                    i < work.blocks && rows > 0 ? rows * row_bytes : 0);
+  }
+  __device__ void load_keys(int i) { mover.load_keys(block_of(k, p.k_strides.row, i)); }
+  __device__ void load_values(int i) { mover.load_values(block_of(v, p.v_strides.row, i)); }
+
+  __device__ static LdsByte* buffer(LdsByte* first, int i) { return first + (i & 1) * kPingpongTileBytes; }
+
+  __device__ static void barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  // What the softmax of block n stores and loads: of group 1 it lies one block further on.
+  __device__ void move(int n) {
+    mover.store_keys(buffer(keys, n + 1));
+    mover.store_values(buffer(values, n));
+    load_keys(n + 2);
+    load_values(n + 1);
+  }
+
+  __device__ void walk() {
+    const int group = wave / (kPingpongWaves / 2);
+    load_keys(0);
+    load_q();
+    mover.store_keys(keys);
+    load_keys(1);
+    load_values(0);
+    barrier();
+    if (group != 0) {
+      move(-1 + group);
+      barrier();
+    }
+    scores_only(0);
+    barrier();
+    softmax(0);
+    move(group);
+    for (int n = 1; n < work.blocks; ++n) {
+      read_ahead(n);
+      barrier();
+      products(n);
+      barrier();
+      move(n + group);
+      softmax(n);
+    }
+    // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
+    if (group == 0) barrier();
+    values_only(work.blocks);
+  }
+
+  // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
+  // stores is complete before group 0's barrier.
+
+  struct Pair {
+    Dwords4 x[2];
+  };
+
+  template <int i>
+  __device__ Pair read_values(int n) const {
+    constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
+    const LdsByte* tile = buffer(values, n - 1) + (v_read ^ step * 2 * kChunk);
+    return {lds_load<Dwords4>(tile + t * 32 * Values::kRowBytes),
+            lds_load<Dwords4>(tile + (t + 1) * 32 * Values::kRowBytes)};
+  }
+
+  template <int i>
+  __device__ Pair read_keys(int n) const {
+    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
+    const LdsByte* tile = buffer(keys, n) + (k_read ^ step * 2 * kChunk);
+    return {lds_load<Dwords4>(tile + t * 32 * Keys::kRowBytes),
+            lds_load<Dwords4>(tile + (t + 1) * 32 * Keys::kRowBytes)};
+  }
+
+  __device__ static Dwords2 low(Dwords4 x) { return {x[0], x[1]}; }
+  __device__ static Dwords2 high(Dwords4 x) { return {x[2], x[3]}; }
+
+  template <int i>
+  __device__ void multiply_values(const Pair& a) {
+    constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
+    o[t] = multiply32<T>(low(a.x[0]), low(probabilities[step]), o[t]);
+    o[t + 1] = multiply32<T>(low(a.x[1]), low(probabilities[step]), o[t + 1]);
+    o[t] = multiply32<T>(high(a.x[0]), high(probabilities[step]), o[t]);
+    o[t + 1] = multiply32<T>(high(a.x[1]), high(probabilities[step]), o[t + 1]);
+  }
+
+  template <int i>
+  __device__ void multiply_keys(const Pair& a) {
+    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
+    if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
+    s[t] = multiply32<T>(low(a.x[0]), low(q[step]), s[t]);
+    s[t + 1] = multiply32<T>(low(a.x[1]), low(q[step]), s[t + 1]);
+    s[t] = multiply32<T>(high(a.x[0]), high(q[step]), s[t]);
+    s[t + 1] = multiply32<T>(high(a.x[1]), high(q[step]), s[t + 1]);
+  }
+
+  // Pair i of the phase: those of V, then those of K.
+  template <int i>
+  __device__ Pair read(int n) const {
+    if constexpr (i < kPairsO) {
+      return read_values<i>(n);
+    } else {
+      return read_keys<i - kPairsO>(n);
+    }
+  }
+
+  // Steps from i to before `end`. What a step reads is used kAhead steps later.
+  template <int i, int end>
+  __device__ void steps(int n) {
+    if constexpr (i < end) {
+      if constexpr (i + kAhead < end) ring[(i + kAhead) % (kAhead + 1)] = read<i + kAhead>(n);
+      __builtin_amdgcn_sched_barrier(0);
+      if constexpr (i < kPairsO) {
+        multiply_values<i>(ring[i % (kAhead + 1)]);
+      } else {
+        multiply_keys<i - kPairsO>(ring[i % (kAhead + 1)]);
+      }
+      __builtin_amdgcn_sched_barrier(0);
+      steps<i + 1, end>(n);
+    }
+  }
+
+  template <int first>
+  __device__ void read_first(int n) {
+    ring[first % (kAhead + 1)] = read<first>(n);
+    if constexpr (kAhead > 1) ring[(first + 1) % (kAhead + 1)] = read<first + 1>(n);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ void read_ahead(int n) { read_first<0>(n); }
+
+  template <int first, int end>
+  __device__ void run_steps(int n) {
+    __builtin_amdgcn_s_setprio(1);
+    steps<first, end>(n);
+    __builtin_amdgcn_s_setprio(0);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n); }
+
+  __device__ void scores_only(int n) {
+    read_first<kPairsO>(n);
+    run_steps<kPairsO, kPairsO + kPairsS>(n);
+  }
+
+  __device__ void values_only(int n) {
+    read_first<0>(n);
+    run_steps<0, kPairsO>(n);
+  }
+
+  // ---- The phase of the softmax.
+
+  __device__ float across(float x) const {
+    return __builtin_bit_cast(
+        float, __builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, __builtin_bit_cast(int, x)));
+  }
+
+  __device__ void softmax(int n) {
+    hide(work.first_block + n);
+    float most = s[0][0];
+    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; ++i) most = __builtin_fmaxf(most, s[t][i]);
+    }
+    most = __builtin_fmaxf(most, across(most)) * p.scale;
+    if (__builtin_amdgcn_ballot_w64(most > row_max + kSlack) != 0) rescale(most);
+    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; i += 2) {
+        const float low = exponential(s[t][i]), high = exponential(s[t][i + 1]);
+        row_sum += low + high;
+        probabilities[t * 2 + i / 8][i % 8 / 2] = rounded_pair<T>(low, high);
+      }
+    }
+  }
+
+  __device__ float exponential(float score) const {
+    return __builtin_amdgcn_exp2f(__builtin_fmaf(score, p.scale, -row_max));
+  }
+
+  __device__ void rescale(float most) {
+    const float next = __builtin_fmaxf(row_max, most);
+    const float factor = __builtin_amdgcn_exp2f(row_max - next);
+    row_max = next;
+    row_sum *= factor;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
+  }
+
+  // Hides keys that the lane's row does not see.
+  __device__ void hide(int block) {
+    if (block >= whole_first && block < whole_end) return;
+    const int base = block * kTileN + half * 8, column = row + work.diagonal;
+    int last = work.seqlen_k - 1;
+    if constexpr (kMask) last = column + p.window_right < last ? column + p.window_right : last;
+    hide_if([last = last - base](int key) { return key > last; });
+    if constexpr (kMask) {
+      if (block < whole_first) {
+        hide_if([first = column - p.window_left - base](int key) { return key < first; });
+      }
+    }
+  }
+
+  template <typename Hidden>
+  __device__ void hide_if(Hidden hidden) {
+    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; ++i) {
+        const int key = t * 32 + (i & 8) * 2 + (i & 7);
+        s[t][i] = hidden(key) ? -__builtin_inff() : s[t][i];
+      }
+    }
+  }
+
+  // ---- The end.
+
+  __device__ void end() {
+    row_sum += across(row_sum);
+    const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
+    store_o(row_sum == 0 ? 0 : factor);
+    if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
+      constexpr float kLn2 = 0.693147180559945309F;
+      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
+          row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    }
+  }
+
+  __device__ void store_o(float factor) {
+    uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
+                    work.head * p.o_strides.nhead +
+                    (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
+    const Resource to = resource(base, rows_left(kPingpongTileM) * p.o_strides.row);
+    const uint32_t begin = (wave * kPingpongRows + lane % 32) * p.o_strides.row;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; i += 8) {
+        T x[8];
+        _Pragma("unroll") for (int j = 0; j < 8; ++j) round_to(x[j], o[t][i + j] * factor);
+        const int dim = t * 32 + i * 2 + half * 8;
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+                                               dim < p.hdim_v ? begin + dim * 2 : kNowhere, 0, 0);
+      }
+    }
+  }
+
+  const PingpongParams& p;
+  LdsByte* keys;
+  LdsByte* values;
+  PingpongWork work;
+  const uint8_t* k;  // of this workgroup's head and sequence
+  const uint8_t* v;
+  int wave, lane, half, row;
+  int k_read, v_read;
+  int whole_first, whole_end;
+  float row_max, row_sum;  // the exponentials' reference; the sum is of half the keys
+  Mover<kHdim> mover;
+  Dwords4 q[kSteps];
+  Float16 s[kTilesS], o[kTilesO];
+  Dwords4 probabilities[kStepsO];
+  Pair ring[kAhead + 1];
+};
+
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct PingpongFacts {
+  int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
+};
+
+}  // namespace fmha
+
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask): one kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask)                                                \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask>;                                           \
+  extern "C" __device__ __attribute__((used, visibility("protected"))) const fmha::PingpongFacts         \
+      entry##_facts = {fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1}; \
+  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) {    \
+    entry##_type::run();                                                                                 \
+  }

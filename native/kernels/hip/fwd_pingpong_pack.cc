@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "hip/fwd_pingpong_pack.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <new>
+#include <numbers>
+
+#include "args/fwd_pingpong.h"
+#include "divide.h"
+
+namespace fmha::hip_fwd {
+namespace {
+
+constexpr uint64_t kAlignBytes = 16;
+constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
+constexpr int64_t kMostRows = int64_t{1} << 28;       // sums of four lengths and sides are int32
+constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
+constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
+
+bool features_fit(const FwdProblem& p) {
+  const bool plain = !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() &&
+                     !p.randval.touched && p.qk_descale == 1.0F && p.v_descale == 1.0F;
+  return plain && (p.dtype == DType::kFp16 || p.dtype == DType::kBf16) && p.o_dtype == p.dtype;
+}
+
+float scale_log2e(const FwdProblem& p) { return p.softmax_scale * std::numbers::log2e_v<float>; }
+
+// As CK's kernels: a factor below zero, or flushed to zero, would give infinities and NaNs.
+bool scale_fits(const FwdProblem& p) {
+  return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p));
+}
+
+// Heads of all batches, and how many parts of them there are.
+int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
+int64_t parts(const FwdProblem& p) { return is_multiple(heads(p), kXcds) ? kXcds : 1; }
+
+bool lengths_fit(const FwdProblem& p) {
+  if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
+  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
+}
+
+bool tensor_fits(const View& v) {
+  if (!v.touched) return true;
+  if ((reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) != 0) return false;
+  if (v.size[kSeqlen] > 1 && v.stride[kSeqlen] * v.element_bytes * kTileRows >= kMostTileBytes) return false;
+  for (const Dimension i : {kBatch, kSeqlen, kHead}) {
+    const auto bytes = static_cast<uint64_t>(v.stride[i]) * static_cast<uint64_t>(v.element_bytes);
+    if (v.size[i] > 1 && bytes % kAlignBytes != 0) return false;
+  }
+  return true;
+}
+
+// Of a dimension of size one the caller's stride means nothing.
+int64_t step(const View& v, Dimension i) { return v.size[i] > 1 ? v.stride[i] * v.element_bytes : 0; }
+
+PingpongStrides strides_of(const View& v) {
+  if (!v.touched) return {0, 0, 0};
+  const int64_t row = v.size[kSeqlen] > 1 ? v.stride[kSeqlen] : v.row;
+  return {step(v, kBatch), step(v, kHead), static_cast<uint32_t>(row * v.element_bytes)};
+}
+
+int32_t side(int64_t keys) { return static_cast<int32_t>(std::min(keys, kUnlimited)); }
+
+Grid grid_of(const FwdProblem& p) {
+  if (p.empty) return {0, 0, 0};
+  return {static_cast<uint32_t>(parts(p)), static_cast<uint32_t>(ceil_div(p.seqlen_q, kTileRows)),
+          static_cast<uint32_t>(heads(p) / parts(p))};
+}
+
+}  // namespace
+
+bool fwd_within_limits(const FwdProblem& p) {
+  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
+         tensor_fits(p.v) && tensor_fits(p.o);
+}
+
+void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+  const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
+  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams{
+      .q = p.q.address(),
+      .k = p.k.address(),
+      .v = p.v.address(),
+      .o = p.o.address(),
+      .lse = p.lse.address<float>(),
+      .cu_q = p.cu_seqlens_q,
+      .cu_k = p.cu_seqlens_k,
+      .used_q = p.seqused_q,
+      .used_k = p.seqused_k,
+      .q_strides = strides_of(p.q),
+      .k_strides = strides_of(p.k),
+      .v_strides = strides_of(p.v),
+      .o_strides = strides_of(p.o),
+      .lse_batch = p.lse.touched && p.lse.size[kBatch] > 1 ? p.lse.stride[kBatch] : 0,
+      .lse_nhead = p.lse.touched && p.lse.size[kHead] > 1 ? p.lse.stride[kHead] : 0,
+      .seqlen_q = number(p.seqlen_q),
+      .seqlen_k = number(p.seqlen_k),
+      .hdim_q = number(p.hdim_q),
+      .hdim_v = number(p.hdim_v),
+      .nhead_q = number(p.nhead_q),
+      .nhead_ratio = p.nhead_k == 0 ? 1 : number(p.nhead_q / p.nhead_k),
+      .window_left = side(p.mask.left),
+      .window_right = side(p.mask.right),
+      .top_left = p.mask.top_left ? 1 : 0,
+      .scale = scale_log2e(p),
+  };
+}
+
+}  // namespace fmha::hip_fwd

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own forward kernels: their tiles, and their line of a translation unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from family import check_keys
+from family_fwd import FwdRow, Origin
+
+_KEY_TILE_BYTES = 16384
+_HDIMS = (64, 128)
+
+
+@dataclass(frozen=True)
+class HipFwdTile:
+    """How a workgroup divides the work: eight waves of 32 rows, and tiles of K of 16 KB."""
+
+    hdim: int
+    tag: str
+    origin: str = "hip"
+    pipeline: str = "pingpong"
+    hdim_step: int = 8
+    tile_m: int = 256
+
+    @property
+    def hdim_q(self) -> int:
+        """The largest head dim of q and k."""
+        return self.hdim
+
+    @property
+    def hdim_v(self) -> int:
+        """The largest head dim of v and o."""
+        return self.hdim
+
+    @property
+    def tile_n(self) -> int:
+        """Keys of a step."""
+        return _KEY_TILE_BYTES // (2 * self.hdim)
+
+
+class HipFwd(Origin):
+    """What the forward family asks of its kernels in native/kernels/hip."""
+
+    header = "hip/fwd_pingpong.h"
+    # Packed float32 takes the matrix cores' turn, and saves no cycle beside them.
+    flags = ("-fno-slp-vectorize",)
+
+    def read_tile(self, content: dict[str, Any], where: str) -> HipFwdTile:
+        check_keys(content, {"hdim", "tag"}, set(), where)
+        if content["hdim"] not in _HDIMS:
+            raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {_HDIMS}")
+        return HipFwdTile(**content)
+
+    def why_not(self, row: FwdRow) -> str | None:
+        plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad
+        if plain and row.arch == "gfx942" and row.dtype in ("fp16", "bf16"):
+            return None
+        return "pingpong has neither bias, softcap nor dropout, takes any length, and fp16 and bf16 of gfx942"
+
+    def line(self, row: FwdRow, tile: HipFwdTile) -> str:
+        """Return the line that native/kernels/hip/fwd_pingpong.h makes a kernel of."""
+        type_name = row.dtype.capitalize()
+        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {str(row.mask).lower()})"
