@@ -238,3 +238,114 @@ def test_loads_to_lds(tmp_path: Path, dwords: int) -> None:
     body += f"for (int j = 0; j < {dwords}; ++j) ((unsigned*)a1)[64 * j + l] = shared[64 * j + l];"
     lds = f"Lds* shared = place<{64 * dwords}>(); "
     np.testing.assert_array_equal(run(tmp_path, LOADS, lds + body, [data], np.zeros_like(data)), data)
+
+
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 3e38, -3.4e38, 1e-30],
+    np.float32,
+)
+
+
+def run_vector(folder: Path, text: str, sources: list[Array], first: int = 0) -> NDArray[np.uint32]:
+    """What an instruction of one result and up to three register sources makes of them, on top of `first`."""
+    operands = ", ".join(f'"v"(((unsigned*)a{i})[l])' for i in range(len(sources)))
+    body = f'{LANE}unsigned r = {first}u; asm("{text}" : "+v"(r) : {operands}); '
+    body += f"((unsigned*)a{len(sources)})[l] = r;"
+    words = [np.ascontiguousarray(x).view(np.uint32) for x in sources]
+    return run(folder, TYPES, body, words, np.zeros(64, np.uint32)).view(np.uint32)
+
+
+@inner
+@compiles
+def test_cvt_pk_bf16_f32(tmp_path: Path) -> None:
+    """Rounded to nearest even as ml_dtypes does; a NaN stays a NaN."""
+    a = np.resize(SPECIAL, 64)
+    b = np.random.default_rng(2).normal(0, 100, 64).astype(np.float32)
+    got = run_vector(tmp_path, "v_cvt_pk_bf16_f32 %0, %1, %2", [a, b]).view(ml_dtypes.bfloat16)
+    want = np.stack([a, b], 1).astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(got.reshape(64, 2).astype(np.float32), want)
+    np.testing.assert_array_equal(np.signbit(got.reshape(64, 2)[:6, 0]), np.signbit(want[:6, 0]))
+
+
+@inner
+@compiles
+@pytest.mark.parametrize(("kind", "least", "most"), [("i8", -128, 127), ("u8", 0, 255)])
+@pytest.mark.parametrize("high", [False, True])
+def test_ashr_pk(tmp_path: Path, kind: str, least: int, most: int, high: bool) -> None:
+    """Two bytes into one half of the register, the other kept."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-(1 << 31), 1 << 31, 64, np.int64).astype(np.int32) for _ in range(2))
+    shift = np.arange(64, dtype=np.uint32)  # of which five bits count
+    text = f"v_ashr_pk_{kind}_i32 %0, %1, %2, %3" + " op_sel:[0,0,0,1]" * high
+    got = run_vector(tmp_path, text, [a, b, shift], 0xAAAA5555)
+    x, y = (np.clip(v >> (shift & 31).astype(np.int32), least, most).astype(np.uint32) & 255 for v in (a, b))
+    half = x | y << 8
+    np.testing.assert_array_equal(got, half << 16 | 0x5555 if high else half | 0xAAAA0000)
+
+
+@inner
+@compiles
+@pytest.mark.parametrize("which", ["minimum", "maximum"])
+def test_minimum3_and_maximum3(tmp_path: Path, which: str) -> None:
+    """IEEE 754-2019's: a NaN wins, and -0 is less than 0. NumPy's propagate NaNs too."""
+    rng = np.random.default_rng(4)
+    a, b, x = (rng.choice(SPECIAL, 64) for _ in range(3))
+    got = run_vector(tmp_path, f"v_{which}3_f32 %0, %1, %2, %3", [a, b, x]).view(np.float32)
+    function = np.minimum if which == "minimum" else np.maximum
+    want = function(function(a, b), x)
+    np.testing.assert_array_equal(got, want)
+    values = np.stack([a, b, x])
+    zero = want == 0
+    signs = np.signbit(values) & (values == 0)
+    negative = signs.any(0) if which == "minimum" else (signs | (values != 0)).all(0)
+    np.testing.assert_array_equal(np.signbit(got)[zero], negative[zero])
+
+
+@inner
+@compiles
+def test_prng(tmp_path: Path) -> None:
+    """A step of a shift register with feedback."""
+    a = np.random.default_rng(5).integers(0, 1 << 32, 64, np.uint64).astype(np.uint32)
+    want = [(int(x) << 1 & 0xFFFFFFFF) ^ (197 if x >> 31 else 0) for x in a]
+    np.testing.assert_array_equal(run_vector(tmp_path, "v_prng_b32 %0, %1", [a]), want)
+
+
+@inner
+@compiles
+@pytest.mark.parametrize(("m", "k"), [(32, 32), (16, 64)])
+def test_mfma_i8(tmp_path: Path, m: int, k: int) -> None:
+    """A has lane l's sixteen bytes in row l % m, from 16 * (l // m) along k; B in columns."""
+    rng = np.random.default_rng(k)
+    a, b = rng.integers(-128, 128, (m, k)), rng.integers(-128, 128, (k, m))
+    lane, r = np.arange(64), np.arange(m * m // 64)
+    along = 16 * (lane // m)[:, None] + np.arange(16)
+    column = (lane % m)[:, None]
+    words = [
+        np.ascontiguousarray(x.astype(np.int8)).view(np.uint32) for x in (a[column, along], b[along, column])
+    ]
+    row = (64 // m * 4) * (r // 4)[None, :] + 4 * (lane // m)[:, None] + (r % 4)[None, :]
+    first = rng.integers(-(1 << 30), 1 << 30, (m, m))
+    accumulator = np.ascontiguousarray(first[row, column].astype(np.int32))
+    body = f"typedef int S __attribute__((ext_vector_type({len(r)}))); " + LANE
+    lines = r"\n\t".join(("s_nop 4", f"v_mfma_i32_{m}x{m}x{k}_i8 %0, %1, %2, %0", "s_nop 15", "s_nop 15"))
+    body += (
+        f'S c = ((S*)a2)[l]; asm("{lines}" : "+v"(c) : "v"(((V*)a0)[l]), "v"(((V*)a1)[l])); ((S*)a3)[l] = c;'
+    )
+    got = run(tmp_path, TYPES, body, [*words, accumulator], np.zeros((64, len(r)), np.int32))
+    np.testing.assert_array_equal(got.reshape(64, -1), (a @ b + first)[row, column])
+
+
+@inner
+@compiles
+@pytest.mark.parametrize("dwords", [3, 4])
+def test_global_loads_to_lds(tmp_path: Path, dwords: int) -> None:
+    """Like the buffer loads: lane l's dwords lie behind those of lane l - 1, from M0 on."""
+    data = np.arange(64 * dwords, dtype=np.uint32) * 7 + 1
+    body = f"Lds* shared = place<{64 * dwords}>(); {LANE}"
+    lines = r"\n\t".join(
+        ("s_mov_b32 m0, %1", "s_nop 1", f"global_load_lds_dwordx{dwords} %0, off", "s_waitcnt vmcnt(0)")
+    )
+    body += f'asm volatile("{lines}" :: "v"(a0 + l * {4 * dwords}), '
+    body += '"s"((unsigned)(unsigned long)shared) : "memory"); '
+    body += f"for (int j = 0; j < {dwords}; ++j) ((unsigned*)a1)[64 * j + l] = shared[64 * j + l];"
+    np.testing.assert_array_equal(run(tmp_path, LOADS, body, [data], np.zeros_like(data)), data)

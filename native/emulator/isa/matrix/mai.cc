@@ -127,6 +127,8 @@ constexpr Row kRows[] = {
     matrix_row<4, 4, 4, 16, Byte, kBroadcast>("v_mfma_i32_4x4x4_16b_i8"),
     matrix_row<32, 32, 16, 1, Byte, kNone>("v_mfma_i32_32x32x16_i8"),
     matrix_row<16, 16, 32, 1, Byte, kNone>("v_mfma_i32_16x16x32_i8"),
+    matrix_row<32, 32, 32, 1, Byte, kNone>("v_mfma_i32_32x32x32_i8"),
+    matrix_row<16, 16, 64, 1, Byte, kNone>("v_mfma_i32_16x16x64_i8"),
 
     // f64: gfx942 negates A, B, C by BLGP
     matrix_row<16, 16, 4, 1, Double, kNone>("v_mfma_f64_16x16x4f64"),

@@ -137,9 +137,15 @@ template <Width kWidth, Format kFormat>
 void load_to_lds(Wave& w, const Inst& inst) {
   Places p;
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
-  alignas(64) uint32_t values[kLanes];
-  load_lanes<kWidth>(values, exec_mask(w), p);
-  store_to_lds(w, inst, exec_mask(w), values);
+  if constexpr (bytes_of(kWidth) > 4) {
+    alignas(64) uint32_t values[bytes_of(kWidth) / 4 * kMostLanes];
+    load_lanes<kWidth>(values, exec_mask(w), p);
+    store_wide_to_lds(w, inst, exec_mask(w), values, bytes_of(kWidth) / 4);
+  } else {
+    alignas(64) uint32_t values[kLanes];
+    load_lanes<kWidth>(values, exec_mask(w), p);
+    store_to_lds(w, inst, exec_mask(w), values);
+  }
 }
 
 template <Width kWidth, Format kFormat>
@@ -176,9 +182,11 @@ constexpr Type kNo = Type::kNone;
 #define ATOMIC(prefix, format, name, T, kOp)                                           \
   sized({prefix "atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
          kAtomic, atomic<T, kOp, format>}, sizeof(T)),
-#define TO_LDS(name, width)                                                 \
+#define GLOBAL_TO_LDS(name, width)                                          \
   sized({"global_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,     \
-         load_to_lds<width, Format::kGlobal>}, bytes_of(width)),            \
+         load_to_lds<width, Format::kGlobal>}, bytes_of(width)),
+#define TO_LDS(name, width)                                                 \
+  GLOBAL_TO_LDS(name, width)                                                \
   sized({"scratch_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,    \
          load_to_lds<width, Format::kScratch>}, bytes_of(width)),
 
@@ -209,6 +217,8 @@ constexpr Row kRows[] = {
     TO_LDS("ushort", Width::kU16)
     TO_LDS("sshort", Width::kI16)
     TO_LDS("dword", Width::kB32)
+    GLOBAL_TO_LDS("dwordx3", Width::kB96)
+    GLOBAL_TO_LDS("dwordx4", Width::kB128)
     FMHA_EMU_LOADS(SCRATCH_LOAD)
     FMHA_EMU_STORES(SCRATCH_STORE)
 };

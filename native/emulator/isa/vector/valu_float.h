@@ -175,6 +175,21 @@ template <class T>
 FMHA_EMU_INLINE T max_num(T a, T b, const Env& e) {
   return min_or_max<T, true>(a, b, e);
 }
+// As IEEE 754-2019 has them: a NaN wins, quieted; -0 < +0. Numbers do not care for the mode of NaNs.
+template <class T>
+FMHA_EMU_INLINE T propagate_nan(T x, T y, T number) {
+  using U = BitsOf<T>;
+  const U r = blend<U>(nan_mask(y), raw(quiet(y)), raw(number));
+  return bits<T>(blend<U>(nan_mask(x), raw(quiet(x)), r));
+}
+template <class T>
+FMHA_EMU_INLINE T minimum(T a, T b, const Env& e) {
+  return propagate_nan(a, b, min_num(a, b, e));
+}
+template <class T>
+FMHA_EMU_INLINE T maximum(T a, T b, const Env& e) {
+  return propagate_nan(a, b, max_num(a, b, e));
+}
 template <class T>
 FMHA_EMU_INLINE T min3_num(T a, T b, T c, const Env& e) {
   return min_num(min_num(a, b, e), c, e);

@@ -53,6 +53,16 @@ FMHA_EMU_INLINE T median(T a, T b, T c) {
 }
 FMHA_EMU_INLINE u32 halves(u32 low, u32 high) { return (low & 0xffff) | high << 16; }
 
+// To nearest even, whatever MODE says; a NaN stays one.
+FMHA_EMU_INLINE u32 to_bf16(float x) {
+  const u32 b = raw(x), rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
+  return blend<u32>(nan_mask(x), b >> 16 | 0x40, rounded);
+}
+// Two numbers shifted right and limited to bytes, that of a below that of b.
+FMHA_EMU_INLINE u16 shifted_bytes(i32 a, i32 b, u32 shift, i32 least, i32 most) {
+  const i32 x = clamp_int(a >> (shift & 31), least, most), y = clamp_int(b >> (shift & 31), least, most);
+  return static_cast<u16>((x & 0xff) | (y & 0xff) << 8);
+}
 FMHA_EMU_INLINE i16 saturated_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE i32 extended24(u32 x) { return static_cast<i32>(x << 8) >> 8; }
 FMHA_EMU_INLINE u32 mul24(u32 a, u32 b) {

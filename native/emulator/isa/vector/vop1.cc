@@ -154,6 +154,7 @@ constexpr Row kRows[] = {
    op<([](u32 a) {
      return saturated_byte(static_cast<i16>(a)) | saturated_byte(static_cast<i16>(a >> 16)) << 8;
    }), kFits>},
+  {"v_prng_b32", kB32, {kB32}, 0, op<([](u32 a) { return a << 1 ^ (a >> 31) * 197u; })>},
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
   {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
   {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
