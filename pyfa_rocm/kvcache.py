@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
@@ -118,8 +120,7 @@ def flash_attn_with_kvcache(
     Raises
     ------
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `flash_attn_func`. If the append was refused, nothing is launched; if attention is, the new
-        tokens may have been stored.
+        As in `flash_attn_func`. A call that is refused has stored nothing.
 
     Notes
     -----
@@ -160,24 +161,34 @@ def flash_attn_with_kvcache(
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip
     to = None if out is None else to_write(out, "out", handle)
-    call = cached_call(
-        {name: x.layout for name, x in arrays.items()}, options, cached, None if to is None else to.layout
-    )
+    asked = arrays["q"]
+    layouts = {name: x.layout for name, x in arrays.items()}
+    if k is not None and rotary_cos is not None:
+        layouts["q"] = contiguous(asked.layout.shape, asked.layout.dtype, asked.layout.device)
+    call = cached_call(layouts, options, cached, None if to is None else to.layout)
+    store = None
     if k is not None:
+        if rotary_cos is not None:
+            arrays["q"] = DeviceArray.allocate(layouts["q"], handle)
         rotary = {
             "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "rotary_interleaved": rotary_interleaved
         }  # fmt: skip
         at_places = causal or any(side >= 0 for side in window_size)
-        arrays["q"] = _append(arrays, new, rotary, cached, at_places=at_places, handle=handle)
-    result, lse = attend_cached(call, arrays, to, handle)
+        store = partial(_append, asked, arrays, new, rotary, cached, at_places=at_places, handle=handle)
+    result, lse = attend_cached(call, arrays, to, handle, store)
     result = result if out is None else out
     return (result, lse) if return_softmax_lse else result
 
 
 def attend_cached(
-    call: CachedCall, arrays: dict[str, Array], out: Array | None, handle: int
-) -> tuple[Any, DeviceArray | None]:
-    """Allocate what was not given, and enqueue attention over a cache; return O and the log-sum-exp."""
+    call: CachedCall, arrays: dict[str, Array], out: Array | None, handle: int,
+    store: Callable[[], None] | None = None,
+) -> tuple[Any, DeviceArray | None]:  # fmt: skip
+    """Allocate what was not given, and enqueue attention over a cache; return O and the log-sum-exp.
+
+    `store` enqueues what writes the cache. It is called once the library has agreed to the attention, and all
+    memory is there.
+    """
     previous = enter_device(call.o.device)
     try:
         addresses = {name: array.address for name, array in arrays.items()}
@@ -194,6 +205,8 @@ def attend_cached(
             addresses["workspace"] = workspace.address
         params = call.at(addresses)
         params.workspace_bytes = nbytes
+        if store is not None:
+            store()
         fmha_decode(params, handle)
     finally:
         leave_device(previous)
@@ -262,35 +275,33 @@ def _seqlen_new(new: list[Array]) -> int:
 
 
 def _append(
-    arrays: dict[str, Array], new: list[Array], rotary: dict[str, Any], cached: CachedOptions, *,
+    q: Array, arrays: dict[str, Array], new: list[Array], rotary: dict[str, Any], cached: CachedOptions, *,
     at_places: bool, handle: int,
-) -> Array:  # fmt: skip
-    """Store the new tokens; return the queries, rotated if there is rotary.
+) -> None:  # fmt: skip
+    """Store the new tokens, and write q, rotated if there is rotary, to that of `arrays`.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their
-    own, or all at that of the first.
+    own, or all at that of the first. The cache is written last: what is refused before has not touched it.
     """
-    q, lengths = arrays["q"], arrays["cache_seqlens"]
+    rotated, lengths = arrays["q"], arrays["cache_seqlens"]
     stored = (arrays["k_cache"], arrays["v_cache"], *new, lengths)
     names = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx", "k_scale", "v_scale")
     where: dict[str, Any] = {name: arrays[name] for name in names if name in arrays}
     where |= {"scale_per_page": cached.scale_per_page, **rotary, "stream": handle}
     if rotary["rotary_cos"] is None:
         flash_attn_kv_append(*stored, **where)
-        return q
+        return
     seqlen_q = q.layout.shape[1]
-    rotated = DeviceArray.allocate(contiguous(q.layout.shape, q.layout.dtype, q.layout.device), handle)
     if seqlen_q == cached.seqlen_new and (at_places or seqlen_q == 1):
         flash_attn_kv_append(*stored, **where, q=q, q_out=rotated)
-        return rotated
-    flash_attn_kv_append(*stored, **where)
+        return
     # Queries alone: all of them, or each as the first new token.
     parts = [(q, rotated)] if at_places else [(_token(q, i), _token(rotated, i)) for i in range(seqlen_q)]
     for one, one_out in parts:
         flash_attn_kv_append(
             None, None, None, None, lengths, q=one, q_out=one_out, **rotary, stream=handle
         )  # fmt: skip
-    return rotated
+    flash_attn_kv_append(*stored, **where)
 
 
 def _token(q: Array, i: int) -> Tensor:

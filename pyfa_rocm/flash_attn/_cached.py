@@ -53,6 +53,8 @@ def attend(
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     caches, hdim_v = (readable(k_cache), readable(v_cache)), v_cache.shape[-1]
     writable = out is not None and out.shape[-1:] == (hdim_v,) and readable(out) is out
+    if out is not None and not writable:
+        _require_alike(out, (*q.shape[:-1], hdim_v), q.dtype)
     rest = {name: x.contiguous() if isinstance(x, torch.Tensor) else x for name, x in rest.items()}
     options: dict[str, Any] = {name: readable(x) for name, x in new.items()} | rest
     options |= {
@@ -69,7 +71,7 @@ def attend(
     result = result[..., :hdim_v]
     if out is None:
         return result, lse
-    return (out if writable else _copied(result, out)), lse
+    return (out if writable else out.copy_(result)), lse
 
 
 def attend_packed(
@@ -150,10 +152,7 @@ def _window(window_size: Any, causal: bool, most: Any) -> tuple[int, int]:
     return tuple(-1 if side >= most else side for side in sides)  # type: ignore[return-value]
 
 
-def _copied(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return `out` with what was computed elsewhere, as it cannot be written where it is."""
-    if out.shape != result.shape or out.dtype != result.dtype:
-        raise InvalidArgumentError(
-            f"out: got {out.dtype} {tuple(out.shape)}, expected {result.dtype} {tuple(result.shape)}"
-        )
-    return out.copy_(result)
+def _require_alike(out: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise unless the result, which is computed elsewhere, can be copied to `out`."""
+    if tuple(out.shape) != shape or out.dtype != dtype:
+        raise InvalidArgumentError(f"out: got {out.dtype} {tuple(out.shape)}, expected {dtype} {shape}")

@@ -22,7 +22,13 @@ from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
 from pyfa_rocm.device import enter_device, leave_device
 from pyfa_rocm.errors import UnsupportedError
-from pyfa_rocm.fmha import fmha_decode, fmha_decode_workspace_bytes, fmha_kv_append, fmha_merge
+from pyfa_rocm.fmha import (
+    fmha_decode,
+    fmha_decode_supported,
+    fmha_decode_workspace_bytes,
+    fmha_kv_append,
+    fmha_merge,
+)
 from pyfa_rocm.kv_append import append_params
 from pyfa_rocm.merge import merge_params, merged_layouts
 from pyfa_rocm.torch._derivatives import refused_in_a_graph
@@ -90,9 +96,12 @@ _append = (
     f"{_optional(_APPEND_WRITTEN, written=True)}, {_optional(_APPEND_TENSORS)}, {_numbers(_APPEND_NUMBERS)}"
 )
 # The log-sum-exp has no elements if it is not wanted. Without q, an append rotates q_out in place.
+# fmha_decode_check refuses what fmha_decode, or with `out` fmha_decode_out, would, and does nothing else.
 CACHED_SCHEMAS = {
     "fmha_decode": f"({_caches}, {_decode}) -> (Tensor out, Tensor lse)",
     "fmha_decode_out": f"({_caches}, Tensor(a!) out, {_decode}) -> Tensor lse",
+    # Declared as writing, so that the compiler keeps it, and before an append to that cache.
+    "fmha_decode_check": (f"(Tensor q, Tensor(a!) k_cache, Tensor v_cache, Tensor? out, {_decode}) -> ()"),
     "fmha_kv_append": f"({_append}) -> ()",
     "fmha_merge": (
         "(Tensor outs, Tensor lses, ScalarType? out_dtype=None, bool base2=False) -> (Tensor out, Tensor lse)"
@@ -193,11 +202,25 @@ def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[t
     return results
 
 
+def _run_check(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> None:
+    tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
+    there = tensors | _given(out=out)
+    index = device_index(there)
+    layouts = {name: describe(x, index).layout for name, x in tensors.items()}
+    call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    with _in_use(there, index):
+        fmha_decode_supported(call.at({name: x.data_ptr() for name, x in there.items()}))
+
+
 def _trace_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[torch.Tensor, torch.Tensor]:
     tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
     require_one_device(tensors | _given(out=out))
     layouts = {name: symbolic(x).layout for name, x in tensors.items()}
     return _empty(_checked(layouts, None if out is None else symbolic(out).layout, a), q, out)
+
+
+def _trace_check(*arguments: Any) -> None:
+    _trace_decode(*arguments)
 
 
 def _empty(call: CachedCall, q: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -275,7 +298,7 @@ def _trace_merge(
 # The operators.
 
 
-def _kernels(decode: Any, append: Any, merge: Any) -> dict[str, Callable[..., Any]]:
+def _kernels(decode: Any, check: Any, append: Any, merge: Any) -> dict[str, Callable[..., Any]]:
     """Return the functions behind the operators, by name."""
 
     def fmha_decode(q: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
@@ -283,6 +306,9 @@ def _kernels(decode: Any, append: Any, merge: Any) -> dict[str, Callable[..., An
 
     def fmha_decode_out(q: Any, k_cache: Any, v_cache: Any, out: Any, *rest: Any) -> Any:
         return decode(q, k_cache, v_cache, out, _Decode(*rest))[1]
+
+    def fmha_decode_check(q: Any, k_cache: Any, v_cache: Any, out: Any, *rest: Any) -> None:
+        check(q, k_cache, v_cache, out, _Decode(*rest))
 
     def fmha_kv_append(*arguments: Any) -> None:
         append(_Append(*arguments))
@@ -295,7 +321,9 @@ def _kernels(decode: Any, append: Any, merge: Any) -> dict[str, Callable[..., An
     ) -> None:
         merge(outs, lses, out, lse, None, base2, accumulate)
 
-    functions = (fmha_decode, fmha_decode_out, fmha_kv_append, fmha_merge, fmha_merge_out)
+    functions = (
+        fmha_decode, fmha_decode_out, fmha_decode_check, fmha_kv_append, fmha_merge, fmha_merge_out,
+    )  # fmt: skip
     return {function.__name__: function for function in functions}
 
 
@@ -309,10 +337,10 @@ def _traced(trace: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-cached_kernels = _kernels(_run_decode, _run_append, _run_merge)
+cached_kernels = _kernels(_run_decode, _run_check, _run_append, _run_merge)
 define(
     CACHED_SCHEMAS,
     cached_kernels,
-    _kernels(_traced(_trace_decode), _traced(_trace_append), _traced(_trace_merge)),
+    _kernels(*(_traced(x) for x in (_trace_decode, _trace_check, _trace_append, _trace_merge))),
     counted=False,
 )

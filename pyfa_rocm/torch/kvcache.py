@@ -88,12 +88,13 @@ def flash_attn_with_kvcache(
     ------
     TypeError, InvalidArgumentError, UnsupportedError, HipError
         As in `flash_attn_func` of this module. There are no gradients: a tensor that requires one is an
-        UnsupportedError.
+        UnsupportedError. A call that is refused has stored nothing, compiled or not.
 
     Notes
     -----
     The operators are ``torch.ops.pyfa_rocm.fmha_decode`` (with `out`, ``fmha_decode_out``) and
     ``fmha_kv_append``, which declares that it writes to the caches: the compiler keeps them where they are.
+    Before an append, ``fmha_decode_check`` refuses what the attention would.
 
     Examples
     --------
@@ -116,14 +117,10 @@ def flash_attn_with_kvcache(
     if scale_per_page:
         where["scale_per_page"] = True
     left, right = window(window_size)
-    seqlen_new = 0
+    new: tuple[torch.Tensor, ...] = ()
     if k is not None and v is not None:
         require_tensors(k=k, v=v)
-        k, v = autocast(k, v)
-        seqlen_new = _seqlen_new(k)
-        rotary = _there(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
-        at_places = causal or left >= 0 or right >= 0
-        q = _append((k_cache, v_cache), (k, v), q, where, rotary, rotary_interleaved, at_places)
+        new = autocast(k, v)
     arguments = where | _there(
         cache_leftpad=cache_leftpad, alibi_slopes=alibi_slopes, sinks=sinks, cu_seqlens_q=cu_seqlens_q
     )
@@ -134,9 +131,18 @@ def flash_attn_with_kvcache(
         if bound is not None:
             arguments[name] = length(name, bound)
     arguments |= {
-        "num_splits": to_integer("num_splits", num_splits), "seqlen_new": seqlen_new,
+        "num_splits": to_integer("num_splits", num_splits), "seqlen_new": _seqlen_new(new[0]) if new else 0,
         "candidate": to_integer("kernel", kernel),
     }  # fmt: skip
+    if new:
+        rotary = _there(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+        rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device) if rotary else q
+        _ops.fmha_decode_check.default(rotated, k_cache, v_cache, out, **arguments)
+        if rotary:
+            rotary["rotary_interleaved"] = bool(rotary_interleaved)
+        at_places = causal or left >= 0 or right >= 0
+        _append((k_cache, v_cache), new, (q, rotated), where, rotary, at_places)
+        q = rotated
     return _decode(q, k_cache, v_cache, out, arguments)
 
 
@@ -227,28 +233,27 @@ def _seqlen_new(k: torch.Tensor) -> int:
 
 
 def _append(
-    caches: tuple[torch.Tensor, torch.Tensor], new: tuple[torch.Tensor, torch.Tensor], q: torch.Tensor,
-    where: dict[str, Any], rotary: dict[str, Any], interleaved: bool, at_places: bool,
-) -> torch.Tensor:  # fmt: skip
-    """Store the new tokens; return the queries, rotated if there is rotary.
+    caches: tuple[torch.Tensor, torch.Tensor], new: tuple[torch.Tensor, ...],
+    queries: tuple[torch.Tensor, torch.Tensor], where: dict[str, Any], rotary: dict[str, Any],
+    at_places: bool,
+) -> None:  # fmt: skip
+    """Store the new tokens and, if there is rotary, rotate the first of `queries` to the second.
 
     Queries go with the keys if there are as many, and stand where these do. They are `at_places` of their
-    own, or all at that of the first.
+    own, or all at that of the first. The caches are written last: what is refused before has not touched
+    them.
     """
     append = _ops.fmha_kv_append.default
-    if rotary:
-        rotary["rotary_interleaved"] = bool(interleaved)
-    together = bool(rotary) and q.dim() == 4 and q.shape[1] == new[0].shape[1]
-    together = together and (at_places or q.shape[1] == 1)
-    rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device) if rotary else q
-    with_q = {"q": q, "q_out": rotated}
-    append(*caches, k=new[0], v=new[1], **where, **rotary, **(with_q if together else {}))
+    q, rotated = queries
+    together = bool(rotary) and q.shape[1] == new[0].shape[1] and (at_places or q.shape[1] == 1)
+    with_q = {"q": q, "q_out": rotated} if rotary else {}
     if rotary and not together:
         lengths = where["cache_seqlens"]
         if not at_places:
             with_q["positions"] = lengths[:, None].expand(q.shape[:2]).contiguous()
         append(**with_q, **rotary, cache_seqlens=lengths)
-    return rotated
+        with_q = {}
+    append(*caches, k=new[0], v=new[1], **where, **rotary, **with_q)
 
 
 def flash_attn_kv_append(

@@ -401,9 +401,9 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "cache_dims": ({"v_cache": NEW[0]}, InvalidArgumentError, r"v_cache: got shape .* \(pages or batch, tok"),
     "hdim": ({"q": NEW[..., :0]}, InvalidArgumentError, "q: got shape .*expected hdim above 0"),
     "k_dims": ({"k": NEW[0], "v": NEW}, InvalidArgumentError, r"k: got shape .*\(batch, seqlen_new, nhead_k"),
-    "one": ({"k": NEW}, InvalidArgumentError, "v: got None, expected both k and v"),
+    "one": ({"k": NEW, "v": None}, InvalidArgumentError, "v: got None, expected both k and v"),
     "nowhere": ({"k": NEW, "v": NEW, "cache_seqlens": None}, InvalidArgumentError, "cache_seqlens: got None"),
-    "rotary": ({"rotary_cos": NEW[0, 0]}, InvalidArgumentError, "rotary_cos: got an array, expected None wi"),
+    "rotary": ({"rotary_cos": NEW[0, 0]}, InvalidArgumentError, "rotary_(cos: got an array|sin: got None)"),
     "lengths": ({"cache_seqlens": LENGTHS.long()}, InvalidArgumentError, "cache_seqlens: got dtype int64"),
     "negative": ({"cache_seqlens": -1}, InvalidArgumentError, "cache_seqlens: got -1, expected 0 or more"),
     "table": ({"block_table": TABLE[0]}, InvalidArgumentError, r"block_table: got shape \(4,\), expected \("),
@@ -418,8 +418,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("new", [{}, {"k": NEW + 1, "v": NEW + 1}], ids=["", "new"])
 @pytest.mark.parametrize(("change", "error", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_arguments(change: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_wrong_arguments(
+    change: dict[str, Any], error: type[Exception], said: str, new: dict[str, Any]
+) -> None:
+    """A refused call has stored nothing."""
     cache = torch.zeros(9, 16, 2, 64, dtype=torch.bfloat16)
     q = torch.zeros(2, 1, 4, 64, dtype=torch.bfloat16)
     arguments = {
@@ -430,8 +434,22 @@ def test_wrong_arguments(change: dict[str, Any], error: type[Exception], said: s
         "cache_seqlens": LENGTHS,
     }
     with pytest.raises(error, match=said):
-        public.flash_attn_with_kvcache(**arguments | change)
+        public.flash_attn_with_kvcache(**arguments | new | change)
+    assert not cache.any()
+    assert not arguments["v_cache"].any()
     assert not public.flash_attn_with_kvcache(**arguments).any()
+
+
+@pytest.mark.parametrize("hdim", [60, 64])
+@pytest.mark.parametrize("wrong", [{"dtype": torch.float32}, {"size": (2, 1, 4, 56)}], ids=str)
+def test_a_wrong_out_stores_nothing(hdim: int, wrong: dict[str, Any]) -> None:
+    case = replace(BASE, dtype="float16", hdim=hdim, hdim_v=hdim, pages="none", room=1)
+    arrays = tensors(case) | new_tokens(case, 1)
+    before = [to_numpy(arrays[name].clone()).tobytes() for name in ("k_cache", "v_cache")]
+    out = torch.zeros(**{"size": (2, 1, 4, hdim), "dtype": torch.float16} | wrong)
+    with pytest.raises(InvalidArgumentError, match="out: got"):
+        extension(arrays, out, scale=0.125)
+    assert [to_numpy(arrays[name]).tobytes() for name in ("k_cache", "v_cache")] == before
 
 
 def test_wrong_arguments_over_pages() -> None:

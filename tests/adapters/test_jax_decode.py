@@ -418,6 +418,28 @@ def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
         flash_attn_with_kvcache(**(arrays | wrong))
 
 
+@pytest.mark.parametrize("donates", [False, True])
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"num_splits": 129}, "num_splits = 129"), ({"kernel": 99}, "kernel = 99"),
+    ({"sinks": zeros(3, dtype=jnp.float32)}, r"sinks: got shape \(3,\)"),
+], ids=["num_splits", "kernel", "sinks"])  # fmt: skip
+def test_a_refused_call_stores_nothing(wrong: dict[str, Any], said: str, donates: bool) -> None:
+    """The caches are as they were, also where the call would have taken their memory."""
+    case = replace(BASE, room=1)
+    arrays = case.arguments()
+    caches = [arrays.pop("k_cache"), arrays.pop("v_cache")]
+    before = [np.asarray(x).tobytes() for x in caches]
+
+    def step(k_cache: Any, v_cache: Any) -> Any:
+        return flash_attn_with_kvcache(
+            k_cache=k_cache, v_cache=v_cache, **arrays, **new_tokens(case, 1), **rotary(case), **wrong
+        )
+
+    with pytest.raises((InvalidArgumentError, UnsupportedError), match=said):
+        (jax.jit(step, donate_argnums=(0, 1)) if donates else step)(*caches)
+    assert [np.asarray(x).tobytes() for x in caches] == before
+
+
 def test_wrong_types() -> None:
     cache, q = zeros(2, 16, 2, 64), zeros(2, 1, 4, 64)
     with pytest.raises(TypeError, match="q: got list, expected a JAX or NumPy array"):

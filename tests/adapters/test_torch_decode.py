@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +22,7 @@ from kv_append import Append, Appending
 from test_capture import Graph, _upload
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pyfa_rocm
 import pyfa_rocm.torch as fa
@@ -220,19 +223,71 @@ def test_compiled_loop(backend: str) -> None:
         assert (to_numpy(arrays[name]).view(np.uint8) == to_numpy(twin[name]).view(np.uint8)).all()
 
 
-def test_no_copy_of_a_cache() -> None:
-    """What the compiler makes of a step allocates nothing of a cache's size."""
-    case = replace(BASE, room=6)
+def strided(caches: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Keys and values as views of one tensor in which a head's tokens lie side by side, between NaN."""
+    pages, tokens, nhead, hdim = caches[0].shape
+    both = torch.full((pages, 2, nhead, tokens + 2, hdim + 8), torch.nan, dtype=caches[0].dtype)
+    views: tuple[torch.Tensor, ...] = both[:, :, :, 1:-1, :hdim].transpose(2, 3).unbind(1)
+    for view, cache in zip(views, caches, strict=True):
+        view.copy_(cache)
+    return views
+
+
+def largest(codes: list[str]) -> int:
+    """Elements of the largest tensor that compiled code allocates."""
+    shapes = re.findall(r"empty_strided_cpu\w*\(\(([^)]*)\)", "\n".join(codes))
+    return max(math.prod(int(x) for x in shape.split(",") if x.strip()) for shape in shapes)
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_no_copy_of_a_cache(view: bool) -> None:
+    """What the compiler makes of a step allocates nothing of a cache's size, also where that is a view."""
+    case = replace(BASE, room=6, page_size=64)
     arrays, tables = tensors(case), rotary(case)
     new = new_tokens(case, 1)
-    code = run_and_get_code(
-        torch.compile(step, fullgraph=True), arrays["q"], arrays["k_cache"], arrays["v_cache"], *new.values(),
-        arrays["cache_seqlens"], arrays["block_table"], *tables.values(),
-    )[1]  # fmt: skip
-    shape = ", ".join(map(str, arrays["k_cache"].shape))
-    text = "\n".join(code)
-    assert "fmha_kv_append" in text
-    assert f"empty_strided_cpu(({shape})" not in text
+    dense = (arrays["k_cache"], arrays["v_cache"])
+    caches = strided(dense) if view else dense
+    expected = [x.clone() for x in (*dense, arrays["cache_seqlens"])]
+    places: list[Any] = [expected[2], arrays["block_table"], *tables.values()]
+    want = step(arrays["q"], expected[0], expected[1], new["k"], new["v"], *places)
+    got, codes = run_and_get_code(
+        torch.compile(step, fullgraph=True), arrays["q"], *caches, *new.values(), arrays["cache_seqlens"],
+        arrays["block_table"], *tables.values(),
+    )  # fmt: skip
+    assert "fmha_kv_append" in "\n".join(codes)
+    assert largest(codes) < dense[0].numel()
+    assert torch.equal(got, want)
+    for x, y in zip(caches, expected, strict=False):
+        assert torch.equal(x.nan_to_num(), y.nan_to_num())
+
+
+class Large(TorchDispatchMode):
+    """The operators, not of pyfa_rocm, that give a tensor of so many elements."""
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self.elements = elements
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **kwargs or {})
+        if function.namespace != "pyfa_rocm" and isinstance(result, torch.Tensor):
+            self.seen += [function] * (result.numel() >= self.elements)
+        return result
+
+
+def test_no_eager_copy_of_a_view() -> None:
+    case = replace(BASE, room=6, page_size=64)
+    arrays, tables = tensors(case), rotary(case)
+    caches = strided((arrays["k_cache"], arrays["v_cache"]))
+    given: list[Any] = [arrays["q"], *caches, *new_tokens(case, 1).values(), arrays["cache_seqlens"]]
+    given += [arrays["block_table"], *tables.values()]
+    with Large(caches[0].numel()) as large:
+        step(*given)
+    assert not large.seen
+    with large:
+        caches[0].clone()
+    assert large.seen
 
 
 def _samples() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
@@ -250,6 +305,7 @@ def _samples() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
         "decode": (OPS.fmha_decode, (q, *caches), where | {"causal": True, "return_lse": True}),
         "packed": (OPS.fmha_decode, (q[:, 0], *caches), where | packed),
         "decode_out": (OPS.fmha_decode_out, (q, *caches, torch.zeros_like(q)), where),
+        "check": (OPS.fmha_decode_check, (q, *caches, None), where | {"causal": True}),
         "append": (
             OPS.fmha_kv_append, caches, where | new | tables | {"q": q, "q_out": torch.zeros_like(q)},
         ),
@@ -259,7 +315,9 @@ def _samples() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["decode", "packed", "decode_out", "append", "rotate", "merge", "merge_out"])
+@pytest.mark.parametrize(
+    "name", ["decode", "packed", "decode_out", "check", "append", "rotate", "merge", "merge_out"]
+)
 def test_opcheck(name: str) -> None:
     """PyTorch's own test of an operator: schema, fake kernel against the real one, tracing, symbols."""
     op, arguments, named = _samples()[name]
@@ -285,6 +343,37 @@ def test_captured_step(card: memory.CurrentStream) -> None:
                 **host | new | {"cache_seqlens": torch.from_numpy(lengths)}, causal=True
             )
             np.testing.assert_array_equal(results[-1].array.to_numpy(), to_numpy(want))
+
+
+def test_on_the_current_stream(card: memory.CurrentStream) -> None:
+    """All of a step is on the stream that is torch's current one: it waits for that one, and for no other."""
+    case = replace(BASE, room=1)
+    host = tensors(case) | new_tokens(case, 1) | rotary(case)
+    want = fa.flash_attn_with_kvcache(**{name: x.clone() for name, x in host.items()}, causal=True)
+    held, current = card.stream, pyfa_rocm.Stream()
+    runtime = ctypes.CDLL(pyfa_rocm.runtime().path)
+    handle = ctypes.c_void_p(held.handle)
+    for stream in (current, held):
+        on_card = {name: memory.on_card(x) for name, x in host.items()}
+        out = memory.on_card(torch.zeros_like(want))
+        caches = [on_card[name].array for name in ("k_cache", "v_cache")]
+        before = [_bytes(x) for x in (out.array, *caches)]
+        card.stream = stream
+        assert not runtime.fmha_emu_stream_hold(handle)
+        fa.flash_attn_with_kvcache(**on_card, causal=True, out=out)
+        current.synchronize()
+        waits = [x == _bytes(y) for x, y in zip(before, (out.array, *caches), strict=True)]
+        assert waits == [stream is held] * 3
+        assert not runtime.fmha_emu_stream_release(handle)
+        held.synchronize()
+        np.testing.assert_array_equal(out.array.to_numpy(), to_numpy(want))
+    card.stream = held
+    current.close()
+
+
+def _bytes(array: pyfa_rocm.DeviceArray) -> bytes:
+    """What is in memory of the software device now."""
+    return ctypes.string_at(array.data, array.nbytes)
 
 
 # Around the operators.
@@ -331,10 +420,48 @@ def test_no_gradients(compiled: bool) -> None:
     ({"sinks": torch.zeros(3)}, InvalidArgumentError, r"sinks: got shape \(3,\), expected \(4,\)"),
     ({"num_splits": 129}, InvalidArgumentError, "num_splits = 129"),
     ({"kernel": 99}, UnsupportedError, "kernel = 99"),
+    ({"softcap": -1.0}, Exception, "softcap"),
+    ({"alibi_slopes": torch.zeros(3)}, InvalidArgumentError, r"alibi_slopes: got shape \(3,\), expected"),
+    ({"out": torch.zeros(2, 1, 4, 64)}, InvalidArgumentError, "out: got dtype float32, expected bfloat16"),
+    ({"q": torch.ones(2, 1, 4, 64, dtype=torch.float16)}, UnsupportedError, "no fp16 kernel .* such a cache"),
+    ({"sinks": torch.zeros(4, requires_grad=True)}, UnsupportedError, "sinks: got a tensor with requires_g"),
+    ({"q": torch.ones(2, 1, 4, 64).bfloat16().requires_grad_()}, UnsupportedError, "q: got a tensor with r"),
+], ids=[
+    "k_cache", "k", "cache_seqlens", "max_seqlen_q", "dtype of lengths", "sinks", "num_splits", "kernel",
+    "softcap", "alibi_slopes", "out", "dtype of q", "gradient of sinks", "gradient of q",
+])  # fmt: skip
+@pytest.mark.parametrize("stores", ["", "stores", "rotates", "rotates alone"])
+def test_refused(change: dict[str, Any], kind: type[Exception], said: str, stores: str) -> None:
+    """A refused call has stored nothing."""
+    case = replace(BASE, room=2)
+    arrays: dict[str, Any] = tensors(case)
+    if stores:
+        arrays |= new_tokens(case, 2 if stores == "rotates alone" else 1)
+    if stores.startswith("rotates"):
+        arrays |= rotary(case)
+    before = {name: to_numpy(arrays[name].clone()).tobytes() for name in ("k_cache", "v_cache")}
+    if "k" in change:
+        arrays.pop("v", None)
+    with torch.enable_grad(), pytest.raises(kind, match=said):
+        fa.flash_attn_with_kvcache(**arrays | change)
+    for name, want in before.items():
+        assert to_numpy(arrays[name]).tobytes() == want
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"num_splits": 129}, "num_splits = 129"), ({"kernel": 99}, "kernel = 99"),
 ], ids=str)  # fmt: skip
-def test_refused(change: dict[str, Any], kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
-        fa.flash_attn_with_kvcache(**tensors(BASE) | change)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_refused_compiled(change: dict[str, Any], said: str, backend: str) -> None:
+    """What only the library knows is refused when the graph runs, but before it stores anything."""
+    case = replace(BASE, room=2)
+    arrays = tensors(case) | new_tokens(case, 1) | rotary(case)
+    before = {name: to_numpy(arrays[name].clone()).tobytes() for name in ("k_cache", "v_cache")}
+    call = torch.compile(fa.flash_attn_with_kvcache, backend=backend, fullgraph=True)
+    with pytest.raises(Exception, match=said):
+        call(**arrays, **change)
+    for name, want in before.items():
+        assert to_numpy(arrays[name]).tobytes() == want
 
 
 @pytest.mark.parametrize("change", [

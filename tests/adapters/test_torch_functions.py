@@ -213,7 +213,7 @@ def test_dropout_draws_from_torch_s_generator() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("name", ["functional", "_sdpa", "_module"])
+@pytest.mark.parametrize("name", ["functional", "kvcache", "_sdpa", "_module"])
 def test_examples_in_docstrings(name: str) -> None:
     failed, attempted = doctest.testmod(importlib.import_module(f"pyfa_rocm.torch.{name}"))
     assert attempted

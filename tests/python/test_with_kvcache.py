@@ -19,9 +19,11 @@ from reference import attention, numerics_of
 from pyfa_rocm import (
     DeviceArray,
     InvalidArgumentError,
+    UnsupportedError,
     flash_attn_kv_append,
     flash_attn_with_kvcache,
 )
+from pyfa_rocm._runtime.tensor import Tensor, layout_of
 
 _BATCH, _NHEAD_Q, _NHEAD_K, _HDIM, _CAPACITY, _PAGE = 3, 4, 2, 64, 96, 16
 _LENGTHS = np.array([0, 37, 80], np.int32)
@@ -122,6 +124,24 @@ def test_appends_and_rotates(
     serving.judge(rotated.to_numpy(), out, _LENGTHS + seqlen_new, **options)
 
 
+def test_rotates_strided_queries() -> None:
+    """Queries with heads before tokens are rotated like contiguous ones."""
+    serving = Serving(paged=True)
+    q, new = serving.normal(_BATCH, 3, _NHEAD_Q), serving.put(serving.normal(_BATCH, 3, _NHEAD_K))
+    table = serving.put(serving.rng.uniform(-1, 1, (_CAPACITY, 16)).astype(np.float32))
+    heads_first = serving.put(np.ascontiguousarray(q.transpose(0, 2, 1, 3)))
+    shape, (batch, head, token) = q.shape, heads_first.strides[:3]
+    layout = layout_of(shape, (batch, token, head, 1), "float16", 0)
+    strided = Tensor(heads_first.data, layout, False, heads_first)
+    outs = [
+        flash_attn_with_kvcache(
+            x, *serving.caches, new, new, table, table, serving.lengths, causal=True, **serving.where
+        ).to_numpy()
+        for x in (serving.put(q), strided)
+    ]
+    assert (outs[0] == outs[1]).all()
+
+
 def test_packed_queries() -> None:
     serving = Serving(paged=True)
     q, starts = serving.normal(7, _NHEAD_Q), np.array([0, 0, 1, 7], np.int32)
@@ -151,12 +171,38 @@ def test_packed_queries() -> None:
     ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
 ], ids=str)  # fmt: skip
 def test_refusals(change: dict[str, Any], said: str) -> None:
+    refuse(Serving(paged=True), change, said)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"softcap": -1.0}, "softcap"), ({"num_splits": 129}, "num_splits = 129"),
+    ({"num_splits": 1.5}, "num_splits: got"), ({"kernel": 99}, "kernel = 99"),
+    ({"sinks": "lengths"}, "sinks: got dtype int32, expected float32"),
+    ({"alibi_slopes": "lengths"}, "alibi_slopes: got dtype int32, expected float32"),
+    ({"out": "new"}, "out: got shape (3, 1, 2, 64), expected (3, 1, 4, 64)"),
+    ({"max_seqlen_q": 3}, "max_seqlen_q: got 3, expected None without cu_seqlens_q"),
+    ({"rotary_cos": "table", "rotary_sin": "table", "kernel": 99}, "kernel = 99"),
+    ({"rotary_cos": "table", "rotary_sin": "new"}, "rotary_sin: got shape"),
+    ({"rotary_cos": "table"}, "rotary_sin: got None, expected an array as rotary_cos"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_refused_call_stores_nothing(change: dict[str, Any], said: str, causal: bool) -> None:
     serving = Serving(paged=True)
-    arrays = {"new": serving.put(serving.normal(_BATCH, 1, _NHEAD_K)), "lengths": serving.lengths}
+    refuse(serving, {"k": "two", "v": "two", "causal": causal, **change}, said)
+    refuse(serving, {"k": "new", "v": "new", "causal": causal, **change}, said)
+
+
+def refuse(serving: Serving, change: dict[str, Any], said: str) -> None:
+    """Check that a call raises and that the caches are as they were; arrays are those of these names."""
+    arrays = {
+        "new": serving.put(serving.normal(_BATCH, 1, _NHEAD_K)), "lengths": serving.lengths,
+        "two": serving.put(serving.normal(_BATCH, 2, _NHEAD_K)),
+        "table": serving.put(np.ones((_CAPACITY, 16), np.float16)),
+    }  # fmt: skip
     options: dict[str, Any] = {"cache_seqlens": serving.lengths, **serving.where}
     options |= {name: arrays.get(x, x) if isinstance(x, str) else x for name, x in change.items()}
     before = [cache.to_numpy() for cache in serving.caches]
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises((InvalidArgumentError, UnsupportedError, TypeError)) as caught:
         flash_attn_with_kvcache(serving.put(serving.normal(_BATCH, 1, _NHEAD_Q)), *serving.caches, **options)
     assert said in str(caught.value)
     assert all((x == cache.to_numpy()).all() for x, cache in zip(before, serving.caches, strict=True))
