@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The forward selector's estimates, from the clock of the software device: kRowsOfAKey and kRowsOfALoad.
+"""The forward selector's estimates, from the clock of the software device: kRowsOfAKey, kRowsOfALoad, paces.
 
 A key costs a wave `unit ((rows + load) / waves + key)` cycles of its SIMD, `rows` and `waves` those of a
 workgroup. Kernels that differ in their tile only are timed on a problem that fills the card: at head dim 128
 tiles of 128 and 64 rows by four waves, at 64 of 128 by four and of 16 by one. The first pair gives load / 4 +
 key, the second then load + key. `--write` puts both, with the date, into native/host/select/fwd.cc.
+
+A pace is what a key costs a wave of another origin's kernel in time, in percent of what the size of its tile
+lets expect by the constants that the source has. `--paces` prints them instead, and `--paces --write` puts
+them into native/host/select/fwd_origin.h.
 """
 
 from __future__ import annotations
@@ -21,13 +25,21 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm.cli.clock import estimate
+from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.clock_subjects import Ours
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import current_device, devices
 
-SOURCE = Path(__file__).parents[1] / "native" / "host" / "select" / "fwd.cc"
+SELECT = Path(__file__).parents[1] / "native" / "host" / "select"
+SOURCE, ORIGINS = SELECT / "fwd.cc", SELECT / "fwd_origin.h"
 TALL, SHORT, NARROW = "{}_mask_pad", "{}_mask_pad_m64", "{}_mask_pad_m16"
+# Without a mask, each beside the instance of Composable Kernel for the same head dim.
+EXACT = "{}_exact"
+PACES = {
+    "kPaceOfAiter": ("{}_pad_aiter_rtna", 128),
+    "kPaceOfPingpong64": ("{}_pad_pingpong", 64),
+    "kPaceOfPingpong128": ("{}_pad_pingpong", 128),
+}
 SIMDS = 4
 SEQLEN = 4096
 
@@ -51,8 +63,8 @@ class Named(Ours):
         raise SystemExit(f"this build has no kernel {self.name}: build another set of kernels")
 
 
-def cost(name: str, hdim: int) -> float:
-    """Return the SIMD cycles that a key costs a wave of a kernel, in the middle of the clock's range."""
+def measure(name: str, hdim: int) -> tuple[Estimate, float, fmha.KernelInfo]:
+    """Time a kernel; return that, the keys of all waves of a SIMD, and the kernel."""
     shape = Shape(8, 32, 32, SEQLEN, hdim, False)
     way = Named(name.format(f"fmha_fwd_bf16_d{hdim}"))
     found = estimate(way, shape)
@@ -60,9 +72,37 @@ def cost(name: str, hdim: int) -> float:
     x, y, z = way.info.grid
     waves = x * y * z * way.info.block_size // 64
     units = list(devices())[current_device()].compute_units
-    cycles = (found.cycles.low + found.cycles.high) / 2
-    print(f"{way.name}: {cycles * units * SIMDS / waves / SEQLEN:.2f} cycles a key and wave", file=sys.stderr)
-    return cycles * units * SIMDS / waves / SEQLEN
+    return found, waves * SEQLEN / (units * SIMDS), way.info
+
+
+def cost(name: str, hdim: int) -> float:
+    """Return the SIMD cycles that a key costs a wave of a kernel, in the middle of the clock's range."""
+    found, keys, info = measure(name, hdim)
+    cycles = (found.cycles.low + found.cycles.high) / 2 / keys
+    print(f"{info.name}: {cycles:.2f} cycles a key and wave", file=sys.stderr)
+    return cycles
+
+
+def number_of(name: str) -> int:
+    """Return a constant of the selector's source."""
+    (found,) = re.findall(rf"constexpr int {name} = (\d+);", SOURCE.read_text())
+    return int(found)
+
+
+def seconds_of_a_row(name: str, hdim: int) -> float:
+    """Return the time that a key costs a wave, over what the size of the tile lets expect."""
+    found, keys, info = measure(name, hdim)
+    waves = info.block_size // 64
+    rows = (info.tile_m + number_of("kRowsOfALoad")) / waves + number_of("kRowsOfAKey")
+    return found.middle_seconds / keys / rows
+
+
+def paces() -> dict[str, int]:
+    """Return the paces in percent, rounded."""
+    return {
+        name: round(100 * seconds_of_a_row(kernel, hdim) / seconds_of_a_row(EXACT, hdim))
+        for name, (kernel, hdim) in PACES.items()
+    }
 
 
 def constants() -> dict[str, int]:
@@ -76,28 +116,30 @@ def constants() -> dict[str, int]:
     return {"kRowsOfAKey": round(shared - load / 4), "kRowsOfALoad": round(load)}
 
 
-def write(values: dict[str, int], date: str) -> None:
-    """Replace the numbers in the selector's source, and say when in a line before them."""
-    text = SOURCE.read_text()
+def write(source: Path, values: dict[str, int], date: str) -> None:
+    """Replace the numbers in a source, and say when in a line before the first of them."""
+    text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", source.read_text())
     for name, value in values.items():
         text, count = re.subn(rf"(constexpr int {name} = )-?\d+;", rf"\g<1>{value};", text)
         if count != 1:
-            raise SystemExit(f"{SOURCE}: expected one line that defines {name}, got {count}")
+            raise SystemExit(f"{source}: expected one line that defines {name}, got {count}")
+    first = re.search(rf"^.*constexpr int {next(iter(values))} ", text, re.M)
+    assert first is not None
     said = f"// By benchmarks/selector.py, {date}.\n"
-    text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", text)
-    SOURCE.write_text(text.replace("constexpr int kRowsOfAKey", said + "constexpr int kRowsOfAKey"))
+    source.write_text(text[: first.start()] + said + text[first.start() :])
 
 
 def main() -> None:
     """Print the constants, or write them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into native/host/select/fwd.cc")
+    parser.add_argument("--paces", action="store_true", help="of kernels that are not Composable Kernel's")
+    parser.add_argument("--write", action="store_true", help="into native/host/select")
     args = parser.parse_args()
-    values, date = constants(), datetime.date.today().isoformat()
+    values, date = paces() if args.paces else constants(), datetime.date.today().isoformat()
     for name, value in values.items():
         print(f"constexpr int {name} = {value};  // {date}")
     if args.write:
-        write(values, date)
+        write(ORIGINS if args.paces else SOURCE, values, date)
 
 
 if __name__ == "__main__":

@@ -398,8 +398,7 @@ void test_kernel_info_struct(const fmha_fwd_params& p) {
   for (const size_t size : {size_t{96}, sizeof info.known}) {
     info.known.struct_size = static_cast<uint32_t>(size);
     info.known.reserved = 77;
-    CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_INVALID_ARGUMENT,
-                 "info->reserved = 77: expected 0");
+    CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_INVALID_ARGUMENT, "info->reserved = 77: expected 0");
     info.known.reserved = 0;
     CHECK_OK(fmha_fwd_kernel(&p, &info.known));
     CHECK((info.known.why != nullptr) == (size == sizeof info.known));

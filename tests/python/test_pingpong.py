@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Our own forward kernel, native/kernels/hip/fwd_pingpong.h: what is its own, against float64.
 
-That it does what every forward kernel does is tested with the others, by test_every_kernel.py and test_matrix.py.
+That it does what every forward kernel does is tested by test_every_kernel.py and test_matrix.py.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def test_is_chosen(batch: int, nhead_q: int, causal: bool) -> None:
 
     info = pyfa_rocm.fmha_fwd_kernel(
         FwdParams(
-            dtype="bfloat16", batch=batch, seqlen_q=n, seqlen_k=n, nhead_q=nhead_q, nhead_k=8, hdim_q=d, hdim_v=d,
-            softmax_scale=d**-0.5, mask="causal" if causal else "none", q=tensor(nhead_q), k=tensor(8),
-            v=tensor(8), o=tensor(nhead_q),
+            dtype="bfloat16", batch=batch, seqlen_q=n, seqlen_k=n, nhead_q=nhead_q, nhead_k=8, hdim_q=d,
+            hdim_v=d, softmax_scale=d**-0.5, mask="causal" if causal else "none", q=tensor(nhead_q),
+            k=tensor(8), v=tensor(8), o=tensor(nhead_q),
         )
     )  # fmt: skip
     assert info.name == f"fmha_fwd_bf16_d128_{'mask_' * causal}pad_pingpong"

@@ -128,7 +128,7 @@ def test_attention(shape: Shape, pipeline: str) -> None:
     writes = shape.lines(shape.seqlen_q, shape.nhead_q) + math.ceil(heads * shape.seqlen_q * 4 / LINE)
     assert reads + 1 <= counted.memory.lines_read <= reads + ARGUMENT_LINES
     assert counted.memory.lines_written == writes
-    # A wave's 64 lanes stand along its 32 or 16 rows: the LSE of a row is held, and by CK stored, 2 or 4 times.
+    # A wave's 64 lanes stand along its 32 or 16 rows: a row's LSE is held, and by CK stored, 2 or 4 times.
     copies = 1 if pipeline == "pingpong" else 64 // (kernel.tile_m // (kernel.block_size // 64))
     assert counted.memory.store_bytes == heads * shape.seqlen_q * (2 * shape.hdim + copies * 4)
     assert counted.memory.load_bytes >= reads * LINE

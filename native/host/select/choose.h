@@ -122,7 +122,8 @@ template <typename F>
 const char* why_better(const Cost& best, const Cost& next) {
   if (best.first != next.first) return "its tile is the smallest that holds the head dims";
   if (best.second != next.second) return F::kSecond;
-  if (best.third != next.third) return "least time by the estimate, and of those as fast it checks least at run time";
+  if (best.third != next.third)
+    return "least time by the estimate, and of those as fast it checks least at run time";
   return "the first in the catalogue of those as good";
 }
 

@@ -54,18 +54,22 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
-// What a key costs a wave of a kernel, in percent of what the size of its tile lets expect (select/fwd.cc).
-// By benchmarks/selector.py, on full devices.
+// What a key costs a wave of a kernel, in percent of what the size of its tile lets expect (select/fwd.cc):
+// Composable Kernel's, and by the software device's clock others, on full devices.
 inline constexpr int kWholePace = 100;
+// By benchmarks/selector.py, 2026-11-23.
+inline constexpr int kPaceOfAiter = 97;
+inline constexpr int kPaceOfPingpong64 = 66;
+inline constexpr int kPaceOfPingpong128 = 83;
 
 inline int fwd_pace(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
       return kWholePace;
     case Origin::kAiter:
-      return 97;
+      return kPaceOfAiter;
     case Origin::kHip:
-      return kernel.fwd.hdim_q <= 64 ? 66 : 83;
+      return kernel.fwd.hdim_q <= 64 ? kPaceOfPingpong64 : kPaceOfPingpong128;
   }
   return kWholePace;
 }

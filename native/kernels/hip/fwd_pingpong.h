@@ -20,15 +20,15 @@
 // that neither reads nor stores have bank conflicts (hip/fwd_pingpong_parts.h).
 //
 // The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
-// most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O is thereby
-// rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up.
+// most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
+// is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up.
 //
 //   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
 //   O                         64                            K 2 * 16 KB      matrix 4096 cycles
 //   Q                         32                            V 2 * 16 KB      vector about 2300
 //   S, P                      32, 16                                         LDS 2048 of the unit
 //   K and V on their way      16
-//   operands read ahead       24
+//   operands read ahead       16
 //   addresses, row's state    about 24
 #pragma once
 
@@ -102,7 +102,7 @@ class Pingpong {
   static constexpr int kBuffers = 2 * kPingpongTileBytes;
   // Steps of a phase: pairs of operands, each read so many steps ahead.
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
-  static constexpr int kAhead = 2;
+  static constexpr int kAhead = 1;
   static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
   static constexpr float kSlack = 8;  // the reference's, a power of two
 
@@ -220,7 +220,7 @@ class Pingpong {
     }
     scores_only(0);
     barrier();
-    softmax(0);
+    softmax(0);  // what it moves has had no round to arrive: it comes last, this once
     move(group);
     for (int n = 1; n < work.blocks; ++n) {
       read_ahead(n);
@@ -338,8 +338,8 @@ class Pingpong {
   // ---- The phase of the softmax.
 
   __device__ float across(float x) const {
-    return __builtin_bit_cast(
-        float, __builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, __builtin_bit_cast(int, x)));
+    return __builtin_bit_cast(float,
+                              __builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, __builtin_bit_cast(int, x)));
   }
 
   __device__ void softmax(int n) {
@@ -450,10 +450,11 @@ struct PingpongFacts {
 }  // namespace fmha
 
 // FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask): one kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask)                                                \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask>;                                           \
-  extern "C" __device__ __attribute__((used, visibility("protected"))) const fmha::PingpongFacts         \
-      entry##_facts = {fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1}; \
-  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) {    \
-    entry##_type::run();                                                                                 \
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask)                                             \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask>;                                        \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                \
+  const fmha::PingpongFacts entry##_facts = {                                                         \
+      fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \
+  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) { \
+    entry##_type::run();                                                                              \
   }

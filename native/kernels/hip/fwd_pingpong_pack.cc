@@ -28,9 +28,7 @@ bool features_fit(const FwdProblem& p) {
 float scale_log2e(const FwdProblem& p) { return p.softmax_scale * std::numbers::log2e_v<float>; }
 
 // As CK's kernels: a factor below zero, or flushed to zero, would give infinities and NaNs.
-bool scale_fits(const FwdProblem& p) {
-  return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p));
-}
+bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std::isinf(scale_log2e(p)); }
 
 // Heads of all batches, and how many parts of them there are.
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
