@@ -58,9 +58,9 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
 // Composable Kernel's, and by the software device's clock others, on full devices.
 inline constexpr int kWholePace = 100;
 // By benchmarks/selector.py, 2026-11-23.
-inline constexpr int kPaceOfAiter = 97;
-inline constexpr int kPaceOfPingpong64 = 66;
-inline constexpr int kPaceOfPingpong128 = 83;
+inline constexpr int kPaceOfAiter = 100;
+inline constexpr int kPaceOfPingpong64 = 88;
+inline constexpr int kPaceOfPingpong128 = 86;
 
 inline int fwd_pace(const Kernel& kernel) {
   switch (kernel.origin) {
