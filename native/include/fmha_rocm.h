@@ -96,9 +96,11 @@ enum {
  * pointer aligned to 16 bytes. The stride of a dimension of size one is not read; a stride of 0 repeats the
  * same elements, which `o` may not do. fmha_fwd writes only through `o`, `lse` and `randval`, fmha_bwd only
  * through `dq`, `dk`, `dv` and `dbias`.
- * The kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
+ * Most kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
- * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. */
+ * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. Those of the
+ * pipeline "pingpong" (gfx942; no bias, softcap or dropout; head dims to 128) count in 64: there 256 rows
+ * must be less than 2 GiB, and no more. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -108,7 +110,8 @@ typedef struct fmha_tensor {
 
 /* The log-sum-exp of each softmax row: float32 (batch, nhead_q, seqlen_q), natural logarithm, of the
  * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
- * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below 2^31. */
+ * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below
+ * 2^31, but for the pipeline "pingpong". */
 typedef struct fmha_lse {
   float* data;
   int64_t stride_batch;

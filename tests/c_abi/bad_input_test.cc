@@ -121,7 +121,7 @@ const BadCase kCases[] = {
     {[](auto& p) { p.o.data = p.q.data; }, FMHA_INVALID_ARGUMENT, "o is written but overlaps q"},
     {[](auto& p) { p.seqlen_k = -1; }, FMHA_INVALID_ARGUMENT, "seqlen_k = -1"},
     {[](auto& p) { p.softmax_scale = 0; }, FMHA_INVALID_ARGUMENT, "softmax_scale = 0"},
-    {[](auto& p) { p.v.stride_batch = int64_t{1} << 33; }, FMHA_UNSUPPORTED, "v.stride_batch = 8589934592"},
+    {[](auto& p) { p.v.stride_seqlen = int64_t{1} << 33; }, FMHA_UNSUPPORTED, "v.stride_seqlen = 8589934592"},
     {[](auto& p) { p.struct_size = 16; }, FMHA_ABI_MISMATCH, "params->struct_size = 16"},
     {[](auto& p) { p.q.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "q.data"},
     {[](auto& p) { p.k.data = g_host_memory; }, FMHA_INVALID_ARGUMENT, "not device memory"},

@@ -9,7 +9,7 @@
 typedef char params_end_with_a_field
     [offsetof(fmha_fwd_params, flags) + sizeof(uint64_t) == sizeof(fmha_fwd_params) ? 1 : -1];
 typedef char info_ends_with_a_field
-    [offsetof(fmha_kernel_info, reserved) + sizeof(uint32_t) == sizeof(fmha_kernel_info) ? 1 : -1];
+    [offsetof(fmha_kernel_info, why) + sizeof(const char*) == sizeof(fmha_kernel_info) ? 1 : -1];
 typedef char
     extent_ends_with_a_field[offsetof(fmha_extent, reserved) + sizeof(uint32_t) == sizeof(fmha_extent) ? 1
                                                                                                        : -1];

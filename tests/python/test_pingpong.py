@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from strict import wave_order
 
 import pyfa_rocm
-from pyfa_rocm import FwdParams, Strided
+from pyfa_rocm import DeviceArray, FwdParams, Strided
+from pyfa_rocm._runtime import hip
 
 OURS = [row for row in rows() if row["origin"] == "hip" and row["arch"] == this_arch()]
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
@@ -123,3 +124,51 @@ def test_is_chosen(batch: int, nhead_q: int, causal: bool) -> None:
     )  # fmt: skip
     assert info.name == f"fmha_fwd_bf16_d128_{'mask_' * causal}pad_pingpong"
     assert info.why.startswith("least time by the estimate")
+
+
+@pytest.mark.parametrize("dimension", ["batch", "seqlen"])
+def test_strides_of_64_bits(dimension: str) -> None:
+    """Batches 8 GiB apart, and rows whose head takes 5 GB: other kernels count in 32 bits."""
+    batch, seqlen_q, seqlen_k, d = (2, 40, 90, 64) if dimension == "batch" else (1, 300, 650, 128)
+    steps = {"batch": (1 << 32, d, d), "seqlen": (0, (1 << 22) - 8, d)}[dimension]
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((batch, n, 1, d), np.float32) for n in (seqlen_q, seqlen_k, seqlen_k))
+    inputs = [x.astype(np.float16) for x in (q, k, v)]
+    arrays = [_scattered(x, steps) for x in (*inputs, np.zeros_like(inputs[0]))]
+    strided = [Strided(x.data, *steps) for x in arrays]
+    params = FwdParams(
+        dtype="float16", batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_q=1, nhead_k=1, hdim_q=d,
+        hdim_v=d, softmax_scale=d**-0.5, mask="causal", **dict(zip("qkvo", strided, strict=True)),
+    )  # fmt: skip
+    assert pyfa_rocm.fmha_fwd_kernel(params).pipeline == "pingpong"
+    pyfa_rocm.fmha_fwd(params)
+    pyfa_rocm.synchronize()
+    case = Case(
+        batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_k=1, ratio=1, hdim=d, dtype="float16",
+        causal=True,
+    )  # fmt: skip
+    judge(expected(case, inputs), _gathered(arrays[3], steps, inputs[0].shape), None)
+
+
+def _scattered(x: np.ndarray, steps: tuple[int, int, int]) -> DeviceArray:
+    """Put a (batch, seqlen, 1, hdim) array into memory at these strides."""
+    device = DeviceArray.empty((_place(steps, x.shape[0] - 1, x.shape[1] - 1) + x.shape[3],), x.dtype)
+    kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+    for b, s in np.ndindex(x.shape[:2]):
+        row = np.ascontiguousarray(x[b, s, 0])
+        hip.call("hipMemcpy", device.data + 2 * _place(steps, b, s), row.ctypes.data, row.nbytes, kind)
+    return device
+
+
+def _gathered(device: DeviceArray, steps: tuple[int, int, int], shape: tuple[int, ...]) -> np.ndarray:
+    """Read it back."""
+    x = np.empty(shape, np.float16)
+    kind = hip.module().hipMemcpyKind.hipMemcpyDeviceToHost
+    for b, s in np.ndindex(shape[:2]):
+        row = x[b, s, 0]
+        hip.call("hipMemcpy", row.ctypes.data, device.data + 2 * _place(steps, b, s), row.nbytes, kind)
+    return x
+
+
+def _place(steps: tuple[int, int, int], batch: int, row: int) -> int:
+    return batch * steps[0] + row * steps[1]
