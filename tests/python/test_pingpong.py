@@ -135,10 +135,10 @@ def test_strides_of_64_bits(dimension: str) -> None:
     q, k, v = (rng.standard_normal((batch, n, 1, d), np.float32) for n in (seqlen_q, seqlen_k, seqlen_k))
     inputs = [x.astype(np.float16) for x in (q, k, v)]
     arrays = [_scattered(x, steps) for x in (*inputs, np.zeros_like(inputs[0]))]
-    strided = [Strided(x.data, *steps) for x in arrays]
+    at_q, at_k, at_v, at_o = (Strided(x.data, *steps) for x in arrays)
     params = FwdParams(
         dtype="float16", batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nhead_q=1, nhead_k=1, hdim_q=d,
-        hdim_v=d, softmax_scale=d**-0.5, mask="causal", **dict(zip("qkvo", strided, strict=True)),
+        hdim_v=d, softmax_scale=d**-0.5, mask="causal", q=at_q, k=at_k, v=at_v, o=at_o,
     )  # fmt: skip
     assert pyfa_rocm.fmha_fwd_kernel(params).pipeline == "pingpong"
     pyfa_rocm.fmha_fwd(params)
