@@ -58,7 +58,7 @@ RAW: list[tuple[str, Change, type[FmhaError], list[str]]] = [
         InvalidArgumentError,
         ["k.stride_seqlen", "132", "multiple of 8"],
     ),
-    ("huge stride", _tensor("v", stride_batch=2**31), UnsupportedError, ["v.stride_batch", str(2**31)]),
+    ("huge stride", _tensor("v", stride_seqlen=2**31), UnsupportedError, ["v.stride_seqlen", str(2**31)]),
     ("rows of o overlap", _tensor("o", stride_seqlen=8), InvalidArgumentError, ["o.stride", "overlap"]),
     ("broadcast o", _tensor("o", stride_batch=0), InvalidArgumentError, ["o.stride_batch", "overlap"]),
     *(

@@ -111,8 +111,12 @@ def test_form_computes_what_it_means(form: str) -> None:
 
 
 def test_every_row_has_a_model() -> None:
-    """No row of the vector ALU is left out of the tests above without a reason."""
-    named = {r.mnemonic for r in rows.all_rows() if r.format in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3B")}
+    """No row of the vector ALU is left out of the tests above without a reason.
+
+    What gfx950 alone has, LLVM 19 does not know: test_gfx950.py has its values.
+    """
+    known = (r for r in rows.all_rows() if r.opcode.keys() != {"gfx950"})
+    named = {r.mnemonic for r in known if r.format in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3B")}
     assert named - set(models()) == set(WITHOUT)
     stale = set(models()) - named
     assert all(n.startswith("v_") for n in stale)
