@@ -112,7 +112,8 @@ def test_a_kernel_that_fails(on_fault: str) -> None:
     """The message names the kernel; JAX reports it at the latest when the result is read, or the process
     ends there, as on ROCm. None hangs.
     """
-    done = python(FAULT, FMHA_EMU_ON_FAULT=on_fault)
+    # Rows that are not there lie in JAX's pool at first, which the device would report as unwritten.
+    done = python(FAULT, FMHA_EMU_ON_FAULT=on_fault, FMHA_EMU_CHECKS="-global-unwritten")
     assert re.search(r"kernel fmha_fwd_bf16_\w+, workgroup .* is not inside one allocation", done.stderr)
     assert done.returncode == (-signal.SIGABRT if on_fault == "abort" else 0)
     assert ("ROCM_ERROR_ILLEGAL_ADDRESS" in done.stdout) == (on_fault == "error")
