@@ -179,8 +179,8 @@ typedef struct fmha_fwd_params {
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 1e-38: no kernel takes it). Scaled scores are float32, and
                            a row whose largest is beyond +-1.8e8 (FP8: 1.4e6) is NaN in o and lse, unless
-                           softcap, bias or alibi_slopes are used, or the pipeline is "pingpong", which does
-                           up to 1e9 in bf16: the kernels cannot compute it */
+                           softcap, bias or alibi_slopes are used: the kernels cannot compute it. Those of
+                           the pipeline "pingpong" can up to 1e9 in bf16 */
   fmha_mask mask;
   int64_t window_left;  /* read only for FMHA_MASK_WINDOW and its top-left form; not negative */
   int64_t window_right; /* the same */

@@ -52,6 +52,22 @@ class Tile(Protocol):
     """Keys: forward of a step, backward of a workgroup."""
 
 
+class OneHeadDim:
+    """A tile whose keys and values have the same head dim, `hdim`."""
+
+    hdim: int
+
+    @property
+    def hdim_q(self) -> int:
+        """The largest head dim of q and k."""
+        return self.hdim
+
+    @property
+    def hdim_v(self) -> int:
+        """The largest head dim of v and o."""
+        return self.hdim
+
+
 class Family(Protocol):
     """What catalogue.py, report.py and embed.py ask of a family."""
 

@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from family import check_keys, check_known
+from family import OneHeadDim, check_keys, check_known
 from family_bwd import LAYOUTS, MASKS, BwdRow, Origin
 
 _REQUIRED = {"object", "sha256", "symbol", "hdim", "tile", "mask", "layout"}
 
 
 @dataclass(frozen=True)
-class Object:
+class Object(OneHeadDim):
     """A code object of one kernel."""
 
     object: str
@@ -37,16 +37,6 @@ class Object:
     def tag(self) -> str:
         """Ends the name of its kernel."""
         return f"aiter{'_causal' * (self.mask == 'top_left')}{'_group' * (self.layout == 'group')}"
-
-    @property
-    def hdim_q(self) -> int:
-        """The largest head dim of q and k."""
-        return self.hdim
-
-    @property
-    def hdim_v(self) -> int:
-        """The largest head dim of v and o."""
-        return self.hdim
 
     @property
     def tile_m(self) -> int:

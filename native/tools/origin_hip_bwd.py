@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from family import check_keys
+from family import OneHeadDim, check_keys
 from family_bwd import BwdRow, Origin
 
 
 @dataclass(frozen=True)
-class HipBwdTile:
+class HipBwdTile(OneHeadDim):
     """How a workgroup divides the work: its 64 rows are those of four waves of 16."""
 
     hdim: int
@@ -25,16 +25,6 @@ class HipBwdTile:
     whole: bool = True
     hdim_step: int = 8
     tile_n: int = 64
-
-    @property
-    def hdim_q(self) -> int:
-        """The largest head dim of q and k."""
-        return self.hdim
-
-    @property
-    def hdim_v(self) -> int:
-        """The largest head dim of v and o."""
-        return self.hdim
 
 
 class HipBwd(Origin):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from family import check_keys
+from family import OneHeadDim, check_keys
 from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
@@ -14,7 +14,7 @@ _HDIMS = (64, 128)
 
 
 @dataclass(frozen=True)
-class HipFwdTile:
+class HipFwdTile(OneHeadDim):
     """How a workgroup divides the work: eight waves of 32 rows, and tiles of K of 16 KB."""
 
     hdim: int
@@ -23,16 +23,6 @@ class HipFwdTile:
     pipeline: str = "pingpong"
     hdim_step: int = 8
     tile_m: int = 256
-
-    @property
-    def hdim_q(self) -> int:
-        """The largest head dim of q and k."""
-        return self.hdim
-
-    @property
-    def hdim_v(self) -> int:
-        """The largest head dim of v and o."""
-        return self.hdim
 
     @property
     def tile_n(self) -> int:

@@ -177,6 +177,18 @@ def _workspace(params: FwdParams | BwdParams, nbytes: int) -> DeviceArray:
     return workspace
 
 
+def _choose_pipeline(
+    params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo], pipelines: tuple[str, ...]
+) -> bool:
+    """Set `params.kernel` to the best candidate whose main loop's name begins so; False: there is none."""
+    params.kernel = 0
+    for number in range(1, info(params).candidate_count + 1):
+        params.kernel = number
+        if info(params).pipeline.startswith(pipelines):
+            return True
+    return False
+
+
 class CompositeKernel(Ours):
     """The library's best kernel from Composable Kernel, as flash-attention compiles them."""
 
@@ -184,12 +196,8 @@ class CompositeKernel(Ours):
 
     def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
         """See Ours."""
-        params.kernel = 0
-        for number in range(1, info(params).candidate_count + 1):
-            params.kernel = number
-            if info(params).pipeline.startswith(_CK_PIPELINES):
-                return
-        raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
+        if not _choose_pipeline(params, info, _CK_PIPELINES):
+            raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
 
 
 class AiterBackward(Ours):
@@ -211,12 +219,8 @@ class AiterBackward(Ours):
 
     def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
         """See Ours."""
-        params.kernel = 0
-        for number in range(1, info(params).candidate_count + 1):
-            params.kernel = number
-            if info(params).pipeline == _AITER_PIPELINE:
-                return
-        raise UnsupportedError("the library has no kernel of AITER for this problem")
+        if not _choose_pipeline(params, info, (_AITER_PIPELINE,)):
+            raise UnsupportedError("the library has no kernel of AITER for this problem")
 
 
 class _Word(ctypes.Structure):

@@ -60,6 +60,12 @@ struct FwdProblem {
   Workspace workspace;
 };
 
+// Whether it asks for no more than a mask and an LSE.
+inline bool is_plain(const FwdProblem& p) {
+  return !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() && !p.randval.touched &&
+         p.qk_descale == 1.0F && p.v_descale == 1.0F;
+}
+
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem);
 

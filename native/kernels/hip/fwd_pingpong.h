@@ -100,9 +100,8 @@ class Pingpong {
   static constexpr int kTilesO = kHdim / 32;
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
   static constexpr int kBuffers = 2 * kPingpongTileBytes;
-  // Steps of a phase: pairs of operands, each read so many steps ahead.
+  // Steps of a phase: pairs of operands, each read one step ahead.
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
-  static constexpr int kAhead = 1;
   static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
   static constexpr float kSlack = 8;  // the reference's, a power of two
 
@@ -223,7 +222,7 @@ class Pingpong {
     softmax(0);  // what it moves has had no round to arrive: it comes last, this once
     move(group);
     for (int n = 1; n < work.blocks; ++n) {
-      read_ahead(n);
+      read_first<0>(n);
       barrier();
       products(n);
       barrier();
@@ -290,16 +289,16 @@ class Pingpong {
     }
   }
 
-  // Steps from i to before `end`. What a step reads is used kAhead steps later.
+  // Steps from i to before `end`. What a step reads is used in the next one.
   template <int i, int end>
   __device__ void steps(int n) {
     if constexpr (i < end) {
-      if constexpr (i + kAhead < end) ring[(i + kAhead) % (kAhead + 1)] = read<i + kAhead>(n);
+      if constexpr (i + 1 < end) ring[(i + 1) % 2] = read<i + 1>(n);
       __builtin_amdgcn_sched_barrier(0);
       if constexpr (i < kPairsO) {
-        multiply_values<i>(ring[i % (kAhead + 1)]);
+        multiply_values<i>(ring[i % 2]);
       } else {
-        multiply_keys<i - kPairsO>(ring[i % (kAhead + 1)]);
+        multiply_keys<i - kPairsO>(ring[i % 2]);
       }
       __builtin_amdgcn_sched_barrier(0);
       steps<i + 1, end>(n);
@@ -308,12 +307,9 @@ class Pingpong {
 
   template <int first>
   __device__ void read_first(int n) {
-    ring[first % (kAhead + 1)] = read<first>(n);
-    if constexpr (kAhead > 1) ring[(first + 1) % (kAhead + 1)] = read<first + 1>(n);
+    ring[first % 2] = read<first>(n);
     __builtin_amdgcn_sched_barrier(0);
   }
-
-  __device__ void read_ahead(int n) { read_first<0>(n); }
 
   template <int first, int end>
   __device__ void run_steps(int n) {
@@ -439,7 +435,7 @@ class Pingpong {
   Dwords4 q[kSteps];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
-  Pair ring[kAhead + 1];
+  Pair ring[2];
 };
 
 // What the host must know of an instance, read out of the code object by the build (native/tools/report.py).

@@ -20,9 +20,7 @@ constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, 
 constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
 
 bool features_fit(const FwdProblem& p) {
-  const bool plain = !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() &&
-                     !p.randval.touched && p.qk_descale == 1.0F && p.v_descale == 1.0F;
-  return plain && (p.dtype == DType::kFp16 || p.dtype == DType::kBf16) && p.o_dtype == p.dtype;
+  return is_plain(p) && (p.dtype == DType::kFp16 || p.dtype == DType::kBf16) && p.o_dtype == p.dtype;
 }
 
 float scale_log2e(const FwdProblem& p) { return p.softmax_scale * std::numbers::log2e_v<float>; }

@@ -22,9 +22,7 @@ constexpr int64_t kTileRows = 256;
 constexpr int64_t kMostRows = int64_t{1} << 28;
 
 bool features_fit(const FwdProblem& p) {
-  const bool plain = !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() &&
-                     !p.randval.touched && p.qk_descale == 1.0F && p.v_descale == 1.0F;
-  return plain && p.dtype == DType::kBf16 && p.o_dtype == DType::kBf16 && p.hdim_q == kHdim &&
+  return is_plain(p) && p.dtype == DType::kBf16 && p.o_dtype == DType::kBf16 && p.hdim_q == kHdim &&
          p.hdim_v == kHdim;
 }
 
