@@ -32,6 +32,8 @@ enum HazardChecks::Rule : int {
   kScalarM0,
   kGetReg,
   kSetReg,
+  kSwapExec,
+  kSwapVector,
   kRules,
 };
 
@@ -97,6 +99,10 @@ constexpr RuleText kRuleTexts[] = {
     {{2, 2, 2}, "s_setreg, then s_getreg of the same register%s"},
     // checkSetRegHazards
     {{2, 2, 2}, "s_setreg, then s_setreg of the same register%s"},
+    // checkPermlaneHazards
+    {{4, 4, 4}, "a VALU instruction writes %s, then v_permlane16_swap or v_permlane32_swap"},
+    // checkPermlaneHazards
+    {{2, 2, 2}, "a VALU instruction writes %s, v_permlane16_swap or v_permlane32_swap reads it"},
 };
 
 bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
@@ -132,7 +138,7 @@ int states_for_c_cdna3(const MatrixUse& u) {
   const bool from_xdl = u.producer.traits & kXdlTrait, to_xdl = u.consumer.traits & kXdlTrait;
   const int passes = u.producer.passes;
   if (u.same) return u.small_f64_pair ? 4 : passes == 2 ? 2 : 0;
-  if (from_f64) return to_xdl ? 0 : passes == 4 ? 4 : 9;
+  if (from_f64) return to_xdl ? 0 : passes == 4 ? 4 : passes + 1;
   if (from_xdl) return passes + 1;
   return to_xdl ? 0 : passes;
 }
@@ -150,12 +156,13 @@ struct MatrixRules {
   int more_than_passes;      // wait states beyond the passes before others than MFMA use a result
   int more_than_passes_xdl;  // the same of the XDL unit's
   bool only_xdl_reads_c_late;
-  int (*more)(const Facts& producer);  // beyond both
+  int after_long_f64;                  // before others read what an f64 MFMA of more than four passes writes
+  int (*more)(const Facts& producer);  // beyond what others than f64 need
 };
 constexpr PerIsa<MatrixRules> kMatrixRules{
-    MatrixRules{states_for_c_cdna2, 3, 3, false, [](const Facts&) { return 0; }},
-    MatrixRules{states_for_c_cdna3, 2, 3, true, [](const Facts&) { return 0; }},
-    MatrixRules{states_for_c_cdna4, 2, 3, true, more_on_cdna4},
+    MatrixRules{states_for_c_cdna2, 3, 3, false, 11, [](const Facts&) { return 0; }},
+    MatrixRules{states_for_c_cdna3, 2, 3, true, 11, [](const Facts&) { return 0; }},
+    MatrixRules{states_for_c_cdna4, 2, 3, true, 19, more_on_cdna4},
 };
 
 int states_for(const MatrixUse& u, Isa isa) {
@@ -167,7 +174,8 @@ int states_for(const MatrixUse& u, Isa isa) {
   if (to_matrix && u.writes) return 0;  // in order
   if (from_f64) {
     const bool memory = !is_vector_alu(u.consumer) && !u.writes;
-    return passes == 4 ? memory ? 9 : 6 : memory ? 18 : 11;
+    if (passes == 4) return memory ? 9 : 6;
+    return memory ? 18 : u.writes ? 11 : rules.after_long_f64;
   }
   const int more = from_xdl ? rules.more_than_passes_xdl : rules.more_than_passes;
   return passes + more + rules.more(u.producer);
@@ -209,10 +217,10 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
   constexpr uint32_t kZeroFlags = kReadsVcczTrait | kReadsExeczTrait;
-  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kZeroFlags;
+  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kSwapTrait | kZeroFlags;
   constexpr uint32_t kProducers =
       kTransTrait | kHalfTrait | kBigStoreTrait | kBigStoreScalarTrait | kDotTrait | kF64MatrixTrait;
-  constexpr uint32_t kConsumers = kDppTrait | kReadLaneTrait;
+  constexpr uint32_t kConsumers = kDppTrait | kReadLaneTrait | kSwapTrait;
   const uint32_t recent = recent_[0].traits | recent_[1].traits | recent_[2].traits | recent_[3].traits;
   const bool matrix = f.unit == Unit::kMatrix;
   if ((f.traits & kScalarRules || matrix) && !scalars(w, inst, f, d)) return false;
@@ -231,6 +239,7 @@ bool HazardChecks::scalars(Wave& w, const Inst& inst, const Facts& f, const Fact
   if (f.traits & kDppTrait && !need(w, inst, kDppExec, exec, exec_range)) return false;
   if (f.unit == Unit::kMatrix && !need(w, inst, kMatrixExec, exec, exec_range)) return false;
   if (f.traits & kLaneTrait && !need(w, inst, kLaneExec, exec, exec_range)) return false;
+  if (f.traits & kSwapTrait && !need(w, inst, kSwapExec, exec, exec_range)) return false;
   if (f.traits & kReadsExeczTrait && !need(w, inst, kZeroFlag, exec, exec_range)) return false;
   const RegisterRange vcc_range{kFirstScalar + kVccLo, 2};
   for (int s = kVccLo; s <= kVccHi && f.traits & (kReadsVcczTrait | kDivFmasTrait); ++s) {
@@ -277,6 +286,7 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
       if (plain && f.unit == Unit::kMatrix && !(pf.traits & kDotTrait) &&
           !need(w, inst, kMatrixVector, p, out))
         return false;
+      if (plain && f.traits & kSwapTrait && !need(w, inst, kSwapVector, p, out)) return false;
       const bool trans = pf.traits & kTransTrait && !(f.traits & kTransTrait);
       if (trans && vector_alu && !need(w, inst, kTransVector, p, out)) return false;
       if (pf.traits & kHalfTrait && vector_alu && !need(w, inst, kHalfVector, p, out)) return false;

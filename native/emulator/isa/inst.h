@@ -138,6 +138,8 @@ enum RowFlag : RowFlags {
   // Constants.
   kTruthTable = 1ull << 43,     // the fields of modifiers are a table, in imm (v_bitop3)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
+  // Lanes.
+  kSwapsLanes = 1ull << 44,  // both registers' (v_permlane16_swap); op_sel[0] is fi, op_sel[1] bound_ctrl
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
