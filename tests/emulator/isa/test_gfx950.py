@@ -18,6 +18,7 @@ SUITE = Suite("gfx950")
 HERE = rows.arch() == "gfx950"
 LANE = np.arange(LANES)
 X, Y = (np.random.default_rng(i).integers(0, 1 << 32, LANES, dtype=np.uint32) for i in (0, 1))
+_ARRIVED = "s_waitcnt lgkmcnt(0)"
 IMAGE = np.random.default_rng(2).integers(0, 256, 4096, dtype=np.uint8)
 
 
@@ -80,7 +81,7 @@ def _transposing_loads() -> None:
             fill = [f"ds_write_b32 v60, v{30 + i} offset:{256 * i}" for i in range(16)]
             read = f"{name} {out}, v2 offset:48"
             SUITE.add(
-                f"{name}-{bank}", [*fill, "s_waitcnt lgkmcnt(0)", read, "s_waitcnt lgkmcnt(0)"], [out], check,
+                f"{name}-{bank}", [*fill, _ARRIVED, read, _ARRIVED], [out], check,
                 {"v60": (LANE * 4).astype(np.uint32), "v[30:45]": IMAGE.view(np.uint32).reshape(16, LANES),
                  "v2": address.astype(np.uint32)},
                 lds=len(IMAGE), covers=[name],
@@ -107,8 +108,21 @@ def _packed_atomic() -> None:
     )  # fmt: skip
 
 
+def _far_loads_to_lds() -> None:
+    """M0 names places beyond 64 KB, which gfx942 has not."""
+    memory = np.random.default_rng(5).integers(0, 1 << 32, LANES, dtype=np.uint32)
+    at = 0x1_2340
+    load = ["global_load_lds_dword v2, s[70:71]", "s_waitcnt vmcnt(0)", "ds_read_b32 v3, v4", _ARRIVED]
+    SUITE.add(
+        "far-load-to-lds", load, ["v3"], lambda r: np.testing.assert_array_equal(r["v3"][0], memory),
+        {"v2": (LANE * 4).astype(np.uint32), "v4": (LANE * 4 + at).astype(np.uint32)}, {"m0": at}, memory,
+        lds=0x2_0000, covers=["global_load_lds_dword"],
+    )  # fmt: skip
+
+
 if HERE:
     _swaps()
+    _far_loads_to_lds()
     _transposing_loads()
     _packed_atomic()
 
@@ -119,7 +133,7 @@ def test_gfx950(case: Case) -> None:
     SUITE.check(case)
 
 
-_FILL = ("ds_write_b32 v1, v1", "s_waitcnt lgkmcnt(0)", "v_and_b32 v1, 0xf0, v1")
+_FILL = ("ds_write_b32 v1, v1", _ARRIVED, "v_and_b32 v1, 0xf0, v1")
 _REFUSED = {
     "half_a_pair": (["s_mov_b64 exec, 1", "s_nop 4", "v_permlane16_swap_b32 v2, v3"], "only one is on"),
     "some_lanes": ([*_FILL, "s_mov_b64 exec, 1", "ds_read_b64_tr_b16 v[2:3], v1"], "needs all lanes on"),

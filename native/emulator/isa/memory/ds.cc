@@ -110,7 +110,7 @@ void write2(Wave& w, const Inst& inst) {
 template <bool kStoreIt>
 void addtid(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
-  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  const uint32_t base = w.m0_in_lds() + static_cast<uint32_t>(inst.imm);
   tell_lds_run(w, inst, base, exec_mask(w));
   for_lanes(exec_mask(w), [&](int l) {
     uint8_t* p = w.lds(inst, base + 4 * l, 4, l);
