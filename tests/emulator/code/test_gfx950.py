@@ -152,12 +152,41 @@ def test_instructions(run: str) -> None:
     assert " passed" in out, out
 
 
+PREBUILT = sorted((ROOT / "build/release/kernels" / ARCH).glob("*_aiter*.co"))
+
+
+@here
+@compiles
+@pytest.mark.parametrize("path", PREBUILT, ids=lambda path: path.stem)
+def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
+    """What the device reads in AITER's objects, clang encodes as it stands there, but for branches."""
+    data = path.read_bytes()
+    offset, size, _ = _text_of(data)
+    text = [re.sub(r"^(s_c?branch\w*) .*", r"\1 0", line) for line in _listing(path)]
+    again = tmp_path / "again.o"
+    subprocess.run(
+        [*assembler(ARCH), "-", "-o", again], input="\n".join(text), text=True, check=True
+    )  # fmt: skip
+    made = again.read_bytes()
+    at, length, _ = _text_of(made)
+    got, want = (np.frombuffer(x, "<u4") for x in (made[at : at + length], data[offset : offset + size]))
+    assert len(got) == len(want)
+    differ = np.flatnonzero(got != want)
+    assert (want[differ] >> 23 == 0x17F).all(), "not SOPP"
+    assert (got[differ] == want[differ] & 0xFFFF0000).all()
+
+
 @here
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
-def test_backward() -> None:
-    """Every backward kernel, clean with every check on; the forward ones are test_every_kernel's."""
+@pytest.mark.parametrize(
+    "tests",
+    [("test_backward.py", "-k", "every"), ("test_prebuilt.py",), ("test_prebuilt_backward.py",)],
+    ids=str,
+)
+def test_kernels(tests: tuple[str, ...]) -> None:
+    """Every backward kernel, clean with every check on; AITER's; the forward ones are test_every_kernel's."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/python/test_backward.py", "-k", "every"],
+        [sys.executable, "-m", "pytest", "-q", f"tests/python/{tests[0]}", *tests[1:]],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
