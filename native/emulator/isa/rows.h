@@ -18,6 +18,7 @@ std::span<const Row> vop2_rows();
 std::span<const Row> vopc_rows();
 std::span<const Row> vop3_rows();  // those that have no shorter form
 std::span<const Row> vop3p_rows();
+std::span<const Row> vopd_rows();
 std::span<const Row> mai_rows();
 std::span<const Row> sparse_rows();  // SMFMAC
 std::span<const Row> ds_rows();
