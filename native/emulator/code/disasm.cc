@@ -61,7 +61,12 @@ class Printer {
  private:
   // One of the operations of a VOPD: "v_dual_mul_f32 v0, v1, v2".
   std::string half(const Inst& inst) const {
-    Printer p(inst, dialect_);
+    Inst whole = inst;
+    for (Operand& o : whole.src) {
+      if (o.kind == OperandKind::kVgpr && o.index == kVopdCopy) o = i_.dual[0].dst;
+    }
+    Printer p(whole, dialect_);
+    p.is_dual_ = true;
     p.out_ = std::string("v_dual") + (inst.row->mnemonic + 1);
     p.operands();
     return std::move(p.out_);
@@ -179,7 +184,7 @@ class Printer {
     if (i_.sdst.kind != OperandKind::kNone) put(i_.sdst, Type::kMask);
     if (r_.flags & kLiteralK) return literal_k();
     const bool packed = r_.format == Format::kVop3p;
-    const int n = source_count();
+    const int n = source_count() - (is_dual_ && reads_vcc() ? 1 : 0);  // which does not name VCC
     for (int s = 0; s < n; ++s) {
       const bool bare = packed && !is_mix();
       const bool abs = (is_mix() ? i_.neg_hi : i_.abs) >> s & 1;
@@ -305,6 +310,7 @@ class Printer {
   const Dialect dialect_;
   std::string out_;
   bool first_ = true;
+  bool is_dual_ = false;  // one of the operations of a VOPD
 };
 
 }  // namespace

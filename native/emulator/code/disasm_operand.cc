@@ -290,10 +290,10 @@ std::string dependency_text(uint32_t imm) {
     const uint32_t most = (1u << f.bits) - 1, value = imm >> f.low & most;
     if (value != most) s += text("%s%s(%u)", s.empty() ? "" : " ", f.name, value);
   }
-  // LLVM prints the fields if every other bit is set, else the number.
+  // LLVM prints the fields if no other bit is set, else the number.
   uint32_t known = 0;
   for (const Field& f : kFields) known |= ((1u << f.bits) - 1) << f.low;
-  return s.empty() || (imm | known) != 0xffff ? text("0x%x", imm) : s;
+  return s.empty() || imm & ~known ? text("0x%x", imm) : s;
 }
 
 const char* sdwa_sel_text(uint8_t sel) {
