@@ -17,6 +17,7 @@ void table_parts(std::span<const Row>* out) {
   *out++ = vop3p_rows();
   *out++ = mai_rows();
   *out++ = sparse_rows();
+  *out++ = wmma_rows();
   *out++ = ds_rows();
   *out++ = ds_atomic_rows();
   *out++ = mubuf_rows();

@@ -8,7 +8,7 @@
 
 namespace fmha::emu {
 
-constexpr int kTableParts = 15;
+constexpr int kTableParts = 16;
 
 // Each writes kTableParts spans.
 namespace v2 {
