@@ -162,7 +162,7 @@ enum class Immediate : uint8_t {
 };
 
 // Element type of A or B of a matrix instruction.
-enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kFp8, kBf8 };
+enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kI4, kFp8, kBf8 };
 
 // Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
 struct MatrixShape {

@@ -21,6 +21,7 @@ std::span<const Row> vop3p_rows();
 std::span<const Row> vopd_rows();
 std::span<const Row> mai_rows();
 std::span<const Row> sparse_rows();  // SMFMAC
+std::span<const Row> wmma_rows();
 std::span<const Row> ds_rows();
 std::span<const Row> ds_atomic_rows();
 std::span<const Row> mubuf_rows();

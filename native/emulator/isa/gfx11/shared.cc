@@ -197,6 +197,9 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop3p, 0x17, "v_dot4_u32_u8"},
     {Format::kVop3p, 0x19, "v_dot8_u32_u4"},
     {Format::kVop3p, 0x20, "v_fma_mix_f32 v_fma_mixlo_f16 v_fma_mixhi_f16"},
+    {Format::kVop3p, 0x40, "v_wmma_f32_16x16x16_f16 v_wmma_f32_16x16x16_bf16 v_wmma_f16_16x16x16_f16"},
+    {Format::kVop3p, 0x43, "v_wmma_bf16_16x16x16_bf16 v_wmma_i32_16x16x16_iu8"},
+    {Format::kVop3p, 0x45, "v_wmma_i32_16x16x16_iu4"},
 
     {Format::kDs, 0x00, "ds_add_u32 ds_sub_u32 ds_rsub_u32 ds_inc_u32 ds_dec_u32 ds_min_i32"},
     {Format::kDs, 0x06, "ds_max_i32 ds_min_u32 ds_max_u32 ds_and_b32 ds_or_b32 ds_xor_b32"},
