@@ -116,7 +116,10 @@ class FactsBuilder {
     }
     for (const Operand& o : inst_.src) read(range_of(o));
     read(range_of(inst_.data));
-    const bool keeps = row_.is(kReadsDst) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
+    // A load of one half writes no more than that, where registers have no error correction (RDNA).
+    const bool writes_half = row_.is(kLoad) && dialect_of(isa_).keeps_halves;
+    const bool keeps =
+        (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
     if (keeps) read(range_of(inst_.dst));
     write(range_of(inst_.dst));
     write(range_of(inst_.sdst));

@@ -73,7 +73,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kSmem, 0x0a, "s_buffer_load_b128=s_buffer_load_dwordx4"},
     {Format::kSmem, 0x0b, "s_buffer_load_b256=s_buffer_load_dwordx8"},
     {Format::kSmem, 0x0c, "s_buffer_load_b512=s_buffer_load_dwordx16"},
-    {Format::kSmem, 0x21, "s_dcache_inv s_atc_probe s_atc_probe_buffer"},
+    {Format::kSmem, 0x20, "s_gl1_inv s_dcache_inv s_atc_probe s_atc_probe_buffer"},
 
     {Format::kVop2, 0x01, "v_cndmask_b32"},
     {Format::kVop2, 0x03, "v_add_f32 v_sub_f32 v_subrev_f32"},
@@ -273,6 +273,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kMubuf, 0x25, "buffer_store_d16_hi_b16=buffer_store_short_d16_hi"},
     {Format::kMubuf, 0x26, "buffer_load_d16_hi_format_x=buffer_load_format_d16_hi_x"},
     {Format::kMubuf, 0x27, "buffer_store_d16_hi_format_x=buffer_store_format_d16_hi_x"},
+    {Format::kMubuf, 0x2b, "buffer_gl0_inv buffer_gl1_inv"},
     {Format::kMubuf, 0x33, "buffer_atomic_swap_b32=buffer_atomic_swap"},
     {Format::kMubuf, 0x34, "buffer_atomic_cmpswap_b32=buffer_atomic_cmpswap"},
     {Format::kMubuf, 0x35, "buffer_atomic_add_u32=buffer_atomic_add"},
