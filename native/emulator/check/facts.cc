@@ -31,6 +31,7 @@ int passes_of(const MatrixShape& matrix, Isa isa) {
     case Isa::kCdna2:
       return middle ? 8 : 16;
     case Isa::kRdna3:
+    case Isa::kRdna4:
       return 4;  // 32 cycles of two SIMD16s
     case Isa::kCdna3:
     case Isa::kCdna4: {
@@ -51,6 +52,7 @@ bool is_xdl(const MatrixShape& matrix, Isa isa) {
     case Isa::kCdna4:
       return matrix.a != Element::kF32;
     case Isa::kRdna3:
+    case Isa::kRdna4:
       return false;
   }
   __builtin_unreachable();
@@ -155,7 +157,7 @@ class FactsBuilder {
     if (row_.is(kLateVcc)) t |= kDivFmasTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
-    const bool waits = row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kLdsCount;
+    const bool waits = row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;
     if (waits) t |= kWaitTrait;
     if (row_.is(kNeedsM0) || loads_to_lds() || inst_.gds) t |= kNeedsM0Trait;
     for (const Operand& o : inst_.src) {

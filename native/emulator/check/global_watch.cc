@@ -36,6 +36,8 @@ bool is_device_scope(const Wave& w, const Inst& inst) {
       return inst.sc1;
     case Isa::kRdna3:
       return inst.sc0;
+    case Isa::kRdna4:
+      return inst.sc1;
   }
   __builtin_unreachable();
 }

@@ -29,6 +29,8 @@ std::unique_ptr<Decoder> decoder_for(Arch arch, const uint8_t* text, size_t byte
       return std::make_unique<Gfx9Decoder>(arch, text, bytes, base, out);
     case Generation::kGfx11:
       return std::make_unique<Gfx11Decoder>(arch, text, bytes, base, out);
+    case Generation::kGfx12:
+      return std::make_unique<Gfx12Decoder>(arch, text, bytes, base, out);
   }
   __builtin_unreachable();
 }

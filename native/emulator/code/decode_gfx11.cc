@@ -115,7 +115,7 @@ struct DualOperation {
   bool only_y;
 };
 constexpr DualOperation kNoDual = {kSpaceCount, 0, false};
-DualOperation dual_operation(uint32_t number) {
+DualOperation dual_operation(uint32_t number, uint16_t min_f32) {
   constexpr DualOperation kX[] = {
       {kSpaceVop2, 0x2b, false},  // v_fmac_f32
       {kSpaceVop2, 0x2d, false},  // v_fmaak_f32
@@ -127,8 +127,8 @@ DualOperation dual_operation(uint32_t number) {
       {kSpaceVop2, 0x07, false},  // v_mul_dx9_zero_f32
       {kSpaceVop1, 0x01, false},  // v_mov_b32
       {kSpaceVop2, 0x01, false},  // v_cndmask_b32
-      {kSpaceVop2, 0x10, false},  // v_max_f32
-      {kSpaceVop2, 0x0f, false},  // v_min_f32
+      kNoDual,                    // v_max_f32, v_min_f32: below
+      kNoDual,
       {kSpaceVop2, 0x02, false},  // v_dot2acc_f32_f16
   };
   constexpr DualOperation kY[] = {
@@ -136,6 +136,9 @@ DualOperation dual_operation(uint32_t number) {
       {kSpaceVop2, 0x18, true},  // v_lshlrev_b32
       {kSpaceVop2, 0x1b, true},  // v_and_b32
   };
+  constexpr uint32_t kMax = 10, kMin = 11;
+  if (number == kMax || number == kMin)
+    return {kSpaceVop2, static_cast<uint16_t>(min_f32 + (number == kMax ? 1 : 0)), false};
   if (number < std::size(kX)) return kX[number];
   if (number >= 16 && number - 16 < std::size(kY)) return kY[number - 16];
   return kNoDual;
@@ -183,7 +186,8 @@ bool Gfx11Decoder::vopd_half(const Half& half, Inst* out) {
 bool Gfx11Decoder::vopd() {
   if (!row(kSpaceVopd, 0)) return false;
   const BoundRow* dual = inst_.row;
-  const DualOperation x = dual_operation(bits(22, 4)), y = dual_operation(bits(17, 5));
+  const DualOperation x = dual_operation(bits(22, 4), dialect_.min_f32),
+                      y = dual_operation(bits(17, 5), dialect_.min_f32);
   if (x.space == kSpaceCount || x.only_y || y.space == kSpaceCount) return false;
   const uint32_t to_x = bits(56, 8), to_y = bits(49, 7) << 1 | (~to_x & 1);
   const Half halves[2] = {{map_.find(x.space, x.opcode), bits(0, 9), bits(9, 8), to_x},

@@ -140,22 +140,37 @@ class Gfx11Decoder : public Decoder {
  public:
   using Decoder::Decoder;
 
- private:
+ protected:
   bool any() override;
   bool extended(uint32_t code, bool* ok) override;
   bool matrix() override;
   bool vop3_or_dpp();
+  bool vopd();
+  bool ds();
+
+ private:
   bool dpp16(uint32_t word);
   bool dpp8(uint32_t word, bool inactive);
-  bool vopd();
   struct Half;  // one of the two operations of a VOPD
   bool vopd_half(const Half& half, Inst* out);
   bool smem();
-  bool ds();
   bool mubuf();
   bool mtbuf();
   bool buffer();  // what MUBUF and MTBUF share
   bool flat();
+};
+
+// RDNA 4: memory instructions of 12 bytes.
+class Gfx12Decoder : public Gfx11Decoder {
+ public:
+  using Gfx11Decoder::Gfx11Decoder;
+
+ private:
+  bool any() override;
+  bool smem();
+  bool buffer();
+  bool flat();
+  void cache_policy();
 };
 
 // Bodies of what cannot run: each stops the wave with a message.

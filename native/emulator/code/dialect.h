@@ -13,6 +13,9 @@ struct Dialect {
   bool keeps_halves;       // 16-bit results leave the other half of their register as it is
   bool short_halves;       // short forms name the upper halves of v0 to v127
   uint32_t vop3_of_vop1;   // VOP3 opcode of the first of VOP1
+  uint16_t min_f32;        // VOP2 opcode of v_min_f32; v_max_f32 is next
+  bool has_scope_field;    // memory instructions have the fields th and scope
+  bool ids_in_ttmp;        // the workgroup's number is in trap temporaries
   bool has_vscnt;          // stores have a counter of their own, and s_waitcnt other fields
   bool has_images;  // MIMG
   bool has_scopes;  // cache controls take a scope, in the bits sc0 and sc1
@@ -34,6 +37,9 @@ constexpr Dialect dialect_of(Isa isa) {
               .keeps_halves = false,
               .short_halves = false,
               .vop3_of_vop1 = 0x140,
+              .min_f32 = 0x0a,
+              .has_scope_field = false,
+              .ids_in_ttmp = false,
               .has_vscnt = false,
               .has_images = true,
               .has_scopes = false,
@@ -51,6 +57,9 @@ constexpr Dialect dialect_of(Isa isa) {
               .keeps_halves = false,
               .short_halves = false,
               .vop3_of_vop1 = 0x140,
+              .min_f32 = 0x0a,
+              .has_scope_field = false,
+              .ids_in_ttmp = false,
               .has_vscnt = false,
               .has_images = false,
               .has_scopes = true,
@@ -68,6 +77,9 @@ constexpr Dialect dialect_of(Isa isa) {
               .keeps_halves = false,
               .short_halves = false,
               .vop3_of_vop1 = 0x140,
+              .min_f32 = 0x0a,
+              .has_scope_field = false,
+              .ids_in_ttmp = false,
               .has_vscnt = false,
               .has_images = false,
               .has_scopes = true,
@@ -85,6 +97,29 @@ constexpr Dialect dialect_of(Isa isa) {
               .keeps_halves = true,
               .short_halves = true,
               .vop3_of_vop1 = 0x180,
+              .min_f32 = 0x0f,
+              .has_scope_field = false,
+              .ids_in_ttmp = false,
+              .has_vscnt = true,
+              .has_images = false,
+              .has_scopes = false,
+              .has_sve = true,
+              .blgp_negates = false,
+              .loads_to_lds_wide = false,
+              .has_xcc = false,
+              .sc0 = "glc",
+              .nt = "slc",
+              .sc1 = "dlc"};
+    case Isa::kRdna4:
+      return {.sgprs = 106,
+              .has_null = true,
+              .wide_literals = true,
+              .keeps_halves = true,
+              .short_halves = true,
+              .vop3_of_vop1 = 0x180,
+              .min_f32 = 0x15,
+              .has_scope_field = true,
+              .ids_in_ttmp = true,
               .has_vscnt = true,
               .has_images = false,
               .has_scopes = false,

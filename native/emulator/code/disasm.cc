@@ -98,9 +98,10 @@ class Printer {
     if (r_.immediate == Immediate::kDependency) return put(dependency_text(imm));
     const bool end = r_.immediate == Immediate::kExitCode;
     if (r_.flags & kNoSrc || (end && imm == 0)) return;
-    const bool decimal = dialect_.has_null ? r_.immediate == Immediate::kWaitStates || imm == 0
-                                           : imm <= 64 || end;
-    put(text(decimal || r_.flags & kBranch ? "%u" : "0x%x", imm));
+    const bool hexadecimal =
+        r_.immediate >= Immediate::kStoreCount && r_.immediate <= Immediate::kHexadecimal;
+    const bool decimal = !hexadecimal && (imm <= 64 || end || r_.is(kBranch));
+    put(text(decimal ? "%u" : "0x%x", imm));
   }
 
   void sopk() {
@@ -129,13 +130,15 @@ class Printer {
       const std::string offset =
           text(i_.imm < 0 ? "-0x%x" : "0x%x", static_cast<unsigned>(i_.imm < 0 ? -i_.imm : i_.imm));
       if (i_.src[1].kind == OperandKind::kNone) {
-        put(dialect_.has_null && i_.imm == 0 ? "null" : offset);
+        put(dialect_.has_null && !dialect_.has_scope_field && i_.imm == 0 ? "null" : offset);
       } else {
         put(i_.src[1], Type::kI32);
         if (i_.bytes && has_smem_imm()) out_ += " offset:" + offset;
       }
     }
+    if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += " glc";
+    if (i_.sc1) out_ += " dlc";
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
   bool has_smem_imm() const { return i_.imm != 0; }
@@ -266,7 +269,24 @@ class Printer {
     if (i_.gds) out_ += " gds";
   }
 
+  // gfx12: what a cache is told of an access, and how far others must see it.
+  void hints() {
+    const bool atomic = r_.is(kAtomic), store = r_.is(kStore);
+    const char* kind = atomic ? "ATOMIC" : store ? "STORE" : "LOAD";
+    constexpr const char* kAtomicHints[] = {"", "RETURN", "NT", "NT_RETURN", "CASCADE_RT", "5", "CASCADE_NT", "7"};
+    constexpr const char* kHints[] = {"", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", "NT_WB"};
+    constexpr const char* kScopes[] = {"", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS"};
+    if (i_.hint) {
+      const char* name = (atomic ? kAtomicHints : kHints)[i_.hint & 7];
+      if (store && i_.hint == 3) name = i_.scope == 3 ? "BYPASS" : "RT_WB";
+      if (!store && i_.hint == 3 && i_.scope == 3 && !atomic) name = "BYPASS";
+      out_ += text(" th:TH_%s_%s", kind, name);
+    }
+    if (i_.scope) out_ += text(" scope:%s", kScopes[i_.scope & 3]);
+  }
+
   void cache_policy() {
+    if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += text(" %s", dialect_.sc0);
     if (i_.nt) out_ += text(" %s", dialect_.nt);
     if (i_.sc1) out_ += text(" %s", dialect_.sc1);
@@ -296,6 +316,7 @@ class Printer {
   }
 
   void flat() {
+    if (r_.is(kCacheControl)) return cache_policy();
     const bool scratch = r_.format == Format::kScratch;
     put_if(i_.dst, r_.dst);
     put(i_.src[0], Type::kI64);

@@ -149,6 +149,10 @@ enum class Immediate : uint8_t {
   kStoreCount,  // s_waitcnt_vscnt
   kVectorCount,
   kLdsCount,
+  kScalarCount,     // s_wait_kmcnt
+  kLoadLdsCount,    // s_wait_loadcnt_dscnt: loads from bit 8, LDS from 0
+  kStoreLdsCount,
+  kHexadecimal,     // a number that LLVM prints so
   kDependency,  // s_waitcnt_depctr
   kDelay,       // s_delay_alu
   kWaitStates,  // s_nop
@@ -281,6 +285,7 @@ struct Inst {
 
   bool offen = false, idxen = false, lds = false, gds = false;
   bool sc0 = false, sc1 = false, nt = false;   // glc, scc, slc on gfx90a
+  uint8_t hint = 0, scope = 0;                 // gfx12: the fields th and scope
   uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
   uint8_t data_format = 0, number_format = 0;  // MTBUF
 };

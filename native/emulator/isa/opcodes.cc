@@ -26,6 +26,8 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx950()};
     case Arch::kGfx1100:
       return {gfx11::shared()};
+    case Arch::kGfx1201:
+      return {gfx12::shared()};
   }
   std::abort();
 }

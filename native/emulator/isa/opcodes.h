@@ -35,5 +35,8 @@ std::span<const OpcodeRun> gfx950();
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
 }  // namespace gfx11
+namespace gfx12 {
+std::span<const OpcodeRun> shared();
+}  // namespace gfx12
 
 }  // namespace fmha::emu

@@ -43,6 +43,24 @@ void s_sendmsg(Wave& w, const Inst& i) {
   if (i.imm != kInterrupt && i.imm != kDeallocVgprs)
     w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver here", i.imm);
 }
+// The barrier of a workgroup in two parts. All waves come to its wait, so that is where the device lets one
+// wave after the other run on; what a wave does between the two counts as before the barrier.
+constexpr int kWorkgroupBarrier = -1;
+void s_barrier_signal(Wave& w, const Inst& i) {
+  if (static_cast<int>(read32(w, i.src[0])) != kWorkgroupBarrier)
+    return w.fault(i, kHipErrorLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
+  if (w.signalled) return w.fault(i, kHipErrorLaunchFailure, "signals the barrier twice without a wait");
+  w.signalled = true;
+}
+void s_barrier_wait(Wave& w, const Inst& i) {
+  if (i.imm != kWorkgroupBarrier)
+    return w.fault(i, kHipErrorLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
+  if (!w.signalled)
+    return w.fault(i, kHipErrorLaunchFailure, "waits at the barrier without having signalled: it never ends");
+  w.signalled = false;
+  w.state = WaveState::kBarrier;
+}
+
 void s_code_end(Wave& w, const Inst& i) {
   w.fault(i, kHipErrorLaunchFailure, "ran past the end of the kernel's code");
 }
@@ -64,17 +82,28 @@ constexpr Row kRows[] = {
     {"s_and_not1_wrexec_b32", I, {I, N, N}, kWritesExec, wrexec32<[](u32 s, u32 e) { return s & ~e; }>},
     {"s_pack_hl_b32_b16", I, {I, I, N}, 0, s_pack_hl},
 
-    {"s_clause", N, {N, N, N}, 0, nothing},
+    {"s_clause", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_delay_alu", N, {N, N, N}, 0, nothing, Immediate::kDelay},
-    {"s_set_inst_prefetch_distance", N, {N, N, N}, 0, nothing},
+    {"s_set_inst_prefetch_distance", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_wait_idle", N, {N, N, N}, kNoSrc, nothing},
-    {"s_wait_event", N, {N, N, N}, 0, nothing},
+    {"s_wait_event", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_waitcnt_depctr", N, {N, N, N}, 0, nothing, Immediate::kDependency},
     {"s_waitcnt_vscnt", N, {I, N, N}, 0, nothing, Immediate::kStoreCount},
     {"s_waitcnt_vmcnt", N, {I, N, N}, 0, nothing, Immediate::kVectorCount},
     {"s_waitcnt_lgkmcnt", N, {I, N, N}, 0, nothing, Immediate::kLdsCount},
+    {"s_wait_loadcnt", N, {N, N, N}, 0, nothing, Immediate::kVectorCount},
+    {"s_wait_storecnt", N, {N, N, N}, 0, nothing, Immediate::kStoreCount},
+    {"s_wait_dscnt", N, {N, N, N}, 0, nothing, Immediate::kLdsCount},
+    {"s_wait_kmcnt", N, {N, N, N}, 0, nothing, Immediate::kScalarCount},
+    {"s_wait_loadcnt_dscnt", N, {N, N, N}, 0, nothing, Immediate::kLoadLdsCount},
+    {"s_wait_storecnt_dscnt", N, {N, N, N}, 0, nothing, Immediate::kStoreLdsCount},
+    {"s_wait_samplecnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},  // there are neither images nor rays
+    {"s_wait_bvhcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
+    {"s_wait_expcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
+    {"s_barrier_signal", N, {I, N, N}, 0, s_barrier_signal},
+    {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait, Immediate::kHexadecimal},
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
-    {"s_round_mode", N, {N, N, N}, 0, s_round_mode},
+    {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
     {"s_denorm_mode", N, {N, N, N}, 0, s_denorm_mode},
     {"s_sendmsg_gfx11", N, {N, N, N}, kNeedsM0, s_sendmsg, Immediate::kMessage},
     {"s_code_end", N, {N, N, N}, kNoSrc, s_code_end},
