@@ -15,6 +15,8 @@ void table_parts(std::span<const Row>* out) {
   *out++ = vopc_rows();
   *out++ = vop3_rows();
   *out++ = vop3p_rows();
+  *out++ = rdna_rows();
+  *out++ = rdna_move_rows();
   *out++ = mai_rows();
   *out++ = sparse_rows();
   *out++ = wmma_rows();

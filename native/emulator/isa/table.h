@@ -8,7 +8,7 @@
 
 namespace fmha::emu {
 
-constexpr int kTableParts = 16;
+constexpr int kTableParts = 18;
 
 // Each writes kTableParts spans.
 namespace v2 {
