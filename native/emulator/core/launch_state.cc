@@ -117,6 +117,8 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
     case Isa::kCdna4:  // architected flat scratch
       w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
       break;
+    case Isa::kRdna3:  // the same, in a hardware register
+      break;
   }
 }
 

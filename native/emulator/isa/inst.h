@@ -35,10 +35,12 @@ enum class Format : uint8_t {
   kFlat,
   kGlobal,
   kScratch,
+  kVopd,  // two VALU operations in one: Inst::dual
 };
 
 // How this very instruction was encoded; it gives the mnemonic its suffix.
-enum class Encoding : uint8_t { kPlain, kVop3, kSdwa, kDpp };
+enum class Encoding : uint8_t { kPlain, kVop3, kSdwa, kDpp, kVop3Dpp };
+constexpr bool is_dpp(Encoding e) { return e >= Encoding::kDpp; }
 
 // Type of an operand: its width, and how an inline constant or literal of it reads.
 enum class Type : uint8_t {
@@ -52,7 +54,7 @@ enum class Type : uint8_t {
   kPkI16,
   kPkF16,  // two halves of a register
   kPkF32,  // two registers
-  kMask,   // a bit a lane, in an SGPR pair
+  kMask,   // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
   kB96,
   kB128,
   kB256,
@@ -145,6 +147,11 @@ enum RowFlag : RowFlags {
 enum class Immediate : uint8_t {
   kNumber,
   kWaitCounts,  // s_waitcnt
+  kStoreCount,  // s_waitcnt_vscnt
+  kVectorCount,
+  kLdsCount,
+  kDependency,  // s_waitcnt_depctr
+  kDelay,       // s_delay_alu
   kWaitStates,  // s_nop
   kGprIndex,    // which operands s_set_gpr_idx_* makes relative
   kMessage,     // s_sendmsg
@@ -166,6 +173,10 @@ struct MatrixShape {
 };
 
 using Exec = void (*)(Wave&, const Inst&);
+
+// Where a VOPD keeps what its first operation overwrites and its second reads: a register that no arch has
+// which has VOPD.
+constexpr uint16_t kVopdCopy = 511;
 
 // One instruction, as a row of isa/{scalar,vector,matrix,memory}: what it is and does, on every arch that has
 // it. How it is encoded is in the opcode tables (isa/opcodes.h). Adding one is a row, its name in an opcode
@@ -201,12 +212,12 @@ struct Row {
 struct BoundRow : Row {
   Format format;
   uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
-  uint16_t index;   // of the row in isa_rows()
+  uint16_t index;   // of the row in isa_rows(wave size of the arch)
 };
 
 enum class OperandKind : uint8_t {
   kNone,
-  kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers
+  kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers on gfx9; kNull
   kVgpr,     // index into Wave::vgpr; 256 and up are the AccVGPRs
   kConst,    // inline constant or literal: value, and lanes
   kSpecial,  // apertures, vccz, execz, scc: index is the operand number
@@ -232,6 +243,9 @@ struct Dpp {
   uint16_t ctrl = 0;
   uint8_t row_mask = 0xf, bank_mask = 0xf;
   bool bound_ctrl = false;
+  bool fetch_inactive = false;  // inactive lanes can be read
+  bool by8 = false;             // DPP8: `lanes` has three bits for each lane of eight
+  uint32_t lanes = 0;
 };
 
 struct Inst {
@@ -250,6 +264,7 @@ struct Inst {
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
   // SMEM:    src[0] sbase, src[1] soffset; stores' data is in `data`
   Operand data;
+  const Inst* dual = nullptr;  // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
   uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
@@ -261,6 +276,7 @@ struct Inst {
   uint8_t op_sel_hi = 0;     // VOP3P, bits 0..2
   uint8_t omod = 0;          // 1: *2, 2: *4, 3: /2
   bool clamp = false;
+  bool keeps_half = false;  // a 16-bit result leaves the other half of its register as it is
   Sdwa sdwa;
   Dpp dpp;
 
@@ -270,9 +286,10 @@ struct Inst {
   uint8_t data_format = 0, number_format = 0;  // MTBUF
 };
 
-// The instruction table, made once for each level of the host's vector instructions: same rows, same order,
-// bodies compiled for that level. The best one the CPU can run is picked at load time.
-std::span<const Row> isa_rows();
+// The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
+// instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
+// at load time. That of 32 lanes has the same rows but for MFMA.
+std::span<const Row> isa_rows(int wave_size);
 // Those that an arch has, bound to its opcodes; made at first use.
 std::span<const BoundRow> isa_rows(Arch arch);
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Instruction bodies compiled for waves of 32 lanes (isa/lanes.h): no arch of today has such waves, so
-// nothing else would tell when a body stops to compile for them, or touches what a wave of 32 does not have.
+// Instruction bodies compiled for waves of 32 lanes (isa/lanes.h): none touches what a wave of 32 does not
+// have.
 #include "wave32_fixture.h"
 
 using namespace wave32;

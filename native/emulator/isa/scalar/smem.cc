@@ -65,6 +65,7 @@ const Row kRows[] = {
     ROW_PLAIN("s_dcache_inv", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_wb", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_inv_vol", N, kCacheControl, nothing),
+    ROW_PLAIN("s_gl1_inv", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_wb_vol", N, kCacheControl, nothing),
     ROW_PLAIN("s_memtime", Type::kI64, 0, s_memtime),
     ROW_PLAIN("s_memrealtime", Type::kI64, 0, s_memrealtime),
