@@ -139,6 +139,7 @@ enum RowFlag : RowFlags {
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
   // Constants.
   kTruthTable = 1ull << 43,     // the fields of modifiers are a table, in imm (v_bitop3)
+  kPicksLanes = 1ull << 45,     // op_sel[0] reads inactive lanes, op_sel[1] is bound_ctrl (v_permlane16)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
 };
 

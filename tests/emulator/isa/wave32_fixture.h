@@ -79,5 +79,6 @@ inline void run(Fixture& f, std::span<const Row> rows, const char* name, Inst in
 }
 
 void matrix_rows();  // wave32_matrix_test.cc
+void rdna_rows();    // wave32_rdna_test.cc
 
 }  // namespace wave32

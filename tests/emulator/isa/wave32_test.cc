@@ -98,5 +98,6 @@ int main() {
   moves_data_through_lds();
   moves_data_through_memory();
   matrix_rows();
+  rdna_rows();
   return failures != 0;
 }
