@@ -20,9 +20,10 @@ from origin_hip_decode import HipDecode
 from origin_hip_fwd import HipFwd
 from origin_hip_kv_append import HipKvAppend
 from origin_hip_merge import HipMerge
+from origin_wmma_fwd import WmmaFwd
 
 _ALL: tuple[Family, ...] = (
-    Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd()}),
+    Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd(), "wmma": WmmaFwd()}),
     Backward({"ck": CkBwd(), "aiter": AiterBwd(), "hip": HipBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),

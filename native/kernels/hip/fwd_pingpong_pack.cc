@@ -32,9 +32,9 @@ bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
 int64_t parts(const FwdProblem& p) { return is_multiple(heads(p), kXcds) ? kXcds : 1; }
 
-bool lengths_fit(const FwdProblem& p) {
+bool lengths_fit(const FwdProblem& p, int64_t tile_rows) {
   if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
-  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
+  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, tile_rows) <= kMaxGridYZ;
 }
 
 bool tensor_fits(const View& v) {
@@ -67,14 +67,16 @@ Grid grid_of(const FwdProblem& p) {
 
 }  // namespace
 
-bool fwd_within_limits(const FwdProblem& p) {
-  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
+bool fwd_shape_fits(const FwdProblem& p, int64_t tile_rows) {
+  return scale_fits(p) && lengths_fit(p, tile_rows) && tensor_fits(p.q) && tensor_fits(p.k) &&
          tensor_fits(p.v) && tensor_fits(p.o);
 }
 
-void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+bool fwd_within_limits(const FwdProblem& p) { return features_fit(p) && fwd_shape_fits(p, kTileRows); }
+
+PingpongParams fwd_arguments(const FwdProblem& p) {
   const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
-  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams{
+  return {
       .q = p.q.address(),
       .k = p.k.address(),
       .v = p.v.address(),
@@ -101,6 +103,10 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
   };
+}
+
+void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams(fwd_arguments(p));
 }
 
 }  // namespace fmha::hip_fwd
