@@ -245,6 +245,10 @@ std::string gpr_idx_text(uint32_t mode) {
 
 std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
   if (dialect.has_vscnt && imm == 3) return "sendmsg(MSG_DEALLOC_VGPRS)";
+  constexpr const char* kAnswers[] = {"DOORBELL", "DDID", "TMA", "REALTIME", nullptr, "TBA"};
+  const uint32_t answer = imm - 0x80;
+  if (dialect.has_null && answer < std::size(kAnswers) && kAnswers[answer])
+    return text("sendmsg(MSG_RTN_GET_%s)", kAnswers[answer]);
   constexpr const char* kNames[] = {nullptr,    "INTERRUPT",      "GS",           "GS_DONE",
                                     "SAVEWAVE", "STALL_WAVE_GEN", "HALT_WAVES",   "ORDERED_PS_DONE",
                                     nullptr,    "GS_ALLOC_REQ",   "GET_DOORBELL", nullptr,
@@ -262,9 +266,9 @@ std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
 }
 
 std::string delay_text(uint32_t imm) {
-  constexpr const char* kIds[] = {"NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",
-                                  "VALU_DEP_4",    "TRANS32_DEP_1", "TRANS32_DEP_2",     "TRANS32_DEP_3",
-                                  "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1",  "SALU_CYCLE_2",  "SALU_CYCLE_3"};
+  constexpr const char* kIds[] = {
+      "NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",   "VALU_DEP_4",   "TRANS32_DEP_1",
+      "TRANS32_DEP_2", "TRANS32_DEP_3", "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3"};
   constexpr const char* kSkips[] = {"SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"};
   const uint32_t first = imm & 15, skip = imm >> 4 & 7, second = imm >> 7 & 15;
   std::string s;
