@@ -176,6 +176,7 @@ bool Decoder::vop3_sources() {
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
     if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
+    if (r.is(kScalarDst) && !read_lane && is_vgpr && r.format == Format::kVop3) return false;  // v_s_exp
     if (dwords(r.src[i]) > 2 && !is_vgpr) return false;
   }
   if (r.flags & kReadsVcc && r.format == Format::kVop2)

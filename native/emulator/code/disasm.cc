@@ -135,7 +135,7 @@ class Printer {
         put(dialect_.has_null && !dialect_.has_scope_field && i_.imm == 0 ? "null" : offset);
       } else {
         put(i_.src[1], Type::kI32);
-        if (i_.bytes && has_smem_imm()) out_ += " offset:" + offset;
+        if (has_smem_imm()) out_ += " offset:" + offset;
       }
     }
     if (dialect_.has_scope_field) return hints();
@@ -143,7 +143,7 @@ class Printer {
     if (i_.sc1) out_ += " dlc";
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
-  bool has_smem_imm() const { return i_.imm != 0; }
+  bool has_smem_imm() const { return i_.imm != 0 || dialect_.has_scope_field; }
 
   // A source with its neg, abs or sext.
   std::string source(int n, bool neg, bool abs, bool sext) const {
@@ -174,7 +174,7 @@ class Printer {
       out_ += "_sdwa";
     else if (is_dpp(i_.encoding))
       out_ += r_.is(kNoSrc) ? "" : i_.encoding == Encoding::kDpp ? "_dpp" : "_e64_dpp";
-    else if (!r_.is(kNoSuffix))
+    else if (!r_.is(kNoSuffix) && !(dialect_.has_null && r_.is(kOneForm)))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }
 
@@ -222,6 +222,9 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
+    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte);
+    if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
+    if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
   }

@@ -117,7 +117,7 @@ constexpr Row kRows[] = {
     {"s_wait_bvhcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_wait_expcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_barrier_signal", N, {I, N, N}, 0, s_barrier_signal},
-    {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait, Immediate::kHexadecimal},
+    {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait},
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
     {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
     {"s_denorm_mode", N, {N, N, N}, 0, s_denorm_mode},
