@@ -215,11 +215,11 @@ template <class S>
   }
 }
 
-// C + sums, where no intermediate sum of the products leaves 32 bits.
-inline void add_saturated(const u32* sums, u32* c, int count) {
+// c += sums, which do not leave 32 bits; clamp saturates.
+inline void add_products(const u32* sums, u32* c, int count, bool clamp) {
   for (int i = 0; i < count; ++i) {
     i32 r;
-    const bool over = __builtin_add_overflow(static_cast<i32>(c[i]), static_cast<i32>(sums[i]), &r);
+    const bool over = __builtin_add_overflow(static_cast<i32>(c[i]), static_cast<i32>(sums[i]), &r) && clamp;
     c[i] = over ? (c[i] >> 31 ? 0x80000000u : 0x7fffffffu) : static_cast<u32>(r);
   }
 }
@@ -236,14 +236,12 @@ void wmma(Wave& w, const Inst& inst) {
   widen_operand<S, typename S::InA>(w, inst, 0, a);
   widen_operand<S, typename S::InB>(w, inst, 1, b);
   read_c<S>(w, inst, d);
-  if (!kFloat && inst.clamp) {
-    if constexpr (!kFloat) {
-      alignas(64) Acc sums[kWmmaSize][kWmmaSize] = {};
-      multiply_wmma<S>(a, b, sums);
-      add_saturated(sums[0], d[0], kWmmaSize * kWmmaSize);
-    }
-  } else {
+  if constexpr (kFloat) {
     multiply_wmma<S>(a, b, d);
+  } else {
+    alignas(64) Acc sums[kWmmaSize][kWmmaSize] = {};
+    multiply_wmma<S>(a, b, sums);
+    add_products(sums[0], d[0], kWmmaSize * kWmmaSize, inst.clamp);
   }
   write_d<S>(w, inst, d);
   w.mfma_macs += kWmmaSize * kWmmaSize * S::K;
