@@ -19,6 +19,8 @@
 // ignored.
 #pragma once
 
+#include <immintrin.h>
+
 #include "isa/host_rounding.h"
 #include "isa/matrix/multiply_add.h"
 #include "isa/rows.h"
@@ -117,6 +119,22 @@ struct Wmma {
   static constexpr int kOutRegisters = kPacked ? kRows / 2 : kRows;
 };
 
+// One half of each of 16 registers.
+[[gnu::always_inline]] inline void widen_halves16(const u32* in, u32 flip, int shift, float* out) {
+#if defined(__F16C__) && defined(__AVX2__)
+  for (int l = 0; l < kWmmaSize; l += 8) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + l));
+    const __m256i y =
+        _mm256_srli_epi32(_mm256_xor_si256(x, _mm256_set1_epi32(static_cast<int>(flip))), shift);
+    const __m256i low = _mm256_and_si256(y, _mm256_set1_epi32(0xffff));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    _mm256_storeu_ps(out + l, _mm256_cvtph_ps(_mm256_castsi256_si128(packed)));
+  }
+#else
+  for (int l = 0; l < kWmmaSize; ++l) out[l] = WmmaHalf::value((in[l] ^ flip) >> shift, false);
+#endif
+}
+
 template <class Acc, int K>
 using WmmaOperand = Acc[K][kWmmaSize];
 
@@ -131,7 +149,11 @@ template <class S, class In>
     const int group = k / S::kPerLane, e = k % S::kPerLane;
     const u32* lanes = w.vgpr[inst.src[n].index + e / kPerRegister] + kWmmaSize * group;
     const int shift = e % kPerRegister * In::kBits;
-    for (int l = 0; l < kWmmaSize; ++l) out[k][l] = In::value((lanes[l] ^ flip) >> shift, low);
+    if constexpr (std::is_same_v<In, WmmaHalf>) {
+      widen_halves16(lanes, flip, shift, out[k]);
+    } else {
+      for (int l = 0; l < kWmmaSize; ++l) out[k][l] = In::value((lanes[l] ^ flip) >> shift, low);
+    }
   }
 }
 
