@@ -213,7 +213,7 @@ void Decoder::check_modifiers() {
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
   uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
-  if (r.is(kPicksLanes)) halves = 3;
+  if (r.is(kOwnOpSel)) halves = 3;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i])) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;

@@ -84,6 +84,8 @@ class Printer {
 
   void scalar() {
     put_if(i_.dst, r_.dst);
+    if (r_.immediate == Immediate::kMessage) put(sendmsg_text(static_cast<uint32_t>(i_.imm), dialect_));
+    if (r_.is(kLiteralK)) return literal_k();
     put_if(i_.src[0], r_.src[0]);
     put_if(i_.src[1], r_.src[1]);
     if (r_.immediate == Immediate::kGprIndex) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
@@ -276,7 +278,8 @@ class Printer {
   void hints() {
     const bool atomic = r_.is(kAtomic), store = r_.is(kStore);
     const char* kind = atomic ? "ATOMIC" : store ? "STORE" : "LOAD";
-    constexpr const char* kAtomicHints[] = {"", "RETURN", "NT", "NT_RETURN", "CASCADE_RT", "5", "CASCADE_NT", "7"};
+    constexpr const char* kAtomicHints[] = {"",           "RETURN", "NT",         "NT_RETURN",
+                                            "CASCADE_RT", "5",      "CASCADE_NT", "7"};
     constexpr const char* kHints[] = {"", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", "NT_WB"};
     constexpr const char* kScopes[] = {"", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS"};
     if (i_.hint) {

@@ -134,6 +134,7 @@ constexpr Row kRows[] = {
     FMHA_EMU_LOADS(LOAD)
     FMHA_EMU_STORES(STORE)
     FMHA_EMU_MEMORY_ATOMICS(ATOMIC)
+    FMHA_EMU_RDNA_ATOMICS(ATOMIC)
     ATOMIC("add_f32", float, kAdd)
     ATOMIC("pk_add_f16", u32, kAddPkF16)
     {"buffer_store_lds_dword", kNo, {kNo, kNo, kNo}, kStore | kRefused,
