@@ -325,7 +325,7 @@ class Printer {
     if (r_.is(kCacheControl)) return cache_policy();
     const bool scratch = r_.format == Format::kScratch;
     put_if(i_.dst, r_.dst);
-    put(i_.src[0], Type::kI64);
+    if (!r_.is(kByLane)) put(i_.src[0], Type::kI64);
     if (i_.data.kind != OperandKind::kNone) put(i_.data, r_.src[0]);
     if (scratch || r_.format == Format::kGlobal) put(i_.src[1], Type::kI64);
     if (i_.imm) out_ += text(" offset:%d", i_.imm);
