@@ -28,24 +28,10 @@
 
 #include <hip/hip_runtime.h>
 
-#include "hip/bwd_fp32_problem.h"
-#include "hip/wmma_dropout.h"
-#include "hip/wmma_features.h"
+#include "hip/bwd_wmma_scores.h"
 #include "hip/wmma_tiles.h"
 
 namespace fmha {
-
-// Rows of a head from `first` on, as a mover takes them; past `rows` there are none.
-struct WmmaRows {
-  const uint8_t* base;
-  uint32_t row_bytes;
-  int rows;
-
-  __device__ Resource from(int first, int most) const {
-    const int left = min(rows - first, most);
-    return resource(base + static_cast<int64_t>(first) * row_bytes, left > 0 ? left * row_bytes : 0);
-  }
-};
 
 template <typename T, int kHdim, WmmaFeatures kFeatures>
 class BwdWmma {
@@ -335,15 +321,19 @@ class BwdWmma {
                           Weights& weights) const {
       const int eight = remade(lane_) / 16 * 8;
       const float walked_lse = kKeys ? lse_log2(lse) : 0;
-      const Shaper shaper(*this, kKeys ? head : head_, at);
+      const BwdScores<T, kFeatures, kKeys> scores(s_, kKeys ? head : head_, lane_, kKeys ? at : first_);
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
         const int first = at + j * kGroup;
         [[maybe_unused]] uint32_t kept = 0;
-        if constexpr (kFeatures.dropout) kept = shaper.kept(first, eight);
+        if constexpr (kFeatures.dropout) {
+          kept = scores.kept(first, eight, wave_first_, row_);
+          __builtin_amdgcn_sched_barrier(0);
+        }
         _Pragma("unroll") for (int i = 0; i < 8; ++i) {
           const int from = j * kGroup + eight + i;
           float slope = 1;
-          const float x = shaper.exponent(s[j][i], from, slope) - (kKeys ? ask(walked_lse, from) : own_lse_);
+          const float x = scores.exponent(s[j][i], at + from, row_, scale_log2e_, slope) -
+                          (kKeys ? ask(walked_lse, from) : own_lse_);
           const float own_d = kKeys ? ask(d, from) : own_d_;
           s[j][i] = __builtin_amdgcn_exp2f(x);
           if constexpr (kFeatures.dropout) {
@@ -363,80 +353,6 @@ class BwdWmma {
         }
       }
     }
-
-    // x if bit i is set, else 0: of a condition the compiler would make branches.
-    __device__ static float if_bit(uint32_t bits, int i, float x) {
-      const uint32_t mask = -(bits >> i & 1);
-      return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, x) & mask);
-    }
-
-    // What becomes of scores, of one query head and walked rows from `at` on.
-    struct Shaper {
-      __device__ Shaper(const Side& side, int head, int at) : side(side), at(at) {
-        const BwdFp32Params& p = arguments();
-        const BwdSequence& s = side.s_;
-        if constexpr (kFeatures.softcap) softcap.begin(p.scale, p.softcap);
-        if constexpr (kFeatures.bias == WmmaBias::kAlibi) {
-          alibi = p.alibi[int64_t{s.index} * p.alibi_stride_batch + head] * kLog2eOfScores;
-          diagonal = p.top_left ? 0 : s.seqlen_k - s.seqlen_q;
-        } else if constexpr (kFeatures.bias == WmmaBias::kElementwise) {
-          const int first = kKeys ? at : side.first_, rows = min(s.seqlen_q - first, kKeys ? kWalk : kOwn);
-          const T* base = rows_of(typed<T>(p.bias), p.bias_strides, s, s.first_q, head);
-          bias.set(base + first * p.bias_strides.row, p.bias_strides.row, rows, s.seqlen_k);
-        }
-        if constexpr (kFeatures.dropout) {
-          const uint64_t offset = p.philox ? p.philox[1] : p.philox_offset;
-          const uint64_t head_of_all = static_cast<uint64_t>(s.index) * p.nhead_q + head;
-          random = {p.philox ? p.philox[0] : p.philox_seed, offset + head_of_all * kRandomLanes};
-        }
-      }
-
-      // Of the dot product of walked row `at + from`: its score in units of log2, and what multiplies its
-      // gradient.
-      __device__ float exponent(float dot, int from, float& slope) const {
-        float x;
-        if constexpr (kFeatures.softcap) {
-          const float tanh = softcap.tanh(dot);
-          slope = 1 - tanh * tanh;
-          x = tanh * softcap.outer;
-        } else {
-          x = dot * side.scale_log2e_;
-        }
-        if constexpr (kFeatures.bias == WmmaBias::kAlibi) {
-          const int row = kKeys ? at + from : side.row_, column = kKeys ? side.row_ : at + from;
-          x = __builtin_fmaf(-alibi, __builtin_fabsf(static_cast<float>(row + diagonal - column)), x);
-        } else if constexpr (kFeatures.bias == WmmaBias::kElementwise) {
-          const float more = kKeys ? bias.at(from, side.row_) : bias.at(side.row_ - side.first_, at + from);
-          x = __builtin_fmaf(more, kLog2eOfScores, x);
-        }
-        return x;
-      }
-
-      // A bit for each of the lane's eight of 16 walked rows, which begin at `first`.
-      __device__ uint32_t kept(int first, int eight) const {
-        const int keep_at_most = arguments().keep_at_most;
-        if constexpr (!kKeys) return Kept{random, keep_at_most, side.lane_}(side.wave_first_, first);
-        const int row = first + eight, column = remade(side.row_);
-        return bits_of(random.four_rows(row, column), keep_at_most) |
-               bits_of(random.four_rows(row + 4, column), keep_at_most) << 4;
-      }
-
-      __device__ static uint32_t bits_of(uint32_t bytes, int keep_at_most) {
-        uint32_t mask = 0;
-        _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-          mask |= static_cast<uint32_t>(static_cast<int>(bytes >> (8 * i) & 0xff) <= keep_at_most) << i;
-        }
-        return mask;
-      }
-
-      const Side& side;
-      int at;
-      Softcap softcap;
-      float alibi;
-      int diagonal;
-      BiasRows<T> bias;
-      HeadRandom random;
-    };
 
     __device__ void hide(int first, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
       const int begin = shown_.begin - first, end = shown_.end - first;

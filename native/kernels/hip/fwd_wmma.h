@@ -236,12 +236,19 @@ class FwdWmma {
     most = __builtin_fmaxf(most, across(most)) * scale;
     if (__builtin_amdgcn_ballot_w32(most > row_max + kSlack) != 0) rescale(most);
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      [[maybe_unused]] uint32_t bits = 0;
+      if constexpr (kFeatures.dropout) {
+        bits = kept(first_row, block * kTileN + 16 * t);
+        one_after_another();
+      }
       float x[8];
       _Pragma("unroll") for (int i = 0; i < 8; ++i) {
         x[i] = __builtin_amdgcn_exp2f(__builtin_fmaf(s[t][i], scale, -row_max));
       }
       _Pragma("unroll") for (int i = 0; i < 8; i += 2) row_sum += x[i] + x[i + 1];
-      if constexpr (kFeatures.dropout) drop(block, t, x);
+      if constexpr (kFeatures.dropout) {
+        _Pragma("unroll") for (int i = 0; i < 8; ++i) x[i] = (bits >> i & 1) != 0 ? x[i] * more.rp_keep : 0;
+      }
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
         probabilities[t][i] = rounded_pair<T>(x[2 * i], x[2 * i + 1], one);
       }
@@ -284,11 +291,6 @@ class FwdWmma {
       }
       one_after_another();
     }
-  }
-
-  __device__ void drop(int block, int t, float (&x)[8]) const {
-    const uint32_t bits = kept(first_row, block * kTileN + 16 * t);
-    _Pragma("unroll") for (int i = 0; i < 8; ++i) x[i] = (bits >> i & 1) != 0 ? x[i] * more.rp_keep : 0;
   }
 
   // Hides keys that the lane's row does not see.

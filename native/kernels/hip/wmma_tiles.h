@@ -65,6 +65,18 @@ struct WmmaTile {
   __device__ static int begin(int row, int lane) { return place(row, kBothHalves ? 0 : lane / 16); }
 };
 
+// Rows of a head from `first` on, as a mover takes them; past `rows` there are none.
+struct WmmaRows {
+  const uint8_t* base;
+  uint32_t row_bytes;
+  int rows;
+
+  __device__ Resource from(int first, int most) const {
+    const int left = min(rows - first, most);
+    return resource(base + static_cast<int64_t>(first) * row_bytes, left > 0 ? left * row_bytes : 0);
+  }
+};
+
 // Moves rows of 16 bits to a tile, by all of kThreads.
 template <int kRows, int kHdim, int kThreads>
 class RowMover {
