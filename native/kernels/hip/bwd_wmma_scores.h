@@ -64,7 +64,10 @@ class BwdScores {
   // among them. The wave's own rows begin at `wave_first`, and `own` is the lane's.
   __device__ uint32_t kept(int first, int eight, int wave_first, int own) const {
     const int keep_at_most = arguments().keep_at_most;
-    if constexpr (!kKeys) return Kept{random_, keep_at_most, lane_}(wave_first, first);
+    if constexpr (!kKeys) {
+      const Kept kept{random_, keep_at_most, lane_};
+      return kept.bits(kept.draw(wave_first, first));
+    }
     const int row = first + eight, column = remade(own);
     return bits_of(random_.four_rows(row, column), keep_at_most) |
            bits_of(random_.four_rows(row + 4, column), keep_at_most) << 4;

@@ -238,7 +238,7 @@ class FwdWmma {
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
       [[maybe_unused]] uint32_t bits = 0;
       if constexpr (kFeatures.dropout) {
-        bits = kept(first_row, block * kTileN + 16 * t);
+        bits = kept.bits(kept.draw(first_row, block * kTileN + 16 * t));
         one_after_another();
       }
       float x[8];
@@ -322,10 +322,33 @@ class FwdWmma {
     row_sum += across(row_sum);
     const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
     store_o(row_sum == 0 ? 0 : factor);
+    if constexpr (kFeatures.dropout) {
+      if (more.randval != nullptr) store_randoms();
+    }
     if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
       constexpr float kLn2 = 0.693147180559945309F;
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
           row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    }
+  }
+
+  // The random bytes once more, of all blocks that the wave has seen: in the loop there is no register left.
+  __device__ void store_randoms() const {
+    const int end = min(seen_end * kTileN, work.seqlen_k);
+    for (int key = max(seen_first, work.first_block) * kTileN; key < end; key += 16) {
+      store_random(kept.draw(first_row, key), key + lane % 16);
+    }
+  }
+
+  // What a lane draws: eight rows of one key.
+  __device__ void store_random(const Kept::Draw& draw, int key) const {
+    if (key >= work.seqlen_k) return;
+    const int first = first_row + half * 8;
+    uint8_t* to = more.randval + work.batch * more.randval_batch + work.head * more.randval_nhead +
+                  (work.first_q + first) * more.randval_row + key;
+    const uint64_t bytes = uint64_t{draw.words[1]} << 32 | draw.words[0];
+    for (int i = 0; i < min(work.seqlen_q - first, 8); ++i) {
+      to[i * more.randval_row] = static_cast<uint8_t>(bytes >> 8 * i);
     }
   }
 

@@ -16,17 +16,24 @@ struct Kept {
   int keep_at_most;
   int lane;
 
-  // A bit for each of the lane's eight keys. `row` is the first of the 16, `column` too: multiples of 16.
-  __device__ uint32_t operator()(int row, int column) const {
+  // Eight random bytes, of rows row + 8 * (lane / 16) on and key column + lane % 16. Both are multiples
+  // of 16.
+  struct Draw {
+    uint32_t words[2];
+  };
+  __device__ Draw draw(int row, int column) const {
     const int drawer = remade(lane), drawn_row = row + drawer / 16 * 8, drawn_column = column + drawer % 16;
-    const uint32_t first = random.four_rows(drawn_row, drawn_column);
-    const uint32_t second = random.four_rows(drawn_row + 4, drawn_column);
+    return {random.four_rows(drawn_row, drawn_column), random.four_rows(drawn_row + 4, drawn_column)};
+  }
+
+  // A bit for each of the lane's eight keys.
+  __device__ uint32_t bits(const Draw& draw) const {
     // Which lanes drew for the lane's row and keys, and which byte of their words.
-    const int from = (drawer & 8) * 2 + drawer / 16 * 8, shift = (drawer & 3) * 8;
+    const int asker = remade(lane), from = (asker & 8) * 2 + asker / 16 * 8, shift = (asker & 3) * 8;
     uint32_t mask = 0;
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {
-      const uint32_t a = ask(first, from + i), b = ask(second, from + i);
-      const uint32_t byte = ((drawer & 4) != 0 ? b : a) >> shift & 0xff;
+      const uint32_t low = ask(draw.words[0], from + i), high = ask(draw.words[1], from + i);
+      const uint32_t byte = ((asker & 4) != 0 ? high : low) >> shift & 0xff;
       mask |= static_cast<uint32_t>(static_cast<int>(byte) <= keep_at_most) << i;
     }
     return mask;

@@ -38,20 +38,22 @@ struct Softcap {
   }
 };
 
-// Elements of a bias, whose rows have any stride, so that they come one by one. Of rows and columns that are
-// not there it is 0, or another one's.
+// Elements of a bias, whose rows have any stride, so that they come one by one. Of columns that are not there
+// it is 0.
 template <typename T>
 struct BiasRows {
   Resource from;
   uint32_t row_bytes;
+  int columns;
 
   // Of `rows` rows that begin at `base`.
-  __device__ void set(const T* base, int64_t row_elements, int rows, int columns) {
+  __device__ void set(const T* base, int64_t row_elements, int rows, int columns_there) {
+    columns = columns_there;
     row_bytes = static_cast<uint32_t>(row_elements * sizeof(T));
     from = resource(base, rows > 0 ? (rows - 1) * row_bytes + columns * sizeof(T) : 0);
   }
   __device__ float at(int row, int column) const {
-    const uint32_t offset = row * row_bytes + column * sizeof(T);
+    const uint32_t place = row * row_bytes + column * sizeof(T), offset = column < columns ? place : kNowhere;
     return to_float(__builtin_bit_cast(T, __builtin_amdgcn_raw_buffer_load_b16(from, offset, 0, 0)));
   }
 };

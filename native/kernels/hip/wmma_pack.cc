@@ -32,13 +32,6 @@ bool grid_fits(const FwdProblem& p, Refusal& why) {
          ck::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdTileRows, why);
 }
 
-bool randval_fits(const FwdProblem& p, Refusal& why) {
-  if (!p.randval.touched) return true;
-  return why.because(FMHA_UNSUPPORTED,
-                     "randval is set: kernels for Radeon do not store it; expected NULL (what it would hold "
-                     "follows from seed and offset)");
-}
-
 // Strides are int32 elements by now. Of a tile of rows the bias spans less than a buffer.
 bool bias_fits(const View& v, Refusal& why) {
   if (!v.touched || v.size[kSeqlen] <= 1) return true;
@@ -53,8 +46,7 @@ int64_t step(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v
 }  // namespace
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
-  return types_fit(p, why) && randval_fits(p, why) && ck::fwd_within_limits(p, why) && grid_fits(p, why) &&
-         bias_fits(p.bias, why);
+  return types_fit(p, why) && ck::fwd_within_limits(p, why) && grid_fits(p, why) && bias_fits(p.bias, why);
 }
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
@@ -78,12 +70,16 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .plain = hip_fwd::fwd_params(p),
       .bias = p.bias.address(),
       .alibi = p.alibi_slopes,
+      .randval = p.randval.address<uint8_t>(),
       .philox = p.dropout.seed_offset,
       .philox_seed = random ? p.dropout.seed : 0,
       .philox_offset = random ? p.dropout.offset : 0,
       .bias_batch = step(p.bias, kBatch),
       .bias_nhead = step(p.bias, kHead),
       .bias_row = step(p.bias, kSeqlen),
+      .randval_batch = step(p.randval, kBatch),
+      .randval_nhead = step(p.randval, kHead),
+      .randval_row = step(p.randval, kSeqlen),
       .alibi_batch = p.alibi_stride_batch,
       .softcap = p.softcap,
       .softmax_scale = p.softmax_scale,
