@@ -6,6 +6,7 @@
 #include "error.h"
 #include "hip/bwd_fp32.h"
 #include "hip/parts.h"
+#include "hip/wmma_pack.h"
 #include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"
 #include "select/plan.h"
@@ -25,7 +26,7 @@ inline bool bwd_takes(Origin origin, DType dtype) {
     case Origin::kHip:
       return dtype == DType::kFp32;
     case Origin::kWmma:
-      return false;
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
   }
   return false;
 }
@@ -41,7 +42,7 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
     case Origin::kHip:
       return hip_bwd::is_within_limits(problem, why);
     case Origin::kWmma:
-      return false;  // has none
+      return wmma::bwd_within_limits(problem, why);
   }
   __builtin_unreachable();
 }
@@ -70,7 +71,7 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
     case Origin::kHip:
       return hip_bwd::add_main(kernel, problem, workspace, plan);
     case Origin::kWmma:
-      return;
+      return wmma::bwd_add_main(kernel, problem, workspace, plan);
   }
 }
 

@@ -6,7 +6,7 @@
 #include "ck/fwd.h"
 #include "error.h"
 #include "hip/fwd_pingpong_pack.h"
-#include "hip/fwd_wmma_pack.h"
+#include "hip/wmma_pack.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
@@ -42,6 +42,8 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
     case Origin::kHip:
     case Origin::kWmma:
       return problem.seqlen_k != 0 && problem.mask.hides();
+    case Origin::kWmma:
+      return wmma::fwd_needs_mask(problem);
   }
   __builtin_unreachable();
 }
@@ -76,6 +78,8 @@ inline int fwd_pace(const Kernel& kernel) {
       return kPaceOfAiter;
     case Origin::kHip:
       return kernel.fwd.hdim_q <= 64 ? kPaceOfPingpong64 : kPaceOfPingpong128;
+    case Origin::kWmma:
+      return kWholePace;  // none of another origin is there to choose
   }
   return kWholePace;
 }
@@ -90,7 +94,7 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kHip:
       return kernel.fwd.tile_m == hip_fwd::kTileRows;
     case Origin::kWmma:
-      return kernel.fwd.tile_m == wmma::kTileRows;
+      return kernel.fwd.tile_m == wmma::kFwdTileRows;
   }
   return false;  // of an origin that this library does not know
 }

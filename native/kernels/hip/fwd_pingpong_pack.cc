@@ -72,9 +72,7 @@ bool fwd_shape_fits(const FwdProblem& p, int64_t tile_rows) {
          tensor_fits(p.v) && tensor_fits(p.o);
 }
 
-bool fwd_within_limits(const FwdProblem& p) { return features_fit(p) && fwd_shape_fits(p, kTileRows); }
-
-PingpongParams fwd_arguments(const FwdProblem& p) {
+PingpongParams fwd_params(const FwdProblem& p) {
   const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
   return {
       .q = p.q.address(),
@@ -106,7 +104,7 @@ PingpongParams fwd_arguments(const FwdProblem& p) {
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams(fwd_arguments(p));
+  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams(fwd_params(p));
 }
 
 }  // namespace fmha::hip_fwd

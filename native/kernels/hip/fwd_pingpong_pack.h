@@ -15,10 +15,8 @@ inline constexpr int64_t kTileRows = 256;
 // Whether these kernels could do the problem at all. Other kernels do what they do, so nobody asks why.
 bool fwd_within_limits(const FwdProblem& problem);
 
-// The same of lengths and tensors alone, for kernels that take these arguments and do `tile_rows` rows a
-// workgroup; and what they are handed.
-bool fwd_shape_fits(const FwdProblem& problem, int64_t tile_rows);
-PingpongParams fwd_arguments(const FwdProblem& problem);
+// What they are handed.
+PingpongParams fwd_params(const FwdProblem& problem);
 
 // One launch. The problem is within the limits, and the kernel fits it.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan);

@@ -32,24 +32,18 @@
 
 #include <hip/hip_runtime.h>
 
-#include "hip/fwd_wmma_scores.h"
+#include "args/fwd_wmma.h"
 #include "hip/fwd_work.h"
+#include "hip/wmma_dropout.h"
+#include "hip/wmma_features.h"
+#include "hip/wmma_tiles.h"
 
 namespace fmha {
 
+inline constexpr int kWmmaWaves = 8;
+inline constexpr int kWmmaBlock = 32 * kWmmaWaves;
 inline constexpr int kWmmaRows = 16;  // of a wave
 inline constexpr int kWmmaTileM = kWmmaWaves * kWmmaRows;
-
-// What an instance can do beyond a plain problem.
-struct WmmaFeatures {
-  bool mask = false;
-  WmmaBias bias = WmmaBias::kNone;
-  bool softcap = false;
-  bool dropout = false;
-
-  // Whether scores are turned into exponents one by one; else the exponentials' own product does it.
-  constexpr bool shapes() const { return bias != WmmaBias::kNone || softcap; }
-};
 
 template <typename T, int kHdim, WmmaFeatures kFeatures>
 class FwdWmma {
@@ -95,8 +89,8 @@ class FwdWmma {
         work.first_k * p.v_strides.row;
     key_mover.begin(p.k_strides.row, p.hdim_q);
     value_mover.begin(p.v_strides.row, p.hdim_v);
-    k_read = KeyTile::begin(lane);
-    v_read = ValueTile::begin(lane);
+    k_read = KeyTile::begin_a(lane);
+    v_read = ValueTile::begin_a(lane);
     one = unknown_one();
     find_edges();
     begin_features();
@@ -124,15 +118,19 @@ class FwdWmma {
   __device__ static int block_in_front(int key) { return key > 0 ? key / kTileN : 0; }
 
   __device__ void begin_features() {
-    const int64_t head = static_cast<int64_t>(work.batch) * p.nhead_q + work.head;
     if constexpr (kFeatures.softcap) softcap.begin(more.softmax_scale, more.softcap);
-    if constexpr (kFeatures.dropout) kept.begin(more, head, lane);
+    if constexpr (kFeatures.dropout) {
+      const uint64_t seed = more.philox ? more.philox[0] : more.philox_seed;
+      const uint64_t offset = more.philox ? more.philox[1] : more.philox_offset;
+      const uint64_t head = static_cast<uint64_t>(work.batch) * p.nhead_q + work.head;
+      kept = {{seed, offset + head * kRandomLanes}, more.keep_at_most, lane};
+    }
     if constexpr (kFeatures.bias == WmmaBias::kAlibi) {
       slope = more.alibi[work.batch * more.alibi_batch + work.head] * kLog2eOfScores;
     } else if constexpr (kFeatures.bias == WmmaBias::kElementwise) {
       const T* base = static_cast<const T*>(more.bias) + work.batch * more.bias_batch +
                       work.head * more.bias_nhead + (work.first_q + tile_row()) * more.bias_row;
-      bias.set(base, static_cast<uint32_t>(more.bias_row), rows_left(), work.seqlen_k, row - tile_row());
+      bias.set(base, more.bias_row, rows_left(), work.seqlen_k);
     }
   }
 
@@ -178,7 +176,7 @@ class FwdWmma {
       const int block = work.first_block + n;
       const bool seen = block >= seen_first && block < seen_end;
       lds_barrier();
-      value_mover.store(values);
+      value_mover.store_turned(values);
       load_keys(n + 1);
       if (seen) scores(block);
       lds_barrier();
@@ -238,12 +236,19 @@ class FwdWmma {
     most = __builtin_fmaxf(most, across(most)) * scale;
     if (__builtin_amdgcn_ballot_w32(most > row_max + kSlack) != 0) rescale(most);
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      [[maybe_unused]] uint32_t bits = 0;
+      if constexpr (kFeatures.dropout) {
+        bits = kept.bits(kept.draw(first_row, block * kTileN + 16 * t));
+        one_after_another();
+      }
       float x[8];
       _Pragma("unroll") for (int i = 0; i < 8; ++i) {
         x[i] = __builtin_amdgcn_exp2f(__builtin_fmaf(s[t][i], scale, -row_max));
       }
       _Pragma("unroll") for (int i = 0; i < 8; i += 2) row_sum += x[i] + x[i + 1];
-      if constexpr (kFeatures.dropout) drop(block, t, x);
+      if constexpr (kFeatures.dropout) {
+        _Pragma("unroll") for (int i = 0; i < 8; ++i) x[i] = (bits >> i & 1) != 0 ? x[i] * more.rp_keep : 0;
+      }
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
         probabilities[t][i] = rounded_pair<T>(x[2 * i], x[2 * i + 1], one);
       }
@@ -273,24 +278,19 @@ class FwdWmma {
       _Pragma("unroll") for (int i = 0; i < 8; ++i) {
         float x = s[t][i];
         if constexpr (kFeatures.softcap) {
-          x = softcap(x);
+          x = softcap.tanh(x) * softcap.outer;
         } else {
           x *= p.scale;
         }
         if constexpr (kFeatures.bias == WmmaBias::kAlibi) {
           x = __builtin_fmaf(-slope, __builtin_fabsf(distance - static_cast<float>(16 * t + i)), x);
         } else if constexpr (kFeatures.bias == WmmaBias::kElementwise) {
-          x = __builtin_fmaf(bias.at(key + 16 * t + i), kLog2eOfScores, x);
+          x = __builtin_fmaf(bias.at(row - tile_row(), key + 16 * t + i), kLog2eOfScores, x);
         }
         s[t][i] = x;
       }
       one_after_another();
     }
-  }
-
-  __device__ void drop(int block, int t, float (&x)[8]) const {
-    const uint32_t bits = kept(first_row, block * kTileN + 16 * t);
-    _Pragma("unroll") for (int i = 0; i < 8; ++i) x[i] = (bits >> i & 1) != 0 ? x[i] * more.rp_keep : 0;
   }
 
   // Hides keys that the lane's row does not see.
@@ -322,10 +322,33 @@ class FwdWmma {
     row_sum += across(row_sum);
     const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
     store_o(row_sum == 0 ? 0 : factor);
+    if constexpr (kFeatures.dropout) {
+      if (more.randval != nullptr) store_randoms();
+    }
     if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
       constexpr float kLn2 = 0.693147180559945309F;
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
           row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    }
+  }
+
+  // The random bytes once more, of all blocks that the wave has seen: in the loop there is no register left.
+  __device__ void store_randoms() const {
+    const int end = min(seen_end * kTileN, work.seqlen_k);
+    for (int key = max(seen_first, work.first_block) * kTileN; key < end; key += 16) {
+      store_random(kept.draw(first_row, key), key + lane % 16);
+    }
+  }
+
+  // What a lane draws: eight rows of one key.
+  __device__ void store_random(const Kept::Draw& draw, int key) const {
+    if (key >= work.seqlen_k) return;
+    const int first = first_row + half * 8;
+    uint8_t* to = more.randval + work.batch * more.randval_batch + work.head * more.randval_nhead +
+                  (work.first_q + first) * more.randval_row + key;
+    const uint64_t bytes = uint64_t{draw.words[1]} << 32 | draw.words[0];
+    for (int i = 0; i < min(work.seqlen_q - first, 8); ++i) {
+      to[i * more.randval_row] = static_cast<uint8_t>(bytes >> 8 * i);
     }
   }
 
@@ -335,10 +358,8 @@ class FwdWmma {
     const Resource to = resource(base, rows_left() * p.o_strides.row);
     const uint32_t begin = (row - tile_row()) * p.o_strides.row;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
-      T x[8];
-      _Pragma("unroll") for (int i = 0; i < 8; ++i) round_to(x[i], o[t][i] * factor);
       const int dim = t * 16 + half * 8;
-      __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+      __builtin_amdgcn_raw_buffer_store_b128(rounded_eight<T>(o[t] * factor), to,
                                              dim < p.hdim_v ? begin + dim * 2 : kNowhere, 0, 0);
     }
   }
@@ -355,8 +376,8 @@ class FwdWmma {
   int whole_first, whole_end, seen_first, seen_end;
   float one;
   float row_max, row_sum;  // the exponentials' reference; the sum is of half the keys
-  RowMover<kKeys, kHdim> key_mover;
-  TurningMover<kKeys, kHdim> value_mover;
+  RowMover<kKeys, kHdim, kWmmaBlock> key_mover;
+  TurningMover<kKeys, kHdim, kWmmaBlock> value_mover;
   Softcap softcap;
   float slope;
   BiasRows<T> bias;

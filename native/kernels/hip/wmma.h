@@ -112,4 +112,25 @@ __device__ inline I remade(I x) {
   return x;
 }
 
+// Eight floats to T as round_to does it, to nearest and ties to even, without a branch for NaNs.
+template <typename T>
+__device__ inline Dwords4 rounded_eight(Float8 x) {
+  Dwords4 rounded;
+  _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+    if constexpr (__is_same(T, Fp16)) {
+      rounded[i] = rounded_pair<T>(x[2 * i], x[2 * i + 1]);
+    } else {
+      uint32_t pair[2];
+      _Pragma("unroll") for (int j = 0; j < 2; ++j) {
+        const float element = x[2 * i + j];
+        const auto bits = __builtin_bit_cast(uint32_t, element);
+        const uint32_t number = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+        pair[j] = element != element ? nan : number;
+      }
+      rounded[i] = high_halves(pair[0], pair[1]);
+    }
+  }
+  return rounded;
+}
+
 }  // namespace fmha

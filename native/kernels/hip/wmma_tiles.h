@@ -2,13 +2,15 @@
 // Tiles in LDS that WMMA's operands are read from, and the way there. A tile is rows of 16-byte chunks, which
 // are exchanged within each 128 bytes, by the low bits of the row, so that no access has a bank conflict:
 //
-//   access                   lanes at once   what differs among them                  so must, of the
-//   exchange operand, 16 bytes        8               bits 0, 1, 2 of the row (gfx12),         those rows
-//                                            or 0, 1, 3 (gfx11: row_of_lane)
-//   row-wise store, 16 bytes 8               the chunk                                nothing
-//   turned store, 8 bytes    16              bits 3, 4, 5 of the row; the half chunk  those rows
+//   access                    lanes at once   what differs among them               so must, of the exchange
+//   operand, 16 bytes         8               bits 0, 1, 2 of the row; or 0, 1, 3   those rows
+//                                             (row_of_lane on gfx11)
+//   row-wise store, 16 bytes  8               the chunk                             nothing
+//   turned store, 8 bytes     16              bits 3, 4, 5 of the row; the half     those rows
+//                                             of the chunk
 //
-// The exchange, of row bits b: (b0 ^ b4, b1 ^ b5, b2 ^ b3). It does all of these.
+// The exchange, of row bits b: (b0 ^ b4, b1 ^ b5, b2 ^ b3). It does all of these. Rows of 64 bytes lie in
+// pairs: there it is (b1 ^ b4, b2 ^ b3, b0 ^ b5), in which b0 says which of the pair.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -18,35 +20,37 @@
 
 namespace fmha {
 
-inline constexpr int kWmmaWaves = 8;
-inline constexpr int kWmmaBlock = 32 * kWmmaWaves;
-
-__device__ constexpr int exchange_of_row(int row) {
-  return ((row ^ row >> 4) & 3) | ((row >> 2 ^ row >> 3) & 1) << 2;
-}
-
 // A tile of so many rows of so many elements of 16 bits.
 template <int kRows, int kColumns>
 struct WmmaTile {
   static constexpr int kRowBytes = 2 * kColumns;
   static constexpr int kChunks = kRowBytes / kChunk;
   static constexpr int kBytes = kRows * kRowBytes;
-  static_assert(kRowBytes % 128 == 0);
+  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
 
-  __device__ static int place(int row, int chunk) {
-    return row * kRowBytes + (chunk ^ exchange_of_row(row)) * kChunk;
+  __device__ static constexpr int exchange(int row) {
+    if (kRowBytes == 64) {
+      return ((row >> 1 ^ row >> 4) & 1) | ((row >> 2 ^ row >> 3) & 1) << 1 | ((row ^ row >> 5) & 1) << 2;
+    }
+    return ((row ^ row >> 4) & 3) | ((row >> 2 ^ row >> 3) & 1) << 2;
   }
 
-  // Where a lane reads; add `read`'s own place.
-  __device__ static int begin(int lane) { return place(row_of_lane(lane), kBothHalves ? 0 : lane / 16); }
+  // Of a row's 128 bytes, or the first ones of them.
+  __device__ static constexpr int line(int row) { return row * kRowBytes & ~127; }
 
-  // The chunk of row 16 * t + the lane's, of rows that `begin` is of.
+  __device__ static int place(int row, int chunk) { return line(row) + (chunk ^ exchange(row)) * kChunk; }
+
+  // Where a lane reads of the first 16 rows: as a, or as b of which rows are columns, from `first` on.
+  __device__ static int begin_a(int lane) { return begin(row_of_lane(lane), lane); }
+  __device__ static int begin_b(int first, int lane) { return begin(first + lane % 16, lane); }
+
+  // The chunk of row 16 * t + the lane's; `begin` is of the lane's.
   __device__ static const LdsByte* chunk(const LdsByte* tile, int begin, int t, int chunk) {
-    const int exchanged = (chunk & 7) ^ exchange_of_row(16 * t);
+    const int exchanged = (chunk & 7) ^ exchange(16 * t);
     return tile + (begin ^ exchanged * kChunk) + 16 * t * kRowBytes + (chunk & ~7) * kChunk;
   }
 
-  // a of rows from 16 * t on and columns from 16 * s on.
+  // Rows from 16 * t on, columns from 16 * s on.
   __device__ static Operand read(const LdsByte* tile, int begin, int t, int s) {
     const auto low = lds_load<Dwords4>(chunk(tile, begin, t, 2 * s));
 #if defined(__GFX12__)
@@ -56,15 +60,30 @@ struct WmmaTile {
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
 #endif
   }
+
+ private:
+  __device__ static int begin(int row, int lane) { return place(row, kBothHalves ? 0 : lane / 16); }
 };
 
-// Moves a tile of 16 KB, or of kRows * kHdim * 2 bytes, by all waves: as it lies in memory.
-template <int kRows, int kHdim>
+// Rows of a head from `first` on, as a mover takes them; past `rows` there are none.
+struct WmmaRows {
+  const uint8_t* base;
+  uint32_t row_bytes;
+  int rows;
+
+  __device__ Resource from(int first, int most) const {
+    const int left = min(rows - first, most);
+    return resource(base + static_cast<int64_t>(first) * row_bytes, left > 0 ? left * row_bytes : 0);
+  }
+};
+
+// Moves rows of 16 bits to a tile, by all of kThreads.
+template <int kRows, int kHdim, int kThreads>
 class RowMover {
   using Tile = WmmaTile<kRows, kHdim>;
-  static constexpr int kLoads = kRows * kHdim * 2 / kChunk / kWmmaBlock;
-  static constexpr int kRowsAtOnce = kWmmaBlock / Tile::kChunks;
-  static_assert(kRowsAtOnce % 16 == 0 && kLoads > 0);
+  static constexpr int kLoads = kRows * Tile::kChunks / kThreads;
+  static constexpr int kRowsAtOnce = kThreads / Tile::kChunks;
+  static_assert(kLoads > 0 && (kRowsAtOnce & (kRowsAtOnce - 1)) == 0);
 
  public:
   __device__ void begin(uint32_t row_bytes, int hdim) {
@@ -85,9 +104,8 @@ class RowMover {
   __device__ void store(LdsByte* tile) const {
     const int to = remade(to_);
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
-      // Rows that are 16 apart exchange chunks in another way.
-      const int exchanged = exchange_of_row(i * kRowsAtOnce);
-      lds_store(tile + (to ^ exchanged * kChunk) + i * kRowsAtOnce * Tile::kRowBytes, x_[i]);
+      constexpr auto kStep = kRowsAtOnce;
+      lds_store(tile + (to ^ Tile::exchange(i * kStep) * kChunk) + Tile::line(i * kStep), x_[i]);
     }
   }
 
@@ -97,13 +115,14 @@ class RowMover {
   Dwords4 x_[kLoads];
 };
 
-// The same, turned: rows of the tile are columns of memory. A lane loads four rows by eight columns, and
-// turns them by 16 v_perm_b32.
-template <int kRows, int kHdim>
+// Moves rows of 16 bits to a tile of which they are columns, to one of which they are rows, or to both. A
+// lane has four rows by eight columns, and turns them by 16 v_perm_b32.
+template <int kRows, int kHdim, int kThreads>
 class TurningMover {
-  using Tile = WmmaTile<kHdim, kRows>;
+  using Rows = WmmaTile<kRows, kHdim>;
+  using Turned = WmmaTile<kHdim, kRows>;
   static constexpr int kOctets = kHdim / 8;
-  static_assert(kRows * kHdim == 32 * kWmmaBlock && kOctets % 8 == 0);
+  static_assert(kRows * kHdim == 32 * kThreads && kOctets % 8 == 0);
 
  public:
   __device__ void begin(uint32_t row_bytes, int hdim) {
@@ -113,7 +132,8 @@ class TurningMover {
     const int four = thread / 8 % 2 + left / (kOctets / 8) * 2;
     from_ = octet * 8 < hdim ? four * 4 * row_bytes + octet * kChunk : kNowhere;
     step_ = row_bytes;
-    to_ = Tile::place(octet * 8, four / 2) + four % 2 * 8;
+    to_rows_ = Rows::place(four * 4, octet);
+    to_turned_ = Turned::place(octet * 8, four / 2) + four % 2 * 8;
   }
 
   __device__ void load(Resource from) {
@@ -123,19 +143,26 @@ class TurningMover {
     }
   }
 
-  __device__ void store(LdsByte* tile) const {
-    const int to = remade(to_);
+  __device__ void store_turned(LdsByte* tile) const {
+    const int to = remade(to_turned_);
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {
       const uint32_t which = i % 2 == 0 ? 0x05040100 : 0x07060302;
-      lds_store(tile + (to ^ exchange_of_row(i) * kChunk) + i * Tile::kRowBytes,
+      lds_store(tile + (to ^ Turned::exchange(i) * kChunk) + Turned::line(i),
                 Dwords2{__builtin_amdgcn_perm(x_[1][i / 2], x_[0][i / 2], which),
                         __builtin_amdgcn_perm(x_[3][i / 2], x_[2][i / 2], which)});
     }
   }
 
+  __device__ void store_rows(LdsByte* tile) const {
+    const int to = remade(to_rows_);
+    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+      lds_store(tile + (to ^ Rows::exchange(i) * kChunk) + Rows::line(i), x_[i]);
+    }
+  }
+
  private:
   uint32_t from_, step_;
-  int to_;
+  int to_rows_, to_turned_;
   Dwords4 x_[4];
 };
 
