@@ -141,7 +141,8 @@ class FactsBuilder {
     const bool explicit_vcc = row_.format == Format::kVop2;  // it is src[2]
     if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, lane_words()));
     if (row_.is(kWritesExec)) write(scalar(kExecLo, lane_words()));
-    if (loads_to_lds() || row_.is(kByLane)) read(scalar(kM0, 1));
+    const bool lds_by_lane = row_.is(kByLane) && hot.unit == Unit::kLds;
+    if (loads_to_lds() || lds_by_lane) read(scalar(kM0, 1));
     if (row_.is(kWritesM0)) write(scalar(kM0, 1));
   }
 

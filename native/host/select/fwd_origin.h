@@ -40,7 +40,6 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
     case Origin::kAiter:
       return problem.mask.hides();
     case Origin::kHip:
-    case Origin::kWmma:
       return problem.seqlen_k != 0 && problem.mask.hides();
     case Origin::kWmma:
       return wmma::fwd_needs_mask(problem);
@@ -72,7 +71,6 @@ inline constexpr int kPaceOfPingpong128 = 86;
 inline int fwd_pace(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
-    case Origin::kWmma:
       return kWholePace;
     case Origin::kAiter:
       return kPaceOfAiter;

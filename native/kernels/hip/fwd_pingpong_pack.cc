@@ -32,9 +32,9 @@ bool scale_fits(const FwdProblem& p) { return p.softmax_scale >= FLT_MIN && !std
 int64_t heads(const FwdProblem& p) { return p.nhead_q * p.batch; }
 int64_t parts(const FwdProblem& p) { return is_multiple(heads(p), kXcds) ? kXcds : 1; }
 
-bool lengths_fit(const FwdProblem& p, int64_t tile_rows) {
+bool lengths_fit(const FwdProblem& p) {
   if (std::max({p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.nhead_q, p.batch}) > kMostRows) return false;
-  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, tile_rows) <= kMaxGridYZ;
+  return heads(p) <= kMaxGridYZ && ceil_div(p.seqlen_q, kTileRows) <= kMaxGridYZ;
 }
 
 bool tensor_fits(const View& v) {
@@ -67,8 +67,8 @@ Grid grid_of(const FwdProblem& p) {
 
 }  // namespace
 
-bool fwd_shape_fits(const FwdProblem& p, int64_t tile_rows) {
-  return scale_fits(p) && lengths_fit(p, tile_rows) && tensor_fits(p.q) && tensor_fits(p.k) &&
+bool fwd_within_limits(const FwdProblem& p) {
+  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
          tensor_fits(p.v) && tensor_fits(p.o);
 }
 

@@ -249,8 +249,8 @@ constexpr Row kRows[] = {
     TO_LDS("ushort", Width::kU16)
     TO_LDS("sshort", Width::kI16)
     TO_LDS("dword", Width::kB32)
-    sized({"global_load_addtid_b32", Type::kI32, {kNo, kNo, kNo}, kLoad, load_by_lane}, 4),
-    sized({"global_store_addtid_b32", kNo, {Type::kI32, kNo, kNo}, kStore, store_by_lane}, 4),
+    sized({"global_load_addtid_b32", Type::kI32, {kNo, kNo, kNo}, kLoad | kByLane, load_by_lane}, 4),
+    sized({"global_store_addtid_b32", kNo, {Type::kI32, kNo, kNo}, kStore | kByLane, store_by_lane}, 4),
     GLOBAL_TO_LDS("dwordx3", Width::kB96)
     GLOBAL_TO_LDS("dwordx4", Width::kB128)
     // gfx12 has them here. Caches are coherent on this device.
