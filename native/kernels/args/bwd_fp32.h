@@ -63,6 +63,7 @@ struct BwdFp32Params {
   int32_t window_right;
   int32_t alibi_stride_batch;
   int32_t accumulate;
+  int32_t float_gradients;  // of a kernel of 16 bits: dq, dk and dv are float32
 
   static constexpr int32_t kSequences = 1;
   static constexpr int32_t kHeads = 2;

@@ -144,6 +144,7 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
       .window_right = side(f.mask.right),
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .accumulate = p.accumulate ? 1 : 0,
+      .float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0,
   };
 }
 

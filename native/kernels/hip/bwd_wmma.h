@@ -401,24 +401,33 @@ class BwdWmma {
 
     __device__ void write(const Sums& sums, float factor, void* gradient, const BwdStrides& strides,
                           int64_t first, int hdim) const {
+      if (arguments().float_gradients) {
+        write_as(sums, factor, typed<float>(gradient), strides, first, hdim);
+      } else {
+        write_as(sums, factor, typed<T>(gradient), strides, first, hdim);
+      }
+    }
+
+    template <typename E>
+    __device__ void write_as(const Sums& sums, float factor, E* gradient, const BwdStrides& strides,
+                             int64_t first, int hdim) const {
       const int rows = min(own_rows_ - first_, kOwn);
-      T* const base = rows_of(typed<T>(gradient), strides, s_, first, head_) + first_ * strides.row;
-      const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(T));
+      E* const base = rows_of(gradient, strides, s_, first, head_) + first_ * strides.row;
+      const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(E));
       const Resource to = resource(base, rows * row_bytes);
       const uint32_t begin = (row_ - first_) * row_bytes;
       const bool accumulate = arguments().accumulate != 0;
       _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
         const int dim = t * 16 + lane_ / 16 * 8;
-        const uint32_t at = dim < hdim ? begin + dim * 2 : kNowhere;
+        const uint32_t at = dim < hdim ? begin + dim * sizeof(E) : kNowhere;
         Float8 x = sums.x[t] * factor;
         if (accumulate) {
-          const auto before =
-              __builtin_bit_cast(Eight<T>, __builtin_amdgcn_raw_buffer_load_b128(to, at, 0, 0));
+          const Eight<E> before = load_eight<E>(to, at);
           _Pragma("unroll") for (int i = 0; i < 8; ++i) {
             x[i] = __builtin_fmaf(sums.x[t][i], factor, to_float(before.x[i]));
           }
         }
-        __builtin_amdgcn_raw_buffer_store_b128(rounded_eight<T>(x), to, at, 0, 0);
+        store_eight<E>(x, to, at);
       }
     }
 

@@ -50,15 +50,10 @@ bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
 }
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  const FwdProblem& f = p.fwd;
-  if (p.grad_dtype != f.dtype) {
-    return why.because(FMHA_UNSUPPORTED, "gradients of %s: kernels for Radeon write those of fwd->dtype = %s",
-                       dtype_name(p.grad_dtype), dtype_name(f.dtype));
-  }
   if (p.dbias.touched) {
     return why.because(FMHA_UNSUPPORTED, "dbias is set: no kernel for Radeon makes the gradient of a bias");
   }
-  return ck::bwd_within_limits(p, why) && bias_fits(f.bias, why);
+  return ck::bwd_within_limits(p, why) && bias_fits(p.fwd.bias, why);
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
