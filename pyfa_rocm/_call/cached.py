@@ -98,7 +98,8 @@ def cached_call(
     ----------
     layouts : dict
         Of q, k_cache and, unless values are in the keys, v_cache, and of any of alibi_slopes, cache_seqlens,
-        cache_leftpad, cache_batch_idx, block_table, kv_indptr, kv_indices, sinks, k_scale, v_scale, cu_seqlens_q and cu_seqlens_k.
+        cache_leftpad, cache_batch_idx, block_table, kv_indptr, kv_indices, sinks, k_scale, v_scale,
+        cu_seqlens_q and cu_seqlens_k.
     options : Options
         Of the attention.
     cached : CachedOptions
