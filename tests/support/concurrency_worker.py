@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""8 threads over all devices, each with a stream and problems of its own, of both passes (test_concurrency.py).
+"""8 threads over all devices, each with a stream and problems of both passes; test_concurrency.py runs it.
 
 All threads start at once with nothing loaded, so that binding, loading and launching race.
 """
