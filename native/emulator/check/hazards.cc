@@ -41,9 +41,12 @@ constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 constexpr int kInterlocked = 0;  // the hardware waits by itself
 
+constexpr bool is_rdna(Isa isa) { return isa >= Isa::kRdna3; }
+
 // By the order in which the rules give them.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&
-              static_cast<int>(Isa::kCdna4) == 2);
+              static_cast<int>(Isa::kCdna4) == 2 && static_cast<int>(Isa::kRdna3) == 3 &&
+              static_cast<int>(Isa::kRdna4) == 4);
 
 struct RuleText {
   PerIsa<int> states;
@@ -54,49 +57,49 @@ struct RuleText {
 // function of LLVM's GCNHazardRecognizer.cpp that makes the compiler keep the rule. By Rule.
 constexpr RuleText kRuleTexts[] = {
     // checkVMEMHazards
-    {{5, 5, 5}, "a VALU instruction writes %s, a vector memory instruction reads it"},
+    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a vector memory instruction reads it"},
     // checkRWLaneHazards
-    {{4, 4, 4}, "a VALU instruction writes %s, it selects the lane of v_readlane or v_writelane"},
+    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, it selects the lane of v_readlane or v_writelane"},
     // checkDivFMasHazards
-    {{4, 4, 4}, "a VALU instruction writes %s, v_div_fmas reads it"},
+    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, v_div_fmas reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 2, 2}, "a VALU instruction writes %s, a VALU instruction reads it"},
+    {{kInterlocked, 2, 2, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a VALU instruction reads it"},
     // checkDPPHazards
-    {{5, 5, 5}, "a VALU instruction writes %s, then a DPP instruction"},
+    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then a DPP instruction"},
     // checkMAIHazards90A
-    {{4, 4, 4}, "a VALU instruction writes %s, then an MFMA"},
+    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then an MFMA"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 4, 4}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
+    {{kInterlocked, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
     // checkDPPHazards
-    {{2, 2, 2}, "%s is written, a DPP instruction reads it"},
+    {{2, 2, 2, kInterlocked, kInterlocked}, "%s is written, a DPP instruction reads it"},
     // checkMAIHazards90A
-    {{2, 2, 2}, "a VALU instruction writes %s, an MFMA reads it"},
+    {{2, 2, 2, kInterlocked, kInterlocked}, "a VALU instruction writes %s, an MFMA reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 1, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
+    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
     // checkVALUHazards, hasTransForwardingHazard
-    {{kInterlocked, 1, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
+    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "a transcendental instruction writes %s, another VALU instruction reads it"},
     // checkVALUHazards, hasDstSelForwardingHazard
-    {{kInterlocked, 1, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
+    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
-    {{1, 2, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
+    {{1, 2, 2, kInterlocked, kInterlocked}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
     // LLVM 22, createsVALUHazard: https://github.com/llvm/llvm-project/pull/197267
-    {{kInterlocked, 1, 1}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
+    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
     // checkMAIVALUHazards
-    {{3, 3, 3}, "v_dot writes %s, another instruction uses it"},
+    {{3, 3, 3, kInterlocked, kInterlocked}, "v_dot writes %s, another instruction uses it"},
     // checkMAIVALUHazards
-    {{2, 2, 2}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
+    {{2, 2, 2, kInterlocked, kInterlocked}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
     // checkMAIVALUHazards, a bug of CDNA2: an f64 MFMA makes the hardware forget the two wait states that it
     // inserts by itself
-    {{2, kInterlocked, kInterlocked},
+    {{2, kInterlocked, kInterlocked, kInterlocked, kInterlocked},
      "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
     // Only in the ISA guides: LLVM never reads these flags as data
-    {{5, 5, 5}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
+    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
     // checkReadM0Hazards
-    {{1, 1, 1}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
+    {{1, 1, 1, kInterlocked, kInterlocked}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
     // checkGetRegHazards
-    {{2, 2, 2}, "s_setreg, then s_getreg of the same register%s"},
+    {{2, 2, 2, kInterlocked, kInterlocked}, "s_setreg, then s_getreg of the same register%s"},
     // checkSetRegHazards
-    {{2, 2, 2}, "s_setreg, then s_setreg of the same register%s"},
+    {{2, 2, 2, kInterlocked, kInterlocked}, "s_setreg, then s_setreg of the same register%s"},
 };
 
 bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
@@ -156,6 +159,8 @@ constexpr PerIsa<MatrixRules> kMatrixRules{
     MatrixRules{states_for_c_cdna2, 3, 3, false, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna3, 2, 3, true, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna4, 2, 3, true, more_on_cdna4},
+    MatrixRules{},  // states_for says it
+    MatrixRules{},
 };
 
 int states_for(const MatrixUse& u, Isa isa) {
@@ -163,6 +168,8 @@ int states_for(const MatrixUse& u, Isa isa) {
   const bool from_f64 = u.producer.traits & kF64MatrixTrait, from_xdl = u.producer.traits & kXdlTrait;
   const bool to_matrix = u.consumer.unit == Unit::kMatrix;
   const int passes = u.producer.passes;
+  // fixWMMAHazards: a WMMA's result as A or B of the next; all else is interlocked.
+  if (is_rdna(isa)) return to_matrix && !u.is_c && !u.writes ? 1 : 0;
   if (to_matrix && u.is_c) return rules.states_for_c(u);
   if (to_matrix && u.writes) return 0;  // in order
   if (from_f64) {
@@ -175,7 +182,7 @@ int states_for(const MatrixUse& u, Isa isa) {
 
 // Does it read C until it ends, so that nothing may overwrite C before?
 bool reads_c_late(const Facts& f, Isa isa) {
-  if (f.traits & kF64MatrixTrait) return false;
+  if (f.traits & kF64MatrixTrait || is_rdna(isa)) return false;
   return !kMatrixRules[isa].only_xdl_reads_c_late || f.traits & kXdlTrait;
 }
 

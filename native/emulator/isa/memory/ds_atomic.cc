@@ -59,6 +59,8 @@ void two(Wave& w, const Inst& inst) {
 
 constexpr auto kMaskOr = [](auto old, auto mask, auto x) { return (old & ~mask) | x; };
 constexpr auto kCompareStore = [](auto old, auto compare, auto x) { return old == compare ? x : old; };
+constexpr auto kConditionalSub = [](u32 old, u32 x) { return old >= x ? old - x : old; };
+constexpr auto kSubClamp = [](u32 old, u32 x) { return old >= x ? old - x : 0; };
 constexpr auto kWrap = [](auto old, auto x, auto y) { return old >= x ? old - x : old + y; };
 // Each half is exchanged if the data's top bit says so.
 constexpr auto kConditionalSwap = [](u64 old, u64 x) {
@@ -151,6 +153,13 @@ constexpr Row kRows[] = {
     TWO(u32, kMaskOr, "mskor", "b32"),
     TWO(u32, kCompareStore, "cmpst", "b32"),
     TWO(float, kCompareStore, "cmpst", "f32"),
+    // RDNA's: the new value comes first, what it compares with second.
+    TWO(u32, kCompareSwap, "cmpstore", "b32"),
+    TWO(float, kCompareSwap, "cmpstore", "f32"),
+    TWO(u64, kCompareSwap, "cmpstore", "b64"),
+    TWO(double, kCompareSwap, "cmpstore", "f64"),
+    ONE(u32, kConditionalSub, "cond_sub", "u32"),
+    ONE(u32, kSubClamp, "sub_clamp", "u32"),
     ONE(float, kMin, "min", "f32"),
     ONE(float, kMax, "max", "f32"),
     ONE(float, kAdd, "add", "f32"),

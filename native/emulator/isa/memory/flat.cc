@@ -172,6 +172,8 @@ void atomic(Wave& w, const Inst& inst) {
   });
 }
 
+void nothing(Wave&, const Inst&) {}
+
 constexpr Type kNo = Type::kNone;
 
 // clang-format off
@@ -219,6 +221,10 @@ constexpr Row kRows[] = {
     TO_LDS("dword", Width::kB32)
     GLOBAL_TO_LDS("dwordx3", Width::kB96)
     GLOBAL_TO_LDS("dwordx4", Width::kB128)
+    // gfx12 has them here. Caches are coherent on this device.
+    {"global_inv", kNo, {kNo, kNo, kNo}, kCacheControl, nothing},
+    {"global_wb", kNo, {kNo, kNo, kNo}, kCacheControl | kCounted, nothing},
+    {"global_wbinv", kNo, {kNo, kNo, kNo}, kCacheControl | kCounted, nothing},
     FMHA_EMU_LOADS(SCRATCH_LOAD)
     FMHA_EMU_STORES(SCRATCH_STORE)
 };

@@ -143,6 +143,8 @@ constexpr Row kRows[] = {
     CACHE("buffer_inv", 0)
     CACHE("buffer_wbinvl1", 0)
     CACHE("buffer_wbinvl1_vol", 0)
+    CACHE("buffer_gl0_inv", 0)
+    CACHE("buffer_gl1_inv", 0)
 };
 #undef LOAD
 #undef STORE

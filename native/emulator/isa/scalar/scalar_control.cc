@@ -222,12 +222,13 @@ const Row kControlRows[] = {
 
 // All parts in one span, made once, at first use. Each level has its own.
 std::span<const Row> scalar_rows() {
-  static Row all[256];
+  static Row all[512];
   static size_t count = 0;
   if (count == 0) {
     for (const Row& r : scalar_alu_rows()) all[count++] = r;
     for (const Row& r : kControlRows) all[count++] = r;
     for (const Row& r : scalar_special_rows()) all[count++] = r;
+    for (const Row& r : scalar_rdna_rows()) all[count++] = r;
   }
   return {all, count};
 }

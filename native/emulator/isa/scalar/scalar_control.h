@@ -10,6 +10,7 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 
 std::span<const Row> scalar_alu_rows();      // scalar.cc: SOP1, SOP2, SOPC
 std::span<const Row> scalar_special_rows();  // scalar_special.cc
+std::span<const Row> scalar_rdna_rows();     // scalar_rdna.cc
 
 void s_getpc(Wave& w, const Inst& i);
 void s_setpc(Wave& w, const Inst& i);
