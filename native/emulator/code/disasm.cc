@@ -201,7 +201,12 @@ class Printer {
       return;
     }
     if (r_.is(kTruthTable) && i_.imm) out_ += text(" bitop3:%s%x", i_.imm < 10 ? "" : "0x", i_.imm);
-    if (i_.op_sel) op_sel(n);
+    if (r_.is(kSwapsLanes)) {
+      if (i_.op_sel & 2) out_ += " bound_ctrl:1";
+      if (i_.op_sel & 1) out_ += " fi:1";
+    } else if (i_.op_sel) {
+      op_sel(n);
+    }
     if (i_.clamp) out_ += " clamp";
     if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");
     if (i_.encoding == Encoding::kSdwa) sdwa();

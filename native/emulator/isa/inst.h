@@ -142,6 +142,8 @@ enum RowFlag : RowFlags {
   kOwnOpSel = 1ull << 45,       // op_sel[1:0] are no halves: fi and bound_ctrl (v_permlane16), a byte or a
                                 // half of packed numbers (v_cvt_f32_fp8 of gfx12)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
+  // Lanes.
+  kSwapsLanes = 1ull << 44,  // both registers' (v_permlane16_swap); op_sel[0] is fi, op_sel[1] bound_ctrl
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
