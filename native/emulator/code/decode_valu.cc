@@ -176,12 +176,8 @@ bool Decoder::vop3_sources() {
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
     if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
-<<<<<<< HEAD
     if (r.is(kScalarDst) && !read_lane && is_vgpr && r.format == Format::kVop3) return false;  // v_s_exp
-    if (dwords(r.src[i]) > 2 && !is_vgpr) return false;
-=======
-    if ((dwords_of(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
->>>>>>> G
+    if ((dwords(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
   }
   if (r.flags & kReadsVcc && r.format == Format::kVop2)
     return source(bits(50, 9), Type::kMask, &inst_.src[2]);
@@ -216,22 +212,14 @@ void Decoder::check_modifiers() {
   // v_cvt_pkrtz packs are floats to it is not said.
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
-<<<<<<< HEAD
-  uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
-  if (r.is(kOwnOpSel)) halves = 3;
-=======
-  uint32_t halves = r.is(kSelectsByte) ? 0xc : r.is(kSwapsLanes) ? 0x3 : is_half(r.dst) ? 0x8 : 0;
->>>>>>> G
+  const bool own = r.is(kOwnOpSel | kSwapsLanes);
+  uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i])) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
     if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
-<<<<<<< HEAD
-  if (r.format < Format::kVop3 && !dialect_.keeps_halves) halves = 0;
-=======
-  if (r.format < Format::kVop3 && !r.is(kSwapsLanes)) halves = 0;
->>>>>>> G
+  if (r.format < Format::kVop3 && !dialect_.keeps_halves && !own) halves = 0;
   if (inst_.op_sel & ~halves) unsupported_ = true;
 }
 
