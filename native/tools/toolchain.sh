@@ -129,7 +129,7 @@ needs_clang20() {
 check_parts() {
   if [ -z "$rocm" ]; then
     [ -e "$prefix/hip/include/hip/hip_runtime.h" ] && [ -e "$prefix/hip/copyright" ] || parts+=(hip)
-    [ -e "$prefix/bitcode/ocml.bc" ] && [ -e "$prefix/bitcode/copyright" ] || parts+=(bitcode)
+    [ -e "$prefix/bitcode/oclc_isa_version_1201.bc" ] && [ -e "$prefix/bitcode/copyright" ] || parts+=(bitcode)
   fi
   [ -e /usr/include/nlohmann/json.hpp ] ||
     { [ -e "$prefix/json/include/nlohmann/json.hpp" ] && [ -e "$prefix/json/copyright" ]; } || parts+=(json)
@@ -267,6 +267,7 @@ fetch_debs() {
       bitcode)
         unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode
         keep_copyright "$folder" rocm-device-libs-17 bitcode
+        python3 "$here/add_bitcode.py" "$prefix/bitcode" --clang "$(command -v "clang++-$llvm")"
         ;;
       json)
         unpack_deb "$folder" nlohmann-json3-dev usr/include json/include

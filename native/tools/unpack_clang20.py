@@ -2,9 +2,8 @@
 """Make a HIP compiler of zig's clang: ``unpack_clang20.py WHEEL FOLDER --clang CLANG --bitcode BITCODE``.
 
 zig's clang has the AMDGPU target of LLVM 20, but none of what HIP needs: the headers that clang includes by
-itself (those of CLANG, a clang 19, serve), a linker under the names that clang looks for, and the constant
-of the device library that says which arch it is (BITCODE has that of gfx942, made into others by llvm-dis
-and llvm-as beside CLANG). FOLDER gets ``bin/clang++``, which takes a clang's arguments, and ``bitcode``.
+itself (those of CLANG, a clang 19, serve), a linker under the names that clang looks for, and the device
+library for all its archs (BITCODE, to which add_bitcode.py adds). FOLDER gets ``bin/clang++``, which takes a clang's arguments, and ``bitcode``.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+from add_bitcode import add_bitcode
+
 _PREFIX = "ziglang/"
 _HEADERS = "lib/include/"
 _LICENSE = re.compile(r"ziglang/LICENSE|[^/]+\.dist-info/licenses/.*")
-# Archs that BITCODE knows nothing of, and what `__oclc_ISA_version` is for them: version and stepping.
-_ISA_VERSIONS = {"950": 9500}
 # zig runs clang's driver for a compiler's own name only if it is told which.
 _COMPILER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
@@ -39,10 +38,6 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     path.chmod(mode)
-
-
-def _run(*command: str | Path, stdin: str | None = None) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, input=stdin).stdout
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -65,26 +60,12 @@ def unpack(wheel: Path, folder: Path) -> None:
 
 def add_headers(folder: Path, clang: Path) -> None:
     """HIP's headers of the other clang: zig leaves them out."""
-    theirs = Path(_run(clang, "-print-resource-dir").strip()) / "include"
+    told = subprocess.run([clang, "-print-resource-dir"], check=True, capture_output=True, text=True).stdout
+    theirs = Path(told.strip()) / "include"
     for pattern in ("__clang_hip*", "__clang_cuda*"):
         for header in theirs.glob(pattern):
             shutil.copy(header, folder / "include")
     shutil.copytree(theirs / "cuda_wrappers", folder / "include/cuda_wrappers")
-
-
-def add_bitcode(folder: Path, clang: Path, bitcode: Path) -> None:
-    """The device library, with the archs that it lacks."""
-    tools = clang.resolve().parent
-    shutil.copytree(bitcode, folder / "bitcode")
-    text = _run(tools / "llvm-dis", "-o", "-", bitcode / "oclc_isa_version_942.bc")
-    for name, version in _ISA_VERSIONS.items():
-        path = folder / f"bitcode/oclc_isa_version_{name}.bc"
-        if path.exists():
-            continue
-        changed, count = re.subn(r"(@__oclc_ISA_version = .* i32) 9402\b", rf"\1 {version}", text)
-        if count != 1:
-            raise ValueError(f"{bitcode}/oclc_isa_version_942.bc has no constant 9402")
-        _run(tools / "llvm-as", "-o", path, stdin=changed)
 
 
 def main() -> int:
@@ -98,7 +79,8 @@ def main() -> int:
     try:
         unpack(args.wheel, args.folder)
         add_headers(args.folder, args.clang)
-        add_bitcode(args.folder, args.clang, args.bitcode)
+        shutil.copytree(args.bitcode, args.folder / "bitcode")
+        add_bitcode(args.folder / "bitcode", args.clang)
     except (ValueError, OSError, subprocess.CalledProcessError) as error:
         print(f"unpack_clang20.py: {error} {getattr(error, 'stderr', '') or ''}".rstrip(), file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "code/dialect.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
@@ -11,6 +12,7 @@ namespace {
 constexpr uint16_t kVccz = 251, kExecz = 252;  // operand numbers
 
 RegisterRange range_of(const Operand& o) {
+  if (o.kind == OperandKind::kSgpr && o.index >= kNull) return {};
   if (o.kind == OperandKind::kVgpr) return {o.index, o.dwords};
   if (o.kind == OperandKind::kSgpr) return {static_cast<uint16_t>(kFirstScalar + o.index), o.dwords};
   return {};
@@ -29,6 +31,9 @@ int passes_of(const MatrixShape& matrix, Isa isa) {
   switch (isa) {
     case Isa::kCdna2:
       return middle ? 8 : 16;
+    case Isa::kRdna3:
+    case Isa::kRdna4:
+      return 4;  // 32 cycles of two SIMD16s
     case Isa::kCdna3:
     case Isa::kCdna4: {
       const bool fast = matrix.sparse || matrix.a == Element::kXf32 || matrix.k >= (middle ? 16 : 8);
@@ -47,6 +52,9 @@ bool is_xdl(const MatrixShape& matrix, Isa isa) {
     case Isa::kCdna3:
     case Isa::kCdna4:
       return matrix.a != Element::kF32;
+    case Isa::kRdna3:
+    case Isa::kRdna4:
+      return false;
   }
   __builtin_unreachable();
 }
@@ -79,9 +87,11 @@ bool is_branch(const Inst& inst) { return inst.row && inst.row->is(kBranch); }
 
 class FactsBuilder {
  public:
-  FactsBuilder(const Inst& inst, Arch arch) : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa) {}
+  FactsBuilder(const Inst& inst, Arch arch)
+      : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa), wave_size_(arch_info(arch).wave_size) {}
   void build() {
     hot.unit = unit_of(row_);
+    hot.queue = queue_of(inst_, isa_);
     operands();
     implicit();
     traits();
@@ -98,23 +108,42 @@ class FactsBuilder {
   void write(RegisterRange r) {
     if (r.count) detail.writes[detail.n_writes++] = r;
   }
+  uint8_t lane_words() const { return static_cast<uint8_t>(wave_size_ / 32); }
   bool vector_alu() const { return hot.unit == Unit::kVector || hot.unit == Unit::kMatrix; }
 
   void operands() {
+    if (inst_.dual) {
+      dual(inst_.dual[0]);
+      dual(inst_.dual[1]);
+      return;
+    }
     for (const Operand& o : inst_.src) read(range_of(o));
     read(range_of(inst_.data));
-    const bool keeps = row_.is(kReadsDst) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
+    // A load of one half writes no more than that, where registers have no error correction (RDNA).
+    const bool writes_half = row_.is(kLoad) && dialect_of(isa_).keeps_halves;
+    const bool keeps =
+        (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
     if (keeps) read(range_of(inst_.dst));
     write(range_of(inst_.dst));
     write(range_of(inst_.sdst));
     if (row_.is(kWritesSrc0)) write(range_of(inst_.src[0]));
   }
 
+  void dual(const Inst& half) {
+    for (const Operand& o : half.src) {
+      const bool copy = o.kind == OperandKind::kVgpr && o.index == kVopdCopy;
+      read(range_of(copy ? inst_.dual[0].dst : o));
+    }
+    if (half.row->is(kReadsDst)) read(range_of(half.dst));
+    write(range_of(half.dst));
+  }
+
   void implicit() {
     const bool explicit_vcc = row_.format == Format::kVop2;  // it is src[2]
-    if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, 2));
-    if (row_.is(kWritesExec)) write(scalar(kExecLo, 2));
-    if (loads_to_lds() || row_.is(kByLane)) read(scalar(kM0, 1));
+    if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, lane_words()));
+    if (row_.is(kWritesExec)) write(scalar(kExecLo, lane_words()));
+    const bool lds_by_lane = row_.is(kByLane) && hot.unit == Unit::kLds;
+    if (loads_to_lds() || lds_by_lane) read(scalar(kM0, 1));
     if (row_.is(kWritesM0)) write(scalar(kM0, 1));
   }
 
@@ -123,7 +152,7 @@ class FactsBuilder {
   void traits() {
     uint32_t t = 0;
     if (row_.is(kTranscendental)) t |= kTransTrait;
-    if (inst_.encoding == Encoding::kDpp) t |= kDppTrait;
+    if (is_dpp(inst_.encoding)) t |= kDppTrait;
     if (row_.is(kDot)) t |= kDotTrait;
     if (row_.is(kReadLane)) t |= kReadLaneTrait;
     if (row_.is(kReadLane | kWriteLane)) t |= kLaneTrait;
@@ -131,7 +160,8 @@ class FactsBuilder {
     if (row_.is(kSwapsLanes)) t |= kSwapTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
-    if (row_.immediate == Immediate::kWaitCounts) t |= kWaitTrait;
+    const bool waits = row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;
+    if (waits) t |= kWaitTrait;
     if (row_.is(kNeedsM0) || loads_to_lds() || inst_.gds) t |= kNeedsM0Trait;
     for (const Operand& o : inst_.src) {
       if (hot.unit != Unit::kVector || o.kind != OperandKind::kSpecial) continue;
@@ -227,9 +257,25 @@ class FactsBuilder {
   const Inst& inst_;
   const BoundRow& row_;
   const Isa isa_;
+  const int wave_size_;
 };
 
 }  // namespace
+
+Queue queue_of(const Inst& inst, Isa isa) {
+  switch (unit_of(*inst.row)) {
+    case Unit::kScalarMemory:
+      return Queue::kScalar;
+    case Unit::kLds:
+      return Queue::kLds;
+    case Unit::kFlat:
+      return Queue::kFlat;
+    default: {
+      const bool returns_nothing = inst.row->is(kStore | kAtomic) && inst.dst.kind == OperandKind::kNone;
+      return dialect_of(isa).has_vscnt && returns_nothing ? Queue::kStore : Queue::kVector;
+    }
+  }
+}
 
 std::string to_string(const RegisterRange& r) {
   const bool is_scalar = r.first >= kFirstScalar;

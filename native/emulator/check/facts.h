@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "check/queue.h"
 #include "code/code_object.h"
 #include "isa/inst.h"
 
@@ -56,7 +57,7 @@ enum Trait : uint32_t {
   kFma64Trait = 1u << 13,        // v_fma_f64, v_fmac_f64
   kReadsScalarTrait = 1u << 14,  // a vector instruction with an SGPR source
   kWritesScalarTrait = 1u << 15,
-  kWaitTrait = 1u << 16,            // s_waitcnt
+  kWaitTrait = 1u << 16,            // s_waitcnt and its kin
   kTooManyTrait = 1u << 17,         // touches more words of register bits than `touched` holds
   kBigStoreScalarTrait = 1u << 18,  // as kBigStoreTrait, but a buffer store with an SGPR offset
   kReadsVcczTrait = 1u << 19,       // VCCZ as an operand
@@ -85,7 +86,8 @@ struct alignas(64) Facts {
   uint32_t traits = 0;
   uint8_t wait_states = 1;  // that it counts for
   uint8_t passes = 0;       // of an MFMA
-  bool counted = false;     // a memory instruction that vmcnt or lgkmcnt counts
+  bool counted = false;     // a memory instruction that a counter counts
+  Queue queue = Queue::kVector;  // of a memory instruction
 };
 
 struct FactsDetail {

@@ -16,11 +16,6 @@ namespace {
 
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
-Queue queue_of(const Inst& inst) {
-  if (inst.row->format == Format::kSmem) return Queue::kScalar;
-  return inst.row->format == Format::kFlat ? Queue::kFlat : Queue::kVector;
-}
-
 // An access that is told to be coherent beyond its wave.
 bool has_scope(const Inst& inst) {
   return inst.row->format != Format::kSmem && !(inst.row->flags & kAtomic) && (inst.sc0 || inst.sc1);
@@ -69,7 +64,7 @@ GlobalOrder::Access GlobalOrder::make(const Wave& w, const Inst& inst, const Run
   a.wave = w.id;
   a.lane_bytes = run.lane_bytes;
   a.lane = run.lane;
-  a.queue = queue_of(inst);
+  a.queue = queue_of(inst, arch_info(w.group->launch->code->arch()).isa);
   a.sequence = waves_[w.id]->issued[static_cast<size_t>(a.queue)] - 1;  // counted as issued already
   return a;
 }

@@ -43,12 +43,14 @@ constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 constexpr int kInterlocked = 0;  // the hardware waits by itself
 
-// By the order in which the rules give them.
+constexpr bool is_rdna(Isa isa) { return isa >= Isa::kRdna3; }
+
+// By the order in which the rules give them, RDNA's last.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&
-              static_cast<int>(Isa::kCdna4) == 2);
+              static_cast<int>(Isa::kCdna4) == 2 && is_rdna(Isa::kRdna3) && is_rdna(Isa::kRdna4));
 
 struct RuleText {
-  PerIsa<int> states;
+  int states[3];  // of CDNA's manuals. RDNA waits by itself for all of this
   const char* what;
 };
 
@@ -163,6 +165,8 @@ constexpr PerIsa<MatrixRules> kMatrixRules{
     MatrixRules{states_for_c_cdna2, 3, 3, false, 11, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna3, 2, 3, true, 11, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna4, 2, 3, true, 19, more_on_cdna4},
+    MatrixRules{},  // RDNA: states_for says it
+    MatrixRules{},
 };
 
 int states_for(const MatrixUse& u, Isa isa) {
@@ -170,6 +174,8 @@ int states_for(const MatrixUse& u, Isa isa) {
   const bool from_f64 = u.producer.traits & kF64MatrixTrait, from_xdl = u.producer.traits & kXdlTrait;
   const bool to_matrix = u.consumer.unit == Unit::kMatrix;
   const int passes = u.producer.passes;
+  // fixWMMAHazards: a WMMA's result as A or B of the next; all else is interlocked.
+  if (is_rdna(isa)) return to_matrix && !u.is_c && !u.writes ? 1 : 0;
   if (to_matrix && u.is_c) return rules.states_for_c(u);
   if (to_matrix && u.writes) return 0;  // in order
   if (from_f64) {
@@ -183,7 +189,7 @@ int states_for(const MatrixUse& u, Isa isa) {
 
 // Does it read C until it ends, so that nothing may overwrite C before?
 bool reads_c_late(const Facts& f, Isa isa) {
-  if (f.traits & kF64MatrixTrait) return false;
+  if (f.traits & kF64MatrixTrait || is_rdna(isa)) return false;
   return !kMatrixRules[isa].only_xdl_reads_c_late || f.traits & kXdlTrait;
 }
 
@@ -212,7 +218,8 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
                         const RegisterRange& r) {
   static_assert(std::size(kRuleTexts) == kRules);
   const RuleText& t = kRuleTexts[rule];
-  return need(w, inst, t.what, t.states[arch_info(arch_).isa], producer, r);
+  const Isa isa = arch_info(arch_).isa;
+  return need(w, inst, t.what, is_rdna(isa) ? kInterlocked : t.states[static_cast<int>(isa)], producer, r);
 }
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {

@@ -23,18 +23,10 @@
 #include <vector>
 
 #include "check/facts.h"
+#include "check/queue.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
-
-// In which order operations complete: those of a queue in theirs.
-enum class Queue : uint8_t { kVector, kLds, kScalar, kFlat };
-
-// How far a wave's operations have come, by queue: numbers issued, completed, and published by a barrier.
-struct QueueProgress {
-  uint32_t issued[4] = {}, done[4] = {};
-  uint32_t published[4] = {}, arrived[4] = {};  // done and issued at the last barrier
-};
 
 class LdsShadow {
  public:

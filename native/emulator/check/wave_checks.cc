@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "check/config.h"
+#include "code/dialect.h"
 #include "core/dispatch.h"
 
 namespace fmha::emu {
@@ -11,25 +12,20 @@ namespace {
 
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 constexpr size_t kVector = static_cast<size_t>(Queue::kVector), kLds = static_cast<size_t>(Queue::kLds),
-                 kScalar = static_cast<size_t>(Queue::kScalar), kFlat = static_cast<size_t>(Queue::kFlat);
+                 kFlat = static_cast<size_t>(Queue::kFlat);
 constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckLdsRaceEqual | kCheckWaits;
 
-// The queue of a memory instruction, by its unit.
-size_t queue_of(Unit unit) {
-  switch (unit) {
-    case Unit::kScalarMemory:
-      return kScalar;
-    case Unit::kLds:
-      return kLds;
-    case Unit::kFlat:
-      return kFlat;
+const char* counter_of(Queue queue) {
+  switch (queue) {
+    case Queue::kVector:
+      return "vmcnt";
+    case Queue::kFlat:
+      return "vmcnt(0) lgkmcnt(0)";
+    case Queue::kStore:
+      return "vscnt";
     default:
-      return kVector;
+      return "lgkmcnt";
   }
-}
-
-const char* counter_of(size_t queue) {
-  return queue == kVector ? "vmcnt" : queue == kFlat ? "vmcnt(0) lgkmcnt(0)" : "lgkmcnt";
 }
 
 }  // namespace
@@ -40,6 +36,7 @@ void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* fac
   checks_ = checks;
   facts_ = facts;
   first_ = first;
+  isa_ = arch_info(arch).isa;
   progress = QueueProgress();
   for (auto& q : open_) q.clear();
   std::fill(std::begin(pending_), std::end(pending_), 0);
@@ -58,7 +55,7 @@ bool WaveChecks::before(Wave& w, const Inst& inst) {
   if (loading && !in_flight(w, inst, f, facts_->detail(index))) return false;
   if (busy && !hazards_.matrix(w, inst, f, facts_->detail(index))) return false;
   if (checks_ & kCheckHazards && !hazards_.step(w, inst, f, facts_->detail(index))) return false;
-  if (f.traits & kWaitTrait) wait(inst.imm);
+  if (f.traits & kWaitTrait) wait(inst);
   if (f.counted) return memory(w, inst, f);
   return true;
 }
@@ -68,7 +65,7 @@ bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const Fact
   const auto find = [&](const RegisterRange* ranges, int n, bool writes) {
     for (size_t q = 0; q < kQueues; ++q) {
       // What completes in order may be overwritten by what completes later.
-      if (writes && f.counted && queue_of(f.unit) == q && q < kScalar) continue;
+      if (writes && f.counted && static_cast<size_t>(f.queue) == q && is_in_order(f.queue)) continue;
       for (const Flight& flight : open_[q]) {
         for (int i = 0; i < n; ++i) {
           if (!flight.loaded.count || !ranges[i].overlaps(flight.loaded)) continue;
@@ -78,7 +75,7 @@ bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const Fact
                   "covers it",
                   writes ? "writes" : "reads", to_string(ranges[i]).c_str(), to_string(flight.loaded).c_str(),
                   static_cast<unsigned long long>(load.pc),
-                  disassemble(load, w.group->launch->code->arch()).c_str(), counter_of(q));
+                  disassemble(load, w.group->launch->code->arch()).c_str(), counter_of(static_cast<Queue>(q)));
           return false;
         }
       }
@@ -91,18 +88,18 @@ bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const Fact
 bool WaveChecks::memory(Wave& w, const Inst& inst, const Facts& f) {
   const auto index = static_cast<uint32_t>(&inst - first_);
   const FactsDetail& d = facts_->detail(index);
-  const size_t q = queue_of(f.unit);
-  Flight flight{index, progress.issued[q]++, 0, d.loaded};
+  Flight flight{index, progress.issued[static_cast<size_t>(f.queue)]++, 0, d.loaded};
+  flight.stores = dialect_of(isa_).has_vscnt && inst.row->is(kStore | kAtomic) && !d.loaded.count;
   flight.writes_lds = d.lds.kind > LdsAccess::kRead || f.unit == Unit::kFlat;
   const bool returns = d.lds.kind == LdsAccess::kAtomic && inst.dst.kind != OperandKind::kNone;
   if (returns) group_->global().signalled(w.id);
   if (checks_ & kLdsChecks && (d.lds.kind != LdsAccess::kNone || f.unit == Unit::kFlat)) {
-    flight.stamp = group_->lds().stamp(w.id, index, static_cast<Queue>(q), flight.sequence,
+    flight.stamp = group_->lds().stamp(w.id, index, f.queue, flight.sequence,
                                        d.lds.kind == LdsAccess::kAtomic);
     const bool fine = f.unit == Unit::kFlat ? flat(w, inst, flight.stamp) : lds(w, inst, d.lds, flight.stamp);
     if (!fine) return false;
   }
-  issue(q, flight);
+  issue(f.queue, flight);
   return true;
 }
 
@@ -159,35 +156,65 @@ bool WaveChecks::flat(Wave& w, const Inst& inst, uint32_t stamp) {
   return true;
 }
 
-void WaveChecks::issue(size_t q, const Flight& flight) {
+void WaveChecks::issue(Queue queue, const Flight& flight) {
+  const auto q = static_cast<size_t>(queue);
   if (!(checks_ & kCheckWaits)) {  // then everything counts as complete at once
     progress.done[q] = progress.issued[q];
     return;
   }
   open_[q].push_back(flight);
   set_bits(pending_, flight.loaded);
-  const uint32_t most = q == kVector ? kMaxVector : kMaxLds;
-  if (q < kScalar && open_[q].size() > most) {
-    keep_last(q, most);
+  const uint32_t most = queue == Queue::kLds ? kMaxLds : kMaxVector;
+  if (is_in_order(queue) && open_[q].size() > most) {
+    keep_last(queue, most);
     watch_pending();
   }
 }
 
-void WaveChecks::keep_last(size_t q, size_t n) {
+void WaveChecks::keep_last(Queue queue, size_t n) {
+  const auto q = static_cast<size_t>(queue);
   auto& open = open_[q];
   if (open.size() > n) open.erase(open.begin(), open.end() - static_cast<std::ptrdiff_t>(n));
   progress.done[q] = progress.issued[q] - static_cast<uint32_t>(open.size());
 }
 
-void WaveChecks::wait(int32_t imm) {
-  const auto field = static_cast<uint32_t>(imm);
-  const uint32_t vector = (field & 15) | (field >> 14 & 3) << 4, lds = field >> 8 & 15;
-  keep_last(kVector, vector);
-  keep_last(kLds, lds);
-  if (lds == 0) keep_last(kScalar, 0);
+void WaveChecks::wait(const Inst& inst) {
+  const auto field = static_cast<uint32_t>(inst.imm) & 0xffff;
+  constexpr uint32_t kAny = ~0u;
+  WaitCounts counts{kAny, kAny, kAny, kAny};
+  uint32_t stores = kAny, scalars = kAny;
+  switch (inst.row->immediate) {
+    case Immediate::kStoreCount:
+      stores = field;
+      break;
+    case Immediate::kVectorCount:
+      counts.vector = field;
+      break;
+    case Immediate::kLdsCount:
+      counts.lds = field;
+      break;
+    case Immediate::kScalarCount:
+      scalars = field;
+      break;
+    case Immediate::kLoadLdsCount:
+      counts.vector = field >> 8 & 63;
+      counts.lds = field & 63;
+      break;
+    case Immediate::kStoreLdsCount:
+      stores = field >> 8 & 63;
+      counts.lds = field & 63;
+      break;
+    default:
+      counts = wait_counts(field, dialect_of(isa_));
+      scalars = counts.lds;
+  }
+  keep_last(Queue::kVector, counts.vector);
+  keep_last(Queue::kStore, stores);
+  keep_last(Queue::kLds, counts.lds);
+  if (scalars == 0) keep_last(Queue::kScalar, 0);
   for (Flight& f : open_[kFlat]) {
-    f.vector_done |= vector == 0;
-    f.lds_done |= lds == 0;
+    f.vector_done |= (f.stores ? stores : counts.vector) == 0;
+    f.lds_done |= counts.lds == 0;
   }
   std::erase_if(open_[kFlat], [](const Flight& f) { return f.vector_done && f.lds_done; });
   if (open_[kFlat].empty()) progress.done[kFlat] = progress.issued[kFlat];
@@ -203,7 +230,7 @@ void WaveChecks::watch_pending() {
 
 void WaveChecks::at_barrier(bool ended) {
   for (size_t q = 0; q < kQueues; ++q) {
-    if (ended) keep_last(q, 0);  // the hardware completes what an ended wave began
+    if (ended) keep_last(static_cast<Queue>(q), 0);  // the hardware completes what an ended wave began
     progress.published[q] = progress.done[q];
     progress.arrived[q] = progress.issued[q];
   }

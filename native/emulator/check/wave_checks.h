@@ -38,22 +38,23 @@ class WaveChecks {
     RegisterRange loaded;
     bool writes_lds = false;
     bool vector_done = false, lds_done = false;  // FLAT: by counter
+    bool stores = false;                         // FLAT: its vector counter is that of stores
   };
-  static constexpr size_t kQueues = 4;
-  static constexpr uint32_t kMaxVector = 63, kMaxLds = 15;
+  static constexpr uint32_t kMaxVector = 63, kMaxLds = 15;  // gfx11 counts LDS to 63: the fewer the stricter
 
   bool in_flight(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   bool memory(Wave& w, const Inst& inst, const Facts& f);
   bool lds(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp);
   bool lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp, uint32_t offset);
   bool flat(Wave& w, const Inst& inst, uint32_t stamp);
-  void issue(size_t queue, const Flight& flight);
-  void wait(int32_t imm);
-  void keep_last(size_t queue, size_t n);
+  void issue(Queue queue, const Flight& flight);
+  void wait(const Inst& inst);
+  void keep_last(Queue queue, size_t n);
   void watch_pending();
 
   std::vector<Flight> open_[kQueues];      // by Queue, oldest first
   uint64_t pending_[kRegisterWords] = {};  // registers that something in flight will write
+  Isa isa_ = Isa::kCdna3;
   HazardChecks hazards_;
   GroupChecks* group_ = nullptr;
   const TextFacts* facts_ = nullptr;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "check/facts.h"
+#include "code/dialect.h"
 #include "code/elf_image.h"
 #include "code/offload_bundle.h"
 #include "core/memory.h"
@@ -22,6 +23,7 @@ constexpr int kInvalidImage = 200;  // hipErrorInvalidImage
 constexpr int kNoBinary = 209;      // hipErrorNoBinaryForGpu
 constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
+constexpr uint16_t kWave32 = 1 << 10;  // of kernel_code_properties
 
 // EF_AMDGPU_MACH, and the feature bits of code object v4 and later.
 constexpr uint32_t kMachMask = 0xff;
@@ -105,7 +107,7 @@ void read_metadata(const Json& kernels, KernelCode* k) {
   k->explicit_bytes = k->kernarg_bytes;  // no metadata: the caller gives the whole block
 }
 
-KernelCode read_descriptor(const ElfImage::Symbol& symbol) {
+KernelCode read_descriptor(const ElfImage::Symbol& symbol, Arch arch) {
   const auto* d = reinterpret_cast<const uint8_t*>(symbol.address);
   KernelCode k;
   k.name = symbol.name.substr(0, symbol.name.size() - 3);
@@ -121,10 +123,17 @@ KernelCode read_descriptor(const ElfImage::Symbol& symbol) {
   k.preload = read<uint16_t>(d + 58);
   // With preloaded arguments the first 256 bytes are for firmware that cannot preload.
   if (k.preload & 0x7f) k.entry += kPreloadEntryOffset;
-  const uint32_t total = ((k.rsrc1 & 0x3f) + 1) * 8, arch = ((k.rsrc3 & 0x3f) + 1) * 4;
-  k.vgpr_count = std::min(arch, total);
+  const ArchInfo& info = arch_info(arch);
+  const bool is_wave32 = k.properties & kWave32;
+  if (is_wave32 != (info.wave_size == 32))
+    throw std::runtime_error(k.name + " is for waves of " + (is_wave32 ? "32" : "64") +
+                             " lanes; the software device plays " + info.name + " with waves of " +
+                             std::to_string(info.wave_size) + " only");
+  const uint32_t total = ((k.rsrc1 & 0x3f) + 1) * 8;
+  const uint32_t plain = info.matrix == MatrixUnit::kMfma ? ((k.rsrc3 & 0x3f) + 1) * 4 : total;
+  k.vgpr_count = std::min(plain, total);
   k.agpr_count = total - k.vgpr_count;
-  k.sgpr_count = 102;
+  k.sgpr_count = dialect_of(info.isa).sgprs;
   return k;
 }
 
@@ -152,7 +161,7 @@ void CodeObject::read_kernels(const ElfImage& elf) {
       continue;
     }
     if (s.bytes != kDescriptorBytes) throw std::runtime_error(s.name + " is not 64 bytes");
-    KernelCode k = read_descriptor(s);
+    KernelCode k = read_descriptor(s, arch_);
     read_metadata(kernels, &k);
     kernels_.push_back(std::move(k));
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Machine code -> records: the walk over the text, the choice of encoding, and what all encodings share.
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "code/decode_internal.h"
@@ -18,6 +20,19 @@ void resolve_targets(DecodedText* text) {
     const Inst* to = text->at(inst.pc + 4 + int64_t{inst.imm} * 4);
     if (to) inst.target = static_cast<int32_t>(to - text->insts.data());
   }
+}
+
+std::unique_ptr<Decoder> decoder_for(Arch arch, const uint8_t* text, size_t bytes, uint64_t base,
+                                     DecodedText* out) {
+  switch (arch_info(arch).generation) {
+    case Generation::kGfx9:
+      return std::make_unique<Gfx9Decoder>(arch, text, bytes, base, out);
+    case Generation::kGfx11:
+      return std::make_unique<Gfx11Decoder>(arch, text, bytes, base, out);
+    case Generation::kGfx12:
+      return std::make_unique<Gfx12Decoder>(arch, text, bytes, base, out);
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -52,10 +67,10 @@ DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base) 
   out.base = base;
   out.index_of_dword.assign(bytes / 4, -1);
   out.insts.reserve(bytes / 6 + 1);
-  Decoder decoder(arch, text, bytes, base, &out);
+  const auto decoder = decoder_for(arch, text, bytes, base, &out);
   for (size_t offset = 0; offset + 4 <= bytes;) {
     out.index_of_dword[offset / 4] = static_cast<int32_t>(out.insts.size());
-    out.insts.push_back(decoder.at(offset));
+    out.insts.push_back(decoder->at(offset));
     offset += out.insts.back().bytes;
   }
   Inst end;
@@ -68,15 +83,16 @@ DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base) 
 }
 
 Inst Decoder::at(size_t offset) {
-  uint32_t first, second = 0;
-  std::memcpy(&first, text_ + offset, 4);
-  has_second_ = offset + 8 <= bytes_;
-  if (has_second_) std::memcpy(&second, text_ + offset + 4, 4);
-  word_ = first | static_cast<uint64_t>(second) << 32;
+  uint32_t words[3] = {};
+  const size_t left = bytes_ - offset;
+  std::memcpy(words, text_ + offset, std::min(left, sizeof words));
+  const uint32_t first = words[0];
+  word_ = first | static_cast<uint64_t>(words[1]) << 32;
+  third_ = words[2];
   inst_ = Inst();
   inst_.pc = base_ + offset;
   literal_allowed_ = unsupported_ = false;
-  if (any() && inst_.row->exec && (inst_.bytes == 4 || has_second_)) {
+  if (any() && inst_.row->exec && inst_.bytes <= left) {
     const bool refused = inst_.row->flags & kRefused;  // which says why itself
     inst_.exec = refused        ? inst_.row->exec
                  : inst_.gds    ? exec_gds
@@ -85,31 +101,37 @@ Inst Decoder::at(size_t offset) {
     return inst_;
   }
   Inst unknown;
-  const bool image = first >> 26 == 0x3c && dialect_.has_images && has_second_;  // MIMG
+  const bool image = first >> 26 == 0x3c && dialect_.has_images && left >= 8;  // MIMG
   unknown.exec = image ? exec_image : exec_unknown;
   unknown.pc = base_ + offset;
   unknown.data.value = word_;
   return unknown;
 }
 
-bool Decoder::any() {
+bool Decoder::scalar_alu() {
   const uint32_t w = static_cast<uint32_t>(word_);
-  if (w >> 31 == 0) {  // VOP2, and VOP1 and VOPC in its last two opcodes
-    const uint32_t op = w >> 25;
-    return op == 0x3f ? vop1() : op == 0x3e ? vopc() : vop2();
+  switch (w >> 23) {
+    case 0x17d:
+      return sop1();
+    case 0x17e:
+      return sopc();
+    case 0x17f:
+      return sopp();
+    default:
+      return w >> 28 == 0xb ? sopk() : sop2();
   }
-  if (w >> 30 == 2) {  // scalar: SOP2, and the others in its last opcodes
-    switch (w >> 23) {
-      case 0x17d:
-        return sop1();
-      case 0x17e:
-        return sopc();
-      case 0x17f:
-        return sopp();
-      default:
-        return w >> 28 == 0xb ? sopk() : sop2();
-    }
-  }
+}
+
+// VOP2, and VOP1 and VOPC in its last two opcodes.
+bool Decoder::short_vector() {
+  const uint32_t op = static_cast<uint32_t>(word_) >> 25;
+  return op == 0x3f ? vop1() : op == 0x3e ? vopc() : vop2();
+}
+
+bool Gfx9Decoder::any() {
+  const uint32_t w = static_cast<uint32_t>(word_);
+  if (w >> 31 == 0) return short_vector();
+  if (w >> 30 == 2) return scalar_alu();
   inst_.bytes = 8;
   switch (w >> 26) {
     case 0x30:
@@ -140,15 +162,24 @@ uint32_t Decoder::bits(int low, int count) {
 
 // A scalar register or pair, as destination or source.
 bool Decoder::scalar(uint32_t code, int dwords, Operand* out) {
+  const uint32_t sgprs = dialect_.sgprs;
+  if (dialect_.has_null && code == kOpNull) {  // only as a destination: source() has made it a constant
+    *out = Operand();
+    out->kind = OperandKind::kSgpr;
+    out->dwords = static_cast<uint8_t>(dwords);
+    out->index = out->encoded = kNull;
+    return true;
+  }
+  if (dialect_.has_null && code == kOpNewM0) code = kOpM0;
   const uint32_t aligned = code & ~(dwords >= 4 ? 3u : dwords > 1 ? 1u : 0u);
-  const bool tuple = code < kOpSgprEnd || (code >= kOpTtmp && code < kOpM0) || dwords == 2;
+  const bool tuple = code < sgprs || (code >= kOpTtmp && code < kOpM0) || dwords == 2;
   if (tuple && aligned != code) {  // the hardware ignores the low bits; no compiler counts on that
     unsupported_ = true;
     code = aligned;
   }
   const uint32_t end = code + dwords;
-  const bool special = code >= kOpSgprEnd && code < kOpM0;
-  if (code < kOpSgprEnd && end > kOpSgprEnd) return false;
+  const bool special = code >= sgprs && code < kOpM0;
+  if (code < sgprs && end > sgprs) return false;
   if (special && end > kOpM0) return false;
   if (code == kOpM0 && dwords > 1) return false;
   if (code == 125 || code > 127 || (code >= kOpExec && end > 128)) return false;
@@ -172,7 +203,7 @@ bool Decoder::vector(uint32_t n, int dwords, bool acc, Operand* out) {
 bool Decoder::constant(uint32_t code, uint64_t value, Type type, Operand* out) {
   *out = Operand();
   out->kind = OperandKind::kConst;
-  out->dwords = static_cast<uint8_t>(dwords_of(type));
+  out->dwords = static_cast<uint8_t>(dwords(type));
   out->encoded = static_cast<uint16_t>(code);
   out->value = value;
   if (is_vector() && type != Type::kMask) {
@@ -184,32 +215,37 @@ bool Decoder::constant(uint32_t code, uint64_t value, Type type, Operand* out) {
 }
 
 bool Decoder::source(uint32_t code, Type type, Operand* out) {
-  if (code >= kOpVgpr) return vector(code - kOpVgpr, dwords_of(type), false, out);
-  if (code < kOpInt) return scalar(code, dwords_of(type), out);
+  if (code >= kOpVgpr) return vector(code - kOpVgpr, dwords(type), false, out);
+  if (dialect_.has_null && code == kOpNull) return constant(code, 0, type, out);
+  if (code < kOpInt) return scalar(code, dwords(type), out);
   if (code < kOpIntEnd || (code >= kOpFloat && code < kOpFloatEnd)) {
     return constant(code, inline_constant(code, type), type, out);
   }
-  if (code == kOpLiteral) {
-    if (!literal_allowed_) return false;
-    inst_.bytes = 8;
-    const bool is_signed = inst_.row->is(kSignedLiteral);
-    return constant(code, literal_constant(bits(32, 32), type, is_signed), type, out);
-  }
+  if (code == kOpLiteral) return literal_allowed_ && literal(type, out);
   const bool aperture = code >= kOpAperture && code < kOpApertureEnd;
   if (!aperture && (code < kOpVccz || code > kOpScc)) return false;
-  if (aperture && dwords_of(type) != 2) unsupported_ = true;  // what 32-bit reads give is not documented
+  if (aperture && dwords(type) != 2) unsupported_ = true;  // what 32-bit reads give is not documented
   *out = Operand();
   out->kind = OperandKind::kSpecial;
-  out->dwords = static_cast<uint8_t>(dwords_of(type));
+  out->dwords = static_cast<uint8_t>(dwords(type));
   out->index = out->encoded = static_cast<uint16_t>(code);
   return true;
+}
+
+// The dword behind the instruction's own.
+bool Decoder::literal(Type type, Operand* out) {
+  const bool behind8 = inst_.row->format >= Format::kVop3 || inst_.encoding == Encoding::kVop3;
+  inst_.bytes = behind8 ? 12 : 8;
+  const bool is_signed = inst_.row->is(kSignedLiteral);
+  return constant(kOpLiteral, literal_constant(behind8 ? third_ : second(), type, is_signed), type, out);
 }
 
 bool Decoder::sop1() {
   if (!row(kSpaceSop1, bits(8, 8))) return false;
   literal_allowed_ = true;
   const BoundRow& r = *inst_.row;
-  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords(r.dst), &inst_.dst)) return false;
+  if (r.immediate == Immediate::kMessage) inst_.imm = static_cast<int32_t>(bits(0, 8));  // s_sendmsg_rtn
   if (r.src[0] == Type::kNone) return true;
   if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
   if (r.is(kRegisterSrc) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
@@ -220,7 +256,11 @@ bool Decoder::sop2() {
   if (!row(kSpaceSop2, bits(23, 7))) return false;
   literal_allowed_ = true;
   const BoundRow& r = *inst_.row;
-  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords(r.dst), &inst_.dst)) return false;
+  if (r.is(kLiteralK)) {  // s_fmaak_f32: a source may refer to the K too
+    inst_.bytes = 8;
+    inst_.imm = static_cast<int32_t>(bits(32, 32));
+  }
   return source(bits(0, 8), r.src[0], &inst_.src[0]) && source(bits(8, 8), r.src[1], &inst_.src[1]);
 }
 
@@ -247,21 +287,21 @@ bool Decoder::sopk() {
     literal_allowed_ = true;
     return source(kOpLiteral, Type::kI32, &inst_.src[0]);
   }
-  if (r.dst != Type::kNone) return scalar(bits(16, 7), dwords_of(r.dst), &inst_.dst);
-  return r.src[0] == Type::kNone || scalar(bits(16, 7), dwords_of(r.src[0]), &inst_.src[0]);
+  if (r.dst != Type::kNone) return scalar(bits(16, 7), dwords(r.dst), &inst_.dst);
+  return r.src[0] == Type::kNone || scalar(bits(16, 7), dwords(r.src[0]), &inst_.src[0]);
 }
 
-bool Decoder::smem() {
+bool Gfx9Decoder::smem() {
   if (!row(kSpaceSmem, bits(18, 8))) return false;
   const BoundRow& r = *inst_.row;
   inst_.sc0 = bits(16, 1);
-  if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords_of(r.dst), &inst_.dst)) return false;
+  if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return bits(14, 4) == 0;  // no offset, no glc
   if (r.flags & kAtomic && !inst_.sc0) inst_.dst = Operand();
-  if (r.src[1] != Type::kNone && !scalar(bits(6, 7), dwords_of(r.src[1]), &inst_.data)) return false;
+  if (r.src[1] != Type::kNone && !scalar(bits(6, 7), dwords(r.src[1]), &inst_.data)) return false;
   inst_.offset0 = static_cast<uint8_t>(bits(6, 7));
   // The field counts SGPR pairs.
-  if (!scalar(bits(0, 6) * 2, dwords_of(r.src[0]), &inst_.src[0])) return false;
+  if (!scalar(bits(0, 6) * 2, dwords(r.src[0]), &inst_.src[0])) return false;
   const bool imm = bits(17, 1), soffset_en = bits(14, 1);
   if (imm) inst_.imm = static_cast<int32_t>(bits(32, 21) << 11) >> 11;
   if (soffset_en) return scalar(bits(57, 7), 1, &inst_.src[1]);

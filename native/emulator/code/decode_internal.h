@@ -17,14 +17,17 @@ namespace fmha::emu {
 
 // Operand numbers (9-bit source fields; the scalar ones also in 7- and 8-bit fields).
 enum OperandCode : uint32_t {
-  kOpSgprEnd = 102,  // s0..s101, then flat_scratch, xnack_mask, vcc
   kOpVcc = 106,
   kOpTtmp = 108,  // ..123
   kOpM0 = 124,
+  kOpNull = 124,    // if the dialect has it
+  kOpNewM0 = 125,   // then
   kOpExec = 126,
   kOpInt = 128,  // 0, 1..64, then -1..-16
   kOpIntNegative = 193,
   kOpIntEnd = 209,
+  kOpDpp8 = 233,
+  kOpDpp8Inactive = 234,  // which reads inactive lanes too
   kOpAperture = 235,  // ..238
   kOpApertureEnd = 239,
   kOpFloat = 240,  // ..248
@@ -42,71 +45,132 @@ enum OperandCode : uint32_t {
 uint64_t inline_constant(uint32_t code, Type type);
 uint64_t literal_constant(uint32_t literal, Type type, bool is_signed);
 
+// What all generations share: the walk, operands, and the scalar and vector ALU formats.
 class Decoder {
  public:
   Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
       : map_(opcode_map(arch)),
         dialect_(dialect_of(arch_info(arch).isa)),
+        mask_dwords_(arch_info(arch).wave_size / 32),
         text_(text),
         bytes_(bytes),
         base_(base),
         out_(out) {}
+  virtual ~Decoder() = default;
 
   // The instruction at byte `offset` of the text. An unknown encoding becomes an Inst without a row.
   Inst at(size_t offset);
 
- private:
+ protected:
   // Each fills inst_ and returns false for reserved or unsupported encodings.
-  bool any();
+  virtual bool any() = 0;
+  // The forms of VOP1, VOP2 and VOPC whose first source is no operand but a mark: SDWA, DPP. True if `code`
+  // is one of them; *ok as the others.
+  virtual bool extended(uint32_t code, bool* ok) = 0;
+  virtual bool matrix() = 0;  // a VOP3P opcode of a matrix instruction
+  bool scalar_alu();          // SOP1, SOP2, SOPC, SOPK and SOPP, whose places are everywhere the same
+  bool short_vector();        // VOP1, VOP2, VOPC: the same
   bool sop1();
   bool sop2();
   bool sopc();
   bool sopp();
   bool sopk();
-  bool smem();
   bool vop1();
   bool vop2();
   bool vopc();
   bool vop3();
   bool vop3p();
-  bool mai();
+
+  bool row(Space space, uint32_t opcode);
+  uint32_t bits(int low, int count);  // of the first 64 bits of the instruction
+  bool short_sources();               // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
+  bool short_register(uint32_t number, Type type, int n, Operand* out);
+  bool implicit_vcc();
+  bool vop3_destinations();
+  bool vop3_sources();
+  bool mix_sources();
+  void check_modifiers();  // neg, abs, omod and op_sel only if the row takes them
+  void keep_half();        // what a 16-bit result does to its register
+
+  bool scalar(uint32_t code, int dwords, Operand* out);
+  bool vector(uint32_t n, int dwords, bool acc, Operand* out);
+  bool source(uint32_t code, Type type, Operand* out);
+  bool literal(Type type, Operand* out);
+  bool constant(uint32_t code, uint64_t value, Type type, Operand* out);
+  const uint32_t* lanes_of(uint32_t low, uint32_t high, int dwords);  // even dwords low, odd ones high
+  bool is_vector() const { return inst_.row->format >= Format::kVop1; }
+  int dwords(Type t) const { return t == Type::kMask ? mask_dwords_ : dwords_of(t); }
+  uint32_t second() const { return static_cast<uint32_t>(word_ >> 32); }
+
+  const OpcodeMap& map_;
+  const Dialect dialect_;
+  const int mask_dwords_;
+  const uint8_t* text_;
+  size_t bytes_;
+  uint64_t base_;
+  DecodedText* out_;
+  Inst inst_;
+  uint64_t word_ = 0;   // the first two dwords; zero past the end of the text
+  uint32_t third_ = 0;  // the one after
+  bool literal_allowed_ = false;
+  bool unsupported_ = false;  // a known instruction in a form the device does not model: runs into a fault
+  std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
+};
+
+class Gfx9Decoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ private:
+  bool any() override;
+  bool extended(uint32_t code, bool* ok) override;
+  bool matrix() override;
+  bool sdwa();
+  bool dpp();
+  bool smem();
   bool ds();
   bool mubuf();
   bool mtbuf();
   bool buffer_address();  // common to MUBUF and MTBUF
   bool buffer_data(bool acc);
   bool flat();
+};
 
-  bool row(Space space, uint32_t opcode);
-  uint32_t bits(int low, int count);  // of the 64 bits of the instruction
-  bool short_sources();               // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
-  bool sdwa();
-  bool dpp();
-  bool implicit_vcc();
-  bool vop3_destinations();
-  bool vop3_sources();
-  bool mix_sources();
-  void check_modifiers();  // neg, abs, omod and op_sel only if the row takes them
+class Gfx11Decoder : public Decoder {
+ public:
+  using Decoder::Decoder;
 
-  bool scalar(uint32_t code, int dwords, Operand* out);
-  bool vector(uint32_t n, int dwords, bool acc, Operand* out);
-  bool source(uint32_t code, Type type, Operand* out);
-  bool constant(uint32_t code, uint64_t value, Type type, Operand* out);
-  const uint32_t* lanes_of(uint32_t low, uint32_t high, int dwords);  // even dwords low, odd ones high
-  bool is_vector() const { return inst_.row->format >= Format::kVop1; }
+ protected:
+  bool any() override;
+  bool extended(uint32_t code, bool* ok) override;
+  bool matrix() override;
+  bool vop3_or_dpp();
+  bool vopd();
+  bool ds();
 
-  const OpcodeMap& map_;
-  const Dialect dialect_;
-  const uint8_t* text_;
-  size_t bytes_;
-  uint64_t base_;
-  DecodedText* out_;
-  Inst inst_;
-  uint64_t word_ = 0;        // the first two dwords; the second is zero past the end of the text
-  bool has_second_ = false;  // false: the text ends behind the first dword
-  bool literal_allowed_ = false;
-  bool unsupported_ = false;  // a known instruction in a form the device does not model: runs into a fault
-  std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
+ private:
+  bool dpp16(uint32_t word);
+  bool dpp8(uint32_t word, bool inactive);
+  struct Half;  // one of the two operations of a VOPD
+  bool vopd_half(const Half& half, Inst* out);
+  bool smem();
+  bool mubuf();
+  bool mtbuf();
+  bool buffer();  // what MUBUF and MTBUF share
+  bool flat();
+};
+
+// RDNA 4: memory instructions of 12 bytes.
+class Gfx12Decoder : public Gfx11Decoder {
+ public:
+  using Gfx11Decoder::Gfx11Decoder;
+
+ private:
+  bool any() override;
+  bool smem();
+  bool buffer();
+  bool flat();
+  void cache_policy();
 };
 
 // Bodies of what cannot run: each stops the wave with a message.

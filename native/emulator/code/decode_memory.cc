@@ -4,7 +4,7 @@
 
 namespace fmha::emu {
 
-bool Decoder::ds() {
+bool Gfx9Decoder::ds() {
   if (!row(kSpaceDs, bits(17, 8))) return false;
   const BoundRow& r = *inst_.row;
   const bool acc = bits(25, 1);
@@ -12,15 +12,15 @@ bool Decoder::ds() {
   inst_.offset1 = bits(8, 8);
   if (!(r.flags & kTwoOffsets)) inst_.imm = static_cast<int32_t>(bits(0, 16));
   inst_.gds = bits(16, 1);
-  if (r.dst != Type::kNone && !vector(bits(56, 8), dwords_of(r.dst), acc, &inst_.dst)) return false;
+  if (r.dst != Type::kNone && !vector(bits(56, 8), dwords(r.dst), acc, &inst_.dst)) return false;
   // The first field is an address, except in ds_gws_*, whose data it is.
   const bool acc_first = acc && r.flags & kRefused;
   if (r.src[0] != Type::kNone && !vector(bits(32, 8), 1, acc_first, &inst_.src[0])) return false;
-  if (r.src[1] != Type::kNone && !vector(bits(40, 8), dwords_of(r.src[1]), acc, &inst_.src[1])) return false;
-  return r.src[2] == Type::kNone || vector(bits(48, 8), dwords_of(r.src[2]), acc, &inst_.src[2]);
+  if (r.src[1] != Type::kNone && !vector(bits(40, 8), dwords(r.src[1]), acc, &inst_.src[1])) return false;
+  return r.src[2] == Type::kNone || vector(bits(48, 8), dwords(r.src[2]), acc, &inst_.src[2]);
 }
 
-bool Decoder::buffer_address() {
+bool Gfx9Decoder::buffer_address() {
   inst_.imm = static_cast<int32_t>(bits(0, 12));
   inst_.offen = bits(12, 1);
   inst_.idxen = bits(13, 1);
@@ -30,16 +30,16 @@ bool Decoder::buffer_address() {
   return scalar(bits(48, 5) * 4, 4, &inst_.src[1]) && source(bits(56, 8), Type::kI32, &inst_.src[2]);
 }
 
-bool Decoder::buffer_data(bool acc) {
+bool Gfx9Decoder::buffer_data(bool acc) {
   const BoundRow& r = *inst_.row;
   const uint32_t n = bits(40, 8);
   const bool atomic = r.flags & kAtomic;
-  if (r.src[0] != Type::kNone && !vector(n, dwords_of(r.src[0]), acc, &inst_.data)) return false;
+  if (r.src[0] != Type::kNone && !vector(n, dwords(r.src[0]), acc, &inst_.data)) return false;
   if (r.dst == Type::kNone || (atomic && !inst_.sc0)) return true;
-  return vector(n, dwords_of(r.dst), acc, &inst_.dst);
+  return vector(n, dwords(r.dst), acc, &inst_.dst);
 }
 
-bool Decoder::mubuf() {
+bool Gfx9Decoder::mubuf() {
   if (!row(kSpaceMubuf, bits(18, 7))) return false;
   const BoundRow& r = *inst_.row;
   inst_.sc1 = bits(15, 1);
@@ -56,7 +56,7 @@ bool Decoder::mubuf() {
   return buffer_data(bits(55, 1));
 }
 
-bool Decoder::mtbuf() {
+bool Gfx9Decoder::mtbuf() {
   if (!row(kSpaceMtbuf, bits(15, 4))) return false;
   inst_.data_format = static_cast<uint8_t>(bits(19, 4));
   inst_.number_format = static_cast<uint8_t>(bits(23, 3));
@@ -65,7 +65,7 @@ bool Decoder::mtbuf() {
   return buffer_address() && buffer_data(bits(55, 1));
 }
 
-bool Decoder::flat() {
+bool Gfx9Decoder::flat() {
   const uint32_t segment = bits(14, 2);
   constexpr Space kSpaces[] = {kSpaceFlat, kSpaceScratch, kSpaceGlobal};
   if (segment > 2 || !row(kSpaces[segment], bits(18, 7))) return false;
@@ -89,10 +89,10 @@ bool Decoder::flat() {
     if (!vector(bits(32, 8), 1, false, &inst_.src[0])) return false;
   }
   if (has_saddr && !scalar(saddr, segment == 2 ? 2 : 1, &inst_.src[1])) return false;
-  if (r.src[0] != Type::kNone && !vector(bits(40, 8), dwords_of(r.src[0]), acc, &inst_.data)) return false;
+  if (r.src[0] != Type::kNone && !vector(bits(40, 8), dwords(r.src[0]), acc, &inst_.data)) return false;
   const bool atomic = r.flags & kAtomic;
   if (r.dst == Type::kNone || (atomic && !inst_.sc0)) return true;
-  return vector(bits(56, 8), dwords_of(r.dst), acc, &inst_.dst);
+  return vector(bits(56, 8), dwords(r.dst), acc, &inst_.dst);
 }
 
 }  // namespace fmha::emu

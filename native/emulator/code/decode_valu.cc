@@ -18,20 +18,31 @@ bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::
 
 bool Decoder::implicit_vcc() {
   const uint32_t flags = inst_.row->flags;
-  if (flags & kReadsVcc && inst_.row->format == Format::kVop2 && !scalar(kOpVcc, 2, &inst_.src[2]))
+  if (flags & kReadsVcc && inst_.row->format == Format::kVop2 && !scalar(kOpVcc, mask_dwords_, &inst_.src[2]))
     return false;
-  return !(flags & kWritesVcc) || scalar(kOpVcc, 2, &inst_.sdst);
+  return !(flags & kWritesVcc) || scalar(kOpVcc, mask_dwords_, &inst_.sdst);
+}
+
+// Source n of a short form, or its destination (3). Where short forms have halves, the upper 128 numbers are
+// the upper halves of the lower 128 registers.
+bool Decoder::short_register(uint32_t number, Type type, int n, Operand* out) {
+  if (dialect_.short_halves && is_half(type) && number & 0x80) {
+    inst_.op_sel |= 1u << n;
+    number &= 0x7f;
+  }
+  return vector(number, dwords(type), false, out);
 }
 
 bool Decoder::short_sources() {
   const BoundRow& r = *inst_.row;
   const uint32_t code = bits(0, 9);
   const bool second = r.format != Format::kVop1 && r.src[1] != Type::kNone;
-  if (second && !vector(bits(9, 8), dwords_of(r.src[1]), false, &inst_.src[1])) return false;
-  if (code == kOpSdwa) return sdwa();
-  if (code == kOpDpp) return dpp();
+  if (second && !short_register(bits(9, 8), r.src[1], 1, &inst_.src[1])) return false;
+  if (bool ok; extended(code, &ok)) return ok;
   literal_allowed_ = true;
-  return r.src[0] == Type::kNone || source(code, r.src[0], &inst_.src[0]);
+  if (r.src[0] == Type::kNone) return true;
+  return code >= kOpVgpr ? short_register(code - kOpVgpr, r.src[0], 0, &inst_.src[0])
+                         : source(code, r.src[0], &inst_.src[0]);
 }
 
 bool Decoder::vop1() {
@@ -39,12 +50,13 @@ bool Decoder::vop1() {
   const BoundRow& r = *inst_.row;
   const uint32_t n = bits(17, 8);
   if (r.flags & kScalarDst) {
-    if (!scalar(n, dwords_of(r.dst), &inst_.dst)) return false;
-  } else if (r.dst != Type::kNone && !vector(n, dwords_of(r.dst), false, &inst_.dst)) {
+    if (!scalar(n, dwords(r.dst), &inst_.dst)) return false;
+  } else if (r.dst != Type::kNone && !short_register(n, r.dst, 3, &inst_.dst)) {
     return false;
   }
   if (r.src[0] == Type::kNone && (n || (bits(0, 9) && bits(0, 9) != kOpDpp))) return false;
   if (!short_sources()) return false;
+  keep_half();
   if ((has_one_form(r) || r.is(kWritesSrc0)) && inst_.src[0].kind != OperandKind::kVgpr) return false;
   if (r.is(kAccDst)) inst_.dst.index += 256;
   if (r.is(kAccSrc)) inst_.src[0].index += 256;
@@ -54,9 +66,10 @@ bool Decoder::vop1() {
 bool Decoder::vop2() {
   if (!row(kSpaceVop2, bits(25, 6))) return false;
   const BoundRow& r = *inst_.row;
-  if (!vector(bits(17, 8), dwords_of(r.dst), false, &inst_.dst) || !implicit_vcc()) return false;
+  if (!short_register(bits(17, 8), r.dst, 3, &inst_.dst) || !implicit_vcc()) return false;
+  keep_half();
   if (!(r.flags & kLiteralK)) return short_sources();
-  if (!vector(bits(9, 8), 1, false, &inst_.src[1])) return false;
+  if (!short_register(bits(9, 8), r.src[1], 1, &inst_.src[1])) return false;
   literal_allowed_ = true;  // src0 may refer to the K too
   if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
   inst_.bytes = 8;
@@ -65,15 +78,23 @@ bool Decoder::vop2() {
 }
 
 bool Decoder::vopc() {
-  return row(kSpaceVopc, bits(17, 8)) && scalar(kOpVcc, 2, &inst_.dst) && short_sources();
+  if (!row(kSpaceVopc, bits(17, 8))) return false;
+  const bool to_exec = dialect_.has_null && inst_.row->is(kWritesExec);  // and to nothing else
+  return scalar(to_exec ? kOpExec : kOpVcc, mask_dwords_, &inst_.dst) && short_sources();
 }
 
-bool Decoder::sdwa() {
+bool Gfx9Decoder::extended(uint32_t code, bool* ok) {
+  if (code == kOpSdwa) return *ok = sdwa(), true;
+  if (code == kOpDpp) return *ok = dpp(), true;
+  return false;
+}
+
+bool Gfx9Decoder::sdwa() {
   const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone) return false;
   // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones but those that write all of
   // their destination.
-  const bool wide = dwords_of(r.src[0]) > 1 || (dwords_of(r.dst) > 1 && r.format != Format::kVopc);
+  const bool wide = dwords(r.src[0]) > 1 || (dwords(r.dst) > 1 && r.format != Format::kVopc);
   if (r.flags & kReadsDst || (wide && !r.is(kNoDstSel))) return false;
   inst_.encoding = Encoding::kSdwa;
   inst_.bytes = 8;
@@ -101,14 +122,14 @@ bool Decoder::sdwa() {
   return true;
 }
 
-bool Decoder::dpp() {
+bool Gfx9Decoder::dpp() {
   const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.is(kSwapsLanes) || r.format == Format::kVopc) return false;
   inst_.encoding = Encoding::kDpp;
   inst_.bytes = 8;
   if (r.src[0] == Type::kNone) {  // v_nop
     if (bits(32, 8)) return false;
-  } else if (!vector(bits(32, 8), dwords_of(r.src[0]), false, &inst_.src[0])) {
+  } else if (!vector(bits(32, 8), dwords(r.src[0]), false, &inst_.src[0])) {
     return false;
   }
   inst_.dpp.ctrl = bits(40, 9);
@@ -118,7 +139,7 @@ bool Decoder::dpp() {
   inst_.dpp.bank_mask = bits(56, 4);
   inst_.dpp.row_mask = bits(60, 4);
   constexpr uint32_t kRowNewbcast = 0x150;
-  const bool wide = dwords_of(r.src[0]) > 1 || (r.format != Format::kVopc && dwords_of(r.dst) > 1);
+  const bool wide = dwords(r.src[0]) > 1 || (r.format != Format::kVopc && dwords(r.dst) > 1);
   if (wide && bits(44, 5) != kRowNewbcast >> 4) return false;  // 64-bit data has only this form
   check_modifiers();
   return true;
@@ -130,14 +151,17 @@ bool Decoder::vop3_destinations() {
   const bool has_sdst = r.format == Format::kVop3b || r.flags & kWritesVcc;
   inst_.clamp = bits(15, 1);
   if (has_sdst) {
-    if (!scalar(bits(8, 7), 2, &inst_.sdst)) return false;
+    if (!scalar(bits(8, 7), mask_dwords_, &inst_.sdst)) return false;
   } else {
     inst_.abs = bits(8, 3);
     inst_.op_sel = bits(11, 4);
   }
-  if (r.format == Format::kVopc) return scalar(bits(0, 8), 2, &inst_.dst);
-  if (r.flags & kScalarDst) return scalar(bits(0, 8), dwords_of(r.dst), &inst_.dst);
-  return r.dst == Type::kNone || vector(bits(0, 8), dwords_of(r.dst), false, &inst_.dst);
+  if (r.format == Format::kVopc) {
+    const bool to_exec = dialect_.has_null && r.is(kWritesExec);
+    return scalar(to_exec ? kOpExec : bits(0, 8), mask_dwords_, &inst_.dst);
+  }
+  if (r.flags & kScalarDst) return scalar(bits(0, 8), dwords(r.dst), &inst_.dst);
+  return r.dst == Type::kNone || vector(bits(0, 8), dwords(r.dst), false, &inst_.dst);
 }
 
 bool Decoder::vop3_sources() {
@@ -152,7 +176,8 @@ bool Decoder::vop3_sources() {
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
     if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
-    if ((dwords_of(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
+    if (r.is(kScalarDst) && !read_lane && is_vgpr && r.format == Format::kVop3) return false;  // v_s_exp
+    if ((dwords(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
   }
   if (r.flags & kReadsVcc && r.format == Format::kVop2)
     return source(bits(50, 9), Type::kMask, &inst_.src[2]);
@@ -163,6 +188,7 @@ bool Decoder::vop3() {
   if (!row(kSpaceVop3, bits(16, 10))) return false;
   const BoundRow& r = *inst_.row;
   if (r.format < Format::kVop3) inst_.encoding = Encoding::kVop3;
+  literal_allowed_ = dialect_.wide_literals;
   if (!vop3_destinations() || !vop3_sources()) return false;
   inst_.omod = bits(59, 2);
   inst_.neg = bits(61, 3);
@@ -171,7 +197,12 @@ bool Decoder::vop3() {
     inst_.omod = inst_.abs = inst_.neg = 0;
   }
   check_modifiers();
+  keep_half();
   return true;
+}
+
+void Decoder::keep_half() {
+  inst_.keeps_half = dialect_.keeps_halves && is_half(inst_.row->dst);
 }
 
 void Decoder::check_modifiers() {
@@ -181,13 +212,14 @@ void Decoder::check_modifiers() {
   // v_cvt_pkrtz packs are floats to it is not said.
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
-  uint32_t halves = r.is(kSelectsByte) ? 0xc : r.is(kSwapsLanes) ? 0x3 : is_half(r.dst) ? 0x8 : 0;
+  const bool own = r.is(kOwnOpSel | kSwapsLanes);
+  uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i])) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
     if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
-  if (r.format < Format::kVop3 && !r.is(kSwapsLanes)) halves = 0;
+  if (r.format < Format::kVop3 && !dialect_.keeps_halves && !own) halves = 0;
   if (inst_.op_sel & ~halves) unsupported_ = true;
 }
 
@@ -203,8 +235,9 @@ bool Decoder::mix_sources() {
 bool Decoder::vop3p() {
   if (!row(kSpaceVop3p, bits(16, 7))) return false;
   const BoundRow& r = *inst_.row;
-  if (r.format == Format::kMai) return mai();
-  if (!vector(bits(0, 8), dwords_of(r.dst), false, &inst_.dst)) return false;
+  if (r.format == Format::kMai || r.matrix.m) return matrix();
+  if (!vector(bits(0, 8), dwords(r.dst), false, &inst_.dst)) return false;
+  literal_allowed_ = dialect_.wide_literals;
   inst_.neg_hi = bits(8, 3);
   inst_.op_sel = bits(11, 3);
   inst_.op_sel_hi = bits(59, 2) | bits(14, 1) << 2;
@@ -214,12 +247,12 @@ bool Decoder::vop3p() {
   return vop3_sources();
 }
 
-bool Decoder::mai() {
+bool Gfx9Decoder::matrix() {
   const BoundRow& r = *inst_.row;
   const bool read = r.is(kAccSrc), write = r.is(kAccDst), sparse = r.matrix.sparse;
   const bool acc_cd = write || (!read && bits(15, 1));
   const uint32_t acc = read ? 1 : write ? 0 : bits(59, 2);
-  if (!vector(bits(0, 8), dwords_of(r.dst), acc_cd, &inst_.dst)) return false;
+  if (!vector(bits(0, 8), dwords(r.dst), acc_cd, &inst_.dst)) return false;
   const int n = source_count(r);
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];

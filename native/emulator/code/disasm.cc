@@ -9,7 +9,7 @@ namespace {
 
 class Printer {
  public:
-  Printer(const Inst& inst, Arch arch) : i_(inst), r_(*inst.row), dialect_(dialect_of(arch_info(arch).isa)) {}
+  Printer(const Inst& inst, const Dialect& dialect) : i_(inst), r_(*inst.row), dialect_(dialect) {}
 
   std::string run() {
     out_ = r_.mnemonic;
@@ -51,24 +51,41 @@ class Printer {
       case Format::kScratch:
         flat();
         break;
+      case Format::kVopd:
+        out_ = half(i_.dual[0]) + " :: " + half(i_.dual[1]);
+        break;
     }
     return std::move(out_);
   }
 
  private:
+  // One of the operations of a VOPD: "v_dual_mul_f32 v0, v1, v2".
+  std::string half(const Inst& inst) const {
+    Inst whole = inst;
+    for (Operand& o : whole.src) {
+      if (o.kind == OperandKind::kVgpr && o.index == kVopdCopy) o = i_.dual[0].dst;
+    }
+    Printer p(whole, dialect_);
+    p.is_dual_ = true;
+    p.out_ = std::string("v_dual") + (inst.row->mnemonic + 1);
+    p.operands();
+    return std::move(p.out_);
+  }
   // The first operand follows a space, the others a comma.
   void put(const std::string& s) {
     out_ += first_ ? " " : ", ";
     out_ += s;
     first_ = false;
   }
-  void put(const Operand& o, Type t) { put(operand_text(o, t)); }
+  void put(const Operand& o, Type t) { put(operand_text(o, t, dialect_)); }
   void put_if(const Operand& o, Type t) {
     if (o.kind != OperandKind::kNone) put(o, t);
   }
 
   void scalar() {
     put_if(i_.dst, r_.dst);
+    if (r_.immediate == Immediate::kMessage) put(sendmsg_text(static_cast<uint32_t>(i_.imm), dialect_));
+    if (r_.is(kLiteralK)) return literal_k();
     put_if(i_.src[0], r_.src[0]);
     put_if(i_.src[1], r_.src[1]);
     if (r_.immediate == Immediate::kGprIndex) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
@@ -76,12 +93,17 @@ class Printer {
 
   void sopp() {
     const uint32_t imm = static_cast<uint16_t>(i_.imm);
-    if (r_.immediate == Immediate::kWaitCounts) return put(waitcnt_text(imm));
+    if (r_.immediate == Immediate::kWaitCounts) return put(waitcnt_text(imm, dialect_));
     if (r_.immediate == Immediate::kGprIndex) return put(gpr_idx_text(imm));
-    if (r_.immediate == Immediate::kMessage) return put(sendmsg_text(imm));
+    if (r_.immediate == Immediate::kMessage) return put(sendmsg_text(imm, dialect_));
+    if (r_.immediate == Immediate::kDelay) return put(delay_text(imm));
+    if (r_.immediate == Immediate::kDependency) return put(dependency_text(imm));
     const bool end = r_.immediate == Immediate::kExitCode;
     if (r_.flags & kNoSrc || (end && imm == 0)) return;
-    put(text(imm <= 64 || end || r_.flags & kBranch ? "%u" : "0x%x", imm));
+    const bool hexadecimal =
+        r_.immediate >= Immediate::kStoreCount && r_.immediate <= Immediate::kHexadecimal;
+    const bool decimal = !hexadecimal && (imm <= 64 || end || r_.is(kBranch));
+    put(text(decimal ? "%u" : "0x%x", imm));
   }
 
   void sopk() {
@@ -110,21 +132,23 @@ class Printer {
       const std::string offset =
           text(i_.imm < 0 ? "-0x%x" : "0x%x", static_cast<unsigned>(i_.imm < 0 ? -i_.imm : i_.imm));
       if (i_.src[1].kind == OperandKind::kNone) {
-        put(offset);
+        put(dialect_.has_null && !dialect_.has_scope_field && i_.imm == 0 ? "null" : offset);
       } else {
         put(i_.src[1], Type::kI32);
-        if (i_.bytes && has_smem_imm()) out_ += " offset:" + offset;
+        if (has_smem_imm()) out_ += " offset:" + offset;
       }
     }
+    if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += " glc";
+    if (i_.sc1) out_ += " dlc";
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
-  bool has_smem_imm() const { return i_.imm != 0; }
+  bool has_smem_imm() const { return i_.imm != 0 || dialect_.has_scope_field; }
 
   // A source with its neg, abs or sext.
   std::string source(int n, bool neg, bool abs, bool sext) const {
     const Operand& o = i_.src[n];
-    std::string s = operand_text(o, source_type(n));
+    std::string s = operand_text(o, source_type(n), dialect_);
     if (sext) return "sext(" + s + ")";
     if (abs) s = "|" + s + "|";
     if (!neg) return s;
@@ -148,27 +172,32 @@ class Printer {
     if (r_.format > Format::kVopc || r_.flags & kLiteralK) return;
     if (i_.encoding == Encoding::kSdwa)
       out_ += "_sdwa";
-    else if (i_.encoding == Encoding::kDpp)
-      out_ += r_.is(kNoSrc) ? "" : "_dpp";
-    else if (!r_.is(kNoSuffix))
+    else if (is_dpp(i_.encoding))
+      out_ += r_.is(kNoSrc) ? "" : i_.encoding == Encoding::kDpp ? "_dpp" : "_e64_dpp";
+    else if (!r_.is(kNoSuffix) && !(dialect_.has_null && r_.is(kOneForm)))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }
 
   void valu() {
     suffix();
-    if (i_.dst.kind != OperandKind::kNone) put(i_.dst, r_.dst);
+    operands();
+  }
+
+  void operands() {
+    const bool implied = dialect_.has_null && r_.format == Format::kVopc && r_.is(kWritesExec);
+    if (i_.dst.kind != OperandKind::kNone && !implied) put(i_.dst, r_.dst);
     if (i_.sdst.kind != OperandKind::kNone) put(i_.sdst, Type::kMask);
     if (r_.flags & kLiteralK) return literal_k();
     const bool packed = r_.format == Format::kVop3p;
-    const int n = source_count();
+    const int n = source_count() - (is_dual_ && reads_vcc() ? 1 : 0);  // which does not name VCC
     for (int s = 0; s < n; ++s) {
       const bool bare = packed && !is_mix();
       const bool abs = (is_mix() ? i_.neg_hi : i_.abs) >> s & 1;
       put(source(s, !bare && i_.neg >> s & 1, !bare && abs, i_.sdwa.sext >> s & 1));
     }
     if (packed) return packed_modifiers(n);
-    if (i_.encoding == Encoding::kDpp) {
-      out_ += dpp_text(i_.dpp);
+    if (is_dpp(i_.encoding)) {
+      out_ += dpp_text(i_.dpp, dialect_);
       return;
     }
     if (r_.is(kTruthTable) && i_.imm) out_ += text(" bitop3:%s%x", i_.imm < 10 ? "" : "0x", i_.imm);
@@ -198,6 +227,9 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
+    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte);
+    if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
+    if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
   }
@@ -247,7 +279,25 @@ class Printer {
     if (i_.gds) out_ += " gds";
   }
 
+  // gfx12: what a cache is told of an access, and how far others must see it.
+  void hints() {
+    const bool atomic = r_.is(kAtomic), store = r_.is(kStore);
+    const char* kind = atomic ? "ATOMIC" : store ? "STORE" : "LOAD";
+    constexpr const char* kAtomicHints[] = {"",           "RETURN", "NT",         "NT_RETURN",
+                                            "CASCADE_RT", "5",      "CASCADE_NT", "7"};
+    constexpr const char* kHints[] = {"", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", "NT_WB"};
+    constexpr const char* kScopes[] = {"", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS"};
+    if (i_.hint) {
+      const char* name = (atomic ? kAtomicHints : kHints)[i_.hint & 7];
+      if (store && i_.hint == 3) name = i_.scope == 3 ? "BYPASS" : "RT_WB";
+      if (!store && i_.hint == 3 && i_.scope == 3 && !atomic) name = "BYPASS";
+      out_ += text(" th:TH_%s_%s", kind, name);
+    }
+    if (i_.scope) out_ += text(" scope:%s", kScopes[i_.scope & 3]);
+  }
+
   void cache_policy() {
+    if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += text(" %s", dialect_.sc0);
     if (i_.nt) out_ += text(" %s", dialect_.nt);
     if (i_.sc1) out_ += text(" %s", dialect_.sc1);
@@ -277,9 +327,10 @@ class Printer {
   }
 
   void flat() {
+    if (r_.is(kCacheControl)) return cache_policy();
     const bool scratch = r_.format == Format::kScratch;
     put_if(i_.dst, r_.dst);
-    put(i_.src[0], Type::kI64);
+    if (!r_.is(kByLane)) put(i_.src[0], Type::kI64);
     if (i_.data.kind != OperandKind::kNone) put(i_.data, r_.src[0]);
     if (scratch || r_.format == Format::kGlobal) put(i_.src[1], Type::kI64);
     if (i_.imm) out_ += text(" offset:%d", i_.imm);
@@ -291,13 +342,14 @@ class Printer {
   const Dialect dialect_;
   std::string out_;
   bool first_ = true;
+  bool is_dual_ = false;  // one of the operations of a VOPD
 };
 
 }  // namespace
 
 std::string disassemble(const Inst& inst, Arch arch) {
   if (!inst.row) return inst.bytes ? text(".long 0x%08x", static_cast<uint32_t>(inst.data.value)) : "<end>";
-  return Printer(inst, arch).run();
+  return Printer(inst, dialect_of(arch_info(arch).isa)).run();
 }
 
 }  // namespace fmha::emu

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "code/decode_internal.h"
+#include "core/wave.h"
 
 namespace fmha::emu {
 namespace {
@@ -39,8 +40,11 @@ std::string named_pair(const char* name, uint32_t code, uint32_t first, int dwor
   return dwords == 2 ? name : text("%s_%s", name, code == first ? "lo" : "hi");
 }
 
-std::string scalar_text(uint32_t code, int dwords) {
+std::string scalar_text(uint32_t code, int dwords, const Dialect& dialect) {
+  if (code < dialect.sgprs) return range("s", static_cast<int>(code), dwords);
   switch (code) {
+    case kNull:
+      return "null";
     case 102:
     case 103:
       return named_pair("flat_scratch", code, 102, dwords);
@@ -58,8 +62,7 @@ std::string scalar_text(uint32_t code, int dwords) {
     default:
       break;
   }
-  if (code >= kOpTtmp && code < kOpM0) return range("ttmp", static_cast<int>(code - kOpTtmp), dwords);
-  return range("s", static_cast<int>(code), dwords);
+  return range("ttmp", static_cast<int>(code - kOpTtmp), dwords);
 }
 
 std::string special_text(uint32_t code) {
@@ -92,12 +95,12 @@ std::string text(const char* format, ...) {
   return buffer;
 }
 
-std::string operand_text(const Operand& o, Type type) {
+std::string operand_text(const Operand& o, Type type, const Dialect& dialect) {
   switch (o.kind) {
     case OperandKind::kNone:
       return "off";
     case OperandKind::kSgpr:
-      return scalar_text(o.index, o.dwords);
+      return scalar_text(o.index, o.dwords, dialect);
     case OperandKind::kVgpr:
       return range(o.index >= 256 ? "a" : "v", o.index & 255, o.dwords);
     case OperandKind::kSpecial:
@@ -105,6 +108,7 @@ std::string operand_text(const Operand& o, Type type) {
     case OperandKind::kConst:
       break;
   }
+  if (o.encoded == kOpNull) return "null";
   // LLVM 19 prints the half-precision value, though later versions know better.
   if (type == Type::kI16 && o.encoded >= kOpFloat && o.encoded < kOpFloatEnd)
     return text("0x%x", static_cast<uint32_t>(inline_constant(o.encoded, Type::kF16)));
@@ -115,6 +119,7 @@ std::string operand_text(const Operand& o, Type type) {
 
 std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   const uint32_t id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
+  const char* rdna = dialect.has_vscnt ? rdna_hwreg_name(id, dialect) : nullptr;
   constexpr const char* kNames[] = {nullptr,        "MODE",      "STATUS", "TRAPSTS", "HW_ID",
                                     "GPR_ALLOC",    "LDS_ALLOC", "IB_STS", nullptr,   nullptr,
                                     nullptr,        nullptr,     nullptr,  nullptr,   nullptr,
@@ -122,7 +127,9 @@ std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   constexpr const char* kXccNames[] = {"XCC_ID", "SQ_PERF_SNAPSHOT_DATA", "SQ_PERF_SNAPSHOT_DATA1",
                                        "SQ_PERF_SNAPSHOT_PC_LO", "SQ_PERF_SNAPSHOT_PC_HI"};
   std::string s = "hwreg(";
-  if (id < 20 && kNames[id])
+  if (dialect.has_vscnt)
+    s += rdna ? text("HW_REG_%s", rdna) : text("%u", id);
+  else if (id < 20 && kNames[id])
     s += text("HW_REG_%s", kNames[id]);
   else if (dialect.has_xcc && id >= 20 && id < 25)
     s += text("HW_REG_%s", kXccNames[id - 20]);
@@ -132,13 +139,14 @@ std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   return s + ")";
 }
 
-std::string waitcnt_text(uint32_t imm) {
-  const uint32_t vm = (imm & 15) | (imm >> 14 & 3) << 4, exp = imm >> 4 & 7, lgkm = imm >> 8 & 15;
-  const bool all = vm == 63 && exp == 7 && lgkm == 15;  // nothing to wait for: LLVM prints all
+std::string waitcnt_text(uint32_t imm, const Dialect& dialect) {
+  const WaitCounts c = wait_counts(imm, dialect);
+  const bool all =
+      c.vector == 63 && c.exports == 7 && c.lds == c.most_lds;  // nothing to wait for: LLVM prints all
   std::string s;
-  if (vm != 63 || all) s += text("vmcnt(%u) ", vm);
-  if (exp != 7 || all) s += text("expcnt(%u) ", exp);
-  if (lgkm != 15 || all) s += text("lgkmcnt(%u) ", lgkm);
+  if (c.vector != 63 || all) s += text("vmcnt(%u) ", c.vector);
+  if (c.exports != 7 || all) s += text("expcnt(%u) ", c.exports);
+  if (c.lds != c.most_lds || all) s += text("lgkmcnt(%u) ", c.lds);
   s.pop_back();
   return s;
 }
@@ -156,9 +164,13 @@ std::string buffer_format_text(uint32_t data, uint32_t number) {
   return s.empty() ? s : " format:[" + s + "]";
 }
 
-std::string dpp_text(const Dpp& d) {
+std::string dpp_text(const Dpp& d, const Dialect& dialect) {
   const uint32_t c = d.ctrl;
   std::string s;
+  if (d.by8) {
+    for (int l = 0; l < 8; ++l) s += text(l ? ",%u" : " dpp8:[%u", d.lanes >> (3 * l) & 7);
+    return s + (d.fetch_inactive ? "] fi:1" : "]");
+  }
   if (c < 0x100)
     s = text(" quad_perm:[%u,%u,%u,%u]", c & 3, c >> 2 & 3, c >> 4 & 3, c >> 6 & 3);
   else if (c > 0x100 && c < 0x110)
@@ -184,11 +196,14 @@ std::string dpp_text(const Dpp& d) {
   else if (c == 0x143)
     s = " row_bcast:31";
   else if (c >= 0x150 && c < 0x160)
-    s = text(" row_newbcast:%u", c & 15);
+    s = text(dialect.has_vscnt ? " row_share:%u" : " row_newbcast:%u", c & 15);
+  else if (dialect.has_vscnt && c >= 0x160 && c < 0x170)
+    s = text(" row_xmask:%u", c & 15);
   else
     s = " /* Invalid dpp_ctrl value */";
   s += text(" row_mask:0x%x bank_mask:0x%x", d.row_mask, d.bank_mask);
-  return d.bound_ctrl ? s + " bound_ctrl:1" : s;
+  if (d.bound_ctrl) s += " bound_ctrl:1";
+  return d.fetch_inactive ? s + " fi:1" : s;
 }
 
 std::string swizzle_text(uint32_t offset) {
@@ -230,7 +245,8 @@ std::string gpr_idx_text(uint32_t mode) {
   return s + ")";
 }
 
-std::string sendmsg_text(uint32_t imm) {
+std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
+  if (dialect.has_vscnt) return rdna_sendmsg_text(imm, dialect);
   constexpr const char* kNames[] = {nullptr,    "INTERRUPT",      "GS",           "GS_DONE",
                                     "SAVEWAVE", "STALL_WAVE_GEN", "HALT_WAVES",   "ORDERED_PS_DONE",
                                     nullptr,    "GS_ALLOC_REQ",   "GET_DOORBELL", nullptr,

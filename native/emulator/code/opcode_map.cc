@@ -4,13 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "code/dialect.h"
 #include "core/once.h"
 
 namespace fmha::emu {
 namespace {
 
 // The VOP3 opcodes at which the short VALU formats live.
-constexpr uint32_t kVop3OfVopc = 0, kVop3OfVop2 = 0x100, kVop3OfVop1 = 0x140;
+constexpr uint32_t kVop3OfVopc = 0, kVop3OfVop2 = 0x100;
 
 Space space_of(Format f) {
   switch (f) {
@@ -50,6 +51,8 @@ Space space_of(Format f) {
       return kSpaceGlobal;
     case Format::kScratch:
       return kSpaceScratch;
+    case Format::kVopd:
+      return kSpaceVopd;
   }
   __builtin_unreachable();
 }
@@ -67,13 +70,13 @@ std::string OpcodeMap::put(Space space, uint32_t opcode, const BoundRow& row) {
   return "";
 }
 
-std::string OpcodeMap::fill(std::span<const BoundRow> rows) {
+std::string OpcodeMap::fill(std::span<const BoundRow> rows, uint32_t vop3_of_vop1) {
   for (const BoundRow& row : rows) {
     std::string wrong = put(space_of(row.format), row.opcode, row);
     if (wrong.empty() && !has_one_form(row)) {
       if (row.format == Format::kVopc) wrong = put(kSpaceVop3, kVop3OfVopc + row.opcode, row);
       if (row.format == Format::kVop2) wrong = put(kSpaceVop3, kVop3OfVop2 + row.opcode, row);
-      if (row.format == Format::kVop1) wrong = put(kSpaceVop3, kVop3OfVop1 + row.opcode, row);
+      if (row.format == Format::kVop1) wrong = put(kSpaceVop3, vop3_of_vop1 + row.opcode, row);
     }
     if (!wrong.empty()) return wrong;
   }
@@ -85,7 +88,7 @@ const OpcodeMap& opcode_map(Arch arch) {
   static OpcodeMap maps[kArchCount];
   const auto i = static_cast<size_t>(arch);
   once[i].run([&] {
-    const std::string wrong = maps[i].fill(isa_rows(arch));
+    const std::string wrong = maps[i].fill(isa_rows(arch), dialect_of(arch_info(arch).isa).vop3_of_vop1);
     if (wrong.empty()) return;
     std::fprintf(stderr, "amdhip64 software device: %s: %s\n", arch_name(arch), wrong.c_str());
     std::abort();

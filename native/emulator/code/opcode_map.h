@@ -29,14 +29,15 @@ enum Space : uint8_t {
   kSpaceFlat,
   kSpaceGlobal,
   kSpaceScratch,
+  kSpaceVopd,
   kSpaceCount,
 };
 
 class OpcodeMap {
  public:
   // Why `rows` make no map: the opcode that two of them claim, with both names, or one that is out of range.
-  // Empty if they do.
-  std::string fill(std::span<const BoundRow> rows);
+  // Empty if they do. VOP1 has VOP3 opcodes from `vop3_of_vop1` on.
+  std::string fill(std::span<const BoundRow> rows, uint32_t vop3_of_vop1);
   const BoundRow* find(Space space, uint32_t opcode) const {
     return opcode < kMaxOpcode ? rows_[space][opcode] : nullptr;
   }

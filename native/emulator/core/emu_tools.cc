@@ -18,8 +18,8 @@ using namespace fmha::emu;
 const char* format_name(Format f) {
   constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
                                     "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
-                                    "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH"};
-  static_assert(std::size(kNames) == static_cast<size_t>(Format::kScratch) + 1);
+                                    "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH", "VOPD"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Format::kVopd) + 1);
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
@@ -66,10 +66,15 @@ int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_
 }
 
 int fmha_emu_rows(char* out, size_t out_bytes) {
-  std::vector<Bindings> bindings(isa_rows().size());
+  // By row: those of waves of 64 and of 32 have the same names, but for MFMA.
+  std::map<std::string, std::pair<const Row*, Bindings>> rows;
+  for (const int wave_size : {64, 32}) {
+    for (const Row& row : isa_rows(wave_size)) rows.try_emplace(row.mnemonic, &row, Bindings());
+  }
   for (const ArchInfo& info : kArchs) {
+    const auto table = isa_rows(info.wave_size);
     for (const BoundRow& row : isa_rows(info.arch)) {
-      auto& opcodes = bindings[row.index][{row.mnemonic, format_name(row.format)}];
+      auto& opcodes = rows[table[row.index].mnemonic].second[{row.mnemonic, format_name(row.format)}];
       opcodes.resize(kArchCount, -1);
       opcodes[static_cast<size_t>(info.arch)] = row.opcode;
     }
@@ -77,14 +82,15 @@ int fmha_emu_rows(char* out, size_t out_bytes) {
   std::string s = "mnemonic\tformat";
   for (const ArchInfo& info : kArchs) s += text("\t%s", info.name);
   s += "\tdst\tsrc0\tsrc1\tsrc2\tflags\n";
-  for (size_t i = 0; i < bindings.size(); ++i) {
-    const Row& row = isa_rows()[i];
-    if (bindings[i].empty()) bindings[i][{row.mnemonic, "none"}].resize(kArchCount, -1);
-    for (const auto& [name, opcodes] : bindings[i]) {
+  for (auto& [mnemonic, entry] : rows) {
+    auto& [row, bindings] = entry;
+    if (bindings.empty()) bindings[{mnemonic, "none"}].resize(kArchCount, -1);
+    for (const auto& [name, opcodes] : bindings) {
       s += name.first + "\t" + name.second;
       for (const int opcode : opcodes) s += text("\t%d", opcode);
-      for (const Type t : {row.dst, row.src[0], row.src[1], row.src[2]}) s += text("\t%s", type_name(t));
-      s += "\t" + flag_names(row.flags) + "\n";
+      for (const Type t : {row->dst, row->src[0], row->src[1], row->src[2]})
+        s += text("\t%s", type_name(t));
+      s += "\t" + flag_names(row->flags) + "\n";
     }
   }
   return copy_out(s, out, out_bytes);

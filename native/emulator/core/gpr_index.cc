@@ -15,7 +15,7 @@ bool is_vector_alu(const Inst& inst) {
 // Of which the ISA guides do not say what moves: matrices and AccVGPRs, v_swap, DPP.
 bool cannot_move(const Inst& inst) {
   return inst.row->format == Format::kMai || inst.row->is(kWritesSrc0 | kAccDst | kAccSrc) ||
-         inst.encoding == Encoding::kDpp;
+         is_dpp(inst.encoding);
 }
 
 // The bit of M0[15:12] that moves source n: the guides' table of special cases. v_madmk, whose second source

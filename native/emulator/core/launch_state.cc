@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "code/dialect.h"
+
 namespace fmha::emu {
 namespace {
 
@@ -104,9 +106,16 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
   if (k.properties & kPrivateSize) s.put(w.scratch_bytes);
   // The system SGPRs follow the count that the hardware is told, which may leave a gap.
   s.seek(static_cast<int>(user_sgprs(k.rsrc2)));
-  if (k.rsrc2 & kIdX) s.put(w.group->id[0]);
-  if (k.rsrc2 & kIdY) s.put(w.group->id[1]);
-  if (k.rsrc2 & kIdZ) s.put(w.group->id[2]);
+  if (dialect_of(arch_info(l.code->arch()).isa).ids_in_ttmp) {
+    constexpr int kTtmp7 = 115, kTtmp8 = 116, kTtmp9 = 117;
+    w.sgpr[kTtmp9] = w.group->id[0];
+    w.sgpr[kTtmp7] = w.group->id[1] | w.group->id[2] << 16;
+    w.sgpr[kTtmp8] = w.id << 25;
+  } else {
+    if (k.rsrc2 & kIdX) s.put(w.group->id[0]);
+    if (k.rsrc2 & kIdY) s.put(w.group->id[1]);
+    if (k.rsrc2 & kIdZ) s.put(w.group->id[2]);
+  }
   if (k.rsrc2 & kInfo) s.put(w.id == 0 ? 1u << 31 : 0);
   if (!(k.rsrc2 & kEnablePrivate)) return;
   switch (arch_info(l.code->arch()).isa) {
@@ -117,12 +126,16 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
     case Isa::kCdna4:  // architected flat scratch
       w.set_sgpr64(kFlatScratchLo, reinterpret_cast<uint64_t>(w.scratch));
       break;
+    case Isa::kRdna3:  // the same, in a hardware register
+    case Isa::kRdna4:
+      break;
   }
 }
 
 // MODE from rsrc1: FLOAT_MODE, DX10_CLAMP, IEEE_MODE, FP16_OVFL.
-uint32_t initial_mode(uint32_t rsrc1) {
+uint32_t initial_mode(uint32_t rsrc1, Isa isa) {
   uint32_t mode = rsrc1 >> 12 & 0xff;
+  if (isa == Isa::kRdna4) return mode | 1u << Mode::kDx10Clamp | 1u << Mode::kIeee;  // it has no other
   mode |= (rsrc1 >> 21 & 1) << Mode::kDx10Clamp;
   mode |= (rsrc1 >> 23 & 1) << Mode::kIeee;
   mode |= (rsrc1 >> 26 & 1) << 23;
@@ -216,8 +229,8 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   fill_poison(w.vgpr[0], std::min(k.vgpr_count, 256u) * sizeof w.vgpr[0]);
   fill_poison(w.vgpr[256], std::min(k.agpr_count, 256u) * sizeof w.vgpr[0]);
   fill_poison(w.sgpr, sizeof w.sgpr);
-  w.scc = false;
-  w.mode = initial_mode(k.rsrc1);
+  w.scc = w.signalled = false;
+  w.mode = initial_mode(k.rsrc1, arch_info(l.code->arch()).isa);
   w.state = WaveState::kRunning;
   w.lanes = wave_size_of(l);
   w.all_lanes = ~uint64_t{0} >> (64 - w.lanes);

@@ -12,7 +12,7 @@
 
 namespace fmha::emu {
 
-// Operand numbers of the scalar registers that have names; they index Wave::sgpr.
+// The scalar registers that have names, by gfx9's operand numbers: they index Wave::sgpr on every arch.
 enum SpecialReg : uint16_t {
   kFlatScratchLo = 102,
   kXnackMaskLo = 104,
@@ -21,6 +21,7 @@ enum SpecialReg : uint16_t {
   kM0 = 124,
   kExecLo = 126,
   kExecHi = 127,
+  kNull = 128,  // what is written here is lost; reading it is a constant
 };
 
 // Upper halves of the addresses at which FLAT sees LDS and scratch. No user-space mapping lives there.
@@ -60,8 +61,9 @@ struct Wave {
   alignas(64) uint32_t tmp[4][4][kMostLanes];  // operands broadcast or modified: [source][dword][lane]
   alignas(64) uint32_t lane_mask[kMostLanes];  // EXEC spread out: ~0u or 0 a lane; see isa/lanes.h
   uint64_t lane_mask_of = 0;                   // the EXEC that lane_mask is spread from
-  alignas(8) uint32_t sgpr[128];               // by operand number: s0..s101, vcc, m0, exec, ...
+  alignas(8) uint32_t sgpr[kNull + 16];        // by operand number: s0..s101, vcc, m0, exec, ...
   bool scc = false;
+  bool signalled = false;  // the barrier, in its first part (gfx12)
   uint32_t mode = 0;  // see Mode
   WaveState state = WaveState::kRunning;
   const Inst* next = nullptr;  // the instruction that runs next

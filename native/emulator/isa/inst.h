@@ -35,10 +35,12 @@ enum class Format : uint8_t {
   kFlat,
   kGlobal,
   kScratch,
+  kVopd,  // two VALU operations in one: Inst::dual
 };
 
 // How this very instruction was encoded; it gives the mnemonic its suffix.
-enum class Encoding : uint8_t { kPlain, kVop3, kSdwa, kDpp };
+enum class Encoding : uint8_t { kPlain, kVop3, kSdwa, kDpp, kVop3Dpp };
+constexpr bool is_dpp(Encoding e) { return e >= Encoding::kDpp; }
 
 // Type of an operand: its width, and how an inline constant or literal of it reads.
 enum class Type : uint8_t {
@@ -52,7 +54,7 @@ enum class Type : uint8_t {
   kPkI16,
   kPkF16,  // two halves of a register
   kPkF32,  // two registers
-  kMask,   // a bit a lane, in an SGPR pair
+  kMask,   // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
   kB96,
   kB128,
   kB256,
@@ -126,7 +128,7 @@ enum RowFlag : RowFlags {
   kAtomic = 1ull << 31,
   kTwoOffsets = 1ull << 32,  // ds_read2 and the like: offset0 and offset1 are separate
   kStride64 = 1ull << 33,    // with kTwoOffsets: the offsets count 64 values, not one
-  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid)
+  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid); memory at an SGPR's (global_load_addtid)
   kToLds = 1ull << 35,       // what is loaded goes to LDS (global_load_lds)
   kMayGoToLds = 1ull << 36,  // it does under the instruction's lds bit
   kHighHalf = 1ull << 37,    // the data is the upper half of the register (d16_hi)
@@ -137,6 +139,8 @@ enum RowFlag : RowFlags {
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
   // Constants.
   kTruthTable = 1ull << 43,     // the fields of modifiers are a table, in imm (v_bitop3)
+  kOwnOpSel = 1ull << 45,       // op_sel[1:0] are no halves: fi and bound_ctrl (v_permlane16), a byte or a
+                                // half of packed numbers (v_cvt_f32_fp8 of gfx12)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
   // Lanes.
   kSwapsLanes = 1ull << 44,  // both registers' (v_permlane16_swap); op_sel[0] is fi, op_sel[1] bound_ctrl
@@ -146,18 +150,27 @@ enum RowFlag : RowFlags {
 enum class Immediate : uint8_t {
   kNumber,
   kWaitCounts,  // s_waitcnt
-  kWaitStates,  // s_nop
-  kGprIndex,    // which operands s_set_gpr_idx_* makes relative
-  kMessage,     // s_sendmsg
-  kHwReg,       // s_getreg, s_setreg
-  kSwizzle,     // ds_swizzle
-  kProbe,       // s_atc_probe: what it asks for
-  kExitCode,    // s_endpgm
-  kPriority,    // s_setprio
+  kStoreCount,  // s_waitcnt_vscnt
+  kVectorCount,
+  kLdsCount,
+  kScalarCount,   // s_wait_kmcnt
+  kLoadLdsCount,  // s_wait_loadcnt_dscnt: loads from bit 8, LDS from 0
+  kStoreLdsCount,
+  kHexadecimal,  // a number that LLVM prints so
+  kDependency,   // s_waitcnt_depctr
+  kDelay,        // s_delay_alu
+  kWaitStates,   // s_nop
+  kGprIndex,     // which operands s_set_gpr_idx_* makes relative
+  kMessage,      // s_sendmsg
+  kHwReg,        // s_getreg, s_setreg
+  kSwizzle,      // ds_swizzle
+  kProbe,        // s_atc_probe: what it asks for
+  kExitCode,     // s_endpgm
+  kPriority,     // s_setprio
 };
 
 // Element type of A or B of a matrix instruction.
-enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kFp8, kBf8 };
+enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kI4, kFp8, kBf8 };
 
 // Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
 struct MatrixShape {
@@ -167,6 +180,10 @@ struct MatrixShape {
 };
 
 using Exec = void (*)(Wave&, const Inst&);
+
+// Where a VOPD keeps what its first operation overwrites and its second reads: a register that no arch has
+// which has VOPD.
+constexpr uint16_t kVopdCopy = 511;
 
 // One instruction, as a row of isa/{scalar,vector,matrix,memory}: what it is and does, on every arch that has
 // it. How it is encoded is in the opcode tables (isa/opcodes.h). Adding one is a row, its name in an opcode
@@ -202,12 +219,12 @@ struct Row {
 struct BoundRow : Row {
   Format format;
   uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
-  uint16_t index;   // of the row in isa_rows()
+  uint16_t index;   // of the row in isa_rows(wave size of the arch)
 };
 
 enum class OperandKind : uint8_t {
   kNone,
-  kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers
+  kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers on gfx9; kNull
   kVgpr,     // index into Wave::vgpr; 256 and up are the AccVGPRs
   kConst,    // inline constant or literal: value, and lanes
   kSpecial,  // apertures, vccz, execz, scc: index is the operand number
@@ -233,6 +250,9 @@ struct Dpp {
   uint16_t ctrl = 0;
   uint8_t row_mask = 0xf, bank_mask = 0xf;
   bool bound_ctrl = false;
+  bool fetch_inactive = false;  // inactive lanes can be read
+  bool by8 = false;             // DPP8: `lanes` has three bits for each lane of eight
+  uint32_t lanes = 0;
 };
 
 struct Inst {
@@ -251,6 +271,7 @@ struct Inst {
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
   // SMEM:    src[0] sbase, src[1] soffset; stores' data is in `data`
   Operand data;
+  const Inst* dual = nullptr;  // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
   uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
@@ -262,18 +283,21 @@ struct Inst {
   uint8_t op_sel_hi = 0;     // VOP3P, bits 0..2
   uint8_t omod = 0;          // 1: *2, 2: *4, 3: /2
   bool clamp = false;
+  bool keeps_half = false;  // a 16-bit result leaves the other half of its register as it is
   Sdwa sdwa;
   Dpp dpp;
 
   bool offen = false, idxen = false, lds = false, gds = false;
   bool sc0 = false, sc1 = false, nt = false;   // glc, scc, slc on gfx90a
+  uint8_t hint = 0, scope = 0;                 // gfx12: the fields th and scope
   uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
   uint8_t data_format = 0, number_format = 0;  // MTBUF
 };
 
-// The instruction table, made once for each level of the host's vector instructions: same rows, same order,
-// bodies compiled for that level. The best one the CPU can run is picked at load time.
-std::span<const Row> isa_rows();
+// The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
+// instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
+// at load time. That of 32 lanes has the same rows but for MFMA.
+std::span<const Row> isa_rows(int wave_size);
 // Those that an arch has, bound to its opcodes; made at first use.
 std::span<const BoundRow> isa_rows(Arch arch);
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"

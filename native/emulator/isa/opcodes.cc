@@ -24,6 +24,10 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx942()};
     case Arch::kGfx950:
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx950()};
+    case Arch::kGfx1100:
+      return {gfx11::shared()};
+    case Arch::kGfx1201:
+      return {gfx12::shared()};
   }
   std::abort();
 }
@@ -35,9 +39,10 @@ struct Bound {
 
 class Binder {
  public:
-  explicit Binder(Arch arch) : arch_(arch), seen_(isa_rows().size()) {
+  explicit Binder(Arch arch)
+      : arch_(arch), rows_(isa_rows(arch_info(arch).wave_size)), seen_(rows_.size()) {
     uint16_t index = 0;
-    for (const Row& row : isa_rows()) {
+    for (const Row& row : rows_) {
       if (!by_name_.emplace(row.mnemonic, index++).second) fail("two rows are called", row.mnemonic);
     }
   }
@@ -63,7 +68,7 @@ class Binder {
     const uint16_t index = found->second;
     if (seen_[index]) return fail("the opcode tables name twice", name);
     seen_[index] = true;
-    BoundRow row{isa_rows()[index], format, opcode, index};
+    BoundRow row{rows_[index], format, opcode, index};
     if (renamed) row.mnemonic = bound.names.emplace_back(name.substr(0, equals)).c_str();
     bound.rows.push_back(row);
   }
@@ -75,6 +80,7 @@ class Binder {
   }
 
   Arch arch_;
+  std::span<const Row> rows_;
   std::unordered_map<std::string_view, uint16_t> by_name_;
   std::vector<bool> seen_;
 };

@@ -32,5 +32,11 @@ std::span<const OpcodeRun> cdna3();  // which gfx942 and gfx950 share
 std::span<const OpcodeRun> gfx942();
 std::span<const OpcodeRun> gfx950();
 }  // namespace gfx9
+namespace gfx11 {
+std::span<const OpcodeRun> shared();
+}  // namespace gfx11
+namespace gfx12 {
+std::span<const OpcodeRun> shared();
+}  // namespace gfx12
 
 }  // namespace fmha::emu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Picks the copy of the instruction table that suits this CPU, once.
+// Picks the copies of the instruction table that suit this CPU, once: one for each wave size.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -12,28 +12,24 @@
 namespace fmha::emu {
 namespace {
 
-struct Table {
-  const char* level;
-  std::vector<Row> rows;
-};
-
 struct Level {
   int number;
   const char* name;
-  void (*parts)(std::span<const Row>* out);
+  TableParts (*parts64)();
+  TableParts (*parts32)();
 };
 
-// The copies that were built, lowest first: all three, unless a development build asks for fewer to save
+// The levels that were built, lowest first: all three, unless a development build asks for fewer to save
 // time.
 constexpr Level kLevels[] = {
 #if FMHA_EMU_BUILD_V2
-    {2, "x86-64-v2", v2::table_parts},
+    {2, "x86-64-v2", v2::table_parts, v2_w32::table_parts},
 #endif
 #if FMHA_EMU_BUILD_V3
-    {3, "x86-64-v3", v3::table_parts},
+    {3, "x86-64-v3", v3::table_parts, v3_w32::table_parts},
 #endif
 #if FMHA_EMU_BUILD_V4
-    {4, "x86-64-v4", v4::table_parts},
+    {4, "x86-64-v4", v4::table_parts, v4_w32::table_parts},
 #endif
 };
 
@@ -58,24 +54,23 @@ const Level& chosen_level() {
   return *level_up_to(static_cast<int>(environment_number("FMHA_EMU_LEVEL", lowest, number, number)));
 }
 
-Table make_table() {
-  std::span<const Row> parts[kTableParts];
-  const Level& level = chosen_level();
-  Table table;
-  table.level = level.name;
-  level.parts(parts);
-  for (const auto& part : parts) table.rows.insert(table.rows.end(), part.begin(), part.end());
-  return table;
+const Level& level() {
+  static const Level& chosen = chosen_level();
+  return chosen;
 }
 
-const Table& table() {
-  static const Table t = make_table();
-  return t;
+std::vector<Row> joined(const TableParts& parts) {
+  std::vector<Row> rows;
+  for (const auto& part : parts) rows.insert(rows.end(), part.begin(), part.end());
+  return rows;
 }
 
 }  // namespace
 
-std::span<const Row> isa_rows() { return table().rows; }
-const char* isa_level() { return table().level; }
+std::span<const Row> isa_rows(int wave_size) {
+  static const std::vector<Row> wide = joined(level().parts64()), narrow = joined(level().parts32());
+  return wave_size == 64 ? wide : narrow;
+}
+const char* isa_level() { return level().name; }
 
 }  // namespace fmha::emu

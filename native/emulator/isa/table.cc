@@ -6,22 +6,16 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-void table_parts(std::span<const Row>* out) {
-  *out++ = scalar_rows();
-  *out++ = smem_rows();
-  *out++ = smem_write_rows();
-  *out++ = vop1_rows();
-  *out++ = vop2_rows();
-  *out++ = vopc_rows();
-  *out++ = vop3_rows();
-  *out++ = vop3p_rows();
-  *out++ = mai_rows();
-  *out++ = sparse_rows();
-  *out++ = ds_rows();
-  *out++ = ds_atomic_rows();
-  *out++ = mubuf_rows();
-  *out++ = format_rows();
-  *out++ = flat_rows();
+TableParts table_parts() {
+  TableParts parts = {scalar_rows(), smem_rows(), smem_write_rows(), vop1_rows(),      vop2_rows(),
+                      vopc_rows(),   vop3_rows(), vop3p_rows(),      rdna_rows(),      rdna_move_rows(),
+                      vopd_rows(),   wmma_rows(), ds_rows(),         ds_atomic_rows(), mubuf_rows(),
+                      format_rows(), flat_rows()};
+#if FMHA_EMU_WAVE == 64
+  parts.push_back(mai_rows());
+  parts.push_back(sparse_rows());
+#endif
+  return parts;
 }
 
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

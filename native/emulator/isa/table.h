@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What isa/select.cc sees of the three copies of the instruction table.
+// What isa/select.cc sees of the copies of the instruction table: one for each level of the host's vector
+// instructions and each wave size.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "isa/inst.h"
 
 namespace fmha::emu {
 
-constexpr int kTableParts = 15;
+using TableParts = std::vector<std::span<const Row>>;
 
-// Each writes kTableParts spans.
 namespace v2 {
-void table_parts(std::span<const Row>* out);
+TableParts table_parts();
+}
+namespace v2_w32 {
+TableParts table_parts();
 }
 namespace v3 {
-void table_parts(std::span<const Row>* out);
+TableParts table_parts();
+}
+namespace v3_w32 {
+TableParts table_parts();
 }
 namespace v4 {
-void table_parts(std::span<const Row>* out);
+TableParts table_parts();
+}
+namespace v4_w32 {
+TableParts table_parts();
 }
 
 }  // namespace fmha::emu

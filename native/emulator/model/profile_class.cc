@@ -33,6 +33,8 @@ const char* element_name(Element e) {
       return "f64";
     case Element::kI8:
       return "i8";
+    case Element::kI4:
+      return "i4";
     case Element::kFp8:
       return "fp8";
     case Element::kBf8:

@@ -13,9 +13,10 @@ namespace {
 
 constexpr float kLog2e = std::numbers::log2e_v<float>;
 
-// The limits have checked that what is read of it fits.
+// The limits have checked that what is read of it fits. Of a dimension of size one the caller's stride means
+// nothing: then a row's, for the kernels take seqlen times its stride for where memory ends.
 uint32_t stride_bytes(const View& v, Dimension i) {
-  return v.size[i] > 1 ? static_cast<uint32_t>(v.stride[i] * v.element_bytes) : 0;
+  return static_cast<uint32_t>((v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes);
 }
 
 AiterBwdBatchParams::Strides batch_strides(const View& v) {

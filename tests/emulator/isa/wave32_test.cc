@@ -1,81 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Instruction bodies compiled for waves of 32 lanes (isa/lanes.h): no arch of today has such waves, so
-// nothing else would tell when a body stops to compile for them, or touches what a wave of 32 does not have.
-#include <cstdio>
-#include <cstring>
-#include <memory>
-#include <string>
+// Instruction bodies compiled for waves of 32 lanes (isa/lanes.h): none touches what a wave of 32 does not
+// have.
+#include "wave32_fixture.h"
 
-#include "core/dispatch.h"
-#include "core/memory.h"
-#include "core/wave.h"
-#include "isa/rows.h"
-
-using namespace fmha::emu;
-namespace bodies = fmha::emu::FMHA_EMU_LEVEL;  // as the build names those for 32 lanes
+using namespace wave32;
 
 namespace {
-
-constexpr int kSmall = 32;
-constexpr uint32_t kUntouched = 0xdeadbeef;
-int failures = 0;
-
-void expect(bool ok, const char* what, int lane = -1) {
-  if (ok) return;
-  ++failures;
-  std::printf("%s (lane %d)\n", what, lane);
-}
-
-// A wave of 32 lanes in a workgroup with a little LDS; what lies behind its lanes and masks is kUntouched.
-struct Fixture {
-  Fixture() {
-    for (auto& r : wave->vgpr) std::fill_n(r, kMostLanes, kUntouched);
-    std::fill_n(wave->sgpr, std::size(wave->sgpr), kUntouched);
-    group.lds = lds;
-    group.lds_bytes = sizeof lds;
-    wave->group = &group;
-    wave->lanes = kSmall;
-    wave->all_lanes = 0xffffffff;
-    set_exec(0xffffffff);
-  }
-  void set_exec(uint32_t mask) { wave->sgpr[kExecLo] = mask; }
-  void fill(int r, uint32_t first, uint32_t step) {
-    for (uint32_t l = 0; l < kSmall; ++l) wave->vgpr[r][l] = first + step * l;
-  }
-  void untouched(int r, const char* what) {
-    for (int l = kSmall; l < kMostLanes; ++l) expect(wave->vgpr[r][l] == kUntouched, what, l);
-  }
-
-  std::unique_ptr<Wave> wave = std::make_unique<Wave>();
-  Workgroup group;
-  alignas(64) uint8_t lds[256 + 64] = {};
-};
-
-Operand vgpr(int index, int dwords = 1) {
-  Operand o;
-  o.kind = OperandKind::kVgpr;
-  o.index = static_cast<uint16_t>(index);
-  o.dwords = static_cast<uint8_t>(dwords);
-  return o;
-}
-Operand sgpr(int index, int dwords = 1) {
-  Operand o = vgpr(index, dwords);
-  o.kind = OperandKind::kSgpr;
-  return o;
-}
-
-// Runs the instruction `name` of `rows`; `inst` has its operands.
-void run(Fixture& f, std::span<const Row> rows, const char* name, Inst inst) {
-  for (const Row& row : rows) {
-    if (std::strcmp(row.mnemonic, name) != 0) continue;
-    BoundRow bound{row, Format::kVop2, 0, 0};
-    inst.row = &bound;
-    row.exec(*f.wave, inst);
-    expect(f.wave->state == WaveState::kRunning, name);
-    return;
-  }
-  expect(false, name);
-}
 
 void adds_on_its_lanes_only() {
   Fixture f;
@@ -167,5 +97,8 @@ int main() {
   masks_take_one_register();
   moves_data_through_lds();
   moves_data_through_memory();
+  matrix_rows();
+  rdna_rows();
+  gfx12_rows();
   return failures != 0;
 }

@@ -151,6 +151,13 @@ constexpr Row kRows[] = {
     TWO(u32, kMaskOr, "mskor", "b32"),
     TWO(u32, kCompareStore, "cmpst", "b32"),
     TWO(float, kCompareStore, "cmpst", "f32"),
+    // RDNA's: the new value comes first, what it compares with second.
+    TWO(u32, kCompareSwap, "cmpstore", "b32"),
+    TWO(float, kCompareSwap, "cmpstore", "f32"),
+    TWO(u64, kCompareSwap, "cmpstore", "b64"),
+    TWO(double, kCompareSwap, "cmpstore", "f64"),
+    ONE(u32, kConditionalSub, "cond_sub", "u32"),
+    ONE(u32, kSubClamp, "sub_clamp", "u32"),
     ONE(float, kMin, "min", "f32"),
     ONE(float, kMax, "max", "f32"),
     ONE(float, kAdd, "add", "f32"),

@@ -134,6 +134,7 @@ constexpr Row kRows[] = {
     FMHA_EMU_LOADS(LOAD)
     FMHA_EMU_STORES(STORE)
     FMHA_EMU_MEMORY_ATOMICS(ATOMIC)
+    FMHA_EMU_RDNA_ATOMICS(ATOMIC)
     ATOMIC("add_f32", float, kAdd)
     ATOMIC("pk_add_f16", u32, kAddPkF16)
     ATOMIC("pk_add_bf16", u32, kAddPkBf16)
@@ -144,6 +145,8 @@ constexpr Row kRows[] = {
     CACHE("buffer_inv", 0)
     CACHE("buffer_wbinvl1", 0)
     CACHE("buffer_wbinvl1_vol", 0)
+    CACHE("buffer_gl0_inv", 0)
+    CACHE("buffer_gl1_inv", 0)
 };
 #undef LOAD
 #undef STORE

@@ -2,8 +2,6 @@
 // SMEM: scalar loads through an address or a buffer resource, clocks, cache control.
 #include "isa/scalar/smem.h"
 
-#include <ctime>
-
 #include "isa/rows.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
@@ -35,15 +33,36 @@ void s_buffer_load(Wave& w, const Inst& i) {
   std::memcpy(&w.sgpr[i.dst.index], data, sizeof data);
 }
 
+// Below a dword (gfx12): T at its own address, extended.
+template <class T>
+void s_load_part(Wave& w, const Inst& i) {
+  const uint64_t address = w.sgpr64(i.src[0].index) + static_cast<int64_t>(i.imm) + scalar_offset(w, i);
+  if (w.hears(kEventScalar) && !w.tell_scalar(i, address & ~3ull)) return;
+  const uint8_t* p = w.global(i, address, sizeof(T), kScalarLane);
+  T value;
+  if (!p) return;
+  std::memcpy(&value, p, sizeof value);
+  write32(w, i.dst, static_cast<uint32_t>(static_cast<int32_t>(value)));
+}
+template <class T>
+void s_buffer_load_part(Wave& w, const Inst& i) {
+  const uint32_t* v = &w.sgpr[i.src[0].index];
+  const uint64_t base = v[0] | static_cast<uint64_t>(v[1] & 0xffff) << 32, stride = v[1] >> 16 & 0x3fff;
+  const uint32_t offset = static_cast<uint32_t>(i.imm) + static_cast<uint32_t>(scalar_offset(w, i));
+  T value{};
+  if (offset + sizeof(T) <= (stride ? v[2] * stride : v[2])) {
+    if (w.hears(kEventScalar) && !w.tell_scalar(i, (base + offset) & ~3ull)) return;
+    const uint8_t* p = w.global(i, base + offset, sizeof(T), kScalarLane);
+    if (!p) return;
+    std::memcpy(&value, p, sizeof value);
+  }
+  write32(w, i.dst, static_cast<uint32_t>(static_cast<int32_t>(value)));
+}
+
 // The number of instructions the wave has executed: repeatable, and increasing.
 void s_memtime(Wave& w, const Inst& i) { write64(w, i.dst, w.clock + w.instructions); }
 
-// A clock of 100 MHz.
-void s_memrealtime(Wave& w, const Inst& i) {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  write64(w, i.dst, static_cast<uint64_t>(t.tv_sec) * 100000000 + static_cast<uint64_t>(t.tv_nsec) / 10);
-}
+void s_memrealtime(Wave& w, const Inst& i) { write64(w, i.dst, real_time()); }
 
 void nothing(Wave&, const Inst&) {}
 
@@ -62,9 +81,20 @@ const Row kRows[] = {
     ROW("s_buffer_load_dwordx4", Type::kB128, Type::kB128, s_buffer_load<4>),
     ROW("s_buffer_load_dwordx8", Type::kB256, Type::kB128, s_buffer_load<8>),
     ROW("s_buffer_load_dwordx16", Type::kB512, Type::kB128, s_buffer_load<16>),
+    ROW("s_load_b96", Type::kB96, Type::kI64, s_load<3>),
+    ROW("s_load_i8", Type::kI32, Type::kI64, s_load_part<int8_t>),
+    ROW("s_load_u8", Type::kI32, Type::kI64, s_load_part<uint8_t>),
+    ROW("s_load_i16", Type::kI32, Type::kI64, s_load_part<int16_t>),
+    ROW("s_load_u16", Type::kI32, Type::kI64, s_load_part<uint16_t>),
+    ROW("s_buffer_load_b96", Type::kB96, Type::kB128, s_buffer_load<3>),
+    ROW("s_buffer_load_i8", Type::kI32, Type::kB128, s_buffer_load_part<int8_t>),
+    ROW("s_buffer_load_u8", Type::kI32, Type::kB128, s_buffer_load_part<uint8_t>),
+    ROW("s_buffer_load_i16", Type::kI32, Type::kB128, s_buffer_load_part<int16_t>),
+    ROW("s_buffer_load_u16", Type::kI32, Type::kB128, s_buffer_load_part<uint16_t>),
     ROW_PLAIN("s_dcache_inv", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_wb", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_inv_vol", N, kCacheControl, nothing),
+    ROW_PLAIN("s_gl1_inv", N, kCacheControl, nothing),
     ROW_PLAIN("s_dcache_wb_vol", N, kCacheControl, nothing),
     ROW_PLAIN("s_memtime", Type::kI64, 0, s_memtime),
     ROW_PLAIN("s_memrealtime", Type::kI64, 0, s_memrealtime),

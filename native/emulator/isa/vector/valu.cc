@@ -79,7 +79,8 @@ enum DppControl : u16 {
   kRowHalfMirror = 0x141,
   kRowBcast15 = 0x142,
   kRowBcast31 = 0x143,
-  kRowNewBcast = 0x150,
+  kRowNewBcast = 0x150,  // row_share on gfx10 and later
+  kRowXmask = 0x160,
 };
 constexpr int kNoLane = -1, kBadControl = -2;
 
@@ -91,6 +92,7 @@ int dpp_lane(u16 ctrl, int l) {
   if (ctrl > kRowShr && ctrl < kRowRor) return i - n >= 0 ? l - n : kNoLane;
   if (ctrl > kRowRor && ctrl < kWaveShl) return row | ((i - n) & 15);
   if ((ctrl & ~15) == kRowNewBcast) return row | n;
+  if ((ctrl & ~15) == kRowXmask) return l ^ n;
   switch (ctrl) {
     case kWaveShl:
       return l + 1 < kLanes ? l + 1 : kNoLane;
@@ -113,26 +115,33 @@ int dpp_lane(u16 ctrl, int l) {
   }
 }
 
+int dpp_lane(const Dpp& d, int l) {
+  return d.by8 ? (l & ~7) | static_cast<int>(d.lanes >> (3 * (l & 7)) & 7) : dpp_lane(d.ctrl, l);
+}
+
 // If a lane's source is beyond the end or inactive, the lane reads 0 with bound_ctrl; without, it is not
-// written.
-bool dpp_valid(u64 exec, int from) { return from >= 0 && exec >> from & 1; }
+// written. DPP8 reads 0 of inactive lanes.
+bool dpp_valid(const Dpp& d, u64 exec, int from) {
+  return from >= 0 && (d.fetch_inactive || exec >> from & 1);
+}
 
 void dpp_move(Wave& w, const Inst& inst, const u32* p, int dwords, u32* t) {
   const u64 exec = exec_mask(w);
   alignas(64) u32 from[4][kLanes];  // t may be p
   for (int j = 0; j < dwords; ++j) std::memcpy(from[j], p + j * kMostLanes, sizeof from[j]);
   for (int l = 0; l < kLanes; ++l) {
-    const int s = dpp_lane(inst.dpp.ctrl, l);
+    const int s = dpp_lane(inst.dpp, l);
     if (s == kBadControl) return fault_modifier(w, inst, "dpp_ctrl");
-    for (int j = 0; j < dwords; ++j) t[j * kMostLanes + l] = dpp_valid(exec, s) ? from[j][s] : 0;
+    for (int j = 0; j < dwords; ++j) t[j * kMostLanes + l] = dpp_valid(inst.dpp, exec, s) ? from[j][s] : 0;
   }
 }
 
 u64 dpp_mask(const Inst& inst, u64 exec) {
+  if (inst.dpp.by8) return kAllLanes;
   u64 mask = 0;
   for (int l = 0; l < kLanes; ++l) {
     const bool on = inst.dpp.row_mask >> (l / 16) & 1 && inst.dpp.bank_mask >> (l / 4 % 4) & 1;
-    const bool valid = inst.dpp.bound_ctrl || dpp_valid(exec, dpp_lane(inst.dpp.ctrl, l));
+    const bool valid = inst.dpp.bound_ctrl || dpp_valid(inst.dpp, exec, dpp_lane(inst.dpp, l));
     mask |= static_cast<u64>(on && valid) << l;
   }
   return mask;
@@ -284,7 +293,7 @@ void write_lanes(Wave& w, const Operand& o, u64 mask) {
 
 u64 write_mask(Wave& w, const Inst& inst) {
   const u64 exec = exec_mask(w);
-  return inst.encoding == Encoding::kDpp ? exec & dpp_mask(inst, exec) : exec;
+  return is_dpp(inst.encoding) ? exec & dpp_mask(inst, exec) : exec;
 }
 
 u64 pack_mask(const u32* lanes) {
@@ -310,7 +319,7 @@ const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type) {
   u32* t = w.tmp[n][0];
   const u32* p = unmodified(w, inst.src[n], t);
   if (sources_plain(inst)) return p;
-  if (inst.encoding == Encoding::kDpp && n == 0) {
+  if (is_dpp(inst.encoding) && n == 0) {
     dpp_move(w, inst, p, dwords_of(type), t);
     p = t;
   }
@@ -370,7 +379,7 @@ void finish(Wave& w, const Inst& inst, Type type, bool keeps_other_half) {
   u32* t = w.tmp[3][0];
   const u32* old = w.vgpr[inst.dst.index];
   if (inst.omod || inst.clamp) output_modifiers(w, inst, type, t);
-  if (is_16bit(type)) place_half(inst, old, keeps_other_half, t);
+  if (is_16bit(type)) place_half(inst, old, keeps_other_half || inst.keeps_half, t);
   if (inst.encoding == Encoding::kSdwa && inst.sdwa.dst_sel != kDword) sdwa_result(inst, old, t);
   write_back(w, inst, dwords_of(type), t);
 }

@@ -156,8 +156,8 @@ FMHA_EMU_INLINE bool sources_plain(const Inst& inst) {
   return !(inst.neg | inst.abs | inst.op_sel) && inst.encoding <= Encoding::kVop3;
 }
 FMHA_EMU_INLINE bool result_plain(const Wave& w, const Inst& inst) {
-  return all_active(w) && !(inst.omod | static_cast<u8>(inst.clamp) | (inst.op_sel & 8)) &&
-         inst.encoding <= Encoding::kVop3;
+  const u32 changes = inst.omod | static_cast<u8>(inst.clamp) | static_cast<u8>(inst.keeps_half);
+  return all_active(w) && !(changes | (inst.op_sel & 8)) && inst.encoding <= Encoding::kVop3;
 }
 
 // Source n as lanes: in place if nothing modifies it, else in w.tmp[n].

@@ -179,6 +179,63 @@ template <bool kFlush>
   finish(w, inst, Type::kF32, false);
 }
 
+// Products of bytes or nibbles, of which neg_lo says whether S0's and S1's are signed; the sum is.
+template <int kWidth>
+void dot_mixed(Wave& w, const Inst& inst) {
+  const bool signed_a = inst.neg & 1, signed_b = inst.neg & 2;
+  Inst plain = inst;
+  plain.op_sel = plain.neg = plain.neg_hi = 0;
+  plain.op_sel_hi = 7;
+  const u32* a = fetch_packed(w, plain, 0, true, false);
+  const u32* b = fetch_packed(w, plain, 1, true, false);
+  const u32* c = fetch_packed(w, plain, 2, true, false);
+  const auto pick = [](u32 x, int i, bool is_signed) {
+    return static_cast<i32>(is_signed ? element<kWidth, true>(x, i) : element<kWidth, false>(x, i));
+  };
+  u32* t = w.tmp[3][0];
+  for (int l = 0; l < kLanes; ++l) {
+    i64 sum = static_cast<i32>(c[l]);
+    for (int i = 0; i < 32 / kWidth; ++i) sum += pick(a[l], i, signed_a) * pick(b[l], i, signed_b);
+    t[l] = static_cast<u32>(inst.clamp ? saturated_i32(sum) : static_cast<i32>(static_cast<u32>(sum)));
+  }
+  finish_packed(w, inst, false);
+}
+// Halves are bf16; the sum is made as dot2_f32_f16's.
+[[gnu::flatten]] void dot2_f32_bf16(Wave& w, const Inst& inst) {
+  const bool plain = packed_plain(inst, 2);
+  const u32* a = fetch_packed(w, inst, 0, plain, true);
+  const u32* b = fetch_packed(w, inst, 1, plain, true);
+  Inst third = inst;
+  third.op_sel = third.abs = 0;
+  const u32* c = fetch_slow(w, third, 2, Type::kF32);
+  u32* t = w.tmp[3][0];
+  for_lanes([=](int l) {
+    const auto low = [](u32 x) { return bits<float>(x << 16); };
+    const auto high = [](u32 x) { return bits<float>(x & 0xffff0000u); };
+    t[l] = raw(dot2_f32<false>(low(a[l]), low(b[l]), high(a[l]), high(b[l]), bits<float>(c[l])));
+  });
+  finish(w, inst, Type::kF32, false);
+}
+
+// Four products of OCP's FP8 or BF8, added to an f32 one after the other, which the guides do not say.
+template <int kMantissaA, int kMantissaB>
+void dot4_fp8(Wave& w, const Inst& inst) {
+  Inst plain = inst;
+  plain.op_sel = plain.abs = plain.neg = 0;
+  const u32* a = fetch_slow(w, plain, 0, Type::kI32);
+  const u32* b = fetch_slow(w, plain, 1, Type::kI32);
+  const u32* c = fetch_slow(w, plain, 2, Type::kF32);
+  const u32 keep = inst.neg_hi & 4 ? ~(1u << 31) : ~0u, flip = inst.neg & 4 ? 1u << 31 : 0;
+  u32* t = w.tmp[3][0];
+  for (int l = 0; l < kLanes; ++l) {
+    float sum = bits<float>((c[l] & keep) ^ flip);
+    for (int i = 0; i < 32; i += 8)
+      sum = fma32(ocp_to_f32<kMantissaA>(a[l] >> i), ocp_to_f32<kMantissaB>(b[l] >> i), sum);
+    t[l] = raw(sum);
+  }
+  finish(w, inst, Type::kF32, false);
+}
+
 FMHA_EMU_INLINE i16 limit_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE u16 limit_u16(i64 x) { return static_cast<u16>(x < 0 ? 0 : x > 0xffff ? 0xffff : x); }
 template <auto F>
@@ -245,6 +302,17 @@ constexpr Row kRows[] = {
   {"v_dot4_u32_u8", kB32, {kB32, kB32, kB32}, kDot, dot_int<8, false>},
   {"v_dot8_i32_i4", kB32, {kB32, kB32, kB32}, kDot, dot_int<4, true>},
   {"v_dot8_u32_u4", kB32, {kB32, kB32, kB32}, kDot, dot_int<4, false>},
+  {"v_dot4_i32_iu8", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<8>},
+  {"v_dot8_i32_iu4", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<4>},
+  {"v_dot2_f32_bf16", kF32, {kPkI16, kPkI16, kF32}, kMod | kDot, dot2_f32_bf16},
+  {"v_dot4_f32_fp8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 2>},
+  {"v_dot4_f32_bf8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 3>},
+  {"v_dot4_f32_fp8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 3>},
+  {"v_dot4_f32_bf8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 2>},
+  {"v_pk_minimum_f16", kPkF16, {kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b) { return minimum(a, b, e); }>},
+  {"v_pk_maximum_f16", kPkF16, {kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b) { return maximum(a, b, e); }>},
   {"v_pk_fma_f32", kPkF32, {kPkF32, kPkF32, kPkF32}, kMod,
    pair<[](float a, float b, float c) { return fma32(a, b, c); }, 3>},
   {"v_pk_mul_f32", kPkF32, {kPkF32, kPkF32}, kMod,
