@@ -111,6 +111,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = false,
               .loads_to_lds_wide = false,
               .has_xcc = false,
+              .m0_lds_mask = 0xffff,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};
@@ -131,6 +132,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = false,
               .loads_to_lds_wide = false,
               .has_xcc = false,
+              .m0_lds_mask = 0xffff,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};
