@@ -45,6 +45,7 @@ class BwdRow(Row):
     hdim_least: int = 0
     mask: str = "any"
     layout: str = "any"
+    slot_bytes: int = 0
 
 
 class Origin(Protocol):
@@ -157,6 +158,6 @@ class Backward(Family):
             f".layout = BwdLayout::{enumerator(report['layout'])}",
             *cxx_fields(report, (*_FEATURES, "optional", "whole")),
             f'.pipeline = "{report["pipeline"]}"',
-            *cxx_fields(report, ("tile_m", "tile_n")),
+            *cxx_fields(report, ("tile_m", "tile_n", "slot_bytes")),
         ]
         return "{" + ", ".join(fields) + "}"

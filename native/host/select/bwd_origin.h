@@ -22,7 +22,7 @@ inline bool bwd_takes(Origin origin, DType dtype) {
     case Origin::kCk:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kAiter:
-      return dtype == DType::kBf16;
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kHip:
       return dtype == DType::kFp32;
     case Origin::kWmma:

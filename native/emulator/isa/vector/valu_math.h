@@ -149,6 +149,34 @@ FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
   return blend(nan_mask(x), 0x80u, limited);
 }
 
+// OCP's FP8, which gfx12 has: E4M3 has bias 7, no infinity and NaN at 0x7f; E5M2 is the upper half of an f16.
+template <int kMantissa>
+FMHA_EMU_INLINE float ocp_to_f32(u32 code) {
+  if constexpr (kMantissa == 2) {
+    return to_f32(f16{static_cast<u16>(code << 8)});
+  } else {
+    const u32 m = code & 0x7f, sign = (code & 0x80) << 24;
+    const u32 normal = (m << 20) + (120u << 23),
+              denormal = raw(static_cast<float>(static_cast<i32>(m)) * 0x1p-9f);
+    const u32 value = sign | (m < 8 ? denormal : normal);
+    return bits<float>(m == 0x7f ? 0x7fc00000u | sign : value);
+  }
+}
+// Nearest even. What is too large becomes infinity, or NaN if there is none; the largest value if
+// MODE.FP16_OVFL is set, and of infinities too.
+template <int kMantissa>
+FMHA_EMU_INLINE u32 f32_to_ocp(float x, const Env& env) {
+  constexpr i32 kLeast = kMantissa == 3 ? 121 : 113;  // biased f32 exponent of the least normal
+  constexpr u32 kLargest = kMantissa == 3 ? 0x7e : 0x7b, kNan = 0x7f, kOver = kMantissa == 3 ? 0x7f : 0x7c;
+  const u32 a = magnitude(x), sign = raw(x) >> 24 & 0x80u;
+  const i32 e = static_cast<i32>(a >> 23), deep = kLeast - e + 23 - kMantissa;
+  const u32 shift = e >= kLeast ? 23u - kMantissa : deep > 25 ? 25u : static_cast<u32>(deep);
+  const u32 v = e >= kLeast ? a - (static_cast<u32>(kLeast - 1) << 23) : (a & 0x7fffffu) | 0x800000u;
+  const u32 r = (v + (((1u << shift) - 1) >> 1) + (v >> shift & 1)) >> shift;
+  const u32 limited = r > kLargest ? blend(env.saturate16, kLargest, kOver) : r;
+  return sign | blend(nan_mask(x), kNan, limited);
+}
+
 FMHA_EMU_INLINE u32 saturated_u32(u64 x) { return x > 0xffffffffu ? ~0u : static_cast<u32>(x); }
 FMHA_EMU_INLINE i32 saturated_i32(i64 x) {
   return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : static_cast<i32>(x);
