@@ -230,7 +230,7 @@ void dot4_fp8(Wave& w, const Inst& inst) {
   for (int l = 0; l < kLanes; ++l) {
     float sum = bits<float>((c[l] & keep) ^ flip);
     for (int i = 0; i < 32; i += 8)
-      sum = fma32(ocp_to_f32<kMantissaA>(a[l] >> i), ocp_to_f32<kMantissaB>(b[l] >> i), sum);
+      sum = fma32(Ocp8::widen<kMantissaA>(a[l] >> i), Ocp8::widen<kMantissaB>(b[l] >> i), sum);
     t[l] = raw(sum);
   }
   finish(w, inst, Type::kF32, false);
@@ -285,6 +285,10 @@ constexpr Row kRows[] = {
    packed<f32_2<[](float a, float b) { return a * b; }>>},
   {"v_pk_min_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return min_num(a, b, e); }>},
+  {"v_pk_minimum3_f16", kPkF16, {kPkF16, kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b, f16 c) { return minimum(minimum(a, b, e), c, e); }>},
+  {"v_pk_maximum3_f16", kPkF16, {kPkF16, kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b, f16 c) { return maximum(maximum(a, b, e), c, e); }>},
   {"v_pk_max_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return max_num(a, b, e); }>},
   {"v_fma_mix_f32", kF32, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kF32>},
