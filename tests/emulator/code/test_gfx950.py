@@ -106,10 +106,13 @@ def test_values() -> None:
 
 @here
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
-def test_backward() -> None:
-    """Every backward kernel, clean with every check on; the forward ones are test_every_kernel's."""
+@pytest.mark.parametrize(
+    "tests", [("tests/python/test_backward.py", "-k", "every"), ("tests/python/test_pingpong.py",)]
+)
+def test_kernels(tests: tuple[str, ...]) -> None:
+    """Every backward kernel and our forward one, clean with every check on; test_every_kernel has CK's."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/python/test_backward.py", "-k", "every"],
+        [sys.executable, "-m", "pytest", "-q", *tests],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
