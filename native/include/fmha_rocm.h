@@ -99,8 +99,8 @@ enum {
  * Most kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
  * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. Those of the
- * pipeline "pingpong" (gfx942; no bias, softcap or dropout; head dims to 128) count in 64: there 256 rows
- * must be less than 2 GiB, and no more. */
+ * pipeline "pingpong" (gfx942, gfx950; no bias, softcap or dropout; head dims to 128) count in 64: there
+ * 256 rows must be less than 2 GiB, and no more. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;

@@ -11,6 +11,7 @@ from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
 _HDIMS = (64, 128)
+_ARCHS = ("gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class HipFwd(Origin):
 
     def why_not(self, row: FwdRow) -> str | None:
         plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad
-        if plain and row.arch == "gfx942" and row.dtype in ("fp16", "bf16"):
+        if plain and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None
-        return "pingpong has neither bias, softcap nor dropout, takes any length, and fp16 and bf16 of gfx942"
+        return "pingpong has neither bias, softcap nor dropout, takes any length, and fp16 and bf16 of gfx942 and gfx950"
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd_pingpong.h makes a kernel of."""

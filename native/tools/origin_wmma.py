@@ -66,7 +66,12 @@ def _hdim(content: dict[str, Any], where: str) -> int:
 
 
 def _features(mask: bool, bias: str, softcap: bool, dropout: bool) -> str:
-    flags = (str(mask).lower(), f"fmha::WmmaBias::{_BIASES[bias]}", str(softcap).lower(), str(dropout).lower())
+    flags = (
+        str(mask).lower(),
+        f"fmha::WmmaBias::{_BIASES[bias]}",
+        str(softcap).lower(),
+        str(dropout).lower(),
+    )
     return ", ".join(flags)
 
 

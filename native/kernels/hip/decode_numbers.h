@@ -14,6 +14,7 @@ using Dwords2 = __attribute__((ext_vector_type(2))) uint32_t;
 using Dwords4 = __attribute__((ext_vector_type(4))) uint32_t;
 using Half2 = __attribute__((ext_vector_type(2))) _Float16;
 using Half4 = __attribute__((ext_vector_type(4))) _Float16;
+using Bfloat2 = __attribute__((ext_vector_type(2))) __bf16;
 using Short4 = __attribute__((ext_vector_type(4))) short;
 
 // a (16 x 16) times b (16 x 16), added to c. Of a, a lane has row lane % 16 and columns lane / 16 * 4 on; of
@@ -34,14 +35,19 @@ __device__ inline uint32_t high_halves(uint32_t low, uint32_t high) {
   return __builtin_amdgcn_perm(high, low, 0x07060302);
 }
 
-// Two numbers from 0 to 1, to nearest; of two equally near ones bf16 takes the larger.
+// Two numbers from 0 to 1, to nearest; of two equally near ones bf16 takes the larger, on gfx950 the even
+// one.
 template <typename T>
 __device__ inline uint32_t rounded_pair(float low, float high) {
   if constexpr (__is_same(T, Fp16)) {
     return __builtin_bit_cast(uint32_t, Half2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
   } else {
+#if defined(__gfx950__)
+    return __builtin_bit_cast(uint32_t, Bfloat2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+#else
     return high_halves(__builtin_bit_cast(uint32_t, low) + 0x8000,
                        __builtin_bit_cast(uint32_t, high) + 0x8000);
+#endif
   }
 }
 

@@ -14,18 +14,20 @@
 // one phase before it is read, and its buffer, of two for K and two for V, was read for the last time one
 // phase before it is overwritten.
 //
-// S^T = K Q^T and O^T = V^T P^T, by 32x32x8: what a lane has of S^T, four keys by four of one row, is what
-// the next product takes of P^T, so that P stays where it is. V is turned on its way: a lane loads four keys
-// by four dims, turns them by eight v_perm_b32, and stores them as V^T. Chunks of LDS rows are exchanged so
-// that neither reads nor stores have bank conflicts (hip/fwd_pingpong_parts.h).
+// S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
+// four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
+// turned on its way: a lane loads four keys by four dims, turns them by eight v_perm_b32, and stores them as
+// V^T. Chunks of LDS rows are exchanged so that neither reads nor stores have bank conflicts
+// (hip/fwd_pingpong_parts.h).
 //
 // The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
 // most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
-// is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up.
+// is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on
+// gfx950, which has a conversion, to even.
 //
 //   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
-//   O                         64                            K 2 * 16 KB      matrix 4096 cycles
-//   Q                         32                            V 2 * 16 KB      vector about 2300
+//   O                         64                            K 2 * 16 KB      matrix 4096 cycles, gfx950 2048
+//   Q                         32                            V 2 * 16 KB      vector about 2300, 2050
 //   S, P                      32, 16                                         LDS 2048 of the unit
 //   K and V on their way      16
 //   operands read ahead       16
@@ -191,10 +193,6 @@ class Pingpong {
   // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
   // stores is complete before group 0's barrier.
 
-  struct Pair {
-    Dwords4 x[2];
-  };
-
   template <int i>
   __device__ Pair read_values(int n) const {
     constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
@@ -211,26 +209,17 @@ class Pingpong {
             lds_load<Dwords4>(tile + (t + 1) * 32 * Keys::kRowBytes)};
   }
 
-  __device__ static Dwords2 low(Dwords4 x) { return {x[0], x[1]}; }
-  __device__ static Dwords2 high(Dwords4 x) { return {x[2], x[3]}; }
-
   template <int i>
   __device__ void multiply_values(const Pair& a) {
     constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
-    o[t] = multiply32<T>(low(a.x[0]), low(probabilities[step]), o[t]);
-    o[t + 1] = multiply32<T>(low(a.x[1]), low(probabilities[step]), o[t + 1]);
-    o[t] = multiply32<T>(high(a.x[0]), high(probabilities[step]), o[t]);
-    o[t + 1] = multiply32<T>(high(a.x[1]), high(probabilities[step]), o[t + 1]);
+    multiply_pair<T>(a, probabilities[step], o[t], o[t + 1]);
   }
 
   template <int i>
   __device__ void multiply_keys(const Pair& a) {
     constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
     if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
-    s[t] = multiply32<T>(low(a.x[0]), low(q[step]), s[t]);
-    s[t + 1] = multiply32<T>(low(a.x[1]), low(q[step]), s[t + 1]);
-    s[t] = multiply32<T>(high(a.x[0]), high(q[step]), s[t]);
-    s[t + 1] = multiply32<T>(high(a.x[1]), high(q[step]), s[t + 1]);
+    multiply_pair<T>(a, q[step], s[t], s[t + 1]);
   }
 
   // Pair i of the phase: those of V, then those of K.

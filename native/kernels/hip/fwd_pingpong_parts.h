@@ -25,6 +25,44 @@ __device__ inline Float16 multiply32(Dwords2 a, Dwords2 b, Float16 c) {
   }
 }
 
+#if defined(__gfx950__)
+// a (32 x 16) times b (16 x 32): a lane has columns lane / 32 * 8 on.
+template <typename T>
+__device__ inline Float16 multiply32(Dwords4 a, Dwords4 b, Float16 c) {
+  if constexpr (__is_same(T, Fp16)) {
+    using Half8 = __attribute__((ext_vector_type(8))) _Float16;
+    return __builtin_amdgcn_mfma_f32_32x32x16_f16(__builtin_bit_cast(Half8, a), __builtin_bit_cast(Half8, b),
+                                                  c, 0, 0, 0);
+  } else {
+    using Bfloat8 = __attribute__((ext_vector_type(8))) __bf16;
+    return __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(Bfloat8, a),
+                                                   __builtin_bit_cast(Bfloat8, b), c, 0, 0, 0);
+  }
+}
+#endif
+
+__device__ inline Dwords2 low_half(Dwords4 x) { return {x[0], x[1]}; }
+__device__ inline Dwords2 high_half(Dwords4 x) { return {x[2], x[3]}; }
+
+struct Pair {
+  Dwords4 x[2];
+};
+
+// Both of a (32 x 16) times b (16 x 32), added to c and d. Which of the 16 columns is which does not matter,
+// as long as a and b agree: two products of eight take four of each half of the lanes.
+template <typename T>
+__device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
+#if defined(__gfx950__)
+  c = multiply32<T>(a.x[0], b, c);
+  d = multiply32<T>(a.x[1], b, d);
+#else
+  c = multiply32<T>(low_half(a.x[0]), low_half(b), c);
+  d = multiply32<T>(low_half(a.x[1]), low_half(b), d);
+  c = multiply32<T>(high_half(a.x[0]), high_half(b), c);
+  d = multiply32<T>(high_half(a.x[1]), high_half(b), d);
+#endif
+}
+
 // Which of 32 keys, or dims, is row r of a: so that a lane, which has eight columns of b's product in two
 // times four elements, has eight that lie together, and reads them in 16 bytes.
 __device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | (r & 8) >> 1 | (r & 3); }
@@ -33,8 +71,11 @@ __device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | 
 // that access a column of chunks find them in different banks.
 inline constexpr int kPingpongTileBytes = 16384;
 
-// K: a row is a key. A matrix instruction's lanes read the keys of place_of_row: eight of them in turn have
-// different bits 0, 1 and 3.
+// LDS gives a wave 16 bytes a lane to eight lanes at a time, from 32 banks, or on gfx950 to sixteen, from 64
+// (native/emulator/model/profile_lds.h). Rows of 256 bytes fill 64 banks, and two of 128 bytes do.
+
+// K: a row is a key. A matrix instruction's lanes read the keys of place_of_row: of eight in turn bits 0, 1
+// and 3 say which, of sixteen bits 0 to 3.
 template <int kHdim>
 struct KeyTile {
   static constexpr int kRowBytes = 2 * kHdim;
@@ -42,12 +83,13 @@ struct KeyTile {
   static constexpr int kKeys = kPingpongTileBytes / kRowBytes;
 
   __device__ static int place(int key, int chunk) {
-    return key * kRowBytes + (chunk ^ ((key & 3) | (key & 8) >> 1)) * kChunk;
+    const int bit2 = kChunks == 16 ? (key & 4) << 1 : (key & 4) >> 2;
+    return key * kRowBytes + (chunk ^ (key & 3) ^ (key & 8) >> 1 ^ bit2) * kChunk;
   }
 };
 
-// V: a row is a dim. Lanes that read have dims that differ in bits 0, 1 and 3, and lanes that write dims that
-// differ in bits 2, 3 and 4.
+// V: a row is a dim. Lanes that read have dims like K's keys, and lanes that write dims that differ in bits
+// 2, 3 and 4.
 template <int kHdim>
 struct ValueTile {
   static constexpr int kKeys = KeyTile<kHdim>::kKeys;
@@ -55,7 +97,8 @@ struct ValueTile {
 
   __device__ static int place(int dim, int chunk) {
     const int swizzle = ((dim ^ dim >> 2) & 1) | ((dim >> 1 ^ dim >> 4) & 1) << 1 | (dim & 8) >> 1;
-    return dim * kRowBytes + (chunk ^ swizzle) * kChunk;
+    const int bit2 = kRowBytes / kChunk == 16 ? (dim & 4) << 1 : 0;
+    return dim * kRowBytes + (chunk ^ swizzle ^ bit2) * kChunk;
   }
 };
 

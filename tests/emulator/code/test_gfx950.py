@@ -180,11 +180,11 @@ def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
 @pytest.mark.parametrize(
     "tests",
-    [("test_backward.py", "-k", "every"), ("test_prebuilt.py",), ("test_prebuilt_backward.py",)],
+    [("test_backward.py", "-k", "every"), ("test_pingpong.py",), ("test_prebuilt.py",), ("test_prebuilt_backward.py",)],
     ids=str,
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
-    """Every backward kernel, clean with every check on; AITER's; the forward ones are test_every_kernel's."""
+    """Every backward kernel, our forward one and AITER's, clean with every check on; test_every_kernel has CK's."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"tests/python/{tests[0]}", *tests[1:]],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,

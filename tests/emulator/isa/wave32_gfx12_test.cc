@@ -199,7 +199,7 @@ void narrows_to_fp8(const char* name, int exponent_bits) {
   inst.dst = vgpr(3);
   inst.src[0] = vgpr(1);
   inst.src[1] = vgpr(2);
-  run(f, bodies::rdna_rows(), name, inst);
+  run(f, bodies::vop3_rows(), name, inst);
   for (u32 l = 0; l < kSmall; ++l) {
     const float a = as_float(f.wave->vgpr[1][l]), b = as_float(f.wave->vgpr[2][l]);
     const u32 low = std::isnan(a) ? 0x7f : nearest_code(a, exponent_bits),
@@ -261,8 +261,8 @@ void gfx12_rows() {
   scalar_arithmetic();
   scalar_comparisons();
   scalar_integers();
-  widens_fp8("v_cvt_f32_fp8_ocp", 4);
-  widens_fp8("v_cvt_f32_bf8_ocp", 5);
+  widens_fp8("v_cvt_f32_fp8_gfx12", 4);
+  widens_fp8("v_cvt_f32_bf8_gfx12", 5);
   narrows_to_fp8("v_cvt_pk_fp8_f32_ocp", 4);
   narrows_to_fp8("v_cvt_pk_bf8_f32_ocp", 5);
   dots_of_fp8();

@@ -135,9 +135,9 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop1, 0x5f, "v_fract_f16 v_sin_f16 v_cos_f16 v_sat_pk_u8_i16 v_cvt_norm_i16_f16"},
     {Format::kVop1, 0x64, "v_cvt_norm_u16_f16 v_swap_b32"},
     {Format::kVop1, 0x67, "v_permlane64_b32 v_swaprel_b32 v_not_b16 v_cvt_i32_i16 v_cvt_u32_u16"},
-    {Format::kVop1, 0x6c, "v_cvt_f32_fp8=v_cvt_f32_fp8_ocp v_cvt_f32_bf8=v_cvt_f32_bf8_ocp"},
-    {Format::kVop1, 0x6e, "v_cvt_pk_f32_fp8=v_cvt_pk_f32_fp8_ocp"},
-    {Format::kVop1, 0x6f, "v_cvt_pk_f32_bf8=v_cvt_pk_f32_bf8_ocp"},
+    {Format::kVop1, 0x6c, "v_cvt_f32_fp8=v_cvt_f32_fp8_gfx12 v_cvt_f32_bf8=v_cvt_f32_bf8_gfx12"},
+    {Format::kVop1, 0x6e, "v_cvt_pk_f32_fp8=v_cvt_pk_f32_fp8_gfx12"},
+    {Format::kVop1, 0x6f, "v_cvt_pk_f32_bf8=v_cvt_pk_f32_bf8_gfx12"},
 
     {Format::kVopc, 0x01, "v_cmp_lt_f16 v_cmp_eq_f16 v_cmp_le_f16 v_cmp_gt_f16 v_cmp_lg_f16"},
     {Format::kVopc, 0x06, "v_cmp_ge_f16 v_cmp_o_f16 v_cmp_u_f16 v_cmp_nge_f16 v_cmp_nlg_f16"},

@@ -11,8 +11,8 @@ namespace {
 constexpr OpcodeRun kRuns[] = {
     {Format::kVop1, 0x58, "v_prng_b32 v_permlane16_swap_b32 v_permlane32_swap_b32"},
 
-    {Format::kVop1, 0x54, "v_cvt_f32_fp8=v_cvt_f32_fp8_ocp_gfx9 v_cvt_f32_bf8=v_cvt_f32_bf8_ocp_gfx9"},
-    {Format::kVop1, 0x56, "v_cvt_pk_f32_fp8=v_cvt_pk_f32_fp8_ocp_gfx9 v_cvt_pk_f32_bf8=v_cvt_pk_f32_bf8_ocp_gfx9"},
+    {Format::kVop1, 0x54, "v_cvt_f32_fp8=v_cvt_f32_fp8_ocp v_cvt_f32_bf8=v_cvt_f32_bf8_ocp"},
+    {Format::kVop1, 0x56, "v_cvt_pk_f32_fp8=v_cvt_pk_f32_fp8_ocp v_cvt_pk_f32_bf8=v_cvt_pk_f32_bf8_ocp"},
 
     {Format::kVop3, 0x233, "v_bitop3_b16 v_bitop3_b32"},
     {Format::kVop3, 0x265, "v_ashr_pk_i8_i32 v_ashr_pk_u8_i32 v_cvt_pk_f16_f32 v_cvt_pk_bf16_f32"},

@@ -47,10 +47,6 @@ FMHA_EMU_INLINE u16 dot2_bf16(u32 a, u32 b, u16 c) {
 // Which byte v_cvt_f32_fp8 takes, and how far up the half of v_cvt_pk_f32_fp8 is.
 FMHA_EMU_INLINE u32 picked_byte(u32 x, OpSel o) { return x >> (16 * (o.value & 1) + 8 * (o.value >> 1 & 1)); }
 FMHA_EMU_INLINE u32 picked_half(u32 x, OpSel o) { return x >> (16 * (o.value & 1)); }
-template <int kMantissa>
-FMHA_EMU_INLINE u16 ocp_pair(float a, float b, const Env& e) {
-  return static_cast<u16>(f32_to_ocp<kMantissa>(a, e) | f32_to_ocp<kMantissa>(b, e) << 8);
-}
 
 // One value, a scalar's, into a scalar register: v_s_exp and the like, which no lane mask concerns.
 template <auto F, Type kType>
@@ -149,29 +145,21 @@ constexpr Row kRows[] = {
    op<[](const Env& e, f16 a, f16 b, f16 c) { return low(maximum(minimum(a, b, e), c, e)); }>},
   {"v_maximumminimum_f16", kF16, {kF16, kF16, kF16}, kMod,
    op<[](const Env& e, f16 a, f16 b, f16 c) { return low(minimum(maximum(a, b, e), c, e)); }>},
-  // What the instructions of gfx942 with these names do for FNUZ, for OCP's types.
-  {"v_cvt_f32_fp8_ocp", kF32, {kB32}, kOwnOpSel,
-   op<[](u32 a, OpSel o) { return ocp_to_f32<3>(picked_byte(a, o)); }>},
-  {"v_cvt_f32_bf8_ocp", kF32, {kB32}, kOwnOpSel,
-   op<[](u32 a, OpSel o) { return ocp_to_f32<2>(picked_byte(a, o)); }>},
-  {"v_cvt_pk_f32_fp8_ocp", kPkF32, {kB32}, kOwnOpSel,
+  // OCP's types; which byte or half is in op_sel.
+  {"v_cvt_f32_fp8_gfx12", kF32, {kB32}, kOwnOpSel,
+   op<[](u32 a, OpSel o) { return Ocp8::widen<3>(picked_byte(a, o)); }>},
+  {"v_cvt_f32_bf8_gfx12", kF32, {kB32}, kOwnOpSel,
+   op<[](u32 a, OpSel o) { return Ocp8::widen<2>(picked_byte(a, o)); }>},
+  {"v_cvt_pk_f32_fp8_gfx12", kPkF32, {kB32}, kOwnOpSel,
    op<([](u32 a, OpSel o) {
      const u32 x = picked_half(a, o);
-     return FloatPair{ocp_to_f32<3>(x), ocp_to_f32<3>(x >> 8)};
+     return FloatPair{Ocp8::widen<3>(x), Ocp8::widen<3>(x >> 8)};
    })>},
-  {"v_cvt_pk_f32_bf8_ocp", kPkF32, {kB32}, kOwnOpSel,
+  {"v_cvt_pk_f32_bf8_gfx12", kPkF32, {kB32}, kOwnOpSel,
    op<([](u32 a, OpSel o) {
      const u32 x = picked_half(a, o);
-     return FloatPair{ocp_to_f32<2>(x), ocp_to_f32<2>(x >> 8)};
+     return FloatPair{Ocp8::widen<2>(x), Ocp8::widen<2>(x >> 8)};
    })>},
-  {"v_cvt_pk_fp8_f32_ocp", kI16, {kF32, kF32}, kMod,
-   op<[](const Env& e, float a, float b) { return low(ocp_pair<3>(a, b, e)); }>},
-  {"v_cvt_pk_bf8_f32_ocp", kI16, {kF32, kF32}, kMod,
-   op<[](const Env& e, float a, float b) { return low(ocp_pair<2>(a, b, e)); }>},
-  {"v_cvt_sr_fp8_f32_ocp", kB32, {kF32, kB32}, kMod | kSelectsByte,
-   op<([](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<3, true>(a, s, o.value, d.value, e); })>},
-  {"v_cvt_sr_bf8_f32_ocp", kB32, {kF32, kB32}, kMod | kSelectsByte,
-   op<([](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<2, true>(a, s, o.value, d.value, e); })>},
   {"v_s_exp_f32", kF32, {kF32}, kScalarTrans, scalar32<[](float a) { return exp2_f32(a); }>},
   {"v_s_exp_f16", kF16, {kF16}, kScalarTrans, scalar16<[](float a) { return exp2_f32(a); }>},
   {"v_s_log_f32", kF32, {kF32}, kScalarTrans, scalar32<[](float a) { return log2_f32(a); }>},

@@ -72,6 +72,13 @@ FMHA_EMU_INLINE f16 fract16(f16 x, const Env& e) {
   return {static_cast<u16>(r.raw == 0x3c00 ? 0x3bff : r.raw)};
 }
 
+template <class Kind, int kMantissa>
+constexpr Exec widen8 = op<[](u32 a) { return Kind::template widen<kMantissa>(a); }>;
+template <class Kind, int kMantissa>
+constexpr Exec widen8_pair = op<([](u32 a) {
+  return FloatPair{Kind::template widen<kMantissa>(a), Kind::template widen<kMantissa>(a >> 8)};
+})>;
+
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
   {"v_nop", kNone, {}, kNoSrc | kNoSuffix, nop},
@@ -173,19 +180,14 @@ constexpr Row kRows[] = {
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
   {"v_permlane16_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<16>},
   {"v_permlane32_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<32>},
-  {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
-  {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{fp8_to_f32<3>(a), fp8_to_f32<3>(a >> 8)}; })>},
-  {"v_cvt_pk_f32_bf8", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{fp8_to_f32<2>(a), fp8_to_f32<2>(a >> 8)}; })>},
-  // Of gfx950, whose byte SDWA picks; gfx12's op_sel does (rdna.cc).
-  {"v_cvt_f32_fp8_ocp_gfx9", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return ocp_to_f32<3>(a); }>},
-  {"v_cvt_f32_bf8_ocp_gfx9", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return ocp_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8_ocp_gfx9", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{ocp_to_f32<3>(a), ocp_to_f32<3>(a >> 8)}; })>},
-  {"v_cvt_pk_f32_bf8_ocp_gfx9", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{ocp_to_f32<2>(a), ocp_to_f32<2>(a >> 8)}; })>},
+  {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 3>},
+  {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 2>},
+  {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Fnuz8, 3>},
+  {"v_cvt_pk_f32_bf8", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Fnuz8, 2>},
+  {"v_cvt_f32_fp8_ocp", kF32, {kB32}, kMod | kNoDstSel, widen8<Ocp8, 3>},
+  {"v_cvt_f32_bf8_ocp", kF32, {kB32}, kMod | kNoDstSel, widen8<Ocp8, 2>},
+  {"v_cvt_pk_f32_fp8_ocp", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Ocp8, 3>},
+  {"v_cvt_pk_f32_bf8_ocp", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Ocp8, 2>},
 };
 // clang-format on
 

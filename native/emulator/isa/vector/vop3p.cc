@@ -230,7 +230,7 @@ void dot4_fp8(Wave& w, const Inst& inst) {
   for (int l = 0; l < kLanes; ++l) {
     float sum = bits<float>((c[l] & keep) ^ flip);
     for (int i = 0; i < 32; i += 8)
-      sum = fma32(ocp_to_f32<kMantissaA>(a[l] >> i), ocp_to_f32<kMantissaB>(b[l] >> i), sum);
+      sum = fma32(Ocp8::widen<kMantissaA>(a[l] >> i), Ocp8::widen<kMantissaB>(b[l] >> i), sum);
     t[l] = raw(sum);
   }
   finish(w, inst, Type::kF32, false);
