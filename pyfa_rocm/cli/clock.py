@@ -17,7 +17,8 @@ from pyfa_rocm.emulator import Range, Time
 
 __all__ = ["CARDS", "Estimate", "estimate"]
 
-CARDS = ("mi300x",)
+# The archs whose software device is modelled on each.
+CARDS = {"mi300x": "gfx942", "mi355x": "gfx950"}
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
 
