@@ -62,14 +62,20 @@ endif()
 
 list(LENGTH FMHA_KERNEL_UNITS _units)
 
-# fmha_report_unit(<arch>/<unit>): of its code object the report, and the file packed
+# fmha_report_unit(<arch>/<unit> [--by-device]): of its code object the report, and the file packed
 function(fmha_report_unit unit)
   set(object "${_out}/${unit}.co")
+  set(by ${ARGN})
+  set(disassembler)
+  if(by AND FMHA_EMULATOR)  # whose target is made later
+    set(disassembler emu_disasm)
+    list(APPEND by --device-disassembler $<TARGET_FILE:emu_disasm>)
+  endif()
   add_custom_command(
     OUTPUT "${_out}/${unit}.json"
     COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
-            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror}
-    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families}
+            "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror} ${by}
+    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families} ${disassembler}
     COMMENT "Reporting on kernels ${unit}"
     VERBATIM)
   add_custom_command(
@@ -142,7 +148,12 @@ function(fmha_add_prebuilt unit file sha256)
     DEPENDS "${from}"
     COMMENT "Taking prebuilt kernel ${unit}"
     VERBATIM)
-  fmha_report_unit("${unit}")
+  get_filename_component(arch "${unit}" DIRECTORY)
+  set(by)
+  if(FMHA_BY_ASSEMBLY_${arch})  # which there is none of
+    set(by --by-device)
+  endif()
+  fmha_report_unit("${unit}" ${by})
 endfunction()
 
 set(_packed)

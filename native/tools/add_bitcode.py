@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Give the device library the archs that it lacks: ``add_bitcode.py FOLDER --clang CLANG``.
 
-Of an arch the library knows one constant, its version. FOLDER's of an arch beside it is made into those that are
+Of an arch the library knows one constant, its version. FOLDER's of another is made into those that are
 missing, by llvm-dis and llvm-as beside CLANG.
 """
 

@@ -23,6 +23,15 @@ class CodeObject:
             raise ValueError(f"{path}: not a 64-bit little-endian ELF")
         table, size, count = struct.unpack_from("<Q10xHH", self.data, 40)
         self._sections = [_SECTION.unpack_from(self.data, table + i * size) for i in range(count)]
+        (self._names,) = struct.unpack_from("<H", self.data, 62)
+
+    def text(self) -> bytes:
+        """Content of its section of code."""
+        names = self._sections[self._names][4]
+        for section in self._sections:
+            if self._string(names + section[0]) == ".text":
+                return self.data[section[4] : section[4] + section[5]]
+        raise ValueError(f"{self.path}: no section .text")
 
     def symbol(self, name: str) -> bytes:
         """Content of an exported data symbol."""

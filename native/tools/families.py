@@ -20,10 +20,11 @@ from origin_hip_decode import HipDecode
 from origin_hip_fwd import HipFwd
 from origin_hip_kv_append import HipKvAppend
 from origin_hip_merge import HipMerge
+from origin_wmma import WmmaBwd, WmmaFwd
 
 _ALL: tuple[Family, ...] = (
-    Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd()}),
-    Backward({"ck": CkBwd(), "aiter": AiterBwd(), "hip": HipBwd()}),
+    Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd(), "wmma": WmmaFwd()}),
+    Backward({"ck": CkBwd(), "aiter": AiterBwd(), "hip": HipBwd(), "wmma": WmmaBwd()}),
     BackwardParts({"hip": HipBwdParts()}),
     Decode({"hip": HipDecode()}),
     KvAppend({"hip": HipKvAppend()}),

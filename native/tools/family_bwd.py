@@ -45,6 +45,7 @@ class BwdRow(Row):
     hdim_least: int = 0
     mask: str = "any"
     layout: str = "any"
+    slot_bytes: int = 0
 
 
 class Origin(Protocol):
@@ -54,6 +55,8 @@ class Origin(Protocol):
     """What a translation unit includes, below native/kernels."""
     facts: dict[str, int] = {}  # noqa: RUF012 - read by all, written by none
     """Of its kernels, if they come prebuilt: those that no row has."""
+    flags: tuple[str, ...] = ()
+    """Of the compiler, besides those of all kernels."""
 
     def read_tile(self, content: dict[str, Any], where: str) -> Any:
         """Read a tile of the catalogue."""
@@ -95,6 +98,9 @@ class Backward(Family):
 
     def prebuilt_facts(self, origin: str) -> dict[str, int]:
         return self.sources[origin].facts
+
+    def flags(self, origin: str) -> tuple[str, ...]:
+        return self.sources[origin].flags
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)
@@ -152,6 +158,6 @@ class Backward(Family):
             f".layout = BwdLayout::{enumerator(report['layout'])}",
             *cxx_fields(report, (*_FEATURES, "optional", "whole")),
             f'.pipeline = "{report["pipeline"]}"',
-            *cxx_fields(report, ("tile_m", "tile_n")),
+            *cxx_fields(report, ("tile_m", "tile_n", "slot_bytes")),
         ]
         return "{" + ", ".join(fields) + "}"

@@ -10,7 +10,7 @@ from typing import Any
 from family import OneHeadDim, check_keys, check_known
 from family_bwd import LAYOUTS, MASKS, BwdRow, Origin
 
-_REQUIRED = {"object", "sha256", "symbol", "hdim", "tile", "mask", "layout"}
+_REQUIRED = {"object", "sha256", "symbol", "slot_bytes", "hdim", "tile", "mask", "layout"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Object(OneHeadDim):
     object: str
     sha256: str
     symbol: str
+    slot_bytes: int
+    """Of an argument."""
     hdim: int
     tile: tuple[int, int]
     """Query rows of a step, and keys."""
@@ -29,9 +31,14 @@ class Object(OneHeadDim):
     hdim_step: int = 0
     origin: str = "aiter"
     pipeline: str = "asm_v3"
-    dtypes: tuple[str, ...] = ("bf16",)
+    dtype: str = "bf16"
     optional: bool = False
     whole: bool = False
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of its kernels: the one."""
+        return (self.dtype,)
 
     @property
     def tag(self) -> str:
@@ -56,7 +63,7 @@ class AiterBwd(Origin):
     facts = {"block_size": 256, "blocks_per_cu": 1}  # noqa: RUF012
 
     def read_tile(self, content: dict[str, Any], where: str) -> Object:
-        check_keys(content, _REQUIRED, {"hdim_least", "hdim_step"}, where)
+        check_keys(content, _REQUIRED, {"dtype", "hdim_least", "hdim_step"}, where)
         check_known("mask", content["mask"], MASKS[1:], where)
         check_known("layout", content["layout"], LAYOUTS[1:], where)
         if not re.fullmatch("[0-9a-f]{64}", content["sha256"]):
@@ -70,5 +77,5 @@ class AiterBwd(Origin):
         """Return what the table says of the object."""
         return {
             "hdim_least": tile.hdim_least, "mask": tile.mask, "layout": tile.layout, "object": tile.object,
-            "object_sha256": tile.sha256, "symbol": tile.symbol,
+            "object_sha256": tile.sha256, "symbol": tile.symbol, "slot_bytes": tile.slot_bytes,
         }  # fmt: skip

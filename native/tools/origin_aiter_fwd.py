@@ -10,11 +10,9 @@ from typing import Any
 from family import check_keys
 from family_fwd import FwdRow, Origin
 
-# What its programs launch: threads, and the rows and keys of a tile.
-FACTS = {
-    "block_size": 512, "tile_m": 256, "tile_n": 32, "tile_nv": 128, "hdim_q": 128, "blocks_per_cu": 1,
-}  # fmt: skip
-_REQUIRED = {"object", "sha256", "symbol", "compute_units", "tag"}
+# What its programs launch: threads, and the rows of a tile.
+FACTS = {"block_size": 512, "tile_m": 256, "tile_nv": 128, "hdim_q": 128, "blocks_per_cu": 1}
+_REQUIRED = {"object", "sha256", "symbol", "compute_units", "tile_n", "tag"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class Object:
     sha256: str
     symbol: str
     compute_units: tuple[int, ...]
+    tile_n: int
     tag: str
     origin: str = "aiter"
     pipeline: str = "asm_v3"
@@ -32,7 +31,6 @@ class Object:
     hdim_v: int = FACTS["tile_nv"]
     hdim_step: int = 0
     tile_m: int = FACTS["tile_m"]
-    tile_n: int = FACTS["tile_n"]
 
 
 class AiterFwd(Origin):

@@ -18,6 +18,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,26 @@ def disassemble(objdump: str, path: Path) -> dict[str, Code]:
             target = address + 4 + 4 * (words - 0x10000 * (words >> 15))
         code.append((address, mnemonic, target))
     return functions
+
+
+def disassemble_by_device(program: Path | None, image: CodeObject, arch: str) -> Code:
+    """Instructions of a code object as the software device reads them; none without its program."""
+    if program is None:
+        return []
+    with tempfile.NamedTemporaryFile() as text:
+        text.write(image.text())
+        text.flush()
+        command = [str(program), arch, text.name]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    code: Code = []
+    for line in lines:
+        at, mnemonic, *operands = line.split()
+        address, target = int(at.rstrip(":"), 16), None
+        if mnemonic.startswith(_BRANCHES):
+            words = int(operands[-1], 0)  # as above
+            target = address + 4 + 4 * (words - 0x10000 * (words >> 15))
+        code.append((address, mnemonic, target))
+    return code
 
 
 _ASSEMBLY_LABEL = re.compile(r"^([.\w$]+):")
@@ -164,7 +185,9 @@ def kernel_report(
     }
 
 
-def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[str, Any]:
+def make_report(
+    path: Path, rows: list[dict[str, Any]], objdump: str, by_device: bool, disassembler: Path | None
+) -> dict[str, Any]:
     """What the build knows of a code object and of each of its kernels."""
     image = CodeObject(path)
     kernels = {kernel[".name"]: kernel for kernel in image.kernels()}
@@ -173,7 +196,12 @@ def make_report(path: Path, rows: list[dict[str, Any]], objdump: str) -> dict[st
         expected = ", ".join(symbols)
         raise ValueError(f"{path}: expected the kernels {expected}, got {', '.join(kernels)}")
     assembly = path.with_suffix(".s")
-    functions = read_assembly(assembly.read_text()) if assembly.exists() else disassemble(objdump, path)
+    if by_device:
+        functions = {symbols[0]: disassemble_by_device(disassembler, image, rows[0]["arch"])}
+    elif assembly.exists():
+        functions = read_assembly(assembly.read_text())
+    else:
+        functions = disassemble(objdump, path)
     if rows[0]["object"]:  # of one kernel, which may have labels
         functions = {symbols[0]: sorted(itertools.chain(*functions.values()))}
     sha256 = hashlib.sha256(image.data).hexdigest()
@@ -205,11 +233,14 @@ def main() -> int:
     parser.add_argument("code_object", type=Path)
     parser.add_argument("--rows", required=True, type=Path)
     parser.add_argument("--objdump", required=True)
+    parser.add_argument("--by-device", action="store_true", help="the objdump does not know the arch")
+    parser.add_argument("--device-disassembler", type=Path, help="then: the software device's emu_disasm")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--werror", action="store_true", help="what it warns of fails")
     args = parser.parse_args()
     try:
-        report = make_report(args.code_object, json.loads(args.rows.read_text()), args.objdump)
+        rows = json.loads(args.rows.read_text())
+        report = make_report(args.code_object, rows, args.objdump, args.by_device, args.device_disassembler)
         cost = args.code_object.with_suffix(".cost.json")  # of native/tools/compile.py
         report["compile"] = json.loads(cost.read_text()) if cost.exists() else None
     except (ValueError, KeyError, OSError, subprocess.CalledProcessError) as error:

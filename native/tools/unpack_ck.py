@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-_OBJECTS = "aiter_meta/hsa/gfx942/"
+_OBJECTS = "aiter_meta/hsa/"
 _PREFIX = "aiter_meta/3rdparty/composable_kernel/"
 _PATH = re.compile(r'^object = "([^"]+)"$', re.M)
 _WANTED = ("include/", "LICENSE", "CMakeLists.txt")  # CMakeLists.txt says the version

@@ -17,7 +17,7 @@ from pyfa_rocm._call.checks import check, lse_strides, output_layout, plain_fiel
 from pyfa_rocm._call.decode import DecodeParams
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import FwdParams, Options, Strided
-from pyfa_rocm._runtime.tensor import Layout, contiguous, contiguous_strides
+from pyfa_rocm._runtime.tensor import Layout, contiguous, contiguous_strides, layout_of
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["CachedCall", "CachedOptions", "cache_of", "cached_call", "refuse_uncached"]
@@ -29,13 +29,19 @@ _LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
 
 @dataclass(frozen=True, slots=True)
 class CachedOptions:
-    """What such a call takes beside the options of attention: see `flash_attn_with_kvcache`."""
+    """What such a call takes beside the options of attention: see `flash_attn_with_kvcache`.
+
+    `hdim_v`: values are the first so many elements of the keys; None: there is a v_cache. `base2`: whether
+    the log-sum-exp is to base 2. See `pyfa_rocm.jax.flash_attn_with_kvcache`.
+    """
 
     num_splits: int = 0
     seqlen_new: int = 0
     scale_per_page: bool = False
     max_seqlen_q: int | None = None
     max_seqlen_k: int | None = None
+    hdim_v: int | None = None
+    base2: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class CachedCall:
     def at(self, addresses: dict[str, int]) -> DecodeParams:
         """Return the parameters at the addresses of arrays, by their names of the public functions."""
         p = self.params
+        if "v_cache" not in addresses and "k_cache" in addresses:
+            addresses = addresses | {"v_cache": addresses["k_cache"]}
         of = addresses.get
         fwd = replace(
             p.fwd, q=p.fwd.q._replace(data=of("q", 0)), o=p.fwd.o._replace(data=of("out", 0)),
@@ -89,8 +97,9 @@ def cached_call(
     Parameters
     ----------
     layouts : dict
-        Of q, k_cache and v_cache, and of any of alibi_slopes, cache_seqlens, cache_leftpad, cache_batch_idx,
-        block_table, kv_indptr, kv_indices, sinks, k_scale, v_scale, cu_seqlens_q and cu_seqlens_k.
+        Of q, k_cache and, unless values are in the keys, v_cache, and of any of alibi_slopes, cache_seqlens,
+        cache_leftpad, cache_batch_idx, block_table, kv_indptr, kv_indices, sinks, k_scale, v_scale,
+        cu_seqlens_q and cu_seqlens_k.
     options : Options
         Of the attention.
     cached : CachedOptions
@@ -104,6 +113,8 @@ def cached_call(
     if len(q.shape) != (3 if packed else 4):
         raise InvalidArgumentError(f"q: got shape {q.shape}, expected {dims}")
     batch = _packed_batch(layouts) if packed else q.shape[0]
+    if cached.hdim_v is not None:
+        layouts = layouts | {"v_cache": _values_in_keys(layouts, cached.hdim_v)}
     cache, capacity, nhead_k, hdim_v = cache_of(layouts, batch, q, cached.scale_per_page)
     if cache.k_vector and not any(name in layouts for name in ("block_table", "kv_indptr")):
         raise InvalidArgumentError("block_table: got None, expected an array for a vectorised k_cache")
@@ -125,9 +136,26 @@ def cached_call(
         lse=None if lse is None else lse_strides(lse), o_dtype=None if o.dtype == q.dtype else o.dtype,
     )  # fmt: skip
     params = DecodeParams(
-        fwd, cache, num_splits=cached.num_splits, seqlen_new=cached.seqlen_new, kernel=kernel
-    )
+        fwd, cache, num_splits=cached.num_splits, seqlen_new=cached.seqlen_new, lse_base=int(cached.base2),
+        kernel=kernel,
+    )  # fmt: skip
     return CachedCall(params, o, lse)
+
+
+def _values_in_keys(layouts: dict[str, Layout], hdim_v: int) -> Layout:
+    """Return the layout of values that are the first elements of the keys."""
+    k = layouts["k_cache"]
+    if "v_cache" in layouts:
+        raise InvalidArgumentError("v_cache: got an array, expected None with hdim_v: values are in k_cache")
+    if len(k.shape) != _PLAIN:
+        raise InvalidArgumentError(
+            f"k_cache: got shape {k.shape}, expected 4 dimensions with hdim_v: each key begins with its value"
+        )
+    if not 0 < hdim_v <= k.shape[-1]:
+        raise InvalidArgumentError(
+            f"hdim_v: got {hdim_v}, expected 1 to {k.shape[-1]}, the head dim of k_cache"
+        )
+    return layout_of((*k.shape[:-1], hdim_v), k.strides, k.dtype, k.device)
 
 
 def _packed_batch(layouts: dict[str, Layout]) -> int:

@@ -25,7 +25,8 @@ __all__ = ["add_arguments", "run", "subjects"]
 # Instructions of a compute unit that a trace and a picture keep.
 EVENTS = 50_000
 # Where a checkout has AITER's objects for an MI300X; an installed package has none.
-_OBJECTS = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects" / "fmha_v3_fwd" / "MI300"
+_UNPACKED = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects"
+_OBJECTS = next(_UNPACKED.glob("*/fmha_v3_fwd/MI300"), _UNPACKED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

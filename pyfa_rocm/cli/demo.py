@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import tracemalloc
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -103,12 +104,18 @@ def _share(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.0%}"
 
 
-def _proof_line(feature: str, shape: Shape, ratios: list[float | None]) -> str:
+def _columns(texts: Iterable[str]) -> str:
+    """One column a result, as wide as its name asks."""
+    pairs = zip(texts, prove.FEATURE_RESULTS.values(), strict=True)
+    return "".join(f"{text:>{max(5, len(name) + 1)}}" for text, name in pairs)
+
+
+def _proof_line(feature: str, shape: Shape, ratios: list[float | None], ok: bool) -> str:
     dims = dict.fromkeys((shape.hdim_q, shape.hdim_v))
-    shares = "".join(f"{_share(ratio):>6}" for ratio in ratios)
+    shares = _columns(map(_share, ratios))
     return (
         f"  {feature:21} {shape.dtype:15} {shape.seqlen_q:7} x {shape.seqlen_k:4}  "
-        f"{', '.join(map(str, dims)):>8}{shares}  {_verdict(all(x is None or x <= 1 for x in ratios))}"
+        f"{', '.join(map(str, dims)):>8}{shares}  {_verdict(ok)}"
     )
 
 
@@ -116,15 +123,15 @@ def proof_table(proof: dict[str, Any]) -> str:
     """What was computed, and how much of the tolerance each result used up at most."""
     p = proof["problem"]
     whole = Shape(p["dtype"], p["seqlen"], p["seqlen"], p["hdim"], p["hdim"])
-    names = "".join(f"{text:>6}" for text in prove.RESULTS.values())
+    whole_ratios = [proof.get(f"{name}_max_error_over_tolerance") for name in prove.FEATURE_RESULTS]
     lines = [
-        f"  {'problem':21} {'type':15} queries x keys  head dim{names}",
-        _proof_line("causal", whole, [proof[f"{x}_max_error_over_tolerance"] for x in prove.RESULTS]),
+        f"  {'problem':21} {'type':15} queries x keys  head dim{_columns(prove.FEATURE_RESULTS.values())}",
+        _proof_line("causal", whole, whole_ratios, all(x is None or x <= 1 for x in whole_ratios)),
     ]
     for row in proof["features"]:
         if not row["reason"]:
-            ratios = [row[f"{name}_ratio"] for name in prove.RESULTS]
-            lines.append(_proof_line(row["feature"], Shape(**row["shape"]), ratios))
+            ratios = [row[f"{name}_ratio"] for name in prove.FEATURE_RESULTS]
+            lines.append(_proof_line(row["feature"], Shape(**row["shape"]), ratios, row["ok"]))
     return "\n".join(lines)
 
 

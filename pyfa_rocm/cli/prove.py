@@ -28,6 +28,7 @@ from pyfa_rocm.device import current_device, describe, runtime
 
 # Names of results in a report, and for people.
 RESULTS = {"o": "O", "lse": "LSE", "dq": "dQ", "dk": "dK", "dv": "dV"}
+FEATURE_RESULTS = RESULTS | {"dbias": "dBias"}
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
 PROBLEM = Trial(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
@@ -144,7 +145,7 @@ def _error_fields(errors: Errors) -> dict[str, float | None]:
 
 def _feature_text(proof: dict[str, Any]) -> str:
     verdict = "right" if proof["ok"] else "WRONG"
-    shares = [(text, proof[f"{name}_ratio"]) for name, text in RESULTS.items()]
+    shares = [(text, proof[f"{name}_ratio"]) for name, text in FEATURE_RESULTS.items()]
     ratios = ", ".join(f"{text} {ratio:.2f}" for text, ratio in shares if ratio is not None)
     dtype = proof["gradient_dtype"]
     other = f" (gradients in {dtype})" if dtype not in (None, proof["shape"]["dtype"]) else ""

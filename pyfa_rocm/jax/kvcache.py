@@ -11,7 +11,7 @@ import numpy as np
 from pyfa_rocm._call.cached import CachedOptions, refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
-from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax._cached import Fields, traced_decode
 from pyfa_rocm.jax._operands import Arrays, require_static
 from pyfa_rocm.jax._primitive import alike, bind
@@ -51,6 +51,8 @@ def flash_attn_with_kvcache(
     cu_seqlens_q: Any = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    hdim_v: int | None = None,
+    base2: bool = False,
     kernel: int = 0,
 ) -> Any:
     """Attention over a KV cache, with flash-attention's arguments; caches that are written are returned.
@@ -68,8 +70,8 @@ def flash_attn_with_kvcache(
     k_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
         Keys, of q's dtype or float8_e4m3fnuz. With pages, page_size is a power of two. Or vectorised, as in
         `pyfa_rocm.flash_attn_with_kvcache`.
-    v_cache : array
-        Values: as `k_cache`, with hdim_v.
+    v_cache : array or None
+        Values: as `k_cache`, with hdim_v. None: they are in `k_cache`, see `hdim_v`.
     k, v : array, (batch, seqlen_new, nhead_k, hdim), optional
         New keys and values.
     rotary_cos, rotary_sin : array, (positions, rotary_dim / 2), optional
@@ -104,6 +106,11 @@ def flash_attn_with_kvcache(
     max_seqlen_q, max_seqlen_k : int, optional
         The longest of packed queries (None: all rows), and the most tokens of a sequence, new ones included
         (None: what the cache has room for): what splits are chosen by.
+    hdim_v : int, optional
+        With `v_cache` None: the first so many elements of each key are its value, as in latent attention; not
+        with `k`, nor in a vectorised cache.
+    base2 : bool
+        Whether the log-sum-exp that is returned is to base 2, as `flash_attn_merge` takes it too.
     kernel : int
         0: the library's choice; n: the n-th candidate.
 
@@ -148,9 +155,13 @@ def flash_attn_with_kvcache(
     )  # fmt: skip
     static = {
         "num_splits": num_splits, "scale_per_page": scale_per_page, "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k,
+        "max_seqlen_k": max_seqlen_k, "hdim_v": hdim_v, "base2": base2,
     }  # fmt: skip
     require_static(static)
+    if hdim_v is not None and k is not None:
+        raise UnsupportedError(
+            "k: got an array with hdim_v, expected None: store new keys in k_cache before, as by .at[].set()"
+        )
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     given = {
         "q": q, "k_cache": k_cache, "v_cache": v_cache, "alibi_slopes": alibi_slopes, "sinks": sinks,
@@ -159,12 +170,13 @@ def flash_attn_with_kvcache(
         "cache_batch_idx": cache_batch_idx, "k_scale": k_scale, "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
     }  # fmt: skip
-    arrays = _taken(given)
+    arrays = _taken(given, () if hdim_v is None else ("v_cache",))
     cached = CachedOptions(
         num_splits=to_integer("num_splits", num_splits), scale_per_page=bool(scale_per_page),
         seqlen_new=0 if k is None else _seqlen_new(k),
         max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays.layouts["q"]),
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
+        hdim_v=None if hdim_v is None else to_integer("hdim_v", hdim_v), base2=bool(base2),
     )  # fmt: skip
     call = traced_decode(arrays.layouts, options, cached)
     written: tuple[Any, ...] = ()
@@ -206,11 +218,11 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
     return bind(traced_decode(taken.layouts, fields, cached), alike(taken.values()))
 
 
-def _taken(arrays: dict[str, Any]) -> Arrays:
+def _taken(arrays: dict[str, Any], optional: tuple[str, ...] = ()) -> Arrays:
     """Return the arrays that there are."""
     taken = Arrays()
     for name, array in arrays.items():
-        if array is None and name in ("q", "k_cache", "v_cache"):
+        if array is None and name in ("q", "k_cache", "v_cache") and name not in optional:
             raise TypeError(f"{name}: got NoneType, expected a JAX or NumPy array")
         taken.add(name, array)
     return taken

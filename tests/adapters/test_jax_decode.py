@@ -21,7 +21,12 @@ from jax.sharding import PartitionSpec as P
 from kv_append import Append
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.jax import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache
+from pyfa_rocm.jax import (
+    flash_attn_kv_append,
+    flash_attn_merge,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+)
 
 BASE = Cached()
 CHANGES: list[dict[str, Any]] = [
@@ -336,6 +341,62 @@ def test_vectorised_cache() -> None:
         assert same(a, b)
 
 
+@pytest.mark.parametrize("change", [
+    {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "ratio": 16, "options": {"num_splits": 2}},
+    {"hdim": 576, "hdim_v": 512, "nhead_k": 1, "seqlen_q": 3, "options": {"causal": True}, "leftpad": (2, 9)},
+    {"hdim": 72, "hdim_v": 40, "pages": "batch_idx"}, {"hdim": 128, "hdim_v": 128, "pages": "none"},
+], ids=str)  # fmt: skip
+def test_values_in_keys(change: dict[str, Any]) -> None:
+    """Latent attention: against float64, and to the bit what a copy of the values gives; mapped too."""
+    case = replace(BASE, **change)
+    arrays = case.arguments()
+    arrays["v_cache"] = arrays["k_cache"][..., : case.hdim_v]
+    shared = arrays | {"v_cache": None}
+    call: Any = partial(
+        flash_attn_with_kvcache, **case.options, return_softmax_lse=True, hdim_v=case.hdim_v
+    )
+    o, lse = jax.jit(call)(**shared)
+    case.judge(arrays, o, lse)
+    copied = flash_attn_with_kvcache(**arrays, **case.options, return_softmax_lse=True)
+    for got, want in zip((o, lse), copied, strict=True):
+        assert same(got, want)
+    q, k_cache = shared.pop("q"), shared.pop("k_cache")
+    mapped = jax.vmap(lambda q, k: call(q, k, **shared), in_axes=(0, 2), out_axes=2)(
+        jnp.stack([q, -q]), jnp.stack([k_cache, 2 * k_cache], axis=2)
+    )
+    for i, (own_q, own_k) in enumerate(((q, k_cache), (-q, 2 * k_cache))):
+        for got, want in zip(mapped, call(own_q, own_k, **shared), strict=True):
+            assert same(got[:, :, i], want)
+
+
+def test_values_in_keys_take_no_new_tokens() -> None:
+    case = replace(BASE, room=2)
+    arrays = case.arguments() | {"v_cache": None}
+    with pytest.raises(UnsupportedError, match="k: got an array with hdim_v, expected None"):
+        flash_attn_with_kvcache(**arrays, **new_tokens(case, 1), hdim_v=64)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_log_sum_exp_to_base_2(splits: int) -> None:
+    """The natural one divided by log 2, and what `flash_attn_merge` merges by."""
+    arrays = replace(BASE, lengths=(64, 64)).arguments()
+    call = partial(flash_attn_with_kvcache, num_splits=splits, return_softmax_lse=True)
+    o, lse = call(**arrays)
+    o2, lse2 = call(**arrays, base2=True)
+    assert same(o, o2)
+    natural = np.asarray(lse, np.float64)
+    assert np.asarray(lse2) == pytest.approx(natural / np.log(2), rel=2**-22)  # both are rounded to float32
+    whole, total = call(**arrays, base2=True)
+    halves = [
+        call(**(arrays | {"block_table": arrays["block_table"][:, part], "cache_seqlens": 32}), base2=True)
+        for part in (slice(0, 2), slice(2, 4))
+    ]  # fmt: skip
+    merged, sum2 = flash_attn_merge(*(jnp.stack(x) for x in zip(*halves, strict=True)), base2=True)
+    assert np.asarray(sum2) == pytest.approx(np.asarray(total), abs=2**-20)
+    off = np.abs(np.asarray(merged, np.float64) - np.asarray(whole, np.float64))
+    assert (off <= 2**-7 * np.abs(np.asarray(whole, np.float64)).max()).all()  # three roundings to bfloat16
+
+
 @pytest.mark.parametrize("by_used", [False, True])
 def test_packed_queries(by_used: bool) -> None:
     """`flash_attn_varlen_func` over pages: sequences that begin, and that go on; rows of none are 0."""
@@ -404,6 +465,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"k": zeros(2, 1, 2, 64), "v": zeros(2, 1, 2, 64), "rotary_cos": zeros(9, 16)}, "rotary_sin: got None"),
     ({"num_splits": -1}, "num_splits: got -1, expected 0 or more"),
     ({"num_splits": 129}, "num_splits = 129: expected 0 .* to 128"),
+    ({"hdim_v": 64}, "v_cache: got an array, expected None with hdim_v"),
+    ({"v_cache": None, "hdim_v": 65}, "hdim_v: got 65, expected 1 to 64"),
+    ({"v_cache": None, "hdim_v": 0}, "hdim_v: got 0, expected 1 to 64"),
+    ({"v_cache": None, "hdim_v": 64, "k_cache": zeros(9, 2, 8, 16, 8)}, "k_cache: .* expected 4 dim"),
     ({"window_size": 3}, "window_size: got 3, expected two integers"),
 ]  # fmt: skip
 

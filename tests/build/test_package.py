@@ -79,3 +79,38 @@ def test_a_checkout_has_no_cmake_package() -> None:
 
 def test_type_information_is_declared() -> None:
     assert (Path(os.fspath(pyfa_rocm.__file__)).parent / "py.typed").is_file()
+
+
+LIBRARY = """
+import ctypes, time
+begin = time.perf_counter()
+ctypes.CDLL({path!r})
+print(1e3 * (time.perf_counter() - begin))
+"""
+# All launches of a training step's backward pass, of the kernels that it gets.
+KERNELS = """
+import time
+import pyfa_rocm as fa
+q, o = (fa.DeviceArray.empty((1, 256, 4, 128), "bfloat16") for _ in range(2))
+lse = fa.DeviceArray.empty((1, 4, 256), "float32")
+tensor = fa.Strided(q.data, *q.strides[:3])
+fwd = fa.FwdParams("bfloat16", 1, 256, 256, 4, 4, 128, 128, 0.1, tensor, tensor, tensor,
+                   fa.Strided(o.data, *o.strides[:3]), lse=fa.Lse(lse.data, *lse.strides[:2]))
+later = tensor._replace(data=0)
+bwd = fa.BwdParams(fwd, dout=tensor, dq=later, dk=later, dv=later)
+fa.fmha_fwd_supported(fwd)
+begin = time.perf_counter()
+{call}
+print(1e3 * (time.perf_counter() - begin))
+"""
+
+
+@pytest.mark.parametrize("code", [
+    LIBRARY.format(path=str(paths.library_path())), KERNELS.format(call="fa.fmha_fwd_prepare(fwd)"),
+    KERNELS.format(call="fa.fmha_bwd_prepare(bwd)"),
+], ids=["library", "forward", "backward"])  # fmt: skip
+def test_loading_takes_less_than_20_milliseconds(code: str) -> None:
+    """The library with all its kernels, and then the kernels of a call; in the best of several processes."""
+    taken = sorted(float(run(code)) for _ in range(5))
+    print([round(x, 2) for x in taken])
+    assert taken[0] < 20

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "allocations.h"
 #include "args/bwd.h"
 #include "bwd_planned.h"
 #include "check.h"
@@ -393,12 +394,21 @@ void test_entries() {
   std::memcpy(&last, hip->arguments, sizeof last);
   CHECK(last.out == p.dv.data && last.parts_count == 2);
 
+  // The second call asks whose memory it is, enqueues, and neither allocates nor waits.
+  const fake_hip_state before = *hip;
+  const long allocated = allocations();
+  const fmha_status status = fmha_bwd(&p, stream);
+  CHECK(allocations() == allocated);
+  CHECK_OK(status);
+  CHECK(hip->launches == 10 && hip->memsets == 2 && hip->loads == loads);
+  CHECK(hip->get_functions == before.get_functions && hip->attributes == before.attributes);
+
   // Nothing to do: no workspace, no launch.
   f.batch = 0;
   p.workspace = nullptr;
   CHECK_OK(fmha_bwd(&p, stream));
   CHECK_OK(fmha_bwd_kernel(&p, &info));
-  CHECK(info.step_count == 0 && info.grid[0] == 0 && hip->launches == 5 && hip->memsets == 1);
+  CHECK(info.step_count == 0 && info.grid[0] == 0 && hip->launches == 10 && hip->memsets == 2);
 }
 
 template <typename Function>

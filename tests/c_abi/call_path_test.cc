@@ -4,29 +4,18 @@
 //   call_path_test FAKE_RUNTIME
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "allocations.h"
 #include "args/fwd.h"
 #include "check.h"
 #include "fake_hip.h"
 #include "fmha_rocm.h"
 #include "params.h"
-
-// Every allocation of this process passes here, the library's as well.
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-static std::atomic<long> g_allocations{0};
-extern "C" void* __libc_malloc(size_t bytes);
-extern "C" void* malloc(size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_malloc(bytes);
-}
-#endif
 
 namespace {
 
@@ -105,14 +94,10 @@ void test_launch(const fmha_fwd_params& p) {
 // legal while a stream is captured. No lock can be seen from here, but no allocation can.
 void test_second_call(const fmha_fwd_params& p) {
   const fake_hip_state before = *hip;
-#ifdef COUNTS_ALLOCATIONS
-  const long allocations = g_allocations;
-#endif
+  const long allocated = allocations();
   fmha_status status = FMHA_OK;
   for (int i = 0; i < 10; ++i) status |= fmha_fwd(&p, nullptr);
-#ifdef COUNTS_ALLOCATIONS
-  CHECK(g_allocations == allocations);
-#endif
+  CHECK(allocations() == allocated);
   CHECK(status == FMHA_OK);
   CHECK(hip->launches == before.launches + 10 && hip->get_devices == before.get_devices + 10);
   CHECK(hip->pointer_queries == before.pointer_queries + 50);
@@ -158,13 +143,9 @@ void test_candidates(fmha_fwd_params p) {
     CHECK_OK(fmha_fwd_kernel(&p, &info));
     CHECK(info.candidate == p.kernel && info.candidate_count == count);
     CHECK_OK(fmha_fwd_prepare(&p));
-#ifdef COUNTS_ALLOCATIONS
-    const long allocations = g_allocations;
-#endif
+    const long allocated = allocations();
     CHECK_OK(fmha_fwd(&p, nullptr));
-#ifdef COUNTS_ALLOCATIONS
-    CHECK(g_allocations == allocations);
-#endif
+    CHECK(allocations() == allocated);
     CHECK(std::strcmp(hip->function_name, info.name) == 0);
     CHECK(hip->grid[1] == static_cast<unsigned>((200 + info.tile_m - 1) / info.tile_m));
   }

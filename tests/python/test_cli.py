@@ -76,6 +76,8 @@ def test_prove() -> None:
             assert (x["gradient_dtype"], shares) == (None, [None] * 3)
         else:
             assert all(0 < share <= 1 for share in shares)
+            assert (x["dbias_ratio"] is None) == ("bias, " not in x["feature"])
+            assert x["dbias_ratio"] is None or 0 < x["dbias_ratio"] <= 1
     # What every kernel set has gradients of, in one type or the other.
     proved = {x["feature"] for x in proof["features"] if not x["gradient_reason"]}
     assert {"varlen, causal, ALiBi", "dropout, causal", "head dims 192 and 128"} <= proved
@@ -183,7 +185,7 @@ def test_without_backward_kernels_forward_is_proved(
     assert main.main(["demo"]) == 0
     text = capsys.readouterr().out
     line = next(line for line in text.splitlines() if line.startswith("  causal "))
-    assert line.split()[-4:] == ["-", "-", "-", "right"]
+    assert line.split()[-5:] == ["-", "-", "-", "-", "right"]
 
 
 def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,17 +194,20 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         features.Proof("wrong", shape, 2.0, 0.5, gradient_reason="no such kernel"),
         features.Proof("not a number", shape, 0.5, nan, gradient_reason="no such kernel"),
         features.Proof("wrong gradient", shape, 0.5, 0.5, "", "float16", 0.5, 2.0, 0.5),
+        features.Proof("wrong gradient of a bias", shape, 0.5, 0.5, "", "float16", 0.5, 0.5, 0.5, 2.0),
         features.Proof("absent", shape, reason="no such kernel", gradient_reason="no forward pass"),
     ]
     monkeypatch.setattr(features, "prove", lambda: iter(proofs))
     assert main.main(["prove", "--json"]) == 1
     proof = json.loads(capsys.readouterr().out)
     assert [(x["ok"], x["reason"]) for x in proof["features"]] == [
-        (False, ""), (False, ""), (False, ""), (True, "no such kernel"),
+        (False, ""), (False, ""), (False, ""), (False, ""), (True, "no such kernel"),
     ]  # fmt: skip
+    assert demo.proof_table(proof).count("WRONG") == 4
     assert main.main(["prove"]) == 1
     text = capsys.readouterr().out
-    assert text.count("WRONG: O") == 3
+    assert text.count("WRONG: O") == 4
+    assert "dV 0.50, dBias 2.00 of the tolerance" in text
     assert text.count("absent") == 1
     assert re.search(r"^not built     absent; gradients of wrong; not a number \(", text, re.M)
 
@@ -279,7 +284,7 @@ def _check_demo_text(text: str, result: dict[str, Any]) -> None:
         line = next(line for line in text.splitlines() if line.startswith(f"  {x['feature']} "))
         shape = x["shape"]
         assert re.search(rf" {shape['dtype']} +{shape['seqlen_q']} x +{shape['seqlen_k']} ", line)
-        for name in prove.RESULTS:
+        for name in prove.FEATURE_RESULTS:
             ratio = x[f"{name}_ratio"]
             assert ("-" if ratio is None else f"{ratio:.0%}") in line.split()
     for row in rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""8 threads over all devices, each with a stream and problems of its own; run by test_concurrency.py.
+"""8 threads over all devices, each with a stream and problems of both passes; test_concurrency.py runs it.
 
 All threads start at once with nothing loaded, so that binding, loading and launching race.
 """
@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from backward import Backward
 from cases import Case, Placement, expected, judge
 from racing import race
 
@@ -38,6 +39,10 @@ def _work(thread: int, device: int) -> None:
                 pyfa_rocm.fmha_fwd(replace(placement.params(), batch=-1 - thread))
             stream.synchronize()
             judge(expected(case, placement.inputs), *placement.results())
+            backward = Backward(case)
+            pyfa_rocm.fmha_bwd(backward.params(), stream.handle)
+            stream.synchronize()
+            backward.judge({name: placed.take() for name, placed in backward.grads.items()})
             assert placement.q.buffer.device == device
 
 

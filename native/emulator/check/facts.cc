@@ -22,10 +22,11 @@ constexpr RegisterRange scalar(uint16_t first, uint8_t count) {
 }
 
 // Passes (of four cycles) of the matrix instructions. Source: LLVM's SISchedule.td, models SIDPFullSpeed
-// (gfx90a) and SIDPGFX942FullSpeed, which agree with the tables of the CDNA2 and CDNA3 ISA guides.
+// (gfx90a), SIDPGFX942FullSpeed, which agree with the tables of the CDNA2 and CDNA3 ISA guides, and
+// SIDPGFX950FullSpeed.
 int passes_of(const MatrixShape& matrix, Isa isa) {
   const bool small = matrix.m == 4, middle = matrix.m == 16;
-  if (matrix.a == Element::kF64) return small ? 4 : 8;
+  if (matrix.a == Element::kF64) return small ? 4 : isa == Isa::kCdna4 ? 16 : 8;
   if (small) return 2;
   switch (isa) {
     case Isa::kCdna2:
@@ -141,7 +142,8 @@ class FactsBuilder {
     const bool explicit_vcc = row_.format == Format::kVop2;  // it is src[2]
     if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, lane_words()));
     if (row_.is(kWritesExec)) write(scalar(kExecLo, lane_words()));
-    if (loads_to_lds() || row_.is(kByLane)) read(scalar(kM0, 1));
+    const bool lds_by_lane = row_.is(kByLane) && hot.unit == Unit::kLds;
+    if (loads_to_lds() || lds_by_lane) read(scalar(kM0, 1));
     if (row_.is(kWritesM0)) write(scalar(kM0, 1));
   }
 
@@ -155,6 +157,7 @@ class FactsBuilder {
     if (row_.is(kReadLane)) t |= kReadLaneTrait;
     if (row_.is(kReadLane | kWriteLane)) t |= kLaneTrait;
     if (row_.is(kLateVcc)) t |= kDivFmasTrait;
+    if (row_.is(kSwapsLanes)) t |= kSwapTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
     const bool waits = row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;

@@ -32,6 +32,8 @@ enum HazardChecks::Rule : int {
   kScalarM0,
   kGetReg,
   kSetReg,
+  kSwapExec,
+  kSwapVector,
   kRules,
 };
 
@@ -43,13 +45,12 @@ constexpr int kInterlocked = 0;  // the hardware waits by itself
 
 constexpr bool is_rdna(Isa isa) { return isa >= Isa::kRdna3; }
 
-// By the order in which the rules give them.
+// By the order in which the rules give them, RDNA's last.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&
-              static_cast<int>(Isa::kCdna4) == 2 && static_cast<int>(Isa::kRdna3) == 3 &&
-              static_cast<int>(Isa::kRdna4) == 4);
+              static_cast<int>(Isa::kCdna4) == 2 && is_rdna(Isa::kRdna3) && is_rdna(Isa::kRdna4));
 
 struct RuleText {
-  PerIsa<int> states;
+  int states[3];  // of CDNA's manuals. RDNA waits by itself for all of this
   const char* what;
 };
 
@@ -57,49 +58,53 @@ struct RuleText {
 // function of LLVM's GCNHazardRecognizer.cpp that makes the compiler keep the rule. By Rule.
 constexpr RuleText kRuleTexts[] = {
     // checkVMEMHazards
-    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a vector memory instruction reads it"},
+    {{5, 5, 5}, "a VALU instruction writes %s, a vector memory instruction reads it"},
     // checkRWLaneHazards
-    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, it selects the lane of v_readlane or v_writelane"},
+    {{4, 4, 4}, "a VALU instruction writes %s, it selects the lane of v_readlane or v_writelane"},
     // checkDivFMasHazards
-    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, v_div_fmas reads it"},
+    {{4, 4, 4}, "a VALU instruction writes %s, v_div_fmas reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 2, 2, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a VALU instruction reads it"},
+    {{kInterlocked, 2, 2}, "a VALU instruction writes %s, a VALU instruction reads it"},
     // checkDPPHazards
-    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then a DPP instruction"},
+    {{5, 5, 5}, "a VALU instruction writes %s, then a DPP instruction"},
     // checkMAIHazards90A
-    {{4, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then an MFMA"},
+    {{4, 4, 4}, "a VALU instruction writes %s, then an MFMA"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 4, 4, kInterlocked, kInterlocked}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
+    {{kInterlocked, 4, 4}, "a VALU instruction writes %s, then v_readlane, v_readfirstlane or v_writelane"},
     // checkDPPHazards
-    {{2, 2, 2, kInterlocked, kInterlocked}, "%s is written, a DPP instruction reads it"},
+    {{2, 2, 2}, "%s is written, a DPP instruction reads it"},
     // checkMAIHazards90A
-    {{2, 2, 2, kInterlocked, kInterlocked}, "a VALU instruction writes %s, an MFMA reads it"},
+    {{2, 2, 2}, "a VALU instruction writes %s, an MFMA reads it"},
     // checkVALUHazards, hasVDecCoExecHazard
-    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
+    {{kInterlocked, 1, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
     // checkVALUHazards, hasTransForwardingHazard
-    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "a transcendental instruction writes %s, another VALU instruction reads it"},
+    {{kInterlocked, 1, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
     // checkVALUHazards, hasDstSelForwardingHazard
-    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
+    {{kInterlocked, 1, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
-    {{1, 2, 2, kInterlocked, kInterlocked}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
+    {{1, 2, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
     // LLVM 22, createsVALUHazard: https://github.com/llvm/llvm-project/pull/197267
-    {{kInterlocked, 1, 1, kInterlocked, kInterlocked}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
+    {{kInterlocked, 1, 1}, "%s is stored with others at an SGPR offset; a VALU instruction overwrites it"},
     // checkMAIVALUHazards
-    {{3, 3, 3, kInterlocked, kInterlocked}, "v_dot writes %s, another instruction uses it"},
+    {{3, 3, 3}, "v_dot writes %s, another instruction uses it"},
     // checkMAIVALUHazards
-    {{2, 2, 2, kInterlocked, kInterlocked}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
+    {{2, 2, 2}, "an f64 MFMA that writes %s, then v_fma_f64 or v_fmac_f64"},
     // checkMAIVALUHazards, a bug of CDNA2: an f64 MFMA makes the hardware forget the two wait states that it
     // inserts by itself
-    {{2, kInterlocked, kInterlocked, kInterlocked, kInterlocked},
+    {{2, kInterlocked, kInterlocked},
      "a VALU instruction writes %s, then an f64 MFMA, a memory instruction reads it"},
     // Only in the ISA guides: LLVM never reads these flags as data
-    {{5, 5, 5, kInterlocked, kInterlocked}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
+    {{5, 5, 5}, "a VALU instruction writes %s, a VALU instruction reads its zero flag as data"},
     // checkReadM0Hazards
-    {{1, 1, 1, kInterlocked, kInterlocked}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
+    {{1, 1, 1}, "an SALU instruction writes %s, LDS add-TID, a load to LDS or s_movrel reads it"},
     // checkGetRegHazards
-    {{2, 2, 2, kInterlocked, kInterlocked}, "s_setreg, then s_getreg of the same register%s"},
+    {{2, 2, 2}, "s_setreg, then s_getreg of the same register%s"},
     // checkSetRegHazards
-    {{2, 2, 2, kInterlocked, kInterlocked}, "s_setreg, then s_setreg of the same register%s"},
+    {{2, 2, 2}, "s_setreg, then s_setreg of the same register%s"},
+    // checkPermlaneHazards
+    {{4, 4, 4}, "a VALU instruction writes %s, then v_permlane16_swap or v_permlane32_swap"},
+    // checkPermlaneHazards
+    {{2, 2, 2}, "a VALU instruction writes %s, v_permlane16_swap or v_permlane32_swap reads it"},
 };
 
 bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
@@ -135,7 +140,7 @@ int states_for_c_cdna3(const MatrixUse& u) {
   const bool from_xdl = u.producer.traits & kXdlTrait, to_xdl = u.consumer.traits & kXdlTrait;
   const int passes = u.producer.passes;
   if (u.same) return u.small_f64_pair ? 4 : passes == 2 ? 2 : 0;
-  if (from_f64) return to_xdl ? 0 : passes == 4 ? 4 : 9;
+  if (from_f64) return to_xdl ? 0 : passes == 4 ? 4 : passes + 1;
   if (from_xdl) return passes + 1;
   return to_xdl ? 0 : passes;
 }
@@ -153,13 +158,14 @@ struct MatrixRules {
   int more_than_passes;      // wait states beyond the passes before others than MFMA use a result
   int more_than_passes_xdl;  // the same of the XDL unit's
   bool only_xdl_reads_c_late;
-  int (*more)(const Facts& producer);  // beyond both
+  int after_long_f64;                  // before others read what an f64 MFMA of more than four passes writes
+  int (*more)(const Facts& producer);  // beyond what others than f64 need
 };
 constexpr PerIsa<MatrixRules> kMatrixRules{
-    MatrixRules{states_for_c_cdna2, 3, 3, false, [](const Facts&) { return 0; }},
-    MatrixRules{states_for_c_cdna3, 2, 3, true, [](const Facts&) { return 0; }},
-    MatrixRules{states_for_c_cdna4, 2, 3, true, more_on_cdna4},
-    MatrixRules{},  // states_for says it
+    MatrixRules{states_for_c_cdna2, 3, 3, false, 11, [](const Facts&) { return 0; }},
+    MatrixRules{states_for_c_cdna3, 2, 3, true, 11, [](const Facts&) { return 0; }},
+    MatrixRules{states_for_c_cdna4, 2, 3, true, 19, more_on_cdna4},
+    MatrixRules{},  // RDNA: states_for says it
     MatrixRules{},
 };
 
@@ -174,7 +180,8 @@ int states_for(const MatrixUse& u, Isa isa) {
   if (to_matrix && u.writes) return 0;  // in order
   if (from_f64) {
     const bool memory = !is_vector_alu(u.consumer) && !u.writes;
-    return passes == 4 ? memory ? 9 : 6 : memory ? 18 : 11;
+    if (passes == 4) return memory ? 9 : 6;
+    return memory ? 18 : u.writes ? 11 : rules.after_long_f64;
   }
   const int more = from_xdl ? rules.more_than_passes_xdl : rules.more_than_passes;
   return passes + more + rules.more(u.producer);
@@ -211,15 +218,16 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
                         const RegisterRange& r) {
   static_assert(std::size(kRuleTexts) == kRules);
   const RuleText& t = kRuleTexts[rule];
-  return need(w, inst, t.what, t.states[arch_info(arch_).isa], producer, r);
+  const Isa isa = arch_info(arch_).isa;
+  return need(w, inst, t.what, is_rdna(isa) ? kInterlocked : t.states[static_cast<int>(isa)], producer, r);
 }
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
   constexpr uint32_t kZeroFlags = kReadsVcczTrait | kReadsExeczTrait;
-  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kZeroFlags;
+  constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kSwapTrait | kZeroFlags;
   constexpr uint32_t kProducers =
       kTransTrait | kHalfTrait | kBigStoreTrait | kBigStoreScalarTrait | kDotTrait | kF64MatrixTrait;
-  constexpr uint32_t kConsumers = kDppTrait | kReadLaneTrait;
+  constexpr uint32_t kConsumers = kDppTrait | kReadLaneTrait | kSwapTrait;
   const uint32_t recent = recent_[0].traits | recent_[1].traits | recent_[2].traits | recent_[3].traits;
   const bool matrix = f.unit == Unit::kMatrix;
   if ((f.traits & kScalarRules || matrix) && !scalars(w, inst, f, d)) return false;
@@ -238,6 +246,7 @@ bool HazardChecks::scalars(Wave& w, const Inst& inst, const Facts& f, const Fact
   if (f.traits & kDppTrait && !need(w, inst, kDppExec, exec, exec_range)) return false;
   if (f.unit == Unit::kMatrix && !need(w, inst, kMatrixExec, exec, exec_range)) return false;
   if (f.traits & kLaneTrait && !need(w, inst, kLaneExec, exec, exec_range)) return false;
+  if (f.traits & kSwapTrait && !need(w, inst, kSwapExec, exec, exec_range)) return false;
   if (f.traits & kReadsExeczTrait && !need(w, inst, kZeroFlag, exec, exec_range)) return false;
   const RegisterRange vcc_range{kFirstScalar + kVccLo, 2};
   for (int s = kVccLo; s <= kVccHi && f.traits & (kReadsVcczTrait | kDivFmasTrait); ++s) {
@@ -284,6 +293,7 @@ bool HazardChecks::neighbour(Wave& w, const Inst& inst, const Facts& f, const Fa
       if (plain && f.unit == Unit::kMatrix && !(pf.traits & kDotTrait) &&
           !need(w, inst, kMatrixVector, p, out))
         return false;
+      if (plain && f.traits & kSwapTrait && !need(w, inst, kSwapVector, p, out)) return false;
       const bool trans = pf.traits & kTransTrait && !(f.traits & kTransTrait);
       if (trans && vector_alu && !need(w, inst, kTransVector, p, out)) return false;
       if (pf.traits & kHalfTrait && vector_alu && !need(w, inst, kHalfVector, p, out)) return false;

@@ -113,7 +113,7 @@ bool WaveChecks::lds(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t sta
 bool WaveChecks::lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp, uint32_t offset) {
   LdsShadow& shadow = group_->lds();
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
-  const uint32_t limit = w.group->lds_bytes, m0 = w.sgpr[kM0] & 0xffff;
+  const uint32_t limit = w.group->lds_bytes, m0 = w.m0_in_lds();
   const bool plain = a.kind != LdsAccess::kAtomic, read = a.kind == LdsAccess::kRead;
   if (plain && a.by_lane && !read && w.exec() == w.all_lanes && !((m0 + offset) & 3) &&
       limit >= m0 + offset + a.bytes * w.lanes) {

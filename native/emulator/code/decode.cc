@@ -245,6 +245,7 @@ bool Decoder::sop1() {
   literal_allowed_ = true;
   const BoundRow& r = *inst_.row;
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords(r.dst), &inst_.dst)) return false;
+  if (r.immediate == Immediate::kMessage) inst_.imm = static_cast<int32_t>(bits(0, 8));  // s_sendmsg_rtn
   if (r.src[0] == Type::kNone) return true;
   if (!source(bits(0, 8), r.src[0], &inst_.src[0])) return false;
   if (r.is(kRegisterSrc) && inst_.src[0].kind != OperandKind::kSgpr) unsupported_ = true;
@@ -256,6 +257,10 @@ bool Decoder::sop2() {
   literal_allowed_ = true;
   const BoundRow& r = *inst_.row;
   if (r.dst != Type::kNone && !scalar(bits(16, 7), dwords(r.dst), &inst_.dst)) return false;
+  if (r.is(kLiteralK)) {  // s_fmaak_f32: a source may refer to the K too
+    inst_.bytes = 8;
+    inst_.imm = static_cast<int32_t>(bits(32, 32));
+  }
   return source(bits(0, 8), r.src[0], &inst_.src[0]) && source(bits(8, 8), r.src[1], &inst_.src[1]);
 }
 

@@ -36,7 +36,8 @@ bool Gfx11Decoder::extended(uint32_t code, bool* ok) {
   if (code != kOpDpp && code != kOpDpp8 && code != kOpDpp8Inactive) return false;
   inst_.bytes = 8;
   inst_.encoding = Encoding::kDpp;
-  *ok = !has_one_form(*inst_.row) &&
+  unsupported_ |= inst_.row->is(kOneForm);  // v_pk_fmac_f16, whose DPP form is not modelled
+  *ok = !inst_.row->is(kLiteralK | kScalarDst) &&
         (code == kOpDpp ? dpp16(second()) : dpp8(second(), code == kOpDpp8Inactive));
   return true;
 }

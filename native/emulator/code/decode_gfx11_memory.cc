@@ -80,7 +80,9 @@ bool Gfx11Decoder::flat() {
   const bool sve = bits(55, 1);  // of SCRATCH: there is a VGPR address
   const uint32_t saddr = bits(48, 7);
   const bool has_saddr = segment != 0 && saddr != kOpNull;
-  if (segment != 1) {
+  if (r.is(kByLane)) {
+    if (!has_saddr) return false;
+  } else if (segment != 1) {
     if (sve || !vector(bits(32, 8), has_saddr ? 1 : 2, false, &inst_.src[0])) return false;
   } else if (sve && !vector(bits(32, 8), 1, false, &inst_.src[0])) {
     return false;

@@ -76,7 +76,9 @@ bool Gfx12Decoder::flat() {
   const uint32_t saddr = bits(0, 7), address = third_ & 0xff;
   const bool has_saddr = saddr != kOpNull;
   if (segment == 0 && has_saddr) return false;
-  if (segment != 1) {
+  if (r.is(kByLane)) {
+    if (!has_saddr) return false;
+  } else if (segment != 1) {
     if (sve || !vector(address, has_saddr ? 1 : 2, false, &inst_.src[0])) return false;
   } else if (sve && !vector(address, 1, false, &inst_.src[0])) {
     return false;

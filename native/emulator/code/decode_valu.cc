@@ -57,7 +57,7 @@ bool Decoder::vop1() {
   if (r.src[0] == Type::kNone && (n || (bits(0, 9) && bits(0, 9) != kOpDpp))) return false;
   if (!short_sources()) return false;
   keep_half();
-  if (has_one_form(r) && inst_.src[0].kind != OperandKind::kVgpr) return false;
+  if ((has_one_form(r) || r.is(kWritesSrc0)) && inst_.src[0].kind != OperandKind::kVgpr) return false;
   if (r.is(kAccDst)) inst_.dst.index += 256;
   if (r.is(kAccSrc)) inst_.src[0].index += 256;
   return true;
@@ -124,7 +124,7 @@ bool Gfx9Decoder::sdwa() {
 
 bool Gfx9Decoder::dpp() {
   const BoundRow& r = *inst_.row;
-  if (has_one_form(r) || r.format == Format::kVopc) return false;
+  if (has_one_form(r) || r.is(kSwapsLanes) || r.format == Format::kVopc) return false;
   inst_.encoding = Encoding::kDpp;
   inst_.bytes = 8;
   if (r.src[0] == Type::kNone) {  // v_nop
@@ -176,7 +176,8 @@ bool Decoder::vop3_sources() {
     // A lane number is the same for all lanes, as is what v_writelane writes; and nothing but VGPRs has
     // lanes.
     if ((read_lane || write_lane) && is_vgpr != (read_lane && i == 0)) return false;
-    if (dwords(r.src[i]) > 2 && !is_vgpr) return false;
+    if (r.is(kScalarDst) && !read_lane && is_vgpr && r.format == Format::kVop3) return false;  // v_s_exp
+    if ((dwords(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
   }
   if (r.flags & kReadsVcc && r.format == Format::kVop2)
     return source(bits(50, 9), Type::kMask, &inst_.src[2]);
@@ -211,14 +212,14 @@ void Decoder::check_modifiers() {
   // v_cvt_pkrtz packs are floats to it is not said.
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
-  uint32_t halves = r.is(kSelectsByte) ? 0xc : is_half(r.dst) ? 0x8 : 0;
-  if (r.is(kPicksLanes)) halves = 3;
+  const bool own = r.is(kOwnOpSel | kSwapsLanes);
+  uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : is_half(r.dst) ? 0x8 : 0;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i])) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
     if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
-  if (r.format < Format::kVop3 && !dialect_.keeps_halves) halves = 0;
+  if (r.format < Format::kVop3 && !dialect_.keeps_halves && !own) halves = 0;
   if (inst_.op_sel & ~halves) unsupported_ = true;
 }
 

@@ -23,6 +23,7 @@ struct Dialect {
   bool blgp_negates;       // BLGP of an f64 MFMA negates its operands
   bool loads_to_lds_wide;  // 12 and 16 bytes a lane, beside 4
   bool has_xcc;            // hardware registers from 20 on: the die, performance snapshots
+  uint32_t m0_lds_mask;    // the bits of M0 that say where in LDS
   const char* sc0;         // LLVM's names of the three cache bits
   const char* nt;
   const char* sc1;
@@ -47,6 +48,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = false,
               .loads_to_lds_wide = false,
               .has_xcc = false,
+              .m0_lds_mask = 0xffff,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "scc"};
@@ -67,6 +69,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = true,
               .loads_to_lds_wide = false,
               .has_xcc = true,
+              .m0_lds_mask = 0xffff,
               .sc0 = "sc0",
               .nt = "nt",
               .sc1 = "sc1"};
@@ -87,6 +90,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = true,
               .loads_to_lds_wide = true,
               .has_xcc = true,
+              .m0_lds_mask = 0x3ffff,
               .sc0 = "sc0",
               .nt = "nt",
               .sc1 = "sc1"};
@@ -107,6 +111,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = false,
               .loads_to_lds_wide = false,
               .has_xcc = false,
+              .m0_lds_mask = 0xffff,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};
@@ -127,6 +132,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .blgp_negates = false,
               .loads_to_lds_wide = false,
               .has_xcc = false,
+              .m0_lds_mask = 0xffff,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};

@@ -84,6 +84,8 @@ class Printer {
 
   void scalar() {
     put_if(i_.dst, r_.dst);
+    if (r_.immediate == Immediate::kMessage) put(sendmsg_text(static_cast<uint32_t>(i_.imm), dialect_));
+    if (r_.is(kLiteralK)) return literal_k();
     put_if(i_.src[0], r_.src[0]);
     put_if(i_.src[1], r_.src[1]);
     if (r_.immediate == Immediate::kGprIndex) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
@@ -133,7 +135,7 @@ class Printer {
         put(dialect_.has_null && !dialect_.has_scope_field && i_.imm == 0 ? "null" : offset);
       } else {
         put(i_.src[1], Type::kI32);
-        if (i_.bytes && has_smem_imm()) out_ += " offset:" + offset;
+        if (has_smem_imm()) out_ += " offset:" + offset;
       }
     }
     if (dialect_.has_scope_field) return hints();
@@ -141,7 +143,7 @@ class Printer {
     if (i_.sc1) out_ += " dlc";
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
-  bool has_smem_imm() const { return i_.imm != 0; }
+  bool has_smem_imm() const { return i_.imm != 0 || dialect_.has_scope_field; }
 
   // A source with its neg, abs or sext.
   std::string source(int n, bool neg, bool abs, bool sext) const {
@@ -172,7 +174,7 @@ class Printer {
       out_ += "_sdwa";
     else if (is_dpp(i_.encoding))
       out_ += r_.is(kNoSrc) ? "" : i_.encoding == Encoding::kDpp ? "_dpp" : "_e64_dpp";
-    else if (!r_.is(kNoSuffix))
+    else if (!r_.is(kNoSuffix) && !(dialect_.has_null && r_.is(kOneForm)))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }
 
@@ -199,7 +201,12 @@ class Printer {
       return;
     }
     if (r_.is(kTruthTable) && i_.imm) out_ += text(" bitop3:%s%x", i_.imm < 10 ? "" : "0x", i_.imm);
-    if (i_.op_sel) op_sel(n);
+    if (r_.is(kSwapsLanes)) {
+      if (i_.op_sel & 2) out_ += " bound_ctrl:1";
+      if (i_.op_sel & 1) out_ += " fi:1";
+    } else if (i_.op_sel) {
+      op_sel(n);
+    }
     if (i_.clamp) out_ += " clamp";
     if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");
     if (i_.encoding == Encoding::kSdwa) sdwa();
@@ -220,6 +227,9 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
+    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte);
+    if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
+    if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);
   }
@@ -273,7 +283,8 @@ class Printer {
   void hints() {
     const bool atomic = r_.is(kAtomic), store = r_.is(kStore);
     const char* kind = atomic ? "ATOMIC" : store ? "STORE" : "LOAD";
-    constexpr const char* kAtomicHints[] = {"", "RETURN", "NT", "NT_RETURN", "CASCADE_RT", "5", "CASCADE_NT", "7"};
+    constexpr const char* kAtomicHints[] = {"",           "RETURN", "NT",         "NT_RETURN",
+                                            "CASCADE_RT", "5",      "CASCADE_NT", "7"};
     constexpr const char* kHints[] = {"", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", "NT_WB"};
     constexpr const char* kScopes[] = {"", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS"};
     if (i_.hint) {
@@ -319,7 +330,7 @@ class Printer {
     if (r_.is(kCacheControl)) return cache_policy();
     const bool scratch = r_.format == Format::kScratch;
     put_if(i_.dst, r_.dst);
-    put(i_.src[0], Type::kI64);
+    if (!r_.is(kByLane)) put(i_.src[0], Type::kI64);
     if (i_.data.kind != OperandKind::kNone) put(i_.data, r_.src[0]);
     if (scratch || r_.format == Format::kGlobal) put(i_.src[1], Type::kI64);
     if (i_.imm) out_ += text(" offset:%d", i_.imm);

@@ -3,7 +3,6 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <iterator>
 
 #include "code/decode_internal.h"
 #include "core/wave.h"
@@ -120,6 +119,7 @@ std::string operand_text(const Operand& o, Type type, const Dialect& dialect) {
 
 std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   const uint32_t id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
+  const char* rdna = dialect.has_vscnt ? rdna_hwreg_name(id, dialect) : nullptr;
   constexpr const char* kNames[] = {nullptr,        "MODE",      "STATUS", "TRAPSTS", "HW_ID",
                                     "GPR_ALLOC",    "LDS_ALLOC", "IB_STS", nullptr,   nullptr,
                                     nullptr,        nullptr,     nullptr,  nullptr,   nullptr,
@@ -127,7 +127,9 @@ std::string hwreg_text(uint32_t imm, const Dialect& dialect) {
   constexpr const char* kXccNames[] = {"XCC_ID", "SQ_PERF_SNAPSHOT_DATA", "SQ_PERF_SNAPSHOT_DATA1",
                                        "SQ_PERF_SNAPSHOT_PC_LO", "SQ_PERF_SNAPSHOT_PC_HI"};
   std::string s = "hwreg(";
-  if (id < 20 && kNames[id])
+  if (dialect.has_vscnt)
+    s += rdna ? text("HW_REG_%s", rdna) : text("%u", id);
+  else if (id < 20 && kNames[id])
     s += text("HW_REG_%s", kNames[id]);
   else if (dialect.has_xcc && id >= 20 && id < 25)
     s += text("HW_REG_%s", kXccNames[id - 20]);
@@ -244,7 +246,7 @@ std::string gpr_idx_text(uint32_t mode) {
 }
 
 std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
-  if (dialect.has_vscnt && imm == 3) return "sendmsg(MSG_DEALLOC_VGPRS)";
+  if (dialect.has_vscnt) return rdna_sendmsg_text(imm, dialect);
   constexpr const char* kNames[] = {nullptr,    "INTERRUPT",      "GS",           "GS_DONE",
                                     "SAVEWAVE", "STALL_WAVE_GEN", "HALT_WAVES",   "ORDERED_PS_DONE",
                                     nullptr,    "GS_ALLOC_REQ",   "GET_DOORBELL", nullptr,
@@ -259,41 +261,6 @@ std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
   if (sys && op > 0 && op < 5 && !stream) return text("sendmsg(MSG_SYSMSG, SYSMSG_OP_%s)", kSysOps[op]);
   if (kNames[id] && !gs && !sys && op == 0 && stream == 0) return text("sendmsg(MSG_%s)", kNames[id]);
   return text("sendmsg(%u, %u, %u)", id, op, stream);
-}
-
-std::string delay_text(uint32_t imm) {
-  constexpr const char* kIds[] = {"NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",
-                                  "VALU_DEP_4",    "TRANS32_DEP_1", "TRANS32_DEP_2",     "TRANS32_DEP_3",
-                                  "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1",  "SALU_CYCLE_2",  "SALU_CYCLE_3"};
-  constexpr const char* kSkips[] = {"SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"};
-  const uint32_t first = imm & 15, skip = imm >> 4 & 7, second = imm >> 7 & 15;
-  std::string s;
-  const auto add = [&s](const char* name, const char* value) {
-    s += text("%s%s(%s)", s.empty() ? "" : " | ", name, value);
-  };
-  if (first && first < std::size(kIds)) add("instid0", kIds[first]);
-  if (skip && skip < std::size(kSkips)) add("instskip", kSkips[skip]);
-  if (second && second < std::size(kIds)) add("instid1", kIds[second]);
-  return s.empty() ? "0" : s;
-}
-
-std::string dependency_text(uint32_t imm) {
-  struct Field {
-    const char* name;
-    uint32_t low, bits;
-  };
-  constexpr Field kFields[] = {{"depctr_hold_cnt", 7, 1}, {"depctr_sa_sdst", 0, 1}, {"depctr_va_vdst", 12, 4},
-                               {"depctr_va_sdst", 9, 3},  {"depctr_va_ssrc", 8, 1}, {"depctr_va_vcc", 1, 1},
-                               {"depctr_vm_vsrc", 2, 3}};
-  std::string s;
-  for (const Field& f : kFields) {
-    const uint32_t most = (1u << f.bits) - 1, value = imm >> f.low & most;
-    if (value != most) s += text("%s%s(%u)", s.empty() ? "" : " ", f.name, value);
-  }
-  // LLVM prints the fields if no other bit is set, else the number.
-  uint32_t known = 0;
-  for (const Field& f : kFields) known |= ((1u << f.bits) - 1) << f.low;
-  return s.empty() || imm & ~known ? text("0x%x", imm) : s;
 }
 
 const char* sdwa_sel_text(uint8_t sel) {

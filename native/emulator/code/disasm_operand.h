@@ -20,6 +20,8 @@ std::string dpp_text(const Dpp& d, const Dialect& dialect);                     
 std::string swizzle_text(uint32_t offset);                       // of ds_swizzle_b32: " offset:swizzle(...)"
 std::string gpr_idx_text(uint32_t mode);                         // "gpr_idx(SRC0,DST)"
 std::string sendmsg_text(uint32_t imm, const Dialect& dialect);
+const char* rdna_hwreg_name(uint32_t id, const Dialect& dialect);  // null: it has none
+std::string rdna_sendmsg_text(uint32_t imm, const Dialect& dialect);
 std::string delay_text(uint32_t imm);       // of s_delay_alu: "instid0(VALU_DEP_1)"
 std::string dependency_text(uint32_t imm);  // of s_waitcnt_depctr: "depctr_va_vdst(0)"
 const char* sdwa_sel_text(uint8_t sel);

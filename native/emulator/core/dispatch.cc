@@ -16,6 +16,7 @@
 #include "check/config.h"
 #include "check/global_watch.h"
 #include "check/wave_checks.h"
+#include "code/dialect.h"
 #include "core/cancel.h"
 #include "core/environment.h"
 #include "core/gpr_index.h"
@@ -266,6 +267,7 @@ bool Grid::run_workgroup(uint64_t index) {
   group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
   group.waves = waves_;
   group.lds_bytes = lds_bytes_;
+  group.m0_lds_mask = dialect_of(arch_info(launch_.code->arch()).isa).m0_lds_mask;
   Listeners listeners;
   Arena* arena_of_thread = nullptr;
   if (!prepare(&arena_of_thread, group, listeners)) return false;

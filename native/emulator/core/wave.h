@@ -123,6 +123,7 @@ struct Wave {
   void tell_scratch(const Inst& inst, uint32_t bytes, int lane);
   void tell_lds(const Inst& inst, const uint32_t* address, uint64_t lanes, uint32_t bytes);
 
+  uint32_t m0_in_lds() const;
   // Pointer into LDS, or nullptr after a fault.
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
 };
@@ -136,9 +137,12 @@ struct Workgroup {
   uint32_t waves = 0;
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
-  std::string fault;  // the first one, in full
+  uint32_t m0_lds_mask = 0xffff;  // the bits of M0 that say where in LDS
+  std::string fault;              // the first one, in full
   int hip_error = 0;
 };
+
+inline uint32_t Wave::m0_in_lds() const { return sgpr[kM0] & group->m0_lds_mask; }
 
 inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
   if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]

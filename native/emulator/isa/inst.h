@@ -128,7 +128,7 @@ enum RowFlag : RowFlags {
   kAtomic = 1ull << 31,
   kTwoOffsets = 1ull << 32,  // ds_read2 and the like: offset0 and offset1 are separate
   kStride64 = 1ull << 33,    // with kTwoOffsets: the offsets count 64 values, not one
-  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid)
+  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid); memory at an SGPR's (global_load_addtid)
   kToLds = 1ull << 35,       // what is loaded goes to LDS (global_load_lds)
   kMayGoToLds = 1ull << 36,  // it does under the instruction's lds bit
   kHighHalf = 1ull << 37,    // the data is the upper half of the register (d16_hi)
@@ -139,8 +139,11 @@ enum RowFlag : RowFlags {
   kLateVcc = 1ull << 41,  // reads VCC late (v_div_fmas)
   // Constants.
   kTruthTable = 1ull << 43,     // the fields of modifiers are a table, in imm (v_bitop3)
-  kPicksLanes = 1ull << 45,     // op_sel[0] reads inactive lanes, op_sel[1] is bound_ctrl (v_permlane16)
+  kOwnOpSel = 1ull << 45,       // op_sel[1:0] are no halves: fi and bound_ctrl (v_permlane16), a byte or a
+                                // half of packed numbers (v_cvt_f32_fp8 of gfx12)
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
+  // Lanes.
+  kSwapsLanes = 1ull << 44,  // both registers' (v_permlane16_swap); op_sel[0] is fi, op_sel[1] bound_ctrl
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -150,20 +153,20 @@ enum class Immediate : uint8_t {
   kStoreCount,  // s_waitcnt_vscnt
   kVectorCount,
   kLdsCount,
-  kScalarCount,     // s_wait_kmcnt
-  kLoadLdsCount,    // s_wait_loadcnt_dscnt: loads from bit 8, LDS from 0
+  kScalarCount,   // s_wait_kmcnt
+  kLoadLdsCount,  // s_wait_loadcnt_dscnt: loads from bit 8, LDS from 0
   kStoreLdsCount,
-  kHexadecimal,     // a number that LLVM prints so
-  kDependency,  // s_waitcnt_depctr
-  kDelay,       // s_delay_alu
-  kWaitStates,  // s_nop
-  kGprIndex,    // which operands s_set_gpr_idx_* makes relative
-  kMessage,     // s_sendmsg
-  kHwReg,       // s_getreg, s_setreg
-  kSwizzle,     // ds_swizzle
-  kProbe,       // s_atc_probe: what it asks for
-  kExitCode,    // s_endpgm
-  kPriority,    // s_setprio
+  kHexadecimal,  // a number that LLVM prints so
+  kDependency,   // s_waitcnt_depctr
+  kDelay,        // s_delay_alu
+  kWaitStates,   // s_nop
+  kGprIndex,     // which operands s_set_gpr_idx_* makes relative
+  kMessage,      // s_sendmsg
+  kHwReg,        // s_getreg, s_setreg
+  kSwizzle,      // ds_swizzle
+  kProbe,        // s_atc_probe: what it asks for
+  kExitCode,     // s_endpgm
+  kPriority,     // s_setprio
 };
 
 // Element type of A or B of a matrix instruction.

@@ -26,6 +26,7 @@ struct BwdRow {
   const char* pipeline;  // the origin's name of it
   int16_t tile_m;        // query rows a step
   int16_t tile_n;        // keys of a workgroup's tile
+  int16_t slot_bytes;    // of an argument, of kernels that come prebuilt
 };
 
 // What comes before and after it.

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "hip/bwd_fp32.h"
 #include "hip/parts.h"
+#include "hip/wmma_pack.h"
 #include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"
 #include "select/plan.h"
@@ -21,9 +22,11 @@ inline bool bwd_takes(Origin origin, DType dtype) {
     case Origin::kCk:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kAiter:
-      return dtype == DType::kBf16;
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kHip:
       return dtype == DType::kFp32;
+    case Origin::kWmma:
+      return dtype == DType::kFp16 || dtype == DType::kBf16;
   }
   return false;
 }
@@ -38,6 +41,8 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
       return aiter::bwd_within_limits(problem, why);
     case Origin::kHip:
       return hip_bwd::is_within_limits(problem, why);
+    case Origin::kWmma:
+      return wmma::bwd_within_limits(problem, why);
   }
   __builtin_unreachable();
 }
@@ -49,6 +54,7 @@ inline bool bwd_is_usable(const Kernel& kernel) {
       return ck::bwd_is_usable(kernel);
     case Origin::kAiter:
     case Origin::kHip:
+    case Origin::kWmma:
       return true;
   }
   return false;  // of an origin that this library does not know
@@ -64,6 +70,8 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
       return aiter::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kHip:
       return hip_bwd::add_main(kernel, problem, workspace, plan);
+    case Origin::kWmma:
+      return wmma::bwd_add_main(kernel, problem, workspace, plan);
   }
 }
 
@@ -74,6 +82,7 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
   switch (kernel.origin) {
     case Origin::kCk:
     case Origin::kAiter:
+    case Origin::kWmma:
       return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kHip:
       return hip_bwd::add_bias_zeros(kernel, problem, plan);

@@ -18,6 +18,7 @@ inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Re
   switch (origin) {
     case Origin::kCk:
     case Origin::kAiter:
+    case Origin::kWmma:
       return false;  // have none
     case Origin::kHip:
       return hip_decode::is_within_limits(problem, why);
@@ -34,6 +35,7 @@ inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem,
   switch (kernel.origin) {
     case Origin::kCk:
     case Origin::kAiter:
+    case Origin::kWmma:
       return;
     case Origin::kHip:
       return hip_decode::add_main(kernel, problem, workspace, splits, plan);

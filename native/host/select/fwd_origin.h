@@ -6,6 +6,7 @@
 #include "ck/fwd.h"
 #include "error.h"
 #include "hip/fwd_pingpong_pack.h"
+#include "hip/wmma_pack.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
@@ -25,6 +26,8 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:
       return hip_fwd::fwd_within_limits(problem);
+    case Origin::kWmma:
+      return wmma::fwd_within_limits(problem, why);
   }
   __builtin_unreachable();
 }
@@ -38,6 +41,8 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
       return problem.mask.hides();
     case Origin::kHip:
       return problem.seqlen_k != 0 && problem.mask.hides();
+    case Origin::kWmma:
+      return wmma::fwd_needs_mask(problem);
   }
   __builtin_unreachable();
 }
@@ -49,6 +54,7 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
       return ck::fwd_bias_is_whole(problem);
     case Origin::kAiter:
     case Origin::kHip:
+    case Origin::kWmma:
       return false;
   }
   __builtin_unreachable();
@@ -70,6 +76,8 @@ inline int fwd_pace(const Kernel& kernel) {
       return kPaceOfAiter;
     case Origin::kHip:
       return kernel.fwd.hdim_q <= 64 ? kPaceOfPingpong64 : kPaceOfPingpong128;
+    case Origin::kWmma:
+      return kWholePace;  // none of another origin is there to choose
   }
   return kWholePace;
 }
@@ -83,6 +91,8 @@ inline bool fwd_is_usable(const Kernel& kernel) {
       return true;
     case Origin::kHip:
       return kernel.fwd.tile_m == hip_fwd::kTileRows;
+    case Origin::kWmma:
+      return kernel.fwd.tile_m == wmma::kFwdTileRows;
   }
   return false;  // of an origin that this library does not know
 }
@@ -96,6 +106,8 @@ inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan&
       return aiter::fwd_add_steps(kernel, problem, plan);
     case Origin::kHip:
       return hip_fwd::fwd_add_steps(kernel, problem, plan);
+    case Origin::kWmma:
+      return wmma::fwd_add_steps(kernel, problem, plan);
   }
 }
 

@@ -29,7 +29,7 @@ inline constexpr int64_t kMaxGridYZ = 65535;
 inline constexpr int64_t kMaxWorkItemsX = UINT32_MAX;
 
 struct Step {
-  static constexpr size_t kMostArgumentBytes = 512;
+  static constexpr size_t kMostArgumentBytes = 704;
 
   enum class Kind : uint8_t { kLaunch, kMemset };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands AITER's backward kernels (gfx942), which take the place of `main` in args/bwd.h: their
+// What the host hands AITER's backward kernels, which take the place of `main` in args/bwd.h: their
 // D is that of `dot`, and what they add to is the one dq_acc, which `sum` makes dQ of. They write dK and dV
 // of each query head, in q's dtype.
 //
@@ -8,11 +8,13 @@
 //
 // Of packed sequences they leave dK and dV as they are where there are no queries: `sum` zeroes both before.
 //
-// Every argument has a slot of eight bytes. Strides and sizes are unsigned and in bytes, and the offset of a
-// (batch, head) is computed in 32 bits.
+// Every argument has a slot of eight bytes; of the kernels written for gfx950, of 16 (AiterBwdWideParams).
+// Strides and sizes are unsigned and in bytes, and the offset of a (batch, head) is computed in 32 bits.
 #pragma once
 
 #include <cstdint>
+
+#include "args/aiter_slot.h"
 
 namespace fmha {
 
@@ -93,5 +95,56 @@ struct AiterBwdGroupParams {
   AiterBwdInt hdim;
 };
 static_assert(sizeof(AiterBwdGroupParams) == 248);
+
+// Of either, for the kernels written for gfx950.
+struct AiterBwdWideParams {
+  using Pointer = AiterSlot<const void*>;
+  using Number = AiterSlot<uint32_t>;
+
+  Pointer dq_acc;
+  Pointer dk;
+  Pointer dv;
+  Pointer q;
+  Pointer k;
+  Pointer v;
+  Pointer dout;
+  Pointer lse;
+  Pointer d;
+  AiterSlot<float> scale;
+  AiterSlot<float> log2e;
+  Number seqlen_q;
+  Number k_tile;  // of all rows of a tile
+  Number q_head;
+  Number q_batch;
+  Number q_row;
+  Number nhead_ratio_qk;
+  Number k_head;
+  Number k_batch;
+  Number k_row;
+  Number dk_row;
+  Number seqlen_k;
+  Number hdim_q;
+  Number hdim_v;
+  Number nhead_q;
+  Number v_head;
+  Number v_batch;
+  Number v_row;
+  Number dout_head;
+  Number dout_batch;
+  Number dout_row;
+  Number dk_head;
+  Number dk_batch;
+  Number dv_head;
+  Number dv_batch;
+  Number dv_row;
+  Number lse_head;  // of packed sequences, and d's
+  Pointer cu_q;     // of packed sequences, as above
+  Pointer cu_k;
+  Pointer cu_q_slots;
+  Pointer cu_k_slots;
+  Number most_queries;  // of a sequence
+  Number window[2];     // of kernels with one
+};
+static_assert(sizeof(AiterBwdWideParams) == 44 * 16);
 
 }  // namespace fmha

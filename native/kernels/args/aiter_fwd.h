@@ -5,12 +5,9 @@
 
 #include <cstdint>
 
-namespace fmha {
+#include "args/aiter_slot.h"
 
-template <typename T>
-struct alignas(16) AiterSlot {
-  T value;
-};
+namespace fmha {
 
 struct AiterFwdParams {
   using Pointer = AiterSlot<const void*>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the float32 backward kernel (hip/bwd_fp32_kernel.h), which follows `dot` (args/bwd.h)
-// and writes the gradients itself: nothing is added up after it.
+// What the host hands our own backward kernels (hip/bwd_fp32_kernel.h, of float32, and hip/bwd_wmma.h, of 16
+// bits), which follow `dot` (args/bwd.h) and write the gradients themselves: nothing is added up after them.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace fmha {
 // Grid: (key tiles of a sequence, then query tiles, then tiles of the bias's gradient, nhead_q, batch). Of
 // key tiles only the first nhead_k heads do something; of the bias's those of the dimensions it has.
 struct BwdFp32Params {
-  const float* q;
-  const float* k;
-  const float* v;
-  const float* dout;
+  const void* q;  // of the kernel's type, as all that is void here
+  const void* k;
+  const void* v;
+  const void* dout;
   const float* lse;
   const float* d;
-  float* dq;
-  float* dk;
-  float* dv;
-  const float* bias;    // nullptr: none
-  float* dbias;         // nullptr: not wanted
+  void* dq;
+  void* dk;
+  void* dv;
+  const void* bias;     // nullptr: none
+  void* dbias;          // nullptr: not wanted
   const float* alibi;   // nullptr: none
   const int32_t* cu_q;  // packed sequences: first row of each sequence, and the end; else nullptr
   const int32_t* cu_k;
@@ -63,6 +63,7 @@ struct BwdFp32Params {
   int32_t window_right;
   int32_t alibi_stride_batch;
   int32_t accumulate;
+  int32_t float_gradients;  // of a kernel of 16 bits: dq, dk and dv are float32
 
   static constexpr int32_t kSequences = 1;
   static constexpr int32_t kHeads = 2;

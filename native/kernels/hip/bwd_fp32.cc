@@ -93,17 +93,17 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
   const Tiles tiles = tiles_of(kernel, p);
   const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
   new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{
-      .q = f.q.address<float>(),
-      .k = f.k.address<float>(),
-      .v = f.v.address<float>(),
-      .dout = p.dout.address<float>(),
+      .q = f.q.address(),
+      .k = f.k.address(),
+      .v = f.v.address(),
+      .dout = p.dout.address(),
       .lse = f.lse.address<float>(),
       .d = w.d.data,
-      .dq = p.dq.address<float>(),
-      .dk = p.dk.address<float>(),
-      .dv = p.dv.address<float>(),
-      .bias = f.bias.address<float>(),
-      .dbias = p.dbias.address<float>(),
+      .dq = p.dq.address(),
+      .dk = p.dk.address(),
+      .dv = p.dv.address(),
+      .bias = f.bias.address(),
+      .dbias = p.dbias.address(),
       .alibi = f.alibi_slopes,
       .cu_q = f.cu_seqlens_q,
       .cu_k = f.cu_seqlens_k,
@@ -144,6 +144,7 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
       .window_right = side(f.mask.right),
       .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .accumulate = p.accumulate ? 1 : 0,
+      .float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0,
   };
 }
 
@@ -154,7 +155,7 @@ void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
                 rows = ceil_div(v.size[kSeqlen], kernel.bwd.tile_m);
   const Grid grid = grid_of(kernel, p.fwd, {0, 0, keys, rows}, v.size[kHead], v.size[kBatch]);
   auto* const args = new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{};
-  args->dbias = v.address<float>();
+  args->dbias = v.address();
   args->dbias_strides = hip_parts::strides(v);
   args->seqlen_q = static_cast<int32_t>(v.size[kSeqlen]);
   args->seqlen_k = static_cast<int32_t>(v.row);

@@ -300,10 +300,10 @@ class BwdFp32 {
                                    const Sums& a, const Sums& b) {
     const float factor = p.scale * p.rp_keep;
     if constexpr (kKeys) {
-      write(a, factor, p, p.dk, p.dk_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_q);
-      write(b, p.rp_keep, p, p.dv, p.dv_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_v);
+      write(a, factor, p, typed<float>(p.dk), p.dk_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_q);
+      write(b, p.rp_keep, p, typed<float>(p.dv), p.dv_strides, s, s.first_k, head, own, s.seqlen_k, p.hdim_v);
     } else {
-      write(a, factor, p, p.dq, p.dq_strides, s, s.first_q, head, own, s.seqlen_q, p.hdim_q);
+      write(a, factor, p, typed<float>(p.dq), p.dq_strides, s, s.first_q, head, own, s.seqlen_q, p.hdim_q);
     }
   }
 
@@ -375,7 +375,7 @@ class BwdFp32 {
                                          int rows) {
     const BwdSequence s = sequence_of(p, blockIdx.z);
     const int column = first_of_wave(first) + own_in_group();
-    float* out = rows_of(p.dbias, p.dbias_strides, s, s.first_q, blockIdx.y) + column;
+    float* out = rows_of(typed<float>(p.dbias), p.dbias_strides, s, s.first_q, blockIdx.y) + column;
     for (int i = 0; i < kWalk; ++i) {
       if (i / 4 % 4 != quarter()) continue;
       if (row + i < rows && column < p.seqlen_k) {
@@ -392,7 +392,9 @@ class BwdFp32 {
     const int column = first_of_wave(first) + own_in_group();
     if (quarter() > 0 || column >= p.seqlen_k) return;
     const int64_t batch = p.cu_q ? 0 : blockIdx.z;
-    write_bias(p, sum, p.dbias + batch * p.dbias_strides.batch + blockIdx.y * p.dbias_strides.nhead + column);
+    write_bias(
+        p, sum,
+        typed<float>(p.dbias) + batch * p.dbias_strides.batch + blockIdx.y * p.dbias_strides.nhead + column);
   }
 
   // The gradient of the bias: of 64 keys, and the rows of a tile or the sum of all. Where the bias is the
@@ -412,11 +414,6 @@ class BwdFp32 {
       write_bias_rows(arguments(), sums, first, row, rows);
     }
   }
-};
-
-// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
-struct BwdFp32Facts {
-  int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
 };
 
 }  // namespace fmha

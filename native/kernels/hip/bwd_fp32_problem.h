@@ -55,6 +55,16 @@ __device__ inline BwdSequence sequence_of(const BwdFp32Params& p, int b) {
   return {b, seqlen_q, seqlen_k, 0, first_q, first_k};
 }
 
+// Of data that the arguments have without its type.
+template <typename E>
+__device__ E* typed(void* data) {
+  return static_cast<E*>(data);
+}
+template <typename E>
+__device__ const E* typed(const void* data) {
+  return static_cast<const E*>(data);
+}
+
 template <typename E>
 __device__ E* rows_of(E* data, const BwdStrides& s, const BwdSequence& sequence, int64_t first, int head) {
   return data + sequence.batch * s.batch + head * s.nhead + first * s.row;
@@ -65,7 +75,7 @@ class HeadScores {
  public:
   __device__ HeadScores(const BwdFp32Params& p, const BwdSequence& s, int head)
       : p_(p), own_column_(p.top_left ? 0 : s.seqlen_k - s.seqlen_q) {
-    if (p.bias) bias_ = rows_of(p.bias, p.bias_strides, s, s.first_q, head);
+    if (p.bias) bias_ = rows_of(typed<float>(p.bias), p.bias_strides, s, s.first_q, head);
     if (p.alibi) slope_ = p.alibi[int64_t{s.index} * p.alibi_stride_batch + head] * kLog2e;
     if (p.keep_at_most < 0) return;
     const uint64_t offset = p.philox ? p.philox[1] : p.philox_offset;
@@ -160,19 +170,28 @@ __device__ Window window_of(const BwdFp32Params& p, const BwdSequence& s) {
 template <bool kKeys>
 __device__ Matrix matrix_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
   if constexpr (kKeys) {
-    return {rows_of(p.k, p.k_strides, s, s.first_k, head), p.k_strides.row, s.seqlen_k, p.hdim_q};
+    return {rows_of(typed<float>(p.k), p.k_strides, s, s.first_k, head), p.k_strides.row, s.seqlen_k,
+            p.hdim_q};
   } else {
-    return {rows_of(p.q, p.q_strides, s, s.first_q, head), p.q_strides.row, s.seqlen_q, p.hdim_q};
+    return {rows_of(typed<float>(p.q), p.q_strides, s, s.first_q, head), p.q_strides.row, s.seqlen_q,
+            p.hdim_q};
   }
 }
 
 template <bool kKeys>
 __device__ Matrix matrix_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
   if constexpr (kKeys) {
-    return {rows_of(p.v, p.v_strides, s, s.first_k, head), p.v_strides.row, s.seqlen_k, p.hdim_v};
+    return {rows_of(typed<float>(p.v), p.v_strides, s, s.first_k, head), p.v_strides.row, s.seqlen_k,
+            p.hdim_v};
   } else {
-    return {rows_of(p.dout, p.dout_strides, s, s.first_q, head), p.dout_strides.row, s.seqlen_q, p.hdim_v};
+    return {rows_of(typed<float>(p.dout), p.dout_strides, s, s.first_q, head), p.dout_strides.row, s.seqlen_q,
+            p.hdim_v};
   }
 }
+
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct BwdFp32Facts {
+  int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
+};
 
 }  // namespace fmha

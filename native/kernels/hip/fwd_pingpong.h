@@ -38,6 +38,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "hip/fwd_pingpong_parts.h"
+#include "hip/fwd_work.h"
 
 namespace fmha {
 
@@ -45,53 +46,6 @@ inline constexpr int kPingpongWaves = 8;
 inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
-
-// What a workgroup does: 256 rows of a sequence and head, and which keys they see.
-struct PingpongWork {
-  int tile, head, batch;
-  int seqlen_q, seqlen_k;
-  int64_t first_q, first_k;  // rows of packed sequences in front of this one
-  int diagonal;              // row i is at column i + diagonal
-  int first_block, blocks;   // of keys
-
-  // False: there is no such row.
-  __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
-    const int head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
-    batch = head_of_batch / p.nhead_q;
-    head = head_of_batch - batch * p.nhead_q;
-    // Of a causal mask the last tile has most keys: it begins first.
-    tile = hides ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
-    find_lengths(p);
-    if (tile * kPingpongTileM >= seqlen_q) return false;
-    find_blocks(p, tile_n);
-    return true;
-  }
-
- private:
-  __device__ void find_lengths(const PingpongParams& p) {
-    seqlen_q = p.seqlen_q;
-    seqlen_k = p.seqlen_k;
-    first_q = first_k = 0;
-    if (p.cu_q != nullptr) {
-      first_q = p.cu_q[batch];
-      seqlen_q = p.cu_q[batch + 1] - p.cu_q[batch];
-      first_k = p.cu_k[batch];
-      seqlen_k = p.cu_k[batch + 1] - p.cu_k[batch];
-    }
-    if (p.used_q != nullptr) seqlen_q = p.used_q[batch];
-    if (p.used_k != nullptr) seqlen_k = p.used_k[batch];
-    diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
-  }
-
-  __device__ void find_blocks(const PingpongParams& p, int tile_n) {
-    const int row = tile * kPingpongTileM;
-    const int last_row = (row + kPingpongTileM < seqlen_q ? row + kPingpongTileM : seqlen_q) - 1;
-    const int first = row + diagonal - p.window_left, last = last_row + diagonal + p.window_right;
-    const int first_key = first > 0 ? first : 0, end = last < seqlen_k - 1 ? last + 1 : seqlen_k;
-    first_block = first_key / tile_n;
-    blocks = first_key < end ? (end - 1) / tile_n + 1 - first_block : 0;
-  }
-};
 
 template <typename T, int kHdim, bool kMask>
 class Pingpong {
@@ -413,7 +367,7 @@ class Pingpong {
   const PingpongParams& p;
   LdsByte* keys;
   LdsByte* values;
-  PingpongWork work;
+  FwdWork<kPingpongTileM> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
   int wave, lane, half, row;

@@ -72,9 +72,9 @@ bool fwd_within_limits(const FwdProblem& p) {
          tensor_fits(p.v) && tensor_fits(p.o);
 }
 
-void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+PingpongParams fwd_params(const FwdProblem& p) {
   const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
-  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams{
+  return {
       .q = p.q.address(),
       .k = p.k.address(),
       .v = p.v.address(),
@@ -101,6 +101,10 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
   };
+}
+
+void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
+  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams(fwd_params(p));
 }
 
 }  // namespace fmha::hip_fwd

@@ -3,6 +3,7 @@
 // handed.
 #pragma once
 
+#include "args/fwd_pingpong.h"
 #include "catalogue/catalogue.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
@@ -13,6 +14,9 @@ inline constexpr int64_t kTileRows = 256;
 
 // Whether these kernels could do the problem at all. Other kernels do what they do, so nobody asks why.
 bool fwd_within_limits(const FwdProblem& problem);
+
+// What they are handed.
+PingpongParams fwd_params(const FwdProblem& problem);
 
 // One launch. The problem is within the limits, and the kernel fits it.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan);

@@ -5,6 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include "hip/decode_numbers.h"
+#include "hip/memory.h"
 
 namespace fmha {
 
@@ -66,32 +67,9 @@ __device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float
 // times four elements, has eight that lie together, and reads them in 16 bytes.
 __device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | (r & 8) >> 1 | (r & 3); }
 
-// The bytes that are no row of any tensor: a load from there gives 0, a store to there does nothing.
-inline constexpr uint32_t kNowhere = 0x80000000;
-
-using Resource = __amdgpu_buffer_rsrc_t;
-
-// `bytes` from `base` on, as an instruction takes them that checks addresses.
-__device__ inline Resource resource(const void* base, uint32_t bytes) {
-  return __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(base), 0, static_cast<int>(bytes), 0x00020000);
-}
-
 // 64 KB of LDS: tiles of 16 KB, rows of 16-byte chunks. Chunks are exchanged within a row, so that lanes
 // that access a column of chunks find them in different banks.
-using LdsByte = __attribute__((address_space(3))) uint8_t;
-
-template <typename V>
-__device__ inline V lds_load(const LdsByte* from) {
-  return *reinterpret_cast<const __attribute__((address_space(3))) V*>(from);
-}
-
-template <typename V>
-__device__ inline void lds_store(LdsByte* to, V x) {
-  *reinterpret_cast<__attribute__((address_space(3))) V*>(to) = x;
-}
-
 inline constexpr int kPingpongTileBytes = 16384;
-inline constexpr int kChunk = 16;  // bytes
 
 // LDS gives a wave 16 bytes a lane to eight lanes at a time, from 32 banks, or on gfx950 to sixteen, from 64
 // (native/emulator/model/profile_lds.h). Rows of 256 bytes fill 64 banks, and two of 128 bytes do.

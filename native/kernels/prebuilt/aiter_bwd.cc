@@ -13,9 +13,10 @@ namespace {
 
 constexpr float kLog2e = std::numbers::log2e_v<float>;
 
-// The limits have checked that what is read of it fits.
+// The limits have checked that what is read of it fits. Of a dimension of size one the caller's stride means
+// nothing: then a row's, for the kernels take seqlen times its stride for where memory ends.
 uint32_t stride_bytes(const View& v, Dimension i) {
-  return v.size[i] > 1 ? static_cast<uint32_t>(v.stride[i] * v.element_bytes) : 0;
+  return static_cast<uint32_t>((v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes);
 }
 
 AiterBwdBatchParams::Strides batch_strides(const View& v) {
@@ -92,9 +93,62 @@ void add_batch(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w,
   };
 }
 
+void add_wide(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  const auto stride = [](const View& v, Dimension i) { return AiterSlot<uint32_t>{stride_bytes(v, i)}; };
+  const auto count = [](int64_t value) { return AiterSlot<uint32_t>{number(value)}; };
+  new (plan.add_launch<AiterBwdWideParams>(kernel, grid_of(kernel, f, w))) AiterBwdWideParams{
+      .dq_acc = {w.dq_acc.data},
+      .dk = {p.dk.address()},
+      .dv = {p.dv.address()},
+      .q = {f.q.address()},
+      .k = {f.k.address()},
+      .v = {f.v.address()},
+      .dout = {p.dout.address()},
+      .lse = {f.lse.address()},
+      .d = {w.d.data},
+      .scale = {f.softmax_scale},
+      .log2e = {kLog2e},
+      .seqlen_q = count(f.seqlen_q),
+      .k_tile = {stride_bytes(f.k, kSeqlen) * number(kernel.bwd.tile_n)},
+      .q_head = stride(f.q, kHead),
+      .q_batch = stride(f.q, kBatch),
+      .q_row = stride(f.q, kSeqlen),
+      .nhead_ratio_qk = count(f.nhead_q / f.nhead_k),
+      .k_head = stride(f.k, kHead),
+      .k_batch = stride(f.k, kBatch),
+      .k_row = stride(f.k, kSeqlen),
+      .dk_row = stride(p.dk, kSeqlen),
+      .seqlen_k = count(f.seqlen_k),
+      .hdim_q = count(f.hdim_q),
+      .hdim_v = count(f.hdim_v),
+      .nhead_q = count(f.nhead_q),
+      .v_head = stride(f.v, kHead),
+      .v_batch = stride(f.v, kBatch),
+      .v_row = stride(f.v, kSeqlen),
+      .dout_head = stride(p.dout, kHead),
+      .dout_batch = stride(p.dout, kBatch),
+      .dout_row = stride(p.dout, kSeqlen),
+      .dk_head = stride(p.dk, kHead),
+      .dk_batch = stride(p.dk, kBatch),
+      .dv_head = stride(p.dv, kHead),
+      .dv_batch = stride(p.dv, kBatch),
+      .dv_row = stride(p.dv, kSeqlen),
+      .lse_head = count(f.total_q * f.lse.element_bytes),
+      .cu_q = {f.cu_seqlens_q},
+      .cu_k = {f.cu_seqlens_k},
+      .cu_q_slots = {f.cu_seqlens_q},
+      .cu_k_slots = {f.cu_seqlens_k},
+      .most_queries = count(f.seqlen_q),
+      .window = {},
+  };
+}
+
 }  // namespace
 
 void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  constexpr int kWideSlot = 16;
+  if (kernel.bwd.slot_bytes == kWideSlot) return add_wide(kernel, p, w, plan);
   if (p.fwd.group) return add_group(kernel, p, w, plan);
   add_batch(kernel, p, w, plan);
 }

@@ -105,7 +105,8 @@ constexpr Kernel bwd(const char* name, DType dtype, int16_t hdim, bool alibi, bo
                 .whole = false,
                 .pipeline = "kr_ktr_vr_iglp",
                 .tile_m = static_cast<int16_t>(hdim > 64 ? 16 : 32),
-                .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128)};
+                .tile_n = static_cast<int16_t>(hdim > 128 ? 64 : 128),
+                .slot_bytes = 0};
   return kernel;
 }
 
@@ -134,7 +135,8 @@ constexpr Kernel bwd_whole(const char* name, int16_t hdim) {
                 .whole = true,
                 .pipeline = "two_sided",
                 .tile_m = 32,
-                .tile_n = 64};
+                .tile_n = 64,
+                .slot_bytes = 0};
   return kernel;
 }
 

@@ -104,7 +104,7 @@ def code_objects() -> list[Path]:
     if os.environ.get("FMHA_TEST_CODE_OBJECTS"):
         folders.append(Path(os.environ["FMHA_TEST_CODE_OBJECTS"]))
     found = sorted(p for f in folders for p in f.rglob("*.co"))
-    return [p for p in found if not p.with_suffix(".s").exists()]  # of those that LLVM here knows
+    return [p for p in found if "gfx950" not in p.parent.name]  # which LLVM here does not know
 
 
 @pytest.mark.parametrize("path", code_objects(), ids=lambda p: p.stem)

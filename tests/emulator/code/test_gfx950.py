@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""gfx950: what it has beyond gfx942, as far as kernels use it. The LLVM of the other tests does not know it.
+"""gfx950: what it has beyond gfx942. The LLVM of the other tests does not know it.
 
 The witnesses are the clang 20 that the kernels are compiled with, whose assembly of each kernel lies beside
-its code object, and NumPy.
+its code object, that clang as an assembler, and NumPy. The tests of instructions run again in processes that
+play gfx950.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip, rows
+from ..support.asm import legal
 from ..support.kernels import built_for
-from ..support.toolchain import ROOT
+from ..support.lines import candidates
+from ..support.toolchain import CLANG20, ROOT, assembler
 from .test_faults import run_script
 
-CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
 ARCH = "gfx950"
 ASSEMBLIES = sorted((ROOT / "build/release/kernels" / ARCH).glob("*.s"))
 Array = NDArray[np.generic]
@@ -51,12 +53,12 @@ def _of_compiler(text: str) -> list[str]:
     return [_spelled(line) for line in found]
 
 
-def _of_device(path: Path) -> list[str]:
+def _listing(path: Path) -> list[str]:
     """The software device's reading of .text."""
     data = path.read_bytes()
     offset, size, address = _text_of(data)
     listing = rows.disassemble(data[offset : offset + size], ARCH, address)
-    return [_spelled(line.partition(": ")[2]) for line in listing]
+    return [line.partition(": ")[2] for line in listing]
 
 
 def _text_of(data: bytes) -> tuple[int, int, int]:
@@ -80,7 +82,7 @@ def test_kernels_decode_as_the_compiler_wrote_them(path: Path) -> None:
     """Every instruction of every kernel, but for the targets of branches and addresses of symbols."""
     wanted = _of_compiler(path.read_text())
     padding = ("s_nop 0", "s_code_end", "s_endpgm")  # between functions
-    got = _of_device(path.with_suffix(".co"))
+    got = [_spelled(line) for line in _listing(path.with_suffix(".co"))]
     at = 0
     for text in wanted:
         while got[at] != text and got[at] in padding:
@@ -92,27 +94,99 @@ def test_kernels_decode_as_the_compiler_wrote_them(path: Path) -> None:
     assert set(got[at:]) <= set(padding)
 
 
+def _lines() -> dict[str, list[str]]:
+    """Lines of random operands, of the rows that gfx942 has not, which clang takes; by row and form."""
+    new = [r for r in rows.of(ARCH) if "gfx942" not in r.opcode]
+    tried = [(r, form, line) for r in new for form, lines in candidates(r).items() for line in lines]
+    good = legal([line for *_, line in tried], ARCH)
+    kept: dict[str, list[str]] = {}
+    for (row, form, line), taken in zip(tried, good, strict=True):
+        # LLVM writes inline constants of i16 in a way that it does not read.
+        unread = "i16" in row.srcs and re.search(r"\d\.\d", line)
+        if taken and not unread:
+            kept.setdefault(f"{row.mnemonic}_{form}", []).append(line)
+    assert not [r.mnemonic for r in new if not any(key.startswith(r.mnemonic + "_") for key in kept)]
+    return kept
+
+
 @here
 @compiles
-def test_values() -> None:
-    """The new instructions, in a process of that arch: this file again."""
+def test_encodings(tmp_path: Path) -> None:
+    """What clang encodes has its mnemonic on the device, whose text of it clang encodes the same way."""
+    lines = [line for kept in _lines().values() for line in kept[:16]]
+    made: list[tuple[list[str], bytes]] = []
+    for name, text in (("first", lines), ("second", None)):
+        path = tmp_path / f"{name}.o"
+        source = "\n".join(text or made[0][0])
+        subprocess.run([*assembler(ARCH), "-", "-o", path], input=source, text=True, check=True)
+        data = path.read_bytes()
+        offset, size, _ = _text_of(data)
+        made.append((_listing(path), data[offset : offset + size]))
+    (listing, first), (_, second) = made
+    assert first == second
+    wanted = [re.sub("_e(32|64)$|_sdwa$|_dpp$", "", line.split()[0]) for line in lines]
+    assert wanted == [re.sub("_e(32|64)$|_sdwa$|_dpp$", "", text.split()[0]) for text in listing]
+
+
+_TESTS = Path(__file__).resolve().parents[1]
+_INSTRUCTIONS = sorted((_TESTS / "isa").glob("test_*.py"))
+_RUNS = {
+    "values": [Path(__file__)],
+    "isa-1": _INSTRUCTIONS[0::2],
+    "isa-2": _INSTRUCTIONS[1::2],
+    "hazards": [_TESTS / "check/test_check_hazards.py"],
+}
+
+
+@here
+@compiles
+@pytest.mark.parametrize("run", _RUNS)
+def test_instructions(run: str) -> None:
+    """In a process of that arch: this file again, and those of gfx942's instructions and wait states."""
     out = run_script(
-        "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', sys.argv[1]]))",
-        __file__,
-        env={"FMHA_EMU_ARCH": ARCH},
+        "import sys, pytest\n"
+        "sys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))",
+        *map(str, _RUNS[run]),
+        env={"FMHA_EMU_ARCH": ARCH, "FMHA_TEST_EXAMPLES": "60"},
     )
     assert " passed" in out, out
+
+
+PREBUILT = sorted((ROOT / "build/release/kernels" / ARCH).glob("*_aiter*.co"))
+
+
+@here
+@compiles
+@pytest.mark.parametrize("path", PREBUILT, ids=lambda path: path.stem)
+def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
+    """What the device reads in AITER's objects, clang encodes as it stands there, but for branches."""
+    data = path.read_bytes()
+    offset, size, _ = _text_of(data)
+    text = [re.sub(r"^(s_c?branch\w*) .*", r"\1 0", line) for line in _listing(path)]
+    again = tmp_path / "again.o"
+    subprocess.run(
+        [*assembler(ARCH), "-", "-o", again], input="\n".join(text), text=True, check=True
+    )  # fmt: skip
+    made = again.read_bytes()
+    at, length, _ = _text_of(made)
+    got, want = (np.frombuffer(x, "<u4") for x in (made[at : at + length], data[offset : offset + size]))
+    assert len(got) == len(want)
+    differ = np.flatnonzero(got != want)
+    assert (want[differ] >> 23 == 0x17F).all(), "not SOPP"
+    assert (got[differ] == want[differ] & 0xFFFF0000).all()
 
 
 @here
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
 @pytest.mark.parametrize(
-    "tests", [("tests/python/test_backward.py", "-k", "every"), ("tests/python/test_pingpong.py",)]
+    "tests",
+    [("test_backward.py", "-k", "every"), ("test_pingpong.py",), ("test_prebuilt.py",), ("test_prebuilt_backward.py",)],
+    ids=str,
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
-    """Every backward kernel and our forward one, clean with every check on; test_every_kernel has CK's."""
+    """Every backward kernel, our forward one and AITER's, clean with every check on; test_every_kernel has CK's."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *tests],
+        [sys.executable, "-m", "pytest", "-q", f"tests/python/{tests[0]}", *tests[1:]],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

@@ -32,6 +32,7 @@ launch("add_one", stream.handle, buffer.address)
 WAITS = {
     "stream": "hip.lib().hipStreamSynchronize(stream.pointer)",
     "device": "hip.lib().hipDeviceSynchronize()",
+    "room": "while True: launch('add_one', stream.handle, buffer.address)",
     "free": "hip.lib().hipFree(c.c_void_p(buffer.address))",
 }
 

@@ -275,6 +275,8 @@ def _global_to_lds() -> None:
         name = f"global_load_lds_{suffix}"
         if name not in rows.names():
             continue
+        if count > 4:  # a run of LDS a lane: on gfx950, and test_gfx950.py's
+            continue
         want = np.full(256, 0xABABABAB, _U)
         loaded = fn(gather(MEMORY, LANE * 5 + 16, count), np.zeros((1, LANES), _U))[0]
         want[(64 + 16) // 4 : (64 + 16) // 4 + LANES] = np.where(ON, loaded, 0xABABABAB)

@@ -31,6 +31,8 @@ _VALUES = [i + by for by in (0, BY) for i in (2, 3, 6, 7, 10, 11)] + [40, 41, 42
 WITHOUT = {
     # The guides do not say what moves; the device refuses them: test_scalar_special.
     "v_swap_b32",
+    "v_permlane16_swap_b32",
+    "v_permlane32_swap_b32",
     "v_accvgpr_mov_b32",
     "v_screen_partition_4se_b32",
     "v_writelane_b32",  # one register: test_scalar_special

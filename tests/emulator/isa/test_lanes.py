@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..support import fp, rows
@@ -140,8 +139,8 @@ def _stochastic() -> None:
     """cvt_sr: noise decides the rounding, op_sel the byte written; the other bytes are kept."""
     rng = np.random.default_rng(3)
     for name, table, limit, dtype, shift in (
-        ("v_cvt_sr_fp8_f32", fp.FP8_VALUES, 200.0, ml_dtypes.float8_e4m3fnuz, 12),
-        ("v_cvt_sr_bf8_f32", fp.BF8_VALUES, 40000.0, ml_dtypes.float8_e5m2fnuz, 11),
+        ("v_cvt_sr_fp8_f32", fp.FP8_VALUES, 200.0, fp.FP8, 12),
+        ("v_cvt_sr_bf8_f32", fp.BF8_VALUES, 40000.0, fp.BF8, 11),
     ):
         if name not in rows.names():
             continue
@@ -185,7 +184,7 @@ def _stochastic() -> None:
 
 def _high_half() -> None:
     high = np.array([1.0, -2.5, 0.3, 448.0] * 16, np.float32)
-    want = high.astype(ml_dtypes.float8_e4m3fnuz).view(np.uint8).astype(np.uint32)
+    want = high.astype(fp.FP8).view(np.uint8).astype(np.uint32)
     SUITE.add(
         "v_cvt_pk_fp8_f32-high",
         ["v_cvt_pk_fp8_f32 v4, v2, v2 op_sel:[0,0,1]"],

@@ -136,7 +136,8 @@ def _add(
     exec_mask: int = 0xFFFF_FFFF_FFFF_FFFF,
 ) -> None:
     d = _registers(banks[0], 64, s.m * s.m // LANES)
-    a, b = _registers(banks[1], 2, 2), _registers(banks[2], 12, 4)
+    of_a = s.in_lane // 2 * o.a.itemsize // 4  # 2 registers, or 4 of the deeper ones
+    a, b = _registers(banks[1], 2, of_a), _registers(banks[2], 12, 2 * of_a)
     expected = _spread(s, want)
     limit = None if bound is None else _spread(s, bound)
 

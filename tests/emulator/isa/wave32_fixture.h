@@ -29,12 +29,13 @@ inline void expect(bool ok, const char* what, int lane = -1) {
 
 // A wave of 32 lanes in a workgroup with a little LDS; what lies behind its lanes and masks is kUntouched.
 struct Fixture {
+  static constexpr uint32_t kLdsBytes = 256 + 64;
   Fixture() {
     for (auto& r : wave->vgpr) std::fill_n(r, kMostLanes, kUntouched);
     std::fill_n(wave->sgpr, std::size(wave->sgpr), kUntouched);
-    group.lds = lds;
-    group.lds_bytes = sizeof lds;
-    wave->group = &group;
+    group->lds = lds;
+    group->lds_bytes = kLdsBytes;
+    wave->group = group.get();
     wave->lanes = kSmall;
     wave->all_lanes = 0xffffffff;
     set_exec(0xffffffff);
@@ -48,8 +49,9 @@ struct Fixture {
   }
 
   std::unique_ptr<Wave> wave = std::make_unique<Wave>();
-  Workgroup group;
-  alignas(64) uint8_t lds[256 + 64] = {};
+  std::unique_ptr<Workgroup> group = std::make_unique<Workgroup>();
+  std::unique_ptr<uint8_t[]> memory = std::make_unique<uint8_t[]>(kLdsBytes);
+  uint8_t* lds = memory.get();
 };
 
 inline Operand vgpr(int index, int dwords = 1) {
@@ -80,5 +82,6 @@ inline void run(Fixture& f, std::span<const Row> rows, const char* name, Inst in
 
 void matrix_rows();  // wave32_matrix_test.cc
 void rdna_rows();    // wave32_rdna_test.cc
+void gfx12_rows();   // wave32_gfx12_test.cc
 
 }  // namespace wave32

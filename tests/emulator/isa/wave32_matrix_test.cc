@@ -43,7 +43,7 @@ float value_at(int i, int j, int limit) {
 }
 
 struct Matrices {
-  float a[kSize][32], b[32][kSize], c[kSize][kSize];
+  float a[kSize][64], b[64][kSize], c[kSize][kSize];
 };
 Matrices numbers(int k) {
   Matrices m;
@@ -227,9 +227,60 @@ void adds_a_constant(const Case& c) {
   expect_result(f, c, false, [&](int row, int column) { return product(m, c.k, row, column) + 1; });
 }
 
+constexpr Case kSparse[] = {
+    {"v_swmmac_f32_16x16x32_f16", 32, 16, 32, f16, f16, f32, true},
+    {"v_swmmac_f32_16x16x32_bf16", 32, 16, 32, bf16, bf16, f32, true},
+    {"v_swmmac_f16_16x16x32_f16", 32, 16, 16, f16, f16, f16, true},
+    {"v_swmmac_bf16_16x16x32_bf16", 32, 16, 16, bf16, bf16, bf16, true},
+    {"v_swmmac_i32_16x16x32_iu8", 32, 8, 32, i8, i8, i32, true},
+    {"v_swmmac_i32_16x16x32_iu4", 32, 4, 32, i4, i4, i32, true},
+    {"v_swmmac_i32_16x16x64_iu4", 64, 4, 32, i4, i4, i32, true},
+    {"v_swmmac_f32_16x16x32_fp8_fp8", 32, 8, 32, fp8, fp8, f32, true},
+    {"v_swmmac_f32_16x16x32_fp8_bf8", 32, 8, 32, fp8, bf8, f32, true},
+    {"v_swmmac_f32_16x16x32_bf8_fp8", 32, 8, 32, bf8, fp8, f32, true},
+    {"v_swmmac_f32_16x16x32_bf8_bf8", 32, 8, 32, bf8, bf8, f32, true},
+};
+
+// A's row is zero but for two of every four k, which the lane of the row and of these k holds with their
+// places.
+void multiplies_sparse(const Case& c) {
+  Matrices m = numbers(c.k);
+  Fixture f;
+  load(f, c, m, false);
+  const bool upper = c.k == 32;  // the indices are the upper half of the register
+  for (int lane = 0; lane < kSmall; ++lane) {
+    const int row = lane % 16, first = lane / 16 * c.k / 2;
+    for (int r = 0; r < 4; ++r) f.wave->vgpr[kA + r][lane] = 0;
+    uint32_t index = 0;
+    for (int quad = 0; quad < c.k / 8; ++quad) {
+      const int dropped = (row + quad) % 4, other = (dropped + 1 + quad % 3) % 4;
+      int e = 2 * quad;
+      for (int place = 0; place < 4; ++place) {
+        float& x = m.a[row][first + 4 * quad + place];
+        if (place == dropped || place == other) {
+          x = 0;
+          continue;
+        }
+        index |= static_cast<uint32_t>(place) << 2 * e;
+        put(*f.wave, kA, lane, c.bits, e++, c.a(x));
+      }
+    }
+    f.wave->vgpr[64][lane] = upper ? index << 16 : index;
+  }
+  Inst inst = instruction(c);
+  inst.src[2] = vgpr(64);
+  inst.dst = vgpr(kC, inst.dst.dwords);
+  inst.op_sel = upper;
+  run(f, bodies::wmma_rows(), c.name, inst);
+  for (int r = 0; r < 8; ++r) std::memcpy(f.wave->vgpr[kD + r], f.wave->vgpr[kC + r], sizeof f.wave->vgpr[0]);
+  expect_result(f, c, false,
+                [&](int row, int column) { return product(m, c.k, row, column) + m.c[row][column]; });
+}
+
 }  // namespace
 
 void matrix_rows() {
+  for (const Case& c : kSparse) multiplies_sparse(c);
   for (const Case& c : kCases) {
     multiplies_and_adds(c);
     if (c.out == i32) {

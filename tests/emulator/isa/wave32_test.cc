@@ -99,5 +99,6 @@ int main() {
   moves_data_through_memory();
   matrix_rows();
   rdna_rows();
+  gfx12_rows();
   return failures != 0;
 }

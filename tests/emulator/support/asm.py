@@ -24,14 +24,14 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
-from .toolchain import tool
+from .toolchain import assembler, tool
 
 U32 = NDArray[np.uint32]
 LANES = 64
 ALL_LANES = (1 << 64) - 1
 MODE_DEFAULT = 0x3F0  # denormals kept everywhere, DX10_CLAMP, IEEE, round to nearest even
 # What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
-RETURN, SCOPE = ("sc0", "sc1") if rows.arch() == "gfx942" else ("glc", "glc")
+RETURN, SCOPE = ("glc", "glc") if rows.arch() == "gfx90a" else ("sc0", "sc1")
 _ROW_BYTES = 4 * LANES
 _SPECIAL_IN = ("vcc", "exec", "m0", "scc", "mode")  # loaded into s[72:78] in this order
 
@@ -242,6 +242,7 @@ _PRIVATE = {
     "gfx90a": "  .amdhsa_user_sgpr_flat_scratch_init 1\n"
     "  .amdhsa_system_sgpr_private_segment_wavefront_offset 1\n",
     "gfx942": "  .amdhsa_enable_private_segment 1\n",
+    "gfx950": "  .amdhsa_enable_private_segment 1\n",
 }
 # And puts the workgroup's x, which comes after them, where it is without.
 _FLAT_SCRATCH = ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"]
@@ -334,24 +335,12 @@ def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder, n) for n in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        _run(
-            tool("clang"),
-            "-x",
-            "assembler",
-            "-target",
-            "amdgcn-amd-amdhsa",
-            f"-mcpu={cpu}",
-            "-c",
-            source,
-            "-o",
-            obj,
-            source=text,
-        )
+        _run(*assembler(cpu), source, "-o", obj)
         _run(tool("ld.lld"), "-shared", obj, "-o", out)
         return out.read_bytes()
 
 
-def _run(*command: object, source: str = "") -> None:
+def _run(*command: object) -> None:
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed:\n{done.stderr[:4000]}")
@@ -361,7 +350,7 @@ def legal(lines: Sequence[str], cpu: str = "") -> list[bool]:
     """Which of these instructions LLVM's assembler accepts."""
     cpu = cpu or rows.arch()
     done = subprocess.run(
-        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=null"],
+        [*assembler(cpu), "-", "-o", "/dev/null"],
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -132,6 +132,8 @@ def _in_pairs(line: Line, want: Array, free: Array, state: State) -> tuple[Array
     pair = np.ascontiguousarray(want).view(np.float32).reshape(-1, 2)
     if state.mode == FLUSH:
         pair = pair * np.float32(0.5 if line["div"] else _FACTORS[line["mul"]])
+        if line["div"] or line["mul"]:
+            pair = np.where(pair == 0, np.float32(0), pair)  # -0 becomes +0
     if line["clamp"]:
         pair = clamp01(pair)
     return np.ascontiguousarray(pair).view(np.uint64)[:, 0], free

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from .asm import LANES
-from .fp import Array
+from .fp import BF8, FP8, Array
 
 DTYPES: dict[str, Any] = {
     "f16": np.float16,
@@ -20,8 +20,8 @@ DTYPES: dict[str, Any] = {
     "xf32": np.float32,
     "f64": np.float64,
     "i8": np.int8,
-    "fp8": ml_dtypes.float8_e4m3fnuz,
-    "bf8": ml_dtypes.float8_e5m2fnuz,
+    "fp8": FP8,
+    "bf8": BF8,
 }
 
 

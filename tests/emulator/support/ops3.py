@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from . import fp
@@ -153,8 +152,13 @@ def cvt_pk_u8(x: Array, byte: Array, old: Array) -> Any:
 def fp8_pair(dtype: Any) -> Callable[..., Array]:
     """Two floats to 8-bit floats in the low half; the rest kept."""
 
+    def code(v: Array) -> Array:
+        made = v.astype(dtype).view(np.uint8).astype(_U)
+        nan = np.signbit(v).astype(_U) << _U(7) | _U(0x7F)  # OCP's
+        return np.where(np.isnan(v) & (made != 0x80), nan, made)
+
     def fn(a: Array, b: Array, old: Array) -> Array:
-        lo, hi = (v.astype(dtype).view(np.uint8).astype(_U) for v in (a, b))
+        lo, hi = code(a), code(b)
         return (old & _U(0xFFFF0000)) | lo | hi << _U(8)
 
     return fn
@@ -427,7 +431,7 @@ VOP3_OPS: list[Op] = [
         "v_cvt_pk_fp8_f32",
         "u32",
         "f32 f32",
-        fp8_pair(ml_dtypes.float8_e4m3fnuz),
+        fp8_pair(fp.FP8),
         VOP3,
         READS_DST,
         NO_MODS_OUT,
@@ -436,7 +440,7 @@ VOP3_OPS: list[Op] = [
         "v_cvt_pk_bf8_f32",
         "u32",
         "f32 f32",
-        fp8_pair(ml_dtypes.float8_e5m2fnuz),
+        fp8_pair(fp.BF8),
         VOP3,
         READS_DST,
         NO_MODS_OUT,

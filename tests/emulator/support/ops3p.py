@@ -81,11 +81,24 @@ def _ashr(s: Array, x: Array) -> Array:
     return shift(x, s, False)
 
 
+def _three(smaller: bool) -> Callable[..., Array]:
+    """IEEE 754-2019's minimum or maximum of three: a NaN wins, -0 < +0."""
+    number = minmax(smaller)
+
+    def fn(a: Array, b: Array, c: Array) -> Array:
+        nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
+        return np.where(nan, a.dtype.type(np.nan), number(number(a, b), c)).astype(a.dtype)
+
+    return fn
+
+
 PACKED: list[Packed] = [
     *_floats("f16"),
     *_floats("f32"),
     Packed("v_pk_min_f16", "f16", 2, minmax(True)),
     Packed("v_pk_max_f16", "f16", 2, minmax(False)),
+    Packed("v_pk_minimum3_f16", "f16", 3, _three(True)),
+    Packed("v_pk_maximum3_f16", "f16", 3, _three(False)),
     *_integers("i16"),
     *_integers("u16"),
     Packed("v_pk_mul_lo_u16", "u16", 2, lambda a, b: a * b),

@@ -26,6 +26,16 @@ def tool(name: str) -> str:
     raise FileNotFoundError(f"{name}: not on PATH, also not as {name}-19; set ${env}")
 
 
+# The LLVM that the build uses does not know gfx950; this one does, but is only a compiler and an assembler.
+CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
+
+
+def assembler(cpu: str) -> list[str]:
+    """The command that assembles for an arch: what follows it is clang's arguments."""
+    program = str(CLANG20) if cpu == "gfx950" else tool("clang")
+    return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-c"]
+
+
 @cache
 def emulator_path() -> Path:
     """The software device's libamdhip64: $PYFA_ROCM_EMULATOR, else the release build's."""

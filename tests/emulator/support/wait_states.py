@@ -105,7 +105,7 @@ def uses(line: str, row: rows.RowInfo) -> Uses:
         u.writes |= {"exec_lo", "exec_hi"}
     if name.startswith("v_div_fmas") or "branch_vcc" in name:
         u.reads |= {"vcc_lo", "vcc_hi"}
-    if name.startswith("v_swap"):
+    if name.startswith(("v_swap", "v_permlane")):
         u.writes |= u.reads
     u.sources = set(u.reads)
     if "reads_dst" in row.flags:

@@ -2,7 +2,7 @@
 //! Views of a KV cache, of lengths in it, and of memory for intermediate results.
 use crate::attention::integer;
 use crate::error::{Error, Result};
-use crate::tensor::{Layout, Tensor, TensorMut};
+use crate::tensor::{DType, Layout, Tensor, TensorMut};
 use fmha_rocm_sys as sys;
 use std::marker::PhantomData;
 use std::os::raw::c_void;
@@ -17,12 +17,23 @@ pub struct KvCache<'a> {
     k: TensorMut<'a, 4>,
     v: TensorMut<'a, 4>,
     block_table: Option<Tensor<'a, 2>>,
+    batch_idx: Option<Tensor<'a, 1>>,
+    scales: Option<(ScaledBy, [Tensor<'a, 2>; 2])>,
+}
+
+/// What has a scale of its own in a cache of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaledBy {
+    /// Each sequence of a call, and head.
+    Sequence,
+    /// Each page, and head.
+    Page,
 }
 
 impl<'a> KvCache<'a> {
     /// A cache without pages: sequence b is element b.
     pub fn new(k: TensorMut<'a, 4>, v: TensorMut<'a, 4>) -> Self {
-        KvCache { k, v, block_table: None }
+        KvCache { k, v, block_table: None, batch_idx: None, scales: None }
     }
 
     /// A cache of pages. `block_table`: I32 or U32 (batch, max_pages), the pages of each sequence in order.
@@ -32,7 +43,24 @@ impl<'a> KvCache<'a> {
     /// The entries that the lengths of a call reach, which only the kernels see, are numbers of pages; and no
     /// page is of two sequences if one of them is appended to in that page. Other entries do not matter.
     pub unsafe fn paged(k: TensorMut<'a, 4>, v: TensorMut<'a, 4>, block_table: Tensor<'a, 2>) -> Self {
-        KvCache { k, v, block_table: Some(block_table) }
+        KvCache { k, v, block_table: Some(block_table), batch_idx: None, scales: None }
+    }
+
+    /// Without pages: sequence b of a call is element `elements[b]`, I32 or U32 (batch).
+    ///
+    /// # Safety
+    /// The numbers, which only the kernels see, are below the batch of the cache; and no two are the same in an
+    /// append.
+    pub unsafe fn cache_batch_idx(mut self, elements: Tensor<'a, 1>) -> Self {
+        self.batch_idx = Some(elements);
+        self
+    }
+
+    /// A cache of [`F8E4M3Fnuz`](DType::F8E4M3Fnuz) stands for its elements times these, F32 (batch of the call,
+    /// num_heads_kv) or (pages, num_heads_kv), finite and above 0. An append divides by them.
+    pub fn scaled(mut self, by: ScaledBy, k_scale: Tensor<'a, 2>, v_scale: Tensor<'a, 2>) -> Self {
+        self.scales = Some((by, [k_scale, v_scale]));
+        self
     }
 
     pub(crate) fn k(&self) -> &Layout<4> {
@@ -73,6 +101,19 @@ impl<'a> KvCache<'a> {
             cache.max_pages = integer("block_table", max_pages)?;
             capacity = page_size.saturating_mul(max_pages);
         }
+        if let Some(elements) = &self.batch_idx {
+            elements.layout.require_integers("cache_batch_idx")?;
+            elements.layout.require_shape("cache_batch_idx", [batch], "(batch)")?;
+            elements.layout.require_contiguous_last("cache_batch_idx")?;
+            elements.layout.require_device("cache_batch_idx", device)?;
+            cache.cache_batch_idx = elements.data.cast();
+        }
+        if let Some((by, [k_scale, v_scale])) = &self.scales {
+            let shape = [if *by == ScaledBy::Page { pages } else { batch }, heads];
+            cache.scale_per_page = i32::from(*by == ScaledBy::Page);
+            cache.k_scale = cache_scale("k_scale", k_scale, shape, device)?;
+            cache.v_scale = cache_scale("v_scale", v_scale, shape, device)?;
+        }
         lengths.check(batch, device, capacity)?;
         Ok(cache)
     }
@@ -84,6 +125,23 @@ fn cache_tensor(name: &str, data: *mut c_void, layout: &Layout<4>) -> Result<sys
         stride_page: integer(name, layout.strides[0])?,
         stride_token: integer(name, layout.strides[1])?,
         stride_head: integer(name, layout.strides[2])?,
+    })
+}
+
+fn cache_scale(
+    name: &str,
+    scale: &Tensor<'_, 2>,
+    shape: [usize; 2],
+    device: i32,
+) -> Result<sys::fmha_cache_scale> {
+    let layout = &scale.layout;
+    layout.require_shape(name, shape, "a number for each of what is scaled, and head")?;
+    layout.require_dtype(name, DType::F32, "whatever q is")?;
+    layout.require_device(name, device)?;
+    Ok(sys::fmha_cache_scale {
+        data: scale.data.cast(),
+        stride_page: integer(name, layout.strides[0])?,
+        stride_head: integer(name, layout.strides[1])?,
     })
 }
 

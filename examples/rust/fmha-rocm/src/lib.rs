@@ -35,7 +35,7 @@ mod tensor;
 
 pub use append::KvAppend;
 pub use attention::{Attention, Kernel};
-pub use cache::{CacheLens, KvCache, Workspace};
+pub use cache::{CacheLens, KvCache, ScaledBy, Workspace};
 pub use cached::CachedAttention;
 pub use error::{Error, Result, Status};
 pub use flash::*;

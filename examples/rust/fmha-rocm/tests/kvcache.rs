@@ -218,6 +218,112 @@ fn heads_first() -> Outcome {
     right(&data)
 }
 
+/// Sequences in elements of the cache that are not their own: element 0 stays nobody's.
+#[test]
+fn batch_idx() -> Outcome {
+    let problem = problem(DType::BF16, 64, &[(3, 40), (3, 40)]);
+    let mut data = Data::new(problem.clone(), 10)?;
+    let store = Store::new(&Problem { lengths: vec![(3, 40); 3], ..problem.clone() }, None)?;
+    let lengths = Store::new(&problem, None)?;
+    let (elements, [before, after]) = (Buffer::from_slice(&[2, 1])?, lengths.lengths());
+    // SAFETY: it is freed after a wait for the device; the cache has three elements.
+    let mut cache = unsafe {
+        let elements = Tensor::from_raw_parts(elements.data(), Layout::contiguous([2], DType::I32));
+        store.cache().cache_batch_idx(elements)
+    };
+    let mut x = data.batch();
+    flash_attn_kv_append(&mut cache, &x.k, &x.v, &before)?.run(&Stream::NULL)?;
+    let call = flash_attn_with_kvcache(&x.q, &cache, &after, problem.scale, false)?;
+    run(call.lse(&mut x.lse)?, &mut x.out)?;
+    right(&data)?;
+    let keys = store.k.to_vec()?;
+    let (nobodys, stored) = keys.split_at(keys.len() / 3);
+    assert!(nobodys.iter().all(|x| *x == NAN) && !stored.contains(&NAN));
+    Ok(())
+}
+
+/// The number that an 8-bit float stands for: bias 8, three bits of fraction.
+fn of_8_bits(code: u8) -> f32 {
+    let (sign, exponent) = (if code >> 7 == 0 { 1.0 } else { -1.0 }, i32::from(code >> 3 & 15));
+    assert!(exponent > 0, "subnormal numbers are not drawn");
+    sign * (1.0 + f32::from(code & 7) / 8.0) * (exponent as f32 - 8.0).exp2()
+}
+
+/// A cache of 8 bits gives what a bfloat16 one of the numbers it stands for gives, but for P's roundings: their
+/// scales are powers of two, a different one for each page or sequence and head, of keys and of values.
+#[test]
+fn scales() -> Outcome {
+    if common::arch()? != "gfx942" {
+        return Ok(()); // eight bits have kernels there
+    }
+    let problem = problem(DType::BF16, 64, &[(3, 40), (3, 40)]);
+    for (by, page_size) in
+        [(ScaledBy::Page, Some(16)), (ScaledBy::Sequence, Some(16)), (ScaledBy::Sequence, None)]
+    {
+        let mut data = Data::new(problem.clone(), 11)?;
+        let store = Store::new(&problem, page_size)?;
+        let [pages, size, heads, dim] = store.shape;
+        let rows = if by == ScaledBy::Page { pages } else { problem.batch() };
+        // Pages are dealt out backwards, three to a sequence; those of the first have the highest numbers.
+        let row_of = |page: usize| match (by, page_size) {
+            (ScaledBy::Page, _) | (_, None) => page,
+            _ => usize::from(page + 3 < pages),
+        };
+        let mut wide = Vec::new();
+        let mut narrow = Vec::new();
+        let mut scales = Vec::new();
+        for which in 0..2 {
+            let scale: Vec<f32> = (0..rows * heads).map(|i| ((i % 5 + which) as f32 - 2.0).exp2()).collect();
+            let codes: Vec<u8> = (0..pages * size * heads * dim)
+                .map(|i| (i * 2_654_435_761 + which >> 7) as u8 & 0x87 | 0x38)
+                .collect();
+            let numbers: Vec<u16> = (codes.iter().enumerate())
+                .map(|(i, code)| {
+                    let at = row_of(i / (size * heads * dim)) * heads + i / dim % heads;
+                    ((of_8_bits(*code) * scale[at]).to_bits() >> 16) as u16
+                })
+                .collect();
+            wide.push(Buffer::from_slice(&numbers)?);
+            narrow.push(Buffer::from_slice(&codes)?);
+            scales.push(Buffer::from_slice(&scale)?);
+        }
+        let after = &store.lengths()[1];
+        let table = store.table.as_ref().map(|(numbers, width)| {
+            let layout = Layout::contiguous([numbers.len() / width, *width], DType::I32);
+            // SAFETY: as in Store.
+            unsafe { Tensor::from_raw_parts(numbers.data(), layout) }
+        });
+        // SAFETY: all are freed after a wait for the device, and have these shapes.
+        let cache = |[k, v]: [*mut std::os::raw::c_void; 2], dtype| unsafe {
+            let layout = Layout::contiguous(store.shape, dtype);
+            let [k, v] = [k, v].map(|x| TensorMut::from_raw_parts(x, layout));
+            match table {
+                Some(table) => KvCache::paged(k, v, table),
+                None => KvCache::new(k, v),
+            }
+        };
+        let [k_scale, v_scale] = [&scales[0], &scales[1]].map(|x| {
+            // SAFETY: the same.
+            unsafe { Tensor::from_raw_parts(x.data(), Layout::contiguous([rows, heads], DType::F32)) }
+        });
+        let plain = cache([wide[0].data(), wide[1].data()], DType::BF16);
+        let scaled =
+            cache([narrow[0].data(), narrow[1].data()], DType::F8E4M3Fnuz).scaled(by, k_scale, v_scale);
+        let mut found = Vec::new();
+        for cache in [&plain, &scaled] {
+            let mut x = data.batch();
+            run(flash_attn_with_kvcache(&x.q, cache, after, problem.scale, false)?, &mut x.out)?;
+            found.push(data.out()?);
+        }
+        let largest = found[0].iter().fold(0f32, |a, b| a.max(b.abs()));
+        assert!(largest > 0.0);
+        for (a, b) in found[0].iter().zip(&found[1]) {
+            assert!((a - b).abs() <= largest / 64.0, "{a} {b} {largest}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn what_does_not_match_is_refused() -> Outcome {
     let problem = problem(DType::BF16, 64, &[(3, 40), (3, 40)]);
@@ -243,6 +349,24 @@ fn what_does_not_match_is_refused() -> Outcome {
     refused(attend(&store, &longer), &["cache_seqlens: got a longest of 90", "at most 64"]);
     let append = flash_attn_kv_append(&mut other.cache(), &x.k, &x.v, &store.lengths()[0]).map(drop);
     refused(append, &["k_cache: got shape", "of what is new"]);
+    let three = store.before.data();
+    // SAFETY: only the shapes are looked at, before an error.
+    unsafe {
+        let elements = Tensor::from_raw_parts(three, Layout::contiguous([3], DType::I32));
+        let cache = Store::cache(&store).cache_batch_idx(elements);
+        let call = flash_attn_with_kvcache(&x.q, &cache, &store.lengths()[1], 1.0, false).map(drop);
+        refused(call, &["cache_batch_idx: got shape [3], expected [2] (batch)"]);
+        for (by, shape, dtype, words) in [
+            (ScaledBy::Sequence, [3, 2], DType::F32, "k_scale: got shape [3, 2], expected [2, 2]"),
+            (ScaledBy::Page, [2, 2], DType::F32, "k_scale: got shape [2, 2], expected [7, 2]"),
+            (ScaledBy::Page, [7, 2], DType::F16, "k_scale: got F16, expected F32"),
+        ] {
+            let scale = Tensor::from_raw_parts(three, Layout::contiguous(shape, dtype));
+            let cache = Store::cache(&store).scaled(by, scale, scale);
+            let call = flash_attn_with_kvcache(&x.q, &cache, &store.lengths()[1], 1.0, false).map(drop);
+            refused(call, &[words]);
+        }
+    }
     // The library's own refusals.
     let (cache, [before, after]) = (store.cache(), store.lengths());
     let mut call = flash_attn_with_kvcache(&x.q, &cache, &after, 1.0, false)?.num_splits(2);

@@ -69,6 +69,7 @@ int launch_graph(HipGraphExec handle, HipStream stream_handle) {
   const StreamRef stream = find_stream(stream_handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
   if (const int e = device_fault(stream->device)) return e;
+  wait_for_room(stream);
   std::lock_guard lock(queue_mutex());
   if (const int e = check_loaded(*exec->program, function)) return e;
   if (stream->capture) {
@@ -83,7 +84,8 @@ int launch_graph(HipGraphExec handle, HipStream stream_handle) {
   std::vector<OpRef> after;
   if (exec->last) after.push_back(exec->last);
   auto run = std::make_shared<GraphRun>(exec->program, std::move(stale), stream);
-  exec->last = submit(stream, [run = std::move(run)](bool alive) { run->execute(alive); }, after);
+  const Load load = {.runs_program = runs_program(GraphWork{exec->program})};
+  exec->last = submit(stream, [run = std::move(run)](bool alive) { run->execute(alive); }, after, load);
   return hipSuccess;
 }
 

@@ -168,6 +168,7 @@ int free_async(void* p, HipStream handle) {
   if (!p) return hipSuccess;
   const StreamRef stream = find_stream(handle, function);
   if (!stream) return hipErrorContextIsDestroyed;
+  wait_for_room(stream);
   int error = hipSuccess;
   if (is_captured(*stream, function, &error)) return capture_free(*stream, p, function);
   if (error) return error;
@@ -180,10 +181,11 @@ int free_async(void* p, HipStream handle) {
   }
   if (const int e = begin_free(address, a, function)) return e;
   std::lock_guard lock(queue_mutex());
-  submit(stream, [a](bool) {  // also after a fault: the memory is the caller's no more
+  OpBody body = [a](bool) {  // also after a fault: the memory is the caller's no more
     forget(a.base);
     release(a);
-  });
+  };
+  submit(stream, std::move(body), {}, {.bytes = a.bytes});
   return hipSuccess;
 }
 

@@ -38,6 +38,7 @@ int record(HipEvent handle, HipStream stream_handle, unsigned flags, const char*
     return fail(hipErrorInvalidHandle, "%s: event of device %d, stream of device %d", function, event->device,
                 stream->device);
   }
+  wait_for_room(stream);
   std::lock_guard lock(queue_mutex());
   if (!stream->capture) {
     if (const int e = check_legacy(*stream, function)) return e;
@@ -64,6 +65,7 @@ int wait_event(HipStream stream_handle, HipEvent handle, unsigned flags) {
   const EventRef event = find_event(handle, function);
   if (!event) return hipErrorInvalidHandle;
   if (const int e = device_fault(stream->device)) return e;
+  wait_for_room(stream);
   std::lock_guard lock(queue_mutex());
   if (flags & kExternal && stream->capture) return capture_work(*stream, WaitWork{event}, function);
   if (event->capture) return join_capture(stream, event->capture, event->nodes, function);

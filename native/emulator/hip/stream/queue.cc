@@ -45,6 +45,10 @@ std::atomic<bool> process_ends{false};
 
 constexpr unsigned kNonBlocking = 1;
 
+// Of one stream. ROCm's queues have as many packets.
+constexpr size_t kMostQueued = 16384;
+constexpr uint64_t kMostQueuedBytes = uint64_t{1} << 30;
+
 // Signals go to the program's own threads.
 class SignalsBlocked {
  public:
@@ -62,6 +66,13 @@ class SignalsBlocked {
 bool ready(const Stream& s) {
   if (s.queue.empty()) return s.closing;
   return !s.holds && s.queue.front()->waits_for == 0;
+}
+
+// Whether a host has nothing to wait for before it queues one more.
+bool has_room(const Stream& s) {
+  if (s.queue.size() < kMostQueued && s.queued_bytes < kMostQueuedBytes) return true;
+  const Op& front = *s.queue.front();
+  return process_ends || s.capture || s.holds || front.waits_for || front.load.runs_program;
 }
 
 void finish(const OpRef& op) {
@@ -117,6 +128,7 @@ void serve(StreamRef stream, std::shared_ptr<std::atomic<Start>> start) {
     run_body(*op, stream->device);
     lock.lock();
     stream->queue.pop_front();
+    stream->queued_bytes -= op->load.bytes;
     finish(op);
   }
   queues().streams.remove(stream);
@@ -180,6 +192,24 @@ class HostInLine {
  private:
   std::list<const HostWait*>::iterator at_;
 };
+
+// Sleeps until streams have done what `is_so` asks for, which is asked with the mutex held, or were
+// cancelled.
+template <class F>
+void sleep_until(F&& is_so) {
+  HostWait host;  // outlives the lock, so that no handler of the program runs under it
+  std::unique_lock lock(queues().mutex);
+  const HostInLine in_line(host);
+  bool cancelled = false;
+  while (!is_so()) {
+    lock.unlock();
+    host.sleep();
+    lock.lock();
+    if (cancelled || !host.wants_to_cancel()) continue;
+    cancel_all();
+    cancelled = true;
+  }
+}
 
 // What a process that ends has still running is not waited for: it is told to end, and given a moment, since
 // it may be using memory that the program is about to lose.
@@ -274,12 +304,13 @@ bool remove_stream(HipStream handle) {
   return true;
 }
 
-OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& after) {
+OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& after, Load load) {
   note_process();
   start_worker(stream);
   auto op = std::make_shared<Op>();
   op->body = std::move(body);
   op->stream = stream;
+  op->load = load;
   Device& d = device(stream->device);
   op->refused = d.fault != hipSuccess;
   op->faults = d.faults;
@@ -287,9 +318,19 @@ OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& aft
   for (const OpRef& on : after) add_dependency(op, on);
   add_legacy_dependencies(op);
   stream->queue.push_back(op);
+  stream->queued_bytes += load.bytes;
   stream->last = op;
   if (stream->queue.size() == 1) stream->wake.notify_one();
   return op;
+}
+
+void wait_for_room(const StreamRef& stream) {
+  if (is_stream_thread) return;
+  {
+    std::lock_guard lock(queues().mutex);
+    if (has_room(*stream)) return;
+  }
+  sleep_until([&] { return has_room(*stream); });
 }
 
 OpRef loose_mark(const StreamRef& stream) {
@@ -342,18 +383,7 @@ int wait_for(const std::vector<OpRef>& ops, const char* function) {
     if (std::ranges::all_of(ops, is_done)) return hipSuccess;
   }
   if (process_ends) return fail(hipErrorDeinitialized, "%s: the process ends", function);
-  HostWait host;  // outlives the lock, so that no handler of the program runs under it
-  std::unique_lock lock(queues().mutex);
-  const HostInLine in_line(host);
-  bool cancelled = false;
-  while (!std::ranges::all_of(ops, is_done)) {
-    lock.unlock();
-    host.sleep();
-    lock.lock();
-    if (cancelled || !host.wants_to_cancel()) continue;
-    cancel_all();
-    cancelled = true;
-  }
+  sleep_until([&] { return std::ranges::all_of(ops, is_done); });
   return hipSuccess;
 }
 

@@ -20,6 +20,12 @@ struct Capture;
 struct GraphNode;
 using StreamRef = std::shared_ptr<Stream>;
 
+// What an operation means to a host that waits for its turn: see wait_for_room().
+struct Load {
+  uint64_t bytes = 0;         // of memory that it gives back once it has run
+  bool runs_program = false;  // it calls, or waits for, what the program does
+};
+
 struct Op {
   // Runs on the stream's thread. Empty: a mark. `alive` is false if the device has faulted since the
   // operation was queued: then what it was to do is not done.
@@ -30,6 +36,7 @@ struct Op {
   unsigned waits_for = 0;  // operations of other streams that are not done
   bool refused = false;    // queued while the device's fault was not acknowledged
   bool done = false;
+  Load load;
   int dropped = 0;  // the fault that kept this, and what was queued before it, from running
   std::vector<std::shared_ptr<Op>> successors;
   std::chrono::steady_clock::time_point time;  // when it was done
@@ -46,8 +53,9 @@ struct Stream {
   int priority = 0;
   uint64_t id = 0;
 
-  std::deque<OpRef> queue;  // the front one runs or waits to
-  OpRef last;               // submitted last, if it is not done
+  std::deque<OpRef> queue;    // the front one runs or waits to
+  uint64_t queued_bytes = 0;  // of the queue's loads
+  OpRef last;                 // submitted last, if it is not done
   std::condition_variable wake;
   bool has_worker = false, closing = false;
   int holds = 0;    // fmha_emu_stream_hold
@@ -67,7 +75,12 @@ bool remove_stream(HipStream handle);
 StreamRef null_stream(int device);
 
 // Queues an operation behind all others of the stream, and behind `after`. With queue_mutex() held.
-OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& after = {});
+OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& after = {}, Load load = {});
+
+// Before an operation is queued, without queue_mutex(): a queue has an end, at which the host waits, as with
+// ROCm. It does not where what it would wait for might wait for it: on a stream's thread, under capture, of a
+// stream that is held, and while the operation in front waits for another stream or runs the program's code.
+void wait_for_room(const StreamRef& stream);
 
 // What the host waits for. With queue_mutex() held.
 std::vector<OpRef> pending_of(const Stream& stream);  // for the null stream, of all that it waits for

@@ -158,6 +158,7 @@ HIP_API int hipStreamAddCallback(HipStream handle, HipStreamCallback callback, v
     if (!callback || flags) return fail(hipErrorInvalidValue, "%s: null callback or flags", function);
     const StreamRef stream = find_stream(handle, function);
     if (!stream) return static_cast<int>(hipErrorContextIsDestroyed);
+    wait_for_room(stream);
     std::lock_guard lock(queue_mutex());
     if (stream->capture) {
       return invalidate(*stream->capture, hipErrorStreamCaptureUnsupported, function,
@@ -165,9 +166,10 @@ HIP_API int hipStreamAddCallback(HipStream handle, HipStreamCallback callback, v
     }
     if (const int e = check_legacy(*stream, function)) return e;
     const int index = stream->device;
-    submit(stream, [=](bool alive) {
+    OpBody body = [=](bool alive) {
       callback(handle, alive ? static_cast<int>(hipSuccess) : device(index).last_fault.load(), user_data);
-    });
+    };
+    submit(stream, std::move(body), {}, {.runs_program = true});
     return static_cast<int>(hipSuccess);
   });
 }

@@ -76,7 +76,18 @@ bool execute_fill(const FillWork& f, int device) {
   return true;
 }
 
+Load load_of(const Work& work) {
+  const auto* const copy = std::get_if<CopyWork>(&work);
+  return {copy && copy->staged ? copy->staged->size() : 0, runs_program(work)};
+}
+
 }  // namespace
+
+bool runs_program(const Work& work) {
+  if (std::holds_alternative<HostWork>(work) || std::holds_alternative<WaitWork>(work)) return true;
+  const auto* const graph = std::get_if<GraphWork>(&work);
+  return graph && std::ranges::any_of(graph->program->steps, runs_program);
+}
 
 bool execute(const Work& work, int device) {
   return std::visit(Overloaded{
@@ -93,12 +104,15 @@ bool execute(const Work& work, int device) {
 }
 
 int enqueue(const char* function, const StreamRef& stream, Work work, OpRef* op) {
+  wait_for_room(stream);
   std::lock_guard lock(queue_mutex());
   if (stream->capture) return capture_work(*stream, std::move(work), function);
   if (const int e = check_legacy(*stream, function)) return e;
-  OpRef queued = submit(stream, [work = std::move(work), index = stream->device](bool alive) {
+  const Load load = load_of(work);
+  OpBody body = [work = std::move(work), index = stream->device](bool alive) {
     if (alive || std::holds_alternative<HostWork>(work)) execute(work, index);
-  });
+  };
+  OpRef queued = submit(stream, std::move(body), {}, load);
   if (op) *op = std::move(queued);
   return hipSuccess;
 }

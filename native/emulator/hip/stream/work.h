@@ -84,6 +84,9 @@ struct Program {
   std::vector<std::vector<size_t>> before;  // the steps that each comes after
 };
 
+// Whether it calls, or waits for, what the program does: see Load.
+bool runs_program(const Work& work);
+
 // Gives work to a stream, or to the graph if the stream is being captured: then *op stays null.
 int enqueue(const char* function, const StreamRef& stream, Work work, OpRef* op = nullptr);
 // The same, on a stream's handle, where the capture rules of a call on a stream apply.

@@ -33,6 +33,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kMai, 0x6e, "v_mfma_f64_16x16x4f64 v_mfma_f64_4x4x4f64"},
 
     {Format::kMubuf, 0x29, "buffer_invl2"},
+    {Format::kMubuf, 0x3d, "buffer_store_lds_dword buffer_wbinvl1 buffer_wbinvl1_vol"},
 };
 // clang-format on
 

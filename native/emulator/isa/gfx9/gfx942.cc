@@ -64,6 +64,8 @@ constexpr OpcodeRun kOwn[] = {
     {Format::kMai, 0x7b, "v_smfmac_f32_16x16x64_fp8_fp8 v_smfmac_f32_32x32x32_bf8_bf8"},
     {Format::kMai, 0x7d, "v_smfmac_f32_32x32x32_bf8_fp8 v_smfmac_f32_32x32x32_fp8_bf8"},
     {Format::kMai, 0x7f, "v_smfmac_f32_32x32x32_fp8_fp8"},
+
+    {Format::kMubuf, 0x3d, "buffer_store_lds_dword buffer_wbinvl1 buffer_wbinvl1_vol"},
 };
 // clang-format on
 

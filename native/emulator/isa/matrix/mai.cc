@@ -118,6 +118,14 @@ constexpr Row kRows[] = {
     matrix_row<32, 32, 16, 1, Bf8, kNone, false, Fp8>("v_mfma_f32_32x32x16_bf8_fp8"),
     matrix_row<32, 32, 16, 1, Fp8, kNone, false, Bf8>("v_mfma_f32_32x32x16_fp8_bf8"),
     matrix_row<32, 32, 16, 1, Fp8, kNone>("v_mfma_f32_32x32x16_fp8_fp8"),
+    matrix_row<16, 16, 32, 1, OcpBf8, kNone>("v_mfma_f32_16x16x32_bf8_bf8_ocp"),
+    matrix_row<16, 16, 32, 1, OcpBf8, kNone, false, OcpFp8>("v_mfma_f32_16x16x32_bf8_fp8_ocp"),
+    matrix_row<16, 16, 32, 1, OcpFp8, kNone, false, OcpBf8>("v_mfma_f32_16x16x32_fp8_bf8_ocp"),
+    matrix_row<16, 16, 32, 1, OcpFp8, kNone>("v_mfma_f32_16x16x32_fp8_fp8_ocp"),
+    matrix_row<32, 32, 16, 1, OcpBf8, kNone>("v_mfma_f32_32x32x16_bf8_bf8_ocp"),
+    matrix_row<32, 32, 16, 1, OcpBf8, kNone, false, OcpFp8>("v_mfma_f32_32x32x16_bf8_fp8_ocp"),
+    matrix_row<32, 32, 16, 1, OcpFp8, kNone, false, OcpBf8>("v_mfma_f32_32x32x16_fp8_bf8_ocp"),
+    matrix_row<32, 32, 16, 1, OcpFp8, kNone>("v_mfma_f32_32x32x16_fp8_fp8_ocp"),
 
     // i8
     matrix_row<32, 32, 8, 1, Byte, kBroadcast>("v_mfma_i32_32x32x8i8"),

@@ -26,7 +26,8 @@ struct Sparse {
   using Dense = Shape<M, N, K, 1, InA, InB, Modifiers::kNone>;
 };
 
-// Which of the 32 bits hold the indices: 8 (16-bit types) or 16 (8-bit types) of them.
+// Which of the 32 bits hold the indices: 8 (16-bit types) or 16 (8-bit types) of them, or twice as many of
+// the deeper instructions.
 template <class S>
 int first_index_bit(const Inst& inst) {
   constexpr int kSets = 32 / S::kIndexBits;
@@ -96,8 +97,10 @@ template <int M, int K, class InA, class InB = InA>
 constexpr Row sparse_row(const char* mnemonic) {
   using S = Sparse<M, K, InA, InB>;
   constexpr Type kAcc = M == 32 ? Type::kB512 : Type::kB128;
+  constexpr bool kDeep = S::kOfB * InB::kBits == 256;
+  constexpr Type kA = kDeep ? Type::kB128 : Type::kI64, kB = kDeep ? Type::kB256 : Type::kB128;
   constexpr MatrixShape kShape{M, K, 1, InA::kElement, InB::kElement, true};
-  return shaped({mnemonic, kAcc, {Type::kI64, Type::kB128, Type::kI32}, kReadsDst, smfmac<S>}, kShape);
+  return shaped({mnemonic, kAcc, {kA, kB, Type::kI32}, kReadsDst, smfmac<S>}, kShape);
 }
 
 constexpr Row kRows[] = {
@@ -115,6 +118,29 @@ constexpr Row kRows[] = {
     sparse_row<32, 32, Bf8, Fp8>("v_smfmac_f32_32x32x32_bf8_fp8"),
     sparse_row<32, 32, Fp8, Bf8>("v_smfmac_f32_32x32x32_fp8_bf8"),
     sparse_row<32, 32, Fp8>("v_smfmac_f32_32x32x32_fp8_fp8"),
+    sparse_row<16, 64, OcpBf8>("v_smfmac_f32_16x16x64_bf8_bf8_ocp"),
+    sparse_row<16, 64, OcpBf8, OcpFp8>("v_smfmac_f32_16x16x64_bf8_fp8_ocp"),
+    sparse_row<16, 64, OcpFp8, OcpBf8>("v_smfmac_f32_16x16x64_fp8_bf8_ocp"),
+    sparse_row<16, 64, OcpFp8>("v_smfmac_f32_16x16x64_fp8_fp8_ocp"),
+    sparse_row<32, 32, OcpBf8>("v_smfmac_f32_32x32x32_bf8_bf8_ocp"),
+    sparse_row<32, 32, OcpBf8, OcpFp8>("v_smfmac_f32_32x32x32_bf8_fp8_ocp"),
+    sparse_row<32, 32, OcpFp8, OcpBf8>("v_smfmac_f32_32x32x32_fp8_bf8_ocp"),
+    sparse_row<32, 32, OcpFp8>("v_smfmac_f32_32x32x32_fp8_fp8_ocp"),
+    // Twice as deep.
+    sparse_row<16, 64, Half<false>>("v_smfmac_f32_16x16x64_f16"),
+    sparse_row<32, 32, Half<false>>("v_smfmac_f32_32x32x32_f16"),
+    sparse_row<16, 64, Bfloat>("v_smfmac_f32_16x16x64_bf16"),
+    sparse_row<32, 32, Bfloat>("v_smfmac_f32_32x32x32_bf16"),
+    sparse_row<16, 128, Byte>("v_smfmac_i32_16x16x128_i8"),
+    sparse_row<32, 64, Byte>("v_smfmac_i32_32x32x64_i8"),
+    sparse_row<16, 128, OcpBf8>("v_smfmac_f32_16x16x128_bf8_bf8"),
+    sparse_row<16, 128, OcpBf8, OcpFp8>("v_smfmac_f32_16x16x128_bf8_fp8"),
+    sparse_row<16, 128, OcpFp8, OcpBf8>("v_smfmac_f32_16x16x128_fp8_bf8"),
+    sparse_row<16, 128, OcpFp8>("v_smfmac_f32_16x16x128_fp8_fp8"),
+    sparse_row<32, 64, OcpBf8>("v_smfmac_f32_32x32x64_bf8_bf8"),
+    sparse_row<32, 64, OcpBf8, OcpFp8>("v_smfmac_f32_32x32x64_bf8_fp8"),
+    sparse_row<32, 64, OcpFp8, OcpBf8>("v_smfmac_f32_32x32x64_fp8_bf8"),
+    sparse_row<32, 64, OcpFp8>("v_smfmac_f32_32x32x64_fp8_fp8"),
 };
 
 }  // namespace

@@ -197,4 +197,26 @@ struct Fnuz {
 using Fp8 = Fnuz<4>;
 using Bf8 = Fnuz<5>;
 
+// As CDNA4 has them, OCP's: IEEE's way of biases, with -0. E5M2 has infinities and NaNs; E4M3 has one NaN.
+template <int kExponentBits>
+struct Ocp : Fnuz<kExponentBits> {
+  template <int kCount>
+  static void widen(const uint32_t* in, float (*out)[kLanes]) {
+    constexpr float kScale = kExponentBits == 4 ? 0x1p120f : 0x1p112f;  // 2^(127 - bias)
+    for (int e = 0; e < kCount; ++e) {
+      for (int l = 0; l < kLanes; ++l) {
+        const uint32_t byte = in[e / 4 * kLanes + l] >> (8 * (e % 4)) & 0xff, m = byte & 0x7f;
+        const float value = float_of(m << (16 + kExponentBits)) * kScale;
+        uint32_t bits;
+        std::memcpy(&bits, &value, 4);
+        const bool nan = kExponentBits == 4 ? m == 0x7f : m > 0x7c;
+        bits = nan ? 0x7fc00000 : kExponentBits == 5 && m == 0x7c ? 0x7f800000 : bits;
+        out[e][l] = float_of(bits | (byte & 0x80) << 24);
+      }
+    }
+  }
+};
+using OcpFp8 = Ocp<4>;
+using OcpBf8 = Ocp<5>;
+
 }  // namespace fmha::emu::FMHA_EMU_LEVEL

@@ -19,6 +19,8 @@
 // ignored.
 #pragma once
 
+#include <immintrin.h>
+
 #include "isa/host_rounding.h"
 #include "isa/matrix/multiply_add.h"
 #include "isa/rows.h"
@@ -117,6 +119,22 @@ struct Wmma {
   static constexpr int kOutRegisters = kPacked ? kRows / 2 : kRows;
 };
 
+// One half of each of 16 registers.
+[[gnu::always_inline]] inline void widen_halves16(const u32* in, u32 flip, int shift, float* out) {
+#if defined(__F16C__) && defined(__AVX2__)
+  for (int l = 0; l < kWmmaSize; l += 8) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + l));
+    const __m256i y =
+        _mm256_srli_epi32(_mm256_xor_si256(x, _mm256_set1_epi32(static_cast<int>(flip))), shift);
+    const __m256i low = _mm256_and_si256(y, _mm256_set1_epi32(0xffff));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    _mm256_storeu_ps(out + l, _mm256_cvtph_ps(_mm256_castsi256_si128(packed)));
+  }
+#else
+  for (int l = 0; l < kWmmaSize; ++l) out[l] = WmmaHalf::value((in[l] ^ flip) >> shift, false);
+#endif
+}
+
 template <class Acc, int K>
 using WmmaOperand = Acc[K][kWmmaSize];
 
@@ -131,7 +149,11 @@ template <class S, class In>
     const int group = k / S::kPerLane, e = k % S::kPerLane;
     const u32* lanes = w.vgpr[inst.src[n].index + e / kPerRegister] + kWmmaSize * group;
     const int shift = e % kPerRegister * In::kBits;
-    for (int l = 0; l < kWmmaSize; ++l) out[k][l] = In::value((lanes[l] ^ flip) >> shift, low);
+    if constexpr (std::is_same_v<In, WmmaHalf>) {
+      widen_halves16(lanes, flip, shift, out[k]);
+    } else {
+      for (int l = 0; l < kWmmaSize; ++l) out[k][l] = In::value((lanes[l] ^ flip) >> shift, low);
+    }
   }
 }
 
@@ -215,11 +237,11 @@ template <class S>
   }
 }
 
-// C + sums, where no intermediate sum of the products leaves 32 bits.
-inline void add_saturated(const u32* sums, u32* c, int count) {
+// c += sums, which do not leave 32 bits; clamp saturates.
+inline void add_products(const u32* sums, u32* c, int count, bool clamp) {
   for (int i = 0; i < count; ++i) {
     i32 r;
-    const bool over = __builtin_add_overflow(static_cast<i32>(c[i]), static_cast<i32>(sums[i]), &r);
+    const bool over = __builtin_add_overflow(static_cast<i32>(c[i]), static_cast<i32>(sums[i]), &r) && clamp;
     c[i] = over ? (c[i] >> 31 ? 0x80000000u : 0x7fffffffu) : static_cast<u32>(r);
   }
 }
@@ -236,14 +258,12 @@ void wmma(Wave& w, const Inst& inst) {
   widen_operand<S, typename S::InA>(w, inst, 0, a);
   widen_operand<S, typename S::InB>(w, inst, 1, b);
   read_c<S>(w, inst, d);
-  if (!kFloat && inst.clamp) {
-    if constexpr (!kFloat) {
-      alignas(64) Acc sums[kWmmaSize][kWmmaSize] = {};
-      multiply_wmma<S>(a, b, sums);
-      add_saturated(sums[0], d[0], kWmmaSize * kWmmaSize);
-    }
-  } else {
+  if constexpr (kFloat) {
     multiply_wmma<S>(a, b, d);
+  } else {
+    alignas(64) Acc sums[kWmmaSize][kWmmaSize] = {};
+    multiply_wmma<S>(a, b, sums);
+    add_products(sums[0], d[0], kWmmaSize * kWmmaSize, inst.clamp);
   }
   write_d<S>(w, inst, d);
   w.mfma_macs += kWmmaSize * kWmmaSize * S::K;

@@ -19,6 +19,9 @@ inline constexpr auto kSwap = [](auto, auto x) { return x; };
 inline constexpr auto kIncrement = [](auto old, auto x) { return old >= x ? decltype(old){0} : old + 1; };
 inline constexpr auto kDecrement = [](auto old, auto x) { return old == 0 || old > x ? x : old - 1; };
 
+inline constexpr auto kConditionalSub = [](u32 old, u32 x) { return old >= x ? old - x : old; };
+inline constexpr auto kSubClamp = [](u32 old, u32 x) { return old >= x ? old - x : 0; };
+
 inline u32 add_f16(u32 a, u32 b) {             // f32 holds enough of the sum that rounding twice does no harm
   constexpr u32 kNearestKeepDenormals = 0xf0;  // MODE
   const float sum = to_f32(f16{static_cast<u16>(a)}) + to_f32(f16{static_cast<u16>(b)});
@@ -139,6 +142,13 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor)             \
   ROW("inc_x2", u64, kIncrement)       \
   ROW("dec_x2", u64, kDecrement)
+// What RDNA's MUBUF, FLAT and GLOBAL have beside these.
+#define FMHA_EMU_RDNA_ATOMICS(ROW)          \
+  ROW("cmpswap_f32", float, kCompareSwap)   \
+  ROW("min_f32", float, kMin)               \
+  ROW("max_f32", float, kMax)               \
+  ROW("cond_sub_u32", u32, kConditionalSub) \
+  ROW("sub_clamp_u32", u32, kSubClamp)
 // And of these only MUBUF, FLAT and GLOBAL.
 #define FMHA_EMU_MEMORY_ATOMICS(ROW) \
   FMHA_EMU_INTEGER_ATOMICS(ROW)      \

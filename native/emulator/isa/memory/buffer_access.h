@@ -87,7 +87,20 @@ inline bool structured(Wave& w, const Inst& inst, const Resource& r, BufferAcces
   return !far;
 }
 
+// RDNA's resource has other fields: of its kinds only raw buffers are modelled, whose bound is in bytes.
+inline bool is_raw_rdna(Wave& w, const Inst& inst) {
+  constexpr uint32_t kRawBounds = 3;  // OOB_SELECT
+  const uint32_t* s = &w.sgpr[inst.src[1].index];
+  const bool plain = s[1] >> 16 == 0 && !(s[3] >> 23 & 1);  // no stride, no swizzle, no lane's number
+  if (plain && (s[3] >> 28 & 3) == kRawBounds) return true;
+  w.fault(inst, 719, "a buffer resource that is not raw (stride 0, OOB_SELECT 3) is not modelled on this arch");
+  return false;
+}
+
 inline bool resolve(Wave& w, const Inst& inst, uint32_t bytes, BufferAccess& a) {
+  if constexpr (kLanes == 32) {  // which only RDNA has
+    if (!is_raw_rdna(w, inst)) return false;
+  }
   const Resource r(&w.sgpr[inst.src[1].index]);
   if (r.stride == 0 || !(inst.idxen || r.add_lane || r.swizzle)) [[likely]]
     return raw(w, inst, r, bytes, a);

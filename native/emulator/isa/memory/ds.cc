@@ -37,6 +37,47 @@ void read(Wave& w, const Inst& inst) {
   gather<kWidth>(w.vgpr[inst.dst.index], exec_mask(w), w.group->lds, address);
 }
 
+// The manual wants all lanes on, and addresses that `alignment` divides.
+bool may_transpose(Wave& w, const Inst& inst, uint32_t alignment) {
+  if (!all_active(w)) {
+    w.fault(inst, 719, "a transposing load needs all lanes on");
+    return false;
+  }
+  const uint32_t* vaddr = w.vgpr[inst.src[0].index];
+  for (int l = 0; l < kLanes; ++l) {
+    const uint32_t address = vaddr[l] + static_cast<uint32_t>(inst.imm);
+    if (address % alignment == 0) continue;
+    w.fault(inst, 719, "lane %d: a transposing load from LDS byte %u, which %u does not divide", l, address,
+            alignment);
+    return false;
+  }
+  return true;
+}
+
+// Transposing loads. Sixteen lanes load a matrix of kBits-bit elements, 16 to a row, row by row, each lane as
+// many of them as its bytes hold; lane l gets column l. Twelve bytes are aligned as 16.
+template <int kBits, uint32_t kBytes>
+void read_transposed(Wave& w, const Inst& inst) {
+  using Run = std::conditional_t<kBytes == 8, uint64_t, unsigned __int128>;
+  constexpr int kSide = 16, kOfLane = 8 * static_cast<int>(kBytes) / kBits;
+  alignas(64) uint32_t address[kLanes];
+  if (!may_transpose(w, inst, kBytes == 8 ? 8 : 16)) return;
+  if (!addresses(w, inst, static_cast<uint32_t>(inst.imm), kBytes, address)) return;
+  Run loaded[kLanes] = {};
+  for (int l = 0; l < kLanes; ++l) std::memcpy(&loaded[l], w.group->lds + address[l], kBytes);
+  uint32_t* dst = w.vgpr[inst.dst.index];
+  for (int l = 0; l < kLanes; ++l) {
+    Run column = 0;
+    for (int row = 0; row < kOfLane; ++row) {
+      const int at = kSide * row + l % kSide;
+      const Run element = loaded[l / kSide * kSide + at / kOfLane] >> at % kOfLane * kBits;
+      column |= (element & ((1 << kBits) - 1)) << row * kBits;
+    }
+    for (uint32_t j = 0; j < kBytes / 4; ++j)
+      dst[j * kMostLanes + static_cast<uint32_t>(l)] = static_cast<uint32_t>(column >> 32 * j);
+  }
+}
+
 template <Width kWidth>
 void write(Wave& w, const Inst& inst) {
   alignas(64) uint32_t address[kLanes];
@@ -69,7 +110,7 @@ void write2(Wave& w, const Inst& inst) {
 template <bool kStoreIt>
 void addtid(Wave& w, const Inst& inst) {
   if (ds_refused(w, inst)) return;
-  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  const uint32_t base = w.m0_in_lds() + static_cast<uint32_t>(inst.imm);
   tell_lds_run(w, inst, base, exec_mask(w));
   for_lanes(exec_mask(w), [&](int l) {
     uint8_t* p = w.lds(inst, base + 4 * l, 4, l);
@@ -136,6 +177,11 @@ constexpr Row read_row(const char* mnemonic) {
   const Type t = type_of(kWidth);
   return sized({mnemonic, t, {kI32, kNo, kNo}, load_flags(kWidth), read<kWidth>}, bytes_of(kWidth));
 }
+template <int kBits, Width kWidth>
+constexpr Row transposed_row(const char* mnemonic) {
+  constexpr uint32_t kBytes = bytes_of(kWidth);
+  return sized({mnemonic, type_of(kWidth), {kI32, kNo, kNo}, kLoad, read_transposed<kBits, kBytes>}, kBytes);
+}
 template <Width kWidth>
 constexpr Row write_row(const char* mnemonic) {
   const Type t = type_of(kWidth);
@@ -192,6 +238,10 @@ constexpr Row kRows[] = {
     write_row<Width::kB128>("ds_write_b128"),
     read_row<Width::kB96>("ds_read_b96"),
     read_row<Width::kB128>("ds_read_b128"),
+    transposed_row<4, Width::kB64>("ds_read_b64_tr_b4"),
+    transposed_row<6, Width::kB96>("ds_read_b96_tr_b6"),
+    transposed_row<8, Width::kB64>("ds_read_b64_tr_b8"),
+    transposed_row<16, Width::kB64>("ds_read_b64_tr_b16"),
 };
 
 }  // namespace

@@ -59,8 +59,6 @@ void two(Wave& w, const Inst& inst) {
 
 constexpr auto kMaskOr = [](auto old, auto mask, auto x) { return (old & ~mask) | x; };
 constexpr auto kCompareStore = [](auto old, auto compare, auto x) { return old == compare ? x : old; };
-constexpr auto kConditionalSub = [](u32 old, u32 x) { return old >= x ? old - x : old; };
-constexpr auto kSubClamp = [](u32 old, u32 x) { return old >= x ? old - x : 0; };
 constexpr auto kWrap = [](auto old, auto x, auto y) { return old >= x ? old - x : old + y; };
 // Each half is exchanged if the data's top bit says so.
 constexpr auto kConditionalSwap = [](u64 old, u64 x) {

@@ -68,10 +68,9 @@ template <bool kApertures>
   return ok;
 }
 
-// Scalar base and a 32-bit offset a lane.
-bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+// Scalar base and, in `p`, a 32-bit offset a lane.
+bool resolve_offsets(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(inst.imm);
-  std::memcpy(p.offset, w.vgpr[inst.src[0].index], sizeof p.offset);
   const Span s = span_of(p.offset, exec_mask(w));
   if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
     p.base = reinterpret_cast<uint8_t*>(base);
@@ -79,6 +78,22 @@ bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   }
   uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l) address[l] = base + p.offset[l];
+  return resolve_each<false>(w, inst, bytes, address, p);
+}
+
+bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  std::memcpy(p.offset, w.vgpr[inst.src[0].index], sizeof p.offset);
+  return resolve_offsets(w, inst, bytes, p);
+}
+
+// Lane after lane from a scalar base on, 0 if there is none (global_load_addtid).
+bool resolve_by_lane(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
+  if (!exec_mask(w)) return false;
+  for (uint32_t l = 0; l < kLanes; ++l) p.offset[l] = bytes * l;
+  if (inst.src[1].kind != OperandKind::kNone) return resolve_offsets(w, inst, bytes, p);
+  uint64_t address[kLanes];
+  for (int l = 0; l < kLanes; ++l)
+    address[l] = static_cast<uint64_t>(static_cast<int64_t>(inst.imm)) + p.offset[l];
   return resolve_each<false>(w, inst, bytes, address, p);
 }
 
@@ -148,14 +163,27 @@ void load_to_lds(Wave& w, const Inst& inst) {
   }
 }
 
+template <Width kWidth>
+void store_lanes(const uint32_t* s, uint64_t lanes, const Places& p) {
+  if (p.base) [[likely]]
+    return scatter<kWidth>(s, lanes, p.base, p.offset);
+  for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
+}
+
 template <Width kWidth, Format kFormat>
 void store(Wave& w, const Inst& inst) {
   Places p;
-  if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
-  const uint32_t* s = w.vgpr[inst.data.index];
-  if (p.base) [[likely]]
-    return scatter<kWidth>(s, exec_mask(w), p.base, p.offset);
-  for_lanes(exec_mask(w), [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
+  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p))
+    store_lanes<kWidth>(w.vgpr[inst.data.index], exec_mask(w), p);
+}
+
+void load_by_lane(Wave& w, const Inst& inst) {
+  Places p;
+  if (resolve_by_lane(w, inst, 4, p)) load_lanes<Width::kB32>(w.vgpr[inst.dst.index], exec_mask(w), p);
+}
+void store_by_lane(Wave& w, const Inst& inst) {
+  Places p;
+  if (resolve_by_lane(w, inst, 4, p)) store_lanes<Width::kB32>(w.vgpr[inst.data.index], exec_mask(w), p);
 }
 
 template <class T, auto kOp, Format kFormat>
@@ -205,12 +233,14 @@ constexpr Row kRows[] = {
     FMHA_EMU_LOADS(FLAT_LOAD)
     FMHA_EMU_STORES(FLAT_STORE)
     FMHA_EMU_MEMORY_ATOMICS(FLAT_ATOMIC)
+    FMHA_EMU_RDNA_ATOMICS(FLAT_ATOMIC)
     ATOMIC("flat_", Format::kFlat, "add_f32", float, kAdd)
     ATOMIC("flat_", Format::kFlat, "pk_add_f16", u32, kAddPkF16)
     ATOMIC("flat_", Format::kFlat, "pk_add_bf16", u32, kAddPkBf16)
     FMHA_EMU_LOADS(GLOBAL_LOAD)
     FMHA_EMU_STORES(GLOBAL_STORE)
     FMHA_EMU_MEMORY_ATOMICS(GLOBAL_ATOMIC)
+    FMHA_EMU_RDNA_ATOMICS(GLOBAL_ATOMIC)
     ATOMIC("global_", Format::kGlobal, "add_f32", float, kAdd)
     ATOMIC("global_", Format::kGlobal, "pk_add_f16", u32, kAddPkF16)
     ATOMIC("global_", Format::kGlobal, "pk_add_bf16", u32, kAddPkBf16)
@@ -219,6 +249,8 @@ constexpr Row kRows[] = {
     TO_LDS("ushort", Width::kU16)
     TO_LDS("sshort", Width::kI16)
     TO_LDS("dword", Width::kB32)
+    sized({"global_load_addtid_b32", Type::kI32, {kNo, kNo, kNo}, kLoad | kByLane, load_by_lane}, 4),
+    sized({"global_store_addtid_b32", kNo, {Type::kI32, kNo, kNo}, kStore | kByLane, store_by_lane}, 4),
     GLOBAL_TO_LDS("dwordx3", Width::kB96)
     GLOBAL_TO_LDS("dwordx4", Width::kB128)
     // gfx12 has them here. Caches are coherent on this device.

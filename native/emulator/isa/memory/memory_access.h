@@ -258,9 +258,9 @@ inline void tell_lds_run(Wave& w, const Inst& inst, uint32_t base, uint64_t lane
   w.tell_lds(inst, address, lanes, bytes);
 }
 
-// The destination of loads to LDS: M0[15:0] + the instruction's offset + a dword a lane.
+// The destination of loads to LDS: M0 + the instruction's offset + a dword a lane.
 inline void store_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32_t* values) {
-  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  const uint32_t base = w.m0_in_lds() + static_cast<uint32_t>(inst.imm);
   tell_lds_run(w, inst, base, lanes);
   if (lanes == kAllLanes) [[likely]] {
     if (uint8_t* p = w.lds(inst, base, 4 * kLanes, 0)) std::memcpy(p, values, 4 * kLanes);
@@ -274,7 +274,7 @@ inline void store_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32
 // The same of several dwords a lane, one behind the other; values: dword j of all lanes at kMostLanes * j.
 inline void store_wide_to_lds(Wave& w, const Inst& inst, uint64_t lanes, const uint32_t* values,
                               uint32_t dwords) {
-  const uint32_t base = (w.sgpr[kM0] & 0xffff) + static_cast<uint32_t>(inst.imm);
+  const uint32_t base = w.m0_in_lds() + static_cast<uint32_t>(inst.imm);
   tell_lds_run(w, inst, base, lanes, 4 * dwords);
   for_lanes(lanes, [&](int l) {
     uint8_t* p = w.lds(inst, base + 4 * dwords * l, 4 * dwords, l);

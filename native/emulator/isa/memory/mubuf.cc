@@ -134,8 +134,10 @@ constexpr Row kRows[] = {
     FMHA_EMU_LOADS(LOAD)
     FMHA_EMU_STORES(STORE)
     FMHA_EMU_MEMORY_ATOMICS(ATOMIC)
+    FMHA_EMU_RDNA_ATOMICS(ATOMIC)
     ATOMIC("add_f32", float, kAdd)
     ATOMIC("pk_add_f16", u32, kAddPkF16)
+    ATOMIC("pk_add_bf16", u32, kAddPkBf16)
     {"buffer_store_lds_dword", kNo, {kNo, kNo, kNo}, kStore | kRefused,
      no_store_from_lds},
     CACHE("buffer_wbl2", kCounted)

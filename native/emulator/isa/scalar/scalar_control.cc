@@ -36,9 +36,9 @@ void s_swappc(Wave& w, const Inst& i) {
   jump_to(w, i, to);
 }
 
-// The SGPR that is M0 registers after `o`, or -1 after a fault.
-int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
-  const uint64_t index = uint64_t{o.index} + w.sgpr[kM0];
+// The SGPR that is `offset` registers after `o`, or -1 after a fault.
+int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords, uint32_t offset) {
+  const uint64_t index = uint64_t{o.index} + offset;
   if (o.kind == OperandKind::kSgpr && index + dwords <= 102) return static_cast<int>(index);
   w.fault(i, kHipErrorLaunchFailure, "relative access to s%llu, beyond s101",
           static_cast<unsigned long long>(index));
@@ -47,7 +47,7 @@ int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords) {
 
 template <int kDwords>
 void s_movrels(Wave& w, const Inst& i) {
-  const int from = relative_sgpr(w, i, i.src[0], kDwords);
+  const int from = relative_sgpr(w, i, i.src[0], kDwords, w.sgpr[kM0]);
   if (from < 0) return;
   const uint32_t low = w.sgpr[from], high = w.sgpr[from + kDwords - 1];
   w.sgpr[i.dst.index] = low;
@@ -55,12 +55,18 @@ void s_movrels(Wave& w, const Inst& i) {
 }
 template <int kDwords>
 void s_movreld(Wave& w, const Inst& i) {
-  const int to = relative_sgpr(w, i, i.dst, kDwords);
+  const int to = relative_sgpr(w, i, i.dst, kDwords, w.sgpr[kM0]);
   if (to < 0) return;
   if (kDwords == 1)
     w.sgpr[to] = read32(w, i.src[0]);
   else
     w.set_sgpr64(to, read64(w, i.src[0]));
+}
+// Both by M0: the source by its bits 9:0, the destination by 25:16.
+void s_movrelsd_2(Wave& w, const Inst& i) {
+  const int from = relative_sgpr(w, i, i.src[0], 1, w.sgpr[kM0] & 0x3ff);
+  const int to = from < 0 ? from : relative_sgpr(w, i, i.dst, 1, w.sgpr[kM0] >> 16 & 0x3ff);
+  if (to >= 0) w.sgpr[to] = w.sgpr[from];
 }
 template void s_movrels<1>(Wave&, const Inst&);
 template void s_movrels<2>(Wave&, const Inst&);
@@ -229,6 +235,7 @@ std::span<const Row> scalar_rows() {
     for (const Row& r : kControlRows) all[count++] = r;
     for (const Row& r : scalar_special_rows()) all[count++] = r;
     for (const Row& r : scalar_rdna_rows()) all[count++] = r;
+    for (const Row& r : scalar_float_rows()) all[count++] = r;
   }
   return {all, count};
 }

@@ -2,6 +2,8 @@
 // Reading and writing the operands of scalar instructions.
 #pragma once
 
+#include <ctime>
+
 #include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
@@ -40,6 +42,13 @@ inline uint64_t read64(const Wave& w, const Operand& o) {
 }
 inline void write32(Wave& w, const Operand& o, uint32_t v) { w.sgpr[o.index] = v; }
 inline void write64(Wave& w, const Operand& o, uint64_t v) { w.set_sgpr64(o.index, v); }
+
+// A clock of 100 MHz.
+inline uint64_t real_time() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 100000000 + static_cast<uint64_t>(t.tv_nsec) / 10;
+}
 
 template <typename T>
 inline T read(const Wave& w, const Operand& o) {

@@ -43,6 +43,22 @@ void s_sendmsg(Wave& w, const Inst& i) {
   if (i.imm != kInterrupt && i.imm != kDeallocVgprs)
     w.fault(i, kHipErrorLaunchFailure, "message %d has no receiver here", i.imm);
 }
+// Of the messages that answer the clock of 100 MHz is there; the others are for trap handlers and profilers.
+bool answer(Wave& w, const Inst& i, uint64_t* value) {
+  constexpr int kGetRealtime = 0x83;
+  *value = real_time();
+  if (i.imm == kGetRealtime) return true;
+  w.fault(i, kHipErrorLaunchFailure, "message %d has no answer here", i.imm);
+  return false;
+}
+void s_sendmsg_rtn_b32(Wave& w, const Inst& i) {
+  uint64_t value;
+  if (answer(w, i, &value)) write32(w, i.dst, static_cast<u32>(value));
+}
+void s_sendmsg_rtn_b64(Wave& w, const Inst& i) {
+  uint64_t value;
+  if (answer(w, i, &value)) write64(w, i.dst, value);
+}
 // The barrier of a workgroup in two parts. All waves come to its wait, so that is where the device lets one
 // wave after the other run on; what a wave does between the two counts as before the barrier.
 constexpr int kWorkgroupBarrier = -1;
@@ -101,11 +117,16 @@ constexpr Row kRows[] = {
     {"s_wait_bvhcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_wait_expcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_barrier_signal", N, {I, N, N}, 0, s_barrier_signal},
-    {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait, Immediate::kHexadecimal},
+    {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait},
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
     {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
     {"s_denorm_mode", N, {N, N, N}, 0, s_denorm_mode},
     {"s_sendmsg_gfx11", N, {N, N, N}, kNeedsM0, s_sendmsg, Immediate::kMessage},
+    {"s_sendmsg_rtn_b32", I, {N, N, N}, 0, s_sendmsg_rtn_b32, Immediate::kMessage},
+    {"s_sendmsg_rtn_b64", Type::kI64, {N, N, N}, 0, s_sendmsg_rtn_b64, Immediate::kMessage},
+    {"s_sleep_var", N, {I, N, N}, 0, nothing},
+    {"s_singleuse_vdst", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
+    {"s_movrelsd_2_b32", I, {I, N, N}, kRegisterSrc | kNeedsM0, s_movrelsd_2},
     {"s_code_end", N, {N, N, N}, kNoSrc, s_code_end},
 };
 // clang-format on

@@ -2,8 +2,6 @@
 // SMEM: scalar loads through an address or a buffer resource, clocks, cache control.
 #include "isa/scalar/smem.h"
 
-#include <ctime>
-
 #include "isa/rows.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
@@ -64,12 +62,7 @@ void s_buffer_load_part(Wave& w, const Inst& i) {
 // The number of instructions the wave has executed: repeatable, and increasing.
 void s_memtime(Wave& w, const Inst& i) { write64(w, i.dst, w.clock + w.instructions); }
 
-// A clock of 100 MHz.
-void s_memrealtime(Wave& w, const Inst& i) {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  write64(w, i.dst, static_cast<uint64_t>(t.tv_sec) * 100000000 + static_cast<uint64_t>(t.tv_nsec) / 10);
-}
+void s_memrealtime(Wave& w, const Inst& i) { write64(w, i.dst, real_time()); }
 
 void nothing(Wave&, const Inst&) {}
 

@@ -8,7 +8,7 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
 constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = Type::kI16, kF64 = Type::kF64;
-constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kNone = Type::kNone;
+constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkF32 = Type::kPkF32, kNone = Type::kNone;
 constexpr RowFlags kMod = kHasModifiers, kAcc = kHasModifiers | kReadsDst;
 constexpr RowFlags kScalarTrans = kHasModifiers | kTranscendental | kScalarDst;
 
@@ -43,6 +43,10 @@ FMHA_EMU_INLINE u16 dot2_bf16(u32 a, u32 b, u16 c) {
   return static_cast<u16>(
       to_bf16(dot2_f32<false>(low_bfloat(a), low_bfloat(b), high_bfloat(a), high_bfloat(b), low_bfloat(c))));
 }
+
+// Which byte v_cvt_f32_fp8 takes, and how far up the half of v_cvt_pk_f32_fp8 is.
+FMHA_EMU_INLINE u32 picked_byte(u32 x, OpSel o) { return x >> (16 * (o.value & 1) + 8 * (o.value >> 1 & 1)); }
+FMHA_EMU_INLINE u32 picked_half(u32 x, OpSel o) { return x >> (16 * (o.value & 1)); }
 
 // One value, a scalar's, into a scalar register: v_s_exp and the like, which no lane mask concerns.
 template <auto F, Type kType>
@@ -141,6 +145,21 @@ constexpr Row kRows[] = {
    op<[](const Env& e, f16 a, f16 b, f16 c) { return low(maximum(minimum(a, b, e), c, e)); }>},
   {"v_maximumminimum_f16", kF16, {kF16, kF16, kF16}, kMod,
    op<[](const Env& e, f16 a, f16 b, f16 c) { return low(minimum(maximum(a, b, e), c, e)); }>},
+  // OCP's types; which byte or half is in op_sel.
+  {"v_cvt_f32_fp8_gfx12", kF32, {kB32}, kOwnOpSel,
+   op<[](u32 a, OpSel o) { return Ocp8::widen<3>(picked_byte(a, o)); }>},
+  {"v_cvt_f32_bf8_gfx12", kF32, {kB32}, kOwnOpSel,
+   op<[](u32 a, OpSel o) { return Ocp8::widen<2>(picked_byte(a, o)); }>},
+  {"v_cvt_pk_f32_fp8_gfx12", kPkF32, {kB32}, kOwnOpSel,
+   op<([](u32 a, OpSel o) {
+     const u32 x = picked_half(a, o);
+     return FloatPair{Ocp8::widen<3>(x), Ocp8::widen<3>(x >> 8)};
+   })>},
+  {"v_cvt_pk_f32_bf8_gfx12", kPkF32, {kB32}, kOwnOpSel,
+   op<([](u32 a, OpSel o) {
+     const u32 x = picked_half(a, o);
+     return FloatPair{Ocp8::widen<2>(x), Ocp8::widen<2>(x >> 8)};
+   })>},
   {"v_s_exp_f32", kF32, {kF32}, kScalarTrans, scalar32<[](float a) { return exp2_f32(a); }>},
   {"v_s_exp_f16", kF16, {kF16}, kScalarTrans, scalar16<[](float a) { return exp2_f32(a); }>},
   {"v_s_log_f32", kF32, {kF32}, kScalarTrans, scalar32<[](float a) { return log2_f32(a); }>},

@@ -117,22 +117,10 @@ FMHA_EMU_INLINE float cos_f32(float x) {
 FMHA_EMU_INLINE float rcp_wide(float x) { return 1.0f / x; }
 FMHA_EMU_INLINE float sqrt_wide(float x) { return __builtin_sqrtf(x); }
 
-// FP8 of gfx942: FNUZ. No infinities, no -0 (its code is the only NaN); E4M3 has bias 8, E5M2 bias 16.
-template <int kMantissa>
-FMHA_EMU_INLINE float fp8_to_f32(u32 code) {
-  constexpr int kBias = kMantissa == 3 ? 8 : 16;
-  const u32 m = code & 0x7f, sign = (code & 0x80) << 24;
-  const u32 normal = (m << (23 - kMantissa)) + ((127u - kBias) << 23);
-  constexpr float kStep = kMantissa == 3 ? 0x1p-10f : 0x1p-17f;  // of the denormals
-  const u32 denormal = bits<u32>(static_cast<float>(static_cast<i32>(m)) * kStep);
-  const u32 small = 0u - static_cast<u32>(m < (1u << kMantissa));
-  const u32 value = sign | (denormal & small) | (normal & ~small);
-  return bits<float>((code & 0xff) == 0x80 ? 0x7fc00000u : value);
-}
-// Nearest even. What is too large becomes NaN, or the largest value if MODE.FP16_OVFL is set.
-template <int kMantissa>
-FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
-  constexpr int kBias = kMantissa == 3 ? 8 : 16;
+// A float as the magnitude of an 8-bit one of so many bits of mantissa and this bias, rounded to nearest
+// even; if it is too large, more than the largest.
+template <int kMantissa, int kBias>
+FMHA_EMU_INLINE u32 rounded_to_8_bits(float x) {
   constexpr i32 kLeast = 128 - kBias;  // biased f32 exponent of the least normal
   const u32 a = magnitude(x);
   const i32 e = static_cast<i32>(a >> 23);
@@ -141,13 +129,55 @@ FMHA_EMU_INLINE u32 f32_to_fp8(float x, const Env& env) {
   const i32 deep = kLeast - e + 23 - kMantissa;
   const u32 shift = blend<u32>(normal, 23u - kMantissa, deep > 25 ? 25u : static_cast<u32>(deep));
   const u32 v = blend(normal, a - (static_cast<u32>(kLeast - 1) << 23), significand);
-  const u32 r = (v + (((1u << shift) - 1) >> 1) + (v >> shift & 1)) >> shift;
-  const u32 sign = raw(x) >> 24 & 0x80u;
-  const u32 signed_r = r | (sign & (0u - static_cast<u32>(r != 0)));
-  const u32 too_large = static_cast<u32>(static_cast<i32>(0x7fu - r) >> 31);
-  const u32 limited = blend(too_large, blend(env.saturate16, 0x7fu | sign, 0x80u), signed_r);
-  return blend(nan_mask(x), 0x80u, limited);
+  return (v + (((1u << shift) - 1) >> 1) + (v >> shift & 1)) >> shift;
 }
+template <int kMantissa, int kBias>
+FMHA_EMU_INLINE u32 widened_from_8_bits(u32 code) {
+  const u32 m = code & 0x7f, sign = (code & 0x80) << 24;
+  const u32 normal = (m << (23 - kMantissa)) + ((127u - kBias) << 23);
+  constexpr float kStep =
+      __builtin_bit_cast(float, static_cast<u32>(128 - kBias - kMantissa) << 23);  // of the denormals
+  const u32 denormal = bits<u32>(static_cast<float>(static_cast<i32>(m)) * kStep);
+  const u32 small = 0u - static_cast<u32>(m < (1u << kMantissa));
+  return sign | (denormal & small) | (normal & ~small);
+}
+FMHA_EMU_INLINE u32 mask_if(bool holds) { return 0u - static_cast<u32>(holds); }
+
+// FP8 of gfx942: FNUZ. No infinities, no -0 (its code is the only NaN); E4M3 has bias 8, E5M2 bias 16.
+struct Fnuz8 {
+  template <int kMantissa>
+  FMHA_EMU_INLINE static float widen(u32 code) {
+    const u32 value = widened_from_8_bits < kMantissa, kMantissa == 3 ? 8 : 16 > (code);
+    return bits<float>((code & 0xff) == 0x80 ? 0x7fc00000u : value);
+  }
+  // What is too large becomes NaN, or the largest value if MODE.FP16_OVFL is set.
+  template <int kMantissa>
+  FMHA_EMU_INLINE static u32 narrow(float x, const Env& env) {
+    const u32 r = rounded_to_8_bits < kMantissa, kMantissa == 3 ? 8 : 16 > (x), sign = raw(x) >> 24 & 0x80u;
+    const u32 limited =
+        blend(mask_if(r > 0x7fu), blend(env.saturate16, 0x7fu | sign, 0x80u), r | (sign & mask_if(r != 0)));
+    return blend(nan_mask(x), 0x80u, limited);
+  }
+};
+
+// Of gfx950 and gfx12: OCP, with -0. E4M3 has bias 7, no infinity, and 0x7f as its NaN; E5M2 is a short f16.
+struct Ocp8 {
+  template <int kMantissa>
+  FMHA_EMU_INLINE static float widen(u32 code) {
+    const u32 value = widened_from_8_bits < kMantissa, kMantissa == 3 ? 7 : 15 > (code), m = code & 0x7f;
+    const u32 infinity = (code & 0x80) << 24 | 0x7f800000u;
+    const bool nan = kMantissa == 3 ? m == 0x7f : m > 0x7c, infinite = kMantissa == 2 && m == 0x7c;
+    return bits<float>(nan ? infinity | 0x400000u : infinite ? infinity : value);
+  }
+  // What is too large becomes NaN, of E5M2 infinity; or the largest value if MODE.FP16_OVFL is set.
+  template <int kMantissa>
+  FMHA_EMU_INLINE static u32 narrow(float x, const Env& env) {
+    constexpr u32 kMost = kMantissa == 3 ? 0x7e : 0x7b;
+    const u32 r = rounded_to_8_bits < kMantissa, kMantissa == 3 ? 7 : 15 > (x), sign = raw(x) >> 24 & 0x80u;
+    const u32 limited = blend(mask_if(r > kMost), blend(env.saturate16, kMost, kMost + 1), r);
+    return sign | blend(nan_mask(x), 0x7fu, limited);
+  }
+};
 
 FMHA_EMU_INLINE u32 saturated_u32(u64 x) { return x > 0xffffffffu ? ~0u : static_cast<u32>(x); }
 FMHA_EMU_INLINE i32 saturated_i32(i64 x) {

@@ -239,11 +239,11 @@ FMHA_EMU_INLINE Carry<u64> saturated_signed(Carry<u64> sum) {
 }
 
 // The random bits are added below the last bit kept, the sum is then rounded to nearest as usual.
-template <int kMantissa>
+template <class Kind, int kMantissa>
 FMHA_EMU_INLINE u32 stochastic_fp8(float x, u32 random, u32 op_sel, u32 old, const Env& e) {
   const u32 b = raw(x);
   const u32 m = ((b & 0x7fffffu) + (random >> (kMantissa == 3 ? 12 : 11))) & 0x7fffffu;
-  const u32 code = f32_to_fp8<kMantissa>(bits<float>((b & ~0x7fffffu) | m), e);
+  const u32 code = Kind::template narrow<kMantissa>(bits<float>((b & ~0x7fffffu) | m), e);
   const u32 shift = (op_sel >> 2 & 3) * 8;
   return (old & ~(0xffu << shift)) | code << shift;
 }

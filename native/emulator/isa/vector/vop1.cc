@@ -34,6 +34,21 @@ void swap(Wave& w, const Inst& inst) {
   select_lanes(exec, t, b, b);
 }
 
+// The odd rows of kRow lanes of the first register change places with the even ones of the second. A pair of
+// which one lane alone is on is refused: what then happens depends on fi and bound_ctrl, which no manual
+// explains for two destinations.
+template <int kRow>
+void permlane_swap(Wave& w, const Inst& inst) {
+  u32 *a = w.vgpr[inst.dst.index], *b = w.vgpr[inst.src[0].index];
+  const u64 exec = exec_mask(w);
+  for (int l = 0; l < kLanes; ++l) {
+    if (l & kRow) continue;
+    const u64 on = (exec >> l & 1) + (exec >> (l + kRow) & 1);
+    if (on == 1) return w.fault(inst, 719, "lane %d swaps with lane %d, and only one is on", l, l + kRow);
+    if (on) std::swap(b[l], a[l + kRow]);
+  }
+}
+
 FMHA_EMU_INLINE u32 reversed(u32 x) {
   x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
   x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
@@ -56,6 +71,13 @@ FMHA_EMU_INLINE f16 fract16(f16 x, const Env& e) {
   const f16 r = to_f16(v - __builtin_floorf(v), e);
   return {static_cast<u16>(r.raw == 0x3c00 ? 0x3bff : r.raw)};
 }
+
+template <class Kind, int kMantissa>
+constexpr Exec widen8 = op<[](u32 a) { return Kind::template widen<kMantissa>(a); }>;
+template <class Kind, int kMantissa>
+constexpr Exec widen8_pair = op<([](u32 a) {
+  return FloatPair{Kind::template widen<kMantissa>(a), Kind::template widen<kMantissa>(a >> 8)};
+})>;
 
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
@@ -156,12 +178,16 @@ constexpr Row kRows[] = {
    }), kFits>},
   {"v_prng_b32", kB32, {kB32}, 0, op<([](u32 a) { return a << 1 ^ (a >> 31) * 197u; })>},
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
-  {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<3>(a); }>},
-  {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, op<[](u32 a) { return fp8_to_f32<2>(a); }>},
-  {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{fp8_to_f32<3>(a), fp8_to_f32<3>(a >> 8)}; })>},
-  {"v_cvt_pk_f32_bf8", kPkF32, {kB32}, kMod | kNoDstSel,
-   op<([](u32 a) { return FloatPair{fp8_to_f32<2>(a), fp8_to_f32<2>(a >> 8)}; })>},
+  {"v_permlane16_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<16>},
+  {"v_permlane32_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<32>},
+  {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 3>},
+  {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 2>},
+  {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Fnuz8, 3>},
+  {"v_cvt_pk_f32_bf8", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Fnuz8, 2>},
+  {"v_cvt_f32_fp8_ocp", kF32, {kB32}, kMod | kNoDstSel, widen8<Ocp8, 3>},
+  {"v_cvt_f32_bf8_ocp", kF32, {kB32}, kMod | kNoDstSel, widen8<Ocp8, 2>},
+  {"v_cvt_pk_f32_fp8_ocp", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Ocp8, 3>},
+  {"v_cvt_pk_f32_bf8_ocp", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Ocp8, 2>},
 };
 // clang-format on
 

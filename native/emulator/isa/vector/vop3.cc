@@ -12,6 +12,16 @@ constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kI16 = T
 constexpr Type kB64 = Type::kI64;
 constexpr RowFlags kMod = kHasModifiers;
 
+template <class Kind, int kMantissa>
+constexpr Exec narrow8_pair = op<([](const Env& e, float a, float b) {
+  const u32 high = Kind::template narrow<kMantissa>(b, e) << 8;
+  return low(static_cast<u16>(Kind::template narrow<kMantissa>(a, e) | high));
+})>;
+template <class Kind, int kMantissa>
+constexpr Exec stochastic8 = op<([](const Env& e, float a, u32 s, OpSel o, Old<u32> d) {
+  return stochastic_fp8<Kind, kMantissa>(a, s, o.value, d.value, e);
+})>;
+
 // The f16 and 16-bit instructions that GFX9 added write their half and keep the other (Low); the "legacy"
 // ones before them clear it.
 // clang-format off: a row is a line, or two
@@ -224,14 +234,14 @@ constexpr Row kRows[] = {
    op<[](const Env& e, f16 a, f16 b) { return halves(flushed(a, e).raw, flushed(b, e).raw); }>},
   {"v_mul_legacy_f32", kF32, {kF32, kF32}, kMod,
    op<[](float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : a * b; }>},
-  {"v_cvt_pk_fp8_f32", kI16, {kF32, kF32}, kMod,
-   op<[](const Env& e, float a, float b) { return low(static_cast<u16>(f32_to_fp8<3>(a, e) | f32_to_fp8<3>(b, e) << 8)); }>},
-  {"v_cvt_pk_bf8_f32", kI16, {kF32, kF32}, kMod,
-   op<[](const Env& e, float a, float b) { return low(static_cast<u16>(f32_to_fp8<2>(a, e) | f32_to_fp8<2>(b, e) << 8)); }>},
-  {"v_cvt_sr_fp8_f32", kB32, {kF32, kB32}, kMod | kSelectsByte,
-   op<[](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<3>(a, s, o.value, d.value, e); }>},
-  {"v_cvt_sr_bf8_f32", kB32, {kF32, kB32}, kMod | kSelectsByte,
-   op<[](const Env& e, float a, u32 s, OpSel o, Old<u32> d) { return stochastic_fp8<2>(a, s, o.value, d.value, e); }>},
+  {"v_cvt_pk_fp8_f32", kI16, {kF32, kF32}, kMod, narrow8_pair<Fnuz8, 3>},
+  {"v_cvt_pk_bf8_f32", kI16, {kF32, kF32}, kMod, narrow8_pair<Fnuz8, 2>},
+  {"v_cvt_sr_fp8_f32", kB32, {kF32, kB32}, kMod | kSelectsByte, stochastic8<Fnuz8, 3>},
+  {"v_cvt_sr_bf8_f32", kB32, {kF32, kB32}, kMod | kSelectsByte, stochastic8<Fnuz8, 2>},
+  {"v_cvt_pk_fp8_f32_ocp", kI16, {kF32, kF32}, kMod, narrow8_pair<Ocp8, 3>},
+  {"v_cvt_pk_bf8_f32_ocp", kI16, {kF32, kF32}, kMod, narrow8_pair<Ocp8, 2>},
+  {"v_cvt_sr_fp8_f32_ocp", kB32, {kF32, kB32}, kMod | kSelectsByte, stochastic8<Ocp8, 3>},
+  {"v_cvt_sr_bf8_f32_ocp", kB32, {kF32, kB32}, kMod | kSelectsByte, stochastic8<Ocp8, 2>},
 
   {"v_div_scale_f32", kF32, {kF32, kF32, kF32}, kMod,
    op<[](const Env& e, float a, float d, float n) { return div_scale(a, flushed(d, e), flushed(n, e)); }>},

@@ -217,6 +217,25 @@ void dot_mixed(Wave& w, const Inst& inst) {
   finish(w, inst, Type::kF32, false);
 }
 
+// Four products of OCP's FP8 or BF8, added to an f32 one after the other, which the guides do not say.
+template <int kMantissaA, int kMantissaB>
+void dot4_fp8(Wave& w, const Inst& inst) {
+  Inst plain = inst;
+  plain.op_sel = plain.abs = plain.neg = 0;
+  const u32* a = fetch_slow(w, plain, 0, Type::kI32);
+  const u32* b = fetch_slow(w, plain, 1, Type::kI32);
+  const u32* c = fetch_slow(w, plain, 2, Type::kF32);
+  const u32 keep = inst.neg_hi & 4 ? ~(1u << 31) : ~0u, flip = inst.neg & 4 ? 1u << 31 : 0;
+  u32* t = w.tmp[3][0];
+  for (int l = 0; l < kLanes; ++l) {
+    float sum = bits<float>((c[l] & keep) ^ flip);
+    for (int i = 0; i < 32; i += 8)
+      sum = fma32(Ocp8::widen<kMantissaA>(a[l] >> i), Ocp8::widen<kMantissaB>(b[l] >> i), sum);
+    t[l] = raw(sum);
+  }
+  finish(w, inst, Type::kF32, false);
+}
+
 FMHA_EMU_INLINE i16 limit_i16(i32 x) { return static_cast<i16>(clamp_int(x, -0x8000, 0x7fff)); }
 FMHA_EMU_INLINE u16 limit_u16(i64 x) { return static_cast<u16>(x < 0 ? 0 : x > 0xffff ? 0xffff : x); }
 template <auto F>
@@ -266,6 +285,10 @@ constexpr Row kRows[] = {
    packed<f32_2<[](float a, float b) { return a * b; }>>},
   {"v_pk_min_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return min_num(a, b, e); }>},
+  {"v_pk_minimum3_f16", kPkF16, {kPkF16, kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b, f16 c) { return minimum(minimum(a, b, e), c, e); }>},
+  {"v_pk_maximum3_f16", kPkF16, {kPkF16, kPkF16, kPkF16}, kMod,
+   packed<[](const Env& e, f16 a, f16 b, f16 c) { return maximum(maximum(a, b, e), c, e); }>},
   {"v_pk_max_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return max_num(a, b, e); }>},
   {"v_fma_mix_f32", kF32, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kF32>},
@@ -282,6 +305,10 @@ constexpr Row kRows[] = {
   {"v_dot4_i32_iu8", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<8>},
   {"v_dot8_i32_iu4", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<4>},
   {"v_dot2_f32_bf16", kF32, {kPkI16, kPkI16, kF32}, kMod | kDot, dot2_f32_bf16},
+  {"v_dot4_f32_fp8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 2>},
+  {"v_dot4_f32_bf8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 3>},
+  {"v_dot4_f32_fp8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 3>},
+  {"v_dot4_f32_bf8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 2>},
   {"v_pk_minimum_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return minimum(a, b, e); }>},
   {"v_pk_maximum_f16", kPkF16, {kPkF16, kPkF16}, kMod,

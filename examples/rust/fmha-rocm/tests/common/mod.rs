@@ -168,12 +168,15 @@ impl Data {
         }
     }
 
+    /// Waits for the device. The output.
+    pub fn out(&self) -> Result<Vec<f32>, Failure> {
+        Ok(self.o.to_vec()?.into_iter().map(|x| numbers::widen(self.problem.dtype, x)).collect())
+    }
+
     /// Waits for the device. The largest error of all outputs, in units of what roundings allow.
     pub fn error(&self) -> Result<f64, Failure> {
-        let o: Vec<f32> =
-            self.o.to_vec()?.into_iter().map(|x| numbers::widen(self.problem.dtype, x)).collect();
         let [q, k, v] = &self.host;
-        Ok(worst_error(&self.problem, &arch()?, [q, k, v], &o, &self.lse.to_vec()?))
+        Ok(worst_error(&self.problem, &arch()?, [q, k, v], &self.out()?, &self.lse.to_vec()?))
     }
 
     /// Whether no output was touched.

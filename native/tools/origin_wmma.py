@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Our own kernels for Radeon, by WMMA: their tiles, and their lines of a translation unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import family_bwd
+import family_fwd
+from family import OneHeadDim, check_keys
+from family_bwd import BwdRow
+from family_fwd import FwdRow
+
+_HDIMS = (64, 128)
+_DTYPES = ("fp16", "bf16")
+_GENERATIONS = ("gfx11", "gfx12")
+# Packed float32 is not there, and vectors of it cost moves. Waves of a workgroup share a compute unit, whose
+# LDS they fill.
+_FLAGS = ("-fno-slp-vectorize", "-mcumode")
+_BIASES = {"none": "kNone", "elementwise": "kElementwise", "alibi": "kAlibi"}
+
+
+@dataclass(frozen=True)
+class WmmaFwdTile(OneHeadDim):
+    """How a workgroup divides the work: eight waves of 16 rows, and tiles of K of 16 KB."""
+
+    hdim: int
+    tag: str | None = None
+    origin: str = "wmma"
+    pipeline: str = "wmma"
+    hdim_step: int = 8
+    tile_m: int = 128
+
+    @property
+    def tile_n(self) -> int:
+        """Keys of a step."""
+        return 8192 // self.hdim
+
+
+@dataclass(frozen=True)
+class WmmaBwdTile(OneHeadDim):
+    """How a workgroup divides the work: four waves of 16 rows of its own, and tiles of 8 KB of the others."""
+
+    hdim: int
+    tag: str | None = None
+    origin: str = "wmma"
+    pipeline: str = "two_sided_wmma"
+    dtypes: tuple[str, ...] = _DTYPES
+    optional: bool = False
+    whole: bool = True
+    hdim_step: int = 8
+    tile_n: int = 64
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of a step."""
+        return 4096 // self.hdim
+
+
+def _hdim(content: dict[str, Any], where: str) -> int:
+    check_keys(content, {"hdim"}, set(), where)
+    if content["hdim"] not in _HDIMS:
+        raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {_HDIMS}")
+    return int(content["hdim"])
+
+
+def _features(mask: bool, bias: str, softcap: bool, dropout: bool) -> str:
+    flags = (
+        str(mask).lower(),
+        f"fmha::WmmaBias::{_BIASES[bias]}",
+        str(softcap).lower(),
+        str(dropout).lower(),
+    )
+    return ", ".join(flags)
+
+
+class WmmaFwd(family_fwd.Origin):
+    """What the forward family asks of these kernels."""
+
+    header = "hip/fwd_wmma.h"
+    flags = _FLAGS
+
+    def read_tile(self, content: dict[str, Any], where: str) -> WmmaFwdTile:
+        return WmmaFwdTile(_hdim(content, where))
+
+    def why_not(self, row: FwdRow) -> str | None:
+        if row.pad and row.arch.startswith(_GENERATIONS) and row.dtype in _DTYPES:
+            return None
+        return "its kernels take any length, fp16 and bf16, on gfx11 and gfx12"
+
+    def line(self, row: FwdRow, tile: WmmaFwdTile) -> str:
+        """Return the line that native/kernels/hip/fwd_wmma.h makes a kernel of."""
+        features = _features(row.mask, row.bias, row.softcap, row.dropout)
+        return f"FMHA_FWD_WMMA_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {features})"
+
+
+class WmmaBwd(family_bwd.Origin):
+    """What the backward family asks of these kernels."""
+
+    header = "hip/bwd_wmma.h"
+    flags = _FLAGS
+
+    def read_tile(self, content: dict[str, Any], where: str) -> WmmaBwdTile:
+        return WmmaBwdTile(_hdim(content, where))
+
+    def line(self, row: BwdRow, tile: WmmaBwdTile) -> str:
+        """Return the line that native/kernels/hip/bwd_wmma.h makes a kernel of."""
+        if row.dbias or not row.arch.startswith(_GENERATIONS):
+            raise ValueError(f"{row.name}: its kernels are of gfx11 and gfx12, and make no dbias")
+        bias = "elementwise" if row.bias else "alibi" if row.alibi else "none"
+        features = _features(True, bias, row.softcap, row.dropout)
+        return f"FMHA_BWD_WMMA_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {features})"

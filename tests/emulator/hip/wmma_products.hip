@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Products of 16 x 16 matrices, one wave each: by the matrix instruction, in the layout that
+// native/kernels/hip/wmma.h says it has, and by plain loops, of which the compiler makes what it likes.
+#include <hip/hip_runtime.h>
+
+#include "hip/wmma.h"
+
+namespace {
+
+constexpr int kSize = 16;
+
+__device__ int lane_of_wave() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
+
+// a's row or, of `columns`, b's column `line`; both halves of a wave have all of it, or each its own eight.
+template <typename T>
+__device__ fmha::Operand operand(const T* m, int line, bool columns) {
+  constexpr int kElements = sizeof(fmha::Operand) / sizeof(T);
+  struct {
+    T x[kElements];
+  } lines;
+  const int first = fmha::kBothHalves ? 0 : lane_of_wave() / 16 * 8;
+  for (int i = 0; i < kElements; ++i) {
+    lines.x[i] = columns ? m[(first + i) * kSize + line] : m[line * kSize + first + i];
+  }
+  return __builtin_bit_cast(fmha::Operand, lines);
+}
+
+__device__ fmha::Float8 column_of(const float* c) {
+  fmha::Float8 x;
+  const int lane = lane_of_wave();
+  for (int i = 0; i < 8; ++i) x[i] = c[(lane / 16 * 8 + i) * kSize + lane % 16];
+  return x;
+}
+
+__device__ void store(const fmha::Float8& x, float* d) {
+  const int lane = lane_of_wave();
+  for (int i = 0; i < 8; ++i) d[(lane / 16 * 8 + i) * kSize + lane % 16] = x[i];
+}
+
+// d = a b + c; e = a d, of which d is rounded to T.
+template <typename T>
+__device__ void by_wmma(const T* a, const T* b, const float* c, float* d, float* e) {
+  const int lane = lane_of_wave();
+  const fmha::Operand rows = operand(a, fmha::row_of_lane(lane), false);
+  const fmha::Float8 x = fmha::multiply16<T>(rows, operand(b, lane % 16, true), column_of(c));
+  store(x, d);
+  const fmha::Operand next = fmha::operand_of(fmha::rounded_eight<T>(x), lane >= 16);
+  store(fmha::multiply16<T>(rows, next, fmha::Float8{}), e);
+}
+
+template <typename T>
+__device__ void by_loops(const T* a, const T* b, const float* c, float* d, float* e) {
+  const int column = lane_of_wave() % 16;
+  if (lane_of_wave() >= 16) return;
+  T rounded[kSize];
+  for (int i = 0; i < kSize; ++i) {
+    float sum = c[i * kSize + column];
+    for (int k = 0; k < kSize; ++k) {
+      sum += fmha::to_float(a[i * kSize + k]) * fmha::to_float(b[k * kSize + column]);
+    }
+    d[i * kSize + column] = sum;
+    fmha::round_to(rounded[i], sum);
+  }
+  for (int i = 0; i < kSize; ++i) {
+    float sum = 0;
+    for (int k = 0; k < kSize; ++k) sum += fmha::to_float(a[i * kSize + k]) * fmha::to_float(rounded[k]);
+    e[i * kSize + column] = sum;
+  }
+}
+
+}  // namespace
+
+#define PRODUCTS(type)                                                                                       \
+  extern "C" __global__ void wmma_##type(const fmha::type* a, const fmha::type* b, const float* c, float* d, \
+                                         float* e) {                                                         \
+    by_wmma(a, b, c, d, e);                                                                                  \
+  }                                                                                                          \
+  extern "C" __global__ void loops_##type(const fmha::type* a, const fmha::type* b, const float* c,          \
+                                          float* d, float* e) {                                              \
+    by_loops(a, b, c, d, e);                                                                                 \
+  }
+PRODUCTS(Fp16)
+PRODUCTS(Bf16)
