@@ -17,8 +17,8 @@ from pyfa_rocm.emulator import Range, Time
 
 __all__ = ["CARDS", "Estimate", "estimate"]
 
-# The archs whose software device is modelled on each.
-CARDS = {"mi300x": "gfx942", "mi355x": "gfx950"}
+# What the software device must play to be modelled on each.
+CARDS = {"mi300x": "MI300X", "mi355x": "MI355X"}
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
 

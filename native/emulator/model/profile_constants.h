@@ -4,6 +4,8 @@
 // records compare.
 #pragma once
 
+#include <algorithm>
+
 #include "archs.h"
 #include "hip/state.h"
 
@@ -11,12 +13,13 @@ namespace fmha::emu {
 
 inline bool is_mi355x() { return device_arch().isa == Isa::kCdna4; }
 
-inline const Card& profile_card() { return card_of(is_mi355x() ? Arch::kGfx950 : kDefaultArch); }
+inline const Card& profile_card() { return is_mi355x() ? device_card() : card_of(kDefaultArch); }
 
-// Of every card that launches are modelled on.
-inline constexpr uint64_t kLineBytes = card_of(kDefaultArch).line_bytes.value;
-static_assert(card_of(Arch::kGfx950).line_bytes.value == kLineBytes);
-inline constexpr uint64_t kLdsBankBytes = card_of(kDefaultArch).lds_bank_bytes.value;
-static_assert(card_of(Arch::kGfx950).lds_bank_bytes.value == kLdsBankBytes);
+// Of every card.
+inline constexpr uint64_t kLineBytes = kCards[0].line_bytes.value;
+inline constexpr uint64_t kLdsBankBytes = kCards[0].lds_bank_bytes.value;
+static_assert(std::ranges::all_of(kCards, [](const Card& c) {
+  return c.line_bytes.value == kLineBytes && c.lds_bank_bytes.value == kLdsBankBytes;
+}));
 
 }  // namespace fmha::emu
