@@ -23,6 +23,10 @@
 // most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
 // is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up.
 //
+// Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
+// divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
+// (host/select/fwd_split.h decides).
+//
 //   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
 //   O                         64                            K 2 * 16 KB      matrix 4096 cycles
 //   Q                         32                            V 2 * 16 KB      vector about 2300
@@ -36,60 +40,9 @@
 
 #include "args/fwd_pingpong.h"
 #include "hip/fwd_pingpong_parts.h"
+#include "hip/fwd_pingpong_work.h"
 
 namespace fmha {
-
-inline constexpr int kPingpongWaves = 8;
-inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
-inline constexpr int kPingpongRows = 32;  // of a wave
-inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
-
-// What a workgroup does: 256 rows of a sequence and head, and which keys they see.
-struct PingpongWork {
-  int tile, head, batch;
-  int seqlen_q, seqlen_k;
-  int64_t first_q, first_k;  // rows of packed sequences in front of this one
-  int diagonal;              // row i is at column i + diagonal
-  int first_block, blocks;   // of keys
-
-  // False: there is no such row.
-  __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
-    const int head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
-    batch = head_of_batch / p.nhead_q;
-    head = head_of_batch - batch * p.nhead_q;
-    // Of a causal mask the last tile has most keys: it begins first.
-    tile = hides ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
-    find_lengths(p);
-    if (tile * kPingpongTileM >= seqlen_q) return false;
-    find_blocks(p, tile_n);
-    return true;
-  }
-
- private:
-  __device__ void find_lengths(const PingpongParams& p) {
-    seqlen_q = p.seqlen_q;
-    seqlen_k = p.seqlen_k;
-    first_q = first_k = 0;
-    if (p.cu_q != nullptr) {
-      first_q = p.cu_q[batch];
-      seqlen_q = p.cu_q[batch + 1] - p.cu_q[batch];
-      first_k = p.cu_k[batch];
-      seqlen_k = p.cu_k[batch + 1] - p.cu_k[batch];
-    }
-    if (p.used_q != nullptr) seqlen_q = p.used_q[batch];
-    if (p.used_k != nullptr) seqlen_k = p.used_k[batch];
-    diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
-  }
-
-  __device__ void find_blocks(const PingpongParams& p, int tile_n) {
-    const int row = tile * kPingpongTileM;
-    const int last_row = (row + kPingpongTileM < seqlen_q ? row + kPingpongTileM : seqlen_q) - 1;
-    const int first = row + diagonal - p.window_left, last = last_row + diagonal + p.window_right;
-    const int first_key = first > 0 ? first : 0, end = last < seqlen_k - 1 ? last + 1 : seqlen_k;
-    first_block = first_key / tile_n;
-    blocks = first_key < end ? (end - 1) / tile_n + 1 - first_block : 0;
-  }
-};
 
 template <typename T, int kHdim, bool kMask>
 class Pingpong {
@@ -396,12 +349,36 @@ class Pingpong {
   __device__ void end() {
     row_sum += across(row_sum);
     const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
-    store_o(row_sum == 0 ? 0 : factor);
-    if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
-      constexpr float kLn2 = 0.693147180559945309F;
-      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
-          row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    constexpr float kLn2 = 0.693147180559945309F;
+    const float lse = row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    const bool stores_lse = half == 0 && row < work.seqlen_q;
+    if (work.part >= 0) {
+      store_part(row_sum == 0 ? 0 : factor, lse, stores_lse);
+      return;
     }
+    store_o(row_sum == 0 ? 0 : factor);
+    if (p.lse != nullptr && stores_lse) {
+      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
+    }
+  }
+
+  // Of a part of the keys: as float32, for the kernel that merges parts (hip/merge.h).
+  __device__ void store_part(float factor, float lse, bool stores_lse) {
+    const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
+    const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
+    const uint32_t row_bytes = p.hdim_v * sizeof(float);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kPingpongTileM) * row_bytes);
+    const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
+        float x[4];
+        _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
+        const int dim = t * 32 + (i & 8) * 2 + (i & 4) + half * 8;
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+                                               dim < p.hdim_v ? begin + dim * 4 : kNowhere, 0, 0);
+      }
+    }
+    if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
   }
 
   __device__ void store_o(float factor) {

@@ -14,7 +14,17 @@ inline constexpr int64_t kTileRows = 256;
 // Whether these kernels could do the problem at all. Other kernels do what they do, so nobody asks why.
 bool fwd_within_limits(const FwdProblem& problem);
 
+// How many workgroups share a row tile, and divide its keys: `parts`, but of the first `whole_tiles` tiles of
+// a head none do.
+struct Division {
+  int32_t whole_tiles, parts;
+};
+
 // One launch. The problem is within the limits, and the kernel fits it.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan);
+
+// The same, but parts of the keys leave O and LSE in these arrays (args/fwd_pingpong.h), for others to merge.
+void add_divided_steps(const Kernel& kernel, const FwdProblem& problem, const Division& division, float* o,
+                       float* lse, Plan& plan);
 
 }  // namespace fmha::hip_fwd

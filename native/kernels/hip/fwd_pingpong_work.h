@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Which rows and keys a workgroup of hip/fwd_pingpong.h does.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/fwd_pingpong.h"
+
+namespace fmha {
+
+inline constexpr int kPingpongWaves = 8;
+inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
+inline constexpr int kPingpongRows = 32;  // of a wave
+inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
+
+// What a workgroup does: 256 rows of a sequence and head, and which keys they see.
+struct PingpongWork {
+  int tile, head, batch;
+  int seqlen_q, seqlen_k;
+  int64_t first_q, first_k;  // rows of packed sequences in front of this one
+  int diagonal;              // row i is at column i + diagonal
+  int first_block, blocks;   // of keys
+  int part;                  // of the keys; -1: it does all of them
+  int head_of_batch;
+
+  // False: there is no such row.
+  __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
+    head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
+    find_tile(p.parts, hides);
+    batch = head_of_batch / p.nhead_q;
+    head = head_of_batch - batch * p.nhead_q;
+    find_lengths(p);
+    if (tile * kPingpongTileM >= seqlen_q) return false;
+    find_blocks(p, tile_n);
+    if (part >= 0) divide_blocks(p.parts.count);
+    return true;
+  }
+
+ private:
+  __device__ void find_tile(const PingpongParts& parts, bool hides) {
+    int at = blockIdx.y, tiles = gridDim.y;
+    part = -1;
+    if (parts.count > 1) {
+      tiles /= parts.count;
+      part = at % parts.count;
+      at /= parts.count;
+    }
+    // Of a causal mask the last tile has most keys: it begins first.
+    tile = parts.first_tile + (hides ? tiles - 1 - at : at);
+  }
+
+  __device__ void divide_blocks(int count) {
+    const int begin = blocks * part / count;
+    blocks = blocks * (part + 1) / count - begin;
+    first_block += begin;
+  }
+
+  __device__ void find_lengths(const PingpongParams& p) {
+    seqlen_q = p.seqlen_q;
+    seqlen_k = p.seqlen_k;
+    first_q = first_k = 0;
+    if (p.cu_q != nullptr) {
+      first_q = p.cu_q[batch];
+      seqlen_q = p.cu_q[batch + 1] - p.cu_q[batch];
+      first_k = p.cu_k[batch];
+      seqlen_k = p.cu_k[batch + 1] - p.cu_k[batch];
+    }
+    if (p.used_q != nullptr) seqlen_q = p.used_q[batch];
+    if (p.used_k != nullptr) seqlen_k = p.used_k[batch];
+    diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
+  }
+
+  __device__ void find_blocks(const PingpongParams& p, int tile_n) {
+    const int row = tile * kPingpongTileM;
+    const int last_row = (row + kPingpongTileM < seqlen_q ? row + kPingpongTileM : seqlen_q) - 1;
+    const int first = row + diagonal - p.window_left, last = last_row + diagonal + p.window_right;
+    const int first_key = first > 0 ? first : 0, end = last < seqlen_k - 1 ? last + 1 : seqlen_k;
+    first_block = first_key / tile_n;
+    blocks = first_key < end ? (end - 1) / tile_n + 1 - first_block : 0;
+  }
+};
+
+}  // namespace fmha
