@@ -16,7 +16,8 @@
  *    calls are FMHA_HIP_ERROR: start it by spawn or exec, or fork before the first call.
  *  - Workspace. A call that needs device memory for intermediate results takes it from
  *    the caller: the params have a pointer and a size, and a function of the family says
- *    how many bytes it takes. fmha_fwd needs none in this version.
+ *    how many bytes it takes. fmha_fwd asks for one where workgroups share the keys of
+ *    long sequences of few heads, and without one does without, more slowly.
  *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
  *    earlier call, the call asks HIP for the current device and for the owner of each
  *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,

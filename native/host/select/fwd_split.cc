@@ -23,7 +23,7 @@ constexpr int64_t kFewUnits = 70;
 // In units of the estimate, 0.56 cycles each: one more launch; and how many bytes of the parts are written
 // and read again in one unit.
 constexpr int64_t kLaunch = 12000;
-constexpr int64_t kMergeBytes = 800;
+constexpr int64_t kMergeBytes = 400;
 
 // The problem as row tiles of heads; costs as time on a device.
 class Tiles {
