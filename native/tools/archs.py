@@ -364,7 +364,7 @@ def emulator_header(archs: Archs) -> str:
 
 
 def cmake_list(archs: Archs) -> str:
-    """CMake's lists of targets: all, and those of each family, of which one may have none yet."""
+    """CMake's lists of targets: all, and those of each family."""
     lines = [f"# {_SPDX}", "# Generated from native/archs.toml."]
     lines.append(f"set(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})")
     lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(CARD_FAMILIES)})")

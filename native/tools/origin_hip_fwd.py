@@ -48,7 +48,10 @@ class HipFwd(Origin):
         plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad
         if plain and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None
-        return "pingpong has neither bias, softcap nor dropout, takes any length, and fp16 and bf16 of gfx942 and gfx950"
+        return (
+            "pingpong has neither bias, softcap nor dropout, takes any length, "
+            "and fp16 and bf16 of gfx942 and gfx950"
+        )
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd_pingpong.h makes a kernel of."""

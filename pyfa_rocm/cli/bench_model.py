@@ -17,7 +17,7 @@ from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
 from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Aiter, AiterBackward, CompositeKernel, Ours, Subject
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.cli.trial import Trial, to_json
-from pyfa_rocm.device import runtime
+from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["add_arguments", "run", "subjects"]
@@ -32,7 +32,7 @@ _OBJECTS = next(_UNPACKED.glob("*/fmha_v3_fwd/MI300"), _UNPACKED)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what belongs to `--model`."""
     add = parser.add_argument
-    add("--model", choices=CARDS, help="on the software device: model the time on this card")
+    add("--model", choices=list(CARDS), help="on the software device: model the time on this card")
     add("--against", action="store_true", help="with --model: next to published measurements")
     add("--trace", type=Path, metavar="FILE", help="with --model: a compute unit's waves, for Perfetto")
     add(
@@ -59,15 +59,23 @@ def check(args: argparse.Namespace) -> None:
     """
     given = [name for name in ("against", "trace", "aiter", "moonmath") if getattr(args, name)]
     if given and not args.model:
-        raise InvalidArgumentError(f"--{given[0]}: needs --model {CARDS[0]}")
+        raise InvalidArgumentError(f"--{given[0]}: needs --model {next(iter(CARDS))}")
     if args.against and (args.trace or args.plot):
         raise InvalidArgumentError("--against: got --trace or --plot too, expected a table only")
     if args.moonmath and not args.against:
         raise InvalidArgumentError("--moonmath: needs --against")
     if args.model and not runtime().emulated:
         raise InvalidArgumentError("--model: needs the software device (PYFA_ROCM_DEVICE=emulator)")
+    if args.model and not _plays(args.model):
+        raise InvalidArgumentError(
+            f"--model {args.model}: got {devices()[0].name}, expected FMHA_EMU_ARCH to choose that card"
+        )
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
+
+
+def _plays(card: str) -> bool:
+    return CARDS[card] in devices()[0].name
 
 
 def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Subject]:
@@ -82,7 +90,9 @@ def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Sub
     """
     ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
     place = folder or _OBJECTS
-    found = [rounding for rounding in ROUNDINGS if (place / f"fwd_hd128_bf16_{rounding}.co").is_file()]
+    own = folder is not None or _plays("mi300x")
+    names = {rounding: place / f"fwd_hd128_bf16_{rounding}.co" for rounding in ROUNDINGS if own}
+    found = [rounding for rounding, path in names.items() if path.is_file()]
     if folder is not None and not found:
         raise InvalidArgumentError(
             f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"

@@ -17,7 +17,8 @@ from pyfa_rocm.emulator import Range, Time
 
 __all__ = ["CARDS", "Estimate", "estimate"]
 
-CARDS = ("mi300x",)
+# What the software device must play to be modelled on each.
+CARDS = {"mi300x": "MI300X", "mi355x": "MI355X"}
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
 

@@ -6,8 +6,7 @@
 
 namespace fmha::emu {
 
-SetCache::SetCache(uint64_t bytes, uint32_t ways)
-    : sets_(bytes / kProfileCard.line_bytes.value / ways), ways_(ways) {
+SetCache::SetCache(uint64_t bytes, uint32_t ways) : sets_(bytes / kLineBytes / ways), ways_(ways) {
   lines_.reset(static_cast<Line*>(std::calloc(sets_ * ways_, sizeof(Line))));
   if (!lines_) throw std::bad_alloc();
 }
@@ -32,25 +31,25 @@ SetCache::Line& SetCache::insert(uint64_t number, Line* victim) {
 }
 
 LineMask line_mask(uint64_t first, uint64_t bytes) {
-  const LineMask ones = bytes >= kProfileCard.line_bytes.value ? ~LineMask{0} : (LineMask{1} << bytes) - 1;
+  const LineMask ones = bytes >= kLineBytes ? ~LineMask{0} : (LineMask{1} << bytes) - 1;
   return ones << first;
 }
 
-CacheModel::CacheModel() : mall_(kProfileCard.mall_bytes.value, kProfileCard.mall_ways.value) {
-  for (uint64_t i = 0; i < kProfileCard.xcds.value; ++i)
-    l2_.emplace_back(kProfileCard.l2_bytes_per_xcd.value, kProfileCard.l2_ways.value);
+CacheModel::CacheModel() : mall_(profile_card().mall_bytes.value, profile_card().mall_ways.value) {
+  for (uint64_t i = 0; i < profile_card().xcds.value; ++i)
+    l2_.emplace_back(profile_card().l2_bytes_per_xcd.value, profile_card().l2_ways.value);
 }
 
 CacheLevel CacheModel::fill(SetCache::Line& line) {
   const uint64_t number = line.number_plus_1 - 1;
   line.fetched = 1;
-  counts_.l2_fill_bytes += kProfileCard.line_bytes.value;
+  counts_.l2_fill_bytes += kLineBytes;
   if (mall_.find(number)) {
     ++counts_.mall_hits;
     return CacheLevel::kMall;
   }
   ++counts_.mall_misses;
-  counts_.hbm_read_bytes += kProfileCard.line_bytes.value;
+  counts_.hbm_read_bytes += kLineBytes;
   SetCache::Line clean;
   mall_.insert(number, &clean);
   return CacheLevel::kHbm;
@@ -59,15 +58,15 @@ CacheLevel CacheModel::fill(SetCache::Line& line) {
 void CacheModel::write_back(const SetCache::Line& line) {
   if (!line.dirty) return;
   const uint64_t number = line.number_plus_1 - 1;
-  counts_.l2_writeback_bytes += kProfileCard.line_bytes.value;
-  counts_.hbm_write_bytes += kProfileCard.line_bytes.value;
+  counts_.l2_writeback_bytes += kLineBytes;
+  counts_.hbm_write_bytes += kLineBytes;
   SetCache::Line clean;
   if (!mall_.find(number)) mall_.insert(number, &clean);
 }
 
 CacheLevel CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, AccessKind kind) {
   // Workgroups go to the XCDs in turn.
-  SetCache& l2 = l2_[workgroup % kProfileCard.xcds.value];
+  SetCache& l2 = l2_[workgroup % profile_card().xcds.value];
   ++counts_.l2_requests;
   SetCache::Line* line = l2.find(number);
   bool hit = line != nullptr;
@@ -88,9 +87,9 @@ CacheLevel CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask
 
 void CacheModel::access_range(uint64_t workgroup, uint64_t address, uint64_t bytes, AccessKind kind) {
   while (bytes) {
-    const uint64_t first = address % kProfileCard.line_bytes.value;
-    const uint64_t n = std::min(bytes, kProfileCard.line_bytes.value - first);
-    access(workgroup, address / kProfileCard.line_bytes.value, line_mask(first, n), kind);
+    const uint64_t first = address % kLineBytes;
+    const uint64_t n = std::min(bytes, kLineBytes - first);
+    access(workgroup, address / kLineBytes, line_mask(first, n), kind);
     address += n;
     bytes -= n;
   }

@@ -22,7 +22,7 @@
 namespace fmha::emu {
 
 using LineMask = unsigned __int128;  // a bit a byte of a line
-static_assert(sizeof(LineMask) * 8 == kProfileCard.line_bytes.value);
+static_assert(sizeof(LineMask) * 8 == kLineBytes);
 
 class SetCache {
  public:

@@ -11,6 +11,7 @@
 #include "core/emu_tools.h"
 #include "hip/state.h"
 #include "model/profile.h"
+#include "model/profile_constants.h"
 
 namespace fmha::emu {
 namespace {
@@ -24,7 +25,7 @@ uint64_t workgroups_of(const Launch& launch) {
 
 // Workgroups that share a compute unit: as many as fit, unless there are too few.
 uint32_t copies_of(const Launch& launch) {
-  const uint64_t units = kProfileCard.compute_units.value;
+  const uint64_t units = profile_card().compute_units.value;
   const uint64_t needed = (workgroups_of(launch) + units - 1) / units;
   const uint64_t room = std::max<uint64_t>(occupancy_of(launch).workgroups_per_cu, 1);
   return static_cast<uint32_t>(std::max<uint64_t>(std::min(needed, room), 1));
@@ -107,7 +108,7 @@ void LaunchTiming::write(Json& j, uint64_t arrays) {
   CardTime card[kTimingEnds];
   for (size_t end = 0; end < kTimingEnds; ++end)
     card[end] = CardModel(sample_, workgroups_, copies_, values_[end]).run(times_[end], traffic);
-  j.open("time").string("card", "mi300x");
+  j.open("time").string("card", is_mi355x() ? "mi355x" : "mi300x");
   j.number("sampled_workgroups", sample_.workgroups().size()).number("workgroups", workgroups_);
   j.number("workgroups_per_cu", copies_);
   write_range(j, "cycles", card[0].cycles, card[1].cycles);

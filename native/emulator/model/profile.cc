@@ -13,7 +13,7 @@ constexpr uint64_t kPage = 4096;
 constexpr uint8_t kRead = 1, kWritten = 2;
 // The L1 gives 64 bytes a cycle: assumed. AMD's CDNA 3 architecture white paper says that the bus from it is
 // as wide as its line, 128 bytes, so this is on the slow side.
-constexpr uint32_t kL1CyclesOfALine = static_cast<uint32_t>(kProfileCard.line_bytes.value / 64);
+constexpr uint32_t kL1CyclesOfALine = static_cast<uint32_t>(kLineBytes / 64);
 
 AccessKind access_kind(const Inst& inst) {
   if (inst.row->flags & kAtomic) return AccessKind::kAtomic;
@@ -28,28 +28,28 @@ Occupancy occupancy_of(const Launch& launch) {
   const KernelCode& k = *launch.kernel;
   Occupancy o;
   // rsrc1[5:0] is what the hardware is told: granules of the file that both kinds of registers share, less 1.
-  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * kProfileCard.vgpr_granule.value;
-  o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, kProfileCard.lds_granule_bytes.value);
+  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * profile_card().vgpr_granule.value;
+  o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, profile_card().lds_granule_bytes.value);
   o.waves_per_workgroup = waves_of(launch);
-  const auto by_registers = static_cast<uint32_t>(kProfileCard.vgprs_per_simd_lane.value / o.vgprs);
-  const uint32_t waves = std::min<uint32_t>(by_registers, kProfileCard.most_waves_per_simd.value);
+  const auto by_registers = static_cast<uint32_t>(profile_card().vgprs_per_simd_lane.value / o.vgprs);
+  const uint32_t waves = std::min<uint32_t>(by_registers, profile_card().most_waves_per_simd.value);
   const auto room_for = [&](uint32_t waves_per_simd) {
-    return static_cast<uint32_t>(kProfileCard.simds_per_cu.value) * waves_per_simd / o.waves_per_workgroup;
+    return static_cast<uint32_t>(profile_card().simds_per_cu.value) * waves_per_simd / o.waves_per_workgroup;
   };
   o.workgroups_per_cu = room_for(waves);
-  o.limit = by_registers < kProfileCard.most_waves_per_simd.value ? "registers" : "waves";
-  if (o.lds_bytes && kProfileCard.lds_bytes_per_cu.value / o.lds_bytes < o.workgroups_per_cu) {
-    o.workgroups_per_cu = static_cast<uint32_t>(kProfileCard.lds_bytes_per_cu.value / o.lds_bytes);
+  o.limit = by_registers < profile_card().most_waves_per_simd.value ? "registers" : "waves";
+  if (o.lds_bytes && profile_card().lds_bytes_per_cu.value / o.lds_bytes < o.workgroups_per_cu) {
+    o.workgroups_per_cu = static_cast<uint32_t>(profile_card().lds_bytes_per_cu.value / o.lds_bytes);
     o.limit = "lds";
   }
   // A workgroup of one wave needs no barrier.
-  if (o.waves_per_workgroup > 1 && kProfileCard.most_workgroups_per_cu.value < o.workgroups_per_cu) {
-    o.workgroups_per_cu = kProfileCard.most_workgroups_per_cu.value;
+  if (o.waves_per_workgroup > 1 && profile_card().most_workgroups_per_cu.value < o.workgroups_per_cu) {
+    o.workgroups_per_cu = profile_card().most_workgroups_per_cu.value;
     o.limit = "workgroups";
   }
   const uint32_t resident = o.workgroups_per_cu * o.waves_per_workgroup;
-  o.waves_per_simd = round_up(resident, kProfileCard.simds_per_cu.value) /
-                     static_cast<uint32_t>(kProfileCard.simds_per_cu.value);
+  o.waves_per_simd = round_up(resident, profile_card().simds_per_cu.value) /
+                     static_cast<uint32_t>(profile_card().simds_per_cu.value);
   return o;
 }
 
@@ -107,8 +107,8 @@ bool Profiler::global(Wave& w, const Inst& inst, uint64_t address, uint32_t byte
   touched_ = true;
   uint64_t at = place(address);
   while (bytes) {
-    const uint64_t first = at % kProfileCard.line_bytes.value, line = at / kProfileCard.line_bytes.value;
-    const auto n = static_cast<uint32_t>(std::min<uint64_t>(bytes, kProfileCard.line_bytes.value - first));
+    const uint64_t first = at % kLineBytes, line = at / kLineBytes;
+    const auto n = static_cast<uint32_t>(std::min<uint64_t>(bytes, kLineBytes - first));
     // Neighbours mostly touch the line that was touched last.
     const auto same =
         std::find_if(pending_.rbegin(), pending_.rend(), [&](const Touched& t) { return t.line == line; });
@@ -146,7 +146,7 @@ void Profiler::settle_line(const Touched& touched, AccessKind kind, bool vector)
   if (!timing_ || !timing_->recording() || !vector) return;
   use_.l1_cycles += kL1CyclesOfALine;
   const bool hit = kind == AccessKind::kRead && timing_->load(touched.line);
-  if (!hit) timing_->request(kProfileCard.line_bytes.value);
+  if (!hit) timing_->request(kLineBytes);
   use_.level = std::max(use_.level, hit ? CacheLevel::kL1 : level);
 }
 

@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The numbers of the hardware that the profile rests on: those of one card of archs.toml, each with where it
-// is from. Every launch is modelled on this card, whichever arch is played, so that records compare.
+// The numbers of the hardware that the profile rests on: those of a card of archs.toml, each with where it is
+// from. A launch is modelled on an MI355X if that is played, and on an MI300X whatever else is, so that
+// records compare.
 #pragma once
 
+#include <algorithm>
+
 #include "archs.h"
+#include "hip/state.h"
 
 namespace fmha::emu {
 
-inline constexpr const Card& kProfileCard = card_of(kDefaultArch);
+inline bool is_mi355x() { return device_arch().isa == Isa::kCdna4; }
+
+inline const Card& profile_card() { return is_mi355x() ? device_card() : card_of(kDefaultArch); }
+
+// Of every card.
+inline constexpr uint64_t kLineBytes = kCards[0].line_bytes.value;
+inline constexpr uint64_t kLdsBankBytes = kCards[0].lds_bank_bytes.value;
+static_assert(std::ranges::all_of(kCards, [](const Card& c) {
+  return c.line_bytes.value == kLineBytes && c.lds_bank_bytes.value == kLdsBankBytes;
+}));
 
 }  // namespace fmha::emu

@@ -8,10 +8,19 @@
 namespace fmha::emu {
 namespace {
 
-constexpr uint32_t kBanks = kProfileCard.lds_banks.value;
+constexpr uint32_t kMostBanks = 64;
+
+// MI355X: what is read in 8 or 16 bytes comes from 64 banks, all else goes through 32.
+bool is_wide(uint32_t bytes, LdsKind access) {
+  return is_mi355x() && access == LdsKind::kRead && (bytes == 8 || bytes == 16);
+}
 
 // The lanes of group g.
-uint64_t group_lanes(int g, uint32_t bytes, LdsKind access) {
+uint64_t group_lanes(int g, uint32_t bytes, LdsKind access, bool wide) {
+  if (wide) {
+    constexpr uint64_t kWideGroups[2] = {0x0ff0f00f, 0xf00f0ff0};
+    return bytes == 8 ? uint64_t{0xffffffff} << 32 * g : kWideGroups[g % 2] << 32 * (g / 2);
+  }
   if (bytes <= 4) return uint64_t{0xffffffff} << 32 * g;
   if (bytes <= 8) return uint64_t{0xffff} << 16 * g;
   if (access != LdsKind::kRead) return uint64_t{0xff} << 8 * g;
@@ -22,34 +31,36 @@ uint64_t group_lanes(int g, uint32_t bytes, LdsKind access) {
 // Dwords that a group wants from each bank.
 class Banks {
  public:
-  // At most 16 lanes of 4 + 1 dwords or 32 of 1 + 1 (an unaligned access straddles one more).
+  explicit Banks(uint32_t banks) : banks_(banks) {}
+  // At most 16 lanes of 4 + 1 dwords or 32 of 2 + 1 (an unaligned access straddles one more).
   void want(uint32_t dword, bool merge) {
-    const uint32_t bank = dword % kBanks;
+    const uint32_t bank = dword % banks_;
     uint32_t* const wanted = wanted_[bank];
     uint32_t& n = count_[bank];
     if (merge && std::find(wanted, wanted + n, dword) != wanted + n) return;
     wanted[n++] = dword;
   }
-  uint32_t most() const { return *std::max_element(count_, count_ + kBanks); }
+  uint32_t most() const { return *std::max_element(count_, count_ + banks_); }
 
  private:
-  uint32_t wanted_[kBanks][2 * kMostLanes];
-  uint32_t count_[kBanks] = {};
+  const uint32_t banks_;
+  uint32_t wanted_[kMostBanks][2 * kMostLanes];
+  uint32_t count_[kMostBanks] = {};
 };
 
 }  // namespace
 
 LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access) {
-  const int groups = bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8;
+  const bool wide = is_wide(bytes, access);
+  const int groups = (bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8) / (wide ? 2 : 1);
   LdsCycles total{0, 0};
   for (int g = 0; g < groups; ++g) {
-    uint64_t active = lanes & group_lanes(g, bytes, access);
+    uint64_t active = lanes & group_lanes(g, bytes, access, wide);
     if (!active) continue;
-    Banks banks;
+    Banks banks(wide ? 64 : 32);
     for (; active; active &= active - 1) {
       const uint32_t at = address[__builtin_ctzll(active)];
-      for (uint32_t d = at / kProfileCard.lds_bank_bytes.value;
-           d <= (at + bytes - 1) / kProfileCard.lds_bank_bytes.value; ++d)
+      for (uint32_t d = at / kLdsBankBytes; d <= (at + bytes - 1) / kLdsBankBytes; ++d)
         banks.want(d, access != LdsKind::kAtomic);
     }
     ++total.groups;

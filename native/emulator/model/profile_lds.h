@@ -9,8 +9,12 @@
 // - 16 bytes, writes: lanes 0-7, 8-15, ...; reads: lanes 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31,
 //   12-15 with 24-27, and the same 32 higher (ROCm documentation, Composable Kernel, "Understanding AMD GPU
 //   LDS and bank conflicts"); 12 bytes are taken to go like 16.
-// ds_read2 and ds_write2 are two accesses. ds_bpermute, ds_permute and ds_swizzle touch no LDS memory and are
-// not looked at.
+// An MI355X has 64 banks, of which reads of 8 and of 16 bytes make use: lanes 0-31, and lanes 0-3 with 12-15
+// and 20-27, 4-11 with 16-19 and 28-31 (measured by HipKittens, analysis/paper_experiments/phases, which has
+// writes of 8 bytes and reads of 12 as on an MI300X; Triton's pull request 11365 has the same lanes).
+// Transposing reads are taken to go like others, and what nobody measured like an MI300X's. ds_read2 and
+// ds_write2 are two accesses. ds_bpermute, ds_permute and ds_swizzle touch no LDS memory and are not looked
+// at.
 #pragma once
 
 #include <cstdint>

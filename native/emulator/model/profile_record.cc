@@ -138,7 +138,7 @@ int fmha_emu_profile_constants(char* out, size_t out_bytes) {
   Json j;
   j.open(nullptr);
   for (const Constant Card::* member : kConstants) {
-    const Constant& c = kProfileCard.*member;
+    const Constant& c = profile_card().*member;
     j.open(c.name).number("value", c.value).string("source", c.source).close();
   }
   j.close();

@@ -19,8 +19,8 @@ Sample::Fit CardModel::fit(const std::map<uint64_t, CuTime>& times, Get get) con
 
 // Cycles until the last workgroup has ended.
 double CardModel::makespan(const Sample::Fit& cycles) const {
-  const uint64_t xcds = kProfileCard.xcds.value;
-  const uint64_t rooms = kProfileCard.compute_units.value / xcds * copies_;
+  const uint64_t xcds = profile_card().xcds.value;
+  const uint64_t rooms = profile_card().compute_units.value / xcds * copies_;
   const double start = values_[TimingKey::kStartCycles];
   double last = 0;
   for (uint64_t xcd = 0; xcd < std::min(xcds, workgroups_); ++xcd) {
@@ -46,16 +46,16 @@ CardTime CardModel::run(const std::map<uint64_t, CuTime>& times, const Traffic& 
   const double unit_cycles = cycles.total() / copies_;  // of compute units with work
 
   CardTime card;
-  const auto xcds = static_cast<double>(std::min(kProfileCard.xcds.value, workgroups_));
+  const auto xcds = static_cast<double>(std::min(profile_card().xcds.value, workgroups_));
   const double l2 = traffic.l2_bytes / (values_[TimingKey::kL2Bandwidth] * xcds);
   card.cycles = std::max(makespan(cycles), l2);
   // The whole card draws one budget of power.
-  const double ports = card.cycles * static_cast<double>(kProfileCard.compute_units.value) * kSimds;
-  const double peak = static_cast<double>(kProfileCard.clock_khz.value) * 1e3;
+  const double ports = card.cycles * static_cast<double>(profile_card().compute_units.value) * kSimds;
+  const double peak = static_cast<double>(profile_card().clock_khz.value) * 1e3;
   card.clock_hz = peak * std::min(1.0, 1 - values_[TimingKey::kClockMatrix] * matrix / ports -
                                            values_[TimingKey::kClockVector] * vector / ports);
   // Launch after launch, arrays that fit stay in the Infinity Cache.
-  const bool fits = traffic.memory_bytes <= static_cast<double>(kProfileCard.mall_bytes.value);
+  const bool fits = traffic.memory_bytes <= static_cast<double>(profile_card().mall_bytes.value);
   const double memory =
       traffic.memory_bytes / values_[fits ? TimingKey::kMallBandwidth : TimingKey::kHbmBandwidth];
   const double busy = std::max(card.cycles / card.clock_hz, memory);

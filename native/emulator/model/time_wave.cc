@@ -6,8 +6,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr uint32_t kTranscendentalSlots = 4;  // a quarter of the rate
-constexpr uint32_t kPriorityBits = 3;         // that s_setprio reads
+constexpr uint32_t kPriorityBits = 3;  // that s_setprio reads
 
 Port port_of(const Inst& inst, Unit unit) {
   switch (unit) {
@@ -52,7 +51,9 @@ void TimedWave::look() {
   const Inst& inst = first_[index];
   const Facts& f = facts_->hot(index);
   port_ = port_of(inst, f.unit);
-  slots_ = f.unit == Unit::kMatrix ? f.passes : f.traits & kTransTrait ? kTranscendentalSlots : 1;
+  slots_ = f.unit == Unit::kMatrix  ? f.passes
+           : f.traits & kTransTrait ? static_cast<uint32_t>(values_->whole(TimingKey::kTranscendentalSlots))
+                                    : 1;
   packed_ = f.unit == Unit::kVector && inst.row->dst == Type::kPkF32;
   wait_registers(f, facts_->detail(index));
   if (f.traits & kWaitTrait) wait_counters(inst.imm);

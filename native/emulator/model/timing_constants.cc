@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include "model/profile_constants.h"
+
 namespace fmha::emu {
 namespace {
 
@@ -33,6 +35,7 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
     {"vector_result_slots", 1, 1, "slots",
      "from the end of a vector instruction to who reads its result: calibrated on attn-dsl-bench's "
      "counters of AITER's d128 at 16384 keys, matrix 72.1 %, LDS 39.7 %; with 0 they are 83.8 % and 45 %"},
+    {"transcendental_slots", 4, 4, "slots", "LLVM, SISchedule.td: WriteTrans32, a quarter of the rate"},
     {"start_cycles", 100, 1000, "cycles",
      "from the end of a workgroup to the next one's first step: assumed"},
     {"launch_seconds", 2e-6, 8e-6, "s", kAssumed},
@@ -54,14 +57,39 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
      "their standard deviation, each with the weight of its source's rows, 94 and 27"},
 }};
 
+// What differs on an MI355X. None of it is calibrated.
+constexpr const char kOfMi300x[] = "assumed; as an MI300X's";
+constexpr TimingConstant kMi355x[] = {
+    {"transcendental_slots", 2, 4, "slots",
+     "LLVM, SISchedule.td: WriteTrans32; the fast end, twice the rate of CDNA 3: assumed"},
+    {"l2_bandwidth", 2048, 917, "bytes a cycle an XCD", kOfMi300x},
+    {"mall_bandwidth", 17.2e12, 5.6e12, "bytes/s",
+     "the fast end: assumed, as an MI300X's; the slow end: HBM's, for arrays that are not in it"},
+    {"hbm_bandwidth", 8e12, 5.6e12, "bytes/s",
+     "AMD Instinct MI355X data sheet; the slow end: 70 % of the peak, assumed"},
+    {"clock_matrix", 0, 0.451, "of the peak clock at full use",
+     "assumed; from a clock that never falls to one that falls as an MI300X's"},
+    {"clock_vector", 0, 0.18, "of the peak clock at full use",
+     "assumed; from a clock that never falls to one that falls as an MI300X's"},
+};
+
+using Table = std::array<TimingConstant, kTimingKeys>;
+
+Table table_of_card() {
+  Table table = kTable;
+  if (!is_mi355x()) return table;
+  for (const TimingConstant& row : kMi355x) table[static_cast<size_t>(*timing_key(row.name))] = row;
+  return table;
+}
+
 std::mutex table_mutex;
-std::array<TimingConstant, kTimingKeys> table = kTable;
+std::optional<Table> replaced;
 
 }  // namespace
 
 std::array<TimingConstant, kTimingKeys> timing_constants() {
   std::lock_guard lock(table_mutex);
-  return table;
+  return replaced ? *replaced : table_of_card();
 }
 
 TimingValues timing_values(size_t end) {
@@ -82,7 +110,8 @@ std::optional<TimingKey> timing_key(std::string_view name) {
 
 void set_timing_constant(TimingKey key, double fast, double slow) {
   std::lock_guard lock(table_mutex);
-  TimingConstant& row = table[static_cast<size_t>(key)];
+  if (!replaced) replaced = table_of_card();
+  TimingConstant& row = (*replaced)[static_cast<size_t>(key)];
   row.fast = fast;
   row.slow = slow;
   row.source = "set by the caller";
@@ -90,7 +119,7 @@ void set_timing_constant(TimingKey key, double fast, double slow) {
 
 void reset_timing_constants() {
   std::lock_guard lock(table_mutex);
-  table = kTable;
+  replaced.reset();
 }
 
 }  // namespace fmha::emu

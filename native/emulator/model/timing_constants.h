@@ -28,6 +28,7 @@ enum class TimingKey : uint8_t {
   kMatrixResultSlots,
   kMatrixIssueSlots,
   kVectorResultSlots,
+  kTranscendentalSlots,
   kStartCycles,
   kLaunchSeconds,
   kL2Bandwidth,
@@ -36,7 +37,7 @@ enum class TimingKey : uint8_t {
   kClockMatrix,
   kClockVector,
 };
-constexpr size_t kTimingKeys = 21;
+constexpr size_t kTimingKeys = 22;
 
 // A row of the table. `fast` is the end at which launches take less time: the lower latency, but the higher
 // bandwidth.
@@ -60,7 +61,7 @@ class TimingValues {
 
 constexpr size_t kTimingEnds = 2;  // 0: fast, 1: slow
 
-// The table as it stands: in the order of the keys.
+// The table of the card (profile_card()) as it stands: in the order of the keys.
 std::array<TimingConstant, kTimingKeys> timing_constants();
 TimingValues timing_values(size_t end);
 std::optional<TimingKey> timing_key(std::string_view name);

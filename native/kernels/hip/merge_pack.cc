@@ -16,22 +16,26 @@ namespace {
 
 constexpr int64_t kVector = 8;       // elements that a lane does at a time
 constexpr int64_t kAlignBytes = 16;  // of its loads and stores
-constexpr int64_t kMostLanes = 64;   // of a wave
+constexpr int64_t kMostLanes = 64;   // of any wave
 
 // Enough for the elements of a row at once, in powers of two.
-int64_t lanes_of_group(const MergeProblem& p) {
-  return std::min(kMostLanes, int64_t(std::bit_ceil(static_cast<uint64_t>(p.hdim / kVector))));
+int64_t lanes_of_group(const MergeProblem& p, int64_t lanes) {
+  return std::min(lanes, int64_t(std::bit_ceil(static_cast<uint64_t>(p.hdim / kVector))));
 }
 
 // As many as a wave has lanes for, if each has kAtOnce parts to load: the loads of a group go out together,
 // and what the groups add up in the end costs more than fewer are worth.
-int64_t groups_of_row(const MergeProblem& p) {
+int64_t groups_of_row(const MergeProblem& p, int64_t lanes) {
   constexpr int64_t kAtOnce = 8;
   const auto wanted = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(p.parts / kAtOnce)));
-  return std::clamp(wanted, int64_t{1}, kMostLanes / lanes_of_group(p));
+  return std::clamp(wanted, int64_t{1}, lanes / lanes_of_group(p, lanes));
 }
 
-int64_t lanes_of_row(const MergeProblem& p) { return lanes_of_group(p) * groups_of_row(p); }
+// A row is a wave's at most: its lanes ask each other.
+int64_t lanes_of_row(const Kernel& kernel, const MergeProblem& p) {
+  const int64_t lanes = arch_info(kernel.arch).wave_size;
+  return lanes_of_group(p, lanes) * groups_of_row(p, lanes);
+}
 
 // Factors that are each below 2^63.
 bool rows_fit(const MergeProblem& p, Refusal& why) {
@@ -94,7 +98,7 @@ bool within_limits(const MergeProblem& p, Refusal& why) {
 }
 
 int64_t rows_per_block(const Kernel& kernel, const MergeProblem& p) {
-  return kernel.block_size / lanes_of_row(p);
+  return kernel.block_size / lanes_of_row(kernel, p);
 }
 
 void add_steps(const Kernel& kernel, const MergeProblem& p, Plan& plan) {
@@ -116,11 +120,11 @@ void add_steps(const Kernel& kernel, const MergeProblem& p, Plan& plan) {
       .nhead = static_cast<uint32_t>(p.nhead),
       .parts_count = static_cast<int32_t>(p.parts),
       .hdim = static_cast<int32_t>(p.hdim),
-      .lanes_shift = std::countr_zero(static_cast<uint64_t>(lanes_of_row(p))),
+      .lanes_shift = std::countr_zero(static_cast<uint64_t>(lanes_of_row(kernel, p))),
       .to_base2 = p.base2 ? 1.0F : std::numbers::log2e_v<float>,
       .from_base2 = p.base2 ? 1.0F : std::numbers::ln2_v<float>,
       .accumulate = p.accumulate ? 1 : 0,
-      .groups_shift = std::countr_zero(static_cast<uint64_t>(groups_of_row(p))),
+      .groups_shift = std::countr_zero(static_cast<uint64_t>(groups_of_row(p, arch_info(kernel.arch).wave_size))),
   };
 }
 
