@@ -102,6 +102,7 @@ inline bool fwd_can_divide_keys(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
     case Origin::kAiter:
+    case Origin::kWmma:
       return false;
     case Origin::kHip:
       return true;
