@@ -157,11 +157,11 @@ def test_shared_keys_without_workspace(name: str) -> None:
 def test_shared_keys_of_last_tiles() -> None:
     """Tiles that fill a round are whole, those behind them are not: a launch for each, and the merge."""
     units = pyfa_rocm.devices()[0].compute_units
-    tensor = {name: Strided(0, 0, 2 * 64, 64) for name in "qkvo"}
+    tensor = Strided(0, 0, 2 * 64, 64)
     info = pyfa_rocm.fmha_fwd_kernel(
         FwdParams(
             dtype="bfloat16", batch=1, seqlen_q=256 * units // 2 + 256, seqlen_k=8192, nhead_q=2, nhead_k=2,
-            hdim_q=64, hdim_v=64, softmax_scale=0.125, **tensor,
+            hdim_q=64, hdim_v=64, softmax_scale=0.125, q=tensor, k=tensor, v=tensor, o=tensor,
         )
     )  # fmt: skip
     assert info.pipeline == "pingpong"
