@@ -237,7 +237,10 @@ bool Decoder::literal(Type type, Operand* out) {
   const bool behind8 = inst_.row->format >= Format::kVop3 || inst_.encoding == Encoding::kVop3;
   inst_.bytes = behind8 ? 12 : 8;
   const bool is_signed = inst_.row->is(kSignedLiteral);
-  return constant(kOpLiteral, literal_constant(behind8 ? third_ : second(), type, is_signed), type, out);
+  const uint32_t word = behind8 ? third_ : second();
+  // A scalar instruction of 16 bits has all of it, and uses the lower half.
+  if (!is_vector() && type == Type::kF16) return constant(kOpLiteral, word, type, out);
+  return constant(kOpLiteral, literal_constant(word, type, is_signed), type, out);
 }
 
 bool Decoder::sop1() {

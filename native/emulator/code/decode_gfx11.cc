@@ -57,9 +57,16 @@ bool Gfx11Decoder::vop3_or_dpp() {
   return ok;
 }
 
+// The register that DPP moves. Short forms name halves by it, the 64-bit ones by op_sel.
+bool Gfx11Decoder::dpp_register(uint32_t number) {
+  const Type type = inst_.row->src[0];
+  return inst_.encoding == Encoding::kVop3Dpp ? vector(number, dwords(type), false, &inst_.src[0])
+                                              : short_register(number, type, 0, &inst_.src[0]);
+}
+
 bool Gfx11Decoder::dpp16(uint32_t word) {
   const BoundRow& r = *inst_.row;
-  if (r.src[0] != Type::kNone && !short_register(word & 0xff, r.src[0], 0, &inst_.src[0])) return false;
+  if (r.src[0] != Type::kNone && !dpp_register(word & 0xff)) return false;
   inst_.dpp.ctrl = static_cast<uint16_t>(word >> 8 & 0x1ff);
   inst_.dpp.fetch_inactive = word >> 18 & 1;
   inst_.dpp.bound_ctrl = word >> 19 & 1;
@@ -74,7 +81,7 @@ bool Gfx11Decoder::dpp16(uint32_t word) {
 
 bool Gfx11Decoder::dpp8(uint32_t word, bool inactive) {
   const BoundRow& r = *inst_.row;
-  if (r.src[0] == Type::kNone || !short_register(word & 0xff, r.src[0], 0, &inst_.src[0])) return false;
+  if (r.src[0] == Type::kNone || !dpp_register(word & 0xff)) return false;
   inst_.dpp.by8 = true;
   inst_.dpp.fetch_inactive = inactive;
   inst_.dpp.lanes = word >> 8;

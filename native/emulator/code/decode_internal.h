@@ -149,6 +149,7 @@ class Gfx11Decoder : public Decoder {
   bool ds();
 
  private:
+  bool dpp_register(uint32_t number);
   bool dpp16(uint32_t word);
   bool dpp8(uint32_t word, bool inactive);
   struct Half;  // one of the two operations of a VOPD

@@ -169,6 +169,7 @@ class Printer {
   }
 
   void suffix() {
+    if (i_.encoding == Encoding::kVop3Dpp && r_.format > Format::kVopc) out_ += "_e64_dpp";
     if (r_.format > Format::kVopc || r_.flags & kLiteralK) return;
     if (i_.encoding == Encoding::kSdwa)
       out_ += "_sdwa";
@@ -196,7 +197,7 @@ class Printer {
       put(source(s, !bare && i_.neg >> s & 1, !bare && abs, i_.sdwa.sext >> s & 1));
     }
     if (packed) return packed_modifiers(n);
-    if (is_dpp(i_.encoding)) {
+    if (i_.encoding == Encoding::kDpp) {
       out_ += dpp_text(i_.dpp, dialect_);
       return;
     }
@@ -210,6 +211,7 @@ class Printer {
     if (i_.clamp) out_ += " clamp";
     if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");
     if (i_.encoding == Encoding::kSdwa) sdwa();
+    if (i_.encoding == Encoding::kVop3Dpp) out_ += dpp_text(i_.dpp, dialect_);
   }
 
   void literal_k() {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from .lines_rdna import variants
 from .rows import RowInfo
 
 _DWORDS = {
@@ -415,7 +416,7 @@ def _memory(m: Maker) -> list[str]:
     return out
 
 
-def candidates(row: RowInfo, rounds: int = 8) -> dict[str, list[str]]:
+def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, list[str]]:
     """Lines to try, by form."""
     out: dict[str, list[str]] = {}
     simple: dict[str, Callable[[Maker], list[str]]] = {
@@ -427,7 +428,7 @@ def candidates(row: RowInfo, rounds: int = 8) -> dict[str, list[str]]:
     }
     for seed in range(rounds):
         m = Maker(row, seed)
-        made = {"": simple[row.format](m)} if row.format in simple else _vop(m)
-        for form, lines in made.items():
-            out.setdefault(form, []).extend(lines)
+        made = {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
+        for form, lines in (made or {"": []}).items():
+            out.setdefault(form, []).extend(variants(row, form, lines, seed) if rdna else lines)
     return {form: list(dict.fromkeys(lines)) for form, lines in out.items()}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What RDNA writes otherwise than gfx9, for LLVM to accept or refuse: lines made of those of lines.py."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+from .rows import RowInfo
+
+_DPP8 = "dpp8:[7,6,5,4,3,2,1,0]"
+_HINTS = (
+    " th:TH_LOAD_NT scope:SCOPE_SE",
+    " th:TH_STORE_HT scope:SCOPE_DEV",
+    " th:TH_ATOMIC_RETURN",
+    " scope:SCOPE_SYS",
+)
+# Of VOPD: those that either half can be, and what the second can be besides; and whether one takes a constant
+# in its middle or at its end.
+_EITHER = ("fmac", "mul", "add", "sub", "subrev", "max", "min", "max_num", "min_num", "mul_dx9_zero")
+_SECOND = ("add_nc_u32", "lshlrev_b32", "and_b32")
+
+
+def _half(r: random.Random, first: bool, literal: str) -> str:
+    """One half of a VOPD; the first writes an even register, the second an odd one."""
+    to = f"v{2 * r.randrange(64) + (0 if first else 1)}"
+    # The sources of both halves come from different banks: the number's last two bits.
+    bank = 0 if first else 2
+    a, b = (f"v{4 * r.randrange(32) + bank + i}" for i in (0, 1))
+    a = r.choice([a, a, literal, "1.0"])
+    pick = r.randrange(6 if first else 8)
+    if pick == 0:
+        return f"v_dual_mov_b32 {to}, {a}"
+    if pick == 1:
+        return f"v_dual_cndmask_b32 {to}, {a}, {b}"
+    if pick == 2:
+        return f"v_dual_fmaak_f32 {to}, {a}, {b}, {literal}"
+    if pick == 3:
+        return f"v_dual_fmamk_f32 {to}, {a}, {literal}, {b}"
+    if pick > 5:
+        return f"v_dual_{r.choice(_SECOND)} {to}, {a}, {b}"
+    return f"v_dual_{r.choice(_EITHER)}_f32 {to}, {a}, {b}"
+
+
+def dual(seed: int) -> list[str]:
+    """VOPD: two operations in one line."""
+    r = random.Random(seed)
+    literal = f"0x{r.getrandbits(31):x}"
+    return [f"{_half(r, True, literal)} :: {_half(r, False, literal)}" for _ in range(16)]
+
+
+def _narrow(line: str) -> str:
+    """Masks of waves of 32 lanes: one register."""
+    return re.sub(r"\bs\[(\d+):\d+\]", r"s\1", re.sub(r"\bvcc\b", "vcc_lo", line))
+
+
+def _vector(row: RowInfo, line: str) -> Iterator[str]:
+    narrow = _narrow(line)
+    yield narrow
+    name, _, operands = narrow.partition(" ")
+    if "writes_exec" in row.flags:
+        yield f"{name} {operands.partition(', ')[2]}"
+    if "cndmask" in name:
+        yield f"{narrow}, vcc_lo"
+        yield f"{narrow}, s6"
+    if name.endswith("_dpp"):
+        for text in (narrow, f"{name} {operands.partition(', ')[2]}" if row.format == "VOPC" else narrow):
+            eight = re.sub(r" (quad_perm|row_|wave_).*", f" {_DPP8}", text)
+            for other in (text, eight, f"{eight} fi:1", re.sub(r" (row_shl|row_ror):\d+", " row_xmask:5", text)):
+                yield other
+                yield other.replace("_dpp ", "_e64_dpp ", 1)
+
+
+def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
+    """The lines, and how RDNA writes them."""
+    r = random.Random(f"{row.mnemonic}{seed}")
+    if row.format == "VOPD":
+        return dual(seed)
+    out = list(lines)
+    if form:
+        for line in lines:
+            out += _vector(row, line)
+    if row.format == "VOP3B":
+        out += [_narrow(line) for line in lines]
+    if row.format in ("SOP1", "SOP2"):
+        out.append(f"{row.mnemonic} s{r.randrange(90)}, sendmsg(MSG_RTN_GET_REALTIME)")
+        out += [f"{row.mnemonic} s4, s5, 0x{r.getrandbits(31):x}, s6", f"{row.mnemonic} s4, s5, s6, 0x11213141"]
+        out.append(f"{row.mnemonic} s[4:5], s[6:7], vcc")
+    if row.format == "SOPK" and "waitcnt" in row.mnemonic:
+        out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
+    if row.format == "VOP3P" and ("wmma" in row.mnemonic or "swmmac" in row.mnemonic):
+        out += _matrix(row, r)
+    if row.format in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "SMEM"):
+        plain = [re.sub(r" (sc0|sc1|nt|glc|slc|scc)\b", "", line) for line in lines]
+        plain += [line.replace(", 0 ", ", null ").replace(", 64", ", m0") for line in plain]
+        plain.append(row.mnemonic)
+        out += [line + hint for line in dict.fromkeys(plain) for hint in ("", r.choice(_HINTS))]
+    return out
+
+
+def _matrix(row: RowInfo, r: random.Random) -> list[str]:
+    def registers(count: int) -> str:
+        first = 2 * r.randrange(100)
+        return f"v[{first}:{first + count - 1}]" if count > 1 else f"v{first}"
+
+    widths = {"i32": 1, "i64": 2, "b128": 4, "b256": 8}
+    d, a, b, c = (widths.get(kind, 1) for kind in (row.dst, *row.srcs))
+    head = f"{row.mnemonic} {registers(d)}, {registers(a)}, {registers(b)}"
+    lines = [f"{head}, {registers(c)}", f"{head}, 1.0", f"{head}, 0"]
+    tails = ("", " neg_lo:[1,0,0]", " neg_lo:[0,1,1] neg_hi:[0,0,1]", " clamp", " op_sel:[0,0,1]", " index_key:1")
+    return [line + tail for line in lines for tail in tails]
