@@ -27,11 +27,12 @@ BUILD := build/release
 LLVM := 19
 SANITIZERS := address thread
 
-.PHONY: help toolchain build demo test wheel test-adapters test-clients lint sanitize $(SANITIZERS:%=sanitize-%) clean
+.PHONY: help toolchain build demo test test-all wheel test-adapters test-clients lint sanitize $(SANITIZERS:%=sanitize-%) clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
 	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
+	@echo "make test-all   the same with every kernel there is (hours to compile; KERNEL_SET=default: most of them)"
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy and Triton, as others built them for ROCm, on the software device"
@@ -62,6 +63,10 @@ test: build
 	@native/tools/toolchain.sh --tests
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal --durations=10
+
+# `test` runs each kernel of the library: what it leaves out, `ci` does not have.
+test-all:
+	@$(MAKE) --no-print-directory test KERNEL_SET=$(if $(filter ci,$(KERNEL_SET)),full,$(KERNEL_SET))
 
 # Only kernels are built here: a wheel's host side is of another compiler.
 wheel: SET = $(WHEEL_SET)

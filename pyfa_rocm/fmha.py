@@ -124,9 +124,10 @@ def _kernel_info(query: Any, c: Any) -> KernelInfo:
 
 
 def fmha_fwd_workspace_bytes(params: FwdParams) -> int:
-    """Return how much device memory `fmha_fwd` needs as `params.workspace`; else as `fmha_fwd_supported`.
+    """Return how much memory `fmha_fwd` is faster with as `params.workspace`; else as `fmha_fwd_supported`.
 
-    0 in this version. It depends on the device and on all but the addresses of q, k, v and o.
+    0 unless workgroups share the keys of long sequences of few heads. It depends on the device and on all
+    but the addresses of q, k, v and o.
     """
     lib = _library()
     return _workspace_bytes(lib.fmha_fwd_workspace_bytes, to_c(params))

@@ -16,7 +16,8 @@
  *    calls are FMHA_HIP_ERROR: start it by spawn or exec, or fork before the first call.
  *  - Workspace. A call that needs device memory for intermediate results takes it from
  *    the caller: the params have a pointer and a size, and a function of the family says
- *    how many bytes it takes. fmha_fwd needs none in this version.
+ *    how many bytes it takes. fmha_fwd asks for one where workgroups share the keys of
+ *    long sequences of few heads, and without one does without, more slowly.
  *  - Graphs. Once the kernel that a call needs is loaded, by fmha_fwd_prepare or by an
  *    earlier call, the call asks HIP for the current device and for the owner of each
  *    tensor's memory, enqueues its launch, and does nothing else: it allocates nothing,
@@ -240,7 +241,7 @@ typedef struct fmha_fwd_params {
   uint32_t reserved; /* must be 0 */
   void* workspace;   /* device memory, aligned to 256 bytes, which the call may overwrite until its work on
                         the stream is done; overlaps nothing else of the call. Not looked at if
-                        fmha_fwd_workspace_bytes says 0 */
+                        fmha_fwd_workspace_bytes says 0. fmha_fwd also does without one (NULL), more slowly */
   int64_t workspace_bytes; /* its size: at least what fmha_fwd_workspace_bytes says */
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */
 } fmha_fwd_params;
@@ -546,9 +547,9 @@ fmha_status fmha_fwd_supported(const fmha_fwd_params* params);
 /* Like fmha_fwd_supported, but on success also fills *info with the kernel that would run. */
 fmha_status fmha_fwd_kernel(const fmha_fwd_params* params, fmha_kernel_info* info);
 
-/* Like fmha_fwd_supported, but on success also writes to *bytes how much workspace the call needs: 0 in this
- * version. The number depends on the device and on the params, except on the pointers that supported does not
- * look at. */
+/* Like fmha_fwd_supported, but on success also writes to *bytes how much workspace the call is faster with:
+ * 0 unless workgroups share the keys of long sequences of few heads. The number depends on the device and on
+ * the params, except on the pointers that supported does not look at. */
 fmha_status fmha_fwd_workspace_bytes(const fmha_fwd_params* params, int64_t* bytes);
 
 /* The memory that fmha_fwd would touch, its workspace aside. Writes the first `capacity` extents to

@@ -3,7 +3,8 @@
 
 zig's clang has the AMDGPU target of LLVM 20, but none of what HIP needs: the headers that clang includes by
 itself (those of CLANG, a clang 19, serve), a linker under the names that clang looks for, and the device
-library for all its archs (BITCODE, to which add_bitcode.py adds). FOLDER gets ``bin/clang++``, which takes a clang's arguments, and ``bitcode``.
+library for all its archs (BITCODE, to which add_bitcode.py adds). FOLDER gets ``bin/clang++``, which takes
+a clang's arguments, and ``bitcode``.
 """
 
 from __future__ import annotations

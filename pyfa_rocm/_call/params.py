@@ -127,7 +127,7 @@ class FwdParams:
         The factor on each element of q, k, v, for "float8_e4m3fnuz" only; 0 means 1.
     workspace, workspace_bytes : int
         Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
-        says how much a call needs: 0 in this version.
+        says how much a call is faster with: 0 for most. Without one (0) it does without.
     flags : int
         Bits of the C ABI, 0 or `FMHA_NO_MEMORY_CHECK`.
     """

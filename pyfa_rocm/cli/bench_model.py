@@ -14,7 +14,15 @@ from tqdm import tqdm
 from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop, clock_trace
 from pyfa_rocm.cli.clock import CARDS, Estimate, estimate
 from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
-from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Aiter, AiterBackward, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli.clock_subjects import (
+    ROUNDINGS,
+    Aiter,
+    AiterBackward,
+    AiterForward,
+    CompositeKernel,
+    Ours,
+    Subject,
+)
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.cli.trial import Trial, to_json
 from pyfa_rocm.device import devices, runtime
@@ -97,6 +105,7 @@ def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Sub
         raise InvalidArgumentError(
             f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"
         )
+    ways += [] if own else [AiterForward()]
     ways += [Aiter(place, rounding) for rounding in found]
     if moonmath is not None:
         ways += moonmath_subjects(moonmath)

@@ -29,6 +29,7 @@ __all__ = [
     "ROUNDINGS",
     "Aiter",
     "AiterBackward",
+    "AiterForward",
     "CompositeKernel",
     "Enqueue",
     "Ours",
@@ -215,6 +216,25 @@ class AiterBackward(Ours):
         if direction != "backward":
             raise UnsupportedError(f"AITER's backward kernels: got direction {direction!r}")
         with super().prepare(replace(shape, nhead_k=shape.nhead_q), direction) as enqueue:
+            yield enqueue
+
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
+        """See Ours."""
+        if not _choose_pipeline(params, info, (_AITER_PIPELINE,)):
+            raise UnsupportedError("the library has no kernel of AITER for this problem")
+
+
+class AiterForward(Ours):
+    """AITER's forward kernels as the library embeds them, for cards of which `Aiter` has no objects."""
+
+    name = "aiter"
+
+    @contextmanager
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        if direction != "forward":
+            raise UnsupportedError(f"AITER's forward kernels: got direction {direction!r}")
+        with super().prepare(shape, direction) as enqueue:
             yield enqueue
 
     def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:

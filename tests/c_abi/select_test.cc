@@ -40,7 +40,7 @@ fmha_status select(const fmha_fwd_params& p, const fmha::Target& target, Selecte
     out->number = all.number;
     out->count = all.count;
     fmha::Plan plan;
-    fmha::plan_fwd(*out->kernel, problem, plan);
+    fmha::plan_fwd(*out->kernel, problem, target, plan);
     if (plan.count() != 1 || plan[0].kernel != out->kernel || plan.needed_bytes() != 0) {
       fmha::raise(FMHA_INTERNAL, "another plan than one launch of the kernel");
     }

@@ -348,7 +348,7 @@ def test_questions() -> None:
     backward = Backward(nearest(BASE))
     info = pyfa_rocm.fmha_bwd_kernel(backward.params())
     assert "bwd" in info.name
-    assert info.step_count >= 4
+    assert info.step_count >= (2 if info.pipeline.endswith("wmma") else 4)
     assert info.candidate == 1
     pyfa_rocm.fmha_bwd_prepare(backward.params())
     pyfa_rocm.fmha_bwd_supported(backward.params())

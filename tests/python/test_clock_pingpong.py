@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import pytest
 
+from pyfa_rocm import fmha
 from pyfa_rocm.cli import bench_model
 from pyfa_rocm.cli.clock import Estimate, estimate
+from pyfa_rocm.cli.clock_subjects import Enqueue, Ours, ProblemArrays
 from pyfa_rocm.cli.published import Shape
 
 SHAPES = {"plain": Shape(4, 64, 8, 8192, 128, False), "causal": Shape(8, 32, 8, 8192, 128, True)}
@@ -19,6 +23,39 @@ pytestmark = [
         "aiter rtna" not in bench_model.subjects(None), reason="a build without AITER's objects"
     ),
 ]
+
+
+# Few heads: workgroups share the keys of row tiles, in a workspace.
+SHARED = {
+    "5_heads": Shape(1, 5, 5, 8192, 128, False),
+    "tail": Shape(1, 20, 20, 4096, 128, False),
+    "three_rounds": Shape(1, 12, 12, 16384, 128, False),
+    "causal": Shape(1, 8, 8, 8192, 128, True),
+    "d64": Shape(1, 1, 1, 16384, 64, False),
+}
+
+
+class WithoutWorkspace(Ours):
+    """The library's choice for a caller that has none."""
+
+    name = "without workspace"
+
+    @contextmanager
+    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+        """See Subject."""
+        del direction
+        arrays = ProblemArrays(shape)
+        yield Enqueue(self.name, lambda: fmha.fmha_fwd(arrays.params()))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_keys_are_faster(name: str) -> None:
+    """Where the selector has workgroups share keys, that is faster at either end of the range."""
+    params = ProblemArrays(SHARED[name]).params()
+    assert fmha.fmha_fwd_workspace_bytes(params) > 0
+    shared, without = (estimate(way, SHARED[name]) for way in (Ours(), WithoutWorkspace()))
+    assert shared.tflops.low > without.tflops.low
+    assert shared.tflops.high > without.tflops.high
 
 
 @cache

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from built import Row, rows, this_arch
-from cases import Case, Layout, Placement, Varlen, expected, forced, judge, run_raw
+from cases import Case, Layout, Placement, Varlen, bits, expected, forced, judge, run_raw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strict import wave_order
@@ -103,6 +104,77 @@ def test_random(schedule: str, case: Case) -> None:
     short = {"bfloat16": "bf16", "float16": "fp16"}[case.dtype]
     with wave_order(schedule):
         run_raw(forced(case, f"fmha_fwd_{short}_d{dim}_mask_pad_pingpong"))
+
+
+def _shared(**fields: Any) -> Case:
+    """A problem of few row tiles and many keys."""
+    plain: dict[str, Any] = {
+        "batch": 1, "seqlen_q": 300, "seqlen_k": 2100, "nhead_k": 1, "ratio": 1, "hdim": 128,
+        "dtype": "bfloat16", "lse": True,
+    }  # fmt: skip
+    return Case(**(plain | fields))
+
+
+# Rows that see keys of some parts only, or none; tiles that see none; grouped heads; heads that XCDs share.
+SHARED = {
+    "plain": _shared(),
+    "causal": _shared(seqlen_q=600, ratio=3, dtype="float16", causal=True),
+    "top_left": _shared(batch=2, seqlen_q=700, hdim=64, ratio=2, causal=True, top_left=True),
+    "no_keys": _shared(seqlen_q=2600, seqlen_k=2048, hdim=64, causal=True),
+    "window": _shared(seqlen_q=1100, seqlen_k=3000, ratio=2, window=(1200, 3)),
+    "heads_of_xcds": _shared(seqlen_q=40, ratio=8, hdim=64, hdim_v=40, dtype="float16"),
+    "order": _shared(batch=2, nhead_k=2, layouts=(*(Layout((0, 2, 1)),) * 3, Layout((1, 0, 2))), lse=False),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_keys(name: str) -> None:
+    """Workgroups that divide the keys of a tile: right, in a workspace of their own, the same each time."""
+    case = SHARED[name]
+    placement = Placement(case)
+    params = placement.params()
+    assert placement.add_workspace(params) > 0
+    info = pyfa_rocm.fmha_fwd_kernel(params)
+    assert (info.pipeline, info.step_count) == ("pingpong", 2)
+    results = []
+    for _ in range(2):
+        with placement.watched():
+            pyfa_rocm.fmha_fwd(params)
+            results.append(placement.results())
+    for first, second in zip(*results, strict=True):
+        assert first is None or np.array_equal(bits(first), bits(second))
+    judge(expected(case, placement.inputs), *results[0])
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_keys_without_workspace(name: str) -> None:
+    """The same problems, if the caller gives none: done by a kernel that needs none."""
+    placement = Placement(SHARED[name])
+    pyfa_rocm.fmha_fwd(placement.params())
+    judge(expected(SHARED[name], placement.inputs), *placement.results())
+
+
+def test_shared_keys_of_last_tiles() -> None:
+    """Tiles that fill a round are whole, those behind them are not: a launch for each, and the merge."""
+    units = pyfa_rocm.devices()[0].compute_units
+    tensor = Strided(0, 0, 2 * 64, 64)
+    info = pyfa_rocm.fmha_fwd_kernel(
+        FwdParams(
+            dtype="bfloat16", batch=1, seqlen_q=256 * units // 2 + 256, seqlen_k=8192, nhead_q=2, nhead_k=2,
+            hdim_q=64, hdim_v=64, softmax_scale=0.125, q=tensor, k=tensor, v=tensor, o=tensor,
+        )
+    )  # fmt: skip
+    assert info.pipeline == "pingpong"
+    assert info.step_count == 3
+
+
+@pytest.mark.parametrize("schedule", ["reverse", "random:1"])
+@settings(max_examples=max(EXAMPLES // 8, 1))
+@given(case=problems(), more=st.integers(1100, 2500))
+def test_random_shared_keys(schedule: str, case: Case, more: int) -> None:
+    """As test_random, but with keys enough to divide, and the kernel that the library chooses."""
+    with wave_order(schedule):
+        run_raw(replace(case, seqlen_k=case.seqlen_k + more, batch=1))
 
 
 @pytest.mark.parametrize(("batch", "nhead_q", "causal"), [(4, 64, False), (8, 32, True)])

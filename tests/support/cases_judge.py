@@ -138,6 +138,7 @@ def run_raw(case: Case, stream: int = 0) -> str:
     """Run a case through fmha_fwd, judge it, and return the kernel's name."""
     placement = Placement(case)
     params = placement.params()
+    placement.add_workspace(params)
     kernel = pyfa_rocm.fmha_fwd_kernel(params)
     with forgiven(), placement.watched():
         pyfa_rocm.fmha_fwd(params, stream)

@@ -23,6 +23,7 @@ from pyfa_rocm import DeviceArray, FwdParams, Lse, Strided
 # A stride that no tensor has: the library says that it does not read it, and would refuse it.
 NOT_READ = 12345
 _OUTPUTS = ("o", "lse", "randval")
+_WORKSPACE = Layout(start=256)
 
 
 def canary(size: int, dtype: npt.DTypeLike) -> Array:
@@ -103,6 +104,7 @@ class Placement:
         self._put_inputs()
         self._put_features()
         self._put_outputs()
+        self.workspace: Placed | None = None
 
     def __getattr__(self, name: str) -> Placed:
         try:
@@ -195,6 +197,14 @@ class Placement:
             fields |= dict(zip(("q_descale", "k_descale", "v_descale"), case.descale, strict=True))
         return FwdParams(**fields, **self._bias_fields(), **self._varlen_fields(), **self._dropout_fields())
 
+    def add_workspace(self, params: FwdParams) -> int:
+        """Give a call a workspace of the size that it asks for, of which it says how much."""
+        nbytes = pyfa_rocm.fmha_fwd_workspace_bytes(params)
+        if nbytes:
+            self.workspace = Placed.put(_WORKSPACE, (1, 1, 1, nbytes), np.uint8, None)
+            params.workspace, params.workspace_bytes = self.workspace.array.data, nbytes
+        return nbytes
+
     def _strides(self, name: str) -> Strided:
         """Strides of a tensor, 0 where K and V are shared."""
         strides = self.tensors[name].strided()
@@ -265,6 +275,8 @@ class Placement:
         """On the software device, kernels launched inside may read the inputs, but not write them."""
         for name, placed in self.tensors.items():
             placed.watch(holds_input=name not in _OUTPUTS)
+        if self.workspace is not None:
+            self.workspace.watch(holds_input=False)
         inputs = [placed for name, placed in self.tensors.items() if name not in _OUTPUTS]
         with read_only((placed.buffer.data, placed.host.nbytes) for placed in inputs):
             yield
@@ -277,6 +289,8 @@ class Placement:
         """O and LSE of the rows in use, after checking that inputs and surroundings are as they were."""
         for name, placed in self.tensors.items():
             assert name in _OUTPUTS or placed.unchanged(), f"{name} was written"
+        if self.workspace is not None:
+            self.workspace.take()
         rows = self.case.rows_in_use()[0]
         o, lse = self.o.take()[:, rows], self.lse.take()[..., 0][..., rows]
         if self.case.lse:

@@ -145,11 +145,13 @@ int states_for_c_cdna3(const MatrixUse& u) {
   return to_xdl ? 0 : passes;
 }
 
-// One state more for all but the shortest of the XDL unit's (LLVM's GFX940_XDL_N_PassWrite... for gfx950).
+// One state more for all but the shortest of the XDL unit's, and of those too where the XDL unit reads C (LLVM's
+// GFX940_XDL_N_PassWrite... for gfx950; every pair of kinds was compared with what llc of LLVM 22 inserts).
 int more_on_cdna4(const Facts& producer) { return producer.traits & kXdlTrait && producer.passes != 2; }
 
 int states_for_c_cdna4(const MatrixUse& u) {
-  return states_for_c_cdna3(u) + (u.same ? 0 : more_on_cdna4(u.producer));
+  const bool within_xdl = u.producer.traits & u.consumer.traits & kXdlTrait;
+  return states_for_c_cdna3(u) + (u.same ? 0 : within_xdl ? 1 : more_on_cdna4(u.producer));
 }
 
 // What differs between the manuals about matrix instructions.

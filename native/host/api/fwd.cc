@@ -35,13 +35,22 @@ void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, v
   call.memory = {call.problem.checks_memory, stream};
   call.device->check_memory(call.problem.extents, call.memory);
   call.chosen = choose_fwd(call.problem, offers, call.device->target(), counted);
-  plan_fwd(*call.chosen.kernel, call.problem, call.plan);
+  plan_fwd(*call.chosen.kernel, call.problem, call.device->target(), call.plan);
 }
 
+// A call that would use a workspace may come without one.
 void prepare(const fmha_fwd_params* params) {
   Call call;
   make_call(params, Pointers::kOptional, false, nullptr, call);
   call.device->prepare(call.plan);
+  if (call.plan.needed_bytes() == 0) return;
+  call.problem.may_use_workspace = false;
+  FwdOffers offers;
+  ask_fwd_origins(call.problem, offers);
+  const Target target = call.device->target();
+  Plan without;
+  plan_fwd(*choose_fwd(call.problem, offers, target, false).kernel, call.problem, target, without);
+  call.device->prepare(without);
 }
 
 void list_extents(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {

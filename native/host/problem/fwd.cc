@@ -162,6 +162,7 @@ void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProbl
   const Types types = fill(p, Pass::kForward, problem);
   set_fwd_tensors(p, types.type, types.o_type, pointers, Pass::kForward, problem);
   problem.workspace = {p.workspace, p.workspace_bytes};
+  problem.may_use_workspace = pointers == Pointers::kOptional || p.workspace != nullptr;
 }
 
 void make_fwd_problem_of(Pass pass, const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem) {

@@ -58,6 +58,9 @@ struct FwdProblem {
   bool has_alibi;
   Extents extents;  // all that the call touches, its workspace aside
   Workspace workspace;
+  // Whether the call may use one: it has one, or it is only asked what it would take. Without one, what would
+  // be faster with one is done without.
+  bool may_use_workspace;
 };
 
 // Whether it asks for no more than a mask and an LSE.

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "select/fwd_needs.h"
 #include "select/fwd_origin.h"
+#include "select/fwd_split.h"
 
 namespace fmha {
 namespace {
@@ -20,11 +21,26 @@ constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by 
 
 // By the clock of the software device, over kernels of heads of 64 and 128 on idle and on full devices: what
 // a key costs waves that are alone on their SIMDs, a hundredth of what it costs them beside others; a
-// workgroup's beginning and end, in rows by keys, for waves that take turns by barriers and for others; and
-// how much of the time a workgroup a unit takes when next to no unit has one, since the clock is higher then.
+// workgroup's beginning and end, in rows by keys, for waves that take turns by barriers and for others.
 constexpr int64_t kAlone = 145;
 constexpr int64_t kStart = 9300, kStartOfMany = 15500;
-constexpr int64_t kFewUnits = 70;
+
+int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
+
+// The cost of a key to a wave.
+int32_t round_cost_of(const Kernel& k) {
+  return ((k.fwd.tile_m + kRowsOfALoad) / waves_of(k) + kRowsOfAKey) * fwd_pace(k) / kWholePace;
+}
+
+// Of workgroups with several waves for each SIMD a unit runs one at a time.
+FwdWorkCost work_cost(const Kernel& k) {
+  return {int64_t{round_cost_of(k)} * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfMany};
+}
+
+FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
+  if (!fwd_can_divide_keys(k)) return {{0, 1}, 100};
+  return fwd_split(k, p, target, work_cost(k));
+}
 
 // The forward family, as choose.h asks for it.
 class FwdFamily {
@@ -58,13 +74,12 @@ class FwdFamily {
 
   static Entry entry_of(const Kernel& k) {
     const FwdRow& row = k.fwd;
-    const int waves = std::max(k.block_size / arch_info(k.arch).wave_size, 1);
     return {.kernel = &k,
             .hdim_q = row.hdim_q,
             .hdim_v = row.hdim_v,
             .first_cost = row.hdim_q + row.hdim_v,
-            .round_cost = ((row.tile_m + kRowsOfALoad) / waves + kRowsOfAKey) * fwd_pace(k) / kWholePace,
-            .waves = waves,
+            .round_cost = round_cost_of(k),
+            .waves = waves_of(k),
             .checks = (row.mask ? 4 : 0) + (row.pad ? 2 : 0) + (row.hdim_step != 0 ? 1 : 0)};
   }
 
@@ -119,13 +134,15 @@ class FwdFamily {
     return ceil_div(waves, waves_at_once_) * (e.round_cost * p_.seqlen_k + kStart);
   }
 
-  // Of workgroups with several waves for each SIMD a unit runs one at a time.
   int64_t time_of_many(const Entry& e, int64_t workgroups) const {
     const int64_t units = target_.compute_units;
-    const int64_t cost = e.round_cost * e.waves / arch_info(target_.arch).simds_per_cu;
-    if (workgroups > units) return ceil_div(workgroups, units) * (cost * p_.seqlen_k + kStartOfMany);
-    const int64_t share = kFewUnits * units + (100 - kFewUnits) * workgroups;
-    return cost * share / (100 * units) * p_.seqlen_k + kStartOfMany;
+    const FwdWorkCost cost = work_cost(*e.kernel);
+    const int64_t rounds = ceil_div(workgroups, units);
+    const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
+    const int64_t time = rounds * (cost.key * share / 100 * p_.seqlen_k + cost.start);
+    // The n-th candidate is the same kernel with a workspace and without.
+    const bool divides = p_.may_use_workspace || p_.candidate != 0;
+    return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;
   }
 
   const FwdProblem& p_;
@@ -155,8 +172,12 @@ Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Targ
   return choose(FwdFamily(problem, offers, target), problem.candidate, counted);
 }
 
-void plan_fwd(const Kernel& kernel, const FwdProblem& problem, Plan& plan) {
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan) {
   plan.empty = problem.empty;
+  if (problem.may_use_workspace) {
+    const FwdSplit split = split_of(kernel, problem, target);
+    if (split.division.parts > 1) return plan_split_fwd(kernel, problem, split.division, target, plan);
+  }
   fwd_add_steps(kernel, problem, plan);
 }
 

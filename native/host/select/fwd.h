@@ -34,7 +34,7 @@ void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers);
 Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted);
 
 // Adds the steps of a call with the kernel that was chosen for the problem.
-void plan_fwd(const Kernel& kernel, const FwdProblem& problem, Plan& plan);
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan);
 
 // Workgroups a (batch, head).
 inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {

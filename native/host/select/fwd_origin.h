@@ -97,6 +97,19 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   return false;  // of an origin that this library does not know
 }
 
+// Whether a launch can leave parts of the keys for others to merge: see select/fwd_split.h.
+inline bool fwd_can_divide_keys(const Kernel& kernel) {
+  switch (kernel.origin) {
+    case Origin::kCk:
+    case Origin::kAiter:
+    case Origin::kWmma:
+      return false;
+    case Origin::kHip:
+      return true;
+  }
+  return false;
+}
+
 // Adds the steps that run the kernel.
 inline void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan) {
   switch (kernel.origin) {

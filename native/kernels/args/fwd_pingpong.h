@@ -13,9 +13,21 @@ struct PingpongStrides {
   uint32_t row;  // of 256 rows less than 2^31 bytes
 };
 
+// Of a launch whose row tiles are each shared by `count` workgroups, which divide the keys: what they write,
+// float32, O by (part, batch, head, row, dim) and its LSE by (part, batch, head, row).
+struct PingpongParts {
+  float* o;
+  float* lse;
+  int64_t heads;       // of all batches
+  int32_t rows;        // of each, from the launch's first on
+  int32_t count;       // 1: no tile is shared, and o, lse, heads and rows mean nothing
+  int32_t first_tile;  // the launch's
+};
+
 // A workgroup does 256 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each XCD). The
 // device deals workgroups out to its XCDs in turn, so that each XCD has the tiles of a head one after
-// another, and K and V in its L2. If the heads do not divide, as if there were one XCD.
+// another, and K and V in its L2. If the heads do not divide, as if there were one XCD. If tiles are shared,
+// parts of a tile lie one after another in y.
 struct PingpongParams {
   const void* q;
   const void* k;
@@ -42,6 +54,7 @@ struct PingpongParams {
   int32_t window_right;
   int32_t top_left;  // row i is at column i; else at column i + seqlen_k - seqlen_q
   float scale;       // softmax_scale * log2(e): above 0
+  PingpongParts parts;
 };
 
 }  // namespace fmha

@@ -25,6 +25,10 @@
 // is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on
 // gfx950, which has a conversion, to even.
 //
+// Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
+// divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
+// (host/select/fwd_split.h decides).
+//
 //   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
 //   O                         64                            K 2 * 16 KB      matrix 4096 cycles, gfx950 2048
 //   Q                         32                            V 2 * 16 KB      vector about 2300, 2050
@@ -339,12 +343,36 @@ class Pingpong {
   __device__ void end() {
     row_sum += across(row_sum);
     const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
-    store_o(row_sum == 0 ? 0 : factor);
-    if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
-      constexpr float kLn2 = 0.693147180559945309F;
-      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
-          row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    constexpr float kLn2 = 0.693147180559945309F;
+    const float lse = row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    const bool stores_lse = half == 0 && row < work.seqlen_q;
+    if (work.part >= 0) {
+      store_part(row_sum == 0 ? 0 : factor, lse, stores_lse);
+      return;
     }
+    store_o(row_sum == 0 ? 0 : factor);
+    if (p.lse != nullptr && stores_lse) {
+      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
+    }
+  }
+
+  // Of a part of the keys: as float32, for the kernel that merges parts (hip/merge.h).
+  __device__ void store_part(float factor, float lse, bool stores_lse) {
+    const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
+    const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
+    const uint32_t row_bytes = p.hdim_v * sizeof(float);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kPingpongTileM) * row_bytes);
+    const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
+        float x[4];
+        _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
+        const int dim = t * 32 + (i & 8) * 2 + (i & 4) + half * 8;
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+                                               dim < p.hdim_v ? begin + dim * 4 : kNowhere, 0, 0);
+      }
+    }
+    if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
   }
 
   __device__ void store_o(float factor) {

@@ -65,12 +65,10 @@ Grid grid_of(const FwdProblem& p) {
           static_cast<uint32_t>(heads(p) / parts(p))};
 }
 
-}  // namespace
+constexpr PingpongParts kNotShared = {
+    .o = nullptr, .lse = nullptr, .heads = 0, .rows = 0, .count = 1, .first_tile = 0};
 
-bool fwd_within_limits(const FwdProblem& p) {
-  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
-         tensor_fits(p.v) && tensor_fits(p.o);
-}
+}  // namespace
 
 PingpongParams fwd_params(const FwdProblem& p) {
   const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
@@ -100,11 +98,44 @@ PingpongParams fwd_params(const FwdProblem& p) {
       .window_right = side(p.mask.right),
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
+      .parts = kNotShared,
   };
 }
 
+namespace {
+
+void add_launch(const Kernel& kernel, const FwdProblem& p, const Grid& grid, const PingpongParts& divided,
+                Plan& plan) {
+  auto* params = new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(fwd_params(p));
+  params->parts = divided;
+}
+
+}  // namespace
+
+bool fwd_within_limits(const FwdProblem& p) {
+  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
+         tensor_fits(p.v) && tensor_fits(p.o);
+}
+
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  new (plan.add_launch<PingpongParams>(kernel, grid_of(p))) PingpongParams(fwd_params(p));
+  add_launch(kernel, p, grid_of(p), kNotShared, plan);
+}
+
+void add_divided_steps(const Kernel& kernel, const FwdProblem& p, const Division& division, float* o,
+                       float* lse, Plan& plan) {
+  Grid grid = grid_of(p);
+  const auto whole_tiles = static_cast<uint32_t>(division.whole_tiles);
+  if (whole_tiles > 0) add_launch(kernel, p, {grid.x, whole_tiles, grid.z}, kNotShared, plan);
+  grid.y = (grid.y - whole_tiles) * static_cast<uint32_t>(division.parts);
+  const PingpongParts shared = {
+      .o = o,
+      .lse = lse,
+      .heads = heads(p),
+      .rows = static_cast<int32_t>(p.seqlen_q - division.whole_tiles * kTileRows),
+      .count = division.parts,
+      .first_tile = division.whole_tiles,
+  };
+  add_launch(kernel, p, grid, shared, plan);
 }
 
 }  // namespace fmha::hip_fwd

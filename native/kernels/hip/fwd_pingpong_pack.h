@@ -18,7 +18,17 @@ bool fwd_within_limits(const FwdProblem& problem);
 // What they are handed.
 PingpongParams fwd_params(const FwdProblem& problem);
 
+// How many workgroups share a row tile, and divide its keys: `parts`, but of the first `whole_tiles` tiles of
+// a head none do.
+struct Division {
+  int32_t whole_tiles, parts;
+};
+
 // One launch. The problem is within the limits, and the kernel fits it.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& problem, Plan& plan);
+
+// The same, but parts of the keys leave O and LSE in these arrays (args/fwd_pingpong.h), for others to merge.
+void add_divided_steps(const Kernel& kernel, const FwdProblem& problem, const Division& division, float* o,
+                       float* lse, Plan& plan);
 
 }  // namespace fmha::hip_fwd

@@ -16,21 +16,41 @@ struct FwdWork {
   int64_t first_q, first_k;  // rows of packed sequences in front of this one
   int diagonal;              // row i is at column i + diagonal
   int first_block, blocks;   // of keys
+  int part;                  // of the keys; -1: it does all of them
+  int head_of_batch;
 
   // False: there is no such row.
   __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
-    const int head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
+    head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
+    find_tile(p.parts, hides);
     batch = head_of_batch / p.nhead_q;
     head = head_of_batch - batch * p.nhead_q;
-    // Of a causal mask the last tile has most keys: it begins first.
-    tile = hides ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
     find_lengths(p);
     if (tile * kTileM >= seqlen_q) return false;
     find_blocks(p, tile_n);
+    if (part >= 0) divide_blocks(p.parts.count);
     return true;
   }
 
  private:
+  __device__ void find_tile(const PingpongParts& parts, bool hides) {
+    int at = blockIdx.y, tiles = gridDim.y;
+    part = -1;
+    if (parts.count > 1) {
+      tiles /= parts.count;
+      part = at % parts.count;
+      at /= parts.count;
+    }
+    // Of a causal mask the last tile has most keys: it begins first.
+    tile = parts.first_tile + (hides ? tiles - 1 - at : at);
+  }
+
+  __device__ void divide_blocks(int count) {
+    const int begin = blocks * part / count;
+    blocks = blocks * (part + 1) / count - begin;
+    first_block += begin;
+  }
+
   __device__ void find_lengths(const PingpongParams& p) {
     seqlen_q = p.seqlen_q;
     seqlen_k = p.seqlen_k;

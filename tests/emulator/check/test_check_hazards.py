@@ -123,11 +123,16 @@ _CASES: dict[str, tuple[str, str, int, int, str]] = {
         "v_mfma_f32_16x16x16f16 v[48:51], v[4:5], v[6:7], v[18:21]",
         8, 5, "some of it as C",
     ),
+    "mfma_other_c_2": (
+        _MFMA2,
+        "v_mfma_f32_16x16x16f16 v[48:51], v[4:5], v[6:7], v[18:21]",
+        2, 3, "some of it as C",
+    ),
 }  # fmt: skip
 # Where gfx950 asks for more than gfx942, as LLVM 22's does of machine instructions in these pairs.
 _GFX950 = {
     "mfma_valu_8": 12, "mfma_valu_4": 8, "mfma_memory": 12, "mfma_lds": 12, "mfma_overwrite": 12,
-    "mfma_load": 12, "mfma_a": 12, "mfma_other_c": 10, "mfma_other_c_4": 6,
+    "mfma_load": 12, "mfma_a": 12, "mfma_other_c": 10, "mfma_other_c_4": 6, "mfma_other_c_2": 4,
     "mfma_valu_f64": 19, "mfma_b_f64": 19,
 }  # fmt: skip
 if rows.arch() == "gfx950":

@@ -113,9 +113,10 @@ def test_form_computes_what_it_means(form: str) -> None:
 def test_every_row_has_a_model() -> None:
     """No row of the vector ALU is left out of the tests above without a reason.
 
-    What gfx950 alone has, LLVM 19 does not know: test_gfx950.py has its values.
+    What gfx950 alone has, LLVM 19 does not know: test_gfx950.py has its values. Radeon's are not
+    of this suite.
     """
-    known = (r for r in rows.all_rows() if r.opcode.keys() != {"gfx950"})
+    known = (r for r in rows.all_rows() if r.opcode.keys() & {"gfx90a", "gfx942"})
     named = {r.mnemonic for r in known if r.format in ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3B")}
     assert named - set(models()) == set(WITHOUT)
     stale = set(models()) - named

@@ -156,7 +156,8 @@ def _lines() -> Iterator[Line]:
 
 def test_every_row_has_a_model() -> None:
     """No packed row is left out without a reason."""
-    named = {r.mnemonic for r in rows.all_rows() if r.format == "VOP3P"}
+    played = (r for r in rows.all_rows() if r.opcode.keys() & {"gfx90a", "gfx942", "gfx950"})
+    named = {r.mnemonic for r in played if r.format == "VOP3P"}
     assert named - set(_MODELS) - set(DOTS) - set(_MIXES) == set(WITHOUT)
     assert {row.mnemonic for row in taken("packed")} == named & rows.names()
 

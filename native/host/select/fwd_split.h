@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Whether workgroups of our own forward kernel (hip/fwd_pingpong.h) share the keys of some row tiles, so that
+// the last round of them leaves no compute unit idle; and the workspace that the parts are left in.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue/catalogue.h"
+#include "hip/fwd_pingpong_pack.h"
+#include "problem/fwd.h"
+#include "problem/merge.h"
+#include "select/plan.h"
+
+namespace fmha {
+
+// What a workgroup costs, in the units of the selector's estimate (select/fwd.cc), on a full device.
+struct FwdWorkCost {
+  int64_t key;    // of its rows
+  int64_t start;  // its beginning and end
+};
+
+struct FwdSplit {
+  hip_fwd::Division division;
+  int64_t percent;  // of the time without it, by the estimate
+};
+
+// The time of a round of so many workgroups, at most one a unit, in percent of a full one's.
+int64_t fwd_share_of_units(int64_t workgroups, int64_t units);
+
+// The best division of the keys, if one is worth it.
+FwdSplit fwd_split(const Kernel& kernel, const FwdProblem& problem, const Target& target,
+                   const FwdWorkCost& cost);
+
+// Adds the launch of the kernel and that of the merge.
+void plan_split_fwd(const Kernel& kernel, const FwdProblem& problem, const hip_fwd::Division& division,
+                    const Target& target, Plan& plan);
+
+}  // namespace fmha
