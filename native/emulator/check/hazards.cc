@@ -145,8 +145,9 @@ int states_for_c_cdna3(const MatrixUse& u) {
   return to_xdl ? 0 : passes;
 }
 
-// One state more for all but the shortest of the XDL unit's, and of those too where the XDL unit reads C (LLVM's
-// GFX940_XDL_N_PassWrite... for gfx950; every pair of kinds was compared with what llc of LLVM 22 inserts).
+// One state more for all but the shortest of the XDL unit's, and of those too where the XDL unit reads C
+// (LLVM's GFX940_XDL_N_PassWrite... for gfx950; every pair of kinds was compared with what llc of LLVM 22
+// inserts).
 int more_on_cdna4(const Facts& producer) { return producer.traits & kXdlTrait && producer.passes != 2; }
 
 int states_for_c_cdna4(const MatrixUse& u) {

@@ -180,7 +180,12 @@ def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not built_for(ARCH), reason=f"the library was built without kernels for {ARCH}")
 @pytest.mark.parametrize(
     "tests",
-    [("test_backward.py", "-k", "every"), ("test_pingpong.py",), ("test_prebuilt.py",), ("test_prebuilt_backward.py",)],
+    [
+        ("test_backward.py", "-k", "every"),
+        ("test_pingpong.py",),
+        ("test_prebuilt.py",),
+        ("test_prebuilt_backward.py",),
+    ],
     ids=str,
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
