@@ -82,12 +82,20 @@ class Printer {
     if (o.kind != OperandKind::kNone) put(o, t);
   }
 
+  // LLVM prints the literal of a scalar f16 as it is, also if a float has its value.
+  void put_scalar(const Operand& o, Type t) {
+    if (o.kind == OperandKind::kConst && o.encoded == kOpLiteral && t == Type::kF16)
+      put(text("0x%x", static_cast<uint32_t>(o.value)));
+    else
+      put_if(o, t);
+  }
+
   void scalar() {
     put_if(i_.dst, r_.dst);
     if (r_.immediate == Immediate::kMessage) put(sendmsg_text(static_cast<uint32_t>(i_.imm), dialect_));
     if (r_.is(kLiteralK)) return literal_k();
-    put_if(i_.src[0], r_.src[0]);
-    put_if(i_.src[1], r_.src[1]);
+    put_scalar(i_.src[0], r_.src[0]);
+    put_scalar(i_.src[1], r_.src[1]);
     if (r_.immediate == Immediate::kGprIndex) put(gpr_idx_text(static_cast<uint32_t>(i_.imm)));
   }
 
