@@ -139,7 +139,7 @@ class FactsBuilder {
   }
 
   void implicit() {
-    const bool explicit_vcc = row_.format == Format::kVop2;  // it is src[2]
+    const bool explicit_vcc = names_mask(row_);  // it is src[2]
     if (row_.is(kReadsVcc) && !explicit_vcc) read(scalar(kVccLo, lane_words()));
     if (row_.is(kWritesExec)) write(scalar(kExecLo, lane_words()));
     const bool lds_by_lane = row_.is(kByLane) && hot.unit == Unit::kLds;

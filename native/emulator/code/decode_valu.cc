@@ -179,8 +179,7 @@ bool Decoder::vop3_sources() {
     if (r.is(kScalarDst) && !read_lane && is_vgpr && r.format == Format::kVop3) return false;  // v_s_exp
     if ((dwords(r.src[i]) > 2 || r.is(kWritesSrc0)) && !is_vgpr) return false;
   }
-  if (r.flags & kReadsVcc && r.format == Format::kVop2)
-    return source(bits(50, 9), Type::kMask, &inst_.src[2]);
+  if (names_mask(r)) return source(bits(50, 9), Type::kMask, &inst_.src[2]);
   return true;
 }
 

@@ -82,9 +82,10 @@ class Printer {
     if (o.kind != OperandKind::kNone) put(o, t);
   }
 
-  // LLVM prints the literal of a scalar f16 as it is, also if a float has its value.
+  // LLVM prints the literal of a scalar f16 as it is, also if a float has its value; and what s_cmp compares.
   void put_scalar(const Operand& o, Type t) {
-    if (o.kind == OperandKind::kConst && o.encoded == kOpLiteral && t == Type::kF16)
+    const bool as_bits = o.encoded == kOpLiteral || (r_.format == Format::kSopc && o.encoded >= kOpFloat);
+    if (o.kind == OperandKind::kConst && as_bits && t == Type::kF16)
       put(text("0x%x", static_cast<uint32_t>(o.value)));
     else
       put_if(o, t);
@@ -165,10 +166,11 @@ class Printer {
   Type source_type(int n) const {
     if (n == 2 && reads_vcc()) return Type::kMask;
     if (is_mix()) return i_.op_sel_hi >> n & 1 ? Type::kF16 : Type::kF32;
+    if (reads_vcc() && r_.format == Format::kVop3) return Type::kI16;  // v_cndmask_b16: bits
     if (n == 1 && r_.is(kHalfConstants)) return Type::kF16;
     return r_.src[n];
   }
-  bool reads_vcc() const { return r_.flags & kReadsVcc && r_.format == Format::kVop2; }
+  bool reads_vcc() const { return names_mask(r_); }
   bool is_mix() const { return r_.is(kMixedSources); }
   int source_count() const {
     int n = 0;
@@ -182,9 +184,13 @@ class Printer {
     if (i_.encoding == Encoding::kSdwa)
       out_ += "_sdwa";
     else if (is_dpp(i_.encoding))
-      out_ += r_.is(kNoSrc) ? "" : i_.encoding == Encoding::kDpp ? "_dpp" : "_e64_dpp";
-    else if (!r_.is(kNoSuffix) && !(dialect_.has_null && r_.is(kOneForm)))
+      out_ += i_.encoding == Encoding::kVop3Dpp ? "_e64_dpp" : dpp_has_suffix() ? "_dpp" : "";
+    else if (!r_.is(kNoSuffix) && !(dialect_.has_null && r_.is(kOneForm | kDot)))
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
+  }
+
+  bool dpp_has_suffix() const {
+    return !r_.is(kNoSrc) && !(dialect_.has_null && r_.format == Format::kVopc);
   }
 
   void valu() {
@@ -245,7 +251,11 @@ class Printer {
   }
   void packed_modifiers(int n) {
     const uint32_t all = (1u << n) - 1;
-    if (i_.op_sel & all) bit_list("op_sel", i_.op_sel, n);
+    if (r_.matrix.sparse) {  // which part of the register of indices
+      if (i_.op_sel & all) out_ += text(" index_key:%u", i_.op_sel & all);
+    } else if (i_.op_sel & all) {
+      bit_list("op_sel", i_.op_sel, n);
+    }
     if (is_mix() ? i_.op_sel_hi & all : (i_.op_sel_hi & all) != all) bit_list("op_sel_hi", i_.op_sel_hi, n);
     if (!is_mix()) {
       if (i_.neg & all) bit_list("neg_lo", i_.neg, n);

@@ -222,6 +222,13 @@ struct BoundRow : Row {
   uint16_t index;   // of the row in isa_rows(wave size of the arch)
 };
 
+// Has a mask as its last source: VCC in the short form, any in the 64-bit one (v_cndmask, v_addc). Others
+// that read VCC do not name it (v_div_fmas).
+inline bool names_mask(const BoundRow& row) {
+  const bool two_sources = row.format == Format::kVop3 && row.src[2] == Type::kNone;
+  return row.is(kReadsVcc) && (row.format == Format::kVop2 || two_sources);
+}
+
 enum class OperandKind : uint8_t {
   kNone,
   kSgpr,     // index into Wave::sgpr: s0.., and vcc, m0, exec at their operand numbers on gfx9; kNull

@@ -85,6 +85,7 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
         out += [_narrow(line) for line in lines]
     if row.format in ("SOP1", "SOP2"):
         out.append(f"{row.mnemonic} s{r.randrange(90)}, sendmsg(MSG_RTN_GET_REALTIME)")
+        out.append(f"{row.mnemonic} s[8:9], sendmsg(MSG_RTN_GET_TBA)")
         out += [f"{row.mnemonic} s4, s5, 0x{r.getrandbits(31):x}, s6", f"{row.mnemonic} s4, s5, s6, 0x11213141"]
         out.append(f"{row.mnemonic} s[4:5], s[6:7], vcc")
     if row.format == "SOPK" and "waitcnt" in row.mnemonic:
