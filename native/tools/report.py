@@ -30,7 +30,7 @@ _INSTRUCTION = re.compile(r"^\s+(\S+).*//\s*([0-9A-F]{8,16}): ([0-9A-F]{8})")
 _BRANCHES = ("s_branch", "s_cbranch")
 _TRANSCENDENTAL = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _PREFIXES = (
-    (("v_mfma", "v_smfmac"), "mfma"),
+    (("v_mfma", "v_smfmac", "v_wmma"), "mfma"),
     (("v_",), "valu"),
     (("ds_",), "lds"),
     (("buffer_", "tbuffer_", "global_", "flat_", "scratch_"), "vmem"),

@@ -415,8 +415,8 @@ def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
             continue
         if kernel["object"]:  # whose loop does several steps
             continue
-        # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA of a wave.
-        waves = kernel["block_size"] // 64
+        # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA or WMMA of a wave.
+        waves = kernel["block_size"] // (32 if kernel["pipeline"] == "wmma" else 64)
         products = kernel["tile_m"] * kernel["tile_n"] * (kernel["hdim_q"] + kernel["tile_nv"]) // waves
         per_mfma = products / kernel["main_loop"]["mfma"]
         assert per_mfma in {32 * 32 * 8, 32 * 32 * 16, 16 * 16 * 16, 16 * 16 * 4}, kernel["name"]

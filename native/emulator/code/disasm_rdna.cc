@@ -13,7 +13,7 @@ struct Named {
 };
 constexpr Named kBoth[] = {{1, "MODE"},        {2, "STATUS"},  {5, "GPR_ALLOC"}, {6, "LDS_ALLOC"},
                            {7, "IB_STS"},      {23, "HW_ID1"}, {24, "HW_ID2"}};
-constexpr Named kGfx11[] = {{3, "TRAPSTS"},
+constexpr Named kRdna3[] = {{3, "TRAPSTS"},
                             {15, "SH_MEM_BASES"},
                             {18, "PERF_SNAPSHOT_PC_LO"},
                             {19, "PERF_SNAPSHOT_PC_HI"},
@@ -21,7 +21,7 @@ constexpr Named kGfx11[] = {{3, "TRAPSTS"},
                             {21, "FLAT_SCR_HI"},
                             {27, "PERF_SNAPSHOT_DATA"},
                             {29, "SHADER_CYCLES"}};
-constexpr Named kGfx12[] = {{4, "STATE_PRIV"},
+constexpr Named kRdna4[] = {{4, "STATE_PRIV"},
                             {10, "PERF_SNAPSHOT_DATA"},
                             {11, "PERF_SNAPSHOT_PC_LO"},
                             {12, "PERF_SNAPSHOT_PC_HI"},
@@ -38,8 +38,8 @@ constexpr Named kGfx12[] = {{4, "STATE_PRIV"},
 constexpr Named kMessages[] = {{1, "INTERRUPT"},          {2, "HS_TESSFACTOR"},      {3, "DEALLOC_VGPRS"},
                                {9, "GS_ALLOC_REQ"},       {128, "RTN_GET_DOORBELL"}, {130, "RTN_GET_TMA"},
                                {131, "RTN_GET_REALTIME"}, {133, "RTN_GET_TBA"},      {134, "RTN_GET_TBA_TO_PC"}};
-constexpr Named kGfx11Messages[] = {{5, "STALL_WAVE_GEN"}, {6, "HALT_WAVES"}};
-constexpr Named kGfx12Messages[] = {{135, "RTN_GET_SE_AID_ID"}};
+constexpr Named kRdna3Messages[] = {{5, "STALL_WAVE_GEN"}, {6, "HALT_WAVES"}};
+constexpr Named kRdna4Messages[] = {{135, "RTN_GET_SE_AID_ID"}};
 
 template <size_t kCount>
 const char* find(const Named (&among)[kCount], uint32_t id) {
@@ -53,13 +53,13 @@ const char* find(const Named (&among)[kCount], uint32_t id) {
 
 const char* rdna_hwreg_name(uint32_t id, const Dialect& dialect) {
   if (const char* name = find(kBoth, id)) return name;
-  return dialect.has_scope_field ? find(kGfx12, id) : find(kGfx11, id);
+  return dialect.has_scope_field ? find(kRdna4, id) : find(kRdna3, id);
 }
 
 std::string rdna_sendmsg_text(uint32_t imm, const Dialect& dialect) {
   const uint32_t id = imm & 0xff;
   const char* name = find(kMessages, id);
-  if (!name) name = dialect.has_scope_field ? find(kGfx12Messages, id) : find(kGfx11Messages, id);
+  if (!name) name = dialect.has_scope_field ? find(kRdna4Messages, id) : find(kRdna3Messages, id);
   if (name) return text("sendmsg(MSG_%s)", name);
   return imm > 0xff ? text("%u", imm) : text("sendmsg(%u, 0, 0)", id);
 }

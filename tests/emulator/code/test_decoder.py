@@ -64,7 +64,22 @@ def test_every_opcode_is_met(cpu: str) -> None:
     assert not missing, f"{len(missing)} rows were never assembled: {missing}"
 
 
-@pytest.mark.parametrize("cpu", ARCHS)
+@pytest.mark.parametrize("cpu", RDNA)
+def test_every_form_of_rdna_is_met(cpu: str) -> None:
+    """The same of RDNA, which has DPP8 and DPP of 64-bit forms instead of SDWA."""
+    kept, _, _ = accepted(cpu)
+    without = [
+        r.mnemonic
+        for r in rows.of(cpu)
+        if r.format == "VOPC" and not (kept.get((r.mnemonic, "e32")) or kept.get((r.mnemonic, "e64")))
+    ]
+    assert not without
+    lines = [line for (_, form), of_form in kept.items() for line in of_form if form == "dpp"]
+    for text in ("dpp8:", "row_xmask:", "_e64_dpp "):
+        assert sum(1 for line in lines if text in line) > 50, text
+
+
+@pytest.mark.parametrize("cpu", CDNA)
 def test_every_form_is_met(cpu: str) -> None:
     """VOP1, VOP2 and VOPC rows were tried in e64 form, and most in SDWA and DPP form."""
     kept, _, _ = accepted(cpu)

@@ -9,7 +9,7 @@ from ..support import rows
 from ..support.asm import legal
 from ..support.decoding import assembled, differences, emulator, objdump
 from ..support.forms import forms
-from .test_decoder import ARCHS
+from .test_decoder import CDNA
 
 # Lines that LLVM takes, at least.
 _FORMS = {
@@ -24,7 +24,7 @@ _FORMS = {
 }
 
 
-@pytest.mark.parametrize("cpu", ARCHS)
+@pytest.mark.parametrize("cpu", CDNA)
 @pytest.mark.parametrize("form", _FORMS)
 def test_forms_decode_as_llvm(form: str, cpu: str) -> None:
     """What LLVM assembles prints as LLVM prints it."""

@@ -67,7 +67,12 @@ def _vector(row: RowInfo, line: str) -> Iterator[str]:
     if name.endswith("_dpp"):
         for text in (narrow, f"{name} {operands.partition(', ')[2]}" if row.format == "VOPC" else narrow):
             eight = re.sub(r" (quad_perm|row_|wave_).*", f" {_DPP8}", text)
-            for other in (text, eight, f"{eight} fi:1", re.sub(r" (row_shl|row_ror):\d+", " row_xmask:5", text)):
+            for other in (
+                text,
+                eight,
+                f"{eight} fi:1",
+                re.sub(r" (row_shl|row_ror):\d+", " row_xmask:5", text),
+            ):
                 yield other
                 yield other.replace("_dpp ", "_e64_dpp ", 1)
 
@@ -86,7 +91,10 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
     if row.format in ("SOP1", "SOP2"):
         out.append(f"{row.mnemonic} s{r.randrange(90)}, sendmsg(MSG_RTN_GET_REALTIME)")
         out.append(f"{row.mnemonic} s[8:9], sendmsg(MSG_RTN_GET_TBA)")
-        out += [f"{row.mnemonic} s4, s5, 0x{r.getrandbits(31):x}, s6", f"{row.mnemonic} s4, s5, s6, 0x11213141"]
+        out += [
+            f"{row.mnemonic} s4, s5, 0x{r.getrandbits(31):x}, s6",
+            f"{row.mnemonic} s4, s5, s6, 0x11213141",
+        ]
         out.append(f"{row.mnemonic} s[4:5], s[6:7], vcc")
     if row.format == "SOPK" and "waitcnt" in row.mnemonic:
         out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
@@ -109,5 +117,12 @@ def _matrix(row: RowInfo, r: random.Random) -> list[str]:
     d, a, b, c = (widths.get(kind, 1) for kind in (row.dst, *row.srcs))
     head = f"{row.mnemonic} {registers(d)}, {registers(a)}, {registers(b)}"
     lines = [f"{head}, {registers(c)}", f"{head}, 1.0", f"{head}, 0"]
-    tails = ("", " neg_lo:[1,0,0]", " neg_lo:[0,1,1] neg_hi:[0,0,1]", " clamp", " op_sel:[0,0,1]", " index_key:1")
+    tails = (
+        "",
+        " neg_lo:[1,0,0]",
+        " neg_lo:[0,1,1] neg_hi:[0,0,1]",
+        " clamp",
+        " op_sel:[0,0,1]",
+        " index_key:1",
+    )
     return [line + tail for line in lines for tail in tails]
