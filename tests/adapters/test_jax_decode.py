@@ -352,9 +352,7 @@ def test_values_in_keys(change: dict[str, Any]) -> None:
     arrays = case.arguments()
     arrays["v_cache"] = arrays["k_cache"][..., : case.hdim_v]
     shared = arrays | {"v_cache": None}
-    call: Any = partial(
-        flash_attn_with_kvcache, **case.options, return_softmax_lse=True, hdim_v=case.hdim_v
-    )
+    call: Any = partial(flash_attn_with_kvcache, **case.options, return_softmax_lse=True, hdim_v=case.hdim_v)
     o, lse = jax.jit(call)(**shared)
     case.judge(arrays, o, lse)
     copied = flash_attn_with_kvcache(**arrays, **case.options, return_softmax_lse=True)

@@ -121,8 +121,7 @@ class FactsBuilder {
     read(range_of(inst_.data));
     // A load of one half writes no more than that, where registers have no error correction (RDNA).
     const bool writes_half = row_.is(kLoad) && dialect_of(isa_).keeps_halves;
-    const bool keeps =
-        (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
+    const bool keeps = (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
     if (keeps) read(range_of(inst_.dst));
     write(range_of(inst_.dst));
     write(range_of(inst_.sdst));
@@ -160,7 +159,8 @@ class FactsBuilder {
     if (row_.is(kSwapsLanes)) t |= kSwapTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
-    const bool waits = row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;
+    const bool waits =
+        row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;
     if (waits) t |= kWaitTrait;
     if (row_.is(kNeedsM0) || loads_to_lds() || inst_.gds) t |= kNeedsM0Trait;
     for (const Operand& o : inst_.src) {

@@ -84,9 +84,9 @@ struct alignas(64) Facts {
   uint8_t words = 0;
   Unit unit = Unit::kScalar;
   uint32_t traits = 0;
-  uint8_t wait_states = 1;  // that it counts for
-  uint8_t passes = 0;       // of an MFMA
-  bool counted = false;     // a memory instruction that a counter counts
+  uint8_t wait_states = 1;       // that it counts for
+  uint8_t passes = 0;            // of an MFMA
+  bool counted = false;          // a memory instruction that a counter counts
   Queue queue = Queue::kVector;  // of a memory instruction
 };
 

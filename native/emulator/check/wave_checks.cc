@@ -75,7 +75,8 @@ bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const Fact
                   "covers it",
                   writes ? "writes" : "reads", to_string(ranges[i]).c_str(), to_string(flight.loaded).c_str(),
                   static_cast<unsigned long long>(load.pc),
-                  disassemble(load, w.group->launch->code->arch()).c_str(), counter_of(static_cast<Queue>(q)));
+                  disassemble(load, w.group->launch->code->arch()).c_str(),
+                  counter_of(static_cast<Queue>(q)));
           return false;
         }
       }
@@ -94,8 +95,8 @@ bool WaveChecks::memory(Wave& w, const Inst& inst, const Facts& f) {
   const bool returns = d.lds.kind == LdsAccess::kAtomic && inst.dst.kind != OperandKind::kNone;
   if (returns) group_->global().signalled(w.id);
   if (checks_ & kLdsChecks && (d.lds.kind != LdsAccess::kNone || f.unit == Unit::kFlat)) {
-    flight.stamp = group_->lds().stamp(w.id, index, f.queue, flight.sequence,
-                                       d.lds.kind == LdsAccess::kAtomic);
+    flight.stamp =
+        group_->lds().stamp(w.id, index, f.queue, flight.sequence, d.lds.kind == LdsAccess::kAtomic);
     const bool fine = f.unit == Unit::kFlat ? flat(w, inst, flight.stamp) : lds(w, inst, d.lds, flight.stamp);
     if (!fine) return false;
   }

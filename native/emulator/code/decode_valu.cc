@@ -200,9 +200,7 @@ bool Decoder::vop3() {
   return true;
 }
 
-void Decoder::keep_half() {
-  inst_.keeps_half = dialect_.keeps_halves && is_half(inst_.row->dst);
-}
+void Decoder::keep_half() { inst_.keeps_half = dialect_.keeps_halves && is_half(inst_.row->dst); }
 
 void Decoder::check_modifiers() {
   const BoundRow& r = *inst_.row;

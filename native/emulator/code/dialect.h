@@ -7,18 +7,18 @@
 namespace fmha::emu {
 
 struct Dialect {
-  uint32_t sgprs;          // s0 to this, less one
-  bool has_null;           // operand number 124, which gfx9 has m0 at; m0 is 125 then
-  bool wide_literals;      // formats of 8 bytes take literals too
-  bool keeps_halves;       // 16-bit results leave the other half of their register as it is
-  bool short_halves;       // short forms name the upper halves of v0 to v127
-  uint32_t vop3_of_vop1;   // VOP3 opcode of the first of VOP1
-  uint16_t min_f32;        // VOP2 opcode of v_min_f32; v_max_f32 is next
-  bool has_scope_field;    // memory instructions have the fields th and scope
-  bool ids_in_ttmp;        // the workgroup's number is in trap temporaries
-  bool has_vscnt;          // stores have a counter of their own, and s_waitcnt other fields
-  bool has_images;  // MIMG
-  bool has_scopes;  // cache controls take a scope, in the bits sc0 and sc1
+  uint32_t sgprs;         // s0 to this, less one
+  bool has_null;          // operand number 124, which gfx9 has m0 at; m0 is 125 then
+  bool wide_literals;     // formats of 8 bytes take literals too
+  bool keeps_halves;      // 16-bit results leave the other half of their register as it is
+  bool short_halves;      // short forms name the upper halves of v0 to v127
+  uint32_t vop3_of_vop1;  // VOP3 opcode of the first of VOP1
+  uint16_t min_f32;       // VOP2 opcode of v_min_f32; v_max_f32 is next
+  bool has_scope_field;   // memory instructions have the fields th and scope
+  bool ids_in_ttmp;       // the workgroup's number is in trap temporaries
+  bool has_vscnt;         // stores have a counter of their own, and s_waitcnt other fields
+  bool has_images;        // MIMG
+  bool has_scopes;        // cache controls take a scope, in the bits sc0 and sc1
   bool has_sve;  // a bit of SCRATCH says whether there is a VGPR address; else the lack of an SGPR one does
   bool blgp_negates;       // BLGP of an f64 MFMA negates its operands
   bool loads_to_lds_wide;  // 12 and 16 bytes a lane, beside 4

@@ -189,9 +189,7 @@ class Printer {
       out_ += i_.encoding == Encoding::kVop3 ? "_e64" : "_e32";
   }
 
-  bool dpp_has_suffix() const {
-    return !r_.is(kNoSrc) && !(dialect_.has_null && r_.format == Format::kVopc);
-  }
+  bool dpp_has_suffix() const { return !r_.is(kNoSrc) && !(dialect_.has_null && r_.format == Format::kVopc); }
 
   void valu() {
     suffix();

@@ -11,33 +11,21 @@ struct Named {
   uint32_t id;
   const char* name;
 };
-constexpr Named kBoth[] = {{1, "MODE"},        {2, "STATUS"},  {5, "GPR_ALLOC"}, {6, "LDS_ALLOC"},
-                           {7, "IB_STS"},      {23, "HW_ID1"}, {24, "HW_ID2"}};
-constexpr Named kRdna3[] = {{3, "TRAPSTS"},
-                            {15, "SH_MEM_BASES"},
-                            {18, "PERF_SNAPSHOT_PC_LO"},
-                            {19, "PERF_SNAPSHOT_PC_HI"},
-                            {20, "FLAT_SCR_LO"},
-                            {21, "FLAT_SCR_HI"},
-                            {27, "PERF_SNAPSHOT_DATA"},
-                            {29, "SHADER_CYCLES"}};
-constexpr Named kRdna4[] = {{4, "STATE_PRIV"},
-                            {10, "PERF_SNAPSHOT_DATA"},
-                            {11, "PERF_SNAPSHOT_PC_LO"},
-                            {12, "PERF_SNAPSHOT_PC_HI"},
-                            {15, "PERF_SNAPSHOT_DATA1"},
-                            {16, "PERF_SNAPSHOT_DATA2"},
-                            {17, "EXCP_FLAG_PRIV"},
-                            {18, "EXCP_FLAG_USER"},
-                            {19, "TRAP_CTRL"},
-                            {20, "SCRATCH_BASE_LO"},
-                            {21, "SCRATCH_BASE_HI"},
-                            {29, "SHADER_CYCLES_LO"},
-                            {30, "SHADER_CYCLES_HI"},
-                            {31, "DVGPR_ALLOC_LO"}};
-constexpr Named kMessages[] = {{1, "INTERRUPT"},          {2, "HS_TESSFACTOR"},      {3, "DEALLOC_VGPRS"},
-                               {9, "GS_ALLOC_REQ"},       {128, "RTN_GET_DOORBELL"}, {130, "RTN_GET_TMA"},
-                               {131, "RTN_GET_REALTIME"}, {133, "RTN_GET_TBA"},      {134, "RTN_GET_TBA_TO_PC"}};
+constexpr Named kBoth[] = {{1, "MODE"},   {2, "STATUS"},  {5, "GPR_ALLOC"}, {6, "LDS_ALLOC"},
+                           {7, "IB_STS"}, {23, "HW_ID1"}, {24, "HW_ID2"}};
+constexpr Named kRdna3[] = {
+    {3, "TRAPSTS"},      {15, "SH_MEM_BASES"}, {18, "PERF_SNAPSHOT_PC_LO"}, {19, "PERF_SNAPSHOT_PC_HI"},
+    {20, "FLAT_SCR_LO"}, {21, "FLAT_SCR_HI"},  {27, "PERF_SNAPSHOT_DATA"},  {29, "SHADER_CYCLES"}};
+constexpr Named kRdna4[] = {
+    {4, "STATE_PRIV"},           {10, "PERF_SNAPSHOT_DATA"},  {11, "PERF_SNAPSHOT_PC_LO"},
+    {12, "PERF_SNAPSHOT_PC_HI"}, {15, "PERF_SNAPSHOT_DATA1"}, {16, "PERF_SNAPSHOT_DATA2"},
+    {17, "EXCP_FLAG_PRIV"},      {18, "EXCP_FLAG_USER"},      {19, "TRAP_CTRL"},
+    {20, "SCRATCH_BASE_LO"},     {21, "SCRATCH_BASE_HI"},     {29, "SHADER_CYCLES_LO"},
+    {30, "SHADER_CYCLES_HI"},    {31, "DVGPR_ALLOC_LO"}};
+constexpr Named kMessages[] = {
+    {1, "INTERRUPT"},          {2, "HS_TESSFACTOR"},      {3, "DEALLOC_VGPRS"},
+    {9, "GS_ALLOC_REQ"},       {128, "RTN_GET_DOORBELL"}, {130, "RTN_GET_TMA"},
+    {131, "RTN_GET_REALTIME"}, {133, "RTN_GET_TBA"},      {134, "RTN_GET_TBA_TO_PC"}};
 constexpr Named kRdna3Messages[] = {{5, "STALL_WAVE_GEN"}, {6, "HALT_WAVES"}};
 constexpr Named kRdna4Messages[] = {{135, "RTN_GET_SE_AID_ID"}};
 
@@ -65,9 +53,9 @@ std::string rdna_sendmsg_text(uint32_t imm, const Dialect& dialect) {
 }
 
 std::string delay_text(uint32_t imm) {
-  constexpr const char* kIds[] = {"NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",
-                                  "VALU_DEP_4",    "TRANS32_DEP_1", "TRANS32_DEP_2",     "TRANS32_DEP_3",
-                                  "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1",  "SALU_CYCLE_2",  "SALU_CYCLE_3"};
+  constexpr const char* kIds[] = {
+      "NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",   "VALU_DEP_4",   "TRANS32_DEP_1",
+      "TRANS32_DEP_2", "TRANS32_DEP_3", "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3"};
   constexpr const char* kSkips[] = {"SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"};
   const uint32_t first = imm & 15, skip = imm >> 4 & 7, second = imm >> 7 & 15;
   std::string s;

@@ -16,8 +16,8 @@ namespace {
 using namespace fmha::emu;
 
 const char* format_name(Format f) {
-  constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",   "SMEM", "VOP1",
-                                    "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",  "MAI",  "DS",
+  constexpr const char* kNames[] = {"SOP1",  "SOP2",  "SOPC", "SOPP",   "SOPK",    "SMEM", "VOP1",
+                                    "VOP2",  "VOPC",  "VOP3", "VOP3B",  "VOP3P",   "MAI",  "DS",
                                     "MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH", "VOPD"};
   static_assert(std::size(kNames) == static_cast<size_t>(Format::kVopd) + 1);
   return kNames[static_cast<int>(f)];
@@ -88,8 +88,7 @@ int fmha_emu_rows(char* out, size_t out_bytes) {
     for (const auto& [name, opcodes] : bindings) {
       s += name.first + "\t" + name.second;
       for (const int opcode : opcodes) s += text("\t%d", opcode);
-      for (const Type t : {row->dst, row->src[0], row->src[1], row->src[2]})
-        s += text("\t%s", type_name(t));
+      for (const Type t : {row->dst, row->src[0], row->src[1], row->src[2]}) s += text("\t%s", type_name(t));
       s += "\t" + flag_names(row->flags) + "\n";
     }
   }

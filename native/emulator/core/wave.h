@@ -64,7 +64,7 @@ struct Wave {
   alignas(8) uint32_t sgpr[kNull + 16];        // by operand number: s0..s101, vcc, m0, exec, ...
   bool scc = false;
   bool signalled = false;  // the barrier, in its first part (gfx12)
-  uint32_t mode = 0;  // see Mode
+  uint32_t mode = 0;       // see Mode
   WaveState state = WaveState::kRunning;
   const Inst* next = nullptr;  // the instruction that runs next
   Workgroup* group = nullptr;

@@ -128,7 +128,8 @@ enum RowFlag : RowFlags {
   kAtomic = 1ull << 31,
   kTwoOffsets = 1ull << 32,  // ds_read2 and the like: offset0 and offset1 are separate
   kStride64 = 1ull << 33,    // with kTwoOffsets: the offsets count 64 values, not one
-  kByLane = 1ull << 34,      // LDS at M0 + offset + 4 * lane (ds_read_addtid); memory at an SGPR's (global_load_addtid)
+  kByLane =
+      1ull << 34,  // LDS at M0 + offset + 4 * lane (ds_read_addtid); memory at an SGPR's (global_load_addtid)
   kToLds = 1ull << 35,       // what is loaded goes to LDS (global_load_lds)
   kMayGoToLds = 1ull << 36,  // it does under the instruction's lds bit
   kHighHalf = 1ull << 37,    // the data is the upper half of the register (d16_hi)

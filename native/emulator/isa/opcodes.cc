@@ -39,8 +39,7 @@ struct Bound {
 
 class Binder {
  public:
-  explicit Binder(Arch arch)
-      : arch_(arch), rows_(isa_rows(arch_info(arch).wave_size)), seen_(rows_.size()) {
+  explicit Binder(Arch arch) : arch_(arch), rows_(isa_rows(arch_info(arch).wave_size)), seen_(rows_.size()) {
     uint16_t index = 0;
     for (const Row& row : rows_) {
       if (!by_name_.emplace(row.mnemonic, index++).second) fail("two rows are called", row.mnemonic);

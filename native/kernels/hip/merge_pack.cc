@@ -124,7 +124,8 @@ void add_steps(const Kernel& kernel, const MergeProblem& p, Plan& plan) {
       .to_base2 = p.base2 ? 1.0F : std::numbers::log2e_v<float>,
       .from_base2 = p.base2 ? 1.0F : std::numbers::ln2_v<float>,
       .accumulate = p.accumulate ? 1 : 0,
-      .groups_shift = std::countr_zero(static_cast<uint64_t>(groups_of_row(p, arch_info(kernel.arch).wave_size))),
+      .groups_shift =
+          std::countr_zero(static_cast<uint64_t>(groups_of_row(p, arch_info(kernel.arch).wave_size))),
   };
 }
 

@@ -189,7 +189,7 @@ def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
     ids=str,
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
-    """Every backward kernel, our forward one and AITER's, clean with every check on; test_every_kernel has CK's."""
+    """Every backward kernel, our forward one and AITER's, with every check on; test_every_kernel has CK's."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"tests/python/{tests[0]}", *tests[1:]],
         env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,

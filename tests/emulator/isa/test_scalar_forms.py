@@ -145,8 +145,9 @@ def _wrong(line: Line, model: _Model, registers: Mapping[str, Array], got: Mappi
 
 
 def test_every_row_has_a_model() -> None:
-    """No row of the scalar ALU is left out without a reason."""
-    named = {r.mnemonic for r in rows.all_rows() if r.format in ("SOP1", "SOP2", "SOPC")}
+    """No row of the scalar ALU of gfx9 is left out without a reason; wave32_gfx12_test.cc has RDNA's."""
+    of_gfx9 = [r for r in rows.all_rows() if any(arch.startswith("gfx9") for arch in r.opcode)]
+    named = {r.mnemonic for r in of_gfx9 if r.format in ("SOP1", "SOP2", "SOPC")}
     assert named - set(models()) == set(WITHOUT)
 
 

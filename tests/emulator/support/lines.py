@@ -428,7 +428,9 @@ def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, l
     }
     for seed in range(rounds):
         m = Maker(row, seed)
-        made = {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
+        made = (
+            {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
+        )
         for form, lines in (made or {"": []}).items():
             out.setdefault(form, []).extend(variants(row, form, lines, seed) if rdna else lines)
     return {form: list(dict.fromkeys(lines)) for form, lines in out.items()}
