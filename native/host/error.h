@@ -31,6 +31,8 @@ class Refusal {
   // Keeps the reason. Returns false, so that a check can be written as `return why.because(...)`.
   [[gnu::format(printf, 3, 4)]] bool because(fmha_status status, const char* format, ...);
 
+  bool has_reason() const { return status_ != FMHA_INTERNAL; }
+
   [[noreturn]] void raise() const { throw Error(status_, message_); }
 
  private:

@@ -120,33 +120,33 @@ namespace {
 struct DualOperation {
   Space space;
   uint16_t opcode;
-  bool only_y;
 };
-constexpr DualOperation kNoDual = {kSpaceCount, 0, false};
+constexpr DualOperation kNoDual = {kSpaceCount, 0};
 DualOperation dual_operation(uint32_t number, uint16_t min_f32) {
   constexpr DualOperation kX[] = {
-      {kSpaceVop2, 0x2b, false},  // v_fmac_f32
-      {kSpaceVop2, 0x2d, false},  // v_fmaak_f32
-      {kSpaceVop2, 0x2c, false},  // v_fmamk_f32
-      {kSpaceVop2, 0x08, false},  // v_mul_f32
-      {kSpaceVop2, 0x03, false},  // v_add_f32
-      {kSpaceVop2, 0x04, false},  // v_sub_f32
-      {kSpaceVop2, 0x05, false},  // v_subrev_f32
-      {kSpaceVop2, 0x07, false},  // v_mul_dx9_zero_f32
-      {kSpaceVop1, 0x01, false},  // v_mov_b32
-      {kSpaceVop2, 0x01, false},  // v_cndmask_b32
-      kNoDual,                    // v_max_f32, v_min_f32: below
+      {kSpaceVop2, 0x2b},  // v_fmac_f32
+      {kSpaceVop2, 0x2d},  // v_fmaak_f32
+      {kSpaceVop2, 0x2c},  // v_fmamk_f32
+      {kSpaceVop2, 0x08},  // v_mul_f32
+      {kSpaceVop2, 0x03},  // v_add_f32
+      {kSpaceVop2, 0x04},  // v_sub_f32
+      {kSpaceVop2, 0x05},  // v_subrev_f32
+      {kSpaceVop2, 0x07},  // v_mul_dx9_zero_f32
+      {kSpaceVop1, 0x01},  // v_mov_b32
+      {kSpaceVop2, 0x01},  // v_cndmask_b32
+      kNoDual,             // v_max_f32, v_min_f32: below
       kNoDual,
-      {kSpaceVop2, 0x02, false},  // v_dot2acc_f32_f16
+      {kSpaceVop2, 0x02},  // v_dot2acc_f32_f16
   };
+  // From 16 on, which only the second operation's number reaches.
   constexpr DualOperation kY[] = {
-      {kSpaceVop2, 0x25, true},  // v_add_nc_u32
-      {kSpaceVop2, 0x18, true},  // v_lshlrev_b32
-      {kSpaceVop2, 0x1b, true},  // v_and_b32
+      {kSpaceVop2, 0x25},  // v_add_nc_u32
+      {kSpaceVop2, 0x18},  // v_lshlrev_b32
+      {kSpaceVop2, 0x1b},  // v_and_b32
   };
   constexpr uint32_t kMax = 10, kMin = 11;
   if (number == kMax || number == kMin)
-    return {kSpaceVop2, static_cast<uint16_t>(min_f32 + (number == kMax ? 1 : 0)), false};
+    return {kSpaceVop2, static_cast<uint16_t>(min_f32 + (number == kMax ? 1 : 0))};
   if (number < std::size(kX)) return kX[number];
   if (number >= 16 && number - 16 < std::size(kY)) return kY[number - 16];
   return kNoDual;
@@ -196,7 +196,7 @@ bool Gfx11Decoder::vopd() {
   const BoundRow* dual = inst_.row;
   const DualOperation x = dual_operation(bits(22, 4), dialect_.min_f32),
                       y = dual_operation(bits(17, 5), dialect_.min_f32);
-  if (x.space == kSpaceCount || x.only_y || y.space == kSpaceCount) return false;
+  if (x.space == kSpaceCount || y.space == kSpaceCount) return false;
   const uint32_t to_x = bits(56, 8), to_y = bits(49, 7) << 1 | (~to_x & 1);
   const Half halves[2] = {{map_.find(x.space, x.opcode), bits(0, 9), bits(9, 8), to_x},
                           {map_.find(y.space, y.opcode), bits(32, 9), bits(41, 8), to_y}};

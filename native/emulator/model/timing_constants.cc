@@ -78,7 +78,9 @@ using Table = std::array<TimingConstant, kTimingKeys>;
 Table table_of_card() {
   Table table = kTable;
   if (!is_mi355x()) return table;
-  for (const TimingConstant& row : kMi355x) table[static_cast<size_t>(*timing_key(row.name))] = row;
+  for (const TimingConstant& row : kMi355x) {
+    if (const auto key = timing_key(row.name)) table[static_cast<size_t>(*key)] = row;
+  }
   return table;
 }
 

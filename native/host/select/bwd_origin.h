@@ -20,13 +20,11 @@ namespace fmha {
 inline bool bwd_takes(Origin origin, DType dtype) {
   switch (origin) {
     case Origin::kCk:
-      return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kAiter:
+    case Origin::kWmma:
       return dtype == DType::kFp16 || dtype == DType::kBf16;
     case Origin::kHip:
       return dtype == DType::kFp32;
-    case Origin::kWmma:
-      return dtype == DType::kFp16 || dtype == DType::kBf16;
   }
   return false;
 }

@@ -54,7 +54,7 @@ void add_terms(ItemList& terms, Need need, const Kernel& k) {
     case Need::kDropout:
       return terms.add(k.fwd.dropout ? "p_drop above 0" : "p_drop = 0");
     case Need::kLimits:
-      return;  // whose reason is told instead
+      return;  // whose reason is told instead, unless it is one of the needs above
   }
 }
 
@@ -142,7 +142,8 @@ void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch ar
   }
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
   if (unmet == 0) raise_for_grid(p, offers, arch);
-  if (Refusal why; (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why)) {
+  if (Refusal why;
+      (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why) && why.has_reason()) {
     why.raise();
   }
   ItemList wishes, terms;

@@ -25,7 +25,7 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
     case Origin::kAiter:
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:
-      return hip_fwd::fwd_within_limits(problem);
+      return hip_fwd::fwd_within_limits(problem, why);
     case Origin::kWmma:
       return wmma::fwd_within_limits(problem, why);
   }

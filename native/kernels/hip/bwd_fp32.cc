@@ -82,6 +82,17 @@ bool features_fit(const FwdProblem& f, Refusal& why) {
 
 }  // namespace
 
+namespace {
+
+// Kernels reckon with rows beyond the last one: of a single row the caller's stride means nothing.
+BwdStrides row_strides(const View& v) {
+  BwdStrides s = hip_parts::strides(v);
+  if (v.touched && v.size[kSeqlen] <= 1) s.row = v.row;
+  return s;
+}
+
+}  // namespace
+
 bool is_within_limits(const BwdProblem& p, Refusal& why) {
   return ck::bwd_is_countable(p, why) && features_fit(p.fwd, why);
 }
@@ -112,15 +123,15 @@ void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
       .philox = f.dropout.seed_offset,
       .philox_seed = random ? f.dropout.seed : 0,
       .philox_offset = random ? f.dropout.offset : 0,
-      .q_strides = hip_parts::strides(f.q),
-      .k_strides = hip_parts::strides(f.k),
-      .v_strides = hip_parts::strides(f.v),
-      .dout_strides = hip_parts::strides(p.dout),
+      .q_strides = row_strides(f.q),
+      .k_strides = row_strides(f.k),
+      .v_strides = row_strides(f.v),
+      .dout_strides = row_strides(p.dout),
       .lse_strides = lse_strides(f.lse),
       .d_strides = w.d.strides,
-      .dq_strides = hip_parts::strides(p.dq),
-      .dk_strides = hip_parts::strides(p.dk),
-      .dv_strides = hip_parts::strides(p.dv),
+      .dq_strides = row_strides(p.dq),
+      .dk_strides = row_strides(p.dk),
+      .dv_strides = row_strides(p.dv),
       .bias_strides = optional_strides(f.bias),
       .dbias_strides = optional_strides(p.dbias),
       .seqlen_q = static_cast<int32_t>(f.seqlen_q),

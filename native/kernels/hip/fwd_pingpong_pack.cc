@@ -112,9 +112,14 @@ void add_launch(const Kernel& kernel, const FwdProblem& p, const Grid& grid, con
 
 }  // namespace
 
-bool fwd_within_limits(const FwdProblem& p) {
-  return features_fit(p) && scale_fits(p) && lengths_fit(p) && tensor_fits(p.q) && tensor_fits(p.k) &&
-         tensor_fits(p.v) && tensor_fits(p.o);
+bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
+  if (!features_fit(p)) return false;
+  const bool tensors_fit = tensor_fits(p.q) && tensor_fits(p.k) && tensor_fits(p.v) && tensor_fits(p.o);
+  if (scale_fits(p) && lengths_fit(p) && tensors_fit) return true;
+  return why.because(
+      FMHA_UNSUPPORTED,
+      "this build's nearest kernels (\"pingpong\") take data and strides aligned to 16 bytes, 256 "
+      "rows of less than 2 GiB, lengths up to 2^28, and a softmax_scale of 1.2e-38 or more");
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {

@@ -5,6 +5,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "catalogue/catalogue.h"
+#include "error.h"
 #include "problem/fwd.h"
 #include "select/plan.h"
 
@@ -12,8 +13,9 @@ namespace fmha::hip_fwd {
 
 inline constexpr int64_t kTileRows = 256;
 
-// Whether these kernels could do the problem at all. Other kernels do what they do, so nobody asks why.
-bool fwd_within_limits(const FwdProblem& problem);
+// Whether these kernels could do the problem at all. If not, the reason is in `why`, but that of a feature:
+// of those the catalogue tells.
+bool fwd_within_limits(const FwdProblem& problem, Refusal& why);
 
 // What they are handed.
 PingpongParams fwd_params(const FwdProblem& problem);

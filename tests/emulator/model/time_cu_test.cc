@@ -54,6 +54,7 @@ TimingValues exact() {
   v.at(TimingKey::kQueueCycles) = 64;
   v.at(TimingKey::kTakenBranchSlots) = v.at(TimingKey::kBranchSlots) = v.at(TimingKey::kBarrierSlots) = 1;
   v.at(TimingKey::kMatrixResultSlots) = 4;
+  v.at(TimingKey::kTranscendentalSlots) = kTranscendental;
   return v;
 }
 
