@@ -28,7 +28,7 @@ from pyfa_rocm import (
 from pyfa_rocm._runtime import hip
 
 HOST = np.zeros(64, np.int32)
-BASE = Problem(hdim=64, lengths=(37, 200), packed=True)
+BASE = Problem(hdim=64, lengths=(37, 200), packed=True, options={"num_splits": 1})
 APPEND = Append(rotary_dim=32)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, rows, this_arch
+from built import DTYPE_OF, Row, rows, this_arch, this_wave
 from cases import Layout, Placed, bits, layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,9 +69,10 @@ def test_many_parts_of_few_rows_do_not_wait_for_each_other(device_kind: str) -> 
         pyfa_rocm.fmha_merge(merging.params())
     counted = profile.launches[0].counted
     assert counted.waves == 8
-    # 128 parts in four groups take 32 times two loads, and the LSEs four.
-    assert counted.instructions["vmem_load"] == 8 * 68
-    assert counted.instructions["sync"] < 8 * 100
+    # 128 parts in four groups take 32 times two loads, and the LSEs four; by waves of 32 it is twice that.
+    assert counted.instructions["vmem_load"] == 8 * 68 * 64 // this_wave()
+    if this_wave() == 64:  # where clang waits for loads that are used together at once, not for one by one
+        assert counted.instructions["sync"] < 8 * 100
 
 
 @pytest.mark.parametrize("base2", [False, True])

@@ -40,7 +40,7 @@
 namespace fmha {
 
 inline constexpr int kDecodeWaves = 4;
-inline constexpr int kDecodeBlock = 64 * kDecodeWaves;
+inline constexpr int kDecodeBlock = kDecodeLanes * kDecodeWaves;
 
 // One instance: head dims up to kQ and kV, T of q, C of the cache, how a wave reads that, and how many rows.
 template <typename T, typename C, int kQ, int kV, template <typename, typename, int, int> class Layout,
@@ -59,15 +59,18 @@ class Decode {
     float max[kDecodeWaves][kDecodeTileRows];
     float sum[kDecodeWaves][kDecodeTileRows];
   };
-  using P = Dwords2[Reader::kTiles];
+  using P = typename Tile::P;
+  static constexpr int kSlices = Reader::kSlices;
+  static constexpr int kStreams = kDecodeWaves / kSlices;  // that keys are dealt to
 
  public:
-  static constexpr int kTileN = kDecodeWaves * Reader::kKeys;
+  static constexpr int kTileN = kStreams * Reader::kKeys;
 
   __device__ static void run() {
     __shared__ Shared shared;
+    __shared__ typename Tile::Q::Shared q[kTiles];
     Decode d(arguments());
-    if (!d.begin()) return;
+    if (!d.begin(q)) return;
     d.walk();
     _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
       if (i > 0) __syncthreads();
@@ -86,18 +89,19 @@ class Decode {
     return *reinterpret_cast<const DecodeParams*>(address);
   }
 
-  __device__ static int wave() { return __builtin_amdgcn_readfirstlane(threadIdx.x / 64); }
+  __device__ static int stream() { return decode_wave() / kSlices; }
 
   // What this workgroup does; false: there is no such row.
-  __device__ bool begin() {
+  __device__ bool begin(typename Tile::Q::Shared (&q)[kTiles]) {
     if (!work.find(kRows)) return false;
     k = static_cast<const C*>(p.k) + blockIdx.y * p.k_strides.nhead;
     v = static_cast<const C*>(p.v) + blockIdx.y * p.v_strides.nhead;
     float unit = 1;
     work.find_scales(Reader::kWidens, unit);
     _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
-      tiles[i].begin(work, work.first_row + i * kDecodeTileRows, unit);
+      tiles[i].begin(work, work.first_row + i * kDecodeTileRows, unit, q[i]);
     }
+    Tile::Q::wait();
     work.find_range(kRows, Reader::kKeys);
     return true;
   }
@@ -106,15 +110,22 @@ class Decode {
 
   __device__ void walk() {
     const DecodePlace& place = work.place;
-    int block = work.first_block + wave();
+    int block = work.first_block + stream();
     if (block >= work.last_block) return;
-    cache.load_keys(p, place, k, block);
-    for (; block < work.last_block; block += kDecodeWaves) {
-      cache.load_values(p, place, v, block, 0);
+    cache.ask(place, block);
+    cache.load_keys(p, place, k, block, 0);
+    for (; block < work.last_block; block += kStreams) {
+      cache.advance();
+      if (block + kStreams < work.last_block) cache.ask(place, block + kStreams);
+      if (Reader::kValuesEarly) cache.load_values(p, place, v, block, 0);
       typename Tile::Scores s[kTiles];
-      _Pragma("unroll") for (int i = 0; i < kTiles; ++i) tiles[i].scores(cache, s[i]);
-      const int next = block + kDecodeWaves;
-      if (next < work.last_block) cache.load_keys(p, place, k, next);
+      _Pragma("unroll") for (int step = 0; step < Reader::kSteps; step += Reader::kStepsAtOnce) {
+        if (step > 0) cache.load_keys(p, place, k, block, step);
+        _Pragma("unroll") for (int i = 0; i < kTiles; ++i) tiles[i].scores(cache, step, s[i]);
+      }
+      if (!Reader::kValuesEarly) cache.load_values(p, place, v, block, 0);
+      const int next = block + kStreams;
+      if (next < work.last_block) cache.load_keys(p, place, k, next, 0);
       P p_t[kTiles];
       _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
         _Pragma("unroll") for (int t = 0; t < Reader::kTiles; ++t) tiles[i].change(work, s[i][t], block, t);
@@ -124,6 +135,7 @@ class Decode {
       add_values(p_t, 0);
       _Pragma("unroll") for (int part = kPartsAtOnce; part < Reader::kParts; part += kPartsAtOnce) {
         cache.load_values(p, place, v, block, part);
+        cache.hide(place, block);
         add_values(p_t, part);
       }
     }
@@ -133,25 +145,26 @@ class Decode {
     _Pragma("unroll") for (int t = 0; t < Reader::kTiles; ++t) {
       _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
         _Pragma("unroll") for (int j = 0; j < Reader::kEach; ++j) {
-          const Dwords2 value = cache.value(t, part, j);
+          const DecodeOperand value = cache.value(t, part, j);
           _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
             auto& o = tiles[i].o[(first_part + part) * Reader::kEach + j];
             o = multiply<T>(value, p_t[i][t], o);
+            settle(o);
           }
         }
       }
     }
   }
 
-  // ---- The end. A lane has of each tile of O four rows, which are dims, of query lane % 16.
+  // ---- The end. A lane has of each tile of O kDecodeRun rows, which are dims, of query lane % 16.
 
   __device__ void meet(Shared& shared, Tile& tile, int first_row) {
     const int row = decode_lane() % kDecodeTileRows;
     tile.row_sum = sum_of_row(tile.row_sum);
-    if (p.sinks != nullptr && work.split == 0 && wave() == 0) tile.add_sink(p.sinks);
-    if (decode_quarter() == 0) {
-      shared.max[wave()][row] = tile.row_max;
-      shared.sum[wave()][row] = tile.row_sum;
+    if (p.sinks != nullptr && work.split == 0 && stream() == 0) tile.add_sink(p.sinks);
+    if (decode_part() == 0) {
+      shared.max[decode_wave()][row] = tile.row_max;
+      shared.sum[decode_wave()][row] = tile.row_sum;
     }
     __syncthreads();
     const float all_max = most_of(shared, row);
@@ -159,14 +172,18 @@ class Decode {
         tile.row_max == -__builtin_inff() ? 0 : __builtin_amdgcn_exp2f(tile.row_max - all_max) * tile.unit;
     _Pragma("unroll") for (int first = 0; first < Tile::kTilesO; first += kMeet) {
       if (first > 0) __syncthreads();
-      float* to = shared.o[wave()][row];
-      _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+      float* to = shared.o[decode_wave()][row];
+      _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) {
         _Pragma("unroll") for (int j = 0; j < kMeet; ++j) {
-          to[Reader::place_of(decode_quarter() * 4 + i, j)] = tile.o[first + j][i] * factor;
+          to[Reader::place_of(decode_part() * kDecodeRun + i, j)] = tile.o[first + j][i] * factor;
         }
       }
       __syncthreads();
-      store(shared, first_row, first);
+      _Pragma("unroll") for (int i = 0; i < kDecodeTileRows; i += kDecodeBlock / 16) {
+        _Pragma("unroll") for (int slice = 0; slice < kSlices; ++slice) {
+          store(shared, first_row, threadIdx.x / 16 + i, first, slice);
+        }
+      }
     }
   }
 
@@ -176,34 +193,34 @@ class Decode {
     return most;
   }
 
-  // A thread has kMeet dims of a row, of the tiles of O from `first` on.
-  __device__ void store(const Shared& shared, int first_row, int first) const {
+  // A thread has kMeet dims of a row, of a slice's tiles of O from `first` on.
+  __device__ void store(const Shared& shared, int first_row, int tile_row, int first, int slice) const {
     const DecodeParams& p = arguments();
-    const int tile_row = threadIdx.x / 16, column = threadIdx.x % 16;
+    const int column = threadIdx.x % 16;
     const int row = work.first_row + first_row + tile_row;
     if (row >= work.rows) return;
     const int token = work.token_of(row), head = work.head_of(row, token);
     const float most = most_of(shared, tile_row);
     float sum = 0;
     if (most != -__builtin_inff()) {
-      _Pragma("unroll") for (int w = 0; w < kDecodeWaves; ++w) {
+      _Pragma("unroll") for (int w = slice; w < kDecodeWaves; w += kSlices) {
         sum += shared.sum[w][tile_row] * __builtin_amdgcn_exp2f(shared.max[w][tile_row] - most);
       }
     }
     const float factor = sum > 0 ? 1 / sum : 0;
     float x[kMeet] = {};
-    _Pragma("unroll") for (int w = 0; w < kDecodeWaves; ++w) {
+    _Pragma("unroll") for (int w = slice; w < kDecodeWaves; w += kSlices) {
       _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] += shared.o[w][tile_row][column * kMeet + i];
     }
     _Pragma("unroll") for (int i = 0; i < kMeet; ++i) x[i] *= factor;
-    const int dim = Reader::dim_of(first, column);
+    const int dim = slice * Reader::kSlice + Reader::dim_of(first, column);
     const int64_t batch = p.cu_q == nullptr ? blockIdx.z : 0;
     if (dim < p.hdim_v) {
       store_row(p, x,
                 work.split * p.o_split + batch * p.o_strides.batch + head * p.o_strides.nhead +
                     (work.q_base + token) * p.o_strides.row + dim);
     }
-    if (first == 0 && column == 0 && p.lse != nullptr) {
+    if (first == 0 && slice == 0 && column == 0 && p.lse != nullptr) {
       const float lse = sum > 0 ? (most + __builtin_amdgcn_logf(sum)) * p.lse_unit : -__builtin_inff();
       p.lse[work.split * p.lse_split + batch * p.lse_strides.batch + head * p.lse_strides.nhead +
             work.q_base + token] = lse;

@@ -1,37 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How a wave reads keys and values of a cache into the layouts in which MFMAs take them: rows of head dims,
-// or vectors (see fmha_cache in fmha_rocm.h).
+// How a wave of 64 lanes reads keys and values of a cache into the layouts in which MFMAs take them: rows of
+// head dims, or vectors (see fmha_cache in fmha_rocm.h).
 //
 // A reader holds a block of keys and its values in registers. Of a tile of 16 keys a lane has the scores of
 // four with one query row. The reader decides which tokens these are: any order is right if the values are in
 // the same order.
 #pragma once
 
-#include "args/decode.h"
-#include "hip/decode_numbers.h"
+#include "hip/decode_mfma.h"
+#include "hip/decode_place.h"
 
 namespace fmha {
-
-__device__ inline int decode_lane() { return threadIdx.x % 64; }
-__device__ inline int decode_quarter() { return decode_lane() / 16; }
-
-// Where the tokens of a workgroup's sequence are, and which of them any of its rows sees.
-struct DecodePlace {
-  const int32_t* table;  // of pages; nullptr: there are none
-  int page;              // without pages: the batch element
-  int page_shift;
-  int from, to;  // both included
-
-  __device__ int64_t page_of(int at) const { return table ? table[at >> page_shift] : page; }
-  __device__ int slot_of(int at) const { return at & static_cast<int>((1U << page_shift) - 1); }
-
-  // Tokens that no row sees are read as one that some row does: what lies there, if it is memory at all, may
-  // be NaN, and NaN times 0 is NaN.
-  __device__ int within(int at) const { return min(max(at, from), to); }
-
-  // 16 tokens, of which the first is a multiple of 16, lie in one page: its number is then one scalar load.
-  __device__ bool is_whole() const { return page_shift >= 4; }
-};
 
 // Of T, q's type, and of C, the cache's.
 template <typename T, typename C, int kQ, int kV>
@@ -43,17 +22,25 @@ struct DecodeShape {
   static constexpr int kDims = 16 / sizeof(C);      // of a key that a lane loads at once
   static constexpr int kChunks = kQ / (4 * kDims);  // such loads
   static constexpr int kSteps = kQ / 16;            // MFMAs of a tile
+  static constexpr int kStepsAtOnce = kSteps;       // of those, whose keys are in registers
   static constexpr int kStepsOfChunk = kDims / 4;
+  static constexpr bool kValuesEarly = true;  // on their way while scores are computed
+  static constexpr int kSlices = 1;           // each wave has all dims of O
+  static constexpr int kSlice = kV;
   static_assert(kQ % (4 * kDims) == 0 && kV % 16 == 0);
 
   // The first of the dims of a chunk that this lane has.
-  __device__ static int key_dim(int chunk) { return (chunk * 4 + decode_quarter()) * kDims; }
+  __device__ static int key_dim(int chunk) { return (chunk * 4 + decode_part()) * kDims; }
 };
 
 // A lane's part of the keys: registers, and the operand of each MFMA.
 template <typename T, typename C, int kQ, int kV>
 struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
   using Shape = DecodeShape<T, C, kQ, kV>;
+
+  // Nothing is to be found a block ahead: a page's number is a scalar load.
+  __device__ void ask(const DecodePlace& /*place*/, int /*block*/) {}
+  __device__ void advance() {}
 
   __device__ Dwords2 key(int tile, int step) const {
     const Dwords4& loaded = keys[tile][step / Shape::kStepsOfChunk];
@@ -82,7 +69,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
 
   // The token of the first of a lane's four scores of a tile; the first token of the tile, and how many
   // tokens from there on it has scores of.
-  __device__ static int scored(int block, int tile) { return first(block, tile) + decode_quarter() * 4; }
+  __device__ static int scored(int block, int tile) { return first(block, tile) + decode_part() * 4; }
   __device__ static int first(int block, int tile) { return block * Shape::kKeys + tile * Shape::kTileKeys; }
   static constexpr int kSpan = Shape::kTileKeys;
 
@@ -93,10 +80,11 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   }
   __device__ static int place_of(int i, int j) { return i * kMeet + j; }
 
-  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block) {
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block,
+                            int /*first_step*/) {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       const int tile = first(block, t), at = place.within(tile + decode_lane() % 16);
-      const C* key = address(place, k, p.k_strides, at, tile);
+      const C* key = place.token<C>(k, p.k_strides, at, tile);
       _Pragma("unroll") for (int i = 0; i < Shape::kChunks; ++i) {
         const int dim = Shape::key_dim(i);
         this->keys[t][i] = *reinterpret_cast<const Dwords4*>(key + (dim < p.hdim_q ? dim : 0));
@@ -110,8 +98,8 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       const int tile = first(block, t);
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-        const int at = place.within(tile + decode_quarter() * 4 + i);
-        const C* value = address(place, v, p.v_strides, at, tile);
+        const int at = place.within(tile + decode_part() * 4 + i);
+        const C* value = place.token<C>(v, p.v_strides, at, tile);
         _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
           const int dim = ((first_part + part) * 16 + decode_lane() % 16) * kEach;
           values_[t][part][i] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0));
@@ -142,17 +130,6 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
  private:
   using Value = __attribute__((ext_vector_type(kEach * sizeof(C) / 4))) uint32_t;
 
-  // Where a token of a tile is, from the beginning of its head.
-  __device__ static const C* address(const DecodePlace& place, const void* data, const CacheStrides& s,
-                                     int at, int tile) {
-    const auto offset = [&](int token) {
-      return place.page_of(token) * s.page + place.slot_of(token) * s.token;
-    };
-    if (!place.is_whole()) return static_cast<const C*>(data) + offset(at);
-    const int first = __builtin_amdgcn_readfirstlane(place.within(tile));
-    return static_cast<const C*>(data) + offset(first) + (at - first) * s.token;
-  }
-
   Value values_[Shape::kTiles][kPartsAtOnce][4];
 };
 
@@ -171,13 +148,14 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
   static constexpr int kSpan = Shape::kKeys;
   static_assert(kEach % kMeet == 0);
 
-  __device__ static int scored(int block, int tile) { return eight(block, decode_quarter()) + tile * 4; }
+  __device__ static int scored(int block, int tile) { return eight(block, decode_part()) + tile * 4; }
   __device__ static int first(int block, int /*tile*/) { return block * Shape::kKeys; }
 
   __device__ static int dim_of(int first, int column) { return first * 16 + column * kMeet; }
   __device__ static int place_of(int i, int j) { return j * 16 + i; }
 
-  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block) {
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block,
+                            int /*first_step*/) {
     const int row = decode_lane() % 16, page_size = 1 << place.page_shift;
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       const int at = place.within(eight(block, row / 4) + t * 4 + row % 4);
@@ -192,7 +170,7 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
 
   __device__ void load_values(const DecodeParams& p, const DecodePlace& place, const void* v, int block,
                               int /*first_part*/) {
-    const int at = place.within(eight(block, decode_quarter())) & -8, slot = place.slot_of(at);
+    const int at = place.within(eight(block, decode_part())) & -8, slot = place.slot_of(at);
     const int in_vector = slot & (p.v_vector - 1);
     const C* value = static_cast<const C*>(v) + place.page_of(at) * p.v_strides.page +
                      (slot - in_vector) * p.hdim_v + in_vector;
@@ -205,7 +183,7 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
   // Zeroes the values of tokens that no row sees.
   __device__ void hide(const DecodePlace& place, int block) {
     if (block * Shape::kKeys >= place.from && (block + 1) * Shape::kKeys - 1 <= place.to) return;
-    const int at = eight(block, decode_quarter());
+    const int at = eight(block, decode_part());
     constexpr int kPerDword = 4 / sizeof(C);
     Value seen = {};
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {

@@ -5,9 +5,12 @@
 #include <hip/hip_runtime.h>
 
 #include "args/decode.h"
-#include "hip/decode_cache.h"
+#include "hip/decode_place.h"
 
 namespace fmha {
+
+// Scores of keys that lie together, or dims of O.
+using DecodeRun = __attribute__((ext_vector_type(kDecodeRun))) float;
 
 // A row is a token and a query head of the key head's group, token by token.
 struct DecodeWork {
@@ -76,12 +79,12 @@ struct DecodeWork {
     if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, blockIdx.z)];
   }
 
-  // Of the four keys at `at` of a tile.
-  __device__ Float4 page_scales(const float* scales, const ScaleStrides& s, int at) const {
+  // Of the keys at `at` of a tile that a lane has.
+  __device__ DecodeRun page_scales(const float* scales, const ScaleStrides& s, int at) const {
     const auto of = [&](int token) { return scales[scale_at(s, place.page_of(place.within(token)))]; };
-    Float4 four;
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) four[i] = of(at + i);
-    return four;
+    DecodeRun run;
+    _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) run[i] = of(at + i);
+    return run;
   }
 
   const DecodeParams& p;

@@ -112,6 +112,13 @@ __device__ inline I remade(I x) {
   return x;
 }
 
+// The same of a number that all lanes have.
+template <typename I>
+__device__ inline I remade_scalar(I x) {
+  asm volatile("" : "+s"(x));
+  return x;
+}
+
 // Eight floats to T as round_to does it, to nearest and ties to even, without a branch for NaNs.
 template <typename T>
 __device__ inline Dwords4 rounded_eight(Float8 x) {

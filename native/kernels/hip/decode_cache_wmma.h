@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// As hip/decode_cache.h, by waves of 32 lanes into the layouts of WMMAs (hip/wmma.h). A lane brings a key of
+// a tile of 16, and a dim of the values of its tokens: on gfx12 of eight, on gfx11 of all 16, as its WMMA
+// wants, so that both halves of a wave load the same.
+//
+// A lane finds where one token is, a block ahead: the page of its key. For values the lanes tell each other.
+#pragma once
+
+#include "hip/decode_place.h"
+#include "hip/decode_wmma.h"
+
+namespace fmha {
+
+// Of T, q's type, and of C, the cache's, which is T.
+template <typename T, typename C, int kQ, int kV>
+struct DecodeShape {
+  static_assert(__is_same(T, C), "Radeon's kernels widen no caches");
+  static constexpr bool kWidens = false;
+  static constexpr int kTiles = 1;  // a block
+  static constexpr int kKeys = kDecodeTileRows * kTiles;
+  static constexpr int kDims = 16 / sizeof(C);                 // of a key that a lane loads at once
+  static constexpr int kSteps = kQ / 16;                       // WMMAs of a tile
+  static constexpr int kStepsAtOnce = kQ <= 128 ? kSteps : 4;  // of those, whose keys are in registers
+  static constexpr bool kValuesEarly = kQ <= 128;              // on their way while scores are computed
+  static constexpr int kLoadsOfStep = kBothHalves ? 2 : 1;
+  static constexpr int kTokens = kBothHalves ? 16 : 8;  // of a tile, whose values a lane has
+  static constexpr int kSlices = kV > 256 ? 2 : 1;      // of O's dims: so many waves have the same keys
+  static constexpr int kSlice = kV / kSlices;
+  static constexpr int kSpan = kDecodeTileRows;
+  static constexpr int kMeet = 4;
+  static_assert(kSteps % kStepsAtOnce == 0 && kSlice % 64 == 0);
+
+  // The row of an operand that this lane brings; the first of the tokens whose values it has.
+  __device__ static int row() { return row_of_lane(decode_lane()); }
+  __device__ static int first_token() { return kBothHalves ? 0 : decode_part() * kTokens; }
+
+  // The token of the first of a lane's eight scores of a tile; the first token of the tile.
+  __device__ static int scored(int block, int tile) {
+    return first(block, tile) + remade(decode_part()) * kDecodeRun;
+  }
+  __device__ static int first(int block, int tile) { return block * kKeys + tile * kDecodeTileRows; }
+
+  // The token whose key a lane brings.
+  __device__ static int token(const DecodePlace& place, int block, int tile) {
+    return place.within(first(block, tile) + remade(row()));
+  }
+
+  // The first of this wave's dims of O.
+  __device__ static int first_dim() { return decode_wave() % kSlices * kSlice; }
+
+  // Of an address that each lane has for its token: that of the i-th of first_token().
+  __device__ static const uint8_t* told(const void* own, int i) {
+    const auto address = reinterpret_cast<uint64_t>(own);
+    const uint64_t low = told(static_cast<uint32_t>(address), i);
+    const uint64_t high = told(static_cast<uint32_t>(address >> 32), i);
+    return reinterpret_cast<const uint8_t*>(high << 32 | low);
+  }
+
+ private:
+  __device__ static uint32_t told(uint32_t own, int i) {
+#if defined(__GFX12__)
+    constexpr int kRowShare = 0x150, kLower = 1, kUpper = 2,
+                  kAll = 15;  // of DPP: a lane of 16, and to which 16
+    const int x = static_cast<int>(own);
+    switch (i) {
+#define FMHA_TOLD(n)                                                                                         \
+  case n:                                                                                                    \
+    return __builtin_amdgcn_update_dpp(                                                                      \
+        __builtin_amdgcn_update_dpp(x, x, kRowShare + n, kLower, kAll, false), x, kRowShare + 8 + n, kUpper, \
+        kAll, false);
+      FMHA_TOLD(0)
+      FMHA_TOLD(1)
+      FMHA_TOLD(2)
+      FMHA_TOLD(3)
+      FMHA_TOLD(4)
+      FMHA_TOLD(5)
+      FMHA_TOLD(6)
+      FMHA_TOLD(7)
+#undef FMHA_TOLD
+    }
+    return 0;
+#else
+    return __builtin_amdgcn_readlane(own, i % 8 * 2 + i / 8);  // the lane whose row() is i
+#endif
+  }
+};
+
+// A lane's part of the keys: registers, and the operand of each WMMA.
+template <typename T, typename C, int kQ, int kV>
+struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+
+  // Finds the pages of a block that is the next one until `advance`.
+  __device__ void ask(const DecodePlace& place, int block) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      next_page[t] = place.page;
+      if (place.table != nullptr) {
+        next_page[t] = global_load<int>(place.table + (Shape::token(place, block, t) >> place.page_shift));
+      }
+    }
+  }
+
+  __device__ void advance() {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) page[t] = next_page[t];
+  }
+
+  __device__ Operand key(int tile, int step) const {
+    const Dwords4* loaded = keys[tile] + step % Shape::kStepsAtOnce * Shape::kLoadsOfStep;
+#if defined(__GFX12__)
+    return loaded[0];
+#else
+    return __builtin_shufflevector(loaded[0], loaded[1], 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+  }
+
+  // Of a key whose dims, eight at a time, are `pitch` elements apart for each of them.
+  __device__ void load_key(const DecodeParams& p, int tile, const C* key, int pitch, int first_step) {
+    const int part = kBothHalves ? 0 : remade(decode_part()), hdim = remade_scalar(p.hdim_q);
+    _Pragma("unroll") for (int i = 0; i < Shape::kStepsAtOnce * Shape::kLoadsOfStep; ++i) {
+      const int eight = kBothHalves ? i : 2 * i + part, dim = first_step * 16 + eight * 8;
+      keys[tile][i] = global_load<Dwords4>(key + (dim < hdim ? dim : 0) * pitch);
+    }
+  }
+
+  Dwords4 keys[Shape::kTiles][Shape::kStepsAtOnce * Shape::kLoadsOfStep];
+  int page[Shape::kTiles], next_page[Shape::kTiles];  // of a lane's token
+};
+
+// Head dims of a token lie together. Loads of values are whole rows; a lane turns its tokens by kEach dims.
+template <typename T, typename C, int kQ, int kV>
+class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+
+ public:
+  static constexpr int kEach = kBothHalves || Shape::kSlice < 128 ? 4 : 8;  // dims of a value, loaded at once
+  static constexpr int kParts = Shape::kSlice / 16 / kEach;                 // loads a value
+  static constexpr int kPartsAtOnce = 1;
+
+  // kMeet tiles of O, from `first` on, meet in LDS at once. Row i of the j-th of them has its place in a row
+  // of LDS, and `dim_of` is the dim of its slice at place column * kMeet.
+  __device__ static int dim_of(int first, int column) {
+    return first / kEach * kEach * 16 + column * kEach + first % kEach;
+  }
+  __device__ static int place_of(int i, int j) { return i * Shape::kMeet + j; }
+
+  // From the first step on those of the next block.
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block,
+                            int first_step) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int page = first_step == 0 ? this->next_page[t] : this->page[t];
+      const C* key = row(place, k, p.k_strides, page, Shape::token(place, block, t));
+      this->load_key(p, t, key, 1, first_step);
+    }
+  }
+
+  __device__ void load_values(const DecodeParams& p, const DecodePlace& place, const void* v, int block,
+                              int part) {
+    const int dim = Shape::first_dim() + (part * 16 + remade(Shape::row())) * kEach;
+    const uint32_t from = (dim < p.hdim_v ? dim : 0) * sizeof(C);
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const C* own = row(place, v, p.v_strides, remade(this->page[t]), Shape::token(place, block, t));
+      _Pragma("unroll") for (int i = 0; i < Shape::kTokens; ++i) {
+        values_[t][i] = global_load<Value>(Shape::told(own, i) + from);
+      }
+    }
+  }
+
+  __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
+
+  // What a WMMA takes of a tile's keys: one dim a lane.
+  __device__ Operand value(int tile, int /*part*/, int j) const {
+    const auto& x = values_[tile];
+    const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
+    Operand turned;
+    _Pragma("unroll") for (int i = 0; i < Shape::kTokens / 2; ++i) {
+      turned[i] = __builtin_amdgcn_perm(x[2 * i + 1][j / 2], x[2 * i][j / 2], select);
+    }
+    return turned;
+  }
+
+ private:
+  using Value = __attribute__((ext_vector_type(kEach / 2))) uint32_t;
+
+  __device__ static const C* row(const DecodePlace& place, const void* data, const CacheStrides& s, int page,
+                                 int token) {
+    return static_cast<const C*>(data) + page * s.page + place.slot_of(token) * s.token;
+  }
+
+  Value values_[Shape::kTiles][Shape::kTokens];
+};
+
+// Keys (hdim / 8, page_size, 8) and values (page_size / n, hdim, n) of a page and head: what a WMMA takes is
+// loaded as it is.
+template <typename T, typename C, int kQ, int kV>
+class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
+  using Shape = DecodeShape<T, C, kQ, kV>;
+  static_assert(Shape::kSlices == 1);
+
+ public:
+  static constexpr int kEach = 4;
+  static constexpr int kParts = kV / 16 / kEach;
+  static constexpr int kPartsAtOnce = 1;
+
+  __device__ static int dim_of(int first, int column) { return first * 16 + column * Shape::kMeet; }
+  __device__ static int place_of(int i, int j) { return j * 16 + i; }
+
+  __device__ void load_keys(const DecodeParams& p, const DecodePlace& place, const void* k, int block,
+                            int first_step) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int page = first_step == 0 ? this->next_page[t] : this->page[t];
+      const int slot = place.slot_of(Shape::token(place, block, t));
+      const C* key = static_cast<const C*>(k) + page * p.k_strides.page + slot * Shape::kDims;
+      this->load_key(p, t, key, 1 << place.page_shift, first_step);
+    }
+  }
+
+  __device__ void load_values(const DecodeParams& p, const DecodePlace& place, const void* v, int block,
+                              int part) {
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      const int slot = place.slot_of(Shape::token(place, block, t) & -8), in_vector = slot & (p.v_vector - 1);
+      const C* own = static_cast<const C*>(v) + remade(this->page[t]) * p.v_strides.page +
+                     (slot - in_vector) * p.hdim_v + in_vector;
+      _Pragma("unroll") for (int i = 0; i < kEights; ++i) {
+        const uint8_t* value = Shape::told(own, i * 8);
+        _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
+          const int dim = (part * kEach + j) * 16 + remade(Shape::row());
+          const uint32_t from = (dim < p.hdim_v ? dim : 0) * p.v_vector * sizeof(C);
+          values_[t][j][i] = global_load<Dwords4>(value + from);
+        }
+      }
+    }
+  }
+
+  // Zeroes the values of tokens that no row sees.
+  __device__ void hide(const DecodePlace& place, int block) {
+    if (block * Shape::kKeys >= place.from && (block + 1) * Shape::kKeys - 1 <= place.to) return;
+    _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
+      _Pragma("unroll") for (int i = 0; i < kEights; ++i) {
+        Dwords4 seen = {};
+        _Pragma("unroll") for (int k = 0; k < 8; ++k) {
+          const int at = Shape::first(block, t) + Shape::first_token() + i * 8 + k;
+          seen[k / 2] |= at >= place.from && at <= place.to ? 0xffffU << (k % 2 * 16) : 0;
+        }
+        _Pragma("unroll") for (int j = 0; j < kEach; ++j) values_[t][j][i] &= seen;
+      }
+    }
+  }
+
+  __device__ Operand value(int tile, int /*part*/, int j) const {
+    const auto& x = values_[tile][j];
+#if defined(__GFX12__)
+    return x[0];
+#else
+    return __builtin_shufflevector(x[0], x[1], 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+  }
+
+ private:
+  static constexpr int kEights = Shape::kTokens / 8;
+
+  Dwords4 values_[Shape::kTiles][kEach][kEights];
+};
+
+}  // namespace fmha
