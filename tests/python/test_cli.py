@@ -256,7 +256,7 @@ def test_demo() -> None:
     assert demo.SEQLENS[0] == 128
     assert demo.SEQLENS[-1] == 1024
     for row in result["rows"]:
-        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE; of each part of the keys O and LSE in float32.
+        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE; of each part O and LSE in float32.
         rows = row["seqlen"] * 4
         parts, rest = divmod(row["peak_bytes"] - rows * (128 * 2 * 4 + 4), rows * (128 * 4 + 4))
         assert parts in range(9)
