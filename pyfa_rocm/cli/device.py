@@ -86,7 +86,7 @@ def chosen(args: argparse.Namespace) -> dict[str, str]:
     """
     found = {}
     if args.arch is not None:
-        found["FMHA_EMU_ARCH"] = _require("--arch", args.arch, sorted(library.known_archs()))
+        found["FMHA_EMU_ARCH"] = _require("--arch", args.arch, list(library.known_archs()))
     if args.devices is not None:
         if not (args.devices.isdecimal() and 1 <= int(args.devices) <= MOST_DEVICES):
             raise InvalidArgumentError(

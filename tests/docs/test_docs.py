@@ -237,7 +237,14 @@ def test_every_variable_is_documented(page: str, pattern: str, folders: tuple[st
 def test_sizes_of_kernel_sets(kernel_set: str, tmp_path: Path) -> None:
     """The page's numbers of kernels are the catalogue's."""
     program, catalogue = ROOT / "native/tools/catalogue.py", ROOT / "native/kernels/catalogue"
-    options = ["--set", kernel_set, "--targets", "gfx90a,gfx942,gfx950,gfx1100,gfx1201", "--out", str(tmp_path)]
+    options = [
+        "--set",
+        kernel_set,
+        "--targets",
+        "gfx90a,gfx942,gfx950,gfx1100,gfx1201",
+        "--out",
+        str(tmp_path),
+    ]
     subprocess.run([sys.executable, program, catalogue, *options], check=True)
     count = sum(len(json.loads(path.read_text())) for path in tmp_path.rglob("*.rows.json"))
     (said,) = re.findall(

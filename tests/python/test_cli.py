@@ -256,17 +256,23 @@ def test_demo() -> None:
     assert demo.SEQLENS[0] == 128
     assert demo.SEQLENS[-1] == 1024
     for row in result["rows"]:
-        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE.
-        assert row["peak_bytes"] == row["seqlen"] * 4 * (128 * 2 * 4 + 4)
+        # 1 x 4 heads of 128: q, k, v, O in 16 bits, and the LSE; of each part O and LSE in float32.
+        rows = row["seqlen"] * 4
+        parts, rest = divmod(row["peak_bytes"] - rows * (128 * 2 * 4 + 4), rows * (128 * 4 + 4))
+        assert parts in range(9)
+        assert rest == 0
         # At the very least the scores are there at once, in float32.
         assert row["standard_peak_bytes"] >= 4 * 4 * row["seqlen"] ** 2
         # Scores and probabilities, in 16 bits, are written only by standard attention.
         ours, standard = (row["traffic"][who] for who in ("ours", "standard"))
         tensor = row["seqlen"] * 4 * 128 * 2
-        assert ours["hbm_write_bytes"] == tensor + row["seqlen"] * 4 * 4
+        of_parts = parts * rows * (128 * 4 + 4)
+        # A line of the parts that is written by two workgroups may go to memory twice.
+        assert 0 <= ours["hbm_write_bytes"] - (tensor + rows * 4) <= 2 * of_parts
         assert standard["hbm_write_bytes"] == tensor + 2 * 4 * 2 * row["seqlen"] ** 2
-        # Besides, three lines of 128 bytes of kernel arguments.
-        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= 3 * tensor + 3 * 128
+        # Besides, three lines of 128 bytes of kernel arguments, and as many of the launch that merges parts.
+        most = 3 * tensor + of_parts + (6 if parts else 3) * 128
+        assert 0 < standard["hbm_read_bytes"] <= ours["hbm_read_bytes"] <= most
     text = _run("demo")
     assert text.returncode == 0, text.stderr
     _check_demo_text(text.stdout, result)

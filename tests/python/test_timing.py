@@ -26,7 +26,7 @@ def _launch(
     q, k, v = (DeviceArray.from_numpy(zeros) for _ in range(3))
     with emulator.profile(timing=True, **options) as profile:
         flash_attn_func(q, k, v, causal=causal)
-    (launch,) = profile.launches
+    launch = profile.launches[0]  # behind it may be one that merges
     assert launch.time is not None
     return launch, launch.time
 

@@ -36,12 +36,6 @@ def this_arch() -> str:
 
 
 @cache
-def this_wave() -> int:
-    """Lanes of a wave of the first device."""
-    return 32 if this_arch().startswith(("gfx11", "gfx12")) else 64
-
-
-@cache
 def reads_fp8_caches() -> bool:
     """Whether the first device has kernels over caches of 8 bits."""
     return any(row["arch"] == this_arch() and row["cache_dtype"] == "fp8" for row in rows("decode"))
