@@ -20,16 +20,11 @@ from pyfa_rocm import array, emulator
 from pyfa_rocm.cli import bench_decode_plot, bench_decode_text, bench_plot
 from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import milliseconds
+from pyfa_rocm.cli.decode_rates import rates
 from pyfa_rocm.cli.decode_trial import DecodeTrial, Decoding
 from pyfa_rocm.cli.trial import to_json
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
-
-# Of a SIMD for an instruction of a wave: 64 lanes at 16 a cycle; and for an MFMA of 16 x 16 x 16, by the
-# published peak of 512 operations a cycle and SIMD.
-CYCLES, MFMA_CYCLES = 4, 16
-# What the published memory clock and bus come to.
-HBM_BYTES_PER_S = 5.3e12
 
 
 @dataclass(frozen=True)
@@ -87,17 +82,6 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[DecodeTrial]:
     ]  # fmt: skip
 
 
-def full_rate(kv_bytes: int, instructions: int, mfmas: int) -> float:
-    """Return the bytes of K and V a second at which all compute units together issue without a pause.
-
-    Nothing is taken to overlap: an instruction has a SIMD for 4 cycles, an MFMA for 16.
-    """
-    card = {name: constant["value"] for name, constant in emulator.constants().items()}
-    cycles = CYCLES * (instructions - mfmas) + MFMA_CYCLES * mfmas
-    simds = card["compute_units"] * card["simds_per_cu"]
-    return float(kv_bytes / cycles * simds * card["clock_khz"] * 1e3)
-
-
 def counted(decoding: Decoding) -> dict[str, Any]:
     """What the software device counts of a call.
 
@@ -110,7 +94,8 @@ def counted(decoding: Decoding) -> dict[str, Any]:
     hbm = sum(launch.modelled.caches.hbm_bytes for launch in launches)
     instructions = sum(launch.counted.instructions["total"] for launch in launches)
     mfmas = sum(launch.counted.instructions["mfma"] for launch in launches)
-    rate = full_rate(trial.kv_bytes, instructions, mfmas)
+    card = rates(describe(current_device()).arch)
+    rate = card.full(trial.kv_bytes, instructions, mfmas)
     return {
         "hbm_bytes": hbm,
         "hbm_ratio": hbm / trial.least_bytes,
@@ -119,7 +104,7 @@ def counted(decoding: Decoding) -> dict[str, Any]:
         "mfmas": mfmas,
         "instructions_per_kv_byte": instructions / trial.kv_bytes,
         "full_rate_bytes_per_s": rate,
-        "times_hbm": rate / HBM_BYTES_PER_S,
+        "times_hbm": rate / card.memory_bytes_per_s,
         "launches": [launch.kernel for launch in launches],
     }
 
@@ -172,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
     found = list(rows(trials, args.repeat))
     result = {
         "device": describe(current_device()).name,
+        "arch": describe(current_device()).arch,
         "emulated": emulated,
         "kind": "counts" if emulated else "times",
         "repeat": None if emulated else args.repeat,

@@ -7,6 +7,7 @@ import textwrap
 from typing import Any
 
 from pyfa_rocm.cli.bench_text import WIDTH, Row
+from pyfa_rocm.cli.decode_rates import rates
 
 __all__ = ["by_batch", "tables"]
 
@@ -14,11 +15,21 @@ COUNTS = (
     "Counts of the software device, not times: it says nothing about how fast a card is. HBM traffic: "
     "accesses are counted, and the caches of an MI300X are modelled, cold at each launch; beside it how many "
     "times that is the least, K and V in use, q and o: without what splits cost, which is a float32 O of "
-    "each that the merge reads, and with it. At full issue: how much of K and V 304 compute units at 2.1 GHz "
-    "would read in a second if nothing ever waited, as a multiple of HBM's 5.3 TB/s; an instruction is taken "
-    "to occupy a SIMD for 4 cycles, an MFMA for 16."
+    "each that the merge reads, and with it. At full issue: how much of K and V {units} compute units at "
+    "{ghz} GHz would read in a second if nothing ever waited, as a multiple of {memory}'s {tb} TB/s; an "
+    "instruction is taken to occupy a SIMD for {cycles}, {matrix} for {matrix_cycles}."
 )
 DIFFERENCE = "Largest difference: of the first head of the first sequence from float64."
+
+
+def counts(arch: str) -> str:
+    """Return what the counted columns mean."""
+    card = rates(arch)
+    return COUNTS.format(
+        units=card.compute_units, ghz=f"{card.clock_hz / 1e9:g}", memory=card.memory_name,
+        tb=f"{card.memory_bytes_per_s / 1e12:g}", cycles=f"{card.cycles} cycle{'s' * (card.cycles > 1)}",
+        matrix=card.matrix_name, matrix_cycles=card.matrix_cycles,
+    )  # fmt: skip
 
 
 def by_batch(rows: list[Row]) -> dict[int, list[Row]]:
@@ -73,7 +84,7 @@ def tables(result: dict[str, Any]) -> str:
         lines += ["", f"decode, batch {batch}", _head(emulated), *(_line(row, emulated) for row in members)]
     lines.append("")
     if emulated:
-        lines.append(textwrap.fill(COUNTS, WIDTH))
+        lines.append(textwrap.fill(counts(result["arch"]), WIDTH))
     else:
         lines.append(
             f"Time: median of {result['repeat']} calls, by HIP events. TB/s: K and V in use, q and o."

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import pyfa_rocm
+from pyfa_rocm import emulator
 from pyfa_rocm.cli import bench_decode, bench_text, main
+from pyfa_rocm.cli.decode_rates import rates
 from pyfa_rocm.cli.decode_trial import DecodeTrial
 
 SMALL = ("--batches", "1,2", "--contexts", "300", "--groups", "4", "--hdim", "64")
@@ -45,8 +47,11 @@ def test_traffic_and_instructions(page_size: str, capsys: pytest.CaptureFixture[
 
 @emulated
 def test_rate() -> None:
-    """The arithmetic, by hand: 1216 SIMDs of 2.1 GHz, 4 cycles an instruction, 16 an MFMA."""
-    assert bench_decode.full_rate(1000, 30, 10) == pytest.approx(1000 / (4 * 20 + 16 * 10) * 1216 * 2.1e9)
+    """The arithmetic, by hand: of an MI300X 1216 SIMDs, 4 cycles an instruction, 16 an MFMA."""
+    if emulator.constants()["compute_units"]["value"] == 304:
+        assert rates("gfx942").full(1000, 30, 10) == pytest.approx(1000 / (4 * 20 + 16 * 10) * 1216 * 2.1e9)
+    assert rates("gfx1100").full(1000, 30, 10) == pytest.approx(1000 / (20 + 32 * 10) * 192 * 2.5e9)
+    assert rates("gfx1201").full(1000, 30, 10) == pytest.approx(1000 / (20 + 16 * 10) * 128 * 2.97e9)
 
 
 @emulated
