@@ -38,6 +38,7 @@ def test_traffic_and_instructions(page_size: str, capsys: pytest.CaptureFixture[
             assert row["least_bytes"] == least
             assert least <= counted["unsplit_ratio"] * least
             assert counted["unsplit_ratio"] <= 1.02
+            assert counted["mfmas"] == 2 * 2 * (1024 // 16) * (2 * 128 // 16)  # MFMA or WMMA of 16 x 16 x 16
             assert counted["times_hbm"] >= 1.3
             assert (row["splits"] == 1) == (splits == "1") == (len(counted["launches"]) == 1)
             assert (counted["hbm_ratio"] == counted["unsplit_ratio"]) == (splits == "1")

@@ -5,9 +5,24 @@
 namespace fmha::emu {
 namespace {
 
+bool waits(Immediate immediate) {
+  switch (immediate) {
+    case Immediate::kWaitCounts:
+    case Immediate::kStoreCount:
+    case Immediate::kVectorCount:
+    case Immediate::kLdsCount:
+    case Immediate::kScalarCount:
+    case Immediate::kLoadLdsCount:
+    case Immediate::kStoreLdsCount:
+      return true;
+    default:
+      return false;
+  }
+}
+
 InstClass scalar_class(const BoundRow& row) {
   if (row.is(kBranch | kJump)) return InstClass::kBranch;
-  if (row.is(kBarrier) || row.immediate == Immediate::kWaitCounts) return InstClass::kSync;
+  if (row.is(kBarrier) || waits(row.immediate)) return InstClass::kSync;
   return row.format == Format::kSopp ? InstClass::kOther : InstClass::kSalu;
 }
 
@@ -72,7 +87,8 @@ InstClass class_of(const BoundRow& row) {
     case Format::kGlobal:
     case Format::kScratch:
       return memory_class(row);
-    default:
+    default:  // RDNA's matrix instructions have the format of its others
+      if (row.matrix.m) return InstClass::kMfma;
       return row.is(kTranscendental) ? InstClass::kTranscendental : InstClass::kValu;
   }
 }
