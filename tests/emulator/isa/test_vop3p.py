@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support import fp, rows
+from ..support import fp, rows, spelling
 from ..support.asm import Case, Result, Suite
 from ..support.fp import Array
 from ..support.ops3 import sad
@@ -35,7 +35,7 @@ def _text(count: int, pattern: tuple[int, int, int, int]) -> str:
 def _packed(
     name: str, kind: str, count: int, fn: Callable[..., Array], clamp: Callable[..., Array] | None = None
 ) -> None:
-    if name not in rows.names():
+    if spelling.name(name) not in rows.names():
         return
     wide = kind == "f32"
     reg = (lambda i: f"v[{i}:{i + 1}]") if wide else (lambda i: f"v{i}")
@@ -163,7 +163,7 @@ def _dots() -> None:
             )
     rng = np.random.default_rng(5)
     for name, form in (("v_dot2_f32_f16", "{} v10, v2, v4, v6"), ("v_dot2c_f32_f16", "{}_e32 v6, v2, v4")):
-        if name not in rows.names():
+        if spelling.name(name) not in rows.names():
             continue
         out, line = "v10" if "v10" in form else "v6", form.format(name)
         a, b = (rng.normal(0, 4, (256, 2)).astype(np.float16) for _ in range(2))

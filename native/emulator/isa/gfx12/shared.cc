@@ -29,6 +29,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kSopk, 0x00, "s_movk_i32"},
     {Format::kSopk, 0x02, "s_cmovk_i32"},
     {Format::kSopk, 0x0f, "s_addk_co_i32=s_addk_i32 s_mulk_i32 s_getreg_b32 s_setreg_b32"},
+    {Format::kSopk, 0x13, "s_setreg_imm32_b32"},
     {Format::kSopk, 0x14, "s_call_b64"},
 
     {Format::kSop1, 0x00, "s_mov_b32 s_mov_b64 s_cmov_b32 s_cmov_b64 s_brev_b32 s_brev_b64"},
