@@ -12,7 +12,7 @@ from ..support import fp, rows
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.fp import Array
 from ..support.predicates import masks
-from ..support.spelling import name as name_here
+from ..support.spelling import exists, renamed
 from ..support.valu import EXEC_PART, bits_of_exec, modify, same, view
 
 SUITE = Suite("carry")
@@ -54,7 +54,7 @@ def _carry_ops() -> None:
     args = fp.lanes_of(("u32", "u32"))
     cin = bits_of_exec(CARRY_IN, len(args[0]))
     for name, (reads, fn) in table.items():
-        row = rows.by_name(rows.arch()).get(name_here(name))
+        row = rows.by_name(rows.arch()).get(renamed(name))
         if not row:
             continue
         short = row.format == "VOP2"  # those without a carry in are VOP3 only on RDNA
@@ -128,7 +128,7 @@ def _cndmask() -> None:
 
 def _mad64() -> None:
     for name, kind32, kind64 in (("v_mad_u64_u32", "u32", "u64"), ("v_mad_i64_i32", "i32", "i64")):
-        if name_here(name) not in rows.names():
+        if not exists(name):
             continue
         args = fp.lanes_of((kind32, kind32, kind64))
         exact = [int(a) * int(b) + int(c) for a, b, c in zip(*args, strict=True)]

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..support import fp, rows, spelling
+from ..support import fp
 from ..support.asm import ALL_LANES, Case, Result, Suite
 from ..support.fp import Array
 from ..support.predicates import compares, masks
+from ..support.spelling import RDNA, exists
 from ..support.valu import EXEC_PART, SRC, decorate, modify, reg
 
 SUITE = Suite("vopc")
@@ -21,7 +22,7 @@ _VCC, _BEFORE = 0x5555, 0x123456789ABC  # what masks hold before
 def _check(want: Array, form: str, cmpx: bool, mask: int) -> Callable[[Result], None]:
     def check(result: Result) -> None:
         expected = [m & mask for m in masks(want)]
-        if not (cmpx and spelling.RDNA):  # which writes EXEC only
+        if not (cmpx and RDNA):  # which writes EXEC only
             got = result.mask("vcc", _VCC) if form == "e32" else result.mask("s[8:9]", _BEFORE)
             assert [hex(g) for g in got] == [hex(e) for e in expected]
         assert result.exec == (expected if cmpx else [mask] * len(expected))
@@ -30,7 +31,7 @@ def _check(want: Array, form: str, cmpx: bool, mask: int) -> Callable[[Result], 
 
 
 def _add(name: str, kinds: tuple[str, str], fn: Callable[[Array, Array], Array]) -> None:
-    if spelling.name(name) not in rows.names():
+    if not exists(name):
         return
     cmpx = "cmpx" in name
     for form, mask in (("e32", ALL_LANES), ("e64", EXEC_PART)):

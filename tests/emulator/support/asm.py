@@ -25,24 +25,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
 from .spelling import ARCHS as RDNA_ARCHS
-from .spelling import GENERATION, RDNA, name, spell
+from .spelling import GENERATION, RDNA, renamed, spell
 from .toolchain import assembler, tool
 
 U32 = NDArray[np.uint32]
 LANES = 32 if RDNA else 64
 ALL_LANES = (1 << LANES) - 1
-# Denormals kept everywhere, DX10_CLAMP, IEEE, round to nearest even; gfx12 has neither of the two in the middle.
+# Denormals kept everywhere, round to nearest even, and, but for gfx12, DX10_CLAMP and IEEE.
 MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
 # What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
-RETURN, SCOPE = ("glc", "glc") if rows.arch() == "gfx90a" else ("sc0", "sc1")
+RETURN, SCOPE = {
+    "gfx90a": ("glc", "glc"),
+    "gfx1100": ("glc", "glc"),
+    "gfx1201": ("th:TH_ATOMIC_RETURN", "scope:SCOPE_DEV"),
+}.get(rows.arch(), ("sc0", "sc1"))
 _ROW_BYTES = 4 * LANES
 _GROUP = "ttmp9" if GENERATION == 12 else "s2"  # the workgroup's number
-# What sets EXEC, from where, and back.
-_MOVE_EXEC = (
-    ("s_mov_b32 exec_lo", "s74", "s_mov_b32 s74", "exec_lo")
-    if RDNA
-    else ("s_mov_b64 exec", "s[74:75]", "s_mov_b64 s[74:75]", "exec")
-)
 _SPECIAL_IN = ("vcc", "exec", "m0", "scc", "mode")  # loaded into s[72:78] in this order
 
 
@@ -126,7 +124,7 @@ class Case:
 
     def mnemonics(self) -> list[str]:
         """Rows of the instruction table this case tests."""
-        return [name(bare(m)) for m in (self.covers or [self.lines[0].split()[0]])]
+        return [renamed(bare(m)) for m in (self.covers or [self.lines[0].split()[0]])]
 
     def spelled(self) -> list[str]:
         """Its lines as this arch writes them."""
@@ -189,16 +187,15 @@ def _body(case: Case) -> tuple[list[str], int]:
         "s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s78",
         "s_mov_b32 m0, s76",
         "s_mov_b64 vcc, s[72:73]",
-        f"{_MOVE_EXEC[0]}, {_MOVE_EXEC[1]}",
+        "s_mov_b64 exec, s[74:75]",
         "s_cmp_lg_u32 s77, 0",
         "s_nop 7",
         *case.lines,
         "s_nop 7",
         "s_nop 7",
         "s_cselect_b32 s77, 1, 0",
-        "s_mov_b32 s75, 0" if RDNA else "s_nop 0",
-        f"{_MOVE_EXEC[2]}, {_MOVE_EXEC[3]}",
-        f"{_MOVE_EXEC[0]}, -1",
+        "s_mov_b64 s[74:75], exec",
+        "s_mov_b64 exec, -1",
         "s_waitcnt vmcnt(0) lgkmcnt(0)",
     ]
     for register in [
@@ -260,8 +257,6 @@ _DESCRIPTOR = """
 _PRIVATE = {
     "gfx90a": "  .amdhsa_user_sgpr_flat_scratch_init 1\n"
     "  .amdhsa_system_sgpr_private_segment_wavefront_offset 1\n",
-    "gfx942": "  .amdhsa_enable_private_segment 1\n",
-    "gfx950": "  .amdhsa_enable_private_segment 1\n",
 }
 # And puts the workgroup's x, which comes after them, where it is without.
 _FLAT_SCRATCH = ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"]
@@ -313,7 +308,7 @@ class Kernel:
         """Code and descriptor."""
         private = ""
         if self.scratch:
-            private = _PRIVATE[rows.arch()]
+            private = _PRIVATE.get(rows.arch(), "  .amdhsa_enable_private_segment 1\n")
         descriptor = _DESCRIPTOR.format(
             name=self.name,
             lds=self.lds,
@@ -334,6 +329,7 @@ class Kernel:
 
     def metadata(self, cpu: str) -> str:
         """The kernel's entry in the metadata note."""
+        rdna = cpu in RDNA_ARCHS
         space = "\n        .address_space: global"
         args = "\n".join(
             f"      - .offset: {o}\n        .size: {s}\n        .value_kind: {k}"
@@ -348,7 +344,9 @@ class Kernel:
                 kernarg=self.kernarg(),
                 args=args,
                 vgprs=self.vgprs(cpu),
-                family="wavefront_size: 32" if cpu in RDNA_ARCHS else "wavefront_size: 64\n    .agpr_count: 128",
+                family="wavefront_size: 32"
+                if rdna
+                else "wavefront_size: 64\n    .agpr_count: 128",
             )
             + self.more_metadata
         )

@@ -15,8 +15,36 @@ ARCHS = {"gfx1100": 11, "gfx1201": 12}
 GENERATION = ARCHS.get(rows.arch(), 9)
 RDNA = GENERATION > 9
 
-_INTEGERS = {f"v_{n}_{t}": f"v_{n}_nc_{t}" for n in ("add", "sub", "subrev") for t in ("u32", "i32", "u16", "i16")}
-_OF_BOTH = _INTEGERS | {
+_SPACES = ("global", "flat", "buffer", "scratch")
+_DWORDS = {f"dword{f'x{n}' if n > 1 else ''}": f"b{32 * n}" for n in (1, 2, 3, 4, 8, 16)}
+_LOADS = _DWORDS | {
+    "ubyte": "u8",
+    "sbyte": "i8",
+    "ushort": "u16",
+    "sshort": "i16",
+    "ubyte_d16": "d16_u8",
+    "sbyte_d16": "d16_i8",
+    "short_d16": "d16_b16",
+    "ubyte_d16_hi": "d16_hi_u8",
+    "sbyte_d16_hi": "d16_hi_i8",
+    "short_d16_hi": "d16_hi_b16",
+}
+_STORES = _DWORDS | {"byte": "b8", "short": "b16", "byte_d16_hi": "d16_hi_b8", "short_d16_hi": "d16_hi_b16"}
+_LETTERS = dict.fromkeys(("add", "sub", "inc", "dec", "umin", "umax"), "u")
+_LETTERS |= dict.fromkeys(("swap", "cmpswap", "and", "or", "xor"), "b") | {"smin": "i", "smax": "i"}
+_ATOMICS = {
+    n + tail: f"{n[-3:] if n[1:] in ('min', 'max') else n}_{letter}{bits}"
+    for n, letter in _LETTERS.items()
+    for tail, bits in (("", 32), ("_x2", 64))
+}
+_MEMORY = (
+    {f"{s}_load_{old}": f"{s}_load_{new}" for s in (*_SPACES, "s", "s_buffer") for old, new in _LOADS.items()}
+    | {f"{s}_store_{old}": f"{s}_store_{new}" for s in _SPACES for old, new in _STORES.items()}
+    | {f"{s}_atomic_{old}": f"{s}_atomic_{new}" for s in _SPACES for old, new in _ATOMICS.items()}
+)
+_TYPES = ("u32", "i32", "u16", "i16")
+_INTEGERS = {f"v_{n}_{t}": f"v_{n}_nc_{t}" for n in ("add", "sub", "subrev") for t in _TYPES}
+_OF_BOTH = _MEMORY | _INTEGERS | {
     "v_addc_co_u32": "v_add_co_ci_u32",
     "v_subb_co_u32": "v_sub_co_ci_u32",
     "v_subbrev_co_u32": "v_subrev_co_ci_u32",
@@ -45,7 +73,8 @@ _OF_GFX12 = (
     {f"v_{n}_{t}": f"v_{n}_num_{t}" for n in ("min", "max") for t in ("f16", "f32", "f64")}
     | {f"v_{n}_{t}": f"v_{n}_num_{t}" for n in ("min3", "max3", "med3") for t in ("f16", "f32")}
     | {f"v_pk_{n}_f16": f"v_pk_{n}_num_f16" for n in ("min", "max")}
-    | {f"ds_{n}_{r}{t}": f"ds_{n}_num_{r}{t}" for n in ("min", "max") for r in ("", "rtn_") for t in ("f32", "f64")}
+    | {f"ds_{n}_{t}": f"ds_{n}_num_{t}" for n in ("min", "max") for t in ("f32", "f64", "rtn_f32", "rtn_f64")}
+    | {f"{s}_atomic_{n}_f32": f"{s}_atomic_{n}_num_f32" for s in _SPACES for n in ("min", "max")}
     | {
         "s_add_u32": "s_add_co_u32",
         "s_sub_u32": "s_sub_co_u32",
@@ -59,14 +88,33 @@ _OF_GFX12 = (
     }
 )
 _NAMES = {9: {}, 11: _OF_BOTH, 12: _OF_BOTH | _OF_GFX12}[GENERATION]
+# LDS: patterns and what they become.
+_LDS = (
+    (r"^ds_(read|write)2st64_", r"ds_\1_2addr_stride64_"),
+    (r"^ds_(read|write)2_", r"ds_\1_2addr_"),
+    (r"^ds_wrxchg2st64_", "ds_storexchg_2addr_stride64_"),
+    (r"^ds_wrxchg2_", "ds_storexchg_2addr_"),
+    (r"^ds_wrxchg_", "ds_storexchg_"),
+    (r"^ds_cmpst_", "ds_cmpstore_"),
+    (r"^ds_read_", "ds_load_"),
+    (r"^ds_write_", "ds_store_"),
+)
 # Whose operands are masks, or may be.
 _MASKED = re.compile(r"v_(cmpx?|cndmask|(add|sub|subrev|addc|subb|subbrev)_co|div_scale|mad_(co_)?[ui]64)_")
 _WAITS = {"vmcnt": ("loadcnt", "storecnt"), "lgkmcnt": ("dscnt", "kmcnt"), "expcnt": ("expcnt",)}
 
 
-def name(mnemonic: str) -> str:
+def renamed(mnemonic: str) -> str:
     """The name here of a row that gfx9 calls so."""
+    if RDNA and mnemonic.startswith("ds_"):
+        for old, new in _LDS:
+            mnemonic = re.sub(old, new, mnemonic)
     return _NAMES.get(mnemonic, mnemonic)
+
+
+def exists(mnemonic: str) -> bool:
+    """Whether this arch has a row that gfx9 calls so."""
+    return renamed(mnemonic) in rows.names()
 
 
 def spell(line: str) -> list[str]:
@@ -76,6 +124,9 @@ def spell(line: str) -> list[str]:
     mnemonic, _, rest = line.strip().partition(" ")
     if mnemonic == "s_waitcnt":
         return _wait(rest)
+    if mnemonic == "s_mov_b64" and "exec" in rest:  # which has a register
+        rest = re.sub(r"\bexec\b", "exec_lo", re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest))
+        return [f"s_mov_b32 {rest}"]
     found = re.fullmatch(r"(.*?)(_(?:e32|e64|dpp))?", mnemonic)
     assert found
     if _MASKED.match(mnemonic):
@@ -83,7 +134,9 @@ def spell(line: str) -> list[str]:
         rest = re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest)
         if mnemonic.startswith("v_cmpx_"):
             rest = rest.partition(",")[2].strip()
-    return [f"{name(found[1])}{found[2] or ''} {rest}".strip()]
+    if GENERATION == 12 and mnemonic.startswith("buffer_"):
+        rest = re.sub(r"(s\[\d+:\d+\]), 0(?= |$)", r"\1, null", rest)  # no constants there
+    return [f"{renamed(found[1])}{found[2] or ''} {rest}".strip()]
 
 
 def _wait(counters: str) -> list[str]:

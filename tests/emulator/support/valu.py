@@ -16,7 +16,7 @@ import numpy as np
 from . import fp, rows
 from .asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite, legal
 from .fp import Array
-from .spelling import RDNA, name
+from .spelling import RDNA, renamed
 
 FLOATS = ("f16", "f32", "f64")
 EXEC_PART = 0xF0F0_1234_8000_00F1 & ALL_LANES
@@ -183,7 +183,7 @@ def _typed(wide: Array, kind: str) -> Array:
 
 def here(o: Op) -> Op | None:
     """The instruction as this arch has it; None if it has not."""
-    row = rows.by_name(rows.arch()).get(name(o.name))
+    row = rows.by_name(rows.arch()).get(renamed(o.name))
     if row is None or not RDNA:
         return o if row else None
     flags = o.flags - {VOP3} | ({VOP3} if row.format == "VOP3" else set())
