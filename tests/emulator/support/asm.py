@@ -344,9 +344,7 @@ class Kernel:
                 kernarg=self.kernarg(),
                 args=args,
                 vgprs=self.vgprs(cpu),
-                family="wavefront_size: 32"
-                if rdna
-                else "wavefront_size: 64\n    .agpr_count: 128",
+                family="wavefront_size: 32" if rdna else "wavefront_size: 64\n    .agpr_count: 128",
             )
             + self.more_metadata
         )

@@ -44,29 +44,33 @@ _MEMORY = (
 )
 _TYPES = ("u32", "i32", "u16", "i16")
 _INTEGERS = {f"v_{n}_{t}": f"v_{n}_nc_{t}" for n in ("add", "sub", "subrev") for t in _TYPES}
-_OF_BOTH = _MEMORY | _INTEGERS | {
-    "v_addc_co_u32": "v_add_co_ci_u32",
-    "v_subb_co_u32": "v_sub_co_ci_u32",
-    "v_subbrev_co_u32": "v_subrev_co_ci_u32",
-    "v_ffbh_u32": "v_clz_i32_u32",
-    "v_ffbl_b32": "v_ctz_i32_b32",
-    "v_ffbh_i32": "v_cls_i32",
-    "v_cvt_rpi_i32_f32": "v_cvt_nearest_i32_f32",
-    "v_cvt_flr_i32_f32": "v_cvt_floor_i32_f32",
-    "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
-    "v_mul_legacy_f32": "v_mul_dx9_zero_f32",
-    "v_dot2c_f32_f16": "v_dot2acc_f32_f16",
-    "s_andn2_b32": "s_and_not1_b32",
-    "s_andn2_b64": "s_and_not1_b64",
-    "s_orn2_b32": "s_or_not1_b32",
-    "s_orn2_b64": "s_or_not1_b64",
-    "s_ff1_i32_b32": "s_ctz_i32_b32",
-    "s_ff1_i32_b64": "s_ctz_i32_b64",
-    "s_flbit_i32_b32": "s_clz_i32_u32",
-    "s_flbit_i32_b64": "s_clz_i32_u64",
-    "s_flbit_i32": "s_cls_i32",
-    "s_flbit_i32_i64": "s_cls_i32_i64",
-}
+_OF_BOTH = (
+    _MEMORY
+    | _INTEGERS
+    | {
+        "v_addc_co_u32": "v_add_co_ci_u32",
+        "v_subb_co_u32": "v_sub_co_ci_u32",
+        "v_subbrev_co_u32": "v_subrev_co_ci_u32",
+        "v_ffbh_u32": "v_clz_i32_u32",
+        "v_ffbl_b32": "v_ctz_i32_b32",
+        "v_ffbh_i32": "v_cls_i32",
+        "v_cvt_rpi_i32_f32": "v_cvt_nearest_i32_f32",
+        "v_cvt_flr_i32_f32": "v_cvt_floor_i32_f32",
+        "v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
+        "v_mul_legacy_f32": "v_mul_dx9_zero_f32",
+        "v_dot2c_f32_f16": "v_dot2acc_f32_f16",
+        "s_andn2_b32": "s_and_not1_b32",
+        "s_andn2_b64": "s_and_not1_b64",
+        "s_orn2_b32": "s_or_not1_b32",
+        "s_orn2_b64": "s_or_not1_b64",
+        "s_ff1_i32_b32": "s_ctz_i32_b32",
+        "s_ff1_i32_b64": "s_ctz_i32_b64",
+        "s_flbit_i32_b32": "s_clz_i32_u32",
+        "s_flbit_i32_b64": "s_clz_i32_u64",
+        "s_flbit_i32": "s_cls_i32",
+        "s_flbit_i32_i64": "s_cls_i32_i64",
+    }
+)
 _OF_BOTH |= {f"v_cvt_pknorm_{t}": f"v_cvt_pk_norm_{t}" for t in ("i16_f16", "i16_f32", "u16_f16", "u16_f32")}
 _OF_BOTH |= {f"v_{c}_tru_{t}": f"v_{c}_t_{t}" for c in ("cmp", "cmpx") for t in ("f16", "f32", "f64")}
 _OF_GFX12 = (
