@@ -159,12 +159,35 @@ def _atomics(space: Space) -> None:
             _atomic(space, name, width, memory, both, np.where(LANE % 2 == 0, data, memory), data)
 
 
+def _rdna_atomics(space: Space) -> None:
+    """A compare of floats, and a subtraction that must return."""
+    name = f"{space.prefix}_atomic_cmpswap_f32"
+    if exists(name):
+        x, y = (v.astype(np.float32) for v in np.random.default_rng(6).normal(0, 3, (2, LANES)))
+        x[4:8], y[4:8] = [0.0, -0.0, np.nan, 1.0], [-0.0, 0.0, 1.0, np.nan]
+        compare = np.where(LANE % 3 == 0, x, y).astype(np.float32)
+        both = np.concatenate([_dwords(y), _dwords(compare)])
+        _atomic(space, name, 1, x.view(_U), both, np.where(x == compare, y, x).view(_U), y)
+    name = f"{space.prefix}_atomic_csub_u32"
+    if exists(name):
+        memory, data = atomic_data("sub", 1, np.random.default_rng(7))
+        after = np.where(memory >= data, memory - data, _U(0))
+        _atomic(space, name, 1, memory, data, after, data, returns=True)
+
+
 def _dwords(values: Array) -> Array:
     return np.ascontiguousarray(np.ascontiguousarray(values).view(_U).reshape(LANES, -1).T)
 
 
 def _atomic(
-    space: Space, name: str, width: int, memory: Array, data: Array, after: Array, plain: Array
+    space: Space,
+    name: str,
+    width: int,
+    memory: Array,
+    data: Array,
+    after: Array,
+    plain: Array,
+    returns: bool = False,
 ) -> None:
     """Each lane on a word of its own, some lanes off; with and without the old value returned."""
     base = 1024
@@ -177,16 +200,17 @@ def _atomic(
     n = len(sources)
     vin = {"v2": addresses.astype(_U), "v3": 0, reg(n, 10): sources}
     sin = {"exec": HOLES, "s6": 12} | space.sin
-    SUITE.add(
-        name,
-        [*space.lines, space.store(name, reg(n, 10)), WAIT],
-        [],
-        memory_is(want),
-        vin,
-        sin,
-        initial,
-        covers=[name],
-    )
+    if not returns:
+        SUITE.add(
+            name,
+            [*space.lines, space.store(name, reg(n, 10)), WAIT],
+            [],
+            memory_is(want),
+            vin,
+            sin,
+            initial,
+            covers=[name],
+        )
     out = reg(width, 10 if space.prefix == "buffer" else 20)
     before = _dwords(memory)
 
@@ -270,6 +294,34 @@ def _global_forms() -> None:
     )
 
 
+def _by_lane() -> None:
+    """The lane's number times 4 is the address."""
+    if not RDNA:
+        return
+    words = MEMORY.view(_U)
+    SUITE.add(
+        "global_load_addtid_b32",
+        ["global_load_addtid_b32 v10, s[70:71] offset:64", WAIT],
+        ["v10"],
+        lambda r: np.testing.assert_array_equal(r["v10"][0], np.where(ON, words[16 + LANE], 7)),
+        {"v10": np.full(LANES, 7, _U)},
+        {"exec": HOLES},
+        MEMORY,
+    )
+    data = np.random.default_rng(9).integers(0, 1 << 32, LANES, dtype=_U)
+    want = words.copy()
+    want[16 : 16 + LANES] = np.where(ON, data, words[16 : 16 + LANES])
+    SUITE.add(
+        "global_store_addtid_b32",
+        ["global_store_addtid_b32 v10, s[70:71] offset:64", WAIT],
+        [],
+        memory_is(want),
+        {"v10": data},
+        {"exec": HOLES},
+        MEMORY,
+    )
+
+
 def _global_to_lds() -> None:
     """GLOBAL into LDS at M0 + offset + lane*4, narrow loads extended to a dword."""
     for suffix, (count, fn) in LOADS.items():
@@ -298,8 +350,10 @@ for _space in SPACES:
     _loads(_space)
     _stores(_space)
     _atomics(_space)
+    _rdna_atomics(_space)
 _same_word()
 _global_forms()
+_by_lane()
 _global_to_lds()
 
 

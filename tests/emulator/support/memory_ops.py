@@ -14,7 +14,7 @@ from . import fp
 from .asm import ALL_LANES, LANES, Result
 from .fp import Array
 from .ops2 import minmax
-from .spelling import RDNA
+from .spelling import GENERATION, RDNA
 
 _U = np.uint32
 WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"
@@ -158,6 +158,13 @@ def _float(dtype: Any, fn: Callable[[Array, Array], Array]) -> Callable[[Array, 
     return wrapped
 
 
+def _extreme(smaller: bool) -> Callable[[Array, Array], Array]:
+    """What RDNA3's guide calls a comparison, and RDNA4's IEEE 754-2019's minimum or maximum number."""
+    if GENERATION != 11:
+        return minmax(smaller)
+    return lambda m, d: np.where(d < m if smaller else d > m, d, m)
+
+
 def _wide(bits: int) -> dict[str, Callable[[Array, Array], Array]]:
     u, s = _int(bits, False), _int(bits, True)
     return {
@@ -181,13 +188,15 @@ ATOMICS: dict[str, tuple[int, Callable[[Array, Array], Array]]] = {
     **{n: (1, f) for n, f in _wide(32).items()},
     **{f"{n}_x2": (2, f) for n, f in _wide(64).items()},
     "add_f32": (1, _float(np.float32, lambda a, b: a + b)),
-    "min_f32": (1, _float(np.float32, minmax(True))),
-    "max_f32": (1, _float(np.float32, minmax(False))),
+    "min_f32": (1, _float(np.float32, _extreme(True))),
+    "max_f32": (1, _float(np.float32, _extreme(False))),
+    "cond_sub_u32": (1, lambda m, d: np.where(m >= d, m - d, m)),
+    "sub_clamp_u32": (1, lambda m, d: np.where(m >= d, m - d, np.uint32(0))),
     "pk_add_f16": (1, _pk(np.float16)),
     "pk_add_bf16": (1, _pk(ml_dtypes.bfloat16)),
     "add_f64": (2, _float(np.float64, lambda a, b: a + b)),
-    "min_f64": (2, _float(np.float64, minmax(True))),
-    "max_f64": (2, _float(np.float64, minmax(False))),
+    "min_f64": (2, _float(np.float64, _extreme(True))),
+    "max_f64": (2, _float(np.float64, _extreme(False))),
 }
 
 
@@ -200,8 +209,10 @@ def atomic_data(name: str, width: int, rng: np.random.Generator) -> tuple[Array,
         return tuple(rng.normal(0, 4, (LANES, 2)).astype(ml_dtypes.bfloat16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
     if name.endswith(("f32", "f64")):
         kind = np.float32 if width == 1 else np.float64
-        pair = [rng.normal(0, 4, LANES).astype(kind).view(dtype) for _ in range(2)]
-        return pair[0], pair[1]
+        pair = [rng.normal(0, 4, LANES).astype(kind) for _ in range(2)]
+        if RDNA and name[:3] in ("min", "max"):
+            pair[0][4:9], pair[1][4:9] = [0, -0.0, np.nan, 1, np.nan], [-0.0, 0, 2, np.nan, np.nan]
+        return pair[0].view(dtype), pair[1].view(dtype)
     edges = fp.I32_EDGES if width == 1 else fp.I64_EDGES
     memory, data = rng.choice(edges, LANES).astype(dtype), rng.choice(edges, LANES).astype(dtype)
     memory[::5] = data[::5]
