@@ -135,7 +135,9 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
 // MODE from rsrc1: FLOAT_MODE, DX10_CLAMP, IEEE_MODE, FP16_OVFL.
 uint32_t initial_mode(uint32_t rsrc1, Isa isa) {
   uint32_t mode = rsrc1 >> 12 & 0xff;
-  if (isa == Isa::kRdna4) return mode | 1u << Mode::kDx10Clamp | 1u << Mode::kIeee;  // it has no other
+  if (isa == Isa::kRdna4) {
+    return mode | (rsrc1 >> 26 & 1) << 23 | 1u << Mode::kDx10Clamp | 1u << Mode::kMinimumNumber;
+  }
   mode |= (rsrc1 >> 21 & 1) << Mode::kDx10Clamp;
   mode |= (rsrc1 >> 23 & 1) << Mode::kIeee;
   mode |= (rsrc1 >> 26 & 1) << 23;

@@ -33,6 +33,13 @@ struct Mode {
   static constexpr uint32_t kRound32 = 0, kRound64 = 2;    // 2 bits each: nearest even, +inf, -inf, zero
   static constexpr uint32_t kDenorm32 = 4, kDenorm64 = 6;  // bit 0 keeps inputs, bit 1 keeps outputs
   static constexpr uint32_t kDx10Clamp = 8, kIeee = 9;
+  // No bit of the register, but of gfx12, which has neither of the two: it clamps NaNs to 0, and a signalling
+  // NaN is a missing number to v_min_num and v_max_num.
+  static constexpr uint32_t kMinimumNumber = 28;
+  // The bits that no instruction reads or writes.
+  static constexpr uint32_t hidden(uint32_t mode) {
+    return mode >> kMinimumNumber & 1 ? 1u << kMinimumNumber | 1u << kDx10Clamp | 1u << kIeee : 0;
+  }
   static constexpr uint32_t kGprIndex = 27;   // VGPR numbers are relative: gpr_index.h
   static constexpr uint32_t kForkDepth = 29;  // 3 bits: how many paths s_cbranch_*_fork has put aside
 };

@@ -8,6 +8,7 @@ import numpy as np
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.fp import Array
 from ..support.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, into_lds, memory_is, resource
+from ..support.spelling import RDNA
 
 SUITE = Suite("buffer")
 _U = np.uint32
@@ -138,8 +139,9 @@ def _buffer_to_lds() -> None:
 
 
 _buffer_range()
-_buffer_structured()
-_buffer_to_lds()
+if not RDNA:  # whose resources with a stride the device refuses, and which loads to registers only
+    _buffer_structured()
+    _buffer_to_lds()
 
 
 @SUITE.parametrize()

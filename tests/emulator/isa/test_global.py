@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..support import rows
 from ..support.asm import LANES, RETURN, Case, Result, Suite
 from ..support.fp import Array
 from ..support.memory_ops import (
@@ -28,6 +27,7 @@ from ..support.memory_ops import (
     resource,
     stored_bytes,
 )
+from ..support.spelling import RDNA, exists
 
 SUITE = Suite("global")
 _U = np.uint32
@@ -93,7 +93,7 @@ SPACES = [
 def _loads(space: Space) -> None:
     for suffix, (count, fn) in LOADS.items():
         name = f"{space.prefix}_load_{suffix}"
-        if name not in rows.names():
+        if not exists(name):
             continue
         step = max(4, count) if space.align == 4 else 17
         addresses = LANE * step + space.base
@@ -121,7 +121,7 @@ def _loads(space: Space) -> None:
 def _stores(space: Space) -> None:
     for suffix, (count, shift) in STORES.items():
         name = f"{space.prefix}_store_{suffix}"
-        if name not in rows.names():
+        if not exists(name):
             continue
         step = max(4, count) if space.align == 4 else 17
         addresses = LANE * step + space.base
@@ -146,17 +146,33 @@ def _stores(space: Space) -> None:
 def _atomics(space: Space) -> None:
     for suffix, (width, fn) in ATOMICS.items():
         name = f"{space.prefix}_atomic_{suffix}"
-        if name in rows.names():
+        if exists(name):
             memory, data = atomic_data(suffix, width, np.random.default_rng(3))
             with np.errstate(all="ignore"):
                 _atomic(space, name, width, memory, data, fn(memory, data), data)
     for suffix, width in (("cmpswap", 1), ("cmpswap_x2", 2)):
         name = f"{space.prefix}_atomic_{suffix}"
-        if name in rows.names():
+        if exists(name):
             memory, data = atomic_data(suffix, width, np.random.default_rng(4))
             compare = np.where(LANE % 2 == 0, memory, memory + memory.dtype.type(1))
             both = np.concatenate([_dwords(data), _dwords(compare)])
             _atomic(space, name, width, memory, both, np.where(LANE % 2 == 0, data, memory), data)
+
+
+def _rdna_atomics(space: Space) -> None:
+    """A compare of floats, and a subtraction that must return."""
+    name = f"{space.prefix}_atomic_cmpswap_f32"
+    if exists(name):
+        x, y = (v.astype(np.float32) for v in np.random.default_rng(6).normal(0, 3, (2, LANES)))
+        x[4:8], y[4:8] = [0.0, -0.0, np.nan, 1.0], [-0.0, 0.0, 1.0, np.nan]
+        compare = np.where(LANE % 3 == 0, x, y).astype(np.float32)
+        both = np.concatenate([_dwords(y), _dwords(compare)])
+        _atomic(space, name, 1, x.view(_U), both, np.where(x == compare, y, x).view(_U), y)
+    name = f"{space.prefix}_atomic_csub_u32"
+    if exists(name):
+        memory, data = atomic_data("sub", 1, np.random.default_rng(7))
+        after = np.where(memory >= data, memory - data, _U(0))
+        _atomic(space, name, 1, memory, data, after, data, returns=True)
 
 
 def _dwords(values: Array) -> Array:
@@ -164,7 +180,14 @@ def _dwords(values: Array) -> Array:
 
 
 def _atomic(
-    space: Space, name: str, width: int, memory: Array, data: Array, after: Array, plain: Array
+    space: Space,
+    name: str,
+    width: int,
+    memory: Array,
+    data: Array,
+    after: Array,
+    plain: Array,
+    returns: bool = False,
 ) -> None:
     """Each lane on a word of its own, some lanes off; with and without the old value returned."""
     base = 1024
@@ -177,16 +200,17 @@ def _atomic(
     n = len(sources)
     vin = {"v2": addresses.astype(_U), "v3": 0, reg(n, 10): sources}
     sin = {"exec": HOLES, "s6": 12} | space.sin
-    SUITE.add(
-        name,
-        [*space.lines, space.store(name, reg(n, 10)), WAIT],
-        [],
-        memory_is(want),
-        vin,
-        sin,
-        initial,
-        covers=[name],
-    )
+    if not returns:
+        SUITE.add(
+            name,
+            [*space.lines, space.store(name, reg(n, 10)), WAIT],
+            [],
+            memory_is(want),
+            vin,
+            sin,
+            initial,
+            covers=[name],
+        )
     out = reg(width, 10 if space.prefix == "buffer" else 20)
     before = _dwords(memory)
 
@@ -256,7 +280,8 @@ def _global_forms() -> None:
         MEMORY,
         covers=["global_load_dword"],
     )
-    # AccVGPRs as data.
+    if RDNA:  # which has no AccVGPRs
+        return
     SUITE.add(
         "global-agpr",
         ["global_load_dwordx2 a[4:5], v2, s[70:71]", WAIT],
@@ -269,11 +294,39 @@ def _global_forms() -> None:
     )
 
 
+def _by_lane() -> None:
+    """The lane's number times 4 is the address."""
+    if not RDNA:
+        return
+    words = MEMORY.view(_U)
+    SUITE.add(
+        "global_load_addtid_b32",
+        ["global_load_addtid_b32 v10, s[70:71] offset:64", WAIT],
+        ["v10"],
+        lambda r: np.testing.assert_array_equal(r["v10"][0], np.where(ON, words[16 + LANE], 7)),
+        {"v10": np.full(LANES, 7, _U)},
+        {"exec": HOLES},
+        MEMORY,
+    )
+    data = np.random.default_rng(9).integers(0, 1 << 32, LANES, dtype=_U)
+    want = words.copy()
+    want[16 : 16 + LANES] = np.where(ON, data, words[16 : 16 + LANES])
+    SUITE.add(
+        "global_store_addtid_b32",
+        ["global_store_addtid_b32 v10, s[70:71] offset:64", WAIT],
+        [],
+        memory_is(want),
+        {"v10": data},
+        {"exec": HOLES},
+        MEMORY,
+    )
+
+
 def _global_to_lds() -> None:
     """GLOBAL into LDS at M0 + offset + lane*4, narrow loads extended to a dword."""
     for suffix, (count, fn) in LOADS.items():
         name = f"global_load_lds_{suffix}"
-        if name not in rows.names():
+        if not exists(name):
             continue
         if count > 4:  # a run of LDS a lane: on gfx950, and test_gfx950.py's
             continue
@@ -297,8 +350,10 @@ for _space in SPACES:
     _loads(_space)
     _stores(_space)
     _atomics(_space)
+    _rdna_atomics(_space)
 _same_word()
 _global_forms()
+_by_lane()
 _global_to_lds()
 
 

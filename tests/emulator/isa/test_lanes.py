@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..support import fp, rows
+from ..support import fp
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.fp import Array
+from ..support.spelling import RDNA, exists
 
 SUITE = Suite("lanes")
 X = np.random.default_rng(0).integers(0, 1 << 32, LANES, dtype=np.uint32)
 Y = np.random.default_rng(1).integers(0, 1 << 32, LANES, dtype=np.uint32)
-HOLES = 0xFFFF_0000_1234_5670
+HOLES = 0xFFFF_0000_1234_5670 & ALL_LANES
+LAST = LANES - 1
 
 
 def _equal(name: str, want: Any) -> Any:
@@ -25,7 +27,7 @@ def _equal(name: str, want: Any) -> Any:
     return check
 
 
-for _mask, _lane in ((ALL_LANES, 0), (HOLES, 4), (0, 0), (1 << 63, 63)):
+for _mask, _lane in ((ALL_LANES, 0), (HOLES, 4), (0, 0), (1 << LAST, LAST)):
     SUITE.add(
         f"v_readfirstlane_b32-{_mask:x}",
         ["v_readfirstlane_b32 s8, v2"],
@@ -34,7 +36,7 @@ for _mask, _lane in ((ALL_LANES, 0), (HOLES, 4), (0, 0), (1 << 63, 63)):
         {"v2": X},
         {"exec": _mask},
     )
-for _select, _lane in (("0", 0), ("63", 63), ("s4", 69 & 63), ("m0", 17)):
+for _select, _lane in (("0", 0), (str(LAST), LAST), ("s4", 69 & LAST), ("m0", 17)):
     SUITE.add(
         f"v_readlane_b32-{_select}",
         [f"v_readlane_b32 s8, v2, {_select}"],
@@ -49,7 +51,7 @@ for _select, _lane in (("0", 0), ("63", 63), ("s4", 69 & 63), ("m0", 17)):
         f"v_writelane_b32-{_select}",
         [f"v_writelane_b32 v3, s5, {_select}" if _select != "s4" else "v_writelane_b32 v3, s4, m0"],
         ["v3"],
-        _equal("v3", _want if _select != "s4" else np.where(np.arange(64) == 17, 69, Y)),
+        _equal("v3", _want if _select != "s4" else np.where(np.arange(LANES) == 17, 69, Y)),
         {"v3": Y},
         {"s5": 0x1234ABCD, "s4": 69, "m0": 17, "exec": HOLES},
     )
@@ -57,7 +59,7 @@ _swap = ["v_swap_b32 v2, v3"]
 SUITE.add(
     "v_swap_b32", _swap, ["v2", "v3"], lambda r: (_equal("v2", Y)(r), _equal("v3", X)(r)), {"v2": X, "v3": Y}
 )
-_on = np.array([HOLES >> i & 1 for i in range(64)], bool)
+_on = np.array([HOLES >> i & 1 for i in range(LANES)], bool)
 SUITE.add(
     "v_swap_b32-exec",
     _swap,
@@ -67,8 +69,8 @@ SUITE.add(
     {"exec": HOLES},
 )
 for _m in (0xFFFFFFFF, 0x80010F3C, 0):
-    _lo = [(_m & (1 << min(i, 32)) - 1).bit_count() + int(Y[i]) for i in range(64)]
-    _hi = [(_m & (1 << max(i - 32, 0)) - 1).bit_count() + int(Y[i]) for i in range(64)]
+    _lo = [(_m & (1 << min(i, 32)) - 1).bit_count() + int(Y[i]) for i in range(LANES)]
+    _hi = [(_m & (1 << max(i - 32, 0)) - 1).bit_count() + int(Y[i]) for i in range(LANES)]
     for _name, _w in (("lo", _lo), ("hi", _hi)):
         SUITE.add(
             f"v_mbcnt_{_name}_u32_b32-{_m:x}",
@@ -82,7 +84,7 @@ SUITE.add(
     "lane-id",
     ["v_mbcnt_lo_u32_b32 v4, -1, 0", "v_mbcnt_hi_u32_b32 v4, -1, v4"],
     ["v4"],
-    _equal("v4", np.arange(64)),
+    _equal("v4", np.arange(LANES)),
     {"v3": Y},
 )
 SUITE.add(
@@ -113,7 +115,7 @@ SUITE.add(
     {"exec": HOLES},
 )
 SUITE.add("v_nop", ["v_nop"], ["v2"], _equal("v2", X), {"v2": X})
-if "v_clrexcp" in rows.names():
+if exists("v_clrexcp"):
     SUITE.add("v_clrexcp", ["v_clrexcp"], ["v2"], _equal("v2", X), {"v2": X})
 # The aperture registers: flat addresses of LDS and scratch start there.
 SUITE.add(
@@ -131,7 +133,7 @@ def _nonzero_aligned(base: int) -> None:
 
 
 def _vccz() -> None:
-    for name, expected in (("src_vccz", 0), ("src_execz", 0), ("src_scc", 1)):
+    for name, expected in (("src_vccz", 0), ("src_execz", 0), ("src_scc", 1))[2 * RDNA :]:  # it has the last
         SUITE.add(name, [f"s_mov_b32 s4, {name}"], ["s4"], _equal("s4", expected), {}, {"vcc": 4, "scc": 1})
 
 
@@ -142,7 +144,7 @@ def _stochastic() -> None:
         ("v_cvt_sr_fp8_f32", fp.FP8_VALUES, 200.0, fp.FP8, 12),
         ("v_cvt_sr_bf8_f32", fp.BF8_VALUES, 40000.0, fp.BF8, 11),
     ):
-        if name not in rows.names():
+        if not exists(name):
             continue
         finite = table[np.isfinite(table)]
         exact = rng.choice(finite, LANES).astype(np.float32)
@@ -158,7 +160,8 @@ def _stochastic() -> None:
             .view(np.uint8)
             .astype(np.uint32)
         )
-        for byte, text in enumerate(("", " op_sel:[0,0,1,0]", " op_sel:[0,0,0,1]", " op_sel:[0,0,1,1]")):
+        selects = ("", " op_sel:[0,0,1,0]", " op_sel:[0,0,0,1]", " op_sel:[0,0,1,1]")
+        for byte, text in enumerate(("", *(f" byte_sel:{i}" for i in (1, 2, 3))) if RDNA else selects):
             keep = np.uint32(0xFFFFFFFF ^ 0xFF << 8 * byte)
             SUITE.add(
                 f"{name}-{byte}",
@@ -178,12 +181,12 @@ def _stochastic() -> None:
             same_value,
             {"v2": exact, "v3": np.uint32(0), "v4": Y},
         )
-    if "v_cvt_pk_fp8_f32" in rows.names():
+    if exists("v_cvt_pk_fp8_f32"):
         _high_half()
 
 
 def _high_half() -> None:
-    high = np.array([1.0, -2.5, 0.3, 448.0] * 16, np.float32)
+    high = np.array([1.0, -2.5, 0.3, 448.0] * (LANES // 4), np.float32)
     want = high.astype(fp.FP8).view(np.uint8).astype(np.uint32)
     SUITE.add(
         "v_cvt_pk_fp8_f32-high",

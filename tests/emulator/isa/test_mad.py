@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..support import fp, rows
+from ..support import fp
 from ..support.asm import MODE_DEFAULT, Case, Result, Suite
 from ..support.fp import Array
+from ..support.spelling import exists
 from ..support.valu import same, view
 
 SUITE = Suite("mad")
@@ -33,7 +34,7 @@ def _legacy_f32(a: Array, b: Array, c: Array) -> Array:
 def _add(
     name: str, line: str, kind: str, fn: Callable[[Array, Array, Array], Any], mode: int = MODE_DEFAULT
 ) -> None:
-    if name not in rows.names():
+    if not exists(name):
         return
     args = fp.lanes_of((kind, kind, kind), seed=5)
     with np.errstate(all="ignore"):

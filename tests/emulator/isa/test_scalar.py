@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..support import rows
 from ..support.asm import ALL_LANES, Case, Result, Suite
 from ..support.scalar_ops import COMPARE, M32, M64, ONE, ORDER, TWO, V32, V64, Fn, add_i32, check, s32
+from ..support.spelling import RDNA, exists
 
 SUITE = Suite("scalar")
 
@@ -27,13 +27,13 @@ def _cross(bits: Sequence[int]) -> list[list[int]]:
 
 def _table() -> None:
     for name, (dst_bits, src_bits, one) in ONE.items():
-        if name in rows.names():
+        if exists(name):
             _simple(name, dst_bits, [src_bits], one)
     for name, (dst_bits, a_bits, b_bits, two) in TWO.items():
-        if name in rows.names():
+        if exists(name):
             _simple(name, dst_bits, [a_bits, b_bits], two)
     for name, (a_bits, b_bits, fn) in COMPARE.items():
-        if name in rows.names():
+        if exists(name):
             a, b = _cross([a_bits, b_bits])
             SUITE.add(
                 name,
@@ -128,7 +128,7 @@ def _constants() -> None:
         ("0.15915494", 0x3E22F983),
         ("m0", 99),
         ("vcc_lo", 17),
-        ("exec_hi", M32),
+        ("exec_lo" if RDNA else "exec_hi", M32),
     ):
         SUITE.add(
             f"s_mov_b32-{text}",
@@ -141,7 +141,7 @@ def _constants() -> None:
     for text, value in (
         ("-1", M64),
         ("64", 64),
-        ("exec", ALL_LANES),
+        *(() if RDNA else (("exec", ALL_LANES),)),
         ("vcc", 17),
         ("1.0", 0x3FF0000000000000),
     ):
@@ -190,31 +190,33 @@ def _sopk() -> None:
 
 
 def _exec_ops() -> None:
-    masks = [0xF0F0, ALL_LANES, 0xFFFF00000000FFFF]
+    # RDNA's waves of 32 have them in 32 bits, by names that say which operand is inverted.
+    bits, full = (32, M32) if RDNA else (64, M64)
+    masks = [0xF0F0, ALL_LANES, 0xFFFF00000000FFFF & full]
     table: dict[str, Callable[[int, int], int]] = {
         "and": lambda s, e: s & e,
         "or": lambda s, e: s | e,
         "xor": lambda s, e: s ^ e,
-        "andn2": lambda s, e: s & ~e,
-        "orn2": lambda s, e: s | ~e,
+        "and_not1" if RDNA else "andn2": lambda s, e: s & ~e,
+        "or_not1" if RDNA else "orn2": lambda s, e: s | ~e,
         "nand": lambda s, e: ~(s & e),
         "nor": lambda s, e: ~(s | e),
         "xnor": lambda s, e: ~(s ^ e),
-        "andn1": lambda s, e: ~s & e,
-        "orn1": lambda s, e: ~s | e,
+        "and_not0" if RDNA else "andn1": lambda s, e: ~s & e,
+        "or_not0" if RDNA else "orn1": lambda s, e: ~s | e,
     }
     for stem, fn in table.items():
         for kind in ("saveexec", "wrexec"):
-            name = f"s_{stem}_{kind}_b64" if kind == "saveexec" else f"s_{stem}_wrexec_b64"
-            if name not in rows.names() or (kind == "wrexec" and stem not in ("andn1", "andn2")):
+            name = f"s_{stem}_{kind}_b{bits}"
+            if not exists(name):
                 continue
             for mask in masks:
-                for value in V64:
-                    new = fn(value, mask) & M64
+                for value in V32 if RDNA else V64:
+                    new = fn(value, mask) & full
                     saved = mask if kind == "saveexec" else new
 
                     def check(result: Result, new: int = new, saved: int = saved) -> None:
-                        assert (result.scalar("s[10:11]"), result.exec, result.scc) == (
+                        assert (result.scalar(_reg(bits, 10)), result.exec, result.scc) == (
                             [saved],
                             [new],
                             [int(new != 0)],
@@ -222,11 +224,11 @@ def _exec_ops() -> None:
 
                     SUITE.add(
                         f"{name}-{mask:x}-{value:x}",
-                        [f"{name} s[10:11], s[4:5]"],
-                        ["s[10:11]"],
+                        [f"{name} {_reg(bits, 10)}, {_reg(bits, 4)}"],
+                        [_reg(bits, 10)],
                         check,
                         {},
-                        {"exec": mask, "s[4:5]": value, "scc": 1},
+                        {"exec": mask, _reg(bits, 4): value, "scc": 1},
                     )
 
 
@@ -254,9 +256,9 @@ def _movrel() -> None:
         ("s_movrels_b32", ["s_movrels_b32 s10, s4"], {"s4": 1, "s7": 77}),
         ("s_movreld_b32", ["s_movreld_b32 s7, s4"], {"s4": 77, "s10": 0}),
     ):
-        if name in rows.names():
+        if exists(name):
             SUITE.add(name, lines, ["s10"], check("s10", [77], 0), {}, sin | {"m0": 3})
-    if "s_movrels_b64" in rows.names():
+    if exists("s_movrels_b64"):
         SUITE.add(
             "s_movrels_b64",
             ["s_movrels_b64 s[10:11], s[4:5]"],

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ..support import rows
-from ..support.asm import MODE_DEFAULT, Case, Result, Suite
+from ..support.asm import LANES, MODE_DEFAULT, Case, Result, Suite
 from ..support.scalar_ops import check
+from ..support.spelling import exists
 
 SUITE = Suite("scalar_control")
 
@@ -18,12 +18,12 @@ def _branches() -> None:
         ("s_cbranch_scc1", {"scc": 1}, True),
         ("s_cbranch_scc1", {"scc": 0}, False),
         ("s_cbranch_vccz", {"vcc": 0}, True),
-        ("s_cbranch_vccz", {"vcc": 1 << 40}, False),
-        ("s_cbranch_vccnz", {"vcc": 1 << 40}, True),
+        ("s_cbranch_vccz", {"vcc": 1 << LANES - 24}, False),
+        ("s_cbranch_vccnz", {"vcc": 1 << LANES - 24}, True),
         ("s_cbranch_vccnz", {"vcc": 0}, False),
         ("s_cbranch_execz", {"exec": 0}, True),
-        ("s_cbranch_execz", {"exec": 1 << 63}, False),
-        ("s_cbranch_execnz", {"exec": 1 << 63}, True),
+        ("s_cbranch_execz", {"exec": 1 << LANES - 1}, False),
+        ("s_cbranch_execnz", {"exec": 1 << LANES - 1}, True),
         ("s_cbranch_execnz", {"exec": 0}, False),
     ):
         # Over one instruction, by a number: labels would clash between kernels.
@@ -150,7 +150,7 @@ def _mode() -> None:
                 "v_mul_f16 v4, 1.0, v2",
             ],
             ["v4"],
-            lambda r, want=want: _vector(r, "v4", want),
+            lambda r, want=want: _vector(r, "v4", want, 0xFFFF),
             covers=["s_setreg_imm32_b32"],
         )
     for mode, want in ((0, 0x3C00), (1, 0x3C01), (2, 0x3C00), (3, 0x3C00)):
@@ -163,9 +163,12 @@ def _mode() -> None:
                 "v_add_f16 v4, 0x1000, v2",
             ],
             ["v4"],
-            lambda r, want=want: _vector(r, "v4", want),
+            lambda r, want=want: _vector(r, "v4", want, 0xFFFF),
             covers=["s_setreg_imm32_b32"],
         )
+    add_one, denormal = ["v_mov_b32 v2, 1.0", "v_add_f32 v4, 0x33800001, v2"], ["v_mul_f32 v4, 1.0, v3"]
+    if exists("s_round_mode"):
+        _mode_by_name(add_one, denormal)
     lines = [
         "s_setreg_b32 hwreg(HW_REG_MODE, 4, 4), s4",
         "s_nop 4",
@@ -197,8 +200,58 @@ def _mode() -> None:
     )
 
 
-def _vector(result: Result, name: str, want: int) -> None:
-    assert {hex(v) for v in result[name][0]} == {hex(want)}
+def _mode_by_name(add_one: list[str], denormal: list[str]) -> None:
+    """RDNA's own instructions for the fields; the first of the two is f32's."""
+    for value, want in ((0x3, 0x3F800000), (0x1, 0x3F800001), (0xC, 0x3F800001)):
+        SUITE.add(
+            f"s_round_mode-{value}",
+            [f"s_round_mode 0x{value:x}", *add_one],
+            ["v4"],
+            lambda r, want=want: _vector(r, "v4", want),
+        )
+    for value, want in ((0xF, 1), (0x3, 1), (0xC, 0), (0x1, 0)):
+        SUITE.add(
+            f"s_denorm_mode-{value}",
+            [f"s_denorm_mode {value}", "v_mov_b32 v3, 1", *denormal],
+            ["v4"],
+            lambda r, want=want: _vector(r, "v4", want),
+        )
+
+
+def _vector(result: Result, name: str, want: int, bits: int = 0xFFFFFFFF) -> None:
+    assert {hex(int(v) & bits) for v in result[name][0]} == {hex(want)}
+
+
+_RDNA_QUIET = (
+    "s_clause 0x3",
+    "s_delay_alu instid0(VALU_DEP_1) | instskip(NEXT) | instid1(VALU_DEP_2)",
+    "s_set_inst_prefetch_distance 0x1",
+    "s_waitcnt_depctr 0xffe3",
+    "s_wait_idle",
+    "s_wait_event 0x1",
+    "s_waitcnt_vscnt null, 0x0",
+    "s_waitcnt_vmcnt null, 0x0",
+    "s_waitcnt_expcnt null, 0x0",
+    "s_waitcnt_lgkmcnt null, 0x0",
+    "s_wait_alu 0xfffd",
+    "s_wait_loadcnt 0x0",
+    "s_wait_storecnt 0x0",
+    "s_wait_samplecnt 0x0",
+    "s_wait_bvhcnt 0x0",
+    "s_wait_expcnt 0x0",
+    "s_wait_dscnt 0x0",
+    "s_wait_kmcnt 0x0",
+    "s_wait_loadcnt_dscnt 0x0",
+    "s_wait_storecnt_dscnt 0x0",
+    "s_singleuse_vdst 0x3",
+    "s_sleep_var s10",
+    "s_gl1_inv",
+    "buffer_gl0_inv",
+    "buffer_gl1_inv",
+    "global_inv scope:SCOPE_DEV",
+    "global_wb scope:SCOPE_SYS",
+    "global_wbinv scope:SCOPE_SE",
+)
 
 
 def _quiet() -> None:
@@ -225,9 +278,10 @@ def _quiet() -> None:
         "buffer_wbinvl1",
         "buffer_wbinvl1_vol",
         "s_setkill 0",
+        *_RDNA_QUIET,
     ):
         name = line.split()[0]
-        if name in rows.names() and name != "s_setkill":
+        if exists(name) and name != "s_setkill":
             SUITE.add(
                 name,
                 [line],
@@ -248,7 +302,7 @@ def _quiet() -> None:
         ["s[12:13]", "s[14:15]"],
         lambda r: _later(r),
     )
-    if "s_memrealtime" in rows.names():
+    if exists("s_memrealtime"):
         SUITE.add(
             "s_memrealtime",
             [

@@ -16,15 +16,16 @@ from ..support.memory_ops import (
     reg,
     stored_bytes,
 )
+from ..support.spelling import RDNA, exists
 
 SUITE = Suite("scratch")
 _U = np.uint32
-# Text of a store, and where it stores (less 16 for the last). Only gfx942 has a form without any register;
-# what needs one says it on gfx90a with an SGPR that is 0.
+# Text of a store, and where it stores (less 16 for the last). gfx90a has no form without any register: what
+# needs one says it there with an SGPR that is 0.
 FORMS = [("v2, {d}, off offset:16", 32), ("off, {d}, s5 offset:16", 40), ("off, {d}, off offset:64", 48)]
 if rows.arch() == "gfx90a":
     FORMS.pop()
-NOWHERE = "off" if rows.arch() == "gfx942" else "s4"
+NOWHERE = "off" if RDNA or rows.arch() == "gfx942" else "s4"
 ABSOLUTE = f"off, {NOWHERE}"
 
 
@@ -78,7 +79,7 @@ def _scratch() -> None:
     data = np.random.default_rng(6).integers(0, 1 << 32, (4, LANES), dtype=_U)
     for suffix, (count, shift) in STORES.items():
         name, n = f"scratch_store_{suffix}", -(-count // 4)
-        if name not in rows.names():
+        if not exists(name):
             continue
         for form, address in FORMS:
             at = {"v2": 16, "s5": 24}
@@ -109,7 +110,7 @@ def _scratch() -> None:
     raw = np.ascontiguousarray(data.T).view(np.uint8)
     for suffix, (count, fn) in LOADS.items():
         name, n = f"scratch_load_{suffix}", -(-count // 4)
-        if name not in rows.names():
+        if not exists(name):
             continue
         old = np.full((n, LANES), 0x11223344, _U)
         loaded = fn(raw[:, :count], old)
@@ -140,7 +141,7 @@ def _scratch_to_lds() -> None:
     raw = np.ascontiguousarray(data.T).view(np.uint8)
     for suffix, (count, fn) in LOADS.items():
         name = f"scratch_load_lds_{suffix}"
-        if name not in rows.names():
+        if not exists(name):
             continue
         for form, first in (("v2, off offset:8", 0), ("off, s5 offset:4", 4), ("off, off offset:20", 0)):
             at = {"v2, off offset:8": 12, "off, s5 offset:4": 0, "off, off offset:20": 4}[form]

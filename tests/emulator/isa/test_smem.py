@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..support import rows
 from ..support.asm import Case, Result, Suite
 from ..support.memory_ops import resource
+from ..support.spelling import exists
 
 SUITE = Suite("smem")
 WORDS = np.random.default_rng(0).integers(0, 1 << 32, 512, dtype=np.uint32)
@@ -59,7 +59,7 @@ def _build() -> None:
             covers=[f"s_load_{suffix}"],
         )
         name = f"s_buffer_load_{suffix}"
-        if name not in rows.names():
+        if not exists(name):
             continue
         for form, first in (("0x40", 16), ("s8", 7), ("s8 offset:0x40", 23)):
             SUITE.add(

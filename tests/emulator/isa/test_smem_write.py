@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support import rows
 from ..support.asm import Case, Result, Suite
 from ..support.fp import Array
 from ..support.memory_ops import ATOMICS, memory_is, resource
+from ..support.spelling import exists
 
 SUITE = Suite("smem_write")
 WORDS = np.random.default_rng(0).integers(0, 1 << 32, 512, dtype=np.uint32)
@@ -91,7 +91,7 @@ def _atomics() -> None:
         kind = np.uint32 if width == 1 else np.uint64
         for stem in ("s_atomic_", "s_buffer_atomic_"):
             name = stem + suffix
-            if name not in rows.names():
+            if not exists(name):
                 continue
             old, data = (rng.integers(0, 1 << 32, width, dtype=np.uint32) for _ in range(2))
             _atomic(name, width, old, data, fn(old.view(kind), data.view(kind)).view(np.uint32), stem)

@@ -13,6 +13,7 @@ from ..support.asm import Case, Result, Suite
 from ..support.fp import Array
 from ..support.ops3 import sad
 from ..support.ops3p import DOTS, PACKED, fields, parts, select
+from ..support.spelling import exists
 from ..support.valu import clamp01, modify, same
 
 SUITE = Suite("vop3p")
@@ -35,7 +36,7 @@ def _text(count: int, pattern: tuple[int, int, int, int]) -> str:
 def _packed(
     name: str, kind: str, count: int, fn: Callable[..., Array], clamp: Callable[..., Array] | None = None
 ) -> None:
-    if name not in rows.names():
+    if not exists(name):
         return
     wide = kind == "f32"
     reg = (lambda i: f"v[{i}:{i + 1}]") if wide else (lambda i: f"v{i}")
@@ -146,7 +147,7 @@ def _scalar_pair() -> None:
 
 def _dots() -> None:
     for name, (bits, signed) in DOTS.items():
-        if name not in rows.names():
+        if not exists(name):
             continue
         args = fp.lanes_of(("pi16", "pi16", "u32"))
         total = (fields(args[0], bits, signed) * fields(args[1], bits, signed)).sum(1)
@@ -163,7 +164,7 @@ def _dots() -> None:
             )
     rng = np.random.default_rng(5)
     for name, form in (("v_dot2_f32_f16", "{} v10, v2, v4, v6"), ("v_dot2c_f32_f16", "{}_e32 v6, v2, v4")):
-        if name not in rows.names():
+        if not exists(name):
             continue
         out, line = "v10" if "v10" in form else "v6", form.format(name)
         a, b = (rng.normal(0, 4, (256, 2)).astype(np.float16) for _ in range(2))
@@ -221,7 +222,7 @@ def _dot_denormals(name: str, line: str, out: str) -> None:
 
 def _pk_fmac() -> None:
     """The two-operand form: the destination is the third source."""
-    if "v_pk_fmac_f16" not in rows.names():
+    if not exists("v_pk_fmac_f16"):
         return
     args = fp.lanes_of(("pf16", "pf16", "pf16"))
     halves = [parts(a, "f16") for a in args]

@@ -330,8 +330,9 @@ def _fp8(dtype: Any) -> Array:
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
 
 
-# gfx942's 8-bit floats are the "fnuz" kind: one NaN (0x80), no infinities, no minus zero. gfx950's are OCP's.
-_OCP = rows.arch() == "gfx950"
+# gfx942's 8-bit floats are the "fnuz" kind: one NaN (0x80), no infinities, no minus zero. Those of gfx950
+# and gfx12 are OCP's.
+_OCP = rows.arch() in ("gfx950", "gfx1201")
 FP8: Any = ml_dtypes.float8_e4m3fn if _OCP else ml_dtypes.float8_e4m3fnuz
 BF8: Any = ml_dtypes.float8_e5m2 if _OCP else ml_dtypes.float8_e5m2fnuz
 FP8_VALUES = _fp8(FP8)

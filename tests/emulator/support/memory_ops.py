@@ -11,15 +11,16 @@ import ml_dtypes
 import numpy as np
 
 from . import fp
-from .asm import LANES, Result
+from .asm import ALL_LANES, LANES, Result
 from .fp import Array
 from .ops2 import minmax
+from .spelling import GENERATION, RDNA
 
 _U = np.uint32
 WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"
 LANE = np.arange(LANES)
 MEMORY = np.random.default_rng(0).integers(0, 256, 8192, dtype=np.uint8)
-HOLES = 0xF0FF_0000_1234_5671  # an EXEC
+HOLES = 0xF0FF_0000_1234_5671 & ALL_LANES  # an EXEC
 ON = np.array([HOLES >> i & 1 for i in range(LANES)], bool)
 
 
@@ -28,8 +29,12 @@ def reg(count: int, index: int) -> str:
     return f"v{index}" if count == 1 else f"v[{index}:{index + count - 1}]"
 
 
+# The descriptor's last word: gfx9's data format; RDNA's format, and raw bounds.
+_KIND = 0x31004000 if RDNA else 0x00020000
+
+
 def _descriptor(records: int, stride: int, swizzle: int, address: int) -> int:
-    return address & (1 << 48) - 1 | stride << 48 | swizzle << 63 | records << 64 | 0x00020000 << 96
+    return address & (1 << 48) - 1 | stride << 48 | swizzle << 63 | records << 64 | _KIND << 96
 
 
 def resource(records: int, stride: int = 0, swizzle: int = 0) -> Callable[[int], int]:
@@ -153,6 +158,13 @@ def _float(dtype: Any, fn: Callable[[Array, Array], Array]) -> Callable[[Array, 
     return wrapped
 
 
+def _extreme(smaller: bool) -> Callable[[Array, Array], Array]:
+    """What RDNA3's guide calls a comparison, and RDNA4's IEEE 754-2019's minimum or maximum number."""
+    if GENERATION != 11:
+        return minmax(smaller)
+    return lambda m, d: np.where(d < m if smaller else d > m, d, m)
+
+
 def _wide(bits: int) -> dict[str, Callable[[Array, Array], Array]]:
     u, s = _int(bits, False), _int(bits, True)
     return {
@@ -176,11 +188,15 @@ ATOMICS: dict[str, tuple[int, Callable[[Array, Array], Array]]] = {
     **{n: (1, f) for n, f in _wide(32).items()},
     **{f"{n}_x2": (2, f) for n, f in _wide(64).items()},
     "add_f32": (1, _float(np.float32, lambda a, b: a + b)),
+    "min_f32": (1, _float(np.float32, _extreme(True))),
+    "max_f32": (1, _float(np.float32, _extreme(False))),
+    "cond_sub_u32": (1, lambda m, d: np.where(m >= d, m - d, m)),
+    "sub_clamp_u32": (1, lambda m, d: np.where(m >= d, m - d, np.uint32(0))),
     "pk_add_f16": (1, _pk(np.float16)),
     "pk_add_bf16": (1, _pk(ml_dtypes.bfloat16)),
     "add_f64": (2, _float(np.float64, lambda a, b: a + b)),
-    "min_f64": (2, _float(np.float64, minmax(True))),
-    "max_f64": (2, _float(np.float64, minmax(False))),
+    "min_f64": (2, _float(np.float64, _extreme(True))),
+    "max_f64": (2, _float(np.float64, _extreme(False))),
 }
 
 
@@ -188,13 +204,16 @@ def atomic_data(name: str, width: int, rng: np.random.Generator) -> tuple[Array,
     """Memory words and data for an atomic, ordinary floats where it adds floats."""
     dtype = np.uint32 if width == 1 else np.uint64
     if "f16" in name and "bf" not in name:
-        return tuple(rng.normal(0, 4, (64, 2)).astype(np.float16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
+        return tuple(rng.normal(0, 4, (LANES, 2)).astype(np.float16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
     if "bf16" in name:
-        return tuple(rng.normal(0, 4, (64, 2)).astype(ml_dtypes.bfloat16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
+        return tuple(rng.normal(0, 4, (LANES, 2)).astype(ml_dtypes.bfloat16).view(_U)[:, 0] for _ in range(2))  # type: ignore[return-value]
     if name.endswith(("f32", "f64")):
         kind = np.float32 if width == 1 else np.float64
-        return rng.normal(0, 4, 64).astype(kind).view(dtype), rng.normal(0, 4, 64).astype(kind).view(dtype)
+        pair = [rng.normal(0, 4, LANES).astype(kind) for _ in range(2)]
+        if RDNA and name[:3] in ("min", "max"):
+            pair[0][4:9], pair[1][4:9] = [0, -0.0, np.nan, 1, np.nan], [-0.0, 0, 2, np.nan, np.nan]
+        return pair[0].view(dtype), pair[1].view(dtype)
     edges = fp.I32_EDGES if width == 1 else fp.I64_EDGES
-    memory, data = rng.choice(edges, 64).astype(dtype), rng.choice(edges, 64).astype(dtype)
+    memory, data = rng.choice(edges, LANES).astype(dtype), rng.choice(edges, LANES).astype(dtype)
     memory[::5] = data[::5]
     return memory, data

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import fp
 from .fp import Array
+from .spelling import GENERATION
 from .valu import ARITH, KEEPS_HIGH, READS_DST, Op, op
 
 
@@ -35,7 +36,10 @@ def u24(x: Array) -> Array:
 
 
 def minmax(smaller: bool) -> Callable[[Array, Array], Array]:
-    """v_min/v_max with IEEE set: a signalling NaN comes out quiet; else a NaN loses to a number; -0 < +0."""
+    """v_min/v_max with IEEE set: a signalling NaN comes out quiet; else a NaN loses to a number; -0 < +0.
+
+    gfx12 has no such mode: there every NaN loses (RDNA4's guide, V_MIN_NUM_F32).
+    """
 
     def fn(a: Array, b: Array) -> Array:
         pick = np.where(
@@ -44,6 +48,8 @@ def minmax(smaller: bool) -> Callable[[Array, Array], Array]:
         zeros = (a == 0) & (b == 0)
         sign = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))
         pick = np.where(zeros, np.where(sign, -0.0, 0.0), pick).astype(a.dtype)
+        if GENERATION == 12:
+            return pick
         pick = np.where(fp.is_signalling(b), fp.quiet(b), pick)
         return np.where(fp.is_signalling(a), fp.quiet(a), pick).astype(a.dtype)
 

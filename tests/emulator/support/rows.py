@@ -56,6 +56,12 @@ def of(name: str) -> list[RowInfo]:
     return [r for r in all_rows() if name in r.opcode]
 
 
+@cache
+def by_name(name: str) -> dict[str, RowInfo]:
+    """The rows that an arch has, by mnemonic."""
+    return {r.mnemonic: r for r in of(name)}
+
+
 def arch() -> str:
     """The arch the software device plays in this process: $FMHA_EMU_ARCH, else gfx942."""
     return os.environ.get("FMHA_EMU_ARCH") or "gfx942"

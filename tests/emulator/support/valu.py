@@ -8,7 +8,7 @@ for scalar and constant operands, partial EXEC, input modifiers, clamp, omod and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ import numpy as np
 from . import fp, rows
 from .asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite, legal
 from .fp import Array
+from .spelling import RDNA, renamed
 
 FLOATS = ("f16", "f32", "f64")
-EXEC_PART = 0xF0F0_1234_8000_00F1
+EXEC_PART = 0xF0F0_1234_8000_00F1 & ALL_LANES
 # Flags of an Op.
 VOP3 = "vop3"  # has no short form
 READS_DST = "reads_dst"  # the function's last argument is the destination's old value
@@ -180,15 +181,20 @@ def _typed(wide: Array, kind: str) -> Array:
     return (wide & 0xFFFF).astype(np.uint16).view(dtype) if dtype.itemsize == 2 else wide.view(dtype)
 
 
-def exists(o: Op) -> bool:
-    """Whether the software device has this row on gfx942."""
-    return o.name in rows.names()
+def here(o: Op) -> Op | None:
+    """The instruction as this arch has it; None if it has not."""
+    row = rows.by_name(rows.arch()).get(renamed(o.name))
+    if row is None or not RDNA:
+        return o if row else None
+    flags = o.flags - {VOP3} | ({VOP3} if row.format == "VOP3" else set())
+    if o.dst != "mask" and np.dtype(fp.DTYPES[o.dst]).itemsize == 2:
+        flags |= {KEEPS_HIGH}  # of every form
+    return replace(o, name=row.mnemonic, flags=flags)
 
 
 def add_all(suite: Suite, ops: Sequence[Op]) -> None:
     """Add the cases of all these instructions."""
-    present = [o for o in ops if exists(o)]
-    for o in present:
+    for o in filter(None, map(here, ops)):
         _add_plain(suite, o)
         _add_scalar(suite, o)
         _add_constants(suite, o)
@@ -283,7 +289,7 @@ def _add_constants(suite: Suite, o: Op) -> None:
         args[0] = np.full_like(args[0], value)
         old = old_values(o, len(args[0]))
         literal = text.startswith("0x")
-        if literal and VOP3 in o.flags:
+        if literal and VOP3 in o.flags and not RDNA:
             continue  # VOP3 takes no literal on GFX9
         line = (
             f"{suffix(o, 'e32' if literal else 'e64')} {', '.join([reg(o.dst, DST), text, *_sources(o)[1:]])}"

@@ -24,7 +24,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kSopk, 0x02, "s_cmovk_i32 s_cmpk_eq_i32 s_cmpk_lg_i32 s_cmpk_gt_i32 s_cmpk_ge_i32"},
     {Format::kSopk, 0x07, "s_cmpk_lt_i32 s_cmpk_le_i32 s_cmpk_eq_u32 s_cmpk_lg_u32 s_cmpk_gt_u32"},
     {Format::kSopk, 0x0c, "s_cmpk_ge_u32 s_cmpk_lt_u32 s_cmpk_le_u32 s_addk_i32 s_mulk_i32"},
-    {Format::kSopk, 0x11, "s_getreg_b32 s_setreg_b32"},
+    {Format::kSopk, 0x11, "s_getreg_b32 s_setreg_b32 s_setreg_imm32_b32"},
     {Format::kSopk, 0x14, "s_call_b64"},
     {Format::kSopk, 0x18, "s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_expcnt s_waitcnt_lgkmcnt"},
 

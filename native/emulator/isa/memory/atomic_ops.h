@@ -15,6 +15,14 @@ inline constexpr auto kOr = [](auto old, auto x) { return old | x; };
 inline constexpr auto kXor = [](auto old, auto x) { return old ^ x; };
 inline constexpr auto kMin = [](auto old, auto x) { return x < old ? x : old; };
 inline constexpr auto kMax = [](auto old, auto x) { return x > old ? x : old; };
+// gfx12's of floats, as its v_min_num: MODE has no say in them.
+inline constexpr u32 kKeepDenormals = 0xf0;  // MODE
+inline constexpr auto kMinNumber = [](auto old, auto x) {
+  return min_num(x, old, Env(kKeepDenormals | 1u << Mode::kMinimumNumber));
+};
+inline constexpr auto kMaxNumber = [](auto old, auto x) {
+  return max_num(x, old, Env(kKeepDenormals | 1u << Mode::kMinimumNumber));
+};
 inline constexpr auto kSwap = [](auto, auto x) { return x; };
 inline constexpr auto kIncrement = [](auto old, auto x) { return old >= x ? decltype(old){0} : old + 1; };
 inline constexpr auto kDecrement = [](auto old, auto x) { return old == 0 || old > x ? x : old - 1; };
@@ -22,10 +30,9 @@ inline constexpr auto kDecrement = [](auto old, auto x) { return old == 0 || old
 inline constexpr auto kConditionalSub = [](u32 old, u32 x) { return old >= x ? old - x : old; };
 inline constexpr auto kSubClamp = [](u32 old, u32 x) { return old >= x ? old - x : 0; };
 
-inline u32 add_f16(u32 a, u32 b) {             // f32 holds enough of the sum that rounding twice does no harm
-  constexpr u32 kNearestKeepDenormals = 0xf0;  // MODE
+inline u32 add_f16(u32 a, u32 b) {  // f32 holds enough of the sum that rounding twice does no harm
   const float sum = to_f32(f16{static_cast<u16>(a)}) + to_f32(f16{static_cast<u16>(b)});
-  return to_f16(sum, Env(kNearestKeepDenormals)).raw;
+  return to_f16(sum, Env(kKeepDenormals)).raw;
 }
 inline u32 add_bf16(u32 a, u32 b) {
   const float sum = bits<float>(a << 16) + bits<float>(b << 16);
@@ -147,6 +154,8 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("cmpswap_f32", float, kCompareSwap)   \
   ROW("min_f32", float, kMin)               \
   ROW("max_f32", float, kMax)               \
+  ROW("min_num_f32", float, kMinNumber)     \
+  ROW("max_num_f32", float, kMaxNumber)     \
   ROW("cond_sub_u32", u32, kConditionalSub) \
   ROW("sub_clamp_u32", u32, kSubClamp)
 // And of these only MUBUF, FLAT and GLOBAL.

@@ -93,7 +93,7 @@ void s_getreg(Wave& w, const Inst& i) {
   const HwField f(i.imm);
   uint32_t value;
   if (f.id == kHwMode) {
-    value = w.mode;
+    value = w.mode & ~Mode::hidden(w.mode);
   } else if (f.id == kHwStatus) {  // only SCC, EXECZ and VCCZ are modelled
     constexpr uint32_t kKnown = 1u | 1u << 9 | 1u << 10;
     if (f.mask << f.offset & ~kKnown) {
@@ -115,7 +115,7 @@ void s_setreg(Wave& w, const Inst& i) {
     return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
                    f.id);
   }
-  const uint32_t mask = f.mask << f.offset;
+  const uint32_t mask = f.mask << f.offset & ~Mode::hidden(w.mode);
   const uint32_t mode = (w.mode & ~mask) | (read32(w, i.src[0]) << f.offset & mask);
   if ((mode ^ w.mode) & ~(kModeModelled | kModeExceptions)) {
     return w.fault(i, kHipErrorLaunchFailure, "MODE 0x%x asks for what the software device does not model",

@@ -32,6 +32,7 @@ struct f16 {
 // The fields of MODE that lanes need, computed once an instruction. Masks, so that lanes need no branches.
 struct Env {
   bool ieee, dx10_clamp;
+  u32 minimum_number;     // all ones on gfx12
   u32 nearest, up, down;  // rounding of f16 results: all ones in one of them, or in none (toward zero)
   u32 saturate16;         // FP16_OVFL: a finite value beyond f16 becomes the largest one
   u32 keep32, keep64;     // all ones, or only the sign bit when denormal inputs are flushed
@@ -39,6 +40,7 @@ struct Env {
   explicit Env(u32 mode)
       : ieee(mode >> Mode::kIeee & 1),
         dx10_clamp(mode >> Mode::kDx10Clamp & 1),
+        minimum_number(ones_if(mode >> Mode::kMinimumNumber & 1)),
         nearest(ones_if((mode >> Mode::kRound64 & 3) == 0)),
         up(ones_if((mode >> Mode::kRound64 & 3) == 1)),
         down(ones_if((mode >> Mode::kRound64 & 3) == 2)),
@@ -151,15 +153,18 @@ FMHA_EMU_INLINE U blend(U mask, U yes, U no) {
   return static_cast<U>((yes & mask) | (no & ~mask));
 }
 
-// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted. Masks
-// throughout: GCC would make branches of these conditionals.
+// A NaN gives way to the other operand, -0 < +0; in IEEE mode a signalling NaN wins, quieted. On gfx12 none
+// does, and of two NaNs the first one comes out quiet. Masks throughout: GCC would make branches of these
+// conditionals.
 template <class T, bool kMax>
 FMHA_EMU_INLINE T min_or_max(T x, T y, const Env& e) {
   using U = BitsOf<T>;
   const T a = flushed(x, e), b = flushed(y, e);
   const U quiet_test = e.ieee ? Fp<T>::kQuiet : static_cast<U>(~U{0});  // no NaN has none of these bits
   const U nan_a = nan_mask(a), nan_b = nan_mask(b);
-  const U signaling_a = nan_a & static_cast<U>(U{0} - static_cast<U>((raw(a) & quiet_test) == 0));
+  const U quieted_a = static_cast<U>(U{0} - static_cast<U>((raw(a) & quiet_test) == 0)) |
+                      static_cast<U>(nan_b & static_cast<U>(static_cast<int32_t>(e.minimum_number)));
+  const U signaling_a = nan_a & quieted_a;
   const U signaling_b = nan_b & static_cast<U>(U{0} - static_cast<U>((raw(b) & quiet_test) == 0));
   U r = (kMax ? order(a) > order(b) : order(a) < order(b)) ? raw(a) : raw(b);
   r = blend<U>(nan_b, raw(a), r);

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What gfx1100's and gfx1201's instructions compute: gfx9's suites as far as they apply, and RDNA's own.
+
+A process has one arch, so they run in others. Each row has a case, or a test elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ..support import rows
+from .test_coverage import covered
+from .test_faults import run_script
+
+ARCHS = ("gfx1100", "gfx1201")
+SUITES = (
+    "vop vop3p vopc carry mad lanes scalar scalar_control smem ds global buffer scratch rdna rdna_scalar"
+).split()
+_ISA = Path(__file__).resolve().parents[1] / "isa"
+_MATRIX = ("v_wmma_", "v_swmmac_")  # wave32_matrix_test.cc, and test_wmma_products against the compiler
+_WIDE = "waves of 64 lanes only: such kernels are refused"
+ELSEWHERE = {
+    **{f"s_{n}_saveexec_b64": _WIDE for n in ("and", "or", "xor", "nand", "nor", "xnor")},
+    **{f"s_{n}_not{i}_saveexec_b64": _WIDE for n in ("and", "or") for i in (0, 1)},
+    **{f"s_and_not{i}_wrexec_b64": _WIDE for i in (0, 1)},
+    "s_endpgm": "every kernel ends with it",
+    "s_trap": "test_faults",
+    "s_barrier_signal": "test_rdna_programs: every __syncthreads of gfx12",
+    "s_barrier_wait": "test_rdna_programs: every __syncthreads of gfx12",
+    "s_code_end": "never run: what lies behind a kernel",
+    **dict.fromkeys(
+        (
+            *("s_rfe_b64", "s_endpgm_saved", "s_sendmsg", "s_sendmsghalt", "s_setkill"),
+            *("s_cbranch_cdbgsys", "s_cbranch_cdbguser"),
+            *("s_cbranch_cdbgsys_or_user", "s_cbranch_cdbgsys_and_user"),
+        ),
+        "gfx9's bodies: test_scalar_special",
+    ),
+    "v_pipeflush": "computes nothing",
+}
+
+pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_suites(arch: str) -> None:
+    """Every case passes, in waves of 32 lanes."""
+    script = "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
+    files = [str(_ISA / f"test_{name}.py") for name in SUITES]
+    out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch})
+    assert " passed" in out, out
+
+
+def exercised() -> set[str]:
+    """Rows that some case of these suites tests, on this process's arch."""
+    return covered(tuple(f"test_{name}" for name in SUITES))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_row_has_a_test(arch: str) -> None:
+    """No row without a case, and no exemption that is none."""
+    script = "from emulator.code.test_rdna_values import *; print(*sorted(exercised()))"
+    tested = set(run_script(script, env={"FMHA_EMU_ARCH": arch}).split())
+    missing = {n for n in rows.names(arch) - tested if not n.startswith(_MATRIX)}
+    assert missing == set(ELSEWHERE) & rows.names(arch) - tested, sorted(missing ^ set(ELSEWHERE))
+    assert not set(ELSEWHERE) & tested
