@@ -25,6 +25,25 @@ class Cached(cached_cases.Cached):
         return {name: jnp.asarray(x) for name, x in self.hosts().items()}
 
 
+def new_tokens(case: Cached, seqlen: int) -> dict[str, Any]:
+    """k and v of `seqlen` tokens for each sequence of a case."""
+    shape = (case.batch, seqlen, case.nhead_k)
+    return {
+        "k": jnp.asarray(case.normal(*shape, case.hdim, seed=7)),
+        "v": jnp.asarray(case.normal(*shape, case.hdim_v, seed=8)),
+    }
+
+
+def rotary(case: Cached) -> dict[str, Any]:
+    """Tables that turn 32 elements of a head, for 200 positions."""
+    angles = np.arange(200)[:, None] * 10.0 ** -np.arange(0, 4, 0.25)
+    dtype = jnp.dtype(case.dtype)
+    return {
+        "rotary_cos": jnp.asarray(np.cos(angles), dtype),
+        "rotary_sin": jnp.asarray(np.sin(angles), dtype),
+    }
+
+
 class InJax(Appending):
     """An append of the first group of tests, by JAX's function."""
 

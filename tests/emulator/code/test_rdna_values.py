@@ -17,8 +17,9 @@ from .test_faults import run_script
 
 ARCHS = ("gfx1100", "gfx1201")
 SUITES = (
-    "vop vop3p vopc carry mad lanes scalar scalar_control smem ds global buffer scratch rdna rdna_scalar"
-).split()
+    *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
+    *("global", "buffer", "scratch", "rdna", "rdna_scalar"),
+)
 _ISA = Path(__file__).resolve().parents[1] / "isa"
 _MATRIX = ("v_wmma_", "v_swmmac_")  # wave32_matrix_test.cc, and test_wmma_products against the compiler
 _WIDE = "waves of 64 lanes only: such kernels are refused"
@@ -28,8 +29,8 @@ ELSEWHERE = {
     **{f"s_and_not{i}_wrexec_b64": _WIDE for i in (0, 1)},
     "s_endpgm": "every kernel ends with it",
     "s_trap": "test_faults",
-    "s_barrier_signal": "test_rdna_programs: every __syncthreads of gfx12",
-    "s_barrier_wait": "test_rdna_programs: every __syncthreads of gfx12",
+    "s_barrier_signal": "test_radeon: every __syncthreads of gfx12",
+    "s_barrier_wait": "test_radeon: every __syncthreads of gfx12",
     "s_code_end": "never run: what lies behind a kernel",
     **dict.fromkeys(
         (
@@ -48,7 +49,9 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="a
 @pytest.mark.parametrize("arch", ARCHS)
 def test_suites(arch: str) -> None:
     """Every case passes, in waves of 32 lanes."""
-    script = "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
+    script = (
+        "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
+    )
     files = [str(_ISA / f"test_{name}.py") for name in SUITES]
     out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch})
     assert " passed" in out, out
