@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `make demo` and `make test` are all a fresh clone needs; `make help` lists the rest.
 
-GPU_TARGETS ?= all
+# With ci, archs whose kernels are those of no other: what CI has the time for
+GPU_TARGETS ?= $(if $(filter ci,$(SET)),distinct,all)
 # What a wheel packs if no set is named: what is installed is for everybody
 WHEEL_SET := $(or $(KERNEL_SET),default)
 KERNEL_SET ?= ci

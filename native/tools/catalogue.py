@@ -57,6 +57,7 @@ def _rows_of(block: dict[str, Any], family: Family, tiles: dict[str, Any], where
         if row.dtype not in ARCHS[row.arch].dtypes:
             raise ValueError(f"{where}: {row.name}: {row.arch} has no {row.dtype} (native/archs.toml)")
         yield row
+        yield from (replace(row, arch=arch.name) for arch in ARCHS.values() if arch.like == row.arch)
 
 
 def _allow_scratch(rows: list[Row], reasons: dict[str, str], where: str) -> list[Row]:
