@@ -235,7 +235,7 @@ def write_units(rows: list[Row], tiles: dict[str, dict[str, Any]], out: Path) ->
         *(
             f'set("FMHA_FLAGS_{unit}" {" ".join(flags)})'
             for unit, (first, *_) in units.items()
-            if (flags := FAMILIES[first.family].flags(first.origin))
+            if (flags := FAMILIES[first.family].flags(first))
         ),
     ]
     _write_if_changed(out / "kernels.cmake", "\n".join(lines) + "\n")

@@ -92,8 +92,8 @@ class Family(Protocol):
         """Return the facts of an origin's prebuilt kernels."""
         return {}
 
-    def flags(self, origin: str) -> tuple[str, ...]:
-        """Return the compiler's flags of an origin's kernels, besides those of all."""
+    def flags(self, row: Any) -> tuple[str, ...]:
+        """Return the compiler's flags of rows like this one, besides those of all."""
         return ()
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:

@@ -87,7 +87,7 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kHip:
       return kernel.fwd.tile_m == hip_fwd::kTileRows;
     case Origin::kWmma:
-      return kernel.fwd.tile_m == wmma::kFwdTileRows;
+      return kernel.fwd.tile_m > 0 && kernel.fwd.tile_m <= wmma::kFwdMostTileRows;
   }
   return false;  // of an origin that this library does not know
 }
