@@ -27,6 +27,9 @@ else:
 ARCHS_TOML = Path(__file__).resolve().parents[1] / "archs.toml"
 CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma")
+# Kernels whose pace an arch may state, in the order of FwdPaces; WHOLE_PACE is that of all others.
+FWD_PACES = ("aiter", "pingpong64", "pingpong128")
+WHOLE_PACE = 100
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
     "lds_banks": "",
@@ -88,6 +91,7 @@ class Arch:
     dtypes: tuple[str, ...]
     matrix: str
     matrix_flushes: tuple[str, ...]
+    fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     like: str | None = None
@@ -151,8 +155,10 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table = _completed(content[name], content, where)
+    table = {"fwd_paces": {}} | _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
+    paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
+    _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
     if tuple(table["capability"]) != _capability_of(name):
         raise ValueError(
             f"{where}: capability is {table['capability']}, its name says {_capability_of(name)}"
@@ -179,7 +185,8 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
     )
     lists = {key: tuple(table[key]) for key in ("capability", "features", "dtypes", "matrix_flushes")}
     unit = _constants(table["unit"], UNIT_CONSTANTS, sources, f"{where}: unit")
-    return Arch(**{**table, **lists, "name": name, "unit": unit, "cards": cards})
+    own = {"name": name, "fwd_paces": paces, "unit": unit, "cards": cards}
+    return Arch(**{**table, **lists, **own})
 
 
 def read_archs(path: Path = ARCHS_TOML) -> Archs:
@@ -238,6 +245,12 @@ constexpr const char* arch_name(Arch arch) { return arch_info(arch).name; }
 """
 
 _HOST_INFO = """
+// What a key costs a wave of a forward kernel, in percent of what the size of its tile lets expect
+// (select/fwd.cc), which is Composable Kernel's.
+struct FwdPaces {
+  int aiter, pingpong64, pingpong128;
+};
+
 // What the library knows of an arch besides its kernels.
 struct ArchInfo {
   Arch arch;
@@ -246,6 +259,7 @@ struct ArchInfo {
   int capability_minor;
   int wave_size;     // lanes
   int simds_per_cu;  // SIMDs of a compute unit
+  FwdPaces fwd_paces;
 };
 """
 
@@ -254,10 +268,12 @@ def host_header(archs: Archs) -> str:
     """The library's enum of archs and what it knows of each."""
     lines = [*_head("#include <cstdint>"), "", "namespace fmha {", ""]
     lines += [_enum("Arch", archs.names(), "Every arch that kernels can be built for."), _HOST_INFO.lstrip()]
+    lines += [f"inline constexpr int kWholePace = {WHOLE_PACE};", ""]
     lines += ["// By Arch.", "inline constexpr ArchInfo kArchs[kArchCount] = {"]
     for arch in archs.archs:
         major, minor = arch.capability
-        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
+        paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
+        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}, {{{paces}}}"
         lines.append(f"    {{Arch::{enumerator(arch.name)}, {_text(arch.name)}, {numbers}}},")
     lines += ["};", _ARCH_FUNCTIONS, "}  // namespace fmha"]
     return "\n".join(lines) + "\n"
@@ -379,7 +395,9 @@ def cmake_list(archs: Archs) -> str:
     """CMake's lists of targets: all, and those of each family."""
     lines = [f"# {_SPDX}", "# Generated from native/archs.toml."]
     lines.append(f"set(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})")
-    families = {family: [arch.name for arch in archs.archs if arch.family == family] for family in CARD_FAMILIES}
+    families = {
+        family: [arch.name for arch in archs.archs if arch.family == family] for family in CARD_FAMILIES
+    }
     families["distinct"] = [arch.name for arch in archs.archs if not arch.like]
     lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
     lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]

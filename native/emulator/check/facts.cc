@@ -301,6 +301,39 @@ Queue queue_of(const Inst& inst, Isa isa) {
   }
 }
 
+Waits waits_of(const Inst& inst, Isa isa) {
+  const auto field = static_cast<uint32_t>(inst.imm) & 0xffff;
+  Waits waits;
+  switch (inst.row->immediate) {
+    case Immediate::kStoreCount:
+      waits.stores = field;
+      break;
+    case Immediate::kVectorCount:
+      waits.vector = field;
+      break;
+    case Immediate::kLdsCount:
+      waits.lds = field;
+      break;
+    case Immediate::kScalarCount:
+      waits.scalars = field;
+      break;
+    case Immediate::kLoadLdsCount:
+      waits.vector = field >> 8 & 63;
+      waits.lds = field & 63;
+      break;
+    case Immediate::kStoreLdsCount:
+      waits.stores = field >> 8 & 63;
+      waits.lds = field & 63;
+      break;
+    default: {
+      const WaitCounts counts = wait_counts(field, dialect_of(isa));
+      waits.vector = counts.vector;
+      waits.lds = waits.scalars = counts.lds;
+    }
+  }
+  return waits;
+}
+
 std::string to_string(const RegisterRange& r) {
   const bool is_scalar = r.first >= kFirstScalar;
   const int first = is_scalar ? r.first - kFirstScalar : r.first & 255;
