@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What only the software device can tell: what a kernel did.
 
-Numbers called *counted* are exact. Those called *modelled* are estimates for an MI300X from counts and the
-constants that :func:`constants` lists with their sources; the caches are simple set-associative ones, cold
-at the start of each launch.
+Numbers called *counted* are exact. Those called *modelled* are estimates for the card that is played (for
+an MI300X if that is an MI250X) from counts and the constants that :func:`constants` lists with their sources;
+the caches are simple set-associative ones, cold at the start of each launch.
 """
 
 from __future__ import annotations
@@ -159,6 +159,8 @@ class Caches:
 class Occupancy:
     """How many waves and workgroups a compute unit holds of the kernel, and what limits them.
 
+    On RDNA a work-group processor, unless the kernel was compiled for CU mode.
+
     Attributes
     ----------
     vgprs, lds_bytes : int
@@ -177,7 +179,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Modelled:
-    """Estimates for an MI300X from the counts.
+    """Estimates from the counts, for the card that is played, or for an MI300X instead of an MI250X.
 
     Attributes
     ----------
@@ -206,7 +208,7 @@ class Time:
     Attributes
     ----------
     card : str
-        "mi300x".
+        "mi300x", "mi355x", "rx7900xtx" or "rx9070xt".
     cycles, seconds, clock_hz : Range
         Of the launch; `seconds` with what it costs to start a kernel, `cycles` without.
     binds : dict of str to float
@@ -399,7 +401,8 @@ def profile(
     Parameters
     ----------
     timing : bool
-        Model how long each launch takes on an MI300X: `LaunchProfile.time`.
+        Model how long each launch takes on the card that is played, or on an MI300X instead of an MI250X:
+        `LaunchProfile.time`. HipError for a card that the clock has no constants of.
     sample : int, optional
         With `timing`: run only the workgroups that the clock models, about this many on each axis of the
         grid; 3 are enough where cost is linear in a workgroup's place. Counts are then those of the

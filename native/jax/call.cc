@@ -66,6 +66,7 @@ const Call::Field Call::kForwardFields[] = {
     FMHA_FWD(q.data),       FMHA_FWD(k.data),    FMHA_FWD(v.data),       FMHA_FWD(o.data),
     FMHA_FWD(lse.data),     FMHA_FWD(bias.data), FMHA_FWD(alibi_slopes), FMHA_FWD(cu_seqlens_q),
     FMHA_FWD(cu_seqlens_k), FMHA_FWD(seqused_q), FMHA_FWD(seqused_k),    FMHA_FWD(philox_seed_offset),
+    FMHA_FWD(workspace),
 };
 const Call::Field Call::kBackwardFields[] = {
     FMHA_BWD(dout.data), FMHA_BWD(dq.data),    FMHA_BWD(dk.data),
@@ -240,16 +241,37 @@ Call::Params Call::params(int64_t repeat) const {
 // XLA aligns buffers to less than the library wants, so the buffer is the larger for it. All launches share
 // it, one after the other.
 void Call::place_workspace(Params& params) const {
+  struct Workspace {
+    size_t offset;  // in Params
+    void*& address;
+    int64_t& bytes;
+  };
+  const Workspace workspaces[] = {
+      {offsetof(Params, fwd.workspace), params.fwd.workspace, params.fwd.workspace_bytes},
+      {offsetof(Params, bwd.workspace), params.bwd.workspace, params.bwd.workspace_bytes},
+      {offsetof(Params, decode.workspace), params.decode.workspace, params.decode.workspace_bytes},
+  };
   for (const Pointer& pointer : pointers_) {
-    const bool of_decode = pointer.field.offset == offsetof(Params, decode.workspace);
-    if (!of_decode && pointer.field.offset != offsetof(Params, bwd.workspace)) continue;
-    const Buffer& buffer = buffers_[pointer.buffer];
-    const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
-    const uintptr_t skipped = (kWorkspaceAlign - begin % kWorkspaceAlign) % kWorkspaceAlign;
-    (of_decode ? params.decode.workspace : params.bwd.workspace) = reinterpret_cast<void*>(begin + skipped);
-    (of_decode ? params.decode.workspace_bytes : params.bwd.workspace_bytes) =
-        buffer.bytes - static_cast<int64_t>(skipped);
+    for (const Workspace& workspace : workspaces) {
+      if (workspace.offset != pointer.field.offset) continue;
+      const Buffer& buffer = buffers_[pointer.buffer];
+      const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+      const uintptr_t skipped = (kWorkspaceAlign - begin % kWorkspaceAlign) % kWorkspaceAlign;
+      workspace.address = reinterpret_cast<void*>(begin + skipped);
+      workspace.bytes = buffer.bytes - static_cast<int64_t>(skipped);
+    }
   }
+}
+
+// The forward pass also does without. Another device than that which was asked when the program was made may
+// want more than there is.
+void Call::drop_small_workspace(fmha_fwd_params& fwd) const {
+  if (fwd.workspace == nullptr) return;
+  int64_t wanted = 0;
+  check(library_.fwd_workspace_bytes(&fwd, &wanted));
+  if (wanted <= fwd.workspace_bytes) return;
+  fwd.workspace = nullptr;
+  fwd.workspace_bytes = 0;
 }
 
 void Call::link(Params& params) {
@@ -294,6 +316,7 @@ void Call::launch(void* stream) const {
   for (int64_t i = 0; i < repeats_; ++i) {
     Params params = this->params(i);
     link(params);
+    if (pass_ == Pass::kForward) drop_small_workspace(params.fwd);
     check(run(params, stream));
   }
 }

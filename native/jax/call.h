@@ -62,6 +62,7 @@ class Call {
   void check_buffers() const;
   void check_buffer(const Pointer& pointer, int64_t bytes) const;
   void place_workspace(Params& params) const;
+  void drop_small_workspace(fmha_fwd_params& fwd) const;
   Params params(int64_t repeat) const;  // repeat < repeats_
 
   const fmha_jax_library& library_;

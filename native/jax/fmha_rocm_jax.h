@@ -10,7 +10,9 @@
  *
  * Attributes of a custom call, all arrays of int64:
  * - params: the bytes of an fmha_fwd_params, but for fmha_kv_append and fmha_merge. Each pointer in it is the
- * number of a buffer of the call, from 1, arguments first and then results; 0 is NULL.
+ * number of a buffer of the call, from 1, arguments first and then results; 0 is NULL. The workspace is the
+ * part of its buffer that is aligned as fmha_fwd wants it, or none if that is too small for the device;
+ * workspace_bytes is not looked at.
  * - bwd_params: only of the backward pass: the bytes of an fmha_bwd_params, likewise. Its fwd is not looked
  * at: that is params. The workspace is the part of its buffer that is aligned as fmha_bwd wants it;
  * workspace_bytes is not looked at.
@@ -54,6 +56,7 @@ typedef struct fmha_jax_library {
   fmha_status (*fwd_prepare)(const fmha_fwd_params* params);
   fmha_status (*fwd_extents)(const fmha_fwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count);
+  fmha_status (*fwd_workspace_bytes)(const fmha_fwd_params* params, int64_t* bytes);
   fmha_status (*bwd)(const fmha_bwd_params* params, void* stream);
   fmha_status (*bwd_prepare)(const fmha_bwd_params* params);
   fmha_status (*bwd_extents)(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,

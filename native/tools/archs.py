@@ -27,6 +27,9 @@ else:
 ARCHS_TOML = Path(__file__).resolve().parents[1] / "archs.toml"
 CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma")
+# Kernels whose pace an arch may state, in the order of FwdPaces; WHOLE_PACE is that of all others.
+FWD_PACES = ("aiter", "pingpong64", "pingpong128")
+WHOLE_PACE = 100
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
     "lds_banks": "",
@@ -88,8 +91,10 @@ class Arch:
     dtypes: tuple[str, ...]
     matrix: str
     matrix_flushes: tuple[str, ...]
+    fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
+    like: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,9 +142,23 @@ def _capability_of(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _read_arch(name: str, table: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
+def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> dict[str, Any]:
+    """A table with what that of the arch which it is like says in its place, but not that one's cards."""
+    if "like" not in table:
+        return {**table, "like": None}
+    other = content.get(table["like"], {})
+    if not other or "like" in other:
+        raise ValueError(f"{where}: like is {table['like']!r}, expected an arch that is like no other")
+    unit = {**other["unit"], **table.get("unit", {})}
+    return {**other, "cards": [], **table, "unit": unit}
+
+
+def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
+    table = {"fwd_paces": {}} | _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
+    paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
+    _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
     if tuple(table["capability"]) != _capability_of(name):
         raise ValueError(
             f"{where}: capability is {table['capability']}, its name says {_capability_of(name)}"
@@ -166,7 +185,8 @@ def _read_arch(name: str, table: dict[str, Any], sources: dict[str, str], where:
     )
     lists = {key: tuple(table[key]) for key in ("capability", "features", "dtypes", "matrix_flushes")}
     unit = _constants(table["unit"], UNIT_CONSTANTS, sources, f"{where}: unit")
-    return Arch(**{**table, **lists, "name": name, "unit": unit, "cards": cards})
+    own = {"name": name, "fwd_paces": paces, "unit": unit, "cards": cards}
+    return Arch(**{**table, **lists, **own})
 
 
 def read_archs(path: Path = ARCHS_TOML) -> Archs:
@@ -180,12 +200,11 @@ def read_archs(path: Path = ARCHS_TOML) -> Archs:
     with open(path, "rb") as file:
         content = tomllib.load(file)
     sources, default = content.pop("sources"), content.pop("software_device")
-    archs = tuple(_read_arch(name, table, sources, str(path)) for name, table in content.items())
-    for key in ("capability", "elf_machine"):
-        values = [getattr(arch, key) for arch in archs]
-        for arch in archs:
-            if values.count(getattr(arch, key)) > 1:
-                raise ValueError(f"{path}: {arch.name}: another arch has the same {key}")
+    archs = tuple(_read_arch(name, content, sources, str(path)) for name in content)
+    machines = [arch.elf_machine for arch in archs]
+    for arch in archs:
+        if machines.count(arch.elf_machine) > 1:
+            raise ValueError(f"{path}: {arch.name}: another arch has the same elf_machine")
     if default not in content:
         raise ValueError(f"{path}: software_device is {default!r}, expected one of {', '.join(content)}")
     return Archs(archs, default)
@@ -226,14 +245,21 @@ constexpr const char* arch_name(Arch arch) { return arch_info(arch).name; }
 """
 
 _HOST_INFO = """
+// What a key costs a wave of a forward kernel, in percent of what the size of its tile lets expect
+// (select/fwd.cc), which is Composable Kernel's.
+struct FwdPaces {
+  int aiter, pingpong64, pingpong128;
+};
+
 // What the library knows of an arch besides its kernels.
 struct ArchInfo {
   Arch arch;
   const char* name;
-  int capability_major;  // HIP's compute capability, by which devices are told apart
+  int capability_major;  // HIP's compute capability
   int capability_minor;
   int wave_size;     // lanes
   int simds_per_cu;  // SIMDs of a compute unit
+  FwdPaces fwd_paces;
 };
 """
 
@@ -242,10 +268,12 @@ def host_header(archs: Archs) -> str:
     """The library's enum of archs and what it knows of each."""
     lines = [*_head("#include <cstdint>"), "", "namespace fmha {", ""]
     lines += [_enum("Arch", archs.names(), "Every arch that kernels can be built for."), _HOST_INFO.lstrip()]
+    lines += [f"inline constexpr int kWholePace = {WHOLE_PACE};", ""]
     lines += ["// By Arch.", "inline constexpr ArchInfo kArchs[kArchCount] = {"]
     for arch in archs.archs:
         major, minor = arch.capability
-        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
+        paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
+        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}, {{{paces}}}"
         lines.append(f"    {{Arch::{enumerator(arch.name)}, {_text(arch.name)}, {numbers}}},")
     lines += ["};", _ARCH_FUNCTIONS, "}  // namespace fmha"]
     return "\n".join(lines) + "\n"
@@ -367,10 +395,12 @@ def cmake_list(archs: Archs) -> str:
     """CMake's lists of targets: all, and those of each family."""
     lines = [f"# {_SPDX}", "# Generated from native/archs.toml."]
     lines.append(f"set(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})")
-    lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(CARD_FAMILIES)})")
-    for family in CARD_FAMILIES:
-        names = [arch.name for arch in archs.archs if arch.family == family]
-        lines.append(f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})")
+    families = {
+        family: [arch.name for arch in archs.archs if arch.family == family] for family in CARD_FAMILIES
+    }
+    families["distinct"] = [arch.name for arch in archs.archs if not arch.like]
+    lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
+    lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -32,6 +32,10 @@ class Row:
     object_sha256: str = ""
     symbol: str = ""  # its name there
 
+    def path(self) -> str:
+        """Return what FMHA_KERNEL_FILTER sees."""
+        return f"{self.arch}/{self.name}"
+
 
 class Tile(Protocol):
     """What the attention families ask of any origin's tile."""
@@ -92,8 +96,8 @@ class Family(Protocol):
         """Return the facts of an origin's prebuilt kernels."""
         return {}
 
-    def flags(self, origin: str) -> tuple[str, ...]:
-        """Return the compiler's flags of an origin's kernels, besides those of all."""
+    def flags(self, row: Any) -> tuple[str, ...]:
+        """Return the compiler's flags of rows like this one, besides those of all."""
         return ()
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:

@@ -99,8 +99,8 @@ class Backward(Family):
     def prebuilt_facts(self, origin: str) -> dict[str, int]:
         return self.sources[origin].facts
 
-    def flags(self, origin: str) -> tuple[str, ...]:
-        return self.sources[origin].flags
+    def flags(self, row: BwdRow) -> tuple[str, ...]:
+        return self.sources[row.origin].flags
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)

@@ -30,6 +30,7 @@ class FwdRow(Row):
     tile_n: int
     causal: bool = False  # its mask is causal, bottom-right, and nothing else
     compute_units: tuple[int, ...] = ()  # of the devices that it is for; none: any
+    slp: bool = True  # the compiler may pack float32 arithmetic
 
 
 class Origin(Protocol):
@@ -97,8 +98,8 @@ class Forward(Family):
     def prebuilt_facts(self, origin: str) -> dict[str, int]:
         return self.sources[origin].facts
 
-    def flags(self, origin: str) -> tuple[str, ...]:
-        return self.sources[origin].flags
+    def flags(self, row: FwdRow) -> tuple[str, ...]:
+        return self.sources[row.origin].flags + ("-fno-slp-vectorize",) * (not row.slp)
 
     def read_tile(self, content: dict[str, Any], origin: str, where: str) -> Any:
         return self.sources[origin].read_tile(content, where)
@@ -131,7 +132,7 @@ class Forward(Family):
         return row
 
     def stem(self, row: FwdRow) -> str:
-        return f"{self.name}_{head(row.dtype, row.dtype, row.hdim_q, row.hdim_v)}"
+        return f"{self.name}_{head(row.dtype, row.dtype, row.hdim_q, row.hdim_v)}" + "_no_slp" * (not row.slp)
 
     def order(self, row: FwdRow) -> int:
         return int(row.group)

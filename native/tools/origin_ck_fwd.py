@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from archs import read_archs
 from family import check_keys, check_known, enumerator
 from family_fwd import FwdRow, Origin
 from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 PIPELINES = ("qr_async", "qr")
 _REQUIRED = {"pipeline", "block", "waves", "mfma"}
-_OPTIONAL = {"blocks_per_cu", "hdim_step", "tag"}
+_OPTIONAL = {"blocks_per_cu", "hdim_step", "no_slp", "tag"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class CkTile:
     mfma: tuple[int, ...]  # M, N, K
     blocks_per_cu: int = -1
     hdim_step: int = 8
+    no_slp: dict[str, list[bool]] = field(default_factory=dict)  # arch: values of mask
     tag: str | None = None
     origin: str = "ck"
 
@@ -59,7 +61,14 @@ class CkFwd(Origin):
         check_known("pipeline", content["pipeline"], PIPELINES, where)
         numbers = read_numbers(content, {"block": 6, "mfma": 3}, where)
         read_hdim_step(content, where)
+        for arch, masks in content.get("no_slp", {}).items():
+            check_known("no_slp", arch, tuple(x.name for x in read_archs().archs), where)
+            for mask in masks:
+                check_known(f"no_slp.{arch}", mask, (False, True), where)
         return CkTile(**{**content, **numbers})
+
+    def more(self, fields: dict[str, Any], tile: CkTile) -> dict[str, Any]:
+        return {"slp": fields["mask"] not in tile.no_slp.get(fields["arch"], [])}
 
     def why_not(self, row: FwdRow) -> str | None:
         if row.group and not row.pad:

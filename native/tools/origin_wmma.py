@@ -12,7 +12,8 @@ from family import OneHeadDim, check_keys
 from family_bwd import BwdRow
 from family_fwd import FwdRow
 
-_HDIMS = (64, 128)
+_FWD_HDIMS = (64, 128, 256, 512)
+_BWD_HDIMS = (64, 128)
 _DTYPES = ("fp16", "bf16")
 _GENERATIONS = ("gfx11", "gfx12")
 # Packed float32 is not there, and vectors of it cost moves. Waves of a workgroup share a compute unit, whose
@@ -23,19 +24,26 @@ _BIASES = {"none": "kNone", "elementwise": "kElementwise", "alibi": "kAlibi"}
 
 @dataclass(frozen=True)
 class WmmaFwdTile(OneHeadDim):
-    """How a workgroup divides the work: eight waves of 16 rows, and tiles of K of 16 KB."""
+    """How a workgroup divides the work: eight waves, and tiles of K of 16 KB, or of 32 of head dim 512.
+
+    Waves have 16 rows each, and from head dim 256 on share them: each has 128 of the head dim.
+    """
 
     hdim: int
     tag: str | None = None
     origin: str = "wmma"
     pipeline: str = "wmma"
     hdim_step: int = 8
-    tile_m: int = 128
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of queries."""
+        return min(128, 16384 // self.hdim)
 
     @property
     def tile_n(self) -> int:
         """Keys of a step."""
-        return 8192 // self.hdim
+        return max(8192 // self.hdim, 32)
 
 
 @dataclass(frozen=True)
@@ -58,10 +66,10 @@ class WmmaBwdTile(OneHeadDim):
         return 4096 // self.hdim
 
 
-def _hdim(content: dict[str, Any], where: str) -> int:
+def _hdim(content: dict[str, Any], hdims: tuple[int, ...], where: str) -> int:
     check_keys(content, {"hdim"}, set(), where)
-    if content["hdim"] not in _HDIMS:
-        raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {_HDIMS}")
+    if content["hdim"] not in hdims:
+        raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {hdims}")
     return int(content["hdim"])
 
 
@@ -82,7 +90,7 @@ class WmmaFwd(family_fwd.Origin):
     flags = _FLAGS
 
     def read_tile(self, content: dict[str, Any], where: str) -> WmmaFwdTile:
-        return WmmaFwdTile(_hdim(content, where))
+        return WmmaFwdTile(_hdim(content, _FWD_HDIMS, where))
 
     def why_not(self, row: FwdRow) -> str | None:
         if row.pad and row.arch.startswith(_GENERATIONS) and row.dtype in _DTYPES:
@@ -102,7 +110,7 @@ class WmmaBwd(family_bwd.Origin):
     flags = _FLAGS
 
     def read_tile(self, content: dict[str, Any], where: str) -> WmmaBwdTile:
-        return WmmaBwdTile(_hdim(content, where))
+        return WmmaBwdTile(_hdim(content, _BWD_HDIMS, where))
 
     def line(self, row: BwdRow, tile: WmmaBwdTile) -> str:
         """Return the line that native/kernels/hip/bwd_wmma.h makes a kernel of."""

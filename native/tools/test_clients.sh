@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 CLIENTS=(objects triton cupy tinygrad jax)
-ARCHS=(gfx942 gfx90a)  # of Triton, which compiles for either
+ARCHS=(gfx942 gfx90a gfx1100 gfx1201)  # of Triton, which compiles for each
 list=${CLIENTS[*]}
 root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
 

@@ -78,12 +78,18 @@ def check(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(
             f"--model {args.model}: got {devices()[0].name}, expected FMHA_EMU_ARCH to choose that card"
         )
+    if args.against and _is_radeon():
+        raise InvalidArgumentError("--against: what was published is of an MI300X and an MI355X")
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
 
 
 def _plays(card: str) -> bool:
     return CARDS[card] in devices()[0].name
+
+
+def _is_radeon() -> bool:
+    return "Radeon" in devices()[0].name
 
 
 def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Subject]:
@@ -96,6 +102,8 @@ def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Sub
     InvalidArgumentError
         A path was given that has none.
     """
+    if _is_radeon():  # there are no kernels but ours
+        return {Ours.name: Ours()}
     ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
     place = folder or _OBJECTS
     own = folder is not None or _plays("mi300x")

@@ -18,7 +18,7 @@ from pyfa_rocm.emulator import Range, Time
 __all__ = ["CARDS", "Estimate", "estimate"]
 
 # What the software device must play to be modelled on each.
-CARDS = {"mi300x": "MI300X", "mi355x": "MI355X"}
+CARDS = {"mi300x": "MI300X", "mi355x": "MI355X", "rx7900xtx": "RX 7900 XTX", "rx9070xt": "RX 9070 XT"}
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
 

@@ -27,9 +27,9 @@ _DEVICE_FUNCTIONS = (
 )  # fmt: skip
 # In the order of ``fmha_jax_library``.
 _LIBRARY_FUNCTIONS = (
-    "fwd", "fwd_prepare", "fwd_extents", "bwd", "bwd_prepare", "bwd_extents", "decode", "decode_prepare",
-    "decode_extents", "kv_append", "kv_append_prepare", "kv_append_extents", "merge", "merge_prepare",
-    "merge_extents", "last_error",
+    "fwd", "fwd_prepare", "fwd_extents", "fwd_workspace_bytes", "bwd", "bwd_prepare", "bwd_extents",
+    "decode", "decode_prepare", "decode_extents", "kv_append", "kv_append_prepare", "kv_append_extents",
+    "merge", "merge_prepare", "merge_extents", "last_error",
 )  # fmt: skip
 
 

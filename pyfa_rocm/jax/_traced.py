@@ -22,7 +22,8 @@ from pyfa_rocm._call.optional import ADDRESS_FIELDS
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, Strided
 from pyfa_rocm._runtime import library
 from pyfa_rocm.array import dtype_of
-from pyfa_rocm.fmha import fmha_bwd_workspace_bytes
+from pyfa_rocm.errors import FmhaError
+from pyfa_rocm.fmha import fmha_bwd_workspace_bytes, fmha_fwd_workspace_bytes
 from pyfa_rocm.jax._library import BACKWARD, FORWARD
 
 __all__ = [
@@ -233,9 +234,9 @@ def _structs(
     """Return the C structs as attributes, and the bytes of the buffer for the workspace."""
     forward, gradients = _tensors(problem, buffers, batch)
     fwd = FwdParams(**(dict(problem.fields) | {"batch": batch.size} | forward))
-    structs = {"params": fwd_words(fwd)}
     if not problem.is_backward:
-        return structs, 0
+        return _forward_structs(problem, fwd, len(buffers))
+    structs = {"params": fwd_words(fwd)}
     bwd = BwdParams(fwd=fwd, deterministic=problem.deterministic, **gradients)
     nbytes = workspace_bytes(bwd)
     if nbytes:
@@ -248,10 +249,49 @@ def _structs(
     return structs, nbytes
 
 
+def _forward_structs(
+    problem: TracedCall, fwd: FwdParams, buffers: int
+) -> tuple[dict[str, npt.NDArray[np.int64]], int]:
+    """Return what `_structs` does, for a forward pass."""
+    # The lengths of packed sequences are not known: no keys are shared.
+    nbytes = 0 if problem.packed else _fwd_workspace_bytes(fwd)
+    if nbytes:
+        nbytes += WORKSPACE_ALIGN
+        fwd = replace(fwd, workspace=buffers + 1)
+    return {"params": fwd_words(fwd)}, nbytes
+
+
 # What the library wants; XLA aligns to less, so the buffer is larger by as much.
 WORKSPACE_ALIGN = 256
 # An address beyond whatever may be at the others of a question: what is written must not overlap them.
 _FAR = 1 << 46
+
+
+def _askable(fwd: FwdParams) -> FwdParams:
+    """Return parameters that have numbers of buffers in place of addresses as a question to the library.
+
+    What says that it is there has to have an address, aligned as the library asks.
+    """
+    fields = [field for name, field in ADDRESS_FIELDS.items() if name in _NUMBERS]
+    other = {field: getattr(fwd, field) * WORKSPACE_ALIGN for field in fields}
+    if fwd.bias is not None:
+        other["bias"] = fwd.bias._replace(data=fwd.bias.data * WORKSPACE_ALIGN)
+    tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "k", "v", "o")}
+    _, lib = library.load()
+    return replace(fwd, **tensors, **other, flags=int(lib.FMHA_NO_MEMORY_CHECK))
+
+
+def _fwd_workspace_bytes(fwd: FwdParams) -> int:
+    """Return the workspace that a forward call is faster with, 0 if it is refused or there is no device.
+
+    The call itself says why.
+    """
+    jax.default_backend()  # has JAX open its HIP runtime first
+    lse = fwd.lse and fwd.lse._replace(data=_FAR)
+    try:
+        return fmha_fwd_workspace_bytes(replace(_askable(fwd), lse=lse))
+    except FmhaError:
+        return 0
 
 
 def workspace_bytes(bwd: BwdParams) -> int:
@@ -265,20 +305,12 @@ def workspace_bytes(bwd: BwdParams) -> int:
         The library refuses the call, or has no device.
     """
     jax.default_backend()  # has JAX open its HIP runtime first
-    _, lib = library.load()
-    fwd = bwd.fwd
-    tensors = {name: getattr(fwd, name)._replace(data=0) for name in ("q", "k", "v", "o", "lse")}
-    # What says that it is there has to have an address, aligned as the library asks.
-    fields = [field for name, field in ADDRESS_FIELDS.items() if name in _NUMBERS]
-    other = {field: getattr(fwd, field) * WORKSPACE_ALIGN for field in fields}
-    if fwd.bias is not None:
-        other["bias"] = fwd.bias._replace(data=fwd.bias.data * WORKSPACE_ALIGN)
+    fwd = _askable(bwd.fwd)
+    lse = fwd.lse and fwd.lse._replace(data=0)
     gradients = {name: getattr(bwd, name)._replace(data=0) for name in ("dout", *_GRADIENTS)}
     if bwd.dbias is not None:
         gradients["dbias"] = bwd.dbias._replace(data=_FAR)
-    asked = replace(
-        bwd, fwd=replace(fwd, **tensors, **other), **gradients, flags=int(lib.FMHA_NO_MEMORY_CHECK)
-    )
+    asked = replace(bwd, fwd=replace(fwd, lse=lse), **gradients, flags=fwd.flags)
     return fmha_bwd_workspace_bytes(asked)
 
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // XLA's custom call without XLA: frames as it would make them, for both platforms, on the software device.
 // That of ROCm is what no JAX without a GPU runs: device memory, a stream, capture into a graph.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -203,6 +205,78 @@ void rocm_runs_on_the_stream_of_xla(void* stream) {
   CHECK(starts_with(host.call(fmha_jax_fwd_rocm), "3: q.data = "));
 }
 
+// One head with so many keys that workgroups share them in a workspace, the fifth buffer. Its first bytes are
+// not aligned, as XLA's may be.
+class LongFrame {
+ public:
+  static constexpr int64_t kLongRows = 128, kLongKeys = 4096, kLongHdim = 128, kSkew = 64;
+
+  explicit LongFrame(int64_t missing_bytes) {
+    for (size_t i = 0; i < 4; ++i) {
+      host_[i].resize(static_cast<size_t>((i % 3 ? kLongKeys : kLongRows) * kLongHdim));
+      if (i < 3) {
+        reference_fill(FMHA_BF16, 17 + static_cast<uint32_t>(i), host_[i].data(), host_[i].size());
+      }
+    }
+    fmha_fwd_params asked = params();
+    for (fmha_tensor* x : {&asked.q, &asked.k, &asked.v, &asked.o}) x->data = nullptr;
+    CHECK(fmha_fwd_workspace_bytes(&asked, &wanted_) == FMHA_OK);
+    host_[4].resize(static_cast<size_t>(wanted_ + 512) / sizeof(uint16_t));
+    const int64_t elements = (wanted_ + 256 - missing_bytes) / static_cast<int64_t>(sizeof(uint16_t));
+    device_ = std::make_unique<OnDevice<uint16_t, 5>>(hip, host_);
+    std::vector<xla_frame::Frame::Buffer> buffers;
+    for (size_t i = 0; i < 4; ++i) {
+      buffers.push_back({device_->memory[i], static_cast<int64_t>(host_[i].size())});
+    }
+    buffers.push_back({static_cast<char*>(device_->memory[4]) + kSkew, elements});
+    frame = std::make_unique<xla_frame::Frame>(buffers, 3);
+    fmha_fwd_params p = params();
+    p.workspace = reinterpret_cast<void*>(uintptr_t{5});
+    frame->set_params(p);
+  }
+
+  bool shares() const { return wanted_ > 0; }
+
+  // O after a handler has run.
+  std::vector<uint16_t> run(void* stream) {
+    frame->context.stream = stream;
+    CHECK(frame->call(fmha_jax_fwd_prepare_rocm) == "");
+    const xla_frame::Graph graph(stream, [&] { CHECK(frame->call(fmha_jax_fwd_rocm) == ""); });
+    CHECK(graph.launch() && hip.stream_synchronize(stream) == 0);
+    device_->take(host_, {3, 4});
+    const fmha_fwd_params p = params();
+    CHECK(reference_compare(&p, host_[0].data(), host_[1].data(), host_[2].data(), host_[3].data(), nullptr)
+              .worst_o <= 1);
+    return host_[3];
+  }
+  bool workspace_is_written() const {
+    return std::any_of(host_[4].begin(), host_[4].end(), [](uint16_t x) { return x != 0; });
+  }
+
+  std::unique_ptr<xla_frame::Frame> frame;
+
+ private:
+  static fmha_fwd_params params() {
+    fmha_fwd_params p = test_params(FMHA_BF16, TEST_BSHD, 1, kLongRows, kLongKeys, 1, 1, kLongHdim);
+    fmha_tensor* tensors[] = {&p.q, &p.k, &p.v, &p.o};
+    for (uintptr_t i = 0; i < 4; ++i) tensors[i]->data = reinterpret_cast<void*>(i + 1);
+    return p;
+  }
+
+  std::vector<uint16_t> host_[5];
+  std::unique_ptr<OnDevice<uint16_t, 5>> device_;
+  int64_t wanted_ = 0;
+};
+
+void keys_are_shared_in_a_workspace(void* stream) {
+  LongFrame shared(0), small(256);
+  if (!shared.shares()) return;  // no kernel of this arch does
+  const std::vector<uint16_t> with = shared.run(stream), without = small.run(stream);
+  CHECK(shared.workspace_is_written());
+  CHECK(!small.workspace_is_written());  // too small for this device: it does without
+  CHECK(with != without);                // sums of parts round otherwise
+}
+
 }  // namespace
 
 int main() {
@@ -217,6 +291,7 @@ int main() {
   cpu_lends_its_memory();
   repeats_step_through_buffers();
   what_does_not_fit_is_refused();
+  keys_are_shared_in_a_workspace(stream);
   CHECK(hip.stream_destroy(stream) == 0);
   CHECK(xla_frame::g_errors == 0);
   return check_result();

@@ -18,13 +18,15 @@ from clients.triton_driver import Array
 
 triton_driver.use()
 
-# Of fp8, gfx942's matrix unit has the kinds without a negative zero; the other one is converted.
+# Of fp8, gfx942's matrix unit has the kinds without a negative zero, gfx1201's the others. Triton converts
+# what a unit has not.
 OPERANDS = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
     "float32": np.float32,
     "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
     "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
 
@@ -113,6 +115,16 @@ INSTRUCTIONS = {
         "bfloat16": "v_mfma_f32_32x32x8bf16_1k",
         "float32": "v_mfma_f32_32x32x2f32",
     },
+    "gfx1100": {
+        "float16": "v_wmma_f32_16x16x16_f16",
+        "bfloat16": "v_wmma_f32_16x16x16_bf16",
+    },
+    "gfx1201": {
+        "float16": "v_wmma_f32_16x16x16_f16",
+        "bfloat16": "v_wmma_f32_16x16x16_bf16",
+        "float8_e4m3fn": "v_wmma_f32_16x16x16_fp8_fp8",
+        "float8_e5m2": "v_wmma_f32_16x16x16_bf8_bf8",
+    },
 }[triton_driver.arch()]
 
 
@@ -125,5 +137,5 @@ def test_the_matrix_unit(operand: str) -> None:
         Array(a), Array(b), c, 64, 64, 64, 64, 1, 64, 1,
         TILE_M=64, TILE_N=64, TILE_K=64, PRECISION="ieee", num_warps=4,
     )  # fmt: skip
-    assert set(re.findall(r"v_mfma\w+", kernel.asm["amdgcn"])) == {INSTRUCTIONS[operand]}
+    assert set(re.findall(r"v_(?:mfma|wmma)\w+", kernel.asm["amdgcn"])) == {INSTRUCTIONS[operand]}
     np.testing.assert_array_equal(c.numpy(), a.astype(np.float32) @ b.astype(np.float32))

@@ -111,19 +111,43 @@ class FactsBuilder {
   uint8_t lane_words() const { return static_cast<uint8_t>(wave_size_ / 32); }
   bool vector_alu() const { return hot.unit == Unit::kVector || hot.unit == Unit::kMatrix; }
 
+  // Half a register, where halves are kept.
+  RegisterRange half_of(const Operand& o, bool upper) const {
+    RegisterRange range = range_of(o);
+    if (range.count == 1 && o.kind == OperandKind::kVgpr && dialect_of(isa_).keeps_halves)
+      range.halves = upper ? kUpperHalf : kLowHalf;
+    return range;
+  }
+  RegisterRange source(int i) const {
+    const Operand& o = inst_.src[i];
+    if (vector_alu() && is_half(row_.src[i])) return half_of(o, inst_.op_sel >> i & 1);
+    return i == 1 && hot.unit == Unit::kLds ? stored(o) : range_of(o);
+  }
+  // What a store reads. Of other instructions there is nothing but registers of 32 bits.
+  RegisterRange stored(const Operand& o) const {
+    const bool half = row_.is(kStore) && row_.bytes <= 2;
+    return half ? half_of(o, row_.is(kHighHalf)) : range_of(o);
+  }
+  RegisterRange destination() const {
+    if (inst_.keeps_half) return half_of(inst_.dst, inst_.op_sel & 8);
+    const bool half = row_.is(kLoad) && row_.is(kReadsDst);
+    return half ? half_of(inst_.dst, row_.is(kHighHalf)) : range_of(inst_.dst);
+  }
+
   void operands() {
     if (inst_.dual) {
       dual(inst_.dual[0]);
       dual(inst_.dual[1]);
       return;
     }
-    for (const Operand& o : inst_.src) read(range_of(o));
-    read(range_of(inst_.data));
+    for (int i = 0; i < 3; ++i) read(source(i));
+    read(stored(inst_.data));
     // A load of one half writes no more than that, where registers have no error correction (RDNA).
     const bool writes_half = row_.is(kLoad) && dialect_of(isa_).keeps_halves;
-    const bool keeps = (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || inst_.op_sel & 8;
+    const bool upper = inst_.op_sel & 8 && !inst_.keeps_half;
+    const bool keeps = (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || upper;
     if (keeps) read(range_of(inst_.dst));
-    write(range_of(inst_.dst));
+    write(destination());
     write(range_of(inst_.sdst));
     if (row_.is(kWritesSrc0)) write(range_of(inst_.src[0]));
   }
@@ -219,7 +243,7 @@ class FactsBuilder {
       default:
         return;
     }
-    if (hot.counted) detail.loaded = range_of(inst_.dst);
+    if (hot.counted) detail.loaded = destination();
   }
 
   void lds() {
@@ -275,6 +299,39 @@ Queue queue_of(const Inst& inst, Isa isa) {
       return dialect_of(isa).has_vscnt && returns_nothing ? Queue::kStore : Queue::kVector;
     }
   }
+}
+
+Waits waits_of(const Inst& inst, Isa isa) {
+  const auto field = static_cast<uint32_t>(inst.imm) & 0xffff;
+  Waits waits;
+  switch (inst.row->immediate) {
+    case Immediate::kStoreCount:
+      waits.stores = field;
+      break;
+    case Immediate::kVectorCount:
+      waits.vector = field;
+      break;
+    case Immediate::kLdsCount:
+      waits.lds = field;
+      break;
+    case Immediate::kScalarCount:
+      waits.scalars = field;
+      break;
+    case Immediate::kLoadLdsCount:
+      waits.vector = field >> 8 & 63;
+      waits.lds = field & 63;
+      break;
+    case Immediate::kStoreLdsCount:
+      waits.stores = field >> 8 & 63;
+      waits.lds = field & 63;
+      break;
+    default: {
+      const WaitCounts counts = wait_counts(field, dialect_of(isa));
+      waits.vector = counts.vector;
+      waits.lds = waits.scalars = counts.lds;
+    }
+  }
+  return waits;
 }
 
 std::string to_string(const RegisterRange& r) {

@@ -15,10 +15,16 @@ namespace fmha::emu {
 // All registers in one numbering: the VGPRs, the AccVGPRs, then the scalar ones by operand number.
 constexpr int kFirstScalar = 512, kRegisters = kFirstScalar + 128, kRegisterWords = kRegisters / 64;
 
+// Halves are told apart only where an instruction leaves the other half of its register as it is.
+enum Halves : uint8_t { kLowHalf = 1, kUpperHalf = 2, kBothHalves = 3 };
+
 struct RegisterRange {
   uint16_t first = 0;
   uint8_t count = 0;
-  bool overlaps(const RegisterRange& o) const { return first < o.first + o.count && o.first < first + count; }
+  uint8_t halves = kBothHalves;
+  bool overlaps(const RegisterRange& o) const {
+    return first < o.first + o.count && o.first < first + count && halves & o.halves;
+  }
   bool operator==(const RegisterRange& o) const { return first == o.first && count == o.count; }
 };
 // A bit a register: kRegisterWords words.

@@ -20,6 +20,13 @@ constexpr bool is_in_order(Queue q) { return q == Queue::kVector || q == Queue::
 
 Queue queue_of(const Inst& inst, Isa isa);
 
+// How many operations a wait leaves in flight of each kind that it waits for.
+struct Waits {
+  static constexpr uint32_t kAny = ~0u;
+  uint32_t vector = kAny, stores = kAny, lds = kAny, scalars = kAny;
+};
+Waits waits_of(const Inst& inst, Isa isa);
+
 // How far a wave's operations have come, by queue: numbers issued, completed, and published by a barrier.
 struct QueueProgress {
   uint32_t issued[kQueues] = {}, done[kQueues] = {};

@@ -180,42 +180,14 @@ void WaveChecks::keep_last(Queue queue, size_t n) {
 }
 
 void WaveChecks::wait(const Inst& inst) {
-  const auto field = static_cast<uint32_t>(inst.imm) & 0xffff;
-  constexpr uint32_t kAny = ~0u;
-  WaitCounts counts{kAny, kAny, kAny, kAny};
-  uint32_t stores = kAny, scalars = kAny;
-  switch (inst.row->immediate) {
-    case Immediate::kStoreCount:
-      stores = field;
-      break;
-    case Immediate::kVectorCount:
-      counts.vector = field;
-      break;
-    case Immediate::kLdsCount:
-      counts.lds = field;
-      break;
-    case Immediate::kScalarCount:
-      scalars = field;
-      break;
-    case Immediate::kLoadLdsCount:
-      counts.vector = field >> 8 & 63;
-      counts.lds = field & 63;
-      break;
-    case Immediate::kStoreLdsCount:
-      stores = field >> 8 & 63;
-      counts.lds = field & 63;
-      break;
-    default:
-      counts = wait_counts(field, dialect_of(isa_));
-      scalars = counts.lds;
-  }
-  keep_last(Queue::kVector, counts.vector);
-  keep_last(Queue::kStore, stores);
-  keep_last(Queue::kLds, counts.lds);
-  if (scalars == 0) keep_last(Queue::kScalar, 0);
+  const Waits waits = waits_of(inst, isa_);
+  keep_last(Queue::kVector, waits.vector);
+  keep_last(Queue::kStore, waits.stores);
+  keep_last(Queue::kLds, waits.lds);
+  if (waits.scalars == 0) keep_last(Queue::kScalar, 0);
   for (Flight& f : open_[kFlat]) {
-    f.vector_done |= (f.stores ? stores : counts.vector) == 0;
-    f.lds_done |= counts.lds == 0;
+    f.vector_done |= (f.stores ? waits.stores : waits.vector) == 0;
+    f.lds_done |= waits.lds == 0;
   }
   std::erase_if(open_[kFlat], [](const Flight& f) { return f.vector_done && f.lds_done; });
   if (open_[kFlat].empty()) progress.done[kFlat] = progress.issued[kFlat];

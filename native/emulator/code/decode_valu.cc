@@ -11,7 +11,6 @@ int source_count(const Row& row) {
   return n;
 }
 
-bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
 bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
 
 }  // namespace

@@ -223,6 +223,9 @@ struct BoundRow : Row {
   uint16_t index;   // of the row in isa_rows(wave size of the arch)
 };
 
+// Does it take half a register?
+constexpr bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
+
 // Has a mask as its last source: VCC in the short form, any in the 64-bit one (v_cndmask, v_addc). Others
 // that read VCC do not name it (v_div_fmas).
 inline bool names_mask(const BoundRow& row) {

@@ -23,7 +23,7 @@ SetCache::Line* SetCache::find(uint64_t number) {
 
 SetCache::Line& SetCache::insert(uint64_t number, Line* victim) {
   Line* set = set_of(number);
-  if (!set->number_plus_1) used_.push_back(static_cast<uint32_t>(number & (sets_ - 1)));
+  if (!set->number_plus_1) used_.push_back(static_cast<uint32_t>(index_of(number)));
   *victim = set[ways_ - 1];
   std::move_backward(set, set + ways_ - 1, set + ways_);
   *set = Line{number + 1, 0, 0};
@@ -35,7 +35,9 @@ LineMask line_mask(uint64_t first, uint64_t bytes) {
   return ones << first;
 }
 
-CacheModel::CacheModel() : mall_(profile_card().mall_bytes.value, profile_card().mall_ways.value) {
+CacheModel::CacheModel() {
+  if (profile_card().mall_bytes.value)
+    mall_.emplace(profile_card().mall_bytes.value, profile_card().mall_ways.value);
   for (uint64_t i = 0; i < profile_card().xcds.value; ++i)
     l2_.emplace_back(profile_card().l2_bytes_per_xcd.value, profile_card().l2_ways.value);
 }
@@ -44,14 +46,14 @@ CacheLevel CacheModel::fill(SetCache::Line& line) {
   const uint64_t number = line.number_plus_1 - 1;
   line.fetched = 1;
   counts_.l2_fill_bytes += kLineBytes;
-  if (mall_.find(number)) {
+  if (mall_ && mall_->find(number)) {
     ++counts_.mall_hits;
     return CacheLevel::kMall;
   }
   ++counts_.mall_misses;
   counts_.hbm_read_bytes += kLineBytes;
   SetCache::Line clean;
-  mall_.insert(number, &clean);
+  if (mall_) mall_->insert(number, &clean);
   return CacheLevel::kHbm;
 }
 
@@ -61,7 +63,7 @@ void CacheModel::write_back(const SetCache::Line& line) {
   counts_.l2_writeback_bytes += kLineBytes;
   counts_.hbm_write_bytes += kLineBytes;
   SetCache::Line clean;
-  if (!mall_.find(number)) mall_.insert(number, &clean);
+  if (mall_ && !mall_->find(number)) mall_->insert(number, &clean);
 }
 
 CacheLevel CacheModel::access(uint64_t workgroup, uint64_t number, LineMask mask, AccessKind kind) {

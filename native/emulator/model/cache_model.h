@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/profile_constants.h"
@@ -51,7 +52,9 @@ class SetCache {
   }
 
  private:
-  Line* set_of(uint64_t number) { return &lines_[(number & (sets_ - 1)) * ways_]; }
+  // Neighbouring lines are in different sets, of which there need not be a power of two.
+  uint64_t index_of(uint64_t number) const { return number % sets_; }
+  Line* set_of(uint64_t number) { return &lines_[index_of(number) * ways_]; }
   struct Free {
     void operator()(Line* p) const { std::free(p); }
   };
@@ -90,7 +93,7 @@ class CacheModel {
   CacheLevel fill(SetCache::Line& line);
   void write_back(const SetCache::Line& line);
   std::vector<SetCache> l2_;
-  SetCache mall_;
+  std::optional<SetCache> mall_;
   CacheCounts counts_;
 };
 

@@ -2,6 +2,7 @@
 #include "model/launch_timing.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <mutex>
 #include <string>
@@ -25,10 +26,21 @@ uint64_t workgroups_of(const Launch& launch) {
 
 // Workgroups that share a compute unit: as many as fit, unless there are too few.
 uint32_t copies_of(const Launch& launch) {
-  const uint64_t units = profile_card().compute_units.value;
+  const uint64_t units = profile_card().compute_units.value / unit_shape(launch).units;
   const uint64_t needed = (workgroups_of(launch) + units - 1) / units;
   const uint64_t room = std::max<uint64_t>(occupancy_of(launch).workgroups_per_cu, 1);
   return static_cast<uint32_t>(std::max<uint64_t>(std::min(needed, room), 1));
+}
+
+// "mi300x", "rx7900xtx": of a product's name what comes after its maker and its line.
+std::string short_name(const std::string& name) {
+  size_t from = 0;
+  for (int words = 0; words < 2 && from != std::string::npos; ++words) from = name.find(' ', from) + 1;
+  std::string text;
+  for (const char c : name.substr(from)) {
+    if (c != ' ') text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
 }
 
 void write_range(Json& j, const char* name, double a, double b) {
@@ -46,6 +58,7 @@ LaunchTiming::LaunchTiming(const Launch& launch, const TimingRequest& request)
     : launch_(launch),
       request_(request),
       workgroups_(workgroups_of(launch)),
+      shape_(unit_shape(launch)),
       copies_(copies_of(launch)),
       sample_(launch.grid, request.points),
       values_{timing_values(0), timing_values(1)},
@@ -63,7 +76,7 @@ void LaunchTiming::finish() {
   recording_ = false;
   const bool tell = workgroup_ == sample_.middle();
   for (size_t end = 0; end < kTimingEnds; ++end) {
-    CuModel unit(launch_.code->text().insts.data(), launch_.code->facts(), values_[end]);
+    CuModel unit(launch_.code->text().insts.data(), launch_.code->facts(), values_[end], shape_);
     std::vector<IssueEvent>* events = tell && end == 0 ? &events_ : nullptr;
     times_[end][workgroup_] = unit.run(traces_, copies_, events, request_.most_events);
   }
@@ -73,7 +86,7 @@ void LaunchTiming::finish() {
 }
 
 void LaunchTiming::write_events(Json& j) const {
-  j.open("events").number("slot_cycles", kSlotCycles).number("workgroup", sample_.middle());
+  j.open("events").number("slot_cycles", shape_.slot_cycles).number("workgroup", sample_.middle());
   j.number("waves_per_workgroup", traces_.size());
   const auto list = [&](const char* name, auto get) {
     j.open_array(name);
@@ -107,8 +120,8 @@ void LaunchTiming::write(Json& j, uint64_t arrays) {
   const Traffic traffic{requested, std::min(requested, static_cast<double>(arrays))};
   CardTime card[kTimingEnds];
   for (size_t end = 0; end < kTimingEnds; ++end)
-    card[end] = CardModel(sample_, workgroups_, copies_, values_[end]).run(times_[end], traffic);
-  j.open("time").string("card", is_mi355x() ? "mi355x" : "mi300x");
+    card[end] = CardModel(sample_, workgroups_, copies_, values_[end], shape_).run(times_[end], traffic);
+  j.open("time").string("card", short_name(profile_card().name));
   j.number("sampled_workgroups", sample_.workgroups().size()).number("workgroups", workgroups_);
   j.number("workgroups_per_cu", copies_);
   write_range(j, "cycles", card[0].cycles, card[1].cycles);
@@ -148,6 +161,10 @@ int fmha_emu_timing(const fmha_emu_timing_request* request) {
     return fail(hipErrorInvalidValue,
                 "fmha_emu_timing: points is %u, expected 1 or more; only_sampled is %u, expected 0 or 1",
                 request->points, request->only_sampled);
+  }
+  if (request && !has_clock()) {
+    return fail(hipErrorNotSupported, "fmha_emu_timing: the clock has no constants of an %s",
+                profile_card().name);
   }
   std::lock_guard lock(request_mutex);
   current = request ? TimingRequest{true, request->only_sampled != 0, request->points, request->events}

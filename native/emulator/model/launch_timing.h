@@ -56,6 +56,7 @@ class LaunchTiming {
   const Launch& launch_;
   const TimingRequest request_;
   const uint64_t workgroups_;
+  const UnitShape shape_;
   const uint32_t copies_;
   const Sample sample_;
   const TimingValues values_[kTimingEnds];

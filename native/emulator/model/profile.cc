@@ -27,34 +27,39 @@ uint32_t round_up(uint32_t n, uint64_t to) { return static_cast<uint32_t>((n + t
 Occupancy occupancy_of(const Launch& launch) {
   const KernelCode& k = *launch.kernel;
   Occupancy o;
-  // rsrc1[5:0] is what the hardware is told: granules of the file that both kinds of registers share, less 1.
-  o.vgprs = ((k.rsrc1 & 0x3f) + 1) * profile_card().vgpr_granule.value;
+  const UnitShape shape = unit_shape(launch);
+  // rsrc1[5:0] is what the hardware is told: eights of the file that both kinds of registers share, less 1.
+  o.vgprs = round_up(((k.rsrc1 & 0x3f) + 1) * 8, profile_card().vgpr_granule.value);
   o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, profile_card().lds_granule_bytes.value);
   o.waves_per_workgroup = waves_of(launch);
   const auto by_registers = static_cast<uint32_t>(profile_card().vgprs_per_simd_lane.value / o.vgprs);
   const uint32_t waves = std::min<uint32_t>(by_registers, profile_card().most_waves_per_simd.value);
   const auto room_for = [&](uint32_t waves_per_simd) {
-    return static_cast<uint32_t>(profile_card().simds_per_cu.value) * waves_per_simd / o.waves_per_workgroup;
+    return shape.simds * waves_per_simd / o.waves_per_workgroup;
   };
   o.workgroups_per_cu = room_for(waves);
   o.limit = by_registers < profile_card().most_waves_per_simd.value ? "registers" : "waves";
-  if (o.lds_bytes && profile_card().lds_bytes_per_cu.value / o.lds_bytes < o.workgroups_per_cu) {
-    o.workgroups_per_cu = static_cast<uint32_t>(profile_card().lds_bytes_per_cu.value / o.lds_bytes);
+  const uint64_t lds_bytes = profile_card().lds_bytes_per_cu.value * shape.units;
+  if (o.lds_bytes && lds_bytes / o.lds_bytes < o.workgroups_per_cu) {
+    o.workgroups_per_cu = static_cast<uint32_t>(lds_bytes / o.lds_bytes);
     o.limit = "lds";
   }
   // A workgroup of one wave needs no barrier.
-  if (o.waves_per_workgroup > 1 && profile_card().most_workgroups_per_cu.value < o.workgroups_per_cu) {
-    o.workgroups_per_cu = profile_card().most_workgroups_per_cu.value;
+  const auto most = static_cast<uint32_t>(profile_card().most_workgroups_per_cu.value * shape.units);
+  if (o.waves_per_workgroup > 1 && most < o.workgroups_per_cu) {
+    o.workgroups_per_cu = most;
     o.limit = "workgroups";
   }
   const uint32_t resident = o.workgroups_per_cu * o.waves_per_workgroup;
-  o.waves_per_simd = round_up(resident, profile_card().simds_per_cu.value) /
-                     static_cast<uint32_t>(profile_card().simds_per_cu.value);
+  o.waves_per_simd = round_up(resident, shape.simds) / shape.simds;
   return o;
 }
 
 Profiler::Profiler(const Launch& launch)
-    : launch_(launch), first_(launch.code->text().insts.data()), counts_(launch.code->text().insts.size()) {
+    : launch_(launch),
+      shape_(unit_shape(launch)),
+      first_(launch.code->text().insts.data()),
+      counts_(launch.code->text().insts.size()) {
   const TimingRequest request = timing_request();
   if (request.on) timing_ = std::make_unique<LaunchTiming>(launch, request);
 }
@@ -168,7 +173,7 @@ void Profiler::settle_lds(const Inst& inst) {
                                             : memory_.lds_read_bytes;
   for (const LdsTouched& t : pending_lds_) {
     sum += uint64_t{t.bytes} * static_cast<uint64_t>(__builtin_popcountll(t.lanes));
-    const LdsCycles c = lds_cycles(t.address, t.lanes, t.bytes, kind);
+    const LdsCycles c = lds_cycles(t.address, t.lanes, t.bytes, kind, shape_);
     memory_.lds_cycles += c.cycles;
     memory_.lds_conflict_cycles += c.cycles - c.groups;
     use_.lds_cycles += c.cycles;

@@ -19,6 +19,7 @@
 #include "core/dispatch.h"
 #include "core/events.h"
 #include "model/cache_model.h"
+#include "model/unit_shape.h"
 #include "model/wave_trace.h"
 
 namespace fmha::emu {
@@ -43,7 +44,8 @@ InstClass class_of(const BoundRow& row);
 // Type of the inputs of an MFMA: "f16", "bf16", "fp8_bf8", ...
 std::string mfma_type(const MatrixShape& matrix);
 
-// Waves a SIMD and workgroups a compute unit can hold of a kernel, and what keeps it from more.
+// Waves a SIMD and workgroups a compute unit (or what stands for one: unit_shape.h) can hold of a kernel, and
+// what keeps it from more.
 struct Occupancy {
   uint32_t vgprs = 0;  // allocated, VGPRs and AccVGPRs
   uint32_t lds_bytes = 0;
@@ -118,6 +120,7 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   void write_memory(Json& j) const;
 
   const Launch& launch_;
+  const UnitShape shape_;
   const Inst* first_;
   std::vector<Count> counts_;  // by index in the text
   uint64_t workgroup_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The numbers of the hardware that the profile rests on: those of a card of archs.toml, each with where it is
-// from. A launch is modelled on an MI355X if that is played, and on an MI300X whatever else is, so that
-// records compare.
+// from. A launch is modelled on the card that is played, but that of gfx90a on an MI300X, so that records
+// compare.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,9 @@ namespace fmha::emu {
 
 inline bool is_mi355x() { return device_arch().isa == Isa::kCdna4; }
 
-inline const Card& profile_card() { return is_mi355x() ? device_card() : card_of(kDefaultArch); }
+inline const Card& profile_card() {
+  return device_arch().isa == Isa::kCdna2 ? card_of(kDefaultArch) : device_card();
+}
 
 // Of every card.
 inline constexpr uint64_t kLineBytes = kCards[0].line_bytes.value;

@@ -11,8 +11,8 @@ namespace {
 constexpr uint32_t kMostBanks = 64;
 
 // MI355X: what is read in 8 or 16 bytes comes from 64 banks, all else goes through 32.
-bool is_wide(uint32_t bytes, LdsKind access) {
-  return is_mi355x() && access == LdsKind::kRead && (bytes == 8 || bytes == 16);
+bool is_wide(uint32_t bytes, LdsKind access, const UnitShape& shape) {
+  return shape.isa == Isa::kCdna4 && access == LdsKind::kRead && (bytes == 8 || bytes == 16);
 }
 
 // The lanes of group g.
@@ -48,25 +48,40 @@ class Banks {
   uint32_t count_[kMostBanks] = {};
 };
 
-}  // namespace
-
-LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access) {
-  const bool wide = is_wide(bytes, access);
-  const int groups = (bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8) / (wide ? 2 : 1);
+// By groups; `lanes_of` gives the lanes of one.
+template <class Lanes>
+LdsCycles cycles_of_groups(const uint32_t* address, uint64_t lanes, uint32_t bytes, bool merge, int groups,
+                           uint32_t banks_of_lds, Lanes lanes_of) {
   LdsCycles total{0, 0};
   for (int g = 0; g < groups; ++g) {
-    uint64_t active = lanes & group_lanes(g, bytes, access, wide);
+    uint64_t active = lanes & lanes_of(g);
     if (!active) continue;
-    Banks banks(wide ? 64 : 32);
+    Banks banks(banks_of_lds);
     for (; active; active &= active - 1) {
       const uint32_t at = address[__builtin_ctzll(active)];
-      for (uint32_t d = at / kLdsBankBytes; d <= (at + bytes - 1) / kLdsBankBytes; ++d)
-        banks.want(d, access != LdsKind::kAtomic);
+      for (uint32_t d = at / kLdsBankBytes; d <= (at + bytes - 1) / kLdsBankBytes; ++d) banks.want(d, merge);
     }
     ++total.groups;
     total.cycles += banks.most();
   }
   return total;
+}
+
+}  // namespace
+
+LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access,
+                     const UnitShape& shape) {
+  const bool merge = access != LdsKind::kAtomic;
+  if (shape.slot_cycles == 1) {  // RDNA
+    const int wide = bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8;
+    const uint64_t first = (uint64_t{1} << wide) - 1;
+    return cycles_of_groups(address, lanes, bytes, merge, 64 / wide, 32,
+                            [=](int g) { return first << wide * g; });
+  }
+  const bool wide = is_wide(bytes, access, shape);
+  const int groups = (bytes <= 4 ? 2 : bytes <= 8 ? 4 : 8) / (wide ? 2 : 1);
+  return cycles_of_groups(address, lanes, bytes, merge, groups, wide ? 64 : 32,
+                          [=](int g) { return group_lanes(g, bytes, access, wide); });
 }
 
 }  // namespace fmha::emu

@@ -15,9 +15,15 @@
 // Transposing reads are taken to go like others, and what nobody measured like an MI300X's. ds_read2 and
 // ds_write2 are two accesses. ds_bpermute, ds_permute and ds_swizzle touch no LDS memory and are not looked
 // at.
+//
+// RDNA has 32 banks a compute unit, each of which moves a dword a cycle (AMD RDNA 3 ISA, "LDS"), for lanes in
+// a row: 32 of up to 4 bytes, 16 of 8, 8 of 12 or 16, which is assumed. In WGP mode an access is spread over
+// the 64 banks of two units; it is counted as if over 32, which never has fewer conflicts.
 #pragma once
 
 #include <cstdint>
+
+#include "model/unit_shape.h"
 
 namespace fmha::emu {
 
@@ -29,6 +35,7 @@ struct LdsCycles {
 enum class LdsKind : uint8_t { kRead, kWrite, kAtomic };
 
 // `lanes` each touch `bytes` (1 to 16) at address[lane].
-LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access);
+LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access,
+                     const UnitShape& shape);
 
 }  // namespace fmha::emu

@@ -182,7 +182,9 @@ int fmha_emu_lds_cycles(const uint32_t* addresses, uint64_t lanes, uint32_t byte
                 "outside 0 to 2",
                 bytes, access);
   }
-  const LdsCycles c = lds_cycles(addresses, lanes, bytes, static_cast<LdsKind>(access));
+  const ArchInfo& arch = device_arch();
+  const UnitShape shape = unit_shape(arch, true, static_cast<uint32_t>(arch.wave_size));
+  const LdsCycles c = lds_cycles(addresses, lanes, bytes, static_cast<LdsKind>(access), shape);
   *groups = c.groups;
   *cycles = c.cycles;
   return hipSuccess;

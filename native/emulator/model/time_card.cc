@@ -20,7 +20,7 @@ Sample::Fit CardModel::fit(const std::map<uint64_t, CuTime>& times, Get get) con
 // Cycles until the last workgroup has ended.
 double CardModel::makespan(const Sample::Fit& cycles) const {
   const uint64_t xcds = profile_card().xcds.value;
-  const uint64_t rooms = profile_card().compute_units.value / xcds * copies_;
+  const uint64_t rooms = profile_card().compute_units.value / shape_.units / xcds * copies_;
   const double start = values_[TimingKey::kStartCycles];
   double last = 0;
   for (uint64_t xcd = 0; xcd < std::min(xcds, workgroups_); ++xcd) {
@@ -39,9 +39,10 @@ double CardModel::makespan(const Sample::Fit& cycles) const {
 }
 
 CardTime CardModel::run(const std::map<uint64_t, CuTime>& times, const Traffic& traffic) const {
+  const auto slot_cycles = static_cast<double>(shape_.slot_cycles), simds = static_cast<double>(shape_.simds);
   const auto total = [&](auto get) { return fit(times, get).total() / copies_; };
-  const double matrix = total([](const CuTime& t) { return t.matrix_slots; }) * kSlotCycles;
-  const double vector = total([](const CuTime& t) { return t.vector_slots; }) * kSlotCycles;
+  const double matrix = total([](const CuTime& t) { return t.matrix_slots; }) * slot_cycles;
+  const double vector = total([](const CuTime& t) { return t.vector_slots; }) * slot_cycles;
   const Sample::Fit cycles = fit(times, [](const CuTime& t) { return t.cycles; });
   const double unit_cycles = cycles.total() / copies_;  // of compute units with work
 
@@ -50,7 +51,8 @@ CardTime CardModel::run(const std::map<uint64_t, CuTime>& times, const Traffic& 
   const double l2 = traffic.l2_bytes / (values_[TimingKey::kL2Bandwidth] * xcds);
   card.cycles = std::max(makespan(cycles), l2);
   // The whole card draws one budget of power.
-  const double ports = card.cycles * static_cast<double>(profile_card().compute_units.value) * kSimds;
+  const auto units = static_cast<double>(profile_card().compute_units.value);
+  const double ports = card.cycles * units / shape_.units * simds;
   const double peak = static_cast<double>(profile_card().clock_khz.value) * 1e3;
   card.clock_hz = peak * std::min(1.0, 1 - values_[TimingKey::kClockMatrix] * matrix / ports -
                                            values_[TimingKey::kClockVector] * vector / ports);
@@ -63,11 +65,12 @@ CardTime CardModel::run(const std::map<uint64_t, CuTime>& times, const Traffic& 
   card.cycles = busy * card.clock_hz;
   card.seconds = busy + values_[TimingKey::kLaunchSeconds];
 
-  card.matrix = matrix / (unit_cycles * kSimds);
-  card.vector = vector / (unit_cycles * kSimds);
-  card.lds = total([](const CuTime& t) { return t.lds_cycles; }) / unit_cycles;
-  card.l1 = total([](const CuTime& t) { return t.l1_cycles; }) / unit_cycles;
-  const double slots = unit_cycles * kSimds / kSlotCycles;
+  const auto pipes = static_cast<double>(shape_.pipes);
+  card.matrix = matrix / (unit_cycles * simds);
+  card.vector = vector / (unit_cycles * simds);
+  card.lds = total([](const CuTime& t) { return t.lds_cycles; }) / (unit_cycles * pipes);
+  card.l1 = total([](const CuTime& t) { return t.l1_cycles; }) / (unit_cycles * pipes);
+  const double slots = unit_cycles * simds / slot_cycles;
   card.latency = total([](const CuTime& t) { return t.latency_slots; }) / slots;
   card.barriers = total([](const CuTime& t) { return t.barrier_slots; }) / slots;
   return card;

@@ -30,8 +30,9 @@ struct CardTime {
 
 class CardModel {
  public:
-  CardModel(const Sample& sample, uint64_t workgroups, uint32_t copies, const TimingValues& values)
-      : sample_(sample), workgroups_(workgroups), copies_(copies), values_(values) {}
+  CardModel(const Sample& sample, uint64_t workgroups, uint32_t copies, const TimingValues& values,
+            const UnitShape& shape)
+      : sample_(sample), workgroups_(workgroups), copies_(copies), values_(values), shape_(shape) {}
   // `times`: by workgroup, of `copies` of it on one compute unit.
   CardTime run(const std::map<uint64_t, CuTime>& times, const Traffic& traffic) const;
 
@@ -44,6 +45,7 @@ class CardModel {
   const uint64_t workgroups_;
   const uint32_t copies_;
   const TimingValues& values_;
+  const UnitShape& shape_;
 };
 
 }  // namespace fmha::emu

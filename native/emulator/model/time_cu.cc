@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <span>
 
 #include "core/wave.h"
 #include "model/time_wave.h"
@@ -28,19 +29,25 @@ class CuModel::Run {
       : first_(model.first_),
         facts_(model.facts_),
         values_(model.values_),
+        shape_(model.shape_),
         events_(events),
         most_events_(most),
         queue_cycles_(values_.whole(TimingKey::kQueueCycles)),
-        matrix_issue_(values_.whole(TimingKey::kMatrixIssueSlots)) {}
+        matrix_issue_(values_.whole(TimingKey::kMatrixIssueSlots)),
+        transcendental_issue_(values_.whole(TimingKey::kTranscendentalIssueSlots)) {}
 
   CuTime run(const std::vector<WaveTrace>& traces, uint32_t copies);
 
  private:
   struct Simd {
     std::vector<uint32_t> waves;  // those that go first in front
-    uint64_t matrix_free = 0, vector_free = 0;
+    uint64_t matrix_free = 0, vector_free = 0, transcendental_free = 0;
     uint64_t packed_until = 0;
     uint64_t covered = 0;  // the matrix or the vector port is busy until then
+  };
+  // LDS and L1 of neighbouring SIMDs: cycles.
+  struct Pipes {
+    uint64_t lds_free = 0, l1_free = 0;
   };
   struct Group {
     uint32_t waves = 0, arrived = 0, ended = 0;
@@ -51,6 +58,8 @@ class CuModel::Run {
   uint64_t port_free(const Simd& simd, const TimedWave& w, uint64_t now) const;
   void issue(Simd& simd, TimedWave& w, uint64_t now);
   void count(Simd& simd, TimedWave& w, uint64_t now, uint32_t slots);
+  Pipes& pipes_of(const TimedWave& w) { return pipes_[w.id % shape_.simds * shape_.pipes / shape_.simds]; }
+  const Pipes& pipes_of(const TimedWave& w) const { return const_cast<Run*>(this)->pipes_of(w); }
   void memory(TimedWave& w, const TraceStep& step, const Facts& f, uint64_t now);
   void arrive(TimedWave& w, uint64_t now);
   void end(TimedWave& w, uint64_t now);
@@ -60,13 +69,14 @@ class CuModel::Run {
   const Inst* first_;
   const TextFacts& facts_;
   const TimingValues& values_;
+  const UnitShape& shape_;
   std::vector<IssueEvent>* events_;
   const size_t most_events_;
-  const uint64_t queue_cycles_, matrix_issue_;
+  const uint64_t queue_cycles_, matrix_issue_, transcendental_issue_;
   std::vector<TimedWave> waves_;
   std::vector<Group> groups_;
-  Simd simds_[kSimds];
-  uint64_t lds_free_ = 0, l1_free_ = 0;  // cycles
+  Simd simds_[kMostSimds];
+  Pipes pipes_[kMostPipes];
   uint32_t live_ = 0;
   CuTime time_;
 };
@@ -86,11 +96,11 @@ void CuModel::Run::start(const std::vector<WaveTrace>& traces, uint32_t copies) 
     groups_[copy].waves = static_cast<uint32_t>(traces.size());
     for (const WaveTrace& trace : traces) {
       const auto id = static_cast<uint32_t>(waves_.size());
-      waves_.emplace_back(trace, first_, facts_, values_);
+      waves_.emplace_back(trace, first_, facts_, values_, shape_);
       waves_.back().id = id;
       waves_.back().group = copy;
       waves_.back().begin(copy * kApart);
-      simds_[id % kSimds].waves.push_back(id);
+      simds_[id % shape_.simds].waves.push_back(id);
     }
   }
   live_ = static_cast<uint32_t>(waves_.size());
@@ -103,7 +113,7 @@ CuTime CuModel::Run::run(const std::vector<WaveTrace>& traces, uint32_t copies) 
   start(traces, copies);
   for (uint64_t now = 0; live_;) {
     uint64_t next = kNever;
-    for (Simd& simd : simds_) next = std::min(next, step(simd, now));
+    for (Simd& simd : std::span(simds_, shape_.simds)) next = std::min(next, step(simd, now));
     if (!live_ || next == kNever) break;
     now = std::max(next, now + 1);
   }
@@ -144,17 +154,19 @@ uint64_t CuModel::Run::step(Simd& simd, uint64_t now) {
 uint64_t CuModel::Run::port_free(const Simd& simd, const TimedWave& w, uint64_t now) const {
   const auto behind = [&](uint64_t pipe_free) {
     const uint64_t from = pipe_free > queue_cycles_ ? pipe_free - queue_cycles_ : 0;
-    return (from + kSlotCycles - 1) / kSlotCycles;
+    return (from + shape_.slot_cycles - 1) / shape_.slot_cycles;
   };
+  const Pipes& pipes = pipes_of(w);
   switch (w.port()) {
     case Port::kMatrix:
       return std::max({simd.matrix_free, simd.packed_until, matrix_issue_ ? simd.vector_free : now});
     case Port::kVector:
-      return w.is_packed() ? std::max(simd.vector_free, simd.matrix_free) : simd.vector_free;
+      if (w.is_packed()) return std::max(simd.vector_free, simd.matrix_free);
+      return w.is_transcendental() ? std::max(simd.vector_free, simd.transcendental_free) : simd.vector_free;
     case Port::kLds:
-      return behind(lds_free_);
+      return behind(pipes.lds_free);
     case Port::kMemory:
-      return std::max(behind(l1_free_), w.step().use.lds_cycles ? behind(lds_free_) : now);
+      return std::max(behind(pipes.l1_free), w.step().use.lds_cycles ? behind(pipes.lds_free) : now);
     default:
       return now;
   }
@@ -176,6 +188,7 @@ void CuModel::Run::issue(Simd& simd, TimedWave& w, uint64_t now) {
   const TraceStep& step = w.step();
   const Facts& f = facts_.hot(step.inst);
   const uint32_t slots = w.slots();
+  uint32_t port_slots = slots;
   if (events_ && events_->size() < most_events_) {
     events_->push_back({w.id, static_cast<uint32_t>(&simd - simds_), step.inst, now, slots,
                         static_cast<uint32_t>(now - w.free), now > w.free ? w.stall : Stall::kNone});
@@ -188,16 +201,20 @@ void CuModel::Run::issue(Simd& simd, TimedWave& w, uint64_t now) {
       count(simd, w, now, slots);
       break;
     case Port::kVector:
-      simd.vector_free = now + slots;
+      if (w.is_transcendental()) {
+        simd.transcendental_free = now + slots;
+        if (transcendental_issue_) port_slots = static_cast<uint32_t>(transcendental_issue_);
+      }
+      simd.vector_free = now + port_slots;
       if (w.is_packed()) simd.packed_until = now + slots;
-      time_.vector_slots += slots;
+      time_.vector_slots += port_slots;
       count(simd, w, now, slots);
       break;
     default:
       break;
   }
   if (f.counted) memory(w, step, f, now);
-  time_.cycles = std::max(time_.cycles, (now + slots) * kSlotCycles);
+  time_.cycles = std::max(time_.cycles, (now + slots) * shape_.slot_cycles);
   const bool barrier = first_[step.inst].row->is(kBarrier);
   w.issued(now);
   if (w.over()) {
@@ -209,23 +226,25 @@ void CuModel::Run::issue(Simd& simd, TimedWave& w, uint64_t now) {
 
 // A memory instruction: its turn at LDS and L1, and when it completes.
 void CuModel::Run::memory(TimedWave& w, const TraceStep& step, const Facts& f, uint64_t now) {
-  uint64_t done = now * kSlotCycles;
+  uint64_t done = now * shape_.slot_cycles;
+  Pipes& pipes = pipes_of(w);
+  const Inst& inst = first_[step.inst];
   if (f.unit == Unit::kScalarMemory) {
-    w.flight(f.unit, (done + values_.whole(TimingKey::kScalarLatency)) / kSlotCycles);
+    w.flight(inst, f.unit, (done + values_.whole(TimingKey::kScalarLatency)) / shape_.slot_cycles);
     return;
   }
   const PipeUse& use = step.use;
   if (f.unit != Unit::kLds) {
-    l1_free_ = std::max(l1_free_, done) + use.l1_cycles;
+    pipes.l1_free = std::max(pipes.l1_free, done) + use.l1_cycles;
     time_.l1_cycles += use.l1_cycles;
-    done = l1_free_ + w.latency(use.level, first_[step.inst].row->is(kStore));
+    done = pipes.l1_free + w.latency(use.level, inst.row->is(kStore));
   }
   if (use.lds_cycles || f.unit == Unit::kLds) {
-    lds_free_ = std::max(lds_free_, now * kSlotCycles) + use.lds_cycles;
+    pipes.lds_free = std::max(pipes.lds_free, now * shape_.slot_cycles) + use.lds_cycles;
     time_.lds_cycles += use.lds_cycles;
-    done = std::max(done, lds_free_) + values_.whole(TimingKey::kLdsLatency);
+    done = std::max(done, pipes.lds_free) + values_.whole(TimingKey::kLdsLatency);
   }
-  w.flight(f.unit, (done + kSlotCycles - 1) / kSlotCycles);
+  w.flight(inst, f.unit, (done + shape_.slot_cycles - 1) / shape_.slot_cycles);
 }
 
 void CuModel::Run::arrive(TimedWave& w, uint64_t now) {
@@ -253,8 +272,9 @@ void CuModel::Run::release(Group& group, uint64_t now) {
   }
 }
 
-CuModel::CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values)
-    : first_(first), facts_(facts), values_(values) {}
+CuModel::CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values,
+                 const UnitShape& shape)
+    : first_(first), facts_(facts), values_(values), shape_(shape) {}
 
 CuTime CuModel::run(const std::vector<WaveTrace>& waves, uint32_t copies, std::vector<IssueEvent>* events,
                     size_t most_events) {

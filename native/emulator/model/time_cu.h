@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // How long a compute unit takes over workgroups whose waves' instructions are known.
 //
-// Time goes in slots of four cycles. In a slot a SIMD issues at most one instruction of a wave and one of a
-// port: matrix, vector, scalar, LDS, memory. Waves issue in their order, the wave with the higher priority
-// first (s_setprio), then the older one. An instruction waits for
+// Time goes in slots: of four cycles on CDNA, whose SIMDs take as long for a wave, of one on RDNA, where the
+// unit is a work-group processor (unit_shape.h). In a slot a SIMD issues at most one instruction of a wave
+// and one of a port: matrix, vector, scalar, LDS, memory. Waves issue in their order, the wave with the
+// higher priority first (s_setprio), then the older one. An instruction waits for
 // - the registers it reads or writes, as far as matrix, vector and scalar instructions write them. What loads
 //   write is waited for by s_waitcnt only, as on the hardware;
 // - its port: a matrix instruction occupies the matrix pipe for its passes, a transcendental one the vector
-//   port for four slots. Packed fp32 runs only while the matrix pipe is idle (LLVM, isNeverCoissue);
+//   port for four slots; on RDNA that has a pipe of its own. Packed fp32 runs only while the matrix pipe is
+//   idle (LLVM, isNeverCoissue);
 // - the counters of s_waitcnt, s_nop, s_barrier.
-// LDS moves 128 bytes a cycle and L1 64 for all four SIMDs; requests queue before them, and a wave waits when
-// the queue is full. Loads complete a latency behind their turn, in order.
-// Not modelled: instruction fetch, register banks, forwarding within the vector unit.
+// LDS moves 128 bytes a cycle and L1 64 for all four SIMDs, on RDNA for each two; requests queue before them,
+// and a wave waits when the queue is full. Loads complete a latency behind their turn, in order. Not
+// modelled: instruction fetch, register banks, forwarding within the vector unit.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +22,10 @@
 
 #include "check/facts.h"
 #include "model/timing_constants.h"
+#include "model/unit_shape.h"
 #include "model/wave_trace.h"
 
 namespace fmha::emu {
-
-constexpr uint32_t kSimds = 4;
 
 // Why an instruction did not issue earlier.
 enum class Stall : uint8_t { kNone, kRegisters, kPort, kMemory, kLds, kScalar, kBarrier, kNop };
@@ -50,7 +51,7 @@ struct CuTime {
 class CuModel {
  public:
   // `first` is the text that the traces' instructions index.
-  CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values);
+  CuModel(const Inst* first, const TextFacts& facts, const TimingValues& values, const UnitShape& shape = {});
 
   // `copies` of a workgroup run side by side. Appends at most `most_events` events, if `events` is not null.
   CuTime run(const std::vector<WaveTrace>& waves, uint32_t copies, std::vector<IssueEvent>* events,
@@ -61,6 +62,7 @@ class CuModel {
   const Inst* first_;
   const TextFacts& facts_;
   const TimingValues values_;
+  const UnitShape shape_;
 };
 
 }  // namespace fmha::emu

@@ -51,12 +51,11 @@ void TimedWave::look() {
   const Inst& inst = first_[index];
   const Facts& f = facts_->hot(index);
   port_ = port_of(inst, f.unit);
-  slots_ = f.unit == Unit::kMatrix  ? f.passes
-           : f.traits & kTransTrait ? static_cast<uint32_t>(values_->whole(TimingKey::kTranscendentalSlots))
-                                    : 1;
+  transcendental_ = f.unit == Unit::kVector && f.traits & kTransTrait;
+  slots_ = slots_of(f);
   packed_ = f.unit == Unit::kVector && inst.row->dst == Type::kPkF32;
   wait_registers(f, facts_->detail(index));
-  if (f.traits & kWaitTrait) wait_counters(inst.imm);
+  if (f.traits & kWaitTrait) wait_counters(inst);
   if (f.counted && f.unit != Unit::kScalarMemory) {
     if (f.unit != Unit::kLds && vector_.size() >= kMostVector)
       wait_until(vector_[vector_.size() - kMostVector], Stall::kMemory);
@@ -83,12 +82,26 @@ void TimedWave::wait_registers(const Facts& f, const FactsDetail& d) {
   }
 }
 
-void TimedWave::wait_counters(int32_t imm) {
-  const auto field = static_cast<uint32_t>(imm);
-  const uint32_t vector = (field & 15) | (field >> 14 & 3) << 4, lds = field >> 8 & 15;
-  if (vector_.size() > vector) wait_until(vector_[vector_.size() - vector - 1], Stall::kMemory);
-  if (lds_.size() > lds) wait_until(lds_[lds_.size() - lds - 1], Stall::kLds);
-  if (lds == 0) wait_until(scalar_, Stall::kScalar);
+// Slots for which an instruction occupies its port.
+uint32_t TimedWave::slots_of(const Facts& f) const {
+  const auto whole = [this](TimingKey key) { return static_cast<uint32_t>(values_->whole(key)); };
+  if (f.unit == Unit::kMatrix) {
+    const uint32_t matrix = whole(TimingKey::kMatrixSlots);
+    return matrix ? matrix : f.passes;
+  }
+  if (f.unit != Unit::kVector) return 1;
+  return shape_->wave_slots * (transcendental_ ? whole(TimingKey::kTranscendentalSlots) : 1);
+}
+
+void TimedWave::wait_counters(const Inst& inst) {
+  const Waits waits = waits_of(inst, shape_->isa);
+  const auto keep = [this](const std::deque<uint64_t>& queue, uint32_t n, Stall why) {
+    if (queue.size() > n) wait_until(queue[queue.size() - n - 1], why);
+  };
+  keep(vector_, waits.vector, Stall::kMemory);
+  keep(stores_, waits.stores, Stall::kMemory);
+  keep(lds_, waits.lds, Stall::kLds);
+  if (waits.scalars == 0) wait_until(scalar_, Stall::kScalar);
 }
 
 // Slots from the instruction at hand to the wave's next one.
@@ -124,12 +137,13 @@ void TimedWave::issued(uint64_t now) {
   if (is_set_priority(inst)) priority = static_cast<uint32_t>(inst.imm) & kPriorityBits;
   free = now + std::max<uint64_t>(gap(index), 1);
   while (!vector_.empty() && vector_.front() <= now) vector_.pop_front();
+  while (!stores_.empty() && stores_.front() <= now) stores_.pop_front();
   while (!lds_.empty() && lds_.front() <= now) lds_.pop_front();
   ++at_;
   if (!inst.row->is(kBarrier)) look();  // else when it leaves the barrier
 }
 
-void TimedWave::flight(Unit unit, uint64_t slot) {
+void TimedWave::flight(const Inst& inst, Unit unit, uint64_t slot) {
   if (unit == Unit::kScalarMemory) {
     scalar_ = std::max(scalar_, slot);
     return;
@@ -137,7 +151,7 @@ void TimedWave::flight(Unit unit, uint64_t slot) {
   const auto put = [slot](std::deque<uint64_t>& queue) {
     queue.push_back(queue.empty() ? slot : std::max(queue.back(), slot));
   };
-  if (unit != Unit::kLds) put(vector_);
+  if (unit != Unit::kLds) put(queue_of(inst, shape_->isa) == Queue::kStore ? stores_ : vector_);
   if (unit == Unit::kLds || unit == Unit::kFlat) put(lds_);
 }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "model/timing_constants.h"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
+#include <span>
 
 #include "model/profile_constants.h"
+#include "model/unit_shape.h"
 
 namespace fmha::emu {
 namespace {
@@ -36,6 +40,9 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
      "from the end of a vector instruction to who reads its result: calibrated on attn-dsl-bench's "
      "counters of AITER's d128 at 16384 keys, matrix 72.1 %, LDS 39.7 %; with 0 they are 83.8 % and 45 %"},
     {"transcendental_slots", 4, 4, "slots", "LLVM, SISchedule.td: WriteTrans32, a quarter of the rate"},
+    {"matrix_slots", 0, 0, "slots", "that a matrix instruction occupies its pipe; 0: its passes"},
+    {"transcendental_issue_slots", 0, 0, "slots",
+     "of the vector port, that a transcendental instruction takes; 0: all of its time"},
     {"start_cycles", 100, 1000, "cycles",
      "from the end of a workgroup to the next one's first step: assumed"},
     {"launch_seconds", 2e-6, 8e-6, "s", kAssumed},
@@ -73,14 +80,92 @@ constexpr TimingConstant kMi355x[] = {
      "assumed; from a clock that never falls to one that falls as an MI300X's"},
 };
 
+// What differs on a Radeon, whose slots are cycles. None of it is calibrated.
+constexpr const char kOfMca[] = "LLVM, SISchedule.td: GFX11SpeedModel, GFX12SpeedModel";
+constexpr const char kHowFar[] =
+    "assumed; the slow end: nothing of another wave runs beside a matrix instruction";
+constexpr TimingConstant kRadeon[] = {
+    {"lds_latency", 20, 128, "cycles",
+     "LLVM, SISchedule.td: WriteLDS 20; the slow end, for wide reads under load: assumed"},
+    {"scalar_latency", 20, 250, "cycles",
+     "LLVM, SISchedule.td: WriteSMEM 20; the slow end, under load: assumed"},
+    {"l1_latency", 80, 150, "cycles", kAssumed},
+    {"l2_latency", 200, 400, "cycles", kAssumed},
+    {"mall_latency", 200, 500, "cycles",
+     "the slow end: chipsandcheese.com, \"Latency Testing is Hard (RDNA 3 Power Saving)\", 150 to 199 ns on "
+     "an RX "
+     "7900 XTX; the fast end is the L2's: another workgroup has fetched the line"},
+    {"hbm_latency", 200, 1000, "cycles",
+     "GDDR6's: assumed; the fast end is the L2's: another workgroup has fetched the line"},
+    {"taken_branch_slots", 8, 32, "slots", "LLVM, SISchedule.td: WriteBranch 32; the fast end: assumed"},
+    {"branch_slots", 1, 8, "slots", kAssumed},
+    {"barrier_slots", 1, 32, "slots", kAssumed},
+    {"matrix_result_slots", 1, 8, "slots", kAssumed},
+    {"vector_result_slots", 4, 4, "slots", kOfMca},
+    {"transcendental_slots", 4, 4, "slots",
+     "AMD RDNA white paper: a transcendental unit of a quarter of the lanes"},
+    {"transcendental_issue_slots", 1, 4, "slots",
+     "AMD RDNA white paper: others issue beside it; the slow end, that they do not: assumed"},
+};
+constexpr TimingConstant kRx7900xtx[] = {
+    {"matrix_slots", 32, 32, "slots",
+     "AMD Radeon RX 7900 XTX product page: 122.8 TFLOPS of 96 units at 2.5 GHz, 128 multiply-adds a cycle a "
+     "SIMD; "
+     "whatever the type"},
+    {"matrix_issue_slots", 1, 32, "slots", kHowFar},
+    {"l2_bandwidth", 3072, 1024, "bytes a cycle", kAssumed},
+    {"mall_bandwidth", 5.3e12, 0.96e12, "bytes/s",
+     "AMD Radeon RX 7900 XTX product page; the slow end: GDDR6's, for arrays that are not in it"},
+    {"hbm_bandwidth", 0.96e12, 0.67e12, "bytes/s",
+     "AMD Radeon RX 7900 XTX product page; the slow end: 70 % of it, assumed"},
+    {"clock_matrix", 0, 0.3, "of the peak clock at full use",
+     "assumed; from a clock that never falls to one that by itself explains GEMM of 86 TFLOPS "
+     "(zzc0721/torch-performance-test-data, issue 103)"},
+    {"clock_vector", 0, 0.1, "of the peak clock at full use", kAssumed},
+};
+constexpr TimingConstant kRx9070xt[] = {
+    {"matrix_slots", 16, 16, "slots",
+     "AMD Radeon RX 9070 XT product page: 195 TFLOPS of 64 units at 2.97 GHz, 256 multiply-adds a cycle a "
+     "SIMD; "
+     "whatever the type"},
+    {"matrix_issue_slots", 1, 16, "slots", kHowFar},
+    {"l2_bandwidth", 4096, 1024, "bytes a cycle", kAssumed},
+    {"mall_bandwidth", 4e12, 0.64e12, "bytes/s",
+     "the fast end: assumed; the slow end: GDDR6's, for arrays that are not in it"},
+    {"hbm_bandwidth", 0.64e12, 0.45e12, "bytes/s",
+     "AMD Radeon RX 9070 XT product page; the slow end: 70 % of it, assumed"},
+    {"clock_matrix", 0, 0.42, "of the peak clock at full use",
+     "assumed; from a clock that never falls to one that by itself explains GEMM of 113.5 TFLOPS "
+     "(ROCm/rocm-libraries, issue 10861)"},
+    {"clock_vector", 0, 0.1, "of the peak clock at full use", kAssumed},
+};
+
 using Table = std::array<TimingConstant, kTimingKeys>;
+
+// Cards that the clock has constants of, by their names in native/archs.toml: what differs from an MI300X.
+struct CardRows {
+  std::string_view card;
+  std::span<const TimingConstant> rows;
+};
+constexpr CardRows kCardRows[] = {{"AMD Instinct MI300X", {}},
+                                  {"AMD Instinct MI355X", kMi355x},
+                                  {"AMD Radeon RX 7900 XTX", kRx7900xtx},
+                                  {"AMD Radeon RX 9070 XT", kRx9070xt}};
+
+const CardRows* rows_of_card() {
+  const auto found = std::ranges::find(kCardRows, std::string_view(profile_card().name), &CardRows::card);
+  return found == std::end(kCardRows) ? nullptr : found;
+}
 
 Table table_of_card() {
   Table table = kTable;
-  if (!is_mi355x()) return table;
-  for (const TimingConstant& row : kMi355x) {
-    if (const auto key = timing_key(row.name)) table[static_cast<size_t>(*key)] = row;
-  }
+  const auto replace = [&table](std::span<const TimingConstant> rows) {
+    for (const TimingConstant& row : rows) {
+      if (const auto key = timing_key(row.name)) table[static_cast<size_t>(*key)] = row;
+    }
+  };
+  if (is_rdna(device_arch())) replace(kRadeon);
+  if (const CardRows* card = rows_of_card()) replace(card->rows);
   return table;
 }
 
@@ -88,6 +173,8 @@ std::mutex table_mutex;
 std::optional<Table> replaced;
 
 }  // namespace
+
+bool has_clock() { return rows_of_card() != nullptr; }
 
 std::array<TimingConstant, kTimingKeys> timing_constants() {
   std::lock_guard lock(table_mutex);

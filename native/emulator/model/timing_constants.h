@@ -29,6 +29,8 @@ enum class TimingKey : uint8_t {
   kMatrixIssueSlots,
   kVectorResultSlots,
   kTranscendentalSlots,
+  kMatrixSlots,
+  kTranscendentalIssueSlots,
   kStartCycles,
   kLaunchSeconds,
   kL2Bandwidth,
@@ -37,7 +39,7 @@ enum class TimingKey : uint8_t {
   kClockMatrix,
   kClockVector,
 };
-constexpr size_t kTimingKeys = 22;
+constexpr size_t kTimingKeys = 24;
 
 // A row of the table. `fast` is the end at which launches take less time: the lower latency, but the higher
 // bandwidth.
@@ -61,6 +63,8 @@ class TimingValues {
 
 constexpr size_t kTimingEnds = 2;  // 0: fast, 1: slow
 
+// Whether there are constants of the card (profile_card()).
+bool has_clock();
 // The table of the card (profile_card()) as it stands: in the order of the keys.
 std::array<TimingConstant, kTimingKeys> timing_constants();
 TimingValues timing_values(size_t end);
@@ -68,8 +72,5 @@ std::optional<TimingKey> timing_key(std::string_view name);
 // Replaces a range, until reset_timing_constants(); for calibration and tests. Any thread.
 void set_timing_constant(TimingKey key, double fast, double slow);
 void reset_timing_constants();
-
-// Cycles of a slot: a SIMD issues once a slot.
-constexpr uint64_t kSlotCycles = 4;
 
 }  // namespace fmha::emu

@@ -61,21 +61,16 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
 }
 
 // What a key costs a wave of a kernel, in percent of what the size of its tile lets expect (select/fwd.cc):
-// Composable Kernel's, and by the software device's clock others, on full devices.
-inline constexpr int kWholePace = 100;
-// By benchmarks/selector.py, 2026-11-23.
-inline constexpr int kPaceOfAiter = 100;
-inline constexpr int kPaceOfPingpong64 = 88;
-inline constexpr int kPaceOfPingpong128 = 86;
-
+// what native/archs.toml says of the arch.
 inline int fwd_pace(const Kernel& kernel) {
+  const FwdPaces& paces = arch_info(kernel.arch).fwd_paces;
   switch (kernel.origin) {
     case Origin::kCk:
       return kWholePace;
     case Origin::kAiter:
-      return kPaceOfAiter;
+      return paces.aiter;
     case Origin::kHip:
-      return kernel.fwd.hdim_q <= 64 ? kPaceOfPingpong64 : kPaceOfPingpong128;
+      return kernel.fwd.hdim_q <= 64 ? paces.pingpong64 : paces.pingpong128;
     case Origin::kWmma:
       return kWholePace;  // none of another origin is there to choose
   }
@@ -92,7 +87,7 @@ inline bool fwd_is_usable(const Kernel& kernel) {
     case Origin::kHip:
       return kernel.fwd.tile_m == hip_fwd::kTileRows;
     case Origin::kWmma:
-      return kernel.fwd.tile_m == wmma::kFwdTileRows;
+      return kernel.fwd.tile_m > 0 && kernel.fwd.tile_m <= wmma::kFwdMostTileRows;
   }
   return false;  // of an origin that this library does not know
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Forward attention for Radeon, by WMMA (hip/wmma.h). A workgroup does 128 rows of a query head, a wave 16 of
-// them, all keys in blocks of 64 (head dim 128) or 128 (64).
+// them, all keys in blocks of 64 (head dim 128) or 128 (64). Of head dim 256 (512) two (four) waves share 16
+// rows, and blocks have 32 keys: a wave has 128 of the head dim, of Q, S's sum and O.
 //
 //   phase     a wave                                          LDS
 //   barrier                                                   K[n] is there; V[n-1] has been read
 //   stores    V[n], turned; asks for K[n+1]
 //   scores    S = Q K[n]; softmax
 //   barrier                                                   V[n] is there; K[n] has been read
+//   shared    S of the waves that share rows, added up;       from head dim 256 on; of 512, whose K and V
+//             softmax                                         fill LDS, between two more barriers, in K's
 //   stores    K[n+1]; asks for V[n+1]
 //   products  O += P V[n]
 //
@@ -43,25 +46,35 @@ namespace fmha {
 inline constexpr int kWmmaWaves = 8;
 inline constexpr int kWmmaBlock = 32 * kWmmaWaves;
 inline constexpr int kWmmaRows = 16;  // of a wave
-inline constexpr int kWmmaTileM = kWmmaWaves * kWmmaRows;
 
 template <typename T, int kHdim, WmmaFeatures kFeatures>
 class FwdWmma {
-  static constexpr int kKeys = 8192 / kHdim;  // a tile of 16 KB
+  static constexpr int kParts = kHdim > 128 ? kHdim / 128 : 1;   // waves that share rows
+  static constexpr int kDims = kHdim / kParts;                   // of a wave
+  static constexpr int kKeys = kHdim > 256 ? 32 : 8192 / kHdim;  // a tile of 16 KB, or of 32
   using KeyTile = WmmaTile<kKeys, kHdim>;
   using ValueTile = WmmaTile<kHdim, kKeys>;
-  static constexpr int kSteps = kHdim / 16;   // of S
+  static constexpr int kSteps = kDims / 16;   // of S
   static constexpr int kTilesS = kKeys / 16;  // of S^T, and steps of O
-  static constexpr int kTilesO = kHdim / 16;
+  static constexpr int kTilesO = kDims / 16;
   static constexpr int kGroup = kBothHalves ? 2 : 4;  // operands that are read at a time
+  // What waves of the same rows tell each other: S of their head dims. It has LDS of its own, or K's.
+  static constexpr int kTileBytes = KeyTile::kBytes + ValueTile::kBytes;
+  static constexpr int kSharedBytes = kParts > 1 ? kWmmaWaves* kTilesS * 1024 : 0;
+  static constexpr bool kSharesApart = kTileBytes + kSharedBytes <= 65536;
+  static constexpr int kLdsBytes = kTileBytes + (kSharesApart ? kSharedBytes : 0);
+  static_assert(kSharesApart || kSharedBytes <= KeyTile::kBytes);
+  static constexpr int kValueDims = 8192 / kKeys;  // that a mover moves
+  static constexpr int kValueMovers = kHdim / kValueDims;
   static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
   static constexpr float kSlack = 8;  // the reference's, a power of two
 
  public:
   static constexpr int kTileN = kKeys;
+  static constexpr int kTileM = kWmmaWaves / kParts * kWmmaRows;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(128))) uint8_t lds[KeyTile::kBytes + ValueTile::kBytes];
+    __shared__ __attribute__((aligned(128))) uint8_t lds[kLdsBytes];
     FwdWmma d(*reinterpret_cast<const FwdWmmaParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
               (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kFeatures.mask)) return;
@@ -72,7 +85,11 @@ class FwdWmma {
 
  private:
   __device__ FwdWmma(const FwdWmmaParams& params, LdsByte* lds)
-      : p(params.plain), more(params), keys(lds), values(lds + KeyTile::kBytes) {}
+      : p(params.plain),
+        more(params),
+        keys(lds),
+        values(lds + KeyTile::kBytes),
+        shared(lds + (kSharesApart ? kTileBytes : 0)) {}
 
   // ---- The beginning.
 
@@ -80,7 +97,8 @@ class FwdWmma {
     wave = __builtin_amdgcn_readfirstlane(static_cast<int>(threadIdx.x) / 32);
     lane = static_cast<int>(threadIdx.x) % 32;
     half = lane / 16;
-    first_row = work.tile * kWmmaTileM + wave * kWmmaRows;
+    part = wave % kParts;
+    first_row = work.tile * kTileM + wave / kParts * kWmmaRows;
     row = first_row + lane % 16;
     const int kv_head = work.head / p.nhead_ratio;
     k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
@@ -88,7 +106,9 @@ class FwdWmma {
     v = static_cast<const uint8_t*>(p.v) + work.batch * p.v_strides.batch + kv_head * p.v_strides.nhead +
         work.first_k * p.v_strides.row;
     key_mover.begin(p.k_strides.row, p.hdim_q);
-    value_mover.begin(p.v_strides.row, p.hdim_v);
+    for (int i = 0; i < kValueMovers; ++i) {
+      value_movers[i].begin(p.v_strides.row, p.hdim_v - i * kValueDims);
+    }
     k_read = KeyTile::begin_a(lane);
     v_read = ValueTile::begin_a(lane);
     one = unknown_one();
@@ -134,8 +154,8 @@ class FwdWmma {
     }
   }
 
-  __device__ int tile_row() const { return work.tile * kWmmaTileM; }
-  __device__ int rows_left() const { return min(work.seqlen_q - tile_row(), kWmmaTileM); }
+  __device__ int tile_row() const { return work.tile * kTileM; }
+  __device__ int rows_left() const { return min(work.seqlen_q - tile_row(), kTileM); }
 
   // b: a column is a row of Q.
   __device__ void load_q() {
@@ -143,7 +163,8 @@ class FwdWmma {
                           work.head * p.q_strides.nhead + (work.first_q + tile_row()) * p.q_strides.row;
     const Resource from = resource(base, rows_left() * p.q_strides.row);
     const uint32_t begin = (row - tile_row()) * p.q_strides.row;
-    const auto eight = [&](int dim) {
+    const auto eight = [&](int dim_of_part) {
+      const int dim = part * kDims + dim_of_part;
       return __builtin_amdgcn_raw_buffer_load_b128(from, dim < p.hdim_q ? begin + dim * 2 : kNowhere, 0, 0);
     };
     _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
@@ -165,7 +186,16 @@ class FwdWmma {
                     i < work.blocks && rows > 0 ? rows * row_bytes : 0);
   }
   __device__ void load_keys(int i) { key_mover.load(block_of(k, p.k_strides.row, i)); }
-  __device__ void load_values(int i) { value_mover.load(block_of(v, p.v_strides.row, i)); }
+  __device__ void load_values(int i) {
+    _Pragma("unroll") for (int j = 0; j < kValueMovers; ++j) {
+      value_movers[j].load(block_of(v + 2 * j * kValueDims, p.v_strides.row, i));
+    }
+  }
+  __device__ void store_values() const {
+    _Pragma("unroll") for (int j = 0; j < kValueMovers; ++j) {
+      value_movers[j].store_turned(values + ValueTile::line(j * kValueDims));
+    }
+  }
 
   __device__ void walk() {
     load_keys(0);
@@ -176,13 +206,54 @@ class FwdWmma {
       const int block = work.first_block + n;
       const bool seen = block >= seen_first && block < seen_end;
       lds_barrier();
-      value_mover.store_turned(values);
+      store_values();
       load_keys(n + 1);
-      if (seen) scores(block);
-      lds_barrier();
+      if (seen) scores();
+      if constexpr (kParts == 1) {
+        if (seen) softmax(block);
+      }
+      share(seen);
       key_mover.store(keys);
       load_values(n + 1);
+      if (seen && kParts > 1) softmax(block);
       if (seen) products();
+    }
+  }
+
+  // The barrier that K is read behind. Waves of the same rows add up what they have of S, all in the same
+  // order.
+  __device__ void share(bool seen) {
+    if constexpr (kParts > 1) {
+      if (!kSharesApart) lds_barrier();
+      if (seen) tell();
+      lds_barrier();
+      if (seen) add_up();
+      if (!kSharesApart) lds_barrier();
+    } else {
+      lds_barrier();
+    }
+  }
+
+  // Half a tile of S of a wave: 16 bytes of each lane, one after another.
+  __device__ LdsByte* told(int of_wave, int i) const {
+    return shared + (of_wave * 2 * kTilesS + i) * 512 + remade(lane) * 16;
+  }
+  __device__ void tell() const {
+    _Pragma("unroll") for (int i = 0; i < 2 * kTilesS; ++i) {
+      const Float8& x = s[i / 2];
+      lds_store(told(wave, i), i % 2 == 0 ? __builtin_shufflevector(x, x, 0, 1, 2, 3)
+                                          : __builtin_shufflevector(x, x, 4, 5, 6, 7));
+    }
+  }
+  __device__ void add_up() {
+    _Pragma("unroll") for (int i = 0; i < 2 * kTilesS; ++i) {
+      const int first = i % 2 * 4;
+      const auto next = lds_load<Float4>(told(wave ^ 1, i));
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) s[i / 2][first + j] += next[j];
+      if constexpr (kParts > 2) {
+        const auto far = lds_load<Float4>(told(wave ^ 2, i)), last = lds_load<Float4>(told(wave ^ 3, i));
+        _Pragma("unroll") for (int j = 0; j < 4; ++j) s[i / 2][first + j] += far[j] + last[j];
+      }
     }
   }
 
@@ -204,19 +275,20 @@ class FwdWmma {
     }
   }
 
-  __device__ void scores(int block) {
+  __device__ void scores() {
+    const LdsByte* const columns = keys + part * kDims * 2;
     const int begin = remade(k_read);
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) s[t] = Float8{};
     stream<kSteps * kTilesS>(
-        [&](int i) { return KeyTile::read(keys, begin, i % kTilesS, i / kTilesS); },
+        [&](int i) { return KeyTile::read(columns, begin, i % kTilesS, i / kTilesS); },
         [&](int i, Operand a) { s[i % kTilesS] = multiply16<T>(a, q[i / kTilesS], s[i % kTilesS]); });
-    softmax(block);
   }
 
   __device__ void products() {
+    const LdsByte* const rows = values + ValueTile::line(part * kDims);
     const int begin = remade(v_read);
     Operand b;
-    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read(values, begin, i % kTilesO, i / kTilesO); },
+    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read(rows, begin, i % kTilesO, i / kTilesO); },
                               [&](int i, Operand a) {
                                 if (i % kTilesO == 0) b = operand_of(probabilities[i / kTilesO], half != 0);
                                 o[i % kTilesO] = multiply16<T>(a, b, o[i % kTilesO]);
@@ -323,9 +395,9 @@ class FwdWmma {
     const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
     store_o(row_sum == 0 ? 0 : factor);
     if constexpr (kFeatures.dropout) {
-      if (more.randval != nullptr) store_randoms();
+      if (more.randval != nullptr && part == 0) store_randoms();
     }
-    if (p.lse != nullptr && half == 0 && row < work.seqlen_q) {
+    if (p.lse != nullptr && half == 0 && part == 0 && row < work.seqlen_q) {
       constexpr float kLn2 = 0.693147180559945309F;
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] =
           row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
@@ -358,7 +430,7 @@ class FwdWmma {
     const Resource to = resource(base, rows_left() * p.o_strides.row);
     const uint32_t begin = (row - tile_row()) * p.o_strides.row;
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
-      const int dim = t * 16 + half * 8;
+      const int dim = part * kDims + t * 16 + half * 8;
       __builtin_amdgcn_raw_buffer_store_b128(rounded_eight<T>(o[t] * factor), to,
                                              dim < p.hdim_v ? begin + dim * 2 : kNowhere, 0, 0);
     }
@@ -368,16 +440,17 @@ class FwdWmma {
   const FwdWmmaParams& more;
   LdsByte* keys;
   LdsByte* values;
-  FwdWork<kWmmaTileM> work;
+  LdsByte* shared;
+  FwdWork<kTileM> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
-  int wave, lane, half, first_row, row;
+  int wave, part, lane, half, first_row, row;
   int k_read, v_read;
   int whole_first, whole_end, seen_first, seen_end;
   float one;
   float row_max, row_sum;  // the exponentials' reference; the sum is of half the keys
   RowMover<kKeys, kHdim, kWmmaBlock> key_mover;
-  TurningMover<kKeys, kHdim, kWmmaBlock> value_mover;
+  TurningMover<kKeys, kValueDims, kWmmaBlock> value_movers[kValueMovers];
   Softcap softcap;
   float slope;
   BiasRows<T> bias;
@@ -400,7 +473,7 @@ struct FwdWmmaFacts {
   using entry##_type = fmha::FwdWmma<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;         \
   extern "C" __device__ __attribute__((used, visibility("protected")))                           \
   const fmha::FwdWmmaFacts entry##_facts = {                                                     \
-      fmha::kWmmaTileM, entry##_type::kTileN, hdim, hdim, fmha::kWmmaBlock, 1};                  \
+      entry##_type::kTileM, entry##_type::kTileN, hdim, hdim, fmha::kWmmaBlock, 1};              \
   extern "C" __global__ __launch_bounds__(fmha::kWmmaBlock, 1) void entry(fmha::FwdWmmaParams) { \
     entry##_type::run();                                                                         \
   }

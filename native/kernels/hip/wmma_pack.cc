@@ -29,16 +29,16 @@ bool types_fit(const FwdProblem& p, Refusal& why) {
 
 bool grid_fits(const FwdProblem& p, Refusal& why) {
   return ck::dim_fits("batch * nhead_q", p.batch * p.nhead_q, kMaxGridYZ, why) &&
-         ck::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdTileRows, why);
+         ck::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdMostTileRows, why);
 }
 
 // Strides are int32 elements by now. Of a tile of rows the bias spans less than a buffer.
 bool bias_fits(const View& v, Refusal& why) {
   if (!v.touched || v.size[kSeqlen] <= 1) return true;
-  const int64_t span = v.stride[kSeqlen] * kFwdTileRows * v.element_bytes;
+  const int64_t span = v.stride[kSeqlen] * kFwdMostTileRows * v.element_bytes;
   if (span < int64_t{1} << 31) return true;
   return why.because(FMHA_UNSUPPORTED, "%s.stride_seqlen = %" PRId64 ": kernels take less than %" PRId64,
-                     v.name, v.stride[kSeqlen], (int64_t{1} << 31) / (kFwdTileRows * v.element_bytes));
+                     v.name, v.stride[kSeqlen], (int64_t{1} << 31) / (kFwdMostTileRows * v.element_bytes));
 }
 
 int64_t step(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; }
@@ -59,7 +59,7 @@ bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
   const ck::KernelDropout dropout = ck::kernel_dropout(p.dropout);
   const bool random = p.dropout.is_on();
-  const Grid grid = {1, static_cast<uint32_t>(ceil_div(p.seqlen_q, kFwdTileRows)),
+  const Grid grid = {1, static_cast<uint32_t>(ceil_div(p.seqlen_q, int64_t{kernel.fwd.tile_m})),
                      static_cast<uint32_t>(p.batch * p.nhead_q)};
   new (plan.add_launch<FwdWmmaParams>(kernel, p.empty ? Grid{0, 0, 0} : grid)) FwdWmmaParams{
       .plain = hip_fwd::fwd_params(p),

@@ -171,6 +171,7 @@ inline void connect() {
   const fmha_jax_library library{fmha_fwd,
                                  fmha_fwd_prepare,
                                  fmha_fwd_extents,
+                                 fmha_fwd_workspace_bytes,
                                  fmha_bwd,
                                  fmha_bwd_prepare,
                                  fmha_bwd_extents,

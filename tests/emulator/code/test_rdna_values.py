@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What gfx1100's and gfx1201's instructions compute: gfx9's suites as far as they apply, and RDNA's own.
+"""What instructions compute on gfx1100, gfx1150 and gfx1201: gfx9's suites as far as they apply, RDNA's own.
 
 A process has one arch, so they run in others. Each row has a case, or a test elsewhere.
 """
@@ -15,12 +15,12 @@ from ..support import rows
 from .test_coverage import covered
 from .test_faults import run_script
 
-ARCHS = ("gfx1100", "gfx1201")
+ARCHS = ("gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
     *("global", "buffer", "scratch", "rdna", "rdna_scalar"),
 )
-_ISA = Path(__file__).resolve().parents[1] / "isa"
+_TESTS = Path(__file__).resolve().parents[1]
 _MATRIX = ("v_wmma_", "v_swmmac_")  # wave32_matrix_test.cc, and test_wmma_products against the compiler
 _WIDE = "waves of 64 lanes only: such kernels are refused"
 ELSEWHERE = {
@@ -52,7 +52,8 @@ def test_suites(arch: str) -> None:
     script = (
         "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
     )
-    files = [str(_ISA / f"test_{name}.py") for name in SUITES]
+    files = [str(_TESTS / "isa" / f"test_{name}.py") for name in SUITES]
+    files.append(str(_TESTS / "check" / "test_check_halves.py"))
     out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch})
     assert " passed" in out, out
 

@@ -301,9 +301,9 @@ def test_flat_accesses_to_lds() -> None:
 
 def _occupancy(vgprs: int, lds: int, threads: int) -> dict[str, Any]:
     kernel = Kernel("k", ["s_endpgm"], args=_ONE, lds=lds)
-    source = kernel.text().replace(".amdhsa_next_free_vgpr 256", f".amdhsa_next_free_vgpr {vgprs}")
+    source = kernel.text(rows.arch()).replace(".amdhsa_next_free_vgpr 256", f".amdhsa_next_free_vgpr {vgprs}")
     source = source.replace(".amdhsa_accum_offset 128", f".amdhsa_accum_offset {min(vgprs + 3 & ~3, 256)}")
-    kernel.text = lambda: source  # type: ignore[method-assign]
+    kernel.text = lambda _: source  # type: ignore[method-assign]
     module = hip.Module(assemble([kernel]))
     hip.lib().fmha_emu_profile_enable(1)
     try:

@@ -36,6 +36,7 @@ constexpr uint32_t kText[] = {
     0x1802592a, 0xbf8f0001, 0xbf8a0000, 0xd9fe0000, 0x28000001, 0xbf8cc07f,
 };
 
+constexpr uint64_t kSlot = UnitShape{}.slot_cycles;
 constexpr uint64_t kBig = 8, kSmall = 4, kTranscendental = 4;  // slots of the ports
 constexpr uint32_t kReadCycles = 8;                            // 64 lanes of 16 bytes, at 128 a cycle
 
@@ -99,7 +100,7 @@ class ComputeUnit {
     return CuModel(text_.insts.data(), facts_, values).run(traces, 1, &events, 100000);
   }
   uint64_t slots(const std::vector<Program>& waves, const TimingValues& values = exact()) {
-    return run(waves, values).cycles / kSlotCycles;
+    return run(waves, values).cycles / kSlot;
   }
   // The slot in which a wave's last instruction goes.
   uint64_t last(uint32_t wave) const {
@@ -205,14 +206,14 @@ void barriers(ComputeUnit& unit) {
 void lds_is_shared(ComputeUnit& unit) {
   // n reads keep the pipe for 8 cycles each, whichever SIMD they come from; the wait sees the last one done.
   const Program reads = times(4, {kRead}) + Program{kWait};
-  const uint64_t each = 4 * kReadCycles / kSlotCycles;
+  const uint64_t each = 4 * kReadCycles / kSlot;
   expect("one wave's reads", unit.slots({reads}), each + 1);
   expect("reads of two SIMDs", unit.slots({reads, reads}), 2 * each + 1);
   expect("reads of four SIMDs", unit.slots({reads, reads, reads, reads}), 4 * each + 1);
   expect("cycles of the pipe", unit.run({reads, reads, reads, reads}).lds_cycles, 16 * kReadCycles);
   // 64 cycles of latency behind the turn.
   expect("a latency", unit.slots({{kRead, kWait}}, exact_but(TimingKey::kLdsLatency, 64)),
-         (kReadCycles + 64) / kSlotCycles + 1);
+         (kReadCycles + 64) / kSlot + 1);
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ EXACT = {
     "lds_latency": 0, "scalar_latency": 0, "l1_latency": 0, "l2_latency": 0, "mall_latency": 0,
     "hbm_latency": 0, "store_latency": 0, "queue_cycles": 64, "taken_branch_slots": 1, "branch_slots": 1,
     "barrier_slots": 1, "matrix_result_slots": 4, "matrix_issue_slots": 0, "vector_result_slots": 0,
-    "start_cycles": 0, "launch_seconds": 0, "clock_matrix": 0, "clock_vector": 0,
+    "matrix_slots": 0, "transcendental_issue_slots": 0, "start_cycles": 0, "launch_seconds": 0,
+    "clock_matrix": 0, "clock_vector": 0,
 }  # fmt: skip
 BIG, SMALL = (
     ("v_mfma_f32_32x32x8_f16", "v_mfma_f32_16x16x16_f16")

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The forward selector's choice between origins of kernels, by the clock of the card that is played."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyfa_rocm._runtime import library
+from pyfa_rocm.cli.clock import estimate
+from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.errors import UnsupportedError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SHAPES = {
+    "plain": Shape(4, 64, 8, 8192, 128, False),
+    "causal": Shape(8, 32, 8, 8192, 128, True),
+    "short": Shape(2, 16, 16, 2048, 128, False),
+}
+pytestmark = pytest.mark.skipif(
+    "config.getoption('--device') == 'gpu'", reason="the clock is of the software device"
+)
+
+
+@pytest.mark.parametrize("other", [AiterForward(), CompositeKernel()], ids=lambda way: way.name)
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_other_kernel_is_faster(name: str, other: Subject) -> None:
+    """Than the library's choice, in the middle of the range."""
+    try:
+        theirs = estimate(other, SHAPES[name])
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    ours = estimate(Ours(), SHAPES[name])
+    assert ours.middle_tflops >= 0.99 * theirs.middle_tflops, (ours.kernel, theirs.kernel)
+
+
+@pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
+def test_on_an_mi355x() -> None:
+    """The same there, where another kernel is the faster: AITER's, without a mask."""
+    if "gfx950" not in json.loads(library.build_info_json())["archs"]:
+        pytest.skip("the library was built without kernels for gfx950")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
+        env=os.environ | {"FMHA_EMU_ARCH": "gfx950"}, cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
