@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # FMHA_GPU_TARGETS=all: every architecture in native/archs.toml; the name of a family of cards there: every one of it.
+# FMHA_GPU_TARGETS=distinct: those that are like no other one.
 # FMHA_GPU_TARGETS=native: those of this machine's cards, as the kernel driver (KFD) lists them in sysfs, which needs no
 # ROCm; if it lists none that we have kernels for, all, and a message. Input: FMHA_ALL_GPU_TARGETS and the families';
 # FMHA_SYSTEM_ROOT (/), which has sys, for tests. Sets FMHA_GPU_TARGETS_NAMED, those that the user named one by one.

@@ -94,6 +94,7 @@ class Arch:
     fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
+    like: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,20 @@ def _capability_of(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _read_arch(name: str, table: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
+def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> dict[str, Any]:
+    """A table with what that of the arch which it is like says in its place, but not that one's cards."""
+    if "like" not in table:
+        return {**table, "like": None}
+    other = content.get(table["like"], {})
+    if not other or "like" in other:
+        raise ValueError(f"{where}: like is {table['like']!r}, expected an arch that is like no other")
+    unit = {**other["unit"], **table.get("unit", {})}
+    return {**other, "cards": [], **table, "unit": unit}
+
+
+def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table = {"fwd_paces": {}} | table
+    table = {"fwd_paces": {}} | _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
     _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
@@ -188,12 +200,11 @@ def read_archs(path: Path = ARCHS_TOML) -> Archs:
     with open(path, "rb") as file:
         content = tomllib.load(file)
     sources, default = content.pop("sources"), content.pop("software_device")
-    archs = tuple(_read_arch(name, table, sources, str(path)) for name, table in content.items())
-    for key in ("capability", "elf_machine"):
-        values = [getattr(arch, key) for arch in archs]
-        for arch in archs:
-            if values.count(getattr(arch, key)) > 1:
-                raise ValueError(f"{path}: {arch.name}: another arch has the same {key}")
+    archs = tuple(_read_arch(name, content, sources, str(path)) for name in content)
+    machines = [arch.elf_machine for arch in archs]
+    for arch in archs:
+        if machines.count(arch.elf_machine) > 1:
+            raise ValueError(f"{path}: {arch.name}: another arch has the same elf_machine")
     if default not in content:
         raise ValueError(f"{path}: software_device is {default!r}, expected one of {', '.join(content)}")
     return Archs(archs, default)
@@ -244,7 +255,7 @@ struct FwdPaces {
 struct ArchInfo {
   Arch arch;
   const char* name;
-  int capability_major;  // HIP's compute capability, by which devices are told apart
+  int capability_major;  // HIP's compute capability
   int capability_minor;
   int wave_size;     // lanes
   int simds_per_cu;  // SIMDs of a compute unit
@@ -384,10 +395,12 @@ def cmake_list(archs: Archs) -> str:
     """CMake's lists of targets: all, and those of each family."""
     lines = [f"# {_SPDX}", "# Generated from native/archs.toml."]
     lines.append(f"set(FMHA_ALL_GPU_TARGETS {' '.join(archs.names())})")
-    lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(CARD_FAMILIES)})")
-    for family in CARD_FAMILIES:
-        names = [arch.name for arch in archs.archs if arch.family == family]
-        lines.append(f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})")
+    families = {
+        family: [arch.name for arch in archs.archs if arch.family == family] for family in CARD_FAMILIES
+    }
+    families["distinct"] = [arch.name for arch in archs.archs if not arch.like]
+    lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
+    lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,7 @@ def _rows_of(block: dict[str, Any], family: Family, tiles: dict[str, Any], where
         if row.dtype not in ARCHS[row.arch].dtypes:
             raise ValueError(f"{where}: {row.name}: {row.arch} has no {row.dtype} (native/archs.toml)")
         yield row
+        yield from (replace(row, arch=arch.name) for arch in ARCHS.values() if arch.like == row.arch)
 
 
 def _allow_scratch(rows: list[Row], reasons: dict[str, str], where: str) -> list[Row]:
@@ -141,12 +142,15 @@ def read_catalogue(folder: Path, largest: bool = False) -> list[Row]:
 def select_rows(
     rows: list[Row], kernel_set: str, targets: list[str], pattern: str = "", prebuilt: bool = True
 ) -> list[Row]:
-    """The rows a build of this set and these targets makes, if their names have a match of the pattern."""
+    """The rows a build of this set and these targets makes, if the pattern has a match in ARCH/NAME."""
     wanted = SETS[: SETS.index(kernel_set) + 1]
     return [
-        r
-        for r in rows
-        if r.set in wanted and r.arch in targets and re.search(pattern, r.name) and (prebuilt or not r.object)
+        row
+        for row in rows
+        if row.set in wanted
+        and row.arch in targets
+        and re.search(pattern, row.path())
+        and (prebuilt or not row.object)
     ]
 
 
@@ -248,7 +252,7 @@ def main() -> int:
     parser.add_argument("--set", required=True, choices=SETS)
     parser.add_argument("--targets", required=True, help="gfx names separated by commas")
     parser.add_argument(
-        "--filter", default="", help="regular expression: only kernels whose name has a match"
+        "--filter", default="", help="regular expression: only kernels whose ARCH/NAME has a match"
     )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--no-prebuilt", action="store_true", help="leave out kernels that come prebuilt")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from archs import read_archs
 from catalogue import read_catalogue
 from family import DTYPES, SETS, Row
 from family_bwd import Backward, BwdRow
@@ -137,14 +138,23 @@ TABLES: dict[str, Callable[[list[Any]], list[Line]]] = {
 }
 
 
+def _alike() -> tuple[dict[str, str], str]:
+    """Archs that have another's kernels, each with that one, and a sentence about them."""
+    like = {arch.name: arch.like for arch in read_archs().archs if arch.like}
+    whose = {other: sorted(name for name in like if like[name] == other) for other in like.values()}
+    lists = [f"{', '.join(names)}: as {other}" for other, names in whose.items()]
+    return like, f"{'; '.join(lists)}.\n" if lists else ""
+
+
 def support_table(rows: list[Row]) -> str:
     """The tables in Markdown, of every set and arch."""
     tables = []
+    like, sentence = _alike()
     for family, table in TABLES.items():
-        members = [row for row in rows if row.family == family]
+        members = [row for row in rows if row.family == family and row.arch not in like]
         if members:
             tables.append("".join(f"| {' | '.join(line)} |\n" for line in table(members)))
-    return "\n".join([NOTE, *tables])
+    return "\n".join([NOTE + sentence, *tables])
 
 
 def _order(item: tuple[tuple[str, ...], list[FwdRow]]) -> tuple[object, ...]:

@@ -119,7 +119,7 @@ has_objects() {
 needs_clang20() {
   [ -z "$rocm" ] || return 1  # has its own compiler
   case ";$targets;" in
-    *";all;"* | *";instinct;"* | *";gfx950;"*) return ;;
+    *";all;"* | *";distinct;"* | *";instinct;"* | *";gfx950;"*) return ;;
     ";native;") ! grep -qsh 'gfx_target_version [1-9]' "$kfd"/*/properties ||
       grep -qsh 'gfx_target_version 90500$' "$kfd"/*/properties ;;
     *) return 1 ;;

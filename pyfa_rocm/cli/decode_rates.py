@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyfa_rocm import emulator
 from pyfa_rocm._runtime import library
+from pyfa_rocm.errors import UnsupportedError
 
 __all__ = ["Rates", "rates"]
 
@@ -33,21 +34,26 @@ class Rates:
         return kv_bytes / cycles * self.simds * self.clock_hz
 
 
-# Of waves of 32 lanes, 32 at a time; a WMMA of 16 x 16 x 16 by the published peaks of dense fp16, 123 and 195
-# TFLOPS; memory as published.
-_RADEON = {
-    "gfx1100": Rates(96, 192, 2.5e9, 1, 32, "a WMMA", "GDDR6", 0.96e12),
-    "gfx1201": Rates(64, 128, 2.97e9, 1, 16, "a WMMA", "GDDR6", 0.64e12),
-}
-
-
 def rates(arch: str) -> Rates:
-    """Return those of the card whose arch this is, or of the card that the profile models."""
-    if library.known_archs()[arch]["wave_size"] == 32:
-        return _RADEON[arch]
+    """Return those of the software device's card, whose arch this is.
+
+    Raises
+    ------
+    UnsupportedError
+        If nobody has published how fast the card's matrix instructions are.
+    """
     card = {name: constant["value"] for name, constant in emulator.constants().items()}
-    units = card["compute_units"]
-    # 64 lanes at 16 a cycle; an MFMA of 16 x 16 x 16 by the published peak of 512 operations a cycle and
-    # SIMD; what the published memory clock and bus come to.
-    clock_hz = card["clock_khz"] * 1e3
-    return Rates(units, units * card["simds_per_cu"], clock_hz, 4, 16, "an MFMA", "HBM", 5.3e12)
+    timing = {name: constant["fast"] for name, constant in emulator.timing_constants().items()}
+    units, clock_hz = card["compute_units"], card["clock_khz"] * 1e3
+    simds, bandwidth = units * card["simds_per_cu"], timing["hbm_bandwidth"]
+    if library.known_archs()[arch]["matrix"] == "mfma":
+        # 64 lanes at 16 a cycle; an MFMA of 16 x 16 x 16 by the published peak of 512 operations a cycle and
+        # SIMD.
+        return Rates(units, simds, clock_hz, 4, 16, "an MFMA", "HBM", bandwidth)
+    if not timing["matrix_slots"]:
+        raise UnsupportedError(
+            f"the software device plays {arch}: how fast its card multiplies matrices is unknown, expected "
+            "one that `pyfa-rocm bench --model` names"
+        )
+    # 32 lanes a cycle; a WMMA of 16 x 16 x 16 by the published peak.
+    return Rates(units, simds, clock_hz, 1, int(timing["matrix_slots"]), "a WMMA", "GDDR6", bandwidth)

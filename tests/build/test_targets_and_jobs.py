@@ -14,8 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "native" / "cmake"
 INSTINCT = ["gfx90a", "gfx942", "gfx950"]
-RADEON = ["gfx1100", "gfx1201"]
+RDNA3 = ["gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151"]
+RADEON = [*RDNA3, "gfx1201", "gfx1200"]
 ALL = INSTINCT + RADEON
+DISTINCT = [*INSTINCT, "gfx1100", "gfx1201"]
 CARDS = {
     "gfx906": 90006,
     "gfx90a": 90010,
@@ -23,6 +25,12 @@ CARDS = {
     "gfx950": 90500,
     "gfx1030": 100300,
     "gfx1100": 110000,
+    "gfx1101": 110001,
+    "gfx1102": 110002,
+    "gfx1103": 110003,
+    "gfx1150": 110500,
+    "gfx1151": 110501,
+    "gfx1200": 120000,
     "gfx1201": 120001,
 }
 
@@ -107,6 +115,7 @@ def test_named_targets_stay(tmp_path: Path) -> None:
         ("all", ALL),
         ("instinct", INSTINCT),
         ("radeon", RADEON),
+        ("distinct", DISTINCT),
         ("gfx90a;instinct", INSTINCT),
         ("instinct;radeon", ALL),
         ("all;gfx942", ALL),

@@ -51,7 +51,18 @@ void test_first_call_failures(const fmha_fwd_params& p) {
 
   hip->capability_major = 11;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED, "device 0 has compute capability 11.4");
+
+  // Cards of one compute capability are told apart by name: one that is near another of ours is not that one.
+  hip->capability_minor = 0;
+  hip->arch_name = "gfx1109:xnack-";
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED,
+               "device 0 is gfx1109: this library knows only gfx90a,");
+  hip->arch_name = "gfx110";
+  CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_UNSUPPORTED,
+               "device 0 is gfx110: this library knows only gfx90a,");
+  hip->arch_name = "gfx942";
   hip->capability_major = 9;
+  hip->capability_minor = 4;
 
   hip->load_error = 209;
   CHECK_STATUS(fmha_fwd(&p, nullptr), FMHA_HIP_ERROR,

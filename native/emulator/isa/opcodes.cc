@@ -25,7 +25,14 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
     case Arch::kGfx950:
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx950()};
     case Arch::kGfx1100:
+    case Arch::kGfx1101:
+    case Arch::kGfx1102:
+    case Arch::kGfx1103:
       return {gfx11::shared()};
+    case Arch::kGfx1150:
+    case Arch::kGfx1151:
+      return {gfx11::shared(), gfx11::gfx1150()};
+    case Arch::kGfx1200:
     case Arch::kGfx1201:
       return {gfx12::shared()};
   }

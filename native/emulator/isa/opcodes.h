@@ -34,6 +34,7 @@ std::span<const OpcodeRun> gfx950();
 }  // namespace gfx9
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
+std::span<const OpcodeRun> gfx1150();  // and gfx1151: floats in scalar registers
 }  // namespace gfx11
 namespace gfx12 {
 std::span<const OpcodeRun> shared();

@@ -96,6 +96,8 @@ bool resolve(void* library, const char* name, Function& function, std::string& w
 }
 
 bool resolve_all(void* library, HipApi& api, std::string& why) {
+  std::string ignored;
+  (void)resolve(library, "hipGetDevicePropertiesR0600", api.hipGetDevicePropertiesR0600, ignored);
 #define FMHA_RESOLVE(name) resolve(library, #name, api.name, why)
   return FMHA_RESOLVE(hipInit) && FMHA_RESOLVE(hipRuntimeGetVersion) && FMHA_RESOLVE(hipGetDevice) &&
          FMHA_RESOLVE(hipDeviceGetAttribute) && FMHA_RESOLVE(hipPointerGetAttribute) &&

@@ -57,6 +57,9 @@ struct HipApi {
   const char* (*hipGetErrorName)(int error);
   const char* (*hipGetErrorString)(int error);
   int (*hipGetLastError)();
+
+  // Null before HIP 6: hipDeviceProp_tR0600, of which only the place of the arch's name is known here.
+  int (*hipGetDevicePropertiesR0600)(void* properties, int device);
 };
 
 // The runtime in use, bound now if none is, and initialised. Lock-free once that has been done.

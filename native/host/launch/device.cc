@@ -29,18 +29,51 @@ int attribute(const HipApi& api, const char* what, int attribute, int device) {
   return value;
 }
 
+[[noreturn]] void raise_unknown_arch(int device, const char* what) {
+  ItemList archs;
+  for (const ArchInfo& info : kArchs) archs.add(info.name);
+  raise(FMHA_UNSUPPORTED, "device %d %s: this library knows only %s", device, what, archs.c_str());
+}
+
+// gcnArchName of hipDeviceProp_tR0600: the arch, and behind a colon its target's features. That struct has
+// kept its layout since HIP 6.0; what newer ones append goes into the spare bytes.
+Arch arch_by_name(const HipApi& api, int device) {
+  constexpr size_t kBytes = 1472, kName = 1160, kNameBytes = 256, kSpare = 2624;
+  if (api.hipGetDevicePropertiesR0600 == nullptr) {
+    raise(
+        FMHA_UNSUPPORTED,
+        "device %d shares its compute capability with other archs, and the HIP runtime %s does not tell them "
+        "apart: it has no hipGetDevicePropertiesR0600, expected HIP 6.0 or later",
+        device, api.path.c_str());
+  }
+  alignas(16) char properties[kBytes + kSpare] = {};
+  if (const int error = api.hipGetDevicePropertiesR0600(properties, device); error != kHipSuccess)
+    raise_hip(api, "hipGetDevicePropertiesR0600", error, "arch of device %d", device);
+  const char* name = properties + kName;
+  const size_t length = std::strcspn(name, ":");
+  for (const ArchInfo& info : kArchs) {
+    if (std::strlen(info.name) == length && std::strncmp(info.name, name, length) == 0) return info.arch;
+  }
+  char what[64];
+  std::snprintf(what, sizeof what, "is %.*s", static_cast<int>(std::min(length, kNameBytes - 1)), name);
+  raise_unknown_arch(device, what);
+}
+
 // An arch's predecessors share its compute capability (gfx908 has gfx90a's); their runtime refuses the code
-// object, which load() reports.
+// object, which load() reports. Where several of ours share one, the name decides.
 Arch arch_of(const HipApi& api, int device) {
   const int major = attribute(api, "compute capability", kHipAttributeComputeCapabilityMajor, device);
   const int minor = attribute(api, "compute capability", kHipAttributeComputeCapabilityMinor, device);
+  const ArchInfo* found = nullptr;
   for (const ArchInfo& info : kArchs) {
-    if (info.capability_major == major && info.capability_minor == minor) return info.arch;
+    if (info.capability_major != major || info.capability_minor != minor) continue;
+    if (found != nullptr) return arch_by_name(api, device);
+    found = &info;
   }
-  ItemList archs;
-  for (const ArchInfo& info : kArchs) archs.add(info.name);
-  raise(FMHA_UNSUPPORTED, "device %d has compute capability %d.%d: this library knows only %s", device, major,
-        minor, archs.c_str());
+  if (found != nullptr) return found->arch;
+  char what[64];
+  std::snprintf(what, sizeof what, "has compute capability %d.%d", major, minor);
+  raise_unknown_arch(device, what);
 }
 
 Target target_of(const HipApi& api, int device) {

@@ -16,6 +16,7 @@ fake_hip_state gfx942() {
   state.capability_major = 9;
   state.capability_minor = 4;
   state.version = 60200000;
+  state.arch_name = "gfx942:sramecc+:xnack-";
   return state;
 }
 
@@ -73,6 +74,14 @@ EXPORT int hipDeviceGetAttribute(int* value, int attribute, int) {
   if (attribute == kMinor) *value = g_state.capability_minor;
   if (attribute == kMultiprocessorCount) *value = 304;
   return attribute == kMajor || attribute == kMinor || attribute == kMultiprocessorCount ? 0 : kInvalidValue;
+}
+
+// hipDeviceProp_tR0600: the name of the arch is at byte 1160 of 1472.
+EXPORT int hipGetDevicePropertiesR0600(char* properties, int) {
+  ++g_state.attributes;
+  std::memset(properties, 0, 1472);
+  std::strncpy(properties + 1160, g_state.arch_name, 255);
+  return 0;
 }
 
 EXPORT int hipPointerGetAttribute(void* value, int attribute, void* pointer) {

@@ -19,6 +19,7 @@ typedef struct fake_hip_state {
   int init_error, pointer_error, load_error, get_function_error, launch_error, memset_error;
   void* capturing; /* the stream that is being captured */
   int capability_major, capability_minor, version;
+  const char* arch_name; /* gcnArchName */
 
   /* The last launch. */
   unsigned grid[3], block[3], lds_bytes;

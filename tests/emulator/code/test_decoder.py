@@ -16,7 +16,7 @@ from ..support.lines import candidates
 from ..support.toolchain import ROOT
 
 CDNA = ("gfx90a", "gfx942")
-RDNA = ("gfx1100", "gfx1201")
+RDNA = ("gfx1100", "gfx1150", "gfx1201")
 ARCHS = CDNA + RDNA
 _KEEP = 16  # accepted lines a row and form
 

@@ -22,7 +22,7 @@ SUITES = (
     ("test_decode_caches.py",),
     ("test_decode_wrong.py",),
     ("test_with_kvcache.py",),
-    ("test_cli_bench_decode.py", "-k", "traffic"),
+    ("test_cli_bench_decode.py", "-k", "traffic or rate"),
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What gfx1100's and gfx1201's instructions compute: gfx9's suites as far as they apply, and RDNA's own.
+"""What instructions compute on gfx1100, gfx1150 and gfx1201: gfx9's suites as far as they apply, RDNA's own.
 
 A process has one arch, so they run in others. Each row has a case, or a test elsewhere.
 """
@@ -15,7 +15,7 @@ from ..support import rows
 from .test_coverage import covered
 from .test_faults import run_script
 
-ARCHS = ("gfx1100", "gfx1201")
+ARCHS = ("gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
     *("global", "buffer", "scratch", "rdna", "rdna_scalar"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Scalar instructions that only RDNA has: gfx12's floats and 64-bit integers, loads of bytes, packing."""
+"""Scalar instructions that only RDNA has: floats, 64-bit integers, loads of bytes, packing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from ..support.ops3 import rtz_f16
 from ..support.ops_rdna import MAX, MAXIMUM, MIN, MINIMUM, TO_SCALAR, to_scalar
 from ..support.predicates import _FLOAT as PREDICATES
 from ..support.scalar_ops import M64, V64, check
-from ..support.spelling import RDNA
+from ..support.spelling import GENERATION, RDNA
 from ..support.valu import same
 
 SUITE = Suite("rdna_scalar")
 _GROUPS = 192  # scalar operands: one a workgroup
 _WAIT = "s_waitcnt lgkmcnt(0)"
+_NUM = "_num" if GENERATION == 12 else ""  # in names of minimum and maximum
 
 
 def _bits(values: Array) -> list[int]:
@@ -55,8 +56,8 @@ def _arithmetic() -> None:
         "add": lambda a, b: a + b,
         "sub": lambda a, b: a - b,
         "mul": lambda a, b: a * b,
-        "min_num": MIN,
-        "max_num": MAX,
+        f"min{_NUM}": MIN,
+        f"max{_NUM}": MAX,
         "minimum": MINIMUM,
         "maximum": MAXIMUM,
     }

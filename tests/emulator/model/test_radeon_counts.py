@@ -147,3 +147,28 @@ def test_clock(arch: str) -> None:
     assert (time["card"], time["slot"]) == (card, 1)
     assert 0.3 * peak < flops / time["high"] / 1e12 < flops / time["low"] / 1e12 < peak
     assert time["binds"]["matrix"] == max(time["binds"].values())
+
+
+@archs
+def test_bench(arch: str) -> None:
+    """The command models ours, which is all there is, and has nothing published to set it against."""
+    if not built_for(arch):
+        pytest.skip(f"the library was built without kernels for {arch}")
+    card, peak = PEAKS[arch]
+
+    def bench(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pyfa_rocm", "bench", "--model", card, "--json", *options],
+            env=os.environ | {"FMHA_EMU_ARCH": arch, "PYFA_ROCM_DEVICE": "emulator"},
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    done = bench("--seqlens", "512", "--hdims", "64", "--direction", "forward")
+    assert done.returncode == 0, done.stderr[-4000:]
+    result = json.loads(done.stdout)
+    assert result["card"] == card
+    assert {row["implementation"] for row in result["rows"]} == {"pyfa_rocm"}
+    assert all(0 < row["tflops"]["low"] < row["tflops"]["high"] < peak for row in result["rows"])
+    refused = bench("--against")
+    assert refused.returncode != 0
+    assert "--against: what was published is of an MI300X and an MI355X" in refused.stderr

@@ -37,6 +37,7 @@ MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
 RETURN, SCOPE = {
     "gfx90a": ("glc", "glc"),
     "gfx1100": ("glc", "glc"),
+    "gfx1150": ("glc", "glc"),
     "gfx1201": ("th:TH_ATOMIC_RETURN", "scope:SCOPE_DEV"),
 }.get(rows.arch(), ("sc0", "sc1"))
 _ROW_BYTES = 4 * LANES

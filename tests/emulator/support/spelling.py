@@ -11,7 +11,7 @@ import re
 
 from . import rows
 
-ARCHS = {"gfx1100": 11, "gfx1201": 12}
+ARCHS = {"gfx1100": 11, "gfx1150": 11, "gfx1201": 12}
 GENERATION = ARCHS.get(rows.arch(), 9)
 RDNA = GENERATION > 9
 
