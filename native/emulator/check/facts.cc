@@ -2,6 +2,7 @@
 #include "check/facts.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "code/dialect.h"
 #include "core/wave.h"
@@ -181,6 +182,9 @@ class FactsBuilder {
     if (row_.is(kReadLane | kWriteLane)) t |= kLaneTrait;
     if (row_.is(kLateVcc)) t |= kDivFmasTrait;
     if (row_.is(kSwapsLanes)) t |= kSwapTrait;
+    const std::string_view name = row_.mnemonic;
+    if (name.starts_with("v_permlane")) t |= kPermlaneTrait;
+    if (name == "v_nop") t |= kVectorNopTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
     const bool waits =

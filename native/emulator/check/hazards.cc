@@ -203,6 +203,7 @@ void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch) {
   facts_ = facts;
   first_ = first;
   arch_ = arch;
+  rdna_.reset(facts, first, arch);
 }
 
 bool HazardChecks::need(Wave& w, const Inst& inst, const char* what, int states, const Issued& producer,
@@ -226,6 +227,7 @@ bool HazardChecks::need(Wave& w, const Inst& inst, Rule rule, const Issued& prod
 }
 
 bool HazardChecks::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  if (is_rdna(arch_info(arch_).isa) && !rdna_.step(w, inst, f, d)) return false;
   constexpr uint32_t kZeroFlags = kReadsVcczTrait | kReadsExeczTrait;
   constexpr uint32_t kScalarRules = kReadsScalarTrait | kLaneTrait | kDppTrait | kSwapTrait | kZeroFlags;
   constexpr uint32_t kProducers =

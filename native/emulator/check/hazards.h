@@ -23,12 +23,14 @@
 // - The ISA guides: VALU writes VCC or EXEC, VALU reads VCCZ or EXECZ as data.
 // Not checked, as they cannot happen here: checkSMRDHazards (before gfx7), checkSoftClauseHazards (XNACK is
 // off on this device), checkRFEHazards (trap handlers), checkMAIHazards908 and checkMAILdStHazards (gfx908),
-// LDS_DIRECT, s_setvskip, and everything of gfx10 and later.
+// LDS_DIRECT, s_setvskip, and everything of gfx10 and later, of which rdna_hazards.h has
+// the rest.
 #pragma once
 
 #include <cstdint>
 
 #include "check/facts.h"
+#include "check/rdna_hazards.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
@@ -88,6 +90,7 @@ class HazardChecks {
   Issued m0_by_scalar_, f64_matrix_;
   Issued set_[kHardwareRegisters];  // s_setreg, by hardware register
   uint64_t busy_[kRegisterWords] = {};
+  RdnaHazards rdna_;
 };
 
 }  // namespace fmha::emu

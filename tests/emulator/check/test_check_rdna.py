@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""RDNA's hazards against LLVM's own: a finding where llc mends the sequence, and silence where it does not.
+
+Each sequence is machine IR for llc, which runs its hazard recogniser over it, and assembly for the device.
+code/test_rdna_values.py runs this file, as gfx1100 and gfx1201.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from functools import cache
+
+import pytest
+
+from ..support import rows
+from ..support.findings import Kernels
+from ..support.spelling import RDNA
+from ..support.toolchain import tool
+
+pytestmark = pytest.mark.skipif(not RDNA, reason="gfx9 has wait states")
+
+_TAIL = "implicit $mode, implicit $exec"
+# By letter: machine IR and assembly. v3 is what a transcendental instruction writes.
+_INSTS = {
+    "T": (f"$vgpr3 = V_RCP_F32_e32 $vgpr2, {_TAIL}", "v_rcp_f32 v3, v2"),
+    "E": (f"$vgpr3 = V_EXP_F32_e32 $vgpr2, {_TAIL}", "v_exp_f32 v3, v2"),
+    "H": (f"$vgpr3 = V_SQRT_F16_e32 $vgpr2, {_TAIL}", "v_sqrt_f16 v3, v2"),
+    "D": (f"$vgpr2_vgpr3 = V_RCP_F64_e32 $vgpr4_vgpr5, {_TAIL}", "v_rcp_f64 v[2:3], v[4:5]"),
+    "M": ("$vgpr3 = V_MOV_B32_e32 0, implicit $exec", "v_mov_b32 v3, 0"),
+    "t": (f"$vgpr6 = V_RCP_F32_e32 $vgpr7, {_TAIL}", "v_rcp_f32 v6, v7"),
+    "v": ("$vgpr6 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v6, v7"),
+    "n": ("V_NOP_e32 implicit $exec", "v_nop"),
+    "s": ("S_NOP 7", "s_nop 7"),
+    "m": ("$sgpr20 = S_MOV_B32 0", "s_mov_b32 s20, 0"),
+    "l": ("DS_WRITE_B32_gfx9 $vgpr1, $vgpr7, 0, 0, implicit $exec", "ds_write_b32 v1, v7"),
+    "g": (
+        "$vgpr8 = GLOBAL_LOAD_DWORD_SADDR $sgpr8_sgpr9, $vgpr1, 0, 0, implicit $exec",
+        "global_load_dword v8, v1, s[8:9]",
+    ),
+    "U": ("$vgpr9 = V_MOV_B32_e32 $vgpr3, implicit $exec", "v_mov_b32 v9, v3"),
+    "W": ("$vgpr3 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v3, v7"),
+    "F": (f"$vgpr9 = V_FMAC_F32_e32 $vgpr7, $vgpr3, $vgpr9, {_TAIL}", "v_fmac_f32 v9, v7, v3"),
+    "R": ("$sgpr20 = V_READFIRSTLANE_B32 $vgpr3, implicit $exec", "v_readfirstlane_b32 s20, v3"),
+    "X": (
+        "V_CMPX_EQ_U32_nosdst_e64 $vgpr1, $vgpr1, implicit-def $exec, implicit $exec",
+        "v_cmpx_eq_u32 v1, v1",
+    ),
+    "P": (
+        "$vgpr9 = V_PERMLANE16_B32_e64 0, $vgpr7, 0, $sgpr8, 0, $sgpr9, $vgpr9, 0, implicit $exec",
+        "v_permlane16_b32 v9, v7, s8, s9",
+    ),
+    "Q": (
+        "$vgpr9 = V_PERMLANEX16_B32_e64 0, $vgpr7, 0, $sgpr8, 0, $sgpr9, $vgpr9, 0, implicit $exec",
+        "v_permlanex16_b32 v9, v7, s8, s9",
+    ),
+}
+_GAPS = ["", *("v" * n for n in range(1, 8)), "t", "tt", "vt", "vvvvt", "vvvvvt", "tvt", "ttt"]
+_GAPS += ["s", "m", "sssssss", "n", "nnnnn", "nnnnnn", "l", "g", "vlv", "M", "vMv", "vvsvvmv", "vvsvvmvv"]
+SEQUENCES = [
+    *("T" + gap + use for gap, use in itertools.product(_GAPS, "UW")),
+    *(first + gap + use for first, gap, use in itertools.product("EHD", ["", "v" * 5, "v" * 6], "UFR")),
+    *("X" + gap + use for gap, use in itertools.product(["", "v", "n", "s", "m", "nsn", "nv", "l"], "PQ")),
+    *("MU", "vP", "TT", "Tt", "TET", "TvF", "TR"),
+]
+
+
+@cache
+def _mended() -> dict[str, bool]:
+    """By sequence, whether llc puts anything in front of its last instruction."""
+    bodies = "".join(
+        f"---\nname: {name}\nbody: |\n  bb.0:\n"
+        + "".join(f"    {_INSTS[letter][0]}\n" for letter in name)
+        + "    S_ENDPGM 0\n...\n"
+        for name in SEQUENCES
+    )
+    command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={rows.arch()}"]
+    done = subprocess.run(
+        [*command, "-run-pass=post-RA-hazard-rec", "-x", "mir", "-", "-o", "-"],
+        input=bodies, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[:3000]
+    found = {}
+    for part in done.stdout.split("\n---\n"):
+        match = re.search(r"^name: +(\w+)$", part, re.MULTILINE)
+        if match:
+            body = part.split("bb.0:")[1].split("S_ENDPGM")[0].splitlines()
+            count = sum(bool(line.strip()) and "liveins" not in line for line in body)
+            found[match[1]] = count > len(match[1])
+    assert set(found) == set(SEQUENCES)
+    return found
+
+
+def _asm(name: str, mend: str = "") -> list[str]:
+    lines = [_INSTS[letter][1] for letter in name]
+    return [*lines[:-1], *([mend] if mend else []), lines[-1]]
+
+
+# What llc inserts: a wait for VGPRs, or for v_permlane a move.
+def _mend(name: str) -> str:
+    return "v_mov_b32 v7, v7" if name[-1] in "PQ" else "s_waitcnt_depctr 0xfff"
+
+
+@cache
+def _kernels() -> Kernels:
+    mended = {f"{n}_mended": _asm(n, _mend(n)) for n in SEQUENCES if _mended()[n]}
+    # The counts of other units are no wait for VGPRs.
+    wrong = {"wrong": _asm("TU", "s_waitcnt_depctr 0xf000")} if _mended()["TU"] else {}
+    return Kernels({f"{n}_plain": _asm(n) for n in SEQUENCES} | mended | wrong, lds=1024)
+
+
+def test_llvm_mends_some() -> None:
+    """Of both rules on gfx1100; gfx1201 has no late transcendental results."""
+    assert _mended()["XP"]
+    assert not _mended()["XvP"]
+    assert not _mended()["vP"]
+    assert _mended()["TU"] == (rows.arch() == "gfx1100")
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_finding_where_llvm_mends(name: str) -> None:
+    if not _mended()[name]:
+        _kernels().run(f"{name}_plain")
+        return
+    text = _kernels().finding(f"{name}_plain")
+    assert "hazard: " in text, text
+    assert ("v_permlane" if name[-1] in "PQ" else "transcendental") in text, text
+    _kernels().run(f"{name}_mended")
+
+
+def test_other_fields_do_not_count() -> None:
+    if not _mended()["TU"]:
+        pytest.skip("this arch waits by itself")
+    assert "transcendental" in _kernels().finding("wrong")
