@@ -22,7 +22,7 @@ def _build_with(row: Row, kernel_set: str, targets: list[str], pattern: str) -> 
         changes.append(f"FMHA_KERNEL_SET={row.set}")
     if row.arch not in targets:
         changes.append("FMHA_GPU_TARGETS=all")
-    if not re.search(pattern, row.name):
+    if not re.search(pattern, row.path()):
         changes.append("FMHA_KERNEL_FILTER=")
     return " ".join(changes)
 

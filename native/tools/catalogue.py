@@ -142,12 +142,15 @@ def read_catalogue(folder: Path, largest: bool = False) -> list[Row]:
 def select_rows(
     rows: list[Row], kernel_set: str, targets: list[str], pattern: str = "", prebuilt: bool = True
 ) -> list[Row]:
-    """The rows a build of this set and these targets makes, if their names have a match of the pattern."""
+    """The rows a build of this set and these targets makes, if the pattern has a match in ARCH/NAME."""
     wanted = SETS[: SETS.index(kernel_set) + 1]
     return [
-        r
-        for r in rows
-        if r.set in wanted and r.arch in targets and re.search(pattern, r.name) and (prebuilt or not r.object)
+        row
+        for row in rows
+        if row.set in wanted
+        and row.arch in targets
+        and re.search(pattern, row.path())
+        and (prebuilt or not row.object)
     ]
 
 
@@ -249,7 +252,7 @@ def main() -> int:
     parser.add_argument("--set", required=True, choices=SETS)
     parser.add_argument("--targets", required=True, help="gfx names separated by commas")
     parser.add_argument(
-        "--filter", default="", help="regular expression: only kernels whose name has a match"
+        "--filter", default="", help="regular expression: only kernels whose ARCH/NAME has a match"
     )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--no-prebuilt", action="store_true", help="leave out kernels that come prebuilt")

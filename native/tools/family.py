@@ -32,6 +32,10 @@ class Row:
     object_sha256: str = ""
     symbol: str = ""  # its name there
 
+    def path(self) -> str:
+        """Return what FMHA_KERNEL_FILTER sees."""
+        return f"{self.arch}/{self.name}"
+
 
 class Tile(Protocol):
     """What the attention families ask of any origin's tile."""

@@ -52,8 +52,8 @@ def rates(arch: str) -> Rates:
         return Rates(units, simds, clock_hz, 4, 16, "an MFMA", "HBM", bandwidth)
     if not timing["matrix_slots"]:
         raise UnsupportedError(
-            f"the software device plays {arch}: how fast its card multiplies matrices is unknown, expected one "
-            "that `pyfa-rocm bench --model` names"
+            f"the software device plays {arch}: how fast its card multiplies matrices is unknown, expected "
+            "one that `pyfa-rocm bench --model` names"
         )
     # 32 lanes a cycle; a WMMA of 16 x 16 x 16 by the published peak.
     return Rates(units, simds, clock_hz, 1, int(timing["matrix_slots"]), "a WMMA", "GDDR6", bandwidth)

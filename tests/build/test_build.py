@@ -217,6 +217,10 @@ def test_allow_scratch_goes_by_name(tmp_path: Path) -> None:
 def test_filter(tmp_path: Path) -> None:
     assert list_kernels(tmp_path, BLOCK, pattern="d64.*pad|d96v128$").returncode == 0
     assert names(tmp_path) == {"gfx942/fmha_fwd_bf16_d64_pad", "gfx942/fmha_fwd_bf16_d96v128"}
+    by_arch = tmp_path / "by_arch"
+    by_arch.mkdir()
+    assert list_kernels(by_arch, BLOCK, pattern="gfx942/.*_d96v128$").returncode == 0
+    assert names(by_arch) == {"gfx942/fmha_fwd_bf16_d96v128"}
     result = list_kernels(tmp_path, BLOCK, pattern="d64(")
     assert result.returncode == 1
     assert "FMHA_KERNEL_FILTER: 'd64(' is no regular expression" in result.stderr
