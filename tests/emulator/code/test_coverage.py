@@ -60,7 +60,7 @@ def covered(files: tuple[str, ...]) -> set[str]:
 # Those of gfx950 that are cases of no suite, but functions of test_gfx950.
 _FUNCTIONS = (
     "v_bitop3_b16 v_bitop3_b32 v_cvt_pk_f16_f32 v_cvt_pk_bf16_f32 v_ashr_pk_i8_i32 v_ashr_pk_u8_i32 "
-    "v_minimum3_f32 v_maximum3_f32 v_prng_b32 global_load_lds_dwordx3 global_load_lds_dwordx4"
+    "v_minimum3_f32 v_maximum3_f32 v_prng_b32 v_dot2_f32_bf16 global_load_lds_dwordx3 global_load_lds_dwordx4"
 )
 
 
@@ -103,7 +103,7 @@ def test_every_instruction_has_a_row(arch: str) -> None:
 
 # What the device has not of gfx950 yet: scales, floats of 6 and 4 bits, and three more.
 _NOT_YET = re.compile(
-    r"v_cvt_scalef32_.*|v_mfma_.*_f8f6f4|v_mfma_ld_scale_b32|v_cvt_sr_b?f16_f32|v_cvt_f32_bf16|v_dot2c?_f32_bf16"
+    r"v_cvt_scalef32_.*|v_mfma_.*_f8f6f4|v_mfma_ld_scale_b32|v_cvt_sr_b?f16_f32|v_cvt_f32_bf16|v_dot2c_f32_bf16"
 )
 
 

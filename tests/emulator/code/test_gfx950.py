@@ -394,6 +394,28 @@ def test_prng(tmp_path: Path) -> None:
 
 @inner
 @compiles
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("signs", ["", " neg_lo:[1,0,0] neg_hi:[0,1,0]", " neg_lo:[0,0,1]"])
+def test_dot2_f32_bf16(tmp_path: Path, signs: str, exact: bool) -> None:
+    """Two products and an f32: exactly where nothing rounds, else within a rounding of each partial sum."""
+    rng = np.random.default_rng(6)
+    a, b = (rng.integers(-8, 9, (64, 2)) if exact else rng.normal(0, 4, (64, 2)) for _ in range(2))
+    a, b = (x.astype(ml_dtypes.bfloat16) for x in (a, b))
+    addend = (rng.integers(-64, 65, 64) if exact else rng.normal(0, 4, 64)).astype(np.float32)
+    text = rf"v_dot2_f32_bf16 %0, %1, %2, %3{signs}\n\ts_nop 2"  # its result's wait states
+    got = run_vector(tmp_path, text, [a, b, addend]).view(np.float32)
+    products = a.astype(np.float64) * b.astype(np.float64)
+    total = addend.astype(np.float64)
+    if "neg_hi" in signs:  # of a's low half and b's high one: both products
+        products = -products
+    elif signs:
+        total = -total
+    bound = 0 if exact else 3 * 2.0**-24 * (np.abs(products).sum(1) + np.abs(total))
+    assert (np.abs(got - (products.sum(1) + total)) <= bound).all()
+
+
+@inner
+@compiles
 @pytest.mark.parametrize(("m", "k"), [(32, 32), (16, 64)])
 def test_mfma_i8(tmp_path: Path, m: int, k: int) -> None:
     """A has lane l's sixteen bytes in row l % m, from 16 * (l // m) along k; B in columns."""

@@ -24,6 +24,7 @@ _SOME = 40  # lines of a program
 # Rows of other shapes.
 WITHOUT = {
     "v_dot2_f32_f16": "halves without op_sel, and an order of sums: test_vop3p",
+    "v_dot2_f32_bf16": "the same, of gfx950: code/test_gfx950",
     "v_pk_mov_b32": "bits, by op_sel only: test_vop3p",
 }
 _MIXES = ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")

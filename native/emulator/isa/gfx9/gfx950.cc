@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Opcodes of gfx950 that gfx942 has not, or that mean other numbers: its 8-bit floats are OCP. What takes
-// scales (cvt_scalef32, mfma_scale), 6- and 4-bit floats, cvt_sr of 16 bits, and bf16's cvt_f32 and dot2 are
+// scales (cvt_scalef32, mfma_scale), 6- and 4-bit floats, cvt_sr of 16 bits, and bf16's cvt_f32 and dot2c are
 // not here yet: a program that has one stops with the instruction's words.
 #include "isa/opcodes.h"
 
@@ -21,6 +21,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop3, 0x2a2, "v_cvt_pk_fp8_f32=v_cvt_pk_fp8_f32_ocp v_cvt_pk_bf8_f32=v_cvt_pk_bf8_f32_ocp"},
     {Format::kVop3, 0x2a4, "v_cvt_sr_fp8_f32=v_cvt_sr_fp8_f32_ocp v_cvt_sr_bf8_f32=v_cvt_sr_bf8_f32_ocp"},
 
+    {Format::kVop3p, 0x1a, "v_dot2_f32_bf16"},
     {Format::kVop3p, 0x1b, "v_pk_minimum3_f16 v_pk_maximum3_f16"},
 
     {Format::kMai, 0x35, "v_mfma_f32_16x16x32_bf16 v_mfma_i32_16x16x64_i8"},
