@@ -2,8 +2,8 @@
 # Finds what compiles kernels, in this order: what the user names; ROCm ($ROCM_PATH, /opt/rocm); a clang >= 17 with
 # the AMDGPU target, and HIP headers, bitcode and CK from packages, as `make toolchain` lays them out.
 #
-# An arch that it does not know is compiled with the clang 20 that `make toolchain` makes for such archs. Without that one
-# an arch that the user did not name is left out, with a message.
+# An arch that it does not know, or compiles wrong (least_clang in native/archs.toml), is compiled with the clang 20 that
+# `make toolchain` makes for such archs. Without that one an arch that the user did not name is left out, with a message.
 #
 # Sets FMHA_DEVICE_COMPILER, FMHA_OBJDUMP, FMHA_HIP_PATH, FMHA_BITCODE, CK_INCLUDE, FMHA_CK_VERSION and
 # FMHA_DEVICE_COMPILER_ID; for each of FMHA_GPU_TARGETS FMHA_COMPILER_<arch>, FMHA_BITCODE_<arch>, and whether no
@@ -42,6 +42,8 @@ if(_failed OR NOT _version MATCHES "clang version ([0-9]+)" OR CMAKE_MATCH_1 LES
   message(FATAL_ERROR "FMHA_DEVICE_COMPILER is ${FMHA_DEVICE_COMPILER}; expected a clang >= 17 with the AMDGPU "
                       "target, got: ${_version}")
 endif()
+string(REGEX MATCH "clang version ([0-9]+)" _clang_major "${_version}")
+set(_clang_major "${CMAKE_MATCH_1}")
 string(REGEX MATCH "^[^\n]*" FMHA_DEVICE_COMPILER_ID "${_version}")
 get_filename_component(_clang_real "${FMHA_DEVICE_COMPILER}" REALPATH)
 get_filename_component(_clang_bin "${_clang_real}" DIRECTORY)
@@ -116,11 +118,18 @@ foreach(arch IN LISTS FMHA_GPU_TARGETS)
   set(FMHA_BITCODE_${arch} "${FMHA_BITCODE}")
   set(FMHA_BY_ASSEMBLY_${arch} FALSE)
   _fmha_knows(_knows "${FMHA_DEVICE_COMPILER}" ${arch})
+  set(_too_old FALSE)
+  if(_knows AND NOT _rocm AND _clang_major LESS FMHA_LEAST_CLANG_${arch})  # ROCm's has its own fixes
+    set(_too_old TRUE)
+    set(_knows FALSE)
+  endif()
   if(NOT _knows AND EXISTS "${_clang20}/SOURCE")
     _fmha_knows(_knows "${_clang20}/bin/clang++" ${arch})
     set(FMHA_COMPILER_${arch} "${_clang20}/bin/clang++")
-    set(FMHA_BITCODE_${arch} "${_clang20}/bitcode")
-    set(FMHA_BY_ASSEMBLY_${arch} TRUE)
+    if(NOT _too_old)
+      set(FMHA_BITCODE_${arch} "${_clang20}/bitcode")
+      set(FMHA_BY_ASSEMBLY_${arch} TRUE)
+    endif()
     file(READ "${_clang20}/SOURCE" _source)
     string(STRIP "${_source}" _source)
     string(APPEND FMHA_DEVICE_COMPILER_ID "; ${arch}: clang of ${_source}")
@@ -128,7 +137,7 @@ foreach(arch IN LISTS FMHA_GPU_TARGETS)
   if(_knows OR FMHA_KERNELS_FROM)
     list(APPEND _compiled ${arch})
   elseif(arch IN_LIST FMHA_GPU_TARGETS_NAMED)
-    message(FATAL_ERROR "FMHA_GPU_TARGETS has ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for. `make "
+    message(FATAL_ERROR "FMHA_GPU_TARGETS has ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for, or not right. `make "
                         "toolchain GPU_TARGETS=${arch}` makes a clang that does, where there is no ROCm")
   else()
     message(STATUS "Left out: ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for (`make toolchain`)")

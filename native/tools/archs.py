@@ -91,6 +91,7 @@ class Arch:
     dtypes: tuple[str, ...]
     matrix: str
     matrix_flushes: tuple[str, ...]
+    least_clang: int = 19
     fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
@@ -155,7 +156,7 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table = {"fwd_paces": {}} | _completed(content[name], content, where)
+    table = {"fwd_paces": {}, "least_clang": 19} | _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
     _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
@@ -401,6 +402,7 @@ def cmake_list(archs: Archs) -> str:
     families["distinct"] = [arch.name for arch in archs.archs if not arch.like]
     lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
     lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
+    lines += [f"set(FMHA_LEAST_CLANG_{arch.name} {arch.least_clang})" for arch in archs.archs]
     return "\n".join(lines) + "\n"
 
 

@@ -115,13 +115,13 @@ has_objects() {
   done
 }
 
-# Is gfx950, which clang 19 does not know, among the targets? Of this machine's cards, if there are any (`native`).
+# Is an arch with least_clang = 20 (native/archs.toml) among the targets? Of this machine's cards, if there are any (`native`).
 needs_clang20() {
   [ -z "$rocm" ] || return 1  # has its own compiler
   case ";$targets;" in
-    *";all;"* | *";distinct;"* | *";instinct;"* | *";gfx950;"*) return ;;
+    *";all;"* | *";distinct;"* | *";instinct;"* | *";radeon;"* | *";gfx950;"* | *";gfx12"*) return ;;
     ";native;") ! grep -qsh 'gfx_target_version [1-9]' "$kfd"/*/properties ||
-      grep -qsh 'gfx_target_version 90500$' "$kfd"/*/properties ;;
+      grep -qshE 'gfx_target_version (90500|12000[01])$' "$kfd"/*/properties ;;
     *) return 1 ;;
   esac
 }
