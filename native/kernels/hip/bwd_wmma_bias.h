@@ -131,7 +131,7 @@ class BwdWmmaBias {
     _Pragma("unroll") for (const Float8& x : sums.x) {
       sum += ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
     }
-    sum += across(sum);
+    sum = remade(sum + across(sum));  // by all lanes: clang 19 would do it behind the branch, by some
     const int column = column_of(first);
     if (lane() >= 16 || !writes(column)) return;
     const BwdFp32Params& p = arguments();
