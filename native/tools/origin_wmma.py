@@ -13,7 +13,7 @@ from family_bwd import BwdRow
 from family_fwd import FwdRow
 
 _FWD_HDIMS = (64, 128, 256, 512)
-_BWD_HDIMS = (64, 128)
+_BWD_HDIMS = (64, 128, 256)
 _DTYPES = ("fp16", "bf16")
 _GENERATIONS = ("gfx11", "gfx12")
 # Packed float32 is not there, and vectors of it cost moves. Waves of a workgroup share a compute unit, whose
@@ -48,7 +48,10 @@ class WmmaFwdTile(OneHeadDim):
 
 @dataclass(frozen=True)
 class WmmaBwdTile(OneHeadDim):
-    """How a workgroup divides the work: four waves of 16 rows of its own, and tiles of 8 KB of the others."""
+    """How a workgroup divides the work: four waves of 16 rows of its own, and tiles of 8 KB of the others.
+
+    Of head dim 256 eight waves have 32 rows: four share 16. Tiles have 16 KB.
+    """
 
     hdim: int
     tag: str | None = None
@@ -58,12 +61,16 @@ class WmmaBwdTile(OneHeadDim):
     optional: bool = False
     whole: bool = True
     hdim_step: int = 8
-    tile_n: int = 64
 
     @property
     def tile_m(self) -> int:
         """Rows of a step."""
-        return 4096 // self.hdim
+        return max(4096 // self.hdim, 32)
+
+    @property
+    def tile_n(self) -> int:
+        """Rows of its own."""
+        return 64 if self.hdim <= 128 else 32
 
 
 def _hdim(content: dict[str, Any], hdims: tuple[int, ...], where: str) -> int:
@@ -73,12 +80,13 @@ def _hdim(content: dict[str, Any], hdims: tuple[int, ...], where: str) -> int:
     return int(content["hdim"])
 
 
-def _features(mask: bool, bias: str, softcap: bool, dropout: bool) -> str:
+def _features(mask: bool, bias: str, softcap: bool, dropout: bool, dbias: bool = False) -> str:
     flags = (
         str(mask).lower(),
         f"fmha::WmmaBias::{_BIASES[bias]}",
         str(softcap).lower(),
         str(dropout).lower(),
+        str(dbias).lower(),
     )
     return ", ".join(flags)
 
@@ -114,8 +122,8 @@ class WmmaBwd(family_bwd.Origin):
 
     def line(self, row: BwdRow, tile: WmmaBwdTile) -> str:
         """Return the line that native/kernels/hip/bwd_wmma.h makes a kernel of."""
-        if row.dbias or not row.arch.startswith(_GENERATIONS):
-            raise ValueError(f"{row.name}: its kernels are of gfx11 and gfx12, and make no dbias")
+        if not row.arch.startswith(_GENERATIONS):
+            raise ValueError(f"{row.name}: its kernels are of gfx11 and gfx12")
         bias = "elementwise" if row.bias else "alibi" if row.alibi else "none"
-        features = _features(True, bias, row.softcap, row.dropout)
+        features = _features(True, bias, row.softcap, row.dropout, row.dbias)
         return f"FMHA_BWD_WMMA_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {features})"

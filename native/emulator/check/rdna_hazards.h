@@ -11,9 +11,9 @@
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
 // Not checked: fixVALUPartialForwardingHazard and fixVALUMaskWriteHazard (waves of 64), fixLdsDirect (the
 // device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. Nor AMDGPUWaitSGPRHazards.cpp of
-// later versions (gfx12: a VALU instruction read an SGPR, a scalar one rewrites it, the next reads it): clang 20,
-// which compiles our kernels of gfx12 for its sake, inserts s_wait_alu there, but this device asks for none, so
-// that programs of clang 19 run. s_delay_alu is only a hint.
+// later versions (gfx12: a VALU instruction read an SGPR, a scalar one rewrites it, the next reads it): clang
+// 20, which compiles our kernels of gfx12 for its sake, inserts s_wait_alu there, but this device asks for
+// none, so that programs of clang 19 run. s_delay_alu is only a hint.
 #pragma once
 
 #include <cstdint>

@@ -80,9 +80,9 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
   switch (kernel.origin) {
     case Origin::kCk:
     case Origin::kAiter:
-    case Origin::kWmma:
       return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kHip:
+    case Origin::kWmma:
       return hip_bwd::add_bias_zeros(kernel, problem, plan);
   }
 }

@@ -173,6 +173,7 @@ void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
   args->dbias_key_tiles = static_cast<int32_t>(keys);
   args->dbias_row_tiles = static_cast<int32_t>(rows);
   args->dbias_sums = BwdFp32Params::kNothing;
+  args->float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
 }
 
 }  // namespace fmha::hip_bwd

@@ -5,12 +5,14 @@
 // keys, for dQ. One launch has both kinds, keys first: they take longer.
 //
 // "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
-// rows of its own, and takes 32 walked rows at a time. Of tiles of kWalk walked rows:
+// rows of its own, and takes 32 walked rows at a time; of head dim 256 four waves share 16 of 32 rows, and
+// each has 64 of the head dim. Of tiles of kWalk walked rows:
 //
 //   phase       own rows                 walked rows             result              WMMA of 16 own, 32
 //   walked rows barriers                             registers to LDS, as
 //                                        rows and turned
 //   S, dP       LDS (d64: registers)     LDS, rows               8 elements a lane   kHdim / 4
+//   sharing                                                   d256: S and dP of four waves, added up in LDS
 //   loads                                the next tile
 //   P, dS                                                        in registers
 //   dK, dV      P, dS                    LDS, turned             sums in registers   kHdim / 4
@@ -24,29 +26,42 @@
 //   kHdim   kWalk   LDS       workgroups a unit   registers: sums, own rows, S and dP, on their way
 //   64      64      32 KiB    2                   64, 64 (gfx12: 32), 32, 32
 //   128     32      64 KiB    1                   128, 0, 32, 32
+//   256     32      64 KiB    1                   64, 64 (gfx12: 32), 32, 32
+//
+// The gradient of a bias (hip/bwd_wmma_bias.h) has workgroups of its own.
 #pragma once
 
 #include <hip/hip_runtime.h>
 
+#include "hip/bwd_wmma_parts.h"
 #include "hip/bwd_wmma_scores.h"
 #include "hip/wmma_tiles.h"
 
 namespace fmha {
 
+template <typename Main>
+class BwdWmmaBias;
+
 template <typename T, int kHdim, WmmaFeatures kFeatures>
 class BwdWmma {
  public:
-  static constexpr int kBlockSize = 128;
-  static constexpr int kOwn = 64;
-  static constexpr int kWalk = 4096 / kHdim;  // a tile of 8 KB
+  using Type = T;
+  static constexpr int kParts = kHdim > 128 ? 4 : 1;  // waves that share rows
+  static constexpr int kWaves = kParts > 1 ? 8 : 4;
+  static constexpr int kBlockSize = 32 * kWaves;
+  static constexpr int kOwn = 16 * kWaves / kParts;
+  static constexpr int kWalk = kParts > 1 ? 32 : 4096 / kHdim;  // a tile of 8 KB, or 16
   static constexpr int kBlocksPerCu = kHdim > 64 ? 1 : 2;
 
   __device__ static void run() {
     __shared__ __attribute__((aligned(128))) uint8_t lds[kLdsBytes];
     const BwdFp32Params& p = arguments();
     const int head = blockIdx.y, x = blockIdx.x, after_keys = x - p.key_tiles;
-    const BwdSequence sequence = uniform(sequence_of(p, blockIdx.z));
     auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
+    if constexpr (kFeatures.dbias) {
+      if (after_keys >= p.query_tiles) return Bias::tile(after_keys - p.query_tiles, memory);
+    }
+    const BwdSequence sequence = uniform(sequence_of(p, blockIdx.z));
     if (after_keys >= 0) {
       if (after_keys * kOwn < sequence.seqlen_q) {
         Side<false>(sequence, head, after_keys * kOwn, memory).work();
@@ -57,101 +72,33 @@ class BwdWmma {
   }
 
  private:
-  static constexpr int kGroup = 16;  // rows of a wave, and of a product
-  static constexpr int kPair = 2;    // products that share an operand of own rows
-  static constexpr int kSteps = kHdim / 16;
+  static constexpr int kGroup = 16;             // rows of a wave, and of a product
+  static constexpr int kPair = 2;               // products that share an operand of own rows
+  static constexpr int kDims = kHdim / kParts;  // of a wave
+  static constexpr int kSteps = kDims / 16;
   static constexpr int kRegisters = kWalk / 32;  // of a walked row's number
-  static constexpr bool kOwnInLds = kHdim > 64;
+  static constexpr bool kOwnInLds = kDims > 64;
   using WalkTile = WmmaTile<kWalk, kHdim>;
   using TurnedTile = WmmaTile<kHdim, kWalk>;
   using OwnTile = WmmaTile<kOwn, kHdim>;
   static constexpr int kWalkBytes = WalkTile::kBytes;
   static constexpr int kOwnBytes = kOwnInLds ? OwnTile::kBytes : 0;
+  // Of a wave's S and dP, which it tells those of its rows in place of a and b.
+  static constexpr int kToldBytes = 4 * kPair * 512;
   static constexpr int kLdsBytes = 4 * kWalkBytes + 2 * kOwnBytes;
-  static_assert(kWalkBytes == 8192 && kLdsBytes <= 65536);
+  static_assert(kLdsBytes <= 65536 && (kParts == 1 || (4 * kToldBytes == kWalkBytes && kWalk == 2 * kGroup)));
 
-  // Lengths that come from memory are the same for all lanes, which the compiler does not know.
-  __device__ static BwdSequence uniform(const BwdSequence& s) {
-    const auto one = [](int64_t x) {
-      const auto high = static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(x >> 32)));
-      const auto low = static_cast<uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
-      return static_cast<int64_t>(uint64_t{high} << 32 | low);
-    };
-    return {s.index,
-            __builtin_amdgcn_readfirstlane(s.seqlen_q),
-            __builtin_amdgcn_readfirstlane(s.seqlen_k),
-            s.batch,
-            one(s.first_q),
-            one(s.first_k)};
-  }
+  using Own = WmmaOwn<kOwn, kHdim, kParts, kOwnInLds, kBlockSize>;
+  using Walk = WmmaWalk<kWalk>;
+  using Range = WmmaRange;
+  using Bias = BwdWmmaBias<BwdWmma>;
+  friend Bias;
 
-  // Which walked rows own rows see: from `begin` to before `end`.
-  struct Range {
-    int begin, end;
-  };
-
-  __device__ static Range seen_by(const Window& w, int first, int last, int walked) {
-    return {max(first + w.shift - w.before, 0), min(last + w.shift + w.after + 1, walked)};
-  }
-
-  // A wave's own rows as operands of one product: 16 of them.
-  class Own {
-   public:
-    __device__ void load(const WmmaRows& rows, int hdim, int first, int lane, LdsByte* lds) {
-      lds_ = lds;
-      if constexpr (kOwnInLds) {
-        RowMover<kOwn, kHdim, kBlockSize> mover;
-        mover.begin(rows.row_bytes, hdim);
-        mover.load(rows.from(first, kOwn));
-        mover.store(lds);
-      } else {
-        load_registers(rows, hdim, first, lane);
-      }
-    }
-
-    // `begin` is of the lane, as OwnTile has it.
-    __device__ Operand at(int begin, int step) const {
-      if constexpr (kOwnInLds) return OwnTile::read(lds_, begin, 0, step);
-      return x_[step];
-    }
-
-   private:
-    __device__ void load_registers(const WmmaRows& rows, int hdim, int first, int lane) {
-      const uint32_t begin = (static_cast<int>(threadIdx.x) / 32 * kGroup + lane % 16) * rows.row_bytes;
-      const Resource from = rows.from(first, kOwn);
-      const auto eight = [&](int dim) {
-        return __builtin_amdgcn_raw_buffer_load_b128(from, dim < hdim ? begin + dim * 2 : kNowhere, 0, 0);
-      };
-      _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
-#if defined(__GFX12__)
-        x_[s] = eight(s * 16 + lane / 16 * 8);
-#else
-        x_[s] = __builtin_shufflevector(eight(s * 16), eight(s * 16 + 8), 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
-      }
-    }
-
-    LdsByte* lds_;
-    Operand x_[kOwnInLds ? 1 : kSteps];
-  };
-
-  // Sums for a wave's own rows, turned: element i of tile t is of dim 16 * t + 8 * (lane / 16) + i.
+  // Sums for a wave's own rows, turned: element i of tile t is of its dim 16 * t + 8 * (lane / 16) + i.
   struct Sums {
     Float8 x[kSteps];
 
     __device__ void clear() { _Pragma("unroll") for (int t = 0; t < kSteps; ++t) x[t] = Float8{}; }
-  };
-
-  // The tiles to walk over, head by head: one head of keys, or those of a group's queries.
-  struct Walk {
-    int head, end_head, at;
-    Range range;
-
-    __device__ bool more() const { return head < end_head && range.begin < range.end; }
-    __device__ Walk next() const {
-      const bool same = at + kWalk < range.end;
-      return {same ? head : head + 1, end_head, same ? at + kWalk : range.begin, range};
-    }
   };
 
   // A workgroup's tile of keys, or of queries.
@@ -167,9 +114,8 @@ class BwdWmma {
       if (walk.more()) load(walk);
       while (walk.more()) {
         lds_barrier();
-        a_.store_rows(lds_);
+        store_rows();
         a_.store_turned(lds_ + kWalkBytes);
-        b_.store_rows(lds_ + 2 * kWalkBytes);
         if constexpr (kKeys) b_.store_turned(lds_ + 3 * kWalkBytes);
         const float lse[2] = {lse_[0], lse_[kRegisters - 1]}, d[2] = {d_[0], d_[kRegisters - 1]};
         lds_barrier();
@@ -181,18 +127,27 @@ class BwdWmma {
     }
 
    private:
+    friend Bias;
+
+    __device__ void store_rows() const {
+      a_.store_rows(lds_);
+      b_.store_rows(lds_ + 2 * kWalkBytes);
+    }
+
     // ---- The beginning.
 
     __device__ void begin() {
       const BwdFp32Params& p = arguments();
       lane_ = static_cast<int>(threadIdx.x % 32);
       const int wave = __builtin_amdgcn_readfirstlane(static_cast<int>(threadIdx.x) / 32);
-      wave_first_ = first_ + wave * kGroup;
+      wave_ = wave;
+      part_ = wave % kParts;
+      wave_first_ = first_ + wave / kParts * kGroup;
       row_ = wave_first_ + (lane_ & 15);
       own_rows_ = kKeys ? s_.seqlen_k : s_.seqlen_q;
       walked_rows_ = kKeys ? s_.seqlen_q : s_.seqlen_k;
       begin_window(window_of<kKeys>(p, s_));
-      own_begin_ = OwnTile::begin_b(wave * kGroup, lane_);
+      own_begin_ = OwnTile::begin_b(wave / kParts * kGroup, lane_);
       walk_begin_ = WalkTile::begin_a(lane_);
       turned_begin_ = TurnedTile::begin_a(lane_);
       own_a_.load(rows_a<kKeys>(p, s_, head_), p.hdim_q, first_, lane_, lds_ + 4 * kWalkBytes);
@@ -275,10 +230,14 @@ class BwdWmma {
         const int at = walk.at + first;
         const bool seen = at < seen_.end && at + kPair * kGroup > seen_.begin;
         Weights weights;
+        Float8 s[kPair], dp[kPair];
         if (seen) {
-          Float8 s[kPair], dp[kPair];
           scores(first / kGroup, s, dp);
-          weigh(walk.head, at, lse[first / 32], d[first / 32], s, dp, weights);
+        }
+        share(seen, s, dp);
+        if (seen) {
+          weigh(walk.head, at, lse[first / 32], d[first / 32], s, dp);
+          round(s, dp, weights);
         }
         if (first == 0 && after.more()) load(after);
         if (seen) add(first / kGroup, weights);
@@ -295,7 +254,7 @@ class BwdWmma {
         own[step % 2] = (step < kSteps ? own_a_ : own_b_).at(remade(own_begin_), step % kSteps);
       };
       const auto read_walked = [&](int i) {
-        const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes);
+        const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes) + part_ * kDims * 2;
         walked[i % 2] = WalkTile::read(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
       };
       read_own(0);
@@ -311,14 +270,41 @@ class BwdWmma {
       }
     }
 
+    // Adds up what waves of the same rows have of S and dP, all in the same order.
+    __device__ void share(bool seen, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      if constexpr (kParts > 1) {
+        lds_barrier();  // a and b have been read
+        if (seen) {
+          _Pragma("unroll") for (int i = 0; i < 4 * kPair; ++i) {
+            const Float8& x = i < 2 * kPair ? s[i / 2] : dp[i / 2 - kPair];
+            lds_store(told(wave_, i), i % 2 == 0 ? __builtin_shufflevector(x, x, 0, 1, 2, 3)
+                                                 : __builtin_shufflevector(x, x, 4, 5, 6, 7));
+          }
+        }
+        lds_barrier();
+        if (!seen) return;
+        _Pragma("unroll") for (int i = 0; i < 4 * kPair; ++i) {
+          Float8& x = i < 2 * kPair ? s[i / 2] : dp[i / 2 - kPair];
+          const auto next = lds_load<Float4>(told(wave_ ^ 1, i)), far = lds_load<Float4>(told(wave_ ^ 2, i)),
+                     last = lds_load<Float4>(told(wave_ ^ 3, i));
+          _Pragma("unroll") for (int j = 0; j < 4; ++j) x[i % 2 * 4 + j] += next[j];
+          _Pragma("unroll") for (int j = 0; j < 4; ++j) x[i % 2 * 4 + j] += far[j] + last[j];
+        }
+      }
+    }
+    __device__ LdsByte* told(int wave, int i) const {
+      return lds_ + wave / 4 * 2 * kWalkBytes + wave % 4 * kToldBytes + i * 512 + remade(lane_) * 16;
+    }
+
     // What another lane has.
     __device__ static float ask(float x, int from) {
       return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(from * 4, __builtin_bit_cast(int, x)));
     }
 
-    // P and dS; `at` is the first of the walked rows, whose LSE and D lanes from 0 on have.
-    __device__ void weigh(int head, int at, float lse, float d, Float8 (&s)[kPair], Float8 (&dp)[kPair],
-                          Weights& weights) const {
+    // In place of S and dP, P and dS; `at` is the first of the walked rows, whose LSE and D lanes from 0 on
+    // have.
+    __device__ void weigh(int head, int at, float lse, float d, Float8 (&s)[kPair],
+                          Float8 (&dp)[kPair]) const {
       const int eight = remade(lane_) / 16 * 8;
       const float walked_lse = kKeys ? lse_log2(lse) : 0;
       const BwdScores<T, kFeatures, kKeys> scores(s_, kKeys ? head : head_, lane_, kKeys ? at : first_);
@@ -346,6 +332,9 @@ class BwdWmma {
         __builtin_amdgcn_sched_barrier(0);
       }
       if (at < whole_.begin || at + kPair * kGroup > whole_.end) hide(at + eight, s, dp);
+    }
+
+    __device__ void round(const Float8 (&s)[kPair], const Float8 (&dp)[kPair], Weights& weights) const {
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
         _Pragma("unroll") for (int i = 0; i < 4; ++i) {
           if constexpr (kKeys) weights.p[j][i] = rounded_pair<T>(s[j][2 * i], s[j][2 * i + 1], one_);
@@ -367,10 +356,10 @@ class BwdWmma {
 
     // sums += walked rows^T weights, of rows from 16 * tile on.
     __device__ void add(int tile, const Weights& weights) {
-      const int begin = remade(turned_begin_);
+      const int begin = remade(turned_begin_), dims = TurnedTile::line(part_ * kDims);
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
-        add_one(lds_ + kWalkBytes, begin, tile + j, weights.ds[j], sums_a_);
-        if constexpr (kKeys) add_one(lds_ + 3 * kWalkBytes, begin, tile + j, weights.p[j], sums_b_);
+        add_one(lds_ + kWalkBytes + dims, begin, tile + j, weights.ds[j], sums_a_);
+        if constexpr (kKeys) add_one(lds_ + 3 * kWalkBytes + dims, begin, tile + j, weights.p[j], sums_b_);
       }
     }
 
@@ -418,7 +407,7 @@ class BwdWmma {
       const uint32_t begin = (row_ - first_) * row_bytes;
       const bool accumulate = arguments().accumulate != 0;
       _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
-        const int dim = t * 16 + lane_ / 16 * 8;
+        const int dim = part_ * kDims + t * 16 + lane_ / 16 * 8;
         const uint32_t at = dim < hdim ? begin + dim * sizeof(E) : kNowhere;
         Float8 x = sums.x[t] * factor;
         if (accumulate) {
@@ -434,7 +423,7 @@ class BwdWmma {
     BwdSequence s_;
     LdsByte* lds_;  // a, a turned, b, b turned; own a, own b
     int head_, first_;
-    int lane_, wave_first_, row_;
+    int lane_, wave_, part_, wave_first_, row_;
     int own_rows_, walked_rows_;
     Range shown_, seen_, whole_, all_;
     int own_begin_, walk_begin_, turned_begin_;
@@ -449,7 +438,10 @@ class BwdWmma {
 
 }  // namespace fmha
 
-// FMHA_BWD_WMMA_KERNEL(symbol, type, head dim, mask, bias, softcap, dropout): one kernel and its facts.
+#include "hip/bwd_wmma_bias.h"
+
+// FMHA_BWD_WMMA_KERNEL(symbol, type, head dim, mask, bias, softcap, dropout, dbias): one kernel and its
+// facts.
 #define FMHA_BWD_WMMA_KERNEL(entry, type, hdim, ...)                                                        \
   using entry##_instance = fmha::BwdWmma<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;                \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                      \

@@ -467,8 +467,8 @@ struct FwdWmmaFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_WMMA_KERNEL(symbol, type, head dim of the tile, mask, bias, softcap, dropout): a kernel and its
-// facts.
+// FMHA_FWD_WMMA_KERNEL(symbol, type, head dim of the tile, mask, bias, softcap, dropout, false): a kernel and
+// its facts.
 #define FMHA_FWD_WMMA_KERNEL(entry, type, hdim, ...)                                             \
   using entry##_type = fmha::FwdWmma<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;         \
   extern "C" __device__ __attribute__((used, visibility("protected")))                           \

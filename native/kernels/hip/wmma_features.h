@@ -17,6 +17,7 @@ struct WmmaFeatures {
   WmmaBias bias = WmmaBias::kNone;
   bool softcap = false;
   bool dropout = false;
+  bool dbias = false;  // backward: the gradient of the bias
 
   // Whether scores are turned into exponents one by one; else the exponentials' own product does it.
   constexpr bool shapes() const { return bias != WmmaBias::kNone || softcap; }

@@ -50,9 +50,6 @@ bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
 }
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  if (p.dbias.touched) {
-    return why.because(FMHA_UNSUPPORTED, "dbias is set: no kernel for Radeon makes the gradient of a bias");
-  }
   return ck::bwd_within_limits(p, why) && bias_fits(p.fwd.bias, why);
 }
 
