@@ -82,7 +82,9 @@ def test_prove() -> None:
     proved = {x["feature"] for x in proof["features"] if not x["gradient_reason"]}
     assert {"varlen, causal, ALiBi", "dropout, causal", "head dims 192 and 128"} <= proved
     kernels = {
-        kernel["name"]: kernel["sha256"] for kernel in json.loads(library.build_info_json())["kernels"]
+        kernel["name"]: kernel["sha256"]
+        for kernel in json.loads(library.build_info_json())["kernels"]
+        if kernel["arch"] == proof["arch"]
     }
     assert kernels[proof["kernel"]] == proof["code_object_sha256"]
     assert kernels[proof["backward_kernel"]] == proof["backward_code_object_sha256"]

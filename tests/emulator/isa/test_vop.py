@@ -8,11 +8,12 @@ from ..support.ops1 import VOP1
 from ..support.ops2 import VOP2
 from ..support.ops3 import VOP3_OPS
 from ..support.ops_rdna import NEW
+from ..support.spelling import RDNA
 from ..support.valu import add_all
 
 SUITE = Suite("vop")
 _seen = {o.name for o in VOP3_OPS}
-add_all(SUITE, [*VOP1, *(o for o in VOP2 if o.name not in _seen), *VOP3_OPS, *NEW])
+add_all(SUITE, [*VOP1, *(o for o in VOP2 if o.name not in _seen), *VOP3_OPS, *(NEW if RDNA else [])])
 
 
 @SUITE.parametrize()
