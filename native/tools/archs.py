@@ -156,7 +156,8 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table = {"fwd_paces": {}, "least_clang": 19} | _completed(content[name], content, where)
+    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19}
+    table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
     _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
