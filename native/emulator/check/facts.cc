@@ -2,7 +2,6 @@
 #include "check/facts.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "code/dialect.h"
 #include "core/wave.h"
@@ -182,14 +181,9 @@ class FactsBuilder {
     if (row_.is(kReadLane | kWriteLane)) t |= kLaneTrait;
     if (row_.is(kLateVcc)) t |= kDivFmasTrait;
     if (row_.is(kSwapsLanes)) t |= kSwapTrait;
-    const std::string_view name = row_.mnemonic;
-    if (name.starts_with("v_permlane")) t |= kPermlaneTrait;
-    if (name == "v_nop") t |= kVectorNopTrait;
     if (row_.is(kFma64)) t |= kFma64Trait;
     if (row_.immediate == Immediate::kHwReg) t |= row_.dst == Type::kNone ? kSetRegTrait : kGetRegTrait;
-    const bool waits =
-        row_.immediate >= Immediate::kWaitCounts && row_.immediate <= Immediate::kStoreLdsCount;
-    if (waits) t |= kWaitTrait;
+    if (is_wait(row_.immediate)) t |= kWaitTrait;
     if (row_.is(kNeedsM0) || loads_to_lds() || inst_.gds) t |= kNeedsM0Trait;
     for (const Operand& o : inst_.src) {
       if (hot.unit != Unit::kVector || o.kind != OperandKind::kSpecial) continue;

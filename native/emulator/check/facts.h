@@ -68,9 +68,7 @@ enum Trait : uint32_t {
   kBigStoreScalarTrait = 1u << 18,  // as kBigStoreTrait, but a buffer store with an SGPR offset
   kReadsVcczTrait = 1u << 19,       // VCCZ as an operand
   kReadsExeczTrait = 1u << 20,
-  kSwapTrait = 1u << 22,       // v_permlane16_swap, v_permlane32_swap
-  kPermlaneTrait = 1u << 23,   // RDNA's v_permlane
-  kVectorNopTrait = 1u << 24,  // v_nop
+  kSwapTrait = 1u << 22,  // v_permlane16_swap, v_permlane32_swap
   kBranchPairTrait =
       1u << 21,  // a branch, and behind it another: where a block ends in s_cbranch and s_branch
 };

@@ -6,6 +6,7 @@
 
 #include "check/config.h"
 #include "check/per_isa.h"
+#include "code/dialect.h"
 #include "core/dispatch.h"
 
 namespace fmha::emu {
@@ -42,8 +43,6 @@ namespace {
 constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 constexpr int kInterlocked = 0;  // the hardware waits by itself
-
-constexpr bool is_rdna(Isa isa) { return isa >= Isa::kRdna3; }
 
 // By the order in which the rules give them, RDNA's last.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&

@@ -23,8 +23,7 @@
 // - The ISA guides: VALU writes VCC or EXEC, VALU reads VCCZ or EXECZ as data.
 // Not checked, as they cannot happen here: checkSMRDHazards (before gfx7), checkSoftClauseHazards (XNACK is
 // off on this device), checkRFEHazards (trap handlers), checkMAIHazards908 and checkMAILdStHazards (gfx908),
-// LDS_DIRECT, s_setvskip, and everything of gfx10 and later, of which rdna_hazards.h has
-// the rest.
+// LDS_DIRECT, s_setvskip, and what is of gfx10 and later but for WMMA: rdna_hazards.h.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
     return true;
   }
   if (recent_[0].inst && !transcendental(w, inst, d)) return false;
-  if (cmpx_ && f.traits & kPermlaneTrait)
+  if (cmpx_ && inst.row->is(kPermlane))
     return finding(w, inst, *cmpx_, "v_permlane needs another VALU instruction, not v_nop, behind v_cmpx");
   record(inst, f, d);
   return true;
@@ -76,7 +76,7 @@ void RdnaHazards::record(const Inst& inst, const Facts& f, const FactsDetail& d)
     recent_[0] = {&inst, valu_};
   }
   ++valu_;
-  if (!(f.traits & kVectorNopTrait)) cmpx_ = writes_exec(d) ? &inst : nullptr;
+  if (!inst.row->is(kVectorNop)) cmpx_ = writes_exec(d) ? &inst : nullptr;
 }
 
 }  // namespace fmha::emu

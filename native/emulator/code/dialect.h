@@ -6,6 +6,9 @@
 
 namespace fmha::emu {
 
+// The manuals of RDNA come behind those of CDNA.
+constexpr bool is_rdna(Isa isa) { return isa >= Isa::kRdna3; }
+
 struct Dialect {
   uint32_t sgprs;         // s0 to this, less one
   bool has_null;          // operand number 124, which gfx9 has m0 at; m0 is 125 then

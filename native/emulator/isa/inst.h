@@ -145,6 +145,9 @@ enum RowFlag : RowFlags {
   kSignedLiteral = 1ull << 42,  // 64-bit sources are signed numbers: a literal is sign-extended (s_ashr_i64)
   // Lanes.
   kSwapsLanes = 1ull << 44,  // both registers' (v_permlane16_swap); op_sel[0] is fi, op_sel[1] bound_ctrl
+  kPermlane = 1ull << 46,    // RDNA's v_permlane
+  // Nothing.
+  kVectorNop = 1ull << 47,
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -169,6 +172,8 @@ enum class Immediate : uint8_t {
   kExitCode,     // s_endpgm
   kPriority,     // s_setprio
 };
+// Does it say how many operations an instruction waits for?
+constexpr bool is_wait(Immediate i) { return i >= Immediate::kWaitCounts && i <= Immediate::kStoreLdsCount; }
 
 // Element type of A or B of a matrix instruction.
 enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kI4, kFp8, kBf8 };

@@ -31,10 +31,10 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx11::shared()};
     case Arch::kGfx1150:
     case Arch::kGfx1151:
-      return {gfx11::shared(), gfx11::gfx1150()};
+      return {gfx11::shared(), gfx11::scalar_floats(), gfx11::gfx1150()};
     case Arch::kGfx1200:
     case Arch::kGfx1201:
-      return {gfx12::shared()};
+      return {gfx12::shared(), gfx11::scalar_floats()};
   }
   std::abort();
 }

@@ -34,7 +34,8 @@ std::span<const OpcodeRun> gfx950();
 }  // namespace gfx9
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
-std::span<const OpcodeRun> gfx1150();  // and gfx1151: floats in scalar registers
+std::span<const OpcodeRun> gfx1150();        // and of gfx1151
+std::span<const OpcodeRun> scalar_floats();  // which gfx1150, gfx1151 and gfx12 share
 }  // namespace gfx11
 namespace gfx12 {
 std::span<const OpcodeRun> shared();

@@ -5,24 +5,9 @@
 namespace fmha::emu {
 namespace {
 
-bool waits(Immediate immediate) {
-  switch (immediate) {
-    case Immediate::kWaitCounts:
-    case Immediate::kStoreCount:
-    case Immediate::kVectorCount:
-    case Immediate::kLdsCount:
-    case Immediate::kScalarCount:
-    case Immediate::kLoadLdsCount:
-    case Immediate::kStoreLdsCount:
-      return true;
-    default:
-      return false;
-  }
-}
-
 InstClass scalar_class(const BoundRow& row) {
   if (row.is(kBranch | kJump)) return InstClass::kBranch;
-  if (row.is(kBarrier) || waits(row.immediate)) return InstClass::kSync;
+  if (row.is(kBarrier) || is_wait(row.immediate)) return InstClass::kSync;
   return row.format == Format::kSopp ? InstClass::kOther : InstClass::kSalu;
 }
 

@@ -11,8 +11,6 @@
 
 namespace fmha::emu {
 
-inline bool is_mi355x() { return device_arch().isa == Isa::kCdna4; }
-
 inline const Card& profile_card() {
   return device_arch().isa == Isa::kCdna2 ? card_of(kDefaultArch) : device_card();
 }

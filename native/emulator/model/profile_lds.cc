@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "code/dialect.h"
 #include "model/profile_constants.h"
 
 namespace fmha::emu {
@@ -72,7 +73,7 @@ LdsCycles cycles_of_groups(const uint32_t* address, uint64_t lanes, uint32_t byt
 LdsCycles lds_cycles(const uint32_t* address, uint64_t lanes, uint32_t bytes, LdsKind access,
                      const UnitShape& shape) {
   const bool merge = access != LdsKind::kAtomic;
-  if (shape.slot_cycles == 1) {  // RDNA
+  if (is_rdna(shape.isa)) {
     const int wide = bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8;
     const uint64_t first = (uint64_t{1} << wide) - 1;
     return cycles_of_groups(address, lanes, bytes, merge, 64 / wide, 32,

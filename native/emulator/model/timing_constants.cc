@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 
+#include "code/dialect.h"
 #include "model/profile_constants.h"
 #include "model/unit_shape.h"
 
@@ -93,8 +94,7 @@ constexpr TimingConstant kRadeon[] = {
     {"l2_latency", 200, 400, "cycles", kAssumed},
     {"mall_latency", 200, 500, "cycles",
      "the slow end: chipsandcheese.com, \"Latency Testing is Hard (RDNA 3 Power Saving)\", 150 to 199 ns on "
-     "an RX "
-     "7900 XTX; the fast end is the L2's: another workgroup has fetched the line"},
+     "an RX 7900 XTX; the fast end is the L2's: another workgroup has fetched the line"},
     {"hbm_latency", 200, 1000, "cycles",
      "GDDR6's: assumed; the fast end is the L2's: another workgroup has fetched the line"},
     {"taken_branch_slots", 8, 32, "slots", "LLVM, SISchedule.td: WriteBranch 32; the fast end: assumed"},
@@ -110,8 +110,7 @@ constexpr TimingConstant kRadeon[] = {
 constexpr TimingConstant kRx7900xtx[] = {
     {"matrix_slots", 32, 32, "slots",
      "AMD Radeon RX 7900 XTX product page: 122.8 TFLOPS of 96 units at 2.5 GHz, 128 multiply-adds a cycle a "
-     "SIMD; "
-     "whatever the type"},
+     "SIMD; whatever the type"},
     {"matrix_issue_slots", 1, 32, "slots", kHowFar},
     {"l2_bandwidth", 3072, 1024, "bytes a cycle", kAssumed},
     {"mall_bandwidth", 5.3e12, 0.96e12, "bytes/s",
@@ -126,8 +125,7 @@ constexpr TimingConstant kRx7900xtx[] = {
 constexpr TimingConstant kRx9070xt[] = {
     {"matrix_slots", 16, 16, "slots",
      "AMD Radeon RX 9070 XT product page: 195 TFLOPS of 64 units at 2.97 GHz, 256 multiply-adds a cycle a "
-     "SIMD; "
-     "whatever the type"},
+     "SIMD; whatever the type"},
     {"matrix_issue_slots", 1, 16, "slots", kHowFar},
     {"l2_bandwidth", 4096, 1024, "bytes a cycle", kAssumed},
     {"mall_bandwidth", 4e12, 0.64e12, "bytes/s",
@@ -164,7 +162,7 @@ Table table_of_card() {
       if (const auto key = timing_key(row.name)) table[static_cast<size_t>(*key)] = row;
     }
   };
-  if (is_rdna(device_arch())) replace(kRadeon);
+  if (is_rdna(device_arch().isa)) replace(kRadeon);
   if (const CardRows* card = rows_of_card()) replace(card->rows);
   return table;
 }

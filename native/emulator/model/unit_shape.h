@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "archs.h"
+#include "code/dialect.h"
 #include "core/dispatch.h"
 
 namespace fmha::emu {
@@ -22,12 +23,9 @@ struct UnitShape {
 
 constexpr uint32_t kMostSimds = 4, kMostPipes = 2;
 
-// RDNA: SIMDs of 32 lanes, one instruction a cycle.
-inline bool is_rdna(const ArchInfo& arch) { return arch.wave_size == 32; }
-
 inline UnitShape unit_shape(const ArchInfo& arch, bool shares_lds, uint32_t lanes) {
-  if (!is_rdna(arch)) return {.isa = arch.isa};
-  const uint32_t units = shares_lds ? 2 : 1;
+  if (!is_rdna(arch.isa)) return {.isa = arch.isa};
+  const uint32_t units = shares_lds ? 2 : 1;  // of SIMDs of 32 lanes, one instruction a cycle
   return {.isa = arch.isa,
           .units = units,
           .simds = 2 * units,

@@ -7,12 +7,17 @@ namespace {
 
 // clang-format off: a line is a run of opcodes
 constexpr OpcodeRun kRuns[] = {
-    {Format::kSop2, 0x40, "s_add_f32 s_sub_f32 s_min_f32=s_min_num_f32 s_max_f32=s_max_num_f32"},
-    {Format::kSop2, 0x44, "s_mul_f32 s_fmaak_f32 s_fmamk_f32 s_fmac_f32 s_cvt_pk_rtz_f16_f32"},
-    {Format::kSop2, 0x49, "s_add_f16 s_sub_f16 s_min_f16=s_min_num_f16 s_max_f16=s_max_num_f16"},
-    {Format::kSop2, 0x4d, "s_mul_f16 s_fmac_f16"},
+    {Format::kSop2, 0x42, "s_min_f32=s_min_num_f32 s_max_f32=s_max_num_f32"},
+    {Format::kSop2, 0x4b, "s_min_f16=s_min_num_f16 s_max_f16=s_max_num_f16"},
 
     {Format::kSopp, 0x13, "s_singleuse_vdst"},
+};
+
+constexpr OpcodeRun kScalarFloats[] = {
+    {Format::kSop2, 0x40, "s_add_f32 s_sub_f32"},
+    {Format::kSop2, 0x44, "s_mul_f32 s_fmaak_f32 s_fmamk_f32 s_fmac_f32 s_cvt_pk_rtz_f16_f32"},
+    {Format::kSop2, 0x49, "s_add_f16 s_sub_f16"},
+    {Format::kSop2, 0x4d, "s_mul_f16 s_fmac_f16"},
 
     {Format::kSop1, 0x60, "s_ceil_f32 s_floor_f32 s_trunc_f32 s_rndne_f32 s_cvt_f32_i32"},
     {Format::kSop1, 0x65, "s_cvt_f32_u32 s_cvt_i32_f32 s_cvt_u32_f32 s_cvt_f16_f32 s_cvt_f32_f16"},
@@ -30,5 +35,6 @@ constexpr OpcodeRun kRuns[] = {
 }  // namespace
 
 std::span<const OpcodeRun> gfx1150() { return kRuns; }
+std::span<const OpcodeRun> scalar_floats() { return kScalarFloats; }
 
 }  // namespace fmha::emu::gfx11

@@ -90,11 +90,11 @@ void swaprel(Wave& w, const Inst& inst) {
 
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
-  {"v_permlane16_b32", kB32, {kB32, kB32, kB32}, kOwnOpSel | kReadsDst, permlane16<false>},
-  {"v_permlanex16_b32", kB32, {kB32, kB32, kB32}, kOwnOpSel | kReadsDst, permlane16<true>},
-  {"v_permlane16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst, permlane16_var<false>},
-  {"v_permlanex16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst, permlane16_var<true>},
-  {"v_permlane64_b32", kB32, {kB32}, kOneForm | kNoSuffix, permlane64},
+  {"v_permlane16_b32", kB32, {kB32, kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16<false>},
+  {"v_permlanex16_b32", kB32, {kB32, kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16<true>},
+  {"v_permlane16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16_var<false>},
+  {"v_permlanex16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16_var<true>},
+  {"v_permlane64_b32", kB32, {kB32}, kOneForm | kNoSuffix | kPermlane, permlane64},
 
   {"v_movreld_b32", kB32, {kB32}, kNeedsM0, movrel<By::kM0, By::kNothing>},
   {"v_movrels_b32", kB32, {kB32}, kNeedsM0 | kRegisterSrc, movrel<By::kNothing, By::kM0>},

@@ -81,7 +81,7 @@ constexpr Exec widen8_pair = op<([](u32 a) {
 
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
-  {"v_nop", kNone, {}, kNoSrc | kNoSuffix, nop},
+  {"v_nop", kNone, {}, kNoSrc | kNoSuffix | kVectorNop, nop},
   {"v_mov_b32", kB32, {kB32}, 0, op<[](u32 a) { return a; }>},
   {"v_readfirstlane_b32", kB32, {kB32}, kScalarDst | kReadLane | kNoSuffix, readfirstlane},
   {"v_cvt_i32_f64", kB32, {kF64}, kMod, op<[](double a) { return to_i32(a); }, kFits>},
