@@ -10,7 +10,7 @@
 
 namespace fmha::emu {
 
-// kVector: vmcnt; kLds: lgkmcnt; kScalar: lgkmcnt, in no order; kFlat: two counters, in no order. kStore:
+// kVector: vmcnt; kLds: lgkmcnt; kScalar: lgkmcnt, in no order; kFlat: two counters (wave_checks.h). kStore:
 // stores and atomics that return nothing, where they have a counter of their own (vscnt, from gfx10 on).
 enum class Queue : uint8_t { kVector, kLds, kScalar, kFlat, kStore };
 constexpr size_t kQueues = 5;

@@ -37,6 +37,7 @@ void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* fac
   facts_ = facts;
   first_ = first;
   isa_ = arch_info(arch).isa;
+  vector_count_ = store_count_ = lds_count_ = 0;
   progress = QueueProgress();
   for (auto& q : open_) q.clear();
   std::fill(std::begin(pending_), std::end(pending_), 0);
@@ -92,6 +93,7 @@ bool WaveChecks::memory(Wave& w, const Inst& inst, const Facts& f) {
   Flight flight{index, progress.issued[static_cast<size_t>(f.queue)]++, 0, d.loaded};
   flight.stores = dialect_of(isa_).has_vscnt && inst.row->is(kStore | kAtomic) && !d.loaded.count;
   flight.writes_lds = d.lds.kind > LdsAccess::kRead || f.unit == Unit::kFlat;
+  count(f.queue, &flight);
   const bool returns = d.lds.kind == LdsAccess::kAtomic && inst.dst.kind != OperandKind::kNone;
   if (returns) group_->global().signalled(w.id);
   if (checks_ & kLdsChecks && (d.lds.kind != LdsAccess::kNone || f.unit == Unit::kFlat)) {
@@ -157,6 +159,12 @@ bool WaveChecks::flat(Wave& w, const Inst& inst, uint32_t stamp) {
   return true;
 }
 
+void WaveChecks::count(Queue queue, Flight* flight) {
+  if (queue == Queue::kLds || queue == Queue::kFlat) flight->lds_before = lds_count_++;
+  if (queue == Queue::kVector || queue == Queue::kStore || queue == Queue::kFlat)
+    flight->before = flight->stores ? store_count_++ : vector_count_++;
+}
+
 void WaveChecks::issue(Queue queue, const Flight& flight) {
   const auto q = static_cast<size_t>(queue);
   if (!(checks_ & kCheckWaits)) {  // then everything counts as complete at once
@@ -179,18 +187,39 @@ void WaveChecks::keep_last(Queue queue, size_t n) {
   progress.done[q] = progress.issued[q] - static_cast<uint32_t>(open.size());
 }
 
-void WaveChecks::wait(const Inst& inst) {
-  const Waits waits = waits_of(inst, isa_);
-  keep_last(Queue::kVector, waits.vector);
-  keep_last(Queue::kStore, waits.stores);
-  keep_last(Queue::kLds, waits.lds);
-  if (waits.scalars == 0) keep_last(Queue::kScalar, 0);
+// Of a queue in order, what a counter of n may leave in flight. In RDNA the operations of a counter complete
+// in order, FLAT ones among them; in CDNA those may be the ones that are left.
+void WaveChecks::keep_uncovered(Queue queue, uint32_t n) {
+  if (!is_rdna(isa_)) return keep_last(queue, n);
+  const uint32_t issued = queue == Queue::kLds     ? lds_count_
+                          : queue == Queue::kStore ? store_count_
+                                                   : vector_count_;
+  const auto& open = open_[static_cast<size_t>(queue)];
+  const auto left = std::count_if(open.begin(), open.end(), [&](const Flight& f) {
+    return issued - (queue == Queue::kLds ? f.lds_before : f.before) <= n;
+  });
+  keep_last(queue, static_cast<size_t>(left));
+}
+
+void WaveChecks::wait_flat(const Waits& waits) {
+  const bool in_order = is_rdna(isa_);
+  const auto covers = [&](uint32_t n, uint32_t later) { return n == 0 || (in_order && later >= n); };
   for (Flight& f : open_[kFlat]) {
-    f.vector_done |= (f.stores ? waits.stores : waits.vector) == 0;
-    f.lds_done |= waits.lds == 0;
+    const uint32_t vector = f.stores ? waits.stores : waits.vector;
+    f.vector_done |= covers(vector, (f.stores ? store_count_ : vector_count_) - f.before - 1);
+    f.lds_done |= covers(waits.lds, lds_count_ - f.lds_before - 1);
   }
   std::erase_if(open_[kFlat], [](const Flight& f) { return f.vector_done && f.lds_done; });
   if (open_[kFlat].empty()) progress.done[kFlat] = progress.issued[kFlat];
+}
+
+void WaveChecks::wait(const Inst& inst) {
+  const Waits waits = waits_of(inst, isa_);
+  keep_uncovered(Queue::kVector, waits.vector);
+  keep_uncovered(Queue::kStore, waits.stores);
+  keep_uncovered(Queue::kLds, waits.lds);
+  if (waits.scalars == 0) keep_last(Queue::kScalar, 0);
+  wait_flat(waits);
   watch_pending();
 }
 

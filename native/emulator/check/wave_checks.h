@@ -4,9 +4,10 @@
 //
 // The device itself completes every memory operation at once. What is tracked here is when the hardware would
 // have completed it at the latest: vector memory operations complete in order, and so do LDS operations; of
-// scalar loads, and of FLAT ones, nothing is known until their counter is 0. A counter that is full stalls,
-// so that no more than 63 (vmcnt) and 15 (lgkmcnt) are ever open. Stores read their data in time on this
-// hardware (expcnt counts none of them).
+// scalar loads nothing is known until their counter is 0. FLAT ones have two counters; in RDNA they complete
+// in the order of either, in CDNA nothing is known until both are 0. A counter that is full stalls, so that
+// no more than 63 (vmcnt) and 15 (lgkmcnt) are ever open. Stores read their data in time on this hardware
+// (expcnt counts none of them).
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,7 @@ class WaveChecks {
     bool writes_lds = false;
     bool vector_done = false, lds_done = false;  // FLAT: by counter
     bool stores = false;                         // FLAT: its vector counter is that of stores
+    uint32_t before = 0, lds_before = 0;         // what its counters had counted before it
   };
   static constexpr uint32_t kMaxVector = 63, kMaxLds = 15;  // gfx11 counts LDS to 63: the fewer the stricter
 
@@ -47,13 +49,17 @@ class WaveChecks {
   bool lds(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp);
   bool lds_place(Wave& w, const Inst& inst, const LdsAccess& a, uint32_t stamp, uint32_t offset);
   bool flat(Wave& w, const Inst& inst, uint32_t stamp);
+  void count(Queue queue, Flight* flight);
   void issue(Queue queue, const Flight& flight);
   void wait(const Inst& inst);
   void keep_last(Queue queue, size_t n);
+  void keep_uncovered(Queue queue, uint32_t n);
+  void wait_flat(const Waits& waits);
   void watch_pending();
 
   std::vector<Flight> open_[kQueues];      // by Queue, oldest first
   uint64_t pending_[kRegisterWords] = {};  // registers that something in flight will write
+  uint32_t vector_count_ = 0, store_count_ = 0, lds_count_ = 0;  // issued, of all queues that the counter has
   Isa isa_ = Isa::kCdna3;
   HazardChecks hazards_;
   GroupChecks* group_ = nullptr;

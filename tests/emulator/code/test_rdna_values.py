@@ -53,7 +53,7 @@ def test_suites(arch: str) -> None:
         "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
     )
     files = [str(_TESTS / "isa" / f"test_{name}.py") for name in SUITES]
-    files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in ("halves", "rdna")]
+    files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in ("flat", "halves", "rdna")]
     out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch})
     assert " passed" in out, out
 
