@@ -60,12 +60,19 @@ inline bool raw(Wave& w, const Inst& inst, const Resource& r, uint32_t bytes, Bu
   return true;
 }
 
+// Private memory: here a lane's bytes are together, where the hardware interleaves 64 lanes by dwords. The
+// scalar offset of a frame counts the bytes of all lanes.
+inline uint32_t offset_of_frame(const Wave& w, const Resource& r, uint32_t scalar) {
+  const bool is_private = r.add_lane && r.base == reinterpret_cast<uint64_t>(w.scratch);
+  return is_private ? scalar / 64 : scalar;
+}
+
 // Structured buffers: the index, times the stride; the range is in elements. Swizzled: index_stride elements
 // are interleaved dword by dword.
 inline bool structured(Wave& w, const Inst& inst, const Resource& r, BufferAccess& a) {
   const uint32_t* vindex = inst.idxen ? w.vgpr[inst.src[0].index] : nullptr;
   const uint32_t* voffset = inst.offen ? w.vgpr[inst.src[0].index + (inst.idxen ? 1 : 0)] : nullptr;
-  a.base = r.base + buffer_offset(w, inst.src[2]);
+  a.base = r.base + offset_of_frame(w, r, buffer_offset(w, inst.src[2]));
   a.limit = 0;
   a.inside = 0;
   bool far = false;

