@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""FLAT loads on RDNA complete in the order of either counter: compilers wait for the older of two by vmcnt(1).
+"""FLAT loads on RDNA complete in the order of both counters: vmcnt(1) is a wait for the older of two.
 
 code/test_rdna_values.py runs this file, as gfx1100 and gfx1201.
 """
@@ -51,6 +51,6 @@ def test_the_younger_is_not(name: str) -> None:
 
 @pytest.mark.parametrize("wait", ["vector", "lds"])
 def test_one_counter_is_not_enough(wait: str) -> None:
-    """What a FLAT load reaches, LDS or memory, is known when it runs: both counters must say that it is there."""
+    """A FLAT load reaches LDS or memory: both counters must say that it is there."""
     text = _KERNELS.finding(f"flat_{wait}_v2")
     assert "missing wait: reads v2 while the load of v2" in text, text
