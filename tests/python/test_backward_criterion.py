@@ -245,9 +245,7 @@ def test_packed_and_dropped(
             else:
                 batches = (x.reshape(len(lengths), -1, *x.shape[1:]) for x in (q, k, v, dout))
                 *inputs, of_out = batches
-                ours = {
-                    name: x.reshape(-1, *x.shape[2:]) for name, x in _ours(inputs, of_out, asked).items()
-                }
+                ours = {name: x.reshape(-1, *x.shape[2:]) for name, x in _ours(inputs, of_out, asked).items()}
         except pyfa_rocm.UnsupportedError:
             assume(False)  # a small set has no kernel of this head dim and type
     at_q = at_k = 0
@@ -260,4 +258,5 @@ def test_packed_and_dropped(
             scores = Scores(keep=keep, keep_scale=philox.keep_scale(p_drop))
             options |= {"keep": keep, "keep_scale": philox.keep_scale(p_drop)}
         one = {name: x[None, keys if name in ("dk", "dv") else queries] for name, x in ours.items()}
-        _judge([q[None, queries], k[None, keys], v[None, keys]], dout[None, queries], one, masked, options, scores)
+        inputs = [q[None, queries], k[None, keys], v[None, keys]]
+        _judge(inputs, dout[None, queries], one, masked, options, scores)
