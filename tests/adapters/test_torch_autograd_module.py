@@ -6,8 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -190,14 +189,6 @@ def test_half() -> None:
     out = attention.eval()(*inputs)
     assert out.dtype == torch.float16
     assert torch.autograd.grad(out.sum(), inputs[2])[0].any()
-
-
-@pytest.fixture
-def one_process(tmp_path: Path) -> Iterator[None]:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_process")

@@ -206,7 +206,7 @@ def _ours_packed(
     """As `_ours`, of packed sequences of these lengths of queries and of keys."""
     q, k, v, dout_d = (DeviceArray.from_numpy(x) for x in (*inputs, dout))
     starts = (DeviceArray.from_numpy(np.cumsum([0, *x], dtype=np.int32)) for x in lengths)
-    sequences = (*starts, *(max(x) for x in lengths))
+    sequences: Any = (*starts, *(max(x) for x in lengths))
     out, lse = pyfa_rocm.flash_attn_varlen_func(q, k, v, *sequences, return_lse=True, **options)
     grads = pyfa_rocm.flash_attn_varlen_bwd(dout_d, q, k, v, out, lse, *sequences, **options)
     found = zip(("o", "dq", "dk", "dv"), (out, *grads), strict=True)
