@@ -15,7 +15,7 @@ from ..support import rows
 from .test_coverage import covered
 from .test_faults import run_script
 
-ARCHS = ("gfx1100", "gfx1150", "gfx1201")
+ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
     *("global", "buffer", "scratch", "rdna", "rdna_scalar"),

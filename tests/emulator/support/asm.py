@@ -36,6 +36,7 @@ MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
 # What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
 RETURN, SCOPE = {
     "gfx90a": ("glc", "glc"),
+    "gfx1030": ("glc", "glc"),
     "gfx1100": ("glc", "glc"),
     "gfx1150": ("glc", "glc"),
     "gfx1201": ("th:TH_ATOMIC_RETURN", "scope:SCOPE_DEV"),
