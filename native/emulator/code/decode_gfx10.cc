@@ -10,8 +10,8 @@ bool Gfx10Decoder::any() {
   switch (w >> 26) {
     case 0x32:
       return false;  // VOPD
-    case 0x35:
-      return vop3();
+    case 0x35:       // of v_dot2c and v_dot4c there is no such form
+      return vop3() && !(inst_.row->format == Format::kVop2 && inst_.row->is(kDot));
     case 0x37:
       return flat();
     case 0x38:
