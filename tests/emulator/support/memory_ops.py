@@ -159,7 +159,7 @@ def _float(dtype: Any, fn: Callable[[Array, Array], Array]) -> Callable[[Array, 
 
 
 def _extreme(smaller: bool) -> Callable[[Array, Array], Array]:
-    """What the guides of RDNA 2 and 3 call a comparison, and RDNA 4's IEEE 754-2019's minimum or maximum number."""
+    """A comparison, say the guides of RDNA 2 and 3; IEEE 754-2019's minimum or maximum number, RDNA 4's."""
     if GENERATION not in (10, 11):
         return minmax(smaller)
     return lambda m, d: np.where(d < m if smaller else d > m, d, m)

@@ -49,6 +49,21 @@ _OF_GFX10 = _INTEGERS | {
     "v_subb_co_u32": "v_sub_co_ci_u32",
     "v_subbrev_co_u32": "v_subrev_co_ci_u32",
 }
+# What the tests have in later generations' words.
+_ONLY_GFX10 = _OF_GFX10 | {
+    **{f"{s}_atomic_{n}_f32": f"{s}_atomic_f{n}" for s in _SPACES for n in ("min", "max", "cmpswap")},
+    **{f"{s}_atomic_{n}_f64": f"{s}_atomic_f{n}_x2" for s in _SPACES for n in ("min", "max")},
+    **{f"{s}_atomic_csub_u32": f"{s}_atomic_csub" for s in _SPACES},
+    **{f"{s}_atomic_sub_clamp_u32": f"{s}_atomic_csub" for s in _SPACES},
+    **{
+        f"s_{a}_not{i}_{b}exec_b{bits}": f"s_{a}n{i + 1}_{b}exec_b{bits}"
+        for a in ("and", "or") for i in (0, 1) for b in ("save", "wr") for bits in (32, 64)
+    },
+    **{f"global_{n}_addtid_b32": f"global_{n}_dword_addtid" for n in ("load", "store")},
+    "s_set_inst_prefetch_distance": "s_inst_prefetch",
+    "v_fmac_dx9_zero_f32": "v_fmac_legacy_f32",
+    "v_fma_dx9_zero_f32": "v_fma_legacy_f32",
+}  # fmt: skip
 _OF_BOTH = (
     _MEMORY
     | _OF_GFX10
@@ -93,7 +108,7 @@ _OF_GFX12 = (
         "v_mad_i64_i32": "v_mad_co_i64_i32",
     }
 )
-_NAMES = {9: {}, 10: _OF_GFX10, 11: _OF_BOTH, 12: _OF_BOTH | _OF_GFX12}[GENERATION]
+_NAMES = {9: {}, 10: _ONLY_GFX10, 11: _OF_BOTH, 12: _OF_BOTH | _OF_GFX12}[GENERATION]
 # LDS: patterns and what they become.
 _LDS = (
     (r"^ds_(read|write)2st64_", r"ds_\1_2addr_stride64_"),
