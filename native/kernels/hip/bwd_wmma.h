@@ -249,13 +249,14 @@ class BwdWmma {
     // operand is read while the one before is multiplied.
     __device__ void scores(int tile, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) s[j] = dp[j] = Float8{};
-      Operand own[2], walked[2];
+      OperandB own[2];
+      OperandA walked[2];
       const auto read_own = [&](int step) {
         own[step % 2] = (step < kSteps ? own_a_ : own_b_).at(remade(own_begin_), step % kSteps);
       };
       const auto read_walked = [&](int i) {
         const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes) + part_ * kDims * 2;
-        walked[i % 2] = WalkTile::read(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
+        walked[i % 2] = WalkTile::read_a(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
       };
       read_own(0);
       read_walked(0);
@@ -364,11 +365,11 @@ class BwdWmma {
     }
 
     __device__ void add_one(const LdsByte* turned, int begin, int tile, Dwords4 weights, Sums& sums) const {
-      const Operand b = operand_of(weights, lane_ >= 16);
-      Operand ring[2];
-      ring[0] = TurnedTile::read(turned, begin, 0, tile);
+      const OperandB b = operand_of(weights, lane_ >= 16);
+      OperandA ring[2];
+      ring[0] = TurnedTile::read_a(turned, begin, 0, tile);
       _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
-        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read(turned, begin, t + 1, tile);
+        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read_a(turned, begin, t + 1, tile);
         __builtin_amdgcn_sched_barrier(0);
         sums.x[t] = multiply16<T>(ring[t % 2], b, sums.x[t]);
         __builtin_amdgcn_sched_barrier(0);

@@ -57,7 +57,7 @@ class FwdWmma {
   static constexpr int kSteps = kDims / 16;   // of S
   static constexpr int kTilesS = kKeys / 16;  // of S^T, and steps of O
   static constexpr int kTilesO = kDims / 16;
-  static constexpr int kGroup = kBothHalves ? 2 : 4;  // operands that are read at a time
+  static constexpr int kGroup = kWholeA ? 2 : 4;  // operands that are read at a time
   // What waves of the same rows tell each other: S of their head dims. It has LDS of its own, or K's.
   static constexpr int kTileBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kSharedBytes = kParts > 1 ? kWmmaWaves* kTilesS * 1024 : 0;
@@ -168,11 +168,7 @@ class FwdWmma {
       return __builtin_amdgcn_raw_buffer_load_b128(from, dim < p.hdim_q ? begin + dim * 2 : kNowhere, 0, 0);
     };
     _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
-#if defined(__GFX12__)
-      q[s] = eight(s * 16 + half * 8);
-#else
-      q[s] = __builtin_shufflevector(eight(s * 16), eight(s * 16 + 8), 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+      q[s] = operand_by<OperandB>([&](int i) { return eight(s * 16 + (kWholeB ? i : half) * 8); });
     }
   }
 
@@ -262,7 +258,7 @@ class FwdWmma {
   template <int kCount, typename Read, typename Use>
   __device__ static void stream(Read read, Use use) {
     static_assert(kCount % kGroup == 0);
-    Operand ring[2][kGroup];
+    OperandA ring[2][kGroup];
     const auto read_group = [&](int first) {
       _Pragma("unroll") for (int j = 0; j < kGroup; ++j) ring[first / kGroup % 2][j] = read(first + j);
     };
@@ -280,16 +276,16 @@ class FwdWmma {
     const int begin = remade(k_read);
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) s[t] = Float8{};
     stream<kSteps * kTilesS>(
-        [&](int i) { return KeyTile::read(columns, begin, i % kTilesS, i / kTilesS); },
-        [&](int i, Operand a) { s[i % kTilesS] = multiply16<T>(a, q[i / kTilesS], s[i % kTilesS]); });
+        [&](int i) { return KeyTile::read_a(columns, begin, i % kTilesS, i / kTilesS); },
+        [&](int i, OperandA a) { s[i % kTilesS] = multiply16<T>(a, q[i / kTilesS], s[i % kTilesS]); });
   }
 
   __device__ void products() {
     const LdsByte* const rows = values + ValueTile::line(part * kDims);
     const int begin = remade(v_read);
-    Operand b;
-    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read(rows, begin, i % kTilesO, i / kTilesO); },
-                              [&](int i, Operand a) {
+    OperandB b;
+    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read_a(rows, begin, i % kTilesO, i / kTilesO); },
+                              [&](int i, OperandA a) {
                                 if (i % kTilesO == 0) b = operand_of(probabilities[i / kTilesO], half != 0);
                                 o[i % kTilesO] = multiply16<T>(a, b, o[i % kTilesO]);
                               });
@@ -455,7 +451,7 @@ class FwdWmma {
   float slope;
   BiasRows<T> bias;
   Kept kept;
-  Operand q[kSteps];
+  OperandB q[kSteps];
   Float8 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kTilesS];
 };
