@@ -73,8 +73,8 @@ struct DecodeShape {
         __builtin_amdgcn_update_dpp(x, x, kRowShare + n, kLower, kAll, false), x, kRowShare + 8 + n, kUpper, \
         kAll, false);
 #else
-    // Eight lanes have the addresses of eight tokens, those of their own chunk() once lanes 8 to 15 and 16 to 23
-    // have exchanged theirs: of them DPP8 takes the i-th, by three bits for each lane.
+    // Eight lanes have the addresses of eight tokens, those of their own chunk() once lanes 8 to 15 and 16 to
+    // 23 have exchanged theirs: of them DPP8 takes the i-th, by three bits for each lane.
     const int lane = decode_lane();
     const uint32_t exchanged = __builtin_amdgcn_permlanex16(own, own, 0xfedcba98, 0x76543210, true, false);
     const uint32_t x = lane / 16 == chunk_of_lane(lane) ? own : exchanged;
