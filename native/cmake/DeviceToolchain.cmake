@@ -137,7 +137,7 @@ foreach(arch IN LISTS FMHA_GPU_TARGETS)
   if(_knows OR FMHA_KERNELS_FROM)
     list(APPEND _compiled ${arch})
   elseif(arch IN_LIST FMHA_GPU_TARGETS_NAMED)
-    message(FATAL_ERROR "FMHA_GPU_TARGETS has ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for, or not right. `make "
+    message(FATAL_ERROR "FMHA_GPU_TARGETS has ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for without a mistake. `make "
                         "toolchain GPU_TARGETS=${arch}` makes a clang that does, where there is no ROCm")
   else()
     message(STATUS "Left out: ${arch}, which ${FMHA_DEVICE_COMPILER} does not compile for (`make toolchain`)")

@@ -26,7 +26,7 @@ else:
 
 ARCHS_TOML = Path(__file__).resolve().parents[1] / "archs.toml"
 CARD_FAMILIES = ("instinct", "radeon")
-MATRIX_UNITS = ("mfma", "wmma")
+MATRIX_UNITS = ("mfma", "wmma", "none")
 # Kernels whose pace an arch may state, in the order of FwdPaces; WHOLE_PACE is that of all others.
 FWD_PACES = ("aiter", "pingpong64", "pingpong128")
 WHOLE_PACE = 100
@@ -351,7 +351,7 @@ def emulator_header(archs: Archs) -> str:
         _enum("Arch", archs.names(), "Every arch the software device can play."),
         _enum("Generation", _distinct([a.generation for a in archs.archs]), "How instructions are encoded."),
         _enum("Isa", _distinct([a.isa for a in archs.archs]), "Whose manual says what the hardware does."),
-        "enum class MatrixUnit : uint8_t { kMfma, kWmma };",
+        _enum("MatrixUnit", MATRIX_UNITS, "What its instructions are."),
         _EMULATOR_INFO,
         "// By Arch.",
         "inline constexpr ArchInfo kArchs[kArchCount] = {",

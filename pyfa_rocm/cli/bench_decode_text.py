@@ -13,9 +13,9 @@ __all__ = ["by_batch", "tables"]
 
 COUNTS = (
     "Counts of the software device, not times: it says nothing about how fast a card is. HBM traffic: "
-    "accesses are counted, and the caches of an MI300X are modelled, cold at each launch; beside it how many "
-    "times that is the least, K and V in use, q and o: without what splits cost, which is a float32 O of "
-    "each that the merge reads, and with it. At full issue: how much of K and V {units} compute units at "
+    "accesses are counted, and the caches of the card it plays are modelled, cold at each launch; beside it "
+    "how many times that is the least, K and V in use, q and o: without splits' cost, which is a float32 O "
+    "of each that the merge reads, and with it. At full issue: how much of K and V {units} compute units at "
     "{ghz} GHz would read in a second if nothing ever waited, as a multiple of {memory}'s {tb} TB/s; an "
     "instruction is taken to occupy a SIMD for {cycles}, {matrix} for {matrix_cycles}."
 )

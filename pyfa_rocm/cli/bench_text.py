@@ -14,7 +14,7 @@ COUNTS = (
     "Counts of the software device, not times: it says nothing about how fast a card is. Matrix operations "
     "are those that ran, masked parts of tiles included; the formula is that by which TFLOPS are given. HBM "
     "traffic: our accesses are counted, those of the standard formula, which keeps its score matrices in "
-    "memory, are written down, and the caches of an MI300X are modelled, cold at each of our launches."
+    "memory, are written down, and the caches of the card it plays are modelled, cold at each launch."
 )
 DIFFERENCE = "Largest difference: of the first head from float64; of backward the largest of dQ, dK and dV."
 

@@ -41,7 +41,7 @@ _SCHEMAS = {
     "_flash_attn_varlen_forward": (
         f"({_INPUTS}, {_LENGTHS}, {_MASK}, SymInt window_size_left=-1, SymInt window_size_right=-1, "
         "float softcap=0.0, Tensor? alibi_slopes=None, bool return_softmax=False, Tensor? block_table=None, "
-        "Tensor? leftpad_k=None, Tensor? seqused_k=None, bool zero_tensors=False) "
+        "Tensor? leftpad_k=None, Tensor? seqused_k=None, bool zero_tensors=False, SymInt num_splits=0) "
         "-> (Tensor, Tensor, Tensor, Tensor)"
     ),
     "_flash_attn_backward": (
@@ -76,12 +76,13 @@ def _varlen_forward(
     dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int = -1,
     window_size_right: int = -1, softcap: float = 0.0, alibi_slopes: Any = None, return_softmax: bool = False,
     block_table: Any = None, leftpad_k: Any = None, seqused_k: Any = None, zero_tensors: bool = False,
+    num_splits: int = 0,
 ) -> Any:  # fmt: skip
     return tuple(
         extension.varlen_fwd(
             q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table, alibi_slopes,
             max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, zero_tensors, causal, window_size_left,
-            window_size_right, softcap, return_softmax,
+            window_size_right, softcap, return_softmax, None, num_splits,
         )
     )  # fmt: skip
 
@@ -218,12 +219,13 @@ def _flash_attn_varlen_forward(
     leftpad_k: torch.Tensor | None = None,
     seqused_k: torch.Tensor | None = None,
     zero_tensors: bool = False,
+    num_splits: int = 0,
 ) -> _Four:
     """Return (out, softmax_lse, S_dmask, rng_state), as `flash_attn_2_cuda.varlen_fwd`."""
     result: _Four = _wrapped_flash_attn_varlen_forward(
         q, k, v, cu_seqlens_q, cu_seqlens_k, number(max_seqlen_q), number(max_seqlen_k),
         dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes,
-        return_softmax, block_table, leftpad_k, seqused_k, zero_tensors,
+        return_softmax, block_table, leftpad_k, seqused_k, zero_tensors, num_splits,
     )  # fmt: skip
     return result
 

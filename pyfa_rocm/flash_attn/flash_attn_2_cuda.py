@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pyfa_rocm.errors import InvalidArgumentError
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._cached import attend, attend_packed
 from pyfa_rocm.flash_attn._functions import number
 from pyfa_rocm.flash_attn._install import missing
@@ -111,6 +111,7 @@ def varlen_fwd(
     softcap: float,
     return_softmax: bool,
     gen_: torch.Generator | None = None,
+    num_splits: int = 0,
 ) -> list[torch.Tensor]:
     """Like `fwd`, but for sequences of different lengths, packed one after the other.
 
@@ -128,6 +129,8 @@ def varlen_fwd(
         Pages of each sequence, of keys and values (pages, page_size, nhead_k, hdim).
     zero_tensors : bool
         Whether rows of O that belong to no sequence are to be 0.
+    num_splits : int
+        Into how many parts the keys of a page table, or with `leftpad_k_`, are split. 0: the library chooses.
 
     Returns
     -------
@@ -137,7 +140,8 @@ def varlen_fwd(
     Raises
     ------
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `fwd`. UnsupportedError: dropout with `block_table_` or `leftpad_k_`.
+        As in `fwd`. UnsupportedError: dropout with `block_table_` or `leftpad_k_`; a split without
+        either.
     """
     options = _options(
         alibi_slopes_, p_dropout, softmax_scale, is_causal, window_size_left, window_size_right, softcap
@@ -150,9 +154,13 @@ def varlen_fwd(
         del options["window_left"], options["window_right"], lengths["seqused_q"]
         out, lse = attend_packed(
             q, k, v, out_, leftpad_k=leftpad_k_, block_table=block_table_,
-            window_size=(window_size_left, window_size_right), **lengths, **options,
+            window_size=(window_size_left, window_size_right), num_splits=num_splits, **lengths, **options,
         )  # fmt: skip
         return [out, lse, q.new_empty(0), torch.zeros(2, dtype=torch.int64, device=q.device)]
+    if num_splits not in (0, 1):
+        raise UnsupportedError(
+            f"num_splits: got {num_splits} without block_table_ or leftpad_k_, expected 0 or 1"
+        )
     return _forward("fmha_varlen_fwd", q, k, v, out_, lengths, options, return_softmax, gen_)
 
 

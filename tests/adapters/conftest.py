@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # As in tests/conftest.py, and before anything imports NumPy.
@@ -38,3 +39,14 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"pyfa_rocm {pyfa_rocm.__version__} in {PACKAGE}, on the software device"
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """A process group of torch, of this process alone."""
+    from torch import distributed
+
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()

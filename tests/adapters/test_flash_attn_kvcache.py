@@ -326,12 +326,17 @@ def test_private_functions() -> None:
     )
     packed.judge(out, lse)
     assert not state.any()
+    split, lse_of_parts, *_ = private._flash_attn_varlen_forward(
+        *packed.given, 0.0, 0.125, True, block_table=table, num_splits=3
+    )
+    packed.judge(split, lse_of_parts)
     flash_attn.install()
     try:
         arguments = (*packed.given, 0.0, 0.125, True, -1, -1, 0.0, None, False, table, None, used)
         for results in (
             torch.ops.flash_attn._flash_attn_varlen_forward(*arguments),
             private._wrapped_flash_attn_varlen_forward(*arguments),
+            private._wrapped_flash_attn_varlen_forward(*arguments, False, 0),
         ):
             for got, want in zip(results, (out, lse), strict=False):
                 assert torch.equal(got, want)
@@ -465,6 +470,10 @@ def test_wrong_arguments_over_pages() -> None:
         )
     with pytest.raises(TypeError, match=r"block_table: got list, expected a torch\.Tensor"):
         varlen(*packed.given, block_table=[[0]])
+    with pytest.raises(UnsupportedError, match=r"num_splits: got 2 without block_table_ or leftpad_k_, expe"):
+        private._flash_attn_varlen_forward(*packed.given, 0.0, 0.125, True, num_splits=2)
+    with pytest.raises(InvalidArgumentError, match="num_splits: got -1"):
+        private._flash_attn_varlen_forward(*packed.given, 0.0, 0.125, True, block_table=table, num_splits=-1)
     keys = packed.arrays["k_cache"].flatten(0, 1)
     with pytest.raises(InvalidArgumentError, match=r"k: got shape .*expected 4 dimensions \(pages, page_si"):
         varlen(packed.q, keys, keys, *packed.given[3:], block_table=table)

@@ -17,7 +17,7 @@ from adapters.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_pack
 from pyfa_rocm import InvalidArgumentError, flash_attn
 from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface
 
-# Written down from flash-attn 2.8.3's flash_attn/flash_attn_interface.py.
+# Written down from flash-attn 2.8.3's flash_attn/flash_attn_interface.py; num_splits came later.
 _MASK = "dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes"
 _LENGTHS = "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k"
 _BACKWARD = "dout, q, k, v, out, softmax_lse, dq, dk, dv"
@@ -26,7 +26,7 @@ SIGNATURES = {
     "_flash_attn_varlen_forward": (
         f"q, k, v, {_LENGTHS}, dropout_p, softmax_scale, causal, window_size_left=-1, window_size_right=-1, "
         "softcap=0.0, alibi_slopes=None, return_softmax=False, block_table=None, leftpad_k=None, "
-        "seqused_k=None, zero_tensors=False"
+        "seqused_k=None, zero_tensors=False, num_splits=0"
     ),
     "_flash_attn_backward": f"{_BACKWARD}, {_MASK}, deterministic, rng_state=None",
     "_flash_attn_varlen_backward": (

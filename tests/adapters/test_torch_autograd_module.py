@@ -6,13 +6,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.multiprocessing
 from adapters.torch_gradients import as_good_as_plain, like, of, plain, qkv
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from pyfa_rocm.torch import FlashAttention, flash_attn_func, sdpa
 
@@ -192,14 +195,6 @@ def test_half() -> None:
     assert torch.autograd.grad(out.sum(), inputs[2])[0].any()
 
 
-@pytest.fixture
-def one_process(tmp_path: Path) -> Iterator[None]:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.usefixtures("one_process")
 def test_distributed_data_parallel(block: Block) -> None:
     alone = copy.deepcopy(block)
@@ -209,6 +204,36 @@ def test_distributed_data_parallel(block: Block) -> None:
         module(x).float().pow(2).sum().backward()
     for a, b in zip(alone.parameters(), block.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+def _half_of_a_batch(rank: int, where: str) -> None:
+    """One of two processes: gradients of its half alone, by data parallelism, and with sharded weights."""
+    store = torch.distributed.FileStore(f"{where}/store", 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    torch.manual_seed(0)
+    alone: Block = Block().bfloat16()
+    replica, sharded = copy.deepcopy(alone), copy.deepcopy(alone)
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
+    half = torch.randn(4, 12, 64, generator=torch.Generator().manual_seed(2)).bfloat16().chunk(2)[rank]
+    for module in (alone, torch.nn.parallel.DistributedDataParallel(replica), sharded):
+        module(half).float().pow(2).sum().backward()
+    of_shards = [x.grad.full_tensor() for x in sharded.parameters()]
+    grads = [[x.grad for x in module.parameters()] for module in (alone, replica)]
+    torch.save([*grads, of_shards], f"{where}/{rank}")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """Both end with the mean of the two halves' gradients."""
+    torch.multiprocessing.spawn(_half_of_a_batch, (str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / str(rank)) for rank in range(2)]
+    for alone in zip(ranks[0][0], ranks[1][0], strict=True):
+        assert not torch.equal(*alone)
+    means = [(a.float() + b.float()) / 2 for a, b in zip(ranks[0][0], ranks[1][0], strict=True)]
+    for _, *parallel in ranks:
+        for grads in parallel:
+            for got, mean in zip(grads, means, strict=True):
+                torch.testing.assert_close(got, mean.to(got.dtype), rtol=2**-8, atol=0)
 
 
 def test_training_reduces_the_loss(block: Block) -> None:

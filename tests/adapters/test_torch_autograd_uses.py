@@ -6,10 +6,8 @@ from __future__ import annotations
 import copy
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,14 +188,6 @@ class Layer(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, rows, 64)."""
         return attend(*self.qkv(x).unflatten(-1, (3, 1, 64)).unbind(2)).flatten(-2).clone()
-
-
-@pytest.fixture
-def one_process(tmp_path: Path) -> Iterator[None]:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_process")

@@ -7,6 +7,7 @@ software device's own, go the way of a ROCm build's tensors, onto a stream that 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Iterator
@@ -183,8 +184,8 @@ class Allocator:
     def __init__(self) -> None:
         self.empty = torch.empty
         self.pools = {
-            dtype: DeviceArray.empty((2**18,), str(dtype).removeprefix("torch."))
-            for dtype in (torch.bfloat16, torch.float32)
+            dtype: DeviceArray.empty((2**21,), str(dtype).removeprefix("torch."))
+            for dtype in (torch.bfloat16, torch.float32, torch.uint8)
         }
         self.taken = 0
 
@@ -192,7 +193,7 @@ class Allocator:
         if torch.device(device).type != "cuda":
             return self.empty(shape, dtype=dtype, device=device)
         shape = shape if isinstance(shape, tuple) else (shape,)
-        start, self.taken = self.taken, self.taken + -(-math.prod(shape) // 64) * 64
+        start, self.taken = self.taken, self.taken + -(-math.prod(shape) // 512) * 512
         return CardTensor(self.pools[dtype][start : start + math.prod(shape)].reshape(*shape))
 
 
@@ -261,3 +262,31 @@ def test_cpu_and_card(card: CurrentStream) -> None:
     q = randn(1, 16, 2, 128)
     with pytest.raises(InvalidArgumentError, match="v: got a tensor on cpu, expected cuda:0 as q"):
         p.flash_attn_func(on_card(q), on_card(q), q)
+
+
+def test_card_backward_on_another_stream(card: CurrentStream) -> None:
+    """Gradients are computed on the stream that is current then, and wait for no other: not for forward's."""
+    q, k, dout = randn(2, 50, 4, 128), randn(2, 70, 2, 128), randn(2, 50, 4, 128)
+    out, lse = p.flash_attn_func(q, k, k, causal=True, return_lse=True)
+    want = torch.ops.pyfa_rocm.fmha_bwd(dout, q, k, k, out, lse, causal=True)[:3]
+    of_forward, of_backward = card.stream, pyfa_rocm.Stream()
+    runtime = ctypes.CDLL(pyfa_rocm.runtime().path)
+    q_card, k_card, dout_card = (on_card(x) for x in (q, k, dout))
+    out_card, lse_card = p.flash_attn_func(q_card, k_card, k_card, causal=True, return_lse=True)
+    of_forward.synchronize()
+    for held in (of_forward, of_backward):
+        grads = [on_card(torch.zeros_like(x)) for x in (q, k, k)]
+        card.stream = of_backward
+        assert not runtime.fmha_emu_stream_hold(ctypes.c_void_p(held.handle))
+        torch.ops.pyfa_rocm.fmha_bwd_out(
+            dout_card, q_card, k_card, k_card, out_card, lse_card, *grads, causal=True
+        )
+        of_forward.synchronize() if held is of_backward else of_backward.synchronize()
+        written = [ctypes.string_at(x.array.data, x.array.nbytes).strip(b"\0") != b"" for x in grads]
+        assert written == [held is of_forward] * 3
+        assert not runtime.fmha_emu_stream_release(ctypes.c_void_p(held.handle))
+        of_backward.synchronize()
+        for got, gradient in zip(grads, want, strict=True):
+            np.testing.assert_array_equal(got.array.to_numpy(), to_numpy(gradient))
+    card.stream = of_forward
+    of_backward.close()

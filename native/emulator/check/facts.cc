@@ -31,6 +31,7 @@ int passes_of(const MatrixShape& matrix, Isa isa) {
   switch (isa) {
     case Isa::kCdna2:
       return middle ? 8 : 16;
+    case Isa::kRdna2:  // which has none
     case Isa::kRdna3:
     case Isa::kRdna4:
       return 4;  // 32 cycles of two SIMD16s
@@ -52,6 +53,7 @@ bool is_xdl(const MatrixShape& matrix, Isa isa) {
     case Isa::kCdna3:
     case Isa::kCdna4:
       return matrix.a != Element::kF32;
+    case Isa::kRdna2:
     case Isa::kRdna3:
     case Isa::kRdna4:
       return false;

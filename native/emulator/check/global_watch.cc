@@ -34,6 +34,7 @@ bool is_device_scope(const Wave& w, const Inst& inst) {
     case Isa::kCdna3:
     case Isa::kCdna4:
       return inst.sc1;
+    case Isa::kRdna2:
     case Isa::kRdna3:
       return inst.sc0;
     case Isa::kRdna4:

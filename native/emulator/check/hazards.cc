@@ -46,7 +46,7 @@ constexpr int kInterlocked = 0;  // the hardware waits by itself
 
 // By the order in which the rules give them, RDNA's last.
 static_assert(static_cast<int>(Isa::kCdna2) == 0 && static_cast<int>(Isa::kCdna3) == 1 &&
-              static_cast<int>(Isa::kCdna4) == 2 && is_rdna(Isa::kRdna3) && is_rdna(Isa::kRdna4));
+              static_cast<int>(Isa::kCdna4) == 2 && is_rdna(Isa::kRdna2) && is_rdna(Isa::kRdna4));
 
 struct RuleText {
   int states[3];  // of CDNA's manuals. RDNA waits by itself for all of this
@@ -167,7 +167,8 @@ constexpr PerIsa<MatrixRules> kMatrixRules{
     MatrixRules{states_for_c_cdna2, 3, 3, false, 11, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna3, 2, 3, true, 11, [](const Facts&) { return 0; }},
     MatrixRules{states_for_c_cdna4, 2, 3, true, 19, more_on_cdna4},
-    MatrixRules{},  // RDNA: states_for says it
+    MatrixRules{},  // RDNA: states_for says it; its first one has none
+    MatrixRules{},
     MatrixRules{},
 };
 

@@ -30,6 +30,7 @@ void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch) {
   first_ = first;
   arch_ = arch;
   const ArchInfo& info = arch_info(arch);
+  late_permlane_ = info.isa != Isa::kRdna2;
   late_transcendentals_ = info.capability_major == 11 && info.capability_minor == 0;
 }
 
@@ -49,7 +50,7 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
     return true;
   }
   if (recent_[0].inst && !transcendental(w, inst, d)) return false;
-  if (cmpx_ && inst.row->is(kPermlane))
+  if (late_permlane_ && cmpx_ && inst.row->is(kPermlane))
     return finding(w, inst, *cmpx_, "v_permlane needs another VALU instruction, not v_nop, behind v_cmpx");
   record(inst, f, d);
   return true;

@@ -7,7 +7,8 @@
 // - fixVALUTransUseHazard, gfx11.0 only: v_rcp and the like write a VGPR, a VALU instruction reads it with at
 //   most five VALU instructions between them, of which at most one is transcendental. An LDS or vector memory
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
-// - fixVcmpxPermlaneHazards: v_cmpx writes EXEC, and the next VALU instruction, v_nop aside, is v_permlane.
+// - fixVcmpxPermlaneHazards, from gfx11 on: v_cmpx writes EXEC, and the next VALU instruction, v_nop aside,
+// is v_permlane.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
 // Not checked: fixVALUPartialForwardingHazard and fixVALUMaskWriteHazard (waves of 64), fixLdsDirect (the
 // device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. Nor AMDGPUWaitSGPRHazards.cpp of
@@ -43,6 +44,7 @@ class RdnaHazards {
   const Inst* first_ = nullptr;
   Arch arch_{};
   bool late_transcendentals_ = false;  // does this arch have the first rule?
+  bool late_permlane_ = false;         // and the second?
   int64_t valu_ = 0;                   // VALU instructions issued
   Transcendental recent_[2];           // the last two, the last one first
   const Inst* cmpx_ = nullptr;         // the last VALU instruction but v_nop, if it is v_cmpx

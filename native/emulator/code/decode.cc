@@ -27,6 +27,8 @@ std::unique_ptr<Decoder> decoder_for(Arch arch, const uint8_t* text, size_t byte
   switch (arch_info(arch).generation) {
     case Generation::kGfx9:
       return std::make_unique<Gfx9Decoder>(arch, text, bytes, base, out);
+    case Generation::kGfx10:
+      return std::make_unique<Gfx10Decoder>(arch, text, bytes, base, out);
     case Generation::kGfx11:
       return std::make_unique<Gfx11Decoder>(arch, text, bytes, base, out);
     case Generation::kGfx12:
@@ -163,14 +165,14 @@ uint32_t Decoder::bits(int low, int count) {
 // A scalar register or pair, as destination or source.
 bool Decoder::scalar(uint32_t code, int dwords, Operand* out) {
   const uint32_t sgprs = dialect_.sgprs;
-  if (dialect_.has_null && code == kOpNull) {  // only as a destination: source() has made it a constant
+  if (is_null(code)) {  // only as a destination: source() has made it a constant
     *out = Operand();
     out->kind = OperandKind::kSgpr;
     out->dwords = static_cast<uint8_t>(dwords);
     out->index = out->encoded = kNull;
     return true;
   }
-  if (dialect_.has_null && code == kOpNewM0) code = kOpM0;
+  if (code == dialect_.m0) code = kOpM0;
   const uint32_t aligned = code & ~(dwords >= 4 ? 3u : dwords > 1 ? 1u : 0u);
   const bool tuple = code < sgprs || (code >= kOpTtmp && code < kOpM0) || dwords == 2;
   if (tuple && aligned != code) {  // the hardware ignores the low bits; no compiler counts on that
@@ -216,7 +218,7 @@ bool Decoder::constant(uint32_t code, uint64_t value, Type type, Operand* out) {
 
 bool Decoder::source(uint32_t code, Type type, Operand* out) {
   if (code >= kOpVgpr) return vector(code - kOpVgpr, dwords(type), false, out);
-  if (dialect_.has_null && code == kOpNull) return constant(code, 0, type, out);
+  if (is_null(code)) return constant(kOpNull, 0, type, out);
   if (code < kOpInt) return scalar(code, dwords(type), out);
   if (code < kOpIntEnd || (code >= kOpFloat && code < kOpFloatEnd)) {
     return constant(code, inline_constant(code, type), type, out);

@@ -19,9 +19,9 @@ namespace fmha::emu {
 enum OperandCode : uint32_t {
   kOpVcc = 106,
   kOpTtmp = 108,  // ..123
-  kOpM0 = 124,
-  kOpNull = 124,   // if the dialect has it
-  kOpNewM0 = 125,  // then
+  kOpM0 = 124,    // unless the dialect says 125: then null has this one
+  kOpNull = 124,
+  kOpOldNull = 125,  // where m0 kept its number
   kOpExec = 126,
   kOpInt = 128,  // 0, 1..64, then -1..-16
   kOpIntNegative = 193,
@@ -86,6 +86,9 @@ class Decoder {
   bool short_sources();               // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
   bool short_register(uint32_t number, Type type, int n, Operand* out);
   bool implicit_vcc();
+  bool sdwa();
+  bool is_null(uint32_t code) const { return dialect_.has_null && code == kOpM0 + kOpOldNull - dialect_.m0; }
+  bool writes_only_exec(const BoundRow& r) const { return dialect_.has_null && r.is(kWritesExec); }  // v_cmpx
   bool vop3_destinations();
   bool vop3_sources();
   bool mix_sources();
@@ -125,7 +128,6 @@ class Gfx9Decoder : public Decoder {
   bool any() override;
   bool extended(uint32_t code, bool* ok) override;
   bool matrix() override;
-  bool sdwa();
   bool dpp();
   bool smem();
   bool ds();
@@ -158,6 +160,20 @@ class Gfx11Decoder : public Decoder {
   bool mubuf();
   bool mtbuf();
   bool buffer();  // what MUBUF and MTBUF share
+  bool flat();
+};
+
+// RDNA 2: memory instructions as gfx9 has them, but for single fields.
+class Gfx10Decoder : public Gfx11Decoder {
+ public:
+  using Gfx11Decoder::Gfx11Decoder;
+
+ private:
+  bool any() override;
+  bool extended(uint32_t code, bool* ok) override;
+  bool smem();
+  bool mubuf();
+  bool buffer();
   bool flat();
 };
 

@@ -78,8 +78,7 @@ bool Decoder::vop2() {
 
 bool Decoder::vopc() {
   if (!row(kSpaceVopc, bits(17, 8))) return false;
-  const bool to_exec = dialect_.has_null && inst_.row->is(kWritesExec);  // and to nothing else
-  return scalar(to_exec ? kOpExec : kOpVcc, mask_dwords_, &inst_.dst) && short_sources();
+  return scalar(writes_only_exec(*inst_.row) ? kOpExec : kOpVcc, mask_dwords_, &inst_.dst) && short_sources();
 }
 
 bool Gfx9Decoder::extended(uint32_t code, bool* ok) {
@@ -88,10 +87,10 @@ bool Gfx9Decoder::extended(uint32_t code, bool* ok) {
   return false;
 }
 
-bool Gfx9Decoder::sdwa() {
+bool Decoder::sdwa() {
   const BoundRow& r = *inst_.row;
   if (has_one_form(r) || r.src[0] == Type::kNone) return false;
-  // GFX9 has no SDWA form of instructions that accumulate, nor of 64-bit ones but those that write all of
+  // There is no SDWA form of instructions that accumulate, nor of 64-bit ones but those that write all of
   // their destination.
   const bool wide = dwords(r.src[0]) > 1 || (dwords(r.dst) > 1 && r.format != Format::kVopc);
   if (r.flags & kReadsDst || (wide && !r.is(kNoDstSel))) return false;
@@ -103,7 +102,8 @@ bool Gfx9Decoder::sdwa() {
   if (bits(63, 1) && (!two || !source(bits(9, 8), r.src[1], &inst_.src[1]))) return false;
   Sdwa& s = inst_.sdwa;
   if (r.format == Format::kVopc) {
-    if (bits(47, 1) && !scalar(bits(40, 7), 2, &inst_.dst)) return false;
+    const bool named = bits(47, 1) && !writes_only_exec(r);
+    if (named && !scalar(bits(40, 7), mask_dwords_, &inst_.dst)) return false;
   } else {
     s.dst_sel = bits(40, 3);
     s.dst_unused = bits(43, 2);
@@ -156,8 +156,7 @@ bool Decoder::vop3_destinations() {
     inst_.op_sel = bits(11, 4);
   }
   if (r.format == Format::kVopc) {
-    const bool to_exec = dialect_.has_null && r.is(kWritesExec);
-    return scalar(to_exec ? kOpExec : bits(0, 8), mask_dwords_, &inst_.dst);
+    return scalar(writes_only_exec(r) ? kOpExec : bits(0, 8), mask_dwords_, &inst_.dst);
   }
   if (r.flags & kScalarDst) return scalar(bits(0, 8), dwords(r.dst), &inst_.dst);
   return r.dst == Type::kNone || vector(bits(0, 8), dwords(r.dst), false, &inst_.dst);
@@ -215,7 +214,7 @@ void Decoder::check_modifiers() {
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
     if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
-  if (r.format < Format::kVop3 && !dialect_.keeps_halves && !own) halves = 0;
+  if (r.format < Format::kVop3 && !dialect_.short_halves && !own) halves = 0;
   if (inst_.op_sel & ~halves) unsupported_ = true;
 }
 

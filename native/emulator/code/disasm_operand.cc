@@ -246,7 +246,7 @@ std::string gpr_idx_text(uint32_t mode) {
 }
 
 std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
-  if (dialect.has_vscnt) return rdna_sendmsg_text(imm, dialect);
+  if (dialect.late_counts) return rdna_sendmsg_text(imm, dialect);
   constexpr const char* kNames[] = {nullptr,    "INTERRUPT",      "GS",           "GS_DONE",
                                     "SAVEWAVE", "STALL_WAVE_GEN", "HALT_WAVES",   "ORDERED_PS_DONE",
                                     nullptr,    "GS_ALLOC_REQ",   "GET_DOORBELL", nullptr,
@@ -255,11 +255,14 @@ std::string sendmsg_text(uint32_t imm, const Dialect& dialect) {
   constexpr const char* kSysOps[] = {nullptr, "ECC_ERR_INTERRUPT", "REG_RD", "HOST_TRAP_ACK", "TTRACE_PC"};
   const uint32_t id = imm & 15, op = imm >> 4 & 7, stream = imm >> 8 & 3;
   if (imm & ~0x37fu) return text("%u", imm);
-  const bool gs = id == 2 || id == 3, sys = id == 15;
+  const bool gs = id == 2 || id == 3, sys = id == 15, rdna = dialect.has_vscnt;
+  const char* name = kNames[id];
+  if (rdna && (id == 8 || id == 11)) name = id == 8 ? "EARLY_PRIM_DEALLOC" : "GET_DDID";
+  if (rdna && sys && op == 3) return text("sendmsg(%u, %u, %u)", id, op, stream);  // HOST_TRAP_ACK is gfx9's
   if (gs && op == 0 && id == 3 && stream == 0) return "sendmsg(MSG_GS_DONE, GS_OP_NOP)";
   if (gs && op > 0 && op < 4) return text("sendmsg(MSG_%s, %s, %u)", kNames[id], kGsOps[op], stream);
   if (sys && op > 0 && op < 5 && !stream) return text("sendmsg(MSG_SYSMSG, SYSMSG_OP_%s)", kSysOps[op]);
-  if (kNames[id] && !gs && !sys && op == 0 && stream == 0) return text("sendmsg(MSG_%s)", kNames[id]);
+  if (name && !gs && !sys && op == 0 && stream == 0) return text("sendmsg(MSG_%s)", name);
   return text("sendmsg(%u, %u, %u)", id, op, stream);
 }
 

@@ -13,6 +13,9 @@ struct Named {
 };
 constexpr Named kBoth[] = {{1, "MODE"},   {2, "STATUS"},  {5, "GPR_ALLOC"}, {6, "LDS_ALLOC"},
                            {7, "IB_STS"}, {23, "HW_ID1"}, {24, "HW_ID2"}};
+constexpr Named kRdna2[] = {
+    {3, "TRAPSTS"}, {15, "SH_MEM_BASES"}, {16, "TBA_LO"},      {17, "TBA_HI"},      {18, "TMA_LO"},
+    {19, "TMA_HI"}, {20, "FLAT_SCR_LO"},  {21, "FLAT_SCR_HI"}, {25, "POPS_PACKER"}, {29, "SHADER_CYCLES"}};
 constexpr Named kRdna3[] = {
     {3, "TRAPSTS"},      {15, "SH_MEM_BASES"}, {18, "PERF_SNAPSHOT_PC_LO"}, {19, "PERF_SNAPSHOT_PC_HI"},
     {20, "FLAT_SCR_LO"}, {21, "FLAT_SCR_HI"},  {27, "PERF_SNAPSHOT_DATA"},  {29, "SHADER_CYCLES"}};
@@ -41,6 +44,7 @@ const char* find(const Named (&among)[kCount], uint32_t id) {
 
 const char* rdna_hwreg_name(uint32_t id, const Dialect& dialect) {
   if (const char* name = find(kBoth, id)) return name;
+  if (!dialect.late_counts) return find(kRdna2, id);
   return dialect.has_scope_field ? find(kRdna4, id) : find(kRdna3, id);
 }
 

@@ -74,8 +74,8 @@ class SgprWriter {
   int at_ = 0;
 };
 
-// The V# of private memory, for code that reaches it with buffer instructions (CDNA2): lane l at base + l *
-// stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
+// The V# of private memory, for code that reaches it with buffer instructions (CDNA2, RDNA 2): lane l at base
+// + l * stride, by ADD_TID_ENABLE without swizzling, which is the layout that Wave::scratch has.
 void put_private_buffer(SgprWriter& s, uint64_t base, uint32_t stride) {
   constexpr uint32_t kAddTid = 1u << 23;
   s.put(static_cast<uint32_t>(base));
@@ -119,7 +119,8 @@ void init_sgprs(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_
   if (k.rsrc2 & kInfo) s.put(w.id == 0 ? 1u << 31 : 0);
   if (!(k.rsrc2 & kEnablePrivate)) return;
   switch (arch_info(l.code->arch()).isa) {
-    case Isa::kCdna2:  // the kernel adds the wave's offset itself
+    case Isa::kCdna2:
+    case Isa::kRdna2:  // the kernel adds the wave's offset itself
       s.put(static_cast<uint32_t>(w.scratch - scratch_base));
       break;
     case Isa::kCdna3:
@@ -144,9 +145,11 @@ uint32_t initial_mode(uint32_t rsrc1, Isa isa) {
   return mode;
 }
 
-// v0 packs the work-item id, x | y << 10 | z << 20, as many of them as the kernel asks for.
+// The work-item id, as many of its numbers as the kernel asks for: v0 packs them, x | y << 10 | z << 20, or
+// v0 to v2 have one each.
 void init_work_items(Wave& w, const Launch& l) {
   const uint32_t dims = work_item_dims(l.kernel->rsrc2);
+  const bool packed = dialect_of(arch_info(l.code->arch()).isa).packed_ids;
   const uint32_t total = l.block[0] * l.block[1] * l.block[2];
   uint64_t exec = 0;
   for (uint32_t lane = 0; lane < w.lanes; ++lane) {
@@ -154,7 +157,13 @@ void init_work_items(Wave& w, const Launch& l) {
     if (i >= total) break;
     exec |= uint64_t{1} << lane;
     const uint32_t x = i % l.block[0], y = i / l.block[0] % l.block[1], z = i / l.block[0] / l.block[1];
-    w.vgpr[0][lane] = x | (dims >= 1 ? y << 10 : 0) | (dims >= 2 ? z << 20 : 0);
+    if (packed) {
+      w.vgpr[0][lane] = x | (dims >= 1 ? y << 10 : 0) | (dims >= 2 ? z << 20 : 0);
+      continue;
+    }
+    w.vgpr[0][lane] = x;
+    if (dims >= 1) w.vgpr[1][lane] = y;
+    if (dims >= 2) w.vgpr[2][lane] = z;
   }
   w.set_sgpr64(kExecLo, exec);
 }

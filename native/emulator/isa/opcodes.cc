@@ -24,6 +24,14 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx942()};
     case Arch::kGfx950:
       return {gfx9::shared(), gfx9::cdna3(), gfx9::gfx950()};
+    case Arch::kGfx1030:
+    case Arch::kGfx1031:
+    case Arch::kGfx1032:
+    case Arch::kGfx1033:
+    case Arch::kGfx1034:
+    case Arch::kGfx1035:
+    case Arch::kGfx1036:
+      return {gfx10::shared()};
     case Arch::kGfx1100:
     case Arch::kGfx1101:
     case Arch::kGfx1102:

@@ -32,6 +32,9 @@ std::span<const OpcodeRun> cdna3();  // which gfx942 and gfx950 share
 std::span<const OpcodeRun> gfx942();
 std::span<const OpcodeRun> gfx950();
 }  // namespace gfx9
+namespace gfx10 {
+std::span<const OpcodeRun> shared();
+}  // namespace gfx10
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
 std::span<const OpcodeRun> gfx1150();        // and of gfx1151

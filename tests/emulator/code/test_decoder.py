@@ -16,7 +16,7 @@ from ..support.lines import candidates
 from ..support.toolchain import ROOT
 
 CDNA = ("gfx90a", "gfx942")
-RDNA = ("gfx1100", "gfx1150", "gfx1201")
+RDNA = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 ARCHS = CDNA + RDNA
 _KEEP = 16  # accepted lines a row and form
 
@@ -66,7 +66,7 @@ def test_every_opcode_is_met(cpu: str) -> None:
 
 @pytest.mark.parametrize("cpu", RDNA)
 def test_every_form_of_rdna_is_met(cpu: str) -> None:
-    """The same of RDNA, which has DPP8 and DPP of 64-bit forms instead of SDWA."""
+    """The same of RDNA, which has DPP8, and from gfx11 on DPP of 64-bit forms instead of SDWA."""
     kept, _, _ = accepted(cpu)
     without = [
         r.mnemonic
@@ -75,8 +75,9 @@ def test_every_form_of_rdna_is_met(cpu: str) -> None:
     ]
     assert not without
     lines = [line for (_, form), of_form in kept.items() for line in of_form if form == "dpp"]
-    for text in ("dpp8:", "row_xmask:", "_e64_dpp "):
+    for text in ("dpp8:", "row_xmask:", *(() if cpu == "gfx1030" else ("_e64_dpp ",))):
         assert sum(1 for line in lines if text in line) > 50, text
+    assert (sum(form == "sdwa" for _, form in kept) > 50) == (cpu == "gfx1030")
 
 
 @pytest.mark.parametrize("cpu", CDNA)
@@ -98,21 +99,22 @@ def test_every_form_is_met(cpu: str) -> None:
 
 
 # Where the VOP3 forms of the short formats are.
-_VOP3_FORM = {"VOPC": 0, "VOP2": 0x100, "VOP1": 0x140}
+_VOP3_FORM = {"VOPC": 0, "VOP2": 0x100}
 _ONE_FORM = {"literal_k", "scalar_dst", "one_form"}
 
 
 @pytest.mark.parametrize("cpu", ARCHS)
 def test_rows_are_unique(cpu: str) -> None:
     """One row a name, and one row an opcode of an encoding, VOP3 forms included. There is no exemption."""
+    forms = _VOP3_FORM | {"VOP1": 0x180 if cpu in RDNA else 0x140}
     names = [row.mnemonic for row in rows.of(cpu)]
     assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
     seen: dict[tuple[str, int], str] = {}
     for row in rows.of(cpu):
         family = {"VOP3B": "VOP3", "MAI": "VOP3P"}.get(row.format, row.format)
         places = [(family, row.opcode[cpu])]
-        if row.format in _VOP3_FORM and not row.flags & _ONE_FORM:
-            places.append(("VOP3", _VOP3_FORM[row.format] + row.opcode[cpu]))
+        if row.format in forms and not row.flags & _ONE_FORM:
+            places.append(("VOP3", forms[row.format] + row.opcode[cpu]))
         for place in places:
             other = seen.setdefault(place, row.mnemonic)
             assert other == row.mnemonic, f"{place}: {other} and {row.mnemonic}"

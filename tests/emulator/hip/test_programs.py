@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..support import hip, programs
 from ..support.toolchain import CLANG20, ROOT, tool
 
-ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 # Of 21, where some bits are ~(x >> 32) | (y >> n), LLVM 19 forgets the upper half of the first.
 SEEDS = (*range(21), *range(22, 25))

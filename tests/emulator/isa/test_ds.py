@@ -14,9 +14,11 @@ from ..support.memory_ops import ATOMICS, HOLES, LANE, ON, atomic_data, gather, 
 from ..support.memory_ops import _extend as extend
 from ..support.memory_ops import _half as half
 from ..support.memory_ops import _plain as plain
-from ..support.spelling import RDNA, exists
+from ..support.spelling import GENERATION, RDNA, exists
 
 SUITE = Suite("ds")
+# Of a compare and swap, the new value comes first.
+SWAPPED = GENERATION > 10
 _U = np.uint32
 WAIT = "s_waitcnt lgkmcnt(0)"
 BYTES = 4096
@@ -262,7 +264,7 @@ def _atomics() -> None:
         mask = np.random.default_rng(5).permutation(data)
         _atomic("mskor", f"b{32 * width}", width, memory, [mask, data], memory & ~mask | data)
         compare = np.where(LANE % 2 == 0, memory, memory + dtype.type(1))
-        both = [data, compare] if RDNA else [compare, data]  # RDNA has them the other way round
+        both = [data, compare] if SWAPPED else [compare, data]
         _atomic("cmpst", f"b{32 * width}", width, memory, both, np.where(LANE % 2 == 0, data, memory))
         kind = np.float32 if width == 1 else np.float64
         x, y = (v.astype(kind) for v in np.random.default_rng(6).normal(0, 3, (2, LANES)))
@@ -273,7 +275,7 @@ def _atomics() -> None:
             f"f{32 * width}",
             width,
             x.view(dtype),
-            [v.view(dtype) for v in ((y, same) if RDNA else (same, y))],
+            [v.view(dtype) for v in ((y, same) if SWAPPED else (same, y))],
             np.where(x == same, y, x).astype(kind).view(dtype),
         )
         for name in () if RDNA else ("min", "max"):  # RDNA's are among ATOMICS

@@ -269,10 +269,10 @@ def _global_forms() -> None:
         "s_nop 0",
         "v_addc_co_u32 v3, vcc, 0, v3, vcc",
     ]
-    want = gather(MEMORY, LANE * 4 + 4000, 4).view(_U)[:, 0]
+    want = gather(MEMORY, LANE * 4 + 2000, 4).view(_U)[:, 0]
     SUITE.add(
         "global-off",
-        [*lines, "global_load_dword v10, v[2:3], off offset:4000", WAIT],
+        [*lines, "global_load_dword v10, v[2:3], off offset:2000", WAIT],
         ["v10"],
         lambda r: np.testing.assert_array_equal(r["v10"][0], want),
         {"v2": (LANE * 4).astype(_U)},

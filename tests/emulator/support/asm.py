@@ -36,6 +36,7 @@ MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
 # What memory instructions call the bit that asks an atomic for the old value, and that of device scope.
 RETURN, SCOPE = {
     "gfx90a": ("glc", "glc"),
+    "gfx1030": ("glc", "glc"),
     "gfx1100": ("glc", "glc"),
     "gfx1150": ("glc", "glc"),
     "gfx1201": ("th:TH_ATOMIC_RETURN", "scope:SCOPE_DEV"),
@@ -259,8 +260,15 @@ _PRIVATE = {
     "gfx90a": "  .amdhsa_user_sgpr_flat_scratch_init 1\n"
     "  .amdhsa_system_sgpr_private_segment_wavefront_offset 1\n",
 }
+_PRIVATE["gfx1030"] = _PRIVATE["gfx90a"]
 # And puts the workgroup's x, which comes after them, where it is without.
-_FLAT_SCRATCH = ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"]
+_FLAT_SCRATCH = {
+    "gfx90a": ["s_add_u32 flat_scratch_lo, s2, s7", "s_addc_u32 flat_scratch_hi, s3, 0", "s_mov_b32 s2, s4"],
+    "gfx1030": [
+        *("s_add_u32 s2, s2, s7", "s_addc_u32 s3, s3, 0", "s_setreg_b32 hwreg(HW_REG_FLAT_SCR_LO), s2"),
+        *("s_setreg_b32 hwreg(HW_REG_FLAT_SCR_HI), s3", "s_mov_b32 s2, s4"),
+    ],
+}
 
 _METADATA = """  - .name: {name}
     .symbol: {name}.kd
@@ -321,7 +329,7 @@ class Kernel:
             vgprs=self.vgprs(cpu),
         )
         head = f".text\n.globl {self.name}\n.p2align 8\n.type {self.name},@function\n{self.name}:\n"
-        prologue = _FLAT_SCRATCH if self.scratch and rows.arch() == "gfx90a" else []
+        prologue = _FLAT_SCRATCH.get(rows.arch(), []) if self.scratch else []
         return head + "\n".join([*prologue, *self.lines]) + descriptor
 
     def kernarg(self) -> int:

@@ -159,8 +159,8 @@ def _float(dtype: Any, fn: Callable[[Array, Array], Array]) -> Callable[[Array, 
 
 
 def _extreme(smaller: bool) -> Callable[[Array, Array], Array]:
-    """What RDNA3's guide calls a comparison, and RDNA4's IEEE 754-2019's minimum or maximum number."""
-    if GENERATION != 11:
+    """A comparison, say the guides of RDNA 2 and 3; IEEE 754-2019's minimum or maximum number, RDNA 4's."""
+    if GENERATION not in (10, 11):
         return minmax(smaller)
     return lambda m, d: np.where(d < m if smaller else d > m, d, m)
 

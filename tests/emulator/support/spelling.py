@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How RDNA writes what the tests have in gfx9's words: names, masks of one register, counters.
 
-The tests of instructions were written for gfx9. On gfx11 and gfx12 many rows have other names, a mask is one
+The tests of instructions were written for gfx9. From gfx11 on many rows have other names, a mask is one
 SGPR, v_cmpx names no destination, and loads, stores, LDS and scalar loads have counters of their own.
 """
 
@@ -11,7 +11,7 @@ import re
 
 from . import rows
 
-ARCHS = {"gfx1100": 11, "gfx1150": 11, "gfx1201": 12}
+ARCHS = {"gfx1030": 10, "gfx1100": 11, "gfx1150": 11, "gfx1201": 12}
 GENERATION = ARCHS.get(rows.arch(), 9)
 RDNA = GENERATION > 9
 
@@ -44,13 +44,30 @@ _MEMORY = (
 )
 _TYPES = ("u32", "i32", "u16", "i16")
 _INTEGERS = {f"v_{n}_{t}": f"v_{n}_nc_{t}" for n in ("add", "sub", "subrev") for t in _TYPES}
+_OF_GFX10 = _INTEGERS | {
+    "v_addc_co_u32": "v_add_co_ci_u32",
+    "v_subb_co_u32": "v_sub_co_ci_u32",
+    "v_subbrev_co_u32": "v_subrev_co_ci_u32",
+}
+# What the tests have in later generations' words.
+_ONLY_GFX10 = _OF_GFX10 | {
+    **{f"{s}_atomic_{n}_f32": f"{s}_atomic_f{n}" for s in _SPACES for n in ("min", "max", "cmpswap")},
+    **{f"{s}_atomic_{n}_f64": f"{s}_atomic_f{n}_x2" for s in _SPACES for n in ("min", "max")},
+    **{f"{s}_atomic_csub_u32": f"{s}_atomic_csub" for s in _SPACES},
+    **{f"{s}_atomic_sub_clamp_u32": f"{s}_atomic_csub" for s in _SPACES},
+    **{
+        f"s_{a}_not{i}_{b}exec_b{bits}": f"s_{a}n{i + 1}_{b}exec_b{bits}"
+        for a in ("and", "or") for i in (0, 1) for b in ("save", "wr") for bits in (32, 64)
+    },
+    **{f"global_{n}_addtid_b32": f"global_{n}_dword_addtid" for n in ("load", "store")},
+    "s_set_inst_prefetch_distance": "s_inst_prefetch",
+    "v_fmac_dx9_zero_f32": "v_fmac_legacy_f32",
+    "v_fma_dx9_zero_f32": "v_fma_legacy_f32",
+}  # fmt: skip
 _OF_BOTH = (
     _MEMORY
-    | _INTEGERS
+    | _OF_GFX10
     | {
-        "v_addc_co_u32": "v_add_co_ci_u32",
-        "v_subb_co_u32": "v_sub_co_ci_u32",
-        "v_subbrev_co_u32": "v_subrev_co_ci_u32",
         "v_ffbh_u32": "v_clz_i32_u32",
         "v_ffbl_b32": "v_ctz_i32_b32",
         "v_ffbh_i32": "v_cls_i32",
@@ -91,7 +108,7 @@ _OF_GFX12 = (
         "v_mad_i64_i32": "v_mad_co_i64_i32",
     }
 )
-_NAMES = {9: {}, 11: _OF_BOTH, 12: _OF_BOTH | _OF_GFX12}[GENERATION]
+_NAMES = {9: {}, 10: _ONLY_GFX10, 11: _OF_BOTH, 12: _OF_BOTH | _OF_GFX12}[GENERATION]
 # LDS: patterns and what they become.
 _LDS = (
     (r"^ds_(read|write)2st64_", r"ds_\1_2addr_stride64_"),
@@ -110,7 +127,7 @@ _WAITS = {"vmcnt": ("loadcnt", "storecnt"), "lgkmcnt": ("dscnt", "kmcnt"), "expc
 
 def renamed(mnemonic: str) -> str:
     """The name here of a row that gfx9 calls so."""
-    if RDNA and mnemonic.startswith("ds_"):
+    if GENERATION > 10 and mnemonic.startswith("ds_"):
         for old, new in _LDS:
             mnemonic = re.sub(old, new, mnemonic)
     return _NAMES.get(mnemonic, mnemonic)
@@ -144,7 +161,7 @@ def spell(line: str) -> list[str]:
 
 
 def _wait(counters: str) -> list[str]:
-    if GENERATION == 11:
+    if GENERATION < 12:
         stores = ["s_waitcnt_vscnt null, 0x0"] if "vmcnt" in counters else []
         return [f"s_waitcnt {counters}", *stores]
     found = re.findall(r"(\w+)\((\d+)\)", counters)

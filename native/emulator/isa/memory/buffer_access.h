@@ -60,11 +60,14 @@ inline bool raw(Wave& w, const Inst& inst, const Resource& r, uint32_t bytes, Bu
   return true;
 }
 
-// Private memory: here a lane's bytes are together, where the hardware interleaves 64 lanes by dwords. The
+inline bool is_private(const Wave& w, const Resource& r) {
+  return r.add_lane && r.base == reinterpret_cast<uint64_t>(w.scratch);
+}
+
+// Private memory: here a lane's bytes are together, where the hardware interleaves the lanes by dwords. The
 // scalar offset of a frame counts the bytes of all lanes.
 inline uint32_t offset_of_frame(const Wave& w, const Resource& r, uint32_t scalar) {
-  const bool is_private = r.add_lane && r.base == reinterpret_cast<uint64_t>(w.scratch);
-  return is_private ? scalar / 64 : scalar;
+  return is_private(w, r) ? scalar / kLanes : scalar;
 }
 
 // Structured buffers: the index, times the stride; the range is in elements. Swizzled: index_stride elements
@@ -106,10 +109,10 @@ inline bool is_raw_rdna(Wave& w, const Inst& inst) {
 }
 
 inline bool resolve(Wave& w, const Inst& inst, uint32_t bytes, BufferAccess& a) {
-  if constexpr (kLanes == 32) {  // which only RDNA has
-    if (!is_raw_rdna(w, inst)) return false;
-  }
   const Resource r(&w.sgpr[inst.src[1].index]);
+  if constexpr (kLanes == 32) {  // which only RDNA has
+    if (!is_private(w, r) && !is_raw_rdna(w, inst)) return false;
+  }
   if (r.stride == 0 || !(inst.idxen || r.add_lane || r.swizzle)) [[likely]]
     return raw(w, inst, r, bytes, a);
   return structured(w, inst, r, a);

@@ -77,7 +77,7 @@ namespace {
 
 // Hardware registers of s_getreg and s_setreg: id in bits 5:0 of the immediate, offset in 10:6, size - 1 in
 // 15:11.
-constexpr uint32_t kHwMode = 1, kHwStatus = 2;
+constexpr uint32_t kHwMode = 1, kHwStatus = 2, kHwFlatScrLo = 20, kHwFlatScrHi = 21;
 // The bits of MODE that the device models. It also stores the exception enables; they have no effect, since
 // nothing traps here.
 constexpr uint32_t kModeModelled = 0x3ff | 1u << 23 /* FP16_OVFL */ | 7u << Mode::kForkDepth,
@@ -108,9 +108,19 @@ void s_getreg(Wave& w, const Inst& i) {
   write32(w, i.dst, value >> f.offset & f.mask);
 }
 
+// RDNA 2: the beginning of a kernel says where the wave's private memory is, which is known here. Kernels
+// without any say something too.
+void set_flat_scratch(Wave& w, const Inst& i, const HwField& f) {
+  const uint64_t address = reinterpret_cast<uint64_t>(w.scratch);
+  const auto own = static_cast<uint32_t>(f.id == kHwFlatScrLo ? address : address >> 32);
+  if (w.scratch_bytes && (f.offset || f.mask != ~0u || read32(w, i.src[0]) != own))
+    w.fault(i, kHipErrorLaunchFailure, "FLAT_SCR can only be set to where the wave's private memory is");
+}
+
 // Both forms: the value is an SGPR or the literal.
 void s_setreg(Wave& w, const Inst& i) {
   const HwField f(i.imm);
+  if (kLanes == 32 && (f.id == kHwFlatScrLo || f.id == kHwFlatScrHi)) return set_flat_scratch(w, i, f);
   if (f.id != kHwMode) {
     return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
                    f.id);
