@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// dQ, dK and dV for Radeon, by WMMA (hip/wmma.h), of 16 bits. As of float32 (hip/bwd_fp32_kernel.h) nothing
-// is added up in memory, so that gradients have the same bits whatever the order of waves and workgroups: a
-// tile of 64 keys walks over the queries of its group's heads, for dK and dV; a tile of 64 queries over the
-// keys, for dQ. One launch has both kinds, keys first: they take longer.
+// dQ, dK and dV for Radeon, by WMMA or what stands in for it (hip/wmma.h), of 16 bits. As of float32
+// (hip/bwd_fp32_kernel.h) nothing is added up in memory, so that gradients have the same bits whatever the
+// order of waves and workgroups: a tile of 64 keys walks over the queries of its group's heads, for dK and
+// dV; a tile of 64 queries over the keys, for dQ. One launch has both kinds, keys first: they take longer.
 //
 // "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
 // rows of its own, and takes 32 walked rows at a time; of head dim 256 four waves share 16 of 32 rows, and
@@ -20,8 +20,8 @@
 //
 // The own rows are columns of b's operand, so that a lane's elements of S are of one own row and eight walked
 // ones, which is what the last products take of P and dS (operand_of). Own rows of head dim 128 stay in LDS:
-// gfx11's operands have every element twice, and 128 registers of K and V beside 128 of dK and dV are too
-// many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
+// b's operands have every element twice but on gfx12, and 128 registers of K and V beside 128 of dK and dV
+// are too many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
 //
 //   kHdim   kWalk   LDS       workgroups a unit   registers: sums, own rows, S and dP, on their way
 //   64      64      32 KiB    2                   64, 64 (gfx12: 32), 32, 32

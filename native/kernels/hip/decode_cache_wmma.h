@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // As hip/decode_cache.h, by waves of 32 lanes into the layouts of WMMAs (hip/wmma.h). A lane brings a key of
-// a tile of 16, and a dim of the values of its tokens: on gfx12 of eight, on gfx11 of all 16, as its WMMA
-// wants, so that both halves of a wave load the same.
+// a tile of 16, and a dim of the values of its tokens: on gfx12 and gfx10.3 of eight, on gfx11 of all 16,
+// as its WMMA wants, so that both halves of a wave load the same.
 //
 // A lane finds where one token is, a block ahead: the page of its key. For values the lanes tell each other.
 #pragma once

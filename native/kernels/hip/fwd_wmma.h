@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Forward attention for Radeon, by WMMA (hip/wmma.h). A workgroup does 128 rows of a query head, a wave 16 of
-// them, all keys in blocks of 64 (head dim 128) or 128 (64). Of head dim 256 (512) two (four) waves share 16
-// rows, and blocks have 32 keys: a wave has 128 of the head dim, of Q, S's sum and O.
+// Forward attention for Radeon, by WMMA or what stands in for it on gfx10.3 (hip/wmma.h). A workgroup does
+// 128 rows of a query head, a wave 16 of them, all keys in blocks of 64 (head dim 128) or 128 (64). Of head
+// dim 256 (512) two (four) waves share 16 rows, and blocks have 32 keys: a wave has 128 of the head dim, of
+// Q, S's sum and O.
 //
 //   phase     a wave                                          LDS
 //   barrier                                                   K[n] is there; V[n-1] has been read
@@ -17,10 +18,10 @@
 // registers to decide how many waves a SIMD has: four, and of head dim 64 on gfx12 eight.
 //
 // S^T = K Q^T and O^T = V^T P^T: what a lane has of S^T, eight keys of one row, is what the next product
-// takes of P^T (gfx12), or half of it, the other half being that of the lane 16 apart (gfx11, three
-// instructions for two pairs of keys). A row's maximum and sum take one exchange of lanes. V is turned on its
-// way to LDS, by v_perm_b32 in registers; no store is shorter than eight bytes, and no access has a bank
-// conflict (hip/wmma_tiles.h).
+// takes of P^T (gfx12), or half of it, the other half being that of the lane 16 apart (gfx11 and
+// gfx10.3, three instructions for two pairs of keys). A row's maximum and sum take one exchange of lanes. V
+// is turned on its way to LDS, by v_perm_b32 in registers; no store is shorter than eight bytes, and no
+// access has a bank conflict (hip/wmma_tiles.h).
 //
 // The exponentials' reference, and how P is rounded, are those of hip/fwd_pingpong.h. Only blocks that hide
 // a key from some row of the wave are masked; those that hide all of them are skipped.
