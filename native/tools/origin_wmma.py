@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own kernels for Radeon, by WMMA: their tiles, and their lines of a translation unit."""
+"""Our own kernels for Radeon, by WMMA or dot products: their tiles, and their lines of a translation unit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from family_fwd import FwdRow
 _FWD_HDIMS = (64, 128, 256, 512)
 _BWD_HDIMS = (64, 128, 256)
 _DTYPES = ("fp16", "bf16")
-_GENERATIONS = ("gfx11", "gfx12")
+_GENERATIONS = ("gfx103", "gfx11", "gfx12")
 # Packed float32 is not there, and vectors of it cost moves. Waves of a workgroup share a compute unit, whose
-# LDS they fill.
-_FLAGS = ("-fno-slp-vectorize", "-mcumode")
+# LDS they fill. Without a matrix unit a product is up to 128 instructions, and loops around it must be unrolled all
+# the same: their numbers choose registers.
+_FLAGS = ("-fno-slp-vectorize", "-mcumode", "-mllvm", "-pragma-unroll-threshold=65536")
 _BIASES = {"none": "kNone", "elementwise": "kElementwise", "alibi": "kAlibi"}
 
 
@@ -103,7 +104,7 @@ class WmmaFwd(family_fwd.Origin):
     def why_not(self, row: FwdRow) -> str | None:
         if row.pad and row.arch.startswith(_GENERATIONS) and row.dtype in _DTYPES:
             return None
-        return "its kernels take any length, fp16 and bf16, on gfx11 and gfx12"
+        return "its kernels take any length, fp16 and bf16, on gfx10.3, gfx11 and gfx12"
 
     def line(self, row: FwdRow, tile: WmmaFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd_wmma.h makes a kernel of."""
@@ -123,7 +124,7 @@ class WmmaBwd(family_bwd.Origin):
     def line(self, row: BwdRow, tile: WmmaBwdTile) -> str:
         """Return the line that native/kernels/hip/bwd_wmma.h makes a kernel of."""
         if not row.arch.startswith(_GENERATIONS):
-            raise ValueError(f"{row.name}: its kernels are of gfx11 and gfx12")
+            raise ValueError(f"{row.name}: its kernels are of gfx10.3, gfx11 and gfx12")
         bias = "elementwise" if row.bias else "alibi" if row.alibi else "none"
         features = _features(True, bias, row.softcap, row.dropout, row.dbias)
         return f"FMHA_BWD_WMMA_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {features})"

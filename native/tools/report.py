@@ -38,6 +38,8 @@ _PREFIXES = (
     (("s_waitcnt", "s_nop", "s_barrier", "s_sleep", "s_set", "s_branch", "s_cbranch"), "sync_and_branch"),
     (("s_",), "salu"),
 )
+# What stands in for matrix instructions on an arch without them (native/kernels/hip/wmma_dot.h).
+_PRODUCTS = ("v_dot2c_f32_f16_dpp", "v_fmac_f32_dpp")
 
 
 def classify(mnemonic: str) -> str:
@@ -126,7 +128,7 @@ def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> C
 
 
 def main_loop(code: Code) -> dict[str, int]:
-    """Instruction counts of the main loop: the loop with the most MFMAs, the innermost of those.
+    """Instruction counts of the main loop: the loop with the most MFMAs or what stands in for them, the innermost.
 
     Counted from the text: what a branch skips on most iterations (masking of edge tiles) counts in full.
     """
@@ -136,8 +138,9 @@ def main_loop(code: Code) -> dict[str, int]:
         begin = index.get(target, end + 1) if target is not None else end + 1
         if begin > end:
             continue
-        mfma = sum(classify(mnemonic) == "mfma" for _, mnemonic, _ in code[begin : end + 1])
-        best = max(best or (0, 0, 0, 0), (mfma, begin - end, begin, end))
+        names = [mnemonic for _, mnemonic, _ in code[begin : end + 1]]
+        products = sum(name in _PRODUCTS or classify(name) == "mfma" for name in names)
+        best = max(best or (0, 0, 0, 0), (products, begin - end, begin, end))
     columns = ["mfma", "valu", "transcendental", "salu", "smem", "lds", "vmem", "sync_and_branch"]
     counts = dict.fromkeys(["instructions", *columns], 0)
     if best is not None:

@@ -241,7 +241,7 @@ def test_sizes_of_kernel_sets(kernel_set: str, tmp_path: Path) -> None:
         "--set",
         kernel_set,
         "--targets",
-        "gfx90a,gfx942,gfx950,gfx1100,gfx1201",
+        "gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1201",
         "--out",
         str(tmp_path),
     ]

@@ -63,7 +63,7 @@ def no_gpu(folder: Path, patch: Patch) -> str:
 
 
 def wrong_arch(folder: Path, patch: Patch) -> str:
-    patch.setattr(hip, "_arch_names", lambda opened: ["gfx1030"])
+    patch.setattr(hip, "_arch_names", lambda opened: ["gfx1010"])
     return error_of(lambda: hip._require_usable(fa.runtime().path))
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// dQ, dK and dV for Radeon, by WMMA (hip/wmma.h), of 16 bits. As of float32 (hip/bwd_fp32_kernel.h) nothing
-// is added up in memory, so that gradients have the same bits whatever the order of waves and workgroups: a
-// tile of 64 keys walks over the queries of its group's heads, for dK and dV; a tile of 64 queries over the
-// keys, for dQ. One launch has both kinds, keys first: they take longer.
+// dQ, dK and dV for Radeon, by WMMA or what stands in for it (hip/wmma.h), of 16 bits. As of float32
+// (hip/bwd_fp32_kernel.h) nothing is added up in memory, so that gradients have the same bits whatever the
+// order of waves and workgroups: a tile of 64 keys walks over the queries of its group's heads, for dK and
+// dV; a tile of 64 queries over the keys, for dQ. One launch has both kinds, keys first: they take longer.
 //
 // "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
 // rows of its own, and takes 32 walked rows at a time; of head dim 256 four waves share 16 of 32 rows, and
@@ -20,8 +20,8 @@
 //
 // The own rows are columns of b's operand, so that a lane's elements of S are of one own row and eight walked
 // ones, which is what the last products take of P and dS (operand_of). Own rows of head dim 128 stay in LDS:
-// gfx11's operands have every element twice, and 128 registers of K and V beside 128 of dK and dV are too
-// many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
+// b's operands have every element twice but on gfx12, and 128 registers of K and V beside 128 of dK and dV
+// are too many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
 //
 //   kHdim   kWalk   LDS       workgroups a unit   registers: sums, own rows, S and dP, on their way
 //   64      64      32 KiB    2                   64, 64 (gfx12: 32), 32, 32
@@ -249,13 +249,14 @@ class BwdWmma {
     // operand is read while the one before is multiplied.
     __device__ void scores(int tile, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) s[j] = dp[j] = Float8{};
-      Operand own[2], walked[2];
+      OperandB own[2];
+      OperandA walked[2];
       const auto read_own = [&](int step) {
         own[step % 2] = (step < kSteps ? own_a_ : own_b_).at(remade(own_begin_), step % kSteps);
       };
       const auto read_walked = [&](int i) {
         const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes) + part_ * kDims * 2;
-        walked[i % 2] = WalkTile::read(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
+        walked[i % 2] = WalkTile::read_a(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
       };
       read_own(0);
       read_walked(0);
@@ -364,11 +365,11 @@ class BwdWmma {
     }
 
     __device__ void add_one(const LdsByte* turned, int begin, int tile, Dwords4 weights, Sums& sums) const {
-      const Operand b = operand_of(weights, lane_ >= 16);
-      Operand ring[2];
-      ring[0] = TurnedTile::read(turned, begin, 0, tile);
+      const OperandB b = operand_of(weights, lane_ >= 16);
+      OperandA ring[2];
+      ring[0] = TurnedTile::read_a(turned, begin, 0, tile);
       _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
-        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read(turned, begin, t + 1, tile);
+        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read_a(turned, begin, t + 1, tile);
         __builtin_amdgcn_sched_barrier(0);
         sums.x[t] = multiply16<T>(ring[t % 2], b, sums.x[t]);
         __builtin_amdgcn_sched_barrier(0);

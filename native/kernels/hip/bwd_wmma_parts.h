@@ -69,8 +69,8 @@ class WmmaOwn {
   }
 
   // `begin` is of the lane, as Tile has it.
-  __device__ Operand at(int begin, int step) const {
-    if constexpr (kInLds) return Tile::read(lds_, begin, 0, step);
+  __device__ OperandB at(int begin, int step) const {
+    if constexpr (kInLds) return Tile::read_b(lds_, begin, 0, step);
     return x_[step];
   }
 
@@ -84,16 +84,12 @@ class WmmaOwn {
       return __builtin_amdgcn_raw_buffer_load_b128(from, dim < hdim ? begin + dim * 2 : kNowhere, 0, 0);
     };
     _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
-#if defined(__GFX12__)
-      x_[s] = eight(s * 16 + lane / 16 * 8);
-#else
-      x_[s] = __builtin_shufflevector(eight(s * 16), eight(s * 16 + 8), 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+      x_[s] = operand_by<OperandB>([&](int i) { return eight(s * 16 + (kWholeB ? i : lane / 16) * 8); });
     }
   }
 
   LdsByte* lds_;
-  Operand x_[kInLds ? 1 : kSteps];
+  OperandB x_[kInLds ? 1 : kSteps];
 };
 
 }  // namespace fmha

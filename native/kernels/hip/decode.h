@@ -145,7 +145,7 @@ class Decode {
     _Pragma("unroll") for (int t = 0; t < Reader::kTiles; ++t) {
       _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
         _Pragma("unroll") for (int j = 0; j < Reader::kEach; ++j) {
-          const DecodeOperand value = cache.value(t, part, j);
+          const auto value = cache.value(t, part, j);
           _Pragma("unroll") for (int i = 0; i < kTiles; ++i) {
             auto& o = tiles[i].o[(first_part + part) * Reader::kEach + j];
             o = multiply<T>(value, p_t[i][t], o);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // As hip/decode_cache.h, by waves of 32 lanes into the layouts of WMMAs (hip/wmma.h). A lane brings a key of
-// a tile of 16, and a dim of the values of its tokens: on gfx12 of eight, on gfx11 of all 16, as its WMMA
-// wants, so that both halves of a wave load the same.
+// a tile of 16, and a dim of the values of its tokens: on gfx12 and gfx10.3 of eight, on gfx11 of all 16,
+// as its WMMA wants, so that both halves of a wave load the same.
 //
 // A lane finds where one token is, a block ahead: the page of its key. For values the lanes tell each other.
 #pragma once
@@ -22,17 +22,19 @@ struct DecodeShape {
   static constexpr int kSteps = kQ / 16;                       // WMMAs of a tile
   static constexpr int kStepsAtOnce = kQ <= 128 ? kSteps : 4;  // of those, whose keys are in registers
   static constexpr bool kValuesEarly = kQ <= 128;              // on their way while scores are computed
-  static constexpr int kLoadsOfStep = kBothHalves ? 2 : 1;
-  static constexpr int kTokens = kBothHalves ? 16 : 8;  // of a tile, whose values a lane has
-  static constexpr int kSlices = kV > 256 ? 2 : 1;      // of O's dims: so many waves have the same keys
+  static constexpr int kLoadsOfStep = kWholeA ? 2 : 1;
+  static constexpr int kTokens = kWholeA ? 16 : 8;  // of a tile, whose values a lane has
+  static constexpr int kSlices = kV > 256 ? 2 : 1;  // of O's dims: so many waves have the same keys
   static constexpr int kSlice = kV / kSlices;
   static constexpr int kSpan = kDecodeTileRows;
   static constexpr int kMeet = 4;
   static_assert(kSteps % kStepsAtOnce == 0 && kSlice % 64 == 0);
 
-  // The row of an operand that this lane brings; the first of the tokens whose values it has.
+  // The row of an operand that this lane brings, and which eight of its columns, if not all; the first of the
+  // tokens whose values it has.
   __device__ static int row() { return row_of_lane(decode_lane()); }
-  __device__ static int first_token() { return kBothHalves ? 0 : decode_part() * kTokens; }
+  __device__ static int chunk() { return kWholeA ? 0 : chunk_of_lane(decode_lane()); }
+  __device__ static int first_token() { return chunk() * kTokens; }
 
   // The token of the first of a lane's eight scores of a tile; the first token of the tile.
   __device__ static int scored(int block, int tile) {
@@ -58,16 +60,29 @@ struct DecodeShape {
 
  private:
   __device__ static uint32_t told(uint32_t own, int i) {
+#if defined(__GFX11__)
+    return __builtin_amdgcn_readlane(own, i % 8 * 2 + i / 8);  // the lane whose row() is i
+#else
 #if defined(__GFX12__)
     constexpr int kRowShare = 0x150, kLower = 1, kUpper = 2,
                   kAll = 15;  // of DPP: a lane of 16, and to which 16
     const int x = static_cast<int>(own);
-    switch (i) {
 #define FMHA_TOLD(n)                                                                                         \
   case n:                                                                                                    \
     return __builtin_amdgcn_update_dpp(                                                                      \
         __builtin_amdgcn_update_dpp(x, x, kRowShare + n, kLower, kAll, false), x, kRowShare + 8 + n, kUpper, \
         kAll, false);
+#else
+    // Eight lanes have the addresses of eight tokens, those of their own chunk() once lanes 8 to 15 and 16 to
+    // 23 have exchanged theirs: of them DPP8 takes the i-th, by three bits for each lane.
+    const int lane = decode_lane();
+    const uint32_t exchanged = __builtin_amdgcn_permlanex16(own, own, 0xfedcba98, 0x76543210, true, false);
+    const uint32_t x = lane / 16 == chunk_of_lane(lane) ? own : exchanged;
+#define FMHA_TOLD(n) \
+  case n:            \
+    return __builtin_amdgcn_mov_dpp8(x, n * 0x249249);
+#endif
+    switch (i) {
       FMHA_TOLD(0)
       FMHA_TOLD(1)
       FMHA_TOLD(2)
@@ -76,11 +91,9 @@ struct DecodeShape {
       FMHA_TOLD(5)
       FMHA_TOLD(6)
       FMHA_TOLD(7)
-#undef FMHA_TOLD
     }
+#undef FMHA_TOLD
     return 0;
-#else
-    return __builtin_amdgcn_readlane(own, i % 8 * 2 + i / 8);  // the lane whose row() is i
 #endif
   }
 };
@@ -104,20 +117,16 @@ struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) page[t] = next_page[t];
   }
 
-  __device__ Operand key(int tile, int step) const {
+  __device__ OperandA key(int tile, int step) const {
     const Dwords4* loaded = keys[tile] + step % Shape::kStepsAtOnce * Shape::kLoadsOfStep;
-#if defined(__GFX12__)
-    return loaded[0];
-#else
-    return __builtin_shufflevector(loaded[0], loaded[1], 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+    return operand_by<OperandA>([&](int i) { return loaded[i]; });
   }
 
   // Of a key whose dims, eight at a time, are `pitch` elements apart for each of them.
   __device__ void load_key(const DecodeParams& p, int tile, const C* key, int pitch, int first_step) {
-    const int part = kBothHalves ? 0 : remade(decode_part()), hdim = remade_scalar(p.hdim_q);
+    const int part = kWholeA ? 0 : remade(Shape::chunk()), hdim = remade_scalar(p.hdim_q);
     _Pragma("unroll") for (int i = 0; i < Shape::kStepsAtOnce * Shape::kLoadsOfStep; ++i) {
-      const int eight = kBothHalves ? i : 2 * i + part, dim = first_step * 16 + eight * 8;
+      const int eight = kWholeA ? i : 2 * i + part, dim = first_step * 16 + eight * 8;
       keys[tile][i] = global_load<Dwords4>(key + (dim < hdim ? dim : 0) * pitch);
     }
   }
@@ -132,8 +141,8 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   using Shape = DecodeShape<T, C, kQ, kV>;
 
  public:
-  static constexpr int kEach = kBothHalves || Shape::kSlice < 128 ? 4 : 8;  // dims of a value, loaded at once
-  static constexpr int kParts = Shape::kSlice / 16 / kEach;                 // loads a value
+  static constexpr int kEach = kWholeA || Shape::kSlice < 128 ? 4 : 8;  // dims of a value, loaded at once
+  static constexpr int kParts = Shape::kSlice / 16 / kEach;             // loads a value
   static constexpr int kPartsAtOnce = 1;
 
   // kMeet tiles of O, from `first` on, meet in LDS at once. Row i of the j-th of them has its place in a row
@@ -168,10 +177,10 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
 
   // What a WMMA takes of a tile's keys: one dim a lane.
-  __device__ Operand value(int tile, int /*part*/, int j) const {
+  __device__ OperandA value(int tile, int /*part*/, int j) const {
     const auto& x = values_[tile];
     const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
-    Operand turned;
+    OperandA turned;
     _Pragma("unroll") for (int i = 0; i < Shape::kTokens / 2; ++i) {
       turned[i] = __builtin_amdgcn_perm(x[2 * i + 1][j / 2], x[2 * i][j / 2], select);
     }
@@ -246,13 +255,8 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
     }
   }
 
-  __device__ Operand value(int tile, int /*part*/, int j) const {
-    const auto& x = values_[tile][j];
-#if defined(__GFX12__)
-    return x[0];
-#else
-    return __builtin_shufflevector(x[0], x[1], 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+  __device__ OperandA value(int tile, int /*part*/, int j) const {
+    return operand_by<OperandA>([&](int i) { return values_[tile][j][i]; });
   }
 
  private:

@@ -5,10 +5,11 @@
 #include <hip/hip_runtime.h>
 
 #include "args/decode.h"
+#include "hip/rdna.h"
 
 namespace fmha {
 
-#if defined(__GFX11__) || defined(__GFX12__)
+#if defined(FMHA_RDNA)
 inline constexpr int kDecodeLanes = 32;  // of a wave
 #else
 inline constexpr int kDecodeLanes = 64;

@@ -3,7 +3,9 @@
 // row lane % 16, with the keys and dims of lane / 16: four by MFMA, eight by WMMA.
 #pragma once
 
-#if defined(__GFX11__) || defined(__GFX12__)
+#include "hip/rdna.h"
+
+#if defined(FMHA_RDNA)
 #include "hip/decode_cache_wmma.h"
 #else
 #include "hip/decode_cache.h"

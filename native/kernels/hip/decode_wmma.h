@@ -8,10 +8,10 @@
 
 namespace fmha {
 
-using DecodeOperand = Operand;  // of 16 keys by 16 rows, or dims
+using DecodeOperand = OperandB;  // of 16 keys by 16 rows, or dims
 
 template <typename T>
-__device__ inline Float8 multiply(Operand a, Operand b, Float8 c) {
+__device__ inline Float8 multiply(OperandA a, OperandB b, Float8 c) {
   return multiply16<T>(a, b, c);
 }
 
@@ -61,7 +61,7 @@ class DecodeQ {
   // Read each time, and a few at once: the compiler would keep all of it in registers.
   __device__ DecodeOperand operand(int step) const {
     if (step % kAtOnce == 0) __builtin_amdgcn_sched_barrier(0);
-    return Tile::read(tile_, remade(begin_), 0, step);
+    return Tile::read_b(tile_, remade(begin_), 0, step);
   }
 
  private:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Forward attention for Radeon, by WMMA (hip/wmma.h). A workgroup does 128 rows of a query head, a wave 16 of
-// them, all keys in blocks of 64 (head dim 128) or 128 (64). Of head dim 256 (512) two (four) waves share 16
-// rows, and blocks have 32 keys: a wave has 128 of the head dim, of Q, S's sum and O.
+// Forward attention for Radeon, by WMMA or what stands in for it on gfx10.3 (hip/wmma.h). A workgroup does
+// 128 rows of a query head, a wave 16 of them, all keys in blocks of 64 (head dim 128) or 128 (64). Of head
+// dim 256 (512) two (four) waves share 16 rows, and blocks have 32 keys: a wave has 128 of the head dim, of
+// Q, S's sum and O.
 //
 //   phase     a wave                                          LDS
 //   barrier                                                   K[n] is there; V[n-1] has been read
@@ -17,10 +18,10 @@
 // registers to decide how many waves a SIMD has: four, and of head dim 64 on gfx12 eight.
 //
 // S^T = K Q^T and O^T = V^T P^T: what a lane has of S^T, eight keys of one row, is what the next product
-// takes of P^T (gfx12), or half of it, the other half being that of the lane 16 apart (gfx11, three
-// instructions for two pairs of keys). A row's maximum and sum take one exchange of lanes. V is turned on its
-// way to LDS, by v_perm_b32 in registers; no store is shorter than eight bytes, and no access has a bank
-// conflict (hip/wmma_tiles.h).
+// takes of P^T (gfx12), or half of it, the other half being that of the lane 16 apart (gfx11 and
+// gfx10.3, three instructions for two pairs of keys). A row's maximum and sum take one exchange of lanes. V
+// is turned on its way to LDS, by v_perm_b32 in registers; no store is shorter than eight bytes, and no
+// access has a bank conflict (hip/wmma_tiles.h).
 //
 // The exponentials' reference, and how P is rounded, are those of hip/fwd_pingpong.h. Only blocks that hide
 // a key from some row of the wave are masked; those that hide all of them are skipped.
@@ -57,7 +58,7 @@ class FwdWmma {
   static constexpr int kSteps = kDims / 16;   // of S
   static constexpr int kTilesS = kKeys / 16;  // of S^T, and steps of O
   static constexpr int kTilesO = kDims / 16;
-  static constexpr int kGroup = kBothHalves ? 2 : 4;  // operands that are read at a time
+  static constexpr int kGroup = kWholeA ? 2 : 4;  // operands that are read at a time
   // What waves of the same rows tell each other: S of their head dims. It has LDS of its own, or K's.
   static constexpr int kTileBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kSharedBytes = kParts > 1 ? kWmmaWaves* kTilesS * 1024 : 0;
@@ -168,11 +169,7 @@ class FwdWmma {
       return __builtin_amdgcn_raw_buffer_load_b128(from, dim < p.hdim_q ? begin + dim * 2 : kNowhere, 0, 0);
     };
     _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
-#if defined(__GFX12__)
-      q[s] = eight(s * 16 + half * 8);
-#else
-      q[s] = __builtin_shufflevector(eight(s * 16), eight(s * 16 + 8), 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+      q[s] = operand_by<OperandB>([&](int i) { return eight(s * 16 + (kWholeB ? i : half) * 8); });
     }
   }
 
@@ -262,7 +259,7 @@ class FwdWmma {
   template <int kCount, typename Read, typename Use>
   __device__ static void stream(Read read, Use use) {
     static_assert(kCount % kGroup == 0);
-    Operand ring[2][kGroup];
+    OperandA ring[2][kGroup];
     const auto read_group = [&](int first) {
       _Pragma("unroll") for (int j = 0; j < kGroup; ++j) ring[first / kGroup % 2][j] = read(first + j);
     };
@@ -280,16 +277,16 @@ class FwdWmma {
     const int begin = remade(k_read);
     _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) s[t] = Float8{};
     stream<kSteps * kTilesS>(
-        [&](int i) { return KeyTile::read(columns, begin, i % kTilesS, i / kTilesS); },
-        [&](int i, Operand a) { s[i % kTilesS] = multiply16<T>(a, q[i / kTilesS], s[i % kTilesS]); });
+        [&](int i) { return KeyTile::read_a(columns, begin, i % kTilesS, i / kTilesS); },
+        [&](int i, OperandA a) { s[i % kTilesS] = multiply16<T>(a, q[i / kTilesS], s[i % kTilesS]); });
   }
 
   __device__ void products() {
     const LdsByte* const rows = values + ValueTile::line(part * kDims);
     const int begin = remade(v_read);
-    Operand b;
-    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read(rows, begin, i % kTilesO, i / kTilesO); },
-                              [&](int i, Operand a) {
+    OperandB b;
+    stream<kTilesS * kTilesO>([&](int i) { return ValueTile::read_a(rows, begin, i % kTilesO, i / kTilesO); },
+                              [&](int i, OperandA a) {
                                 if (i % kTilesO == 0) b = operand_of(probabilities[i / kTilesO], half != 0);
                                 o[i % kTilesO] = multiply16<T>(a, b, o[i % kTilesO]);
                               });
@@ -455,7 +452,7 @@ class FwdWmma {
   float slope;
   BiasRows<T> bias;
   Kept kept;
-  Operand q[kSteps];
+  OperandB q[kSteps];
   Float8 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kTilesS];
 };

@@ -4,6 +4,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include "hip/rdna.h"
+
 namespace fmha {
 
 // The bytes that are no row of any tensor: a load from there gives 0, a store to there does nothing.
@@ -13,9 +15,11 @@ using Resource = __amdgpu_buffer_rsrc_t;
 
 // `bytes` from `base` on, as an instruction takes them that checks addresses.
 __device__ inline Resource resource(const void* base, uint32_t bytes) {
-#if defined(__GFX11__) || defined(__GFX12__)
-  constexpr int kWord3 =
-      0x31004000;  // of no swizzle, of 32-bit elements, raw: an offset is checked as a whole
+  // RDNA: of no swizzle, of 32-bit elements, raw: an offset is checked as a whole.
+#if defined(__GFX10__)
+  constexpr int kWord3 = 0x31014000;  // with the format's number there, and RESOURCE_LEVEL
+#elif defined(FMHA_RDNA)
+  constexpr int kWord3 = 0x31004000;
 #else
   constexpr int kWord3 = 0x00020000;
 #endif

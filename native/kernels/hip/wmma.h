@@ -1,64 +1,100 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// WMMA of gfx11 and gfx12 by waves of 32 lanes: a (16 x 16) times b (16 x 16) of 16 bits, added to c of
-// float32. Lane l has, with half = l / 16:
+// Products of 16 bits by waves of 32 lanes: a (16 x 16) times b (16 x 16), added to c of float32. By WMMA of
+// gfx11 and gfx12; by dot products on gfx10.3, which has no matrix unit (hip/wmma_dot.h). Lane l has, with
+// half = l / 16:
 //
-//              gfx11                                  gfx12
-//   a          row l % 16, all 16 columns: both       row l % 16, columns 8 * half + 0 to 7
-//              halves have the same
-//   b          the same of b's columns and rows
-//   c          column l % 16, in element i row        column l % 16, in element i row
-//              2 * i + half                           8 * half + i
+//              gfx11                            gfx12                           gfx10.3
+//   a          row l % 16, all 16 columns:      row l % 16, columns             row 8 * half + l % 8, columns
+//              both halves have the same        8 * half + 0 to 7               8 * (l / 8 % 2) + 0 to 7
+//   b          the same of b's columns          the same of b's columns         as gfx11
+//              and rows                         and rows
+//   c          column l % 16, in element i      column l % 16, in element i     as gfx12
+//              row 2 * i + half                 row 8 * half + i
 //
-// Callers see one layout, gfx12's. On gfx11 the rows of a are exchanged (row_of_lane): then element i of c is
-// in row 8 * half + i too. So a lane has of a product eight rows that lie together, which the next product
-// takes as columns of b: of its own eight on gfx12, and with the other half's on gfx11 (operand_of).
+// Callers see one layout of c, gfx12's. On gfx11 the rows of a are exchanged (row_of_lane): then element i of
+// c is in row 8 * half + i too. So a lane has of a product eight rows that lie together, which the next
+// product takes as columns of b: of its own eight on gfx12, and with the other half's on gfx11 and gfx10.3
+// (operand_of).
 #pragma once
 
 #include <hip/hip_runtime.h>
 
 #include "hip/decode_numbers.h"
+#if defined(__GFX10__)
+#include "hip/wmma_dot.h"
+#endif
 
 namespace fmha {
 
 using Float8 = __attribute__((ext_vector_type(8))) float;
 using Dwords8 = __attribute__((ext_vector_type(8))) uint32_t;
 
+// Whether a lane has all 16 columns of a, and all 16 rows of b.
 #if defined(__GFX12__)
-inline constexpr bool kBothHalves = false;
-using Operand = Dwords4;
+inline constexpr bool kWholeA = false, kWholeB = false;
+using OperandA = Dwords4;
+using OperandB = Dwords4;
+#elif defined(__GFX11__)
+inline constexpr bool kWholeA = true, kWholeB = true;
+using OperandA = Dwords8;
+using OperandB = Dwords8;
 #else
-inline constexpr bool kBothHalves = true;  // have all 16 columns of a, and rows of b
-using Operand = Dwords8;
+inline constexpr bool kWholeA = false, kWholeB = true;
+using OperandA = Dwords4;
+using OperandB = Dwords8;
 #endif
 
-using HalfOperand = __attribute__((ext_vector_type(sizeof(Operand) / 2))) _Float16;
-using ShortOperand = __attribute__((ext_vector_type(sizeof(Operand) / 2))) short;
+// An operand of `eight(0)` and `eight(1)`, eight elements each; of the first one, if a lane has no more.
+template <typename Operand, typename Eight>
+__device__ inline Operand operand_by(Eight eight) {
+  if constexpr (sizeof(Operand) == sizeof(Dwords4)) {
+    return eight(0);
+  } else {
+    const Dwords4 low = eight(0), high = eight(1);
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+}
 
 template <typename T>
-__device__ inline Float8 multiply16(Operand a, Operand b, Float8 c) {
-#if defined(__GFX12__)
-  if constexpr (__is_same(T, Fp16)) {
-    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(__builtin_bit_cast(HalfOperand, a),
-                                                            __builtin_bit_cast(HalfOperand, b), c);
-  } else {
-    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(__builtin_bit_cast(ShortOperand, a),
-                                                             __builtin_bit_cast(ShortOperand, b), c);
-  }
+__device__ inline Float8 multiply16(OperandA a, OperandB b, Float8 c) {
+#if defined(__GFX10__)
+  return dot16<T>(a, b, c);
 #else
+  using Halves = __attribute__((ext_vector_type(sizeof(OperandA) / 2))) _Float16;
+  using Shorts = __attribute__((ext_vector_type(sizeof(OperandA) / 2))) short;
   if constexpr (__is_same(T, Fp16)) {
-    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(__builtin_bit_cast(HalfOperand, a),
-                                                      __builtin_bit_cast(HalfOperand, b), c);
+    const auto x = __builtin_bit_cast(Halves, a), y = __builtin_bit_cast(Halves, b);
+#if defined(__GFX12__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x, y, c);
+#else
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x, y, c);
+#endif
   } else {
-    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(__builtin_bit_cast(ShortOperand, a),
-                                                       __builtin_bit_cast(ShortOperand, b), c);
+    const auto x = __builtin_bit_cast(Shorts, a), y = __builtin_bit_cast(Shorts, b);
+#if defined(__GFX12__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x, y, c);
+#else
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, c);
+#endif
   }
 #endif
 }
 
-// Which of 16 rows of a lane l % 16 brings.
+// Which row of a lane l brings, and which eight of its columns if not all.
 __device__ inline int row_of_lane(int lane) {
-  if constexpr (kBothHalves) return (lane & 1) * 8 + (lane % 16) / 2;
+#if defined(__GFX10__)
+  return lane / 16 * 8 + lane % 8;
+#else
+  if constexpr (kWholeA) return (lane & 1) * 8 + (lane % 16) / 2;
   return lane % 16;
+#endif
+}
+__device__ inline int chunk_of_lane(int lane) {
+#if defined(__GFX10__)
+  return lane / 8 % 2;
+#else
+  return lane / 16;
+#endif
 }
 
 // The value that the lane of the other half has.
@@ -70,12 +106,12 @@ __device__ inline float across(float x) {
 }
 
 // b of 16 rows, of which a lane has those from 8 * half on.
-__device__ inline Operand operand_of(Dwords4 own, bool upper) {
+__device__ inline OperandB operand_of(Dwords4 own, bool upper) {
 #if defined(__GFX12__)
   static_cast<void>(upper);
   return own;
 #else
-  Operand b;
+  OperandB b;
   _Pragma("unroll") for (int i = 0; i < 4; ++i) {
     const uint32_t other = across(own[i]);
     b[i] = upper ? other : own[i];

@@ -41,8 +41,12 @@ struct WmmaTile {
   __device__ static int place(int row, int chunk) { return line(row) + (chunk ^ exchange(row)) * kChunk; }
 
   // Where a lane reads of the first 16 rows: as a, or as b of which rows are columns, from `first` on.
-  __device__ static int begin_a(int lane) { return begin(row_of_lane(lane), lane); }
-  __device__ static int begin_b(int first, int lane) { return begin(first + lane % 16, lane); }
+  __device__ static int begin_a(int lane) {
+    return place(row_of_lane(lane), kWholeA ? 0 : chunk_of_lane(lane));
+  }
+  __device__ static int begin_b(int first, int lane) {
+    return place(first + lane % 16, kWholeB ? 0 : lane / 16);
+  }
 
   // The chunk of row 16 * t + the lane's; `begin` is of the lane's.
   __device__ static const LdsByte* chunk(const LdsByte* tile, int begin, int t, int chunk) {
@@ -51,18 +55,18 @@ struct WmmaTile {
   }
 
   // Rows from 16 * t on, columns from 16 * s on.
-  __device__ static Operand read(const LdsByte* tile, int begin, int t, int s) {
-    const auto low = lds_load<Dwords4>(chunk(tile, begin, t, 2 * s));
-#if defined(__GFX12__)
-    return low;
-#else
-    const auto high = lds_load<Dwords4>(chunk(tile, begin, t, 2 * s + 1));
-    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
-#endif
+  __device__ static OperandA read_a(const LdsByte* tile, int begin, int t, int s) {
+    return read<OperandA>(tile, begin, t, s);
+  }
+  __device__ static OperandB read_b(const LdsByte* tile, int begin, int t, int s) {
+    return read<OperandB>(tile, begin, t, s);
   }
 
  private:
-  __device__ static int begin(int row, int lane) { return place(row, kBothHalves ? 0 : lane / 16); }
+  template <typename Operand>
+  __device__ static Operand read(const LdsByte* tile, int begin, int t, int s) {
+    return operand_by<Operand>([&](int i) { return lds_load<Dwords4>(chunk(tile, begin, t, 2 * s + i)); });
+  }
 };
 
 // Rows of a head from `first` on, as a mover takes them; past `rows` there are none.
