@@ -13,7 +13,7 @@ from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 PIPELINES = ("qr_async", "qr")
 _REQUIRED = {"pipeline", "block", "waves", "mfma"}
-_OPTIONAL = {"blocks_per_cu", "hdim_step", "no_slp", "tag"}
+_OPTIONAL = {"blocks_per_cu", "hdim_step", "k0", "no_slp", "tag"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class CkTile:
     mfma: tuple[int, ...]  # M, N, K
     blocks_per_cu: int = -1
     hdim_step: int = 8
+    k0: dict[str, int] = field(default_factory=dict)  # arch: kK0
     no_slp: dict[str, list[bool]] = field(default_factory=dict)  # arch: values of mask
     tag: str | None = None
     origin: str = "ck"
@@ -61,10 +62,14 @@ class CkFwd(Origin):
         check_known("pipeline", content["pipeline"], PIPELINES, where)
         numbers = read_numbers(content, {"block": 6, "mfma": 3}, where)
         read_hdim_step(content, where)
+        archs = tuple(x.name for x in read_archs().archs)
         for arch, masks in content.get("no_slp", {}).items():
-            check_known("no_slp", arch, tuple(x.name for x in read_archs().archs), where)
+            check_known("no_slp", arch, archs, where)
             for mask in masks:
                 check_known(f"no_slp.{arch}", mask, (False, True), where)
+        for arch, k0 in content.get("k0", {}).items():
+            check_known("k0", arch, archs, where)
+            check_known(f"k0.{arch}", k0, (16, 32, 64, 128), where)
         return CkTile(**{**content, **numbers})
 
     def more(self, fields: dict[str, Any], tile: CkTile) -> dict[str, Any]:
@@ -79,9 +84,11 @@ class CkFwd(Origin):
 
     def line(self, row: FwdRow, tile: CkTile) -> str:
         """Return the line that native/kernels/ck/fwd_kernel.h makes a kernel of."""
+        rows, keys, k0, *columns = tile.block
         traits = {
             "pipeline": f"fmha::PipelineKind::{enumerator(tile.pipeline)}",
-            **{key: getattr(tile, key) for key in ("block", "waves", "mfma", "blocks_per_cu", "hdim_step")},
+            "block": (rows, keys, tile.k0.get(row.arch, k0), *columns),
+            **{key: getattr(tile, key) for key in ("waves", "mfma", "blocks_per_cu", "hdim_step")},
             **{key: getattr(row, key) for key in ("group", "mask", "pad")},
             "bias": f"fmha::CkBias::{enumerator(row.bias)}",
             **{key: getattr(row, key) for key in ("softcap", "dropout")},
