@@ -17,8 +17,8 @@ _BWD_HDIMS = (64, 128, 256)
 _DTYPES = ("fp16", "bf16")
 _GENERATIONS = ("gfx103", "gfx11", "gfx12")
 # Packed float32 is not there, and vectors of it cost moves. Waves of a workgroup share a compute unit, whose
-# LDS they fill. Without a matrix unit a product is up to 128 instructions, and loops around it must be unrolled all
-# the same: their numbers choose registers.
+# LDS they fill. Without a matrix unit a product is up to 128 instructions, and loops around it must be
+# unrolled all the same: their numbers choose registers.
 _FLAGS = ("-fno-slp-vectorize", "-mcumode", "-mllvm", "-pragma-unroll-threshold=65536")
 _BIASES = {"none": "kNone", "elementwise": "kElementwise", "alibi": "kAlibi"}
 

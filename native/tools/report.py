@@ -128,7 +128,7 @@ def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> C
 
 
 def main_loop(code: Code) -> dict[str, int]:
-    """Instruction counts of the main loop: the loop with the most MFMAs or what stands in for them, the innermost.
+    """Counts of the main loop: that with the most MFMAs, or what stands in for them; the innermost.
 
     Counted from the text: what a branch skips on most iterations (masking of edge tiles) counts in full.
     """

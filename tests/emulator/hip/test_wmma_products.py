@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""WMMA by its builtins against what the compiler makes of plain loops, and both against NumPy.
+"""WMMA, or what stands in for it, against what the compiler makes of plain loops, and both against NumPy.
 
 The program is of native/kernels/hip/wmma.h, whose layouts our kernels for Radeon take: were one of them
 wrong, here or in the software device, the products would differ.
@@ -23,7 +23,7 @@ from ..support.toolchain import ROOT, tool
 
 SOURCE = Path(__file__).with_name("wmma_products.hip")
 HEADERS = ROOT / "build/toolchain/hip"
-ARCHS = ("gfx1100", "gfx1201")
+ARCHS = ("gfx1030", "gfx1100", "gfx1201")
 TYPES = {"Fp16": np.float16, "Bf16": ml_dtypes.bfloat16}
 SIZE = 16
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Products of 16 x 16 matrices, one wave each: by the matrix instruction, in the layout that
-// native/kernels/hip/wmma.h says it has, and by plain loops, of which the compiler makes what it likes.
+// Products of 16 x 16 matrices, one wave each: by the matrix instruction or what stands in
+// for it, in the layout that native/kernels/hip/wmma.h says it has, and by plain loops, of which the compiler
+// makes what it likes.
 #include <hip/hip_runtime.h>
 
 #include "hip/wmma.h"
@@ -11,18 +12,17 @@ constexpr int kSize = 16;
 
 __device__ int lane_of_wave() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 
-// a's row or, of `columns`, b's column `line`; both halves of a wave have all of it, or each its own eight.
-template <typename T>
-__device__ fmha::Operand operand(const T* m, int line, bool columns) {
-  constexpr int kElements = sizeof(fmha::Operand) / sizeof(T);
+// a's row or, of `columns`, b's column `line`, from its element `first` on: all 16 of them, or eight.
+template <typename Operand, typename T>
+__device__ Operand operand(const T* m, int line, int first, bool columns) {
+  constexpr int kElements = sizeof(Operand) / sizeof(T);
   struct {
     T x[kElements];
   } lines;
-  const int first = fmha::kBothHalves ? 0 : lane_of_wave() / 16 * 8;
   for (int i = 0; i < kElements; ++i) {
     lines.x[i] = columns ? m[(first + i) * kSize + line] : m[line * kSize + first + i];
   }
-  return __builtin_bit_cast(fmha::Operand, lines);
+  return __builtin_bit_cast(Operand, lines);
 }
 
 __device__ fmha::Float8 column_of(const float* c) {
@@ -41,10 +41,13 @@ __device__ void store(const fmha::Float8& x, float* d) {
 template <typename T>
 __device__ void by_wmma(const T* a, const T* b, const float* c, float* d, float* e) {
   const int lane = lane_of_wave();
-  const fmha::Operand rows = operand(a, fmha::row_of_lane(lane), false);
-  const fmha::Float8 x = fmha::multiply16<T>(rows, operand(b, lane % 16, true), column_of(c));
+  const int first_a = fmha::kWholeA ? 0 : fmha::chunk_of_lane(lane) * 8;
+  const int first_b = fmha::kWholeB ? 0 : lane / 16 * 8;
+  const auto rows = operand<fmha::OperandA>(a, fmha::row_of_lane(lane), first_a, false);
+  const auto columns = operand<fmha::OperandB>(b, lane % 16, first_b, true);
+  const fmha::Float8 x = fmha::multiply16<T>(rows, columns, column_of(c));
   store(x, d);
-  const fmha::Operand next = fmha::operand_of(fmha::rounded_eight<T>(x), lane >= 16);
+  const fmha::OperandB next = fmha::operand_of(fmha::rounded_eight<T>(x), lane >= 16);
   store(fmha::multiply16<T>(rows, next, fmha::Float8{}), e);
 }
 
