@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A WMMA's product on gfx10.3, which has no matrix unit: 64 dot products of fp16, or 128 multiply-adds of
-// bf16.
+// A WMMA's product on gfx10.3, which has no matrix unit: 64 dot products of fp16, or 128
+// multiply-adds of bf16.
 //
 // Element i of a lane's c is row 8 * half + i of a by the lane's column of b. Of a that row lies in lane i
 // (columns 0 to 7) and lane i + 8 (8 to 15) of the lane's own 16, from where DPP's row_share hands it to all
 // of them: no instruction moves a, and no lane has an element of it twice.
 //
-//   fp16   v_dot2c_f32_f16   c += a0 * b0 + a1 * b1, of exact products; float32 rounds c at least once for
-//   two of
-//                            them, and how often the manual leaves open. Subnormal numbers count.
-//   bf16   v_fmac_f32        c += a * b, rounded each time. A bf16 is the upper half of a float32, so
-//   operands are
-//                            exact, and what is subnormal is 0, as in all of float32 here.
+// fp16: v_dot2c_f32_f16, c += a0 * b0 + a1 * b1. The products are exact; float32 rounds c at least once for
+// two of them, and how often the manual leaves open. Subnormal numbers count.
+// bf16: v_fmac_f32, c += a * b, rounded each time. A bf16 is the upper half of a float32, so that operands
+// are exact, and what is subnormal is 0, as in all of float32 here.
 //
 // Eight instructions of one block have eight sums, so that none waits for the one before. The compiler makes
 // no DPP of an instruction that adds to its own result (GCNDPPCombine): hence the assembly.
