@@ -70,7 +70,7 @@ def test_quiet(quiet: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("FMHA_EMU_ARCH", "gfx1030"),
+        ("FMHA_EMU_ARCH", "gfx1010"),
         ("FMHA_EMU_DEVICES", "two"),
         ("FMHA_EMU_DEVICES", "0"),
         ("FMHA_EMU_DEVICES", "33"),
