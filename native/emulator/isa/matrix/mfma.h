@@ -185,8 +185,8 @@ template <class S>
 }
 
 // C and D of 32-bit accumulators are used in place; only a C that partly overlaps D needs a copy.
-template <class S>
-inline void multiply_in_place(Wave& w, const Inst& inst, Matrices<S>& m) {
+template <class S, class M>
+inline void multiply_in_place(Wave& w, const Inst& inst, M& m) {
   using Acc = typename S::Acc;
   alignas(64) Acc constant[16];
   alignas(64) Acc copy[S::kRegisters][kLanes];
