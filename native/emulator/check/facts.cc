@@ -198,7 +198,8 @@ class FactsBuilder {
     }
     const bool part =
         inst_.encoding == Encoding::kSdwa && row_.format != Format::kVopc && inst_.sdwa.dst_sel != 6;
-    const bool high = inst_.op_sel & 8 || (row_.is(kSelectsByte) && inst_.op_sel & 12);
+    const bool high =
+        inst_.op_sel & 8 || (row_.is(kSelectsByte) && inst_.op_sel & 12) || row_.is(kPlacesLate);
     if (vector_alu() && (part || high)) t |= kHalfTrait;
     if (hot.unit == Unit::kMatrix) matrix(&t);
     for (int i = 0; i < detail.n_reads; ++i) {

@@ -76,7 +76,8 @@ void widen(const uint32_t (*regs)[kLanes], const Kind& kind, float (*out)[kLanes
   }
 }
 
-// Scales as exponents of two, a lane each; false after a finding.
+// Scales as exponents of two, a lane each; false after a finding. clang 20 puts a scale that all lanes share
+// into an SGPR, and one that it knows into an integer constant; LLVM 22 takes neither.
 bool fetch_scales(Wave& w, const Inst& inst, int n, uint8_t* out) {
   const Inst& loads = *inst.scales;
   const Operand& o = loads.src[n];

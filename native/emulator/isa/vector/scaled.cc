@@ -101,10 +101,11 @@ constexpr auto kRandomHalvesToByte = [](const Env& e, u32 pair, u32 random, floa
   return with_byte_of(d.value, narrow_two<T, S>(first, second, scale_of(s), random, e), o);
 };
 
-// Sources of two elements, which a constant is not.
+// Sources of two elements, which a constant is not, nor for LLVM 22 a pair of SGPRs.
 template <auto F>
 void of_registers(Wave& w, const Inst& inst) {
-  if (inst.src[0].kind == OperandKind::kConst)
+  const Operand& o = inst.src[0];
+  if (o.kind != OperandKind::kVgpr && (o.kind != OperandKind::kSgpr || o.dwords > 1))
     return w.fault(inst, kLaunchFailure, "how a constant reads as two elements is not documented");
   op<F>(w, inst);
 }
@@ -141,6 +142,7 @@ constexpr Exec pair_to_bf16 = op<([](u32 a, float s, OpSel o) {
 // --- 32 elements at once, to and from 6 bits ---
 constexpr int kElements = 32, kSixBitDwords = 6;
 
+// LLVM keeps the destination of all but v_cvt_scalef32_2xpk16 apart from the sources.
 bool apart(Wave& w, const Inst& inst) {
   const auto end = [](const Operand& o) { return o.index + o.dwords; };
   for (const Operand& o : inst.src) {
@@ -165,7 +167,7 @@ FMHA_EMU_INLINE float element(const u32 (*regs)[kMostLanes], int i, int l, const
 // kSources: of the data; 2 are interleaved, the first's elements first.
 template <class T, class S, int kSources, bool kRandom>
 void narrow32(Wave& w, const Inst& inst) {
-  if (!apart(w, inst)) return;
+  if (kSources == 1 && !apart(w, inst)) return;
   const Env e(w.mode);
   const u32* scales = fetch<u32>(w, inst, kSources + kRandom, true);
   const u32* seeds = kRandom ? fetch<u32>(w, inst, 1, true) : scales;
@@ -249,11 +251,11 @@ constexpr Row kRows[] = {
   {"v_cvt_scalef32_sr_bf8_f16", kB32, {kF16, kB32, kF32}, kToByte, random_to_byte<E5m2, f16>},
   {"v_cvt_scalef32_sr_fp8_bf16", kB32, {kBf16, kB32, kF32}, kToByte, random_to_byte<E4m3, bf16>},
   {"v_cvt_scalef32_sr_bf8_bf16", kB32, {kBf16, kB32, kF32}, kToByte, random_to_byte<E5m2, bf16>},
-  {"v_cvt_scalef32_sr_pk_fp4_f32", kB32, {Type::kI64, kB32, kF32}, kToByte,
+  {"v_cvt_scalef32_sr_pk_fp4_f32", kB32, {Type::kI64, kB32, kF32}, kToByte | kPlacesLate,
    of_registers<kRandomPairToByte<E2m1>>},
-  {"v_cvt_scalef32_sr_pk_fp4_f16", kB32, {kB32, kB32, kF32}, kToByte,
+  {"v_cvt_scalef32_sr_pk_fp4_f16", kB32, {kB32, kB32, kF32}, kToByte | kPlacesLate,
    of_registers<kRandomHalvesToByte<E2m1, f16>>},
-  {"v_cvt_scalef32_sr_pk_fp4_bf16", kB32, {kB32, kB32, kF32}, kToByte,
+  {"v_cvt_scalef32_sr_pk_fp4_bf16", kB32, {kB32, kB32, kF32}, kToByte | kPlacesLate,
    of_registers<kRandomHalvesToByte<E2m1, bf16>>},
 
   {"v_cvt_scalef32_f32_fp8", kF32, {kB32, kF32}, kOfByte, byte_to_f32_scaled<E4m3>},
