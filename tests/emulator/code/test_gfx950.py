@@ -152,6 +152,7 @@ _RUNS = {
     "isa-1": _INSTRUCTIONS[0::2],
     "isa-2": _INSTRUCTIONS[1::2],
     "hazards": [_TESTS / "check/test_check_hazards.py"],
+    "profile": [f"{_TESTS / 'model/test_profile.py'}::test_matrix_flops_by_type"],
 }
 
 

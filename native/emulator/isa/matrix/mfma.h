@@ -206,6 +206,7 @@ inline void multiply_in_place(Wave& w, const Inst& inst, M& m) {
     }
   }
   multiply<S>(m);
+  m.c = nullptr;  // it may be of this function
 }
 
 // f64: a register pair holds the halves of 64 values apart; join them, and split the result.
