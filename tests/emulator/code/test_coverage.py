@@ -34,6 +34,7 @@ FILES = (
     "test_scratch",
     "test_gfx950",
     "test_scaled",
+    "test_bfloats",
     "test_mfma_small",
 )
 # Rows whose tests are not cases of a suite: the whole of test_dispatch and test_faults stands on them.
@@ -61,7 +62,7 @@ def covered(files: tuple[str, ...]) -> set[str]:
 # Those of gfx950 that are cases of no suite, but functions of test_gfx950.
 _FUNCTIONS = (
     "v_bitop3_b16 v_bitop3_b32 v_cvt_pk_f16_f32 v_cvt_pk_bf16_f32 v_ashr_pk_i8_i32 v_ashr_pk_u8_i32 "
-    "v_minimum3_f32 v_maximum3_f32 v_prng_b32 v_dot2_f32_bf16 global_load_lds_dwordx3 "
+    "v_minimum3_f32 v_maximum3_f32 v_prng_b32 global_load_lds_dwordx3 "
     "global_load_lds_dwordx4 v_mfma_ld_scale_b32"
 )
 

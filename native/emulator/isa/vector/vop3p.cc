@@ -7,7 +7,7 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkF32 = Type::kPkF32, kF32 = Type::kF32;
+constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkBf16 = Type::kPkBf16, kPkF32 = Type::kPkF32, kF32 = Type::kF32;
 constexpr Type kF16 = Type::kF16, kB32 = Type::kI32;
 constexpr RowFlags kMod = kHasModifiers;
 
@@ -304,7 +304,7 @@ constexpr Row kRows[] = {
   {"v_dot8_u32_u4", kB32, {kB32, kB32, kB32}, kDot, dot_int<4, false>},
   {"v_dot4_i32_iu8", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<8>},
   {"v_dot8_i32_iu4", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<4>},
-  {"v_dot2_f32_bf16", kF32, {kPkI16, kPkI16, kF32}, kMod | kDot, dot2_f32_bf16},
+  {"v_dot2_f32_bf16", kF32, {kPkBf16, kPkBf16, kF32}, kMod | kDot, dot2_f32_bf16},
   {"v_dot4_f32_fp8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 2>},
   {"v_dot4_f32_bf8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 3>},
   {"v_dot4_f32_fp8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 3>},
