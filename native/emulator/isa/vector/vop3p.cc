@@ -7,7 +7,8 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkBf16 = Type::kPkBf16, kPkF32 = Type::kPkF32, kF32 = Type::kF32;
+constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkBf16 = Type::kPkBf16, kPkF32 = Type::kPkF32,
+               kF32 = Type::kF32;
 constexpr Type kF16 = Type::kF16, kB32 = Type::kI32;
 constexpr RowFlags kMod = kHasModifiers;
 
