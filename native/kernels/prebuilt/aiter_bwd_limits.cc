@@ -63,7 +63,8 @@ bool gradients_fit(const BwdProblem& p, Refusal& why) {
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
   if (f.seqused_q == nullptr && f.seqused_k == nullptr) return true;
-  return why.because(FMHA_UNSUPPORTED, "fwd->%s is set: hand-written kernels take sequences in use as a whole",
+  return why.because(FMHA_UNSUPPORTED,
+                     "fwd->%s is set: hand-written kernels take sequences in use as a whole",
                      f.seqused_q != nullptr ? "seqused_q" : "seqused_k");
 }
 
