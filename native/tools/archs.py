@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from family import enumerator
+from family import FP8, enumerator
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -171,6 +171,8 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
         raise ValueError(f"{where}: matrix is {table['matrix']!r}, expected one of {', '.join(MATRIX_UNITS)}")
     if strange := set(table["matrix_flushes"]) - set(table["dtypes"]):
         raise ValueError(f"{where}: matrix_flushes has {', '.join(sorted(strange))}, which dtypes lacks")
+    if set(FP8) <= set(table["dtypes"]):
+        raise ValueError(f"{where}: dtypes has {' and '.join(FP8)}, expected one of them at most")
     if not table["cards"]:
         raise ValueError(f"{where}: cards is empty, expected at least one")
     cards = tuple(
@@ -261,6 +263,7 @@ struct ArchInfo {
   int capability_minor;
   int wave_size;     // lanes
   int simds_per_cu;  // SIMDs of a compute unit
+  const char* fp8;   // the name of its 8-bit float; "": it has none
   FwdPaces fwd_paces;
 };
 """
@@ -275,8 +278,10 @@ def host_header(archs: Archs) -> str:
     for arch in archs.archs:
         major, minor = arch.capability
         paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
-        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}, {{{paces}}}"
-        lines.append(f"    {{Arch::{enumerator(arch.name)}, {_text(arch.name)}, {numbers}}},")
+        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
+        fp8 = _text("".join(dtype for dtype in arch.dtypes if dtype in FP8))
+        names = f"Arch::{enumerator(arch.name)}, {_text(arch.name)}"
+        lines.append(f"    {{{names}, {numbers}, {fp8}, {{{paces}}}}},")
     lines += ["};", _ARCH_FUNCTIONS, "}  // namespace fmha"]
     return "\n".join(lines) + "\n"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
-from built import _NAMES, Row, rows, this_arch
+from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Layout, Varlen
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -42,8 +42,7 @@ def _name(row: Row) -> str:
 def _case(row: Row, lengths_q: tuple[int, ...], lengths_k: tuple[int, ...]) -> Case:
     """What the kernel takes: packed sequences, or a batch of the first of them."""
     case = replace(
-        BASE, dtype=next(name for name, short in _NAMES.items() if short == row["dtype"]),
-        hdim=row["hdim_q"], hdim_v=row["hdim_v"],
+        BASE, dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"],
         causal=row["mask"] == "top_left", top_left=row["mask"] == "top_left",
         seqlen_q=lengths_q[0], seqlen_k=lengths_k[0],
     )  # fmt: skip
