@@ -91,7 +91,7 @@ def test_enums_have_counts_and_names(tmp_path: Path) -> None:
     """The library's enums come from the lists that rows are checked against."""
     assert list_kernels(tmp_path, BLOCK).returncode == 0
     text = (tmp_path / "enums.h").read_text()
-    assert "enum class DType : uint8_t { kFp16, kBf16, kFp32, kFp8 };\n" in text
+    assert "enum class DType : uint8_t { kFp16, kBf16, kFp32, kFp8, kFp8fn };\n" in text
     assert "inline constexpr size_t kDTypeCount = 4;\n" in text
     assert 'kBiasNames[] = {"none", "elementwise", "alibi"};\n' in text
     for name in ("Family", "Origin", "DType", "Bias"):
