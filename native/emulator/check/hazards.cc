@@ -78,7 +78,7 @@ constexpr RuleText kRuleTexts[] = {
     {{kInterlocked, 1, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
     // checkVALUHazards, hasTransForwardingHazard
     {{kInterlocked, 1, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
-    // checkVALUHazards, hasDstSelForwardingHazard
+    // checkVALUHazards, hasDstSelForwardingHazard and hasCvtScaleForwardingHazard
     {{kInterlocked, 1, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
     {{1, 2, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
@@ -356,7 +356,7 @@ bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const Facts
 // last that reads it as C.
 bool HazardChecks::matrix_operand(Wave& w, const Inst& inst, const Facts& f, const RegisterRange& r,
                                   bool is_c, bool writes) {
-  constexpr int64_t kMost = 19;
+  constexpr int64_t kMost = 20;
   if (!any_bits(busy_, r)) return true;
   // The registers of `r` for which no later instruction has been found.
   uint64_t written = (uint64_t{1} << r.count) - 1, read = writes ? written : 0;

@@ -46,7 +46,7 @@ struct DecodedText {
   std::vector<int32_t> index_of_dword;  // by (pc - base) / 4; -1: not the start of an instruction
   uint64_t base = 0;
   std::vector<std::unique_ptr<uint32_t[]>> constants;  // what Operand::lanes points at
-  std::vector<std::unique_ptr<Inst[]>> duals;          // what Inst::dual points at
+  std::vector<std::unique_ptr<Inst[]>> duals;          // what Inst::dual and Inst::scales point at
 
   const Inst* at(uint64_t pc) const {
     const uint64_t d = (pc - base) / 4;

@@ -91,6 +91,7 @@ Inst Decoder::at(size_t offset) {
   const uint32_t first = words[0];
   word_ = first | static_cast<uint64_t>(words[1]) << 32;
   third_ = words[2];
+  left_ = left;
   inst_ = Inst();
   inst_.pc = base_ + offset;
   literal_allowed_ = unsupported_ = false;

@@ -115,6 +115,7 @@ class Decoder {
   Inst inst_;
   uint64_t word_ = 0;   // the first two dwords; zero past the end of the text
   uint32_t third_ = 0;  // the one after
+  size_t left_ = 0;     // bytes of the text from there on
   bool literal_allowed_ = false;
   bool unsupported_ = false;  // a known instruction in a form the device does not model: runs into a fault
   std::map<std::tuple<uint32_t, uint32_t, int>, const uint32_t*> pool_;
@@ -128,6 +129,8 @@ class Gfx9Decoder : public Decoder {
   bool any() override;
   bool extended(uint32_t code, bool* ok) override;
   bool matrix() override;
+  bool scaled_matrix();
+  void small_operands(Type (&types)[3]);
   bool dpp();
   bool smem();
   bool ds();

@@ -241,7 +241,8 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
-    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte);
+    const bool permutes =
+        r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte | kNoResultModifiers);
     if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
     if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
@@ -271,10 +272,23 @@ class Printer {
     if (r_.format != Format::kVop1) out_ += text(" src1_sel:%s", sdwa_sel_text(s.src_sel[1]));
   }
 
+  // Of v_mfma_ld_scale, which has two sources; v_mfma_scale has three, the last of which has no bits.
+  void scale_selects(const Inst& scales, int n) {
+    if (scales.op_sel & 3) bit_list("op_sel", scales.op_sel, n);
+    if (n == 3 || (scales.op_sel_hi & 3) != 3) bit_list("op_sel_hi", scales.op_sel_hi, n);
+  }
   void mai() {
+    if (r_.is(kLoadsScales)) {
+      for (int s = 0; s < 2; ++s) put(i_.src[s], r_.src[s]);
+      return scale_selects(i_, 2);
+    }
     put(i_.dst, r_.dst);
     const bool f64 = r_.matrix.a == Element::kF64;
     for (int s = 0; s < 3 && r_.src[s] != Type::kNone; ++s) put(i_.src[s], f64 ? Type::kF64 : r_.src[s]);
+    if (i_.scales) {
+      for (int s = 0; s < 2; ++s) put(i_.scales->src[s], Type::kI32);
+      scale_selects(*i_.scales, 3);
+    }
     if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
     if (i_.abid) out_ += text(" abid:%u", i_.abid);
     if (!i_.blgp) return;

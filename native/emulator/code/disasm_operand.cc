@@ -16,7 +16,7 @@ constexpr const char* kFloatNames[] = {"0.5",  "-0.5", "1.0",  "-1.0",      "2.0
 // LLVM prints by value: a literal that has an inline form reads like one.
 std::string constant_text(uint64_t value, Type read_as) {
   const bool wide = read_as == Type::kI64 || read_as == Type::kF64 || read_as == Type::kMask;
-  const bool half = read_as == Type::kF16 || read_as == Type::kI16;
+  const bool half = is_half(read_as);
   int64_t n = static_cast<int32_t>(value);
   if (wide) n = static_cast<int64_t>(value);
   if (half) n = static_cast<int16_t>(value);

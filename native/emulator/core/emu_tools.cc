@@ -23,8 +23,9 @@ const char* format_name(Format f) {
   return kNames[static_cast<int>(f)];
 }
 const char* type_name(Type t) {
-  constexpr const char* kNames[] = {"none",   "i16",    "f16",  "i32", "f32",  "i64",  "f64",  "pk_i16",
-                                    "pk_f16", "pk_f32", "mask", "b96", "b128", "b256", "b512", "b1024"};
+  constexpr const char* kNames[] = {"none", "i16",    "f16",    "bf16",    "i32",    "f32",  "i64",
+                                    "f64",  "pk_i16", "pk_f16", "pk_bf16", "pk_f32", "mask", "b96",
+                                    "b128", "b192",   "b256",   "b512",    "b1024"};
   static_assert(std::size(kNames) == static_cast<size_t>(Type::kB1024) + 1);
   return kNames[static_cast<int>(t)];
 }

@@ -46,17 +46,20 @@ constexpr bool is_dpp(Encoding e) { return e >= Encoding::kDpp; }
 enum class Type : uint8_t {
   kNone,
   kI16,
-  kF16,  // low half of a register
+  kF16,   // low half of a register
+  kBf16,  // too
   kI32,
   kF32,
   kI64,
   kF64,
   kPkI16,
-  kPkF16,  // two halves of a register
-  kPkF32,  // two registers
-  kMask,   // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
+  kPkF16,   // two halves of a register
+  kPkBf16,  // too
+  kPkF32,   // two registers
+  kMask,    // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
   kB96,
   kB128,
+  kB192,
   kB256,
   kB512,
   kB1024,
@@ -74,6 +77,8 @@ constexpr int dwords_of(Type t) {
       return 3;
     case Type::kB128:
       return 4;
+    case Type::kB192:
+      return 6;
     case Type::kB256:
       return 8;
     case Type::kB512:
@@ -148,6 +153,11 @@ enum RowFlag : RowFlags {
   kPermlane = 1ull << 46,    // RDNA's v_permlane
   // Nothing.
   kVectorNop = 1ull << 47,
+  // Modifiers.
+  kNoResultModifiers = 1ull << 48,  // sources may have modifiers, the result has no clamp and no omod
+  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
+  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
+  kSelectsSource = 1ull << 49,      // op_sel[0] is the half of source 0 that is read, though it is 32 bits
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -176,7 +186,19 @@ enum class Immediate : uint8_t {
 constexpr bool is_wait(Immediate i) { return i >= Immediate::kWaitCounts && i <= Immediate::kStoreLdsCount; }
 
 // Element type of A or B of a matrix instruction.
-enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kI4, kFp8, kBf8 };
+enum class Element : uint8_t {
+  kNone,
+  kF16,
+  kBf16,
+  kXf32,
+  kF32,
+  kF64,
+  kI8,
+  kI4,
+  kFp8,
+  kBf8,
+  kF8F6F4
+};  // the last: CBSZ and BLGP say which
 
 // Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
 struct MatrixShape {
@@ -229,7 +251,7 @@ struct BoundRow : Row {
 };
 
 // Does it take half a register?
-constexpr bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
+constexpr bool is_half(Type t) { return t == Type::kF16 || t == Type::kBf16 || t == Type::kI16; }
 
 // Has a mask as its last source: VCC in the short form, any in the 64-bit one (v_cndmask, v_addc). Others
 // that read VCC do not name it (v_div_fmas).
@@ -287,7 +309,8 @@ struct Inst {
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
   // SMEM:    src[0] sbase, src[1] soffset; stores' data is in `data`
   Operand data;
-  const Inst* dual = nullptr;  // VOPD: the two operations, which read before either writes
+  const Inst* scales = nullptr;  // v_mfma_scale: the v_mfma_ld_scale that it begins with
+  const Inst* dual = nullptr;    // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
   uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
