@@ -24,14 +24,16 @@ bool writes_exec(const FactsDetail& d) {
 
 }  // namespace
 
-void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch) {
+void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
   *this = RdnaHazards();
+  scalars_ = ScalarHazards(checks & kCheckHazardsVectorScalar);
   facts_ = facts;
   first_ = first;
   arch_ = arch;
   const ArchInfo& info = arch_info(arch);
   late_permlane_ = info.isa != Isa::kRdna2;
-  late_transcendentals_ = info.capability_major == 11 && info.capability_minor == 0;
+  late_transcendentals_ = info.late_transcendentals;
+  late_scalars_ = info.isa == Isa::kRdna4;
 }
 
 bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const {
@@ -41,6 +43,7 @@ bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const
 }
 
 bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  if (late_scalars_ && !scalars_.step(w, inst, f, d)) return false;
   if (f.unit == Unit::kScalar) {
     if (waits_for_vgprs(inst)) recent_[0] = recent_[1] = {};
     return true;

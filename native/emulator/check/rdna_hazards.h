@@ -11,22 +11,22 @@
 // is v_permlane.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
 // Not checked: fixVALUPartialForwardingHazard and fixVALUMaskWriteHazard (waves of 64), fixLdsDirect (the
-// device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. Nor AMDGPUWaitSGPRHazards.cpp of
-// later versions (gfx12: a VALU instruction read an SGPR, a scalar one rewrites it, the next reads it): clang
-// 20, which compiles our kernels of gfx12 for its sake, inserts s_wait_alu there, but this device asks for
-// none, so that programs of clang 19 run. s_delay_alu is only a hint.
+// device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. s_delay_alu is only a hint.
+// - fixVALUReadSGPRHazard of LLVM 20: scalar_hazards.h.
 #pragma once
 
 #include <cstdint>
 
 #include "check/facts.h"
+#include "check/scalar_hazards.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
 
 class RdnaHazards {
  public:
-  void reset(const TextFacts* facts, const Inst* first, Arch arch);
+  // `checks`: of enum Check.
+  void reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks);
   // `inst` comes next, and then counts as issued. False after a finding.
   bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
 
@@ -40,11 +40,13 @@ class RdnaHazards {
   void record(const Inst& inst, const Facts& f, const FactsDetail& d);
   bool finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const;
 
+  ScalarHazards scalars_;
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
   Arch arch_{};
   bool late_transcendentals_ = false;  // does this arch have the first rule?
   bool late_permlane_ = false;         // and the second?
+  bool late_scalars_ = false;          // and those of scalar_hazards.h?
   int64_t valu_ = 0;                   // VALU instructions issued
   Transcendental recent_[2];           // the last two, the last one first
   const Inst* cmpx_ = nullptr;         // the last VALU instruction but v_nop, if it is v_cmpx
