@@ -3,14 +3,12 @@
 
 #include <algorithm>
 
-#include "core/dispatch.h"
-
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
+constexpr uint16_t kLiteral = 255;  // as an operand
 // Scalar instructions behind which a write of the scalar unit is there, for those that read it.
-constexpr int64_t kBeforeScalar = 10, kBeforeVector = 11;
+constexpr int64_t kBeforeScalar = 10, kBeforeVector = 11, kNever = INT64_MAX;
 
 // Fields of s_wait_alu: 0 waits until none of its kind is on its way.
 constexpr bool waits_sa_sdst(uint32_t imm) { return (imm & 1) == 0; }
@@ -29,44 +27,59 @@ Scalars scalars_of(const RegisterRange& r) {
   return {first, std::min<int>(first + r.count, kM0)};
 }
 
-bool finding(Wave& w, const Inst& inst, const Inst& producer, int s, const char* mend) {
-  const Arch arch = w.group->launch->code->arch();
-  const RegisterRange r{static_cast<uint16_t>(kFirstScalar + s), 1};
-  w.fault(inst, kLaunchFailure,
-          "hazard: reads %s, which a VALU instruction has read and another instruction has rewritten since: "
-          "needs s_wait_alu %s, after pc 0x%llx `%s`",
-          to_string(r).c_str(), mend, static_cast<unsigned long long>(producer.pc),
-          disassemble(producer, arch).c_str());
-  return false;
+bool has_literal(const Inst& inst) {
+  if (inst.row->is(kLiteralK)) return true;
+  return std::any_of(std::begin(inst.src), std::end(inst.src),
+                     [](const Operand& o) { return o.kind == OperandKind::kConst && o.encoded == kLiteral; });
+}
+
+// The pair of registers that is read as a mask of lanes: a bit of ScalarHazards::seen_, or 0.
+uint64_t mask_read(const Inst& inst) {
+  if (inst.row->is(kLateVcc)) return uint64_t{1} << kVccLo / 2;
+  const Operand& mask = inst.src[2];
+  const bool named = names_mask(*inst.row) && mask.kind == OperandKind::kSgpr && mask.index < kM0;
+  return named ? uint64_t{1} << mask.index / 2 : 0;
 }
 
 }  // namespace
 
-bool ScalarHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+ScalarHazards::Finding ScalarHazards::step(const Inst& inst, const Facts& f, const FactsDetail& d) {
   const bool scalar = f.unit == Unit::kScalar;
   if (!scalar && f.unit != Unit::kVector && f.unit != Unit::kMatrix) {
     const bool buffer = inst.row->format == Format::kMubuf || inst.row->format == Format::kMtbuf;
-    if (f.unit == Unit::kScalarMemory || buffer) wait(0);
-    return true;
+    if (of_ == Of::kAll && (f.unit == Unit::kScalarMemory || buffer)) wait(0);
+    return {};
   }
-  if (!scalar && !(f.traits & (kReadsScalarTrait | kWritesScalarTrait))) return true;
   if (inst.row->immediate == Immediate::kDependency) {
     wait(static_cast<uint32_t>(inst.imm));
-    return true;
+    return {};
   }
   const bool branch = inst.row->is(kBranch), jump = inst.row->is(kJump);
+  uint64_t pairs = 0;  // that it reads
   for (int i = 0; i < d.n_reads && !branch; ++i) {
     const Scalars r = scalars_of(d.reads[i]);
     for (int s = r.from; s < r.to; ++s) {
-      if (!read(w, inst, scalar, s)) return false;
+      pairs |= uint64_t{1} << s / 2;
+      const Finding found = read(scalar, s);
+      if (found.writer) return found;
     }
   }
+  if (!scalar) see(inst, pairs);
   if (scalar && inst.row->format != Format::kSopp) ++scalars_;
   for (int i = 0; i < d.n_writes && !branch && !jump; ++i) {
     const Scalars r = scalars_of(d.writes[i]);
     for (int s = r.from; s < r.to; ++s) write(inst, scalar, s);
   }
-  return true;
+  return {};
+}
+
+// A VALU instruction reads these pairs.
+void ScalarHazards::see(const Inst& inst, uint64_t pairs) {
+  if (of_ == Of::kAll) {
+    seen_ |= pairs;
+  } else if (pairs || has_literal(inst)) {
+    seen_ = mask_read(inst);
+  }
 }
 
 void ScalarHazards::wait(uint32_t fields) {
@@ -82,26 +95,22 @@ void ScalarHazards::forget_vector(bool vcc) {
   }
 }
 
-bool ScalarHazards::read(Wave& w, const Inst& inst, bool scalar, int s) {
+ScalarHazards::Finding ScalarHazards::read(bool scalar, int s) {
   const Late &late = by_scalar_unit_[s], &vector = by_vector_unit_[s];
-  const int64_t enough = scalar ? kBeforeScalar : kBeforeVector;
-  if (late.inst && scalars_ - late.scalars < enough)
-    return finding(w, inst, *late.inst, s, "depctr_sa_sdst(0)");
-  if (scalar) {
+  const int64_t enough = of_ == Of::kMasks ? kNever : scalar ? kBeforeScalar : kBeforeVector;
+  if (late.inst && scalars_ - late.scalars < enough) return {late.inst, s, "depctr_sa_sdst(0)"};
+  if (scalar && of_ == Of::kAll) {
     if (seen(s)) forget_vector(is_vcc(s));
-    return true;
+    return {};
   }
-  if (vector.inst)
-    return finding(w, inst, *vector.inst, s, is_vcc(s) ? "depctr_va_vcc(0)" : "depctr_va_sdst(0)");
-  seen_ |= uint64_t{1} << s / 2;
-  return true;
+  if (!vector.inst) return {};
+  return {vector.inst, s, is_vcc(s) ? "depctr_va_vcc(0)" : "depctr_va_sdst(0)"};
 }
 
 void ScalarHazards::write(const Inst& inst, bool scalar, int s) {
-  if (!seen(s)) return;
   if (!scalar) by_scalar_unit_[s] = Late();
   if (scalar && is_vcc(s)) by_vector_unit_[s] = Late();
-  if (!scalar && !by_vector_) return;
+  if (!seen(s) || (!scalar && !by_vector_)) return;
   (scalar ? by_scalar_unit_ : by_vector_unit_)[s] = {&inst, scalars_};
   late_ = true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// gfx12's hazard of scalar registers: a VALU instruction reads one, the scalar or the vector unit rewrites
-// it, and who reads it next may get the old value. Software must wait in between, with s_wait_alu.
+// The hazard of scalar registers on gfx12: a VALU instruction reads one, the scalar or the vector unit
+// rewrites it, and who reads it next may get the old value. Software must wait in between, with s_wait_alu.
 //
 // The hardware remembers, for the rest of the wave, which pairs of registers VALU instructions have read. Of
 // such a pair a write is late:
@@ -11,8 +11,14 @@
 // A later write of the vector unit ends one of the scalar unit, and of VCC the other way round too. A scalar
 // load and a buffer instruction end both. EXEC and M0 are none of it.
 //
+// gfx11 has the same of registers that a VALU instruction reads as a mask of 64 lanes (v_cndmask,
+// v_add_co_ci, v_div_fmas). It forgets them as soon as a VALU instruction reads another scalar register or a
+// literal; scalar instructions and loads end nothing, and those that read what the vector unit has written
+// must wait too.
+//
 // Sources: LLVM. GCNHazardRecognizer.cpp (20, fixVALUReadSGPRHazard) mends writes of the scalar unit, and has
-// the 10 and 11. AMDGPUWaitSGPRHazards.cpp (from 21 on) mends those of the vector unit too, has the loads,
+// the 10 and 11. For gfx11, 19 has fixVALUMaskWriteHazard.
+// AMDGPUWaitSGPRHazards.cpp (from 21 on) mends those of the vector unit too, has the loads,
 // and counts nothing. A finding is what all of them mend, which know of that write: so what any of them
 // compiles has none. In two things LLVM 21 asks for more than 20 does, and this device does not: a branch on
 // VCC, and a return address that s_swappc writes. It does not know the pass's ds_nop either, which is off by
@@ -23,7 +29,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "check/facts.h"
 #include "core/wave.h"
@@ -32,10 +37,17 @@ namespace fmha::emu {
 
 class ScalarHazards {
  public:
+  // Which reads of VALU instructions make a register late.
+  enum class Of { kAll, kMasks };
+  struct Finding {
+    const Inst* writer = nullptr;  // null: none
+    int scalar = 0;                // the register
+    const char* mend = "";
+  };
   // `by_vector`: are writes of the vector unit checked too?
-  explicit ScalarHazards(bool by_vector = false) : by_vector_(by_vector) {}
-  // `inst` comes next, and then counts as issued. False after a finding.
-  bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
+  explicit ScalarHazards(Of of = Of::kAll, bool by_vector = false) : of_(of), by_vector_(by_vector) {}
+  // `inst` comes next, and then counts as issued.
+  Finding step(const Inst& inst, const Facts& f, const FactsDetail& d);
 
  private:
   static constexpr int kRegisters = kM0;  // s0 to VCC and the trap handler's
@@ -49,9 +61,11 @@ class ScalarHazards {
   bool seen(int s) const { return seen_ >> s / 2 & 1; }
   void wait(uint32_t fields);
   void forget_vector(bool vcc);
-  bool read(Wave& w, const Inst& inst, bool scalar, int s);
+  Finding read(bool scalar, int s);
+  void see(const Inst& inst, uint64_t pairs);
   void write(const Inst& inst, bool scalar, int s);
 
+  Of of_;
   bool by_vector_;
   bool late_ = false;    // may any register be late?
   uint64_t seen_ = 0;    // pairs of registers that a VALU instruction has read: a bit for each

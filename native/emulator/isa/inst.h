@@ -148,6 +148,9 @@ enum RowFlag : RowFlags {
   kPermlane = 1ull << 46,    // RDNA's v_permlane
   // Nothing.
   kVectorNop = 1ull << 47,
+  // Mode.
+  kSetsDenorms = 1ull << 50,  // s_denorm_mode
+  kOfFloats = 1ull << 51,     // an atomic of memory's that MODE has a say in
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
