@@ -41,7 +41,7 @@ void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* fac
   progress = QueueProgress();
   for (auto& q : open_) q.clear();
   std::fill(std::begin(pending_), std::end(pending_), 0);
-  hazards_.reset(facts, first, arch);
+  hazards_.reset(facts, first, arch, checks);
 }
 
 bool WaveChecks::before(Wave& w, const Inst& inst) {

@@ -155,9 +155,12 @@ enum RowFlag : RowFlags {
   kVectorNop = 1ull << 47,
   // Modifiers.
   kNoResultModifiers = 1ull << 48,  // sources may have modifiers, the result has no clamp and no omod
-  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
-  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
   kSelectsSource = 1ull << 49,      // op_sel[0] is the half of source 0 that is read, though it is 32 bits
+  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
+  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
+  // Mode.
+  kSetsDenorms = 1ull << 52,  // s_denorm_mode
+  kOfFloats = 1ull << 53,     // an atomic of memory's that MODE has a say in
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.

@@ -20,6 +20,7 @@ SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
     *("global", "buffer", "scratch", "rdna", "rdna_scalar"),
 )
+CHECKS = ("flat", "halves", "rdna", "scalars")
 _TESTS = Path(__file__).resolve().parents[1]
 _MATRIX = ("v_wmma_", "v_swmmac_")  # wave32_matrix_test.cc, and test_wmma_products against the compiler
 _WIDE = "waves of 64 lanes only: such kernels are refused"
@@ -56,7 +57,7 @@ def test_suites(arch: str) -> None:
         "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
     )
     files = [str(_TESTS / "isa" / f"test_{name}.py") for name in SUITES]
-    files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in ("flat", "halves", "rdna")]
+    files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in CHECKS]
     out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch})
     assert " passed" in out, out
 

@@ -120,7 +120,7 @@ constexpr Row kRows[] = {
     {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait},
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
     {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
-    {"s_denorm_mode", N, {N, N, N}, 0, s_denorm_mode},
+    {"s_denorm_mode", N, {N, N, N}, kSetsDenorms, s_denorm_mode},
     {"s_sendmsg_gfx11", N, {N, N, N}, kNeedsM0, s_sendmsg, Immediate::kMessage},
     {"s_sendmsg_rtn_b32", I, {N, N, N}, 0, s_sendmsg_rtn_b32, Immediate::kMessage},
     {"s_sendmsg_rtn_b64", Type::kI64, {N, N, N}, 0, s_sendmsg_rtn_b64, Immediate::kMessage},
