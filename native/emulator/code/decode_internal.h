@@ -12,6 +12,7 @@
 #include "code/dialect.h"
 #include "code/opcode_map.h"
 #include "isa/inst.h"
+#include "isa/unified_format.h"
 
 namespace fmha::emu {
 
@@ -152,6 +153,7 @@ class Gfx11Decoder : public Decoder {
   bool vop3_or_dpp();
   bool vopd();
   bool ds();
+  void typed(uint32_t number, const unified::Table& formats);  // the format of MTBUF
 
  private:
   bool dpp_register(uint32_t number);
@@ -176,6 +178,7 @@ class Gfx10Decoder : public Gfx11Decoder {
   bool extended(uint32_t code, bool* ok) override;
   bool smem();
   bool mubuf();
+  bool mtbuf();
   bool buffer();
   bool flat();
 };

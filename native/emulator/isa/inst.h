@@ -182,6 +182,7 @@ enum class Immediate : uint8_t {
   kHwReg,        // s_getreg, s_setreg
   kSwizzle,      // ds_swizzle
   kProbe,        // s_atc_probe: what it asks for
+  kLines,        // s_prefetch: how many, less one
   kExitCode,     // s_endpgm
   kPriority,     // s_setprio
 };
@@ -316,7 +317,7 @@ struct Inst {
   const Inst* dual = nullptr;    // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
-  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
+  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. kProbe, kLines: offset0 is that
   int32_t target = -1;               // kBranch: index of the instruction jumped to, -1 outside the text
 
   uint8_t neg = 0, abs = 0;  // bit n: source n. VOP3P: neg is neg_lo
@@ -334,6 +335,7 @@ struct Inst {
   uint8_t hint = 0, scope = 0;                 // gfx12: the fields th and scope
   uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
   uint8_t data_format = 0, number_format = 0;  // MTBUF
+  uint8_t unified_format = 0;                  // the same on RDNA: unified_format.h
 };
 
 // The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector

@@ -18,7 +18,7 @@ from .test_faults import run_script
 ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
-    *("global", "buffer", "scratch", "rdna", "rdna_scalar"),
+    *("global", "buffer", "format", "scratch", "rdna", "rdna_scalar"),
 )
 CHECKS = ("flat", "halves", "rdna", "scalars")
 _TESTS = Path(__file__).resolve().parents[1]
@@ -32,6 +32,7 @@ ELSEWHERE = {
     **{f"s_andn{i}_wrexec_b64": _WIDE for i in (1, 2)},
     "s_endpgm": "every kernel ends with it",
     "s_trap": "test_faults",
+    **{f"s_subvector_loop_{n}": "refused: test_rdna_scalar" for n in ("begin", "end")},
     "s_barrier_signal": "test_radeon: every __syncthreads of gfx12",
     "s_barrier_wait": "test_radeon: every __syncthreads of gfx12",
     "s_code_end": "never run: what lies behind a kernel",

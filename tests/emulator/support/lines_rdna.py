@@ -100,7 +100,12 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
         out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
     if row.format == "VOP3P" and ("wmma" in row.mnemonic or "swmmac" in row.mnemonic):
         out += _matrix(row, r)
-    if row.format in ("MUBUF", "FLAT", "GLOBAL", "SCRATCH", "SMEM"):
+    if "prefetch" in row.mnemonic:
+        tail = (
+            f"{r.choice(('0x', '-0x'))}{r.getrandbits(20):x}, {r.choice(('null', 's7'))}, {r.randrange(32)}"
+        )
+        out += [f"{row.mnemonic} {base}{tail}" for base in ("", "s[8:9], ", "s[8:11], ")]
+    if row.format in ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH", "SMEM"):
         plain = [re.sub(r" (sc0|sc1|nt|glc|slc|scc)\b", "", line) for line in lines]
         plain += [line.replace(", 0 ", ", null ").replace(", 64", ", m0") for line in plain]
         plain.append(row.mnemonic)

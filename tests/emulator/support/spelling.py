@@ -88,6 +88,11 @@ _OF_BOTH = (
         "s_flbit_i32_i64": "s_cls_i32_i64",
     }
 )
+_OF_BOTH |= {
+    f"{b}_{n}_format_d16{half}_{c}": f"{b}_{n}_d16{half}_format_{c}"
+    for b in ("buffer", "tbuffer") for n in ("load", "store") for half in ("", "_hi")
+    for c in ("x", "xy", "xyz", "xyzw")
+}  # fmt: skip
 _OF_BOTH |= {f"v_cvt_pknorm_{t}": f"v_cvt_pk_norm_{t}" for t in ("i16_f16", "i16_f32", "u16_f16", "u16_f32")}
 _OF_BOTH |= {f"v_{c}_tru_{t}": f"v_{c}_t_{t}" for c in ("cmp", "cmpx") for t in ("f16", "f32", "f64")}
 _OF_GFX12 = (
@@ -155,7 +160,7 @@ def spell(line: str) -> list[str]:
         rest = re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest)
         if mnemonic.startswith("v_cmpx_"):
             rest = rest.partition(",")[2].strip()
-    if GENERATION == 12 and mnemonic.startswith("buffer_"):
+    if GENERATION == 12 and mnemonic.startswith(("buffer_", "tbuffer_")):
         rest = re.sub(r"(s\[\d+:\d+\]), 0(?= |$)", r"\1, null", rest)  # no constants there
     return [f"{renamed(found[1])}{found[2] or ''} {rest}".strip()]
 

@@ -29,6 +29,9 @@ void s_pack_hl(Wave& w, const Inst& i) {
 }
 
 void nothing(Wave&, const Inst&) {}
+void no_subvectors(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "subvector loops are not modelled");
+}
 void set_mode(Wave& w, u32 low, u32 value) {
   w.mode = (w.mode & ~(15u << low)) | (value & 15) << low;
   apply_mode(w.mode);
@@ -127,6 +130,10 @@ constexpr Row kRows[] = {
     {"s_sleep_var", N, {I, N, N}, 0, nothing},
     {"s_singleuse_vdst", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_movrelsd_2_b32", I, {I, N, N}, kRegisterSrc | kNeedsM0, s_movrelsd_2},
+    {"s_ttracedata_imm", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
+    // Of waves of 64, whose halves take turns in a block of code.
+    {"s_subvector_loop_begin", I, {N, N, N}, kBranch | kRefused, no_subvectors},
+    {"s_subvector_loop_end", I, {N, N, N}, kBranch | kRefused, no_subvectors},
     {"s_code_end", N, {N, N, N}, kNoSrc, s_code_end},
 };
 // clang-format on
