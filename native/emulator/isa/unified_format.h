@@ -26,7 +26,7 @@ constexpr bool exists(uint8_t data, uint8_t number) {
   if (data == kData32 || data == kData32_32 || data >= kData32x3) return number >= kUint;
   return number != kFloat || small || data == kData16 || data == kData16_16 || data == kData16x4;
 }
-constexpr bool exists_from_gfx11_on(uint8_t data, uint8_t number) {
+constexpr bool exists_from_rdna3_on(uint8_t data, uint8_t number) {
   if (data == kData10_11_11 || data == kData11_11_10) return number == kFloat;
   if (data != kData10_10_10_2) return true;
   return number == kUnorm || number == kSnorm || number == kUint || number == kSint;
@@ -41,18 +41,18 @@ constexpr Table table(bool all) {
   int next = 1;
   for (uint8_t data = 1; data <= kLastData; ++data) {
     for (uint8_t number = 0; number <= kFloat; ++number) {
-      if (exists(data, number) && (all || exists_from_gfx11_on(data, number))) t.of[next++] = {data, number};
+      if (exists(data, number) && (all || exists_from_rdna3_on(data, number))) t.of[next++] = {data, number};
     }
   }
   return t;
 }
-inline constexpr Table kOfGfx10 = table(true), kFromGfx11On = table(false);
+inline constexpr Table kOfRdna2 = table(true), kFromRdna3On = table(false);
 
 }  // namespace unified
 
 // Of a number of 7 bits.
 constexpr BufferFormat unified_format(Isa isa, uint32_t number) {
-  const auto& t = isa == Isa::kRdna2 ? unified::kOfGfx10 : unified::kFromGfx11On;
+  const auto& t = isa == Isa::kRdna2 ? unified::kOfRdna2 : unified::kFromRdna3On;
   return t.of[number % unified::kNumbers];
 }
 
