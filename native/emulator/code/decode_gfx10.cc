@@ -78,7 +78,7 @@ bool Gfx10Decoder::mubuf() {
 
 bool Gfx10Decoder::mtbuf() {
   if (!row(kSpaceMtbuf, bits(16, 3) | bits(53, 1) << 3)) return false;
-  typed(bits(19, 7), unified::kOfGfx10);
+  typed(bits(19, 7), unified::kOfRdna2);
   return buffer();
 }
 

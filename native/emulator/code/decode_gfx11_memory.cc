@@ -66,7 +66,7 @@ void Gfx11Decoder::typed(uint32_t number, const unified::Table& formats) {
 
 bool Gfx11Decoder::mtbuf() {
   if (!row(kSpaceMtbuf, bits(15, 4))) return false;
-  typed(bits(19, 7), unified::kFromGfx11On);
+  typed(bits(19, 7), unified::kFromRdna3On);
   return buffer();
 }
 

@@ -55,7 +55,7 @@ bool Gfx12Decoder::buffer() {
   if (!row(opcode & kTyped ? kSpaceMtbuf : kSpaceMubuf, opcode & ~kTyped)) return false;
   const BoundRow& r = *inst_.row;
   if (bits(22, 1)) return false;  // tfe
-  if (r.format == Format::kMtbuf) typed(bits(55, 7), unified::kFromGfx11On);
+  if (r.format == Format::kMtbuf) typed(bits(55, 7), unified::kFromRdna3On);
   cache_policy();
   inst_.imm = static_cast<int32_t>(third_ >> 8);
   inst_.offen = bits(62, 1);

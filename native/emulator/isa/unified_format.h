@@ -17,18 +17,19 @@ struct BufferFormat {
 namespace unified {
 
 constexpr uint8_t kUnorm = 0, kSnorm = 1, kUint = 4, kSint = 5, kReserved = 6, kFloat = 7;
-constexpr uint8_t kData16 = 2, kData32 = 4, kData16_16 = 5, kData10_11_11 = 6, kData11_11_10 = 7;
-constexpr uint8_t kData10_10_10_2 = 8, kData32_32 = 11, kData16x4 = 12, kData32x3 = 13, kLastData = 14;
+// Data formats, as gfx9 counts them.
+constexpr uint8_t kOne16 = 2, kOne32 = 4, kTwo16 = 5, kPacked10First = 6, kPacked10Last = 7;
+constexpr uint8_t kPacked2Last = 8, kTwo32 = 11, kFour16 = 12, kThree32 = 13, kFour32 = 14;
 
 constexpr bool exists(uint8_t data, uint8_t number) {
-  const bool small = data == kData10_11_11 || data == kData11_11_10;
+  const bool small = data == kPacked10First || data == kPacked10Last;
   if (number == kReserved) return false;
-  if (data == kData32 || data == kData32_32 || data >= kData32x3) return number >= kUint;
-  return number != kFloat || small || data == kData16 || data == kData16_16 || data == kData16x4;
+  if (data == kOne32 || data == kTwo32 || data >= kThree32) return number >= kUint;
+  return number != kFloat || small || data == kOne16 || data == kTwo16 || data == kFour16;
 }
-constexpr bool exists_from_gfx11_on(uint8_t data, uint8_t number) {
-  if (data == kData10_11_11 || data == kData11_11_10) return number == kFloat;
-  if (data != kData10_10_10_2) return true;
+constexpr bool exists_from_rdna3_on(uint8_t data, uint8_t number) {
+  if (data == kPacked10First || data == kPacked10Last) return number == kFloat;
+  if (data != kPacked2Last) return true;
   return number == kUnorm || number == kSnorm || number == kUint || number == kSint;
 }
 
@@ -39,20 +40,20 @@ struct Table {
 constexpr Table table(bool all) {
   Table t;
   int next = 1;
-  for (uint8_t data = 1; data <= kLastData; ++data) {
+  for (uint8_t data = 1; data <= kFour32; ++data) {
     for (uint8_t number = 0; number <= kFloat; ++number) {
-      if (exists(data, number) && (all || exists_from_gfx11_on(data, number))) t.of[next++] = {data, number};
+      if (exists(data, number) && (all || exists_from_rdna3_on(data, number))) t.of[next++] = {data, number};
     }
   }
   return t;
 }
-inline constexpr Table kOfGfx10 = table(true), kFromGfx11On = table(false);
+inline constexpr Table kOfRdna2 = table(true), kFromRdna3On = table(false);
 
 }  // namespace unified
 
 // Of a number of 7 bits.
 constexpr BufferFormat unified_format(Isa isa, uint32_t number) {
-  const auto& t = isa == Isa::kRdna2 ? unified::kOfGfx10 : unified::kFromGfx11On;
+  const auto& t = isa == Isa::kRdna2 ? unified::kOfRdna2 : unified::kFromRdna3On;
   return t.of[number % unified::kNumbers];
 }
 

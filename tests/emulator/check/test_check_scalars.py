@@ -170,11 +170,11 @@ def test_what_llvm_waits_for() -> None:
 _SEEDS = range(3)
 
 
-def _assembly(seed: int, level: str, tmp_path: Path) -> list[str]:
+def _assembly(seed: int, level: str, tmp_path: Path, clang: object = CLANG20) -> list[str]:
     source = tmp_path / "program.cc"
     source.write_text(programs.write(seed))
     options = ["-std=c++17", "-w", "-fwrapv", "-ffp-contract=off", "-nogpuinc", "-nogpulib", "-S", "-o", "-"]
-    command = [CLANG20, "-x", "hip", "--offload-arch=gfx1201", "--cuda-device-only", *options, level, source]
+    command = [clang, "-x", "hip", "--offload-arch=gfx1201", "--cuda-device-only", *options, level, source]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -196,7 +196,12 @@ def _launch(lines: list[str], tmp_path: Path) -> None:
         module.unload()
 
 
-@pytest.mark.skipif(not CLANG20.exists(), reason="no clang 20: `make toolchain`, without a ROCm")
+_needs_clang20 = pytest.mark.skipif(
+    not CLANG20.exists(), reason="no clang 20: `make toolchain`, without a ROCm"
+)
+
+
+@_needs_clang20
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_without_the_waits_of_clang20(seed: int, level: str, tmp_path: Path) -> None:
@@ -207,4 +212,16 @@ def test_without_the_waits_of_clang20(seed: int, level: str, tmp_path: Path) -> 
     _launch(lines, tmp_path)
     with pytest.raises(hip.HipError) as caught:
         _launch([line for line in lines if line not in waits], tmp_path)
+    assert "needs s_wait_alu depctr_sa_sdst(0)" in caught.value.fault, caught.value.fault
+
+
+@_needs_clang20
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_clang19_knows_nothing_of_it(level: str, tmp_path: Path) -> None:
+    """Which is why our kernels of gfx12 want clang 20."""
+    lines = _assembly(0, level, tmp_path, tool("clang"))
+    if not any("clang version 19" in line for line in lines):
+        pytest.skip("another clang")
+    with pytest.raises(hip.HipError) as caught:
+        _launch(lines, tmp_path)
     assert "needs s_wait_alu depctr_sa_sdst(0)" in caught.value.fault, caught.value.fault

@@ -14,11 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip, programs
-from ..support.toolchain import CLANG20, ROOT, tool
+from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
-# Whose programs clang 19 does not make, or makes with hazards.
-_OF_CLANG20 = ("gfx950", "gfx1201")
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 # In 21 some bits are ~(x >> 32) | (y >> n), of which LLVM 19 forgets the upper half of the first.
 SEEDS = range(16)
@@ -32,7 +30,7 @@ Words = NDArray[np.uint32]
 @pytest.mark.parametrize("arch", ARCHS)
 def test_archs(arch: str) -> None:
     """Run the next test as each arch: a process has one."""
-    if arch in _OF_CLANG20 and not CLANG20.exists():
+    if arch in OF_CLANG20 and not CLANG20.exists():
         pytest.skip("no clang 20: `make toolchain`, without a ROCm")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_program"]
     done = subprocess.run(
@@ -72,9 +70,8 @@ def _on_host(source: Path, inputs: Words, args: Words) -> Words:
 
 def _on_device(source: Path, level: str, inputs: Words, args: Words) -> Words:
     arch = os.environ["FMHA_EMU_ARCH"]
-    compiler = str(CLANG20) if arch in _OF_CLANG20 else tool("clang")
     code_object = source.with_suffix(".co")
-    command = [compiler, "-x", "hip", f"--offload-arch={arch}", *_DEVICE, *_SAME, level]
+    command = [compiler(arch), "-x", "hip", f"--offload-arch={arch}", *_DEVICE, *_SAME, level]
     subprocess.run([*command, "-c", source, "-o", code_object], check=True)
     module = hip.Module(code_object.read_bytes())
     out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)

@@ -28,6 +28,13 @@ def tool(name: str) -> str:
 
 # The LLVM that the build uses does not know gfx950; this one does, but is only a compiler and an assembler.
 CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
+# Whose programs clang 19 does not make, or makes with hazards (native/archs.toml, least_clang).
+OF_CLANG20 = ("gfx950", "gfx1201")
+
+
+def compiler(arch: str) -> str:
+    """Path of the compiler that makes programs for an arch."""
+    return str(CLANG20) if arch in OF_CLANG20 else tool("clang")
 
 
 def assembler(cpu: str) -> list[str]:
