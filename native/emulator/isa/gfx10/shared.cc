@@ -26,6 +26,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kSopk, 0x12, "s_getreg_b32 s_setreg_b32"},
     {Format::kSopk, 0x15, "s_setreg_imm32_b32"},
     {Format::kSopk, 0x16, "s_call_b64 s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_expcnt s_waitcnt_lgkmcnt"},
+    {Format::kSopk, 0x1b, "s_subvector_loop_begin s_subvector_loop_end"},
 
     {Format::kSop1, 0x03, "s_mov_b32 s_mov_b64 s_cmov_b32 s_cmov_b64 s_not_b32 s_not_b64 s_wqm_b32"},
     {Format::kSop1, 0x0a, "s_wqm_b64 s_brev_b32 s_brev_b64 s_bcnt0_i32_b32 s_bcnt0_i32_b64"},

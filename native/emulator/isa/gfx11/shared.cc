@@ -26,6 +26,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kSopk, 0x0c, "s_cmpk_ge_u32 s_cmpk_lt_u32 s_cmpk_le_u32 s_addk_i32 s_mulk_i32"},
     {Format::kSopk, 0x11, "s_getreg_b32 s_setreg_b32 s_setreg_imm32_b32"},
     {Format::kSopk, 0x14, "s_call_b64"},
+    {Format::kSopk, 0x16, "s_subvector_loop_begin s_subvector_loop_end"},
     {Format::kSopk, 0x18, "s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_expcnt s_waitcnt_lgkmcnt"},
 
     {Format::kSop1, 0x00, "s_mov_b32 s_mov_b64 s_cmov_b32 s_cmov_b64 s_brev_b32 s_brev_b64"},
