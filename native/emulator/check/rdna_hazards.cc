@@ -112,7 +112,7 @@ void RdnaHazards::remember_mask(const Inst& inst, const FactsDetail& d) {
 
 // EXEC and masks that a scalar instruction writes, or reads too early.
 bool RdnaHazards::scalar(Wave& w, const Inst& inst, const FactsDetail& d) {
-  if (waits_for_sgprs(inst)) mask_ = rewritten_ = {};
+  if (waits_for_sgprs(inst) || inst.row->is(kJump)) mask_ = rewritten_ = {};
   for (int i = 0; i < d.n_reads; ++i) {
     if (!rewritten_.count || !d.reads[i].overlaps(rewritten_)) continue;
     const std::string what = "a VALU instruction reads " + to_string(rewritten_) +
@@ -121,8 +121,14 @@ bool RdnaHazards::scalar(Wave& w, const Inst& inst, const FactsDetail& d) {
     return finding(w, inst, *mask_writer_, what.c_str());
   }
   if (writes(d, kExec)) remember(inst, false);
-  if (mask_.count && !mask_.overlaps(kExec) && writes(d, mask_)) {
-    rewritten_ = mask_;
+  if (!mask_.count || mask_.overlaps(kExec)) return true;
+  for (int i = 0; i < d.n_writes; ++i) {
+    if (!d.writes[i].overlaps(mask_)) continue;
+    const RegisterRange& now = d.writes[i];
+    const bool more = rewritten_.count && mask_.overlaps(rewritten_);  // the halves of a mask one by one
+    const int first = more ? std::min(now.first, rewritten_.first) : now.first;
+    const int end = std::max(now.first + now.count, more ? rewritten_.first + rewritten_.count : 0);
+    rewritten_ = {static_cast<uint16_t>(first), static_cast<uint8_t>(end - first)};
     mask_writer_ = &inst;
   }
   return true;

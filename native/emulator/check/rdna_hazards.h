@@ -14,7 +14,7 @@
 // - fixVALUMaskWriteHazard, the same waves: a VALU instruction reads SGPRs as a mask of lanes, a scalar one
 // writes them, a scalar one reads them, without depctr_sa_sdst(0) behind the write. A VALU instruction that
 // reads other SGPRs or a literal before the write ends it. LLVM wants the wait behind the write whether or
-// not a read follows.
+// not a read follows. It looks at one function: here a jump by register ends this.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
 // Not checked: fixLdsDirect (the device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. Nor
 // AMDGPUWaitSGPRHazards.cpp of later versions (gfx12: a VALU instruction read an SGPR, a scalar one rewrites
