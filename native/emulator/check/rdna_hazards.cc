@@ -75,17 +75,17 @@ bool RdnaHazards::scalars(Wave& w, const Inst& inst, const Facts& f, const Facts
   const bool wide = of_waves_of_64_ && w.lanes == 64;
   const Inst* older = wide ? forwarding_.step(inst, f, d) : nullptr;
   if (older)
-    return finding(w, inst, *older,
-                   "reads a VGPR that was written before EXEC and one that was written behind it: needs "
-                   "depctr_va_vdst(0)");
+    return finding(
+        w, inst, *older,
+        "a VALU instruction writes a VGPR, a scalar one EXEC, a VALU instruction another VGPR, and "
+        "this one reads both: needs depctr_va_vdst(0)");
   if (!wide && !late_scalars_) return true;
   const ScalarHazards::Finding found = scalars_.step(inst, f, d);
   if (!found.writer) return true;
   const RegisterRange r{static_cast<uint16_t>(kFirstScalar + found.scalar), 1};
-  const std::string what = "reads " + to_string(r) +
-                           ", which a VALU instruction has read and another instruction has rewritten "
-                           "since: needs s_wait_alu " +
-                           found.mend;
+  const std::string what = "reads " + to_string(r) + ", which a VALU instruction has read" +
+                           (late_scalars_ ? "" : " as a mask") +
+                           " and another instruction has rewritten since: needs s_wait_alu " + found.mend;
   return finding(w, inst, *found.writer, what.c_str());
 }
 
