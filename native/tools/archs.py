@@ -92,6 +92,7 @@ class Arch:
     matrix: str
     matrix_flushes: tuple[str, ...]
     least_clang: int = 19
+    late_transcendentals: bool = False
     fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
@@ -156,7 +157,7 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19}
+    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19, "late_transcendentals": False}
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
@@ -301,6 +302,7 @@ struct ArchInfo {
   int gcn_arch;
   uint32_t elf_machine;  // EF_AMDGPU_MACH of its code objects
   int wave_size;         // lanes
+  bool late_transcendentals;  // VALU instructions do not wait for results of v_rcp and the like
 };
 """
 
@@ -331,6 +333,7 @@ def _arch_entry(arch: Arch) -> str:
         str(arch.gcn_arch),
         f"{arch.elf_machine:#x}",
         str(arch.wave_size),
+        str(arch.late_transcendentals).lower(),
     ]
     return f"    {{{', '.join(fields)}}},"
 

@@ -24,8 +24,11 @@ constexpr RegisterRange scalar(uint16_t first, uint8_t count) {
 // Passes (of four cycles) of the matrix instructions. Source: LLVM's SISchedule.td, models SIDPFullSpeed
 // (gfx90a), SIDPGFX942FullSpeed, which agree with the tables of the CDNA2 and CDNA3 ISA guides, and
 // SIDPGFX950FullSpeed.
-int passes_of(const MatrixShape& matrix, Isa isa) {
+int passes_of(const Inst& inst, Isa isa) {
+  const MatrixShape& matrix = inst.row->matrix;
   const bool small = matrix.m == 4, middle = matrix.m == 16;
+  // CBSZ and BLGP of 0 and 1 are types of 8 bits, which take twice as long.
+  if (matrix.a == Element::kF8F6F4) return (middle ? 4 : 8) * (inst.cbsz < 2 || inst.blgp < 2 ? 2 : 1);
   if (matrix.a == Element::kF64) return small ? 4 : isa == Isa::kCdna4 ? 16 : 8;
   if (small) return 2;
   switch (isa) {
@@ -89,8 +92,8 @@ bool is_branch(const Inst& inst) { return inst.row && inst.row->is(kBranch); }
 
 class FactsBuilder {
  public:
-  FactsBuilder(const Inst& inst, Arch arch)
-      : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa), wave_size_(arch_info(arch).wave_size) {}
+  FactsBuilder(const Inst& inst, Isa isa, int wave_size)
+      : inst_(inst), row_(*inst.row), isa_(isa), wave_size_(wave_size) {}
   void build() {
     hot.unit = unit_of(row_);
     hot.queue = queue_of(inst_, isa_);
@@ -142,6 +145,7 @@ class FactsBuilder {
       dual(inst_.dual[1]);
       return;
     }
+    for (int i = 0; i < 2 && inst_.scales; ++i) read(range_of(inst_.scales->src[i]));
     for (int i = 0; i < 3; ++i) read(source(i));
     read(stored(inst_.data));
     // A load of one half writes no more than that, where registers have no error correction (RDNA).
@@ -194,7 +198,8 @@ class FactsBuilder {
     }
     const bool part =
         inst_.encoding == Encoding::kSdwa && row_.format != Format::kVopc && inst_.sdwa.dst_sel != 6;
-    const bool high = inst_.op_sel & 8 || (row_.is(kSelectsByte) && inst_.op_sel & 12);
+    const bool high =
+        inst_.op_sel & 8 || (row_.is(kSelectsByte) && inst_.op_sel & 12) || row_.is(kPlacesLate);
     if (vector_alu() && (part || high)) t |= kHalfTrait;
     if (hot.unit == Unit::kMatrix) matrix(&t);
     for (int i = 0; i < detail.n_reads; ++i) {
@@ -209,7 +214,7 @@ class FactsBuilder {
   }
 
   void matrix(uint32_t* t) {
-    hot.passes = static_cast<uint8_t>(passes_of(row_.matrix, isa_));
+    hot.passes = static_cast<uint8_t>(passes_of(inst_, isa_));
     if (row_.matrix.a == Element::kF64) *t |= kF64MatrixTrait;
     if (is_xdl(row_.matrix, isa_)) *t |= kXdlTrait;
     // It is the last source, or for SMFMAC the destination, which operands() appends to the sources.
@@ -345,11 +350,11 @@ std::string to_string(const RegisterRange& r) {
   return prefix + ("[" + std::to_string(first)) + ":" + std::to_string(first + r.count - 1) + "]";
 }
 
-TextFacts::TextFacts(const DecodedText& text, Arch arch)
+TextFacts::TextFacts(const DecodedText& text, Arch arch, int wave_size)
     : hot_(text.insts.size()), detail_(text.insts.size()) {
   for (size_t i = 0; i < text.insts.size(); ++i) {
     if (!text.insts[i].row) continue;
-    FactsBuilder builder(text.insts[i], arch);
+    FactsBuilder builder(text.insts[i], arch_info(arch).isa, wave_size);
     builder.build();
     hot_[i] = builder.hot;
     detail_[i] = builder.detail;

@@ -78,7 +78,7 @@ constexpr RuleText kRuleTexts[] = {
     {{kInterlocked, 1, 1}, "a VALU instruction writes %s, v_readlane or v_readfirstlane reads it"},
     // checkVALUHazards, hasTransForwardingHazard
     {{kInterlocked, 1, 1}, "a transcendental instruction writes %s, another VALU instruction reads it"},
-    // checkVALUHazards, hasDstSelForwardingHazard
+    // checkVALUHazards, hasDstSelForwardingHazard and hasCvtScaleForwardingHazard
     {{kInterlocked, 1, 1}, "part of %s is written (SDWA or op_sel), a VALU instruction uses it"},
     // checkVALUHazardsHelper
     {{1, 2, 2}, "%s is stored with others, more than 8 bytes a lane; a VALU instruction overwrites it"},
@@ -198,12 +198,12 @@ bool reads_c_late(const Facts& f, Isa isa) {
 
 }  // namespace
 
-void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch) {
+void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
   *this = HazardChecks();
   facts_ = facts;
   first_ = first;
   arch_ = arch;
-  rdna_.reset(facts, first, arch);
+  rdna_.reset(facts, first, arch, checks);
 }
 
 bool HazardChecks::need(Wave& w, const Inst& inst, const char* what, int states, const Issued& producer,
@@ -356,7 +356,7 @@ bool HazardChecks::matrix(Wave& w, const Inst& inst, const Facts& f, const Facts
 // last that reads it as C.
 bool HazardChecks::matrix_operand(Wave& w, const Inst& inst, const Facts& f, const RegisterRange& r,
                                   bool is_c, bool writes) {
-  constexpr int64_t kMost = 19;
+  constexpr int64_t kMost = 20;
   if (!any_bits(busy_, r)) return true;
   // The registers of `r` for which no later instruction has been found.
   uint64_t written = (uint64_t{1} << r.count) - 1, read = writes ? written : 0;

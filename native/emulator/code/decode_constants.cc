@@ -21,7 +21,7 @@ uint64_t inline_constant(uint32_t code, Type type) {
   if (code < kOpFloat) {
     const int64_t v = code < kOpIntNegative ? int64_t{code} - kOpInt : int64_t{kOpIntNegative} - 1 - code;
     if (is_64bit(type)) return static_cast<uint64_t>(v);
-    if (type == Type::kF16 || type == Type::kI16) return static_cast<uint16_t>(v);
+    if (is_half(type)) return static_cast<uint16_t>(v);
     return static_cast<uint32_t>(v);  // packed types too: GFX9 sign-extends to 32 bits
   }
   const uint32_t i = code - kOpFloat;
@@ -34,6 +34,9 @@ uint64_t inline_constant(uint32_t code, Type type) {
     case Type::kF16:
     case Type::kPkF16:
       return kHalf[i];
+    case Type::kBf16:
+    case Type::kPkBf16:
+      return kSingle[i] >> 16;
     // 16-bit integers get the single-precision value, says LLVM's getInlineEncodingV216.
     case Type::kI16:
       return kSingle[i] & 0xffff;
@@ -48,6 +51,7 @@ uint64_t literal_constant(uint32_t literal, Type type, bool is_signed) {
     case Type::kF64:
       return static_cast<uint64_t>(literal) << 32;
     case Type::kF16:
+    case Type::kBf16:
     case Type::kI16:
       return literal & 0xffff;
     case Type::kI64:

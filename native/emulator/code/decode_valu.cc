@@ -11,7 +11,7 @@ int source_count(const Row& row) {
   return n;
 }
 
-bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
+bool is_float(Type t) { return t == Type::kF16 || t == Type::kBf16 || t == Type::kF32 || t == Type::kF64; }
 
 }  // namespace
 
@@ -207,10 +207,13 @@ void Decoder::check_modifiers() {
   // v_cvt_pkrtz packs are floats to it is not said.
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
-  const bool own = r.is(kOwnOpSel | kSwapsLanes);
-  uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : is_half(r.dst) ? 0x8 : 0;
+  const bool own = r.is(kOwnOpSel | kSwapsLanes), bare = r.is(kNoResultModifiers);
+  if (bare && (inst_.omod || inst_.clamp)) unsupported_ = true;
+  uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : 0;
+  if (is_half(r.dst) && !r.is(kSelectsByte) && (!own || bare)) halves |= 0x8;
+  if (r.is(kSelectsSource)) halves |= 0x1;
   for (int i = 0; i < 3; ++i) {
-    if (is_half(r.src[i])) halves |= 1u << i;
+    if (is_half(r.src[i]) && !r.is(kSelectsByte)) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;
     if (modified && !(takes_any && is_float(r.src[i]))) unsupported_ = true;
   }
@@ -242,8 +245,51 @@ bool Decoder::vop3p() {
   return vop3_sources();
 }
 
+// A scaled MFMA is 16 bytes: v_mfma_ld_scale, and an MFMA that says by ABID that it takes scales.
+bool Gfx9Decoder::scaled_matrix() {
+  inst_.op_sel = bits(11, 3);
+  inst_.op_sel_hi = bits(59, 2);
+  const bool strange = bits(0, 11) || bits(15, 1) || bits(61, 3) || inst_.op_sel & 4;
+  for (int i = 0; i < 2; ++i) {
+    if (!source(bits(32 + 9 * i, 9), Type::kI32, &inst_.src[i])) return false;
+  }
+  uint64_t next = 0;
+  if (left_ >= 16) std::memcpy(&next, text_ + (bytes_ - left_) + 8, sizeof next);
+  constexpr uint32_t kScaled = 0x100;  // in the opcode table
+  const auto low = static_cast<uint32_t>(next);
+  const BoundRow* row = low >> 23 == 0x1a7 && (low >> 11 & 15) == 1
+                            ? map_.find(kSpaceVop3p, kScaled + (low >> 16 & 127))
+                            : nullptr;
+  if (!row) return true;
+  auto scales = std::make_unique<Inst[]>(1);
+  scales[0] = inst_;
+  word_ = next;
+  inst_.row = row;
+  inst_.op_sel = inst_.op_sel_hi = 0;
+  inst_.src[0] = inst_.src[1] = Operand();
+  if (!matrix()) return false;
+  inst_.bytes = 16;
+  inst_.scales = scales.get();
+  out_->duals.push_back(std::move(scales));
+  if (strange) unsupported_ = true;
+  return true;
+}
+
+// CBSZ and BLGP are the types of A and B, and so how many registers they take.
+void Gfx9Decoder::small_operands(Type (&types)[3]) {
+  constexpr Type kOfKind[8] = {Type::kB256, Type::kB256, Type::kB192, Type::kB192,
+                               Type::kB128, Type::kNone, Type::kNone, Type::kNone};
+  types[0] = kOfKind[bits(8, 3)];
+  types[1] = kOfKind[bits(61, 3)];
+}
+
 bool Gfx9Decoder::matrix() {
   const BoundRow& r = *inst_.row;
+  if (r.is(kLoadsScales)) return scaled_matrix();
+  const bool small = r.matrix.a == Element::kF8F6F4;
+  Type types[3] = {r.src[0], r.src[1], r.src[2]};
+  if (small) small_operands(types);
+  if (small && (types[0] == Type::kNone || types[1] == Type::kNone)) return false;
   const bool read = r.is(kAccSrc), write = r.is(kAccDst), sparse = r.matrix.sparse;
   const bool acc_cd = write || (!read && bits(15, 1));
   const uint32_t acc = read ? 1 : write ? 0 : bits(59, 2);
@@ -251,7 +297,7 @@ bool Gfx9Decoder::matrix() {
   const int n = source_count(r);
   for (int i = 0; i < n; ++i) {
     Operand& o = inst_.src[i];
-    if (!source(bits(32 + 9 * i, 9), r.src[i], &o)) return false;
+    if (!source(bits(32 + 9 * i, 9), types[i], &o)) return false;
     const bool in_acc = i == 2 ? acc_cd && !sparse : acc >> i & 1;
     if (in_acc && o.kind == OperandKind::kVgpr) o.index += 256;
     // A and B are registers; only the accumulator, and what v_accvgpr_write moves, may be something else.
@@ -263,6 +309,8 @@ bool Gfx9Decoder::matrix() {
   inst_.abid = bits(11, 4);
   inst_.blgp = bits(61, 3);
   if (sparse && inst_.blgp) unsupported_ = true;
+  if (small && inst_.abid != (r.opcode > 127 ? 1 : 0)) unsupported_ = true;
+  if (small) inst_.abid = 0;  // which LLVM does not print
   Operand& c = inst_.src[2];
   if (c.kind == OperandKind::kConst && r.matrix.a == Element::kF64) {
     c.value = inline_constant(c.encoded, Type::kF64);

@@ -136,6 +136,7 @@ class Printer {
     else
       put_if(i_.dst, r_.dst);
     if (r_.immediate == Immediate::kProbe) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
+    if (r_.immediate == Immediate::kLines) return prefetch();
     if (r_.src[0] != Type::kNone) {
       put(i_.src[0], r_.src[0]);
       const std::string offset =
@@ -150,6 +151,15 @@ class Printer {
     if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += " glc";
     if (i_.sc1) out_ += " dlc";
+  }
+  void prefetch() {
+    put_if(i_.src[0], r_.src[0]);
+    put(text(i_.imm < 0 ? "-0x%x" : "0x%x", static_cast<unsigned>(i_.imm < 0 ? -i_.imm : i_.imm)));
+    if (i_.src[1].kind == OperandKind::kNone)
+      put("null");
+    else
+      put(i_.src[1], Type::kI32);
+    put(text("%u", i_.offset0));
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
   bool has_smem_imm() const { return i_.imm != 0 || dialect_.has_scope_field; }
@@ -241,7 +251,8 @@ class Printer {
     out_ += "]";
   }
   void op_sel(int n) {
-    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte);
+    const bool permutes =
+        r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte | kNoResultModifiers);
     if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
     if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
@@ -271,10 +282,23 @@ class Printer {
     if (r_.format != Format::kVop1) out_ += text(" src1_sel:%s", sdwa_sel_text(s.src_sel[1]));
   }
 
+  // Of v_mfma_ld_scale, which has two sources; v_mfma_scale has three, the last of which has no bits.
+  void scale_selects(const Inst& scales, int n) {
+    if (scales.op_sel & 3) bit_list("op_sel", scales.op_sel, n);
+    if (n == 3 || (scales.op_sel_hi & 3) != 3) bit_list("op_sel_hi", scales.op_sel_hi, n);
+  }
   void mai() {
+    if (r_.is(kLoadsScales)) {
+      for (int s = 0; s < 2; ++s) put(i_.src[s], r_.src[s]);
+      return scale_selects(i_, 2);
+    }
     put(i_.dst, r_.dst);
     const bool f64 = r_.matrix.a == Element::kF64;
     for (int s = 0; s < 3 && r_.src[s] != Type::kNone; ++s) put(i_.src[s], f64 ? Type::kF64 : r_.src[s]);
+    if (i_.scales) {
+      for (int s = 0; s < 2; ++s) put(i_.scales->src[s], Type::kI32);
+      scale_selects(*i_.scales, 3);
+    }
     if (i_.cbsz) out_ += text(" cbsz:%u", i_.cbsz);
     if (i_.abid) out_ += text(" abid:%u", i_.abid);
     if (!i_.blgp) return;
@@ -335,13 +359,17 @@ class Printer {
       if (!(r_.flags & kRefused)) put(i_.src[0], Type::kI64);
       put(i_.src[1], Type::kB128);
       put(i_.src[2], Type::kI32);
-      if (r_.format == Format::kMtbuf) out_ += buffer_format_text(i_.data_format, i_.number_format);
+      if (r_.format == Format::kMtbuf) out_ += buffer_format();
       if (i_.idxen) out_ += " idxen";
       if (i_.offen) out_ += " offen";
       if (i_.imm) out_ += text(" offset:%d", i_.imm);
     }
     cache_policy();
     if (i_.lds) out_ += " lds";
+  }
+
+  std::string buffer_format() const {
+    return dialect_.has_null ? unified_format_text(i_) : buffer_format_text(i_.data_format, i_.number_format);
   }
 
   void flat() {

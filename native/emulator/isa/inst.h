@@ -46,17 +46,20 @@ constexpr bool is_dpp(Encoding e) { return e >= Encoding::kDpp; }
 enum class Type : uint8_t {
   kNone,
   kI16,
-  kF16,  // low half of a register
+  kF16,   // low half of a register
+  kBf16,  // too
   kI32,
   kF32,
   kI64,
   kF64,
   kPkI16,
-  kPkF16,  // two halves of a register
-  kPkF32,  // two registers
-  kMask,   // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
+  kPkF16,   // two halves of a register
+  kPkBf16,  // too
+  kPkF32,   // two registers
+  kMask,    // a bit a lane, in an SGPR pair (waves of 64) or one SGPR (32)
   kB96,
   kB128,
+  kB192,
   kB256,
   kB512,
   kB1024,
@@ -74,6 +77,8 @@ constexpr int dwords_of(Type t) {
       return 3;
     case Type::kB128:
       return 4;
+    case Type::kB192:
+      return 6;
     case Type::kB256:
       return 8;
     case Type::kB512:
@@ -148,6 +153,14 @@ enum RowFlag : RowFlags {
   kPermlane = 1ull << 46,    // RDNA's v_permlane
   // Nothing.
   kVectorNop = 1ull << 47,
+  // Modifiers.
+  kNoResultModifiers = 1ull << 48,  // sources may have modifiers, the result has no clamp and no omod
+  kSelectsSource = 1ull << 49,      // op_sel[0] is the half of source 0 that is read, though it is 32 bits
+  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
+  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
+  // Mode.
+  kSetsDenorms = 1ull << 52,  // s_denorm_mode
+  kOfFloats = 1ull << 53,     // an atomic of memory's that MODE has a say in
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -169,6 +182,7 @@ enum class Immediate : uint8_t {
   kHwReg,        // s_getreg, s_setreg
   kSwizzle,      // ds_swizzle
   kProbe,        // s_atc_probe: what it asks for
+  kLines,        // s_prefetch: how many, less one
   kExitCode,     // s_endpgm
   kPriority,     // s_setprio
 };
@@ -176,7 +190,19 @@ enum class Immediate : uint8_t {
 constexpr bool is_wait(Immediate i) { return i >= Immediate::kWaitCounts && i <= Immediate::kStoreLdsCount; }
 
 // Element type of A or B of a matrix instruction.
-enum class Element : uint8_t { kNone, kF16, kBf16, kXf32, kF32, kF64, kI8, kI4, kFp8, kBf8 };
+enum class Element : uint8_t {
+  kNone,
+  kF16,
+  kBf16,
+  kXf32,
+  kF32,
+  kF64,
+  kI8,
+  kI4,
+  kFp8,
+  kBf8,
+  kF8F6F4
+};  // the last: CBSZ and BLGP say which
 
 // Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
 struct MatrixShape {
@@ -225,11 +251,11 @@ struct Row {
 struct BoundRow : Row {
   Format format;
   uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
-  uint16_t index;   // of the row in isa_rows(wave size of the arch)
+  uint16_t index;   // of the row in isa_rows(wave size)
 };
 
 // Does it take half a register?
-constexpr bool is_half(Type t) { return t == Type::kF16 || t == Type::kI16; }
+constexpr bool is_half(Type t) { return t == Type::kF16 || t == Type::kBf16 || t == Type::kI16; }
 
 // Has a mask as its last source: VCC in the short form, any in the 64-bit one (v_cndmask, v_addc). Others
 // that read VCC do not name it (v_div_fmas).
@@ -287,10 +313,11 @@ struct Inst {
   // FLAT...: src[0] vaddr, src[1] saddr; stores' data is in `data`
   // SMEM:    src[0] sbase, src[1] soffset; stores' data is in `data`
   Operand data;
-  const Inst* dual = nullptr;  // VOPD: the two operations, which read before either writes
+  const Inst* scales = nullptr;  // v_mfma_scale: the v_mfma_ld_scale that it begins with
+  const Inst* dual = nullptr;    // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
-  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
+  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. kProbe, kLines: offset0 is that
   int32_t target = -1;               // kBranch: index of the instruction jumped to, -1 outside the text
 
   uint8_t neg = 0, abs = 0;  // bit n: source n. VOP3P: neg is neg_lo
@@ -308,14 +335,26 @@ struct Inst {
   uint8_t hint = 0, scope = 0;                 // gfx12: the fields th and scope
   uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
   uint8_t data_format = 0, number_format = 0;  // MTBUF
+  uint8_t unified_format = 0;                  // the same on RDNA: unified_format.h
 };
 
 // The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
 // instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
-// at load time. That of 32 lanes has the same rows but for MFMA.
+// at load time. That of 32 lanes has the same rows but for MFMA, and other types of WMMA's operands.
 std::span<const Row> isa_rows(int wave_size);
-// Those that an arch has, bound to its opcodes; made at first use.
-std::span<const BoundRow> isa_rows(Arch arch);
+// Those that an arch has in waves of that size, bound to its opcodes; made at first use.
+std::span<const BoundRow> isa_rows(Arch arch, int wave_size);
+
+// Every arch runs waves of 64 lanes, and those whose waves have 32 if nobody asks for 64 run both: which, the
+// kernel's descriptor says.
+constexpr bool has_waves_of(const ArchInfo& info, int lanes) {
+  return lanes == 64 || lanes == info.wave_size;
+}
+// A place for each arch and wave size.
+constexpr int kWaveSizes = 2;
+constexpr size_t place_of(Arch arch, int wave_size) {
+  return static_cast<size_t>(arch) * kWaveSizes + (wave_size == 64 ? 1 : 0);
+}
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"
 
 }  // namespace fmha::emu

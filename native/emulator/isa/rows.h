@@ -16,13 +16,15 @@ std::span<const Row> smem_write_rows();
 std::span<const Row> vop1_rows();
 std::span<const Row> vop2_rows();
 std::span<const Row> vopc_rows();
-std::span<const Row> vop3_rows();  // those that have no shorter form
+std::span<const Row> vop3_rows();    // those that have no shorter form
+std::span<const Row> scaled_rows();  // gfx950's conversions under a scale
 std::span<const Row> vop3p_rows();
 std::span<const Row> rdna_rows();       // VOP1, VOP2 and VOP3 that only RDNA has
 std::span<const Row> rdna_move_rows();  // its moves between lanes and by M0
 std::span<const Row> vopd_rows();
 std::span<const Row> mai_rows();
-std::span<const Row> sparse_rows();  // SMFMAC
+std::span<const Row> sparse_rows();        // SMFMAC
+std::span<const Row> small_matrix_rows();  // MFMA of 8, 6 and 4 bits
 std::span<const Row> wmma_rows();
 std::span<const Row> ds_rows();
 std::span<const Row> ds_atomic_rows();

@@ -39,6 +39,8 @@ const char* element_name(Element e) {
       return "fp8";
     case Element::kBf8:
       return "bf8";
+    case Element::kF8F6F4:
+      return "f8f6f4";
   }
   return "none";
 }

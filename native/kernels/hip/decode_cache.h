@@ -115,7 +115,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   __device__ Dwords2 value(int tile, int part, int j) const {
     const auto& x = values_[tile][part];
     if constexpr (Shape::kWidens) {
-      const auto of = [&](int i) { return float_of_fp8(x[i][j / 4], j); };
+      const auto of = [&](int i) { return float_of_fp8<C>(x[i][j / 4], j); };
       return {exact_pair<T>(of(0), of(1)), exact_pair<T>(of(2), of(3))};
     } else {
       const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;

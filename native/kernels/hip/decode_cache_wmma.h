@@ -197,7 +197,8 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
     OperandA turned;
     _Pragma("unroll") for (int i = 0; i < Shape::kTokens / 2; ++i) {
       if constexpr (Shape::kWidens) {
-        turned[i] = exact_pair<T>(float_of_fp8(x[2 * i][j / 4], j), float_of_fp8(x[2 * i + 1][j / 4], j));
+        turned[i] =
+            exact_pair<T>(float_of_fp8<C>(x[2 * i][j / 4], j), float_of_fp8<C>(x[2 * i + 1][j / 4], j));
       } else {
         const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
         turned[i] = __builtin_amdgcn_perm(x[2 * i + 1][j / 2], x[2 * i][j / 2], select);

@@ -74,7 +74,9 @@ __device__ inline Float2 floats_of_fp8(uint32_t four) {
 
 // The j % 4-th of four. On gfx12 one at a time: of what v_cvt_pk_f32_fp8 takes, clang 20 keeps in registers
 // below 128 for as long as it lives, and spills what does not fit there.
+template <typename C>
 __device__ inline float float_of_fp8(uint32_t four, int j) {
+  static_assert(__is_same(C, ArchFp8));
 #if defined(__GFX12__)
   const int x = static_cast<int>(four);
   switch (j % 4) {

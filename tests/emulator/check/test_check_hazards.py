@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..support import rows
+from ..support import rows, small_float_waits
 from ..support.findings import Kernels
 
 _DPP = "quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf"
@@ -147,6 +147,7 @@ if rows.arch() == "gfx950":
             _MFMA_F64, "v_mfma_f64_16x16x4f64 v[48:55], v[4:5], v[6:7], v[18:25]", 0, 17, "some of it as C",
         ),
     }  # fmt: skip
+    _CASES |= small_float_waits.matrix_cases() | small_float_waits.conversion_cases()
 if rows.arch() != "gfx90a":
     _CASES["m0_global_load_lds"] = ("s_mov_b32 m0, 0", "global_load_lds_dword v1, s[8:9]", 1, 1, "writes m0")
 # What needs no wait states though it looks like the above.

@@ -128,6 +128,23 @@ def test_encodings(tmp_path: Path) -> None:
     assert wanted == [re.sub("_e(32|64)$|_sdwa$|_dpp$", "", text.split()[0]) for text in listing]
 
 
+@here
+def test_bytes_of_scales() -> None:
+    """op_sel and op_sel_hi of a scaled product: the ISA guide's bits (7.2.1) and LLVM's text from 21 on.
+
+    clang 20 encodes them in other places (https://github.com/llvm/llvm-project/pull/140183).
+    """
+    rest = "v_mfma_scale_f32_16x16x128_f8f6f4 a[0:3], v[4:7], a[12:17], a[0:3], v1, 0.5"
+    for a, b in np.ndindex(4, 4):
+        first = [0xD3AC0000 | (a & 1) << 11 | (b & 1) << 12, 0x0001E101 | (a >> 1) << 27 | (b >> 1) << 28]
+        words = [*first, 0xD3AD8C00, 0x74021904]  # of which ABID says that there are scales
+        low = f" op_sel:[{a & 1},{b & 1},0]" if a & 1 or b & 1 else ""
+        text = f"{rest}{low} op_sel_hi:[{a >> 1},{b >> 1},0] cbsz:4 blgp:3"
+        assert rows.disassemble(np.array(words, "<u4").tobytes(), ARCH)[0].partition(": ")[2] == text
+        alone = rows.disassemble(np.array(first, "<u4").tobytes(), ARCH)[0]
+        assert alone.partition(": ")[2].startswith("v_mfma_ld_scale_b32 v1, 0.5")
+
+
 _TESTS = Path(__file__).resolve().parents[1]
 _INSTRUCTIONS = sorted((_TESTS / "isa").glob("test_*.py"))
 _RUNS = {
@@ -135,6 +152,7 @@ _RUNS = {
     "isa-1": _INSTRUCTIONS[0::2],
     "isa-2": _INSTRUCTIONS[1::2],
     "hazards": [_TESTS / "check/test_check_hazards.py"],
+    "profile": [f"{_TESTS / 'model/test_profile.py'}::test_matrix_flops_by_type"],
 }
 
 

@@ -17,6 +17,7 @@ _DWORDS = {
     "mask": 2,
     "b96": 3,
     "b128": 4,
+    "b192": 6,
     "b256": 8,
     "b512": 16,
     "b1024": 32,
@@ -311,8 +312,33 @@ def _vop3p(m: Maker) -> list[str]:
     ]
 
 
+def _scales(m: Maker) -> list[str]:
+    """Two scales: registers, or constants, which may stand beside each other."""
+    return [
+        m.r.choice([m.regs("v", 1), m.regs("v", 1), m.regs("s", 1), m.r.choice(_SMALL)]) for _ in range(2)
+    ]
+
+
+def _small_matrix(m: Maker) -> list[str]:
+    """MFMA of operands as wide as cbsz and blgp say; no op_sel, which clang 20 encodes wrongly."""
+    n, r = m.row.mnemonic, m.r
+    if "_ld_scale" in n:
+        return [f"{n} {', '.join(_scales(m))}{m.maybe(f'op_sel:{m.bits(2)}', f'op_sel_hi:{m.bits(2)}')}"]
+    widths, bank = (8, 8, 6, 6, 4), r.choice("va")
+    kinds = [r.randrange(5), r.randrange(5)]
+    a, b = (m.regs(r.choice("va"), widths[k]) for k in kinds)
+    acc = m.width(m.row.dst)
+    c = r.choice([m.regs(bank, acc), m.regs(bank, acc), r.choice(_SMALL)])
+    scales = [] if "_scale_" not in n else _scales(m)
+    types = "".join(f" {field}:{k}" for field, k in zip(("cbsz", "blgp"), kinds, strict=True) if k)
+    operands = [m.regs(bank, acc), a, b, c, *scales]
+    return [f"{n} {', '.join(operands)}{types}"]
+
+
 def _mai(m: Maker) -> list[str]:
     n, r = m.row.mnemonic, m.r
+    if n.endswith("f8f6f4") or "_ld_scale" in n:
+        return _small_matrix(m)
     if "accvgpr" in n:
         return [f"{n} {m.regs('v', 1)}, {m.regs('a', 1)}", f"{n} {m.regs('a', 1)}, {m.any_src('i32')}"]
     dst, *srcs = (m.width(k) for k in (m.row.dst, *m.row.srcs))
@@ -416,7 +442,7 @@ def _memory(m: Maker) -> list[str]:
     return out
 
 
-def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, list[str]]:
+def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False, wide: bool = False) -> dict[str, list[str]]:
     """Lines to try, by form."""
     out: dict[str, list[str]] = {}
     simple: dict[str, Callable[[Maker], list[str]]] = {
@@ -432,5 +458,5 @@ def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, l
             {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
         )
         for form, lines in (made or {"": []}).items():
-            out.setdefault(form, []).extend(variants(row, form, lines, seed) if rdna else lines)
+            out.setdefault(form, []).extend(variants(row, form, lines, seed, wide) if rdna else lines)
     return {form: list(dict.fromkeys(lines)) for form, lines in out.items()}

@@ -185,8 +185,8 @@ template <class S>
 }
 
 // C and D of 32-bit accumulators are used in place; only a C that partly overlaps D needs a copy.
-template <class S>
-inline void multiply_in_place(Wave& w, const Inst& inst, Matrices<S>& m) {
+template <class S, class M>
+inline void multiply_in_place(Wave& w, const Inst& inst, M& m) {
   using Acc = typename S::Acc;
   alignas(64) Acc constant[16];
   alignas(64) Acc copy[S::kRegisters][kLanes];
@@ -206,6 +206,7 @@ inline void multiply_in_place(Wave& w, const Inst& inst, Matrices<S>& m) {
     }
   }
   multiply<S>(m);
+  m.c = nullptr;  // it may be of this function
 }
 
 // f64: a register pair holds the halves of 64 values apart; join them, and split the result.

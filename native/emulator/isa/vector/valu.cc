@@ -183,7 +183,7 @@ const u32* sign_modified(Wave& w, const Inst& inst, int n, Type type, const u32*
     fault_modifier(w, inst, "neg or abs on an integer");
     return p;
   }
-  const u32 sign = type == Type::kF16 ? 0x8000u : 1u << 31;
+  const u32 sign = is_16bit(type) ? 0x8000u : 1u << 31;
   const u32 keep = abs ? ~sign : ~0u, flip = neg ? sign : 0;
   const int top = type == Type::kF64 ? kMostLanes : 0;
   if (top && p != t) {

@@ -94,8 +94,12 @@ template <class T>
 inline constexpr Type kTypeOf<Low<T>> = kTypeOf<T>;
 template <class T>
 inline constexpr Type kTypeOf<Carry<T>> = kTypeOf<T>;
-constexpr bool is_float(Type t) { return t == Type::kF16 || t == Type::kF32 || t == Type::kF64; }
-constexpr bool is_16bit(Type t) { return t == Type::kF16 || t == Type::kI16; }
+template <>
+inline constexpr Type kTypeOf<bf16> = Type::kBf16;
+constexpr bool is_float(Type t) {
+  return t == Type::kF16 || t == Type::kBf16 || t == Type::kF32 || t == Type::kF64;
+}
+constexpr bool is_16bit(Type t) { return is_half(t); }
 
 template <class T>
 FMHA_EMU_INLINE T load_lane(const u32* p, int l) {

@@ -28,6 +28,9 @@ FMHA_EMU_INLINE To bits(From x) {
 struct f16 {
   u16 raw;
 };
+struct bf16 {
+  u16 raw;
+};
 
 // The fields of MODE that lanes need, computed once an instruction. Masks, so that lanes need no branches.
 struct Env {
@@ -274,6 +277,12 @@ FMHA_EMU_INLINE f16 to_f16(float x, const Env& e) {
   const u32 r = round_to_f16(raw(flushed(x, e)), e.nearest, e.up, e.down, e.saturate16);
   return {static_cast<u16>((r & 0x7fffu) > 0x3ffu ? r : r & e.keep64_out >> 16)};
 }
+// To nearest even, whatever MODE says; a NaN stays one.
+FMHA_EMU_INLINE u32 to_bf16(float x) {
+  const u32 b = raw(x), rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
+  return blend<u32>(nan_mask(x), b >> 16 | 0x40, rounded);
+}
+FMHA_EMU_INLINE float to_f32(bf16 h) { return bits<float>(static_cast<u32>(h.raw) << 16); }
 FMHA_EMU_INLINE f16 to_f16_toward_zero(float x) {
   return {static_cast<u16>(round_to_f16(raw(x), 0, 0, 0, 0))};
 }

@@ -53,11 +53,6 @@ FMHA_EMU_INLINE T median(T a, T b, T c) {
 }
 FMHA_EMU_INLINE u32 halves(u32 low, u32 high) { return (low & 0xffff) | high << 16; }
 
-// To nearest even, whatever MODE says; a NaN stays one.
-FMHA_EMU_INLINE u32 to_bf16(float x) {
-  const u32 b = raw(x), rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
-  return blend<u32>(nan_mask(x), b >> 16 | 0x40, rounded);
-}
 // Two numbers shifted right and limited to bytes, that of a below that of b.
 FMHA_EMU_INLINE u16 shifted_bytes(i32 a, i32 b, u32 shift, i32 least, i32 most) {
   const i32 x = clamp_int(a >> (shift & 31), least, most), y = clamp_int(b >> (shift & 31), least, most);

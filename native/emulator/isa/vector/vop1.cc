@@ -180,6 +180,7 @@ constexpr Row kRows[] = {
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
   {"v_permlane16_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<16>},
   {"v_permlane32_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<32>},
+  {"v_cvt_f32_bf16", kF32, {Type::kBf16}, kMod, op<[](bf16 a) { return to_f32(a); }>},
   {"v_cvt_f32_fp8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 3>},
   {"v_cvt_f32_bf8", kF32, {kB32}, kMod | kNoDstSel, widen8<Fnuz8, 2>},
   {"v_cvt_pk_f32_fp8", kPkF32, {kB32}, kMod | kNoDstSel, widen8_pair<Fnuz8, 3>},

@@ -57,6 +57,12 @@ constexpr auto dot2c = [](u32 a, u32 b, Old<float> d) {
                           to_f32(high_half(b)), d.value);
 };
 
+constexpr auto dot2c_bf16 = [](u32 a, u32 b, Old<float> d) {
+  const auto first = [](u32 x) { return bits<float>(x << 16); };
+  const auto second = [](u32 x) { return bits<float>(x & 0xffff0000u); };
+  return dot2_f32<false>(first(a), first(b), second(a), second(b), d.value);
+};
+
 // v_cndmask selects bits: neg and abs flip the sign even of a NaN, nothing is rounded or flushed.
 // clang-format off: a row is a line, or two
 constexpr Row kRows[] = {
@@ -166,6 +172,7 @@ constexpr Row kRows[] = {
    op<[](u32 a, u32 b) { return b - a; }, [](u32 a, u32 b) { return saturate_sub(b, a); }>},
   {"v_dot2c_f32_f16_flush", kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<true>>},
   {"v_dot2c_f32_f16", kF32, {kPkF16, kPkF16}, kDotAcc, op<dot2c<false>>},
+  {"v_dot2c_f32_bf16", kF32, {Type::kPkBf16, Type::kPkBf16}, kDotAcc, op<dot2c_bf16>},
   {"v_dot2c_i32_i16", kB32, {kPkI16, kPkI16}, kDotAcc,
    op<kDotc<16>, kDotcSaturated<16>>},
   {"v_dot4c_i32_i8", kB32, {kB32, kB32}, kDotAcc,
