@@ -50,10 +50,9 @@ def flash_attn_func(
     Parameters
     ----------
     q : array, (batch, seqlen_q, nhead_q, hdim)
-        Float16, bfloat16, float32, or the device's 8-bit float (gfx942: float8_e4m3fnuz, gfx950:
-        float8_e4m3fn), on a ROCm device: a DeviceArray, or anything with ``__dlpack__`` or
-        ``__cuda_array_interface__``. Any layout whose last dimension is contiguous and whose other strides
-        are multiples of 8 elements.
+        Float16, bfloat16, float32, or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, on a
+        ROCm device: a DeviceArray, or anything with ``__dlpack__`` or ``__cuda_array_interface__``. Any
+        layout whose last dimension is contiguous and whose other strides are multiples of 8 elements.
     k : array, (batch, seqlen_k, nhead_k, hdim)
         As q. nhead_q is a multiple of nhead_k: query head h reads key head ``h // (nhead_q // nhead_k)``.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)

@@ -28,7 +28,7 @@ DTYPES = {
     "float8_e4m3fnuz": "FMHA_FP8_E4M3_FNUZ",
     "float8_e4m3fn": "FMHA_FP8_E4M3_FN",
 }
-# 8-bit floats: gfx942's, and OCP's. No device computes with both, and the library refuses the other kind.
+# 8-bit floats, the second OCP's. No device computes with both, and the library refuses the other kind.
 FP8 = ("float8_e4m3fnuz", "float8_e4m3fn")
 MASKS = {
     "none": "FMHA_MASK_NONE",

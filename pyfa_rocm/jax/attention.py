@@ -38,8 +38,8 @@ def flash_attn_func(
     Parameters
     ----------
     q : array, (batch, seqlen_q, nhead_q, hdim)
-        Float16, bfloat16, float32, or the device's 8-bit float (gfx942: float8_e4m3fnuz, gfx950:
-        float8_e4m3fn), on the platform rocm, or cpu for the software device.
+        Float16, bfloat16, float32, or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, on the
+        platform rocm, or cpu for the software device.
     k : array, (batch, seqlen_k, nhead_k, hdim)
         As q. nhead_q is a multiple of nhead_k.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
