@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The forward selector's estimates, from the clock of the software device: kRowsOfAKey, kRowsOfALoad, paces.
+"""The forward selector's estimates, from the clock of the software device: latency, starts, paces.
 
-A key costs a wave `unit ((rows + load) / waves + key)` cycles of its SIMD, `rows` and `waves` those of a
-workgroup. Kernels that differ in their tile only are timed on a problem that fills the card: at head dim 128
-tiles of 128 and 64 rows by four waves, at 64 of 128 by four and of 16 by one. The first pair gives load / 4 +
-key, the second then load + key. `--write` puts both, with the date, into native/host/select/fwd.cc.
+`--fit BUILD --times FILE` finds kLatency, kStart and kStartOfMany: those with which the library's choices
+lose least over the grid of choices.py, whose times FILE has. For that it builds the library in BUILD, which
+must have the kernels that were timed, with constants that are read from the environment; the source is as
+before after it. What counts is `loss` below. `--write` puts them, with the date, into
+native/host/select/fwd.cc.
 
 A pace is what a key costs a wave of another origin's kernel in time, in percent of what the size of its tile
-lets expect by the constants that the source has. `--paces` prints them instead, for the arch that is played
+lets expect by kRowsOfAKey and kRowsOfALoad. `--paces` prints them, for the arch that is played
 (FMHA_EMU_ARCH), and `--paces --write` puts them into native/archs.toml. The build must have the kernels.
 """
 
@@ -15,12 +16,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
+import math
 import os
+import random
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+
+from choices import Grid, Losses
 
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
@@ -32,7 +40,8 @@ from pyfa_rocm.device import current_device, devices
 
 NATIVE = Path(__file__).parents[1] / "native"
 SOURCE, ARCHS = NATIVE / "host" / "select" / "fwd.cc", NATIVE / "archs.toml"
-TALL, SHORT, NARROW = "{}_mask_pad", "{}_mask_pad_m64", "{}_mask_pad_m16"
+FITTED = ("kLatency", "kStart", "kStartOfMany")
+TRIALS = 800  # of each width of the walk
 # Without a mask, each beside the instance of Composable Kernel for the same head dim.
 EXACT = "{}_exact"
 PACES = {
@@ -75,17 +84,9 @@ def measure(hdim: int, *names: str) -> tuple[Estimate, float, fmha.KernelInfo]:
     return found, waves * SEQLEN / (units * SIMDS), way.info
 
 
-def cost(name: str, hdim: int) -> float:
-    """Return the SIMD cycles that a key costs a wave of a kernel, in the middle of the clock's range."""
-    found, keys, info = measure(hdim, name)
-    cycles = (found.cycles.low + found.cycles.high) / 2 / keys
-    print(f"{info.name}: {cycles:.2f} cycles a key and wave", file=sys.stderr)
-    return cycles
-
-
 def number_of(name: str) -> int:
     """Return a constant of the selector's source."""
-    (found,) = re.findall(rf"constexpr int {name} = (\d+);", SOURCE.read_text())
+    (found,) = re.findall(rf"constexpr int(?:64_t)? {name} = (\d+);", SOURCE.read_text())
     return int(found)
 
 
@@ -105,25 +106,77 @@ def paces() -> dict[str, int]:
     }
 
 
-def constants() -> dict[str, int]:
-    """Return both, rounded."""
-    tall, short = cost(TALL, 128), cost(SHORT, 128)
-    unit = (tall - short) / 16  # (128 - 64) / 4 rows
-    shared = short / unit - 64 / 4  # load / 4 + key
-    unit = cost(TALL, 64) / (128 / 4 + shared)
-    alone = cost(NARROW, 64) / unit - 16  # load + key
-    load = (alone - shared) * 4 / 3
-    return {"kRowsOfAKey": round(shared - load / 4), "kRowsOfALoad": round(load)}
+def from_environment(text: str) -> str:
+    """Return the selector's source with constants that are read whenever they are used."""
+    for name in FITTED:
+        old = f"constexpr int64_t {name} = {number_of(name)};"
+        read = f'operator int64_t() const {{ return std::atoll(std::getenv("{name}")); }}'
+        if text.count(old) != 1:
+            raise SystemExit(f"{SOURCE}: expected one line {old}")
+        text = text.replace(old, f"const struct {{ {read} }} {name};")
+    return text.replace("#include <algorithm>\n", "#include <algorithm>\n#include <cstdlib>\n", 1)
+
+
+def build_to_fit(build: Path) -> Path:
+    """Build the library with constants from the environment; return its path, under a name of its own."""
+    text = SOURCE.read_text()
+    try:
+        SOURCE.write_text(from_environment(text))
+        subprocess.run(["cmake", "--build", build, "--target", "fmha_rocm"], check=True, stdout=sys.stderr)
+        copy = build / "libfmha_rocm_fit.so"
+        shutil.copy(build / "libfmha_rocm.so", copy)
+        return copy
+    finally:
+        SOURCE.write_text(text)
+
+
+def loss(found: dict[str, Losses]) -> float:
+    """Return what a fit makes least, in percent: the mean loss, and what hurts most.
+
+    That is a hundredth of the largest loss, and what the choices lose to Composable Kernel's kernels at both
+    ends of the clock's range, added up.
+    """
+    worst = [x.worst for x in found.values()]
+    sure = sum(max(x.sure - 1, 0.0) for x in found.values())
+    return 100 * (sum(worst) / len(worst) - 1) + max(worst) - 1 + sure
+
+
+def fit(times: Path) -> dict[str, int]:
+    """Return the best constants of a random walk from those of the source; it is the same each time."""
+    grid = Grid(json.loads(times.read_text()))
+    rng = random.Random(0)
+
+    def judged(values: dict[str, int]) -> float:
+        os.environ.update({name: str(value) for name, value in values.items()})
+        return loss(grid.losses())
+
+    best = {name: number_of(name) for name in FITTED}
+    least = judged(best)
+    print(f"{best}: {least:.3f}", file=sys.stderr)
+    for step in (0.8, 0.4, 0.2, 0.1):
+        for _ in range(TRIALS):
+            moved = rng.sample(FITTED, rng.randint(1, len(FITTED)))
+            # All by one factor, and each of some by one of its own.
+            together = rng.gauss(0, step)
+            new = {
+                name: best[name] * math.exp(together + (rng.gauss(0, step) if name in moved else 0))
+                for name in FITTED
+            }
+            values = best | {name: max(100, round(value / 100) * 100) for name, value in new.items()}
+            if (now := judged(values)) < least:
+                best, least = values, now
+    print(f"{best}: {least:.3f}", file=sys.stderr)
+    return best
 
 
 def write(source: Path, values: dict[str, int], date: str) -> None:
     """Replace the numbers in a source, and say when in a line before the first of them."""
     text = re.sub(r"// By benchmarks/selector\.py, [0-9-]+\.\n", "", source.read_text())
     for name, value in values.items():
-        text, count = re.subn(rf"(constexpr int {name} = )-?\d+;", rf"\g<1>{value};", text)
+        text, count = re.subn(rf"(constexpr int64_t {name} = )-?\d+;", rf"\g<1>{value};", text)
         if count != 1:
             raise SystemExit(f"{source}: expected one line that defines {name}, got {count}")
-    first = re.search(rf"^.*constexpr int {next(iter(values))} ", text, re.M)
+    first = re.search(rf"^.*constexpr int64_t {next(iter(values))} ", text, re.M)
     assert first is not None
     said = f"// By benchmarks/selector.py, {date}.\n"
     source.write_text(text[: first.start()] + said + text[first.start() :])
@@ -142,13 +195,22 @@ def write_paces(arch: str, values: dict[str, int], date: str) -> None:
 
 def main() -> None:
     """Print the constants, or write them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--paces", action="store_true", help="of kernels that are not Composable Kernel's")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--fit", type=Path, metavar="BUILD", help="find the constants of the estimate")
+    what.add_argument("--paces", action="store_true", help="of kernels that are not Composable Kernel's")
+    parser.add_argument("--times", type=Path, metavar="FILE", help="with --fit: of choices.py --json")
     parser.add_argument("--write", action="store_true", help="into the sources")
     args = parser.parse_args()
-    values, date = paces() if args.paces else constants(), datetime.date.today().isoformat()
+    if args.fit:
+        if not args.times:
+            parser.error("--fit needs --times")
+        os.environ["PYFA_ROCM_LIBRARY"] = str(build_to_fit(args.fit))
+    values, date = paces() if args.paces else fit(args.times), datetime.date.today().isoformat()
     for name, value in values.items():
-        print(f"{name} = {value}" if args.paces else f"constexpr int {name} = {value};  // {date}")
+        print(f"{name} = {value}" if args.paces else f"constexpr int64_t {name} = {value};  // {date}")
     if args.write and args.paces:
         write_paces(list(devices())[current_device()].arch, values, date)
     elif args.write:

@@ -8,7 +8,7 @@ from pyfa_rocm._call.kv_append import KvAppendParams, Rotary
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
 from pyfa_rocm._call.params import Bias, FwdParams, Lse, RandVal, Strided
 from pyfa_rocm._runtime.paths import get_cmake_dir, get_include, get_lib, header_path, header_version
-from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fnuz, memory
+from pyfa_rocm.array import DeviceArray, bfloat16, float8_e4m3fn, float8_e4m3fnuz, memory
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.device import (
@@ -112,6 +112,7 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
+    "float8_e4m3fn",
     "float8_e4m3fnuz",
     "fmha_bwd",
     "fmha_bwd_kernel",

@@ -17,12 +17,17 @@ from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, contiguous_str
 from pyfa_rocm.device import current_device, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["DeviceArray", "bfloat16", "float8_e4m3fnuz", "memory"]
+__all__ = ["DeviceArray", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "memory"]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 # Types that NumPy does not know by name, nor as numbers.
-_EXTRA_DTYPES = {"bfloat16": bfloat16, "float8_e4m3fnuz": float8_e4m3fnuz}
+_EXTRA_DTYPES = {
+    "bfloat16": bfloat16,
+    "float8_e4m3fn": float8_e4m3fn,
+    "float8_e4m3fnuz": float8_e4m3fnuz,
+}
 
 
 @functools.cache
@@ -72,7 +77,7 @@ class DeviceArray:
     shape, strides : tuple of int
         Sizes, and strides in elements.
     dtype : numpy.dtype
-        Element type; bfloat16 and float8_e4m3fnuz are ml_dtypes'.
+        Element type; bfloat16 and the 8-bit floats are ml_dtypes'.
     device : int
         Index of the HIP device.
     data : int
@@ -120,7 +125,7 @@ class DeviceArray:
         shape : tuple of int
             Sizes.
         dtype : dtype
-            Element type, of fixed size; ``"bfloat16"`` and ``"float8_e4m3fnuz"`` are understood.
+            Element type, of fixed size; ``"bfloat16"`` and ``"float8_e4m3fn"``, for one, are understood.
         device : int, optional
             Where; the current device by default.
 

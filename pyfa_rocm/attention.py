@@ -50,9 +50,9 @@ def flash_attn_func(
     Parameters
     ----------
     q : array, (batch, seqlen_q, nhead_q, hdim)
-        Float16, bfloat16, float32 or float8_e4m3fnuz on a ROCm device: a DeviceArray, or anything with
-        ``__dlpack__`` or ``__cuda_array_interface__``. Any layout whose last dimension is contiguous and
-        whose other strides are multiples of 8 elements.
+        Float16, bfloat16, float32, or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, on a
+        ROCm device: a DeviceArray, or anything with ``__dlpack__`` or ``__cuda_array_interface__``. Any
+        layout whose last dimension is contiguous and whose other strides are multiples of 8 elements.
     k : array, (batch, seqlen_k, nhead_k, hdim)
         As q. nhead_q is a multiple of nhead_k: query head h reads key head ``h // (nhead_q // nhead_k)``.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
@@ -87,9 +87,9 @@ def flash_attn_func(
         below 2**64, or a device array of two uint64 (or int64) that the kernel reads, so that a replayed
         graph can take new ones. The same pair gives the same numbers, so change it between calls.
     out_dtype : str or dtype, optional
-        Type of O. By default q's; for float8_e4m3fnuz that of `out`, or bfloat16 without `out`.
+        Type of O. By default q's; for 8-bit floats that of `out`, or bfloat16 without `out`.
     q_descale, k_descale, v_descale : float, optional
-        Only for float8_e4m3fnuz: the factor on each element of q, k, v; 1 by default.
+        Only for 8-bit floats: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
     kernel : int
@@ -106,7 +106,7 @@ def flash_attn_func(
     out : array, (batch, seqlen_q, nhead_q, hdim_v)
         `out` itself if given, else a new DeviceArray, whatever q is. Frameworks take it without a copy
         through DLPack (``torch.from_dlpack(out)``). A row whose largest scaled score is beyond +-1.8e8
-        (float8: 1.4e6) is NaN, unless there is a bias, ALiBi or softcap: the kernels cannot compute it.
+        (8-bit floats: 7.2e5) is NaN, unless there is a bias, ALiBi or softcap: the kernels cannot compute it.
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q)
         Natural logarithm, of the softmax before dropout; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, seqlen_q, seqlen_k)

@@ -52,8 +52,8 @@ def flash_attn_kv_append(
     Parameters
     ----------
     k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        The cache, written: of k's dtype or float8_e4m3fnuz, the last dimension contiguous, in any layout; or
-        vectorised, as in `flash_attn_with_kvcache`.
+        The cache, written: of k's dtype or the device's 8-bit float, the last dimension contiguous, in any
+        layout; or vectorised, as in `flash_attn_with_kvcache`.
     k, v : array, (batch, seqlen_new, nhead_k, hdim) or (total, nhead_k, hdim)
         New keys and values, float16 or bfloat16. None, with k_cache and v_cache: only `q` is rotated.
     cache_seqlens : array, int32 (batch), optional

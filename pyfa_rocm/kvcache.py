@@ -63,8 +63,9 @@ def flash_attn_with_kvcache(
     q : array, (batch, seqlen_q, nhead_q, hdim), or (total_q, nhead_q, hdim) with `cu_seqlens_q`
         Queries, the last tokens of their sequences: float16 or bfloat16. Not written.
     k_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        Keys, of q's dtype or float8_e4m3fnuz, the last dimension contiguous, in any layout. With pages,
-        page_size is a power of two. Or vectorised: (pages, nhead_k, hdim / x, page_size, x), x of 16 bytes.
+        Keys, of q's dtype or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, the last
+        dimension contiguous, in any layout. With pages, page_size is a power of two. Or
+        vectorised: (pages, nhead_k, hdim / x, page_size, x), x of 16 bytes.
     v_cache : array
         Values: as `k_cache`, with hdim_v. If that is vectorised: (pages, nhead_k, page_size / y, hdim_v, y),
         or (pages, nhead_k, hdim_v, page_size).

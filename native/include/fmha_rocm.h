@@ -74,7 +74,10 @@ enum {
   FMHA_FP16 = 1,
   FMHA_BF16 = 2,
   FMHA_FP32 = 3,
-  FMHA_FP8_E4M3_FNUZ = 4 /* gfx942's 8-bit float: bias 8, no infinities, no -0; largest 240 */
+  FMHA_FP8_E4M3_FNUZ = 4, /* bias 8, no infinities, no -0; largest 240: the 8-bit float of gfx942 */
+  FMHA_FP8_E4M3_FN = 5    /* OCP's: bias 7, no infinities; largest 448: of gfx950, gfx1200 and gfx1201. A byte
+                             is another number in each, so a call names the one it has, and a device that does
+                             not compute with it refuses it: FMHA_UNSUPPORTED, whose message names the right one */
 };
 
 /* Which keys a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
@@ -179,7 +182,7 @@ typedef struct fmha_fwd_params {
   int64_t hdim_v;       /* head dim of v and o; required */
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 1e-38: no kernel takes it). Scaled scores are float32, and
-                           a row whose largest is beyond +-1.8e8 (FP8: 1.4e6) is NaN in o and lse, unless
+                           a row whose largest is beyond +-1.8e8 (FP8: 7.2e5) is NaN in o and lse, unless
                            softcap, bias or alibi_slopes are used: the kernels cannot compute it. Those of
                            the pipeline "pingpong" can up to 1e9 in bf16 */
   fmha_mask mask;
@@ -233,7 +236,7 @@ typedef struct fmha_fwd_params {
   fmha_randval randval;
 
   /* FP8 only: the factor on each element of q, k and v; finite, above 0. 0 means 1. The kernels multiply P,
-   * which is at most 1, by 240 before they round it to 8 bits, and divide O by 240. */
+   * which is at most 1, by the type's largest number before they round it to 8 bits, and divide O by that. */
   float q_descale;
   float k_descale;
   float v_descale;
@@ -321,7 +324,7 @@ typedef struct fmha_cache {
   int64_t indices;            /* entries of kv_indices */
   const int32_t* cache_batch_idx; /* device memory, int32 (batch), only without pages: the batch element of each
                                      sequence. NULL: its own number */
-  fmha_cache_scale k_scale;       /* FMHA_FP8_E4M3_FNUZ only */
+  fmha_cache_scale k_scale;       /* FP8 only */
   fmha_cache_scale v_scale;
   int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
   /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. Of each page
@@ -400,9 +403,9 @@ typedef struct fmha_kv_append_params {
   int32_t slots_int64;     /* 1: slots are int64; 0: int32 */
   int32_t positions_int64; /* the same of positions */
   fmha_rotary rotary;
-  const fmha_cache* cache; /* NULL only without k and v. Its dtype is that of the call, or FMHA_FP8_E4M3_FNUZ: an element is then
-                              divided by its scale, rounded, and limited to +-240. No two tokens may have the
-                              same slot */
+  const fmha_cache* cache; /* NULL only without k and v. Its dtype is that of the call, or FP8: an element is then
+                              divided by its scale, rounded, and limited to +- the type's largest number. No two
+                              tokens may have the same slot */
   int32_t kernel;          /* as in fmha_fwd_params, of fmha_kv_append_kernel's candidates */
   uint32_t reserved;       /* must be 0 */
   uint64_t flags;          /* FMHA_NO_MEMORY_CHECK, or 0 */

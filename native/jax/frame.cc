@@ -13,6 +13,7 @@ int64_t element_bytes(XLA_FFI_DataType type) {
   switch (type) {
     case XLA_FFI_DataType_S8:
     case XLA_FFI_DataType_U8:
+    case XLA_FFI_DataType_F8E4M3FN:
     case XLA_FFI_DataType_F8E4M3FNUZ:
       return 1;
     case XLA_FFI_DataType_F16:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from family import enumerator
+from family import FP8, enumerator
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,6 +92,7 @@ class Arch:
     matrix: str
     matrix_flushes: tuple[str, ...]
     least_clang: int = 19
+    late_transcendentals: bool = False
     fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
@@ -156,7 +157,7 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19}
+    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19, "late_transcendentals": False}
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
@@ -171,6 +172,8 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
         raise ValueError(f"{where}: matrix is {table['matrix']!r}, expected one of {', '.join(MATRIX_UNITS)}")
     if strange := set(table["matrix_flushes"]) - set(table["dtypes"]):
         raise ValueError(f"{where}: matrix_flushes has {', '.join(sorted(strange))}, which dtypes lacks")
+    if set(FP8) <= set(table["dtypes"]):
+        raise ValueError(f"{where}: dtypes has {' and '.join(FP8)}, expected one of them at most")
     if not table["cards"]:
         raise ValueError(f"{where}: cards is empty, expected at least one")
     cards = tuple(
@@ -261,6 +264,7 @@ struct ArchInfo {
   int capability_minor;
   int wave_size;     // lanes
   int simds_per_cu;  // SIMDs of a compute unit
+  const char* fp8;   // the name of its 8-bit float; "": it has none
   FwdPaces fwd_paces;
 };
 """
@@ -275,8 +279,10 @@ def host_header(archs: Archs) -> str:
     for arch in archs.archs:
         major, minor = arch.capability
         paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
-        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}, {{{paces}}}"
-        lines.append(f"    {{Arch::{enumerator(arch.name)}, {_text(arch.name)}, {numbers}}},")
+        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
+        fp8 = _text("".join(dtype for dtype in arch.dtypes if dtype in FP8))
+        names = f"Arch::{enumerator(arch.name)}, {_text(arch.name)}"
+        lines.append(f"    {{{names}, {numbers}, {fp8}, {{{paces}}}}},")
     lines += ["};", _ARCH_FUNCTIONS, "}  // namespace fmha"]
     return "\n".join(lines) + "\n"
 
@@ -296,6 +302,7 @@ struct ArchInfo {
   int gcn_arch;
   uint32_t elf_machine;  // EF_AMDGPU_MACH of its code objects
   int wave_size;         // lanes
+  bool late_transcendentals;  // VALU instructions do not wait for results of v_rcp and the like
 };
 """
 
@@ -326,6 +333,7 @@ def _arch_entry(arch: Arch) -> str:
         str(arch.gcn_arch),
         f"{arch.elf_machine:#x}",
         str(arch.wave_size),
+        str(arch.late_transcendentals).lower(),
     ]
     return f"    {{{', '.join(fields)}}},"
 

@@ -54,8 +54,9 @@ def _rows_of(block: dict[str, Any], family: Family, tiles: dict[str, Any], where
     for values in itertools.product(*lists):
         fields = {"set": block["set"], **dict(zip(family.axes, values, strict=True))}
         row = family.make_row(fields, tiles[fields["tile"]], where)
-        if row.dtype not in ARCHS[row.arch].dtypes:
-            raise ValueError(f"{where}: {row.name}: {row.arch} has no {row.dtype} (native/archs.toml)")
+        for dtype in (fields[key] for key in family.axes if key.endswith("dtype")):
+            if dtype not in ARCHS[row.arch].dtypes:
+                raise ValueError(f"{where}: {row.name}: {row.arch} has no {dtype} (native/archs.toml)")
         yield row
         yield from (replace(row, arch=arch.name) for arch in ARCHS.values() if arch.like == row.arch)
 

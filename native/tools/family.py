@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 SETS = ("ci", "default", "full")
-DTYPES = ("fp16", "bf16", "fp32", "fp8")
+# The kinds of 8-bit floats, e4m3fnuz and e4m3fn, of which an arch has at most one (native/archs.toml).
+FP8 = ("fp8", "fp8fn")
+DTYPES = ("fp16", "bf16", "fp32", *FP8)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ class BwdRow(Row):
     tile_m: int
     tile_n: int
     hdim_least: int = 0
+    equal_hdims: bool = False
     mask: str = "any"
     layout: str = "any"
     slot_bytes: int = 0
@@ -88,7 +89,7 @@ class Backward(Family):
     enums = {"BwdMask": MASKS, "BwdLayout": LAYOUTS}  # noqa: RUF012
     facts = ("tile_m", "tile_n", "hdim_q", "hdim_v", "block_size", "blocks_per_cu")  # fmha::BwdFacts
     public = (
-        *("hdim_q", "hdim_v", "hdim_step", "hdim_least", "mask", "layout", *_FEATURES),
+        *("hdim_q", "hdim_v", "hdim_step", "hdim_least", "equal_hdims", "mask", "layout", *_FEATURES),
         *("optional", "pipeline", "tile_m", "tile_n"),
     )
 
@@ -153,7 +154,7 @@ class Backward(Family):
     def entry(self, report: dict[str, Any]) -> str:
         """Return the initializer of fmha::BwdRow, in the order of its fields."""
         fields = [
-            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "hdim_least")),
+            *cxx_fields(report, ("hdim_q", "hdim_v", "hdim_step", "hdim_least", "equal_hdims")),
             f".mask = BwdMask::{enumerator(report['mask'])}",
             f".layout = BwdLayout::{enumerator(report['layout'])}",
             *cxx_fields(report, (*_FEATURES, "optional", "whole")),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, check_keys, check_known, cxx_fields, enumerator
+from family import DTYPES, FP8, SETS, Family, Row, check_keys, check_known, cxx_fields, enumerator
 
 KINDS = ("dot", "sum", "bias")
 
@@ -65,7 +65,7 @@ class BackwardParts(Family):
             kind=tile.kind,
             **fields,
         )
-        if row.dtype == "fp8":
+        if row.dtype in FP8:
             raise ValueError(f"{where}: {row.name}: expected fp16, bf16 or fp32, got {row.dtype!r}")
         return row
 

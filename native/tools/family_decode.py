@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, check_keys, cxx_fields, enumerator
+from family import DTYPES, FP8, SETS, Family, Row, check_keys, cxx_fields, enumerator
 
 _LOAD_BYTES = 16  # of a lane: what head dims are multiples of
 _TILE_M = 16  # rows of an MFMA's tile
-_BYTES = {"fp16": 2, "bf16": 2, "fp8": 1}
+_BYTES = {"fp16": 2, "bf16": 2, **dict.fromkeys(FP8, 1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Decode(Family):
             **fields,
         )
         row = replace(row, name=f"fmha_{self.name}_{row.kind}")
-        if row.dtype not in ("fp16", "bf16") or row.cache_dtype not in (row.dtype, "fp8"):
+        if row.dtype not in ("fp16", "bf16") or row.cache_dtype not in (row.dtype, *FP8):
             raise ValueError(f"{where}: {row.name}: expected fp16 or bf16, in a cache of the same or of fp8")
         return row
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from family import DTYPES, SETS, Family, Row, Tile, cxx_fields, enumerator
+from family import DTYPES, FP8, SETS, Family, Row, Tile, cxx_fields, enumerator
 
 BIASES = ("none", "elementwise", "alibi")
 
@@ -124,7 +124,7 @@ class Forward(Family):
             **self.sources[tile.origin].more(fields, tile),
             **fields,
         )
-        if row.o_dtype == "fp8" or (row.dtype != "fp8" and row.o_dtype != row.dtype):
+        if row.o_dtype in FP8 or (row.dtype not in FP8 and row.o_dtype != row.dtype):
             said = f"o_dtype is dtype or, for fp8, another type, got {row.o_dtype!r}"
             raise ValueError(f"{where}: {row.name}: {said}")
         if why := self.sources[row.origin].why_not(row):

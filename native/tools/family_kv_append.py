@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from family import FP8
 from family_pairs import PairRow, Pairs
 
 
@@ -12,5 +13,5 @@ class KvAppend(Pairs):
     name = "kv_append"
 
     def complaint(self, row: PairRow) -> str | None:
-        known = row.dtype in ("fp16", "bf16") and row.o_dtype in (row.dtype, "fp8")
+        known = row.dtype in ("fp16", "bf16") and row.o_dtype in (row.dtype, *FP8)
         return None if known else "fp16 or bf16, stored as they are or as fp8"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from family import FP8
 from family_pairs import PairRow, Pairs
 
 
@@ -12,4 +13,5 @@ class Merge(Pairs):
     name = "merge"
 
     def complaint(self, row: PairRow) -> str | None:
-        return "fp16, bf16 or fp32, got 'fp8'" if "fp8" in (row.dtype, row.o_dtype) else None
+        strange = [dtype for dtype in (row.dtype, row.o_dtype) if dtype in FP8]
+        return f"fp16, bf16 or fp32, got {strange[0]!r}" if strange else None

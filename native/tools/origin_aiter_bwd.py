@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from family import OneHeadDim, check_keys, check_known
+from family import check_keys, check_known
 from family_bwd import LAYOUTS, MASKS, BwdRow, Origin
 
 _REQUIRED = {"object", "sha256", "symbol", "slot_bytes", "hdim", "tile", "mask", "layout"}
 
 
 @dataclass(frozen=True)
-class Object(OneHeadDim):
+class Object:
     """A code object of one kernel."""
 
     object: str
@@ -22,7 +22,8 @@ class Object(OneHeadDim):
     symbol: str
     slot_bytes: int
     """Of an argument."""
-    hdim: int
+    hdim_q: int
+    hdim_v: int
     tile: tuple[int, int]
     """Query rows of a step, and keys."""
     mask: str
@@ -63,12 +64,16 @@ class AiterBwd(Origin):
     facts = {"block_size": 256, "blocks_per_cu": 1}  # noqa: RUF012
 
     def read_tile(self, content: dict[str, Any], where: str) -> Object:
-        check_keys(content, _REQUIRED, {"dtype", "hdim_least", "hdim_step"}, where)
+        check_keys(content, _REQUIRED, {"dtype", "hdim_v", "hdim_least", "hdim_step"}, where)
         check_known("mask", content["mask"], MASKS[1:], where)
         check_known("layout", content["layout"], LAYOUTS[1:], where)
         if not re.fullmatch("[0-9a-f]{64}", content["sha256"]):
             raise ValueError(f"{where}: sha256 is {content['sha256']!r}, expected 64 hexadecimal digits")
-        return Object(**{**content, "tile": tuple(content["tile"])})
+        hdim = content["hdim"]
+        if content.get("hdim_v", hdim) != hdim and content.get("hdim_step"):
+            raise ValueError(f"{where}: hdim_v and hdim_step, expected at most one")
+        fields = {key: value for key, value in content.items() if key != "hdim"}
+        return Object(**{"hdim_v": hdim, **fields, "hdim_q": hdim, "tile": tuple(content["tile"])})
 
     def line(self, row: BwdRow, tile: Object) -> str:
         raise ValueError(f"{row.name} is not compiled")
@@ -76,6 +81,7 @@ class AiterBwd(Origin):
     def more(self, tile: Object) -> dict[str, Any]:
         """Return what the table says of the object."""
         return {
-            "hdim_least": tile.hdim_least, "mask": tile.mask, "layout": tile.layout, "object": tile.object,
-            "object_sha256": tile.sha256, "symbol": tile.symbol, "slot_bytes": tile.slot_bytes,
+            "hdim_least": tile.hdim_least, "equal_hdims": tile.hdim_q == tile.hdim_v, "mask": tile.mask,
+            "layout": tile.layout, "object": tile.object, "object_sha256": tile.sha256,
+            "symbol": tile.symbol, "slot_bytes": tile.slot_bytes,
         }  # fmt: skip

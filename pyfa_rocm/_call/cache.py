@@ -34,7 +34,7 @@ class Cache:
 
     Attributes
     ----------
-    dtype : {"float16", "bfloat16", "float8_e4m3fnuz"}
+    dtype : {"float16", "bfloat16", "float8_e4m3fnuz", "float8_e4m3fn"}
         Of the keys and values.
     pages, page_size : int
         Pages that there are, and tokens of each, a power of two; without pages batch elements and tokens.
@@ -48,7 +48,7 @@ class Cache:
     cache_batch_idx : int
         Without pages: address of int32 (batch), the batch element of each sequence; 0: its own number.
     k_scale, v_scale : CacheScale, optional
-        What elements of "float8_e4m3fnuz" are to be multiplied with.
+        What 8-bit elements are to be multiplied with.
     scale_per_page : bool
         Whether the scales are by page, not by sequence.
     k_vector, v_vector : int

@@ -14,7 +14,7 @@ import numpy as np
 from pyfa_rocm._call.call import Call, Checked
 from pyfa_rocm._call.numbers import to_float
 from pyfa_rocm._call.optional import DESCALES
-from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Lse, Options, Strided, number_fields
+from pyfa_rocm._call.params import DTYPES, FP8, Bias, FwdParams, Lse, Options, Strided, number_fields
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
@@ -24,7 +24,6 @@ __all__ = [
 ]  # fmt: skip
 
 _UNLIMITED = 2**31 - 1
-_FP8 = "float8_e4m3fnuz"
 
 
 def check(call: Call) -> Checked:
@@ -212,9 +211,10 @@ def _array_fields(call: Call, batch: int, scores: tuple[int, ...]) -> dict[str, 
         fields["alibi_stride_batch"] = _alibi_stride(arrays["alibi_slopes"], batch, scores[-3], q)
     if "philox" in arrays:
         _require_vector("philox", arrays["philox"], ("uint64", "int64"), 2, q)
-    for name in DESCALES if q.dtype != _FP8 else ():
+    for name in DESCALES if q.dtype not in FP8 else ():
         if getattr(call.options, name) is not None:
-            raise InvalidArgumentError(f"{name}: got a scale for {q.dtype}, expected None: it is for {_FP8}")
+            types = " and ".join(FP8)
+            raise InvalidArgumentError(f"{name}: got a scale for {q.dtype}, expected None: it is for {types}")
     return fields
 
 
@@ -249,7 +249,7 @@ def output_dtype(out: Layout | None, out_dtype: Any, q: Layout) -> str:
         if dtype not in DTYPES:
             raise InvalidArgumentError(f"out_dtype: got {out_dtype!r}, expected one of {', '.join(DTYPES)}")
         return dtype
-    if q.dtype != _FP8:
+    if q.dtype not in FP8:
         return q.dtype
     dtype = "bfloat16" if out is None else out.dtype
     if dtype not in DTYPES:

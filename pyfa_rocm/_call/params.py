@@ -16,7 +16,7 @@ from pyfa_rocm._call.numbers import to_float, to_integer
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
-    "DTYPES", "MASKS", "Bias", "FwdParams", "Keywords", "Lse", "Options", "RandVal", "Strided",
+    "DTYPES", "FP8", "MASKS", "Bias", "FwdParams", "Keywords", "Lse", "Options", "RandVal", "Strided",
     "number_fields",
 ]  # fmt: skip
 
@@ -26,7 +26,10 @@ DTYPES = {
     "bfloat16": "FMHA_BF16",
     "float32": "FMHA_FP32",
     "float8_e4m3fnuz": "FMHA_FP8_E4M3_FNUZ",
+    "float8_e4m3fn": "FMHA_FP8_E4M3_FN",
 }
+# 8-bit floats, the second OCP's. No device computes with both, and the library refuses the other kind.
+FP8 = ("float8_e4m3fnuz", "float8_e4m3fn")
 MASKS = {
     "none": "FMHA_MASK_NONE",
     "causal": "FMHA_MASK_CAUSAL",
@@ -82,7 +85,7 @@ class FwdParams:
 
     Attributes
     ----------
-    dtype : {"float16", "bfloat16", "float32", "float8_e4m3fnuz"}
+    dtype : {"float16", "bfloat16", "float32", "float8_e4m3fnuz", "float8_e4m3fn"}
         Of q, k and v, and of o unless `o_dtype` says otherwise.
     batch, seqlen_q, seqlen_k, nhead_q, nhead_k, hdim_q, hdim_v : int
         Sizes. With `cu_seqlens_q` the sequence lengths are upper bounds.
@@ -124,7 +127,7 @@ class FwdParams:
     randval : RandVal, optional
         Where to store the random bytes of dropout; None: not wanted.
     q_descale, k_descale, v_descale : float
-        The factor on each element of q, k, v, for "float8_e4m3fnuz" only; 0 means 1.
+        The factor on each element of q, k, v, for 8-bit floats only; 0 means 1.
     workspace, workspace_bytes : int
         Address and size of device memory for intermediate results. `fmha_fwd_workspace_bytes` of the C ABI
         says how much a call is faster with: 0 for most. Without one (0) it does without.

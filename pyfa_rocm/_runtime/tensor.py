@@ -25,7 +25,7 @@ class Layout:
     shape, strides : tuple of int
         Sizes, and strides in elements.
     dtype : str
-        NumPy's name of the element type, or "bfloat16" or "float8_e4m3fnuz".
+        NumPy's name of the element type, or that of ml_dtypes: "bfloat16", "float8_e4m3fn".
     device : int
         Index of the HIP device.
     extent : (numpy.dtype, int) or None

@@ -28,6 +28,7 @@ CHECKS = (
     "waits",
     "hazards",
     "hazards-shipped",
+    "hazards-vector-scalar",
     "global-unwritten",
     "read-only",
     "global-race",

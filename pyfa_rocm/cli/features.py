@@ -20,7 +20,7 @@ from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.cli.gradients import gradients
 from pyfa_rocm.cli.reference import attention
-from pyfa_rocm.cli.rounding import Numerics, numerics_of
+from pyfa_rocm.cli.rounding import P_SCALES, Numerics, fp8_of, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.varlen import flash_attn_varlen_func
@@ -286,6 +286,13 @@ class Feature(NamedTuple):
     shape: Shape
     problem: Callable[[Shape], Problem]
 
+    def on_this_device(self) -> Feature:
+        """Return it with the 8-bit float of this device, if it has another one."""
+        own = fp8_of(describe(current_device()).arch)
+        if own is None or self.shape.dtype not in P_SCALES:
+            return self
+        return self._replace(shape=self.shape._replace(dtype=own))
+
 
 FEATURES = {
     "varlen, causal, ALiBi": Feature(Shape("float16", 200, 200, 64, 64), _varlen),
@@ -314,7 +321,7 @@ def _prove_gradients(feature: Feature, keep: Array | None) -> dict[str, Any]:
 
 def prove_feature(name: str) -> Proof:
     """Run one problem, forward and backward. What has no kernel in this build does not count as wrong."""
-    feature = FEATURES[name]
+    feature = FEATURES[name].on_this_device()
     try:
         problem = feature.problem(feature.shape)
         o, lse, keep = _forward(problem)

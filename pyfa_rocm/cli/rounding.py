@@ -65,12 +65,13 @@ from pyfa_rocm._runtime import library
 Float64 = npt.NDArray[np.float64]
 
 # Explicit mantissa bits, and the distance between subnormals.
-MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float8_e4m3fnuz": 3}
+MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float8_e4m3fnuz": 3, "float8_e4m3fn": 3}
 _SMALLEST_ULP = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
     "float32": 2.0**-149,
     "float8_e4m3fnuz": 2.0**-10,
+    "float8_e4m3fn": 2.0**-9,
 }
 _E = 2.0**-24
 # How far P of a row's largest score, exp(0), and its product with dropout's factor may be off.
@@ -111,17 +112,27 @@ class Numerics:
 
 
 # The catalogue's names of types, which the library uses.
-_CATALOGUE_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fnuz": "fp8"}
+CATALOGUE_TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e4m3fn": "fp8fn",
+}
+# What kernels multiply P with before they round it to an 8-bit float: its largest number.
+P_SCALES = {"float8_e4m3fnuz": 240.0, "float8_e4m3fn": 448.0}
 
 
-def _matrix_flushes(arch: str) -> list[str]:
-    """Return the types whose subnormals an arch's matrix unit takes for 0; none of an unknown arch."""
+def _types(arch: str, which: str) -> list[str]:
+    """Return some of the types of an arch, by the catalogue's names; none of an unknown arch."""
     facts = library.known_archs().get(arch)
-    return [] if facts is None else list(facts["matrix_flushes"])
+    return [] if facts is None else list(facts[which])
 
 
-# What fp8 kernels multiply P with: its largest number (kFp8ScaleP in native/kernels/ck).
-FP8_P_SCALE = 240.0
+def fp8_of(arch: str) -> str | None:
+    """Return the 8-bit float that an arch computes with."""
+    own = _types(arch, "dtypes")
+    return next((dtype for dtype in P_SCALES if CATALOGUE_TYPES[dtype] in own), None)
 
 
 def numerics_of(
@@ -138,9 +149,9 @@ def numerics_of(
     return Numerics(
         p_dtype=dtype,
         o_dtype=dtype if o_dtype is None else o_dtype,
-        p_scale=FP8_P_SCALE if dtype.startswith("float8") else 1.0,
+        p_scale=P_SCALES.get(dtype, 1.0),
         tile_n=tile_n,
-        flushes=arch is not None and _CATALOGUE_TYPES[dtype] in _matrix_flushes(arch),
+        flushes=arch is not None and CATALOGUE_TYPES[dtype] in _types(arch, "matrix_flushes"),
     )
 
 

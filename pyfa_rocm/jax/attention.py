@@ -38,7 +38,8 @@ def flash_attn_func(
     Parameters
     ----------
     q : array, (batch, seqlen_q, nhead_q, hdim)
-        Float16, bfloat16, float32 or float8_e4m3fnuz, on the platform rocm, or cpu for the software device.
+        Float16, bfloat16, float32, or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, on the
+        platform rocm, or cpu for the software device.
     k : array, (batch, seqlen_k, nhead_k, hdim)
         As q. nhead_q is a multiple of nhead_k.
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
@@ -58,9 +59,9 @@ def flash_attn_func(
         of a compiled step draws new numbers; or two integers below 2**64, seed and offset, which are compiled
         in.
     out_dtype : str or dtype, optional
-        Of O; q's by default, and bfloat16 for float8_e4m3fnuz.
+        Of O; q's by default, and bfloat16 for 8-bit floats.
     q_descale, k_descale, v_descale : float, optional
-        Only for float8_e4m3fnuz: the factor on each element of q, k, v; 1 by default.
+        Only for 8-bit floats: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
 

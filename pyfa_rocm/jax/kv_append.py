@@ -48,7 +48,8 @@ def flash_attn_kv_append(
     Parameters
     ----------
     k_cache, v_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        The cache, of k's dtype or float8_e4m3fnuz; or vectorised, as in `pyfa_rocm.flash_attn_with_kvcache`.
+        The cache, of k's dtype or the device's 8-bit float; or vectorised, as in
+        `pyfa_rocm.flash_attn_with_kvcache`.
     k, v, cache_seqlens, rotary_cos, rotary_sin, rotary_interleaved, positions
         As in `pyfa_rocm.flash_attn_kv_append`.
     q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional

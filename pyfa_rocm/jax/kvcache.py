@@ -68,8 +68,8 @@ def flash_attn_with_kvcache(
     q : array, (batch, seqlen_q, nhead_q, hdim), or (total_q, nhead_q, hdim) with `cu_seqlens_q`
         Queries, the last tokens of their sequences; float16 or bfloat16.
     k_cache : array, (pages, page_size, nhead_k, hdim) or (batch_cache, seqlen_cache, nhead_k, hdim)
-        Keys, of q's dtype or float8_e4m3fnuz. With pages, page_size is a power of two. Or vectorised, as in
-        `pyfa_rocm.flash_attn_with_kvcache`.
+        Keys, of q's dtype or the device's 8-bit float. With pages, page_size is a power of two. Or
+        vectorised, as in `pyfa_rocm.flash_attn_with_kvcache`.
     v_cache : array or None
         Values: as `k_cache`, with hdim_v. None: they are in `k_cache`, see `hdim_v`.
     k, v : array, (batch, seqlen_new, nhead_k, hdim), optional

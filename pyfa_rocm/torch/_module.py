@@ -7,7 +7,7 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
-from pyfa_rocm.torch._tensors import autocast, require_tensors
+from pyfa_rocm.torch._tensors import FLOATS, autocast, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
 __all__ = ["FlashAttention"]
@@ -125,7 +125,7 @@ class FlashAttention(torch.nn.Module):
         # Rows of queries beyond it are not written: they are 0 before, or made so if gradients may be wanted.
         cleared = padding.seqlens_q is not None and torch.is_grad_enabled()
         if padding.seqlens_q is not None and not cleared:
-            dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fnuz else q.dtype
+            dtype = q.dtype if q.dtype in FLOATS else torch.bfloat16
             out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]), dtype=dtype)
         result = flash_attn_varlen_func(
             q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts * seqlen_q, starts * seqlen_k, seqlen_q,

@@ -50,10 +50,10 @@ def flash_attn_func(
     Parameters
     ----------
     q : torch.Tensor, (batch, seqlen_q, nhead_q, hdim)
-        float16, bfloat16, float32 or float8_e4m3fnuz, on a ROCm device ("cuda" in PyTorch), or on "cpu" if
-        the software device is in use. Any layout whose last dimension is contiguous and whose other strides
-        are multiples of 16 bytes, 0 included for k and v: it is not copied. Under autocast, q, k, v and bias
-        are cast to its type, except float8_e4m3fnuz.
+        float16, bfloat16, float32, or whichever of float8_e4m3fnuz and float8_e4m3fn the device has, on a
+        ROCm device ("cuda" in PyTorch), or on "cpu" if the software device is in use. Any layout whose last
+        dimension is contiguous and whose other strides are multiples of 16 bytes, 0 included for k and v: it
+        is not copied. Under autocast, q, k, v and bias are cast to its type, except 8-bit floats.
     k : torch.Tensor, (batch, seqlen_k, nhead_k, hdim)
         As q.
     v : torch.Tensor, (batch, seqlen_k, nhead_k, hdim_v)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from built import fp8, other_fp8, this_arch
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
@@ -114,3 +115,11 @@ def test_the_librarys_own() -> None:
             compiled(Q_, *(x[:, :, :1].repeat(3, axis=2) for x in (K_, K_))).block_until_ready()
     with pytest.raises(jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: kernel = 99"):
         flash_attn_func(Q_, K_, K_, kernel=99).block_until_ready()
+
+
+def test_the_other_fp8() -> None:
+    """Its bytes are other numbers on this device."""
+    q = jnp.zeros((1, 16, 1, 128), getattr(jnp, other_fp8()))
+    said = f"UNIMPLEMENTED: dtype = fp8.* is {other_fp8()}, and {this_arch()} has fp8.*, {fp8()}"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+        flash_attn_func(q, q, q).block_until_ready()

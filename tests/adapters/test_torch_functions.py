@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from adapters.torch_cases import to_numpy
+from built import fp8, other_fp8, this_arch
 
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
@@ -190,11 +191,21 @@ def test_probabilities() -> None:
     assert packed[2].shape == (2, 4, 13, 11)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fnuz])
-def test_fp8_gives_bfloat16_unless_told(dtype: torch.dtype) -> None:
-    q = torch.ones(1, 16, 1, 128).to(dtype)
-    assert p.flash_attn_func(q, q, q).dtype == torch.bfloat16
-    assert p.flash_attn_func(q.to("meta"), q.to("meta"), q.to("meta")).dtype == torch.bfloat16
+def test_fp8_gives_bfloat16_unless_told() -> None:
+    own, other = (torch.ones(1, 16, 1, 128).to(getattr(torch, dtype)) for dtype in (fp8(), other_fp8()))
+    assert p.flash_attn_func(own, own, own).dtype == torch.bfloat16
+    for q in (own.to("meta"), other.to("meta")):
+        assert p.flash_attn_func(q, q, q).dtype == torch.bfloat16
+
+
+def test_the_other_fp8_is_refused() -> None:
+    """Its bytes are other numbers on this device."""
+    q = torch.ones(1, 16, 1, 128).to(getattr(torch, other_fp8()))
+    said = f"dtype = fp8.* is {other_fp8()}, and {this_arch()} has fp8.*, {fp8()}"
+    with pytest.raises(UnsupportedError, match=said):
+        p.flash_attn_func(q, q, q)
+    with pytest.raises(InvalidArgumentError, match=f"k: got dtype {other_fp8()}, expected {fp8()}"):
+        p.flash_attn_func(q.to(getattr(torch, fp8())), q, q)
 
 
 def test_dropout_draws_from_torch_s_generator() -> None:

@@ -87,12 +87,33 @@ def test_a_file_is_a_family(tmp_path: Path) -> None:
     assert "fwd.toml: expected a folder with a file a family" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("family", "types", "said"),
+    [
+        ("kv_append", 'o_dtype = "fp8"', "fmha_kv_append_bf16_fp8: gfx950 has no fp8 (native/archs.toml)"),
+        ("kv_append", 'o_dtype = "fp32"', "expected fp16 or bf16, stored as they are or as fp8"),
+        ("decode", 'cache_dtype = "fp8"', "fmha_decode_bf16_fp8_d64: gfx950 has no fp8 (native/archs.toml)"),
+        ("decode", 'cache_dtype = "fp8fn"', ""),
+    ],
+)
+def test_a_cache_is_of_the_archs_own_8_bits(tmp_path: Path, family: str, types: str, said: str) -> None:
+    tile = "hdim_q = 64, hdim_v = 64" if family == "decode" else ""
+    row = f'set = "ci", arch = "gfx950", dtype = "bf16", tile = "x", {types}'
+    catalogue = tmp_path / "catalogue"
+    catalogue.mkdir()
+    (catalogue / f"{family}.toml").write_text(
+        f'origin = "hip"\ntiles.x = {{{tile}}}\nkernels = [{{{row}}}]\n'
+    )
+    result = list_kernels(tmp_path, BLOCK, targets="gfx950")
+    assert (result.returncode, said in result.stderr) == (int(bool(said)), True)
+
+
 def test_enums_have_counts_and_names(tmp_path: Path) -> None:
     """The library's enums come from the lists that rows are checked against."""
     assert list_kernels(tmp_path, BLOCK).returncode == 0
     text = (tmp_path / "enums.h").read_text()
-    assert "enum class DType : uint8_t { kFp16, kBf16, kFp32, kFp8 };\n" in text
-    assert "inline constexpr size_t kDTypeCount = 4;\n" in text
+    assert "enum class DType : uint8_t { kFp16, kBf16, kFp32, kFp8, kFp8fn };\n" in text
+    assert "inline constexpr size_t kDTypeCount = 5;\n" in text
     assert 'kBiasNames[] = {"none", "elementwise", "alibi"};\n' in text
     for name in ("Family", "Origin", "DType", "Bias"):
         assert f"k{name}Count" in text

@@ -343,6 +343,10 @@ void test_fp8() {
   CHECK(problem.args.scale_p == 240.0F && problem.args.scale_o == 3.0F / 240.0F);
   CHECK_OK(make(fp8(), &problem));
   CHECK(problem.args.scale_o == 1.0F / 240.0F);
+  p.dtype = FMHA_FP8_E4M3_FN;
+  CHECK_OK(make(p, &problem));
+  CHECK(problem.dtype == fmha::DType::kFp8fn && problem.o_dtype == fmha::DType::kBf16);
+  CHECK(problem.args.scale_p == 448.0F && problem.args.scale_o == 3.0F / 448.0F);
   // 16 elements a vector in, 8 out; 2^31 elements a head, since their number is an int32.
   CHECK_BAD(fp8(), p.q.stride_seqlen = 264, FMHA_INVALID_ARGUMENT,
             "q.stride_seqlen = 264: expected a multiple of 16");

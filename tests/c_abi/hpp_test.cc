@@ -145,7 +145,8 @@ void kv_append() {
 void merge() {
   fmha::merge_params p;
   CHECK(fmha::merge_supported(std::nothrow, p).error().message ==
-        "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)");
+        "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3), FMHA_FP8_E4M3_FNUZ (4) or "
+        "FMHA_FP8_E4M3_FN (5)");
   p.dtype = FMHA_FP16;
   p.o_dtype = FMHA_FP32;
   p.parts = p.batch = p.seqlen = p.nhead = 2;

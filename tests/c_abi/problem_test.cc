@@ -54,7 +54,7 @@ void test_sizes() {
   CHECK_GOOD((void)p);
   CHECK_BAD(p.dtype = 0, FMHA_INVALID_ARGUMENT,
             "dtype = 0: expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3)");
-  CHECK_BAD(p.dtype = 5, FMHA_INVALID_ARGUMENT, "dtype = 5");
+  CHECK_BAD(p.dtype = 6, FMHA_INVALID_ARGUMENT, "dtype = 6");
   CHECK_BAD(p.batch = -1, FMHA_INVALID_ARGUMENT, "batch = -1: expected 0 or more");
   CHECK_BAD(p.seqlen_q = -1, FMHA_INVALID_ARGUMENT, "seqlen_q = -1");
   CHECK_BAD(p.seqlen_k = -5, FMHA_INVALID_ARGUMENT, "seqlen_k = -5");

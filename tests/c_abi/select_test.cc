@@ -228,6 +228,9 @@ void test_fp8() {
   q.p_drop = 0.5F;
   CHECK_REFUSED(q, "takes p_drop = 0");
   q = p;
+  q.dtype = FMHA_FP8_E4M3_FN;
+  CHECK_REFUSED(q, "; fp8fn is float8_e4m3fn, and gfx942 has fp8, float8_e4m3fnuz");
+  q = p;
   q.softcap = 1;
   CHECK_REFUSED(q, "takes softcap = 0");
   q = p;

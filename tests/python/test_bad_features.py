@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built import fp8
 from cases import Bias, Case, Dropout, Placement, Varlen
 
 import pyfa_rocm
@@ -24,7 +25,7 @@ ALIBI = replace(PLAIN, alibi=2)
 VARLEN = replace(PLAIN, batch=3, varlen=Varlen((40, 1, 13), (50, 20, 3), (0, 2, 1), (1, 0, 4)))
 DROPOUT = replace(PLAIN, dropout=Dropout(0.25, randval=True))
 PHILOX = replace(PLAIN, dropout=Dropout(0.25, on_device=True))
-FP8 = replace(PLAIN, dtype="float8_e4m3fnuz", o_dtype="bfloat16", lse=False)
+FP8 = replace(PLAIN, dtype=fp8(), o_dtype="bfloat16", lse=False)
 
 NAN, INFINITY = float("nan"), float("inf")
 HOST = np.zeros(1 << 18, np.float16).ctypes

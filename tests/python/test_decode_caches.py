@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import reads_fp8_caches, this_arch
+from built import fp8, other_fp8, reads_fp8_caches, this_arch
 from cases_types import DTYPES, Array
 from decoding import Decoding, Problem, run_judged
 from hypothesis import given, settings
@@ -23,9 +23,10 @@ from strict import wave_order
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheScale, CacheTensor, InvalidArgumentError, UnsupportedError
+from pyfa_rocm.cli.rounding import CATALOGUE_TYPES
 
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
-_FP8 = "float8_e4m3fnuz"
+_FP8 = fp8()
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,8 @@ def test_lengths_before_an_append(packed: bool) -> None:
     ({"cache_dtype": "float16"}, {}, UnsupportedError, "no bf16 kernel of this build for ARCH reads such"),
     ({"cache_dtype": _FP8, "hdim": 72}, {}, InvalidArgumentError, "expected a multiple of 16 elements"),
     ({"hdim": 512, "v_vector": 8}, {}, UnsupportedError, "takes fwd->hdim_q up to 256"),
+    ({"cache_dtype": other_fp8()}, {}, UnsupportedError,
+     f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel of this build for"),
 ], ids=str)  # fmt: skip
 def test_refusals(fields: dict[str, Any], change: dict[str, Any], error: type[Exception], said: str) -> None:
     if fields.get("cache_dtype") == _FP8 and not reads_fp8_caches():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""float32, and float8_e4m3fnuz with its outputs and descales."""
+"""float32, and the device's 8-bit float with its outputs and descales."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from built import candidates, rows
+from built import candidates, fp8, other_fp8, rows, this_arch
 from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
 
 import pyfa_rocm
+from pyfa_rocm.cli.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp
 
-FP8 = "float8_e4m3fnuz"
+FP8 = fp8()
+_FP8 = CATALOGUE_TYPES[FP8]
 BASE = Case(
     batch=2, seqlen_q=150, seqlen_k=211, nhead_k=2, ratio=2, hdim=128, dtype="float32", seed=17, lse=False
 )
@@ -36,9 +38,9 @@ def test_random_float32(case: Case) -> None:
     run_or_refused(case)
 
 
-@pytest.mark.skipif(not _hdims("fp8"), reason="no fp8 kernel in this library")
+@pytest.mark.skipif(not _hdims(_FP8), reason="no fp8 kernel in this library")
 @settings(max_examples=300)
-@given(case=cases(dtypes=(FP8,), hdims=_hdims("fp8") or (128,), max_tiles=24))
+@given(case=cases(dtypes=(FP8,), hdims=_hdims(_FP8) or (128,), max_tiles=24))
 def test_random_fp8(case: Case) -> None:
     run_or_refused(case)
 
@@ -63,18 +65,50 @@ def test_float32(mask: dict[str, object], lse: bool) -> None:
     run_flash(case)
 
 
+def _exact(case: Case) -> Case:
+    """The case with an output of as many bits as this library has a kernel for."""
+    for o_dtype in ("float32", "float16", "bfloat16"):
+        if candidates(replace(case, o_dtype=o_dtype)):
+            return replace(case, o_dtype=o_dtype)
+    pytest.skip("no such kernel in this library")
+
+
 def test_large_and_small_fp8_values() -> None:
     """The largest numbers of the type, and subnormals, through descales that bring them to size."""
-    case = replace(BASE, dtype=FP8, o_dtype="float32", descale=(1 / 240, 1 / 240, 2.0**9))
-    if not candidates(case):
-        pytest.skip("no such kernel in this library")
+    most, least = P_SCALES[FP8], smallest_ulp(FP8)
+    case = _exact(replace(BASE, dtype=FP8, descale=(1 / most, 1 / most, 0.5 / least)))
     q, k, v = case.inputs()
     rng = np.random.default_rng(2)
-    q[...], k[...] = (rng.choice([-240.0, 240.0, 1.0], x.shape).astype(x.dtype) for x in (q, k))
-    v[...] = rng.choice([2.0**-10, -(2.0**-9), 3 * 2.0**-10], v.shape).astype(v.dtype)
+    q[...], k[...] = (rng.choice([-most, most, 1.0], x.shape).astype(x.dtype) for x in (q, k))
+    v[...] = rng.choice([least, -2 * least, 3 * least], v.shape).astype(v.dtype)
     placement = Placement(case, [q, k, v])
     pyfa_rocm.fmha_fwd(placement.params())
     judge(expected(case, [q, k, v]), *placement.results())
+
+
+def test_largest_scores_of_fp8() -> None:
+    """Up to 7.2e5 a row's largest P is rounded to the type's largest number, and not to NaN beyond it."""
+    case = _exact(replace(BASE, dtype=FP8, seqlen_q=300, seqlen_k=64))
+    q, k, v = case.inputs()
+    scores = np.einsum("bihd,bjhd->bhij", *(x.astype(np.float64) for x in (q, np.repeat(k, 2, axis=2))))
+    placement = Placement(case, [q, k, v])
+    placement.case = replace(case, scale=7.2e5 / float(np.abs(scores).max()))
+    pyfa_rocm.fmha_fwd(placement.params())
+    o, _ = placement.results()
+    assert np.isfinite(o).all()
+    judge(expected(placement.case, [q, k, v]), o, None)
+
+
+def test_the_other_fp8_is_refused() -> None:
+    """Its bytes are other numbers on this device, and are not taken for its own."""
+    placement = Placement(replace(BASE, dtype=other_fp8(), o_dtype="bfloat16"))
+    with pytest.raises(pyfa_rocm.UnsupportedError) as caught:
+        pyfa_rocm.fmha_fwd(placement.params())
+    got, said = CATALOGUE_TYPES[other_fp8()], str(caught.value)
+    assert f"dtype = {got}: this build has no such kernel for {this_arch()}" in said
+    if fp8_of(this_arch()):
+        assert f"{got} is {other_fp8()}, and {this_arch()} has {_FP8}, {FP8}" in said
+    assert placement.unchanged()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def _assert_seen(case: Case, wrong: Expected) -> None:
         ({**PACKED, "dropout": Dropout(0.3)}, {"dropout": Dropout(0.3, 8)}),
         ({"dtype": "float8_e4m3fnuz", "o_dtype": "bfloat16"}, {"descale": (1.01, 1.0, 1.0)}),
         ({"dtype": "float8_e4m3fnuz", "o_dtype": "bfloat16"}, {"descale": (1.0, 1.0, 1.03)}),
+        ({"dtype": "float8_e4m3fn", "o_dtype": "bfloat16"}, {"descale": (1.01, 1.0, 1.0)}),
+        ({"dtype": "float8_e4m3fn", "o_dtype": "bfloat16"}, {"descale": (1.0, 1.0, 1.03)}),
         ({"dtype": "float32"}, {"scale": 0.125 * (1 + 2.0**-13)}),
     ],
     ids=str,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, rows, this_arch
+from built import DTYPE_OF, Row, fp8, other_fp8, rows, this_arch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kv_append import Append, Appending
@@ -17,6 +17,7 @@ from strict import forgive
 
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.cli.rounding import CATALOGUE_TYPES
 
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
 BASE = Append(rotary_dim=32)
@@ -69,10 +70,10 @@ def test_shapes(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("scales", ["page", "sequence", ""])
 def test_scales(scales: str) -> None:
-    """What is beyond +-240 scales is limited to that, which scales of 0.01 see to."""
-    if ("float16", "float8_e4m3fnuz") not in types():
+    """What is beyond the largest number times the scale is limited to that, which scales of 0.01 see to."""
+    if ("float16", fp8()) not in types():
         pytest.skip(f"{this_arch()} has no 8-bit floats")
-    case = replace(BASE, cache_dtype="float8_e4m3fnuz", scales=scales, lengths=(20, 20))
+    case = replace(BASE, cache_dtype=fp8(), scales=scales, lengths=(20, 20))
     Appending(case).run()
     Appending(replace(case, table="slots", dtype="bfloat16")).run()
 
@@ -151,6 +152,8 @@ def test_refusals(change: dict[str, Any], error: type[Exception], said: str) -> 
     ({"kv_indices": 4096}, InvalidArgumentError, "cache->kv_indptr = NULL, but cache->kv_indices is set"),
     ({"cache_batch_idx": 4096}, InvalidArgumentError, "expected NULL with pages"),
     ({"k_scale": pyfa_rocm.CacheScale(4096, 0, 0)}, InvalidArgumentError, "scales are for fp8"),
+    ({"dtype": other_fp8()}, UnsupportedError,
+     f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}: this build stores dtype = fp16 in"),
 ], ids=str)  # fmt: skip
 def test_refused_caches(change: dict[str, Any], error: type[Exception], said: str) -> None:
     appending = Appending(BASE)
@@ -210,8 +213,8 @@ def test_wrong_lengths_are_found(device_kind: str) -> None:
 @pytest.mark.parametrize("change", [
     {}, {"table": "slots", "positions": True, "wide": True}, {"table": "none"},
     {"packed": True, "lengths": (1, 0, 20), "used": (16, 3, 0), "in_place": True, "interleaved": True},
-    {"parts": "kv", "cache_dtype": "float8_e4m3fnuz", "scales": "page", "rotary_float": True},
-    {"parts": "kv", "cache_dtype": "float8_e4m3fnuz", "scales": "sequence", "rotary_dim": 0},
+    {"parts": "kv", "cache_dtype": fp8(), "scales": "page", "rotary_float": True},
+    {"parts": "kv", "cache_dtype": fp8(), "scales": "sequence", "rotary_dim": 0},
 ], ids=str)  # fmt: skip
 def test_public_function(change: dict[str, Any]) -> None:
     """flash_attn_kv_append: its shapes, strides and defaults."""

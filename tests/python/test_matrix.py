@@ -16,7 +16,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from built import DTYPE_OF, Row, can_do, candidates, rows, this_arch
+from built import DTYPE_OF, Row, can_do, candidates, fp8, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_or_refused, run_raw
 from matrix import cover
 
@@ -47,8 +47,8 @@ MASKS: list[dict[str, Any]] = [
 SLACKS = ["varlen", "used_q", "used_k", "used_both"]
 EVERYTHING: dict[str, Sequence[Any]] = {
     "dtype": [
-        ("float16", ""), ("bfloat16", ""), ("float32", ""), ("float8_e4m3fnuz", "bfloat16"),
-        ("float8_e4m3fnuz", "float16"), ("float8_e4m3fnuz", "float32"),
+        ("float16", ""), ("bfloat16", ""), ("float32", ""), (fp8(), "bfloat16"),
+        (fp8(), "float16"), (fp8(), "float32"),
     ],
     # Of q and k, and of v: the tiles', and multiples of 8 that fill a part of one.
     "hdim": [
@@ -112,7 +112,7 @@ def test_both_outcomes_occur() -> None:
 
 def _factors(row: Row) -> dict[str, Sequence[Any]]:
     """What a kernel can be asked."""
-    q, v, step, fp8 = row["hdim_q"], row["hdim_v"], row["hdim_step"], row["dtype"] == "fp8"
+    q, v, step = row["hdim_q"], row["hdim_v"], row["hdim_step"]
     dtype = DTYPE_OF[row["dtype"]]
     variants: dict[str, list[dict[str, Any]]] = {
         "none": [{}],
@@ -120,7 +120,7 @@ def _factors(row: Row) -> dict[str, Sequence[Any]]:
         "alibi": [{"alibi": 1}, {"alibi": 2}],
     }
     return ANY | {
-        "dtype": [(dtype, DTYPE_OF[row["o_dtype"]] if fp8 else "")],
+        "dtype": [(dtype, DTYPE_OF[row["o_dtype"]] if row["o_dtype"] != row["dtype"] else "")],
         "hdim": [(q, v), (q - step, v), (q, v - step), (q // 2 + step, v // 2 + step)] if step else [(q, v)],
         "mask": MASKS if row["mask"] else [{}],
         "variant": [{"softcap": 0.7}, {"softcap": 20.0}] if row["softcap"] else variants[row["bias"]],

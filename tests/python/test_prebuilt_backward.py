@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
-from built import _NAMES, Row, rows, this_arch
+from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Layout, Varlen
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def all_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """These objects have no hazards, unlike others of AITER's; but for M0 in those written for gfx950."""
     callspec = getattr(request.node, "callspec", None)
     row = callspec.params.get("row") if callspec else None
-    if this_arch() != "gfx950" or (row and row["hdim_q"] != 128):
+    if this_arch() != "gfx950" or (row and row["hdim_v"] != 128):
         monkeypatch.setenv("FMHA_EMU_CHECKS", "hazards-shipped")
 
 
@@ -42,8 +42,8 @@ def _name(row: Row) -> str:
 def _case(row: Row, lengths_q: tuple[int, ...], lengths_k: tuple[int, ...]) -> Case:
     """What the kernel takes: packed sequences, or a batch of the first of them."""
     case = replace(
-        BASE, dtype=next(name for name, short in _NAMES.items() if short == row["dtype"]),
-        hdim=row["hdim_q"], causal=row["mask"] == "top_left", top_left=row["mask"] == "top_left",
+        BASE, dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"],
+        causal=row["mask"] == "top_left", top_left=row["mask"] == "top_left",
         seqlen_q=lengths_q[0], seqlen_k=lengths_k[0],
     )  # fmt: skip
     if row["layout"] == "batch":
@@ -77,7 +77,7 @@ def test_lengths(row: Row, lengths: tuple[tuple[int, ...], tuple[int, ...]]) -> 
 def test_head_dims(row: Row) -> None:
     case = _case(row, (90, 33), (130, 70))
     for hdim in (row["hdim_q"] - 8, row["hdim_least"]):
-        _run(replace(case, hdim=hdim), row)
+        _run(replace(case, hdim=hdim, hdim_v=hdim), row)
 
 
 LAYOUTS = st.builds(
@@ -95,8 +95,9 @@ def test_random(data: st.DataObject) -> None:
     lengths_q, lengths_k = zip(*data.draw(LENGTHS), strict=True)
     assume(row["mask"] != "top_left" or _case(row, lengths_q, lengths_k).seqlen_k > 1)
     least = row["hdim_least"] if row["hdim_step"] else row["hdim_q"]
+    hdim = data.draw(st.integers(least // 8, row["hdim_q"] // 8)) * 8
     case = replace(
-        _case(row, lengths_q, lengths_k), hdim=data.draw(st.integers(least // 8, row["hdim_q"] // 8)) * 8,
+        _case(row, lengths_q, lengths_k), hdim=hdim, hdim_v=min(hdim, row["hdim_v"]),
         nhead_k=data.draw(st.integers(1, 3)), layouts=(*(data.draw(LAYOUTS) for _ in range(3)), Layout()),
         seed=data.draw(st.integers(0, 999)), scale=data.draw(st.sampled_from((None, 0.02, 0.3))),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from philox import keep_at_most, keep_scale, random_bytes
 from reference import attention, numerics_of, ulp, visible
 
-from pyfa_rocm.cli.rounding import FP8_P_SCALE
+from pyfa_rocm.cli.rounding import P_SCALES
 
 
 @settings(max_examples=300)
@@ -92,6 +92,7 @@ BASE = Case(batch=2, seqlen_q=9, seqlen_k=7, nhead_k=2, ratio=2, hdim=8, hdim_v=
         {"alibi": 2, "causal": True, "top_left": True},
         {"dropout": Dropout(0.4, seed=5)},
         {"dtype": "float8_e4m3fnuz", "o_dtype": "float32", "descale": (0.5, 3.0, 2.0)},
+        {"dtype": "float8_e4m3fn", "o_dtype": "float32", "descale": (0.5, 3.0, 2.0)},
         {"varlen": Varlen((4, 0, 9), (7, 3, 0), (1, 2, 0), None), "batch": 3, "window": (3, 1)},
         {"varlen": Varlen((4, 9), (5, 7)), "alibi": 2, "dropout": Dropout(0.3)},
         {"varlen": Varlen((4, 9), (5, 7), None, (2, 1)), "bias": Bias(), "causal": True},
@@ -219,7 +220,7 @@ def _kernel(case: Case, *, toward_zero: bool = False, forget_key: bool = False, 
     scores = np.einsum("bihd,bjhd->bhij", q, k) * np.float32(case.hdim**-0.5)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     total = p.sum(-1, keepdims=True)
-    factor = np.float32(FP8_P_SCALE if case.dtype.startswith("float8") else 1)
+    factor = np.float32(P_SCALES.get(case.dtype, 1))
     rounded = _round(p * factor, DTYPES[p_dtype or case.dtype], toward_zero).astype(np.float32) / factor
     if forget_key:
         rounded[..., -1] = 0
@@ -229,8 +230,11 @@ def _kernel(case: Case, *, toward_zero: bool = False, forget_key: bool = False, 
 
 @pytest.mark.parametrize(
     ("dtype", "o_dtype"),
-    [("bfloat16", ""), ("float16", ""), ("float32", ""), ("float8_e4m3fnuz", "bfloat16")],
-)
+    [
+        ("bfloat16", ""), ("float16", ""), ("float32", ""), ("float8_e4m3fnuz", "bfloat16"),
+        ("float8_e4m3fn", "bfloat16"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("seqlen_k", [17, 300])
 def test_tolerance_takes_a_right_kernel_and_no_other(dtype: str, o_dtype: str, seqlen_k: int) -> None:
     """Not one that rounds P toward zero, nor one that loses a key, nor one of fewer bits."""

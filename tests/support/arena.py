@@ -24,7 +24,7 @@ HOST = np.zeros(1 << 12, np.float16)
 INTEGERS = (0, 1, -1, 2, 3, 7, 8, 64, 65536, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e-45, 0.01, 1.0, float("inf"), float("-inf"), float("nan"), 3e38)
 WORDS = {
-    "dtype": ("float16", "bfloat16", "float32", "float8_e4m3fnuz", "int8", None, 3),
+    "dtype": ("float16", "bfloat16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "int8", None, 3),
     "mask": ("none", "causal", "causal_top_left", "window", "window_top_left", "diagonal", None),
 }
 Bytes = npt.NDArray[np.uint8]

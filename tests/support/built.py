@@ -16,10 +16,10 @@ from reference import visible
 
 import pyfa_rocm
 from pyfa_rocm._runtime import library
+from pyfa_rocm.cli.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
 
 Row = dict[str, Any]
-_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fnuz": "fp8"}
-DTYPE_OF = {name: dtype for dtype, name in _NAMES.items()}
+DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
 
 
 @cache
@@ -36,9 +36,22 @@ def this_arch() -> str:
 
 
 @cache
+def fp8() -> str:
+    """The 8-bit float of the first device; of one that has none, any."""
+    return fp8_of(this_arch()) or next(iter(P_SCALES))
+
+
+@cache
+def other_fp8() -> str:
+    """The 8-bit float that the first device has not."""
+    return next(dtype for dtype in P_SCALES if dtype != fp8())
+
+
+@cache
 def reads_fp8_caches() -> bool:
     """Whether the first device has kernels over caches of 8 bits."""
-    return any(row["arch"] == this_arch() and row["cache_dtype"] == "fp8" for row in rows("decode"))
+    own = CATALOGUE_TYPES[fp8()]
+    return any(row["arch"] == this_arch() and row["cache_dtype"] == own for row in rows("decode"))
 
 
 @cache
@@ -67,8 +80,8 @@ def can_do(row: Row, case: Case) -> bool:
     """Whether a kernel's row says that it does all that a case asks for."""
     bias = "elementwise" if case.bias is not None else "alibi" if case.alibi else "none"
     return (
-        row["dtype"] == _NAMES[case.dtype]
-        and row["o_dtype"] == _NAMES[case.out_dtype]
+        row["dtype"] == CATALOGUE_TYPES[case.dtype]
+        and row["o_dtype"] == CATALOGUE_TYPES[case.out_dtype]
         and _fits(case.hdim, row["hdim_q"], row["hdim_step"])
         and _fits(case.hdim_v or case.hdim, row["hdim_v"], row["hdim_step"])
         and row["group"] == (case.varlen is not None)

@@ -22,6 +22,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bfloat16": pyfa_rocm.bfloat16,
     "float32": np.dtype(np.float32),
     "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
 }
 UNLIMITED = 2**63 - 1
 

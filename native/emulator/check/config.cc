@@ -20,6 +20,7 @@ constexpr CheckName kChecks[] = {
     {"waits", kCheckWaits},
     {"hazards", kCheckHazards},
     {"hazards-shipped", kCheckHazardsShipped},
+    {"hazards-vector-scalar", kCheckHazardsVectorScalar},
     {"global-unwritten", kCheckGlobalUnwritten},
     {"read-only", kCheckReadOnly},
     {"global-race", kCheckGlobalRace},
@@ -64,7 +65,7 @@ bool apply(std::string_view word, uint32_t* checks) {
 }  // namespace
 
 bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
-  *checks = all_checks() & ~(kCheckLdsRaceEqual | kCheckHazardsShipped);
+  *checks = all_checks() & ~kOffByDefault;
   std::string_view rest = list ? list : "";
   while (!rest.empty()) {
     const size_t comma = rest.find(',');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which checks run: all but lds-race-equal and hazards-shipped, unless $FMHA_EMU_CHECKS says otherwise.
+// Which checks run: all but kOffByDefault, unless $FMHA_EMU_CHECKS says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,9 @@ enum Check : uint32_t {
   // The hazards of AITER's hand-written kernels, which AMD ships and which work on its cards: their authors
   // count on less than LLVM's tables ask for. Off by default; of all other kernels `hazards` finds them.
   kCheckHazardsShipped = 1u << 5,
+  // gfx12's late scalar registers that the vector unit has written: scalar_hazards.h. Off by default, since
+  // clang knows of them from 21 on.
+  kCheckHazardsVectorScalar = 1u << 6,
   // Of global memory, in global_watch.h. Bounds are checked always.
   kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, if tracked (emu_tools.h)
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
@@ -27,6 +30,8 @@ enum Check : uint32_t {
   kCheckGlobalDrain = 1u << 13,     // stores that a barrier publishes before they have completed
   kCheckResource = 1u << 12,        // buffer accesses outside the allocation that their resource starts in
 };
+
+constexpr uint32_t kOffByDefault = kCheckLdsRaceEqual | kCheckHazardsShipped | kCheckHazardsVectorScalar;
 
 // The checks of accesses to global memory.
 constexpr uint32_t kGlobalChecks = kCheckGlobalUnwritten | kCheckReadOnly | kCheckGlobalRace |

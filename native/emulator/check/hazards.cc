@@ -198,12 +198,12 @@ bool reads_c_late(const Facts& f, Isa isa) {
 
 }  // namespace
 
-void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch) {
+void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
   *this = HazardChecks();
   facts_ = facts;
   first_ = first;
   arch_ = arch;
-  rdna_.reset(facts, first, arch);
+  rdna_.reset(facts, first, arch, checks);
 }
 
 bool HazardChecks::need(Wave& w, const Inst& inst, const char* what, int states, const Issued& producer,

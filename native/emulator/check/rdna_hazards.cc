@@ -7,8 +7,17 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
-constexpr int kMostBetween = 5;      // VALU instructions between the two of the first rule
+constexpr int kLaunchFailure = 719;                  // hipErrorLaunchFailure
+constexpr int kMostBetween = 5;                      // VALU instructions between the two of the first rule
+constexpr int kBeforeDenorms = 3;                    // wait states between a float atomic and s_denorm_mode
+constexpr int kMessageMask = 0xff, kDeallocate = 3;  // MSG_DEALLOC_VGPRS
+
+bool deallocates(const Inst& inst) {
+  const bool sends = inst.row->format == Format::kSopp && inst.row->immediate == Immediate::kMessage;
+  return sends && (inst.imm & kMessageMask) == kDeallocate;
+}
+
+bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
 
 // Does it wait until no VALU instruction has a VGPR to write: the field va_vdst of s_waitcnt_depctr?
 bool waits_for_vgprs(const Inst& inst) {
@@ -24,14 +33,19 @@ bool writes_exec(const FactsDetail& d) {
 
 }  // namespace
 
-void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch) {
+void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
   *this = RdnaHazards();
   facts_ = facts;
   first_ = first;
   arch_ = arch;
   const ArchInfo& info = arch_info(arch);
   late_permlane_ = info.isa != Isa::kRdna2;
-  late_transcendentals_ = info.capability_major == 11 && info.capability_minor == 0;
+  late_transcendentals_ = info.late_transcendentals;
+  late_scalars_ = info.isa == Isa::kRdna4;
+  of_waves_of_64_ = info.isa == Isa::kRdna3;
+  late_denorms_ = info.isa == Isa::kRdna2;
+  scalars_ = ScalarHazards(late_scalars_ ? ScalarHazards::Of::kAll : ScalarHazards::Of::kMasks,
+                           checks & kCheckHazardsVectorScalar);
 }
 
 bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const {
@@ -41,11 +55,12 @@ bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const
 }
 
 bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  if (!scalars(w, inst, f, d) || !neighbours(w, inst, f)) return false;
   if (f.unit == Unit::kScalar) {
     if (waits_for_vgprs(inst)) recent_[0] = recent_[1] = {};
     return true;
   }
-  if (f.unit != Unit::kVector && f.unit != Unit::kMatrix) {
+  if (!is_vector_alu(f)) {
     if (f.unit != Unit::kScalarMemory) recent_[0] = recent_[1] = {};
     return true;
   }
@@ -53,6 +68,43 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
   if (late_permlane_ && cmpx_ && inst.row->is(kPermlane))
     return finding(w, inst, *cmpx_, "v_permlane needs another VALU instruction, not v_nop, behind v_cmpx");
   record(inst, f, d);
+  return true;
+}
+
+bool RdnaHazards::scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  const bool wide = of_waves_of_64_ && w.lanes == 64;
+  const Inst* older = wide ? forwarding_.step(inst, f, d) : nullptr;
+  if (older)
+    return finding(
+        w, inst, *older,
+        "a VALU instruction writes a VGPR, a scalar one EXEC, a VALU instruction another VGPR, and "
+        "this one reads both: needs depctr_va_vdst(0)");
+  if (!wide && !late_scalars_) return true;
+  const ScalarHazards::Finding found = scalars_.step(inst, f, d);
+  if (!found.writer) return true;
+  const RegisterRange r{static_cast<uint16_t>(kFirstScalar + found.scalar), 1};
+  const std::string what = "reads " + to_string(r) + ", which a VALU instruction has read" +
+                           (late_scalars_ ? "" : " as a mask") +
+                           " and another instruction has rewritten since: needs s_wait_alu " + found.mend;
+  return finding(w, inst, *found.writer, what.c_str());
+}
+
+// Rules about what is near, whatever its unit.
+bool RdnaHazards::neighbours(Wave& w, const Inst& inst, const Facts& f) {
+  const Inst* before = last_;
+  last_ = &inst;
+  if (late_permlane_ && deallocates(inst) && (!before || before->row->immediate != Immediate::kWaitStates))
+    return finding(w, inst, before ? *before : inst, "MSG_DEALLOC_VGPRS must come directly behind s_nop");
+  if (!late_denorms_) return true;
+  if (float_atomic_ && inst.row->is(kSetsDenorms) && since_atomic_ < kBeforeDenorms)
+    return finding(w, inst, *float_atomic_, "a float atomic, then s_denorm_mode: needs 3 wait states");
+  since_atomic_ += f.wait_states;
+  if (is_vector_alu(f) || f.traits & kWaitTrait) float_atomic_ = nullptr;
+  const bool memory = f.unit == Unit::kVectorMemory || f.unit == Unit::kFlat;
+  if (memory && inst.row->is(kOfFloats)) {
+    float_atomic_ = &inst;
+    since_atomic_ = 0;
+  }
   return true;
 }
 

@@ -9,24 +9,34 @@
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
 // - fixVcmpxPermlaneHazards, from gfx11 on: v_cmpx writes EXEC, and the next VALU instruction, v_nop aside,
 // is v_permlane.
+// - fixVALUPartialForwardingHazard (gfx11, waves of 64): partial_forwarding.h.
+// - fixVALUMaskWriteHazard (gfx11, waves of 64) and fixVALUReadSGPRHazard (gfx12; LLVM 20): scalar_hazards.h.
+// - checkFPAtomicToDenormModeHazard, gfx10: a float atomic to memory, and less than three wait states behind
+// it
+//   s_denorm_mode. A VALU instruction between them, or a wait for memory, ends it.
+// - Not of the recogniser (SIInsertWaitcnts does it): from gfx11 on s_sendmsg of MSG_DEALLOC_VGPRS comes
+//   directly behind an s_nop.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
-// Not checked: fixVALUPartialForwardingHazard and fixVALUMaskWriteHazard (waves of 64), fixLdsDirect (the
-// device has no LDS_DIRECT), fixVcmpxExecWARHazard and others of gfx10. Nor AMDGPUWaitSGPRHazards.cpp of
-// later versions (gfx12: a VALU instruction read an SGPR, a scalar one rewrites it, the next reads it): clang
-// 20, which compiles our kernels of gfx12 for its sake, inserts s_wait_alu there, but this device asks for
-// none, so that programs of clang 19 run. s_delay_alu is only a hint.
+// Not checked, as they cannot happen here. Of gfx10.1, which gfx10.3 has not: fixVMEMtoScalarWriteHazards,
+// fixSMEMtoVectorWriteHazards, fixVcmpxExecWARHazard, fixLdsBranchVmemWARHazard, checkNSAtoVMEMHazard,
+// fixVcmpxPermlaneHazards before gfx11. Of what this device has not: fixLdsDirectVALUHazard,
+// fixLdsDirectVMEMHazard (LDS_DIRECT), fixRequiredExportPriority (exports). Of gfx1250: what else there is.
+// s_delay_alu is only a hint.
 #pragma once
 
 #include <cstdint>
 
 #include "check/facts.h"
+#include "check/partial_forwarding.h"
+#include "check/scalar_hazards.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
 
 class RdnaHazards {
  public:
-  void reset(const TextFacts* facts, const Inst* first, Arch arch);
+  // `checks`: of enum Check.
+  void reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks);
   // `inst` comes next, and then counts as issued. False after a finding.
   bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
 
@@ -37,17 +47,27 @@ class RdnaHazards {
   };
 
   bool transcendental(Wave& w, const Inst& inst, const FactsDetail& d) const;
+  bool scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
+  bool neighbours(Wave& w, const Inst& inst, const Facts& f);
   void record(const Inst& inst, const Facts& f, const FactsDetail& d);
   bool finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const;
 
+  ScalarHazards scalars_;
+  PartialForwarding forwarding_;
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
   Arch arch_{};
-  bool late_transcendentals_ = false;  // does this arch have the first rule?
-  bool late_permlane_ = false;         // and the second?
-  int64_t valu_ = 0;                   // VALU instructions issued
-  Transcendental recent_[2];           // the last two, the last one first
-  const Inst* cmpx_ = nullptr;         // the last VALU instruction but v_nop, if it is v_cmpx
+  bool late_transcendentals_ = false;   // does this arch have the first rule?
+  bool late_permlane_ = false;          // and the second?
+  bool of_waves_of_64_ = false;         // and those of gfx11's waves of 64?
+  bool late_scalars_ = false;           // and gfx12's of scalar_hazards.h?
+  bool late_denorms_ = false;           // and that of s_denorm_mode?
+  const Inst* last_ = nullptr;          // the instruction before
+  const Inst* float_atomic_ = nullptr;  // the last one, if nothing has ended it
+  int since_atomic_ = 0;                // wait states
+  int64_t valu_ = 0;                    // VALU instructions issued
+  Transcendental recent_[2];            // the last two, the last one first
+  const Inst* cmpx_ = nullptr;          // the last VALU instruction but v_nop, if it is v_cmpx
 };
 
 }  // namespace fmha::emu

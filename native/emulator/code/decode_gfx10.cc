@@ -17,7 +17,7 @@ bool Gfx10Decoder::any() {
     case 0x38:
       return mubuf();
     case 0x3a:
-      return false;  // MTBUF
+      return mtbuf();
     case 0x3d:
       return smem();
     default:
@@ -73,6 +73,12 @@ bool Gfx10Decoder::mubuf() {
   const BoundRow& r = *inst_.row;
   if (r.dst == Type::kNone && r.src[0] == Type::kNone && r.is(kCacheControl)) return true;
   inst_.lds = bits(16, 1);
+  return buffer();
+}
+
+bool Gfx10Decoder::mtbuf() {
+  if (!row(kSpaceMtbuf, bits(16, 3) | bits(53, 1) << 3)) return false;
+  typed(bits(19, 7), unified::kOfRdna2);
   return buffer();
 }
 

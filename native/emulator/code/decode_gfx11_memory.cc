@@ -58,10 +58,15 @@ bool Gfx11Decoder::mubuf() {
   return buffer();
 }
 
+void Gfx11Decoder::typed(uint32_t number, const unified::Table& formats) {
+  inst_.unified_format = static_cast<uint8_t>(number);
+  inst_.data_format = formats.of[number].data;
+  inst_.number_format = formats.of[number].number;
+}
+
 bool Gfx11Decoder::mtbuf() {
   if (!row(kSpaceMtbuf, bits(15, 4))) return false;
-  // Data and number format are one number here, whose table differs from gfx9's.
-  unsupported_ = true;
+  typed(bits(19, 7), unified::kFromRdna3On);
   return buffer();
 }
 

@@ -31,8 +31,11 @@ bool Gfx12Decoder::smem() {
   inst_.scope = static_cast<uint8_t>(bits(21, 2));
   inst_.hint = static_cast<uint8_t>(bits(23, 2));
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords(r.dst), &inst_.dst)) return false;
-  if (r.src[0] == Type::kNone) return true;
-  if (!scalar(bits(0, 6) * 2, dwords(r.src[0]), &inst_.src[0])) return false;  // the field counts pairs
+  const bool prefetches = r.immediate == Immediate::kLines;
+  if (prefetches) inst_.offset0 = static_cast<uint8_t>(bits(6, 5));
+  if (r.src[0] == Type::kNone && !prefetches) return true;
+  // The field counts pairs.
+  if (r.src[0] != Type::kNone && !scalar(bits(0, 6) * 2, dwords(r.src[0]), &inst_.src[0])) return false;
   inst_.imm = static_cast<int32_t>(bits(32, 24) << 8) >> 8;
   const uint32_t soffset = bits(57, 7);
   return soffset == kOpNull || scalar(soffset, 1, &inst_.src[1]);
@@ -47,9 +50,12 @@ void Gfx12Decoder::cache_policy() {
 }
 
 bool Gfx12Decoder::buffer() {
-  if (!row(kSpaceMubuf, bits(14, 8))) return false;
+  constexpr uint32_t kTyped = 0x80;
+  const uint32_t opcode = bits(14, 8);
+  if (!row(opcode & kTyped ? kSpaceMtbuf : kSpaceMubuf, opcode & ~kTyped)) return false;
   const BoundRow& r = *inst_.row;
   if (bits(22, 1)) return false;  // tfe
+  if (r.format == Format::kMtbuf) typed(bits(55, 7), unified::kFromRdna3On);
   cache_policy();
   inst_.imm = static_cast<int32_t>(third_ >> 8);
   inst_.offen = bits(62, 1);

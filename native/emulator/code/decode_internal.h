@@ -12,6 +12,7 @@
 #include "code/dialect.h"
 #include "code/opcode_map.h"
 #include "isa/inst.h"
+#include "isa/unified_format.h"
 
 namespace fmha::emu {
 
@@ -48,10 +49,10 @@ uint64_t literal_constant(uint32_t literal, Type type, bool is_signed);
 // What all generations share: the walk, operands, and the scalar and vector ALU formats.
 class Decoder {
  public:
-  Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
-      : map_(opcode_map(arch)),
+  Decoder(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
+      : map_(opcode_map(arch, wave_size)),
         dialect_(dialect_of(arch_info(arch).isa)),
-        mask_dwords_(arch_info(arch).wave_size / 32),
+        mask_dwords_(wave_size / 32),
         text_(text),
         bytes_(bytes),
         base_(base),
@@ -152,6 +153,7 @@ class Gfx11Decoder : public Decoder {
   bool vop3_or_dpp();
   bool vopd();
   bool ds();
+  void typed(uint32_t number, const unified::Table& formats);  // the format of MTBUF
 
  private:
   bool dpp_register(uint32_t number);
@@ -176,6 +178,7 @@ class Gfx10Decoder : public Gfx11Decoder {
   bool extended(uint32_t code, bool* ok) override;
   bool smem();
   bool mubuf();
+  bool mtbuf();
   bool buffer();
   bool flat();
 };

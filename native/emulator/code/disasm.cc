@@ -136,6 +136,7 @@ class Printer {
     else
       put_if(i_.dst, r_.dst);
     if (r_.immediate == Immediate::kProbe) put(text(i_.offset0 <= 64 ? "%u" : "0x%x", i_.offset0));
+    if (r_.immediate == Immediate::kLines) return prefetch();
     if (r_.src[0] != Type::kNone) {
       put(i_.src[0], r_.src[0]);
       const std::string offset =
@@ -150,6 +151,15 @@ class Printer {
     if (dialect_.has_scope_field) return hints();
     if (i_.sc0) out_ += " glc";
     if (i_.sc1) out_ += " dlc";
+  }
+  void prefetch() {
+    put_if(i_.src[0], r_.src[0]);
+    put(text(i_.imm < 0 ? "-0x%x" : "0x%x", static_cast<unsigned>(i_.imm < 0 ? -i_.imm : i_.imm)));
+    if (i_.src[1].kind == OperandKind::kNone)
+      put("null");
+    else
+      put(i_.src[1], Type::kI32);
+    put(text("%u", i_.offset0));
   }
   // An offset of 0 beside a register is printed as none; assemblers do not write it.
   bool has_smem_imm() const { return i_.imm != 0 || dialect_.has_scope_field; }
@@ -349,13 +359,17 @@ class Printer {
       if (!(r_.flags & kRefused)) put(i_.src[0], Type::kI64);
       put(i_.src[1], Type::kB128);
       put(i_.src[2], Type::kI32);
-      if (r_.format == Format::kMtbuf) out_ += buffer_format_text(i_.data_format, i_.number_format);
+      if (r_.format == Format::kMtbuf) out_ += buffer_format();
       if (i_.idxen) out_ += " idxen";
       if (i_.offen) out_ += " offen";
       if (i_.imm) out_ += text(" offset:%d", i_.imm);
     }
     cache_policy();
     if (i_.lds) out_ += " lds";
+  }
+
+  std::string buffer_format() const {
+    return dialect_.has_null ? unified_format_text(i_) : buffer_format_text(i_.data_format, i_.number_format);
   }
 
   void flat() {

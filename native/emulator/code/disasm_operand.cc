@@ -151,12 +151,24 @@ std::string waitcnt_text(uint32_t imm, const Dialect& dialect) {
   return s;
 }
 
+namespace {
+constexpr const char* kData[] = {"INVALID",     "8",        "16",          "8_8",        "32",      "16_16",
+                                 "10_11_11",    "11_11_10", "10_10_10_2",  "2_10_10_10", "8_8_8_8", "32_32",
+                                 "16_16_16_16", "32_32_32", "32_32_32_32", "RESERVED_15"};
+constexpr const char* kNumber[] = {"UNORM", "SNORM", "USCALED",    "SSCALED",
+                                   "UINT",  "SINT",  "RESERVED_6", "FLOAT"};
+}  // namespace
+
+std::string unified_format_text(const Inst& inst) {
+  constexpr uint32_t kUsual = 1;  // not printed
+  const uint32_t format = inst.unified_format;
+  if (format == kUsual) return "";
+  if (format == 0) return " format:[BUF_FMT_INVALID]";
+  if (!inst.data_format) return text(" format:%u", format);
+  return text(" format:[BUF_FMT_%s_%s]", kData[inst.data_format], kNumber[inst.number_format]);
+}
+
 std::string buffer_format_text(uint32_t data, uint32_t number) {
-  constexpr const char* kData[] = {"INVALID",     "8",        "16",          "8_8",        "32",      "16_16",
-                                   "10_11_11",    "11_11_10", "10_10_10_2",  "2_10_10_10", "8_8_8_8", "32_32",
-                                   "16_16_16_16", "32_32_32", "32_32_32_32", "RESERVED_15"};
-  constexpr const char* kNumber[] = {"UNORM", "SNORM", "USCALED",    "SSCALED",
-                                     "UINT",  "SINT",  "RESERVED_6", "FLOAT"};
   constexpr uint32_t kUsualData = 1, kUsualNumber = 0;  // not printed
   std::string s;
   if (data != kUsualData) s = text("BUF_DATA_FORMAT_%s", kData[data & 15]);

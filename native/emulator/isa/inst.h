@@ -155,9 +155,12 @@ enum RowFlag : RowFlags {
   kVectorNop = 1ull << 47,
   // Modifiers.
   kNoResultModifiers = 1ull << 48,  // sources may have modifiers, the result has no clamp and no omod
-  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
-  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
   kSelectsSource = 1ull << 49,      // op_sel[0] is the half of source 0 that is read, though it is 32 bits
+  kLoadsScales = 1ull << 50,        // v_mfma_ld_scale: its sources are scales, which op_sel picks bytes of
+  kPlacesLate = 1ull << 51,         // with kSelectsByte: its byte is late even if it is the lowest
+  // Mode.
+  kSetsDenorms = 1ull << 52,  // s_denorm_mode
+  kOfFloats = 1ull << 53,     // an atomic of memory's that MODE has a say in
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -179,6 +182,7 @@ enum class Immediate : uint8_t {
   kHwReg,        // s_getreg, s_setreg
   kSwizzle,      // ds_swizzle
   kProbe,        // s_atc_probe: what it asks for
+  kLines,        // s_prefetch: how many, less one
   kExitCode,     // s_endpgm
   kPriority,     // s_setprio
 };
@@ -247,7 +251,7 @@ struct Row {
 struct BoundRow : Row {
   Format format;
   uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
-  uint16_t index;   // of the row in isa_rows(wave size of the arch)
+  uint16_t index;   // of the row in isa_rows(wave size)
 };
 
 // Does it take half a register?
@@ -313,7 +317,7 @@ struct Inst {
   const Inst* dual = nullptr;    // VOPD: the two operations, which read before either writes
 
   int32_t imm = 0;                   // simm16 (sign-extended), memory offset, literal K
-  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. s_atc_probe: offset0 is what it asks for
+  uint8_t offset0 = 0, offset1 = 0;  // kTwoOffsets. kProbe, kLines: offset0 is that
   int32_t target = -1;               // kBranch: index of the instruction jumped to, -1 outside the text
 
   uint8_t neg = 0, abs = 0;  // bit n: source n. VOP3P: neg is neg_lo
@@ -331,14 +335,26 @@ struct Inst {
   uint8_t hint = 0, scope = 0;                 // gfx12: the fields th and scope
   uint8_t cbsz = 0, abid = 0, blgp = 0;        // MFMA
   uint8_t data_format = 0, number_format = 0;  // MTBUF
+  uint8_t unified_format = 0;                  // the same on RDNA: unified_format.h
 };
 
 // The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
 // instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
-// at load time. That of 32 lanes has the same rows but for MFMA.
+// at load time. That of 32 lanes has the same rows but for MFMA, and other types of WMMA's operands.
 std::span<const Row> isa_rows(int wave_size);
-// Those that an arch has, bound to its opcodes; made at first use.
-std::span<const BoundRow> isa_rows(Arch arch);
+// Those that an arch has in waves of that size, bound to its opcodes; made at first use.
+std::span<const BoundRow> isa_rows(Arch arch, int wave_size);
+
+// Every arch runs waves of 64 lanes, and those whose waves have 32 if nobody asks for 64 run both: which, the
+// kernel's descriptor says.
+constexpr bool has_waves_of(const ArchInfo& info, int lanes) {
+  return lanes == 64 || lanes == info.wave_size;
+}
+// A place for each arch and wave size.
+constexpr int kWaveSizes = 2;
+constexpr size_t place_of(Arch arch, int wave_size) {
+  return static_cast<size_t>(arch) * kWaveSizes + (wave_size == 64 ? 1 : 0);
+}
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"
 
 }  // namespace fmha::emu

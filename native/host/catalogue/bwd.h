@@ -14,6 +14,7 @@ struct BwdRow {
   int16_t hdim_v;
   int16_t hdim_step;   // 0: head dims exactly those; n: any multiple of n up to those
   int16_t hdim_least;  // no head dims below this
+  bool equal_hdims;    // it is told one head dim: the problem's two are the same
   BwdMask mask;        // the only mask that it does; kAny: all, as run-time values
   BwdLayout layout;    // the only layout that it takes: batches, or packed sequences; kAny: both
   bool alibi;          // at most one of these three, unless they are optional

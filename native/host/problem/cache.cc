@@ -140,7 +140,7 @@ void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor&
 CacheScale cache_scale(const char* name, const fmha_cache_scale& s, const fmha_cache& c, DType dtype,
                        int64_t batch, int64_t nhead, bool wanted, Pointers pointers, Extents& extents) {
   if (s.data == nullptr) return {nullptr, 0, 0};
-  if (dtype != DType::kFp8) {
+  if (!is_fp8(dtype)) {
     raise(FMHA_INVALID_ARGUMENT, "%s = %p: expected NULL for a cache of %s: scales are for fp8", name,
           static_cast<const void*>(s.data), dtype_name(dtype));
   }

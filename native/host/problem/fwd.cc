@@ -99,7 +99,7 @@ void set_sizes(const fmha_fwd_params& p, FwdProblem& problem) {
 }
 
 void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
-  const bool fp8 = problem.dtype == DType::kFp8;
+  const bool fp8 = is_fp8(problem.dtype);
   problem.qk_descale = descale("q_descale", p.q_descale, fp8) * descale("k_descale", p.k_descale, fp8);
   problem.v_descale = descale("v_descale", p.v_descale, fp8);
   if (!std::isfinite(p.softmax_scale) || p.softmax_scale == 0.0F) {

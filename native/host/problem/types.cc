@@ -12,10 +12,8 @@ namespace fmha {
 namespace {
 
 constexpr AbiType kAbiTypes[] = {
-    {FMHA_FP16, DType::kFp16, 2},
-    {FMHA_BF16, DType::kBf16, 2},
-    {FMHA_FP32, DType::kFp32, 4},
-    {FMHA_FP8_E4M3_FNUZ, DType::kFp8, 1},
+    {FMHA_FP16, DType::kFp16, 2},         {FMHA_BF16, DType::kBf16, 2},         {FMHA_FP32, DType::kFp32, 4},
+    {FMHA_FP8_E4M3_FNUZ, DType::kFp8, 1}, {FMHA_FP8_E4M3_FN, DType::kFp8fn, 1},
 };
 static_assert(std::size(kAbiTypes) == kDTypeCount, "every type of the catalogue has a value in the C ABI");
 
@@ -34,7 +32,9 @@ const AbiType& type_of(const char* name, fmha_dtype value) {
     if (type.value == value) return type;
   }
   raise(FMHA_INVALID_ARGUMENT,
-        "%s = %" PRId32 ": expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3) or FMHA_FP8_E4M3_FNUZ (4)",
+        "%s = %" PRId32
+        ": expected FMHA_FP16 (1), FMHA_BF16 (2), FMHA_FP32 (3), FMHA_FP8_E4M3_FNUZ (4) or "
+        "FMHA_FP8_E4M3_FN (5)",
         name, value);
 }
 

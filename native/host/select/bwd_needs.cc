@@ -20,7 +20,7 @@ constexpr uint32_t bit_if(bool unmet, BwdNeed need) { return unmet ? bit(need) :
 
 bool holds_dims(const BwdRow& row, const FwdProblem& f) {
   return std::min(f.hdim_q, f.hdim_v) >= row.hdim_least && holds(row.hdim_q, row.hdim_step, f.hdim_q) &&
-         holds(row.hdim_v, row.hdim_step, f.hdim_v);
+         holds(row.hdim_v, row.hdim_step, f.hdim_v) && (!row.equal_hdims || f.hdim_q == f.hdim_v);
 }
 
 // Both causal masks are the same for squares: so are all of packed sequences with one array of their starts.
@@ -50,6 +50,9 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
     case BwdNeed::kHeadDims:
       if (row.hdim_step == 0)
         return terms.add_format("fwd->hdim_q = %d and fwd->hdim_v = %d", row.hdim_q, row.hdim_v);
+      if (row.equal_hdims)
+        return terms.add_format("fwd->hdim_q = fwd->hdim_v up to %d, multiples of %d", row.hdim_q,
+                                row.hdim_step);
       return terms.add_format("fwd->hdim_q up to %d and fwd->hdim_v up to %d, multiples of %d", row.hdim_q,
                               row.hdim_v, row.hdim_step);
     case BwdNeed::kMask:

@@ -79,9 +79,9 @@ class DecodeFamily {
       raise(FMHA_UNSUPPORTED,
             "cache->dtype = %s, cache->k_vector = %" PRId32
             ": no %s kernel of this build for %s reads such a cache; expected cache->dtype = %s and k_vector "
-            "0%s",
+            "0%s%s",
             dtype_name(p_.cache.dtype), p_.cache.vectors.k, dtype_name(f.dtype), arch_name(arch_),
-            dtype_name(f.dtype), elsewhere.text);
+            dtype_name(f.dtype), OtherFp8(p_.cache.dtype, arch_).text, elsewhere.text);
     }
     if (nearest == nullptr) {
       raise_for_type({kFamily, "kernel over a KV cache", "fwd->dtype"}, f.dtype, arch_, elsewhere);

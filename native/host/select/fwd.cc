@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "select/fwd_keys.h"
 #include "select/fwd_needs.h"
 #include "select/fwd_origin.h"
 #include "select/fwd_split.h"
@@ -19,11 +20,13 @@ namespace {
 constexpr int kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
 constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
 
-// By the clock of the software device, over kernels of heads of 64 and 128 on idle and on full devices: what
-// a key costs waves that are alone on their SIMDs, a hundredth of what it costs them beside others; a
+// What makes the choices lose least by the clock of the software device, over the grid of problems of
+// benchmarks/choices.py: what a key costs more where a SIMD has no other wave, of a step of so many keys; a
 // workgroup's beginning and end, in rows by keys, for waves that take turns by barriers and for others.
-constexpr int64_t kAlone = 145;
-constexpr int64_t kStart = 9300, kStartOfMany = 15500;
+// By benchmarks/selector.py, 2026-11-25.
+constexpr int64_t kLatency = 5300;
+constexpr int64_t kStart = 14500;
+constexpr int64_t kStartOfMany = 29300;
 
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 
@@ -125,21 +128,24 @@ class FwdFamily {
 
   // Rounds of workgroups over the device, a wave on each SIMD at a time, times the cost of a key to a wave.
   // Tall tiles read K and V less often; short ones, and those of fewer waves, fill a device that a small
-  // problem leaves idle, and waste less on few queries.
+  // problem leaves idle, waste less on few queries, and see fewer keys through a window.
   int64_t time_of(const Entry& e) const {
     const int64_t workgroups = fwd_tiles(*e.kernel, p_) * p_.nhead_q * p_.batch;
-    if (e.waves > arch_info(target_.arch).simds_per_cu) return time_of_many(e, workgroups);
+    const FwdKeys keys = fwd_keys(p_, e.kernel->fwd.tile_m);
+    if (e.waves > arch_info(target_.arch).simds_per_cu) return time_of_many(e, workgroups, keys);
     const int64_t waves = workgroups * e.waves;
-    if (waves <= waves_at_once_) return e.round_cost * kAlone / 100 * p_.seqlen_k + kStart;
-    return ceil_div(waves, waves_at_once_) * (e.round_cost * p_.seqlen_k + kStart);
+    const int64_t rounds = ceil_div(waves, waves_at_once_);
+    const int64_t alone = e.round_cost + kLatency / e.kernel->fwd.tile_n;
+    return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * kStart;
   }
 
-  int64_t time_of_many(const Entry& e, int64_t workgroups) const {
+  int64_t time_of_many(const Entry& e, int64_t workgroups, const FwdKeys& keys) const {
     const int64_t units = target_.compute_units;
     const FwdWorkCost cost = work_cost(*e.kernel);
     const int64_t rounds = ceil_div(workgroups, units);
     const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
-    const int64_t time = rounds * (cost.key * share / 100 * p_.seqlen_k + cost.start);
+    const int64_t time =
+        cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) + rounds * cost.start;
     // The n-th candidate is the same kernel with a workspace and without.
     const bool divides = p_.may_use_workspace || p_.candidate != 0;
     return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;

@@ -5,6 +5,7 @@
 
 #include "divide.h"
 #include "problem/workspace.h"
+#include "select/fwd_keys.h"
 #include "select/merge.h"
 
 namespace fmha {
@@ -46,7 +47,7 @@ class Tiles {
 
  private:
   int64_t workgroups() const { return count_ * heads_; }
-  int64_t most_parts() const { return std::min(kMostParts, p_.seqlen_k / kLeastKeysOfPart); }
+  static int64_t most_parts(int64_t keys) { return std::min(kMostParts, keys / kLeastKeysOfPart); }
 
   int64_t time(int64_t workgroups, int64_t keys) const {
     if (workgroups == 0) return 0;
@@ -80,7 +81,7 @@ class Tiles {
     int64_t least = undivided;
     constexpr int64_t kMostRoundsOfParts = 6;
     for (int64_t n = 1; n <= kMostRoundsOfParts; ++n) {
-      const int64_t parts = std::min(n * units_ / rest, most_parts());
+      const int64_t parts = std::min(n * units_ / rest, most_parts(p_.seqlen_k));
       if (parts < 2) continue;
       const int64_t keys = ceil_div(p_.seqlen_k, parts);
       const int64_t rounds_of_parts = ceil_div(rest * parts, units_);
@@ -98,7 +99,7 @@ class Tiles {
   FwdSplit best_of_masked() const {
     int64_t sum = 0, longest = 0;
     for (int64_t i = 0; i < count_; ++i) {
-      const int64_t keys = keys_of(i);
+      const int64_t keys = fwd_keys_of_tile(p_, height_, i);
       sum += keys;
       longest = std::max(longest, keys);
     }
@@ -106,7 +107,7 @@ class Tiles {
     const int64_t undivided = time_of_masked(1, std::max(longest, even));
     FwdSplit best = kNone;
     int64_t least = undivided;
-    for (int64_t parts = 2; parts <= most_parts(); parts += parts < 4 ? 1 : parts / 2) {
+    for (int64_t parts = 2; parts <= most_parts(longest); parts += parts < 4 ? 1 : parts / 2) {
       // A unit that is late has one more piece than others.
       const int64_t piece = ceil_div(longest, parts);
       const int64_t now = time_of_masked(parts, std::max(even + piece / 2, piece)) + merge_time(0, parts);
@@ -123,18 +124,6 @@ class Tiles {
     return time(busy, keys) + (ceil_div(workgroups() * parts, units_) - 1) * cost_.start;
   }
 
-  // That some row of the tile sees.
-  int64_t keys_of(int64_t tile) const {
-    const int64_t diagonal = p_.mask.top_left ? 0 : p_.seqlen_k - p_.seqlen_q;
-    const int64_t first_row = tile * height_;
-    const int64_t last_row = std::min(first_row + height_, p_.seqlen_q) - 1;
-    const int64_t left = std::min(p_.mask.left, kFar), right = std::min(p_.mask.right, kFar);
-    const int64_t first = std::max<int64_t>(first_row + diagonal - left, 0);
-    const int64_t end = std::min(last_row + diagonal + right + 1, p_.seqlen_k);
-    return std::max<int64_t>(end - first, 0);
-  }
-
-  static constexpr int64_t kFar = int64_t{1} << 40;
   static constexpr FwdSplit kNone = {{0, 1}, 100};
 
   const FwdProblem& p_;

@@ -47,8 +47,9 @@ class KvAppendFamily {
       if (same(kKernels[i])) types.add(dtype_name(kKernels[i].kv_append.o_dtype));
     }
     if (types.is_empty()) raise_for_type({kFamily, "append kernel", "dtype"}, p_.dtype, arch_, elsewhere);
-    raise(FMHA_UNSUPPORTED, "cache->dtype = %s: this build stores dtype = %s in caches of: %s%s",
-          dtype_name(p_.cache_dtype), dtype_name(p_.dtype), types.c_str(), elsewhere.text);
+    raise(FMHA_UNSUPPORTED, "cache->dtype = %s: this build stores dtype = %s in caches of: %s%s%s",
+          dtype_name(p_.cache_dtype), dtype_name(p_.dtype), types.c_str(),
+          OtherFp8(p_.cache_dtype, arch_).text, elsewhere.text);
   }
 
  private:

@@ -2,8 +2,10 @@
 #include "select/unsupported.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "error.h"
+#include "problem/types.h"
 #include "text.h"
 
 namespace fmha {
@@ -16,6 +18,13 @@ bool any_kernel(Family family, Predicate predicate) {
 }
 
 }  // namespace
+
+OtherFp8::OtherFp8(DType wanted, Arch arch) {
+  const ArchInfo& info = arch_info(arch);
+  if (!is_fp8(wanted) || std::strcmp(info.fp8, dtype_name(other_fp8(wanted))) != 0) return;
+  std::snprintf(text, sizeof text, "; %s is %s, and %s has %s, %s", dtype_name(wanted), fp8_format(wanted),
+                info.name, info.fp8, fp8_format(other_fp8(wanted)));
+}
 
 void raise_for_type(const FamilyWords& words, DType wanted, Arch arch, const Elsewhere& elsewhere) {
   ItemList archs, dtypes;
@@ -33,8 +42,8 @@ void raise_for_type(const FamilyWords& words, DType wanted, Arch arch, const Els
     raise(FMHA_UNSUPPORTED, "this build has no %s for %s; it has kernels for: %s%s", words.kernel,
           arch_name(arch), archs.c_str(), elsewhere.text);
   }
-  raise(FMHA_UNSUPPORTED, "%s = %s: this build has no such kernel for %s; it has: %s%s", words.dtype,
-        dtype_name(wanted), arch_name(arch), dtypes.c_str(), elsewhere.text);
+  raise(FMHA_UNSUPPORTED, "%s = %s: this build has no such kernel for %s; it has: %s%s%s", words.dtype,
+        dtype_name(wanted), arch_name(arch), dtypes.c_str(), OtherFp8(wanted, arch).text, elsewhere.text);
 }
 
 }  // namespace fmha

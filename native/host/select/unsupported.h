@@ -34,6 +34,12 @@ const Kernel* nearest_kernel(Matches matches, Distance distance) {
   return nearest;
 }
 
+// What ends a message about 8-bit floats of the kind that an arch does not have.
+struct OtherFp8 {
+  OtherFp8(DType wanted, Arch arch);
+  char text[96] = "";
+};
+
 // How a family's messages name things.
 struct FamilyWords {
   Family family;

@@ -146,8 +146,9 @@ namespace fmha {
 // - When the maximum grows from m_old to m, CK rescales by exp2(scale * m_old - R), an FMA too, which
 //   brings in that factor at every step, even if the maximum stays. The longer the row, the more wrong is
 //   the weight of its first keys. Right is exp2(R_old - R), with R_old rounded as it was.
-// - The factor is at most 2^8 up to a limit (fp8: 2^(1/16), since P saturates). Beyond, P would overflow or
-//   vanish, and O would be wrong; there R, and so the row, is NaN.
+// - The factor is at most 2^8 up to a limit. Beyond, P would overflow or vanish, and O would be wrong; there
+//   R, and so the row, is NaN. Of fp8, 2^(1/32): P, scaled to 240 or 448, then still rounds to that, and not
+//   to the next number up, which is NaN.
 //
 // Kernels with a bias, ALiBi or softcap scale first and then subtract: exact, and without limit.
 struct ScaledMax {
@@ -156,7 +157,7 @@ struct ScaledMax {
 
 template <typename P>
 struct RowMax {
-  static constexpr float kLimit = sizeof(P) == 1 ? 0x1p21F : 0x1p28F;
+  static constexpr float kLimit = sizeof(P) == 1 ? 0x1p20F : 0x1p28F;
   float value;
 
   CK_TILE_DEVICE constexpr operator float() const { return value; }

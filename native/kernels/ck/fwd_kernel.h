@@ -14,6 +14,18 @@
 #include "ck_tile/ops/epilogue.hpp"
 #include "ck_tile/ops/fmha.hpp"
 
+namespace ck_tile {
+
+// CK has one name for the 8-bit float of whichever arch is compiled for; a row of the catalogue says which it
+// is.
+#if CK_TILE_USE_OCP_FP8
+using fp8fn_t = fp8_t;
+#else
+using fp8fnuz_t = fp8_t;
+#endif
+
+}  // namespace ck_tile
+
 namespace fmha {
 
 using ck_tile::index_t;

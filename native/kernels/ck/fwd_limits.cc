@@ -32,8 +32,9 @@ bool scales_fit(const FwdProblem& p, Refusal& why) {
                        double{p.softmax_scale},
                        p.qk_descale == 1.0F ? "" : ", times q_descale and k_descale");
   }
-  if (p.dtype == DType::kFp8 && p.v_descale / kFp8ScaleP < FLT_MIN) {
-    return why.because(FMHA_UNSUPPORTED, "v_descale = %g: kernels take 3e-36 or more", double{p.v_descale});
+  if (is_fp8(p.dtype) && p.v_descale / fp8_scale_p(p.dtype) < FLT_MIN) {
+    return why.because(FMHA_UNSUPPORTED, "v_descale = %g: kernels take %g or more", double{p.v_descale},
+                       double{fp8_scale_p(p.dtype) * FLT_MIN});
   }
   return true;
 }

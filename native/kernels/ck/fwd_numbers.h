@@ -8,7 +8,7 @@ namespace fmha::ck {
 
 // P, from 0 to 1, is multiplied by this before fp8 kernels round it: the largest number of the type, so that
 // its smaller elements lose as little as may be.
-inline constexpr float kFp8ScaleP = 240.0F;
+inline float fp8_scale_p(DType dtype) { return dtype == DType::kFp8fn ? 448.0F : 240.0F; }
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 

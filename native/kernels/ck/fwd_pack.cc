@@ -43,7 +43,7 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
   const KernelMask mask = mask_of(p);
   const KernelDropout dropout = kernel_dropout(p.dropout);
-  const bool fp8 = p.dtype == DType::kFp8;
+  const bool fp8 = is_fp8(p.dtype);
   const bool random = p.dropout.is_on();
   const auto nhead_q = static_cast<int32_t>(p.nhead_q);
   new (plan.add_launch<FwdKernelParams>(kernel, grid_of(kernel, p))) FwdKernelParams{
@@ -70,8 +70,8 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .nhead_ratio_qk = nhead_q / static_cast<int32_t>(p.nhead_k),
       .scale_log2e = scale_log2e(p),
       .softcap = p.softcap,
-      .scale_p = fp8 ? kFp8ScaleP : 0,
-      .scale_o = fp8 ? p.v_descale / kFp8ScaleP : 0,
+      .scale_p = fp8 ? fp8_scale_p(p.dtype) : 0,
+      .scale_o = fp8 ? p.v_descale / fp8_scale_p(p.dtype) : 0,
       .rp_keep = dropout.rp_keep,
       .keep_at_most = dropout.keep_at_most,
       .mask_type = mask.type,

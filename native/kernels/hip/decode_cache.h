@@ -16,6 +16,7 @@ namespace fmha {
 template <typename T, typename C, int kQ, int kV>
 struct DecodeShape {
   static constexpr bool kWidens = sizeof(C) == 1;
+  static_assert(__is_same(C, T) || __is_same(C, ArchFp8), "this arch converts no such numbers");
   static constexpr int kTiles = kQ > 256 ? 1 : 2;  // a block
   static constexpr int kTileKeys = 16;             // of an MFMA
   static constexpr int kKeys = kTileKeys * kTiles;
@@ -114,11 +115,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   __device__ Dwords2 value(int tile, int part, int j) const {
     const auto& x = values_[tile][part];
     if constexpr (Shape::kWidens) {
-      const auto of = [&](int i) {
-        const uint32_t four = x[i][j / 4];
-        const Float2 two = j % 4 < 2 ? floats_of_fp8<false>(four) : floats_of_fp8<true>(four);
-        return two[j % 2];
-      };
+      const auto of = [&](int i) { return float_of_fp8<C>(x[i][j / 4], j); };
       return {exact_pair<T>(of(0), of(1)), exact_pair<T>(of(2), of(3))};
     } else {
       const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;

@@ -3,6 +3,9 @@
 // a tile of 16, and a dim of the values of its tokens: on gfx12 and gfx10.3 of eight, on gfx11 of all 16,
 // as its WMMA wants, so that both halves of a wave load the same.
 //
+// Of 8-bit caches, which gfx12 has, a lane loads 16 dims of a key at once too, those of two WMMAs: its own
+// eight of the first and of the second lie together. So dims come in another order, in which Q is (q_place).
+//
 // A lane finds where one token is, a block ahead: the page of its key. For values the lanes tell each other.
 #pragma once
 
@@ -11,24 +14,30 @@
 
 namespace fmha {
 
-// Of T, q's type, and of C, the cache's, which is T.
+// Of T, q's type, and of C, the cache's.
 template <typename T, typename C, int kQ, int kV>
 struct DecodeShape {
-  static_assert(__is_same(T, C), "Radeon's kernels widen no caches");
-  static constexpr bool kWidens = false;
+  static constexpr bool kWidens = sizeof(C) == 1;
+  static_assert(__is_same(C, T) || __is_same(C, ArchFp8), "this arch converts no such numbers");
   static constexpr int kTiles = 1;  // a block
   static constexpr int kKeys = kDecodeTileRows * kTiles;
   static constexpr int kDims = 16 / sizeof(C);                 // of a key that a lane loads at once
   static constexpr int kSteps = kQ / 16;                       // WMMAs of a tile
   static constexpr int kStepsAtOnce = kQ <= 128 ? kSteps : 4;  // of those, whose keys are in registers
   static constexpr bool kValuesEarly = kQ <= 128;              // on their way while scores are computed
-  static constexpr int kLoadsOfStep = kWholeA ? 2 : 1;
+  static constexpr int kLoads = kStepsAtOnce * (kWholeA ? 2 : 1) / (kWidens ? 2 : 1);  // of a key
   static constexpr int kTokens = kWholeA ? 16 : 8;  // of a tile, whose values a lane has
   static constexpr int kSlices = kV > 256 ? 2 : 1;  // of O's dims: so many waves have the same keys
   static constexpr int kSlice = kV / kSlices;
   static constexpr int kSpan = kDecodeTileRows;
   static constexpr int kMeet = 4;
   static_assert(kSteps % kStepsAtOnce == 0 && kSlice % 64 == 0);
+  static_assert(!kWidens || (!kWholeA && kStepsAtOnce % 2 == 0), "a load is half of two operands");
+
+  // Where in a row of Q its chunk of eight dims is, in the order of a key's.
+  __device__ static constexpr int q_place(int chunk) {
+    return kWidens ? (chunk & ~3) | (chunk & 1) << 1 | (chunk >> 1 & 1) : chunk;
+  }
 
   // The row of an operand that this lane brings, and which eight of its columns, if not all; the first of the
   // tokens whose values it has.
@@ -118,20 +127,26 @@ struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
   }
 
   __device__ OperandA key(int tile, int step) const {
-    const Dwords4* loaded = keys[tile] + step % Shape::kStepsAtOnce * Shape::kLoadsOfStep;
-    return operand_by<OperandA>([&](int i) { return loaded[i]; });
+    const int at = step % Shape::kStepsAtOnce;
+    if constexpr (Shape::kWidens) {
+      const Dwords4 x = keys[tile][at / 2];
+      return at % 2 == 0 ? widened_eight<T>(x.xy) : widened_eight<T>(x.zw);
+    } else {
+      const Dwords4* loaded = keys[tile] + at * (kWholeA ? 2 : 1);
+      return operand_by<OperandA>([&](int i) { return loaded[i]; });
+    }
   }
 
-  // Of a key whose dims, eight at a time, are `pitch` elements apart for each of them.
+  // Of a key whose dims, kDims at a time, are `pitch` elements apart for each of them.
   __device__ void load_key(const DecodeParams& p, int tile, const C* key, int pitch, int first_step) {
     const int part = kWholeA ? 0 : remade(Shape::chunk()), hdim = remade_scalar(p.hdim_q);
-    _Pragma("unroll") for (int i = 0; i < Shape::kStepsAtOnce * Shape::kLoadsOfStep; ++i) {
-      const int eight = kWholeA ? i : 2 * i + part, dim = first_step * 16 + eight * 8;
+    _Pragma("unroll") for (int i = 0; i < Shape::kLoads; ++i) {
+      const int load = kWholeA ? i : 2 * i + part, dim = first_step * 16 + load * Shape::kDims;
       keys[tile][i] = global_load<Dwords4>(key + (dim < hdim ? dim : 0) * pitch);
     }
   }
 
-  Dwords4 keys[Shape::kTiles][Shape::kStepsAtOnce * Shape::kLoadsOfStep];
+  Dwords4 keys[Shape::kTiles][Shape::kLoads];
   int page[Shape::kTiles], next_page[Shape::kTiles];  // of a lane's token
 };
 
@@ -179,16 +194,21 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   // What a WMMA takes of a tile's keys: one dim a lane.
   __device__ OperandA value(int tile, int /*part*/, int j) const {
     const auto& x = values_[tile];
-    const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
     OperandA turned;
     _Pragma("unroll") for (int i = 0; i < Shape::kTokens / 2; ++i) {
-      turned[i] = __builtin_amdgcn_perm(x[2 * i + 1][j / 2], x[2 * i][j / 2], select);
+      if constexpr (Shape::kWidens) {
+        turned[i] =
+            exact_pair<T>(float_of_fp8<C>(x[2 * i][j / 4], j), float_of_fp8<C>(x[2 * i + 1][j / 4], j));
+      } else {
+        const uint32_t select = j % 2 == 0 ? 0x05040100 : 0x07060302;
+        turned[i] = __builtin_amdgcn_perm(x[2 * i + 1][j / 2], x[2 * i][j / 2], select);
+      }
     }
     return turned;
   }
 
  private:
-  using Value = __attribute__((ext_vector_type(kEach / 2))) uint32_t;
+  using Value = __attribute__((ext_vector_type(kEach * sizeof(C) / 4))) uint32_t;
 
   __device__ static const C* row(const DecodePlace& place, const void* data, const CacheStrides& s, int page,
                                  int token) {
@@ -198,8 +218,8 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
   Value values_[Shape::kTiles][Shape::kTokens];
 };
 
-// Keys (hdim / 8, page_size, 8) and values (page_size / n, hdim, n) of a page and head: what a WMMA takes is
-// loaded as it is.
+// Keys (hdim / n, page_size, n), of n in 16 bytes, and values (page_size / n, hdim, n) of a page and head:
+// what a WMMA takes is loaded as it is.
 template <typename T, typename C, int kQ, int kV>
 class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
   using Shape = DecodeShape<T, C, kQ, kV>;
@@ -234,7 +254,7 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
         _Pragma("unroll") for (int j = 0; j < kEach; ++j) {
           const int dim = (part * kEach + j) * 16 + remade(Shape::row());
           const uint32_t from = (dim < p.hdim_v ? dim : 0) * p.v_vector * sizeof(C);
-          values_[t][j][i] = global_load<Dwords4>(value + from);
+          values_[t][j][i] = global_load<Eight>(value + from);
         }
       }
     }
@@ -245,10 +265,12 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
     if (block * Shape::kKeys >= place.from && (block + 1) * Shape::kKeys - 1 <= place.to) return;
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       _Pragma("unroll") for (int i = 0; i < kEights; ++i) {
-        Dwords4 seen = {};
+        Eight seen = {};
         _Pragma("unroll") for (int k = 0; k < 8; ++k) {
+          constexpr int kBits = 8 * sizeof(C), kPerDword = 32 / kBits;
           const int at = Shape::first(block, t) + Shape::first_token() + i * 8 + k;
-          seen[k / 2] |= at >= place.from && at <= place.to ? 0xffffU << (k % 2 * 16) : 0;
+          const uint32_t ones = ((1U << kBits) - 1) << (k % kPerDword * kBits);
+          seen[k / kPerDword] |= at >= place.from && at <= place.to ? ones : 0;
         }
         _Pragma("unroll") for (int j = 0; j < kEach; ++j) values_[t][j][i] &= seen;
       }
@@ -256,13 +278,19 @@ class DecodeVectors : public DecodeKeys<T, C, kQ, kV> {
   }
 
   __device__ OperandA value(int tile, int /*part*/, int j) const {
-    return operand_by<OperandA>([&](int i) { return values_[tile][j][i]; });
+    if constexpr (Shape::kWidens) {
+      return widened_eight<T>(values_[tile][j][0]);
+    } else {
+      return operand_by<OperandA>([&](int i) { return values_[tile][j][i]; });
+    }
   }
 
  private:
   static constexpr int kEights = Shape::kTokens / 8;
 
-  Dwords4 values_[Shape::kTiles][kEach][kEights];
+  using Eight = __attribute__((ext_vector_type(2 * sizeof(C)))) uint32_t;  // tokens
+
+  Eight values_[Shape::kTiles][kEach][kEights];
 };
 
 }  // namespace fmha

@@ -61,10 +61,10 @@ __device__ inline uint32_t exact_pair(float low, float high) {
   }
 }
 
-// Bytes 0 and 1 of four e4m3fnuz, or 2 and 3. fp16 and bf16 have them all.
+// Bytes 0 and 1 of four of the arch's 8-bit floats, or 2 and 3. fp16 and bf16 have them all.
 template <bool kUpper>
 __device__ inline Float2 floats_of_fp8(uint32_t four) {
-#if defined(__gfx942__)
+#if defined(FMHA_HAS_FP8)
   return __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(four), kUpper);
 #else
   static_assert(kUpper && !kUpper, "this arch has no conversion of fp8");
@@ -72,10 +72,38 @@ __device__ inline Float2 floats_of_fp8(uint32_t four) {
 #endif
 }
 
+// The j % 4-th of four. On gfx12 one at a time: of what v_cvt_pk_f32_fp8 takes, clang 20 keeps in registers
+// below 128 for as long as it lives, and spills what does not fit there.
+template <typename C>
+__device__ inline float float_of_fp8(uint32_t four, int j) {
+  static_assert(__is_same(C, ArchFp8));
+#if defined(__GFX12__)
+  const int x = static_cast<int>(four);
+  switch (j % 4) {
+    case 0:
+      return __builtin_amdgcn_cvt_f32_fp8(x, 0);
+    case 1:
+      return __builtin_amdgcn_cvt_f32_fp8(x, 1);
+    case 2:
+      return __builtin_amdgcn_cvt_f32_fp8(x, 2);
+    default:
+      return __builtin_amdgcn_cvt_f32_fp8(x, 3);
+  }
+#else
+  const Float2 two = j % 4 < 2 ? floats_of_fp8<false>(four) : floats_of_fp8<true>(four);
+  return two[j % 2];
+#endif
+}
+
 template <typename T>
 __device__ inline Dwords2 widened(uint32_t four) {
   const Float2 low = floats_of_fp8<false>(four), high = floats_of_fp8<true>(four);
   return {exact_pair<T>(low.x, low.y), exact_pair<T>(high.x, high.y)};
+}
+template <typename T>
+__device__ inline Dwords4 widened_eight(Dwords2 eight) {
+  const Dwords2 low = widened<T>(eight.x), high = widened<T>(eight.y);
+  return {low.x, low.y, high.x, high.y};
 }
 
 }  // namespace fmha

@@ -28,10 +28,10 @@ bool types_fit(const DecodeProblem& p, Refusal& why) {
     return why.because(FMHA_UNSUPPORTED, "fwd->o_dtype = %s: kernels over a KV cache give fwd->dtype = %s",
                        dtype_name(f.o_dtype), dtype_name(f.dtype));
   }
-  if (p.cache.dtype == f.dtype || p.cache.dtype == DType::kFp8) return true;
+  if (p.cache.dtype == f.dtype || is_fp8(p.cache.dtype)) return true;
   return why.because(FMHA_UNSUPPORTED,
-                     "cache->dtype = %s: kernels over a KV cache take fwd->dtype = %s, or %s",
-                     dtype_name(p.cache.dtype), dtype_name(f.dtype), dtype_name(DType::kFp8));
+                     "cache->dtype = %s: kernels over a KV cache take fwd->dtype = %s, or 8-bit floats",
+                     dtype_name(p.cache.dtype), dtype_name(f.dtype));
 }
 
 bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why) {

@@ -51,7 +51,7 @@ class DecodeQ {
     const int parts = static_cast<int>(blockDim.x) / 16;
     for (int i = static_cast<int>(threadIdx.x) / 16; i < Tile::kChunks; i += parts) {
       const auto x = i * 8 < hdim ? *reinterpret_cast<const Dwords4*>(row + i * 8) : Dwords4{};
-      lds_store(tile_ + Tile::place(decode_lane() % 16, i), x);
+      lds_store(tile_ + Tile::place(decode_lane() % 16, Reader::q_place(i)), x);
     }
   }
 

@@ -46,16 +46,14 @@ __device__ inline Eight<T> append_rounded(const AppendNumbers& numbers, float /*
   return rounded;
 }
 
-#if defined(__gfx942__)
-inline constexpr float kLargestFp8 = 240;
-
+#if defined(FMHA_HAS_FP8)
 // NaN stays what it is; the instruction would make NaN of what is too large.
 __device__ inline float clamped(float x) {
   return x != x ? x : __builtin_fminf(__builtin_fmaxf(x, -kLargestFp8), kLargestFp8);
 }
 
 template <>
-__device__ inline Eight<Fp8> append_rounded<Fp8>(const AppendNumbers& numbers, float factor) {
+__device__ inline Eight<ArchFp8> append_rounded<ArchFp8>(const AppendNumbers& numbers, float factor) {
   float y[kPerThread];
   for (int i = 0; i < kPerThread; ++i) y[i] = clamped(numbers.x[i] * factor);
   uint2 packed = {};
@@ -63,7 +61,7 @@ __device__ inline Eight<Fp8> append_rounded<Fp8>(const AppendNumbers& numbers, f
   packed.x = __builtin_amdgcn_cvt_pk_fp8_f32(y[2], y[3], packed.x, true);
   packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[4], y[5], packed.y, false);
   packed.y = __builtin_amdgcn_cvt_pk_fp8_f32(y[6], y[7], packed.y, true);
-  return __builtin_bit_cast(Eight<Fp8>, packed);
+  return __builtin_bit_cast(Eight<ArchFp8>, packed);
 }
 #endif
 

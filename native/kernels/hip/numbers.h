@@ -10,10 +10,24 @@ using Fp16 = _Float16;
 using Bf16 = __bf16;
 using Fp32 = float;
 
-// e4m3fnuz, as its bits.
+// 8-bit floats, as their bits: e4m3fnuz, and OCP's e4m3fn. An arch's instructions know one of them at most.
 struct Fp8 {
   uint8_t bits;
 };
+struct Fp8fn {
+  uint8_t bits;
+};
+#if defined(__gfx942__)
+#define FMHA_HAS_FP8 1
+using ArchFp8 = Fp8;
+inline constexpr float kLargestFp8 = 240;
+#elif defined(__gfx950__) || defined(__GFX12__)
+#define FMHA_HAS_FP8 1
+using ArchFp8 = Fp8fn;
+inline constexpr float kLargestFp8 = 448;
+#else
+using ArchFp8 = void;
+#endif
 
 inline constexpr int kPerThread = 8;  // elements, 16 bytes of 16 bits: head dims are multiples of it
 

@@ -62,15 +62,10 @@ bool gradients_fit(const BwdProblem& p, Refusal& why) {
 }
 
 bool lengths_fit(const FwdProblem& f, Refusal& why) {
-  if (f.seqused_q != nullptr || f.seqused_k != nullptr) {
-    return why.because(FMHA_UNSUPPORTED,
-                       "fwd->%s is set: hand-written kernels take sequences in use as a whole",
-                       f.seqused_q != nullptr ? "seqused_q" : "seqused_k");
-  }
-  if (f.hdim_q == f.hdim_v) return true;
+  if (f.seqused_q == nullptr && f.seqused_k == nullptr) return true;
   return why.because(FMHA_UNSUPPORTED,
-                     "fwd->hdim_q = %" PRId64 ": hand-written kernels take fwd->hdim_v = %" PRId64, f.hdim_q,
-                     f.hdim_v);
+                     "fwd->%s is set: hand-written kernels take sequences in use as a whole",
+                     f.seqused_q != nullptr ? "seqused_q" : "seqused_k");
 }
 
 }  // namespace

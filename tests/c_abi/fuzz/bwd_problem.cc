@@ -38,8 +38,8 @@ BwdCase make_bwd_case(Bytes& bytes, const Device& device) {
   BwdCase c{};
   c.forward = make_sound(bytes, device);
   fmha_fwd_params& f = c.forward.params;
-  if (f.dtype == FMHA_FP8_E4M3_FNUZ && !bytes.chance(4)) f.dtype = FMHA_BF16;
-  if (f.dtype != FMHA_FP8_E4M3_FNUZ) f.o_dtype = 0, f.q_descale = f.v_descale = 0;
+  if (is_fp8(f.dtype) && !bytes.chance(4)) f.dtype = FMHA_BF16;
+  if (!is_fp8(f.dtype)) f.o_dtype = 0, f.q_descale = f.v_descale = 0;
   f.lse = {reinterpret_cast<float*>(device.start(kLse)), 0, is_group(f) ? f.total_q : f.seqlen_q};
   f.lse.stride_batch = f.nhead_q * f.lse.stride_head;
   fmha_bwd_params& p = c.params;

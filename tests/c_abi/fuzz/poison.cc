@@ -17,7 +17,7 @@ class Painter {
   Painter(const Case& c, Device& device) : c_(c), device_(device) {}
 
   void fill(std::span<const Region> regions) const {
-    // The only NaN of FP8; all bits set are one in the other types.
+    // The only NaN of e4m3fnuz; all bits set are one in the other types.
     const int byte = c_.params.dtype == FMHA_FP8_E4M3_FNUZ ? 0x80 : 0xff;
     for (const Region region : regions) std::memset(device_.start(region), byte, Device::bytes(region));
   }

@@ -12,7 +12,8 @@ namespace fmha::fuzz {
 namespace {
 
 constexpr int64_t kHeadDims[] = {64, 128, 32, 96, 256, 192, 40, 8, 72, 128, 160, 248};
-constexpr fmha_dtype kDTypes[] = {FMHA_FP16, FMHA_BF16, FMHA_FP16, FMHA_BF16, FMHA_FP32, FMHA_FP8_E4M3_FNUZ};
+constexpr fmha_dtype kDTypes[] = {FMHA_FP16, FMHA_BF16,          FMHA_FP16,       FMHA_BF16,
+                                  FMHA_FP32, FMHA_FP8_E4M3_FNUZ, FMHA_FP8_E4M3_FN};
 constexpr int64_t kLengths[] = {16, 1, 33, 64, 100, 128, 7, 256};
 constexpr uint32_t kLargestSizeGiven = 4096 + 64;
 
@@ -23,7 +24,7 @@ void make_sizes(Bytes& bytes, fmha_fwd_params& p) {
   p.dtype = bytes.one_of(kDTypes);
   p.hdim_q = bytes.one_of(kHeadDims);
   p.hdim_v = bytes.chance(4) ? bytes.one_of(kHeadDims) : p.hdim_q;
-  if (p.dtype == FMHA_FP8_E4M3_FNUZ && p.hdim_q % 16 != 0) p.hdim_q = p.hdim_v = 128;
+  if (is_fp8(p.dtype) && p.hdim_q % 16 != 0) p.hdim_q = p.hdim_v = 128;
   p.batch = bytes.from_to(1, 3);
   p.nhead_k = bytes.from_to(1, 2);
   p.nhead_q = p.nhead_k * bytes.from_to(1, 2);
@@ -137,7 +138,7 @@ void make_features(Bytes& bytes, const Device& device, fmha_fwd_params& p) {
       break;
   }
   if (bytes.chance(4)) make_dropout(bytes, device, p);
-  if (p.dtype == FMHA_FP8_E4M3_FNUZ) {
+  if (is_fp8(p.dtype)) {
     constexpr fmha_dtype kOut[] = {FMHA_BF16, FMHA_FP16, FMHA_FP32};
     p.o_dtype = bytes.one_of(kOut);
     p.q_descale = 0.5F;
@@ -210,6 +211,7 @@ int64_t element_bytes(fmha_dtype dtype) {
     case FMHA_FP32:
       return 4;
     case FMHA_FP8_E4M3_FNUZ:
+    case FMHA_FP8_E4M3_FN:
       return 1;
     default:
       return 2;

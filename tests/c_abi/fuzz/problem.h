@@ -44,4 +44,6 @@ void print(const Case& c);
 
 int64_t element_bytes(fmha_dtype dtype);
 
+inline bool is_fp8(fmha_dtype dtype) { return element_bytes(dtype) == 1; }
+
 }  // namespace fmha::fuzz

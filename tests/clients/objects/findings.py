@@ -30,17 +30,19 @@ _RULE = (
 )
 
 
-def _hazard(objects: str, writer: str, reader: str, needs: int, got: int) -> Finding:
+def _hazard(objects: str, writer: str, reader: str, needs: int | str, got: int) -> Finding:
     text = rf"`{reader}.*hazard: .*needs {needs} wait states after pc \S+ `{writer}.*, got {got}"
     return Finding(objects, _SHIPPED, text, _RULE)
 
 
 _BWD = r"fmha_v3_bwd/bwd_"
+_LATENT = r"mla_dec_.*_subQ128_mqa128|mla_pfl_.*|mla_a16w16_.*"
 # The first row that matches counts, of each check.
 TABLE: tuple[Finding, ...] = (
     # Address of a load to LDS in m0.
     _hazard(r"fmha_v3_fwd/.*|bf16gemm/.*", "s_add_u32 m0", "buffer_load_dword .* lds", 1, 0),
-    _hazard(r"mla/.*_subQ128_mqa128\.co", "s_mov_b32 m0", "buffer_load_dword .* lds", 1, 0),
+    _hazard(rf"mla/({_LATENT})\.co", "s_mov_b32 m0", "buffer_load_dword .* lds", 1, 0),
+    _hazard(r"mla/mla_a16w8_.*_ps\.co", "v_mfma_f32_16x16x16_bf16", "v_max3_f32", "[78]", 6),
     _hazard(r"pa/.*_mtp_.* rows=[23]", "s_add_u32 m0", "buffer_load_dword .* lds", 1, 0),
     _hazard(r"topksoftmax/.*", "v_readlane_b32", "v_mov_b32_e32", 2, 0),
     # A condition, and what selects by it: of a mask's edge, of a row's, of a rounding that looks for NaN.
@@ -59,7 +61,7 @@ TABLE: tuple[Finding, ...] = (
         *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
     ),
     _hazard(
-        r"pa/pa_bf16_noquant_gqa(8|16)_1tg_4w(_mtp_msk[01])?\.co( rows=1)?|mla/.*_subQ16_mqa16\.co",
+        r"pa/pa_bf16_noquant_gqa(8|16)_1tg_4w(_mtp_msk[01])?\.co( rows=1)?|mla/mla_dec_.*_subQ16_mqa16\.co",
         *("v_cmp_u_f32_e64", "v_cndmask_b32_e64", 2, 1),
     ),
     _hazard(
@@ -86,10 +88,17 @@ TABLE: tuple[Finding, ...] = (
         "is not stored",
     ),
     Finding(
-        r"mla/.*_subQ128_mqa128\.co",
+        rf"mla/({_LATENT})\.co",
         "waits",
         "missing wait: reads v11 while the load of v11 .* is in flight; no s_waitcnt vmcnt covers it",
         "a true defect: s_waitcnt vmcnt(19) with 18 younger loads, one too many",
+    ),
+    Finding(
+        r"mla/mla_a16w8_.*_ps\.co",
+        "waits",
+        r"missing wait: reads a\[192:193\] while the load of a\[192:195\] .*; no s_waitcnt lgkmcnt",
+        "a true defect: of the reads before the barrier up to four may be under way, and s_waitcnt "
+        "lgkmcnt(9) lets them be",
     ),
     Finding(
         r"layer_norm(_qnt)?\.co",
@@ -98,7 +107,7 @@ TABLE: tuple[Finding, ...] = (
         "a true defect: a barrier is missing, and the results depend on the order of the waves",
     ),
     Finding(
-        r"mla/.*_subQ16_mqa16\.co",
+        r"mla/mla_dec_.*_subQ16_mqa16\.co",
         "lds-race",
         r"`ds_read_b128 .*LDS race: .*which wave \d writes at pc \S+ `ds_write_b128 .*no s_waitcnt lgkmcnt",
         "by the manual a true defect: s_waitcnt lgkmcnt(8) before the barrier, with four reads younger than "

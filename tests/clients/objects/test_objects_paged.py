@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Attention of a few rows over a cache of pages, and latent attention: one vector a key for all heads."""
+"""Attention of a few rows over a cache of pages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from clients.objects.launch import Launch, Memory, prove, read, slots
 LOG2E = math.log2(math.e)
 CONTEXT = (37, 300)  # keys of each sequence
 PAGE, DIM = 16, 128
-WIDE, LATENT = 576, 512  # of latent attention: a key, and the part of it that is the value
-SPLIT_KEYS = {16: 64, 128: 16}  # by heads: a sequence gets no more parts than it has these many keys
-EPS_OUT = 2.0**-22  # the parts stay in float32
 
 
 def reference(q: Array, k: Array, v: Array, scale: float, masked: bool = False) -> Forward:
@@ -72,51 +69,3 @@ def test_pages(name: str, rows: int, memory: Memory) -> None:
 
     variant = f" rows={rows}" if "mtp" in name else ""
     prove(Launch(name, args, (heads_k, batch, 1), variant=variant), judge)
-
-
-def merged(parts: Array, lse: Array) -> Array:
-    """The parts of a row, (parts, heads, dim), by their LSE."""
-    weight = np.exp(lse - lse.max(0))
-    return np.asarray((weight[..., None] * parts).sum(0) / weight.sum(0)[:, None])
-
-
-@pytest.mark.parametrize(
-    ("heads", "splits"), [(16, 1), (16, 2), (16, 3), (128, 2), (128, 3)], ids=lambda n: str(n)
-)
-def test_latent(heads: int, splits: int, memory: Memory) -> None:
-    """All heads share one key of 576 numbers, of which the first 512 are its value; parts are merged here."""
-    name = f"mla/mla_dec_stage1_bf16_a16w16_subQ{heads}_mqa{heads}.co"
-    batch, total = len(CONTEXT), sum(CONTEXT)
-    rng = np.random.default_rng(heads)
-    q = rng.standard_normal((batch, heads, WIDE)).astype(ml_dtypes.bfloat16)
-    cache = rng.standard_normal((total + 5, WIDE)).astype(ml_dtypes.bfloat16)
-    used = rng.permutation(total + 5).astype(np.int32)[:total]
-    starts = np.concatenate([[0], np.cumsum(CONTEXT)]).astype(np.int32)
-    parts_out = memory.poisoned(batch * splits * heads * LATENT, np.float32)
-    lse_out = memory.poisoned(batch * splits * heads, np.float32)
-    scale = 192**-0.5
-    lists = (
-        starts,
-        used,
-        np.ones(batch, np.int32),
-    )  # of pages with one key, the last of each sequence has one
-    sizes = (scale, heads, splits, heads * WIDE * 2, WIDE * 2, 0)
-    more = (np.arange(batch + 1, dtype=np.int32), np.arange(batch + 1, dtype=np.int32) * splits)
-    args = slots(
-        *(parts_out, lse_out, memory.of(q), memory.of(cache), *map(memory.of, lists), *sizes),
-        *(*map(memory.of, more), memory.poisoned(batch * heads * LATENT, np.float32), None, None, splits),
-    )
-
-    def judge() -> None:
-        parts = parts_out.read(np.float32).reshape(batch, splits, heads, LATENT).astype(np.float64)
-        lse = lse_out.read(np.float32).reshape(batch, splits, heads).astype(np.float64)
-        for i, keys in enumerate(CONTEXT):
-            n = min(splits, -(-keys // SPLIT_KEYS[heads]))
-            rows = cache[used[starts[i] : starts[i + 1]]][:, None]
-            r = reference(q[i : i + 1], rows, rows, scale)
-            o, bound = r.o[0, 0, :, :LATENT], r.o_error(ROUNDING["rtne"], EPS_OUT)[0, 0, :, :LATENT]
-            assert (np.abs(merged(parts[i, :n], lse[i, :n]) - o) <= bound).all()
-            total_lse = np.log(np.exp(lse[i, :n]).sum(0))
-            assert (np.abs(total_lse - r.lse[0, :, 0]) <= r.lse_error()[0, :, 0]).all()
-
-    prove(Launch(name, args, (1, batch, splits)), judge)

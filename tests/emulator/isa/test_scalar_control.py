@@ -223,6 +223,12 @@ def _vector(result: Result, name: str, want: int, bits: int = 0xFFFFFFFF) -> Non
 
 
 _RDNA_QUIET = (
+    "s_ttracedata_imm 0x3",
+    "s_prefetch_inst s[12:13], 0x10, s14, 5",
+    "s_prefetch_inst_pc_rel 0x10, null, 31",
+    "s_prefetch_data s[12:13], -0x10, null, 0",
+    "s_buffer_prefetch_data s[12:15], 0x10, s11, 5",
+    "s_prefetch_data_pc_rel 0x10, null, 5",
     "s_clause 0x3",
     "s_delay_alu instid0(VALU_DEP_1) | instskip(NEXT) | instid1(VALU_DEP_2)",
     "s_set_inst_prefetch_distance 0x1",

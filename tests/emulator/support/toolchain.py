@@ -28,12 +28,27 @@ def tool(name: str) -> str:
 
 # The LLVM that the build uses does not know gfx950; this one does, but is only a compiler and an assembler.
 CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
+# Whose programs clang 19 does not make, or makes with hazards (native/archs.toml, least_clang).
+OF_CLANG20 = ("gfx950", "gfx1201")
+
+
+def compiler(arch: str) -> str:
+    """Path of the compiler that makes programs for an arch."""
+    return str(CLANG20) if arch in OF_CLANG20 else tool("clang")
+
+
+def target(cpu: str) -> tuple[str, bool]:
+    """An arch, and whether waves of 64 lanes are wanted of one that has others: "gfx1100:64"."""
+    name, _, lanes = cpu.partition(":")
+    return name, lanes == "64"
 
 
 def assembler(cpu: str) -> list[str]:
     """The command that assembles for an arch: what follows it is clang's arguments."""
-    program = str(CLANG20) if cpu == "gfx950" else tool("clang")
-    return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-c"]
+    name, wide = target(cpu)
+    program = str(CLANG20) if name == "gfx950" else tool("clang")
+    waves = ["-mwavefrontsize64"] if wide else []
+    return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={name}", *waves, "-c"]
 
 
 @cache

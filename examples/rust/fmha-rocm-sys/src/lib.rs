@@ -18,6 +18,7 @@ pub const FMHA_FP16: fmha_dtype = 1;
 pub const FMHA_BF16: fmha_dtype = 2;
 pub const FMHA_FP32: fmha_dtype = 3;
 pub const FMHA_FP8_E4M3_FNUZ: fmha_dtype = 4;
+pub const FMHA_FP8_E4M3_FN: fmha_dtype = 5;
 
 pub type fmha_mask = i32;
 pub const FMHA_MASK_NONE: fmha_mask = 0;

@@ -237,6 +237,7 @@ fn constants() -> BTreeMap<&'static str, i64> {
         FMHA_BF16,
         FMHA_FP32,
         FMHA_FP8_E4M3_FNUZ,
+        FMHA_FP8_E4M3_FN,
         FMHA_MASK_NONE,
         FMHA_MASK_CAUSAL,
         FMHA_MASK_CAUSAL_TOP_LEFT,

@@ -149,7 +149,8 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
         options: Options<'_, 'a>,
     ) -> Result<Self> {
         if q.layout.dtype.code() == 0 {
-            let message = format!("q: got {:?}, expected F16, BF16, F32 or F8E4M3Fnuz", q.layout.dtype);
+            let types = "F16, BF16, F32, F8E4M3Fnuz or F8E4M3Fn";
+            let message = format!("q: got {:?}, expected {types}", q.layout.dtype);
             return Err(Error::invalid(message));
         }
         q.layout.require_contiguous_last("q")?;
@@ -231,7 +232,7 @@ impl<'a, const RANK: usize> Attention<'a, RANK> {
     /// Enqueues it on a stream of the calling thread's current device, which has to be that of the tensors.
     /// Returns at once: `out` holds the result when the stream is past it.
     ///
-    /// `out`: the shape of q with the head size of v; of q's type, or for F8E4M3Fnuz of BF16, F16 or F32.
+    /// `out`: the shape of q with the head size of v; of q's type, or for 8-bit floats of BF16, F16 or F32.
     pub fn run(&mut self, out: &mut TensorMut<'_, RANK>, stream: &Stream<'_>) -> Result<()> {
         let params = self.with_out(out)?;
         // SAFETY: the struct lives through the call; what it points to is as Tensor, TensorMut, SeqLens and

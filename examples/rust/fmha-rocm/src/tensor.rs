@@ -13,6 +13,8 @@ pub enum DType {
     F32,
     /// gfx942's 8-bit float, of bias 8.
     F8E4M3Fnuz,
+    /// OCP's, of bias 7: the 8-bit float of gfx950 and gfx12.
+    F8E4M3Fn,
     /// Of lengths.
     I32,
     /// The same bits as I32 for lengths, which are below 2^31: candle has them as u32.
@@ -27,6 +29,7 @@ impl DType {
             DType::BF16 => sys::FMHA_BF16,
             DType::F32 => sys::FMHA_FP32,
             DType::F8E4M3Fnuz => sys::FMHA_FP8_E4M3_FNUZ,
+            DType::F8E4M3Fn => sys::FMHA_FP8_E4M3_FN,
             DType::I32 | DType::U32 => 0,
         }
     }

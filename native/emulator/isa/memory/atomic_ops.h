@@ -62,6 +62,12 @@ constexpr Type type_for() {
   return sizeof(T) == 8 ? Type::kI64 : Type::kI32;
 }
 
+// The flags of a row.
+template <class T>
+constexpr RowFlags atomic_flags() {
+  return kAtomic | (std::is_floating_point_v<T> ? RowFlags{kOfFloats} : 0);
+}
+
 // A lane's value in registers.
 template <class T>
 FMHA_EMU_INLINE T read_lane(const u32* regs, int l) {

@@ -211,7 +211,7 @@ constexpr Type kNo = Type::kNone;
   sized({prefix name, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width, format>}, bytes_of(width)),
 #define ATOMIC(prefix, format, name, T, kOp)                                           \
   sized({prefix "atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, \
-         kAtomic, atomic<T, kOp, format>}, sizeof(T)),
+         atomic_flags<T>(), atomic<T, kOp, format>}, sizeof(T)),
 #define GLOBAL_TO_LDS(name, width)                                          \
   sized({"global_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,     \
          load_to_lds<width, Format::kGlobal>}, bytes_of(width)),

@@ -2,10 +2,13 @@
 // Buffer instructions that convert: MTBUF, whose format is in the instruction, and MUBUF's *_format_*, whose
 // format and component selects are the resource's. D16 forms hold two components a register, as f16 or 16-bit
 // integers. An element out of range reads as zeros, and is not written.
+#include "code/dialect.h"
+#include "core/dispatch.h"
 #include "isa/host_rounding.h"
 #include "isa/memory/buffer_access.h"
 #include "isa/memory/buffer_format.h"
 #include "isa/rows.h"
+#include "isa/unified_format.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
@@ -21,12 +24,19 @@ struct Typed {
   const DataFormat& format() const { return kDataFormats[data]; }
 };
 
+// RDNA's of a resource, whose field has 7 bits on gfx10, 6 from gfx11 on.
+BufferFormat format_of_resource(Isa isa, const u32* resource) {
+  return unified_format(isa, resource[3] >> 12 & (isa == Isa::kRdna2 ? 127 : 63));
+}
+
 // The format, or false after a fault.
 bool format_of(Wave& w, const Inst& inst, Typed* out) {
   const Resource r(&w.sgpr[inst.src[1].index]);
+  const Isa isa = arch_info(w.group->launch->code->arch()).isa;
   const bool own = inst.row->format == Format::kMtbuf;
-  const u32 data = own ? inst.data_format : r.data_format,
-            number = own ? inst.number_format : r.number_format;
+  const BufferFormat its = is_rdna(isa) ? format_of_resource(isa, &w.sgpr[inst.src[1].index])
+                                        : BufferFormat{r.data_format, r.number_format};
+  const u32 data = own ? inst.data_format : its.data, number = own ? inst.number_format : its.number;
   *out = {data, own ? kIdentity : r.select, static_cast<NumberFormat>(number)};
   if (!own && r.add_lane) {
     w.fault(inst, 719, "a resource that adds the lane's number has no data format");

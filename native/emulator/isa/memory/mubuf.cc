@@ -125,7 +125,7 @@ constexpr Type kNo = Type::kNone;
 #define STORE(name, width) \
   sized({"buffer_" name, kNo, {type_of(width), kNo, kNo}, store_flags(width), store<width>}, bytes_of(width)),
 #define ATOMIC(name, T, kOp)                                                                   \
-  sized({"buffer_atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, kAtomic, \
+  sized({"buffer_atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, atomic_flags<T>(), \
          atomic<T, kOp>}, sizeof(T)),
 #define CACHE(name, flags) \
   {name, kNo, {kNo, kNo, kNo}, kCacheControl | (flags), nothing},

@@ -24,6 +24,33 @@ constexpr Exec saveexec32 = exec32<F, true>;
 template <auto F>
 constexpr Exec wrexec32 = exec32<F, false>;
 
+// A loop that runs the lower half of a wave of 64, and then the upper one; either only if it has a lane on. D
+// keeps the half that waits. Behind its beginning and its end stand what the other jumps to.
+bool has_halves(Wave& w, const Inst& i) {
+  if constexpr (kLanes == 64) return true;
+  w.fault(i, kHipErrorLaunchFailure, "a loop over the halves of a wave, which waves of 32 lanes do not have");
+  return false;
+}
+void s_subvector_loop_begin(Wave& w, const Inst& i) {
+  if (!has_halves(w, i)) return;
+  const u32 low = w.sgpr[kExecLo], high = w.sgpr[kExecHi];
+  if (!low && !high) return branch(w, i);
+  write32(w, i.dst, low && high ? high : 0);
+  if (low) w.sgpr[kExecHi] = 0;
+}
+void s_subvector_loop_end(Wave& w, const Inst& i) {
+  if (!has_halves(w, i)) return;
+  const u32 waiting = read32(w, i.dst);
+  if (w.sgpr[kExecHi]) {
+    w.sgpr[kExecLo] = waiting;
+  } else if (waiting) {
+    w.sgpr[kExecHi] = waiting;
+    write32(w, i.dst, w.sgpr[kExecLo]);
+    w.sgpr[kExecLo] = 0;
+    branch(w, i);
+  }
+}
+
 void s_pack_hl(Wave& w, const Inst& i) {
   write32(w, i.dst, read32(w, i.src[0]) >> 16 | read32(w, i.src[1]) << 16);
 }
@@ -96,6 +123,8 @@ constexpr Row kRows[] = {
     {"s_or_not1_saveexec_b32", I, {I, N, N}, kWritesExec, saveexec32<[](u32 s, u32 e) { return s | ~e; }>},
     {"s_and_not0_wrexec_b32", I, {I, N, N}, kWritesExec, wrexec32<[](u32 s, u32 e) { return ~s & e; }>},
     {"s_and_not1_wrexec_b32", I, {I, N, N}, kWritesExec, wrexec32<[](u32 s, u32 e) { return s & ~e; }>},
+    {"s_subvector_loop_begin", I, {N, N, N}, kBranch | kWritesExec, s_subvector_loop_begin},
+    {"s_subvector_loop_end", I, {N, N, N}, kBranch | kReadsDst | kWritesExec, s_subvector_loop_end},
     {"s_pack_hl_b32_b16", I, {I, I, N}, 0, s_pack_hl},
 
     {"s_clause", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
@@ -120,13 +149,14 @@ constexpr Row kRows[] = {
     {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait},
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
     {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
-    {"s_denorm_mode", N, {N, N, N}, 0, s_denorm_mode},
+    {"s_denorm_mode", N, {N, N, N}, kSetsDenorms, s_denorm_mode},
     {"s_sendmsg_gfx11", N, {N, N, N}, kNeedsM0, s_sendmsg, Immediate::kMessage},
     {"s_sendmsg_rtn_b32", I, {N, N, N}, 0, s_sendmsg_rtn_b32, Immediate::kMessage},
     {"s_sendmsg_rtn_b64", Type::kI64, {N, N, N}, 0, s_sendmsg_rtn_b64, Immediate::kMessage},
     {"s_sleep_var", N, {I, N, N}, 0, nothing},
     {"s_singleuse_vdst", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_movrelsd_2_b32", I, {I, N, N}, kRegisterSrc | kNeedsM0, s_movrelsd_2},
+    {"s_ttracedata_imm", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_code_end", N, {N, N, N}, kNoSrc, s_code_end},
 };
 // clang-format on

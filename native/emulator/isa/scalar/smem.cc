@@ -68,6 +68,7 @@ void nothing(Wave&, const Inst&) {}
 
 constexpr Type N = Type::kNone;
 #define ROW(name, d, base, ...) {name, d, {base, N, N}, kLoad, __VA_ARGS__}
+#define ROW_PREFETCH(name, base) {name, N, {base, N, N}, 0, nothing, Immediate::kLines}
 #define ROW_PLAIN(name, d, ...) {name, d, {N, N, N}, __VA_ARGS__}
 
 const Row kRows[] = {
@@ -98,6 +99,12 @@ const Row kRows[] = {
     ROW_PLAIN("s_dcache_wb_vol", N, kCacheControl, nothing),
     ROW_PLAIN("s_memtime", Type::kI64, 0, s_memtime),
     ROW_PLAIN("s_memrealtime", Type::kI64, 0, s_memrealtime),
+    // gfx12: fetches lines into a cache; the program sees no result.
+    ROW_PREFETCH("s_prefetch_inst", Type::kI64),
+    ROW_PREFETCH("s_prefetch_inst_pc_rel", N),
+    ROW_PREFETCH("s_prefetch_data", Type::kI64),
+    ROW_PREFETCH("s_buffer_prefetch_data", Type::kB128),
+    ROW_PREFETCH("s_prefetch_data_pc_rel", N),
     // Prefetches a translation; the program sees no result.
     {"s_atc_probe", N, {Type::kI64, N, N}, 0, nothing, Immediate::kProbe},
     {"s_atc_probe_buffer", N, {Type::kB128, N, N}, 0, nothing, Immediate::kProbe},
