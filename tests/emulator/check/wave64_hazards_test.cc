@@ -96,7 +96,7 @@ void masks(const std::string& sequence, bool want, bool by_vector = false) {
 
 int main() {
   for (const char* s : {"aebU", "aebvU", "aevbU", "avebU", "aevvbU", "avvebU", "aebvvvvU", "aevvbvvvvU",
-                        "ahbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU"})
+                        "ahbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU", "aebeU", "aebevvU"})
     forwarding(s, true);
   for (const char* s : {"eabU", "aevvvbU", "aebvvvvvU", "aebT", "aXbU", "abeU", "aebgU", "aebaU", "aebWU",
                         "aegbU", "avvevbU", "ebU", "U", "avvvebU"})
@@ -105,7 +105,7 @@ int main() {
                         "cmc", "fmq", "kSxxxxxxxxxxxxr", "kSVDr", "kSvR"})
     masks(s, true);
   for (const char* s :
-       {"koSr", "klSr", "kSo", "oSr", "rSR", "CSr", "kSAr", "kSAR", "kRSr", "kcSr", "SR", "cmAc"})
+       {"koSr", "klSr", "kSo", "oSr", "rSR", "CSr", "kSAr", "kSAR", "kRSr", "kcSr", "SR", "cmAc", "kASr"})
     masks(s, false);
   for (const char* s : {"kCR", "kCr", "kCk", "cKc", "cKq", "kCAVr"}) {
     masks(s, true, true);
