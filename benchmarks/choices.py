@@ -83,6 +83,8 @@ def grid() -> Iterator[Problem]:
         yield Problem("bfloat16", hdim, mask, heads, seqlen)
     for hdim, heads, seqlen in product((128, 64), HEADS, (512, 2048, 8192)):
         yield Problem("bfloat16", hdim, "window", heads, seqlen)
+    for hdim, heads, seqlen in product((128, 64), (4, 64), (512, 2048)):
+        yield Problem("float16", hdim, "window", heads, seqlen)
     for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), (4, 64), (256, 1024, 4096)):
         yield Problem("float16", hdim, mask, heads, seqlen)
         yield Problem("bfloat16", hdim, mask, heads, seqlen, packed=True)

@@ -27,10 +27,11 @@ PROBLEMS = [
     "bfloat16 d64 none 64x512 /1",
     "bfloat16 d64 causal 16x1024 /1",
     "bfloat16 d64 causal 256x256 /1",
-    "bfloat16 d64 window 4x2048 /1",
     "bfloat16 d64 window 64x2048 /1",
     "float16 d128 none 64x1024 /1",
     "float16 d64 causal 4x256 /1",
+    # In bfloat16 the set `ci` has no tile of 64 rows for a head dim of 64, which `default` has.
+    "float16 d64 window 4x2048 /1",
 ]
 # How much longer the choice may take than the best kernel, in the middle of the range; and than Composable
 # Kernel's at both ends of it. Times of one launch differ by as much from run to run, by the order of waves.

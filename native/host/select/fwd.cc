@@ -28,6 +28,9 @@ constexpr int64_t kLatency = 5300;
 constexpr int64_t kStart = 14500;
 constexpr int64_t kStartOfMany = 29300;
 
+// The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
+constexpr int64_t kStartOfPart = 15500;
+
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 
 // The cost of a key to a wave.
@@ -37,7 +40,7 @@ int32_t round_cost_of(const Kernel& k) {
 
 // Of workgroups with several waves for each SIMD a unit runs one at a time.
 FwdWorkCost work_cost(const Kernel& k) {
-  return {int64_t{round_cost_of(k)} * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfMany};
+  return {int64_t{round_cost_of(k)} * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfPart};
 }
 
 FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
@@ -145,7 +148,7 @@ class FwdFamily {
     const int64_t rounds = ceil_div(workgroups, units);
     const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
     const int64_t time =
-        cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) + rounds * cost.start;
+        cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) + rounds * kStartOfMany;
     // The n-th candidate is the same kernel with a workspace and without.
     const bool divides = p_.may_use_workspace || p_.candidate != 0;
     return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;
