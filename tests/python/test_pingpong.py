@@ -119,7 +119,7 @@ def _shared(**fields: Any) -> Case:
 SHARED = {
     "plain": _shared(),
     "causal": _shared(seqlen_q=600, ratio=3, dtype="float16", causal=True),
-    "top_left": _shared(batch=2, seqlen_q=700, hdim=64, ratio=2, causal=True, top_left=True),
+    "top_left": _shared(batch=2, seqlen_q=1100, hdim=64, ratio=2, causal=True, top_left=True),
     "no_keys": _shared(seqlen_q=2600, seqlen_k=2048, hdim=64, causal=True),
     "window": _shared(seqlen_q=1100, seqlen_k=3000, ratio=2, window=(1200, 3)),
     "heads_of_xcds": _shared(seqlen_q=40, ratio=8, hdim=64, hdim_v=40, dtype="float16"),
