@@ -89,8 +89,8 @@ bool is_branch(const Inst& inst) { return inst.row && inst.row->is(kBranch); }
 
 class FactsBuilder {
  public:
-  FactsBuilder(const Inst& inst, Arch arch)
-      : inst_(inst), row_(*inst.row), isa_(arch_info(arch).isa), wave_size_(arch_info(arch).wave_size) {}
+  FactsBuilder(const Inst& inst, Isa isa, int wave_size)
+      : inst_(inst), row_(*inst.row), isa_(isa), wave_size_(wave_size) {}
   void build() {
     hot.unit = unit_of(row_);
     hot.queue = queue_of(inst_, isa_);
@@ -345,11 +345,11 @@ std::string to_string(const RegisterRange& r) {
   return prefix + ("[" + std::to_string(first)) + ":" + std::to_string(first + r.count - 1) + "]";
 }
 
-TextFacts::TextFacts(const DecodedText& text, Arch arch)
+TextFacts::TextFacts(const DecodedText& text, Arch arch, int wave_size)
     : hot_(text.insts.size()), detail_(text.insts.size()) {
   for (size_t i = 0; i < text.insts.size(); ++i) {
     if (!text.insts[i].row) continue;
-    FactsBuilder builder(text.insts[i], arch);
+    FactsBuilder builder(text.insts[i], arch_info(arch).isa, wave_size);
     builder.build();
     hot_[i] = builder.hot;
     detail_[i] = builder.detail;

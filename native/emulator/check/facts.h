@@ -107,7 +107,7 @@ struct FactsDetail {
 
 class TextFacts {
  public:
-  TextFacts(const DecodedText& text, Arch arch);
+  TextFacts(const DecodedText& text, Arch arch, int wave_size);
   const Facts& hot(size_t i) const { return hot_[i]; }
   const FactsDetail& detail(size_t i) const { return detail_[i]; }
 

@@ -112,8 +112,7 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
   const bool race = order != Order::kNotDrained, equal = order == Order::kEqualRace;
   if (!(checks_ & (equal ? kCheckLdsRaceEqual : race ? kCheckLdsRace : kCheckWaits))) return true;
   const Operation& o = *find(earlier);
-  const CodeObject& code = *w.group->launch->code;
-  const Inst& other = code.text().insts[o.inst];
+  const Inst& other = text_of(*w.group->launch).insts[o.inst];
   w.fault(inst, kLaunchFailure,
           "%s: lane %d %s LDS bytes 0x%x to 0x%x, which wave %u %s at pc 0x%llx `%s`, with no %s between",
           equal  ? "LDS race of equal values"
@@ -121,7 +120,7 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
                  : "missing wait",
           lane, writes ? "writes" : "reads", word * 4, word * 4 + 3, wave_of(earlier),
           earlier_wrote ? "writes" : "reads", static_cast<unsigned long long>(other.pc),
-          disassemble(other, code.arch()).c_str(),
+          disassemble(other, w.group->launch->code->arch()).c_str(),
           !race                       ? "s_waitcnt that covers it"
           : !earlier_wrote            ? "s_barrier"
           : o.queue == Queue::kVector ? "s_waitcnt vmcnt and s_barrier"

@@ -2,8 +2,7 @@
 // Hazards of RDNA that its hardware leaves to software. Where CDNA counts wait states, RDNA counts VALU
 // instructions, or wants s_waitcnt_depctr.
 //
-// Checked are the rules of LLVM's GCNHazardRecognizer.cpp (19) that concern waves of 32 and what this device
-// runs:
+// Checked are the rules of LLVM's GCNHazardRecognizer.cpp (19) that concern what this device runs:
 // - fixVALUTransUseHazard, gfx11.0 only: v_rcp and the like write a VGPR, a VALU instruction reads it with at
 //   most five VALU instructions between them, of which at most one is transcendental. An LDS or vector memory
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
@@ -36,7 +35,7 @@ namespace fmha::emu {
 class RdnaHazards {
  public:
   // `checks`: of enum Check.
-  void reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks);
+  void reset(const TextFacts* facts, const Inst* first, Arch arch, int wave_size, uint32_t checks);
   // `inst` comes next, and then counts as issued. False after a finding.
   bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
 

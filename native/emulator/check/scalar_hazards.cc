@@ -55,6 +55,10 @@ ScalarHazards::Finding ScalarHazards::step(const Inst& inst, const Facts& f, con
     return {};
   }
   const bool branch = inst.row->is(kBranch), jump = inst.row->is(kJump);
+  if (jump && of_ == Of::kMasks) {
+    seen_ = 0;
+    wait(0);
+  }
   uint64_t pairs = 0;  // that it reads
   for (int i = 0; i < d.n_reads && !branch; ++i) {
     const Scalars r = scalars_of(d.reads[i]);

@@ -30,18 +30,17 @@ const char* counter_of(Queue queue) {
 
 }  // namespace
 
-void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Inst* first,
-                       Arch arch) {
+void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Launch& launch) {
   group_ = group;
   checks_ = checks;
   facts_ = facts;
-  first_ = first;
-  isa_ = arch_info(arch).isa;
+  first_ = text_of(launch).insts.data();
+  isa_ = arch_info(launch.code->arch()).isa;
   vector_count_ = store_count_ = lds_count_ = 0;
   progress = QueueProgress();
   for (auto& q : open_) q.clear();
   std::fill(std::begin(pending_), std::end(pending_), 0);
-  hazards_.reset(facts, first, arch, checks);
+  hazards_.reset(facts, first_, launch.code->arch(), launch.kernel->wave_size, checks);
 }
 
 bool WaveChecks::before(Wave& w, const Inst& inst) {
@@ -249,12 +248,13 @@ uint32_t WaveChecks::oldest_open() const {
 }
 
 void GroupChecks::reset(const Workgroup& group, uint32_t checks) {
-  const CodeObject& code = *group.launch->code;
+  const Launch& launch = *group.launch;
+  const TextFacts& facts = launch.code->facts(launch.kernel->wave_size);
   if (waves_.size() < group.waves) waves_.resize(group.waves);
   count_ = group.waves;
   std::vector<QueueProgress*> progress;
   for (uint32_t i = 0; i < count_; ++i) {
-    waves_[i].reset(this, checks, &code.facts(), code.text().insts.data(), code.arch());
+    waves_[i].reset(this, checks, &facts, launch);
     progress.push_back(&waves_[i].progress);
   }
   global_.reset(progress, checks);

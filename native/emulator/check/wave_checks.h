@@ -25,7 +25,7 @@ class GroupChecks;
 
 class WaveChecks {
  public:
-  void reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Inst* first, Arch arch);
+  void reset(GroupChecks* group, uint32_t checks, const TextFacts* facts, const Launch& launch);
   // Before an instruction runs. False after a finding, which has stopped the wave.
   bool before(Wave& w, const Inst& inst);
   void at_barrier(bool ended);   // the barrier of the workgroup releases

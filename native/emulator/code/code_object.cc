@@ -107,6 +107,17 @@ void read_metadata(const Json& kernels, KernelCode* k) {
   k->explicit_bytes = k->kernarg_bytes;  // no metadata: the caller gives the whole block
 }
 
+}  // namespace
+
+// rsrc1[5:0] counts eights less 1, on RDNA fours for waves of 64 (LLVM, AMDGPUUsage:
+// GRANULATED_WORKITEM_VGPR_COUNT).
+uint32_t vgprs_of(const KernelCode& k, const ArchInfo& info) {
+  const uint32_t unit = is_rdna(info.isa) && k.wave_size == 64 ? 4 : 8;
+  return ((k.rsrc1 & 0x3f) + 1) * unit;
+}
+
+namespace {
+
 KernelCode read_descriptor(const ElfImage::Symbol& symbol, Arch arch) {
   const auto* d = reinterpret_cast<const uint8_t*>(symbol.address);
   KernelCode k;
@@ -124,12 +135,10 @@ KernelCode read_descriptor(const ElfImage::Symbol& symbol, Arch arch) {
   // With preloaded arguments the first 256 bytes are for firmware that cannot preload.
   if (k.preload & 0x7f) k.entry += kPreloadEntryOffset;
   const ArchInfo& info = arch_info(arch);
-  const bool is_wave32 = k.properties & kWave32;
-  if (is_wave32 != (info.wave_size == 32))
-    throw std::runtime_error(k.name + " is for waves of " + (is_wave32 ? "32" : "64") +
-                             " lanes; the software device plays " + info.name + " with waves of " +
-                             std::to_string(info.wave_size) + " only");
-  const uint32_t total = ((k.rsrc1 & 0x3f) + 1) * 8;
+  k.wave_size = k.properties & kWave32 ? 32 : 64;
+  if (!has_waves_of(info, k.wave_size))
+    throw std::runtime_error(k.name + " is for waves of 32 lanes, which " + info.name + " has not");
+  const uint32_t total = vgprs_of(k, info);
   const uint32_t plain = info.matrix == MatrixUnit::kMfma ? ((k.rsrc3 & 0x3f) + 1) * 4 : total;
   k.vgpr_count = std::min(plain, total);
   k.agpr_count = total - k.vgpr_count;
@@ -169,11 +178,13 @@ void CodeObject::read_kernels(const ElfImage& elf) {
 
 void CodeObject::decode_text(const ElfImage& elf) {
   const auto text = elf.text();
-  text_ = decode(arch_, text.data(), text.size(), reinterpret_cast<uint64_t>(text.data()));
+  const auto base = reinterpret_cast<uint64_t>(text.data());
   for (KernelCode& k : kernels_) {
-    const Inst* entry = text_.at(k.entry);
+    DecodedText& decoded = code_[k.wave_size == 64].text;
+    if (decoded.insts.empty()) decoded = decode(arch_, k.wave_size, text.data(), text.size(), base);
+    const Inst* entry = decoded.at(k.entry);
     if (!entry) throw std::runtime_error("kernel " + k.name + " starts outside the code");
-    k.entry_index = static_cast<uint32_t>(entry - text_.insts.data());
+    k.entry_index = static_cast<uint32_t>(entry - decoded.insts.data());
   }
 }
 
@@ -215,9 +226,10 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
   return code;
 }
 
-const TextFacts& CodeObject::facts() const {
-  facts_once_.run([this] { facts_ = std::make_unique<TextFacts>(text_, arch_); });
-  return *facts_;
+const TextFacts& CodeObject::facts(int wave_size) const {
+  const Code& code = code_[wave_size == 64];
+  code.facts_once.run([&] { code.facts = std::make_unique<TextFacts>(code.text, arch_, wave_size); });
+  return *code.facts;
 }
 
 CodeObject::~CodeObject() {

@@ -33,6 +33,7 @@ struct KernelCode {
   uint32_t kernarg_bytes = 0;
   uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
   uint16_t properties = 0, preload = 0;
+  int wave_size = 64;  // lanes
   uint32_t max_workgroup_size = 1024;
   uint32_t vgpr_count = 0, agpr_count = 0, sgpr_count = 0;
   std::vector<HiddenArg> hidden;
@@ -55,10 +56,14 @@ struct DecodedText {
   }
 };
 
-// decode.cc. Never fails: what it does not know becomes an Inst that stops the wave when run.
-DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base);
+// decode.cc, for waves of that size. Never fails: what it does not know becomes an Inst that stops the wave
+// when run.
+DecodedText decode(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base);
 // disasm.cc. As llvm-objdump prints it, mnemonic and operands.
 std::string disassemble(const Inst& inst, Arch arch);
+
+// Vector registers, of both kinds, that a wave of the kernel is given, before the card rounds them up.
+uint32_t vgprs_of(const KernelCode& k, const ArchInfo& info);
 
 // Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
 size_t code_object_bytes(const void* image);
@@ -76,8 +81,9 @@ class CodeObject {
   const std::vector<KernelCode>& kernels() const { return kernels_; }
   // Address and size of a global variable; false if there is none of that name.
   bool global(const char* name, uint64_t* address, uint64_t* bytes) const;
-  const DecodedText& text() const { return text_; }
-  const TextFacts& facts() const;  // of the same, made when first asked for
+  // As waves of that size read it: one that some kernel has.
+  const DecodedText& text(int wave_size) const { return code_[wave_size == 64].text; }
+  const TextFacts& facts(int wave_size) const;  // of the same, made when first asked for
   Arch arch() const { return arch_; }
 
  private:
@@ -93,9 +99,13 @@ class CodeObject {
   size_t image_bytes_ = 0;
   std::vector<KernelCode> kernels_;
   std::vector<Symbol> globals_;
-  DecodedText text_;
-  mutable Once facts_once_;
-  mutable std::unique_ptr<TextFacts> facts_;
+  // The code for waves of 32 and of 64 lanes, which mean different things by the same words.
+  struct Code {
+    DecodedText text;
+    mutable Once facts_once;
+    mutable std::unique_ptr<TextFacts> facts;
+  };
+  Code code_[2];
 };
 
 }  // namespace fmha::emu

@@ -22,17 +22,17 @@ void resolve_targets(DecodedText* text) {
   }
 }
 
-std::unique_ptr<Decoder> decoder_for(Arch arch, const uint8_t* text, size_t bytes, uint64_t base,
-                                     DecodedText* out) {
+std::unique_ptr<Decoder> decoder_for(Arch arch, int wave_size, const uint8_t* text, size_t bytes,
+                                     uint64_t base, DecodedText* out) {
   switch (arch_info(arch).generation) {
     case Generation::kGfx9:
-      return std::make_unique<Gfx9Decoder>(arch, text, bytes, base, out);
+      return std::make_unique<Gfx9Decoder>(arch, wave_size, text, bytes, base, out);
     case Generation::kGfx10:
-      return std::make_unique<Gfx10Decoder>(arch, text, bytes, base, out);
+      return std::make_unique<Gfx10Decoder>(arch, wave_size, text, bytes, base, out);
     case Generation::kGfx11:
-      return std::make_unique<Gfx11Decoder>(arch, text, bytes, base, out);
+      return std::make_unique<Gfx11Decoder>(arch, wave_size, text, bytes, base, out);
     case Generation::kGfx12:
-      return std::make_unique<Gfx12Decoder>(arch, text, bytes, base, out);
+      return std::make_unique<Gfx12Decoder>(arch, wave_size, text, bytes, base, out);
   }
   __builtin_unreachable();
 }
@@ -64,12 +64,12 @@ void exec_past_end(Wave& w, const Inst& inst) {
   w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code");
 }
 
-DecodedText decode(Arch arch, const uint8_t* text, size_t bytes, uint64_t base) {
+DecodedText decode(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base) {
   DecodedText out;
   out.base = base;
   out.index_of_dword.assign(bytes / 4, -1);
   out.insts.reserve(bytes / 6 + 1);
-  const auto decoder = decoder_for(arch, text, bytes, base, &out);
+  const auto decoder = decoder_for(arch, wave_size, text, bytes, base, &out);
   for (size_t offset = 0; offset + 4 <= bytes;) {
     out.index_of_dword[offset / 4] = static_cast<int32_t>(out.insts.size());
     out.insts.push_back(decoder->at(offset));

@@ -49,10 +49,10 @@ uint64_t literal_constant(uint32_t literal, Type type, bool is_signed);
 // What all generations share: the walk, operands, and the scalar and vector ALU formats.
 class Decoder {
  public:
-  Decoder(Arch arch, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
-      : map_(opcode_map(arch)),
+  Decoder(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)
+      : map_(opcode_map(arch, wave_size)),
         dialect_(dialect_of(arch_info(arch).isa)),
-        mask_dwords_(arch_info(arch).wave_size / 32),
+        mask_dwords_(wave_size / 32),
         text_(text),
         bytes_(bytes),
         base_(base),

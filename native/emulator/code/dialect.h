@@ -28,6 +28,7 @@ struct Dialect {
   bool has_sve;  // a bit of SCRATCH says whether there is a VGPR address; else the lack of an SGPR one does
   bool blgp_negates;       // BLGP of an f64 MFMA negates its operands
   bool loads_to_lds_wide;  // 12 and 16 bytes a lane, beside 4
+  bool permutes_halves;    // ds_permute and ds_bpermute stay in a half of a wave of 64
   bool has_xcc;            // hardware registers from 20 on: the die, performance snapshots
   uint32_t m0_lds_mask;    // the bits of M0 that say where in LDS
   const char* sc0;         // LLVM's names of the three cache bits
@@ -56,6 +57,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = false,
               .blgp_negates = false,
               .loads_to_lds_wide = false,
+              .permutes_halves = false,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
               .sc0 = "glc",
@@ -80,6 +82,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = true,
               .blgp_negates = true,
               .loads_to_lds_wide = false,
+              .permutes_halves = false,
               .has_xcc = true,
               .m0_lds_mask = 0xffff,
               .sc0 = "sc0",
@@ -104,6 +107,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = true,
               .blgp_negates = true,
               .loads_to_lds_wide = true,
+              .permutes_halves = false,
               .has_xcc = true,
               .m0_lds_mask = 0x3ffff,
               .sc0 = "sc0",
@@ -128,6 +132,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = false,
               .blgp_negates = false,
               .loads_to_lds_wide = false,
+              .permutes_halves = true,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
               .sc0 = "glc",
@@ -152,6 +157,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = true,
               .blgp_negates = false,
               .loads_to_lds_wide = false,
+              .permutes_halves = true,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
               .sc0 = "glc",
@@ -176,6 +182,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .has_sve = true,
               .blgp_negates = false,
               .loads_to_lds_wide = false,
+              .permutes_halves = false,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
               .sc0 = "glc",

@@ -83,12 +83,13 @@ std::string OpcodeMap::fill(std::span<const BoundRow> rows, uint32_t vop3_of_vop
   return "";
 }
 
-const OpcodeMap& opcode_map(Arch arch) {
-  static Once once[kArchCount];
-  static OpcodeMap maps[kArchCount];
-  const auto i = static_cast<size_t>(arch);
+const OpcodeMap& opcode_map(Arch arch, int wave_size) {
+  static Once once[kArchCount * kWaveSizes];
+  static OpcodeMap maps[kArchCount * kWaveSizes];
+  const size_t i = place_of(arch, wave_size);
   once[i].run([&] {
-    const std::string wrong = maps[i].fill(isa_rows(arch), dialect_of(arch_info(arch).isa).vop3_of_vop1);
+    const uint32_t vop3_of_vop1 = dialect_of(arch_info(arch).isa).vop3_of_vop1;
+    const std::string wrong = maps[i].fill(isa_rows(arch, wave_size), vop3_of_vop1);
     if (wrong.empty()) return;
     std::fprintf(stderr, "amdhip64 software device: %s: %s\n", arch_name(arch), wrong.c_str());
     std::abort();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcode -> row, for one arch: what the decoder looks instructions up in.
+// Opcode -> row, for one arch and wave size: what the decoder looks instructions up in.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class OpcodeMap {
   const BoundRow* rows_[kSpaceCount][kMaxOpcode] = {};
 };
 
-// Made at first use, once an arch. Stops the process if two rows claim one opcode.
-const OpcodeMap& opcode_map(Arch arch);
+// Made at first use, once an arch and wave size. Stops the process if two rows claim one opcode.
+const OpcodeMap& opcode_map(Arch arch, int wave_size);
 
 // A row of VOP1, VOP2 or VOPC that has no VOP3, SDWA or DPP form.
 inline bool has_one_form(const Row& row) { return row.is(kLiteralK | kScalarDst | kOneForm); }

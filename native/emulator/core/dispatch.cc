@@ -267,7 +267,10 @@ bool Grid::run_workgroup(uint64_t index) {
   group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
   group.waves = waves_;
   group.lds_bytes = lds_bytes_;
-  group.m0_lds_mask = dialect_of(arch_info(launch_.code->arch()).isa).m0_lds_mask;
+  const Isa isa = arch_info(launch_.code->arch()).isa;
+  group.m0_lds_mask = dialect_of(isa).m0_lds_mask;
+  group.is_rdna = is_rdna(isa);
+  group.permutes_halves = dialect_of(isa).permutes_halves;
   Listeners listeners;
   Arena* arena_of_thread = nullptr;
   if (!prepare(&arena_of_thread, group, listeners)) return false;

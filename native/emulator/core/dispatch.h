@@ -33,8 +33,10 @@ struct Launch {
 };
 
 // Lanes of a wave, and waves of a workgroup.
-inline uint32_t wave_size_of(const Launch& launch) {
-  return static_cast<uint32_t>(arch_info(launch.code->arch()).wave_size);
+inline uint32_t wave_size_of(const Launch& launch) { return static_cast<uint32_t>(launch.kernel->wave_size); }
+// The code as its waves read it.
+inline const DecodedText& text_of(const Launch& launch) {
+  return launch.code->text(launch.kernel->wave_size);
 }
 inline uint32_t waves_of(const Launch& launch) {
   const uint32_t lanes = wave_size_of(launch);

@@ -52,11 +52,12 @@ using Bindings = std::map<std::pair<std::string, std::string>, std::vector<int>>
 
 }  // namespace
 
-int fmha_emu_disassemble(int arch, const void* text_bytes, size_t bytes, uint64_t base, char* out,
-                         size_t out_bytes) {
+int fmha_emu_disassemble(int arch, int wave_size, const void* text_bytes, size_t bytes, uint64_t base,
+                         char* out, size_t out_bytes) {
   if (arch < 0 || arch >= kArchCount) return 0;
   const auto a = static_cast<Arch>(arch);
-  const DecodedText decoded = decode(a, static_cast<const uint8_t*>(text_bytes), bytes, base);
+  if (!has_waves_of(arch_info(a), wave_size)) return 0;
+  const DecodedText decoded = decode(a, wave_size, static_cast<const uint8_t*>(text_bytes), bytes, base);
   std::string s;
   for (const Inst& inst : decoded.insts) {
     if (inst.bytes == 0) continue;  // the mark behind the last one
@@ -73,7 +74,7 @@ int fmha_emu_rows(char* out, size_t out_bytes) {
   }
   for (const ArchInfo& info : kArchs) {
     const auto table = isa_rows(info.wave_size);
-    for (const BoundRow& row : isa_rows(info.arch)) {
+    for (const BoundRow& row : isa_rows(info.arch, info.wave_size)) {
       auto& opcodes = rows[table[row.index].mnemonic].second[{row.mnemonic, format_name(row.format)}];
       opcodes.resize(kArchCount, -1);
       opcodes[static_cast<size_t>(info.arch)] = row.opcode;

@@ -15,9 +15,11 @@ extern "C" {
 
 // One line an instruction: "pc: mnemonic operands", pc in hex without 0x, text as llvm-objdump prints it
 // (branch targets as the raw signed number of dwords). Unknown words print as "pc: .long 0x…".
-// arch: its number in native/archs.toml, from 0; returns 0 if there is none such.
-__attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, const void* text, size_t bytes,
-                                                                uint64_t base, char* out, size_t out_bytes);
+// arch: its number in native/archs.toml, from 0; wave_size: lanes of a wave, 32 or 64. Returns 0 if there is
+// no such arch, or it has no such waves.
+__attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, int wave_size, const void* text,
+                                                                size_t bytes, uint64_t base, char* out,
+                                                                size_t out_bytes);
 
 // The instruction table, a line a row, tab-separated, with a header line: mnemonic, format, opcode on
 // each arch (-1: none), destination type, three source types, flags by name joined with '|'. A row that archs

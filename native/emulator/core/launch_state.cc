@@ -245,7 +245,7 @@ void init_wave(Wave& w, const Launch& l, const LaunchBlock& block, const uint8_t
   w.state = WaveState::kRunning;
   w.lanes = wave_size_of(l);
   w.all_lanes = ~uint64_t{0} >> (64 - w.lanes);
-  w.next = l.code->text().insts.data() + k.entry_index;
+  w.next = text_of(l).insts.data() + k.entry_index;
   w.instructions = w.mfma_macs = w.clock = 0;
   w.memory = MemoryCache(l.device);
   w.scratch_bytes = scratch_bytes_per_lane(l);

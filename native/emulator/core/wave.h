@@ -76,7 +76,7 @@ struct Wave {
   const Inst* next = nullptr;  // the instruction that runs next
   Workgroup* group = nullptr;
   uint32_t id = 0;             // within the workgroup
-  uint32_t lanes = 0;          // the wave size of its arch
+  uint32_t lanes = 0;          // the wave size of its kernel
   uint64_t all_lanes = 0;      // a bit for each
   uint8_t* scratch = nullptr;  // lane l's private memory is at l * scratch_bytes
   uint32_t scratch_bytes = 0;
@@ -145,7 +145,9 @@ struct Workgroup {
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
   uint32_t m0_lds_mask = 0xffff;  // the bits of M0 that say where in LDS
-  std::string fault;              // the first one, in full
+  bool is_rdna = false;
+  bool permutes_halves = false;  // of Dialect
+  std::string fault;             // the first one, in full
   int hip_error = 0;
 };
 

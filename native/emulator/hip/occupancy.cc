@@ -4,16 +4,17 @@
 
 #include "hip/graph/graph.h"
 #include "hip/module.h"
+#include "model/unit_shape.h"
 
 namespace fmha::emu {
 namespace {
 
 // Workgroups of a kernel that fit a compute unit: by registers, waves and LDS.
 int groups_per_unit(const KernelCode& k, int block_size, size_t dynamic_lds) {
-  const auto lanes = static_cast<uint32_t>(device_arch().wave_size);
+  const auto lanes = static_cast<uint32_t>(k.wave_size);
   const uint32_t waves = (static_cast<uint32_t>(block_size) + lanes - 1) / lanes;
   const Card& card = device_card();
-  const uint64_t file = card.vgprs_per_simd_lane.value, granule = card.vgpr_granule.value;
+  const auto [file, granule] = vgpr_file(card, device_arch(), k.wave_size);
   const uint64_t registers =
       std::max<uint64_t>(1, (k.vgpr_count + k.agpr_count + granule - 1) / granule * granule);
   const uint64_t waves_of_unit =
@@ -57,7 +58,7 @@ int best_block(int* grid, int* block, Kernel kernel, size_t dynamic_lds, int lim
     if (!k) return missing;
     int best = 0;
     const int most = std::min(limit > 0 ? limit : 1024, static_cast<int>(k->max_workgroup_size));
-    const int lanes = device_arch().wave_size;
+    const int lanes = k->wave_size;
     for (int size = lanes; size <= most; size += lanes) {
       const int threads = size * groups_per_unit(*k, size, dynamic_lds);
       if (threads < best) continue;

@@ -229,7 +229,7 @@ struct Row {
 struct BoundRow : Row {
   Format format;
   uint16_t opcode;  // VOP1, VOP2, VOPC: of the short form
-  uint16_t index;   // of the row in isa_rows(wave size of the arch)
+  uint16_t index;   // of the row in isa_rows(wave size)
 };
 
 // Does it take half a register?
@@ -317,10 +317,21 @@ struct Inst {
 
 // The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
 // instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
-// at load time. That of 32 lanes has the same rows but for MFMA.
+// at load time. That of 32 lanes has the same rows but for MFMA, and other types of WMMA's operands.
 std::span<const Row> isa_rows(int wave_size);
-// Those that an arch has, bound to its opcodes; made at first use.
-std::span<const BoundRow> isa_rows(Arch arch);
+// Those that an arch has in waves of that size, bound to its opcodes; made at first use.
+std::span<const BoundRow> isa_rows(Arch arch, int wave_size);
+
+// Every arch runs waves of 64 lanes, and those whose waves have 32 if nobody asks for 64 run both: which, the
+// kernel's descriptor says.
+constexpr bool has_waves_of(const ArchInfo& info, int lanes) {
+  return lanes == 64 || lanes == info.wave_size;
+}
+// A place for each arch and wave size.
+constexpr int kWaveSizes = 2;
+constexpr size_t place_of(Arch arch, int wave_size) {
+  return static_cast<size_t>(arch) * kWaveSizes + (wave_size == 64 ? 1 : 0);
+}
 const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"
 
 }  // namespace fmha::emu

@@ -54,7 +54,7 @@ struct Bound {
 
 class Binder {
  public:
-  explicit Binder(Arch arch) : arch_(arch), rows_(isa_rows(arch_info(arch).wave_size)), seen_(rows_.size()) {
+  Binder(Arch arch, int wave_size) : arch_(arch), rows_(isa_rows(wave_size)), seen_(rows_.size()) {
     uint16_t index = 0;
     for (const Row& row : rows_) {
       if (!by_name_.emplace(row.mnemonic, index++).second) fail("two rows are called", row.mnemonic);
@@ -99,8 +99,8 @@ class Binder {
   std::vector<bool> seen_;
 };
 
-Bound bind(Arch arch) {
-  Binder binder(arch);
+Bound bind(Arch arch, int wave_size) {
+  Binder binder(arch, wave_size);
   for (const auto& table : tables_of(arch)) {
     for (const OpcodeRun& run : table) binder.add(run);
   }
@@ -109,11 +109,11 @@ Bound bind(Arch arch) {
 
 }  // namespace
 
-std::span<const BoundRow> isa_rows(Arch arch) {
-  static Once once[kArchCount];
-  static Bound bound[kArchCount];
-  const auto i = static_cast<size_t>(arch);
-  once[i].run([&] { bound[i] = bind(arch); });
+std::span<const BoundRow> isa_rows(Arch arch, int wave_size) {
+  static Once once[kArchCount * kWaveSizes];
+  static Bound bound[kArchCount * kWaveSizes];
+  const size_t i = place_of(arch, wave_size);
+  once[i].run([&] { bound[i] = bind(arch, wave_size); });
   return bound[i].rows;
 }
 

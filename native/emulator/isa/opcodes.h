@@ -6,8 +6,8 @@
 // table of its own or names those that exist; another generation brings its own formats and opcodes, and its
 // own names, for the same bodies. An arch whose tables nobody has named does not compile (opcodes.cc).
 //
-// Binding happens once an arch, when it is first asked for. It stops the process for a name without a row, a
-// row that is bound twice, and (code/opcode_map.h) two rows with one opcode.
+// Binding happens once an arch and wave size, when they are first asked for. It stops the process for a name
+// without a row, a row that is bound twice, and (code/opcode_map.h) two rows with one opcode.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,8 @@ void LaunchTiming::finish() {
   recording_ = false;
   const bool tell = workgroup_ == sample_.middle();
   for (size_t end = 0; end < kTimingEnds; ++end) {
-    CuModel unit(launch_.code->text().insts.data(), launch_.code->facts(), values_[end], shape_);
+    const TextFacts& facts = launch_.code->facts(launch_.kernel->wave_size);
+    CuModel unit(text_of(launch_).insts.data(), facts, values_[end], shape_);
     std::vector<IssueEvent>* events = tell && end == 0 ? &events_ : nullptr;
     times_[end][workgroup_] = unit.run(traces_, copies_, events, request_.most_events);
   }
@@ -106,7 +107,7 @@ void LaunchTiming::write_events(Json& j) const {
   std::map<uint32_t, bool> seen;
   for (const IssueEvent& e : events_) {
     if (!seen.try_emplace(e.inst, true).second) continue;
-    const Inst& inst = launch_.code->text().insts[e.inst];
+    const Inst& inst = text_of(launch_).insts[e.inst];
     j.open(std::to_string(e.inst).c_str()).number("pc", inst.pc);
     j.string("text", disassemble(inst, launch_.code->arch()));
     j.string("class", class_name(class_of(*inst.row))).close();

@@ -28,11 +28,11 @@ Occupancy occupancy_of(const Launch& launch) {
   const KernelCode& k = *launch.kernel;
   Occupancy o;
   const UnitShape shape = unit_shape(launch);
-  // rsrc1[5:0] is what the hardware is told: eights of the file that both kinds of registers share, less 1.
-  o.vgprs = round_up(((k.rsrc1 & 0x3f) + 1) * 8, profile_card().vgpr_granule.value);
+  const VgprFile file = vgpr_file(profile_card(), arch_info(launch.code->arch()), k.wave_size);
+  o.vgprs = round_up(vgprs_of(k, arch_info(launch.code->arch())), file.granule);
   o.lds_bytes = round_up(k.lds_bytes + launch.dynamic_lds, profile_card().lds_granule_bytes.value);
   o.waves_per_workgroup = waves_of(launch);
-  const auto by_registers = static_cast<uint32_t>(profile_card().vgprs_per_simd_lane.value / o.vgprs);
+  const auto by_registers = static_cast<uint32_t>(file.registers / o.vgprs);
   const uint32_t waves = std::min<uint32_t>(by_registers, profile_card().most_waves_per_simd.value);
   const auto room_for = [&](uint32_t waves_per_simd) {
     return shape.simds * waves_per_simd / o.waves_per_workgroup;
@@ -58,8 +58,8 @@ Occupancy occupancy_of(const Launch& launch) {
 Profiler::Profiler(const Launch& launch)
     : launch_(launch),
       shape_(unit_shape(launch)),
-      first_(launch.code->text().insts.data()),
-      counts_(launch.code->text().insts.size()) {
+      first_(text_of(launch).insts.data()),
+      counts_(text_of(launch).insts.size()) {
   const TimingRequest request = timing_request();
   if (request.on) timing_ = std::make_unique<LaunchTiming>(launch, request);
 }

@@ -34,6 +34,16 @@ inline UnitShape unit_shape(const ArchInfo& arch, bool shares_lds, uint32_t lane
           .wave_slots = lanes / 32};
 }
 
+// The register file of a SIMD, in registers of a wave. It has rows of 32 lanes on RDNA, where a wave of 64
+// takes two of each, and is given half as many at a time (LLVM, getTotalNumVGPRs and getVGPRAllocGranule).
+struct VgprFile {
+  uint64_t registers, granule;
+};
+inline VgprFile vgpr_file(const Card& card, const ArchInfo& arch, int wave_size) {
+  const auto rows = static_cast<uint64_t>(wave_size / arch.wave_size);
+  return {card.vgprs_per_simd_lane.value / rows, card.vgpr_granule.value / rows};
+}
+
 // WGP mode is bit 29 of rsrc1 (AMD RDNA 3 ISA; LLVM, AMDGPUUsage: ENABLE_WGP_MODE).
 inline UnitShape unit_shape(const Launch& launch) {
   return unit_shape(arch_info(launch.code->arch()), launch.kernel->rsrc1 >> 29 & 1, wave_size_of(launch));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// emu_disasm ARCH FILE [BASE]: disassembles a raw text section (objcopy -O binary -j .text) with the software
-// device's own decoder. emu_disasm rows: lists the instruction table.
+// emu_disasm ARCH FILE [BASE [LANES]]: disassembles a raw text section (objcopy -O binary -j .text) with the
+// software device's own decoder, for waves of so many lanes (the arch's own if none are named). emu_disasm
+// rows: lists the instruction table.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -39,7 +40,8 @@ int main(int argc, char** argv) {
   if (arch == kArchCount) {
     std::string archs;
     for (const ArchInfo& info : kArchs) archs += (archs.empty() ? "" : "|") + std::string(info.name);
-    std::fprintf(stderr, "usage: %s %s FILE [BASE]\n       %s rows\n", argv[0], archs.c_str(), argv[0]);
+    std::fprintf(stderr, "usage: %s %s FILE [BASE [LANES]]\n       %s rows\n", argv[0], archs.c_str(),
+                 argv[0]);
     return 2;
   }
   std::ifstream file(argv[2], std::ios::binary);
@@ -49,8 +51,14 @@ int main(int argc, char** argv) {
   }
   const std::vector<char> text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const uint64_t base = argc > 3 ? std::strtoull(argv[3], nullptr, 0) : 0;
-  out.resize(fmha_emu_disassemble(arch, text.data(), text.size(), base, nullptr, 0));
-  fmha_emu_disassemble(arch, text.data(), text.size(), base, out.data(), out.size());
+  const int lanes = argc > 4 ? static_cast<int>(std::strtol(argv[4], nullptr, 0))
+                             : arch_info(static_cast<Arch>(arch)).wave_size;
+  out.resize(fmha_emu_disassemble(arch, lanes, text.data(), text.size(), base, nullptr, 0));
+  if (out.empty()) {
+    std::fprintf(stderr, "%s: %s has no waves of %d lanes\n", argv[0], argv[1], lanes);
+    return 2;
+  }
+  fmha_emu_disassemble(arch, lanes, text.data(), text.size(), base, out.data(), out.size());
   std::fputs(out.c_str(), stdout);
   return 0;
 }

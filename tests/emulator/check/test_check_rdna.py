@@ -2,7 +2,7 @@
 """RDNA's hazards against LLVM's own: a finding where llc mends the sequence, and silence where it does not.
 
 Each sequence is machine IR for llc, which runs its hazard recogniser over it, and assembly for the device.
-code/test_rdna_values.py runs this file, as gfx1100 and gfx1201.
+code/test_rdna_values.py runs this file as RDNA's archs, in waves of 32 and of 64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from ..support import rows
 from ..support.findings import Kernels
-from ..support.spelling import RDNA
+from ..support.spelling import GENERATION, NARROW, RDNA
 from ..support.toolchain import tool
 
 pytestmark = pytest.mark.skipif(not RDNA, reason="gfx9 has wait states")
@@ -74,12 +74,34 @@ _INSTS = {
         "GLOBAL_ATOMIC_ADD $vgpr4_vgpr5, $vgpr2, 0, 0, implicit $exec",
         "global_atomic_add v[4:5], v2, off",
     ),
-    "L": ("DS_MIN_F32_gfx9 $vgpr1, $vgpr7, 0, 0, implicit $exec", "ds_min_f32 v1, v7"),
+    "J": ("DS_MIN_F32_gfx9 $vgpr1, $vgpr7, 0, 0, implicit $exec", "ds_min_f32 v1, v7"),
     "N": ("S_DENORM_MODE 15, implicit-def $mode, implicit $mode", "s_denorm_mode 15"),
     "O": ("S_ROUND_MODE 0, implicit-def $mode, implicit $mode", "s_round_mode 0"),
-    "k": ("S_NOP 1", "s_nop 1"),
+    "y": ("S_NOP 1", "s_nop 1"),
     "w": ("S_WAITCNT 0", "s_waitcnt 0"),
-    "c": ("S_WAITCNT_VSCNT undef $sgpr_null, 0", "s_waitcnt_vscnt null, 0x0"),
+    "z": ("S_WAITCNT_VSCNT undef $sgpr_null, 0", "s_waitcnt_vscnt null, 0x0"),
+    # Of waves of 64: a reads v10 and v11, which p and q write; e writes EXEC; c reads s[20:21] as a mask, C VCC, k and
+    # K write these, j half of them, r and V read them; S reads another SGPR, L a literal.
+    "p": ("$vgpr10 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v10, v7"),
+    "q": ("$vgpr11 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v11, v7"),
+    "e": ("$exec = S_MOV_B64 -1", "s_mov_b64 exec, -1"),
+    "a": (f"$vgpr9 = V_ADD_F32_e32 $vgpr10, $vgpr11, {_TAIL}", "v_add_f32 v9, v10, v11"),
+    "b": (f"$vgpr9 = V_ADD_F32_e32 $vgpr10, $vgpr10, {_TAIL}", "v_add_f32 v9, v10, v10"),
+    "c": (
+        "$vgpr9 = V_CNDMASK_B32_e64 0, $vgpr7, 0, $vgpr8, $sgpr20_sgpr21, implicit $exec",
+        "v_cndmask_b32 v9, v7, v8, s[20:21]",
+    ),
+    "C": (
+        "$vgpr9 = V_CNDMASK_B32_e32 $vgpr7, $vgpr8, implicit $vcc, implicit $exec",
+        "v_cndmask_b32 v9, v7, v8, vcc",
+    ),
+    "k": ("$sgpr20_sgpr21 = S_MOV_B64 -1", "s_mov_b64 s[20:21], -1"),
+    "K": ("$vcc = S_MOV_B64 -1", "s_mov_b64 vcc, -1"),
+    "j": ("$sgpr21 = S_MOV_B32 0", "s_mov_b32 s21, 0"),
+    "r": ("$sgpr22_sgpr23 = S_MOV_B64 $sgpr20_sgpr21", "s_mov_b64 s[22:23], s[20:21]"),
+    "V": ("$sgpr22_sgpr23 = S_MOV_B64 $vcc", "s_mov_b64 s[22:23], vcc"),
+    "S": ("$vgpr6 = V_MOV_B32_e32 $sgpr8, implicit $exec", "v_mov_b32 v6, s8"),
+    "L": ("$vgpr6 = V_MOV_B32_e32 305419896, implicit $exec", "v_mov_b32 v6, 0x12345678"),
 }
 _GAPS = ["", *("v" * n for n in range(1, 8)), "t", "tt", "vt", "vvvvt", "vvvvvt", "tvt", "ttt"]
 _GAPS += ["s", "m", "sssssss", "n", "nnnnn", "nnnnnn", "l", "g", "vlv", "M", "vMv", "vvsvvmv", "vvsvvmvv"]
@@ -87,10 +109,23 @@ SEQUENCES = [
     *("T" + gap + use for gap, use in itertools.product(_GAPS, "UW")),
     *(first + gap + use for first, gap, use in itertools.product("EHD", ["", "v" * 5, "v" * 6], "UFR")),
     *("X" + gap + use for gap, use in itertools.product(["", "v", "n", "s", "m", "nsn", "nv", "l"], "PQ")),
-    *("".join(parts) for parts in itertools.product("GYBIL", ["", "m", "mm", "mmm"], "N") if _GFX10),
-    *(f"G{gap}N" for gap in ("k", "km", "s", "v", "n", "l", "O", "w", "c", "mlm", "ml", "g") if _GFX10),
+    *("".join(parts) for parts in itertools.product("GYBIJ", ["", "m", "mm", "mmm"], "N") if _GFX10),
+    *(f"G{gap}N" for gap in ("y", "ym", "s", "v", "n", "l", "O", "w", "z", "mlm", "ml", "g") if _GFX10),
     *("MU", "vP", "TT", "Tt", "TET", "TvF", "TR"),
 ]
+_MASKS = "rV"  # the last letters of those about masks
+_FORWARDED = [
+    *("p" + one + "e" + two + "q" + gap + "a" for one, two, gap in itertools.product(
+        ["", "v", "vv", "vvv", "s"], ["", "v", "vv", "vvv", "m"], ["", "vvvv", "vvvvv"])),
+    *("pqa", "pqea", "epqa", "qvepa", "peqb", "peqgvvvva", "peqla", "pleqa", "pevqsa", "peepa", "pepqa", "peqea", "pqepa"),
+]  # fmt: skip
+_REWRITTEN = [
+    *(mask + gap + write + read for (mask, write, read), gap in itertools.product(
+        ["ckr", "cjr", "CKV", "cKV", "Ckr"], ["", "v", "S", "L", "s", "g", "vv", "n"])),
+    *("kr", "cr", "ckvr", "ckSr", "cckr", "Sckr", "ckmr", "cekr"),
+]  # fmt: skip
+if not NARROW:
+    SEQUENCES += _FORWARDED + _REWRITTEN
 
 
 @cache
@@ -103,6 +138,7 @@ def _mended() -> dict[str, bool]:
         for name in SEQUENCES
     )
     command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={rows.arch()}"]
+    command += [] if NARROW else ["-mattr=+wavefrontsize64,-wavefrontsize32"]
     done = subprocess.run(
         [*command, "-run-pass=post-RA-hazard-rec", "-x", "mir", "-", "-o", "-"],
         input=bodies, capture_output=True, text=True,
@@ -137,10 +173,13 @@ def _asm(name: str, mend: str = "") -> list[str]:
     return [*head, *lines[:-1], *([mend] if mend else []), lines[-1]]
 
 
-# What llc inserts: a wait for VGPRs, for v_permlane a move, and for s_denorm_mode wait states.
+# What llc inserts: a wait for VGPRs, behind the write of a mask for SGPRs, for v_permlane a move, and for
+# s_denorm_mode wait states.
 def _mend(name: str) -> str:
     if name[-1] == "N":
         return "s_nop 2"
+    if name[-1] in _MASKS:
+        return "s_waitcnt_depctr 0xfffe"
     return "v_mov_b32 v7, v7" if name[-1] in "PQ" else "s_waitcnt_depctr 0xfff"
 
 
@@ -161,6 +200,10 @@ def test_llvm_mends_some() -> None:
         assert _mended()["GmmN"]
         assert not _mended()["GmmmN"]
     assert _mended()["TU"] == (rows.arch() == "gfx1100")
+    if not NARROW:
+        assert _mended()["peqa"] == _mended()["ckr"] == (GENERATION == 11)
+        assert not _mended()["peqb"]
+        assert not _mended()["cSkr"]
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
@@ -170,10 +213,8 @@ def test_a_finding_where_llvm_mends(name: str) -> None:
         return
     text = _kernels().finding(f"{name}_plain")
     assert "hazard: " in text, text
-    about = (
-        "v_permlane" if name[-1] in "PQ" else "then s_denorm_mode" if name[-1] == "N" else "transcendental"
-    )
-    assert about in text, text
+    kinds = {**dict.fromkeys("PQ", "v_permlane"), **dict.fromkeys(_MASKS, "as a mask"), "a": "a scalar one EXEC", "N": "then s_denorm_mode"}
+    assert kinds.get(name[-1], "transcendental") in text, text
     _kernels().run(f"{name}_mended")
 
 

@@ -34,7 +34,7 @@ void expect_abort() {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    opcode_map(kDefaultArch);
+    opcode_map(kDefaultArch, 64);
     _exit(0);
   }
   close(ends[1]);
@@ -53,7 +53,7 @@ std::string filled(const std::vector<BoundRow>& rows) { return OpcodeMap().fill(
 }  // namespace
 
 // Stands in for isa/opcodes.cc: a table that no arch has.
-std::span<const BoundRow> fmha::emu::isa_rows(Arch) {
+std::span<const BoundRow> fmha::emu::isa_rows(Arch, int) {
   static const BoundRow kRows[] = {row("v_a", Format::kVop1, 1), row("v_b", Format::kVop1, 1)};
   return kRows;
 }

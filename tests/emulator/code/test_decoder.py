@@ -17,6 +17,7 @@ from ..support.toolchain import ROOT
 
 CDNA = ("gfx90a", "gfx942")
 RDNA = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
+WIDE = tuple(f"{cpu}:64" for cpu in RDNA)  # their waves of 64
 ARCHS = CDNA + RDNA
 _KEEP = 16  # accepted lines a row and form
 
@@ -27,7 +28,7 @@ def accepted(cpu: str) -> tuple[dict[tuple[str, str], list[str]], list[tuple[int
     tried = [
         (row.mnemonic, form, line)
         for row in rows.of(cpu)
-        for form, lines in candidates(row, rdna=cpu in RDNA).items()
+        for form, lines in candidates(row, rdna=cpu not in CDNA, wide=cpu in WIDE).items()
         for line in lines
     ]
     good = legal([line for _, _, line in tried], cpu)
@@ -40,7 +41,7 @@ def accepted(cpu: str) -> tuple[dict[tuple[str, str], list[str]], list[tuple[int
     return kept, llvm, differences(emulator(code, cpu, base), llvm)
 
 
-@pytest.mark.parametrize("cpu", ARCHS)
+@pytest.mark.parametrize("cpu", ARCHS + WIDE)
 def test_rows_decode_as_llvm(cpu: str) -> None:
     """Random operands of every row print as LLVM prints them."""
     _, llvm, wrong = accepted(cpu)
@@ -51,20 +52,23 @@ def test_rows_decode_as_llvm(cpu: str) -> None:
 _NEEDS_HALVES = {"v_mov_b16", "v_fmamk_f16"}
 
 
-@pytest.mark.parametrize("cpu", ARCHS)
+@pytest.mark.parametrize("cpu", ARCHS + WIDE)
 def test_every_opcode_is_met(cpu: str) -> None:
     """Each row's opcode occurred: LLVM disassembles some accepted line to the row's name."""
     _, llvm, _ = accepted(cpu)
     seen = {bare(text.split()[0]) for _, text in llvm}
     if any("::" in text for _, text in llvm):
         seen.add("v_dual")  # the row of all pairs of operations
-    if cpu in RDNA:
+    if cpu in WIDE:
+        assert "v_dual" not in seen
+        seen.add("v_dual")  # which waves of 64 have not
+    if cpu not in CDNA:
         seen |= _NEEDS_HALVES
     missing = sorted(r.mnemonic for r in rows.of(cpu) if r.mnemonic not in seen)
     assert not missing, f"{len(missing)} rows were never assembled: {missing}"
 
 
-@pytest.mark.parametrize("cpu", RDNA)
+@pytest.mark.parametrize("cpu", RDNA + WIDE)
 def test_every_form_of_rdna_is_met(cpu: str) -> None:
     """The same of RDNA, which has DPP8, and from gfx11 on DPP of 64-bit forms instead of SDWA."""
     kept, _, _ = accepted(cpu)
@@ -75,9 +79,9 @@ def test_every_form_of_rdna_is_met(cpu: str) -> None:
     ]
     assert not without
     lines = [line for (_, form), of_form in kept.items() for line in of_form if form == "dpp"]
-    for text in ("dpp8:", "row_xmask:", *(() if cpu == "gfx1030" else ("_e64_dpp ",))):
+    for text in ("dpp8:", "row_xmask:", *(() if cpu.startswith("gfx1030") else ("_e64_dpp ",))):
         assert sum(1 for line in lines if text in line) > 50, text
-    assert (sum(form == "sdwa" for _, form in kept) > 50) == (cpu == "gfx1030")
+    assert (sum(form == "sdwa" for _, form in kept) > 50) == cpu.startswith("gfx1030")
 
 
 @pytest.mark.parametrize("cpu", CDNA)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Random C++ programs, compiled by clang for each arch at each level, against gcc's for the host."""
+"""Random C++ programs, compiled by clang for each arch and wave size at each level, against gcc's for the host."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ..support import hip, programs
 from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
+# Their waves of 64: an arch has its own programs, of which each runs at every level.
+WIDE = {"gfx1030": 0, "gfx1100": 4, "gfx1151": 8, "gfx1201": 12}
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 # In 21 some bits are ~(x >> 32) | (y >> n), of which LLVM 19 forgets the upper half of the first.
 SEEDS = range(16)
@@ -27,28 +29,30 @@ Words = NDArray[np.uint32]
 
 
 @pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
-@pytest.mark.parametrize("arch", ARCHS)
-def test_archs(arch: str) -> None:
+@pytest.mark.parametrize(("arch", "lanes"), [*((arch, "") for arch in ARCHS), *((arch, "64") for arch in WIDE)])
+def test_archs(arch: str, lanes: str) -> None:
     """Run the next test as each arch: a process has one."""
     if arch in OF_CLANG20 and not CLANG20.exists():
         pytest.skip("no clang 20: `make toolchain`, without a ROCm")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_program"]
     done = subprocess.run(
         command,
-        env=os.environ | {"FMHA_EMU_ARCH": arch},
+        env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": lanes},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert f"{len(SEEDS)} passed" in done.stdout
+    assert f"{len(SEEDS) // 4 if lanes else len(SEEDS)} passed" in done.stdout
 
 
 @pytest.mark.skipif("FMHA_EMU_ARCH" not in os.environ, reason="run by test_archs")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_program(seed: int, tmp_path: Path) -> None:
     """The same bits at every level, with every check of the software device on."""
+    if _waves_of_64() and seed // 4 != WIDE[os.environ["FMHA_EMU_ARCH"]] // 4:
+        pytest.skip("another arch's, in waves of 64")
     source = tmp_path / "program.cc"
     source.write_text(programs.write(seed))
     rng = np.random.default_rng(seed)
@@ -58,6 +62,10 @@ def test_program(seed: int, tmp_path: Path) -> None:
     assert len(np.unique(want)) > programs.WORDS, "a program whose results say nothing"
     for level in LEVELS:
         np.testing.assert_array_equal(_on_device(source, level, inputs, args), want, level)
+
+
+def _waves_of_64() -> bool:
+    return os.environ.get("FMHA_TEST_LANES") == "64"
 
 
 def _on_host(source: Path, inputs: Words, args: Words) -> Words:
@@ -71,7 +79,8 @@ def _on_host(source: Path, inputs: Words, args: Words) -> Words:
 def _on_device(source: Path, level: str, inputs: Words, args: Words) -> Words:
     arch = os.environ["FMHA_EMU_ARCH"]
     code_object = source.with_suffix(".co")
-    command = [compiler(arch), "-x", "hip", f"--offload-arch={arch}", *_DEVICE, *_SAME, level]
+    waves = ["-mwavefrontsize64"] if _waves_of_64() else []
+    command = [compiler(arch), "-x", "hip", f"--offload-arch={arch}", *waves, *_DEVICE, *_SAME, level]
     subprocess.run([*command, "-c", source, "-o", code_object], check=True)
     module = hip.Module(code_object.read_bytes())
     out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)

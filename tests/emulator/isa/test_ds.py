@@ -321,8 +321,10 @@ def _permutes() -> None:
     rng = np.random.default_rng(11)
     x = rng.integers(0, 1 << 32, LANES, dtype=_U)
     index = rng.integers(0, 1 << 20, LANES, dtype=_U)
-    # bpermute: the lane index wraps modulo 64; lanes that are off give 0.
-    lane = (index.astype(np.int64) + 8) // 4 % LANES
+    # bpermute: the lane index wraps modulo the lanes it reaches, which on gfx10 and gfx11 are a half of a wave of
+    # 64 (LLVM, supportsWaveWideBPermute); lanes that are off give 0.
+    reach = 32 if GENERATION in (10, 11) else LANES
+    lane = LANE // reach * reach + (index.astype(np.int64) + 8) // 4 % reach
     for mask, on in ((ALL_LANES, np.ones(LANES, bool)), (HOLES, ON)):
         want = np.where(on, np.where(on[lane], x[lane], 0), 5)
         add(
@@ -333,7 +335,7 @@ def _permutes() -> None:
             ["v10"],
             exec_mask=mask,
         )
-        target = rng.permutation(LANES)
+        target = LANE // reach * reach + np.concatenate([rng.permutation(reach) for _ in range(LANES // reach)])
         sent = np.zeros(LANES, _U)
         for i in np.flatnonzero(on):
             sent[target[i]] = x[i]

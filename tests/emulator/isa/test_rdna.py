@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Instructions that only RDNA has: pairs of operations, permutations of rows, registers named by M0, halves.
 
-The cases exist when $FMHA_EMU_ARCH is gfx1100 or gfx1201; test_rdna_suites.py runs them so.
+The cases exist when $FMHA_EMU_ARCH is one of RDNA's archs; test_rdna_values.py runs them so, in waves of 32 lanes
+and of 64.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import pytest
 
 from ..support import fp
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
+from ..support.findings import Kernels
 from ..support.fp import Array
 from ..support.ops3p import fields
 from ..support.ops_rdna import MAXIMUM, MINIMUM
-from ..support.spelling import GENERATION, RDNA
+from ..support.spelling import GENERATION, NARROW, RDNA
 from ..support.valu import same
 
 SUITE = Suite("rdna")
 _U = np.uint32
 RNG = np.random.default_rng(0)
 X, Y, Z, W = (RNG.integers(0, 1 << 32, LANES, dtype=_U) for _ in range(4))
-HOLES = 0x80F1_7A5C
+HOLES = 0x1D3C_A6D2_80F1_7A5C & ALL_LANES
 LANE = np.arange(LANES)
 ON = np.array([HOLES >> i & 1 for i in range(LANES)], bool)
 Check = Callable[[Result], None]
@@ -103,7 +105,12 @@ def _permutations() -> None:
         want = np.where(ON, X[lane], Z)
         vin = {"v2": X, "v4": Y, "v10": Z}
         add(f"{name}-inactive", [f"{name} v10, v2, v4 op_sel:[1,0]"], {"v10": want}, vin, {"exec": HOLES})
-    add("v_permlane64_b32", ["v_permlane64_b32 v10, v2"], {"v10": Y}, {"v2": X, "v10": Y})
+    # The halves change places, lanes that are off among them; a wave of 32 has none.
+    swapped = Y if NARROW else X[LANE ^ 32]
+    add("v_permlane64_b32", ["v_permlane64_b32 v10, v2"], {"v10": swapped}, {"v2": X, "v10": Y})
+    want = np.where(ON, swapped, Y)
+    add("v_permlane64_b32-off", ["v_permlane64_b32 v10, v2"], {"v10": want}, {"v2": X, "v10": Y}, {"exec": HOLES})
+    add("v_permlane64_b32-itself", ["v_permlane64_b32 v2, v2"], {"v2": X if NARROW else swapped}, {"v2": X})
 
 
 def _by_m0() -> None:
@@ -147,8 +154,9 @@ def _halves() -> None:
         add(f"v_add_f16-halves{picks}", [f".long 0x{word:x}"], {"v10": want}, vin, covers=["v_add_f16"])
     pick = np.array([HOLES >> i & 1 for i in range(LANES)], bool)
     got = np.where(pick, y[:, 0], x[:, 0]).astype(_U)
-    vin, sin = {"v2": X, "v4": Y, "v10": Z}, {"s8": HOLES}
-    add("v_cndmask_b16", ["v_cndmask_b16 v10, v2, v4, s8"], {"v10": Z & _U(0xFFFF0000) | got}, vin, sin)
+    mask = "s8" if NARROW else "s[8:9]"
+    vin, sin = {"v2": X, "v4": Y, "v10": Z}, {mask: HOLES}
+    add("v_cndmask_b16", [f"v_cndmask_b16 v10, v2, v4, {mask}"], {"v10": Z & _U(0xFFFF0000) | got}, vin, sin)
 
 
 def _float_case(
@@ -269,9 +277,10 @@ def _dpp() -> None:
         {"v2": a, "v4": b, "v6": c},
         covers=["v_fma_f32"],
     )
-    line = "v_cmp_lt_f32_e64_dpp s8, v2, v4 dpp8:[1,0,3,2,5,4,7,6]"
+    line = f"v_cmp_lt_f32_e64_dpp {'s8' if NARROW else 's[8:9]'}, v2, v4 dpp8:[1,0,3,2,5,4,7,6]"
     less = sum(1 << int(i) for i in LANE if a[i ^ 1] < b[i])
-    add("v_cmp_lt_f32_e64_dpp", [line], {"s8": less}, {"v2": a, "v4": b}, covers=["v_cmp_lt_f32"])
+    want = {"s8": less} if NARROW else {"s8": less & 0xFFFFFFFF, "s9": less >> 32}
+    add("v_cmp_lt_f32_e64_dpp", [line], want, {"v2": a, "v4": b}, covers=["v_cmp_lt_f32"])
 
 
 def _literals() -> None:
@@ -298,8 +307,23 @@ def _literals() -> None:
     add("v_pk_add_u16-literal", [line], {"v10": halves}, {"v2": X}, covers=["v_pk_add_u16"])
 
 
+def _halves_of_a_wave() -> None:
+    """s_subvector_loop: the lower half of the lanes runs, then the upper one, each if it has a lane on."""
+    body = ["s_mov_b32 s8, 0", "s_subvector_loop_begin s4, 0x3", "v_add_nc_u32 v10, v10, v2", "s_add_u32 s8, s8, 1",
+            "s_subvector_loop_end s4, 0xfffd"]  # fmt: skip
+    for mask in (ALL_LANES, HOLES, HOLES & 0xFFFFFFFF, HOLES >> 32 << 32, 0):
+        on = np.array([mask >> i & 1 for i in range(LANES)], bool)
+        runs = int(mask & 0xFFFFFFFF != 0) + int(mask >> 32 != 0)
+        want = {"v10": np.where(on, Y + X, Y), "s8": runs, "s10": mask & 0xFFFFFFFF, "s11": mask >> 32}
+        add(f"s_subvector_loop-{mask:x}", [*body, "s_mov_b64 s[10:11], exec"], want,
+            {"v10": Y, "v2": X}, {"exec": mask}, ["s_subvector_loop_begin", "s_subvector_loop_end"])  # fmt: skip
+
+
 if RDNA:
-    _pairs()
+    if NARROW:
+        _pairs()
+    elif GENERATION < 12:
+        _halves_of_a_wave()
     _permutations()
     _by_m0()
     if GENERATION > 10:
@@ -315,3 +339,12 @@ if RDNA:
 def test_rdna(case: Case) -> None:
     """Values arrive in the right registers, and others stay."""
     SUITE.check(case)
+
+
+@pytest.mark.skipif(NARROW or GENERATION < 11, reason="of waves of 64, where waves of 32 have it")
+def test_no_pairs() -> None:
+    """VOPD in a wave of 64: refused by name."""
+    mov_and_mov = (0xCA100105, 0x02040102)  # v_dual_mov_b32 v2, v5 :: v_dual_mov_b32 v5, v2
+    text = Kernels({"dual": [f".long {word:#x}" for word in mov_and_mov]}).finding("dual")
+    assert "VOPD" in text, text
+    assert "waves of 32 lanes only" in text, text

@@ -11,7 +11,6 @@ import pytest
 
 from ..support import fp
 from ..support.asm import LANES, Case, Result, Suite
-from ..support.findings import Kernels
 from ..support.fp import Array
 from ..support.memory_ops import MEMORY, resource
 from ..support.ops1 import I32, U32
@@ -19,7 +18,7 @@ from ..support.ops3 import rtz_f16
 from ..support.ops_rdna import MAX, MAXIMUM, MIN, MINIMUM, TO_SCALAR, to_scalar
 from ..support.predicates import _FLOAT as PREDICATES
 from ..support.scalar_ops import M64, V64, check
-from ..support.spelling import GENERATION, RDNA, exists
+from ..support.spelling import GENERATION, RDNA
 from ..support.valu import same
 
 SUITE = Suite("rdna_scalar")
@@ -182,13 +181,3 @@ if RDNA:
 def test_rdna_scalar(case: Case) -> None:
     """Value and SCC are right."""
     SUITE.check(case)
-
-
-_LOOPS = {n: [f"s_subvector_loop_{n} s20, 1", "s_nop 0"] for n in ("begin", "end")}
-
-
-@pytest.mark.skipif(not exists("s_subvector_loop_begin"), reason="gfx10 and gfx11 have them")
-@pytest.mark.parametrize("name", _LOOPS)
-def test_subvector_loops(name: str) -> None:
-    """Which no compiler makes."""
-    assert "subvector loops are not modelled" in Kernels(_LOOPS).finding(name)

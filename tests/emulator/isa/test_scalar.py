@@ -8,7 +8,7 @@ from typing import Any
 
 from ..support.asm import ALL_LANES, Case, Result, Suite
 from ..support.scalar_ops import COMPARE, M32, M64, ONE, ORDER, TWO, V32, V64, Fn, add_i32, check, s32
-from ..support.spelling import RDNA, exists
+from ..support.spelling import NARROW, RDNA, exists
 
 SUITE = Suite("scalar")
 
@@ -128,7 +128,7 @@ def _constants() -> None:
         ("0.15915494", 0x3E22F983),
         ("m0", 99),
         ("vcc_lo", 17),
-        ("exec_lo" if RDNA else "exec_hi", M32),
+        ("exec_lo" if NARROW else "exec_hi", M32),
     ):
         SUITE.add(
             f"s_mov_b32-{text}",
@@ -141,7 +141,7 @@ def _constants() -> None:
     for text, value in (
         ("-1", M64),
         ("64", 64),
-        *(() if RDNA else (("exec", ALL_LANES),)),
+        *(() if NARROW else (("exec", ALL_LANES),)),
         ("vcc", 17),
         ("1.0", 0x3FF0000000000000),
     ):
@@ -190,8 +190,8 @@ def _sopk() -> None:
 
 
 def _exec_ops() -> None:
-    # RDNA's waves of 32 have them in 32 bits, by names that say which operand is inverted.
-    bits, full = (32, M32) if RDNA else (64, M64)
+    # Waves of 32 have them in 32 bits; from gfx11 on names say which operand is inverted.
+    bits, full = (32, M32) if NARROW else (64, M64)
     masks = [0xF0F0, ALL_LANES, 0xFFFF00000000FFFF & full]
     table: dict[str, Callable[[int, int], int]] = {
         "and": lambda s, e: s & e,
@@ -211,7 +211,7 @@ def _exec_ops() -> None:
             if not exists(name):
                 continue
             for mask in masks:
-                for value in V32 if RDNA else V64:
+                for value in V32 if NARROW else V64:
                     new = fn(value, mask) & full
                     saved = mask if kind == "saveexec" else new
 

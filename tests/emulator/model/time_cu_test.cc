@@ -81,8 +81,8 @@ Program operator+(Program a, const Program& b) {
 class ComputeUnit {
  public:
   ComputeUnit()
-      : text_(decode(Arch::kGfx942, reinterpret_cast<const uint8_t*>(kText), sizeof kText, 0)),
-        facts_(text_, Arch::kGfx942) {}
+      : text_(decode(Arch::kGfx942, 64, reinterpret_cast<const uint8_t*>(kText), sizeof kText, 0)),
+        facts_(text_, Arch::kGfx942, 64) {}
 
   // One wave for each program; wave i is on SIMD i modulo 4.
   CuTime run(const std::vector<Program>& waves, const TimingValues& values = exact()) {

@@ -73,8 +73,8 @@ class Processor {
  public:
   explicit Processor(bool shares_lds, uint32_t lanes = 32)
       : shape_(unit_shape(arch_info(Arch::kGfx1100), shares_lds, lanes)),
-        text_(decode(Arch::kGfx1100, reinterpret_cast<const uint8_t*>(kText), sizeof kText, 0)),
-        facts_(text_, Arch::kGfx1100) {}
+        text_(decode(Arch::kGfx1100, 32, reinterpret_cast<const uint8_t*>(kText), sizeof kText, 0)),
+        facts_(text_, Arch::kGfx1100, 32) {}
 
   // Cycles of one wave for each program; wave i is on SIMD i modulo the unit's.
   uint64_t cycles(const std::vector<Program>& waves, const TimingValues& values = exact()) const {

@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
 from .spelling import ARCHS as RDNA_ARCHS
-from .spelling import GENERATION, RDNA, renamed, spell
+from .spelling import GENERATION, LANES, NARROW, RDNA, renamed, spell
 from .toolchain import assembler, tool
 
 U32 = NDArray[np.uint32]
-LANES = 32 if RDNA else 64
 ALL_LANES = (1 << LANES) - 1
 # Denormals kept everywhere, round to nearest even, and, but for gfx12, DX10_CLAMP and IEEE.
 MODE_DEFAULT = 0xF0 if GENERATION == 12 else 0x3F0
@@ -94,9 +93,9 @@ class Result:
         ]
 
     def mask(self, name: str, before: int = 0) -> list[int]:
-        """A mask of lanes a workgroup. RDNA's is one register; that behind it is as it was."""
+        """A mask of lanes a workgroup. That of 32 is one register; that behind it is as it was."""
         pairs = self.vcc if name == "vcc" else self.scalar(name)
-        if RDNA:
+        if NARROW:
             assert {p >> 32 for p in pairs} == {before >> 32}, f"the register behind {name} was written"
         return [p & ALL_LANES for p in pairs]
 
@@ -303,6 +302,7 @@ class Kernel:
     extra: str = ""
     more_metadata: str = ""  # lines of the kernel's entry
     arch_vgprs: int = 128  # and 128 AccVGPRs
+    lanes: int = LANES  # of a wave, on RDNA
 
     def vgprs(self, cpu: str) -> int:
         """All vector registers."""
@@ -311,7 +311,7 @@ class Kernel:
     def _family(self, cpu: str) -> list[str]:
         """What only some archs have in their descriptors."""
         modes = [] if cpu == "gfx1201" else ["ieee_mode 1", "dx10_clamp 1"]
-        return [*modes, "wavefront_size32 1" if cpu in RDNA_ARCHS else f"accum_offset {self.arch_vgprs}"]
+        return [*modes, f"wavefront_size32 {int(self.lanes == 32)}" if cpu in RDNA_ARCHS else f"accum_offset {self.arch_vgprs}"]
 
     def text(self, cpu: str) -> str:
         """Code and descriptor."""
@@ -353,10 +353,15 @@ class Kernel:
                 kernarg=self.kernarg(),
                 args=args,
                 vgprs=self.vgprs(cpu),
-                family="wavefront_size: 32" if rdna else "wavefront_size: 64\n    .agpr_count: 128",
+                family=f"wavefront_size: {self.lanes}" if rdna else "wavefront_size: 64\n    .agpr_count: 128",
             )
             + self.more_metadata
         )
+
+
+def _target(cpu: str) -> str:
+    """The arch as this process's tests have its waves."""
+    return f"{cpu}:64" if cpu in RDNA_ARCHS and not NARROW else cpu
 
 
 def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
@@ -368,7 +373,7 @@ def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, obj, out = (Path(folder, n) for n in ("k.s", "k.o", "k.co"))
         source.write_text(text)
-        _run(*assembler(cpu), source, "-o", obj)
+        _run(*assembler(_target(cpu)), source, "-o", obj)
         _run(tool("ld.lld"), "-shared", obj, "-o", out)
         return out.read_bytes()
 
@@ -383,7 +388,7 @@ def legal(lines: Sequence[str], cpu: str = "") -> list[bool]:
     """Which of these instructions LLVM's assembler accepts."""
     cpu = cpu or rows.arch()
     done = subprocess.run(
-        [*assembler(cpu), "-", "-o", "/dev/null"],
+        [*assembler(_target(cpu)), "-", "-o", "/dev/null"],
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from . import rows
-from .toolchain import tool
+from .toolchain import target, tool
 
 
 def normal(text: str) -> str:
@@ -24,10 +24,16 @@ def normal(text: str) -> str:
     return text
 
 
+def _options(cpu: str) -> list[str]:
+    """How LLVM's tools are told of an arch."""
+    name, wide = target(cpu)
+    return [f"--mcpu={name}", *(["--mattr=+wavefrontsize64,-wavefrontsize32"] if wide else [])]
+
+
 def objdump(path: Path, cpu: str) -> tuple[list[tuple[int, str]], bytes, int]:
     """(address, text) of each instruction, the bytes of .text, and its address."""
     done = subprocess.run(
-        [tool("llvm-objdump"), "-d", "-z", "-h", f"--mcpu={cpu}", "-j", ".text", str(path)],
+        [tool("llvm-objdump"), "-d", "-z", "-h", *_options(cpu), "-j", ".text", str(path)],
         capture_output=True,
         text=True,
         check=True,
@@ -81,7 +87,7 @@ def assembled(lines: list[str], cpu: str) -> Path:
     """An object file of these lines."""
     path = Path(tempfile.mkdtemp()) / "x.o"
     subprocess.run(
-        [tool("llvm-mc"), "-arch=amdgcn", f"-mcpu={cpu}", "-filetype=obj", "-o", str(path)],
+        [tool("llvm-mc"), "-arch=amdgcn", *_options(cpu), "-filetype=obj", "-o", str(path)],
         input="\n".join(lines),
         text=True,
         check=True,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from . import hip
-from .asm import Kernel, assemble
+from .asm import LANES, Kernel, assemble
 
 ARGS = ((0, 8, "global_buffer"),)
 BYTES = 16384
@@ -40,9 +40,10 @@ def only(wave: int, label: str, lines: Sequence[str]) -> list[str]:
 class Kernels:
     """Kernels in one code object, made when the first of them runs."""
 
-    def __init__(self, bodies: Mapping[str, Sequence[str]], lds: int = 0) -> None:
+    def __init__(self, bodies: Mapping[str, Sequence[str]], lds: int = 0, lanes: int = LANES) -> None:
         self._bodies = bodies
         self._lds = lds
+        self._lanes = lanes
         self._module: hip.Module | None = None
 
     def run(self, name: str, waves: int = 1) -> None:
@@ -55,6 +56,7 @@ class Kernels:
                     [line.replace("@", f"{n}_") for line in (*HEAD, *body, "s_nop 7", "s_nop 7", "s_endpgm")],
                     lds=self._lds,
                     args=ARGS,
+                    lanes=self._lanes,
                 )
                 for n, body in self._bodies.items()
             ]

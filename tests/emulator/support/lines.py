@@ -416,7 +416,7 @@ def _memory(m: Maker) -> list[str]:
     return out
 
 
-def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, list[str]]:
+def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False, wide: bool = False) -> dict[str, list[str]]:
     """Lines to try, by form."""
     out: dict[str, list[str]] = {}
     simple: dict[str, Callable[[Maker], list[str]]] = {
@@ -432,5 +432,5 @@ def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False) -> dict[str, l
             {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
         )
         for form, lines in (made or {"": []}).items():
-            out.setdefault(form, []).extend(variants(row, form, lines, seed) if rdna else lines)
+            out.setdefault(form, []).extend(variants(row, form, lines, seed, wide) if rdna else lines)
     return {form: list(dict.fromkeys(lines)) for form, lines in out.items()}

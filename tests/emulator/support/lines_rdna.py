@@ -55,15 +55,15 @@ def _narrow(line: str) -> str:
     return re.sub(r"\bs\[(\d+):\d+\]", r"s\1", re.sub(r"\bvcc\b", "vcc_lo", line))
 
 
-def _vector(row: RowInfo, line: str) -> Iterator[str]:
-    narrow = _narrow(line)
+def _vector(row: RowInfo, line: str, wide: bool) -> Iterator[str]:
+    narrow = line if wide else _narrow(line)
     yield narrow
     name, _, operands = narrow.partition(" ")
     if "writes_exec" in row.flags:
         yield f"{name} {operands.partition(', ')[2]}"
     if "cndmask" in name:
-        yield f"{narrow}, vcc_lo"
-        yield f"{narrow}, s6"
+        yield f"{narrow}, {'vcc' if wide else 'vcc_lo'}"
+        yield f"{narrow}, {'s[6:7]' if wide else 's6'}"
     if name.endswith("_dpp"):
         for text in (narrow, f"{name} {operands.partition(', ')[2]}" if row.format == "VOPC" else narrow):
             eight = re.sub(r" (quad_perm|row_|wave_).*", f" {_DPP8}", text)
@@ -77,15 +77,15 @@ def _vector(row: RowInfo, line: str) -> Iterator[str]:
                 yield other.replace("_dpp ", "_e64_dpp ", 1)
 
 
-def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
-    """The lines, and how RDNA writes them."""
+def variants(row: RowInfo, form: str, lines: list[str], seed: int, wide: bool) -> list[str]:
+    """The lines, and how RDNA writes them, for waves of 32 or of 64."""
     r = random.Random(f"{row.mnemonic}{seed}")
     if row.format == "VOPD":
         return dual(seed)
     out = list(lines)
     if form:
         for line in lines:
-            out += _vector(row, line)
+            out += _vector(row, line, wide)
     if row.format == "VOP3B":
         out += [_narrow(line) for line in lines]
     if row.format in ("SOP1", "SOP2"):
@@ -99,7 +99,7 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
     if row.format == "SOPK" and "waitcnt" in row.mnemonic:
         out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
     if row.format == "VOP3P" and ("wmma" in row.mnemonic or "swmmac" in row.mnemonic):
-        out += _matrix(row, r)
+        out += _matrix(row, r, wide)
     if "prefetch" in row.mnemonic:
         tail = (
             f"{r.choice(('0x', '-0x'))}{r.getrandbits(20):x}, {r.choice(('null', 's7'))}, {r.randrange(32)}"
@@ -113,15 +113,21 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int) -> list[str]:
     return out
 
 
-def _matrix(row: RowInfo, r: random.Random) -> list[str]:
+def _matrix(row: RowInfo, r: random.Random, wide: bool) -> list[str]:
     def registers(count: int) -> str:
         first = 2 * r.randrange(100)
         return f"v[{first}:{first + count - 1}]" if count > 1 else f"v{first}"
 
     widths = {"i32": 1, "i64": 2, "b128": 4, "b256": 8}
-    d, a, b, c = (widths.get(kind, 1) for kind in (row.dst, *row.srcs))
-    head = f"{row.mnemonic} {registers(d)}, {registers(a)}, {registers(b)}"
-    lines = [f"{head}, {registers(c)}", f"{head}, 1.0", f"{head}, 0"]
+    counts = [[widths.get(kind, 1) for kind in (row.dst, *row.srcs)]]
+    if wide:  # half of D and C on gfx11, and on gfx12 of A and B too: LLVM refuses one of the two
+        d, a, b, c = counts[0]
+        halves = [max(n // 2, 1) for n in (d, a, b, c)]
+        counts = [[halves[0], a, b, halves[3]], halves]
+    lines = []
+    for d, a, b, c in counts:
+        head = f"{row.mnemonic} {registers(d)}, {registers(a)}, {registers(b)}"
+        lines += [f"{head}, {registers(c)}", f"{head}, 1.0", f"{head}, 0"]
     tails = (
         "",
         " neg_lo:[1,0,0]",
@@ -129,5 +135,6 @@ def _matrix(row: RowInfo, r: random.Random) -> list[str]:
         " clamp",
         " op_sel:[0,0,1]",
         " index_key:1",
+        *([" index_key:2", " index_key:3"] if wide else []),
     )
     return [line + tail for line in lines for tail in tails]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from . import hip
+from .toolchain import target
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def all_rows() -> list[RowInfo]:
 
 
 def of(name: str) -> list[RowInfo]:
-    """The rows that an arch has."""
-    return [r for r in all_rows() if name in r.opcode]
+    """The rows that an arch has, whatever its waves are."""
+    return [r for r in all_rows() if target(name)[0] in r.opcode]
 
 
 @cache
@@ -79,9 +80,11 @@ def _names(arch_name: str) -> frozenset[str]:
 
 def disassemble(code: bytes, arch_name: str, base: int = 0) -> list[str]:
     """The software device's disassembly, a line an instruction."""
-    number = c.c_int(archs().index(arch_name))
+    name, wide = target(arch_name)
+    lanes = c.c_int(64 if wide or name.startswith("gfx9") else 32)
+    number = c.c_int(archs().index(name))
     fn = hip.lib().fmha_emu_disassemble
-    size = fn(number, code, c.c_size_t(len(code)), c.c_uint64(base), None, c.c_size_t(0))
+    size = fn(number, lanes, code, c.c_size_t(len(code)), c.c_uint64(base), None, c.c_size_t(0))
     text = c.create_string_buffer(size)
-    fn(number, code, c.c_size_t(len(code)), c.c_uint64(base), text, c.c_size_t(size))
+    fn(number, lanes, code, c.c_size_t(len(code)), c.c_uint64(base), text, c.c_size_t(size))
     return text.value.decode().splitlines()

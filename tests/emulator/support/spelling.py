@@ -2,11 +2,12 @@
 """How RDNA writes what the tests have in gfx9's words: names, masks of one register, counters.
 
 The tests of instructions were written for gfx9. From gfx11 on many rows have other names, a mask is one
-SGPR, v_cmpx names no destination, and loads, stores, LDS and scalar loads have counters of their own.
+SGPR in waves of 32, v_cmpx names no destination, and loads, stores, LDS and scalar loads have counters of their own.
 """
 
 from __future__ import annotations
 
+import os
 import re
 
 from . import rows
@@ -14,6 +15,9 @@ from . import rows
 ARCHS = {"gfx1030": 10, "gfx1100": 11, "gfx1150": 11, "gfx1201": 12}
 GENERATION = ARCHS.get(rows.arch(), 9)
 RDNA = GENERATION > 9
+# Lanes of a wave: on RDNA 32, or 64 if $FMHA_TEST_LANES says so.
+LANES = 32 if RDNA and os.environ.get("FMHA_TEST_LANES") != "64" else 64
+NARROW = LANES == 32
 
 _SPACES = ("global", "flat", "buffer", "scratch")
 _DWORDS = {f"dword{f'x{n}' if n > 1 else ''}": f"b{32 * n}" for n in (1, 2, 3, 4, 8, 16)}
@@ -150,14 +154,15 @@ def spell(line: str) -> list[str]:
     mnemonic, _, rest = line.strip().partition(" ")
     if mnemonic == "s_waitcnt":
         return _wait(rest)
-    if mnemonic == "s_mov_b64" and "exec" in rest:  # which has a register
+    if NARROW and mnemonic == "s_mov_b64" and "exec" in rest:  # which has a register
         rest = re.sub(r"\bexec\b", "exec_lo", re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest))
         return [f"s_mov_b32 {rest}"]
     found = re.fullmatch(r"(.*?)(_(?:e32|e64|dpp))?", mnemonic)
     assert found
     if _MASKED.match(mnemonic):
-        rest = re.sub(r"\bvcc\b", "vcc_lo", rest)
-        rest = re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest)
+        if NARROW:
+            rest = re.sub(r"\bvcc\b", "vcc_lo", rest)
+            rest = re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest)
         if mnemonic.startswith("v_cmpx_"):
             rest = rest.partition(",")[2].strip()
     if GENERATION == 12 and mnemonic.startswith(("buffer_", "tbuffer_")):

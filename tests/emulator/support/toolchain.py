@@ -37,10 +37,18 @@ def compiler(arch: str) -> str:
     return str(CLANG20) if arch in OF_CLANG20 else tool("clang")
 
 
+def target(cpu: str) -> tuple[str, bool]:
+    """An arch, and whether waves of 64 lanes are wanted of one that has others: "gfx1100:64"."""
+    name, _, lanes = cpu.partition(":")
+    return name, lanes == "64"
+
+
 def assembler(cpu: str) -> list[str]:
     """The command that assembles for an arch: what follows it is clang's arguments."""
-    program = str(CLANG20) if cpu == "gfx950" else tool("clang")
-    return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-c"]
+    name, wide = target(cpu)
+    program = str(CLANG20) if name == "gfx950" else tool("clang")
+    waves = ["-mwavefrontsize64"] if wide else []
+    return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={name}", *waves, "-c"]
 
 
 @cache

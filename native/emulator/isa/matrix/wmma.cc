@@ -40,7 +40,6 @@ constexpr Row kRows[] = {
     wmma_row<kRepeated, WmmaBf16, 16, WmmaBfloat>("v_wmma_bf16_16x16x16_bf16"),
     wmma_row<kRepeated, WmmaI32, 16, WmmaInt<8>>("v_wmma_i32_16x16x16_iu8"),
     wmma_row<kRepeated, WmmaI32, 16, WmmaInt<4>>("v_wmma_i32_16x16x16_iu4"),
-#if FMHA_EMU_WAVE == 32
     wmma_row<kSplit, WmmaF32, 16, WmmaHalf>("v_wmma_f32_16x16x16_f16_gfx12"),
     wmma_row<kSplit, WmmaF32, 16, WmmaBfloat>("v_wmma_f32_16x16x16_bf16_gfx12"),
     wmma_row<kSplit, WmmaF16, 16, WmmaHalf>("v_wmma_f16_16x16x16_f16_gfx12"),
@@ -63,7 +62,6 @@ constexpr Row kRows[] = {
     sparse_row<WmmaF32, 32, Fp8, Bf8>("v_swmmac_f32_16x16x32_fp8_bf8"),
     sparse_row<WmmaF32, 32, Bf8, Fp8>("v_swmmac_f32_16x16x32_bf8_fp8"),
     sparse_row<WmmaF32, 32, Bf8>("v_swmmac_f32_16x16x32_bf8_bf8"),
-#endif
 };
 
 }  // namespace

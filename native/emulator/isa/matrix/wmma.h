@@ -6,9 +6,12 @@
 // - gfx11 (kRepeated): each group holds all k of A and B, the same in each; the guide wants the copies equal,
 //   and the first group's are read here. Register i of C and D is row groups * i + g. 16-bit results take one
 //   half of the register, which op_sel's bit 2 picks, of C too; the other half stays.
-// - gfx12 (kSplit, waves of 32): group g holds k from g * K / 2 on. Its rows of C and D are from 8 * g on,
-// one
-//   a register, or two if they have 16 bits.
+// - gfx12 (kSplit): group g holds K / groups values of k from g * K / groups on, but never less than a
+// register
+//   full: of 16 4-bit elements waves of 64 have all in the first two groups. Rows of C and D, one a register,
+//   or two if they have 16 bits: in waves of 32 those of group g are from 8 * g on; in waves of 64 the groups
+//   have four each, in the order 0, 2, 1, 3 (AMD's matrix instruction calculator; Mesa, radv's cooperative
+//   matrices).
 //
 // Modifiers: neg_lo and neg_hi negate A's and B's elements of even and odd k; of integers neg_lo says that
 // they are signed. Of C neg_lo is a negation and neg_hi the absolute value before it. clamp saturates
@@ -20,6 +23,8 @@
 #pragma once
 
 #include <immintrin.h>
+
+#include <algorithm>
 
 #include "isa/host_rounding.h"
 #include "isa/matrix/multiply_add.h"
@@ -111,8 +116,8 @@ struct Wmma {
   using Out = Out_;
   using Acc = typename InA::Acc;
   static constexpr bool kSplit = kLayout_ == WmmaLayout::kSplit;
-  static constexpr int kInGroups = kSplit ? kLaneGroups : 1;  // those that hold different k
-  static constexpr int kPerLane = K / kInGroups;
+  static constexpr int kPerLane = kSplit ? std::max(K / kLaneGroups, 32 / InA::kBits) : K;
+  static constexpr int kInGroups = K / kPerLane;         // those that hold different k
   static constexpr int kRows = kWmmaSize / kLaneGroups;  // of D in a lane
   static constexpr bool kPacked = kSplit && Out::kBits == 16;
   static constexpr int kInRegisters = kPerLane * InA::kBits / 32;
@@ -166,7 +171,8 @@ constexpr WmmaPlace wmma_place(int row, bool high_half) {
   if constexpr (!S::kSplit) {
     return {row / kLaneGroups, kWmmaSize * (row % kLaneGroups), S::Out::kBits == 16 && high_half ? 16 : 0};
   } else {
-    const int i = row % S::kRows, lane = kWmmaSize * (row / S::kRows);
+    const int i = row % S::kRows, part = row / S::kRows;
+    const int lane = kWmmaSize * (kLaneGroups == 4 ? part >> 1 | (part & 1) << 1 : part);
     return {S::kPacked ? i / 2 : i, lane, S::kPacked && i % 2 ? 16 : 0};
   }
 }

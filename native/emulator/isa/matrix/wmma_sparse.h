@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // SWMMAC of gfx12: D += A * B with a sparse A, of which only two elements of every four along k are stored.
 //
-// Registers as of gfx12's WMMA of this shape (wmma.h): a lane's group has K / 2 consecutive k. Of these B has
-// all, and A every other one: elements 2i and 2i + 1 are among the four k from 4i on, at the places that two
-// pairs of bits of the index register say. If the indices take half of that register, index_key (op_sel's bit
-// 0) says which. That index and A's elements lie in the same lane is how CDNA3's SMFMAC has it; AMD has
-// published no guide to gfx12's layout that would say more.
+// Registers as of gfx12's WMMA (wmma.h), of B as for K, of A as for K / 2, since it has every other element:
+// 2i and 2i + 1 are among the four k from 4i on, at the places that two pairs of bits of the index register
+// say. If the indices take a half or a quarter of that register, index_key (op_sel's bits 0 and 1) says
+// which. That index and A's elements lie in the same lane is how CDNA3's SMFMAC has it; AMD has published no
+// guide to gfx12's layout that would say more.
 //
 // Arithmetic: as of WMMA; the products that A leaves out do not exist, so no infinity of B meets a zero
 // there.
@@ -21,17 +21,17 @@ struct Swmmac {
   using InA = InA_;
   using InB = InB_;
   using Acc = typename InA::Acc;
-  static constexpr int kStored = K / 2;            // elements of a row of A
-  static constexpr int kPerLane = kStored / 2;     // of them, in a lane
-  static constexpr int kIndexBits = 2 * kPerLane;  // in a lane
+  static constexpr int kStored = K / 2;  // elements of a row of A
   using StoredA = Wmma<kStored, InA, InA, Out_, WmmaLayout::kSplit>;
+  static constexpr int kPerLane = StoredA::kPerLane;  // of them, in a lane
+  static constexpr int kIndexBits = 2 * kPerLane;     // in a lane
   using AllB = Wmma<K, InB, InB, Out_, WmmaLayout::kSplit>;
 };
 
 // The two indices of a pair must ascend; otherwise the result is not documented.
 template <class S>
 bool wmma_indices_ascend(Wave& w, const Inst& inst, const u32* index, int shift) {
-  for (int l = 0; l < kLanes; ++l) {
+  for (int l = 0; l < kWmmaSize * S::StoredA::kInGroups; ++l) {
     for (int bit = shift; bit < shift + S::kIndexBits; bit += 4) {
       const u32 first = index[l] >> bit & 3, second = index[l] >> (bit + 2) & 3;
       if (first < second) continue;
@@ -73,7 +73,7 @@ void swmmac(Wave& w, const Inst& inst) {
   if (kFloat && inst.clamp) [[unlikely]]
     return w.fault(inst, 719, "clamp of a matrix instruction that adds floats");
   const u32* index = w.vgpr[inst.src[2].index];
-  const int shift = S::kIndexBits == 16 && inst.op_sel & 1 ? 16 : 0;
+  const int shift = S::kIndexBits * (inst.op_sel & (32 / S::kIndexBits - 1));
   if (!wmma_indices_ascend<S>(w, inst, index, shift)) return;
   const HostRounding rounding(false);
   alignas(64) WmmaOperand<Acc, S::kStored> a;

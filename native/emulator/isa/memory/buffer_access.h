@@ -110,9 +110,8 @@ inline bool is_raw_rdna(Wave& w, const Inst& inst) {
 
 inline bool resolve(Wave& w, const Inst& inst, uint32_t bytes, BufferAccess& a) {
   const Resource r(&w.sgpr[inst.src[1].index]);
-  if constexpr (kLanes == 32) {  // which only RDNA has
-    if (!is_private(w, r) && !is_raw_rdna(w, inst)) return false;
-  }
+  const bool rdna = kLanes == 32 || w.group->is_rdna;  // only RDNA has waves of 32
+  if (rdna && !is_private(w, r) && !is_raw_rdna(w, inst)) return false;
   if (r.stride == 0 || !(inst.idxen || r.add_lane || r.swizzle)) [[likely]]
     return raw(w, inst, r, bytes, a);
   return structured(w, inst, r, a);

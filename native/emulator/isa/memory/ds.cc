@@ -134,10 +134,14 @@ template <class LaneOf>
   for (int l = 0; l < kLanes; ++l) dst[l] = (result[l] & mask[l]) | (dst[l] & ~mask[l]);
 }
 
+// How many lanes ds_permute and ds_bpermute reach: on some archs a wave of 64 is two times 32 to them.
+uint32_t reach(const Wave& w) { return kLanes == 64 && w.group->permutes_halves ? 32 : kLanes; }
+
 void bpermute(Wave& w, const Inst& inst) {
   const uint32_t* address = w.vgpr[inst.src[0].index];
-  const uint32_t offset = static_cast<uint32_t>(inst.imm);
-  pull(w, inst, w.vgpr[inst.src[1].index], [=](int l) { return (address[l] + offset) / 4 % kLanes; });
+  const uint32_t offset = static_cast<uint32_t>(inst.imm), within = reach(w) - 1;
+  pull(w, inst, w.vgpr[inst.src[1].index],
+       [=](int l) { return (static_cast<uint32_t>(l) & ~within) | ((address[l] + offset) / 4 & within); });
 }
 
 // Lanes push their value. If several push to one lane, the highest wins; a lane that none pushes to gets 0.
@@ -145,8 +149,10 @@ void permute(Wave& w, const Inst& inst) {
   uint32_t result[kLanes] = {};
   const uint32_t* address = w.vgpr[inst.src[0].index];
   const uint32_t* data = w.vgpr[inst.src[1].index];
-  for_lanes(exec_mask(w),
-            [&](int l) { result[(address[l] + static_cast<uint32_t>(inst.imm)) / 4 % kLanes] = data[l]; });
+  const uint32_t offset = static_cast<uint32_t>(inst.imm), within = reach(w) - 1;
+  for_lanes(exec_mask(w), [&](int l) {
+    result[(static_cast<uint32_t>(l) & ~within) | ((address[l] + offset) / 4 & within)] = data[l];
+  });
   uint32_t* dst = w.vgpr[inst.dst.index];
   for_lanes(exec_mask(w), [&](int l) { dst[l] = result[l]; });
 }

@@ -16,7 +16,7 @@ void jump_outside(Wave& w, const Inst& i, uint64_t pc) {
 }
 
 void jump_to(Wave& w, const Inst& i, uint64_t pc) {
-  const Inst* to = w.group->launch->code->text().at(pc);
+  const Inst* to = w.group->launch->code->text(kLanes).at(pc);
   if (!to) return jump_outside(w, i, pc);
   w.next = to;
 }
@@ -25,7 +25,7 @@ void jump_to(Wave& w, const Inst& i, uint64_t pc) {
 void branch(Wave& w, const Inst& i) {
   if (i.target < 0) [[unlikely]]
     return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
-  w.next = w.group->launch->code->text().insts.data() + i.target;
+  w.next = w.group->launch->code->text(kLanes).insts.data() + i.target;
 }
 
 void s_getpc(Wave& w, const Inst& i) { write64(w, i.dst, i.pc + 4); }
@@ -120,7 +120,8 @@ void set_flat_scratch(Wave& w, const Inst& i, const HwField& f) {
 // Both forms: the value is an SGPR or the literal.
 void s_setreg(Wave& w, const Inst& i) {
   const HwField f(i.imm);
-  if (kLanes == 32 && (f.id == kHwFlatScrLo || f.id == kHwFlatScrHi)) return set_flat_scratch(w, i, f);
+  if ((kLanes == 32 || w.group->is_rdna) && (f.id == kHwFlatScrLo || f.id == kHwFlatScrHi))
+    return set_flat_scratch(w, i, f);
   if (f.id != kHwMode) {
     return w.fault(i, kHipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
                    f.id);

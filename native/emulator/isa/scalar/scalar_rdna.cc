@@ -24,14 +24,38 @@ constexpr Exec saveexec32 = exec32<F, true>;
 template <auto F>
 constexpr Exec wrexec32 = exec32<F, false>;
 
+// A loop that runs the lower half of a wave of 64, and then the upper one; either only if it has a lane on. D
+// keeps the half that waits. Behind its beginning and its end stand what the other jumps to.
+bool has_halves(Wave& w, const Inst& i) {
+  if constexpr (kLanes == 64) return true;
+  w.fault(i, kHipErrorLaunchFailure, "a loop over the halves of a wave, which waves of 32 lanes do not have");
+  return false;
+}
+void s_subvector_loop_begin(Wave& w, const Inst& i) {
+  if (!has_halves(w, i)) return;
+  const u32 low = w.sgpr[kExecLo], high = w.sgpr[kExecHi];
+  if (!low && !high) return branch(w, i);
+  write32(w, i.dst, low && high ? high : 0);
+  if (low) w.sgpr[kExecHi] = 0;
+}
+void s_subvector_loop_end(Wave& w, const Inst& i) {
+  if (!has_halves(w, i)) return;
+  const u32 waiting = read32(w, i.dst);
+  if (w.sgpr[kExecHi]) {
+    w.sgpr[kExecLo] = waiting;
+  } else if (waiting) {
+    w.sgpr[kExecHi] = waiting;
+    write32(w, i.dst, w.sgpr[kExecLo]);
+    w.sgpr[kExecLo] = 0;
+    branch(w, i);
+  }
+}
+
 void s_pack_hl(Wave& w, const Inst& i) {
   write32(w, i.dst, read32(w, i.src[0]) >> 16 | read32(w, i.src[1]) << 16);
 }
 
 void nothing(Wave&, const Inst&) {}
-void no_subvectors(Wave& w, const Inst& i) {
-  w.fault(i, kHipErrorLaunchFailure, "subvector loops are not modelled");
-}
 void set_mode(Wave& w, u32 low, u32 value) {
   w.mode = (w.mode & ~(15u << low)) | (value & 15) << low;
   apply_mode(w.mode);
@@ -99,6 +123,8 @@ constexpr Row kRows[] = {
     {"s_or_not1_saveexec_b32", I, {I, N, N}, kWritesExec, saveexec32<[](u32 s, u32 e) { return s | ~e; }>},
     {"s_and_not0_wrexec_b32", I, {I, N, N}, kWritesExec, wrexec32<[](u32 s, u32 e) { return ~s & e; }>},
     {"s_and_not1_wrexec_b32", I, {I, N, N}, kWritesExec, wrexec32<[](u32 s, u32 e) { return s & ~e; }>},
+    {"s_subvector_loop_begin", I, {N, N, N}, kBranch | kWritesExec, s_subvector_loop_begin},
+    {"s_subvector_loop_end", I, {N, N, N}, kBranch | kReadsDst | kWritesExec, s_subvector_loop_end},
     {"s_pack_hl_b32_b16", I, {I, I, N}, 0, s_pack_hl},
 
     {"s_clause", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
@@ -131,9 +157,6 @@ constexpr Row kRows[] = {
     {"s_singleuse_vdst", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_movrelsd_2_b32", I, {I, N, N}, kRegisterSrc | kNeedsM0, s_movrelsd_2},
     {"s_ttracedata_imm", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
-    // Of waves of 64, whose halves take turns in a block of code.
-    {"s_subvector_loop_begin", I, {N, N, N}, kBranch | kRefused, no_subvectors},
-    {"s_subvector_loop_end", I, {N, N, N}, kBranch | kRefused, no_subvectors},
     {"s_code_end", N, {N, N, N}, kNoSrc, s_code_end},
 };
 // clang-format on
