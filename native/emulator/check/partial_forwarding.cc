@@ -2,6 +2,7 @@
 #include "check/partial_forwarding.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/wave.h"
 
@@ -22,19 +23,19 @@ bool writes_exec(const FactsDetail& d) {
 }  // namespace
 
 int PartialForwarding::distance(const RegisterRange& r) const {
-  for (int k = 0; k < kKept && k < valu_; ++k) {
-    const Writer& writer = recent_[(valu_ - 1 - k) % kKept];
+  for (int k = 0; k < kKept; ++k) {
+    const Writer& writer = before(k);
     if (!writer.inst) break;
     for (int i = 0; i < writer.detail->n_writes; ++i) {
       if (writer.detail->writes[i].overlaps(r)) return k;
     }
   }
-  return -1;
+  return kNone;
 }
 
 const Inst* PartialForwarding::step(const Inst& inst, const Facts& f, const FactsDetail& d) {
   if (f.unit == Unit::kScalar) {
-    if (writes_exec(d)) exec_at_ = valu_;
+    if (writes_exec(d)) ++execs_;
     const bool waits = inst.row->immediate == Immediate::kDependency && (inst.imm >> 12 & 15) == 0;
     if (waits) std::fill(std::begin(recent_), std::end(recent_), Writer());
     return nullptr;
@@ -43,15 +44,16 @@ const Inst* PartialForwarding::step(const Inst& inst, const Facts& f, const Fact
     if (f.unit != Unit::kScalarMemory) std::fill(std::begin(recent_), std::end(recent_), Writer());
     return nullptr;
   }
-  const int exec = static_cast<int>(std::min<int64_t>(valu_ - exec_at_, kKept + 1));
-  int older = kKept + 1, younger = kKept + 1;
-  for (int i = 0; i < d.n_reads && exec <= kKept; ++i) {
-    const int at = is_vector_register(d.reads[i]) ? distance(d.reads[i]) : -1;
-    if (at >= 0) (at >= exec ? older : younger) = std::min(at >= exec ? older : younger, at);
+  int at[std::size(FactsDetail().reads)], younger = kNone;
+  for (int i = 0; i < d.n_reads; ++i) {
+    at[i] = is_vector_register(d.reads[i]) ? distance(d.reads[i]) : kNone;
+    younger = std::min(younger, at[i]);
   }
-  const bool both = older <= kKept && younger <= kMostBehind;
-  if (both && older - younger - 1 <= kMostAround) return recent_[(valu_ - 1 - older) % kKept].inst;
-  recent_[valu_++ % kKept] = {&inst, &d};
+  for (int i = 0; i < d.n_reads && younger <= kMostBehind; ++i) {
+    const bool across = at[i] != kNone && before(at[i]).execs < before(younger).execs;
+    if (across && at[i] - younger - 1 <= kMostAround) return before(at[i]).inst;
+  }
+  recent_[valu_++ % kKept] = {&inst, &d, execs_};
   return nullptr;
 }
 

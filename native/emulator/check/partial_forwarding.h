@@ -24,17 +24,21 @@ class PartialForwarding {
   const Inst* step(const Inst& inst, const Facts& f, const FactsDetail& d);
 
  private:
-  static constexpr int kKept = 8;  // no more VALU instructions than these can matter
+  static constexpr int kKept = 8;      // no more VALU instructions than these can matter
+  static constexpr int kNone = kKept;  // none of them
   struct Writer {
     const Inst* inst = nullptr;
     const FactsDetail* detail = nullptr;
+    int64_t execs = 0;  // the scalar unit's writes of EXEC before it
   };
-  // The VALU instructions between the last one that wrote some of `r` and the next; -1: none is near.
+  // The VALU instruction that has `k` others between itself and the next one.
+  const Writer& before(int k) const { return recent_[(valu_ + kKept - 1 - k) % kKept]; }
+  // How many there are between the last one that wrote some of `r` and the next.
   int distance(const RegisterRange& r) const;
 
-  Writer recent_[kKept];   // VALU instructions, in a ring
-  int64_t valu_ = 0;       // issued
-  int64_t exec_at_ = -99;  // how many were when the scalar unit wrote EXEC last
+  Writer recent_[kKept];  // VALU instructions, in a ring
+  int64_t valu_ = 0;      // issued
+  int64_t execs_ = 0;     // the scalar unit's writes of EXEC
 };
 
 }  // namespace fmha::emu

@@ -96,7 +96,7 @@ void masks(const std::string& sequence, bool want, bool by_vector = false) {
 
 int main() {
   for (const char* s : {"aebU", "aebvU", "aevbU", "avebU", "aevvbU", "avvebU", "aebvvvvU", "aevvbvvvvU",
-                        "ahbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU"})
+                        "ahbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU", "aebeU", "aebevvU"})
     forwarding(s, true);
   for (const char* s : {"eabU", "aevvvbU", "aebvvvvvU", "aebT", "aXbU", "abeU", "aebgU", "aebaU", "aebWU",
                         "aegbU", "avvevbU", "ebU", "U", "avvvebU"})
