@@ -51,7 +51,9 @@ ScalarHazards::Finding ScalarHazards::step(const Inst& inst, const Facts& f, con
     return {};
   }
   if (inst.row->immediate == Immediate::kDependency) {
-    wait(static_cast<uint32_t>(inst.imm));
+    const auto fields = static_cast<uint32_t>(inst.imm);
+    wait(fields);
+    if (of_ == Of::kMasks && waits_sa_sdst(fields)) seen_ = 0;
     return {};
   }
   const bool branch = inst.row->is(kBranch), jump = inst.row->is(kJump);

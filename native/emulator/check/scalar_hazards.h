@@ -13,8 +13,9 @@
 //
 // gfx11 has the same of registers that a VALU instruction reads as a mask of 64 lanes (v_cndmask,
 // v_add_co_ci, v_div_fmas). It forgets them as soon as a VALU instruction reads another scalar register or a
-// literal; scalar instructions and loads end nothing, and those that read what the vector unit has written
-// must wait too. LLVM looks at one function there, so that here a jump by register ends it.
+// literal, and at depctr_sa_sdst(0); scalar instructions and loads end nothing, and those that read what the
+// vector unit has written must wait too. LLVM looks at one function there, so that here a jump by register
+// ends it.
 //
 // Sources: LLVM. GCNHazardRecognizer.cpp (20, fixVALUReadSGPRHazard) mends writes of the scalar unit, and has
 // the 10 and 11. For gfx11, 19 has fixVALUMaskWriteHazard.

@@ -105,7 +105,7 @@ int main() {
                         "cmc", "fmq", "kSxxxxxxxxxxxxr", "kSVDr", "kSvR"})
     masks(s, true);
   for (const char* s :
-       {"koSr", "klSr", "kSo", "oSr", "rSR", "CSr", "kSAr", "kSAR", "kRSr", "kcSr", "SR", "cmAc"})
+       {"koSr", "klSr", "kSo", "oSr", "rSR", "CSr", "kSAr", "kSAR", "kRSr", "kcSr", "SR", "cmAc", "kASr"})
     masks(s, false);
   for (const char* s : {"kCR", "kCr", "kCk", "cKc", "cKq", "kCAVr"}) {
     masks(s, true, true);
