@@ -67,7 +67,8 @@ int fmha_emu_disassemble(int arch, int wave_size, const void* text_bytes, size_t
 }
 
 int fmha_emu_rows(char* out, size_t out_bytes) {
-  // By row: those of waves of 64 and of 32 have the same names, but for MFMA.
+  // By row: those of waves of 64 and of 32 have the same names, but for MFMA. Types are those of the arch's
+  // own.
   std::map<std::string, std::pair<const Row*, Bindings>> rows;
   for (const int wave_size : {32, 64}) {
     for (const Row& row : isa_rows(wave_size)) rows.try_emplace(row.mnemonic, &row, Bindings());

@@ -80,8 +80,8 @@ _INSTS = {
     "y": ("S_NOP 1", "s_nop 1"),
     "w": ("S_WAITCNT 0", "s_waitcnt 0"),
     "z": ("S_WAITCNT_VSCNT undef $sgpr_null, 0", "s_waitcnt_vscnt null, 0x0"),
-    # Of waves of 64: a reads v10 and v11, which p and q write; e writes EXEC; c reads s[20:21] as a mask, C VCC, k and
-    # K write these, j half of them, r and V read them; S reads another SGPR, L a literal.
+    # Of waves of 64: a reads v10 and v11, which p and q write; e writes EXEC; c reads s[20:21] as a mask, C
+    # VCC, k and K write these, j half of them, r and V read them; S reads another SGPR, L a literal.
     "p": ("$vgpr10 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v10, v7"),
     "q": ("$vgpr11 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v11, v7"),
     "e": ("$exec = S_MOV_B64 -1", "s_mov_b64 exec, -1"),
@@ -117,7 +117,8 @@ _MASKS = "rV"  # the last letters of those about masks
 _FORWARDED = [
     *("p" + one + "e" + two + "q" + gap + "a" for one, two, gap in itertools.product(
         ["", "v", "vv", "vvv", "s"], ["", "v", "vv", "vvv", "m"], ["", "vvvv", "vvvvv"])),
-    *("pqa", "pqea", "epqa", "qvepa", "peqb", "peqgvvvva", "peqla", "pleqa", "pevqsa", "peepa", "pepqa", "peqea", "pqepa"),
+    *("pqa", "pqea", "epqa", "qvepa", "peqb", "peqgvvvva", "peqla", "pleqa", "pevqsa", "peepa", "pepqa"),
+    *("peqea", "pqepa"),
 ]  # fmt: skip
 _REWRITTEN = [
     *(mask + gap + write + read for (mask, write, read), gap in itertools.product(
@@ -215,7 +216,12 @@ def test_a_finding_where_llvm_mends(name: str) -> None:
         return
     text = _kernels().finding(f"{name}_plain")
     assert "hazard: " in text, text
-    kinds = {**dict.fromkeys("PQ", "v_permlane"), **dict.fromkeys(_MASKS, "as a mask"), "a": "a scalar one EXEC", "N": "then s_denorm_mode"}
+    kinds = {
+        **dict.fromkeys("PQ", "v_permlane"),
+        **dict.fromkeys(_MASKS, "as a mask"),
+        "a": "a scalar one EXEC",
+        "N": "then s_denorm_mode",
+    }
     assert kinds.get(name[-1], "transcendental") in text, text
     _kernels().run(f"{name}_mended")
 

@@ -17,7 +17,7 @@ from ..support.toolchain import ROOT
 
 CDNA = ("gfx90a", "gfx942")
 RDNA = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
-WIDE = tuple(f"{cpu}:64" for cpu in RDNA)  # their waves of 64
+WIDE = tuple(f"{cpu}:64" for cpu in RDNA if cpu != "gfx1150")  # their waves of 64
 ARCHS = CDNA + RDNA
 _KEEP = 16  # accepted lines a row and form
 

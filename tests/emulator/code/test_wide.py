@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Waves of 64 lanes on RDNA beside those of 32: one module has both, and the checks, the occupancy and the profile go
-by the kernel's."""
+"""Waves of 64 lanes on RDNA beside those of 32: one module has both.
+
+The checks, the occupancy and the profile go by the kernel's.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def test_occupancy() -> None:
         name = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"
         hip.call(name, c.byref(count), module.function(f"w{lanes}"), c.c_int(64), c.c_size_t(0))
         found[lanes] = count.value
-    file, granule = (1024, 16) if rows.arch() == "gfx1030" else (1536, 24)
+    file, granule = (1024, 16) if rows.arch() in ("gfx1030", "gfx1150") else (1536, 24)
     registers = -(-256 // granule) * granule
     # Waves of two SIMDs: a workgroup of 64 takes two of 32.
     assert found[32] == 2 * (file // registers) // 2
@@ -104,7 +106,7 @@ def test_profile(lanes: int) -> None:
     (record,) = profiles.text("fmha_emu_profile")
     hip.call("fmha_emu_profile_enable", c.c_int(0))
     assert record["counted"]["waves"] == 128 // lanes
-    granule = (16 if rows.arch() == "gfx1030" else 24) * 32 // lanes
+    granule = (16 if rows.arch() in ("gfx1030", "gfx1150") else 24) * 32 // lanes
     assert record["modelled"]["occupancy"]["vgprs"] == -(-256 // granule) * granule
     buffer.free()
 
@@ -112,7 +114,7 @@ def test_profile(lanes: int) -> None:
 @inner
 @WIDTHS
 def test_races_go_by_the_wave(lanes: int) -> None:
-    """Of 64 threads two write each dword of LDS: in waves of 32 two waves do, in one of 64 it is one instruction."""
+    """Of 64 threads two write each dword of LDS: two waves of 32 do, or one instruction of a wave of 64."""
     body = ["v_and_b32 v3, 0x7f, v1", "ds_write_b32 v3, v1"]
     kernels = Kernels({"twice": body}, lds=1024, lanes=lanes)
     if lanes == 32:

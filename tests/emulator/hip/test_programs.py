@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Random C++ programs, compiled by clang for each arch and wave size at each level, against gcc's for the host."""
+"""Random C++ programs, compiled by clang for each arch and wave size, against gcc's for the host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Words = NDArray[np.uint32]
 
 
 @pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
-@pytest.mark.parametrize(("arch", "lanes"), [*((arch, "") for arch in ARCHS), *((arch, "64") for arch in WIDE)])
+@pytest.mark.parametrize(
+    ("arch", "lanes"), [*((arch, "") for arch in ARCHS), *((arch, "64") for arch in WIDE)]
+)
 def test_archs(arch: str, lanes: str) -> None:
     """Run the next test as each arch: a process has one."""
     if arch in OF_CLANG20 and not CLANG20.exists():

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Matrix instructions of RDNA in waves of 64, by the compiler's builtins, against NumPy.
 
-Where an element lies is AMD's matrix instruction calculator's (github.com/ROCm/amd_matrix_instruction_calculator). It
-does not know gfx12's indices of 16 bits in waves of 64 for sparse matrices of 4-bit elements, of which LLVM says as
-much.
+Where an element and a sparse index lie is what AMD's matrix instruction calculator says
+(github.com/ROCm/amd_matrix_instruction_calculator).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Product:
-    """D (16 x 16) = A (16 x k) B (k x 16) + C; of a sparse A two of every four elements along k are stored."""
+    """D (16 x 16) = A (16 x k) B (k x 16) + C; a sparse A stores two of every four elements along k."""
 
     kernel: str
     gfx12: bool
@@ -154,7 +153,15 @@ def test_archs(arch: str, tmp_path: Path) -> None:
     code_object = tmp_path / "products.co"
     subprocess.run(
         [
-            *(compiler(arch), "-x", "hip", "-std=c++20", "-O2", f"--offload-arch={arch}", "-mwavefrontsize64"),
+            *(
+                compiler(arch),
+                "-x",
+                "hip",
+                "-std=c++20",
+                "-O2",
+                f"--offload-arch={arch}",
+                "-mwavefrontsize64",
+            ),
             *("--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
             *("-c", str(SOURCE), "-o", str(code_object)),
         ],

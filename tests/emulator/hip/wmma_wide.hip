@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Matrix instructions of RDNA in waves of 64, by the compiler's builtins: a kernel each, which takes registers as they
-// are, [register][lane], those of A, then B, C and the sparse indices, and stores those of D.
+// Matrix instructions of RDNA in waves of 64, by the compiler's builtins: a kernel each, which takes
+// registers as they are, [register][lane], those of A, then B, C and the sparse indices, and stores those of
+// D.
 #if defined(__HIP_DEVICE_COMPILE__)
 #define VECTOR(name, type, count) typedef type name __attribute__((ext_vector_type(count)))
 VECTOR(F4, float, 4);
@@ -39,13 +40,13 @@ __attribute__((device)) void store(T x, int* out) {
   }
 }
 
-#define KERNEL(name, A, B, C, ...)                                               \
-  extern "C" __attribute__((global)) void name(const int* in, int* out) {        \
-    const A a = load<A>(in);                                                     \
-    const B b = load<B>(in);                                                     \
-    const C c = load<C>(in);                                                     \
-    [[maybe_unused]] const int index = in[__builtin_amdgcn_workitem_id_x()];     \
-    store<C>(__builtin_amdgcn_##__VA_ARGS__, out);                               \
+#define KERNEL(name, A, B, C, ...)                                           \
+  extern "C" __attribute__((global)) void name(const int* in, int* out) {    \
+    const A a = load<A>(in);                                                 \
+    const B b = load<B>(in);                                                 \
+    const C c = load<C>(in);                                                 \
+    [[maybe_unused]] const int index = in[__builtin_amdgcn_workitem_id_x()]; \
+    store<C>(__builtin_amdgcn_##__VA_ARGS__, out);                           \
   }
 
 #if defined(__GFX12__)

@@ -321,8 +321,8 @@ def _permutes() -> None:
     rng = np.random.default_rng(11)
     x = rng.integers(0, 1 << 32, LANES, dtype=_U)
     index = rng.integers(0, 1 << 20, LANES, dtype=_U)
-    # bpermute: the lane index wraps modulo the lanes it reaches, which on gfx10 and gfx11 are a half of a wave of
-    # 64 (LLVM, supportsWaveWideBPermute); lanes that are off give 0.
+    # bpermute: the lane index wraps modulo the lanes it reaches, on gfx10 and gfx11 a half of a wave of 64
+    # (LLVM, supportsWaveWideBPermute); lanes that are off give 0.
     reach = 32 if GENERATION in (10, 11) else LANES
     lane = LANE // reach * reach + (index.astype(np.int64) + 8) // 4 % reach
     for mask, on in ((ALL_LANES, np.ones(LANES, bool)), (HOLES, ON)):
@@ -335,7 +335,9 @@ def _permutes() -> None:
             ["v10"],
             exec_mask=mask,
         )
-        target = LANE // reach * reach + np.concatenate([rng.permutation(reach) for _ in range(LANES // reach)])
+        target = LANE // reach * reach + np.concatenate(
+            [rng.permutation(reach) for _ in range(LANES // reach)]
+        )
         sent = np.zeros(LANES, _U)
         for i in np.flatnonzero(on):
             sent[target[i]] = x[i]
@@ -348,7 +350,7 @@ def _permutes() -> None:
             ["v10"],
             exec_mask=mask,
         )
-    swap32 = x[(LANE + 32) % LANES]
+    swap32 = x[LANE // reach * reach + (LANE + 32) % reach]
     add(
         "ds_bpermute_b32-lane^32",
         ["ds_bpermute_b32 v10, v2, v3"],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Instructions that only RDNA has: pairs of operations, permutations of rows, registers named by M0, halves.
 
-The cases exist when $FMHA_EMU_ARCH is one of RDNA's archs; test_rdna_values.py runs them so, in waves of 32 lanes
-and of 64.
+The cases exist when $FMHA_EMU_ARCH is one of RDNA's archs; test_rdna_values.py runs them so, in waves
+of 32 lanes and of 64.
 """
 
 from __future__ import annotations
@@ -109,7 +109,13 @@ def _permutations() -> None:
     swapped = Y if NARROW else X[LANE ^ 32]
     add("v_permlane64_b32", ["v_permlane64_b32 v10, v2"], {"v10": swapped}, {"v2": X, "v10": Y})
     want = np.where(ON, swapped, Y)
-    add("v_permlane64_b32-off", ["v_permlane64_b32 v10, v2"], {"v10": want}, {"v2": X, "v10": Y}, {"exec": HOLES})
+    add(
+        "v_permlane64_b32-off",
+        ["v_permlane64_b32 v10, v2"],
+        {"v10": want},
+        {"v2": X, "v10": Y},
+        {"exec": HOLES},
+    )
     add("v_permlane64_b32-itself", ["v_permlane64_b32 v2, v2"], {"v2": X if NARROW else swapped}, {"v2": X})
 
 
@@ -309,14 +315,15 @@ def _literals() -> None:
 
 def _halves_of_a_wave() -> None:
     """s_subvector_loop: the lower half of the lanes runs, then the upper one, each if it has a lane on."""
-    body = ["s_mov_b32 s8, 0", "s_subvector_loop_begin s4, 0x3", "v_add_nc_u32 v10, v10, v2", "s_add_u32 s8, s8, 1",
-            "s_subvector_loop_end s4, 0xfffd"]  # fmt: skip
+    loop = ["v_add_nc_u32 v10, v10, v2", "s_add_u32 s8, s8, 1"]
+    body = ["s_mov_b32 s8, 0", "s_subvector_loop_begin s4, 0x3", *loop, "s_subvector_loop_end s4, 0xfffd"]
+    covered = ["s_subvector_loop_begin", "s_subvector_loop_end"]
     for mask in (ALL_LANES, HOLES, HOLES & 0xFFFFFFFF, HOLES >> 32 << 32, 0):
         on = np.array([mask >> i & 1 for i in range(LANES)], bool)
         runs = int(mask & 0xFFFFFFFF != 0) + int(mask >> 32 != 0)
         want = {"v10": np.where(on, Y + X, Y), "s8": runs, "s10": mask & 0xFFFFFFFF, "s11": mask >> 32}
-        add(f"s_subvector_loop-{mask:x}", [*body, "s_mov_b64 s[10:11], exec"], want,
-            {"v10": Y, "v2": X}, {"exec": mask}, ["s_subvector_loop_begin", "s_subvector_loop_end"])  # fmt: skip
+        lines = [*body, "s_mov_b64 s[10:11], exec"]
+        add(f"s_subvector_loop-{mask:x}", lines, want, {"v10": Y, "v2": X}, {"exec": mask}, covered)
 
 
 if RDNA:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
 from .spelling import ARCHS as RDNA_ARCHS
-from .spelling import GENERATION, LANES, NARROW, RDNA, renamed, spell
+from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, renamed, spell
 from .toolchain import assembler, tool
 
 U32 = NDArray[np.uint32]
@@ -302,7 +302,7 @@ class Kernel:
     extra: str = ""
     more_metadata: str = ""  # lines of the kernel's entry
     arch_vgprs: int = 128  # and 128 AccVGPRs
-    lanes: int = LANES  # of a wave, on RDNA
+    lanes: int = RDNA_LANES  # of a wave, on RDNA
 
     def vgprs(self, cpu: str) -> int:
         """All vector registers."""
@@ -311,7 +311,12 @@ class Kernel:
     def _family(self, cpu: str) -> list[str]:
         """What only some archs have in their descriptors."""
         modes = [] if cpu == "gfx1201" else ["ieee_mode 1", "dx10_clamp 1"]
-        return [*modes, f"wavefront_size32 {int(self.lanes == 32)}" if cpu in RDNA_ARCHS else f"accum_offset {self.arch_vgprs}"]
+        return [
+            *modes,
+            f"wavefront_size32 {int(self.lanes == 32)}"
+            if cpu in RDNA_ARCHS
+            else f"accum_offset {self.arch_vgprs}",
+        ]
 
     def text(self, cpu: str) -> str:
         """Code and descriptor."""
@@ -353,7 +358,9 @@ class Kernel:
                 kernarg=self.kernarg(),
                 args=args,
                 vgprs=self.vgprs(cpu),
-                family=f"wavefront_size: {self.lanes}" if rdna else "wavefront_size: 64\n    .agpr_count: 128",
+                family=f"wavefront_size: {self.lanes}"
+                if rdna
+                else "wavefront_size: 64\n    .agpr_count: 128",
             )
             + self.more_metadata
         )
@@ -361,7 +368,7 @@ class Kernel:
 
 def _target(cpu: str) -> str:
     """The arch as this process's tests have its waves."""
-    return f"{cpu}:64" if cpu in RDNA_ARCHS and not NARROW else cpu
+    return f"{cpu}:64" if cpu in RDNA_ARCHS and RDNA_LANES == 64 else cpu
 
 
 def assemble(kernels: Sequence[Kernel], cpu: str = "") -> bytes:

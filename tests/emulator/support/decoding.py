@@ -69,7 +69,7 @@ def emulator(code: bytes, cpu: str, base: int) -> list[tuple[int, str]]:
 # trap-handler registers, jumps to constants, messages to graphics hardware (only LLVM spells them out),
 # registers that it calls invalid itself. Its bars around a source of v_cndmask_b32_dpp enclose the mask too.
 _NONSENSE = re.compile(
-    r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG|/\*Invalid register|\|v\d+, vcc_lo\|"
+    r"ttmp|s_(setpc|swappc)_b64 .*[^\]]$|sendmsg\(MSG|/\*Invalid register|\|v\d+, vcc(_lo)?\|"
 )
 
 

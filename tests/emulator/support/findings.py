@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from . import hip
-from .asm import LANES, Kernel, assemble
+from .asm import Kernel, assemble
+from .spelling import RDNA_LANES
 
 ARGS = ((0, 8, "global_buffer"),)
 BYTES = 16384
@@ -40,7 +41,7 @@ def only(wave: int, label: str, lines: Sequence[str]) -> list[str]:
 class Kernels:
     """Kernels in one code object, made when the first of them runs."""
 
-    def __init__(self, bodies: Mapping[str, Sequence[str]], lds: int = 0, lanes: int = LANES) -> None:
+    def __init__(self, bodies: Mapping[str, Sequence[str]], lds: int = 0, lanes: int = RDNA_LANES) -> None:
         self._bodies = bodies
         self._lds = lds
         self._lanes = lanes

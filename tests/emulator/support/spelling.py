@@ -2,7 +2,8 @@
 """How RDNA writes what the tests have in gfx9's words: names, masks of one register, counters.
 
 The tests of instructions were written for gfx9. From gfx11 on many rows have other names, a mask is one
-SGPR in waves of 32, v_cmpx names no destination, and loads, stores, LDS and scalar loads have counters of their own.
+SGPR in waves of 32, v_cmpx names no destination, and loads, stores, LDS and scalar loads have counters of
+their own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from . import rows
 ARCHS = {"gfx1030": 10, "gfx1100": 11, "gfx1150": 11, "gfx1201": 12}
 GENERATION = ARCHS.get(rows.arch(), 9)
 RDNA = GENERATION > 9
-# Lanes of a wave: on RDNA 32, or 64 if $FMHA_TEST_LANES says so.
-LANES = 32 if RDNA and os.environ.get("FMHA_TEST_LANES") != "64" else 64
+# Lanes of a wave of RDNA, 32 or, if $FMHA_TEST_LANES says so, 64; and of this process's arch.
+RDNA_LANES = 64 if os.environ.get("FMHA_TEST_LANES") == "64" else 32
+LANES = RDNA_LANES if RDNA else 64
 NARROW = LANES == 32
 
 _SPACES = ("global", "flat", "buffer", "scratch")
