@@ -198,12 +198,13 @@ bool reads_c_late(const Facts& f, Isa isa) {
 
 }  // namespace
 
-void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
+void HazardChecks::reset(const TextFacts* facts, const Inst* first, Arch arch, int wave_size,
+                         uint32_t checks) {
   *this = HazardChecks();
   facts_ = facts;
   first_ = first;
   arch_ = arch;
-  rdna_.reset(facts, first, arch, checks);
+  rdna_.reset(facts, first, arch, wave_size, checks);
 }
 
 bool HazardChecks::need(Wave& w, const Inst& inst, const char* what, int states, const Issued& producer,

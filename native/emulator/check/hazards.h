@@ -36,7 +36,7 @@ namespace fmha::emu {
 
 class HazardChecks {
  public:
-  void reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks);
+  void reset(const TextFacts* facts, const Inst* first, Arch arch, int wave_size, uint32_t checks);
   // Registers that a recent matrix instruction writes or reads as C: who touches them must ask matrix().
   const uint64_t* busy() const { return busy_; }
   // The instruction at `index` comes next.

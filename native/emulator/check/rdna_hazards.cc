@@ -33,7 +33,8 @@ bool writes_exec(const FactsDetail& d) {
 
 }  // namespace
 
-void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks) {
+void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, int wave_size,
+                        uint32_t checks) {
   *this = RdnaHazards();
   facts_ = facts;
   first_ = first;
@@ -42,7 +43,7 @@ void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, ui
   late_permlane_ = info.isa != Isa::kRdna2;
   late_transcendentals_ = info.late_transcendentals;
   late_scalars_ = info.isa == Isa::kRdna4;
-  of_waves_of_64_ = info.isa == Isa::kRdna3;
+  of_waves_of_64_ = info.isa == Isa::kRdna3 && wave_size == 64;
   late_denorms_ = info.isa == Isa::kRdna2;
   scalars_ = ScalarHazards(late_scalars_ ? ScalarHazards::Of::kAll : ScalarHazards::Of::kMasks,
                            checks & kCheckHazardsVectorScalar);
@@ -72,14 +73,13 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
 }
 
 bool RdnaHazards::scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
-  const bool wide = of_waves_of_64_ && w.lanes == 64;
-  const Inst* older = wide ? forwarding_.step(inst, f, d) : nullptr;
+  const Inst* older = of_waves_of_64_ ? forwarding_.step(inst, f, d) : nullptr;
   if (older)
     return finding(
         w, inst, *older,
         "a VALU instruction writes a VGPR, a scalar one EXEC, a VALU instruction another VGPR, and "
         "this one reads both: needs depctr_va_vdst(0)");
-  if (!wide && !late_scalars_) return true;
+  if (!of_waves_of_64_ && !late_scalars_) return true;
   const ScalarHazards::Finding found = scalars_.step(inst, f, d);
   if (!found.writer) return true;
   const RegisterRange r{static_cast<uint16_t>(kFirstScalar + found.scalar), 1};

@@ -36,7 +36,7 @@ namespace fmha::emu {
 class RdnaHazards {
  public:
   // `checks`: of enum Check.
-  void reset(const TextFacts* facts, const Inst* first, Arch arch, uint32_t checks);
+  void reset(const TextFacts* facts, const Inst* first, Arch arch, int wave_size, uint32_t checks);
   // `inst` comes next, and then counts as issued. False after a finding.
   bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
 

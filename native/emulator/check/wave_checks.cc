@@ -40,7 +40,7 @@ void WaveChecks::reset(GroupChecks* group, uint32_t checks, const TextFacts* fac
   progress = QueueProgress();
   for (auto& q : open_) q.clear();
   std::fill(std::begin(pending_), std::end(pending_), 0);
-  hazards_.reset(facts, first_, launch.code->arch(), checks);
+  hazards_.reset(facts, first_, launch.code->arch(), launch.kernel->wave_size, checks);
 }
 
 bool WaveChecks::before(Wave& w, const Inst& inst) {

@@ -18,9 +18,10 @@ import pytest
 
 from ..support import hip, programs, rows
 from ..support.findings import Kernels
+from ..support.spelling import NARROW
 from ..support.toolchain import CLANG20, tool
 
-pytestmark = pytest.mark.skipif(rows.arch() != "gfx1201", reason="of gfx12")
+pytestmark = pytest.mark.skipif(rows.arch() != "gfx1201" or not NARROW, reason="of gfx12; in waves of 32")
 
 _TAIL = "implicit $mode, implicit $exec"
 _CARRY = "implicit-def $scc"

@@ -64,14 +64,14 @@ DecodedText decoded(const std::string& sequence) {
   }
   std::vector<uint8_t> bytes(text.size() * 4);
   std::memcpy(bytes.data(), text.data(), bytes.size());
-  return decode(Arch::kGfx1100, bytes.data(), bytes.size(), 0);
+  return decode(Arch::kGfx1100, 64, bytes.data(), bytes.size(), 0);
 }
 
 // Does `checks` find something at the last instruction, and only there?
 template <class Checks, class Step>
 void expect(const std::string& sequence, bool want, Checks checks, Step step) {
   const DecodedText text = decoded(sequence);
-  const TextFacts facts(text, Arch::kGfx1100);
+  const TextFacts facts(text, Arch::kGfx1100, 64);
   bool good = text.insts.size() >= sequence.size();  // a guard may lie behind them
   for (size_t i = 0; good && i < sequence.size(); ++i) {
     const bool last = i + 1 == sequence.size();

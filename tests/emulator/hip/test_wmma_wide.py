@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip
-from ..support.toolchain import ROOT, tool
+from ..support.toolchain import ROOT, compiler
 
 SOURCE = Path(__file__).with_name("wmma_wide.hip")
 ARCHS = ("gfx1100", "gfx1151", "gfx1201")
@@ -153,7 +153,15 @@ def test_archs(arch: str, tmp_path: Path) -> None:
     code_object = tmp_path / "products.co"
     subprocess.run(
         [
-            *(tool("clang"), "-x", "hip", "-std=c++20", "-O2", f"--offload-arch={arch}", "-mwavefrontsize64"),
+            *(
+                compiler(arch),
+                "-x",
+                "hip",
+                "-std=c++20",
+                "-O2",
+                f"--offload-arch={arch}",
+                "-mwavefrontsize64",
+            ),
             *("--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
             *("-c", str(SOURCE), "-o", str(code_object)),
         ],
