@@ -31,6 +31,13 @@ constexpr int64_t kStartOfMany = 29300;
 // The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
 constexpr int64_t kStartOfPart = 15500;
 
+// The constants were fitted on an MI300X. With these starts an MI355X's choices lose less: by its clock, over
+// 50 problems (docs/performance.md).
+constexpr int64_t kStartOnGfx950 = 9300, kStartOfManyOnGfx950 = 15500;
+
+int64_t start_of(Arch arch) { return arch == Arch::kGfx950 ? kStartOnGfx950 : kStart; }
+int64_t start_of_many(Arch arch) { return arch == Arch::kGfx950 ? kStartOfManyOnGfx950 : kStartOfMany; }
+
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 
 // The cost of a key to a wave.
@@ -139,7 +146,7 @@ class FwdFamily {
     const int64_t waves = workgroups * e.waves;
     const int64_t rounds = ceil_div(waves, waves_at_once_);
     const int64_t alone = e.round_cost + kLatency / e.kernel->fwd.tile_n;
-    return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * kStart;
+    return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * start_of(target_.arch);
   }
 
   int64_t time_of_many(const Entry& e, int64_t workgroups, const FwdKeys& keys) const {
@@ -147,8 +154,8 @@ class FwdFamily {
     const FwdWorkCost cost = work_cost(*e.kernel);
     const int64_t rounds = ceil_div(workgroups, units);
     const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
-    const int64_t time =
-        cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) + rounds * kStartOfMany;
+    const int64_t time = cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) +
+                         rounds * start_of_many(target_.arch);
     // The n-th candidate is the same kernel with a workspace and without.
     const bool divides = p_.may_use_workspace || p_.candidate != 0;
     return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;
