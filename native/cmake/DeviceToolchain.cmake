@@ -6,8 +6,9 @@
 # `make toolchain` makes for such archs. Without that one an arch that the user did not name is left out, with a message.
 #
 # Sets FMHA_DEVICE_COMPILER, FMHA_OBJDUMP, FMHA_HIP_PATH, FMHA_BITCODE, CK_INCLUDE, FMHA_CK_VERSION and
-# FMHA_DEVICE_COMPILER_ID; for each of FMHA_GPU_TARGETS FMHA_COMPILER_<arch>, FMHA_BITCODE_<arch>, and whether no
-# disassembler comes with that compiler, FMHA_BY_ASSEMBLY_<arch>.
+# FMHA_DEVICE_COMPILER_ID; for each of FMHA_GPU_TARGETS FMHA_COMPILER_<arch>, FMHA_BITCODE_<arch>, whether no
+# disassembler comes with that compiler, FMHA_BY_ASSEMBLY_<arch>, and whether it leaves out waits that the build then adds,
+# FMHA_ADD_WAITS_<arch>.
 
 set(CK_ROOT "" CACHE PATH "Composable Kernel: a folder with include/ck_tile")
 set(FMHA_DEVICE_COMPILER "" CACHE FILEPATH "clang++ that compiles the kernels")
@@ -117,6 +118,10 @@ foreach(arch IN LISTS FMHA_GPU_TARGETS)
   set(FMHA_COMPILER_${arch} "${FMHA_DEVICE_COMPILER}")
   set(FMHA_BITCODE_${arch} "${FMHA_BITCODE}")
   set(FMHA_BY_ASSEMBLY_${arch} FALSE)
+  set(FMHA_ADD_WAITS_${arch} FALSE)
+  if(FMHA_LATE_SCALARS_${arch} AND NOT _rocm AND _clang_major LESS 21)
+    set(FMHA_ADD_WAITS_${arch} TRUE)  # the clang 20 below is no newer
+  endif()
   _fmha_knows(_knows "${FMHA_DEVICE_COMPILER}" ${arch})
   set(_too_old FALSE)
   if(_knows AND NOT _rocm AND _clang_major LESS FMHA_LEAST_CLANG_${arch})  # ROCm's has its own fixes

@@ -111,7 +111,13 @@ function(fmha_add_unit unit number)
     set(what -c)
     set(made "${object}")
     set(link)
-    if(FMHA_BY_ASSEMBLY_${arch})  # which the report reads
+    set(waits)
+    set(waits_program)
+    if(FMHA_ADD_WAITS_${arch})
+      set(waits_program "${_tools}/scalar_waits.py")
+      set(waits COMMAND ${Python3_EXECUTABLE} "${waits_program}" "${_out}/${unit}.s")
+    endif()
+    if(FMHA_BY_ASSEMBLY_${arch} OR waits)  # which the report reads; where waits are added
       set(what -S)
       set(made "${_out}/${unit}.s")
       set(link COMMAND ${FMHA_COMPILER_${arch}} --target=amdgcn-amd-amdhsa -mcpu=${arch} "${made}" -o "${object}")
@@ -122,8 +128,9 @@ function(fmha_add_unit unit number)
         ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_COMPILER_${arch}}
         --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${FMHA_BITCODE_${arch}} ${FMHA_FLAGS_${unit}}
         -MD -MF "${object}.d" -MT "${object}" ${what} "${source}" -o "${made}"
+      ${waits}
       ${link}
-      DEPENDS "${source}"
+      DEPENDS "${source}" ${waits_program}
       DEPFILE "${object}.d"
       JOB_POOL fmha_kernels
       COMMENT "Compiling kernels ${unit} (${number} of ${_units})"

@@ -92,6 +92,7 @@ class Arch:
     matrix: str
     matrix_flushes: tuple[str, ...]
     least_clang: int = 19
+    late_scalars: bool = False
     late_transcendentals: bool = False
     fwd_paces: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
@@ -157,7 +158,8 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19, "late_transcendentals": False}
+    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19, "late_scalars": False}
+    table["late_transcendentals"] = False
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
@@ -411,7 +413,9 @@ def cmake_list(archs: Archs) -> str:
     families["distinct"] = [arch.name for arch in archs.archs if not arch.like]
     lines.append(f"set(FMHA_GPU_FAMILIES {' '.join(families)})")
     lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
-    lines += [f"set(FMHA_LEAST_CLANG_{arch.name} {arch.least_clang})" for arch in archs.archs]
+    for arch in archs.archs:
+        lines.append(f"set(FMHA_LEAST_CLANG_{arch.name} {arch.least_clang})")
+        lines.append(f"set(FMHA_LATE_SCALARS_{arch.name} {'ON' if arch.late_scalars else 'OFF'})")
     return "\n".join(lines) + "\n"
 
 

@@ -20,6 +20,8 @@ from pyfa_rocm.cli.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
 
 Row = dict[str, Any]
 DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
+# By arch: checks that are off by default, which our kernels pass.
+MORE_CHECKS = {"gfx1201": {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}}
 
 
 @cache

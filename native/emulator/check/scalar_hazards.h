@@ -25,8 +25,8 @@
 // VCC, and a return address that s_swappc writes. It does not know the pass's ds_nop either, which is off by
 // default.
 //
-// Writes of the vector unit are a check of their own, hazards-vector-scalar, which is off by default: clang
-// 20, which compiles our kernels of gfx12, does not mend them.
+// Writes of the vector unit are a check of their own, hazards-vector-scalar, which is off by default: what
+// clang 20 makes has them. Of our kernels of gfx12 the build mends them (native/tools/scalar_waits.py).
 #pragma once
 
 #include <cstdint>

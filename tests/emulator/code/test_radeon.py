@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from built import MORE_CHECKS
 
 from ..support.kernels import built_for
 from ..support.toolchain import ROOT
@@ -48,7 +49,7 @@ def test_suite(arch: str, suite: tuple[str, ...], examples: str) -> None:
         pytest.skip(f"the library was built without kernels for {arch}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"tests/python/{suite[0]}", *suite[1:]],
-        env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_EXAMPLES": examples},
+        env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_EXAMPLES": examples} | MORE_CHECKS.get(arch, {}),
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
