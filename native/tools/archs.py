@@ -29,6 +29,8 @@ CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma", "none")
 # Kernels whose pace an arch may state, in the order of FwdPaces; WHOLE_PACE is that of all others.
 FWD_PACES = ("aiter", "pingpong64", "pingpong128")
+# In the order of FwdStarts.
+FWD_STARTS = ("few", "many")
 WHOLE_PACE = 100
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
@@ -95,6 +97,7 @@ class Arch:
     late_scalars: bool = False
     late_transcendentals: bool = False
     fwd_paces: dict[str, int] = field(default_factory=dict)
+    fwd_starts: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     like: str | None = None
@@ -158,12 +161,14 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table: dict[str, Any] = {"fwd_paces": {}, "least_clang": 19, "late_scalars": False}
+    table: dict[str, Any] = {"fwd_paces": {}, "fwd_starts": {}, "least_clang": 19, "late_scalars": False}
     table["late_transcendentals"] = False
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
     _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
+    starts = dict.fromkeys(FWD_STARTS, 0) | table["fwd_starts"]
+    _check_keys(starts, {*FWD_STARTS}, f"{where}: fwd_starts")
     if tuple(table["capability"]) != _capability_of(name):
         raise ValueError(
             f"{where}: capability is {table['capability']}, its name says {_capability_of(name)}"
@@ -192,7 +197,7 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
     )
     lists = {key: tuple(table[key]) for key in ("capability", "features", "dtypes", "matrix_flushes")}
     unit = _constants(table["unit"], UNIT_CONSTANTS, sources, f"{where}: unit")
-    own = {"name": name, "fwd_paces": paces, "unit": unit, "cards": cards}
+    own = {"name": name, "fwd_paces": paces, "fwd_starts": starts, "unit": unit, "cards": cards}
     return Arch(**{**table, **lists, **own})
 
 
@@ -258,6 +263,11 @@ struct FwdPaces {
   int aiter, pingpong64, pingpong128;
 };
 
+// What a workgroup's beginning and end costs: of kernels whose waves take turns, and of others. 0: as elsewhere.
+struct FwdStarts {
+  int few, many;
+};
+
 // What the library knows of an arch besides its kernels.
 struct ArchInfo {
   Arch arch;
@@ -268,6 +278,7 @@ struct ArchInfo {
   int simds_per_cu;  // SIMDs of a compute unit
   const char* fp8;   // the name of its 8-bit float; "": it has none
   FwdPaces fwd_paces;
+  FwdStarts fwd_starts;
 };
 """
 
@@ -284,7 +295,8 @@ def host_header(archs: Archs) -> str:
         numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
         fp8 = _text("".join(dtype for dtype in arch.dtypes if dtype in FP8))
         names = f"Arch::{enumerator(arch.name)}, {_text(arch.name)}"
-        lines.append(f"    {{{names}, {numbers}, {fp8}, {{{paces}}}}},")
+        starts = ", ".join(str(arch.fwd_starts[name]) for name in FWD_STARTS)
+        lines.append(f"    {{{names}, {numbers}, {fp8}, {{{paces}}}, {{{starts}}}}},")
     lines += ["};", _ARCH_FUNCTIONS, "}  // namespace fmha"]
     return "\n".join(lines) + "\n"
 

@@ -250,10 +250,14 @@ class Printer {
     for (int s = 0; s < n; ++s) out_ += text(s ? ",%u" : "%u", bits >> s & 1);
     out_ += "]";
   }
+  void byte(int which) { out_ += text(" byte_sel:%d", which); }
   void op_sel(int n) {
     const bool permutes =
         r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte | kNoResultModifiers);
     if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
+    if (dialect_.has_null && r_.is(kSelectsByte)) return byte(i_.op_sel >> 2);
+    const bool picks_byte = r_.is(kOwnOpSel) && r_.dst == Type::kF32;  // v_cvt_f32_fp8 of gfx12
+    if (dialect_.has_null && picks_byte) return byte((i_.op_sel & 1) << 1 | (i_.op_sel >> 1 & 1));
     if (r_.is(kReadsDst) && dialect_.has_null && n == 2) n = 3;
     if (r_.is(kSelectsByte)) n = 3;  // LLVM counts the destination, which is read, as a source
     bit_list("op_sel", (i_.op_sel & ((1u << n) - 1)) | static_cast<uint32_t>(i_.op_sel >> 3) << n, n + 1);

@@ -31,12 +31,15 @@ constexpr int64_t kStartOfMany = 29300;
 // The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
 constexpr int64_t kStartOfPart = 15500;
 
-// The constants were fitted on an MI300X. With these starts an MI355X's choices lose less: by its clock, over
-// 50 problems (docs/performance.md).
-constexpr int64_t kStartOnGfx950 = 9300, kStartOfManyOnGfx950 = 15500;
-
-int64_t start_of(Arch arch) { return arch == Arch::kGfx950 ? kStartOnGfx950 : kStart; }
-int64_t start_of_many(Arch arch) { return arch == Arch::kGfx950 ? kStartOfManyOnGfx950 : kStartOfMany; }
+// Of an MI300X, unless the arch has starts of its own.
+int64_t start_of(Arch arch) {
+  const int own = arch_info(arch).fwd_starts.few;
+  return own != 0 ? own : kStart;
+}
+int64_t start_of_many(Arch arch) {
+  const int own = arch_info(arch).fwd_starts.many;
+  return own != 0 ? own : kStartOfMany;
+}
 
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 

@@ -100,6 +100,8 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int, wide: bool) -
         out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
     if row.format == "VOP3P" and ("wmma" in row.mnemonic or "swmmac" in row.mnemonic):
         out += _matrix(row, r, wide)
+    if re.match("v_cvt_(f32|sr)_(fp8|bf8)", row.mnemonic):
+        out += [f"{line} byte_sel:{i}" for line in lines for i in (1, 2, 3)]
     if "prefetch" in row.mnemonic:
         tail = (
             f"{r.choice(('0x', '-0x'))}{r.getrandbits(20):x}, {r.choice(('null', 's7'))}, {r.randrange(32)}"
