@@ -263,7 +263,7 @@ struct FwdPaces {
   int aiter, pingpong64, pingpong128;
 };
 
-// What a workgroup's beginning and end costs, of kernels whose waves take turns and of others. 0: as elsewhere.
+// What a workgroup's beginning and end costs; many: if its waves take turns by barriers. 0: as elsewhere.
 struct FwdStarts {
   int few, many;
 };
