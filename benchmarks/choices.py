@@ -24,6 +24,7 @@ import numpy as np
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from pyfa_rocm import fmha
+from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.clock import estimate
@@ -93,26 +94,25 @@ def grid() -> Iterator[Problem]:
         yield Problem("bfloat16", 128, mask, heads, 16384)
 
 
-class Arrays:
+class Arrays(ProblemArrays):
     """A problem's arrays and parameters."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         p = problem
-        batch = p.heads // p.nhead
-        rows = p.seqlen * (batch if p.packed else 1)
+        self.batch = p.heads // p.nhead
+        rows = p.seqlen * (self.batch if p.packed else 1)
         shape = Shape(
-            *(1 if p.packed else batch, p.nhead, p.nhead // p.group, rows, p.hdim),
+            *(1 if p.packed else self.batch, p.nhead, p.nhead // p.group, rows, p.hdim),
             p.mask == "causal", p.dtype,
         )  # fmt: skip
-        self.arrays = ProblemArrays(shape)
-        starts = np.arange(batch + 1, dtype=np.int32) * p.seqlen
+        super().__init__(shape)
+        starts = np.arange(self.batch + 1, dtype=np.int32) * p.seqlen
         self.starts = DeviceArray.from_numpy(starts) if p.packed else None
-        self.batch = batch
 
     def params(self) -> FwdParams:
         """Describe it to the library."""
-        params, p = self.arrays.params(), self.problem
+        params, p = super().params(), self.problem
         params.mask = p.mask
         if p.mask == "window":
             params.window_left, params.window_right = 256, 0
@@ -130,22 +130,17 @@ class Way(Ours):
         self.problem, self.number = problem, number
         self.name = str(number)
 
+    def choose(self, params: FwdParams | BwdParams, info: object) -> None:
+        """See Ours."""
+        del info
+        params.kernel = self.number
+
     @contextmanager
     def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         del shape, direction
         arrays = Arrays(self.problem)
-        params = arrays.params()
-        params.kernel = self.number
-        nbytes = fmha.fmha_fwd_workspace_bytes(params)
-        workspace = DeviceArray.empty((nbytes,), np.uint8)
-        params.workspace, params.workspace_bytes = workspace.data if nbytes else 0, nbytes
-        fmha.fmha_fwd_prepare(params)
-
-        def call(held: object = (arrays, workspace)) -> None:
-            fmha.fmha_fwd(params)
-
-        yield Enqueue(fmha.fmha_fwd_kernel(params).name, call)
+        yield self._forward(arrays)
 
 
 def kind_of(name: str) -> str:

@@ -161,8 +161,10 @@ def _completed(table: dict[str, Any], content: dict[str, Any], where: str) -> di
 
 def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], where: str) -> Arch:
     where = f"{where}: {name}"
-    table: dict[str, Any] = {"fwd_paces": {}, "fwd_starts": {}, "least_clang": 19, "late_scalars": False}
-    table["late_transcendentals"] = False
+    table: dict[str, Any] = {
+        "fwd_paces": {}, "fwd_starts": {}, "least_clang": 19,
+        "late_scalars": False, "late_transcendentals": False,
+    }  # fmt: skip
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
     paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]

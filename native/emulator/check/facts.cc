@@ -114,7 +114,7 @@ class FactsBuilder {
     if (r.count) detail.writes[detail.n_writes++] = r;
   }
   uint8_t lane_words() const { return static_cast<uint8_t>(wave_size_ / 32); }
-  bool vector_alu() const { return hot.unit == Unit::kVector || hot.unit == Unit::kMatrix; }
+  bool vector_alu() const { return is_vector_alu(hot); }
 
   // Half a register, where halves are kept.
   RegisterRange half_of(const Operand& o, bool upper) const {

@@ -96,6 +96,13 @@ struct alignas(64) Facts {
   Queue queue = Queue::kVector;  // of a memory instruction
 };
 
+inline bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
+
+// Does it wait until no VALU instruction has a VGPR to write: the field va_vdst of s_waitcnt_depctr?
+inline bool waits_for_vgprs(const Inst& inst) {
+  return inst.row->immediate == Immediate::kDependency && (inst.imm >> 12 & 15) == 0;
+}
+
 struct FactsDetail {
   RegisterRange reads[8], writes[4];
   uint8_t n_reads = 0, n_writes = 0;

@@ -106,7 +106,6 @@ constexpr RuleText kRuleTexts[] = {
     {{2, 2, 2}, "a VALU instruction writes %s, v_permlane16_swap or v_permlane32_swap reads it"},
 };
 
-bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
 bool is_vector_memory(const Facts& f) { return f.unit == Unit::kVectorMemory || f.unit == Unit::kFlat; }
 uint32_t hardware_register(const Inst& inst) { return static_cast<uint32_t>(inst.imm) & 63; }
 

@@ -36,11 +36,10 @@ int PartialForwarding::distance(const RegisterRange& r) const {
 const Inst* PartialForwarding::step(const Inst& inst, const Facts& f, const FactsDetail& d) {
   if (f.unit == Unit::kScalar) {
     if (writes_exec(d)) ++execs_;
-    const bool waits = inst.row->immediate == Immediate::kDependency && (inst.imm >> 12 & 15) == 0;
-    if (waits) std::fill(std::begin(recent_), std::end(recent_), Writer());
+    if (waits_for_vgprs(inst)) std::fill(std::begin(recent_), std::end(recent_), Writer());
     return nullptr;
   }
-  if (f.unit != Unit::kVector && f.unit != Unit::kMatrix) {
+  if (!is_vector_alu(f)) {
     if (f.unit != Unit::kScalarMemory) std::fill(std::begin(recent_), std::end(recent_), Writer());
     return nullptr;
   }

@@ -17,13 +17,6 @@ bool deallocates(const Inst& inst) {
   return sends && (inst.imm & kMessageMask) == kDeallocate;
 }
 
-bool is_vector_alu(const Facts& f) { return f.unit == Unit::kVector || f.unit == Unit::kMatrix; }
-
-// Does it wait until no VALU instruction has a VGPR to write: the field va_vdst of s_waitcnt_depctr?
-bool waits_for_vgprs(const Inst& inst) {
-  return inst.row->immediate == Immediate::kDependency && (inst.imm >> 12 & 15) == 0;
-}
-
 bool writes_exec(const FactsDetail& d) {
   for (int i = 0; i < d.n_writes; ++i) {
     if (d.writes[i].first == kFirstScalar + kExecLo) return true;

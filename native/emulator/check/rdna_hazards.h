@@ -2,18 +2,16 @@
 // Hazards of RDNA that its hardware leaves to software. Where CDNA counts wait states, RDNA counts VALU
 // instructions, or wants s_waitcnt_depctr.
 //
-// Checked are the rules of LLVM's GCNHazardRecognizer.cpp (19) that concern waves of 32 and what this device
-// runs:
+// Checked are the rules of LLVM's GCNHazardRecognizer.cpp (19) that concern what this device runs:
 // - fixVALUTransUseHazard, gfx11.0 only: v_rcp and the like write a VGPR, a VALU instruction reads it with at
 //   most five VALU instructions between them, of which at most one is transcendental. An LDS or vector memory
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
-// - fixVcmpxPermlaneHazards, from gfx11 on: v_cmpx writes EXEC, and the next VALU instruction, v_nop aside,
-// is v_permlane.
+// - fixVcmpxPermlaneHazards, from gfx11 on: v_cmpx writes EXEC, and v_permlane is the next VALU instruction,
+//   v_nop aside.
 // - fixVALUPartialForwardingHazard (gfx11, waves of 64): partial_forwarding.h.
 // - fixVALUMaskWriteHazard (gfx11, waves of 64) and fixVALUReadSGPRHazard (gfx12; LLVM 20): scalar_hazards.h.
-// - checkFPAtomicToDenormModeHazard, gfx10: a float atomic to memory, and less than three wait states behind
-// it
-//   s_denorm_mode. A VALU instruction between them, or a wait for memory, ends it.
+// - checkFPAtomicToDenormModeHazard, gfx10: s_denorm_mode comes less than three wait states behind a float
+//   atomic to memory. A VALU instruction between them, or a wait for memory, ends it.
 // - Not of the recogniser (SIInsertWaitcnts does it): from gfx11 on s_sendmsg of MSG_DEALLOC_VGPRS comes
 //   directly behind an s_nop.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.

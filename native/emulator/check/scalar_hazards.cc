@@ -45,7 +45,7 @@ uint64_t mask_read(const Inst& inst) {
 
 ScalarHazards::Finding ScalarHazards::step(const Inst& inst, const Facts& f, const FactsDetail& d) {
   const bool scalar = f.unit == Unit::kScalar;
-  if (!scalar && f.unit != Unit::kVector && f.unit != Unit::kMatrix) {
+  if (!scalar && !is_vector_alu(f)) {
     const bool buffer = inst.row->format == Format::kMubuf || inst.row->format == Format::kMtbuf;
     if (of_ == Of::kAll && (f.unit == Unit::kScalarMemory || buffer)) wait(0);
     return {};

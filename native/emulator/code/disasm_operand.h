@@ -14,9 +14,9 @@ namespace fmha::emu {
 
 std::string operand_text(const Operand& o, Type type, const Dialect& dialect);  // without modifiers
 std::string hwreg_text(uint32_t imm, const Dialect& dialect);                   // "hwreg(HW_REG_MODE, 4, 2)"
-std::string waitcnt_text(uint32_t imm, const Dialect& dialect);
+std::string waitcnt_text(uint32_t imm, const Dialect& dialect);                 // "vmcnt(0) lgkmcnt(0)"
 std::string buffer_format_text(uint32_t data, uint32_t number);
-std::string unified_format_text(const Inst& inst);           // RDNA's  // "vmcnt(0) lgkmcnt(0)"
+std::string unified_format_text(const Inst& inst);           // RDNA's
 std::string dpp_text(const Dpp& d, const Dialect& dialect);  // " row_shl:1 row_mask:0xf bank_mask:0xf"
 std::string swizzle_text(uint32_t offset);                   // of ds_swizzle_b32: " offset:swizzle(...)"
 std::string gpr_idx_text(uint32_t mode);                     // "gpr_idx(SRC0,DST)"

@@ -57,7 +57,8 @@ impl<'a> KvCache<'a> {
     }
 
     /// A cache of [`F8E4M3Fnuz`](DType::F8E4M3Fnuz) or [`F8E4M3Fn`](DType::F8E4M3Fn), whichever the device has,
-    /// stands for its elements times these, F32 (batch of the call, num_heads_kv) or (pages, num_heads_kv), finite and above 0. An append divides by them.
+    /// stands for its elements times these, F32 (batch of the call, num_heads_kv) or (pages, num_heads_kv), finite
+    /// and above 0. An append divides by them.
     pub fn scaled(mut self, by: ScaledBy, k_scale: Tensor<'a, 2>, v_scale: Tensor<'a, 2>) -> Self {
         self.scales = Some((by, [k_scale, v_scale]));
         self
