@@ -77,11 +77,23 @@ def _vector(row: RowInfo, line: str, wide: bool) -> Iterator[str]:
                 yield other.replace("_dpp ", "_e64_dpp ", 1)
 
 
+def _half_loaded(line: str) -> str:
+    """With half as many registers: what a transposing load writes in waves of 64."""
+
+    def half(match: re.Match[str]) -> str:
+        first, last = int(match[1]), int(match[2])
+        return f"v{first}" if last == first + 1 else f"v[{first}:{(first + last) // 2}]"
+
+    return re.sub(r"v\[(\d+):(\d+)\]", half, line, count=1)
+
+
 def variants(row: RowInfo, form: str, lines: list[str], seed: int, wide: bool) -> list[str]:
     """The lines, and how RDNA writes them, for waves of 32 or of 64."""
     r = random.Random(f"{row.mnemonic}{seed}")
     if row.format == "VOPD":
         return dual(seed)
+    if wide and "load_tr_" in row.mnemonic:
+        lines = [_half_loaded(line) for line in lines]
     out = list(lines)
     if form:
         for line in lines:

@@ -467,7 +467,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kGlobal, 0x4f, "global_wbinv global_atomic_cond_sub_u32"},
     {Format::kGlobal, 0x51, "global_atomic_min_num_f32"},
     {Format::kGlobal, 0x52, "global_atomic_max_num_f32"},
-    {Format::kGlobal, 0x56, "global_atomic_add_f32"},
+    {Format::kGlobal, 0x56, "global_atomic_add_f32 global_load_tr_b128 global_load_tr_b64"},
     {Format::kGlobal, 0x59, "global_atomic_pk_add_f16 global_atomic_pk_add_bf16"},
 
     {Format::kScratch, 0x10, "scratch_load_u8=scratch_load_ubyte scratch_load_i8=scratch_load_sbyte"},

@@ -8,8 +8,10 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-// Where the active lanes go, all checked: host memory at base + offset[lane], or at pointer[lane].
+// Where some lanes go, all checked: host memory at base + offset[lane], or at pointer[lane].
 struct Places {
+  explicit Places(uint64_t which) : lanes(which) {}  // a bit each
+  uint64_t lanes;
   uint8_t* base;
   alignas(64) uint32_t offset[kLanes];
   uint8_t* pointer[kLanes];  // if base is null
@@ -33,7 +35,7 @@ bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   if (inst.src[1].kind != OperandKind::kNone) fixed += w.sgpr[inst.src[1].index];
   const uint32_t* v = inst.src[0].kind == OperandKind::kNone ? nullptr : w.vgpr[inst.src[0].index];
   bool ok = true;
-  for_lanes(exec_mask(w), [&](int l) {
+  for_lanes(p.lanes, [&](int l) {
     const uint8_t* place = ok ? scratch_at(w, inst, fixed + (v ? v[l] : 0), bytes, l) : nullptr;
     ok = place != nullptr;
     if (ok) p.offset[l] = static_cast<uint32_t>(place - w.scratch);
@@ -50,7 +52,7 @@ template <bool kApertures>
   bool ok = true;
   uint32_t in_lds[kLanes] = {};
   uint64_t lds_lanes = 0;
-  for_lanes(exec_mask(w), [&](int l) {
+  for_lanes(p.lanes, [&](int l) {
     if (!ok) return;
     const uint32_t high = static_cast<uint32_t>(address[l] >> 32), low = static_cast<uint32_t>(address[l]);
     if (kApertures && high == kSharedApertureHi) {
@@ -71,10 +73,10 @@ template <bool kApertures>
 // Scalar base and, in `p`, a 32-bit offset a lane.
 bool resolve_offsets(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(inst.imm);
-  const Span s = span_of(p.offset, exec_mask(w));
+  const Span s = span_of(p.offset, p.lanes);
   if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
     p.base = reinterpret_cast<uint8_t*>(base);
-    return w.global_allows(inst, base, p.offset, exec_mask(w), bytes);
+    return w.global_allows(inst, base, p.offset, p.lanes, bytes);
   }
   uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l) address[l] = base + p.offset[l];
@@ -88,7 +90,7 @@ bool resolve_saddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
 
 // Lane after lane from a scalar base on, 0 if there is none (global_load_addtid).
 bool resolve_by_lane(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
-  if (!exec_mask(w)) return false;
+  if (!p.lanes) return false;
   for (uint32_t l = 0; l < kLanes; ++l) p.offset[l] = bytes * l;
   if (inst.src[1].kind != OperandKind::kNone) return resolve_offsets(w, inst, bytes, p);
   uint64_t address[kLanes];
@@ -110,22 +112,22 @@ bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
     first = address[l] < first ? address[l] : first;
     last = address[l] > last ? address[l] : last;
   };
-  if (all_active(w)) [[likely]] {
+  if (p.lanes == kAllLanes) [[likely]] {
     for (int l = 0; l < kLanes; ++l) widen(l);
   } else {
-    for_lanes(exec_mask(w), widen);
+    for_lanes(p.lanes, widen);
   }
   if (last - first < 0xffff0000u && w.global_covers(first, last - first + bytes)) [[likely]] {
     for (int l = 0; l < kLanes; ++l) p.offset[l] = static_cast<uint32_t>(address[l] - first);
     p.base = reinterpret_cast<uint8_t*>(first);
-    return w.global_allows(inst, first, p.offset, exec_mask(w), bytes);
+    return w.global_allows(inst, first, p.offset, p.lanes, bytes);
   }
   return resolve_each<kApertures>(w, inst, bytes, address, p);
 }
 
 template <Format kFormat>
 bool resolve(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
-  if (!exec_mask(w)) return false;
+  if (!p.lanes) return false;
   if constexpr (kFormat == Format::kScratch) {
     return resolve_scratch(w, inst, bytes, p);
   } else {
@@ -135,66 +137,97 @@ bool resolve(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
 }
 
 template <Width kWidth>
-void load_lanes(uint32_t* d, uint64_t lanes, const Places& p) {
+void load_lanes(uint32_t* d, const Places& p) {
   if (p.base) [[likely]]
-    return gather<kWidth>(d, lanes, p.base, p.offset);
-  for_lanes(lanes, [&](int l) { load_lane<kWidth>(d, l, p.pointer[l]); });
+    return gather<kWidth>(d, p.lanes, p.base, p.offset);
+  for_lanes(p.lanes, [&](int l) { load_lane<kWidth>(d, l, p.pointer[l]); });
 }
 
 template <Width kWidth, Format kFormat>
 void load(Wave& w, const Inst& inst) {
-  Places p;
-  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p))
-    load_lanes<kWidth>(w.vgpr[inst.dst.index], exec_mask(w), p);
+  Places p(exec_mask(w));
+  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) load_lanes<kWidth>(w.vgpr[inst.dst.index], p);
 }
 
 template <Width kWidth, Format kFormat>
 void load_to_lds(Wave& w, const Inst& inst) {
-  Places p;
+  Places p(exec_mask(w));
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   if constexpr (bytes_of(kWidth) > 4) {
     alignas(64) uint32_t values[bytes_of(kWidth) / 4 * kMostLanes];
-    load_lanes<kWidth>(values, exec_mask(w), p);
-    store_wide_to_lds(w, inst, exec_mask(w), values, bytes_of(kWidth) / 4);
+    load_lanes<kWidth>(values, p);
+    store_wide_to_lds(w, inst, p.lanes, values, bytes_of(kWidth) / 4);
   } else {
     alignas(64) uint32_t values[kLanes];
-    load_lanes<kWidth>(values, exec_mask(w), p);
-    store_to_lds(w, inst, exec_mask(w), values);
+    load_lanes<kWidth>(values, p);
+    store_to_lds(w, inst, p.lanes, values);
   }
 }
 
 template <Width kWidth>
-void store_lanes(const uint32_t* s, uint64_t lanes, const Places& p) {
+void store_lanes(const uint32_t* s, const Places& p) {
   if (p.base) [[likely]]
-    return scatter<kWidth>(s, lanes, p.base, p.offset);
-  for_lanes(lanes, [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
+    return scatter<kWidth>(s, p.lanes, p.base, p.offset);
+  for_lanes(p.lanes, [&](int l) { store_lane<kWidth>(s, l, p.pointer[l]); });
 }
 
 template <Width kWidth, Format kFormat>
 void store(Wave& w, const Inst& inst) {
-  Places p;
-  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p))
-    store_lanes<kWidth>(w.vgpr[inst.data.index], exec_mask(w), p);
+  Places p(exec_mask(w));
+  if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) store_lanes<kWidth>(w.vgpr[inst.data.index], p);
+}
+
+// The lane that element j comes from, of the eight elements of lane l in a wave of 32.
+template <class Element>
+constexpr int source_lane(int l, int j) {
+  if constexpr (sizeof(Element) == 2) return l / 8 * 8 + j;
+  return l / 16 * 16 + l / 8 % 2 * 4 + j / 4 * 8 + j % 4;
+}
+
+// gfx12's transposing loads: each of the first 32 lanes loads eight elements that lie side by side, and gets
+// one of each of eight lanes, its own number modulo 8. In waves of 64 the lanes from 32 on get the last four
+// of what 32 lanes would get, and load nothing. Sources: the RDNA4 ISA guide, 11.6.2, what was published of
+// measurements on gfx1201 in waves of 32, and for those of 64 the layouts of both waves in AMD's matrix
+// instruction calculator.
+template <class Element>
+void load_transposed(Wave& w, const Inst& inst) {
+  constexpr int kSources = 32, kRun = 8, kOfLane = kRun * kSources / kLanes;
+  if (!exec_mask(w)) return;
+  if (!all_active(w)) return w.fault(inst, 719, "a transposing load needs all lanes on, or none");
+  Places p(~0u);
+  Element loaded[kSources][kRun];
+  if (!resolve<Format::kGlobal>(w, inst, sizeof loaded[0], p)) return;
+  for (int l = 0; l < kSources; ++l) std::memcpy(loaded[l], p.at(l), sizeof loaded[l]);
+  uint32_t* dst = w.vgpr[inst.dst.index];
+  for (int l = 0; l < kLanes; ++l) {
+    Element column[kOfLane];
+    for (int j = 0; j < kOfLane; ++j) {
+      const int from = source_lane<Element>(l % kSources, l / kSources * kOfLane + j);
+      column[j] = loaded[from][l % kRun];
+    }
+    for (size_t r = 0; r < sizeof column / 4; ++r)
+      std::memcpy(&dst[r * kMostLanes + static_cast<size_t>(l)], &column[r * 4 / sizeof(Element)], 4);
+  }
 }
 
 void load_by_lane(Wave& w, const Inst& inst) {
-  Places p;
-  if (resolve_by_lane(w, inst, 4, p)) load_lanes<Width::kB32>(w.vgpr[inst.dst.index], exec_mask(w), p);
+  Places p(exec_mask(w));
+  if (resolve_by_lane(w, inst, 4, p)) load_lanes<Width::kB32>(w.vgpr[inst.dst.index], p);
 }
 void store_by_lane(Wave& w, const Inst& inst) {
-  Places p;
-  if (resolve_by_lane(w, inst, 4, p)) store_lanes<Width::kB32>(w.vgpr[inst.data.index], exec_mask(w), p);
+  Places p(exec_mask(w));
+  if (resolve_by_lane(w, inst, 4, p)) store_lanes<Width::kB32>(w.vgpr[inst.data.index], p);
 }
 
 template <class T, auto kOp, Format kFormat>
 void atomic(Wave& w, const Inst& inst) {
-  Places p;
+  Places p(exec_mask(w));
   if (!resolve<kFormat>(w, inst, sizeof(T), p)) return;
   const HostRounding rounding(false);
   const u32* data = w.vgpr[inst.data.index];
   u32* result = inst.dst.kind == OperandKind::kNone ? nullptr : w.vgpr[inst.dst.index];
   bool ok = true;
-  for_lanes(exec_mask(w), [&](int l) {
+  for_lanes(p.lanes, [&](int l) {
     ok = ok && aligned<T>(w, inst, reinterpret_cast<u64>(p.at(l)), l);
     if (ok) atomic_lane<T, kOp>(data, l, p.at(l), result);
   });
@@ -203,6 +236,8 @@ void atomic(Wave& w, const Inst& inst) {
 void nothing(Wave&, const Inst&) {}
 
 constexpr Type kNo = Type::kNone;
+constexpr Type kTransposed16 = kLanes == 32 ? Type::kB128 : Type::kI64;
+constexpr Type kTransposed8 = kLanes == 32 ? Type::kI64 : Type::kI32;
 
 // clang-format off
 #define LOAD(prefix, format, name, width) \
@@ -253,6 +288,8 @@ constexpr Row kRows[] = {
     sized({"global_store_addtid_b32", kNo, {Type::kI32, kNo, kNo}, kStore | kByLane, store_by_lane}, 4),
     GLOBAL_TO_LDS("dwordx3", Width::kB96)
     GLOBAL_TO_LDS("dwordx4", Width::kB128)
+    sized({"global_load_tr_b128", kTransposed16, {kNo, kNo, kNo}, kLoad, load_transposed<uint16_t>}, 16),
+    sized({"global_load_tr_b64", kTransposed8, {kNo, kNo, kNo}, kLoad, load_transposed<uint8_t>}, 8),
     // gfx12 has them here. Caches are coherent on this device.
     {"global_inv", kNo, {kNo, kNo, kNo}, kCacheControl, nothing},
     {"global_wb", kNo, {kNo, kNo, kNo}, kCacheControl | kCounted, nothing},
