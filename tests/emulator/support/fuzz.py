@@ -23,6 +23,7 @@ import numpy as np
 
 from . import asm, hip, rows
 from .lines import candidates
+from .spelling import RDNA
 
 VGPRS, ACCVGPRS, SGPRS = 112, 64, 68  # those a program uses
 ADDRESS = "v118"  # 16 bytes times the lane
@@ -47,7 +48,9 @@ _TOUCHY = re.compile(
 # Special registers whose value belongs to the process, not to the program; and the trap handler's.
 FOREIGN = re.compile(r"_base|flat_scratch|xnack|ttmp|gds|gpr_idx")
 # What the device takes of the modifiers that LLVM takes everywhere.
-_CLAMPED = re.compile(r"v_((pk_)?(add|sub|subrev|addc|subb|subbrev|mad)_(co_)?[iu](16|24|32)|dot\d_)")
+_CLAMPED = re.compile(
+    r"v_((pk_)?(add|sub|subrev|addc|subb|subbrev|mad)_(co_|nc_|co_ci_)?[iu](16|24|32)|dot\d_)"
+)
 LONG_NOPS = ("s_nop 15", "s_nop 7")
 
 
@@ -76,7 +79,7 @@ def _ds_line(line: str, flags: frozenset[str], r: random.Random) -> str:
         pattern = r.choice([r.randrange(0x8000), 0x8000 | r.randrange(256)])
         return f"{mnemonic} {rest.split(' offset')[0]} offset:{pattern}"
     operands = re.split(r" offset| gds", rest)[0].split(", ")
-    at = 1 if re.search(r"_rtn|_read", mnemonic) else 0
+    at = 1 if re.search(r"_rtn|_read|_load", mnemonic) else 0
     if "permute" in mnemonic:
         return f"{mnemonic} {', '.join(operands)}"
     if len(operands) <= at:
@@ -100,7 +103,7 @@ def _rows_by_format() -> dict[str, list[rows.RowInfo]]:
 
 @cache
 def _lines_of(row: rows.RowInfo) -> dict[str, list[str]]:
-    return candidates(row, 6)
+    return candidates(row, 6, rdna=RDNA, wide=RDNA)
 
 
 def drawable(format_: str) -> list[rows.RowInfo]:
@@ -206,11 +209,11 @@ def no_check(_: asm.Result) -> None:
     """For the harness, which wants one."""
 
 
-def values(g: np.random.Generator, name: str) -> asm.U32:
+def values(g: np.random.Generator, name: str, lanes: int = asm.LANES) -> asm.U32:
     """Random bits; of some registers every lane is a float: ordinary, special or a NaN."""
     count = len(asm.registers(name))
-    out = g.integers(0, 1 << 32, (count, asm.LANES), dtype=np.uint32)
-    floats = (g.standard_normal((count, asm.LANES)) * 10).astype(np.float32).view(np.uint32)
+    out = g.integers(0, 1 << 32, (count, lanes), dtype=np.uint32)
+    floats = (g.standard_normal((count, lanes)) * 10).astype(np.float32).view(np.uint32)
     special = np.array(
         [
             0,

@@ -132,7 +132,7 @@ _LDS = (
     (r"^ds_write_", "ds_store_"),
 )
 # Whose operands are masks, or may be.
-_MASKED = re.compile(r"v_(cmpx?|cndmask|(add|sub|subrev|addc|subb|subbrev)_co|div_scale|mad_(co_)?[ui]64)_")
+MASKED = re.compile(r"v_(cmpx?|cndmask|(add|sub|subrev|addc|subb|subbrev)_co|div_scale|mad_(co_)?[ui]64)_")
 _WAITS = {"vmcnt": ("loadcnt", "storecnt"), "lgkmcnt": ("dscnt", "kmcnt"), "expcnt": ("expcnt",)}
 
 
@@ -161,7 +161,7 @@ def spell(line: str) -> list[str]:
         return [f"s_mov_b32 {rest}"]
     found = re.fullmatch(r"(.*?)(_(?:e32|e64|dpp))?", mnemonic)
     assert found
-    if _MASKED.match(mnemonic):
+    if MASKED.match(mnemonic):
         if NARROW:
             rest = re.sub(r"\bvcc\b", "vcc_lo", rest)
             rest = re.sub(r"\bs\[(\d+):\d+\]", r"s\1", rest)
