@@ -96,6 +96,7 @@ class Arch:
     least_clang: int = 19
     late_scalars: bool = False
     late_transcendentals: bool = False
+    early_mad64: bool = False
     fwd_paces: dict[str, int] = field(default_factory=dict)
     fwd_starts: dict[str, int] = field(default_factory=dict)
     unit: dict[str, Constant] = field(default_factory=dict)
@@ -163,7 +164,7 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
     where = f"{where}: {name}"
     table: dict[str, Any] = {
         "fwd_paces": {}, "fwd_starts": {}, "least_clang": 19,
-        "late_scalars": False, "late_transcendentals": False,
+        "late_scalars": False, "late_transcendentals": False, "early_mad64": False,
     }  # fmt: skip
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
@@ -319,6 +320,7 @@ struct ArchInfo {
   uint32_t elf_machine;  // EF_AMDGPU_MACH of its code objects
   int wave_size;         // lanes
   bool late_transcendentals;  // VALU instructions do not wait for results of v_rcp and the like
+  bool early_mad64;  // v_mad_u64_u32 and v_mad_i64_i32 read what they have written themselves
 };
 """
 
@@ -350,6 +352,7 @@ def _arch_entry(arch: Arch) -> str:
         f"{arch.elf_machine:#x}",
         str(arch.wave_size),
         str(arch.late_transcendentals).lower(),
+        str(arch.early_mad64).lower(),
     ]
     return f"    {{{', '.join(fields)}}},"
 

@@ -350,6 +350,12 @@ std::string to_string(const RegisterRange& r) {
   return prefix + ("[" + std::to_string(first)) + ":" + std::to_string(first + r.count - 1) + "]";
 }
 
+bool writes_exec(const FactsDetail& d) {
+  const RegisterRange exec = scalar(kExecLo, 2);
+  return std::any_of(d.writes, d.writes + d.n_writes,
+                     [&](const RegisterRange& r) { return r.overlaps(exec); });
+}
+
 TextFacts::TextFacts(const DecodedText& text, Arch arch, int wave_size)
     : hot_(text.insts.size()), detail_(text.insts.size()) {
   for (size_t i = 0; i < text.insts.size(); ++i) {

@@ -112,6 +112,9 @@ struct FactsDetail {
   LdsAccess lds;
 };
 
+// Does it write EXEC, or half of it?
+bool writes_exec(const FactsDetail& d);
+
 class TextFacts {
  public:
   TextFacts(const DecodedText& text, Arch arch, int wave_size);

@@ -14,12 +14,6 @@ constexpr int kMostAround = 2;  // around the write of EXEC
 
 bool is_vector_register(const RegisterRange& r) { return r.first < kFirstScalar; }
 
-bool writes_exec(const FactsDetail& d) {
-  return std::any_of(d.writes, d.writes + d.n_writes, [](const RegisterRange& r) {
-    return r.first <= kFirstScalar + kExecLo + 1 && r.first + r.count > kFirstScalar + kExecLo;
-  });
-}
-
 }  // namespace
 
 int PartialForwarding::distance(const RegisterRange& r) const {

@@ -17,11 +17,9 @@ bool deallocates(const Inst& inst) {
   return sends && (inst.imm & kMessageMask) == kDeallocate;
 }
 
-bool writes_exec(const FactsDetail& d) {
-  for (int i = 0; i < d.n_writes; ++i) {
-    if (d.writes[i].first == kFirstScalar + kExecLo) return true;
-  }
-  return false;
+// v_cmpx, or v_cmp with EXEC as its destination.
+bool compares_into_exec(const Inst& inst, const FactsDetail& d) {
+  return inst.row->format == Format::kVopc && writes_exec(d);
 }
 
 }  // namespace
@@ -35,6 +33,7 @@ void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, in
   const ArchInfo& info = arch_info(arch);
   late_permlane_ = info.isa != Isa::kRdna2;
   late_transcendentals_ = info.late_transcendentals;
+  early_mad64_ = info.early_mad64;
   late_scalars_ = info.isa == Isa::kRdna4;
   of_waves_of_64_ = info.isa == Isa::kRdna3 && wave_size == 64;
   late_denorms_ = info.isa == Isa::kRdna2;
@@ -49,6 +48,7 @@ bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const
 }
 
 bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
+  if (early_mad64_ && !products(w, inst, d)) return false;
   if (!scalars(w, inst, f, d) || !neighbours(w, inst, f)) return false;
   if (f.unit == Unit::kScalar) {
     if (waits_for_vgprs(inst)) recent_[0] = recent_[1] = {};
@@ -63,6 +63,16 @@ bool RdnaHazards::step(Wave& w, const Inst& inst, const Facts& f, const FactsDet
     return finding(w, inst, *cmpx_, "v_permlane needs another VALU instruction, not v_nop, behind v_cmpx");
   record(inst, f, d);
   return true;
+}
+
+bool RdnaHazards::products(Wave& w, const Inst& inst, const FactsDetail& d) {
+  const Mad64Hazard::Finding found = mad64_.step(inst, d);
+  if (!found.product) return true;
+  const std::string what = "reads " + to_string(found.source) + ", which may be " +
+                           (found.product == &inst ? "its own result already"
+                                                   : "wrong, as it is half of a "
+                                                     "result whose other half the addend overlaps");
+  return finding(w, inst, *found.product, what.c_str());
 }
 
 bool RdnaHazards::scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
@@ -122,7 +132,7 @@ void RdnaHazards::record(const Inst& inst, const Facts& f, const FactsDetail& d)
     recent_[0] = {&inst, valu_};
   }
   ++valu_;
-  if (!inst.row->is(kVectorNop)) cmpx_ = writes_exec(d) ? &inst : nullptr;
+  if (!inst.row->is(kVectorNop)) cmpx_ = compares_into_exec(inst, d) ? &inst : nullptr;
 }
 
 }  // namespace fmha::emu

@@ -6,6 +6,8 @@
 // - fixVALUTransUseHazard, gfx11.0 only: v_rcp and the like write a VGPR, a VALU instruction reads it with at
 //   most five VALU instructions between them, of which at most one is transcendental. An LDS or vector memory
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
+// - mad64_hazard.h, gfx11.0 only: the result of v_mad_u64_u32 or v_mad_i64_i32 overlaps a source. LLVM's
+//   register allocator sees to it.
 // - fixVcmpxPermlaneHazards, from gfx11 on: v_cmpx writes EXEC, and v_permlane is the next VALU instruction,
 //   v_nop aside.
 // - fixVALUPartialForwardingHazard (gfx11, waves of 64): partial_forwarding.h.
@@ -25,6 +27,7 @@
 #include <cstdint>
 
 #include "check/facts.h"
+#include "check/mad64_hazard.h"
 #include "check/partial_forwarding.h"
 #include "check/scalar_hazards.h"
 #include "core/wave.h"
@@ -44,6 +47,7 @@ class RdnaHazards {
     int64_t valu = 0;            // VALU instructions issued before it
   };
 
+  bool products(Wave& w, const Inst& inst, const FactsDetail& d);
   bool transcendental(Wave& w, const Inst& inst, const FactsDetail& d) const;
   bool scalars(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   bool neighbours(Wave& w, const Inst& inst, const Facts& f);
@@ -52,12 +56,14 @@ class RdnaHazards {
 
   ScalarHazards scalars_;
   PartialForwarding forwarding_;
+  Mad64Hazard mad64_;
   const TextFacts* facts_ = nullptr;
   const Inst* first_ = nullptr;
   Arch arch_{};
   bool late_transcendentals_ = false;   // does this arch have the first rule?
   bool late_permlane_ = false;          // and the second?
   bool of_waves_of_64_ = false;         // and those of gfx11's waves of 64?
+  bool early_mad64_ = false;            // and that of v_mad_u64_u32?
   bool late_scalars_ = false;           // and gfx12's of scalar_hazards.h?
   bool late_denorms_ = false;           // and that of s_denorm_mode?
   const Inst* last_ = nullptr;          // the instruction before

@@ -161,6 +161,8 @@ enum RowFlag : RowFlags {
   // Mode.
   kSetsDenorms = 1ull << 52,  // s_denorm_mode
   kOfFloats = 1ull << 53,     // an atomic of memory's that MODE has a say in
+  // Timing, again.
+  kMad64 = 1ull << 54,  // v_mad_u64_u32, v_mad_i64_i32: in two parts, of which the second may read the first
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.
@@ -185,6 +187,7 @@ enum class Immediate : uint8_t {
   kLines,        // s_prefetch: how many, less one
   kExitCode,     // s_endpgm
   kPriority,     // s_setprio
+  kVersion,      // s_version
 };
 // Does it say how many operations an instruction waits for?
 constexpr bool is_wait(Immediate i) { return i >= Immediate::kWaitCounts && i <= Immediate::kStoreLdsCount; }

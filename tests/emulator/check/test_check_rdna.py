@@ -16,13 +16,14 @@ import pytest
 
 from ..support import rows
 from ..support.findings import Kernels
-from ..support.spelling import GENERATION, NARROW, RDNA
+from ..support.spelling import GENERATION, NARROW, RDNA, renamed
 from ..support.toolchain import tool
 
 pytestmark = pytest.mark.skipif(not RDNA, reason="gfx9 has wait states")
 
 _GFX10 = rows.arch() == "gfx1030"
 _TAIL = "implicit $mode, implicit $exec"
+_EXEC = "exec_lo" if NARROW else "exec"
 # By letter: machine IR and assembly. v3 is what a transcendental instruction writes.
 _INSTS = {
     "T": (f"$vgpr3 = V_RCP_F32_e32 $vgpr2, {_TAIL}", "v_rcp_f32 v3, v2"),
@@ -56,6 +57,12 @@ _INSTS = {
         "$vgpr9 = V_PERMLANEX16_B32_e64 0, $vgpr7, 0, $sgpr8, 0, $sgpr9, $vgpr9, 0, implicit $exec",
         "v_permlanex16_b32 v9, v7, s8, s9",
     ),
+    # Those that write EXEC and are no v_cmpx: x is none of the rule, Z is.
+    "x": ("$exec_lo = V_READFIRSTLANE_B32 $vgpr7, implicit $exec", "v_readfirstlane_b32 exec_lo, v7"),
+    "Z": (
+        f"${_EXEC} = V_CMP_EQ_U32_e64 $vgpr1, $vgpr1, implicit $exec",
+        f"v_cmp_eq_u32_e64 {_EXEC}, v1, v1",
+    ),
     # gfx10.
     "G": (
         "GLOBAL_ATOMIC_FMIN $vgpr4_vgpr5, $vgpr2, 0, 0, implicit $exec",
@@ -85,6 +92,7 @@ _INSTS = {
     "p": ("$vgpr10 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v10, v7"),
     "q": ("$vgpr11 = V_MOV_B32_e32 $vgpr7, implicit $exec", "v_mov_b32 v11, v7"),
     "e": ("$exec = S_MOV_B64 -1", "s_mov_b64 exec, -1"),
+    "h": ("$exec_hi = S_MOV_B32 -1", "s_mov_b32 exec_hi, -1"),
     "a": (f"$vgpr9 = V_ADD_F32_e32 $vgpr10, $vgpr11, {_TAIL}", "v_add_f32 v9, v10, v11"),
     "b": (f"$vgpr9 = V_ADD_F32_e32 $vgpr10, $vgpr10, {_TAIL}", "v_add_f32 v9, v10, v10"),
     "c": (
@@ -111,6 +119,7 @@ SEQUENCES = [
     *("X" + gap + use for gap, use in itertools.product(["", "v", "n", "s", "m", "nsn", "nv", "l"], "PQ")),
     *("".join(parts) for parts in itertools.product("GYBIJ", ["", "m", "mm", "mmm"], "N") if _GFX10),
     *(f"G{gap}N" for gap in ("y", "ym", "s", "v", "n", "l", "O", "w", "z", "mlm", "ml", "g") if _GFX10),
+    *("xP", "ZP", "ZvP", "ZnP"),
     *("MU", "vP", "TT", "Tt", "TET", "TvF", "TR"),
 ]
 _MASKS = "rV"  # the last letters of those about masks
@@ -118,7 +127,7 @@ _FORWARDED = [
     *("p" + one + "e" + two + "q" + gap + "a" for one, two, gap in itertools.product(
         ["", "v", "vv", "vvv", "s"], ["", "v", "vv", "vvv", "m"], ["", "vvvv", "vvvvv"])),
     *("pqa", "pqea", "epqa", "qvepa", "peqb", "peqgvvvva", "peqla", "pleqa", "pevqsa", "peepa", "pepqa"),
-    *("peqea", "pqepa"),
+    *("peqea", "pqepa", "phqa", "pvhqa", "phqb", "pqha"),
 ]  # fmt: skip
 _REWRITTEN = [
     *(mask + gap + write + read for (mask, write, read), gap in itertools.product(
@@ -230,6 +239,64 @@ def test_other_fields_do_not_count() -> None:
     if not _mended()["TU"]:
         pytest.skip("this arch waits by itself")
     assert "transcendental" in _kernels().finding("wrong")
+
+
+# A multiplication of 32 bits and a sum of 64, of a number of which a part is a factor.
+_MAD = """
+define amdgpu_kernel void @{kind}(ptr addrspace(1) %p) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %at = getelementptr i64, ptr addrspace(1) %p, i32 %t
+  %sum = load i64, ptr addrspace(1) %at
+  %low = trunc i64 %sum to i32
+  %x = {kind} i32 %low to i64
+  %y = {kind} i32 %t to i64
+  %product = mul i64 %x, %y
+  %r = add i64 %product, %sum
+  store i64 %r, ptr addrspace(1) %at
+  ret void
+}}
+"""
+
+
+@cache
+def _mads(cpu: str) -> list[str]:
+    """What llc makes of them for an arch: gfx1100 has the rule, gfx1150 has not."""
+    text = "".join(_MAD.format(kind=kind) for kind in ("zext", "sext"))
+    command = [tool("llc"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={cpu}", "-", "-o", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    lines = re.findall(r"v_mad_[iu]64_[iu]32 .*", done.stdout)
+    assert len(lines) == 2
+    return [renamed(line.split()[0]) + line[line.index(" ") :] for line in lines]
+
+
+_MAD64 = renamed("v_mad_u64_u32")
+_HIGH = f"{_MAD64} v[2:3], null, v8, v9, v[1:2]"  # only v3 is wrong
+_MADS = {
+    "same": ([f"{_MAD64} v[2:3], null, v8, v9, v[2:3]", "v_mov_b32 v6, v3"], ""),
+    "scalars": ([f"{_MAD64} v[2:3], null, s8, s9, v[10:11]"], ""),
+    "low": ([f"{_MAD64} v[2:3], null, v8, v9, v[3:4]"], "reads v[3:4]"),
+    "first": ([f"{_MAD64} v[2:3], null, v2, v9, v[10:11]"], "reads v2"),
+    "second": ([f"{_MAD64} v[2:3], null, v8, v3, v[2:3]"], "reads v3"),
+    "unread": ([_HIGH, "v_mov_b32 v6, v2"], ""),
+    "overwritten": ([_HIGH, "v_mov_b32 v3, 0", "v_mov_b32 v6, v3"], ""),
+    "read": ([_HIGH, "v_mov_b32 v6, v3"], "reads v3"),
+    "stored": ([_HIGH, "ds_write_b32 v1, v3"], "reads v3"),
+    "factor": ([_HIGH, f"{_MAD64} v[4:5], null, v3, v9, v[10:11]"], "reads v3"),
+    "summed": ([_HIGH, f"{_MAD64} v[4:5], null, v8, v9, v[2:3]", "v_mov_b32 v6, v4"], ""),
+    "summed_read": ([_HIGH, f"{_MAD64} v[4:5], null, v8, v9, v[2:3]", "v_mov_b32 v6, v5"], "reads v5"),
+}
+
+
+@pytest.mark.parametrize("name", [*_MADS, "gfx1100", "gfx1150"])
+def test_products_keep_their_sources(name: str) -> None:
+    """Where llc keeps the result apart from its sources, what it makes for another arch has a finding."""
+    of_llc = {cpu: (_mads(cpu), "reads v0" if cpu == "gfx1150" else "") for cpu in ("gfx1100", "gfx1150")}
+    lines, want = (_MADS | of_llc)[name]
+    kernels = Kernels({"mad": lines}, lds=1024)
+    if want and rows.arch() == "gfx1100":
+        assert f"{want}, which may be" in kernels.finding("mad")
+    else:
+        kernels.run("mad")
 
 
 @pytest.mark.skipif(_GFX10, reason="from gfx11 on")

@@ -49,6 +49,7 @@ const Letter kLetters[] = {
     {'b', {0x7e160307}},              // v_mov_b32 v11, v7
     {'e', {0xbefe01c1}},              // s_mov_b64 exec, -1
     {'h', {0xbefe00c1}},              // s_mov_b32 exec_lo, -1
+    {'H', {0xbeff00c1}},              // s_mov_b32 exec_hi, -1
     {'X', {0x7d940301}},              // v_cmpx_eq_u32 v1, v1
     {'U', {0x0606170a}},              // v_add_f32 v3, v10, v11
     {'T', {0x0606150a}},              // v_add_f32 v3, v10, v10
@@ -96,7 +97,7 @@ void masks(const std::string& sequence, bool want, bool by_vector = false) {
 
 int main() {
   for (const char* s : {"aebU", "aebvU", "aevbU", "avebU", "aevvbU", "avvebU", "aebvvvvU", "aevvbvvvvU",
-                        "ahbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU", "aebeU", "aebevvU"})
+                        "ahbU", "aHbU", "beaU", "aenbU", "abebU", "aeebU", "avevbU", "aebeU", "aebevvU"})
     forwarding(s, true);
   for (const char* s : {"eabU", "aevvvbU", "aebvvvvvU", "aebT", "aXbU", "abeU", "aebgU", "aebaU", "aebWU",
                         "aegbU", "avvevbU", "ebU", "U", "avvvebU"})

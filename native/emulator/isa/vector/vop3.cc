@@ -247,10 +247,10 @@ constexpr Row kRows[] = {
    op<[](const Env& e, float a, float d, float n) { return div_scale(a, flushed(d, e), flushed(n, e)); }>},
   {"v_div_scale_f64", kF64, {kF64, kF64, kF64}, kMod,
    op<[](const Env& e, double a, double d, double n) { return div_scale(a, flushed(d, e), flushed(n, e)); }>},
-  {"v_mad_u64_u32", kB64, {kB32, kB32, kB64}, 0,
+  {"v_mad_u64_u32", kB64, {kB32, kB32, kB64}, kMad64,
    op<[](u32 a, u32 b, u64 c) { return mad_wide(u64{a} * b, c); },
       [](u32 a, u32 b, u64 c) { return saturated(mad_wide(u64{a} * b, c)); }>},
-  {"v_mad_i64_i32", kB64, {kB32, kB32, kB64}, 0,
+  {"v_mad_i64_i32", kB64, {kB32, kB32, kB64}, kMad64,
    op<[](i32 a, i32 b, i64 c) { return mad_wide(i64{a} * b, c); },
       [](i32 a, i32 b, i64 c) { return saturated_signed(mad_wide(i64{a} * b, c)); }>},
 };
