@@ -11,6 +11,7 @@ bool Gfx11Decoder::smem() {
   inst_.sc0 = bits(14, 1);
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords(r.dst), &inst_.dst)) return false;
   if (r.src[0] == Type::kNone) return true;
+  if (r.immediate == Immediate::kProbe) inst_.offset0 = static_cast<uint8_t>(bits(6, 7));
   if (!scalar(bits(0, 6) * 2, dwords(r.src[0]), &inst_.src[0])) return false;  // the field counts pairs
   inst_.imm = static_cast<int32_t>(bits(32, 21) << 11) >> 11;
   const uint32_t soffset = bits(57, 7);
@@ -36,6 +37,7 @@ bool Gfx11Decoder::buffer() {
   inst_.nt = bits(12, 1);
   inst_.sc1 = bits(13, 1);
   inst_.sc0 = bits(14, 1);
+  inst_.lds = r.is(kToLds);
   inst_.offen = bits(54, 1);
   inst_.idxen = bits(55, 1);
   if (bits(53, 1)) return false;  // tfe

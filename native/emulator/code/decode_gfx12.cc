@@ -33,6 +33,7 @@ bool Gfx12Decoder::smem() {
   if (r.dst != Type::kNone && !scalar(bits(6, 7), dwords(r.dst), &inst_.dst)) return false;
   const bool prefetches = r.immediate == Immediate::kLines;
   if (prefetches) inst_.offset0 = static_cast<uint8_t>(bits(6, 5));
+  if (r.immediate == Immediate::kProbe) inst_.offset0 = static_cast<uint8_t>(bits(6, 7));
   if (r.src[0] == Type::kNone && !prefetches) return true;
   // The field counts pairs.
   if (r.src[0] != Type::kNone && !scalar(bits(0, 6) * 2, dwords(r.src[0]), &inst_.src[0])) return false;

@@ -126,6 +126,8 @@ class Printer {
     put_if(i_.src[0], r_.src[0]);
     if (hwreg)
       put(hwreg_text(imm, dialect_));
+    else if (r_.immediate == Immediate::kVersion)
+      put(version_text(imm));
     else
       put(text(r_.flags & kBranch ? "%u" : "0x%x", imm));
   }
@@ -369,7 +371,7 @@ class Printer {
       if (i_.imm) out_ += text(" offset:%d", i_.imm);
     }
     cache_policy();
-    if (i_.lds) out_ += " lds";
+    if (i_.lds && !r_.is(kToLds)) out_ += " lds";
   }
 
   std::string buffer_format() const {

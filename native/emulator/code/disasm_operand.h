@@ -23,6 +23,7 @@ std::string gpr_idx_text(uint32_t mode);                     // "gpr_idx(SRC0,DS
 std::string sendmsg_text(uint32_t imm, const Dialect& dialect);
 const char* rdna_hwreg_name(uint32_t id, const Dialect& dialect);  // null: it has none
 std::string rdna_sendmsg_text(uint32_t imm, const Dialect& dialect);
+std::string version_text(uint32_t imm);     // of s_version: "UC_VERSION_GFX12|UC_VERSION_W32_BIT"
 std::string delay_text(uint32_t imm);       // of s_delay_alu: "instid0(VALU_DEP_1)"
 std::string dependency_text(uint32_t imm);  // of s_waitcnt_depctr: "depctr_va_vdst(0)"
 const char* sdwa_sel_text(uint8_t sel);

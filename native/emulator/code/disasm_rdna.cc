@@ -56,6 +56,23 @@ std::string rdna_sendmsg_text(uint32_t imm, const Dialect& dialect) {
   return imm > 0xff ? text("%u", imm) : text("sendmsg(%u, 0, 0)", id);
 }
 
+std::string version_text(uint32_t imm) {
+  constexpr Named kGenerations[] = {{0, "GFX7"}, {4, "GFX10"}, {6, "GFX11"}, {9, "GFX12"}};
+  constexpr Named kBits[] = {{0x2000, "W64_BIT"}, {0x4000, "W32_BIT"}, {0x8000, "MDP_BIT"}};
+  constexpr uint32_t kGeneration = 0xff, kUnknown = 0x1f00;
+  if (imm & kUnknown) return text("0x%x", imm);
+  const uint32_t generation = imm & kGeneration;
+  const char* name = find(kGenerations, generation);
+  std::string s = name ? text("UC_VERSION_%s", name) : text("%u", generation);
+  bool several = false;
+  for (const Named& bit : kBits) {
+    if (!(imm & bit.id)) continue;
+    s = text(several ? "(%s)|UC_VERSION_%s" : "%s|UC_VERSION_%s", s.c_str(), bit.name);
+    several = true;
+  }
+  return s;
+}
+
 std::string delay_text(uint32_t imm) {
   constexpr const char* kIds[] = {
       "NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",   "VALU_DEP_4",   "TRANS32_DEP_1",

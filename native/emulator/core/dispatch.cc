@@ -205,6 +205,7 @@ void Grid::run_indexed(Wave& w, const Observers& observers, uint64_t pause) {
 // Runs every wave to its next barrier or its end; false when the workgroup is over.
 bool Grid::run_until_barrier(Workgroup& group, Arena& arena, WaveOrder& order, const Listeners& listeners) {
   uint32_t running = 0, ended = 0;
+  group.signals = 0;
   for (uint32_t i = 0; i < waves_; ++i) {
     Wave& w = arena.wave(i);
     if (w.state == WaveState::kDone) continue;

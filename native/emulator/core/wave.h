@@ -142,6 +142,7 @@ struct Workgroup {
   uint64_t index = 0;  // in the grid
   uint32_t id[3] = {0, 0, 0};
   uint32_t waves = 0;
+  uint32_t signals = 0;  // of the barrier's first part (gfx12), since the last barrier
   uint8_t* lds = nullptr;
   uint32_t lds_bytes = 0;
   uint32_t m0_lds_mask = 0xffff;  // the bits of M0 that say where in LDS

@@ -42,7 +42,7 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
       return {gfx11::shared(), gfx11::scalar_floats(), gfx11::gfx1150()};
     case Arch::kGfx1200:
     case Arch::kGfx1201:
-      return {gfx12::shared(), gfx11::scalar_floats()};
+      return {gfx12::shared(), gfx12::memory(), gfx11::scalar_floats()};
   }
   std::abort();
 }

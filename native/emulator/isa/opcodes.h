@@ -42,6 +42,7 @@ std::span<const OpcodeRun> scalar_floats();  // which gfx1150, gfx1151 and gfx12
 }  // namespace gfx11
 namespace gfx12 {
 std::span<const OpcodeRun> shared();
+std::span<const OpcodeRun> memory();
 }  // namespace gfx12
 
 }  // namespace fmha::emu

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
 
 from ..isa.test_scalar_special import REFUSED
-from ..support import llvm_names, rows
+from ..support import llvm_names, llvm_names_rdna, rows
 from ..support.toolchain import CLANG20
 from .test_faults import run_script
 
@@ -102,6 +103,21 @@ def test_every_instruction_has_a_row(arch: str) -> None:
     missing = {n for n in known - rows.names(arch) if not n.startswith(WITHOUT_ROWS[arch])}
     assert not missing, sorted(missing)
     assert not rows.names(arch) - known, sorted(rows.names(arch) - known)
+
+
+# Of RDNA's: images, rays, exports, interpolation and what reads LDS for it; and what is no instruction.
+_OF_GRAPHICS = re.compile(r"image_|ds_bvh|exp(ort)?$|v_interp_|(lds|ds)_(direct|param)_load$|v_illegal$")
+
+
+@pytest.mark.parametrize("arch", ["gfx1030", "gfx1100", "gfx1150", "gfx1201"])
+def test_every_instruction_of_rdna_has_a_row(arch: str) -> None:
+    """What LLVM 19 knows of the arch, but for graphics, and nothing else."""
+    known = {n for n in llvm_names_rdna.names(arch) if not _OF_GRAPHICS.match(n)}
+    assert len(known) > 900, "the search no longer finds the instructions"
+    pairs = {n for n in known if n.startswith("v_dual_")}  # the halves of one row
+    have = rows.names(arch) - {"v_dual"}
+    assert known - pairs == have, sorted(known - pairs ^ have)
+    assert bool(pairs) == ("v_dual" in rows.names(arch))
 
 
 def test_instructions_of_gfx950() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ..isa.test_rdna_rest import REFUSED
 from ..support import rows
 from .test_coverage import covered
 from .test_faults import run_script
@@ -19,7 +20,7 @@ from .test_faults import run_script
 ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 SUITES = (
     *("vop", "vop3p", "vopc", "carry", "mad", "lanes", "scalar", "scalar_control", "smem", "ds"),
-    *("global", "buffer", "format", "scratch", "rdna", "rdna_scalar", "transposed"),
+    *("global", "buffer", "format", "scratch", "rdna", "rdna_scalar", "rdna_rest", "transposed"),
 )
 CHECKS = ("flat", "halves", "rdna", "scalars")
 _TESTS = Path(__file__).resolve().parents[1]
@@ -49,6 +50,8 @@ ELSEWHERE = {
         "gfx9's bodies: test_scalar_special",
     ),
     "v_pipeflush": "computes nothing",
+    "s_barrier_signal_isfirst": "test_rdna_rest, with several waves",
+    **dict.fromkeys(REFUSED, "test_rdna_rest"),
 }
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")

@@ -168,6 +168,13 @@ def _rdna_atomics(space: Space) -> None:
         compare = np.where(LANE % 3 == 0, x, y).astype(np.float32)
         both = np.concatenate([_dwords(y), _dwords(compare)])
         _atomic(space, name, 1, x.view(_U), both, np.where(x == compare, y, x).view(_U), y)
+    name = f"{space.prefix}_atomic_cmpswap_f64"
+    if exists(name):
+        x, y = np.random.default_rng(8).normal(0, 3, (2, LANES))
+        compare = np.where(LANE % 3 == 0, x, y)
+        after = np.where(x == compare, y, x)
+        both = np.concatenate([_dwords(y), _dwords(compare)])
+        _atomic(space, name, 2, x.view(np.uint64), both, after.view(np.uint64), y)
     name = f"{space.prefix}_atomic_csub_u32"
     if exists(name):
         memory, data = atomic_data("sub", 1, np.random.default_rng(7))

@@ -365,7 +365,8 @@ def _memory(m: Maker) -> list[str]:
     n, out = row.mnemonic, []
     bank = r.choice("vvva")
     policy = m.maybe(*r.choice([("sc0", "sc1", "nt"), ("glc", "slc", "scc")]))
-    for w in {*_widths(m, row.dst), 1, 2, 3, 4}:
+    block = {dwords(row.srcs[0])} if row.srcs[0] == "b1024" else set()
+    for w in {*_widths(m, row.dst), *block, 1, 2, 3, 4}:
         d, d2, ret = m.regs(bank, w), m.regs(bank, w), m.regs(bank, w)
         half, half2 = m.regs(bank, max(w // 2, 1)), m.regs(bank, max(w // 2, 1))
         a, a2 = m.regs("v", 1), m.regs("v", 2)

@@ -108,6 +108,12 @@ def variants(row: RowInfo, form: str, lines: list[str], seed: int, wide: bool) -
             f"{row.mnemonic} s4, s5, s6, 0x11213141",
         ]
         out.append(f"{row.mnemonic} s[4:5], s[6:7], vcc")
+    if row.mnemonic == "s_version":
+        versions = (r.getrandbits(16), *(r.choice((0, 4, 6, 9, 33)) | r.randrange(8) << 13 for _ in range(3)))
+        out += [f"{row.mnemonic} 0x{imm:x}" for imm in versions]
+    if row.format == "MUBUF" and "to_lds" in row.flags:  # where gfx9 has a bit for it
+        to_lds = [line.removesuffix(" lds") for line in lines if line.endswith(" lds")]
+        out += [line + policy for line in to_lds for policy in ("", " glc", " slc dlc")]
     if row.format == "SOPK" and "waitcnt" in row.mnemonic:
         out.append(f"{row.mnemonic} null, 0x{r.randrange(64):x}")
     if row.format == "VOP3P" and ("wmma" in row.mnemonic or "swmmac" in row.mnemonic):

@@ -6,15 +6,15 @@ from __future__ import annotations
 import random
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .toolchain import tool
 
 _ROUNDS = 12
-Words = tuple[int, int]
+Words = tuple[int, ...]
 
 
-class _Fields:
+class Fields:
     """Random operands: registers whose number suits any width, now and then a constant."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Fields:
         return self.r.choice(values)
 
 
-def _scalar(f: _Fields) -> Iterator[Words]:
+def _scalar(f: Fields) -> Iterator[Words]:
     for op in range(256):
         yield 0x17D << 23 | f.reg() << 16 | op << 8 | f.pick(f.reg(), 128), 0
         yield (
@@ -49,7 +49,7 @@ def _scalar(f: _Fields) -> Iterator[Words]:
         yield 0xB << 28 | op << 23 | f.reg() << 16 | f.pick(0, 1, 0xF801), 5
 
 
-def _vector(f: _Fields) -> Iterator[Words]:
+def _vector(f: Fields) -> Iterator[Words]:
     for op in range(64):
         yield op << 25 | f.reg() << 17 | f.reg() << 9 | f.source(), 0x12345678
     for op in range(256):
@@ -70,7 +70,7 @@ def _vector(f: _Fields) -> Iterator[Words]:
                 yield low | 0x4000, first | second | third | banks
 
 
-def _memory(f: _Fields) -> Iterator[Words]:
+def _memory(f: Fields) -> Iterator[Words]:
     for op in range(256):
         for used in range(16):  # which of the four register fields are in use
             high = sum(f.reg() << 8 * i for i in range(4) if used >> i & 1)
@@ -90,11 +90,16 @@ def _memory(f: _Fields) -> Iterator[Words]:
 
 
 def names(cpu: str) -> frozenset[str]:
-    """Mnemonics LLVM prints for an arch, without the suffix of an encoding."""
-    f = _Fields()
+    """Mnemonics LLVM prints for an arch of gfx9, without the suffix of an encoding."""
+    f = Fields()
     words = [w for _ in range(_ROUNDS) for part in (_scalar, _vector, _memory) for w in part(f)]
+    return printed(cpu, words)
+
+
+def printed(cpu: str, words: Sequence[Words]) -> frozenset[str]:
+    """The same of these words."""
     text = "\n".join(
-        ",".join(f"0x{b:02x}" for word in pair for b in word.to_bytes(4, "little")) for pair in words
+        ",".join(f"0x{b:02x}" for word in several for b in word.to_bytes(4, "little")) for several in words
     )
     done = subprocess.run(
         [tool("llvm-mc"), "-disassemble", "-arch=amdgcn", f"-mcpu={cpu}"],
@@ -104,4 +109,4 @@ def names(cpu: str) -> frozenset[str]:
         check=False,  # most words are no instruction
     )
     found = re.findall(r"^\t([a-z]\w+)", done.stdout, re.MULTILINE)
-    return frozenset(re.sub(r"_(e32|e64|sdwa|dpp)$", "", name) for name in found)
+    return frozenset(re.sub(r"_(e32|e64|sdwa|dpp|e64_dpp)$", "", name) for name in found)

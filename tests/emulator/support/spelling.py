@@ -58,7 +58,7 @@ _OF_GFX10 = _INTEGERS | {
 # What the tests have in later generations' words.
 _ONLY_GFX10 = _OF_GFX10 | {
     **{f"{s}_atomic_{n}_f32": f"{s}_atomic_f{n}" for s in _SPACES for n in ("min", "max", "cmpswap")},
-    **{f"{s}_atomic_{n}_f64": f"{s}_atomic_f{n}_x2" for s in _SPACES for n in ("min", "max")},
+    **{f"{s}_atomic_{n}_f64": f"{s}_atomic_f{n}_x2" for s in _SPACES for n in ("min", "max", "cmpswap")},
     **{f"{s}_atomic_csub_u32": f"{s}_atomic_csub" for s in _SPACES},
     **{f"{s}_atomic_sub_clamp_u32": f"{s}_atomic_csub" for s in _SPACES},
     **{

@@ -106,6 +106,10 @@ void no_gws(Wave& w, const Inst& inst) {
   w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
 }
 
+void no_graphics(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "counts in the order of the graphics pipeline, which there is none of");
+}
+
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;
 constexpr Row gws_row(const char* mnemonic, bool has_data) {
   return {mnemonic, kNo, {has_data ? kI32 : kNo, kNo, kNo}, kRefused | kCounted, no_gws};
@@ -197,6 +201,9 @@ constexpr Row kRows[] = {
     one_row<u64, kConditionalSwap, true>("ds_condxchg32_rtn_b64"),
     {"ds_consume", kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<false>},
     {"ds_append", kI32, {kNo, kNo, kNo}, kAtomic, count_lanes<true>},
+    {"ds_ordered_count", kI32, {kI32, kNo, kNo}, kRefused | kCounted, no_graphics},
+    {"ds_add_gs_reg_rtn", Type::kI64, {kNo, kI32, kNo}, kRefused | kCounted, no_graphics},
+    {"ds_sub_gs_reg_rtn", Type::kI64, {kNo, kI32, kNo}, kRefused | kCounted, no_graphics},
     gws_row("ds_gws_sema_release_all", false),
     gws_row("ds_gws_init", true),
     gws_row("ds_gws_sema_v", false),

@@ -10,9 +10,10 @@ namespace {
 
 // Where some lanes go, all checked: host memory at base + offset[lane], or at pointer[lane].
 struct Places {
-  explicit Places(uint64_t which) : lanes(which) {}  // a bit each
-  uint64_t lanes;
-  uint8_t* base;
+  Places(uint64_t which, int32_t at) : lanes(which), imm(at) {}
+  uint64_t lanes;  // a bit each
+  int32_t imm;     // added to every address
+  uint8_t* base = nullptr;
   alignas(64) uint32_t offset[kLanes];
   uint8_t* pointer[kLanes];  // if base is null
   uint8_t* at(int l) const { return base ? base + offset[l] : pointer[l]; }
@@ -31,7 +32,7 @@ uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, 
 }
 
 bool resolve_scratch(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
-  uint32_t fixed = static_cast<uint32_t>(inst.imm);
+  uint32_t fixed = static_cast<uint32_t>(p.imm);
   if (inst.src[1].kind != OperandKind::kNone) fixed += w.sgpr[inst.src[1].index];
   const uint32_t* v = inst.src[0].kind == OperandKind::kNone ? nullptr : w.vgpr[inst.src[0].index];
   bool ok = true;
@@ -72,7 +73,7 @@ template <bool kApertures>
 
 // Scalar base and, in `p`, a 32-bit offset a lane.
 bool resolve_offsets(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
-  const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(inst.imm);
+  const uint64_t base = w.sgpr64(inst.src[1].index) + static_cast<int64_t>(p.imm);
   const Span s = span_of(p.offset, p.lanes);
   if (w.global_covers(base + s.low, uint64_t{s.high} - s.low + bytes)) [[likely]] {
     p.base = reinterpret_cast<uint8_t*>(base);
@@ -95,7 +96,7 @@ bool resolve_by_lane(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   if (inst.src[1].kind != OperandKind::kNone) return resolve_offsets(w, inst, bytes, p);
   uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l)
-    address[l] = static_cast<uint64_t>(static_cast<int64_t>(inst.imm)) + p.offset[l];
+    address[l] = static_cast<uint64_t>(static_cast<int64_t>(p.imm)) + p.offset[l];
   return resolve_each<false>(w, inst, bytes, address, p);
 }
 
@@ -105,7 +106,7 @@ bool resolve_vaddr(Wave& w, const Inst& inst, uint32_t bytes, Places& p) {
   const uint32_t *low = w.vgpr[inst.src[0].index], *high = w.vgpr[inst.src[0].index + 1];
   alignas(64) uint64_t address[kLanes];
   for (int l = 0; l < kLanes; ++l) {
-    address[l] = (low[l] | static_cast<uint64_t>(high[l]) << 32) + static_cast<int64_t>(inst.imm);
+    address[l] = (low[l] | static_cast<uint64_t>(high[l]) << 32) + static_cast<int64_t>(p.imm);
   }
   uint64_t first = ~0ull, last = 0;
   const auto widen = [&](int l) {
@@ -145,13 +146,13 @@ void load_lanes(uint32_t* d, const Places& p) {
 
 template <Width kWidth, Format kFormat>
 void load(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) load_lanes<kWidth>(w.vgpr[inst.dst.index], p);
 }
 
 template <Width kWidth, Format kFormat>
 void load_to_lds(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (!resolve<kFormat>(w, inst, bytes_of(kWidth), p)) return;
   if constexpr (bytes_of(kWidth) > 4) {
     alignas(64) uint32_t values[bytes_of(kWidth) / 4 * kMostLanes];
@@ -173,7 +174,7 @@ void store_lanes(const uint32_t* s, const Places& p) {
 
 template <Width kWidth, Format kFormat>
 void store(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (resolve<kFormat>(w, inst, bytes_of(kWidth), p)) store_lanes<kWidth>(w.vgpr[inst.data.index], p);
 }
 
@@ -194,7 +195,7 @@ void load_transposed(Wave& w, const Inst& inst) {
   constexpr int kSources = 32, kRun = 8, kOfLane = kRun * kSources / kLanes;
   if (!exec_mask(w)) return;
   if (!all_active(w)) return w.fault(inst, 719, "a transposing load needs all lanes on, or none");
-  Places p(~0u);
+  Places p(~0u, inst.imm);
   Element loaded[kSources][kRun];
   if (!resolve<Format::kGlobal>(w, inst, sizeof loaded[0], p)) return;
   for (int l = 0; l < kSources; ++l) std::memcpy(loaded[l], p.at(l), sizeof loaded[l]);
@@ -210,18 +211,44 @@ void load_transposed(Wave& w, const Inst& inst) {
   }
 }
 
+// gfx12's blocks: of 32 registers those that have a bit in M0. Each has its place in memory, transferred or
+// not.
+template <Format kFormat>
+void load_block(Wave& w, const Inst& inst) {
+  alignas(64) uint32_t values[32][kMostLanes];  // what is loaded may overwrite the address
+  const uint32_t which = w.sgpr[kM0];
+  for_lanes(which, [&](int r) {
+    Places p(exec_mask(w), inst.imm + 4 * r);
+    if (w.state != WaveState::kFaulted && resolve<kFormat>(w, inst, 4, p))
+      load_lanes<Width::kB32>(values[r], p);
+  });
+  if (w.state == WaveState::kFaulted) return;
+  for_lanes(which, [&](int r) {
+    uint32_t* d = w.vgpr[inst.dst.index + r];
+    for_lanes(exec_mask(w), [&](int l) { d[l] = values[r][l]; });
+  });
+}
+template <Format kFormat>
+void store_block(Wave& w, const Inst& inst) {
+  for_lanes(w.sgpr[kM0], [&](int r) {
+    Places p(exec_mask(w), inst.imm + 4 * r);
+    if (w.state != WaveState::kFaulted && resolve<kFormat>(w, inst, 4, p))
+      store_lanes<Width::kB32>(w.vgpr[inst.data.index + r], p);
+  });
+}
+
 void load_by_lane(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (resolve_by_lane(w, inst, 4, p)) load_lanes<Width::kB32>(w.vgpr[inst.dst.index], p);
 }
 void store_by_lane(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (resolve_by_lane(w, inst, 4, p)) store_lanes<Width::kB32>(w.vgpr[inst.data.index], p);
 }
 
 template <class T, auto kOp, Format kFormat>
 void atomic(Wave& w, const Inst& inst) {
-  Places p(exec_mask(w));
+  Places p(exec_mask(w), inst.imm);
   if (!resolve<kFormat>(w, inst, sizeof(T), p)) return;
   const HostRounding rounding(false);
   const u32* data = w.vgpr[inst.data.index];
@@ -234,6 +261,9 @@ void atomic(Wave& w, const Inst& inst) {
 }
 
 void nothing(Wave&, const Inst&) {}
+void no_order(Wave& w, const Inst& inst) {
+  w.fault(inst, 719, "a sum in the order of primitives, which only the graphics pipeline has");
+}
 
 constexpr Type kNo = Type::kNone;
 constexpr Type kTransposed16 = kLanes == 32 ? Type::kB128 : Type::kI64;
@@ -255,6 +285,10 @@ constexpr Type kTransposed8 = kLanes == 32 ? Type::kI64 : Type::kI32;
   sized({"scratch_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds,    \
          load_to_lds<width, Format::kScratch>}, bytes_of(width)),
 
+#define BLOCKS(prefix, format)                                                                              \
+  sized({prefix "load_block", Type::kB1024, {kNo, kNo, kNo}, kLoad, load_block<format>}, 4),                \
+  sized({prefix "store_block", kNo, {Type::kB1024, kNo, kNo}, kStore, store_block<format>}, 4),
+
 #define FLAT_LOAD(name, width) LOAD("flat_", Format::kFlat, name, width)
 #define FLAT_STORE(name, width) STORE("flat_", Format::kFlat, name, width)
 #define FLAT_ATOMIC(name, T, kOp) ATOMIC("flat_", Format::kFlat, name, T, kOp)
@@ -269,6 +303,7 @@ constexpr Row kRows[] = {
     FMHA_EMU_STORES(FLAT_STORE)
     FMHA_EMU_MEMORY_ATOMICS(FLAT_ATOMIC)
     FMHA_EMU_RDNA_ATOMICS(FLAT_ATOMIC)
+    ATOMIC("flat_", Format::kFlat, "cmpswap_f64", double, kCompareSwap)
     ATOMIC("flat_", Format::kFlat, "add_f32", float, kAdd)
     ATOMIC("flat_", Format::kFlat, "pk_add_f16", u32, kAddPkF16)
     ATOMIC("flat_", Format::kFlat, "pk_add_bf16", u32, kAddPkBf16)
@@ -276,6 +311,7 @@ constexpr Row kRows[] = {
     FMHA_EMU_STORES(GLOBAL_STORE)
     FMHA_EMU_MEMORY_ATOMICS(GLOBAL_ATOMIC)
     FMHA_EMU_RDNA_ATOMICS(GLOBAL_ATOMIC)
+    ATOMIC("global_", Format::kGlobal, "cmpswap_f64", double, kCompareSwap)
     ATOMIC("global_", Format::kGlobal, "add_f32", float, kAdd)
     ATOMIC("global_", Format::kGlobal, "pk_add_f16", u32, kAddPkF16)
     ATOMIC("global_", Format::kGlobal, "pk_add_bf16", u32, kAddPkBf16)
@@ -290,6 +326,9 @@ constexpr Row kRows[] = {
     GLOBAL_TO_LDS("dwordx4", Width::kB128)
     sized({"global_load_tr_b128", kTransposed16, {kNo, kNo, kNo}, kLoad, load_transposed<uint16_t>}, 16),
     sized({"global_load_tr_b64", kTransposed8, {kNo, kNo, kNo}, kLoad, load_transposed<uint8_t>}, 8),
+    BLOCKS("global_", Format::kGlobal)
+    BLOCKS("scratch_", Format::kScratch)
+    {"global_atomic_ordered_add_b64", Type::kI64, {Type::kI64, kNo, kNo}, kAtomic | kRefused, no_order},
     // gfx12 has them here. Caches are coherent on this device.
     {"global_inv", kNo, {kNo, kNo, kNo}, kCacheControl, nothing},
     {"global_wb", kNo, {kNo, kNo, kNo}, kCacheControl | kCounted, nothing},

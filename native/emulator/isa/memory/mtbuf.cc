@@ -183,6 +183,7 @@ constexpr Row kRows[] = {
     FOUR("buffer_store_format_d16", Form::kD16, false),
     format_row<Form::kD16Hi, 1, true>("buffer_load_format_d16_hi_x"),
     format_row<Form::kD16Hi, 1, false>("buffer_store_format_d16_hi_x"),
+    {"buffer_load_lds_format_x", kNo, {kNo, kNo, kNo}, kLoad | kToLds, load<Form::kFull, 1>},
     FOUR("tbuffer_load_format", Form::kFull, true),
     FOUR("tbuffer_store_format", Form::kFull, false),
     FOUR("tbuffer_load_format_d16", Form::kD16, true),

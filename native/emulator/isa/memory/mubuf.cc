@@ -127,6 +127,8 @@ constexpr Type kNo = Type::kNone;
 #define ATOMIC(name, T, kOp)                                                                   \
   sized({"buffer_atomic_" name, type_for<T>(), {atomic_data_type<T, kOp>(), kNo, kNo}, atomic_flags<T>(), \
          atomic<T, kOp>}, sizeof(T)),
+#define LOAD_TO_LDS(name, width)                                                             \
+  sized({"buffer_load_lds_" name, kNo, {kNo, kNo, kNo}, kLoad | kToLds, load<width>}, bytes_of(width)),
 #define CACHE(name, flags) \
   {name, kNo, {kNo, kNo, kNo}, kCacheControl | (flags), nothing},
 
@@ -138,6 +140,12 @@ constexpr Row kRows[] = {
     ATOMIC("add_f32", float, kAdd)
     ATOMIC("pk_add_f16", u32, kAddPkF16)
     ATOMIC("pk_add_bf16", u32, kAddPkBf16)
+    ATOMIC("cmpswap_f64", double, kCompareSwap)
+    LOAD_TO_LDS("u8", Width::kU8)
+    LOAD_TO_LDS("i8", Width::kI8)
+    LOAD_TO_LDS("u16", Width::kU16)
+    LOAD_TO_LDS("i16", Width::kI16)
+    LOAD_TO_LDS("b32", Width::kB32)
     {"buffer_store_lds_dword", kNo, {kNo, kNo, kNo}, kStore | kRefused,
      no_store_from_lds},
     CACHE("buffer_wbl2", kCounted)
@@ -151,6 +159,7 @@ constexpr Row kRows[] = {
 #undef LOAD
 #undef STORE
 #undef ATOMIC
+#undef LOAD_TO_LDS
 #undef CACHE
 // clang-format on
 

@@ -94,6 +94,12 @@ void s_barrier_signal(Wave& w, const Inst& i) {
     return w.fault(i, kHipErrorLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
   if (w.signalled) return w.fault(i, kHipErrorLaunchFailure, "signals the barrier twice without a wait");
   w.signalled = true;
+  ++w.group->signals;
+}
+void s_barrier_signal_isfirst(Wave& w, const Inst& i) {
+  const bool first = w.group->signals == 0;
+  s_barrier_signal(w, i);
+  w.scc = first;
 }
 void s_barrier_wait(Wave& w, const Inst& i) {
   if (i.imm != kWorkgroupBarrier)
@@ -102,6 +108,14 @@ void s_barrier_wait(Wave& w, const Inst& i) {
     return w.fault(i, kHipErrorLaunchFailure, "waits at the barrier without having signalled: it never ends");
   w.signalled = false;
   w.state = WaveState::kBarrier;
+}
+
+void no_named_barrier(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure,
+          "named barriers are not modelled, which the RDNA4 ISA guide does not have");
+}
+void no_barrier_state(Wave& w, const Inst& i) {
+  w.fault(i, kHipErrorLaunchFailure, "what it reads depends on when the other waves arrive");
 }
 
 void s_code_end(Wave& w, const Inst& i) {
@@ -146,7 +160,14 @@ constexpr Row kRows[] = {
     {"s_wait_bvhcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_wait_expcnt", N, {N, N, N}, 0, nothing, Immediate::kHexadecimal},
     {"s_barrier_signal", N, {I, N, N}, 0, s_barrier_signal},
+    {"s_barrier_signal_isfirst", N, {I, N, N}, 0, s_barrier_signal_isfirst},
     {"s_barrier_wait", N, {N, N, N}, kBarrier, s_barrier_wait},
+    {"s_get_barrier_state", I, {I, N, N}, kRefused, no_barrier_state},
+    {"s_barrier_init", N, {I, N, N}, kRefused, no_named_barrier},
+    {"s_barrier_join", N, {I, N, N}, kRefused, no_named_barrier},
+    {"s_barrier_leave", N, {N, N, N}, kNoSrc | kRefused, no_named_barrier},
+    {"s_wakeup_barrier", N, {I, N, N}, kRefused, no_named_barrier},
+    {"s_version", N, {N, N, N}, 0, nothing, Immediate::kVersion},  // what the code was assembled for
     {"s_waitcnt_expcnt", N, {I, N, N}, 0, nothing},
     {"s_round_mode", N, {N, N, N}, 0, s_round_mode, Immediate::kHexadecimal},
     {"s_denorm_mode", N, {N, N, N}, kSetsDenorms, s_denorm_mode},
