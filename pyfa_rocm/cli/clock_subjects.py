@@ -49,11 +49,26 @@ _AITER_DOES = ("forward", 128, "bfloat16")
 _CK_PIPELINES = ("qr", "kr")
 _AITER_PIPELINE = "asm_v3"
 _ELEMENT_BYTES = 2
+_XCDS = 8
 
 
 def _representatives(n: int) -> list[int]:
-    """The first, the middle and the last of n: where the clock samples."""
-    return sorted({0, n // 2, n - 1})
+    """The first, the last and those in the middle of n: where the clock samples."""
+    return sorted({0, (n - 1) // 2, n // 2, n - 1})
+
+
+def _sampled_heads(batch: int, nhead: int) -> set[int]:
+    """The query heads, counted through all batches, that samples of a grid read.
+
+    Grids have batches and heads as axes, or one of all heads, or two of them: XCDs, and the heads of each.
+    """
+    heads = {b * nhead + h for b in _representatives(batch) for h in _representatives(nhead)}
+    total = batch * nhead
+    if total % _XCDS == 0:
+        each = total // _XCDS
+        heads |= {xcd * each + each // 2 for xcd in _representatives(_XCDS)}
+        heads |= {_XCDS // 2 * each + head for head in _representatives(each)}
+    return heads | set(_representatives(total))
 
 
 class ProblemArrays:
@@ -73,14 +88,10 @@ class ProblemArrays:
         return DeviceArray.empty((shape.batch, nhead, shape.seqlen, shape.hdim), shape.dtype)
 
     def _fill(self, tensor: DeviceArray, rng: np.random.Generator) -> None:
-        """Write the heads that samples read: those of the first, middle and last query heads and batches."""
-        nhead = tensor.shape[1]
-        heads = {head * nhead // self.shape.nhead_q for head in _representatives(self.shape.nhead_q)}
-        self._write(
-            tensor,
-            rng,
-            {batch * nhead + head for batch in _representatives(self.shape.batch) for head in heads},
-        )
+        """Write the heads that samples read."""
+        nhead_q, nhead = self.shape.nhead_q, tensor.shape[1]
+        heads = {divmod(head, nhead_q) for head in _sampled_heads(self.shape.batch, nhead_q)}
+        self._write(tensor, rng, {batch * nhead + head * nhead // nhead_q for batch, head in heads})
 
     def _write(self, tensor: DeviceArray, rng: np.random.Generator, heads: set[int]) -> None:
         """Write normal numbers to heads, counted through all batches."""
