@@ -127,20 +127,43 @@ def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> C
     return [(number, mnemonic, target(number)) for number, mnemonic, _ in code]
 
 
+def _leads(code: Code, targets: dict[int, int], begin: int, end: int) -> bool:
+    """Is there a way from one instruction to another?"""
+    seen, todo = set[int](), [begin]
+    while todo:
+        at = todo.pop()
+        while at < len(code) and at not in seen:
+            if at == end:
+                return True
+            seen.add(at)
+            if at in targets:
+                todo.append(targets[at])
+            if code[at][1] in ("s_branch", "s_endpgm", "s_setpc_b64"):
+                break
+            at += 1
+    return False
+
+
 def main_loop(code: Code) -> dict[str, int]:
     """Counts of the main loop: that with the most MFMAs, or what stands in for them; the innermost.
 
     Counted from the text: what a branch skips on most iterations (masking of edge tiles) counts in full.
     """
     index = {address: i for i, (address, _, _) in enumerate(code)}
-    best: tuple[int, int, int, int] | None = None
-    for end, (_, _, target) in enumerate(code):
-        begin = index.get(target, end + 1) if target is not None else end + 1
-        if begin > end:
-            continue
-        names = [mnemonic for _, mnemonic, _ in code[begin : end + 1]]
-        products = sum(name in _PRODUCTS or classify(name) == "mfma" for name in names)
-        best = max(best or (0, 0, 0, 0), (products, begin - end, begin, end))
+    targets = {
+        i: index[target] for i, (_, _, target) in enumerate(code) if target is not None and target in index
+    }
+    products = [
+        0,
+        *itertools.accumulate(name in _PRODUCTS or classify(name) == "mfma" for _, name, _ in code),
+    ]
+    found = [
+        (products[end + 1] - products[begin], begin - end, begin, end)
+        for end, begin in targets.items()
+        if begin <= end
+    ]
+    # A branch to what lies in front of it may be where blocks are out of order, and no loop.
+    best = next((loop for loop in sorted(found, reverse=True) if _leads(code, targets, *loop[2:])), None)
     columns = ["mfma", "valu", "transcendental", "salu", "smem", "lds", "vmem", "sync_and_branch"]
     counts = dict.fromkeys(["instructions", *columns], 0)
     if best is not None:
