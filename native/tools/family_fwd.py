@@ -53,7 +53,7 @@ class Origin(Protocol):
         """Return the line of a translation unit that makes the kernel."""
 
     def more(self, fields: dict[str, Any], tile: Any) -> dict[str, Any]:
-        """Return fields of a row that only some origins have."""
+        """Return fields of a row that only some origins have, or that the tile does not tell."""
         return {}
 
 
@@ -120,8 +120,7 @@ class Forward(Family):
             hdim_step=tile.hdim_step,
             pipeline=tile.pipeline,
             tile_m=tile.tile_m,
-            tile_n=tile.tile_n,
-            **self.sources[tile.origin].more(fields, tile),
+            **{"tile_n": tile.tile_n, **self.sources[tile.origin].more(fields, tile)},
             **fields,
         )
         if row.o_dtype in FP8 or (row.dtype not in FP8 and row.o_dtype != row.dtype):

@@ -10,13 +10,14 @@ from family import OneHeadDim, check_keys
 from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
+_KEYS_OF_GFX950 = 128
 _HDIMS = (64, 128)
 _ARCHS = ("gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
 class HipFwdTile(OneHeadDim):
-    """How a workgroup divides the work: eight waves of 32 rows, and tiles of K of 16 KB."""
+    """How a workgroup divides the work: eight waves of 32 rows, and tiles of K."""
 
     hdim: int
     tag: str
@@ -27,7 +28,7 @@ class HipFwdTile(OneHeadDim):
 
     @property
     def tile_n(self) -> int:
-        """Keys of a step."""
+        """Keys of a step, of gfx942."""
         return _KEY_TILE_BYTES // (2 * self.hdim)
 
 
@@ -43,6 +44,9 @@ class HipFwd(Origin):
         if content["hdim"] not in _HDIMS:
             raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {_HDIMS}")
         return HipFwdTile(**content)
+
+    def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
+        return {"tile_n": _KEYS_OF_GFX950} if fields["arch"] == "gfx950" else {}
 
     def why_not(self, row: FwdRow) -> str | None:
         plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad

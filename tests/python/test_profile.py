@@ -156,9 +156,10 @@ def test_bytes_requested(shape: Shape) -> None:
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s.seqlen_q % 128 == s.seqlen_k % 128 == 0], ids=str)
 def test_bytes_requested_by_pingpong(shape: Shape) -> None:
-    """Loads are as CK's; each wave reads each tile of K and V once, of 16 KB, without bank conflicts."""
+    """Loads are as CK's; each wave reads each tile of K and V once, without bank conflicts."""
     launch, kernel = _run(shape, "pingpong")
-    heads, row_bytes, tile_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim, 16384
+    heads, row_bytes = shape.batch * shape.nhead_q, 2 * shape.hdim
+    tile_bytes = kernel.tile_n * row_bytes
     tiles = heads * shape.key_tiles(kernel)
     loads = row_bytes * heads * shape.seqlen_q + 2 * tiles * tile_bytes
     assert launch.counted.memory.load_bytes == loads

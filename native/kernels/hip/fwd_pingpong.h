@@ -3,46 +3,57 @@
 // at its products while the other is at its softmax.
 //
 // A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 64 (head dim 128) or
-// 128 (64). Each SIMD has a wave of either group. Between two barriers lies a phase:
+// 128 (64; on gfx950 both). Each SIMD has a wave of either group. Between two barriers lies a phase:
 //
 //   phase    group 0                             group 1
-//   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; stores K[n+1], V[n]; loads K[n+2], V[n+1]
-//   2n + 1   softmax of S[n]; stores K[n+1],     O += P[n-1] V[n-1]; S[n] = Q K[n]
-//            V[n]; loads K[n+2], V[n+1]
+//   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; moves K[n+1], V[n]
+//   2n + 1   softmax of S[n]; moves K[n+1], V[n] O += P[n-1] V[n-1]; S[n] = Q K[n]
 //
-// Each wave moves an eighth of K and V. Loads have a whole round to arrive, in registers; a tile is complete
-// one phase before it is read, and its buffer, of two for K and two for V, was read for the last time one
-// phase before it is overwritten.
+// Each wave moves an eighth of K and V to LDS. A tile is complete one phase before it is read, and its
+// buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
+// gfx942 moving is storing what was loaded a round before into registers (hip/fwd_pingpong_gfx942.h); on
+// gfx950 loads write LDS, and have the phase to arrive (hip/fwd_pingpong_gfx950.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
-// turned on its way: a lane loads four keys by four dims, turns them by eight v_perm_b32, and stores them as
-// V^T. Chunks of LDS rows are exchanged so that neither reads nor stores have bank conflicts
-// (hip/fwd_pingpong_parts.h).
+// turned: on gfx942 on its way, where a lane loads four keys by four dims, turns them by eight v_perm_b32,
+// and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
+// stores have bank conflicts (hip/fwd_pingpong_parts.h).
 //
 // The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
 // most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
-// is thereby rare. P is rounded to nearest: bf16 by adding half a unit and cutting off, halves up, or on
-// gfx950, which has a conversion, to even.
+// is thereby rare (hip/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a unit and
+// cutting off, halves up, or on gfx950, which has a conversion, to even.
 //
 // Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
 // divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
 // (host/select/fwd_split.h decides).
 //
-//   budget, head dim 128      registers                     LDS              a SIMD, 64 keys of 256 rows
-//   O                         64                            K 2 * 16 KB      matrix 4096 cycles, gfx950 2048
-//   Q                         32                            V 2 * 16 KB      vector about 2300, 2050
-//   S, P                      32, 16                                         LDS 2048 of the unit
-//   K and V on their way      16
-//   operands read ahead       16
-//   addresses, row's state    about 24
+//   budget, head dim 128      gfx942                gfx950
+//   registers: O              64                    64
+//     Q                       32                    32
+//     S, P                    32, 16                64, 32
+//     K and V on their way    16                    none
+//     operands read ahead     16                    24
+//     addresses, row's state  about 24              about 24
+//   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
+//   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
+//     matrix cycles           4096                  4096
+//     vector cycles           about 2300            2600 to 4000, as long as exponentials take 8 cycles or 16
+//     LDS cycles of the unit  2048                  2048
 #pragma once
 
 #include <hip/hip_runtime.h>
 
 #include "args/fwd_pingpong.h"
 #include "hip/fwd_pingpong_parts.h"
+#include "hip/fwd_pingpong_softmax.h"
 #include "hip/fwd_work.h"
+#if defined(__gfx950__)
+#include "hip/fwd_pingpong_gfx950.h"
+#else
+#include "hip/fwd_pingpong_gfx942.h"
+#endif
 
 namespace fmha {
 
@@ -59,17 +70,16 @@ class Pingpong {
   static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
   static constexpr int kTilesO = kHdim / 32;
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
-  static constexpr int kBuffers = 2 * kPingpongTileBytes;
-  // Steps of a phase: pairs of operands, each read one step ahead.
+  static constexpr int kTileBytes = Keys::kBytes;
+  // Steps of a phase: pairs of operands, each read kAhead steps ahead.
+  static constexpr int kAhead = Mover<kHdim>::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
-  static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
-  static constexpr float kSlack = 8;  // the reference's, a power of two
 
  public:
   static constexpr int kTileN = Keys::kKeys;
 
   __device__ static void run() {
-    __shared__ __attribute__((aligned(128))) uint8_t lds[4 * kPingpongTileBytes];
+    __shared__ __attribute__((aligned(256))) uint8_t lds[4 * kTileBytes];
     Pingpong d(*reinterpret_cast<const PingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
                (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
     if (!d.work.find(d.p, kTileN, kMask)) return;
@@ -80,7 +90,7 @@ class Pingpong {
 
  private:
   __device__ Pingpong(const PingpongParams& params, LdsByte* lds)
-      : p(params), keys(lds), values(lds + kBuffers) {}
+      : p(params), keys(lds), values(lds + 2 * kTileBytes) {}
 
   // ---- The beginning.
 
@@ -95,19 +105,18 @@ class Pingpong {
     v = static_cast<const uint8_t*>(p.v) + work.batch * p.v_strides.batch + kv_head * p.v_strides.nhead +
         work.first_k * p.v_strides.row;
     mover.begin(wave, lane, p.k_strides.row, p.v_strides.row, p.hdim_q, p.hdim_v);
-    const int r = place_of_row(lane % 32);
-    k_read = Keys::place(r, half);
-    v_read = Values::place(r, half);
+    k_read = Keys::place(place_of_row(lane % 32), half);
+    v_read = Values::begin(lane);
     find_edges();
-    row_max = kLowest;
-    row_sum = 0;
+    rows.begin();
     _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
   }
 
-  // Blocks in front of `whole_first` and from `whole_end` on hide some key from some row of the wave.
+  // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
+  // wave.
   __device__ void find_edges() {
     const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows + work.diagonal;
-    whole_end = work.seqlen_k / kTileN;
+    int whole_end = work.seqlen_k / kTileN;
     whole_first = 0;
     if constexpr (kMask) {
       const int end = first_row + p.window_right + 1;  // keys from here on are hidden from the first row
@@ -116,6 +125,9 @@ class Pingpong {
       whole_end = end_block < whole_end ? end_block : whole_end;
       whole_first = first > 0 ? (first + kTileN - 1) / kTileN : 0;
     }
+    whole_blocks = whole_end > whole_first ? whole_end - whole_first : 0;
+    const int end = (work.first_block + work.blocks) * kTileN;
+    end_of_keys = end < work.seqlen_k ? end : work.seqlen_k;
   }
 
   // Eight rows' worth of b: the dims that K's lanes have at the same time.
@@ -140,57 +152,48 @@ class Pingpong {
 
   // Of block `i` of the workgroup's; past the last one there are no rows.
   __device__ Resource block_of(const uint8_t* base, uint32_t row_bytes, int i) const {
-    const int first = (work.first_block + i) * kTileN;
-    const int left = work.seqlen_k - first, rows = left < kTileN ? left : kTileN;
-    return resource(base + static_cast<int64_t>(first) * row_bytes,
-                    i < work.blocks && rows > 0 ? rows * row_bytes : 0);
-  }
-  __device__ void load_keys(int i) { mover.load_keys(block_of(k, p.k_strides.row, i)); }
-  __device__ void load_values(int i) { mover.load_values(block_of(v, p.v_strides.row, i)); }
-
-  __device__ static LdsByte* buffer(LdsByte* first, int i) { return first + (i & 1) * kPingpongTileBytes; }
-
-  __device__ static void barrier() {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-    __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-    __builtin_amdgcn_sched_barrier(0);
+    const int first = (work.first_block + i) * kTileN, left = end_of_keys - first;
+    const int rows = left < kTileN ? left : kTileN;
+    return resource(base + static_cast<uint64_t>(static_cast<uint32_t>(first)) * row_bytes,
+                    left > 0 ? rows * row_bytes : 0);
   }
 
-  // What the softmax of block n stores and loads: of group 1 it lies one block further on.
-  __device__ void move(int n) {
-    mover.store_keys(buffer(keys, n + 1));
-    mover.store_values(buffer(values, n));
-    load_keys(n + 2);
-    load_values(n + 1);
-  }
+  __device__ static LdsByte* buffer(LdsByte* first, int i) { return first + (i & 1) * kTileBytes; }
 
+ public:  // to Mover
+  __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
+  __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
+  __device__ LdsByte* key_buffer(int i) const { return buffer(keys, i); }
+  __device__ LdsByte* value_buffer(int i) const { return buffer(values, i); }
+
+ private:
   __device__ void walk() {
     const int group = wave / (kPingpongWaves / 2);
-    load_keys(0);
     load_q();
-    mover.store_keys(keys);
-    load_keys(1);
-    load_values(0);
-    barrier();
+    mover.first(*this);
+    pingpong_barrier();
     if (group != 0) {
-      move(-1 + group);
-      barrier();
+      mover.move(*this, 0);
+      mover.wait();
+      pingpong_barrier();
     }
     scores_only(0);
-    barrier();
-    softmax(0);  // what it moves has had no round to arrive: it comes last, this once
-    move(group);
+    pingpong_barrier();
+    // What a softmax moves of group 1 lies one block further on.
+    if constexpr (Mover<kHdim>::kMovesBetween) mover.move(*this, group);
+    first_softmax();
+    if constexpr (!Mover<kHdim>::kMovesBetween) mover.move(*this, group);
+    mover.wait();
     for (int n = 1; n < work.blocks; ++n) {
       read_first<0>(n);
-      barrier();
+      pingpong_barrier();
       products(n);
-      barrier();
-      move(n + group);
-      softmax(n);
+      pingpong_barrier();
+      softmax(n, n + group);
+      mover.wait();
     }
     // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
-    if (group == 0) barrier();
+    if (group == 0) pingpong_barrier();
     values_only(work.blocks);
   }
 
@@ -198,24 +201,26 @@ class Pingpong {
   // stores is complete before group 0's barrier.
 
   template <int i>
+  static constexpr int kStepOfValues = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO;
+
+  template <int i>
   __device__ Pair read_values(int n) const {
-    constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
-    const LdsByte* tile = buffer(values, n - 1) + (v_read ^ step * 2 * kChunk);
-    return {lds_load<Dwords4>(tile + t * 32 * Values::kRowBytes),
-            lds_load<Dwords4>(tile + (t + 1) * 32 * Values::kRowBytes)};
+    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
+    const LdsByte* tile = buffer(values, n - 1);
+    return {Values::read(tile, v_read, step, t), Values::read(tile, v_read, step, t + 1)};
   }
 
   template <int i>
   __device__ Pair read_keys(int n) const {
     constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
-    const LdsByte* tile = buffer(keys, n) + (k_read ^ step * 2 * kChunk);
+    const LdsByte* tile = flipped(buffer(keys, n) + k_read, step * 2 * kChunk);
     return {lds_load<Dwords4>(tile + t * 32 * Keys::kRowBytes),
             lds_load<Dwords4>(tile + (t + 1) * 32 * Keys::kRowBytes)};
   }
 
   template <int i>
   __device__ void multiply_values(const Pair& a) {
-    constexpr int step = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO, t = i % (kTilesO / 2) * 2;
+    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
     multiply_pair<T>(a, probabilities[step], o[t], o[t + 1]);
   }
 
@@ -240,22 +245,26 @@ class Pingpong {
   template <int i, int end>
   __device__ void steps(int n) {
     if constexpr (i < end) {
-      if constexpr (i + 1 < end) ring[(i + 1) % 2] = read<i + 1>(n);
+      if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
       __builtin_amdgcn_sched_barrier(0);
       if constexpr (i < kPairsO) {
-        multiply_values<i>(ring[i % 2]);
+        multiply_values<i>(ring[i % kRing]);
       } else {
-        multiply_keys<i - kPairsO>(ring[i % 2]);
+        multiply_keys<i - kPairsO>(ring[i % kRing]);
       }
       __builtin_amdgcn_sched_barrier(0);
       steps<i + 1, end>(n);
     }
   }
 
-  template <int first>
+  template <int first, int ahead = 0>
   __device__ void read_first(int n) {
-    ring[first % 2] = read<first>(n);
-    __builtin_amdgcn_sched_barrier(0);
+    ring[(first + ahead) % kRing] = read<first + ahead>(n);
+    if constexpr (ahead + 1 < kAhead) {
+      read_first<first, ahead + 1>(n);
+    } else {
+      __builtin_amdgcn_sched_barrier(0);
+    }
   }
 
   template <int first, int end>
@@ -280,43 +289,22 @@ class Pingpong {
 
   // ---- The phase of the softmax.
 
-  __device__ float across(float x) const {
-    return __builtin_bit_cast(float,
-                              __builtin_amdgcn_ds_bpermute((lane ^ 32) * 4, __builtin_bit_cast(int, x)));
-  }
-
-  __device__ void softmax(int n) {
+  // Of block n; tiles of `next` are moved.
+  __device__ void softmax(int n, int next) {
+    if constexpr (!Mover<kHdim>::kMovesBetween) mover.move(*this, next);
     hide(work.first_block + n);
-    float most = s[0][0];
-    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
-      _Pragma("unroll") for (int i = 0; i < 16; ++i) most = __builtin_fmaxf(most, s[t][i]);
-    }
-    most = __builtin_fmaxf(most, across(most)) * p.scale;
-    if (__builtin_amdgcn_ballot_w64(most > row_max + kSlack) != 0) rescale(most);
-    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
-      _Pragma("unroll") for (int i = 0; i < 16; i += 2) {
-        const float low = exponential(s[t][i]), high = exponential(s[t][i + 1]);
-        row_sum += low + high;
-        probabilities[t * 2 + i / 8][i % 8 / 2] = rounded_pair<T>(low, high);
-      }
-    }
+    rows.run(s, p.scale, probabilities, o, [&](int i) {
+      if constexpr (Mover<kHdim>::kMovesBetween) mover.move_some(*this, next, i);
+    });
   }
-
-  __device__ float exponential(float score) const {
-    return __builtin_amdgcn_exp2f(__builtin_fmaf(score, p.scale, -row_max));
-  }
-
-  __device__ void rescale(float most) {
-    const float next = __builtin_fmaxf(row_max, most);
-    const float factor = __builtin_amdgcn_exp2f(row_max - next);
-    row_max = next;
-    row_sum *= factor;
-    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
+  __device__ void first_softmax() {
+    hide(work.first_block);
+    rows.run(s, p.scale, probabilities, o, [](int) {});
   }
 
   // Hides keys that the lane's row does not see.
   __device__ void hide(int block) {
-    if (block >= whole_first && block < whole_end) return;
+    if (static_cast<uint32_t>(block - whole_first) < whole_blocks) return;
     const int base = block * kTileN + half * 8, column = row + work.diagonal;
     int last = work.seqlen_k - 1;
     if constexpr (kMask) last = column + p.window_right < last ? column + p.window_right : last;
@@ -341,16 +329,13 @@ class Pingpong {
   // ---- The end.
 
   __device__ void end() {
-    row_sum += across(row_sum);
-    const float factor = row_sum > 0 ? 1 / row_sum : row_sum;  // a NaN stays one
-    constexpr float kLn2 = 0.693147180559945309F;
-    const float lse = row_sum == 0 ? -__builtin_inff() : (row_max + __builtin_amdgcn_logf(row_sum)) * kLn2;
+    const auto [factor, lse] = rows.result();
     const bool stores_lse = half == 0 && row < work.seqlen_q;
     if (work.part >= 0) {
-      store_part(row_sum == 0 ? 0 : factor, lse, stores_lse);
+      store_part(factor, lse, stores_lse);
       return;
     }
-    store_o(row_sum == 0 ? 0 : factor);
+    store_o(factor);
     if (p.lse != nullptr && stores_lse) {
       p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
     }
@@ -400,13 +385,14 @@ class Pingpong {
   const uint8_t* v;
   int wave, lane, half, row;
   int k_read, v_read;
-  int whole_first, whole_end;
-  float row_max, row_sum;  // the exponentials' reference; the sum is of half the keys
+  int whole_first, end_of_keys;
+  uint32_t whole_blocks;
+  Softmax<T, kTilesS, kTilesO> rows;
   Mover<kHdim> mover;
   Dwords4 q[kSteps];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
-  Pair ring[2];
+  Pair ring[kRing];
 };
 
 // What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
