@@ -39,8 +39,8 @@
 //   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
 //   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
 //     matrix cycles           4096                  4096
-//     vector cycles           about 2300            2600 to 4000, as long as exponentials take 8 cycles or 16
-//     LDS cycles of the unit  2048                  2048
+//     vector cycles           about 2300            2800 or 3800, as exponentials take 8 cycles or 16
+//     LDS cycles of the unit  2048                  2560
 #pragma once
 
 #include <hip/hip_runtime.h>
