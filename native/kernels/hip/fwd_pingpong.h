@@ -96,6 +96,7 @@ class Pingpong {
 
   __device__ void begin() {
     wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    group = wave / (kPingpongWaves / 2);
     lane = threadIdx.x % 64;
     half = lane / 32;
     row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
@@ -130,17 +131,12 @@ class Pingpong {
     end_of_keys = end < work.seqlen_k ? end : work.seqlen_k;
   }
 
-  // Eight rows' worth of b: the dims that K's lanes have at the same time.
-  __device__ void load_q() {
+  __device__ void begin_q(const WaveRows<kHdim>& of_wave) {
     const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
                           work.head * p.q_strides.nhead +
                           (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
-    const Resource from = resource(base, rows_left(kPingpongTileM) * p.q_strides.row);
-    const uint32_t begin = (wave * kPingpongRows + lane % 32) * p.q_strides.row;
-    _Pragma("unroll") for (int s = 0; s < kSteps; ++s) {
-      const int dim = s * 16 + half * 8;
-      q[s] = __builtin_amdgcn_raw_buffer_load_b128(from, dim < p.hdim_q ? begin + dim * 2 : kNowhere, 0, 0);
-    }
+    of_wave.begin_load(resource(base, rows_left(kPingpongTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
+                       q);
   }
 
   __device__ int rows_left(int most) const {
@@ -168,9 +164,10 @@ class Pingpong {
 
  private:
   __device__ void walk() {
-    const int group = wave / (kPingpongWaves / 2);
-    load_q();
+    const WaveRows<kHdim> of_wave(wave, lane, values + wave * WaveRows<kHdim>::kBytes);
+    begin_q(of_wave);
     mover.first(*this);
+    of_wave.end_load(q);
     pingpong_barrier();
     if (group != 0) {
       mover.move(*this, 0);
@@ -364,17 +361,26 @@ class Pingpong {
     uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
                     work.head * p.o_strides.nhead +
                     (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
-    const Resource to = resource(base, rows_left(kPingpongTileM) * p.o_strides.row);
-    const uint32_t begin = (wave * kPingpongRows + lane % 32) * p.o_strides.row;
-    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
-      _Pragma("unroll") for (int i = 0; i < 16; i += 8) {
-        T x[8];
-        _Pragma("unroll") for (int j = 0; j < 8; ++j) round_to(x[j], o[t][i + j] * factor);
-        const int dim = t * 32 + i * 2 + half * 8;
-        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
-                                               dim < p.hdim_v ? begin + dim * 2 : kNowhere, 0, 0);
+    Dwords4 chunks[kSteps];
+    _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+        const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
+                    high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
+        chunks[i][j] = rounded_to_even<T>(low, high);
       }
     }
+    WaveRows<kHdim>(wave, lane, place_of_o())
+        .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
+               chunks);
+  }
+
+  // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
+  // block, as group 1 still does while group 0 stores O.
+  __device__ LdsByte* place_of_o() const {
+    const int of_group = wave % 4;
+    LdsByte* first = key_buffer(work.blocks + group);
+    if (group != 0 && of_group >= 2) first = value_buffer(work.blocks);
+    return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdim>::kBytes;
   }
 
   const PingpongParams& p;
@@ -383,7 +389,7 @@ class Pingpong {
   FwdWork<kPingpongTileM> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
-  int wave, lane, half, row;
+  int wave, group, lane, half, row;
   int k_read, v_read;
   int whole_first, end_of_keys;
   uint32_t whole_blocks;

@@ -116,4 +116,35 @@ class Mover {
   Dwords2 v[4];
 };
 
+// A wave's 32 rows of Q and O, from and to memory: in LDS there is no room for them.
+template <int kHdim>
+class WaveRows {
+ public:
+  static constexpr int kBytes = 0;
+
+  __device__ WaveRows(int wave, int lane, LdsByte*) : row(wave * 32 + lane % 32), half(lane / 32) {}
+
+  // Chunk 2 * i + lane / 32 of row lane % 32, each.
+  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Dwords4 (&x)[kHdim / 16]) const {
+    _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
+      x[i] = __builtin_amdgcn_raw_buffer_load_b128(from, place(i, row_bytes, hdim), 0, 0);
+    }
+  }
+  __device__ static void end_load(Dwords4 (&)[kHdim / 16]) {}
+
+  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Dwords4 (&x)[kHdim / 16]) const {
+    _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
+      __builtin_amdgcn_raw_buffer_store_b128(x[i], to, place(i, row_bytes, hdim), 0, 0);
+    }
+  }
+
+ private:
+  __device__ uint32_t place(int i, uint32_t row_bytes, int hdim) const {
+    const int chunk = 2 * i + half;
+    return chunk * 8 < hdim ? row * row_bytes + chunk * kChunk : kNowhere;
+  }
+
+  int row, half;
+};
+
 }  // namespace fmha

@@ -4,6 +4,9 @@
 // A load's 64 lanes fill 1 KB of LDS in their order. So chunks are exchanged within a row by what each lane
 // loads: where a chunk lies in LDS is the lane's choice of its address in memory. Both tensors lie as they
 // do in memory, a row for a key.
+//
+// Q goes the same way, since a load of what the lanes need of it touches 32 rows, for 32 bytes of each; and O
+// the other way, for the same reason.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -87,7 +90,6 @@ class Mover {
   template <typename Tiles>
   __device__ void first(const Tiles& tiles) const {
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) load_keys(tiles, 0, i);
-    wait();
   }
   // K[n + 1] and V[n].
   template <typename Tiles>
@@ -127,6 +129,60 @@ class Mover {
 
   uint32_t k_from[kLoads], v_from[kLoads];
   int to;
+};
+
+// A wave's 32 rows of Q and O, by way of LDS.
+template <int kHdim>
+class WaveRows {
+  using Shape = KeyTile<kHdim>;
+  static constexpr int kRows = 32, kAtOnce = 64 / Shape::kChunks;  // rows
+
+ public:
+  static constexpr int kBytes = kRows * Shape::kRowBytes;
+
+  __device__ WaveRows(int wave_, int lane_, LdsByte* in_lds) : wave(wave_), lane(lane_), area(in_lds) {}
+
+  // Chunk 2 * i + lane / 32 of row lane % 32, each; they are there after end_load.
+  __device__ void begin_load(Resource from, uint32_t row_bytes, int hdim, Dwords4 (&)[kHdim / 16]) const {
+    _Pragma("unroll") for (int first = 0; first < kRows; first += kAtOnce) {
+      const int row = first + lane / Shape::kChunks, chunk = Shape::exchange(row, lane % Shape::kChunks);
+      load_to_lds(from, area + first * Shape::kRowBytes, kChunk, place(row, chunk, row_bytes, hdim), 0, 0, 0);
+    }
+  }
+  __device__ void end_load(Dwords4 (&x)[kHdim / 16]) const {
+    Mover<kHdim>::wait();
+    const LdsByte* at = area + Shape::place(lane % 32, lane / 32);
+    _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
+      x[i] = lds_load<Dwords4>(flipped(at, 2 * i * kChunk));
+    }
+    constexpr int kNoReads = 0xc07f;  // the rows' place is that of V
+    __builtin_amdgcn_s_waitcnt(kNoReads);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  // Of which x has chunk 2 * i + lane / 32 of row lane % 32.
+  __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Dwords4 (&x)[kHdim / 16]) const {
+    const int own = lane % 32;
+    _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
+      lds_store(area + own * Shape::kRowBytes + turn(own, 2 * i + lane / 32) * kChunk, x[i]);
+    }
+    _Pragma("unroll") for (int first = 0; first < kRows; first += kAtOnce) {
+      const int row = first + lane / Shape::kChunks, chunk = turn(row, lane % Shape::kChunks);
+      const auto four = lds_load<Dwords4>(area + first * Shape::kRowBytes + lane * kChunk);
+      __builtin_amdgcn_raw_buffer_store_b128(four, to, place(row, chunk, row_bytes, hdim), 0, 0);
+    }
+  }
+
+ private:
+  // Of eight rows that are written at a time, a chunk lies in eight places.
+  __device__ static int turn(int row, int chunk) { return chunk ^ (row & 7); }
+
+  __device__ uint32_t place(int row, int chunk, uint32_t row_bytes, int hdim) const {
+    return chunk * 8 < hdim ? (wave * kRows + row) * row_bytes + chunk * kChunk : kNowhere;
+  }
+
+  int wave, lane;
+  LdsByte* area;
 };
 
 }  // namespace fmha

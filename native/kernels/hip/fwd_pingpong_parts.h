@@ -44,6 +44,19 @@ __device__ inline Float16 multiply32(Dwords4 a, Dwords4 b, Float16 c) {
 __device__ inline Dwords2 low_half(Dwords4 x) { return {x[0], x[1]}; }
 __device__ inline Dwords2 high_half(Dwords4 x) { return {x[2], x[3]}; }
 
+// Two numbers, to nearest, ties to even.
+template <typename T>
+__device__ inline uint32_t rounded_to_even(float low, float high) {
+#if defined(__gfx950__)
+  return rounded_pair<T>(low, high);
+#else
+  T both[2];
+  round_to(both[0], low);
+  round_to(both[1], high);
+  return __builtin_bit_cast(uint32_t, both);
+#endif
+}
+
 struct Pair {
   Dwords4 x[2];
 };
