@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The forward selector's estimates, from the clock of the software device: latency, starts, paces.
+"""The forward selector's estimates, from the clock of the software device: costs of a key, starts, paces.
 
-`--fit BUILD --times FILE` finds kLatency, kStart and kStartOfMany: those with which the library's choices
-lose least over the grid of choices.py, whose times FILE has. For that it builds the library in BUILD, which
-must have the kernels that were timed, with constants that are read from the environment; the source is as
-before after it. What counts is `loss` below. `--write` puts them, with the date, into
-native/host/select/fwd.cc.
+`--fit BUILD --times FILE` finds the constants of FITTED: those with which the library's choices lose least
+over the grid of choices.py, whose times FILE has. For that it builds the library in BUILD, which must have
+the kernels that were timed, with constants that are read from the environment; the source is as before after
+it. What counts is `loss` below. `--write` puts them, with the date, into native/host/select/fwd.cc.
 
-A pace is what a key costs a wave of another origin's kernel in time, in percent of what the size of its tile
-lets expect by kRowsOfAKey and kRowsOfALoad. `--paces` prints them, for the arch that is played
-(FMHA_EMU_ARCH), and `--paces --write` puts them into native/archs.toml. The build must have the kernels.
+A pace is what a key costs a wave of another origin's kernel in time, in percent of what it costs a wave of
+Composable Kernel's tile of 128 rows. `--paces` prints them, for the arch that is played (FMHA_EMU_ARCH), and
+`--paces --write` puts them into native/archs.toml. The build must have the kernels.
 """
 
 from __future__ import annotations
@@ -33,15 +32,16 @@ from choices import Grid, Losses
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm.cli.clock import Estimate, estimate
+from pyfa_rocm.cli.clock import estimate
 from pyfa_rocm.cli.clock_subjects import Ours
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import current_device, devices
 
 NATIVE = Path(__file__).parents[1] / "native"
 SOURCE, ARCHS = NATIVE / "host" / "select" / "fwd.cc", NATIVE / "archs.toml"
-FITTED = ("kLatency", "kStart", "kStartOfMany")
-TRIALS = 800  # of each width of the walk
+# Each is a multiple of its number.
+FITTED = {"kRowsOfAKey": 1, "kRowsOfALoad": 1, "kLatency": 100, "kStart": 100, "kStartOfMany": 100}
+TRIALS = 1600  # of each width of the walk
 # Without a mask, each beside the instance of Composable Kernel for the same head dim.
 EXACT = "{}_exact"
 PACES = {
@@ -72,8 +72,8 @@ class Named(Ours):
         raise SystemExit(f"this build has no kernel {self.name}: build another set of kernels")
 
 
-def measure(hdim: int, *names: str) -> tuple[Estimate, float, fmha.KernelInfo]:
-    """Time a kernel; return that, the keys of all waves of a SIMD, and the kernel."""
+def seconds_of_a_key(hdim: int, *names: str) -> float:
+    """Time a kernel; return the time that a key costs a wave."""
     shape = Shape(8, 32, 32, SEQLEN, hdim, False)
     way = Named(*(name.format(f"fmha_fwd_bf16_d{hdim}") for name in names))
     found = estimate(way, shape)
@@ -81,27 +81,19 @@ def measure(hdim: int, *names: str) -> tuple[Estimate, float, fmha.KernelInfo]:
     x, y, z = way.info.grid
     waves = x * y * z * way.info.block_size // 64
     units = list(devices())[current_device()].compute_units
-    return found, waves * SEQLEN / (units * SIMDS), way.info
+    return found.middle_seconds * units * SIMDS / (waves * SEQLEN)
 
 
 def number_of(name: str) -> int:
     """Return a constant of the selector's source."""
-    (found,) = re.findall(rf"constexpr int(?:64_t)? {name} = (\d+);", SOURCE.read_text())
+    (found,) = re.findall(rf"constexpr int64_t {name} = (\d+);", SOURCE.read_text())
     return int(found)
-
-
-def seconds_of_a_row(hdim: int, *names: str) -> float:
-    """Return the time that a key costs a wave, over what the size of the tile lets expect."""
-    found, keys, info = measure(hdim, *names)
-    waves = info.block_size // 64
-    rows = (info.tile_m + number_of("kRowsOfALoad")) / waves + number_of("kRowsOfAKey")
-    return found.middle_seconds / keys / rows
 
 
 def paces() -> dict[str, int]:
     """Return the paces in percent, rounded."""
     return {
-        name: round(100 * seconds_of_a_row(hdim, *kernels) / seconds_of_a_row(hdim, EXACT))
+        name: round(100 * seconds_of_a_key(hdim, *kernels) / seconds_of_a_key(hdim, EXACT))
         for name, (kernels, hdim) in PACES.items()
     }
 
@@ -114,6 +106,8 @@ def from_environment(text: str) -> str:
         if text.count(old) != 1:
             raise SystemExit(f"{SOURCE}: expected one line {old}")
         text = text.replace(old, f"const struct {{ {read} }} {name};")
+    # Kept with each kernel otherwise
+    text = text.replace("e.round_cost", "round_cost_of(*e.kernel)")
     return text.replace("#include <algorithm>\n", "#include <algorithm>\n#include <cstdlib>\n", 1)
 
 
@@ -155,14 +149,14 @@ def fit(times: Path) -> dict[str, int]:
     print(f"{best}: {least:.3f}", file=sys.stderr)
     for step in (0.8, 0.4, 0.2, 0.1):
         for _ in range(TRIALS):
-            moved = rng.sample(FITTED, rng.randint(1, len(FITTED)))
+            moved = rng.sample([*FITTED], rng.randint(1, len(FITTED)))
             # All by one factor, and each of some by one of its own.
             together = rng.gauss(0, step)
             new = {
                 name: best[name] * math.exp(together + (rng.gauss(0, step) if name in moved else 0))
                 for name in FITTED
             }
-            values = best | {name: max(100, round(value / 100) * 100) for name, value in new.items()}
+            values = {name: max(1, round(new[name] / unit)) * unit for name, unit in FITTED.items()}
             if (now := judged(values)) < least:
                 best, least = values, now
     print(f"{best}: {least:.3f}", file=sys.stderr)

@@ -27,11 +27,10 @@ else:
 ARCHS_TOML = Path(__file__).resolve().parents[1] / "archs.toml"
 CARD_FAMILIES = ("instinct", "radeon")
 MATRIX_UNITS = ("mfma", "wmma", "none")
-# Kernels whose pace an arch may state, in the order of FwdPaces; WHOLE_PACE is that of all others.
+# Kernels whose pace an arch may state, in the order of FwdPaces.
 FWD_PACES = ("aiter", "pingpong64", "pingpong128")
 # In the order of FwdStarts.
 FWD_STARTS = ("few", "many")
-WHOLE_PACE = 100
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
     "lds_banks": "",
@@ -168,7 +167,7 @@ def _read_arch(name: str, content: dict[str, Any], sources: dict[str, str], wher
     }  # fmt: skip
     table |= _completed(content[name], content, where)
     _check_keys(table, {*Arch.__dataclass_fields__} - {"name"}, where)
-    paces = dict.fromkeys(FWD_PACES, WHOLE_PACE) | table["fwd_paces"]
+    paces = dict.fromkeys(FWD_PACES, 0) | table["fwd_paces"]
     _check_keys(paces, {*FWD_PACES}, f"{where}: fwd_paces")
     starts = dict.fromkeys(FWD_STARTS, 0) | table["fwd_starts"]
     _check_keys(starts, {*FWD_STARTS}, f"{where}: fwd_starts")
@@ -260,8 +259,8 @@ constexpr const char* arch_name(Arch arch) { return arch_info(arch).name; }
 """
 
 _HOST_INFO = """
-// What a key costs a wave of a forward kernel, in percent of what the size of its tile lets expect
-// (select/fwd.cc), which is Composable Kernel's.
+// What a key costs a wave of a forward kernel, in percent of Composable Kernel's tile of 128 rows by four
+// waves. 0: what the size of its own tile lets expect (select/fwd.cc).
 struct FwdPaces {
   int aiter, pingpong64, pingpong128;
 };
@@ -290,7 +289,6 @@ def host_header(archs: Archs) -> str:
     """The library's enum of archs and what it knows of each."""
     lines = [*_head("#include <cstdint>"), "", "namespace fmha {", ""]
     lines += [_enum("Arch", archs.names(), "Every arch that kernels can be built for."), _HOST_INFO.lstrip()]
-    lines += [f"inline constexpr int kWholePace = {WHOLE_PACE};", ""]
     lines += ["// By Arch.", "inline constexpr ArchInfo kArchs[kArchCount] = {"]
     for arch in archs.archs:
         major, minor = arch.capability

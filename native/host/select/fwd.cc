@@ -12,18 +12,14 @@
 namespace fmha {
 namespace {
 
-// The cost of a key to a wave, in units of the cost of one more row of queries. Counted by the software
-// device's profile, 128 rows by 1024 keys of heads of 64 and 128, in cycles of matrix and vector
-// instructions, of the LDS shared by four waves, and of bytes from L2 at 64 a cycle: tiles of 128 and 64 rows
-// by four waves (83576 and 66960 cycles at 128) and of 16 by one. Not measured on a card: it only decides
-// between tiles, which all compute the same.
-constexpr int kRowsOfAKey = 35;   // whatever the tile: LDS reads, the softmax's reductions, barriers
-constexpr int kRowsOfALoad = 36;  // K and V on their way to the LDS, shared by a workgroup's waves
-
 // What makes the choices lose least by the clock of the software device, over the grid of problems of
-// benchmarks/choices.py: what a key costs more where a SIMD has no other wave, of a step of so many keys; a
-// workgroup's beginning and end, in rows by keys, for waves that take turns by barriers and for others.
+// benchmarks/choices.py. The unit is what one more row of queries costs a wave, a key. What a key costs
+// whatever the tile (LDS reads, the softmax's reductions, barriers), and what a workgroup's waves share of it
+// (K and V on their way to the LDS); what it costs more where a SIMD has no other wave, over the keys of a
+// step; a workgroup's beginning and end, for waves that take turns by barriers (many) and for others.
 // By benchmarks/selector.py, 2026-11-25.
+constexpr int64_t kRowsOfAKey = 35;
+constexpr int64_t kRowsOfALoad = 36;
 constexpr int64_t kLatency = 5300;
 constexpr int64_t kStart = 14500;
 constexpr int64_t kStartOfMany = 29300;
@@ -43,14 +39,17 @@ int64_t start_of_many(Arch arch) {
 
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
 
-// The cost of a key to a wave.
-int32_t round_cost_of(const Kernel& k) {
-  return ((k.fwd.tile_m + kRowsOfALoad) / waves_of(k) + kRowsOfAKey) * fwd_pace(k) / kWholePace;
+// The cost of a key to one of the waves that share a tile of so many rows.
+int64_t cost_of_tile(int rows, int waves) { return (rows + kRowsOfALoad) / waves + kRowsOfAKey; }
+
+int64_t round_cost_of(const Kernel& k) {
+  const int pace = fwd_pace(k);
+  return pace == 0 ? cost_of_tile(k.fwd.tile_m, waves_of(k)) : cost_of_tile(128, 4) * pace / 100;
 }
 
 // Of workgroups with several waves for each SIMD a unit runs one at a time.
 FwdWorkCost work_cost(const Kernel& k) {
-  return {int64_t{round_cost_of(k)} * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfPart};
+  return {round_cost_of(k) * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfPart};
 }
 
 FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
@@ -81,8 +80,8 @@ class FwdFamily {
     int32_t hdim_q, hdim_v;
     // The smallest tile that holds both head dims is best: the rest of it is computed for nothing.
     int32_t first_cost;
-    int32_t round_cost;  // the cost of a key to a wave
     int32_t waves;       // of a workgroup
+    int64_t round_cost;  // the cost of a key to a wave
     // What is checked in the loop for nothing: the mask costs most (d128: 653 VALU instructions a step with
     // it, 551 with padded keys, 359 with neither), head dims least.
     int32_t checks;
@@ -94,8 +93,8 @@ class FwdFamily {
             .hdim_q = row.hdim_q,
             .hdim_v = row.hdim_v,
             .first_cost = row.hdim_q + row.hdim_v,
-            .round_cost = round_cost_of(k),
             .waves = waves_of(k),
+            .round_cost = round_cost_of(k),
             .checks = (row.mask ? 4 : 0) + (row.pad ? 2 : 0) + (row.hdim_step != 0 ? 1 : 0)};
   }
 

@@ -60,21 +60,20 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
-// What a key costs a wave of a kernel, in percent of what the size of its tile lets expect (select/fwd.cc):
-// what native/archs.toml says of the arch.
+// What a key costs a wave of a kernel, in percent of Composable Kernel's tile of 128 rows by four waves, by
+// native/archs.toml; 0: what the size of its tile lets expect (select/fwd.cc).
 inline int fwd_pace(const Kernel& kernel) {
   const FwdPaces& paces = arch_info(kernel.arch).fwd_paces;
   switch (kernel.origin) {
     case Origin::kCk:
-      return kWholePace;
+    case Origin::kWmma:
+      return 0;
     case Origin::kAiter:
       return paces.aiter;
     case Origin::kHip:
       return kernel.fwd.hdim_q <= 64 ? paces.pingpong64 : paces.pingpong128;
-    case Origin::kWmma:
-      return kWholePace;  // none of another origin is there to choose
   }
-  return kWholePace;
+  __builtin_unreachable();
 }
 
 // Whether a row of the catalogue keeps what the origin's limits count on.
