@@ -62,7 +62,8 @@ endif()
 
 list(LENGTH FMHA_KERNEL_UNITS _units)
 
-# fmha_report_unit(<arch>/<unit> [--by-device]): of its code object the report, and the file packed
+# fmha_report_unit(<arch>/<unit> [--by-device]): of its code object the report, and the file packed. Where the arch is
+# like another that is built too, that is what differs from that one's code object: hardly anything.
 function(fmha_report_unit unit)
   set(object "${_out}/${unit}.co")
   set(by ${ARGN})
@@ -78,10 +79,19 @@ function(fmha_report_unit unit)
     DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families} ${disassembler}
     COMMENT "Reporting on kernels ${unit}"
     VERBATIM)
+  get_filename_component(arch "${unit}" DIRECTORY)
+  get_filename_component(name "${unit}" NAME)
+  set(base "${FMHA_LIKE_${arch}}/${name}")
+  set(base_object)
+  set(from_base)
+  if(base IN_LIST FMHA_KERNEL_UNITS)
+    set(base_object "${_out}/${base}.co")
+    set(from_base --single-thread "--patch-from=${base_object}")
+  endif()
   add_custom_command(
     OUTPUT "${object}.zst"
-    COMMAND ${FMHA_ZSTD} -19 -q -f "${object}" -o "${object}.zst"
-    DEPENDS "${object}"
+    COMMAND ${FMHA_ZSTD} -19 -qq -f ${from_base} "${object}" -o "${object}.zst"
+    DEPENDS "${object}" ${base_object}
     COMMENT "Packing kernels ${unit}"
     VERBATIM)
 endfunction()

@@ -56,9 +56,20 @@ def _public_kernel(kernel: Report) -> Report:
     return {key: kernel[key] for key in keys}
 
 
-def _code_entry(code: Report) -> str:
+def bases(codes: list[Report]) -> list[int | None]:
+    """Of each code object, which other it is packed after: that of the arch which its own is like.
+
+    native/cmake/Kernels.cmake packs them so.
+    """
+    like = {arch.name: arch.like for arch in read_archs().archs}
+    index = {(code["arch"], code["name"]): i for i, code in enumerate(codes)}
+    return [index.get((like[code["arch"]], code["name"])) for code in codes]
+
+
+def _code_entry(code: Report, base: int | None) -> str:
+    after = "nullptr" if base is None else f"&kCodeObjects[{base}]"
     numbers = f".packed_bytes = {code['packed_bytes']}, .bytes = {code['bytes']}"
-    return f'    {{.packed = {_symbol(code)}, {numbers}, .sha256 = "{code["sha256"]}"}},'
+    return f'    {{.packed = {_symbol(code)}, {numbers}, .sha256 = "{code["sha256"]}", .base = {after}}},'
 
 
 def table_source(codes: list[Report], build_info: str) -> str:
@@ -71,7 +82,7 @@ def table_source(codes: list[Report], build_info: str) -> str:
         "}\n",
         "namespace fmha {\n",
         "const CodeObject kCodeObjects[] = {",
-        *map(_code_entry, codes),
+        *map(_code_entry, codes, bases(codes)),
         "};",
     ]
     lines += [f"const size_t kCodeObjectCount = {len(codes)};\n", "const Kernel kKernels[] = {"]

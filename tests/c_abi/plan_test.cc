@@ -49,8 +49,8 @@ constexpr Kernel row(const char* name, Family family, int16_t block_size, const 
 }  // namespace
 
 extern const CodeObject kCodeObjects[] = {
-    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash},
-    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash}};
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash, .base = nullptr},
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash, .base = nullptr}};
 extern const size_t kCodeObjectCount = 2;
 extern const Kernel kKernels[] = {
     row("not_a_sum", Family::kFwd, 64, &kCodeObjects[0]),

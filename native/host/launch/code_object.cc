@@ -3,6 +3,7 @@
 
 #include <zstd.h>
 
+#include <memory>
 #include <new>
 
 #include "error.h"
@@ -12,12 +13,20 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+struct FreeContext {
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+
 }  // namespace
 
 Image unpack(const CodeObject& object) {
+  const Image base = object.base != nullptr ? unpack(*object.base) : nullptr;
   Image image(std::aligned_alloc(kPage, (object.bytes + kPage - 1) / kPage * kPage));
-  if (image == nullptr) throw std::bad_alloc();
-  const size_t bytes = ZSTD_decompress(image.get(), object.bytes, object.packed, object.packed_bytes);
+  const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
+  if (image == nullptr || context == nullptr) throw std::bad_alloc();
+  if (base != nullptr) ZSTD_DCtx_refPrefix(context.get(), base.get(), object.base->bytes);
+  const size_t bytes =
+      ZSTD_decompressDCtx(context.get(), image.get(), object.bytes, object.packed, object.packed_bytes);
   if (ZSTD_isError(bytes) != 0 || bytes != object.bytes) {
     raise(FMHA_INTERNAL, "the embedded code object %s is damaged: %s", object.sha256,
           ZSTD_isError(bytes) != 0 ? ZSTD_getErrorName(bytes) : "it unpacks to another size");

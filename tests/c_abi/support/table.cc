@@ -168,7 +168,7 @@ constexpr Kernel of_arch(Arch arch, Kernel kernel) {
 }  // namespace
 
 extern const CodeObject kCodeObjects[] = {
-    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash}};
+    {.packed = kPacked, .packed_bytes = sizeof kPacked, .bytes = 4, .sha256 = kHash, .base = nullptr}};
 extern const size_t kCodeObjectCount = 1;
 
 extern const Kernel kKernels[] = {
