@@ -17,15 +17,15 @@ namespace {
 // whatever the tile (LDS reads, the softmax's reductions, barriers), and what a workgroup's waves share of it
 // (K and V on their way to the LDS); what it costs more where a SIMD has no other wave, over the keys of a
 // step; a workgroup's beginning and end, for waves that take turns by barriers (many) and for others.
-// By benchmarks/selector.py, 2026-11-25.
-constexpr int64_t kRowsOfAKey = 35;
-constexpr int64_t kRowsOfALoad = 36;
-constexpr int64_t kLatency = 5300;
-constexpr int64_t kStart = 14500;
+// By benchmarks/selector.py, 2026-11-26.
+constexpr int64_t kRowsOfAKey = 31;
+constexpr int64_t kRowsOfALoad = 11;
+constexpr int64_t kLatency = 5100;
+constexpr int64_t kStart = 14300;
 constexpr int64_t kStartOfMany = 29300;
 
 // The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
-constexpr int64_t kStartOfPart = 15500;
+constexpr int64_t kStartOfPart = 13300;
 
 // Of an MI300X, unless the arch has starts of its own.
 int64_t start_of(Arch arch) {

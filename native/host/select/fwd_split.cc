@@ -21,10 +21,10 @@ constexpr int64_t kLeastGain = 32;
 // How much of the time a workgroup a unit takes when next to no unit has one, in percent: the clock is higher
 // then, by that of the software device.
 constexpr int64_t kFewUnits = 70;
-// In units of the estimate, 0.56 cycles each: one more launch; and how many bytes of the parts are written
+// In units of the estimate, 0.65 cycles each: one more launch; and how many bytes of the parts are written
 // and read again in one unit.
-constexpr int64_t kLaunch = 12000;
-constexpr int64_t kMergeBytes = 400;
+constexpr int64_t kLaunch = 10300;
+constexpr int64_t kMergeBytes = 470;
 
 // The problem as row tiles of heads; costs as time on a device.
 class Tiles {
