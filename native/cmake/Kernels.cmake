@@ -87,6 +87,7 @@ function(fmha_report_unit unit)
   if(base IN_LIST FMHA_KERNEL_UNITS)
     set(base_object "${_out}/${base}.co")
     set(from_base --single-thread "--patch-from=${base_object}")
+    set_property(GLOBAL APPEND PROPERTY FMHA_PACKED_AFTER "${unit} ${base}")
   endif()
   add_custom_command(
     OUTPUT "${object}.zst"
@@ -189,14 +190,18 @@ while(FMHA_PREBUILT_UNITS)
   list(APPEND _reports "${_out}/${unit}.json")
 endwhile()
 
+get_property(_bases GLOBAL PROPERTY FMHA_PACKED_AFTER)
+list(JOIN _bases "\n" _bases)
+file(CONFIGURE OUTPUT "${_out}/bases.txt" CONTENT "${_bases}\n" @ONLY)
+
 set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${FMHA_GENERATED}/absent.cc")
 add_custom_command(
   OUTPUT "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${PROJECT_BINARY_DIR}/kernels.json"
   COMMAND
-    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --out "${FMHA_GENERATED}" --report
-    "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
+    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --bases "${_out}/bases.txt" --out
+    "${FMHA_GENERATED}" --report "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
     --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}"
-  DEPENDS ${_reports} ${_packed} "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
+  DEPENDS ${_reports} ${_packed} "${_out}/bases.txt" "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
 set_source_files_properties("${FMHA_GENERATED}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")

@@ -56,14 +56,8 @@ def _public_kernel(kernel: Report) -> Report:
     return {key: kernel[key] for key in keys}
 
 
-def bases(codes: list[Report]) -> list[int | None]:
-    """Of each code object, which other it is packed after: that of the arch which its own is like.
-
-    native/cmake/Kernels.cmake packs them so.
-    """
-    like = {arch.name: arch.like for arch in read_archs().archs}
-    index = {(code["arch"], code["name"]): i for i, code in enumerate(codes)}
-    return [index.get((like[code["arch"]], code["name"])) for code in codes]
+def _unit(code: Report) -> str:
+    return f"{code['arch']}/{code['name']}"
 
 
 def _code_entry(code: Report, base: int | None) -> str:
@@ -72,8 +66,9 @@ def _code_entry(code: Report, base: int | None) -> str:
     return f'    {{.packed = {_symbol(code)}, {numbers}, .sha256 = "{code["sha256"]}", .base = {after}}},'
 
 
-def table_source(codes: list[Report], build_info: str) -> str:
-    """The C++ source of the tables."""
+def table_source(codes: list[Report], bases: dict[str, str], build_info: str) -> str:
+    """The C++ source of the tables; `bases` says which code objects are packed as what differs from another."""
+    index = {_unit(code): i for i, code in enumerate(codes)}
     lines = [_SPDX + '#include "catalogue/catalogue.h"\n', 'extern "C" {']
     lines += [
         f'extern const unsigned char {_symbol(c)}[] __attribute__((visibility("hidden")));' for c in codes
@@ -82,7 +77,7 @@ def table_source(codes: list[Report], build_info: str) -> str:
         "}\n",
         "namespace fmha {\n",
         "const CodeObject kCodeObjects[] = {",
-        *map(_code_entry, codes, bases(codes)),
+        *(_code_entry(code, index.get(bases.get(_unit(code), ""))) for code in codes),
         "};",
     ]
     lines += [f"const size_t kCodeObjectCount = {len(codes)};\n", "const Kernel kKernels[] = {"]
@@ -128,6 +123,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--kernels", required=True, type=Path, help="folder of <arch>/<unit>.co.zst")
+    parser.add_argument(
+        "--bases", required=True, type=Path, help="lines of two <arch>/<unit>: packed, and after which other"
+    )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--report", required=True, type=Path, help="where kernels.json goes")
     for name in ("version", "compiler", "ck-version", "kernel-set", "kernel-filter"):
@@ -152,7 +150,8 @@ def main() -> int:
         "code_objects": [{key: code[key] for key in _PUBLIC_CODE} for code in codes],
     }
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "kernels.cc").write_text(table_source(codes, json.dumps(public)))
+    bases = dict(line.split() for line in args.bases.read_text().splitlines() if line)
+    (args.out / "kernels.cc").write_text(table_source(codes, bases, json.dumps(public)))
     (args.out / "kernels.S").write_text(image_source(codes, args.kernels))
     objects = [{key: value for key, value in code.items() if key != "kernels"} for code in codes]
     args.report.write_text(json.dumps({**head, "kernels": kernels, "code_objects": objects}, indent=1) + "\n")
