@@ -67,7 +67,7 @@ def _code_entry(code: Report, base: int | None) -> str:
 
 
 def table_source(codes: list[Report], bases: dict[str, str], build_info: str) -> str:
-    """The C++ source of the tables; `bases` says which code objects are packed as what differs from another."""
+    """The C++ source of the tables; `bases`: which code objects are packed as what differs from another."""
     index = {_unit(code): i for i, code in enumerate(codes)}
     lines = [_SPDX + '#include "catalogue/catalogue.h"\n', 'extern "C" {']
     lines += [
