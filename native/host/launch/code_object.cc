@@ -24,7 +24,7 @@ Image unpack(const CodeObject& object) {
   Image image(std::aligned_alloc(kPage, (object.bytes + kPage - 1) / kPage * kPage));
   const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
   if (image == nullptr || context == nullptr) throw std::bad_alloc();
-  if (base != nullptr) ZSTD_DCtx_refPrefix(context.get(), base.get(), object.base->bytes);
+  if (object.base != nullptr) ZSTD_DCtx_refPrefix(context.get(), base.get(), object.base->bytes);
   const size_t bytes =
       ZSTD_decompressDCtx(context.get(), image.get(), object.bytes, object.packed, object.packed_bytes);
   if (ZSTD_isError(bytes) != 0 || bytes != object.bytes) {
