@@ -128,17 +128,17 @@ def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> C
 
 
 def _leads(code: Code, targets: dict[int, int], begin: int, end: int) -> bool:
-    """Is there a way from one instruction to another?"""
+    """Is there a way from one instruction to another? A jump to a register, of long ways, may lead anywhere."""
     seen, todo = set[int](), [begin]
     while todo:
         at = todo.pop()
         while at < len(code) and at not in seen:
-            if at == end:
+            if at == end or code[at][1] == "s_setpc_b64":
                 return True
             seen.add(at)
             if at in targets:
                 todo.append(targets[at])
-            if code[at][1] in ("s_branch", "s_endpgm", "s_setpc_b64"):
+            if code[at][1] in ("s_branch", "s_endpgm"):
                 break
             at += 1
     return False
