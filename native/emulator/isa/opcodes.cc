@@ -36,13 +36,13 @@ std::vector<std::span<const OpcodeRun>> tables_of(Arch arch) {
     case Arch::kGfx1101:
     case Arch::kGfx1102:
     case Arch::kGfx1103:
-      return {gfx11::shared()};
+      return {gfx11::shared(), gfx11::memory()};
     case Arch::kGfx1150:
     case Arch::kGfx1151:
-      return {gfx11::shared(), gfx11::scalar_floats(), gfx11::gfx1150()};
+      return {gfx11::shared(), gfx11::memory(), gfx11::scalar_floats(), gfx11::gfx1150()};
     case Arch::kGfx1200:
     case Arch::kGfx1201:
-      return {gfx12::shared(), gfx12::memory(), gfx11::scalar_floats()};
+      return {gfx12::shared(), gfx11::memory(), gfx11::scalar_floats()};
   }
   std::abort();
 }

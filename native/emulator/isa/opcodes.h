@@ -38,11 +38,11 @@ std::span<const OpcodeRun> shared();
 namespace gfx11 {
 std::span<const OpcodeRun> shared();
 std::span<const OpcodeRun> gfx1150();        // and of gfx1151
+std::span<const OpcodeRun> memory();         // which gfx12 shares
 std::span<const OpcodeRun> scalar_floats();  // which gfx1150, gfx1151 and gfx12 share
 }  // namespace gfx11
 namespace gfx12 {
 std::span<const OpcodeRun> shared();
-std::span<const OpcodeRun> memory();
 }  // namespace gfx12
 
 }  // namespace fmha::emu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of gfx12 but for memory. An instruction that gfx9 or gfx11 has under another name is the same row.
+// Opcodes of gfx12, beside those of gfx11/memory.cc. What gfx9 or gfx11 has under another name is the same
+// row.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx12 {
@@ -245,6 +246,53 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop3p, 0x56, "v_swmmac_i32_16x16x64_iu4 v_swmmac_f32_16x16x32_fp8_fp8"},
     {Format::kVop3p, 0x58, "v_swmmac_f32_16x16x32_fp8_bf8 v_swmmac_f32_16x16x32_bf8_fp8"},
     {Format::kVop3p, 0x5a, "v_swmmac_f32_16x16x32_bf8_bf8"},
+
+    {Format::kSmem, 0x04, "s_load_b512=s_load_dwordx16 s_load_b96"},
+    {Format::kSmem, 0x08, "s_load_i8 s_load_u8 s_load_i16 s_load_u16"},
+    {Format::kSmem, 0x10, "s_buffer_load_b32=s_buffer_load_dword"},
+    {Format::kSmem, 0x11, "s_buffer_load_b64=s_buffer_load_dwordx2"},
+    {Format::kSmem, 0x12, "s_buffer_load_b128=s_buffer_load_dwordx4"},
+    {Format::kSmem, 0x13, "s_buffer_load_b256=s_buffer_load_dwordx8"},
+    {Format::kSmem, 0x14, "s_buffer_load_b512=s_buffer_load_dwordx16 s_buffer_load_b96"},
+    {Format::kSmem, 0x18, "s_buffer_load_i8 s_buffer_load_u8 s_buffer_load_i16 s_buffer_load_u16"},
+    {Format::kSmem, 0x21, "s_dcache_inv s_atc_probe s_atc_probe_buffer"},
+    {Format::kSmem, 0x24, "s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_buffer_prefetch_data"},
+    {Format::kSmem, 0x28, "s_prefetch_data_pc_rel"},
+
+    {Format::kDs, 0x12, "ds_min_num_f32 ds_max_num_f32 ds_nop ds_add_f32"},
+    {Format::kDs, 0x30, "ds_cmpstore_rtn_b32"},
+    {Format::kDs, 0x32, "ds_min_num_rtn_f32 ds_max_num_rtn_f32"},
+    {Format::kDs, 0x35, "ds_swizzle_b32 ds_load_b32=ds_read_b32 ds_load_2addr_b32=ds_read2_b32"},
+    {Format::kDs, 0x3d, "ds_consume ds_append"},
+    {Format::kDs, 0x52, "ds_min_num_f64 ds_max_num_f64"},
+    {Format::kDs, 0x70, "ds_cmpstore_rtn_b64"},
+    {Format::kDs, 0x72, "ds_min_num_rtn_f64 ds_max_num_rtn_f64"},
+    {Format::kDs, 0x98, "ds_cond_sub_u32 ds_sub_clamp_u32 ds_pk_add_f16 ds_pk_add_bf16"},
+    {Format::kDs, 0xa7, "ds_load_u16_d16_hi=ds_read_u16_d16_hi ds_cond_sub_rtn_u32"},
+    {Format::kDs, 0xa9, "ds_sub_clamp_rtn_u32 ds_pk_add_rtn_f16 ds_pk_add_rtn_bf16"},
+
+    {Format::kMubuf, 0x36, "buffer_atomic_sub_u32=buffer_atomic_sub buffer_atomic_sub_clamp_u32"},
+    {Format::kMubuf, 0x50, "buffer_atomic_cond_sub_u32"},
+    {Format::kMubuf, 0x51, "buffer_atomic_min_num_f32"},
+    {Format::kMubuf, 0x52, "buffer_atomic_max_num_f32"},
+    {Format::kMubuf, 0x59, "buffer_atomic_pk_add_f16 buffer_atomic_pk_add_bf16"},
+
+    {Format::kFlat, 0x37, "flat_atomic_sub_clamp_u32 flat_atomic_min_i32=flat_atomic_smin"},
+    {Format::kFlat, 0x50, "flat_atomic_cond_sub_u32 flat_atomic_min_num_f32"},
+    {Format::kFlat, 0x52, "flat_atomic_max_num_f32"},
+    {Format::kFlat, 0x59, "flat_atomic_pk_add_f16 flat_atomic_pk_add_bf16"},
+
+    {Format::kGlobal, 0x2b, "global_inv global_wb"},
+    {Format::kGlobal, 0x36, "global_atomic_sub_u32=global_atomic_sub global_atomic_sub_clamp_u32"},
+    {Format::kGlobal, 0x4f, "global_wbinv global_atomic_cond_sub_u32"},
+    {Format::kGlobal, 0x51, "global_atomic_min_num_f32"},
+    {Format::kGlobal, 0x52, "global_atomic_max_num_f32"},
+    {Format::kGlobal, 0x53, "global_load_block global_store_block"},
+    {Format::kGlobal, 0x56, "global_atomic_add_f32 global_load_tr_b128 global_load_tr_b64"},
+    {Format::kGlobal, 0x59, "global_atomic_pk_add_f16 global_atomic_pk_add_bf16"},
+    {Format::kGlobal, 0x73, "global_atomic_ordered_add_b64"},
+
+    {Format::kScratch, 0x53, "scratch_load_block scratch_store_block"},
 
     {Format::kVopd, 0x00, "v_dual"},
 };

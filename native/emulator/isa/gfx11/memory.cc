@@ -1,31 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of gfx12's memory instructions. What gfx9 or gfx11 has under another name is the same row.
+// Opcodes of memory instructions, of gfx11 and gfx12. What gfx9 has under another name is the same row.
 #include "isa/opcodes.h"
 
-namespace fmha::emu::gfx12 {
+namespace fmha::emu::gfx11 {
 namespace {
 
 // clang-format off: a line is a run of opcodes
 constexpr OpcodeRun kRuns[] = {
     {Format::kSmem, 0x00, "s_load_b32=s_load_dword s_load_b64=s_load_dwordx2"},
     {Format::kSmem, 0x02, "s_load_b128=s_load_dwordx4 s_load_b256=s_load_dwordx8"},
-    {Format::kSmem, 0x04, "s_load_b512=s_load_dwordx16 s_load_b96"},
-    {Format::kSmem, 0x08, "s_load_i8 s_load_u8 s_load_i16 s_load_u16"},
-    {Format::kSmem, 0x10, "s_buffer_load_b32=s_buffer_load_dword"},
-    {Format::kSmem, 0x11, "s_buffer_load_b64=s_buffer_load_dwordx2"},
-    {Format::kSmem, 0x12, "s_buffer_load_b128=s_buffer_load_dwordx4"},
-    {Format::kSmem, 0x13, "s_buffer_load_b256=s_buffer_load_dwordx8"},
-    {Format::kSmem, 0x14, "s_buffer_load_b512=s_buffer_load_dwordx16 s_buffer_load_b96"},
-    {Format::kSmem, 0x18, "s_buffer_load_i8 s_buffer_load_u8 s_buffer_load_i16 s_buffer_load_u16"},
-    {Format::kSmem, 0x21, "s_dcache_inv s_atc_probe s_atc_probe_buffer"},
-    {Format::kSmem, 0x24, "s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_buffer_prefetch_data"},
-    {Format::kSmem, 0x28, "s_prefetch_data_pc_rel"},
 
     {Format::kDs, 0x00, "ds_add_u32 ds_sub_u32 ds_rsub_u32 ds_inc_u32 ds_dec_u32 ds_min_i32"},
     {Format::kDs, 0x06, "ds_max_i32 ds_min_u32 ds_max_u32 ds_and_b32 ds_or_b32 ds_xor_b32"},
     {Format::kDs, 0x0c, "ds_mskor_b32 ds_store_b32=ds_write_b32 ds_store_2addr_b32=ds_write2_b32"},
     {Format::kDs, 0x0f, "ds_store_2addr_stride64_b32=ds_write2st64_b32 ds_cmpstore_b32"},
-    {Format::kDs, 0x12, "ds_min_num_f32 ds_max_num_f32 ds_nop ds_add_f32"},
     {Format::kDs, 0x1e, "ds_store_b8=ds_write_b8 ds_store_b16=ds_write_b16 ds_add_rtn_u32"},
     {Format::kDs, 0x21, "ds_sub_rtn_u32 ds_rsub_rtn_u32 ds_inc_rtn_u32 ds_dec_rtn_u32"},
     {Format::kDs, 0x25, "ds_min_rtn_i32 ds_max_rtn_i32 ds_min_rtn_u32 ds_max_rtn_u32"},
@@ -33,35 +21,25 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kDs, 0x2d, "ds_storexchg_rtn_b32=ds_wrxchg_rtn_b32"},
     {Format::kDs, 0x2e, "ds_storexchg_2addr_rtn_b32=ds_wrxchg2_rtn_b32"},
     {Format::kDs, 0x2f, "ds_storexchg_2addr_stride64_rtn_b32=ds_wrxchg2st64_rtn_b32"},
-    {Format::kDs, 0x30, "ds_cmpstore_rtn_b32"},
-    {Format::kDs, 0x32, "ds_min_num_rtn_f32 ds_max_num_rtn_f32"},
-    {Format::kDs, 0x35, "ds_swizzle_b32 ds_load_b32=ds_read_b32 ds_load_2addr_b32=ds_read2_b32"},
     {Format::kDs, 0x38, "ds_load_2addr_stride64_b32=ds_read2st64_b32 ds_load_i8=ds_read_i8"},
     {Format::kDs, 0x3a, "ds_load_u8=ds_read_u8 ds_load_i16=ds_read_i16 ds_load_u16=ds_read_u16"},
-    {Format::kDs, 0x3d, "ds_consume ds_append"},
     {Format::kDs, 0x40, "ds_add_u64 ds_sub_u64 ds_rsub_u64 ds_inc_u64 ds_dec_u64 ds_min_i64"},
     {Format::kDs, 0x46, "ds_max_i64 ds_min_u64 ds_max_u64 ds_and_b64 ds_or_b64 ds_xor_b64"},
     {Format::kDs, 0x4c, "ds_mskor_b64 ds_store_b64=ds_write_b64 ds_store_2addr_b64=ds_write2_b64"},
     {Format::kDs, 0x4f, "ds_store_2addr_stride64_b64=ds_write2st64_b64 ds_cmpstore_b64"},
-    {Format::kDs, 0x52, "ds_min_num_f64 ds_max_num_f64"},
     {Format::kDs, 0x60, "ds_add_rtn_u64 ds_sub_rtn_u64 ds_rsub_rtn_u64 ds_inc_rtn_u64"},
     {Format::kDs, 0x64, "ds_dec_rtn_u64 ds_min_rtn_i64 ds_max_rtn_i64 ds_min_rtn_u64"},
     {Format::kDs, 0x68, "ds_max_rtn_u64 ds_and_rtn_b64 ds_or_rtn_b64 ds_xor_rtn_b64"},
     {Format::kDs, 0x6c, "ds_mskor_rtn_b64 ds_storexchg_rtn_b64=ds_wrxchg_rtn_b64"},
     {Format::kDs, 0x6e, "ds_storexchg_2addr_rtn_b64=ds_wrxchg2_rtn_b64"},
     {Format::kDs, 0x6f, "ds_storexchg_2addr_stride64_rtn_b64=ds_wrxchg2st64_rtn_b64"},
-    {Format::kDs, 0x70, "ds_cmpstore_rtn_b64"},
-    {Format::kDs, 0x72, "ds_min_num_rtn_f64 ds_max_num_rtn_f64"},
     {Format::kDs, 0x76, "ds_load_b64=ds_read_b64 ds_load_2addr_b64=ds_read2_b64"},
     {Format::kDs, 0x78, "ds_load_2addr_stride64_b64=ds_read2st64_b64 ds_add_rtn_f32"},
     {Format::kDs, 0x7e, "ds_condxchg32_rtn_b64"},
-    {Format::kDs, 0x98, "ds_cond_sub_u32 ds_sub_clamp_u32 ds_pk_add_f16 ds_pk_add_bf16"},
     {Format::kDs, 0xa0, "ds_store_b8_d16_hi=ds_write_b8_d16_hi"},
     {Format::kDs, 0xa1, "ds_store_b16_d16_hi=ds_write_b16_d16_hi ds_load_u8_d16=ds_read_u8_d16"},
     {Format::kDs, 0xa3, "ds_load_u8_d16_hi=ds_read_u8_d16_hi ds_load_i8_d16=ds_read_i8_d16"},
     {Format::kDs, 0xa5, "ds_load_i8_d16_hi=ds_read_i8_d16_hi ds_load_u16_d16=ds_read_u16_d16"},
-    {Format::kDs, 0xa7, "ds_load_u16_d16_hi=ds_read_u16_d16_hi ds_cond_sub_rtn_u32"},
-    {Format::kDs, 0xa9, "ds_sub_clamp_rtn_u32 ds_pk_add_rtn_f16 ds_pk_add_rtn_bf16"},
     {Format::kDs, 0xb0, "ds_store_addtid_b32=ds_write_addtid_b32"},
     {Format::kDs, 0xb1, "ds_load_addtid_b32=ds_read_addtid_b32 ds_permute_b32 ds_bpermute_b32"},
     {Format::kDs, 0xde, "ds_store_b96=ds_write_b96 ds_store_b128=ds_write_b128"},
@@ -112,7 +90,6 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kMubuf, 0x33, "buffer_atomic_swap_b32=buffer_atomic_swap"},
     {Format::kMubuf, 0x34, "buffer_atomic_cmpswap_b32=buffer_atomic_cmpswap"},
     {Format::kMubuf, 0x35, "buffer_atomic_add_u32=buffer_atomic_add"},
-    {Format::kMubuf, 0x36, "buffer_atomic_sub_u32=buffer_atomic_sub buffer_atomic_sub_clamp_u32"},
     {Format::kMubuf, 0x38, "buffer_atomic_min_i32=buffer_atomic_smin"},
     {Format::kMubuf, 0x39, "buffer_atomic_min_u32=buffer_atomic_umin"},
     {Format::kMubuf, 0x3a, "buffer_atomic_max_i32=buffer_atomic_smax"},
@@ -135,11 +112,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kMubuf, 0x4b, "buffer_atomic_xor_b64=buffer_atomic_xor_x2"},
     {Format::kMubuf, 0x4c, "buffer_atomic_inc_u64=buffer_atomic_inc_x2"},
     {Format::kMubuf, 0x4d, "buffer_atomic_dec_u64=buffer_atomic_dec_x2"},
-    {Format::kMubuf, 0x50, "buffer_atomic_cond_sub_u32"},
-    {Format::kMubuf, 0x51, "buffer_atomic_min_num_f32"},
-    {Format::kMubuf, 0x52, "buffer_atomic_max_num_f32"},
     {Format::kMubuf, 0x56, "buffer_atomic_add_f32"},
-    {Format::kMubuf, 0x59, "buffer_atomic_pk_add_f16 buffer_atomic_pk_add_bf16"},
 
     {Format::kFlat, 0x10, "flat_load_u8=flat_load_ubyte flat_load_i8=flat_load_sbyte"},
     {Format::kFlat, 0x12, "flat_load_u16=flat_load_ushort flat_load_i16=flat_load_sshort"},
@@ -159,7 +132,6 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kFlat, 0x33, "flat_atomic_swap_b32=flat_atomic_swap"},
     {Format::kFlat, 0x34, "flat_atomic_cmpswap_b32=flat_atomic_cmpswap"},
     {Format::kFlat, 0x35, "flat_atomic_add_u32=flat_atomic_add flat_atomic_sub_u32=flat_atomic_sub"},
-    {Format::kFlat, 0x37, "flat_atomic_sub_clamp_u32 flat_atomic_min_i32=flat_atomic_smin"},
     {Format::kFlat, 0x39, "flat_atomic_min_u32=flat_atomic_umin"},
     {Format::kFlat, 0x3a, "flat_atomic_max_i32=flat_atomic_smax"},
     {Format::kFlat, 0x3b, "flat_atomic_max_u32=flat_atomic_umax flat_atomic_and_b32=flat_atomic_and"},
@@ -178,10 +150,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kFlat, 0x4b, "flat_atomic_xor_b64=flat_atomic_xor_x2"},
     {Format::kFlat, 0x4c, "flat_atomic_inc_u64=flat_atomic_inc_x2"},
     {Format::kFlat, 0x4d, "flat_atomic_dec_u64=flat_atomic_dec_x2"},
-    {Format::kFlat, 0x50, "flat_atomic_cond_sub_u32 flat_atomic_min_num_f32"},
-    {Format::kFlat, 0x52, "flat_atomic_max_num_f32"},
     {Format::kFlat, 0x56, "flat_atomic_add_f32"},
-    {Format::kFlat, 0x59, "flat_atomic_pk_add_f16 flat_atomic_pk_add_bf16"},
 
     {Format::kGlobal, 0x10, "global_load_u8=global_load_ubyte global_load_i8=global_load_sbyte"},
     {Format::kGlobal, 0x12, "global_load_u16=global_load_ushort global_load_i16=global_load_sshort"},
@@ -201,11 +170,9 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kGlobal, 0x24, "global_store_d16_hi_b8=global_store_byte_d16_hi"},
     {Format::kGlobal, 0x25, "global_store_d16_hi_b16=global_store_short_d16_hi"},
     {Format::kGlobal, 0x28, "global_load_addtid_b32 global_store_addtid_b32"},
-    {Format::kGlobal, 0x2b, "global_inv global_wb"},
     {Format::kGlobal, 0x33, "global_atomic_swap_b32=global_atomic_swap"},
     {Format::kGlobal, 0x34, "global_atomic_cmpswap_b32=global_atomic_cmpswap"},
     {Format::kGlobal, 0x35, "global_atomic_add_u32=global_atomic_add"},
-    {Format::kGlobal, 0x36, "global_atomic_sub_u32=global_atomic_sub global_atomic_sub_clamp_u32"},
     {Format::kGlobal, 0x38, "global_atomic_min_i32=global_atomic_smin"},
     {Format::kGlobal, 0x39, "global_atomic_min_u32=global_atomic_umin"},
     {Format::kGlobal, 0x3a, "global_atomic_max_i32=global_atomic_smax"},
@@ -228,13 +195,6 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kGlobal, 0x4b, "global_atomic_xor_b64=global_atomic_xor_x2"},
     {Format::kGlobal, 0x4c, "global_atomic_inc_u64=global_atomic_inc_x2"},
     {Format::kGlobal, 0x4d, "global_atomic_dec_u64=global_atomic_dec_x2"},
-    {Format::kGlobal, 0x4f, "global_wbinv global_atomic_cond_sub_u32"},
-    {Format::kGlobal, 0x51, "global_atomic_min_num_f32"},
-    {Format::kGlobal, 0x52, "global_atomic_max_num_f32"},
-    {Format::kGlobal, 0x53, "global_load_block global_store_block"},
-    {Format::kGlobal, 0x56, "global_atomic_add_f32 global_load_tr_b128 global_load_tr_b64"},
-    {Format::kGlobal, 0x59, "global_atomic_pk_add_f16 global_atomic_pk_add_bf16"},
-    {Format::kGlobal, 0x73, "global_atomic_ordered_add_b64"},
 
     {Format::kScratch, 0x10, "scratch_load_u8=scratch_load_ubyte scratch_load_i8=scratch_load_sbyte"},
     {Format::kScratch, 0x12, "scratch_load_u16=scratch_load_ushort"},
@@ -253,7 +213,6 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kScratch, 0x23, "scratch_load_d16_hi_b16=scratch_load_short_d16_hi"},
     {Format::kScratch, 0x24, "scratch_store_d16_hi_b8=scratch_store_byte_d16_hi"},
     {Format::kScratch, 0x25, "scratch_store_d16_hi_b16=scratch_store_short_d16_hi"},
-    {Format::kScratch, 0x53, "scratch_load_block scratch_store_block"},
 };
 // clang-format on
 
@@ -261,4 +220,4 @@ constexpr OpcodeRun kRuns[] = {
 
 std::span<const OpcodeRun> memory() { return kRuns; }
 
-}  // namespace fmha::emu::gfx12
+}  // namespace fmha::emu::gfx11
