@@ -128,7 +128,7 @@ def _resolved(code: Code, labels: dict[str, int], branches: dict[int, str]) -> C
 
 
 def _leads(code: Code, targets: dict[int, int], begin: int, end: int) -> bool:
-    """Is there a way from one instruction to another? A jump to a register, of long ways, may lead anywhere."""
+    """Is there a way from one instruction to another? A jump to a register may lead anywhere."""
     seen, todo = set[int](), [begin]
     while todo:
         at = todo.pop()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import subprocess
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import TOOLS, load_tool
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ROOT / "native" / "tools"
 BUILD = ROOT / "build" / "release"
 TILES = """
 origin = "ck"
@@ -343,15 +342,6 @@ def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
     list_kernels(tmp_path, BLOCK)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
-
-
-def load_tool(name: str) -> Any:
-    """A program of native/tools as a module; they import each other by name."""
-    sys.path.insert(0, str(TOOLS))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(TOOLS))
 
 
 @pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills", "scratch_bytes"])

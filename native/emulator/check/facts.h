@@ -27,6 +27,7 @@ struct RegisterRange {
   }
   bool operator==(const RegisterRange& o) const { return first == o.first && count == o.count; }
 };
+inline bool is_vector_register(const RegisterRange& r) { return r.first < kFirstScalar; }
 // A bit a register: kRegisterWords words.
 inline void set_bits(uint64_t* words, const RegisterRange& r) {
   const uint64_t bits = (uint64_t{1} << r.count) - 1;  // no range is longer than 32

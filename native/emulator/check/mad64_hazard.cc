@@ -4,8 +4,6 @@
 namespace fmha::emu {
 namespace {
 
-bool is_vector_register(const RegisterRange& r) { return r.first < kFirstScalar; }
-
 int end_of(const RegisterRange& r) { return is_vector_register(r) ? r.first + r.count : r.first; }
 
 }  // namespace

@@ -12,8 +12,6 @@ namespace {
 constexpr int kMostBehind = 4;  // between the younger VGPR's writer and who reads both
 constexpr int kMostAround = 2;  // around the write of EXEC
 
-bool is_vector_register(const RegisterRange& r) { return r.first < kFirstScalar; }
-
 }  // namespace
 
 int PartialForwarding::distance(const RegisterRange& r) const {

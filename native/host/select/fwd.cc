@@ -13,10 +13,11 @@ namespace fmha {
 namespace {
 
 // What makes the choices lose least by the clock of the software device, over the grid of problems of
-// benchmarks/choices.py. The unit is what one more row of queries costs a wave, a key. What a key costs
-// whatever the tile (LDS reads, the softmax's reductions, barriers), and what a workgroup's waves share of it
-// (K and V on their way to the LDS); what it costs more where a SIMD has no other wave, over the keys of a
-// step; a workgroup's beginning and end, for waves that take turns by barriers (many) and for others.
+// benchmarks/choices.py. The unit is what one more row of queries costs a wave for one key.
+// - kRowsOfAKey: a key, whatever the tile: LDS reads, the softmax's reductions, barriers.
+// - kRowsOfALoad: K and V on their way to the LDS, which a workgroup's waves share.
+// - kLatency: a step of keys, where a SIMD has no other wave.
+// - kStart, kStartOfMany: a workgroup's beginning and end; Many: its waves take turns by barriers.
 // By benchmarks/selector.py, 2026-11-26.
 constexpr int64_t kRowsOfAKey = 31;
 constexpr int64_t kRowsOfALoad = 11;

@@ -238,7 +238,7 @@ class Pingpong {
     }
   }
 
-  // Steps from i to before `end`. What a step reads is used in the next one.
+  // Steps from i to before `end`. What a step reads is used kAhead steps later.
   template <int i, int end>
   __device__ void steps(int n) {
     if constexpr (i < end) {

@@ -18,6 +18,7 @@ import pytest
 from ..support import asm
 from ..support.fuzz import beyond_nans, differences, wanted
 from ..support.halves import Program, programs, run
+from ..support.inner import run_as
 from ..support.spelling import NARROW
 from ..support.toolchain import ROOT
 
@@ -30,13 +31,7 @@ inner = pytest.mark.skipif(NARROW or "FMHA_TEST_LANES" not in os.environ, reason
 @pytest.mark.parametrize("arch", ARCHS)
 def test_archs(arch: str) -> None:
     """Run the other tests as each arch: a process has one."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
-    done = subprocess.run(
-        command, env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": "64"},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert " passed" in run_as(arch, __file__, "-p", "no:xdist", FMHA_TEST_LANES="64")
 
 
 def _halved(made: list[Program], folder: Path) -> list[dict[str, asm.U32]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,8 +15,8 @@ import pytest
 from ..support import hip, profiles, rows
 from ..support.asm import Kernel, assemble
 from ..support.findings import ARGS, HEAD, Kernels
+from ..support.inner import run_as
 from ..support.spelling import GENERATION
-from ..support.toolchain import ROOT
 
 ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 inner = pytest.mark.skipif("FMHA_TEST_LANES" not in os.environ, reason="run by test_archs")
@@ -29,13 +27,7 @@ WIDTHS = pytest.mark.parametrize("lanes", [32, 64])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_archs(arch: str) -> None:
     """Run the other tests as each arch: a process has one."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": "64"},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert " passed" in run_as(arch, __file__, FMHA_TEST_LANES="64")
 
 
 # The same words: a lane's number in its wave, and how many of its lanes are on.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes as c
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip, programs
-from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
+from ..support.inner import run_as
+from ..support.toolchain import CLANG20, OF_CLANG20, compiler
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 # Their waves of 64: an arch has its own programs, of which each runs at every level.
@@ -36,17 +36,8 @@ def test_archs(arch: str, lanes: str) -> None:
     """Run the next test as each arch: a process has one."""
     if arch in OF_CLANG20 and not CLANG20.exists():
         pytest.skip("no clang 20: `make toolchain`, without a ROCm")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_program"]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": lanes},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert f"{len(SEEDS) // 4 if lanes else len(SEEDS)} passed" in done.stdout
+    said = run_as(arch, f"{__file__}::test_program", FMHA_TEST_LANES=lanes)
+    assert f"{len(SEEDS) // 4 if lanes else len(SEEDS)} passed" in said
 
 
 @pytest.mark.skipif("FMHA_EMU_ARCH" not in os.environ, reason="run by test_archs")

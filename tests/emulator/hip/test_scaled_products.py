@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -18,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip
-from ..support.toolchain import CLANG20, ROOT
+from ..support.inner import run_as
+from ..support.toolchain import CLANG20
 
 SOURCE = Path(__file__).with_name("scaled_products.hip")
 KINDS = {
@@ -45,13 +45,8 @@ def test_compiled_by_clang20(tmp_path: Path) -> None:
     options = ("-x", "hip", "-std=c++20", "-O2", "--offload-arch=gfx950", "-nogpuinc", "-nogpulib")
     only = ("--cuda-device-only", "--no-gpu-bundle-output", "-c", str(SOURCE), "-o", str(out))
     subprocess.run([CLANG20, *options, *only], check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_products"],
-        env=os.environ | {"FMHA_EMU_ARCH": "gfx950", "FMHA_TEST_PRODUCTS": str(out)},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(PRODUCTS)} passed" in done.stdout
+    said = run_as("gfx950", f"{__file__}::test_products", FMHA_TEST_PRODUCTS=str(out))
+    assert f"{len(PRODUCTS)} passed" in said
 
 
 def _narrowed(x: Array, scale: Array, kind: str) -> Array:

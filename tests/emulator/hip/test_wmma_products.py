@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -19,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip
+from ..support.inner import run_as
 from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
 
 SOURCE = Path(__file__).with_name("wmma_products.hip")
@@ -49,13 +49,8 @@ def test_archs(arch: str, tmp_path: Path) -> None:
         pytest.skip("no clang 20: `make toolchain`, without a ROCm")
     code_object = tmp_path / "products.co"
     _compile(arch, code_object)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_products"]
-    done = subprocess.run(
-        command, env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_PRODUCTS": str(code_object)},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(TYPES)} passed" in done.stdout
+    said = run_as(arch, f"{__file__}::test_products", FMHA_TEST_PRODUCTS=str(code_object))
+    assert f"{len(TYPES)} passed" in said
 
 
 @pytest.mark.skipif("FMHA_TEST_PRODUCTS" not in os.environ, reason="run by test_archs")

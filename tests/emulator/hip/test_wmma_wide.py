@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip
-from ..support.toolchain import ROOT, compiler
+from ..support.inner import run_as
+from ..support.toolchain import compiler
 
 SOURCE = Path(__file__).with_name("wmma_wide.hip")
 ARCHS = ("gfx1100", "gfx1151", "gfx1201")
@@ -167,14 +167,9 @@ def test_archs(arch: str, tmp_path: Path) -> None:
         ],
         check=True,
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_product"]
-    done = subprocess.run(
-        command, env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_PRODUCTS": str(code_object)},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = run_as(arch, f"{__file__}::test_product", FMHA_TEST_PRODUCTS=str(code_object))
     expected = sum(p.gfx12 == (arch == "gfx1201") for p in PRODUCTS)
-    assert f"{expected} passed" in done.stdout
+    assert f"{expected} passed" in said
 
 
 @pytest.mark.skipif("FMHA_TEST_PRODUCTS" not in os.environ, reason="run by test_archs")

@@ -14,7 +14,7 @@ import pytest
 
 from ..support import hip, rows
 from ..support.asm import LANES, Case, Kernel, Result, Suite, assemble
-from ..support.findings import ARGS, HEAD, Kernels
+from ..support.findings import ARGS, GWS, HEAD, Kernels
 from ..support.fp import Array
 from ..support.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, memory_is, resource
 from ..support.spelling import GENERATION, RDNA, exists
@@ -172,16 +172,10 @@ def test_the_first_at_a_barrier() -> None:
     buffer.free()
 
 
-_NO_GWS = "no global wave sync"
 _NO_GRAPHICS = "of the graphics pipeline"
 _NO_NAMES = "named barriers are not modelled"
 REFUSED = {
-    "ds_gws_init": ("v2 gds", _NO_GWS),
-    "ds_gws_barrier": ("v2 gds", _NO_GWS),
-    "ds_gws_sema_v": ("gds", _NO_GWS),
-    "ds_gws_sema_br": ("v2 gds", _NO_GWS),
-    "ds_gws_sema_p": ("gds", _NO_GWS),
-    "ds_gws_sema_release_all": ("gds", _NO_GWS),
+    **GWS,
     "ds_ordered_count": ("v2, v3 gds", _NO_GRAPHICS),
     "ds_add_gs_reg_rtn": ("v[2:3], v4 gds", _NO_GRAPHICS),
     "ds_sub_gs_reg_rtn": ("v[2:3], v4 gds", _NO_GRAPHICS),

@@ -10,7 +10,7 @@ import pytest
 
 from ..support import rows
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
-from ..support.findings import Kernels
+from ..support.findings import GWS, Kernels
 from ..support.fp import Array
 
 SUITE = Suite("scalar_special")
@@ -237,7 +237,6 @@ def test_scalar_special(case: Case) -> None:
 # Rows that exist so that what they refuse has a name: the instruction, and the reason the launch stops for.
 _NO_SCRATCH = "the manuals leave its addressing open"
 _NO_DISCARD = "leaves undefined data behind"
-_NO_GWS = "owns no global wave sync"
 _NO_TRAP = "only a trap handler can return"
 _NO_END = "only a saved wave or a pixel shader"
 REFUSED = {
@@ -256,12 +255,7 @@ REFUSED = {
     "s_endpgm_ordered_ps_done": ("", _NO_END),
     "v_screen_partition_4se_b32": ("v2, v3", "a graphics instruction"),
     "buffer_store_lds_dword": ("s[4:7], 0 lds", "a store from LDS to memory"),
-    "ds_gws_init": ("v2 gds", _NO_GWS),
-    "ds_gws_barrier": ("v2 gds", _NO_GWS),
-    "ds_gws_sema_v": ("gds", _NO_GWS),
-    "ds_gws_sema_br": ("v2 gds", _NO_GWS),
-    "ds_gws_sema_p": ("gds", _NO_GWS),
-    "ds_gws_sema_release_all": ("gds", _NO_GWS),
+    **GWS,
 }
 # And forms of instructions that otherwise run.
 _STOPS = {

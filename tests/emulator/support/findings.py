@@ -32,6 +32,17 @@ HEAD = (
     "s_nop 7",
 )
 
+_NO_GWS = "owns no global wave sync"
+# What no launch has on any arch: instructions, their operands, and why the launch stops.
+GWS = {
+    "ds_gws_init": ("v2 gds", _NO_GWS),
+    "ds_gws_barrier": ("v2 gds", _NO_GWS),
+    "ds_gws_sema_v": ("gds", _NO_GWS),
+    "ds_gws_sema_br": ("v2 gds", _NO_GWS),
+    "ds_gws_sema_p": ("gds", _NO_GWS),
+    "ds_gws_sema_release_all": ("gds", _NO_GWS),
+}
+
 
 def only(wave: int, label: str, lines: Sequence[str]) -> list[str]:
     """`lines` for one wave; the others jump to `label` behind them."""

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The build's programs, native/tools, as modules."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+TOOLS = Path(__file__).resolve().parents[2] / "native" / "tools"
+
+
+def load_tool(name: str) -> Any:
+    """A program of native/tools as a module; they import each other by name."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(TOOLS))
