@@ -41,7 +41,9 @@ from pyfa_rocm.device import current_device, devices
 NATIVE = Path(__file__).parents[1] / "native"
 SOURCE, ARCHS = NATIVE / "host" / "select" / "fwd.cc", NATIVE / "archs.toml"
 # Each is a multiple of its number.
-FITTED = {"kRowsOfAKey": 1, "kRowsOfALoad": 1, "kLatency": 100, "kStart": 100, "kStartOfMany": 100}
+FITTED = {"kRowsOfAKey": 1, "kRowsOfALoad": 1} | dict.fromkeys(
+    ("kLatency", "kStart64", "kStart128", "kStartOfMany64", "kStartOfMany128"), 100
+)
 TRIALS = 1600  # of each width of a walk
 WALKS = 5
 # Without a mask, each beside the instance of Composable Kernel for the same head dim.

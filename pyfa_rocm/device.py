@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyfa_rocm._runtime import hip
+from pyfa_rocm._runtime import hip, library
 from pyfa_rocm._runtime.hip import Runtime, runtime
 from pyfa_rocm.errors import InvalidArgumentError
 
@@ -43,7 +43,7 @@ class Device:
     memory_bytes : int
         Size of its memory.
     compute_units : int
-        Number of its compute units.
+        Number of its compute units. HIP counts a Radeon's in pairs, as multiprocessors.
     """
 
     index: int
@@ -62,9 +62,9 @@ def describe(index: int) -> Device:
     """Describe one device."""
     properties = hip.call("hipGetDeviceProperties", index)
     arch = str(properties.gcnArchName).split(":")[0]
-    return Device(
-        index, str(properties.name), arch, int(properties.totalGlobalMem), int(properties.multiProcessorCount)
-    )
+    per_multiprocessor = int(library.known_archs().get(arch, {}).get("cus_per_multiprocessor", 1))
+    units = int(properties.multiProcessorCount) * per_multiprocessor
+    return Device(index, str(properties.name), arch, int(properties.totalGlobalMem), units)
 
 
 def devices() -> list[Device]:

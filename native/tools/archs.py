@@ -30,13 +30,14 @@ MATRIX_UNITS = ("mfma", "wmma", "none")
 # Kernels whose pace an arch may state, in the order of FwdPaces.
 FWD_PACES = ("aiter", "pingpong64", "pingpong128")
 # In the order of FwdStarts.
-FWD_STARTS = ("few", "many")
+FWD_STARTS = ("few64", "few128", "many64", "many128")
 # Constants, in the order in which the software device's profile lists them: name and meaning.
 UNIT_CONSTANTS = {
     "lds_banks": "",
     "lds_bank_bytes": "",
     "lds_bytes_per_cu": "",
     "lds_granule_bytes": "a workgroup's LDS is a multiple of it",
+    "cus_per_multiprocessor": "what HIP counts as one",
     "simds_per_cu": "",
     "vgprs_per_simd_lane": "VGPRs and AccVGPRs together",
     "vgpr_granule": "a wave's registers are a multiple of it",
@@ -48,6 +49,7 @@ CARD_CONSTANTS = {
     "compute_units": "",
     "clock_khz": "peak engine clock",
     "memory_bytes": "",
+    "integrated": "1: it shares the processor's memory",
     "memory_clock_khz": "",
     "memory_bus_bits": "",
     "line_bytes": "of every cache",
@@ -227,7 +229,11 @@ def read_archs(path: Path = ARCHS_TOML) -> Archs:
 def public(archs: Archs) -> dict[str, Any]:
     """What fmha_build_info() tells of each arch, for Python and whoever else reads it."""
     keys = ("wave_size", "dtypes", "matrix", "matrix_flushes")
-    return {arch.name: {key: getattr(arch, key) for key in keys} for arch in archs.archs}
+    return {
+        arch.name: {key: getattr(arch, key) for key in keys}
+        | {"cus_per_multiprocessor": arch.unit["cus_per_multiprocessor"].value}
+        for arch in archs.archs
+    }
 
 
 def _enum(name: str, values: tuple[str, ...], comment: str) -> str:
@@ -267,7 +273,7 @@ struct FwdPaces {
 
 // What a workgroup's beginning and end costs; many: if its waves take turns by barriers. 0: as elsewhere.
 struct FwdStarts {
-  int few, many;
+  int64_t few64, few128, many64, many128;
 };
 
 // What the library knows of an arch besides its kernels.
@@ -277,7 +283,8 @@ struct ArchInfo {
   int capability_major;  // HIP's compute capability
   int capability_minor;
   int wave_size;     // lanes
-  int simds_per_cu;  // SIMDs of a compute unit
+  int cus_per_multiprocessor;  // compute units that HIP counts as one
+  int simds_per_cu;            // SIMDs of a compute unit
   const char* fp8;   // the name of its 8-bit float; "": it has none
   FwdPaces fwd_paces;
   FwdStarts fwd_starts;
@@ -293,7 +300,8 @@ def host_header(archs: Archs) -> str:
     for arch in archs.archs:
         major, minor = arch.capability
         paces = ", ".join(str(arch.fwd_paces[name]) for name in FWD_PACES)
-        numbers = f"{major}, {minor}, {arch.wave_size}, {arch.unit['simds_per_cu'].value}"
+        units = f"{arch.unit['cus_per_multiprocessor'].value}, {arch.unit['simds_per_cu'].value}"
+        numbers = f"{major}, {minor}, {arch.wave_size}, {units}"
         fp8 = _text("".join(dtype for dtype in arch.dtypes if dtype in FP8))
         names = f"Arch::{enumerator(arch.name)}, {_text(arch.name)}"
         starts = ", ".join(str(arch.fwd_starts[name]) for name in FWD_STARTS)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, rows, this_arch
+from built import DTYPE_OF, Row, drawn, every_of, rows
 from cases_judge import judge
 from cases_types import Array
-from decoding import Decoding, Problem, run_judged
+from decoding import Decoding, Problem, number_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strict import wave_order
@@ -95,21 +95,31 @@ def test_any_splits() -> None:
             judge(want, o, lse)
 
 
-@pytest.mark.parametrize("row", rows("decode"), ids=lambda row: f"{row['arch']}-{row['name']}")
-def test_kernel(row: Row) -> None:
-    """Each kernel, forced, with fewer rows than it has in a workgroup, and more."""
-    if row["arch"] != this_arch() or row["layout"] != "rows" or row["cache_dtype"] != row["dtype"]:
-        pytest.skip("for another arch: run by test_other_archs; other caches: test_decode_caches.py")
+@every_of(r for r in rows("decode") if (r["layout"], r["cache_dtype"]) == ("rows", r["dtype"]))
+def test_every_kernel(row: Row) -> None:
+    """Each kernel, forced, with fewer rows than it has in a workgroup, and more.
+
+    Over caches as they are; test_decode_caches.py has others.
+    """
+    rng = drawn(row)
     p = Problem(
         dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"], nhead_k=1, ratio=3,
-        lengths=(300, 9, 70), seqlens_q=(45, 1, 8), packed=True, causal=True,
+        lengths=(300, *map(int, rng.integers(1, 200, 2))), seqlens_q=(45, 1, int(rng.integers(1, 12))),
+        packed=True, causal=True,
     )  # fmt: skip
+    run(replace(p, options={"kernel": number_of(Decoding(p), row["name"])}))
+
+
+def test_splits_for_the_device() -> None:
+    """Unless the caller says how many: two workgroups for each compute unit, if there are enough keys."""
+    p = Problem(lengths=(4096,), seqlens_q=(1,), nhead_k=8, ratio=1)
     params = Decoding(p).params()
-    names = []
-    for number in range(1, 1 + pyfa_rocm.fmha_decode_kernel(params).candidate_count):
-        params.kernel = number
-        names.append(pyfa_rocm.fmha_decode_kernel(params).name)
-    run(replace(p, options={"kernel": names.index(row["name"]) + 1}))
+    (row,) = (r for r in rows("decode") if r["name"] == pyfa_rocm.fmha_decode_kernel(params).name)[:1]
+    most = 4096 // (2 * row["tile_n"])
+    wanted = min(-(-2 * pyfa_rocm.devices()[0].compute_units // 8), most)
+    assert pyfa_rocm.fmha_decode_workspace_bytes(params) == pyfa_rocm.fmha_decode_workspace_bytes(
+        replace(params, num_splits=wanted)
+    )
 
 
 @st.composite

@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from built import DTYPE_OF, MORE_CHECKS, Row, can_do, rows, this_arch
+from built import DTYPE_OF, MORE_CHECKS, Row, can_do, drawn, every_of, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
 
 ROOT = Path(__file__).resolve().parents[2]
+# That have tests of the mark every_kernel
+FILES = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append")
 GAPS = Layout((0, 1, 2), (1, 2, 1, 16), 64)
 
 
@@ -41,26 +43,22 @@ def _run(case: Case, row: Row) -> None:
     assert run_raw(forced(case, row["name"])) == row["name"]
 
 
-def _name(row: Row) -> str:
-    return f"{row['arch']}-{row['name']}"
-
-
 # Kernels that come prebuilt are tested by test_prebuilt.py: each does a few problems, and those alone.
 COMPILED = [row for row in rows() if row["origin"] != "aiter"]
 
 
-@pytest.mark.parametrize("row", COMPILED, ids=_name)
-@pytest.mark.parametrize("lengths", ["full", "ragged", "part of the head dim"])
+@every_of(COMPILED)
+@pytest.mark.parametrize("lengths", ["full", "drawn", "part of the head dim"])
 def test_kernel(row: Row, lengths: str) -> None:
     """All of its features at once; then, if it masks, with masks; then with smaller head dims if it may."""
-    if row["arch"] != this_arch():
-        pytest.skip(f"for {row['arch']}: run by test_other_archs")
     m, n, step = row["tile_m"], row["tile_n"], row["hdim_step"]
     if lengths == "full":
         _run(_case(row, m, 2 * n), row)
         return
-    case = _case(row, m + 29, 2 * n + 37 if row["pad"] else 3 * n)
-    if lengths == "ragged":
+    rng = drawn(row)
+    seqlen_k = rng.integers(1, 3 * n) if row["pad"] else n * rng.integers(1, 4)
+    case = _case(row, int(rng.integers(1, 2 * m)), int(seqlen_k))
+    if lengths == "drawn":
         _run(case, row)
         if row["mask"]:
             _run(replace(case, causal=True), row)
@@ -70,11 +68,9 @@ def test_kernel(row: Row, lengths: str) -> None:
         _run(replace(case, hdim_v=row["hdim_v"] - step), row)
 
 
-@pytest.mark.parametrize("row", [r for r in COMPILED if r["mask"] or r["group"]], ids=_name)
+@every_of(r for r in COMPILED if r["mask"] or r["group"])
 def test_tiles_without_keys(row: Row) -> None:
     """A tile of queries that sees no key leaves CK's pipeline early, its loads of Q still on their way."""
-    if row["arch"] != this_arch():
-        pytest.skip(f"for {row['arch']}: run by test_other_archs")
     m, keys = row["tile_m"], 16 if row["pad"] else row["tile_n"]
     case = _case(row, keys + 2 * m, keys)
     if row["group"]:
@@ -83,16 +79,16 @@ def test_tiles_without_keys(row: Row) -> None:
 
 
 @pytest.mark.skipif("FMHA_EMU_ARCH" in os.environ, reason="this is the other arch")
-def test_other_archs(device_kind: str) -> None:
-    """The kernels of other archs, each on a software device of that arch in a process of its own."""
+@pytest.mark.parametrize("arch", sorted({row["arch"] for row in rows()} - {this_arch()}))
+def test_other_archs(arch: str, device_kind: str) -> None:
+    """Another arch's kernels, of all families, on a software device of that arch in a process of its own."""
     if device_kind == "gpu":
         pytest.skip("a GPU has one arch")
-    others = {str(row["arch"]) for row in rows()} - {this_arch()}
-    for arch in sorted(others):
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
-            env=os.environ | {"FMHA_EMU_ARCH": arch} | MORE_CHECKS.get(arch, {}), cwd=ROOT,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-4000:]
-        assert " passed" in done.stdout
+    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "every_kernel", *files],
+        env=os.environ | {"FMHA_EMU_ARCH": arch} | MORE_CHECKS.get(arch, {}), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, fp8, other_fp8, rows, this_arch
+from built import DTYPE_OF, Row, drawn, every, fp8, other_fp8, rows, this_arch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kv_append import Append, Appending
@@ -29,12 +29,10 @@ def types() -> list[tuple[str, str]]:
     return [(DTYPE_OF[row["dtype"]], DTYPE_OF[row["o_dtype"]]) for row in found]
 
 
-@pytest.mark.parametrize("row", rows("kv_append"), ids=lambda row: f"{row['arch']}-{row['name']}")
+@every("kv_append")
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rotary_float", [False, True])
 def test_every_kernel(row: Row, interleaved: bool, rotary_float: bool) -> None:
-    if row["arch"] != this_arch():
-        pytest.skip(f"for {row['arch']}: run where the device plays it")
     dtype, stored = DTYPE_OF[row["dtype"]], DTYPE_OF[row["o_dtype"]]
     case = replace(
         BASE, dtype=dtype, cache_dtype=stored, interleaved=interleaved, rotary_float=rotary_float,
@@ -43,6 +41,8 @@ def test_every_kernel(row: Row, interleaved: bool, rotary_float: bool) -> None:
     appending = Appending(case)
     assert pyfa_rocm.fmha_kv_append_kernel(appending.params()).name == row["name"]
     appending.run()
+    new, used = (tuple(int(n) for n in drawn(row).integers(1, most, 2)) for most in (30, 250))
+    Appending(replace(case, lengths=new, used=used, packed=True)).run()
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 16, 128, 256])

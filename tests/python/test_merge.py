@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, rows, this_arch
+from built import DTYPE_OF, Row, drawn, every, rows, this_arch
 from cases import Layout, Placed, bits, layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,17 +27,16 @@ BASE = Merge(parts=3, batch=2, seqlen=5, nhead=3, hdim=64)
 TYPES = [(row["dtype"], row["o_dtype"]) for row in rows("merge") if row["arch"] == rows("merge")[0]["arch"]]
 
 
-@pytest.mark.parametrize("row", rows("merge"), ids=lambda row: f"{row['arch']}-{row['name']}")
+@every("merge")
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_every_kernel(row: Row, accumulate: bool) -> None:
-    if row["arch"] != this_arch():
-        pytest.skip(f"for {row['arch']}: run where the device plays it")
     case = replace(
         BASE, dtype=DTYPE_OF[row["dtype"]], o_dtype=DTYPE_OF[row["o_dtype"]], parts=6, accumulate=accumulate
     )
     assert pyfa_rocm.fmha_merge_kernel(Merging(case).params()).name == row["name"]
     run_merge(case)
-    run_merge(replace(case, base2=True, hdim=40))
+    parts, batch, seqlen = (int(n) for n in drawn(row).integers(1, 20, 3))
+    run_merge(replace(case, base2=True, hdim=40, parts=parts, batch=batch, seqlen=seqlen))
 
 
 @pytest.mark.parametrize("hdim", [8, 24, 32, 96, 128, 256, 512, 520, 576])

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -29,6 +31,26 @@ def rows(family: str = "fwd") -> tuple[Row, ...]:
     """All kernels of a family, of all archs."""
     kernels = json.loads(library.build_info_json())["kernels"]
     return tuple(row for row in kernels if row["family"] == family)
+
+
+def every(family: str) -> Any:
+    """Run a test with each kernel of a family as its `row`; test_other_archs runs it as each other arch."""
+    return every_of(rows(family))
+
+
+def every_of(some: Iterable[Row]) -> Any:
+    """As `every`, of some rows."""
+    params = [
+        pytest.param(row, id=row["name"], marks=pytest.mark.every_kernel)
+        for row in some
+        if row["arch"] == this_arch()
+    ]
+    return pytest.mark.parametrize("row", params)
+
+
+def drawn(row: Row) -> np.random.Generator:
+    """Random numbers for a kernel, the same each time."""
+    return np.random.default_rng(zlib.crc32(f"{row['arch']} {row['name']}".encode()))
 
 
 @cache

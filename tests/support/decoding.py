@@ -196,6 +196,16 @@ class Decoding:
         )  # fmt: skip
 
 
+def number_of(decoding: Decoding, name: str) -> int:
+    """Return which candidate for a problem a kernel is."""
+    params = decoding.params()
+    names = []
+    for number in range(1, 1 + pyfa_rocm.fmha_decode_kernel(params).candidate_count):
+        params.kernel = number
+        names.append(pyfa_rocm.fmha_decode_kernel(params).name)
+    return names.index(name) + 1
+
+
 def run_judged(decoding: Decoding) -> list[tuple[Array, Array]]:
     """Run a problem, judge its results, and return them."""
     results = decoding.run()

@@ -134,7 +134,7 @@ HipDeviceProp properties(int index) {
   fill_limits(p);
   p.major = arch.capability_major;
   p.minor = arch.capability_minor;
-  p.multiProcessorCount = number(card.compute_units);
+  p.multiProcessorCount = number(card.compute_units) / number(card.cus_per_multiprocessor);
   p.clockRate = number(card.clock_khz);
   p.memoryClockRate = number(card.memory_clock_khz);
   p.memoryBusWidth = number(card.memory_bus_bits);
@@ -142,7 +142,8 @@ HipDeviceProp properties(int index) {
   p.clockInstructionRate = number(card.wall_clock_khz);
   p.arch = kArchFeatures;
   p.pciBusID = index + 1;
-  p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.asyncEngineCount = 1;
+  p.canMapHostMemory = p.concurrentKernels = p.unifiedAddressing = p.asyncEngineCount = 1;
+  p.integrated = number(card.integrated);
   p.managedMemory = p.concurrentManagedAccess = p.hostRegisterSupported = p.isLargeBar = 1;
   p.streamPrioritiesSupported = p.canUseHostPointerForRegisteredMem = 1;
   p.singleToDoublePrecisionPerfRatio = 1;
@@ -180,6 +181,7 @@ HipDevicePropR0000 old_properties(int index) {
   p.memPitch = n.memPitch;
   p.textureAlignment = n.textureAlignment;
   p.texturePitchAlignment = n.texturePitchAlignment;
+  p.integrated = n.integrated;
   p.ECCEnabled = n.ECCEnabled;
   p.isLargeBar = n.isLargeBar;
   p.managedMemory = n.managedMemory;
@@ -207,6 +209,9 @@ bool attribute(int which, int index, int* value) {
       break;
     case kClockRate:
       *value = p.clockRate;
+      break;
+    case kIntegrated:
+      *value = p.integrated;
       break;
     case kConcurrentKernels:
       *value = p.concurrentKernels;
@@ -326,7 +331,6 @@ bool attribute(int which, int index, int* value) {
     case kDirectManaged:
     case kGlobalL1:
     case kHostAtomics:
-    case kIntegrated:
     case kMultiBoard:
     case kTimeout:
     case kLocalL1:

@@ -78,8 +78,8 @@ Arch arch_of(const HipApi& api, int device) {
 
 Target target_of(const HipApi& api, int device) {
   const Arch arch = arch_of(api, device);
-  const int units = attribute(api, "compute units", kHipAttributeMultiprocessorCount, device);
-  return {arch, std::max(units, 1)};
+  const int processors = attribute(api, "compute units", kHipAttributeMultiprocessorCount, device);
+  return {arch, std::max(processors, 1) * arch_info(arch).cus_per_multiprocessor};
 }
 
 Device& open_device(const HipApi& api, int ordinal) {

@@ -17,25 +17,24 @@ namespace {
 // - kRowsOfAKey: a key, whatever the tile: LDS reads, the softmax's reductions, barriers.
 // - kRowsOfALoad: K and V on their way to the LDS, which a workgroup's waves share.
 // - kLatency: a step of keys, where a SIMD has no other wave.
-// - kStart, kStartOfMany: a workgroup's beginning and end; Many: its waves take turns by barriers.
+// - kStart, kStartOfMany: a workgroup's beginning and end, for head dims up to 64, and for others; Many: its
+//   waves take turns by barriers.
 // By benchmarks/selector.py, 2026-11-26.
-constexpr int64_t kRowsOfAKey = 31;
-constexpr int64_t kRowsOfALoad = 11;
-constexpr int64_t kLatency = 5100;
-constexpr int64_t kStart = 14300;
-constexpr int64_t kStartOfMany = 29300;
+constexpr int64_t kRowsOfAKey = 30;
+constexpr int64_t kRowsOfALoad = 10;
+constexpr int64_t kLatency = 5700;
+constexpr int64_t kStart64 = 9600;
+constexpr int64_t kStart128 = 13700;
+constexpr int64_t kStartOfMany64 = 28100;
+constexpr int64_t kStartOfMany128 = 24300;
 
 // The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
 constexpr int64_t kStartOfPart = 13300;
 
 // Of an MI300X, unless the arch has starts of its own.
-int64_t start_of(Arch arch) {
-  const int own = arch_info(arch).fwd_starts.few;
-  return own != 0 ? own : kStart;
-}
-int64_t start_of_many(Arch arch) {
-  const int own = arch_info(arch).fwd_starts.many;
-  return own != 0 ? own : kStartOfMany;
+FwdStarts starts_of(Arch arch) {
+  const FwdStarts& own = arch_info(arch).fwd_starts;
+  return own.few64 != 0 ? own : FwdStarts{kStart64, kStart128, kStartOfMany64, kStartOfMany128};
 }
 
 int waves_of(const Kernel& k) { return std::max(k.block_size / arch_info(k.arch).wave_size, 1); }
@@ -103,6 +102,7 @@ class FwdFamily {
       : p_(problem),
         offers_(offers),
         target_(target),
+        starts_(starts_of(target.arch)),
         waves_at_once_(int64_t{target.compute_units} * arch_info(target.arch).simds_per_cu) {}
 
   size_t key() const {
@@ -148,17 +148,23 @@ class FwdFamily {
     if (e.waves > arch_info(target_.arch).simds_per_cu) return time_of_many(e, workgroups, keys);
     const int64_t waves = workgroups * e.waves;
     const int64_t rounds = ceil_div(waves, waves_at_once_);
+    const int64_t start = e.hdim_q <= 64 ? starts_.few64 : starts_.few128;
     const int64_t alone = e.round_cost + kLatency / e.kernel->fwd.tile_n;
-    return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * start_of(target_.arch);
+    return std::max(alone * keys.most, e.round_cost * rounds * keys.mean) + rounds * start;
   }
 
+  // Tiles that all take the same time make whole rounds, however few the last one has. Where a mask makes
+  // some take less, a unit that is done with one begins the next.
   int64_t time_of_many(const Entry& e, int64_t workgroups, const FwdKeys& keys) const {
     const int64_t units = target_.compute_units;
     const FwdWorkCost cost = work_cost(*e.kernel);
-    const int64_t rounds = ceil_div(workgroups, units);
+    const bool same = keys.most == keys.mean;
+    const int64_t rounds =
+        same ? 100 * ceil_div(workgroups, units) : std::max<int64_t>(100 * workgroups / units, 100);
     const int64_t share = workgroups > units ? 100 : fwd_share_of_units(workgroups, units);
-    const int64_t time = cost.key * share / 100 * std::max(rounds * keys.mean, keys.most) +
-                         rounds * start_of_many(target_.arch);
+    const int64_t start = e.hdim_q <= 64 ? starts_.many64 : starts_.many128;
+    const int64_t time =
+        cost.key * share / 100 * std::max(rounds * keys.mean / 100, keys.most) + rounds * start / 100;
     // The n-th candidate is the same kernel with a workspace and without.
     const bool divides = p_.may_use_workspace || p_.candidate != 0;
     return divides ? time * split_of(*e.kernel, p_, target_).percent / 100 : time;
@@ -167,6 +173,7 @@ class FwdFamily {
   const FwdProblem& p_;
   const FwdOffers& offers_;
   const Target& target_;
+  const FwdStarts starts_;
   const int64_t waves_at_once_;
 };
 

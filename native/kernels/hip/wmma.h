@@ -11,6 +11,9 @@
 //   c          column l % 16, in element i      column l % 16, in element i     as gfx12
 //              row 2 * i + half                 row 8 * half + i
 //
+// Which eight of k a half has on gfx12 no product shows, since a and b have the same: here 8 * half on, by
+// AMD's matrix instruction calculator 0 to 3 and 8 to 11, or 4 to 7 and 12 to 15.
+//
 // Callers see one layout of c, gfx12's. On gfx11 the rows of a are exchanged (row_of_lane): then element i of
 // c is in row 8 * half + i too. So a lane has of a product eight rows that lie together, which the next
 // product takes as columns of b: of its own eight on gfx12, and with the other half's on gfx11 and gfx10.3

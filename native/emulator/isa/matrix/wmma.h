@@ -7,8 +7,9 @@
 //   and the first group's are read here. Register i of C and D is row groups * i + g. 16-bit results take one
 //   half of the register, which op_sel's bit 2 picks, of C too; the other half stays.
 // - gfx12 (kSplit): group g holds K / groups values of k from g * K / groups on, but never less than a
-// register
-//   full: of 16 4-bit elements waves of 64 have all in the first two groups. Rows of C and D, one a register,
+//   register full: of 16 4-bit elements waves of 64 have all in the first two groups. That numbering is ours:
+//   AMD's matrix instruction calculator gives the groups fours of k in turn, A and B the same, so that no
+//   product shows which. Rows of C and D, one a register,
 //   or two if they have 16 bits: in waves of 32 those of group g are from 8 * g on; in waves of 64 the groups
 //   have four each, in the order 0, 2, 1, 3 (AMD's matrix instruction calculator; Mesa, radv's cooperative
 //   matrices).

@@ -4,8 +4,7 @@
 // Registers as of gfx12's WMMA (wmma.h), of B as for K, of A as for K / 2, since it has every other element:
 // 2i and 2i + 1 are among the four k from 4i on, at the places that two pairs of bits of the index register
 // say. If the indices take a half or a quarter of that register, index_key (op_sel's bits 0 and 1) says
-// which. That index and A's elements lie in the same lane is how CDNA3's SMFMAC has it; AMD has published no
-// guide to gfx12's layout that would say more.
+// which. That index and A's elements lie in the same lane is how CDNA3's SMFMAC has it.
 //
 // Arithmetic: as of WMMA; the products that A leaves out do not exist, so no infinity of B meets a zero
 // there.
