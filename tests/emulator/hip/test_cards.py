@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What HIP says of a card that is played is what ROCm's runtime says of the real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ..support.toolchain import ROOT
+
+SCRIPT = """
+import ctypes as c
+from emulator.support import hip
+from pyfa_rocm import devices
+MULTIPROCESSORS, PHYSICAL, ECC, INTEGRATED = 63, 10015, 0, 16
+def attribute(number):
+    value = c.c_int(-1)
+    hip.call("hipDeviceGetAttribute", c.byref(value), number, 0)
+    return value.value
+print(*map(attribute, (MULTIPROCESSORS, PHYSICAL, ECC, INTEGRATED)), devices()[0].compute_units)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arch", "multiprocessors", "integrated", "compute_units"),
+    [
+        ("gfx90a", 110, 0, 110),
+        ("gfx942", 304, 0, 304),
+        ("gfx950", 256, 0, 256),
+        ("gfx1030", 40, 0, 80),
+        ("gfx1036", 1, 1, 2),
+        ("gfx1100", 48, 0, 96),
+        ("gfx1151", 20, 1, 40),
+        ("gfx1201", 32, 0, 64),
+    ],
+)
+def test_multiprocessors(arch: str, multiprocessors: int, integrated: int, compute_units: int) -> None:
+    """A Radeon's are pairs of compute units; no runtime reports ECC."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True,
+        env=os.environ | {"FMHA_EMU_ARCH": arch, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+    )  # fmt: skip
+    numbers = [multiprocessors, multiprocessors, 0, integrated, compute_units]
+    assert list(map(int, done.stdout.split())) == numbers
