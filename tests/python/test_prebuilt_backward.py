@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""AITER's backward kernels, which come as code objects: each against float64, under all checks."""
+"""AITER's backward kernels, which come as code objects: each against float64.
+
+Under all checks but lds-race-equal, which Composable Kernel's do not pass either.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ constexpr int64_t kStart128 = 13700;
 constexpr int64_t kStartOfMany64 = 28100;
 constexpr int64_t kStartOfMany128 = 24300;
 
-// The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc).
+// The same where workgroups share keys: what says, by the clock, when that pays (select/fwd_split.cc). By
+// hand, from such times, 2026-11-23.
 constexpr int64_t kStartOfPart = 13300;
 
 // Of an MI300X, unless the arch has starts of its own.

@@ -108,7 +108,9 @@ class Softmax {
     const float factor = __builtin_amdgcn_exp2f(reference - next);
     reference = next;
     sum *= factor;
-    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] *= factor;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
+    }
   }
 
   struct Filling {
