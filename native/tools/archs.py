@@ -415,7 +415,7 @@ def emulator_header(archs: Archs) -> str:
     lines += ["};", "", f"inline constexpr int kCardCount = {len(entries)};"]
     lines += ["inline constexpr Card kCards[kCardCount] = {", *entries, "};", ""]
     lines += [
-        "// The card that the software device plays for an arch: its first.",
+        "// What is played for an arch unless FMHA_EMU_CARD names another card: its first.",
         "constexpr const Card& card_of(Arch arch) {",
         f"  constexpr int kFirst[kArchCount] = {{{', '.join(firsts)}}};",
         "  return kCards[kFirst[static_cast<int>(arch)]];",

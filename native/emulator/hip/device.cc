@@ -31,6 +31,21 @@ Arch chosen_arch() {
   reject_environment(kVariable, names.c_str());
 }
 
+// $FMHA_EMU_CARD, one of the arch's.
+const Card& chosen_card() {
+  constexpr const char* kVariable = "FMHA_EMU_CARD";
+  const Arch arch = chosen_arch();
+  const char* wish = environment_text(kVariable);
+  if (!wish) return card_of(arch);
+  std::string names;
+  for (const Card& card : kCards) {
+    if (card.arch != arch) continue;
+    if (!std::strcmp(wish, card.name)) return card;
+    names += (names.empty() ? "" : " or ") + std::string(card.name);
+  }
+  reject_environment(kVariable, names.c_str());
+}
+
 std::vector<std::unique_ptr<Device>>& devices() {
   static auto* all = [] {
     auto* v = new std::vector<std::unique_ptr<Device>>;
@@ -58,7 +73,7 @@ bool take_hex(const char** text, const char* end, char behind, unsigned* value) 
 }  // namespace
 
 const Card& device_card() {
-  static const Card& card = card_of(chosen_arch());
+  static const Card& card = chosen_card();
   return card;
 }
 

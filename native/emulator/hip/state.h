@@ -71,7 +71,7 @@ struct Device {
   std::atomic<uint64_t> faults{0};  // how many so far: work queued before one does not run after it
 };
 
-// What the software device plays, chosen by $FMHA_EMU_ARCH: a card of archs.toml.
+// What the software device plays, chosen by $FMHA_EMU_ARCH and $FMHA_EMU_CARD: a card of archs.toml.
 const Card& device_card();
 const ArchInfo& device_arch();
 std::string device_name();

@@ -71,6 +71,7 @@ def test_quiet(quiet: str) -> None:
     ("name", "value"),
     [
         ("FMHA_EMU_ARCH", "gfx1010"),
+        ("FMHA_EMU_CARD", "MI308X"),
         ("FMHA_EMU_DEVICES", "two"),
         ("FMHA_EMU_DEVICES", "0"),
         ("FMHA_EMU_DEVICES", "33"),
