@@ -211,6 +211,9 @@ class Time:
         "mi300x", "mi355x", "rx7900xtx" or "rx9070xt".
     cycles, seconds, clock_hz : Range
         Of the launch; `seconds` with what it costs to start a kernel, `cycles` without.
+    tflops : Range
+        10^12 operations a second of the matrix instructions that the launch issues. Those on keys that a mask
+        hides from some rows of a tile count, which published speeds of attention leave out.
     binds : dict of str to float
         Shares from 0 to 1, in the middle of the range. "matrix", "vector": of the ports, while a compute unit
         has work; "lds", "l1": of the pipes of a compute unit; "latency", "barriers": of the time in which
@@ -226,6 +229,7 @@ class Time:
     cycles: Range
     seconds: Range
     clock_hz: Range
+    tflops: Range
     binds: dict[str, float]
     sampled_workgroups: int
     workgroups: int
@@ -240,6 +244,7 @@ class Time:
             cycles=Range(**record["cycles"]),
             seconds=Range(**record["seconds"]),
             clock_hz=Range(**record["clock_hz"]),
+            tflops=Range(**record["tflops"]),
             binds=record["binds"],
             sampled_workgroups=record["sampled_workgroups"],
             workgroups=record["workgroups"],

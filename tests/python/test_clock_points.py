@@ -96,8 +96,9 @@ def test_the_clock_falls_as_kernel_times_ask() -> None:
 
 
 def _estimate(seconds: float, events: dict[str, Any] | None = None) -> Estimate:
-    time = Time("mi300x", Range(1, 2), Range(seconds, 2 * seconds), Range(1, 2), {}, 1, 1, 1, events)
-    return Estimate("kernel", time.cycles, time.seconds, time.clock_hz, Range(1, 2), {"matrix": 0.5}, 1, time)
+    one = Range(1, 2)
+    time = Time("mi300x", one, Range(seconds, 2 * seconds), one, one, {}, 1, 1, 1, events)
+    return Estimate("kernel", one, time.seconds, one, one, {"matrix": 0.5}, 1, time)
 
 
 def test_judge() -> None:

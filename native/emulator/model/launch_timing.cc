@@ -82,6 +82,7 @@ void LaunchTiming::finish() {
     times_[end][workgroup_] = unit.run(traces_, copies_, events, request_.most_events);
   }
   requested_[workgroup_] = static_cast<double>(std::exchange(l2_bytes_, 0));
+  multiplied_[workgroup_] = static_cast<double>(std::exchange(macs_, 0));
   for (WaveTrace& trace : traces_) trace.clear();
   l1_.clear();
 }
@@ -128,6 +129,8 @@ void LaunchTiming::write(Json& j, uint64_t arrays) {
   write_range(j, "cycles", card[0].cycles, card[1].cycles);
   write_range(j, "seconds", card[0].seconds, card[1].seconds);
   write_range(j, "clock_hz", card[0].clock_hz, card[1].clock_hz);
+  const double tera = 2e-12 * Sample::Fit(sample_, multiplied_).total();
+  write_range(j, "tflops", tera / card[0].seconds, tera / card[1].seconds);
   j.open("binds");
   const auto mean = [&](const char* name, double CardTime::* share) {
     j.real(name, (card[0].*share + card[1].*share) / 2);

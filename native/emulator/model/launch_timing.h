@@ -35,9 +35,11 @@ class LaunchTiming {
   bool runs(uint64_t workgroup) const { return !request_.only_sampled || sample_.has(workgroup); }
   // A workgroup starts; the one before it is over.
   void begin(uint64_t workgroup);
-  // The wave has run an instruction.
-  void step(uint32_t wave, uint32_t inst, const PipeUse& use) {
-    if (recording_) traces_[wave].push_back({inst, use});
+  // The wave has run an instruction, which did so many multiply-adds of matrices.
+  void step(uint32_t wave, uint32_t inst, const PipeUse& use, uint64_t macs) {
+    if (!recording_) return;
+    traces_[wave].push_back({inst, use});
+    macs_ += macs;
   }
   // An access to a line, before the L2 is asked: true if the L1 has it.
   bool load(uint64_t line) { return l1_.load(line); }
@@ -62,11 +64,11 @@ class LaunchTiming {
   const TimingValues values_[kTimingEnds];
   bool recording_ = false;
   uint64_t workgroup_ = 0;
-  uint64_t l2_bytes_ = 0;
+  uint64_t l2_bytes_ = 0, macs_ = 0;  // of the running workgroup
   std::vector<WaveTrace> traces_;
   L1Model l1_;
   std::map<uint64_t, CuTime> times_[kTimingEnds];
-  std::map<uint64_t, double> requested_;  // bytes, by workgroup
+  std::map<uint64_t, double> requested_, multiplied_;  // bytes and multiply-adds, by workgroup
   std::vector<IssueEvent> events_;        // of the middle workgroup
 };
 

@@ -79,7 +79,7 @@ GroupObserver* Profiler::begin(const Workgroup& group) {
 bool Profiler::runs(uint64_t workgroup) const { return !timing_ || timing_->runs(workgroup); }
 
 void Profiler::time(const Wave& w, const Inst& inst) {
-  timing_->step(w.id, static_cast<uint32_t>(&inst - first_), use_);
+  timing_->step(w.id, static_cast<uint32_t>(&inst - first_), use_, w.mfma_macs - macs_);
   use_ = PipeUse();
 }
 

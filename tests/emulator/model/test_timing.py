@@ -233,6 +233,9 @@ def test_binds() -> None:
     n = 200
     matrix = timed([*_ZERO, *[_mfma(BIG, 0)] * n], block=256)["time"]
     assert 0.9 < matrix["binds"]["matrix"] <= 1
+    flops = 4 * n * 2 * 32 * 32 * 8  # of four waves
+    for end, other in (("low", "high"), ("high", "low")):
+        assert matrix["tflops"][end] == pytest.approx(flops / matrix["seconds"][other] / 1e12)
     assert matrix["binds"]["latency"] == matrix["binds"]["barriers"] == 0
     slow = EXACT | {"lds_latency": 400}
     read = ["ds_read_b32 v40, v1", "s_waitcnt lgkmcnt(0)", "v_mov_b32 v41, v40"]
@@ -250,6 +253,6 @@ def test_the_same_each_time() -> None:
     ]
     first, second = (timed(lines, block=512, grid=(40, 2, 1), constants={}) for _ in range(2))
     assert first["time"] == second["time"]
-    for name in ("cycles", "seconds", "clock_hz"):
+    for name in ("cycles", "seconds", "clock_hz", "tflops"):
         assert first["time"][name]["low"] <= first["time"][name]["high"]
     assert rows.arch() in first["arch"]
