@@ -110,7 +110,8 @@ need_for_tests() {
 has_objects() {
   local path
   [ -e "$prefix/ck/objects/LICENSE" ] || return
-  for path in $(sed -n 's/^object = "\(.*\)"$/\1/p' "$here"/../kernels/prebuilt/*.toml); do
+  for path in $(sed -n 's/^object = "\(.*\)"$/\1/p' "$here"/../kernels/prebuilt/*.toml) \
+    $(grep -v '^#' "$here/../kernels/prebuilt/timed.txt"); do
     [ -e "$prefix/ck/objects/$path" ] || return
   done
 }

@@ -14,13 +14,16 @@ from pathlib import Path
 _OBJECTS = "aiter_meta/hsa/"
 _PREFIX = "aiter_meta/3rdparty/composable_kernel/"
 _PATH = re.compile(r'^object = "([^"]+)"$', re.M)
+_LINE = re.compile(r"^[^#\s]+$", re.M)
 _WANTED = ("include/", "LICENSE", "CMakeLists.txt")  # CMakeLists.txt says the version
 
 
 def _objects() -> set[str]:
-    """Return the paths that the tables of prebuilt kernels have."""
+    """Return the paths that the tables of prebuilt kernels have, and the list of those to time."""
     tables = Path(__file__).parents[1] / "kernels/prebuilt"
-    return {path for table in tables.glob("*.toml") for path in _PATH.findall(table.read_text())}
+    timed = (tables / "timed.txt").read_text()
+    texts = [table.read_text() for table in tables.glob("*.toml")]
+    return {path for text in texts for path in _PATH.findall(text)} | {*_LINE.findall(timed)}
 
 
 def _unpack_objects(archive: zipfile.ZipFile, folder: Path) -> int:
