@@ -27,6 +27,7 @@ PROBLEMS = [
     "bfloat16 d64 none 64x512 /1",
     "bfloat16 d64 causal 16x1024 /1",
     "bfloat16 d64 causal 256x256 /1",
+    "bfloat16 d64 causal 256x1024 /1",
     "bfloat16 d64 window 64x2048 /1",
     "float16 d128 none 64x1024 /1",
     "float16 d64 causal 4x256 /1",
