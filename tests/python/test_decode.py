@@ -114,8 +114,8 @@ def test_splits_for_the_device() -> None:
     """Unless the caller says how many: two workgroups for each compute unit, if there are enough keys."""
     p = Problem(lengths=(4096,), seqlens_q=(1,), nhead_k=8, ratio=1)
     params = Decoding(p).params()
-    (row,) = (r for r in rows("decode") if r["name"] == pyfa_rocm.fmha_decode_kernel(params).name)[:1]
-    most = 4096 // (2 * row["tile_n"])
+    name = pyfa_rocm.fmha_decode_kernel(params).name
+    most = 4096 // (2 * next(row["tile_n"] for row in rows("decode") if row["name"] == name))
     wanted = min(-(-2 * pyfa_rocm.devices()[0].compute_units // 8), most)
     assert pyfa_rocm.fmha_decode_workspace_bytes(params) == pyfa_rocm.fmha_decode_workspace_bytes(
         replace(params, num_splits=wanted)
