@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How far the clock of the software device is from published measurements of an MI300X: the table.
+"""How far the clock of the software device is from published measurements of the card it plays.
 
-All forward points are judged, or all backward ones with a float32 dQ, or every n-th problem. AITER's forward
-objects come from a checkout's toolchain, or from a folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which
-also has the rounding "rtz".
+All forward points are judged, or all backward ones with a float32 dQ, or every n-th problem: of an MI300X, or
+of an MI355X with FMHA_EMU_ARCH=gfx950. AITER's forward objects for an MI300X are those of a checkout's
+toolchain, or of a folder, `fmha_v3_fwd/MI300` of the wheel amd-aiter, which also has the rounding "rtz".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from pyfa_rocm.cli import judge_clock
 from pyfa_rocm.cli.bench_against import Clock, judge
-from pyfa_rocm.cli.bench_model import subjects
+from pyfa_rocm.cli.bench_model import played, subjects
 from pyfa_rocm.cli.published import points
 from pyfa_rocm.cli.trial import to_json
 
@@ -47,8 +47,11 @@ def main() -> None:
     parser.add_argument("--direction", choices=("forward", "backward"), default="forward")
     parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
     args = parser.parse_args()
+    card = played()
     wanted = [
-        point for point in points() if point.direction == args.direction and point.rounding not in NOT_HERE
+        point
+        for point in points()
+        if (point.card, point.direction) == (card, args.direction) and point.rounding not in NOT_HERE
     ]
     shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
     calibration = [point for point in wanted if point.role == "calibration"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""bench --model --against: published measurements, and the clock's word on them and on our kernels.
+"""bench --model --against: published measurements of a card, and the clock's word on them and on our kernels.
 
 Options of `bench` that say which lengths, head dims, masks and directions choose among the published rows.
 """
@@ -24,8 +24,8 @@ __all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
 
 # Where ours is held against AITER's: batch, heads, key heads, seqlen, hdim, causal.
 RACES = (Shape(4, 64, 8, 8192, 128, False), Shape(8, 32, 8, 8192, 128, True))
-# AITER's kernels that round P to the nearest, as ours do.
-TO_NEAREST = ("aiter rtna", "aiter rtne")
+# AITER's kernels that round P to the nearest, as ours do: two for an MI300X, one for an MI355X.
+TO_NEAREST = ("aiter rtna", "aiter rtne", "aiter")
 # moonmath's column: its default.
 MOONMATH = "moonmath rtne"
 
@@ -42,13 +42,16 @@ def chosen(args: argparse.Namespace) -> list[Point]:
     found = [
         point
         for point in points()
-        if (args.seqlens is None or point.shape.seqlen in args.seqlens)
+        if point.card == args.model
+        and (args.seqlens is None or point.shape.seqlen in args.seqlens)
         and point.shape.hdim in args.hdims
         and point.shape.causal in masks
         and args.direction in (point.direction, "both")
     ]
     if not found:
-        raise InvalidArgumentError("--against: no published row has these lengths, head dims and masks")
+        raise InvalidArgumentError(
+            f"--against: no published row of {args.model} has these lengths, head dims and masks"
+        )
     return found
 
 
@@ -57,35 +60,48 @@ class Clock:
 
     def __init__(self, ways: Mapping[str, Subject]) -> None:
         self._ways = ways
-        self._known: dict[tuple[str, Shape, str], Estimate | None] = {}
+        self._known: dict[tuple[str, Shape, str], Estimate | str] = {}
 
     def __call__(self, name: str, shape: Shape, direction: str = "forward") -> Estimate | None:
         """Return an estimate; None if there is no such subject here, or it cannot."""
+        found = self._find(name, shape, direction)
+        return found if isinstance(found, Estimate) else None
+
+    def reason(self, name: str, shape: Shape, direction: str = "forward") -> str:
+        """Say why there is no estimate; "" if there is one."""
+        found = self._find(name, shape, direction)
+        return found if isinstance(found, str) else ""
+
+    def _find(self, name: str, shape: Shape, direction: str) -> Estimate | str:
         key = name, shape, direction
         if key not in self._known:
-            try:
-                way = self._ways.get(name)
-                self._known[key] = None if way is None else estimate(way, shape, direction)
-            except UnsupportedError:
-                self._known[key] = None
+            self._known[key] = self._estimate(name, shape, direction)
         return self._known[key]
+
+    def _estimate(self, name: str, shape: Shape, direction: str) -> Estimate | str:
+        if name not in self._ways:
+            return f"there is no {name} here"
+        try:
+            return estimate(self._ways[name], shape, direction)
+        except UnsupportedError as error:
+            return str(error)
 
 
 def ours_over_aiter(clock: Callable[[str, Shape], Estimate | None]) -> float | None:
     """Return how many times as fast ours is as AITER's best kernel that rounds to nearest.
 
     The low end of the range: the lower of both ends of the constants, which are the same for both kernels,
-    and of the two problems of RACES. None without AITER's objects.
+    and of the problems of RACES that a kernel of AITER's does here. None if it does neither.
     """
     ratios: list[float] = []
     for shape in RACES:
         ours = clock(Ours.name, shape)
         theirs = [found for name in TO_NEAREST if (found := clock(name, shape)) is not None]
         if ours is None or not theirs:
-            return None
+            continue
         ratios.append(min(found.seconds.low for found in theirs) / ours.seconds.low)
         ratios.append(min(found.seconds.high for found in theirs) / ours.seconds.high)
-    return min(ratios)
+    return min(ratios, default=None)
 
 
 def judge(wanted: list[Point], clock: Clock) -> Iterator[judge_clock.Judged]:
@@ -93,7 +109,7 @@ def judge(wanted: list[Point], clock: Clock) -> Iterator[judge_clock.Judged]:
     for point in tqdm(wanted, unit="row", file=sys.stderr, leave=False):
         name = judge_clock.subject_name(point)
         found = clock(name, point.shape, point.direction)
-        yield judge_clock.Judged(point, found, "" if found else f"there is no {name} here")
+        yield judge_clock.Judged(point, found, clock.reason(name, point.shape, point.direction))
 
 
 def _row(judged: judge_clock.Judged, clock: Clock) -> dict[str, Any]:
@@ -114,10 +130,11 @@ def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
     for found in judge(chosen(args), clock):
         judged.append(found)
         rows.append(_row(found, clock))
+    named = {point.source for point in points() if point.card == args.model}
     result = {
         "card": args.model,
         "kind": "model",
-        "sources": sources(),
+        "sources": {name: about for name, about in sources().items() if name in named},
         "summary": {"ours_over_aiter": ours_over_aiter(clock)} | judge_clock.summary(judged),
         "rows": rows,
     }

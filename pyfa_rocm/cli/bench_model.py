@@ -23,12 +23,12 @@ from pyfa_rocm.cli.clock_subjects import (
     Ours,
     Subject,
 )
-from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.cli.published import Shape, cards
 from pyfa_rocm.cli.trial import Trial, to_json
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["add_arguments", "run", "subjects"]
+__all__ = ["add_arguments", "played", "run", "subjects"]
 
 # Instructions of a compute unit that a trace and a picture keep.
 EVENTS = 50_000
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--aiter",
         type=Path,
         metavar="DIR",
-        help="with --model: AITER's fmha_v3_fwd/MI300 (default: a checkout's, if it has it)",
+        help="with --model mi300x: AITER's fmha_v3_fwd/MI300 (default: a checkout's, if it has it)",
     )
     add(
         "--moonmath",
@@ -72,24 +72,28 @@ def check(args: argparse.Namespace) -> None:
         raise InvalidArgumentError("--against: got --trace or --plot too, expected a table only")
     if args.moonmath and not args.against:
         raise InvalidArgumentError("--moonmath: needs --against")
+    if (args.aiter or args.moonmath) and args.model != "mi300x":
+        name = "aiter" if args.aiter else "moonmath"
+        raise InvalidArgumentError(f"--{name}: got --model {args.model}, expected mi300x, for which they are")
     if args.model and not runtime().emulated:
         raise InvalidArgumentError("--model: needs the software device (PYFA_ROCM_DEVICE=emulator)")
-    if args.model and not _plays(args.model):
+    if args.model and args.model != played():
         raise InvalidArgumentError(
             f"--model {args.model}: got {devices()[0].name}, expected FMHA_EMU_ARCH to choose that card"
         )
-    if args.against and _is_radeon():
-        raise InvalidArgumentError("--against: what was published is of an MI300X and an MI355X")
+    if args.against and args.model not in cards():
+        known = ", ".join(cards())
+        raise InvalidArgumentError(
+            f"--against: got --model {args.model}, expected a card with published points: {known}"
+        )
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
 
 
-def _plays(card: str) -> bool:
-    return CARDS[card] in devices()[0].name
-
-
-def _is_radeon() -> bool:
-    return "Radeon" in devices()[0].name
+def played() -> str:
+    """Return the card of CARDS that the software device plays; "" if it is none of them."""
+    name = devices()[0].name
+    return next((card for card, words in CARDS.items() if words in name), "")
 
 
 def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Subject]:
@@ -102,11 +106,11 @@ def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Sub
     InvalidArgumentError
         A path was given that has none.
     """
-    if _is_radeon():  # there are no kernels but ours
+    if "Radeon" in devices()[0].name:  # there are no kernels but ours
         return {Ours.name: Ours()}
     ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
     place = folder or _OBJECTS
-    own = folder is not None or _plays("mi300x")
+    own = played() == "mi300x"
     names = {rounding: place / f"fwd_hd128_bf16_{rounding}.co" for rounding in ROUNDINGS if own}
     found = [rounding for rounding, path in names.items() if path.is_file()]
     if folder is not None and not found:

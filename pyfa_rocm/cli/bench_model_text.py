@@ -53,7 +53,7 @@ def tables(result: Row) -> str:
 
 
 def _cell(estimate: Row | None) -> str:
-    return f"{'-':>12}" if estimate is None else f"{_range(estimate['tflops'], 1, 0):>12}"
+    return f"{'-':>13}" if estimate is None else f"{_range(estimate['tflops'], 1, 0):>13}"
 
 
 def _percent(value: float | None) -> str:
@@ -67,8 +67,8 @@ def against(result: Row) -> str:
     columns = {"ours": "pyfa_rocm", "ck": "ck"}
     if any(row["moonmath"] for row in rows):
         columns["moonmath"] = "moonmath"
-    head = f"{'':39}{'':{wide}}{'published':>10}{'its model':>12}{'error':>8}"
-    head += "".join(f"{name:>12}" for name in columns.values())
+    head = f"{'':39}{'':{wide}}{'published':>10}{'its model':>13}{'error':>8}"
+    head += "".join(f"{name:>13}" for name in columns.values())
     lines = [f"Modelled: {result['card']}"]
     for source, about in result["sources"].items():
         members = [row for row in rows if row["source"] == source]
@@ -83,9 +83,14 @@ def against(result: Row) -> str:
                 f"{shape:37}{mark}{row['measures']:{wide}}{row['tflops']:10.1f}{_cell(row['modelled'])}"
                 f"{_percent(row['error']):>8}{cells}"
             )
-    lines += ["", textwrap.fill(COMPARED, WIDTH)]
+    lines += ["", textwrap.fill(COMPARED, WIDTH), *_reasons(rows)]
     lines += [f"{name}: {_value(value)}" for name, value in result["summary"].items()]
     return "\n".join([*lines, "", textwrap.fill(MEANING, WIDTH)])
+
+
+def _reasons(rows: list[Row]) -> list[str]:
+    """Say once of each kernel why it has no model."""
+    return sorted({f"No model of {row['measures']}: {row['reason']}" for row in rows if row["reason"]})
 
 
 def _value(value: Any) -> str:

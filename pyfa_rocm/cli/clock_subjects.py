@@ -23,6 +23,7 @@ from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.device import devices
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
 
 __all__ = [
@@ -44,7 +45,8 @@ ROUNDINGS = ("rtz", "rtna", "rtne")
 _ROWS = 1024
 # Query rows of a workgroup's tile, and threads of a workgroup, of AITER's forward kernels.
 _AITER_TILE, _AITER_THREADS = 256, 512
-_AITER_DOES = ("forward", 128, "bfloat16")
+_AITER_HDIM = 128
+_AITER_DOES = ("forward", _AITER_HDIM, "bfloat16")
 # Names of main loops: how those of Composable Kernel begin, forward and backward, and of AITER's objects.
 _CK_PIPELINES = ("qr", "kr")
 _AITER_PIPELINE = "asm_v3"
@@ -212,7 +214,25 @@ class CompositeKernel(Ours):
             raise UnsupportedError("the library has no kernel of Composable Kernel for this problem")
 
 
-class AiterBackward(Ours):
+class _EmbeddedAiter(Ours):
+    """Kernels of AITER that the library embeds."""
+
+    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
+        """See Ours."""
+        if not _choose_pipeline(params, info, (_AITER_PIPELINE,)):
+            raise UnsupportedError(
+                f"the library has no kernel of AITER for this problem{_why_not_embedded(params)}"
+            )
+
+
+def _why_not_embedded(params: FwdParams | BwdParams) -> str:
+    """Say what is wrong with a kernel of AITER that native/kernels/prebuilt leaves out, if it is a race."""
+    fwd = params.fwd if isinstance(params, BwdParams) else params
+    races = "MI355X" in devices()[0].name and fwd.hdim_q == _AITER_HDIM and fwd.mask == "causal"
+    return ": for this card its causal ones of head dim 128 race for LDS" if races else ""
+
+
+class AiterBackward(_EmbeddedAiter):
     """AITER's backward kernels with a float32 dQ, as the library embeds them.
 
     Query heads that share a key head: every query head has gradients of its own, as in AITER's own program,
@@ -229,13 +249,8 @@ class AiterBackward(Ours):
         with super().prepare(replace(shape, nhead_k=shape.nhead_q), direction) as enqueue:
             yield enqueue
 
-    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
-        """See Ours."""
-        if not _choose_pipeline(params, info, (_AITER_PIPELINE,)):
-            raise UnsupportedError("the library has no kernel of AITER for this problem")
 
-
-class AiterForward(Ours):
+class AiterForward(_EmbeddedAiter):
     """AITER's forward kernels as the library embeds them, for cards of which `Aiter` has no objects."""
 
     name = "aiter"
@@ -247,11 +262,6 @@ class AiterForward(Ours):
             raise UnsupportedError(f"AITER's forward kernels: got direction {direction!r}")
         with super().prepare(shape, direction) as enqueue:
             yield enqueue
-
-    def choose(self, params: FwdParams | BwdParams, info: Callable[[Any], fmha.KernelInfo]) -> None:
-        """See Ours."""
-        if not _choose_pipeline(params, info, (_AITER_PIPELINE,)):
-            raise UnsupportedError("the library has no kernel of AITER for this problem")
 
 
 class _Word(ctypes.Structure):

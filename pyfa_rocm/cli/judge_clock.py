@@ -77,13 +77,13 @@ def errors_of_cards(judged: list[Judged]) -> list[float | None]:
     row of calibration right. None where that row, or the row itself, did not run.
     """
     factors = {
-        (row.point.source, row.point.implementation): 1 / (1 + row.error)
+        (row.point.card, row.point.source, row.point.implementation): 1 / (1 + row.error)
         for row in judged
         if row.error is not None and row.point.role == "calibration"
     }
     found: list[float | None] = []
     for row in judged:
-        factor = factors.get((row.point.source, row.point.implementation))
+        factor = factors.get((row.point.card, row.point.source, row.point.implementation))
         found.append(None if factor is None or row.error is None else (1 + row.error) * factor - 1)
     return found
 

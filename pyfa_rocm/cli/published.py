@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Published measurements on an MI300X, by which the clock is judged.
+"""Published measurements on an MI300X and an MI355X, by which the clock is judged.
 
 The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
 was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
-one row of calibration for each source and family of kernels.
+one row of calibration for each source and family of kernels on an MI300X, and none on an MI355X.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Point", "Shape", "points", "sources"]
+__all__ = ["Point", "Shape", "cards", "points", "sources"]
 
 _FOLDER = Path(__file__).parent / "points"
 
@@ -50,6 +50,8 @@ class Point:
     ----------
     source : str
         A key of :func:`sources`.
+    card : str
+        "mi300x" or "mi355x".
     implementation : str
         "aiter", "moonmath" or "ck".
     rounding : str
@@ -68,6 +70,7 @@ class Point:
     """
 
     source: str
+    card: str
     implementation: str
     rounding: str
     shape: Shape
@@ -90,22 +93,23 @@ def sources() -> dict[str, dict[str, str]]:
     return value
 
 
-def _rows(source: str) -> Iterator[dict[str, Any]]:
-    lines = (_FOLDER / f"{source}.csv").read_text().splitlines()
+def _rows(table: str) -> Iterator[dict[str, Any]]:
+    lines = (_FOLDER / f"{table}.csv").read_text().splitlines()
     return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
-def _aiter_readme() -> Iterator[Point]:
+def _aiter_readme(card: str) -> Iterator[Point]:
     name = "aiter_readme"
-    rounding = sources()[name]["rounding"]
-    for row in _rows(name):
+    # For an MI355X AITER has one kernel, which rounds to the nearest even.
+    rounding = sources()[name]["rounding"] if card == "mi300x" else ""
+    for row in _rows(f"{name}_{card}"):
         sizes = [int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")]
         batch, nhead_q, nhead_k, seqlen, hdim = sizes
         shape = Shape(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
-        yield Point(name, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
+        yield Point(name, card, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
         for kind in ("a16", "a32"):  # nothing is fitted on gradients
             tflops = float(row[f"backward_{kind}"])
-            yield Point(name, "aiter", kind, shape, "backward", tflops, "held_out")
+            yield Point(name, card, "aiter", kind, shape, "backward", tflops, "held_out")
 
 
 def _moonmath() -> Iterator[Point]:
@@ -115,7 +119,7 @@ def _moonmath() -> Iterator[Point]:
         for implementation in ("moonmath", "aiter"):
             role = row["role"] if implementation == "aiter" else "held_out"
             tflops = shape.flops() / (float(row[implementation]) * 1e-3) / 1e12
-            yield Point("moonmath", implementation, row["rounding"], shape, "forward", tflops, role)
+            yield Point("moonmath", "mi300x", implementation, row["rounding"], shape, "forward", tflops, role)
 
 
 def _attn_dsl_bench() -> Iterator[Point]:
@@ -128,10 +132,16 @@ def _attn_dsl_bench() -> Iterator[Point]:
         matrix, lds = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))
         copied = 2 * 2 * shape.batch * shape.nhead_q * shape.seqlen * shape.hdim  # O, read and written
         yield Point(
-            name, implementation, rounding, shape, "forward", tflops, row["role"], matrix, lds, copied
+            name, "mi300x", implementation, rounding, shape, "forward", tflops, row["role"],
+            matrix, lds, copied,
         )  # fmt: skip
 
 
 def points() -> list[Point]:
-    """Return all of them, in the order of their tables."""
-    return [*_aiter_readme(), *_moonmath(), *_attn_dsl_bench()]
+    """Return all of them, those of a card together, in the order of their tables."""
+    return [*_aiter_readme("mi300x"), *_moonmath(), *_attn_dsl_bench(), *_aiter_readme("mi355x")]
+
+
+def cards() -> tuple[str, ...]:
+    """Return the cards that have points."""
+    return tuple(dict.fromkeys(point.card for point in points()))

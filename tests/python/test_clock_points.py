@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
+from pyfa_rocm._runtime import library
 from pyfa_rocm.cli import (
+    bench,
     bench_against,
     bench_model,
     clock_loop,
@@ -25,21 +28,31 @@ from pyfa_rocm.cli import (
     main,
 )
 from pyfa_rocm.cli.clock import Estimate, estimate
-from pyfa_rocm.cli.published import Point, Shape, points, sources
+from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli.published import Point, Shape, cards, points, sources
 from pyfa_rocm.emulator import Range, Time
 
 ROOT = Path(__file__).parents[2]
 # The promises of the clock: for AITER's kernels, for CK's.
 HELD_OUT, COMPOSITE_KERNEL = 0.06, 0.20
+# The same for AITER's forward kernel on an MI355X, for which nothing is calibrated.
+MI355X = 0.15
 pytestmark = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
 
 
-def _program(*arguments: str) -> dict[str, Any]:
-    """Run a program of its own process, without the device's checks, and return its JSON."""
+def _run(*arguments: str, arch: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program of its own process on the software device, which plays an arch if one is given."""
     environment = os.environ | {"PYFA_ROCM_DEVICE": "emulator", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
+    if arch:
+        environment["FMHA_EMU_ARCH"] = arch
+    return subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+def _program(*arguments: str, arch: str = "") -> dict[str, Any]:
+    """Run a program of its own process, without the device's checks, and return its JSON."""
+    ran = _run(*arguments, arch=arch)
     assert ran.returncode == 0, ran.stderr
     value: dict[str, Any] = json.loads(ran.stdout)
     return value
@@ -47,7 +60,8 @@ def _program(*arguments: str) -> dict[str, Any]:
 
 def test_points() -> None:
     """The tables are whole, and each source and family of kernels has one row to calibrate on."""
-    found = points()
+    assert cards() == ("mi300x", "mi355x")
+    found = [point for point in points() if point.card == "mi300x"]
     assert Counter(point.source for point in found) == {
         "aiter_readme": 94 * 3,
         "moonmath": 54,
@@ -75,6 +89,32 @@ def test_points() -> None:
     assert last.copied_bytes == 2 * 16 * 16 * 16384 * 128 * 2
 
 
+def test_points_of_an_mi355x() -> None:
+    """The other column of AITER's README: the same problems, all held out, and the largest of each kind."""
+    of_card = {card: [point for point in points() if point.card == card] for card in cards()}
+    found = of_card["mi355x"]
+    assert {(point.source, point.role) for point in found} == {("aiter_readme", "held_out")}
+    same = [point for point in of_card["mi300x"] if point.source == "aiter_readme"]
+    assert [(point.shape, point.direction) for point in found] == [
+        (point.shape, point.direction) for point in same
+    ]
+    kinds = {"aiter", "aiter backward a16", "aiter backward a32"}
+    assert {judge_clock.subject_name(point) for point in found} == kinds
+    largest: dict[tuple[str, bool], Point] = {}
+    for point in sorted(found, key=lambda point: point.tflops):
+        largest[judge_clock.subject_name(point), point.shape.causal] = point
+    long = Shape(1, 64, 8, 16384, 128, False)
+    causal = replace(long, causal=True)
+    assert {key: (point.shape, point.tflops) for key, point in largest.items()} == {
+        ("aiter", False): (long, 1437.62),
+        ("aiter", True): (replace(causal, nhead_k=4), 1398.14),
+        ("aiter backward a16", False): (long, 1212.72),
+        ("aiter backward a16", True): (causal, 1162.805),
+        ("aiter backward a32", False): (long, 843.54),
+        ("aiter backward a32", True): (replace(causal, nhead_k=4), 809.685),
+    }
+
+
 def test_the_clock_falls_as_kernel_times_ask() -> None:
     """The range of clock_vector: mean and deviation of what the sources of kernel times ask for, by rows.
 
@@ -83,7 +123,9 @@ def test_the_clock_falls_as_kernel_times_ask() -> None:
     """
     asked = {"aiter_readme": 0.0504, "moonmath": 0.2466}
     rows = Counter(
-        point.source for point in points() if (point.implementation, point.direction) == ("aiter", "forward")
+        point.source
+        for point in points()
+        if (point.card, point.implementation, point.direction) == ("mi300x", "aiter", "forward")
     )
     weights = [rows[name] for name in asked]
     mean = sum(a * w for a, w in zip(asked.values(), weights, strict=True)) / sum(weights)
@@ -105,7 +147,7 @@ def test_judge() -> None:
     """Errors are of the middle of the range; rows of calibration and short ones do not count."""
     shape = Shape(1, 1, 1, 4096, 128, False)
     unit = shape.flops() / 1e12  # TFLOPS of a second
-    point = Point("source", "aiter", "rtne", shape, "forward", unit, "held_out", matrix_busy=0.4)
+    point = Point("source", "mi300x", "aiter", "rtne", shape, "forward", unit, "held_out", matrix_busy=0.4)
     rows = [
         judge_clock.Judged(point, _estimate(0.8), ""),  # 0.8 to 1.6 s
         judge_clock.Judged(replace(point, rounding="rtz", tflops=2 * unit), _estimate(0.5), ""),
@@ -194,7 +236,7 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
         (["--trace", "t.json"], "--trace: needs --model mi300x"),
         (["--model", "mi300x", "--trace", "nowhere/t.json"], "a folder that exists"),
         (["--model", "mi300x", "--against", "--trace", "t.json"], "expected a table only"),
-        (["--model", "mi300x", "--against", "--seqlens", "77"], "no published row"),
+        (["--model", "mi300x", "--against", "--seqlens", "77"], "no published row of mi300x"),
         (["--model", "mi300x", "--aiter", "."], "expected a folder with fwd_hd128_bf16_rtna.co"),
         (["--model", "mi300x", "--moonmath", "."], "--moonmath: needs --against"),
         (["--model", "mi300x", "--against", "--moonmath", "."], "expected a checkout of moonmath-ai"),
@@ -204,6 +246,85 @@ def test_refusals(arguments: list[str], words: str, capsys: pytest.CaptureFixtur
     """What does not fit is refused before anything runs."""
     assert main.main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("card", "arch", "option", "words"),
+    [
+        ("rx7900xtx", "gfx1100", (), "expected a card with published points: mi300x, mi355x"),
+        ("rx9070xt", "gfx1201", (), "expected a card with published points: mi300x, mi355x"),
+        ("mi355x", "gfx950", ("--seqlens", "77"), "no published row of mi355x"),
+        ("mi355x", "gfx950", ("--moonmath", "."), "--moonmath: got --model mi355x, expected mi300x"),
+        ("mi355x", "gfx950", ("--aiter", "."), "--aiter: got --model mi355x, expected mi300x"),
+    ],
+)
+def test_refusals_of_cards(card: str, arch: str, option: tuple[str, ...], words: str) -> None:
+    """A card has the points that were published of it, and the kernels that are for it."""
+    ran = _run("-m", "pyfa_rocm", "bench", "--model", card, "--against", *option, arch=arch)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+
+
+def _arguments(*options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    bench.add_arguments(parser)
+    return parser.parse_args(options)
+
+
+def test_against(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are of the card that is asked for; one without a model says why, and has its other columns."""
+
+    def timed(way: Subject, shape: Shape, direction: str) -> Estimate:
+        if way.name == "aiter" and (shape.causal or direction == "backward"):
+            raise UnsupportedError("it races")
+        return _estimate(shape.flops(direction) * (1e-15 if way.name == "aiter" else 0.5e-15))
+
+    monkeypatch.setattr(bench_against, "estimate", timed)
+    ways = {way.name: way for way in (Ours(), CompositeKernel(), AiterForward())}
+    options = ("--model", "mi355x", "--against", "--seqlens", "16384")
+    assert bench_against.run(_arguments(*options, "--json"), ways) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["sources"]) == ["aiter_readme"]
+    assert {row["card"] for row in result["rows"]} == {"mi355x"}
+    assert len(result["rows"]) == 4 * 3
+    models = {row["measures"]: bool(row["modelled"]) for row in result["rows"] if not row["shape"]["causal"]}
+    assert models == {"aiter": True, "aiter backward a16": False, "aiter backward a32": False}
+    for row in result["rows"]:
+        assert row["ours"]
+        assert row["ck"]
+        assert bool(row["reason"]) == (row["modelled"] is None)
+    summary = result["summary"]
+    assert summary["ours_over_aiter"] == pytest.approx(2)  # of the problem without a mask
+    assert (summary["held_out_rows"], summary["backward_rows"]) == (2, 0)
+    assert bench_against.run(_arguments(*options), ways) == 0
+    text = capsys.readouterr().out
+    assert "No model of aiter: it races" in text
+    assert "No model of aiter backward a16: there is no aiter backward a16 here" in text
+
+
+def test_against_on_an_mi355x() -> None:
+    """AITER's largest published forward speeds lie in the clock's range; ours and CK's are beside."""
+    if "gfx950" not in json.loads(library.build_info_json())["archs"]:
+        pytest.skip("the library was built without kernels for gfx950")
+    options = ("--seqlens", "16384", "--direction", "forward")
+    result = _program(
+        "-m", "pyfa_rocm", "bench", "--json", "--model", "mi355x", "--against", *options, arch="gfx950"
+    )
+    rows = result["rows"]
+    assert [row["tflops"] for row in rows] == [1437.62, 1432.94, 1392.485, 1398.14]
+    for row in rows:
+        assert row["ours"]["kernel"].startswith("fmha_fwd_bf16_d128")
+        assert row["ck"]["kernel"].startswith("fmha_fwd_bf16_d128")
+        if row["shape"]["causal"]:
+            assert "race for LDS" in row["reason"]
+    if rows[0]["reason"]:
+        pytest.skip(f"AITER's kernel: {rows[0]['reason']}")
+    for row in rows[:2]:
+        assert row["within"]
+        assert abs(row["error"]) <= MI355X
+    assert result["summary"]["held_out_rows"] == 2
+    assert result["summary"]["ours_over_aiter"] >= 1.05
 
 
 def test_trace(tmp_path: Path) -> None:
