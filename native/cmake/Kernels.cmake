@@ -9,11 +9,21 @@ set(_tools "${PROJECT_SOURCE_DIR}/native/tools")
 set(_kernels "${PROJECT_SOURCE_DIR}/native/kernels")
 set(_out "${PROJECT_BINARY_DIR}/kernels")
 
+# K two slices ahead, for the tiles that say so: copies of two headers of CK, in front of its own.
+set(_overlay "${_tools}/ck_overlay.py")
+set(_overlay_include "${PROJECT_BINARY_DIR}/ck_overlay")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_overlay}")
+execute_process(COMMAND ${Python3_EXECUTABLE} "${_overlay}" "${CK_INCLUDE}" "${_overlay_include}"
+                OUTPUT_VARIABLE _said OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+if(_said)
+  message(STATUS "${_said}")
+endif()
+
 # Every flag was measured on CK's kernels with clang 19; those that are not obvious have their reason here:
 set(FMHA_DEVICE_FLAGS
     -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
     --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH}
-    -isystem ${CK_INCLUDE} -I ${_kernels}
+    -isystem ${_overlay_include} -isystem ${CK_INCLUDE} -I ${_kernels}
     -Wall -Wextra
     # With any compiler, an instance that misses its occupancy is not the kernel that was meant.
     -Werror$<$<NOT:$<BOOL:${FMHA_WERROR}>>:=pass-failed>

@@ -13,7 +13,7 @@ from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 PIPELINES = ("qr_async", "qr")
 _REQUIRED = {"pipeline", "block", "waves", "mfma"}
-_OPTIONAL = {"blocks_per_cu", "hdim_step", "k0", "no_slp", "tag"}
+_OPTIONAL = {"blocks_per_cu", "hdim_step", "k0", "k_ahead", "no_slp", "tag"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class CkTile:
     blocks_per_cu: int = -1
     hdim_step: int = 8
     k0: dict[str, int] = field(default_factory=dict)  # arch: kK0
+    k_ahead: tuple[str, ...] = ()  # archs
     no_slp: dict[str, list[bool]] = field(default_factory=dict)  # arch: values of mask
     tag: str | None = None
     origin: str = "ck"
@@ -67,6 +68,9 @@ class CkFwd(Origin):
             check_known("no_slp", arch, archs, where)
             for mask in masks:
                 check_known(f"no_slp.{arch}", mask, (False, True), where)
+        for arch in content.get("k_ahead", ()):
+            check_known("k_ahead", arch, archs, where)
+            check_known("pipeline", content["pipeline"], ("qr_async",), f"{where} with k_ahead")
         for arch, k0 in content.get("k0", {}).items():
             check_known("k0", arch, archs, where)
             check_known(f"k0.{arch}", k0, (16, 32, 64, 128), where)
@@ -88,7 +92,9 @@ class CkFwd(Origin):
         traits = {
             "pipeline": f"fmha::PipelineKind::{enumerator(tile.pipeline)}",
             "block": (rows, keys, tile.k0.get(row.arch, k0), *columns),
-            **{key: getattr(tile, key) for key in ("waves", "mfma", "blocks_per_cu", "hdim_step")},
+            **{key: getattr(tile, key) for key in ("waves", "mfma", "blocks_per_cu")},
+            "k_ahead": row.arch in tile.k_ahead,
+            "hdim_step": tile.hdim_step,
             **{key: getattr(row, key) for key in ("group", "mask", "pad")},
             "bias": f"fmha::CkBias::{enumerator(row.bias)}",
             **{key: getattr(row, key) for key in ("softcap", "dropout")},

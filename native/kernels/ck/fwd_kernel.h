@@ -41,6 +41,7 @@ struct FwdTraits {
   index_t waves;               // side by side along the rows
   index_t mfma[3];             // M, N, K of the wave's tile
   index_t blocks_per_cu = -1;  // for which registers are budgeted; -1: CK's choice
+  bool k_ahead = false;        // K two slices ahead (native/tools/ck_overlay.py)
   index_t hdim_step = 8;       // head dims: any multiple of it up to the tile's; 0: only the tile's
   bool group = false;
   bool mask = false;
@@ -86,8 +87,10 @@ struct CkFwdProblem {
 // 192 CK's order puts V's first slice in the buffer from which other waves still read K's last slice, with no
 // barrier between. An order is right if V[0] is not K[last]; if V[last] is neither K[0] nor K[1], which are
 // loaded for the next step; and if no two neighbours are the same.
+template <bool KAhead>
 struct AsyncPolicy : ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy {
   using Base = ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy;
+  static constexpr bool kAhead = KAhead;  // read by what ck_overlay.py adds to the pipeline
   template <typename Problem>
   CK_TILE_HOST_DEVICE static constexpr auto GetLdsBufferSequence() {
     using Shape = typename Problem::BlockFmhaShape;
@@ -103,13 +106,13 @@ struct AsyncPolicy : ck_tile::BlockFmhaPipelineQRKSVSAsyncDefaultPolicy {
   }
 };
 
-template <PipelineKind Kind, typename Problem>
+template <PipelineKind Kind, bool KAhead, typename Problem>
 struct CkPipeline;
+template <bool KAhead, typename Problem>
+struct CkPipeline<PipelineKind::kQrAsync, KAhead, Problem>
+    : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem, AsyncPolicy<KAhead>> {};
 template <typename Problem>
-struct CkPipeline<PipelineKind::kQrAsync, Problem>
-    : ck_tile::BlockFmhaPipelineQRKSVSAsync<Problem, AsyncPolicy> {};
-template <typename Problem>
-struct CkPipeline<PipelineKind::kQr, Problem> : ck_tile::BlockFmhaPipelineQRKSVS<Problem> {
+struct CkPipeline<PipelineKind::kQr, false, Problem> : ck_tile::BlockFmhaPipelineQRKSVS<Problem> {
   // With padded head dims CK loads and stores element by element. Our head dims are multiples of 8 elements,
   // whole vectors, so that checking a vector's first element checks them all.
   using Policy = typename ck_tile::BlockFmhaPipelineQRKSVS<Problem>::Policy;
@@ -221,7 +224,7 @@ struct FwdPipeline : Base {
 template <typename Q, typename O, FwdTraits T>
 struct FwdInstance {
   using P = CkFwdProblem<Q, O, T>;
-  using Pipeline = FwdPipeline<CkPipeline<T.pipeline, typename P::Problem>, T>;
+  using Pipeline = FwdPipeline<CkPipeline<T.pipeline, T.k_ahead, typename P::Problem>, T>;
   using Epilogue = ck_tile::Default2DEpilogue<
       ck_tile::Default2DEpilogueProblem<float, O, P::Traits::kPadSeqLenQ, P::Traits::kPadHeadDimV>>;
   using Kernel = ck_tile::FmhaFwdKernel<Pipeline, Epilogue>;
