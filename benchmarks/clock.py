@@ -44,6 +44,9 @@ def main() -> None:
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="take each n-th problem (default: 1)"
     )
+    parser.add_argument(
+        "--whole", nargs="+", default=(), metavar="SOURCE", help="take every problem of these sources"
+    )
     parser.add_argument("--direction", choices=("forward", "backward"), default="forward")
     parser.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
     args = parser.parse_args()
@@ -54,8 +57,11 @@ def main() -> None:
         if (point.card, point.direction) == (card, args.direction) and point.rounding not in NOT_HERE
     ]
     shapes = list(dict.fromkeys((point.source, point.shape) for point in wanted))[:: args.every]
-    calibration = [point for point in wanted if point.role == "calibration"]
-    wanted = [point for point in wanted if (point.source, point.shape) in shapes or point in calibration]
+    wanted = [
+        point
+        for point in wanted
+        if (point.source, point.shape) in shapes or point.source in args.whole or point.role == "calibration"
+    ]
     rows = list(judge(wanted, Clock(subjects(args.aiter, args.moonmath))))
     summary = judge_clock.summary(rows)
     if args.json:

@@ -23,6 +23,8 @@ __all__ = ["MIN_SEQLEN", "Judged", "errors_of_cards", "orders", "subject_name", 
 
 # Below, starting kernels weighs more than running them.
 MIN_SEQLEN = 2048
+# From here on next to no compute unit idles.
+LONG = 8192
 HAND_WRITTEN = ("aiter", "moonmath")
 
 
@@ -54,6 +56,11 @@ class Judged:
         """Whether the time published lies in the clock's range."""
         seconds = self.seconds
         return seconds is not None and seconds.low <= self.point.seconds <= seconds.high
+
+    def counter_error(self, name: str) -> float | None:
+        """Return how much the use of the "matrix" cores or of "lds" is off, as a fraction of that counted."""
+        counted = {"matrix": self.point.matrix_busy, "lds": self.point.lds_busy}[name]
+        return None if self.estimate is None or counted is None else self.estimate.binds[name] / counted - 1
 
     def as_json(self) -> dict[str, Any]:
         """Return it for a JSON object."""
@@ -121,8 +128,9 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
         factor for each source's card (`errors_of_cards`); "held_out_rows", and "held_out_within": how
         many of them lie in the clock's range. "ck_error", "ck_rows": the largest of Composable Kernel's.
         "backward_error", "backward_rows": mean of hand-written backward kernels.
-        "matrix_error": mean by which the matrix cores' use is off from the counters, which also count compute
-        units that idle. "orders",
+        "matrix_error", "lds_error": mean by which the use of matrix cores and LDS is off from the counters,
+        which also count compute units that idle; "matrix_error_of_long", "lds_error_of_long": the same from
+        LONG on, where next to none do. "orders",
         "orders_right": problems published with several roundings that run here, and those whose order the
         clock has.
     """
@@ -136,11 +144,7 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     backward = [row for row in held_out if row.point.direction == "backward"]
     ck = [row for row in forward if row.point.implementation == "ck"]
     right = [is_right for _, is_right in orders(judged)]
-    busy = [
-        row.estimate.binds["matrix"] / row.point.matrix_busy - 1
-        for row in forward
-        if row.estimate is not None and row.point.matrix_busy is not None
-    ]
+    long = [row for row in forward if row.point.shape.seqlen >= LONG]
     of_card = [
         error
         for row, error in zip(judged, errors_of_cards(judged), strict=True)
@@ -155,7 +159,10 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
         "ck_rows": len(ck),
         "backward_error": _mean(row.error for row in backward),
         "backward_rows": len(backward),
-        "matrix_error": _mean(busy),
+        "matrix_error": _mean(row.counter_error("matrix") for row in forward),
+        "lds_error": _mean(row.counter_error("lds") for row in forward),
+        "matrix_error_of_long": _mean(row.counter_error("matrix") for row in long),
+        "lds_error_of_long": _mean(row.counter_error("lds") for row in long),
         "orders_right": sum(right),
         "orders": len(right),
     }
