@@ -205,7 +205,7 @@ def test_held_out() -> None:
 
 
 def test_roundings_and_counters() -> None:
-    """Of every problem that has them: the order of roundings, CK's times, what is busy where no unit idles."""
+    """Of every problem that has them: the order of roundings, CK's times, what is busy if no unit idles."""
     summary = _judged("--every", "1000", "--whole", "moonmath", "attn_dsl_bench")
     assert (summary["orders_right"], summary["orders"]) == (9, 9)
     assert summary["ck_rows"] == 3
