@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cases_types import Case
 from reference import visible
+from tools import load_tool
 
 import pyfa_rocm
 from pyfa_rocm._runtime import library
@@ -23,7 +24,11 @@ from pyfa_rocm.cli.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of
 Row = dict[str, Any]
 DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
 # By arch: checks that are off by default, which our kernels pass.
-MORE_CHECKS = {"gfx1201": {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}}
+MORE_CHECKS = {
+    arch.name: {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}
+    for arch in load_tool("archs").read_archs().archs
+    if arch.late_scalars
+}
 
 
 @cache

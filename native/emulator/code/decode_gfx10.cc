@@ -29,7 +29,7 @@ bool Gfx10Decoder::any() {
 bool Gfx10Decoder::extended(uint32_t code, bool* ok) {
   if (code == kOpSdwa) return *ok = sdwa(), true;
   if (!Gfx11Decoder::extended(code, ok)) return false;
-  *ok &= inst_.row->format != Format::kVopc;  // which has no DPP
+  *ok &= inst_.row->format != Format::kVopc && !has_one_form(*inst_.row);  // which have no DPP
   return true;
 }
 

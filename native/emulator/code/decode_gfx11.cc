@@ -14,9 +14,9 @@ bool Gfx11Decoder::any() {
     case 0x32:
       return vopd();
     case 0x33:
-      return w >> 23 == 0x198 && vop3p();
+      return w >> 23 == 0x198 && long_or_dpp(true);
     case 0x35:
-      return vop3_or_dpp();
+      return long_or_dpp(false);
     case 0x36:
       return ds();
     case 0x37:
@@ -36,25 +36,24 @@ bool Gfx11Decoder::extended(uint32_t code, bool* ok) {
   if (code != kOpDpp && code != kOpDpp8 && code != kOpDpp8Inactive) return false;
   inst_.bytes = 8;
   inst_.encoding = Encoding::kDpp;
-  unsupported_ |= inst_.row->is(kOneForm);  // v_pk_fmac_f16, whose DPP form is not modelled
-  *ok = !inst_.row->is(kLiteralK | kScalarDst) &&
+  *ok = (!has_one_form(*inst_.row) || inst_.row->is(kDppToo)) &&
         (code == kOpDpp ? dpp16(second()) : dpp8(second(), code == kOpDpp8Inactive));
   return true;
 }
 
-// The 64-bit forms, whose first source may be a mark of DPP too.
-bool Gfx11Decoder::vop3_or_dpp() {
+// The 64-bit forms, whose first source may be a mark of DPP too; the packed ones, of which few have DPP.
+bool Gfx11Decoder::long_or_dpp(bool packed) {
   const uint32_t code = bits(32, 9);
-  if (code != kOpDpp && code != kOpDpp8 && code != kOpDpp8Inactive) return vop3();
-  word_ = (word_ & ~(0x1ffull << 32)) | uint64_t{kOpVgpr} << 32;  // any register: dpp*() names the right one
-  if (!vop3() || inst_.row->src[0] == Type::kNone) return false;
+  const bool by16 = code == kOpDpp, by8 = code == kOpDpp8 || code == kOpDpp8Inactive;
+  // Any register: dpp*() names the right one.
+  if (by16 || by8) word_ = (word_ & ~(0x1ffull << 32)) | uint64_t{kOpVgpr} << 32;
+  if (!(packed ? vop3p() : vop3())) return false;
+  if (!by16 && !by8) return true;
+  const BoundRow& r = *inst_.row;
+  if (r.src[0] == Type::kNone || (packed && !r.is(kDppToo)) || inst_.bytes == 12) return false;
   inst_.bytes = 12;
   inst_.encoding = Encoding::kVop3Dpp;
-  const uint8_t neg = inst_.neg, abs = inst_.abs;  // the 64-bit form's count
-  const bool ok = code == kOpDpp ? dpp16(third_) : dpp8(third_, code == kOpDpp8Inactive);
-  inst_.neg = neg;
-  inst_.abs = abs;
-  return ok;
+  return by16 ? dpp16(third_) : dpp8(third_, code == kOpDpp8Inactive);
 }
 
 // The register that DPP moves. Short forms name halves by it, the 64-bit ones by op_sel.
@@ -70,11 +69,12 @@ bool Gfx11Decoder::dpp16(uint32_t word) {
   inst_.dpp.ctrl = static_cast<uint16_t>(word >> 8 & 0x1ff);
   inst_.dpp.fetch_inactive = word >> 18 & 1;
   inst_.dpp.bound_ctrl = word >> 19 & 1;
-  inst_.neg = static_cast<uint8_t>((word >> 20 & 1) | (word >> 22 & 1) << 1);
-  inst_.abs = static_cast<uint8_t>((word >> 21 & 1) | (word >> 23 & 1) << 1);
   inst_.dpp.bank_mask = word >> 24 & 15;
   inst_.dpp.row_mask = static_cast<uint8_t>(word >> 28);
   if (dwords(r.src[0]) > 1 || (r.format != Format::kVopc && dwords(r.dst) > 1)) unsupported_ = true;
+  if (inst_.encoding == Encoding::kVop3Dpp) return true;  // which has its own bits of modifiers
+  inst_.neg = static_cast<uint8_t>((word >> 20 & 1) | (word >> 22 & 1) << 1);
+  inst_.abs = static_cast<uint8_t>((word >> 21 & 1) | (word >> 23 & 1) << 1);
   check_modifiers();
   return true;
 }
@@ -86,7 +86,7 @@ bool Gfx11Decoder::dpp8(uint32_t word, bool inactive) {
   inst_.dpp.fetch_inactive = inactive;
   inst_.dpp.lanes = word >> 8;
   if (dwords(r.src[0]) > 1) unsupported_ = true;
-  check_modifiers();
+  if (inst_.encoding != Encoding::kVop3Dpp) check_modifiers();
   return true;
 }
 

@@ -150,7 +150,7 @@ class Gfx11Decoder : public Decoder {
   bool any() override;
   bool extended(uint32_t code, bool* ok) override;
   bool matrix() override;
-  bool vop3_or_dpp();
+  bool long_or_dpp(bool packed);
   bool vopd();
   bool ds();
   void typed(uint32_t number, const unified::Table& formats);  // the format of MTBUF

@@ -220,11 +220,13 @@ class Printer {
       const bool abs = (is_mix() ? i_.neg_hi : i_.abs) >> s & 1;
       put(source(s, !bare && i_.neg >> s & 1, !bare && abs, i_.sdwa.sext >> s & 1));
     }
-    if (packed) return packed_modifiers(n);
-    if (i_.encoding == Encoding::kDpp) {
-      out_ += dpp_text(i_.dpp, dialect_);
-      return;
-    }
+    if (packed) packed_modifiers(n);
+    if (!packed && i_.encoding != Encoding::kDpp) modifiers(n);
+    if (i_.encoding == Encoding::kSdwa) sdwa();
+    if (is_dpp(i_.encoding)) out_ += dpp_text(i_.dpp, dialect_);
+  }
+
+  void modifiers(int n) {
     if (r_.is(kTruthTable) && i_.imm) out_ += text(" bitop3:%s%x", i_.imm < 10 ? "" : "0x", i_.imm);
     if (r_.is(kSwapsLanes)) {
       if (i_.op_sel & 2) out_ += " bound_ctrl:1";
@@ -234,8 +236,6 @@ class Printer {
     }
     if (i_.clamp) out_ += " clamp";
     if (i_.omod) out_ += text(" %s", i_.omod == 1 ? "mul:2" : i_.omod == 2 ? "mul:4" : "div:2");
-    if (i_.encoding == Encoding::kSdwa) sdwa();
-    if (i_.encoding == Encoding::kVop3Dpp) out_ += dpp_text(i_.dpp, dialect_);
   }
 
   void literal_k() {

@@ -30,17 +30,18 @@ const char* type_name(Type t) {
   return kNames[static_cast<int>(t)];
 }
 std::string flag_names(RowFlags flags) {
+  // clang-format off
   constexpr const char* kNames[] = {
-      "reads_vcc",    "writes_vcc",     "reads_dst",     "writes_exec",    "scalar_dst",
-      "literal_k",    "literal_middle", "has_modifiers", "no_src",         "writes_src0",
-      "writes_m0",    "acc_dst",        "acc_src",       "mixed_sources",  "selects_byte",
-      "register_src", "one_form",       "no_suffix",     "no_dst_sel",     "half_constants",
-      "branch",       "jump",           "barrier",       "transcendental", "dot",
-      "fma64",        "read_lane",      "write_lane",    "refused",        "load",
-      "store",        "atomic",         "two_offsets",   "stride64",       "by_lane",
-      "to_lds",       "may_go_to_lds",  "high_half",     "counted",        "cache_control",
-      "needs_m0",     "late_vcc",       "signed_literal"};
-  static_assert(kSignedLiteral == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
+      "reads_vcc", "writes_vcc", "reads_dst", "writes_exec", "scalar_dst", "literal_k", "literal_middle",
+      "has_modifiers", "no_src", "writes_src0", "writes_m0", "acc_dst", "acc_src", "mixed_sources",
+      "selects_byte", "register_src", "one_form", "no_suffix", "no_dst_sel", "half_constants", "branch",
+      "jump", "barrier", "transcendental", "dot", "fma64", "read_lane", "write_lane", "refused", "load",
+      "store", "atomic", "two_offsets", "stride64", "by_lane", "to_lds", "may_go_to_lds", "high_half",
+      "counted", "cache_control", "needs_m0", "late_vcc", "signed_literal", "truth_table", "swaps_lanes",
+      "own_op_sel", "permlane", "vector_nop", "no_result_modifiers", "selects_source", "loads_scales",
+      "places_late", "sets_denorms", "of_floats", "mad64", "dpp_too"};
+  // clang-format on
+  static_assert(kDppToo == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
   std::string s;
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];

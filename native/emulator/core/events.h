@@ -7,7 +7,8 @@
 //
 //   event                        told by                        when
 //   LaunchObserver::begin, end   dispatch.cc                    a workgroup starts; the launch is over
-//   before, after                the run loop in dispatch.cc    around each instruction
+//   before, after                the run loop in dispatch.cc    around each instruction, not around what is
+//                                                               none
 //   global, scalar,              the instruction's body,        before memory is touched, with every check
 //   scratch, lds                 through the Wave               of bounds passed
 //   barrier                      dispatch.cc                    each wave of a workgroup has arrived or ended
@@ -97,11 +98,12 @@ class Listeners {
   }
   uint32_t events() const { return events_; }
 
+  // What is no instruction has no row, and is told to nobody: its body stops the wave.
   bool before(Wave& w, const Inst& inst) const {
-    return all(kEventBefore, [&](GroupObserver& o) { return o.before(w, inst); });
+    return !inst.row || all(kEventBefore, [&](GroupObserver& o) { return o.before(w, inst); });
   }
   void after(Wave& w, const Inst& inst) const {
-    all(kEventAfter, [&](GroupObserver& o) { return o.after(w, inst), true; });
+    if (inst.row) all(kEventAfter, [&](GroupObserver& o) { return o.after(w, inst), true; });
   }
   // Runs f for those who hear of `event`, and stops at the first that returns false.
   template <class F>

@@ -163,6 +163,8 @@ enum RowFlag : RowFlags {
   kOfFloats = 1ull << 53,     // an atomic of memory's that MODE has a say in
   // Timing, again.
   kMad64 = 1ull << 54,  // v_mad_u64_u32, v_mad_i64_i32: in two parts, of which the second may read the first
+  // Forms, again.
+  kDppToo = 1ull << 55,  // from RDNA 3 on it has DPP, which other packed ones and other kOneForm have not
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.

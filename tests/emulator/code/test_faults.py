@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What stops a launch, and what the device then says: never a guess, never silence."""
+"""What stops a launch, and what the device then says: never a guess, never silence.
+
+test_archs runs this file again as archs of RDNA.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -16,16 +20,24 @@ import numpy as np
 import pytest
 
 from ..support import hip, rows
-from ..support.asm import Kernel, assemble
+from ..support.asm import LANES, Kernel, assemble, legal
+from ..support.inner import run_as
+from ..support.profiles import text
+from ..support.spelling import RDNA, spell
+from ..support.timing import clock
 
+RDNA_ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
+_TIMED = ("gfx942", "gfx1100", "gfx1201")  # of the archs here
+_LANE = 37 % LANES  # that the 37th work-item has in its wave
 _ARGS = ((0, 8, "global_buffer"),)
 _HEAD = ["s_load_dwordx2 s[8:9], s[0:1], 0x0", "v_lshlrev_b32 v1, 2, v0", "s_waitcnt lgkmcnt(0)"]
 _BODIES: dict[str, list[str]] = {
     "undefined_word": [".long 0x7E00FE00"],
+    "ones": [".long 0xffffffff"],
     "not_in_table": [".long 0xec000000, 0x12345678"],
     "load": ["global_load_dword v2, v1, s[8:9]"],
     "load_high_lane": [
-        "v_cmp_eq_u32 vcc, 37, v0",
+        f"v_cmp_eq_u32 vcc, {_LANE}, v0",
         "v_mov_b32 v3, 0x100000",
         "s_nop 0",
         "v_cndmask_b32 v1, v1, v3, vcc",
@@ -39,55 +51,92 @@ _BODIES: dict[str, list[str]] = {
     "masked": ["s_mov_b64 exec, 0xff", "global_load_dword v2, v1, s[8:9]"],
     "lds": ["v_mov_b32 v2, 0x1fe", "ds_write_b32 v2, v2"],
     "lds_read": ["v_mov_b32 v2, 0x10000", "ds_read_b128 v[4:7], v2"],
-    "private": ["scratch_store_dword v1, v1, off offset:2048"],
+    "private": ["scratch_store_dword v1, v1, off offset:2044"],
     "jump_out": ["s_branch 0x7000"],
     "trap": ["s_trap 2"],
     "buffer": [
         "s_mov_b32 s4, s8",
         "s_mov_b32 s5, s9",
         "s_mov_b32 s6, 0x10000",
-        "s_mov_b32 s7, 0x20000",
+        f"s_mov_b32 s7, {0x30000000 if RDNA else 0x20000:#x}",
         "buffer_load_dword v2, v1, s[4:7], 0 offen offset:2048",
     ],
 }
 
 
+# What LLVM knows, on some archs, and the device has no row for.
+_GRAPHICS = {
+    "lds_direct": "lds_direct_load v2",
+    "ds_direct": "ds_direct_load v2",
+    "image": "image_load v[4:7], v2, s[16:23] dmask:0xf dim:SQ_RSRC_IMG_1D",
+}
+
+
+def graphics() -> dict[str, list[str]]:
+    """Those that this process's arch has."""
+    good = legal(list(_GRAPHICS.values())) if RDNA else [False] * len(_GRAPHICS)
+    return {name: [line] for (name, line), ok in zip(_GRAPHICS.items(), good, strict=True) if ok}
+
+
+def _kernel(name: str, body: Sequence[str]) -> Kernel:
+    lines = [line for part in (*_HEAD, *body) for line in spell(part)]
+    return Kernel(f"bad_{name}", lines, args=_ARGS, lds=512, scratch=16)
+
+
 @cache
 def module() -> hip.Module:
-    """A kernel a fault."""
-    return hip.Module(
-        assemble(
-            [
-                Kernel(
-                    f"bad_{n}",
-                    [*_HEAD, *b, "s_waitcnt vmcnt(0)", "s_endpgm"],
-                    args=_ARGS,
-                    lds=512,
-                    scratch=16,
-                )
-                for n, b in _BODIES.items()
-            ]
-        )
-    )
+    """A kernel a fault; the last has no end."""
+    end = ("s_waitcnt vmcnt(0)", "s_endpgm")
+    kernels = [_kernel(name, (*body, *end)) for name, body in (_BODIES | graphics()).items()]
+    return hip.Module(assemble([*kernels, _kernel("endless", ("s_nop 0",))]))
 
 
 def fault(name: str, address: int) -> hip.HipError:
     """The error of a launch that must fail."""
     with pytest.raises(hip.HipError) as caught:
-        module().launch(f"bad_{name}", struct.pack("<Q", address))
+        module().launch(f"bad_{name}", struct.pack("<Q", address), block=(LANES, 1, 1))
     assert f"bad_{name}" in caught.value.fault, caught.value.fault
     assert re.search(r"\bpc\b", caught.value.fault), caught.value.fault
     return caught.value
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("undefined_word", "7e00fe00"), ("not_in_table", "ec000000 0x12345678")]
+    ("name", "words"),
+    [("undefined_word", "7e00fe00"), ("ones", "ffffffff"), ("not_in_table", "ec000000 0x12345678")],
 )
 def test_unknown_instruction(name: str, words: str) -> None:
     """The words, the place and the kernel are named; an instruction beside the fault runs first."""
     error = fault(name, hip.Buffer(256).address)
     assert "unknown instruction" in error.fault
     assert words in error.fault.lower()
+
+
+@pytest.mark.parametrize("name", graphics())
+def test_graphics(name: str) -> None:
+    """What only graphics has, by its words."""
+    assert re.search("unknown instruction 0x[0-9a-f]{8} 0x[0-9a-f]{8}", fault(name, 0).fault)
+
+
+def test_the_end_of_the_code() -> None:
+    """A kernel without an end runs into the end of all code."""
+    assert "ran past the end of the code" in fault("endless", 0).fault
+
+
+def _counted(name: str) -> int:
+    """The instructions that the profile counts until the fault, with the clock where the arch has one."""
+    hip.lib().fmha_emu_profile_enable(1)
+    try:
+        with clock({}) if rows.arch() in _TIMED else nullcontext():
+            fault(name, 0)
+    finally:
+        hip.lib().fmha_emu_profile_enable(0)
+    (record,) = text("fmha_emu_profile")
+    return int(record["counted"]["instructions"]["total"])
+
+
+def test_a_profile_of_no_instruction() -> None:
+    """What is none is neither counted nor timed: the kernel without an end has one instruction more."""
+    assert _counted("ones") == _counted("endless") - 1
 
 
 @pytest.mark.parametrize("name", ["load", "store", "atomic", "flat", "scalar"])
@@ -104,7 +153,7 @@ def test_lane_and_nearest_allocation() -> None:
     """The lane at fault, and how far from which allocation."""
     buffer = hip.Buffer(256)
     error = fault("load_high_lane", buffer.address)
-    assert re.search(r"lane 37\b", error.fault), error.fault
+    assert re.search(rf"lane {_LANE}\b", error.fault), error.fault
     assert f"{buffer.address + 0x100000:x}" in error.fault.lower()
     assert "past the end" in error.fault or "before" in error.fault
     buffer.free()
@@ -121,7 +170,7 @@ def test_straddling_the_end() -> None:
 def test_lanes_that_are_off_do_not_fault() -> None:
     """Eight lanes on, room for eight."""
     buffer = hip.Buffer(32)
-    module().launch("bad_masked", struct.pack("<Q", buffer.address))
+    module().launch("bad_masked", struct.pack("<Q", buffer.address), block=(LANES, 1, 1))
     buffer.free()
 
 
@@ -168,6 +217,13 @@ def test_the_device_lives_on() -> None:
     fault("load", 0)
     module().launch("bad_load", struct.pack("<Q", buffer.address))
     buffer.free()
+
+
+@pytest.mark.skipif(bool(os.environ.get("FMHA_EMU_ARCH")), reason="already the inner run")
+@pytest.mark.parametrize("arch", RDNA_ARCHS)
+def test_archs(arch: str) -> None:
+    """The same as each arch of RDNA: a process has one."""
+    assert " passed" in run_as(arch, __file__, "-p", "no:xdist", "-k", "not test_bad_code_objects")
 
 
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:

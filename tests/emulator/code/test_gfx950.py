@@ -2,8 +2,8 @@
 """gfx950: what it has beyond gfx942. The LLVM of the other tests does not know it.
 
 The witnesses are the clang 20 that the kernels are compiled with, whose assembly of each kernel lies beside
-its code object, that clang as an assembler, and NumPy. The tests of instructions run again in processes that
-play gfx950.
+its code object, that clang as an assembler (test_decoder has every row), and NumPy. The tests of instructions
+run again in processes that play gfx950.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ..support import hip, rows
-from ..support.asm import legal
+from ..support.decoding import by_clang20, text_of
 from ..support.kernels import built_for
-from ..support.lines import candidates
-from ..support.toolchain import CLANG20, ROOT, assembler
+from ..support.toolchain import CLANG20, ROOT
 from .test_faults import run_script
 
 ARCH = "gfx950"
@@ -56,21 +55,9 @@ def _of_compiler(text: str) -> list[str]:
 def _listing(path: Path) -> list[str]:
     """The software device's reading of .text."""
     data = path.read_bytes()
-    offset, size, address = _text_of(data)
+    offset, size, address = text_of(data)
     listing = rows.disassemble(data[offset : offset + size], ARCH, address)
     return [line.partition(": ")[2] for line in listing]
-
-
-def _text_of(data: bytes) -> tuple[int, int, int]:
-    """Offset, size and address of an ELF's section .text."""
-    table = int.from_bytes(data[40:48], "little")
-    size, count, names = (int.from_bytes(data[at : at + 2], "little") for at in (58, 60, 62))
-    headers = [np.frombuffer(data, "<u4,<u4,<u8,<u8,<u8,<u8", 1, table + i * size)[0] for i in range(count)]
-    for name, _, _, address, offset, length in headers:
-        start = int(headers[names][4]) + int(name)
-        if data[start : start + 6] == b".text\0":
-            return int(offset), int(length), int(address)
-    raise AssertionError("no .text")
 
 
 @here
@@ -92,40 +79,6 @@ def test_kernels_decode_as_the_compiler_wrote_them(path: Path) -> None:
         at += 1
     assert wanted
     assert set(got[at:]) <= set(padding)
-
-
-def _lines() -> dict[str, list[str]]:
-    """Lines of random operands, of the rows that gfx942 has not, which clang takes; by row and form."""
-    new = [r for r in rows.of(ARCH) if "gfx942" not in r.opcode]
-    tried = [(r, form, line) for r in new for form, lines in candidates(r).items() for line in lines]
-    good = legal([line for *_, line in tried], ARCH)
-    kept: dict[str, list[str]] = {}
-    for (row, form, line), taken in zip(tried, good, strict=True):
-        # LLVM writes inline constants of i16 in a way that it does not read.
-        unread = "i16" in row.srcs and re.search(r"\d\.\d", line)
-        if taken and not unread:
-            kept.setdefault(f"{row.mnemonic}_{form}", []).append(line)
-    assert not [r.mnemonic for r in new if not any(key.startswith(r.mnemonic + "_") for key in kept)]
-    return kept
-
-
-@here
-@compiles
-def test_encodings(tmp_path: Path) -> None:
-    """What clang encodes has its mnemonic on the device, whose text of it clang encodes the same way."""
-    lines = [line for kept in _lines().values() for line in kept[:16]]
-    made: list[tuple[list[str], bytes]] = []
-    for name, text in (("first", lines), ("second", None)):
-        path = tmp_path / f"{name}.o"
-        source = "\n".join(text or made[0][0])
-        subprocess.run([*assembler(ARCH), "-", "-o", path], input=source, text=True, check=True)
-        data = path.read_bytes()
-        offset, size, _ = _text_of(data)
-        made.append((_listing(path), data[offset : offset + size]))
-    (listing, first), (_, second) = made
-    assert first == second
-    wanted = [re.sub("_e(32|64)$|_sdwa$|_dpp$", "", line.split()[0]) for line in lines]
-    assert wanted == [re.sub("_e(32|64)$|_sdwa$|_dpp$", "", text.split()[0]) for text in listing]
 
 
 @here
@@ -152,6 +105,7 @@ _RUNS = {
     "isa-1": _INSTRUCTIONS[0::2],
     "isa-2": _INSTRUCTIONS[1::2],
     "hazards": [_TESTS / "check/test_check_hazards.py"],
+    "fuzz": [_TESTS / "code/test_fuzz.py"],
     "profile": [f"{_TESTS / 'model/test_profile.py'}::test_matrix_flops_by_type"],
 }
 
@@ -160,12 +114,12 @@ _RUNS = {
 @compiles
 @pytest.mark.parametrize("run", _RUNS)
 def test_instructions(run: str) -> None:
-    """In a process of that arch: this file again, and those of gfx942's instructions and wait states."""
+    """In a process of that arch: this file, and those of instructions, wait states and random programs."""
     out = run_script(
         "import sys, pytest\n"
         "sys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))",
         *map(str, _RUNS[run]),
-        env={"FMHA_EMU_ARCH": ARCH, "FMHA_TEST_EXAMPLES": "60"},
+        env={"FMHA_EMU_ARCH": ARCH, "FMHA_TEST_EXAMPLES": "60", "FMHA_FUZZ_PROGRAMS": "120"},
     )
     assert " passed" in out, out
 
@@ -176,18 +130,12 @@ PREBUILT = sorted((ROOT / "build/release/kernels" / ARCH).glob("*_aiter*.co"))
 @here
 @compiles
 @pytest.mark.parametrize("path", PREBUILT, ids=lambda path: path.stem)
-def test_prebuilt_kernels_decode(path: Path, tmp_path: Path) -> None:
+def test_prebuilt_kernels_decode(path: Path) -> None:
     """What the device reads in AITER's objects, clang encodes as it stands there, but for branches."""
     data = path.read_bytes()
-    offset, size, _ = _text_of(data)
+    offset, size, _ = text_of(data)
     text = [re.sub(r"^(s_c?branch\w*) .*", r"\1 0", line) for line in _listing(path)]
-    again = tmp_path / "again.o"
-    subprocess.run(
-        [*assembler(ARCH), "-", "-o", again], input="\n".join(text), text=True, check=True
-    )  # fmt: skip
-    made = again.read_bytes()
-    at, length, _ = _text_of(made)
-    got, want = (np.frombuffer(x, "<u4") for x in (made[at : at + length], data[offset : offset + size]))
+    got, want = (np.frombuffer(x, "<u4") for x in (by_clang20(text, ARCH), data[offset : offset + size]))
     assert len(got) == len(want)
     differ = np.flatnonzero(got != want)
     assert (want[differ] >> 23 == 0x17F).all(), "not SOPP"

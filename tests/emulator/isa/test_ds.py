@@ -335,6 +335,18 @@ def _permutes() -> None:
             ["v10"],
             exec_mask=mask,
         )
+        # With "fi" those give what they have. LLVM 19 does not know it: clang 20's words of
+        # ds_bpermute_fi_b32 v10, v2, v3 offset:8.
+        inactive = np.where(on, x[lane], 5)
+        add(
+            f"ds_bpermute_fi_b32-{mask:x}",
+            [".long 0xdb340008, 0x0a000302"],
+            {"v2": index, "v3": x, "v10": np.full(LANES, 5, _U)},
+            lambda lds, r, want=inactive: np.testing.assert_array_equal(r["v10"][0], want),
+            ["v10"],
+            exec_mask=mask,
+            row="ds_bpermute_fi_b32",
+        )
         target = LANE // reach * reach + np.concatenate(
             [rng.permutation(reach) for _ in range(LANES // reach)]
         )

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import hip, rows
 from .spelling import ARCHS as RDNA_ARCHS
-from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, renamed, spell
+from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, bare, renamed, spell
 from .toolchain import assembler, tool
 
 U32 = NDArray[np.uint32]
@@ -138,11 +138,6 @@ class Case:
         if len(widths) > 1 or any(w % LANES for w in widths):
             raise ValueError(f"{self.name}: inputs of {widths} lanes")
         return (widths.pop() if widths else LANES) // LANES
-
-
-def bare(mnemonic: str) -> str:
-    """Mnemonic without _e32, _e64, _sdwa, _dpp: the name of its row."""
-    return re.sub(r"_(e32|e64|sdwa|dpp)$", "", mnemonic)
 
 
 def _move_to_vgpr(register: str) -> tuple[str, list[str]]:
@@ -391,11 +386,11 @@ def _run(*command: object) -> None:
         raise RuntimeError(f"{command[0]} failed:\n{done.stderr[:4000]}")
 
 
-def legal(lines: Sequence[str], cpu: str = "") -> list[bool]:
-    """Which of these instructions LLVM's assembler accepts."""
+def legal(lines: Sequence[str], cpu: str = "", later: bool = False) -> list[bool]:
+    """Which of these instructions LLVM's assembler accepts, or that of clang 20."""
     cpu = cpu or rows.arch()
     done = subprocess.run(
-        [*assembler(_target(cpu)), "-", "-o", "/dev/null"],
+        [*assembler(_target(cpu), later), "-", "-o", "/dev/null"],
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -8,8 +8,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from . import rows
-from .toolchain import target, tool
+from .spelling import bare
+from .toolchain import assembler, target, tool
 
 
 def normal(text: str) -> str:
@@ -80,6 +83,41 @@ def differences(ours: list[tuple[int, str]], llvm: list[tuple[int, str]]) -> lis
         f"{address:x}: LLVM {text!r}, the device {mine.get(address)!r}"
         for address, text in llvm
         if mine.get(address) != text and not _NONSENSE.search(text)
+    ]
+
+
+def text_of(data: bytes) -> tuple[int, int, int]:
+    """Offset, size and address of an ELF's section .text."""
+    table = int.from_bytes(data[40:48], "little")
+    size, count, names = (int.from_bytes(data[at : at + 2], "little") for at in (58, 60, 62))
+    headers = [np.frombuffer(data, "<u4,<u4,<u8,<u8,<u8,<u8", 1, table + i * size)[0] for i in range(count)]
+    for name, _, _, address, offset, length in headers:
+        start = int(headers[names][4]) + int(name)
+        if data[start : start + 6] == b".text\0":
+            return int(offset), int(length), int(address)
+    raise AssertionError("no .text")
+
+
+def by_clang20(lines: list[str], cpu: str) -> bytes:
+    """What clang 20 encodes these lines as."""
+    path = Path(tempfile.mkdtemp()) / "x.o"
+    subprocess.run([*assembler(cpu, True), "-", "-o", path], input="\n".join(lines), text=True, check=True)
+    data = path.read_bytes()
+    offset, size, _ = text_of(data)
+    return data[offset : offset + size]
+
+
+def unlike_clang20(lines: list[str], cpu: str) -> list[str]:
+    """Lines of which the device has another mnemonic than clang 20, or a text that it encodes otherwise."""
+    code = by_clang20(lines, cpu)
+    ours = emulator(code, cpu, 0)
+    again = by_clang20([text for _, text in ours], cpu)
+    ends = [address for address, _ in ours[1:]] + [len(code)]
+    assert len(ours) == len(lines)
+    return [
+        f"clang {line!r}, the device {text!r}"
+        for line, (start, text), end in zip(lines, ours, ends, strict=True)
+        if bare(line.split()[0]) != bare(text.split()[0]) or code[start:end] != again[start:end]
     ]
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from . import asm, hip, rows
+from .fuzz_gfx950 import refused
 from .lines import candidates
 from .spelling import RDNA
 
@@ -35,11 +36,11 @@ _WEIGHTS = {
     "VOP1": 14, "VOP2": 20, "VOPC": 10, "VOP3": 50, "VOP3B": 6, "VOP3P": 8, "MAI": 3, "DS": 50,
     "SOP1": 6, "SOP2": 9, "SOPC": 4, "SOPK": 4,
 }  # fmt: skip
-# Jumps, registers picked by M0, what depends on where the code lies, on the time or on M0, what the device
-# refuses to run, and MODE, which is set apart.
+# Jumps, registers picked by M0, what depends on where the code lies, on the time or on M0, what wants
+# certain lanes on, what the device refuses to run, and MODE, which is set apart.
 _LEFT_OUT = re.compile(
     r"s_(getpc|setpc|swappc|call|movrel|set_gpr|getreg|setreg|cbranch|setvskip|rfe|memtime|memrealtime|atc_probe)"
-    r"|ds_(append|consume|nop|gws|ordered|\w*addtid)|v_(clrexcp|screen|interp)"
+    r"|ds_(append|consume|nop|gws|ordered|\w*addtid|read\w*_tr_)|v_(clrexcp|screen|interp|permlane\d+_swap)"
 )
 # VALU instructions that cause or mind a hazard: parts of registers, lanes, f64, transcendental ones, masks.
 _TOUCHY = re.compile(
@@ -120,7 +121,7 @@ def draw(
     line = folded(r.choice(by_form[r.choice(list(by_form))]), limits)
     if row.format == "DS":
         line = _ds_line(line, row.flags, r)
-    if row.format == "MAI":
+    if row.format == "MAI" and not row.mnemonic.endswith("f8f6f4"):
         line = re.split(r" cbsz| abid| blgp| neg:", line)[0]
     if row.mnemonic.startswith("v_smfmac"):  # indices that ascend
         line = f"{line.rpartition(', ')[0]}, {SPARSE}"
@@ -131,7 +132,7 @@ def draw(
         line = line.replace(" clamp", "")
     if re.match("v_(cvt_(pk|sr)_(fp|bf)8|mad_[iu](64|32_[iu]16)|pack_)", line):
         line = re.sub(r" clamp| op_sel:\S+", "", line)
-    return row, line
+    return row, "" if refused(row, line) else line
 
 
 @dataclass

@@ -99,10 +99,8 @@ def _refused(row: rows.RowInfo, line: str) -> bool:
         return True
     if re.search(r"row_mask:0x[^05af]", line):  # each half has bits of its own
         return True
-    if re.match(
-        "v_(pk_fmac|ldexp|dot2a?c)", line
-    ):  # signs of packed halves and exponents, DPP of packed ones
-        return bool(re.search(r"[|-]|pk_fmac.*dpp", line))
+    if re.match("v_(pk_fmac|ldexp|dot2a?c)", line):  # signs of packed halves and exponents
+        return bool(re.search(r"[|-]", line))
     if re.match(r"v_cvt_pk_f32_(fp|bf)8", line) and "op_sel" in line:  # whose second half is of no operand
         return True
     return bool(re.match(r"v_mad_(co_)?[iu]64", line)) and _overlaps(line)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .lines_rdna import variants
+from .lines_rdna import moved, variants
 from .rows import RowInfo
 
 _DWORDS = {
@@ -459,5 +459,8 @@ def candidates(row: RowInfo, rounds: int = 8, rdna: bool = False, wide: bool = F
             {"": simple[row.format](m)} if row.format in simple else {} if row.format == "VOPD" else _vop(m)
         )
         for form, lines in (made or {"": []}).items():
-            out.setdefault(form, []).extend(variants(row, form, lines, seed, wide) if rdna else lines)
+            taken = variants(row, form, lines, seed, wide) if rdna else lines
+            out.setdefault(form, []).extend(taken)
+            if rdna and (form == "e64" or row.format == "VOP3P"):
+                out.setdefault("e64_dpp", []).extend(moved(row, taken, seed))
     return {form: list(dict.fromkeys(lines)) for form, lines in out.items()}

@@ -77,6 +77,28 @@ def _vector(row: RowInfo, line: str, wide: bool) -> Iterator[str]:
                 yield other.replace("_dpp ", "_e64_dpp ", 1)
 
 
+_MOVES = (
+    _DPP8,
+    f"{_DPP8} fi:1",
+    "quad_perm:[3,1,0,2]",
+    "row_shl:3 row_mask:0xa bank_mask:0x3",
+    "row_share:2 bound_ctrl:1",
+    "row_xmask:5 fi:1",
+)
+
+
+def moved(row: RowInfo, lines: list[str], seed: int) -> list[str]:
+    """Some of these lines of a 64-bit form, the first source of each from another lane."""
+    r = random.Random(f"{row.mnemonic}{seed}moved")
+    from_lanes = [line for line in lines if re.match(r"\S+ [^,]+, [-|]*v", line) and "_dpp" not in line]
+    plain = [f"v{r.randrange(256)}" for kind in (row.dst, *row.srcs) if kind != "none"]
+    out = [f"{row.mnemonic}_e64_dpp {', '.join(plain)} {r.choice(_MOVES)}"]
+    for line in r.sample(from_lanes, min(3, len(from_lanes))):
+        name, _, operands = line.partition(" ")
+        out.append(f"{name.removesuffix('_e64')}_e64_dpp {operands} {r.choice(_MOVES)}")
+    return out
+
+
 def _half_loaded(line: str) -> str:
     """With half as many registers: what a transposing load writes in waves of 64."""
 

@@ -136,6 +136,11 @@ MASKED = re.compile(r"v_(cmpx?|cndmask|(add|sub|subrev|addc|subb|subbrev)_co|div
 _WAITS = {"vmcnt": ("loadcnt", "storecnt"), "lgkmcnt": ("dscnt", "kmcnt"), "expcnt": ("expcnt",)}
 
 
+def bare(mnemonic: str) -> str:
+    """Mnemonic without _e32, _e64, _sdwa, _dpp, _e64_dpp: the name of its row."""
+    return re.sub(r"_(e32|e64|sdwa|e64_dpp|dpp)$", "", mnemonic)
+
+
 def renamed(mnemonic: str) -> str:
     """The name here of a row that gfx9 calls so."""
     if GENERATION > 10 and mnemonic.startswith("ds_"):

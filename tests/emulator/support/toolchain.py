@@ -30,6 +30,8 @@ def tool(name: str) -> str:
 CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
 # Whose programs clang 19 does not make, or makes with hazards (native/archs.toml, least_clang).
 OF_CLANG20 = ("gfx950", "gfx1201")
+# Of the rows of archs that LLVM 19 does know.
+UNKNOWN_TO_LLVM19 = {"ds_bpermute_fi_b32"}
 
 
 def compiler(arch: str) -> str:
@@ -43,10 +45,10 @@ def target(cpu: str) -> tuple[str, bool]:
     return name, lanes == "64"
 
 
-def assembler(cpu: str) -> list[str]:
-    """The command that assembles for an arch: what follows it is clang's arguments."""
+def assembler(cpu: str, later: bool = False) -> list[str]:
+    """The command that assembles for an arch, by clang 20 if `later`; clang's arguments follow it."""
     name, wide = target(cpu)
-    program = str(CLANG20) if name == "gfx950" else tool("clang")
+    program = str(CLANG20) if later or name == "gfx950" else tool("clang")
     waves = ["-mwavefrontsize64"] if wide else []
     return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={name}", *waves, "-c"]
 

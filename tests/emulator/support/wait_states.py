@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Wait states that software must keep, found from assembly text: what the fuzzer puts between instructions.
 
-Written from LLVM's GCNHazardRecognizer.cpp and the CDNA2 and CDNA3 ISA guides ("Manually Inserted Wait
+Written from LLVM's GCNHazardRecognizer.cpp and the CDNA2, CDNA3 and CDNA4 ISA guides ("Manually Inserted Wait
 States"), independently of the device's checks: if either asks for more than the other, the fuzzer shows it.
 """
 
@@ -11,13 +11,16 @@ import re
 from dataclasses import dataclass, field, replace
 
 from . import rows
-from .asm import RETURN, bare, registers
+from .asm import RETURN, registers
+from .spelling import bare
 
 _NAMES = {n: [n] for n in ("vcc_lo", "vcc_hi", "exec_lo", "exec_hi", "m0")}
 _NAMES |= {"vcc": ["vcc_lo", "vcc_hi"], "exec": ["exec_lo", "exec_hi"]}
 _TRANS = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
-_WRITES_PART = re.compile(r"op_sel:\[[01,]*1\]|v_cvt_sr_.*op_sel:\[[01],[01],1")
+_WRITES_PART = re.compile(r"op_sel:\[[01,]*1\]")
 _FURTHEST = 20
+_NEW = rows.arch() in ("gfx942", "gfx950")
+_CDNA4 = rows.arch() == "gfx950"
 
 
 def operand_registers(text: str) -> list[str]:
@@ -61,13 +64,17 @@ class Uses:
 _UNITS = {"SMEM": "smem", "DS": "lds", "MUBUF": "vmem", "GLOBAL": "vmem", "SCRATCH": "vmem", "FLAT": "flat"}
 
 
-def _passes(name: str) -> int:
+def _passes(name: str, line: str) -> int:
     """Passes of four cycles: the tables of the ISA guides."""
     if "mfma_f64" in name:
-        return 4 if "_4x4x" in name else 8
+        return 4 if "_4x4x" in name else 16 if _CDNA4 else 8
     if "_4x4x" in name:
         return 2
     big = "_32x32x" in name
+    if name.endswith("f8f6f4"):  # types 0 and 1 have 8 bits, which is what no modifier means
+        types = [re.search(rf"{field}:(\d)", line) for field in ("cbsz", "blgp")]
+        slow = any(found is None or int(found[1]) < 2 for found in types)
+        return (8 if big else 4) * (2 if slow else 1)
     if rows.arch() == "gfx90a":
         return 16 if big else 8
     if name.startswith("v_smfmac"):
@@ -131,7 +138,9 @@ def _traits(u: Uses, mnemonic: str, line: str, operands: list[str], row: rows.Ro
         "fma64": n.startswith(("v_fma_f64", "v_fmac_f64")),
         "f64": "mfma_f64" in n,
         "half": ("_sdwa" in mnemonic and row.format != "VOPC" and "dst_sel:DWORD" not in line)
-        or bool(row.format == "VOP3" and _WRITES_PART.search(line)),
+        or bool(row.format == "VOP3" and _WRITES_PART.search(line))
+        or "places_late" in row.flags
+        or bool("selects_byte" in row.flags and re.search(r"op_sel:\[[01],[01],1", line)),
         "xdl": u.unit == "mfma" and _is_xdl(n),
     }.items():
         if has:
@@ -141,9 +150,9 @@ def _traits(u: Uses, mnemonic: str, line: str, operands: list[str], row: rows.Ro
             r for r in operand_registers(operands[2]) if r[0] == "s" or r in ("vcc_lo", "vcc_hi", "m0")
         }
     if u.unit == "mfma":
-        u.passes = _passes(n)
+        u.passes = _passes(n, line)
         u.d, u.c = tuple(operand_registers(operands[0])), tuple(operand_registers(operands[3]))
-        u.ab = set(operand_registers(" ".join(operands[1:3])))
+        u.ab = set(operand_registers(" ".join(operands[1:3] + operands[4:])))  # and scales
         if n.startswith("v_smfmac"):  # adds to what it writes; its last operand is indices
             u.c, u.ab = u.d, u.ab | set(operand_registers(operands[3]))
     if row.flags & {"store", "atomic"} and u.unit in ("vmem", "flat"):
@@ -155,15 +164,19 @@ def _traits(u: Uses, mnemonic: str, line: str, operands: list[str], row: rows.Ro
                 u.traits.add("sgpr offset")
 
 
+def _late(p: Uses, new: bool) -> int:
+    """Wait states until the result of an MFMA that is none of f64 can be used, but as the C of another."""
+    xdl = "xdl" in p.traits
+    return p.passes + (3 if not new or xdl else 2) + int(_CDNA4 and xdl and p.passes != 2)
+
+
 def _between_matrix(p: Uses, u: Uses, new: bool) -> int:
     """Wait states between an MFMA and another one."""
     written = set(p.d)
     need = 0
     if written & u.ab:
-        if "f64" in p.traits:
-            need = 6 if p.passes == 4 else 11
-        else:
-            need = p.passes + (3 if not new or "xdl" in p.traits else 2)
+        of_f64 = 6 if p.passes == 4 else 19 if _CDNA4 else 11
+        need = of_f64 if "f64" in p.traits else _late(p, new)
     if written & set(u.c):
         to_f64, from_f64 = "f64" in u.traits, "f64" in p.traits
         if from_f64 and not to_f64 and not new:
@@ -172,11 +185,12 @@ def _between_matrix(p: Uses, u: Uses, new: bool) -> int:
             both_small = from_f64 and to_f64 and p.passes == u.passes == 4
             state = 4 if both_small else 2 if new and p.passes == 2 else 0
         elif from_f64:
-            state = 0 if "xdl" in u.traits else 4 if p.passes == 4 else 9
+            state = 0 if "xdl" in u.traits else 4 if p.passes == 4 else p.passes + 1
         elif not new:
             state = p.passes + int(to_f64)
         elif "xdl" in p.traits:
-            state = p.passes + 1
+            both = "xdl" in u.traits
+            state = p.passes + 1 + int(_CDNA4 and (both or p.passes != 2))
         else:
             state = 0 if "xdl" in u.traits else p.passes
         need = max(need, state)
@@ -190,9 +204,10 @@ def _after_matrix(p: Uses, u: Uses, new: bool) -> int:
     if touched:
         if "f64" in p.traits:
             memory = u.unit != "valu" and bool(u.reads & set(p.d))
-            need = (9 if memory else 6) if p.passes == 4 else (18 if memory else 11)
+            reads = 19 if _CDNA4 and u.reads & set(p.d) else 11
+            need = (9 if memory else 6) if p.passes == 4 else (18 if memory else reads)
         else:
-            need = p.passes + (3 if not new or "xdl" in p.traits else 2)
+            need = _late(p, new)
     reads_c = "f64" not in p.traits and (not new or "xdl" in p.traits)
     if reads_c and u.vectors & set(p.c):
         need = max(need, p.passes - 1)
@@ -203,7 +218,7 @@ def _after_matrix(p: Uses, u: Uses, new: bool) -> int:
 
 def between(p: Uses, u: Uses) -> int:
     """Wait states that must lie between two instructions."""
-    new = rows.arch() == "gfx942"
+    new = _NEW
     rules: list[tuple[bool, int]] = []
     vector = u.unit in ("valu", "mfma")
     memory = u.unit in ("vmem", "flat")

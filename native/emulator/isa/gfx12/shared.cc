@@ -270,6 +270,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kDs, 0x98, "ds_cond_sub_u32 ds_sub_clamp_u32 ds_pk_add_f16 ds_pk_add_bf16"},
     {Format::kDs, 0xa7, "ds_load_u16_d16_hi=ds_read_u16_d16_hi ds_cond_sub_rtn_u32"},
     {Format::kDs, 0xa9, "ds_sub_clamp_rtn_u32 ds_pk_add_rtn_f16 ds_pk_add_rtn_bf16"},
+    {Format::kDs, 0xcd, "ds_bpermute_fi_b32"},
 
     {Format::kMubuf, 0x36, "buffer_atomic_sub_u32=buffer_atomic_sub buffer_atomic_sub_clamp_u32"},
     {Format::kMubuf, 0x50, "buffer_atomic_cond_sub_u32"},

@@ -123,12 +123,12 @@ void addtid(Wave& w, const Inst& inst) {
   });
 }
 
-// Each active lane gets `data` of the lane that lane_of names, 0 if that one is inactive.
-template <class LaneOf>
+// Each active lane gets `data` of the lane that lane_of names; unless kInactive, 0 if that one is inactive.
+template <bool kInactive = false, class LaneOf>
 [[gnu::always_inline]] inline void pull(Wave& w, const Inst& inst, const uint32_t* data, LaneOf lane_of) {
   alignas(64) uint32_t from[kLanes], result[kLanes];
   const uint32_t* mask = exec_lanes(w);
-  for (int l = 0; l < kLanes; ++l) from[l] = data[l] & mask[l];
+  for (int l = 0; l < kLanes; ++l) from[l] = kInactive ? data[l] : data[l] & mask[l];
   for (int l = 0; l < kLanes; ++l) result[l] = from[lane_of(l)];
   uint32_t* dst = w.vgpr[inst.dst.index];
   for (int l = 0; l < kLanes; ++l) dst[l] = (result[l] & mask[l]) | (dst[l] & ~mask[l]);
@@ -137,11 +137,13 @@ template <class LaneOf>
 // How many lanes ds_permute and ds_bpermute reach: on some archs a wave of 64 is two times 32 to them.
 uint32_t reach(const Wave& w) { return kLanes == 64 && w.group->permutes_halves ? 32 : kLanes; }
 
+template <bool kInactive>
 void bpermute(Wave& w, const Inst& inst) {
   const uint32_t* address = w.vgpr[inst.src[0].index];
   const uint32_t offset = static_cast<uint32_t>(inst.imm), within = reach(w) - 1;
-  pull(w, inst, w.vgpr[inst.src[1].index],
-       [=](int l) { return (static_cast<uint32_t>(l) & ~within) | ((address[l] + offset) / 4 & within); });
+  pull<kInactive>(w, inst, w.vgpr[inst.src[1].index], [=](int l) {
+    return (static_cast<uint32_t>(l) & ~within) | ((address[l] + offset) / 4 & within);
+  });
 }
 
 // Lanes push their value. If several push to one lane, the highest wins; a lane that none pushes to gets 0.
@@ -224,7 +226,8 @@ constexpr Row kRows[] = {
     read_row<Width::kU16>("ds_read_u16"),
     {"ds_swizzle_b32", kI32, {kI32, kNo, kNo}, kCounted, swizzle, Immediate::kSwizzle},
     {"ds_permute_b32", kI32, {kI32, kI32, kNo}, kCounted, permute},
-    {"ds_bpermute_b32", kI32, {kI32, kI32, kNo}, kCounted, bpermute},
+    {"ds_bpermute_b32", kI32, {kI32, kI32, kNo}, kCounted, bpermute<false>},
+    {"ds_bpermute_fi_b32", kI32, {kI32, kI32, kNo}, kCounted, bpermute<true>},
     write_row<Width::kB64>("ds_write_b64"),
     write2_row<Width::kB64, 1>("ds_write2_b64"),
     write2_row<Width::kB64, 64>("ds_write2st64_b64"),

@@ -147,6 +147,14 @@ u64 dpp_mask(const Inst& inst, u64 exec) {
   return mask;
 }
 
+// Source n before its modifiers, moved by DPP: in place, or in `t`.
+const u32* moved(Wave& w, const Inst& inst, int n, int dwords, u32* t) {
+  const u32* p = unmodified(w, inst.src[n], t);
+  if (n || !is_dpp(inst.encoding)) return p;
+  dpp_move(w, inst, p, dwords, t);
+  return t;
+}
+
 // --- SDWA ---
 enum SdwaSelect : u8 { kByte3 = 3, kWord0 = 4, kWord1 = 5, kDword = 6 };
 enum SdwaUnused : u8 { kPad = 0, kSext = 1, kPreserve = 2 };
@@ -317,12 +325,8 @@ u64 pack_mask(const u32* lanes) {
 
 const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type) {
   u32* t = w.tmp[n][0];
-  const u32* p = unmodified(w, inst.src[n], t);
+  const u32* p = moved(w, inst, n, dwords_of(type), t);
   if (sources_plain(inst)) return p;
-  if (is_dpp(inst.encoding) && n == 0) {
-    dpp_move(w, inst, p, dwords_of(type), t);
-    p = t;
-  }
   if (inst.encoding == Encoding::kSdwa && n < 2 && inst.sdwa.src_sel[n] != kDword) {
     sdwa_source(inst, n, p, t);
     p = t;
@@ -338,7 +342,7 @@ const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type) {
 // Two halves in a dword: op_sel says which half feeds the low result, op_sel_hi which the high one.
 const u32* fetch_packed_slow(Wave& w, const Inst& inst, int n, bool is_float) {
   u32* t = w.tmp[n][0];
-  const u32* p = unmodified(w, inst.src[n], t);
+  const u32* p = moved(w, inst, n, 1, t);
   const u32 low = inst.op_sel >> n & 1 ? 16 : 0, high = inst.op_sel_hi >> n & 1 ? 16 : 0;
   const u32 flip = (inst.neg >> n & 1 ? 0x8000u : 0) | (inst.neg_hi >> n & 1 ? 0x80000000u : 0);
   if (flip && !is_float) fault_modifier(w, inst, "neg_lo or neg_hi on an integer");
@@ -362,7 +366,7 @@ void fetch_pair(Wave& w, const Inst& inst, int n, const u32** low, const u32** h
 // v_fma_mix: op_sel_hi makes a source f16, op_sel then says which half; neg_hi stands for abs.
 const u32* fetch_mix(Wave& w, const Inst& inst, int n) {
   u32* t = w.tmp[n][0];
-  const u32* p = unmodified(w, inst.src[n], t);
+  const u32* p = moved(w, inst, n, 1, t);
   if (inst.op_sel_hi >> n & 1) {
     const Env env(w.mode);
     const u32 shift = inst.op_sel >> n & 1 ? 16 : 0;

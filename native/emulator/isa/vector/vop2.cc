@@ -181,7 +181,7 @@ constexpr Row kRows[] = {
    op<kDotc<4>, kDotcSaturated<4>>},
   {"v_fmac_f32", kF32, {kF32, kF32}, kAcc,
    op<([](float a, float b, Old<float> d) { return fma32(a, b, d.value); })>},
-  {"v_pk_fmac_f16", kPkF16, {kPkF16, kPkF16}, kReadsDst | kOneForm,
+  {"v_pk_fmac_f16", kPkF16, {kPkF16, kPkF16}, kReadsDst | kOneForm | kDppToo,
    op<([](const Env& e, u32 a, u32 b, Old<u32> d) {
      const u32 low = fma16(low_half(a), low_half(b), low_half(d.value), e).raw;
      return low | static_cast<u32>(fma16(high_half(a), high_half(b), high_half(d.value), e).raw) << 16;

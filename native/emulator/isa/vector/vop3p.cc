@@ -10,7 +10,7 @@ namespace {
 constexpr Type kPkF16 = Type::kPkF16, kPkI16 = Type::kPkI16, kPkBf16 = Type::kPkBf16, kPkF32 = Type::kPkF32,
                kF32 = Type::kF32;
 constexpr Type kF16 = Type::kF16, kB32 = Type::kI32;
-constexpr RowFlags kMod = kHasModifiers;
+constexpr RowFlags kMod = kHasModifiers, kMix = kMod | kMixedSources | kDppToo;
 
 template <class T>
 FMHA_EMU_INLINE T half_of(u32 x, int i) {
@@ -39,7 +39,8 @@ FMHA_EMU_INLINE const u32* fetch_packed(Wave& w, const Inst& inst, int n, bool p
 }
 FMHA_EMU_INLINE bool packed_plain(const Inst& inst, int sources) {
   const u8 all = static_cast<u8>((1 << sources) - 1);
-  return !((inst.op_sel | inst.neg | inst.neg_hi) & all) && (inst.op_sel_hi & all) == all;
+  const bool moves = is_dpp(inst.encoding);
+  return !((inst.op_sel | inst.neg | inst.neg_hi) & all) && (inst.op_sel_hi & all) == all && !moves;
 }
 
 // F does one half, and both are done alike.
@@ -292,11 +293,11 @@ constexpr Row kRows[] = {
    packed<[](const Env& e, f16 a, f16 b, f16 c) { return maximum(maximum(a, b, e), c, e); }>},
   {"v_pk_max_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return max_num(a, b, e); }>},
-  {"v_fma_mix_f32", kF32, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kF32>},
-  {"v_fma_mixlo_f16", kF16, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kLow>},
-  {"v_fma_mixhi_f16", kF16, {kF32, kF32, kF32}, kMod | kMixedSources, fma_mix<MixTo::kHigh>},
+  {"v_fma_mix_f32", kF32, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kF32>},
+  {"v_fma_mixlo_f16", kF16, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kLow>},
+  {"v_fma_mixhi_f16", kF16, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kHigh>},
   {"v_dot2_f32_f16_flush", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<true>},
-  {"v_dot2_f32_f16", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<false>},
+  {"v_dot2_f32_f16", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot | kDppToo, dot2_f32_f16<false>},
   {"v_dot2_i32_i16", kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, true>},
   {"v_dot2_u32_u16", kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, false>},
   {"v_dot4_i32_i8", kB32, {kB32, kB32, kB32}, kDot, dot_int<8, true>},
@@ -306,10 +307,10 @@ constexpr Row kRows[] = {
   {"v_dot4_i32_iu8", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<8>},
   {"v_dot8_i32_iu4", kB32, {kB32, kB32, kB32}, kDot, dot_mixed<4>},
   {"v_dot2_f32_bf16", kF32, {kPkBf16, kPkBf16, kF32}, kMod | kDot, dot2_f32_bf16},
-  {"v_dot4_f32_fp8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 2>},
-  {"v_dot4_f32_bf8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 3>},
-  {"v_dot4_f32_fp8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<3, 3>},
-  {"v_dot4_f32_bf8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot, dot4_fp8<2, 2>},
+  {"v_dot4_f32_fp8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot | kDppToo, dot4_fp8<3, 2>},
+  {"v_dot4_f32_bf8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot | kDppToo, dot4_fp8<2, 3>},
+  {"v_dot4_f32_fp8_fp8", kF32, {kB32, kB32, kF32}, kMod | kDot | kDppToo, dot4_fp8<3, 3>},
+  {"v_dot4_f32_bf8_bf8", kF32, {kB32, kB32, kF32}, kMod | kDot | kDppToo, dot4_fp8<2, 2>},
   {"v_pk_minimum_f16", kPkF16, {kPkF16, kPkF16}, kMod,
    packed<[](const Env& e, f16 a, f16 b) { return minimum(a, b, e); }>},
   {"v_pk_maximum_f16", kPkF16, {kPkF16, kPkF16}, kMod,
