@@ -71,6 +71,8 @@ class CkFwd(Origin):
         for arch in content.get("k_ahead", ()):
             check_known("k_ahead", arch, archs, where)
             check_known("pipeline", content["pipeline"], ("qr_async",), f"{where} with k_ahead")
+            if content["block"][5] < 2 * content["block"][2]:
+                raise ValueError(f"{where}: block is {content['block']}, k_ahead wants two slices of K")
         for arch, k0 in content.get("k0", {}).items():
             check_known("k0", arch, archs, where)
             check_known(f"k0.{arch}", k0, (16, 32, 64, 128), where)

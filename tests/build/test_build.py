@@ -282,6 +282,8 @@ def test_filter(tmp_path: Path) -> None:
             "hdim_step is 0 or what head dims are multiples of, got -8",
         ),
         (BLOCK.replace("32, 96]", "32]"), "gfx942", "tiles.d96: block is a list of 6 numbers"),
+        (BLOCK.replace("cu = 1", 'cu = 1, k_ahead = ["gfx9"]'), "gfx942", "k_ahead is 'gfx9', expected one"),
+        (BLOCK.replace("cu = 1", 'cu = 1, k_ahead = ["gfx942"]'), "gfx942", "with k_ahead: pipeline is 'qr'"),
         (BLOCK.replace('"qr"', '"qs"'), "gfx942", "pipeline is 'qs', expected one of qr_async, qr"),
         (BLOCK + '[allow_scratch]\n"x.*" = "no"', "gfx942", "allow_scratch: no kernel is named 'x.*'"),
         (BLOCK, "gfx906", "FMHA_GPU_TARGETS: got gfx906, expected some of gfx90a, gfx942, gfx950"),
