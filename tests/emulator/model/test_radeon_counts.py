@@ -171,4 +171,4 @@ def test_bench(arch: str) -> None:
     assert all(0 < row["tflops"]["low"] < row["tflops"]["high"] < peak for row in result["rows"])
     refused = bench("--against")
     assert refused.returncode != 0
-    assert "--against: what was published is of an MI300X and an MI355X" in refused.stderr
+    assert "expected a card with published points: mi300x, mi355x" in refused.stderr
