@@ -239,18 +239,11 @@ class Time:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Time:
         """Read the "time" of a record."""
-        return cls(
-            card=record["card"],
-            cycles=Range(**record["cycles"]),
-            seconds=Range(**record["seconds"]),
-            clock_hz=Range(**record["clock_hz"]),
-            tflops=Range(**record["tflops"]),
-            binds=record["binds"],
-            sampled_workgroups=record["sampled_workgroups"],
-            workgroups=record["workgroups"],
-            workgroups_per_cu=record["workgroups_per_cu"],
-            events=record.get("events"),
-        )
+        names = ("card", "binds", "sampled_workgroups", "workgroups", "workgroups_per_cu")
+        found: dict[str, Any] = {name: record[name] for name in names}
+        for name in ("cycles", "seconds", "clock_hz", "tflops"):
+            found[name] = Range(**record[name])
+        return cls(**found, events=record.get("events"))
 
 
 @dataclass(frozen=True)

@@ -507,9 +507,9 @@ const char* fmha_version(void);
 /* What this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
  * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
  * whether built for or not, wave_size, cus_per_multiprocessor, the compute units that HIP counts as one, dtypes,
- * matrix and matrix_flushes, the types whose subnormal numbers its matrix unit takes for 0), "kernels" (an array: name, arch, family, origin, set, dtype, sha256,
- * code_object, the index of the ELF it is in; of the family fwd also o_dtype, hdim_q, hdim_v, hdim_step,
- * group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
+ * matrix and matrix_flushes, the types whose subnormal numbers its matrix unit takes for 0), "kernels" (an
+ * array: name, arch, family, origin, set, dtype, sha256, code_object, the index of the ELF it is in; of the
+ * family fwd also o_dtype, hdim_q, hdim_v, hdim_step, group, mask, pad, bias, softcap, dropout, pipeline, tile_m and tile_n; of the family bwd, which does any
  * mask, lengths and packed sequences, hdim_q, hdim_v, hdim_step, alibi, bias, softcap, dropout, optional (whether
  * these may be absent), pipeline, tile_m and tile_n; of bwd_parts, the small kernels around those, kind; of decode
  * hdim_q, hdim_v, hdim_step, tile_m and tile_n; of merge o_dtype, and of kv_append, where it is the cache's) and

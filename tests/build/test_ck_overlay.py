@@ -20,8 +20,9 @@ pytestmark = pytest.mark.skipif(not CK.exists(), reason="no CK of `make toolchai
 
 def run(include: Path, out: Path) -> str:
     """Run it, and return what it says."""
-    command = [sys.executable, TOOLS / "ck_overlay.py", include, out]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, str(TOOLS / "ck_overlay.py"), str(include), str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def test_packaged_ck(tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def rows(family: str = "fwd") -> tuple[Row, ...]:
     return tuple(row for row in kernels if row["family"] == family)
 
 
-def every(family: str) -> Any:
+def every(family: str) -> pytest.MarkDecorator:
     """Run a test with each kernel of a family as its `row`; test_other_archs runs it as each other arch."""
     return every_of(rows(family))
 
 
-def every_of(some: Iterable[Row]) -> Any:
+def every_of(some: Iterable[Row]) -> pytest.MarkDecorator:
     """As `every`, of some rows."""
     params = [
         pytest.param(row, id=row["name"], marks=pytest.mark.every_kernel)

@@ -69,7 +69,7 @@ class LaunchTiming {
   L1Model l1_;
   std::map<uint64_t, CuTime> times_[kTimingEnds];
   std::map<uint64_t, double> requested_, multiplied_;  // bytes and multiply-adds, by workgroup
-  std::vector<IssueEvent> events_;        // of the middle workgroup
+  std::vector<IssueEvent> events_;                     // of the middle workgroup
 };
 
 }  // namespace fmha::emu
