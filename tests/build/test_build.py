@@ -145,7 +145,7 @@ def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
         "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128_pad",
     ]
     assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
-    assert ".blocks_per_cu = 1, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
+    assert ".blocks_per_cu = 1, .k_ahead = false, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
 
 
 def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
