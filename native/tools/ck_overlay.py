@@ -83,9 +83,13 @@ def edited(text: str, edits: list[tuple[str, str]]) -> str | None:
     return text
 
 
+def _text(header: Path) -> str:
+    return header.read_text() if header.exists() else ""
+
+
 def write(include: Path, out: Path) -> bool:
     """Write the copies, all or none; return whether they were. A copy that is right already stays as old."""
-    texts = {name: edited((include / name).read_text(), edits) for name, edits in EDITS.items()}
+    texts = {name: edited(_text(include / name), edits) for name, edits in EDITS.items()}
     for name, text in texts.items():
         copy = out / name
         if None in texts.values():

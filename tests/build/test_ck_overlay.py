@@ -52,3 +52,9 @@ def test_another_ck(tmp_path: Path, name: str, times: int) -> None:
         "K one slice ahead: this Composable Kernel is not the one that native/tools/ck_overlay.py edits"
     ]
     assert not [path for path in out.rglob("*") if path.is_file()]
+
+
+def test_a_ck_without_the_header(tmp_path: Path) -> None:
+    """As one of another release may be."""
+    assert run(tmp_path / "nothing", tmp_path / "out").startswith("K one slice ahead")
+    assert not (tmp_path / "out").exists()
