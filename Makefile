@@ -13,7 +13,7 @@ CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) \
 	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
 # The demo's kernels: one for each feature, and of Radeon's, which compile in a second, all. They are built for the cards
 # of this machine, or if it has none, for the one that the software device plays.
-DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_bf16_(d256|d128_aiter_causal)|bwd_(dot|sum)_bf16|fwd_bf16_d128_mask_pad_(exact|pingpong)|fp16_d64_group_mask_pad_alibi|fp16_d128_mask_pad_(bias|softcap)|bf16_d64_mask_pad_dropout|fp16_d192v128_mask_pad|fp32_d64_mask_pad|fp8_bf16_d128_mask_pad)$$
+DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_bf16_(d256|d128_aiter_causal)|bwd_(dot|sum)_bf16|fwd_bf16_d128_mask_pad_(exact|pingpong)|fp16_d64_group_mask_pad_alibi|fp16_d128_mask_pad_(bias|softcap)|bf16_d64_mask_pad_dropout|fp16_d192v128_mask_pad|fp32_d64_mask_pad|fp8_bf16_d128_mask_pad|merge_.*)$$
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml))
 # CMake runs fewer kernel compilers at a time if memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
 JOBS ?= $(or $(CMAKE_BUILD_PARALLEL_LEVEL),$(shell nproc))
