@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from inner import run_as
 
 from pyfa_rocm._runtime import library
 from pyfa_rocm.cli.clock import estimate
@@ -56,8 +55,4 @@ def test_on_an_mi355x() -> None:
     """The same there."""
     if "gfx950" not in json.loads(library.build_info_json())["archs"]:
         pytest.skip("the library was built without kernels for gfx950")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        env=os.environ | {"FMHA_EMU_ARCH": "gfx950"}, cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+    run_as("gfx950", __file__)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, drawn, every_of, rows, this_arch
+from built import Row, every_of, rows, this_arch
 from cases_judge import judge
 from cases_types import Array
-from decoding import Decoding, Problem, number_of, run_judged
+from decoding import Decoding, Problem, fields_of, number_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strict import wave_order
@@ -97,16 +97,8 @@ def test_any_splits() -> None:
 
 @every_of(r for r in rows("decode") if (r["layout"], r["cache_dtype"]) == ("rows", r["dtype"]))
 def test_every_kernel(row: Row) -> None:
-    """Each kernel, forced, with fewer rows than it has in a workgroup, and more.
-
-    Over caches as they are; test_decode_caches.py has others.
-    """
-    rng = drawn(row)
-    p = Problem(
-        dtype=DTYPE_OF[row["dtype"]], hdim=row["hdim_q"], hdim_v=row["hdim_v"], nhead_k=1, ratio=3,
-        lengths=(300, *map(int, rng.integers(1, 200, 2))), seqlens_q=(45, 1, int(rng.integers(1, 12))),
-        packed=True, causal=True,
-    )  # fmt: skip
+    """Each kernel over a cache of its own type in rows, forced; test_decode_caches.py has the others."""
+    p = Problem(**fields_of(row))
     run(replace(p, options={"kernel": number_of(Decoding(p), row["name"])}))
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DTYPE_OF, Row, drawn, every_of, fp8, other_fp8, reads_fp8_caches, rows, this_arch
+from built import DTYPE_OF, Row, every_of, fp8, other_fp8, reads_fp8_caches, rows, this_arch
 from cases_types import DTYPES, Array
-from decoding import Decoding, Problem, number_of, run_judged
+from decoding import Decoding, Problem, fields_of, number_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Expected, attention, numerics_of
@@ -133,13 +133,10 @@ def run(p: Stored) -> list[tuple[Array, Array]]:
 @every_of(r for r in rows("decode") if (r["layout"], r["cache_dtype"]) != ("rows", r["dtype"]))
 def test_every_kernel(row: Row) -> None:
     """Each kernel over such caches, forced; test_decode.py has the others."""
-    dtype, rng = DTYPE_OF[row["dtype"]], drawn(row)
     stored = "" if row["cache_dtype"] == row["dtype"] else DTYPE_OF[row["cache_dtype"]]
     p = Stored(
-        dtype=dtype, cache_dtype=stored, scales="page" if stored else "", hdim=row["hdim_q"], nhead_k=1,
-        hdim_v=row["hdim_v"], ratio=3, v_vector=16 if row["layout"] == "vectors" else 0, packed=True,
-        lengths=(300, *map(int, rng.integers(1, 200, 2))), seqlens_q=(45, 1, int(rng.integers(1, 12))),
-        causal=True,
+        **fields_of(row), cache_dtype=stored, scales="page" if stored else "",
+        v_vector=16 if row["layout"] == "vectors" else 0,
     )  # fmt: skip
     run(replace(p, options={"kernel": number_of(Storing(p), row["name"])}))
 

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from built import DTYPE_OF, MORE_CHECKS, Row, can_do, drawn, every_of, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, forced, run_raw
+from inner import run_as
 
-ROOT = Path(__file__).resolve().parents[2]
 # That have tests of the mark every_kernel
 FILES = ("every_kernel", "backward", "decode", "decode_caches", "merge", "kv_append")
 GAPS = Layout((0, 1, 2), (1, 2, 1, 16), 64)
@@ -85,10 +83,4 @@ def test_other_archs(arch: str, device_kind: str) -> None:
     if device_kind == "gpu":
         pytest.skip("a GPU has one arch")
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "every_kernel", *files],
-        env=os.environ | {"FMHA_EMU_ARCH": arch} | MORE_CHECKS.get(arch, {}), cwd=ROOT,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    assert " passed" in run_as(arch, "-x", "-m", "every_kernel", *files, **MORE_CHECKS.get(arch, {}))

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,7 @@ from cases_judge import judge
 from cases_types import DTYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner import run_as
 from reference import attention, numerics_of
 
 import pyfa_rocm
@@ -125,10 +123,4 @@ def test_other_card(device_kind: str) -> None:
         or all(80 not in row["compute_units"] for row in OBJECTS)
     ):
         pytest.skip("no such objects, or no choice of card")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        env=os.environ | {"FMHA_EMU_CARD": "AMD Instinct MI308X"},
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    assert " passed" in run_as("gfx942", __file__, FMHA_EMU_CARD="AMD Instinct MI308X")

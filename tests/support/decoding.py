@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from built import this_arch
+from built import DTYPE_OF, Row, drawn, this_arch
 from cases_judge import judge
 from cases_types import DTYPES, Array
 from reference import Expected, attention, numerics_of
@@ -194,6 +194,16 @@ class Decoding:
             window_size=p.window, max_seqlen_k=max(*p.lengths, 0), softcap=p.softcap,
             alibi_slopes=self.slopes, numerics=numerics_of(p.dtype, None, 128, this_arch()),
         )  # fmt: skip
+
+
+def fields_of(row: Row) -> dict[str, Any]:
+    """Return a problem for a kernel: with fewer rows than it has in a workgroup, and more."""
+    rng = drawn(row)
+    return {
+        "dtype": DTYPE_OF[row["dtype"]], "hdim": row["hdim_q"], "hdim_v": row["hdim_v"], "nhead_k": 1,
+        "ratio": 3, "lengths": (300, *map(int, rng.integers(1, 200, 2))),
+        "seqlens_q": (45, 1, int(rng.integers(1, 12))), "packed": True, "causal": True,
+    }  # fmt: skip
 
 
 def number_of(decoding: Decoding, name: str) -> int:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inner import run_as
 
 from ..support import hip, rows
 from ..support.asm import LANES, Kernel, assemble, legal
-from ..support.inner import run_as
 from ..support.profiles import text
 from ..support.spelling import RDNA, spell
 from ..support.timing import clock

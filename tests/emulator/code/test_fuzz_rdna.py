@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from inner import run_as
 
 from ..support import asm
 from ..support.fuzz import beyond_nans, differences, wanted
 from ..support.halves import Program, programs, run
-from ..support.inner import run_as
 from ..support.spelling import NARROW
 from ..support.toolchain import ROOT
 

@@ -12,12 +12,12 @@ import ctypes as c
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from inner import run_as
 from numpy.typing import NDArray
 
 from ..support import hip, rows
@@ -155,12 +155,7 @@ def test_prebuilt_kernels_decode(path: Path) -> None:
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
     """What our forward kernel and AITER's have of their own, with every check on."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"tests/python/{tests[0]}", *tests[1:]],
-        env=os.environ | {"FMHA_EMU_ARCH": ARCH}, cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    assert " passed" in run_as(ARCH, f"tests/python/{tests[0]}", *tests[1:])
 
 
 inner = pytest.mark.skipif(os.environ.get("FMHA_EMU_ARCH") != ARCH, reason=f"needs FMHA_EMU_ARCH={ARCH}")

@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 from built import MORE_CHECKS
+from inner import run_as
 
 from ..support.kernels import built_for
-from ..support.toolchain import ROOT
 
-# What test_every_kernel.py runs as each arch
-LEFT_OUT = ("-m", "not every_kernel")
 SUITES = (
     ("test_forward.py",),
     ("test_varlen.py",),
@@ -46,12 +42,8 @@ RUNS = [
     ("arch", "suite", "examples"), RUNS, ids=[f"{arch}-{suite[0]}" for arch, suite, _ in RUNS]
 )
 def test_suite(arch: str, suite: tuple[str, ...], examples: str) -> None:
-    """Clean with every check on, as a card of another family."""
+    """Clean with every check on, as a card of another family; test_every_kernel.py plays each by itself."""
     if not built_for(arch):
         pytest.skip(f"the library was built without kernels for {arch}")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *LEFT_OUT, f"tests/python/{suite[0]}", *suite[1:]],
-        env=os.environ | {"FMHA_EMU_ARCH": arch, "FMHA_TEST_EXAMPLES": examples} | MORE_CHECKS.get(arch, {}),
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+    environment = {"FMHA_TEST_EXAMPLES": examples} | MORE_CHECKS.get(arch, {})
+    run_as(arch, "-m", "not every_kernel", f"tests/python/{suite[0]}", *suite[1:], **environment)

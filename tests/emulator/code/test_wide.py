@@ -11,11 +11,11 @@ import os
 
 import numpy as np
 import pytest
+from inner import run_as
 
 from ..support import hip, profiles, rows
 from ..support.asm import Kernel, assemble
 from ..support.findings import ARGS, HEAD, Kernels
-from ..support.inner import run_as
 from ..support.spelling import GENERATION
 
 ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inner import run_as
 from numpy.typing import NDArray
 
 from ..support import hip, programs
-from ..support.inner import run_as
 from ..support.toolchain import CLANG20, OF_CLANG20, compiler
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")

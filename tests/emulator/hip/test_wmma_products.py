@@ -15,10 +15,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from inner import run_as
 from numpy.typing import NDArray
 
 from ..support import hip
-from ..support.inner import run_as
 from ..support.toolchain import CLANG20, OF_CLANG20, ROOT, compiler
 
 SOURCE = Path(__file__).with_name("wmma_products.hip")

@@ -17,10 +17,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from inner import run_as
 from numpy.typing import NDArray
 
 from ..support import hip
-from ..support.inner import run_as
 from ..support.toolchain import compiler
 
 SOURCE = Path(__file__).with_name("wmma_wide.hip")

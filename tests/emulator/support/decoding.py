@@ -100,9 +100,12 @@ def text_of(data: bytes) -> tuple[int, int, int]:
 
 def by_clang20(lines: list[str], cpu: str) -> bytes:
     """What clang 20 encodes these lines as."""
-    path = Path(tempfile.mkdtemp()) / "x.o"
-    subprocess.run([*assembler(cpu, True), "-", "-o", path], input="\n".join(lines), text=True, check=True)
-    data = path.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.o"
+        subprocess.run(
+            [*assembler(cpu, True), "-", "-o", path], input="\n".join(lines), text=True, check=True
+        )
+        data = path.read_bytes()
     offset, size, _ = text_of(data)
     return data[offset : offset + size]
 

@@ -9,10 +9,9 @@
 // - gfx12 (kSplit): group g holds K / groups values of k from g * K / groups on, but never less than a
 //   register full: of 16 4-bit elements waves of 64 have all in the first two groups. That numbering is ours:
 //   AMD's matrix instruction calculator gives the groups fours of k in turn, A and B the same, so that no
-//   product shows which. Rows of C and D, one a register,
-//   or two if they have 16 bits: in waves of 32 those of group g are from 8 * g on; in waves of 64 the groups
-//   have four each, in the order 0, 2, 1, 3 (AMD's matrix instruction calculator; Mesa, radv's cooperative
-//   matrices).
+//   product shows which. Rows of C and D, one a register, or two if they have 16 bits: in waves of 32 those
+//   of group g are from 8 * g on; in waves of 64 the groups have four each, in the order 0, 2, 1, 3 (AMD's
+//   matrix instruction calculator; Mesa, radv's cooperative matrices).
 //
 // Modifiers: neg_lo and neg_hi negate A's and B's elements of even and odd k; of integers neg_lo says that
 // they are signed. Of C neg_lo is a negation and neg_hi the absolute value before it. clamp saturates
