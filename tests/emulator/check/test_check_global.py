@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from inner import run_script
 
-from ..code.test_faults import run_script
 from ..support import hip
 from ..support.asm import RETURN, SCOPE, Kernel, assemble
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inner import run_script
 
 from ..support import bundles, hip, rows
 from ..support.bundles import Compressed
-from .test_faults import run_script
 
 VERSIONS = (1, 2, 3)
 OTHER = {"gfx942": "gfx90a", "gfx90a": "gfx942"}

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
+from inner import run_script
 
 from ..isa.test_scalar_special import REFUSED
 from ..support import llvm_names, llvm_names_rdna, rows
 from ..support.toolchain import CLANG20, UNKNOWN_TO_LLVM19
-from .test_faults import run_script
 
 FILES = (
     "test_vop",

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import re
 import struct
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from inner import run_as
+from inner import run_as, run_script
 
 from ..support import hip, rows
 from ..support.asm import LANES, Kernel, assemble, legal
@@ -224,20 +221,6 @@ def test_the_device_lives_on() -> None:
 def test_archs(arch: str) -> None:
     """The same as each arch of RDNA: a process has one."""
     assert " passed" in run_as(arch, __file__, "-p", "no:xdist", "-k", "not test_bad_code_objects")
-
-
-def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
-    """Output of a Python script run in a new process, which must succeed."""
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *args],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=os.environ | {"PYTHONPATH": str(root)} | (env or {}),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_endless_loop() -> None:

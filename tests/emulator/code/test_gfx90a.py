@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 import pytest
+from inner import run_script
 
 from ..support.kernels import built_for
-from .test_faults import run_script
 
 _EMULATOR = Path(__file__).resolve().parents[1]
 # Those that do archs themselves, and sparse matrices, which gfx90a does not have. Of the runtime's tests

@@ -17,14 +17,13 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from inner import run_as
+from inner import run_as, run_script
 from numpy.typing import NDArray
 
 from ..support import hip, rows
 from ..support.decoding import by_clang20, text_of
 from ..support.kernels import built_for
 from ..support.toolchain import CLANG20, ROOT
-from .test_faults import run_script
 
 ARCH = "gfx950"
 ASSEMBLIES = sorted((ROOT / "build/release/kernels" / ARCH).glob("*.s"))

@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 
 import pytest
+from inner import run_script
 
 from ..isa.test_rdna_rest import REFUSED
 from ..support import rows
 from .test_coverage import covered
-from .test_faults import run_script
 
 ARCHS = ("gfx1030", "gfx1100", "gfx1150", "gfx1201")
 SUITES = (

@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
+from inner import run_script
 
-from ..code.test_faults import run_script
 from ..support import hip
 from ..support.streams import (
     COUNT,

@@ -7,8 +7,8 @@ import ctypes as c
 
 import numpy as np
 import pytest
+from inner import run_script
 
-from ..code.test_faults import run_script
 from ..support import hip
 from ..support.streams import COUNT, NOT_READY, Pinned, Stream, copy_async, handle, launch, status, zeros
 

@@ -8,8 +8,8 @@ import signal
 import threading
 
 import pytest
+from inner import run_script
 
-from ..code.test_faults import run_script
 from ..support import hip
 from ..support.streams import DESTROYED, Stream, launch, status, zeros
 from ..support.toolchain import emulator_path

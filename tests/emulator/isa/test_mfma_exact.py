@@ -20,8 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from inner import run_script
 
-from ..code.test_faults import run_script
 from ..support import fp, rows
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.fp import Array
