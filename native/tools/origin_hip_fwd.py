@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from family import OneHeadDim, check_keys
+from family import OneHeadDim, check_keys, check_known
 from family_fwd import FwdRow, Origin
 
 _KEY_TILE_BYTES = 16384
@@ -21,6 +21,7 @@ class HipFwdTile(OneHeadDim):
 
     hdim: int
     tag: str
+    k_dma: bool = False  # loads of K write LDS: of gfx950 all do
     origin: str = "hip"
     pipeline: str = "pingpong"
     hdim_step: int = 8
@@ -40,9 +41,9 @@ class HipFwd(Origin):
     flags = ("-fno-slp-vectorize",)
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipFwdTile:
-        check_keys(content, {"hdim", "tag"}, set(), where)
-        if content["hdim"] not in _HDIMS:
-            raise ValueError(f"{where}: hdim is {content['hdim']!r}, expected one of {_HDIMS}")
+        check_keys(content, {"hdim", "tag"}, {"k_dma"}, where)
+        check_known("hdim", content["hdim"], _HDIMS, where)
+        check_known("k_dma", content.get("k_dma", False), (False, True), where)
         return HipFwdTile(**content)
 
     def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
@@ -59,5 +60,6 @@ class HipFwd(Origin):
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
         """Return the line that native/kernels/hip/fwd_pingpong.h makes a kernel of."""
-        type_name = row.dtype.capitalize()
-        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {str(row.mask).lower()})"
+        type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
+        mover = "DmaMover" if tile.k_dma else "Mover"
+        return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {mask}, {mover})"

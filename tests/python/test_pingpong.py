@@ -106,6 +106,21 @@ def test_random(schedule: str, case: Case) -> None:
         run_raw(forced(case, f"fmha_fwd_{short}_d{dim}_mask_pad_pingpong"))
 
 
+@pytest.mark.skipif(this_arch() != "gfx942", reason="loads of K write LDS anyway")
+@settings(max_examples=EXAMPLES)
+@given(case=problems())
+def test_keys_by_dma(case: Case) -> None:
+    """Loads of K that write LDS change no bit; that they have arrived in time is checked as in every test."""
+    case = replace(case, dtype="bfloat16")
+    results = []
+    for tag in ("pingpong", "pingpong_dma"):
+        placement = Placement(forced(case, f"fmha_fwd_bf16_d128_mask_pad_{tag}"))
+        pyfa_rocm.fmha_fwd(placement.params())
+        results.append(placement.results())
+    for by_register, by_dma in zip(*results, strict=True):
+        np.testing.assert_array_equal(by_register, by_dma)
+
+
 def _shared(**fields: Any) -> Case:
     """A problem of few row tiles and many keys."""
     plain: dict[str, Any] = {

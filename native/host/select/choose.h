@@ -124,7 +124,7 @@ const char* why_better(const Cost& best, const Cost& next) {
   if (best.second != next.second) return F::kSecond;
   if (best.third != next.third)
     return "least time by the estimate, and of those as fast it checks least at run time";
-  return "the first in the catalogue of those as good";
+  return "least time by the estimate, and the first in the catalogue of those as fast";
 }
 
 // The n-th best kernel, without an array to sort: this may run while a stream is captured, and allocates

@@ -11,8 +11,8 @@
 //
 // Each wave moves an eighth of K and V to LDS. A tile is complete one phase before it is read, and its
 // buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
-// gfx942 moving is storing what was loaded a round before into registers (hip/fwd_pingpong_gfx942.h); on
-// gfx950 loads write LDS, and have the phase to arrive (hip/fwd_pingpong_gfx950.h).
+// gfx942 moving is storing what was loaded a round before into registers (hip/fwd_pingpong_gfx942.h, which
+// can do without for K); on gfx950 loads write LDS, and have the phase to arrive (hip/fwd_pingpong_gfx950.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
@@ -33,7 +33,7 @@
 //   registers: O              64                    64
 //     Q                       32                    32
 //     S, P                    32, 16                64, 32
-//     K and V on their way    16                    none
+//     K and V on their way    16, by DMA of K 8     none
 //     operands read ahead     16                    24
 //     addresses, row's state  about 24              about 24
 //   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
@@ -62,7 +62,7 @@ inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
 inline constexpr int kPingpongRows = 32;  // of a wave
 inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
 
-template <typename T, int kHdim, bool kMask>
+template <typename T, int kHdim, bool kMask, typename Mover>
 class Pingpong {
   using Keys = KeyTile<kHdim>;
   using Values = ValueTile<kHdim>;
@@ -72,7 +72,7 @@ class Pingpong {
   static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
   static constexpr int kTileBytes = Keys::kBytes;
   // Steps of a phase: pairs of operands, each read kAhead steps ahead.
-  static constexpr int kAhead = Mover<kHdim>::kAhead, kRing = kAhead + 1;
+  static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
   static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
 
  public:
@@ -177,9 +177,9 @@ class Pingpong {
     scores_only(0);
     pingpong_barrier();
     // What a softmax moves of group 1 lies one block further on.
-    if constexpr (Mover<kHdim>::kMovesBetween) mover.move(*this, group);
+    if constexpr (Mover::kMovesBetween) mover.move(*this, group);
     first_softmax();
-    if constexpr (!Mover<kHdim>::kMovesBetween) mover.move(*this, group);
+    if constexpr (!Mover::kMovesBetween) mover.move(*this, group);
     mover.wait();
     for (int n = 1; n < work.blocks; ++n) {
       read_first<0>(n);
@@ -288,10 +288,10 @@ class Pingpong {
 
   // Of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
-    if constexpr (!Mover<kHdim>::kMovesBetween) mover.move(*this, next);
+    if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
     hide(work.first_block + n);
     rows.run(s, p.scale, probabilities, o, [&](int i) {
-      if constexpr (Mover<kHdim>::kMovesBetween) mover.move_some(*this, next, i);
+      if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
     });
   }
   __device__ void first_softmax() {
@@ -394,7 +394,7 @@ class Pingpong {
   int whole_first, end_of_keys;
   uint32_t whole_blocks;
   Softmax<T, kTilesS, kTilesO> rows;
-  Mover<kHdim> mover;
+  Mover mover;
   Dwords4 q[kSteps];
   Float16 s[kTilesS], o[kTilesO];
   Dwords4 probabilities[kStepsO];
@@ -408,9 +408,9 @@ struct PingpongFacts {
 
 }  // namespace fmha
 
-// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask): one kernel and its facts.
-#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask)                                             \
-  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask>;                                        \
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover): one kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover)                                      \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>>;                     \
   extern "C" __device__ __attribute__((used, visibility("protected")))                                \
   const fmha::PingpongFacts entry##_facts = {                                                         \
       fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Tiles of hip/fwd_pingpong.h on gfx942: loads wait in registers, from where K is stored to LDS as it is, and
-// V turned.
+// V turned. Or loads of K write LDS themselves, 4 bytes a lane.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -39,13 +39,112 @@ __device__ inline void pingpong_barrier() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// What a wave moves of each tile of K and V: an eighth. It waits in registers between its load and its store.
+// What a wave moves of each tile of K, an eighth: it waits in registers between its load and its store.
 template <int kHdim>
-class Mover {
+class KeysByRegister {
   using Keys = KeyTile<kHdim>;
+  static constexpr int kKeysAtOnce = 64 / Keys::kChunks;
+
+ public:
+  __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
+    const int chunk = lane % Keys::kChunks, key = wave * (Keys::kKeys / 8) + lane / Keys::kChunks;
+    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
+      from[i] = chunk * 8 < hdim ? (key + i * kKeysAtOnce) * row_bytes + chunk * kChunk : kNowhere;
+      to[i] = Keys::place(key + i * kKeysAtOnce, chunk);
+    }
+  }
+
+  template <typename Tiles>
+  __device__ void first(const Tiles& tiles) {
+    load_tile(tiles.keys_in_memory(0));
+    store_tile(tiles.key_buffer(0));
+    load_tile(tiles.keys_in_memory(1));
+  }
+  // K[n + 1] to LDS, before V[n] is.
+  template <typename Tiles>
+  __device__ void store(const Tiles& tiles, int n) const {
+    store_tile(tiles.key_buffer(n + 1));
+  }
+  // What comes after it, behind V[n].
+  template <typename Tiles>
+  __device__ void load(const Tiles& tiles, int n) {
+    load_tile(tiles.keys_in_memory(n + 2));
+  }
+  __device__ static void wait() {}
+
+ private:
+  __device__ void load_tile(Resource memory) {
+    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
+      k[i] = __builtin_amdgcn_raw_buffer_load_b128(memory, from[i], 0, 0);
+    }
+  }
+  __device__ void store_tile(LdsByte* tile) const {
+    _Pragma("unroll") for (int i = 0; i < 2; ++i) lds_store(tile + to[i], k[i]);
+  }
+
+  uint32_t from[2];
+  int to[2];
+  Dwords4 k[2];
+};
+
+// The same by DMA. A load's 64 lanes fill 256 bytes of LDS in their order, so that chunks are exchanged by what
+// each lane loads. The clock of the software device finds it no faster (docs/kernels/fwd_pingpong.md).
+template <int kHdim>
+class KeysByDma {
+  using Keys = KeyTile<kHdim>;
+  static constexpr int kLoads = 8, kLanesOfChunk = 4, kLoadBytes = 64 * 4;
+  static constexpr int kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
+
+ public:
+  __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
+    const int first_key = wave * (Keys::kKeys / 8), place = lane / kLanesOfChunk % Keys::kChunks;
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
+      const int key = first_key + i * kKeysAtOnce + lane / (kLanesOfChunk * Keys::kChunks);
+      const int chunk = Keys::exchange(key, place);
+      from[i] = chunk * 8 < hdim ? key * row_bytes + chunk * kChunk + lane % kLanesOfChunk * 4 : kNowhere;
+    }
+    to = first_key * Keys::kRowBytes;
+  }
+
+  template <typename Tiles>
+  __device__ void first(const Tiles& tiles) const {
+    load_tile(tiles, 0);
+    load_tile(tiles, 1);
+  }
+  template <typename Tiles>
+  __device__ static void store(const Tiles&, int) {}
+  // K[n + 1] to LDS, where first() has not loaded it.
+  template <typename Tiles>
+  __device__ void load(const Tiles& tiles, int n) const {
+    if (n > 0) load_tile(tiles, n + 1);
+  }
+  // Until K is in LDS; the four loads of V behind it go on.
+  __device__ static void wait() {
+    constexpr int kFourLoads = 0x0f74;
+    __builtin_amdgcn_s_waitcnt(kFourLoads);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+ private:
+  template <typename Tiles>
+  __device__ void load_tile(const Tiles& tiles, int n) const {
+    const Resource memory = tiles.keys_in_memory(n);
+    LdsByte* tile = tiles.key_buffer(n) + to;
+    _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
+      load_to_lds(memory, tile + i * kLoadBytes, kLoadBytes / 64, from[i], 0, 0, 0);
+    }
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  uint32_t from[kLoads];
+  int to;
+};
+
+// What a wave moves of each tile of K and V: an eighth. V waits in registers.
+template <int kHdim, template <int> class KeyMover = KeysByRegister>
+class Mover {
   using Values = ValueTile<kHdim>;
-  static constexpr int kTileKeys = Keys::kKeys;
-  static constexpr int kLanesOfKey = Keys::kChunks;
+  static constexpr int kTileKeys = KeyTile<kHdim>::kKeys;
   static constexpr int kQuads = kHdim / 4;
 
  public:
@@ -56,12 +155,7 @@ class Mover {
   static constexpr int kAhead = 1;
 
   __device__ void begin(int wave, int lane, uint32_t k_row, uint32_t v_row, int hdim_q, int hdim_v) {
-    const int chunk = lane % kLanesOfKey, key = wave * (kTileKeys / 8) + lane / kLanesOfKey;
-    constexpr int kKeysAtOnce = 64 / kLanesOfKey;
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
-      k_from[i] = chunk * 8 < hdim_q ? (key + i * kKeysAtOnce) * k_row + chunk * kChunk : kNowhere;
-      k_to[i] = Keys::place(key + i * kKeysAtOnce, chunk);
-    }
+    keys.begin(wave, lane, k_row, hdim_q);
     // Four keys by four dims.
     const int half = lane & 1, quad = (lane >> 1) % kQuads, octet = (lane >> 1) / kQuads;
     const int octets = wave * (kTileKeys / 64) + octet;
@@ -72,34 +166,26 @@ class Mover {
 
   template <typename Tiles>
   __device__ void first(const Tiles& tiles) {
-    load_keys(tiles.keys_in_memory(0));
-    store_keys(tiles.key_buffer(0));
-    load_keys(tiles.keys_in_memory(1));
+    keys.first(tiles);
     load_values(tiles.values_in_memory(0));
+    wait();
   }
   // K[n + 1] and V[n] to LDS.
   template <typename Tiles>
   __device__ void move(const Tiles& tiles, int n) {
-    store_keys(tiles.key_buffer(n + 1));
+    keys.store(tiles, n);
     store_values(tiles.value_buffer(n));
-    load_keys(tiles.keys_in_memory(n + 2));
+    keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
   }
-  __device__ static void wait() {}
+  // Until loads that write LDS have.
+  __device__ static void wait() { KeyMover<kHdim>::wait(); }
 
  private:
-  __device__ void load_keys(Resource from) {
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) {
-      k[i] = __builtin_amdgcn_raw_buffer_load_b128(from, k_from[i], 0, 0);
-    }
-  }
   __device__ void load_values(Resource from) {
     _Pragma("unroll") for (int i = 0; i < 4; ++i) {
       v[i] = __builtin_amdgcn_raw_buffer_load_b64(from, v_from + i * v_step, 0, 0);
     }
-  }
-  __device__ void store_keys(LdsByte* tile) const {
-    _Pragma("unroll") for (int i = 0; i < 2; ++i) lds_store(tile + k_to[i], k[i]);
   }
   // A lane's block is turned: its four dims have four keys each.
   __device__ void store_values(LdsByte* tile) const {
@@ -110,11 +196,14 @@ class Mover {
     }
   }
 
-  uint32_t k_from[2], v_from, v_step;
-  int k_to[2], v_to[4];
-  Dwords4 k[2];
+  KeyMover<kHdim> keys;
+  uint32_t v_from, v_step;
+  int v_to[4];
   Dwords2 v[4];
 };
+
+template <int kHdim>
+using DmaMover = Mover<kHdim, KeysByDma>;
 
 // A wave's 32 rows of Q and O, from and to memory: in LDS there is no room for them.
 template <int kHdim>

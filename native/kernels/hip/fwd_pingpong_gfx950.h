@@ -15,10 +15,6 @@
 
 namespace fmha {
 
-// What clang 20 has no builtin for. `to` is the first lane's, the same in all lanes.
-__device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
-                            int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
-
 // ds_read_b64_tr_b16: sixteen lanes read four keys by sixteen dims, a lane four dims of a key, and get four
 // keys of a dim each. Of 32 lanes that are served at a time four keys lie in different banks.
 template <int kHdim>
