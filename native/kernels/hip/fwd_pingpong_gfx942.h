@@ -87,8 +87,8 @@ class KeysByRegister {
   Dwords4 k[2];
 };
 
-// The same by DMA. A load's 64 lanes fill 256 bytes of LDS in their order, so that chunks are exchanged by what
-// each lane loads. The clock of the software device finds it no faster (docs/kernels/fwd_pingpong.md).
+// The same by DMA. A load's 64 lanes fill 256 bytes of LDS in their order, so that chunks are exchanged by
+// what each lane loads. The clock of the software device finds it no faster (docs/kernels/fwd_pingpong.md).
 template <int kHdim>
 class KeysByDma {
   using Keys = KeyTile<kHdim>;

@@ -57,8 +57,8 @@ __device__ inline uint32_t rounded_to_even(float low, float high) {
 #endif
 }
 
-// What clang has no builtin for. `to` is the first lane's, the same in all lanes; the others' `bytes`, 4 or on
-// gfx950 16, follow in their order.
+// What clang has no builtin for. `to` is the first lane's, the same in all lanes; the others' `bytes`, 4 or
+// on gfx950 16, follow in their order.
 __device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
                             int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
 
