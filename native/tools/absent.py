@@ -11,7 +11,7 @@ from family import SETS, Row, enumerator
 
 # Columns in which kernels may differ and still do the same problems, one of them any mask and length.
 _ANY = frozenset(
-    ("name", "set", "tile", "unit", "allow_scratch", "mask", "pad", "pipeline", "tile_m", "tile_n")
+    ("name", "set", "tile", "unit", "allow_spills", "mask", "pad", "pipeline", "tile_m", "tile_n")
 )
 
 

@@ -61,13 +61,13 @@ def _rows_of(block: dict[str, Any], family: Family, tiles: dict[str, Any], where
         yield from (replace(row, arch=arch.name) for arch in ARCHS.values() if arch.like == row.arch)
 
 
-def _allow_scratch(rows: list[Row], reasons: dict[str, str], where: str) -> list[Row]:
+def _allow_spills(rows: list[Row], reasons: dict[str, str], where: str) -> list[Row]:
     """The rows, each with the reason of the first expression that matches its name."""
     for pattern in reasons:
         if not any(re.fullmatch(pattern, row.name) for row in rows):
-            raise ValueError(f"{where}: allow_scratch: no kernel is named {pattern!r}")
+            raise ValueError(f"{where}: allow_spills: no kernel is named {pattern!r}")
     found = [[why for pattern, why in reasons.items() if re.fullmatch(pattern, row.name)] for row in rows]
-    return [replace(row, allow_scratch=why[0] if why else None) for row, why in zip(rows, found, strict=True)]
+    return [replace(row, allow_spills=why[0] if why else None) for row, why in zip(rows, found, strict=True)]
 
 
 def _files(folder: Path) -> list[tuple[Path, Family, dict[str, Any]]]:
@@ -82,7 +82,7 @@ def _files(folder: Path) -> list[tuple[Path, Family, dict[str, Any]]]:
     for name, family in FAMILIES.items():
         for path in (path for path in found if path.stem == name):
             content = tomllib.loads(path.read_text())
-            check_keys(content, {"tiles", "kernels"}, {"origin", "allow_scratch"}, str(path))
+            check_keys(content, {"tiles", "kernels"}, {"origin", "allow_spills"}, str(path))
             files.append((path, family, content))
     return files
 
@@ -123,7 +123,7 @@ def _read_file(path: Path, family: Family, content: dict[str, Any], largest: boo
                 raise ValueError(f"{path}: entry {number} makes {row.name} for {row.arch} a second time")
             chosen = (max if largest else min)(old.set, row.set, key=SETS.index)
             rows[row.arch, row.name] = replace(old, set=chosen)
-    return _allow_scratch(list(rows.values()), content.get("allow_scratch", {}), str(path))
+    return _allow_spills(list(rows.values()), content.get("allow_spills", {}), str(path))
 
 
 def read_catalogue(folder: Path, largest: bool = False) -> list[Row]:

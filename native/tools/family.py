@@ -29,7 +29,7 @@ class Row:
     dtype: str
     tile: str
     unit: str = ""  # the translation unit, which depends on what else is built: see in_units
-    allow_scratch: str | None = None
+    allow_spills: str | None = None
     object: str = ""  # of a prebuilt kernel: the file that it comes in, in the package it comes from
     object_sha256: str = ""
     symbol: str = ""  # its name there
