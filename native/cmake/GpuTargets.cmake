@@ -24,11 +24,12 @@ function(_fmha_native_targets variable)
   set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
-# `all` and families, replaced by their archs.
+# `all` and families, replaced by their archs. Commas separate as semicolons do, which shells want quoted.
 function(_fmha_expand_targets variable)
   set(expanded)
   set(named)
-  foreach(name IN LISTS FMHA_GPU_TARGETS)
+  string(REPLACE "," ";" names "${FMHA_GPU_TARGETS}")
+  foreach(name IN LISTS names)
     if(name STREQUAL "all")
       list(APPEND expanded ${FMHA_ALL_GPU_TARGETS})
     elseif(NOT name IN_LIST FMHA_GPU_FAMILIES)

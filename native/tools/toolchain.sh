@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
-    --targets) targets=$2; shift 2 ;;
+    --targets) targets=${2//,/;}; shift 2 ;;
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
     --adapters) tests=1 adapters=1; shift ;;

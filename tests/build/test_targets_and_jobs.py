@@ -121,6 +121,7 @@ def test_named_targets_stay(tmp_path: Path) -> None:
         ("gfx90a;instinct", INSTINCT),
         ("instinct;radeon", ALL),
         ("all;gfx942", ALL),
+        ("gfx942,gfx1100;gfx942", ["gfx942", "gfx1100"]),
     ],
 )
 def test_families(tmp_path: Path, wish: str, targets: list[str]) -> None:
