@@ -27,7 +27,7 @@ class CkTile:
     blocks_per_cu: int = -1
     hdim_step: int = 8
     k0: dict[str, int] = field(default_factory=dict)  # arch: kK0
-    k_ahead: tuple[str, ...] = ()  # archs
+    k_ahead: dict[str, list[bool]] = field(default_factory=dict)  # arch: values of mask
     no_slp: dict[str, list[bool]] = field(default_factory=dict)  # arch: values of mask
     tag: str | None = None
     origin: str = "ck"
@@ -64,12 +64,12 @@ class CkFwd(Origin):
         numbers = read_numbers(content, {"block": 6, "mfma": 3}, where)
         read_hdim_step(content, where)
         archs = tuple(x.name for x in read_archs().archs)
-        for arch, masks in content.get("no_slp", {}).items():
-            check_known("no_slp", arch, archs, where)
-            for mask in masks:
-                check_known(f"no_slp.{arch}", mask, (False, True), where)
-        for arch in content.get("k_ahead", ()):
-            check_known("k_ahead", arch, archs, where)
+        for key in ("no_slp", "k_ahead"):
+            for arch, masks in content.get(key, {}).items():
+                check_known(key, arch, archs, where)
+                for mask in masks:
+                    check_known(f"{key}.{arch}", mask, (False, True), where)
+        if "k_ahead" in content:
             check_known("pipeline", content["pipeline"], ("qr_async",), f"{where} with k_ahead")
             if content["block"][5] < 2 * content["block"][2]:
                 raise ValueError(f"{where}: block is {content['block']}, k_ahead wants two slices of K")
@@ -95,7 +95,7 @@ class CkFwd(Origin):
             "pipeline": f"fmha::PipelineKind::{enumerator(tile.pipeline)}",
             "block": (rows, keys, tile.k0.get(row.arch, k0), *columns),
             **{key: getattr(tile, key) for key in ("waves", "mfma", "blocks_per_cu")},
-            "k_ahead": row.arch in tile.k_ahead,
+            "k_ahead": row.mask in tile.k_ahead.get(row.arch, []),
             "hdim_step": tile.hdim_step,
             **{key: getattr(row, key) for key in ("group", "mask", "pad")},
             "bias": f"fmha::CkBias::{enumerator(row.bias)}",
