@@ -217,7 +217,8 @@ def test_launches_in_order_and_only_inside() -> None:
         emulator.profile(),
     ):
         pass
-    assert _run(SHAPES[0])[0].counted.workgroups == 1
+    launch, kernel = _run(SHAPES[0])
+    assert launch.counted.workgroups == math.prod(kernel.grid)
 
 
 @pytest.mark.parametrize(
