@@ -76,7 +76,7 @@ SHAPES = [
     Shape(2, 256, 640, 2, 1, 128, "float16", "causal"),
 ]
 WHOLE = [shape for shape in SHAPES if shape.seqlen_q % 128 == shape.seqlen_k % 128 == 0]
-# What the set ci has by DMA of K: on gfx950 all kernels are.
+# What the set ci has with K by DMA; on gfx950 all kernels have it.
 BY_DMA = [
     (shape, "pingpong_dma")
     for shape in WHOLE
@@ -85,7 +85,7 @@ BY_DMA = [
 
 
 def _run(shape: Shape, pipeline: str = "qr", tag: str = "") -> tuple[LaunchProfile, KernelInfo]:
-    """Run a shape by the first candidate whose pipeline begins so, qr is CK's, and whose name ends so."""
+    """Run a shape by the first candidate with such a pipeline (qr: CK's) whose name ends with the tag."""
     rng = np.random.default_rng(1)
     dtype = bfloat16 if shape.dtype == "bfloat16" else np.dtype(shape.dtype)
 

@@ -11,24 +11,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_as(arch: str, *arguments: str, **environment: str) -> str:
-    """Run tests as an arch, by pytest's arguments; return what pytest printed."""
+def _output(arguments: list[str], environment: dict[str, str], timeout: int | None = None) -> str:
+    """Return what Python prints, which must succeed."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-        env=os.environ | {"FMHA_EMU_ARCH": arch} | environment, cwd=ROOT,
+        [sys.executable, *arguments], env=os.environ | environment, cwd=ROOT, timeout=timeout,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def run_as(arch: str, *arguments: str, **environment: str) -> str:
+    """Run tests as an arch, by pytest's arguments; return what pytest printed."""
+    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return _output([*pytest, *arguments], {"FMHA_EMU_ARCH": arch} | environment)
 
 
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
-    """Output of a Python script run in a new process, which must succeed; it imports what a test can."""
-    tests = ROOT / "tests"
-    done = subprocess.run(
-        [sys.executable, "-c", script, *args], timeout=900,
-        env=os.environ | {"PYTHONPATH": f"{tests}{os.pathsep}{tests / 'support'}"} | (env or {}),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Run a script, which imports the package and what tests share; return what it printed."""
+    paths = (ROOT, ROOT / "tests", ROOT / "tests" / "support")
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    return _output(["-c", script, *args], environment | (env or {}), timeout=900)

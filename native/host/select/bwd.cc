@@ -15,7 +15,7 @@ namespace {
 class BwdFamily {
  public:
   static constexpr Family kFamily = Family::kBwd;
-  static constexpr const char* kSecond = "it is made for this mask";
+  static constexpr Reasons kReasons = {.second = "it is made for this mask"};
   using Key = fmha::Key<Arch, DType>;
 
   struct Entry {
@@ -56,7 +56,7 @@ class BwdFamily {
 class PartsFamily {
  public:
   static constexpr Family kFamily = Family::kBwdParts;
-  static constexpr const char* kSecond = nullptr;
+  static constexpr Reasons kReasons = {};
   using Key = fmha::Key<Arch, DType, PartKind>;
 
   struct Entry {

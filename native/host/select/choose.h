@@ -7,7 +7,7 @@
 //   static bool is_usable(const Kernel&)               whether the library can use a row of the family
 //   static size_t key_of(const Kernel&)                of a row that it can use
 //   static Entry entry_of(const Kernel&)
-//   static constexpr const char* kSecond               why a kernel is best whose second cost is the least
+//   static constexpr Reasons kReasons                  why a kernel is best, by what tells it from the next
 //
 // and by an object of it, made for one problem,
 //
@@ -44,6 +44,13 @@ struct Cost {
     if (third != other.third) return third < other.third;
     return kernel < other.kernel;
   }
+};
+
+// Why a kernel is the best: its second cost is the least, its third is, or the next costs the same.
+struct Reasons {
+  const char* second = nullptr;
+  const char* third = nullptr;
+  const char* tie = "the first in the catalogue of those as good";
 };
 
 struct Chosen {
@@ -121,10 +128,9 @@ inline constexpr Cost kNoCost = {-1, 0, 0, nullptr};
 template <typename F>
 const char* why_better(const Cost& best, const Cost& next) {
   if (best.first != next.first) return "its tile is the smallest that holds the head dims";
-  if (best.second != next.second) return F::kSecond;
-  if (best.third != next.third)
-    return "least time by the estimate, and of those as fast it checks least at run time";
-  return "least time by the estimate, and the first in the catalogue of those as fast";
+  if (best.second != next.second) return F::kReasons.second;
+  if (best.third != next.third) return F::kReasons.third;
+  return F::kReasons.tie;
 }
 
 // The n-th best kernel, without an array to sort: this may run while a stream is captured, and allocates

@@ -34,7 +34,7 @@ int64_t cost_of_rows(const Kernel& kernel, const FwdProblem& f) {
 class DecodeFamily {
  public:
   static constexpr Family kFamily = Family::kDecode;
-  static constexpr const char* kSecond = "least work for so many rows";
+  static constexpr Reasons kReasons = {.second = "least work for so many rows"};
   using Key = fmha::Key<Arch, DType, DType, bool>;
 
   struct Entry {

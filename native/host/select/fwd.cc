@@ -62,7 +62,10 @@ FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
 class FwdFamily {
  public:
   static constexpr Family kFamily = Family::kFwd;
-  static constexpr const char* kSecond = "least time by the estimate for this device and these lengths";
+  static constexpr Reasons kReasons = {
+      .second = "least time by the estimate for this device and these lengths",
+      .third = "least time by the estimate, and of those as fast it checks least at run time",
+      .tie = "least time by the estimate, and the first in the catalogue of those as fast"};
 
   // Of what is not in the key, a kernel may do more than the problem asks for.
   using Key = fmha::Key<Family, Arch, DType, bool, Bias, bool, bool>;

@@ -13,7 +13,7 @@ namespace {
 class KvAppendFamily {
  public:
   static constexpr Family kFamily = Family::kKvAppend;
-  static constexpr const char* kSecond = nullptr;
+  static constexpr Reasons kReasons = {};
   using Key = fmha::Key<Arch, DType, DType>;
 
   struct Entry {

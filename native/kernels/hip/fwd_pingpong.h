@@ -11,8 +11,9 @@
 //
 // Each wave moves an eighth of K and V to LDS. A tile is complete one phase before it is read, and its
 // buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
-// gfx942 moving is storing what was loaded a round before into registers (hip/fwd_pingpong_gfx942.h, which
-// can do without for K); on gfx950 loads write LDS, and have the phase to arrive (hip/fwd_pingpong_gfx950.h).
+// gfx942 a wave stores what it loaded into registers a round before (hip/fwd_pingpong_gfx942.h); on gfx950,
+// and in some kernels of gfx942 for K, loads write LDS, and have the phase to arrive
+// (hip/fwd_pingpong_gfx950.h).
 //
 // S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
 // four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
@@ -33,7 +34,7 @@
 //   registers: O              64                    64
 //     Q                       32                    32
 //     S, P                    32, 16                64, 32
-//     K and V on their way    16, by DMA of K 8     none
+//     K and V on their way    16, or 8: K by DMA    none
 //     operands read ahead     16                    24
 //     addresses, row's state  about 24              about 24
 //   LDS: K, V                 2 * 16 KB each        2 * 32 KB each

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tiles of hip/fwd_pingpong.h on gfx942: loads wait in registers, from where K is stored to LDS as it is, and
-// V turned. Or loads of K write LDS themselves, 4 bytes a lane.
+// Tiles of hip/fwd_pingpong.h on gfx942: what was loaded waits in registers, from where K is stored to LDS as
+// it is, and V turned. In some kernels loads of K write LDS themselves, 4 bytes a lane.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -60,12 +60,12 @@ class KeysByRegister {
     store_tile(tiles.key_buffer(0));
     load_tile(tiles.keys_in_memory(1));
   }
-  // K[n + 1] to LDS, before V[n] is.
+  // K[n + 1] to LDS: the round before has loaded it.
   template <typename Tiles>
   __device__ void store(const Tiles& tiles, int n) const {
     store_tile(tiles.key_buffer(n + 1));
   }
-  // What comes after it, behind V[n].
+  // K[n + 2], whose registers are free again.
   template <typename Tiles>
   __device__ void load(const Tiles& tiles, int n) {
     load_tile(tiles.keys_in_memory(n + 2));
@@ -87,13 +87,14 @@ class KeysByRegister {
   Dwords4 k[2];
 };
 
-// The same by DMA. A load's 64 lanes fill 256 bytes of LDS in their order, so that chunks are exchanged by
-// what each lane loads. The clock of the software device finds it no faster (docs/kernels/fwd_pingpong.md).
+// The same by DMA: loads write LDS. The 64 lanes of a load fill 256 bytes in their order, so that a lane
+// exchanges chunks by its address in memory. The clock of the software device finds it no faster
+// (docs/kernels/fwd_pingpong.md).
 template <int kHdim>
 class KeysByDma {
   using Keys = KeyTile<kHdim>;
-  static constexpr int kLoads = 8, kLanesOfChunk = 4, kLoadBytes = 64 * 4;
-  static constexpr int kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
+  static constexpr int kLaneBytes = 4, kLanesOfChunk = kChunk / kLaneBytes, kLoadBytes = 64 * kLaneBytes;
+  static constexpr int kLoads = Keys::kBytes / (8 * kLoadBytes), kKeysAtOnce = kLoadBytes / Keys::kRowBytes;
 
  public:
   __device__ void begin(int wave, int lane, uint32_t row_bytes, int hdim) {
@@ -101,7 +102,8 @@ class KeysByDma {
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
       const int key = first_key + i * kKeysAtOnce + lane / (kLanesOfChunk * Keys::kChunks);
       const int chunk = Keys::exchange(key, place);
-      from[i] = chunk * 8 < hdim ? key * row_bytes + chunk * kChunk + lane % kLanesOfChunk * 4 : kNowhere;
+      const int in_chunk = lane % kLanesOfChunk * kLaneBytes;
+      from[i] = chunk * 8 < hdim ? key * row_bytes + chunk * kChunk + in_chunk : kNowhere;
     }
     to = first_key * Keys::kRowBytes;
   }
@@ -113,17 +115,13 @@ class KeysByDma {
   }
   template <typename Tiles>
   __device__ static void store(const Tiles&, int) {}
-  // K[n + 1] to LDS, where first() has not loaded it.
+  // K[n + 1], unless first() has loaded it.
   template <typename Tiles>
   __device__ void load(const Tiles& tiles, int n) const {
     if (n > 0) load_tile(tiles, n + 1);
   }
   // Until K is in LDS; the four loads of V behind it go on.
-  __device__ static void wait() {
-    constexpr int kFourLoads = 0x0f74;
-    __builtin_amdgcn_s_waitcnt(kFourLoads);
-    __builtin_amdgcn_sched_barrier(0);
-  }
+  __device__ static void wait() { wait_for_loads<4>(); }
 
  private:
   template <typename Tiles>
@@ -131,7 +129,7 @@ class KeysByDma {
     const Resource memory = tiles.keys_in_memory(n);
     LdsByte* tile = tiles.key_buffer(n) + to;
     _Pragma("unroll") for (int i = 0; i < kLoads; ++i) {
-      load_to_lds(memory, tile + i * kLoadBytes, kLoadBytes / 64, from[i], 0, 0, 0);
+      load_to_lds(memory, tile + i * kLoadBytes, kLaneBytes, from[i], 0, 0, 0);
     }
     __builtin_amdgcn_sched_barrier(0);
   }
@@ -178,7 +176,7 @@ class Mover {
     keys.load(tiles, n);
     load_values(tiles.values_in_memory(n + 1));
   }
-  // Until loads that write LDS have.
+  // Until what loads write to LDS is there.
   __device__ static void wait() { KeyMover<kHdim>::wait(); }
 
  private:

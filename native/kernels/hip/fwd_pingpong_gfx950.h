@@ -104,11 +104,7 @@ class Mover {
     }
   }
   // Until what was loaded is in LDS.
-  __device__ static void wait() {
-    constexpr int kNoLoads = 0x0f70;
-    __builtin_amdgcn_s_waitcnt(kNoLoads);
-    __builtin_amdgcn_sched_barrier(0);
-  }
+  __device__ static void wait() { wait_for_loads<0>(); }
 
  private:
   template <typename Tiles>

@@ -62,6 +62,15 @@ __device__ inline uint32_t rounded_to_even(float low, float high) {
 __device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
                             int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
 
+// Until no more than so many of the wave's loads are on their way.
+template <int kLeft>
+__device__ inline void wait_for_loads() {
+  static_assert(kLeft < 16, "the counter's higher bits lie elsewhere");
+  constexpr int kOtherCounters = 0x0f70;  // as high as they go
+  __builtin_amdgcn_s_waitcnt(kOtherCounters | kLeft);
+  __builtin_amdgcn_sched_barrier(0);
+}
+
 struct Pair {
   Dwords4 x[2];
 };

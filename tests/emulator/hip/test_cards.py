@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
-
-from ..support.toolchain import ROOT
+from inner import run_script
 
 SCRIPT = """
 import ctypes as c
@@ -39,9 +34,5 @@ print(*map(attribute, (MULTIPROCESSORS, PHYSICAL, ECC, INTEGRATED)), devices()[0
 )
 def test_multiprocessors(arch: str, multiprocessors: int, integrated: int, compute_units: int) -> None:
     """A Radeon's are pairs of compute units; no runtime reports ECC."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True,
-        env=os.environ | {"FMHA_EMU_ARCH": arch, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
-    )  # fmt: skip
     numbers = [multiprocessors, multiprocessors, 0, integrated, compute_units]
-    assert list(map(int, done.stdout.split())) == numbers
+    assert list(map(int, run_script(SCRIPT, env={"FMHA_EMU_ARCH": arch}).split())) == numbers
