@@ -19,8 +19,9 @@
 #include "problem/workspace.h"
 #include "select/choose.h"
 
-// The table: two kernels that split a sum and combine its parts, a better one of another family, and a slower
-// one to split with.
+// The table: a kernel of another family that would be better, two that split a sum, the second of them
+// faster, one that combines the parts, and two more that split: one as fast as the faster, one of more
+// registers than the slower.
 namespace fmha {
 namespace {
 
@@ -30,7 +31,8 @@ constexpr auto kSum = static_cast<Family>(kFamilyCount);  // one more than there
 constexpr unsigned char kPacked[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 4, 0x21, 0, 0, 0x7f, 'E', 'L', 'F'};
 constexpr char kHash[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-constexpr Kernel row(const char* name, Family family, int16_t block_size, const CodeObject* code) {
+constexpr Kernel row(const char* name, Family family, int16_t block_size, const CodeObject* code,
+                     int16_t vgpr_count = 8) {
   return {.name = name,
           .symbol = name,
           .arch = Arch::kGfx942,
@@ -38,7 +40,7 @@ constexpr Kernel row(const char* name, Family family, int16_t block_size, const 
           .origin = Origin::kCk,
           .dtype = DType::kFp32,
           .block_size = block_size,
-          .vgpr_count = 8,
+          .vgpr_count = vgpr_count,
           .sgpr_count = 8,
           .lds_bytes = 0,
           .scratch_bytes = 0,
@@ -57,8 +59,10 @@ extern const Kernel kKernels[] = {
     row("split_64", kSum, 64, &kCodeObjects[0]),
     row("split_256", kSum, 256, &kCodeObjects[0]),
     row("combine", kSum, 1, &kCodeObjects[1]),
+    row("split_256_again", kSum, 256, &kCodeObjects[0]),
+    row("split_64_wide", kSum, 64, &kCodeObjects[0], 16),
 };
-extern const size_t kKernelCount = 4;
+extern const size_t kKernelCount = 6;
 extern const AbsentKernel kAbsentKernels[] = {{}};
 extern const size_t kAbsentKernelCount = 0;
 extern const char* const kBuildInfoJson = "{}";
@@ -90,7 +94,7 @@ struct SumArgs {
 class SumFamily {
  public:
   static constexpr fmha::Family kFamily = fmha::kSum;
-  static constexpr const char* kSecond = nullptr;
+  static constexpr fmha::Reasons kReasons = {.second = "fewest registers"};
   using Key = fmha::Key<fmha::Arch, fmha::DType>;
   struct Entry {
     const Kernel* kernel;
@@ -107,7 +111,7 @@ class SumFamily {
   bool fits(const Entry& e) const {
     return e.kernel->block_size > 1 && e.kernel->block_size <= p_.most_threads;
   }
-  static fmha::Cost cost(const Entry& e) { return {e.first_cost, 0, 0, e.kernel}; }
+  static fmha::Cost cost(const Entry& e) { return {e.first_cost, e.kernel->vgpr_count, 0, e.kernel}; }
   [[noreturn]] void raise_unsupported() const { fmha::raise(FMHA_UNSUPPORTED, "no kernel sums that"); }
 
  private:
@@ -148,15 +152,18 @@ void test_choice() {
   const SumProblem problem = {5000, 256, {nullptr, 0}};
   CHECK(fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[2]);
   const fmha::Chosen second = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 2, false);
-  CHECK(second.kernel == &fmha::kKernels[1] && second.number == 2 && second.count == 2);
+  CHECK(second.kernel == &fmha::kKernels[4] && second.number == 2 && second.count == 4);
   const fmha::Chosen counted = fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 0, true);
-  CHECK(counted.kernel == &fmha::kKernels[2] && counted.number == 1 && counted.count == 2);
+  CHECK(counted.kernel == &fmha::kKernels[2] && counted.number == 1 && counted.count == 4);
+  CHECK(counted.why == std::string("the first in the catalogue of those as good"));
   const SumProblem small = {5000, 64, {nullptr, 0}};
   CHECK(fmha::choose(SumFamily(small, fmha::Arch::kGfx942), 0, false).kernel == &fmha::kKernels[1]);
+  const fmha::Chosen narrow = fmha::choose(SumFamily(small, fmha::Arch::kGfx942), 0, true);
+  CHECK(narrow.kernel == &fmha::kKernels[1] && narrow.why == std::string("fewest registers"));
   CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx90a), 0, false); }),
                FMHA_UNSUPPORTED, "no kernel sums that");
-  CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 3, false); }),
-               FMHA_UNSUPPORTED, "kernel = 3: expected 0 (the library's choice) to 2");
+  CHECK_STATUS(fmha::guard([&] { (void)fmha::choose(SumFamily(problem, fmha::Arch::kGfx942), 5, false); }),
+               FMHA_UNSUPPORTED, "kernel = 5: expected 0 (the library's choice) to 4");
 }
 
 // Everything is loaded before anything is enqueued, and each module once.
