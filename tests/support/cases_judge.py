@@ -102,8 +102,8 @@ def _judge_statistics(error: Array, o: Array, variance: Array, bias_slack: float
     """Assert that errors are as small as rounding makes them on average, and have no more bias to or from 0.
 
     All are (rows, hdim), of rows that differ; `error` is what is left when the expected bias is taken off.
-    Errors of different rows are independent; within a row they share the errors of P, so that the variance of its sum of
-    error * o is bounded only by Cauchy and Schwarz.
+    Errors of different rows are independent; within a row they share the errors of P, so that the variance of
+    its sum of error * o is bounded only by Cauchy and Schwarz.
     """
     rms, limit = (float(np.sqrt(x.mean())) for x in (error**2, variance))
     assert rms <= RMS_SLACK * limit, f"O is off by {rms:.3g} (RMS), expected {limit:.3g}"
