@@ -318,6 +318,14 @@ void test_launch_limits() {
   CHECK_REFUSED(heads, "nhead_q = 67108864: one launch does at most 67108863");
 }
 
+// Two heads of 8192 rows leave most units idle: workgroups would share keys, could this build merge their
+// parts.
+void test_no_merge() {
+  const fmha::Target device = {Arch::kGfx950, 256};
+  check_selected(test_params(FMHA_BF16, TEST_BSHD, 1, 8192, 8192, 2, 2, 128), "bf16_d128_pad_pingpong",
+                 __LINE__, device);
+}
+
 // Every combination of values has a number of its own, below the count: an arch, dtype or family more makes
 // the range larger, not ambiguous.
 void test_keys() {
@@ -387,6 +395,7 @@ int main() {
   test_refusals();
   test_kernels_of_other_builds();
   test_launch_limits();
+  test_no_merge();
   test_keys();
   test_foreign_rows();
   test_grid();

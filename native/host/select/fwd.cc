@@ -8,6 +8,7 @@
 #include "select/fwd_needs.h"
 #include "select/fwd_origin.h"
 #include "select/fwd_split.h"
+#include "select/merge.h"
 
 namespace fmha {
 namespace {
@@ -54,7 +55,7 @@ FwdWorkCost work_cost(const Kernel& k) {
 }
 
 FwdSplit split_of(const Kernel& k, const FwdProblem& p, const Target& target) {
-  if (!fwd_can_divide_keys(k)) return {{0, 1}, 100};
+  if (!fwd_can_divide_keys(k) || !can_merge(p.o_dtype, target)) return {{0, 1}, 100};
   return fwd_split(k, p, target, work_cost(k));
 }
 

@@ -66,6 +66,10 @@ Chosen choose_merge(const MergeProblem& problem, const Target& target, bool coun
   return choose(MergeFamily(problem, target.arch), problem.candidate, counted);
 }
 
+bool can_merge(DType o_dtype, const Target& target) {
+  return !Index<MergeFamily>::of(MergeFamily::Key::of(target.arch, DType::kFp32, o_dtype)).empty();
+}
+
 void plan_merge(const Kernel& kernel, const MergeProblem& problem, Plan& plan) {
   plan.empty = problem.empty;
   if (!plan.empty) hip_merge::add_steps(kernel, problem, plan);

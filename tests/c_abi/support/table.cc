@@ -73,6 +73,13 @@ constexpr Kernel wide_q(Kernel kernel, int16_t hdim_q) {
   return kernel;
 }
 
+constexpr Kernel pingpong(const char* name) {
+  Kernel kernel = short_tile(base(name, DType::kBf16, 128, false, true), 256, 8);
+  kernel.origin = Origin::kHip;
+  kernel.fwd.pipeline = "pingpong";
+  return kernel;
+}
+
 constexpr Kernel fp8(const char* name, DType o_dtype) {
   Kernel kernel = base(name, DType::kFp8, 128, false, true);
   kernel.fwd.o_dtype = o_dtype;
@@ -206,6 +213,8 @@ extern const Kernel kKernels[] = {
     short_tile(exact(fp16("fp16_d64_m96", 64, false, true)), 96, 4),
     // gfx90a: only fp16.
     of_arch(Arch::kGfx90a, fp16("fp16_d64_pad_90a", 64, false, true)),
+    // gfx950: one whose keys can be divided, without what merges the parts.
+    of_arch(Arch::kGfx950, pingpong("bf16_d128_pad_pingpong")),
     // Backward, out of order.
     bwd("bwd_fp16_d128", DType::kFp16, 128, false, false),
     bwd("bwd_fp16_d64", DType::kFp16, 64, false, false),
