@@ -46,7 +46,7 @@ class Origin(Protocol):
     def read_tile(self, content: dict[str, Any], where: str) -> Any:
         """Read a tile of the catalogue."""
 
-    def why_not(self, row: FwdRow) -> str | None:
+    def why_not(self, row: FwdRow, tile: Any) -> str | None:
         """Return why the origin has no such kernel, or None."""
 
     def line(self, row: FwdRow, tile: Any) -> str:
@@ -126,7 +126,7 @@ class Forward(Family):
         if row.o_dtype in FP8 or (row.dtype not in FP8 and row.o_dtype != row.dtype):
             said = f"o_dtype is dtype or, for fp8, another type, got {row.o_dtype!r}"
             raise ValueError(f"{where}: {row.name}: {said}")
-        if why := self.sources[row.origin].why_not(row):
+        if why := self.sources[row.origin].why_not(row, tile):
             raise ValueError(f"{where}: {row.name}: {why}")
         return row
 

@@ -45,7 +45,7 @@ class AiterFwd(Origin):
             raise ValueError(f"{where}: sha256 is {content['sha256']!r}, expected 64 hexadecimal digits")
         return Object(**{**content, "compute_units": tuple(content["compute_units"])})
 
-    def why_not(self, row: FwdRow) -> str | None:
+    def why_not(self, row: FwdRow, tile: Any) -> str | None:
         plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad and row.dtype == "bf16"
         return (
             None if plain else "an object has neither bias, softcap nor dropout, takes any length, and bf16"

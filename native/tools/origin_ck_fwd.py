@@ -81,7 +81,7 @@ class CkFwd(Origin):
     def more(self, fields: dict[str, Any], tile: CkTile) -> dict[str, Any]:
         return {"slp": fields["mask"] not in tile.no_slp.get(fields["arch"], [])}
 
-    def why_not(self, row: FwdRow) -> str | None:
+    def why_not(self, row: FwdRow, tile: Any) -> str | None:
         if row.group and not row.pad:
             return "group mode needs pad = true: only the device knows the lengths"
         if row.softcap and row.bias != "none":

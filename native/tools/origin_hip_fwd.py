@@ -49,7 +49,9 @@ class HipFwd(Origin):
     def more(self, fields: dict[str, Any], tile: HipFwdTile) -> dict[str, Any]:
         return {"tile_n": _KEYS_OF_GFX950} if fields["arch"] == "gfx950" else {}
 
-    def why_not(self, row: FwdRow) -> str | None:
+    def why_not(self, row: FwdRow, tile: HipFwdTile) -> str | None:
+        if tile.k_dma and row.arch == "gfx950":
+            return "k_dma is of gfx942: of gfx950 all loads are by DMA"
         plain = not (row.softcap or row.dropout) and row.bias == "none" and row.pad
         if plain and row.arch in _ARCHS and row.dtype in ("fp16", "bf16"):
             return None

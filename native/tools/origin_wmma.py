@@ -101,7 +101,7 @@ class WmmaFwd(family_fwd.Origin):
     def read_tile(self, content: dict[str, Any], where: str) -> WmmaFwdTile:
         return WmmaFwdTile(_hdim(content, _FWD_HDIMS, where))
 
-    def why_not(self, row: FwdRow) -> str | None:
+    def why_not(self, row: FwdRow, tile: Any) -> str | None:
         if row.pad and row.arch.startswith(_GENERATIONS) and row.dtype in _DTYPES:
             return None
         return "its kernels take any length, fp16 and bf16, on gfx10.3, gfx11 and gfx12"

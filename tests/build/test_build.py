@@ -107,6 +107,14 @@ def test_a_cache_is_of_the_archs_own_8_bits(tmp_path: Path, family: str, types: 
     assert (result.returncode, said in result.stderr) == (int(bool(said)), True)
 
 
+def test_keys_by_dma_are_of_gfx942(tmp_path: Path) -> None:
+    tiles = 'origin = "hip"\ntiles.x = {hdim = 128, tag = "dma", k_dma = true}\n'
+    for arch, status, said in (("gfx942", 0, ""), ("gfx950", 1, "k_dma is of gfx942")):
+        row = f'set = "ci", arch = "{arch}", dtype = "bf16", tile = "x", mask = false, pad = true'
+        result = list_kernels(tmp_path, f"{tiles}kernels = [{{{row}}}]\n", targets=arch)
+        assert (result.returncode, said in result.stderr) == (status, True)
+
+
 def test_enums_have_counts_and_names(tmp_path: Path) -> None:
     """The library's enums come from the lists that rows are checked against."""
     assert list_kernels(tmp_path, BLOCK).returncode == 0
@@ -145,7 +153,8 @@ def test_a_unit_makes_its_kernels(tmp_path: Path) -> None:
         "FMHA_FWD_KERNEL(fmha_fwd_bf16_d96v128_pad",
     ]
     assert ".pipeline = fmha::PipelineKind::kQr, .block = {128, 64, 32, 128, 32, 96}, .waves = 4" in lines[0]
-    assert ".blocks_per_cu = 1, .k_ahead = false, .hdim_step = 8, .group = false, .mask = false, .pad = false" in lines[0]
+    said = ".blocks_per_cu = 1, .k_ahead = false, .hdim_step = 8, .group = false, .mask = false, .pad = false"
+    assert said in lines[0]
 
 
 def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> None:
@@ -282,8 +291,8 @@ def test_filter(tmp_path: Path) -> None:
             "hdim_step is 0 or what head dims are multiples of, got -8",
         ),
         (BLOCK.replace("32, 96]", "32]"), "gfx942", "tiles.d96: block is a list of 6 numbers"),
-        (BLOCK.replace("cu = 1", "cu = 1, k_ahead = {gfx9 = [true]}"), "gfx942", "k_ahead is 'gfx9', expected one"),
-        (BLOCK.replace("cu = 1", "cu = 1, k_ahead = {gfx942 = [2]}"), "gfx942", "k_ahead.gfx942 is 2, expected"),
+        (BLOCK.replace("cu = 1", "cu = 1, k_ahead = {gfx9 = [true]}"), "gfx942", "k_ahead is 'gfx9'"),
+        (BLOCK.replace("cu = 1", "cu = 1, k_ahead = {gfx942 = [2]}"), "gfx942", "k_ahead.gfx942 is 2"),
         (
             BLOCK.replace("cu = 1", "cu = 1, k_ahead = {gfx942 = [true]}"),
             "gfx942",
@@ -448,7 +457,7 @@ def test_build_report_describes_the_kernels(report: dict[str, Any]) -> None:
             continue
         if kernel["object"]:  # whose loop does several steps
             continue
-        # A step multiplies tile_m x tile_n with both head dims, so many multiply-adds an MFMA or WMMA of a wave.
+        # A step multiplies tile_m x tile_n with both head dims: so many multiply-adds a wave's MFMA.
         waves = kernel["block_size"] // (32 if kernel["pipeline"] == "wmma" else 64)
         products = kernel["tile_m"] * kernel["tile_n"] * (kernel["hdim_q"] + kernel["tile_nv"]) // waves
         per_mfma = products / kernel["main_loop"]["mfma"]

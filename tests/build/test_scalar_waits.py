@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What native/tools/scalar_waits.py adds to assembly; test_every_kernel has the result checked on the device."""
+"""What native/tools/scalar_waits.py adds to assembly; test_every_kernel has the result checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def mended(folder: Path, lines: list[str]) -> list[str]:
     ["v_mad_co_u64_u32 v[0:1], s7, v2, v3, v[4:5]", ">v_mov_b32_e32 v1, s7"],
     ["v_div_scale_f32 v1, vcc_lo, v2, v3, v2", ">v_div_fmas_f32 v1, v2, v3, v4"],
     ["v_div_scale_f32 v1, s3, v2, v3, v2", ">v_mov_b32_e32 v1, s3"],
-    ["v_readlane_b32 s5, v1, 3", ">v_add_nc_u32_e32 v1, s5, v2", "v_readlane_b32 s5, v1, 4", ">v_mov_b32_e32 v2, s5"],
+    [
+        "v_readlane_b32 s5, v1, 3", ">v_add_nc_u32_e32 v1, s5, v2",
+        "v_readlane_b32 s5, v1, 4", ">v_mov_b32_e32 v2, s5",
+    ],
     [COMPARE, ">v_cmp_eq_u32_e64 s3, s2, v1", ">v_cndmask_b32_e64 v3, v4, v5, s3"],
     # A jump comes from below.
     [".LBB0_1:", ">v_mov_b32_e32 v1, s2", COMPARE, "s_cbranch_scc1 .LBB0_1"],
