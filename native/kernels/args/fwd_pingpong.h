@@ -26,8 +26,9 @@ struct PingpongParts {
 
 // A workgroup does 256 rows of a query head. Grid: (XCDs, row tiles, heads of all batches for each XCD). The
 // device deals workgroups out to its XCDs in turn, so that each XCD has the tiles of a head one after
-// another, and K and V in its L2. If the heads do not divide, as if there were one XCD. If tiles are shared,
-// parts of a tile lie one after another in y.
+// another, and K and V in its L2. With `heads_first` the grid is (XCDs, heads, row tiles): all heads' first
+// tiles come before their second ones. If the heads do not divide, as if there were one XCD. If tiles are
+// shared, parts of a tile lie one after another.
 struct PingpongParams {
   const void* q;
   const void* k;
@@ -52,6 +53,7 @@ struct PingpongParams {
   int32_t nhead_ratio;  // nhead_q / nhead_k
   int32_t window_left;  // keys to the left and right of a row's own that it sees: at most 2^30
   int32_t window_right;
+  int32_t heads_first;
   int32_t top_left;  // row i is at column i; else at column i + seqlen_k - seqlen_q
   float scale;       // softmax_scale * log2(e): above 0
   PingpongParts parts;

@@ -387,7 +387,7 @@ class Pingpong {
   const PingpongParams& p;
   LdsByte* keys;
   LdsByte* values;
-  FwdWork<kPingpongTileM> work;
+  FwdWork<kPingpongTileM, true> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
   int wave, group, lane, half, row;

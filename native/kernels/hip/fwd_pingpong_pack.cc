@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kAlignBytes = 16;
 constexpr int64_t kXcds = 8;  // of an MI300X; of any other number it costs some of the L2's use
+constexpr int64_t kCachedBytes = int64_t{128} << 20;  // half an MI300X's Infinity Cache
 constexpr int64_t kMostRows = int64_t{1} << 28;       // sums of four lengths and sides are int32
 constexpr int64_t kMostTileBytes = int64_t{1} << 31;  // of the rows of a tile, gaps included
 constexpr int64_t kUnlimited = int64_t{1} << 30;      // of a window's side
@@ -59,10 +60,20 @@ PingpongStrides strides_of(const View& v) {
 
 int32_t side(int64_t keys) { return static_cast<int32_t>(std::min(keys, kUnlimited)); }
 
-Grid grid_of(const FwdProblem& p) {
+// Of a causal mask a head's tiles take different times. The longest of all heads begin first, so that no unit
+// waits for one at the end. K and V of so many heads at once come from the Infinity Cache, if they fit.
+bool heads_first(const FwdProblem& p) {
+  if (p.mask.right == Mask::kUnlimited || p.mask.left != Mask::kUnlimited) return false;
+  const int64_t keys = p.cu_seqlens_k != nullptr ? p.total_k : p.seqlen_k * p.batch;
+  return keys <= kCachedBytes / (2 * (p.hdim_q + p.hdim_v) * std::max<int64_t>(p.nhead_k, 1));
+}
+
+// For so many tiles of each head.
+Grid grid_of(const FwdProblem& p, int64_t tiles) {
   if (p.empty) return {0, 0, 0};
-  return {static_cast<uint32_t>(parts(p)), static_cast<uint32_t>(ceil_div(p.seqlen_q, kTileRows)),
-          static_cast<uint32_t>(heads(p) / parts(p))};
+  const auto heads_of_part = static_cast<uint32_t>(heads(p) / parts(p)), count = static_cast<uint32_t>(tiles);
+  const auto xcds = static_cast<uint32_t>(parts(p));
+  return heads_first(p) ? Grid{xcds, heads_of_part, count} : Grid{xcds, count, heads_of_part};
 }
 
 constexpr PingpongParts kNotShared = {
@@ -96,6 +107,7 @@ PingpongParams fwd_params(const FwdProblem& p) {
       .nhead_ratio = p.nhead_k == 0 ? 1 : number(p.nhead_q / p.nhead_k),
       .window_left = side(p.mask.left),
       .window_right = side(p.mask.right),
+      .heads_first = heads_first(p) ? 1 : 0,
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
       .parts = kNotShared,
@@ -104,8 +116,9 @@ PingpongParams fwd_params(const FwdProblem& p) {
 
 namespace {
 
-void add_launch(const Kernel& kernel, const FwdProblem& p, const Grid& grid, const PingpongParts& divided,
+void add_launch(const Kernel& kernel, const FwdProblem& p, int64_t tiles, const PingpongParts& divided,
                 Plan& plan) {
+  const Grid grid = grid_of(p, tiles);
   auto* params = new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(fwd_params(p));
   params->parts = divided;
 }
@@ -123,24 +136,22 @@ bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  add_launch(kernel, p, grid_of(p), kNotShared, plan);
+  add_launch(kernel, p, ceil_div(p.seqlen_q, kTileRows), kNotShared, plan);
 }
 
 void add_divided_steps(const Kernel& kernel, const FwdProblem& p, const Division& division, float* o,
                        float* lse, Plan& plan) {
-  Grid grid = grid_of(p);
-  const auto whole_tiles = static_cast<uint32_t>(division.whole_tiles);
-  if (whole_tiles > 0) add_launch(kernel, p, {grid.x, whole_tiles, grid.z}, kNotShared, plan);
-  grid.y = (grid.y - whole_tiles) * static_cast<uint32_t>(division.parts);
+  const int64_t whole = division.whole_tiles, divided = ceil_div(p.seqlen_q, kTileRows) - whole;
+  if (whole > 0) add_launch(kernel, p, whole, kNotShared, plan);
   const PingpongParts shared = {
       .o = o,
       .lse = lse,
       .heads = heads(p),
-      .rows = static_cast<int32_t>(p.seqlen_q - division.whole_tiles * kTileRows),
+      .rows = static_cast<int32_t>(p.seqlen_q - whole * kTileRows),
       .count = division.parts,
       .first_tile = division.whole_tiles,
   };
-  add_launch(kernel, p, grid, shared, plan);
+  add_launch(kernel, p, divided * division.parts, shared, plan);
 }
 
 }  // namespace fmha::hip_fwd

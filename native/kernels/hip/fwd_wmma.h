@@ -438,7 +438,7 @@ class FwdWmma {
   LdsByte* keys;
   LdsByte* values;
   LdsByte* shared;
-  FwdWork<kTileM> work;
+  FwdWork<kTileM, false> work;
   const uint8_t* k;  // of this workgroup's head and sequence
   const uint8_t* v;
   int wave, part, lane, half, first_row, row;

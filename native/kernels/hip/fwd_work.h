@@ -8,8 +8,9 @@
 
 namespace fmha {
 
-// What a workgroup does: kTileM rows of a sequence and head, and which keys they see.
-template <int kTileM>
+// What a workgroup does: kTileM rows of a sequence and head, and which keys they see. kTwoOrders: a launch
+// says what follows in its grid, a head's tiles or a tile's heads.
+template <int kTileM, bool kTwoOrders>
 struct FwdWork {
   int tile, head, batch;
   int seqlen_q, seqlen_k;
@@ -21,8 +22,13 @@ struct FwdWork {
 
   // False: there is no such row.
   __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
-    head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
-    find_tile(p.parts, hides);
+    if (kTwoOrders && p.heads_first) {
+      head_of_batch = blockIdx.x * gridDim.y + blockIdx.y;
+      find_tile(blockIdx.z, gridDim.z, p.parts, hides);
+    } else {
+      head_of_batch = blockIdx.x * gridDim.z + blockIdx.z;
+      find_tile(blockIdx.y, gridDim.y, p.parts, hides);
+    }
     batch = head_of_batch / p.nhead_q;
     head = head_of_batch - batch * p.nhead_q;
     find_lengths(p);
@@ -33,8 +39,7 @@ struct FwdWork {
   }
 
  private:
-  __device__ void find_tile(const PingpongParts& parts, bool hides) {
-    int at = blockIdx.y, tiles = gridDim.y;
+  __device__ void find_tile(int at, int tiles, const PingpongParts& parts, bool hides) {
     part = -1;
     if (parts.count > 1) {
       tiles /= parts.count;
