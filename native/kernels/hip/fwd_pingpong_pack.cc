@@ -62,18 +62,18 @@ int32_t side(int64_t keys) { return static_cast<int32_t>(std::min(keys, kUnlimit
 
 // Of a causal mask a head's tiles take different times. The longest of all heads begin first, so that no unit
 // waits for one at the end. K and V of so many heads at once come from the Infinity Cache, if they fit.
-bool heads_first(const FwdProblem& p) {
+bool wants_heads_first(const FwdProblem& p) {
   if (p.mask.right == Mask::kUnlimited || p.mask.left != Mask::kUnlimited) return false;
   const int64_t keys = p.cu_seqlens_k != nullptr ? p.total_k : p.seqlen_k * p.batch;
   return keys <= kCachedBytes / (2 * (p.hdim_q + p.hdim_v) * std::max<int64_t>(p.nhead_k, 1));
 }
 
 // For so many tiles of each head.
-Grid grid_of(const FwdProblem& p, int64_t tiles) {
+Grid grid_of(const FwdProblem& p, int64_t tiles, bool heads_first) {
   if (p.empty) return {0, 0, 0};
   const auto heads_of_part = static_cast<uint32_t>(heads(p) / parts(p)), count = static_cast<uint32_t>(tiles);
   const auto xcds = static_cast<uint32_t>(parts(p));
-  return heads_first(p) ? Grid{xcds, heads_of_part, count} : Grid{xcds, count, heads_of_part};
+  return heads_first ? Grid{xcds, heads_of_part, count} : Grid{xcds, count, heads_of_part};
 }
 
 constexpr PingpongParts kNotShared = {
@@ -107,7 +107,7 @@ PingpongParams fwd_params(const FwdProblem& p) {
       .nhead_ratio = p.nhead_k == 0 ? 1 : number(p.nhead_q / p.nhead_k),
       .window_left = side(p.mask.left),
       .window_right = side(p.mask.right),
-      .heads_first = heads_first(p) ? 1 : 0,
+      .heads_first = 0,
       .top_left = p.mask.top_left ? 1 : 0,
       .scale = scale_log2e(p),
       .parts = kNotShared,
@@ -118,8 +118,10 @@ namespace {
 
 void add_launch(const Kernel& kernel, const FwdProblem& p, int64_t tiles, const PingpongParts& divided,
                 Plan& plan) {
-  const Grid grid = grid_of(p, tiles);
+  const bool heads_first = wants_heads_first(p);
+  const Grid grid = grid_of(p, tiles, heads_first);
   auto* params = new (plan.add_launch<PingpongParams>(kernel, grid)) PingpongParams(fwd_params(p));
+  params->heads_first = heads_first ? 1 : 0;
   params->parts = divided;
 }
 
