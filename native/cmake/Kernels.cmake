@@ -19,11 +19,34 @@ if(_said)
   message(STATUS "${_said}")
 endif()
 
+# fmha_relative(<variable>...): each, a path below this project, as the build folder sees it, where the compiler runs: a
+# command that is the same in every clone is found in the compiler cache.
+function(fmha_relative)
+  foreach(variable IN LISTS ARGN)
+    cmake_path(IS_PREFIX CMAKE_SOURCE_DIR "${${variable}}" NORMALIZE below)
+    if(below)
+      file(RELATIVE_PATH relative "${CMAKE_CURRENT_BINARY_DIR}" "${${variable}}")
+      set(${variable} "${relative}" PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+set(_hip "${FMHA_HIP_PATH}")
+set(_ck "${CK_INCLUDE}")
+set(_own "${_kernels}")
+set(_ahead "${_overlay_include}")
+fmha_relative(_hip _ck _own _ahead)
+
+if(FMHA_COMPILER_CACHE)
+  foreach(arch IN LISTS FMHA_GPU_TARGETS)
+    fmha_cache_program(FMHA_CACHE_${arch} ${arch} "${FMHA_BITCODE_${arch}}")
+  endforeach()
+endif()
+
 # Every flag was measured on CK's kernels with clang 19; those that are not obvious have their reason here:
 set(FMHA_DEVICE_FLAGS
     -x hip -std=c++20 -O3 --cuda-device-only --no-gpu-bundle-output
-    --rocm-path=${FMHA_HIP_PATH} --hip-path=${FMHA_HIP_PATH}
-    -isystem ${_overlay_include} -isystem ${CK_INCLUDE} -I ${_kernels}
+    --rocm-path=${_hip} --hip-path=${_hip} -isystem ${_ahead} -isystem ${_ck} -I ${_own}
     -Wall -Wextra
     # With any compiler, an instance that misses its occupancy is not the kernel that was meant.
     -Werror$<$<NOT:$<BOOL:${FMHA_WERROR}>>:=pass-failed>
@@ -143,15 +166,19 @@ function(fmha_add_unit unit number)
       set(made "${_out}/${unit}.s")
       set(link COMMAND ${FMHA_COMPILER_${arch}} --target=amdgcn-amd-amdhsa -mcpu=${arch} "${made}" -o "${object}")
     endif()
+    set(bitcode "${FMHA_BITCODE_${arch}}")
+    set(cached "${FMHA_CACHE_${arch}}")
+    set(target "${object}")
+    fmha_relative(bitcode source target made cached)
     add_custom_command(
       OUTPUT "${object}"
       COMMAND
-        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${FMHA_COMPILER_${arch}}
-        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${FMHA_BITCODE_${arch}} ${FMHA_FLAGS_${unit}}
-        -MD -MF "${object}.d" -MT "${object}" ${what} "${source}" -o "${made}"
+        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${cached} ${FMHA_COMPILER_${arch}}
+        --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${bitcode} ${FMHA_FLAGS_${unit}}
+        -MD -MF "${target}.d" -MT "${target}" ${what} "${source}" -o "${made}"
       ${waits}
       ${link}
-      DEPENDS "${source}" ${waits_program}
+      DEPENDS "${_out}/${unit}.hip" ${waits_program}
       DEPFILE "${object}.d"
       JOB_POOL fmha_kernels
       COMMENT "Compiling kernels ${unit} (${number} of ${_units})"

@@ -83,6 +83,7 @@ check_system() {
     need_command g++ g++
     need_command python3 python3
   fi
+  [ -n "$for_cmake" ] || need_command ccache ccache
   need_command zstd zstd  # packs the kernels; the library unpacks them
   has_header zstd.h || packages+=(libzstd-dev)
   [ -n "$for_cmake" ] || need_venv

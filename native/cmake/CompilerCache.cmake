@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What was compiled is kept in the user's cache folder, by ccache, so that another clone compiles only what differs.
+# Sets FMHA_COMPILER_CACHE, the command in front of a compiler: empty where there is no ccache, or no folder for it.
+#
+# A result is found again by the preprocessed source, the flags, the compiler's version (its package's revision
+# included) and, for kernels, the device bitcode that is linked into them. Paths below this project count as relative.
+# $CCACHE_DIR chooses another folder, $CCACHE_MAXSIZE another limit, and $CCACHE_DISABLE=1 none at all.
+include_guard(GLOBAL)
+option(FMHA_CACHE "Keep compiled kernels and objects in the user's cache folder, if ccache is installed" ON)
+set(FMHA_CACHE_SIZE 3G)  # the objects of `ci` and of the tests in two versions
+set(FMHA_COMPILER_CACHE)
+
+function(_fmha_cache_folder variable)
+  set(folder "$ENV{CCACHE_DIR}")
+  if(NOT folder AND IS_ABSOLUTE "$ENV{XDG_CACHE_HOME}")
+    set(folder "$ENV{XDG_CACHE_HOME}/pyfa_rocm/ccache")
+  elseif(NOT folder AND IS_DIRECTORY "$ENV{HOME}")
+    set(folder "$ENV{HOME}/.cache/pyfa_rocm/ccache")
+  endif()
+  set(${variable} "${folder}" PARENT_SCOPE)
+endfunction()
+
+find_program(FMHA_CCACHE ccache)
+if(NOT FMHA_CACHE OR NOT FMHA_CCACHE)
+  return()
+endif()
+_fmha_cache_folder(_folder)
+# A folder that cannot be written is no reason to fail: then everything is compiled.
+set(_usable 1)
+if(_folder)
+  execute_process(COMMAND sh -c "mkdir -p \"$1\" && t=$(mktemp \"$1/.usable.XXXXXX\") && rm \"$t\"" sh "${_folder}"
+                  RESULT_VARIABLE _usable OUTPUT_QUIET ERROR_QUIET)
+endif()
+if(_usable)
+  message(STATUS "Compiler cache: none, ${_folder} cannot be written")
+  return()
+endif()
+
+set(_size "${FMHA_CACHE_SIZE}")
+if(DEFINED ENV{CCACHE_MAXSIZE})
+  set(_size "$ENV{CCACHE_MAXSIZE}")
+endif()
+
+# fmha_cache_program(<variable> <name> [<folder>]): a program that goes in front of a compiler, and its options, which
+# leave a user's own ccache as it is. Where the compiler reads files of <folder> without including them, as device
+# bitcode, what is in them counts too.
+function(fmha_cache_program variable name)
+  set(extra)
+  if(ARGN)
+    file(GLOB extra "${ARGN}/*")
+    list(JOIN extra ":" extra)
+    set(extra "extra_files_to_hash = ${extra}\n")
+  endif()
+  set(program "${CMAKE_BINARY_DIR}/ccache/${name}")
+  file(CONFIGURE OUTPUT "${program}.conf" CONTENT "cache_dir = ${_folder}
+max_size = ${_size}
+base_dir = ${CMAKE_SOURCE_DIR}
+hash_dir = false
+compiler_check = %compiler% --version
+${extra}" @ONLY)
+  file(CONFIGURE OUTPUT "${program}" CONTENT "#!/bin/sh
+CCACHE_CONFIGPATH='${program}.conf' exec '${FMHA_CCACHE}' \"$@\"
+" @ONLY)
+  file(CHMOD "${program}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set(${variable} "${program}" PARENT_SCOPE)
+endfunction()
+
+fmha_cache_program(FMHA_COMPILER_CACHE host)
+foreach(language C CXX)
+  set(CMAKE_${language}_COMPILER_LAUNCHER "${FMHA_COMPILER_CACHE}")
+endforeach()
+message(STATUS "Compiler cache: ${_folder}, at most ${_size}")
