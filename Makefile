@@ -9,12 +9,27 @@ KERNEL_SET ?= ci
 # A regular expression: builds only the kernels of the set whose name has a match
 KERNEL_FILTER ?=
 SET = $(KERNEL_SET)
-CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) \
-	-DFMHA_KERNEL_FILTER="$(KERNEL_FILTER)" -DFMHA_WERROR=ON --log-level=WARNING
-# The demo's kernels: one for each feature, and of Radeon's, which compile in a second, all. They are built for the cards
-# of this machine, or if it has none, for the one that the software device plays.
-DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_bf16_(d256|d128_aiter_causal)|bwd_(dot|sum)_bf16|fwd_bf16_d128_mask_pad_(exact|pingpong)|fp16_d64_group_mask_pad_alibi|fp16_d128_mask_pad_(bias|softcap)|bf16_d64_mask_pad_dropout|fp16_d192v128_mask_pad|fp32_d64_mask_pad|fp8_bf16_d128_mask_pad|merge_.*)$$
-DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml))
+EMU_LEVELS = v2;v3;v4
+EMU_WAVES = 64;32
+CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) -DFMHA_KERNEL_FILTER='$(KERNEL_FILTER)' \
+	-DFMHA_EMU_LEVELS="$(EMU_LEVELS)" -DFMHA_EMU_WAVES="$(EMU_WAVES)" -DFMHA_WERROR=ON --log-level=WARNING
+
+# Three builds, each a part of the next, in one folder: for the demo, for `make test`, and whole. A goal that needs less
+# than there is takes what there is.
+MADE_FOR = $(shell sed -n 's/^FMHA_MADE_FOR:[A-Z]*=//p' $(BUILD)/CMakeCache.txt 2>/dev/null)
+# The demo's kernels: our own, AITER's and two of Composable Kernel's, for the cards of this machine, or if it has none, for
+# the one that the software device plays.
+DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_bf16_(d64|d128)_aiter_causal|bwd_fp32_d64|bwd_(dot|sum|bias)_.*|fwd_(fp16|bf16)_(d64|d128)_(group_)?mask_pad_pingpong|fp16_d64_group_mask_pad_alibi|bf16_d64_mask_pad_dropout|decode_fp16(_fp8(fn)?)?_d128|merge_.*)$$
+# Those of `make test`: our own, some of the decoding ones, AITER's, and of Composable Kernel's those of the demo, one backward,
+# one for gfx90a and one for gfx950
+TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
+TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_
+TEST_DECODE = decode_(fp16_d64|bf16_d128|bf16_d576v512|bf16_d64_m32|fp16_d128_vectors|fp16_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
+TEST_CK = gfx942/fmha_(fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$|gfx90a/fmha_fwd_fp32_d64|gfx950/fmha_fwd_fp8fn_bf16_d128
+# ctests that take minutes
+LONG_CTESTS = fuzz_replay
+DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(SOFTWARE_DEVICE))
+SOFTWARE_DEVICE = $(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml)
 # CMake runs fewer kernel compilers at a time if memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
 JOBS ?= $(or $(CMAKE_BUILD_PARALLEL_LEVEL),$(shell nproc))
 # The build whose kernels go into the wheel: that of the set it packs
@@ -27,17 +42,23 @@ PYTHON := build/venv/bin/python
 BUILD := build/release
 LLVM := 19
 SANITIZERS := address thread
+PROGRESS = $(PYTHON) native/tools/progress.py
+PYTEST = $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal
+CTEST = $(PROGRESS) "native tests" ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
-.PHONY: help toolchain build demo test test-all wheel test-adapters test-clients lint sanitize $(SANITIZERS:%=sanitize-%) clean
+.PHONY: help toolchain build demo check test test-full test-all wheel test-adapters test-clients lint sanitize \
+	$(SANITIZERS:%=sanitize-%) clean
 
 help:
 	@echo "make demo       build a few kernels, check their results, and compare with standard attention"
-	@echo "make test       build, and run every test that needs no framework (DEVICE=gpu: on hardware)"
+	@echo "make check      test what changed since the last commit, in about a minute (SINCE=REV: since another)"
+	@echo "make test       build some kernels of each kind, and run tests of everything (DEVICE=gpu: on hardware)"
+	@echo "make test-full  build the kernel set ci, and run every test that needs no framework"
 	@echo "make test-all   the same with every kernel there is (hours to compile; KERNEL_SET=default: most of them)"
 	@echo "make wheel      build/dist: a wheel with the kernel set default (KERNEL_SET=ci: the small one of the tests)"
 	@echo "make test-adapters   install a wheel of ci, and run the tests that need torch, JAX, transformers or cargo"
 	@echo "make test-clients    run JAX, CuPy and Triton, as others built them for ROCm, on the software device"
-	@echo "make lint       check style, types and C++"
+	@echo "make lint       check style, types and C++ (SINCE=REV: clang-tidy of what differs from it)"
 	@echo "make sanitize   run the native tests with the sanitizers address and undefined, then thread"
 	@echo "make build      build the library, the software device and the kernels, in $(BUILD)"
 	@echo "make toolchain  fetch what a build needs and this machine lacks, into build/"
@@ -47,33 +68,50 @@ toolchain:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)"
 
 build: toolchain
-	@cmake --preset release $(CONFIGURE)
-	@cmake --build $(BUILD) --parallel $(JOBS)
+	@cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=all
+	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 
-# An existing build keeps its configuration; a new one gets only the kernels of the demo.
 demo: GPU_TARGETS = $(DEMO_TARGETS)
-demo: toolchain
-	@[ -e $(BUILD)/CMakeCache.txt ] || cmake --preset release $(CONFIGURE) \
-		-DFMHA_KERNEL_FILTER='$(DEMO_KERNELS)'
-	@cmake --build $(BUILD) --parallel $(JOBS)
+demo: KERNEL_FILTER = $(DEMO_KERNELS)
+demo: EMU_LEVELS = native
+demo: EMU_WAVES = $(if $(wildcard /dev/kfd),64;32,targets)
+demo:
+	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --demo
+	@[ -n "$(MADE_FOR)" ] || cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=demo -DBUILD_TESTING=OFF
+	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS) --target fmha_rocm amdhip64_emu
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
 
-test: build
+# Some kernels of each family, arch and origin, and the software device for this machine's CPU
+test: KERNEL_FILTER = $(TEST_KERNELS)
+test: EMU_LEVELS = native
+test: toolchain
 	@native/tools/toolchain.sh --tests
-	ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
-	time $(PYTHON) -m pytest tests --device $(DEVICE) -n $(JOBS) --dist worksteal --durations=10
+	@[ "$(MADE_FOR)" = all ] || cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=test -DBUILD_TESTING=ON
+	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
+	@ln -sfn release/kernels.json build/kernels.json
+	$(CTEST) -E '$(LONG_CTESTS)'
+	time $(PYTEST) --quick
 
-# `test` runs each kernel of the library: what it leaves out, `ci` does not have.
+check:
+	@native/tools/toolchain.sh --tests --lint
+	@$(PYTHON) native/tools/check.py --build $(BUILD) --jobs $(JOBS) $(if $(SINCE),--since "$(SINCE)")
+
+test-full: build
+	@native/tools/toolchain.sh --tests
+	$(CTEST)
+	time $(PYTEST) --durations=10
+
+# `test-full` runs each kernel of the library: what it leaves out, `ci` does not have.
 test-all:
-	@$(MAKE) --no-print-directory test KERNEL_SET=$(if $(filter ci,$(KERNEL_SET)),full,$(KERNEL_SET))
+	@$(MAKE) --no-print-directory test-full KERNEL_SET=$(if $(filter ci,$(KERNEL_SET)),full,$(KERNEL_SET))
 
 # Only kernels are built here: a wheel's host side is of another compiler.
 wheel: SET = $(WHEEL_SET)
 wheel: toolchain
-	@cmake --preset release -B $(WHEEL_KERNELS) $(CONFIGURE)
-	@cmake --build $(WHEEL_KERNELS) --parallel $(JOBS) --target kernels
+	@cmake --preset release -B $(WHEEL_KERNELS) $(CONFIGURE) -DFMHA_MADE_FOR=all
+	@$(PROGRESS) "building kernels" cmake --build $(WHEEL_KERNELS) --parallel $(JOBS) --target kernels
 	native/tools/build_wheel.sh --kernels-from "$(WHEEL_KERNELS)"
 
 # Tests the wheel's package, not the source tree's, in an environment of its own with the frameworks.
@@ -90,12 +128,13 @@ test-clients: build
 sanitize: $(SANITIZERS:%=sanitize-%)
 $(SANITIZERS:%=sanitize-%): sanitize-%: build
 	@cmake --preset $@ $(CONFIGURE)
-	@cmake --build build/$@ --parallel $(JOBS)
+	@$(PROGRESS) building cmake --build build/$@ --parallel $(JOBS)
 	ctest --test-dir build/$@ --output-on-failure --parallel $(JOBS)
 
-lint:
+# SINCE=REV: clang-tidy of what differs from it
+lint: toolchain
 	@native/tools/toolchain.sh --lint
-	@native/tools/lint.sh $(BUILD) $(LLVM)
+	@native/tools/lint.sh $(LLVM) $(SINCE)
 
 clean:
 	rm -rf build/release build/debug $(SANITIZERS:%=build/sanitize-%) build/wheel-kernels build/kernels.json

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import hypothesis_profile  # noqa: F401
 import pytest
+from progress import Progress
+from quick import Quick
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="emulator",
         help="where kernels run (default: emulator)",
     )
+    parser.addoption(
+        "--quick", action="store_true", help="run the part of the tests that tests/quick.ini says"
+    )
+    parser.addoption(
+        "--budget", type=float, default=0, metavar="SECONDS", help="with --quick: begin no test after that"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     # So that the software device sees each array come and go: fresh memory, and none once it is gone.
     memory.most_kept_bytes = 0
+    if config.getoption("--quick"):
+        config.pluginmanager.register(Quick(config.getoption("--budget")))
+    if not hasattr(config, "workerinput") and config.get_verbosity() <= 0:
+        config.pluginmanager.register(Progress(config))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

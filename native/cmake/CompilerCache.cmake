@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What was compiled is kept in the user's cache folder, by ccache, so that another clone compiles only what differs.
-# Sets FMHA_COMPILER_CACHE, the command in front of a compiler: empty where there is no ccache, or no folder for it.
+# Sets FMHA_COMPILER_CACHE, the command in front of a compiler: empty if there is no ccache.
 #
 # A result is found again by the preprocessed source, the flags, the compiler's version (its package's revision
 # included) and, for kernels, the device bitcode that is linked into them. Paths below this project count as relative.
 # $CCACHE_DIR chooses another folder, $CCACHE_MAXSIZE another limit, and $CCACHE_DISABLE=1 none at all.
 include_guard(GLOBAL)
-option(FMHA_CACHE "Keep compiled kernels and objects in the user's cache folder, if ccache is installed" ON)
+set(_cache ON)
+if(SKBUILD)
+  set(_cache OFF)
+endif()
+option(FMHA_CACHE "Keep compiled kernels and objects in the user's cache folder, if ccache is installed; off in a wheel"
+       ${_cache})
 set(FMHA_CACHE_SIZE 3G)  # the objects of `ci` and of the tests in two versions
 set(FMHA_COMPILER_CACHE)
 
@@ -25,17 +30,10 @@ if(NOT FMHA_CACHE OR NOT FMHA_CCACHE)
   return()
 endif()
 _fmha_cache_folder(_folder)
-# A folder that cannot be written is no reason to fail: then everything is compiled.
-set(_usable 1)
-if(_folder)
-  execute_process(COMMAND sh -c "mkdir -p \"$1\" && t=$(mktemp \"$1/.usable.XXXXXX\") && rm \"$t\"" sh "${_folder}"
-                  RESULT_VARIABLE _usable OUTPUT_QUIET ERROR_QUIET)
-endif()
-if(_usable)
-  message(STATUS "Compiler cache: none, ${_folder} cannot be written")
+if(NOT _folder)
+  message(STATUS "Compiler cache: none, there is neither XDG_CACHE_HOME nor a home")
   return()
 endif()
-
 set(_size "${FMHA_CACHE_SIZE}")
 if(DEFINED ENV{CCACHE_MAXSIZE})
   set(_size "$ENV{CCACHE_MAXSIZE}")
@@ -59,6 +57,10 @@ hash_dir = false
 compiler_check = %compiler% --version
 ${extra}" @ONLY)
   file(CONFIGURE OUTPUT "${program}" CONTENT "#!/bin/sh
+# Without a folder that can be written ccache would fail; the compiler does not.
+folder='${_folder}/tmp'
+[ -d \"$folder\" ] || mkdir -p \"$folder\" 2>/dev/null
+[ -w \"$folder\" ] || exec \"$@\"
 CCACHE_CONFIGPATH='${program}.conf' exec '${FMHA_CCACHE}' \"$@\"
 " @ONLY)
   file(CHMOD "${program}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)

@@ -438,6 +438,7 @@ def cmake_list(archs: Archs) -> str:
     lines += [f"set(FMHA_GPU_TARGETS_{' '.join([family, *names])})" for family, names in families.items()]
     for arch in archs.archs:
         lines.append(f"set(FMHA_LIKE_{arch.name} {arch.like or ''})")
+        lines.append(f"set(FMHA_WAVE_SIZE_{arch.name} {arch.wave_size})")
         lines.append(f"set(FMHA_LEAST_CLANG_{arch.name} {arch.least_clang})")
         lines.append(f"set(FMHA_LATE_SCALARS_{arch.name} {'ON' if arch.late_scalars else 'OFF'})")
     return "\n".join(lines) + "\n"

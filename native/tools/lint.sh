@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# All style and static checks: lint.sh BUILD_DIR LLVM_VERSION. It runs every check, then fails if one of them failed.
+# All style and static checks: lint.sh LLVM_VERSION [SINCE]. It runs every check, then fails if one of them failed. With
+# SINCE, a commit, clang-tidy is for the C++ files that differ from it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-build=$1 llvm=$2 bin=build/venv/bin failed=()
+llvm=$1 since=${2:-} bin=build/venv/bin failed=()
 
 check() {  # name, command...
   local name=$1
@@ -26,19 +27,21 @@ file_rules() {
   return $ok
 }
 
-# clang-tidy needs the compile commands and generated headers of a build. A build compiles the software device's
-# instructions once for each x86-64 level; tidy_commands.py keeps one of them.
+# clang-tidy needs a compile command for each file, and generated headers: a build that is configured for that, and not
+# built. The software device's instructions are compiled once for each x86-64 level; tidy_commands.py keeps one of them.
 tidy() {
   local sources commands=build/lint
-  [ -e "$build/compile_commands.json" ] || { echo "run \`make build\` first: clang-tidy reads its commands"; return 1; }
+  cmake --preset release -B "$commands" -DFMHA_BATCHES=OFF -DFMHA_EMU_LEVELS=v3 -DFMHA_GPU_TARGETS=gfx942 \
+    -DFMHA_KERNEL_SET=ci -DFMHA_KERNEL_FILTER=merge -DBUILD_TESTING=OFF --log-level=WARNING >/dev/null || return 1
   mapfile -t sources < <(files 'native/host/*.cc' 'native/kernels/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
-  mkdir -p "$commands"
-  "$bin/python" native/tools/tidy_commands.py "$build/compile_commands.json" "$commands/compile_commands.json" \
+  mkdir -p "$commands/tidy"
+  "$bin/python" native/tools/tidy_commands.py "$commands/compile_commands.json" "$commands/tidy/compile_commands.json" \
     "${sources[@]}" || return 1
-  # The largest files first, so that no core waits for one at the end.
-  ls -S "${sources[@]}" |
-    xargs -P "$(nproc)" -n 1 "clang-tidy-$llvm" -p "$commands" --quiet --warnings-as-errors='*' 2> >(
-      grep -v 'warnings generated\|warning generated' >&2)
+  if [ -n "$since" ]; then
+    mapfile -t sources < <(comm -12 <(git diff --name-only "$since" | sort) <(printf '%s\n' "${sources[@]}" | sort))
+    [ ${#sources[@]} -gt 0 ] || return 0
+  fi
+  "$bin/python" native/tools/tidy.py --commands "$commands/tidy" --clang-tidy "clang-tidy-$llvm" "${sources[@]}"
 }
 
 mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Pin what is installed with pip, by hash: ``lock_requirements.py [FILE...]`` writes all files, or these.
 
-- ``venv-requirements.txt``: what build/venv has, pyproject's dependencies and its extras test and lint;
+- ``demo-requirements.txt``: what build/venv has for the demo, pyproject's dependencies;
+- ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
 - ``tests/clients/requirements-NAME.txt``: what build/clients-NAME-venv has, pyproject's dependencies, its
   extra test, and what ``requirements-NAME.in`` says.
@@ -60,6 +61,7 @@ def wanted() -> dict[Path, File]:
     """All files."""
     build = ["auditwheel", "build", *declared("--build")]
     files = {
+        TOOLS / "demo-requirements.txt": File("pyproject.toml", declared()),
         TOOLS / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
         TOOLS / "wheel-requirements.txt": File("pyproject.toml", build),
     }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Prepares what a build needs and this machine lacks; run by `make toolchain`.
 #
-#   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--lint] [--tests] [--adapters]
+#   toolchain.sh [--prefix DIR] [--venv DIR] [--targets LIST] [--demo] [--lint] [--tests] [--adapters]
 #   toolchain.sh --cmake [--prefix DIR] [--targets LIST]
 #                                           as CMake runs it for a wheel, which brings its own build tools, compiler
 #                                           of the host side and Python environment
@@ -10,25 +10,27 @@
 # Of the system: compiler and build tools, installed with apt (as root). Under DIR (build/toolchain): HIP headers,
 # device bitcode, nlohmann/json, Composable Kernel and XLA's C header, downloaded and unpacked, never installed. A
 # Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
-# needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has.
+# needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
+# tests need.
 # With everything there it does nothing, in well under a second.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-prefix=$root/build/toolchain venv=$root/build/venv targets= lint= tests= adapters= for_cmake=
+prefix=$root/build/toolchain venv=$root/build/venv targets= demo= lint= tests= adapters= for_cmake=
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) prefix=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --targets) targets=${2//,/;}; shift 2 ;;
+    --demo) demo=1; shift ;;
     --lint) lint=1; shift ;;
     --tests) tests=1; shift ;;
     --adapters) tests=1 adapters=1; shift ;;
     --cmake) for_cmake=1; shift ;;
     *)
-      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --lint, --tests," \
-        "--adapters or --cmake" >&2
+      echo "toolchain.sh: unknown argument $1; expected --prefix DIR, --venv DIR, --targets LIST, --demo, --lint," \
+        "--tests, --adapters or --cmake" >&2
       exit 2
       ;;
   esac
@@ -138,7 +140,7 @@ check_parts() {
   if [ -z "${CK_ROOT:-}" ] && { [ -z "$rocm" ] || [ ! -e "$rocm/include/ck_tile/ops/fmha.hpp" ]; }; then
     { [ -e "$prefix/ck/SOURCE" ] && has_objects; } || parts+=(ck)
   fi
-  [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
+  [ -n "$demo" ] || [ -e "$prefix/xla_ffi/LICENSE" ] || parts+=(xla_ffi)
   ! needs_clang20 || [ -e "$prefix/clang20/SOURCE" ] || parts+=(clang20)
   if [ -n "$for_cmake" ] && [[ " ${parts[*]} " =~ " "(ck|xla_ffi|clang20)" " ]]; then
     need_venv  # fetch_wheel needs its pip
@@ -161,7 +163,6 @@ check_possible() {
 }
 
 install_packages() {
-  say "installing ${packages[*]}"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
 }
@@ -229,9 +230,7 @@ download_debs() {
   local options=(-o "Dir::Etc::sourcelist=$folder/$suite.sources" -o Dir::Etc::sourceparts=-
     -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o APT::Sandbox::User=root
     -o Acquire::Languages=none -o "APT::Default-Release=")
-  say "reading the package list of $suite"
   apt-get "${options[@]}" -qq update
-  say "downloading $*"
   (cd "$folder" && apt-get "${options[@]}" -q download "$@")
 }
 
@@ -269,6 +268,7 @@ fetch_debs() {
       bitcode)
         unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode
         keep_copyright "$folder" rocm-device-libs-17 bitcode
+        await packages
         python3 "$here/add_bitcode.py" "$prefix/bitcode" --clang "$(command -v "clang++-$llvm")"
         ;;
       json)
@@ -283,14 +283,11 @@ fetch_debs() {
 fetch_wheel() {
   local requirements=$1 folder=$2
   shift 2
-  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
   "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
     -r "$here/$requirements" -d "$folder" "$@"
 }
 
 fetch_ck() {
-  [[ " ${parts[*]} " == *" ck "* ]] || return 0
-  say "downloading Composable Kernel"
   fetch_wheel ck-requirements.txt "$1/ck-wheel"
   "$venv/bin/python" "$here/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
   rm -rf "${prefix:?}/ck"
@@ -299,8 +296,6 @@ fetch_ck() {
 
 # The wheels for all versions of Python have the same headers: any one will do.
 fetch_xla_ffi() {
-  [[ " ${parts[*]} " == *" xla_ffi "* ]] || return 0
-  say "downloading XLA's FFI headers, in jaxlib"
   fetch_wheel xla-requirements.txt "$1/xla-wheel" \
     --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64
   "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
@@ -310,9 +305,9 @@ fetch_xla_ffi() {
 
 # Proven by a kernel, before it is put in its place.
 fetch_clang20() {
-  [[ " ${parts[*]} " == *" clang20 "* ]] || return 0
-  say "downloading clang 20, in ziglang"
   fetch_wheel clang20-requirements.txt "$1/clang20-wheel"
+  await packages
+  await debs  # its bitcode and headers
   "$venv/bin/python" "$here/unpack_clang20.py" "$1"/clang20-wheel/*.whl "$1/clang20" \
     --clang "$(command -v "clang++-$llvm")" --bitcode "$prefix/bitcode"
   "$1/clang20/bin/clang++" -x hip --offload-arch=gfx950 -O3 --cuda-device-only --no-gpu-bundle-output \
@@ -323,17 +318,18 @@ fetch_clang20() {
   mv "$1/clang20" "$prefix/clang20"
 }
 
-# The stamp is the file that the environment was made from.
-make_venv() {
+# What build/venv has: for the demo, what the package imports; otherwise also what tests and checks do. The stamps are the
+# files that it was made from.
+install_python_packages() {
   local locked=$here/venv-requirements.txt stamp=$venv/.requirements
-  if [ ! -x "$venv/bin/python" ]; then
-    say "making a Python environment in $venv"
-    python3 -m venv "$venv"
-  fi
-  if cmp -s "$locked" "$stamp"; then return; fi
-  say "installing Python packages"
+  [ -z "$demo" ] || locked=$here/demo-requirements.txt stamp=$venv/.demo-requirements
   "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
   cp "$locked" "$stamp"
+}
+
+has_python_packages() {
+  cmp -s "$here/venv-requirements.txt" "$venv/.requirements" ||
+    { [ -n "$demo" ] && cmp -s "$here/demo-requirements.txt" "$venv/.demo-requirements"; }
 }
 
 # The package is used where it stands: `import pyfa_rocm` from any folder, and the command pyfa-rocm.
@@ -351,21 +347,81 @@ write_if_changed() {  # file; its content on stdin
   [ -e "$1" ] && [ "$(<"$1")" = "$content" ] || echo "$content" >"$1"
 }
 
+# Jobs run side by side, since most of their time is a server's. begin NAME TEXT COMMAND...: starts one, which TEXT describes.
+jobs=() texts=()
+begin() {
+  local name=$1
+  jobs+=("$name") texts+=("$2")
+  shift 2
+  (
+    status=0
+    trap 'echo $status >"$scratch/$name.status.new"; mv "$scratch/$name.status.new" "$scratch/$name.status"' EXIT
+    status=1  # unless it ends well
+    "$@"
+    status=0
+  ) >"$scratch/$name.log" 2>&1 &
+}
+
+# await NAME: returns when that job has ended well, or if there is none; fails if it failed.
+await() {
+  [ -e "$scratch/$1.log" ] || return 0
+  while [ ! -e "$scratch/$1.status" ]; do sleep 0.1; done
+  [ "$(<"$scratch/$1.status")" = 0 ]
+}
+
+# A line for each job that ends; every ten seconds, what is still being waited for.
+await_all() {
+  local left=("${!jobs[@]}") still i done=0 began=$SECONDS told=$SECONDS
+  while [ ${#left[@]} -gt 0 ]; do
+    still=()
+    for i in "${left[@]}"; do
+      if [ ! -e "$scratch/${jobs[i]}.status" ]; then
+        still+=("$i")
+      elif ! await "${jobs[i]}"; then
+        cat "$scratch/${jobs[i]}.log" >&2
+        die "${texts[i]}: failed; its output is above"
+      else
+        say "${texts[i]}: done after $((SECONDS - began)) s ($((++done)) of ${#jobs[@]})"
+        told=$SECONDS
+      fi
+    done
+    left=("${still[@]}")
+    [ ${#left[@]} -gt 0 ] || break
+    if [ $((SECONDS - told)) -ge 10 ]; then
+      say "still at work after $((SECONDS - began)) s: $(for i in "${left[@]}"; do echo "${texts[i]}"; done | paste -sd, | sed 's/,/, /g')"
+      told=$SECONDS
+    fi
+    sleep 0.2
+  done
+}
+
+begin_jobs() {
+  local list=" ${parts[*]} "
+  if [ ${#packages[@]} -gt 0 ]; then
+    begin packages "system packages (${packages[*]})" install_packages
+    # Without these the other jobs cannot begin.
+    case " ${packages[*]} " in
+      *" python3"* | *" ca-certificates "*) say "installing ${packages[*]}"; await packages || await_all ;;
+    esac
+  fi
+  if [ -z "$for_cmake" ] || [[ $list =~ " "(ck|xla_ffi|clang20)" " ]]; then
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  fi
+  [ -n "$for_cmake" ] || has_python_packages || begin python "Python packages" install_python_packages
+  [[ ! $list =~ " "(hip|bitcode|json)" " ]] ||
+    begin debs "headers of HIP and JSON, device bitcode" fetch_debs "$scratch"
+  [[ $list != *" ck "* ]] || begin ck "Composable Kernel and AITER (40 MB)" fetch_ck "$scratch"
+  [[ $list != *" xla_ffi "* ]] || begin xla_ffi "XLA's FFI headers (80 MB)" fetch_xla_ffi "$scratch"
+  [[ $list != *" clang20 "* ]] || begin clang20 "clang 20 (90 MB)" fetch_clang20 "$scratch"
+}
+
 check_system
 check_parts
 check_possible
-[ ${#packages[@]} -eq 0 ] || install_packages
-if [ -z "$for_cmake" ]; then
-  make_venv
-  link_package
-fi
-if [ ${#parts[@]} -gt 0 ]; then
-  mkdir -p "$prefix"
-  scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
-  trap 'rm -rf "$scratch"' EXIT
-  fetch_debs "$scratch"
-  fetch_ck "$scratch"
-  fetch_xla_ffi "$scratch"
-  fetch_clang20 "$scratch"
-fi
+mkdir -p "$prefix"
+scratch=$(mktemp -d "$prefix/.fetch.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+begin_jobs
+await_all
+[ -n "$for_cmake" ] || link_package
 say "ready${rocm:+, with ROCm in $rocm}"

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
+from pyfa_rocm.cli import features_decode
 from pyfa_rocm.cli.gradients import gradients
 from pyfa_rocm.cli.reference import attention
 from pyfa_rocm.cli.rounding import P_SCALES, Numerics, fp8_of, numerics_of
@@ -30,6 +31,7 @@ __all__ = ["FEATURES", "Feature", "Problem", "Proof", "Shape", "prove", "prove_f
 Array = npt.NDArray[Any]
 Ratios = dict[str, float]
 NHEAD_Q, NHEAD_K = 2, 1
+DECODING = "paged cache, ALiBi"
 # Types in which gradients are tried, in this order, by the feature's own.
 _GRADIENT_TYPES = {
     "float16": ("float16", "bfloat16", "float32"),
@@ -322,16 +324,33 @@ def _prove_gradients(feature: Feature, keep: Array | None) -> dict[str, Any]:
 def prove_feature(name: str) -> Proof:
     """Run one problem, forward and backward. What has no kernel in this build does not count as wrong."""
     feature = FEATURES[name].on_this_device()
+    problem = feature.problem(feature.shape)
     try:
-        problem = feature.problem(feature.shape)
         o, lse, keep = _forward(problem)
     except UnsupportedError as error:
-        return Proof(name, feature.shape, reason=str(error), gradient_reason="its forward pass did not run")
+        if "dropout_p" in problem.options:  # the forward pass says what was dropped
+            return Proof(
+                name, feature.shape, reason=str(error), gradient_reason="its forward pass did not run"
+            )
+        return Proof(name, feature.shape, reason=str(error), **_prove_gradients(feature, None))
     forward = _judge(problem, o, lse, keep)
     return Proof(name, feature.shape, forward["o"], forward["lse"], **_prove_gradients(feature, keep))
+
+
+def prove_decoding() -> Proof:
+    """Run a problem over a KV cache, which has no gradients."""
+    shape = Shape(
+        features_decode.cache_dtype(), features_decode.SEQLEN_Q, max(features_decode.LENGTHS),
+        features_decode.HDIM, features_decode.HDIM,
+    )  # fmt: skip
+    try:
+        return Proof(DECODING, shape, *features_decode.errors())
+    except UnsupportedError as error:
+        return Proof(DECODING, shape, reason=str(error))
 
 
 def prove() -> Iterator[Proof]:
     """Run one problem after the other."""
     for name in FEATURES:
         yield prove_feature(name)
+    yield prove_decoding()

@@ -152,9 +152,18 @@ def _feature_text(proof: dict[str, Any]) -> str:
     return f"  {proof['feature']:22} {verdict}: {ratios} of the tolerance{other}"
 
 
+def has_run(proof: dict[str, Any]) -> bool:
+    """Whether a proof has any result."""
+    return not proof["reason"] or proof["gradient_dtype"] is not None
+
+
 def not_built_text(result: dict[str, Any]) -> str:
     """Which features this build has no kernels for and where to get them; "" if it has them all."""
-    missing = [proof["feature"] for proof in result["features"] if proof["reason"]]
+    missing = [
+        f"the forward pass of {proof['feature']}" if proof["gradient_dtype"] else proof["feature"]
+        for proof in result["features"]
+        if proof["reason"]
+    ]
     forward_only = [
         proof["feature"] for proof in result["features"] if proof["gradient_reason"] and not proof["reason"]
     ]
@@ -208,7 +217,7 @@ def describe_text(result: dict[str, Any]) -> str:
     p = result["problem"]
     shape = f"batch {p['batch']}, seqlen {p['seqlen']}, heads {p['nhead_q']}/{p['nhead_k']}, hdim {p['hdim']}"
     mask = "causal" if p["causal"] else "no mask"
-    ran = [proof for proof in result["features"] if not proof["reason"]]
+    ran = [proof for proof in result["features"] if has_run(proof)]
     features = ["features", *map(_feature_text, ran)] if ran else []
     if missing := not_built_text(result):
         features += textwrap.wrap(missing, 110, initial_indent="not built     ", subsequent_indent=" " * 14)

@@ -46,7 +46,11 @@ def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("venv-requirements.txt", ("test", "lint")), ("wheel-requirements.txt", ("--build",))],
+    [
+        ("demo-requirements.txt", ()),
+        ("venv-requirements.txt", ("test", "lint")),
+        ("wheel-requirements.txt", ("--build",)),
+    ],
 )
 def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...], python: str) -> None:
     """For each Python that it allows, once; native/tools/lock_requirements.py writes the files anew."""

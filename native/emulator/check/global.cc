@@ -10,11 +10,10 @@
 #include "check/config.h"
 #include "check/global_watch.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 
 namespace fmha::emu {
 namespace {
-
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 // An access that is told to be coherent beyond its wave.
 bool has_scope(const Inst& inst) {

@@ -12,14 +12,11 @@
 #include "check/config.h"
 #include "check/global.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
 namespace {
-
-constexpr int kIllegalAddress = 700;  // hipErrorIllegalAddress
-constexpr int kLaunchFailure = 719;   // hipErrorLaunchFailure
-constexpr int kOutOfMemory = 2;       // hipErrorOutOfMemory
 
 const char* verb(const Inst& inst) {
   if (inst.row->flags & kAtomic) return "atomic";

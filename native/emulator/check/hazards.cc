@@ -8,6 +8,7 @@
 #include "check/per_isa.h"
 #include "code/dialect.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 
 namespace fmha::emu {
 
@@ -39,8 +40,6 @@ enum HazardChecks::Rule : int {
 };
 
 namespace {
-
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 constexpr int kInterlocked = 0;  // the hardware waits by itself
 

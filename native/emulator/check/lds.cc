@@ -8,11 +8,10 @@
 
 #include "check/config.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 
 namespace fmha::emu {
 namespace {
-
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 __m128i load4(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 void store4(uint32_t* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v); }

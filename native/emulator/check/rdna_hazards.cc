@@ -3,11 +3,11 @@
 
 #include "check/config.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchFailure = 719;                  // hipErrorLaunchFailure
 constexpr int kMostBetween = 5;                      // VALU instructions between the two of the first rule
 constexpr int kBeforeDenorms = 3;                    // wait states between a float atomic and s_denorm_mode
 constexpr int kMessageMask = 0xff, kDeallocate = 3;  // MSG_DEALLOC_VGPRS

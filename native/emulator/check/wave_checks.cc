@@ -6,11 +6,11 @@
 #include "check/config.h"
 #include "code/dialect.h"
 #include "core/dispatch.h"
+#include "core/errors.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 constexpr size_t kVector = static_cast<size_t>(Queue::kVector), kLds = static_cast<size_t>(Queue::kLds),
                  kFlat = static_cast<size_t>(Queue::kFlat);
 constexpr uint32_t kLdsChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckLdsRaceEqual | kCheckWaits;

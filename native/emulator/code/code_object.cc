@@ -12,6 +12,7 @@
 #include "code/dialect.h"
 #include "code/elf_image.h"
 #include "code/offload_bundle.h"
+#include "core/errors.h"
 #include "core/memory.h"
 
 namespace fmha::emu {
@@ -19,8 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kInvalidImage = 200;  // hipErrorInvalidImage
-constexpr int kNoBinary = 209;      // hipErrorNoBinaryForGpu
+constexpr int kNoBinary = 209;  // hipErrorNoBinaryForGpu
 constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
 constexpr uint16_t kWave32 = 1 << 10;  // of kernel_code_properties

@@ -5,14 +5,12 @@
 #include <utility>
 
 #include "code/decode_internal.h"
+#include "core/errors.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
 
 namespace {
-
-// The exec of unknown instructions needs the kernel's image only for its message: the words are in the Inst.
-constexpr int kHipErrorNoBinaryForGpu = 209, kHipErrorLaunchFailure = 719;
 
 void resolve_targets(DecodedText* text) {
   for (Inst& inst : text->insts) {
@@ -40,28 +38,28 @@ std::unique_ptr<Decoder> decoder_for(Arch arch, int wave_size, const uint8_t* te
 }  // namespace
 
 void exec_unknown(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x",
-          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
+  w.fault(inst, kNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x", static_cast<uint32_t>(inst.data.value),
+          static_cast<uint32_t>(inst.data.value >> 32));
 }
 
 void exec_unsupported(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorNoBinaryForGpu,
+  w.fault(inst, kNoBinaryForGpu,
           "the software device does not model these operands or modifiers of this instruction");
 }
 
 // HIP has no textures on these GPUs, so no image resource can be valid.
 void exec_image(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
+  w.fault(inst, kNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
           static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
 }
 
 // LLVM, too, has no gds modifier for these GPUs.
 void exec_gds(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorNoBinaryForGpu, "this GPU has no global data share (gds)");
+  w.fault(inst, kNoBinaryForGpu, "this GPU has no global data share (gds)");
 }
 
 void exec_past_end(Wave& w, const Inst& inst) {
-  w.fault(inst, kHipErrorLaunchFailure, "ran past the end of the code");
+  w.fault(inst, kLaunchFailure, "ran past the end of the code");
 }
 
 DecodedText decode(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base) {

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/errors.h"
+
 namespace fmha::emu {
 namespace {
 
-constexpr int kInvalidImage = 200;    // hipErrorInvalidImage
-constexpr int kOutOfMemory = 2;       // hipErrorOutOfMemory
 constexpr int kSymbolNotFound = 302;  // hipErrorSharedObjectSymbolNotFound
 constexpr uint16_t kMachineAmdgpu = 224;
 constexpr uint8_t kOsAbiAmdgpuHsa = 64;

@@ -19,6 +19,7 @@
 #include "code/dialect.h"
 #include "core/cancel.h"
 #include "core/environment.h"
+#include "core/errors.h"
 #include "core/gpr_index.h"
 #include "core/launch_state.h"
 #include "core/mode.h"
@@ -31,9 +32,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchTimeOut = 702;  // hipErrorLaunchTimeOut
-constexpr int kOutOfMemory = 2;      // hipErrorOutOfMemory
-constexpr int kInvalidValue = 1;     // hipErrorInvalidValue
+constexpr int kInvalidValue = 1;  // hipErrorInvalidValue
 constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 constexpr uint64_t kLook = 4096;  // instructions of a wave between two looks at whether it is cancelled
 constexpr const char kCancelled[] = "cancelled: the program ends, or was interrupted while it waited";

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "core/gpr_index.h"
 
+#include "core/errors.h"
+
 namespace fmha::emu {
 namespace {
 
-constexpr int kLaunchFailure = 719;         // hipErrorLaunchFailure
 constexpr uint32_t kDestination = 1u << 3;  // of M0[15:12]; bits 0..2 are the sources
 constexpr int kLast = 2;
 

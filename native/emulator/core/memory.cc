@@ -161,7 +161,6 @@ std::string memory_describe_nearest(uint64_t address) {
 }
 
 namespace {
-constexpr int kMostDevices = 32;
 std::atomic<uint32_t> peers_of[kMostDevices];
 }  // namespace
 

@@ -7,12 +7,11 @@
 #include <cstdio>
 
 #include "core/dispatch.h"
+#include "core/errors.h"
 #include "core/events.h"
 
 namespace fmha::emu {
 namespace {
-
-constexpr int kIllegalAddress = 700;  // hipErrorIllegalAddress
 
 // "kernel k, workgroup (1, 0, 2), wave 3, pc 0x… (k+0x1f0) `v_add_f32 v0, v1, v2`"
 std::string where(const Wave& w, const Inst& inst) {

@@ -15,8 +15,6 @@
 namespace fmha::emu {
 namespace {
 
-constexpr uint64_t kMostDevices = 32;  // bits of Device::peers
-
 // $FMHA_EMU_ARCH.
 Arch chosen_arch() {
   constexpr const char* kVariable = "FMHA_EMU_ARCH";

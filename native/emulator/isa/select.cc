@@ -19,17 +19,28 @@ struct Level {
   TableParts (*parts32)();
 };
 
-// The levels that were built, lowest first: all three, unless a development build asks for fewer to save
-// time.
+// A build that saves time has the instructions for waves of one size only.
+#if FMHA_EMU_BUILD_W64
+#define WIDE(level) level::table_parts
+#else
+#define WIDE(level) nullptr
+#endif
+#if FMHA_EMU_BUILD_W32
+#define NARROW(level) level##_w32::table_parts
+#else
+#define NARROW(level) nullptr
+#endif
+
+// The levels that were built, lowest first: all three, unless a build asks for fewer to save time.
 constexpr Level kLevels[] = {
 #if FMHA_EMU_BUILD_V2
-    {2, "x86-64-v2", v2::table_parts, v2_w32::table_parts},
+    {2, "x86-64-v2", WIDE(v2), NARROW(v2)},
 #endif
 #if FMHA_EMU_BUILD_V3
-    {3, "x86-64-v3", v3::table_parts, v3_w32::table_parts},
+    {3, "x86-64-v3", WIDE(v3), NARROW(v3)},
 #endif
 #if FMHA_EMU_BUILD_V4
-    {4, "x86-64-v4", v4::table_parts, v4_w32::table_parts},
+    {4, "x86-64-v4", WIDE(v4), NARROW(v4)},
 #endif
 };
 
@@ -59,17 +70,28 @@ const Level& level() {
   return chosen;
 }
 
-std::vector<Row> joined(const TableParts& parts) {
+std::vector<Row> joined(TableParts (*parts)(), int wave_size) {
+  if (!parts) {
+    std::fprintf(stderr,
+                 "amdhip64 software device: built without instructions for waves of %d lanes, which this "
+                 "program needs (FMHA_EMU_WAVES; `make build` has them)\n",
+                 wave_size);
+    std::abort();
+  }
   std::vector<Row> rows;
-  for (const auto& part : parts) rows.insert(rows.end(), part.begin(), part.end());
+  for (const auto& part : parts()) rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }
 
 }  // namespace
 
 std::span<const Row> isa_rows(int wave_size) {
-  static const std::vector<Row> wide = joined(level().parts64()), narrow = joined(level().parts32());
-  return wave_size == 64 ? wide : narrow;
+  if (wave_size == 64) {
+    static const std::vector<Row> wide = joined(level().parts64, 64);
+    return wide;
+  }
+  static const std::vector<Row> narrow = joined(level().parts32, 32);
+  return narrow;
 }
 const char* isa_level() { return level().name; }
 

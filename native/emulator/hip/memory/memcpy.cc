@@ -89,9 +89,6 @@ int check_captures(Stream& stream, HipStream handle, const char* function) {
   return check_stream_waitable(stream, function);
 }
 
-// hipStreamPerThread, as a handle.
-const HipStream kPerThread = reinterpret_cast<HipStream>(2);
-
 int check_peers(int dst_device, int src_device) {
   for (const int d : {dst_device, src_device}) {
     if (d < 0 || d >= device_count())

@@ -54,7 +54,7 @@ Pools& pools() {
   static auto* p = new Pools;
   return *p;
 }
-Handles<MemPool>& handles() {
+Handles<MemPool>& pool_handles() {
   static auto* h = new Handles<MemPool>;
   return *h;
 }
@@ -66,7 +66,7 @@ PoolRef default_pool(int index) {
     pool = std::make_shared<MemPool>();
     pool->device = index;
     pool->is_default = true;
-    handles().add(pool);
+    pool_handles().add(pool);
   }
   return pool;
 }
@@ -81,7 +81,7 @@ PoolRef current_pool(int index) {
 }
 
 PoolRef find_pool(HipMemPool handle, const char* function) {
-  PoolRef pool = handles().find(handle);
+  PoolRef pool = pool_handles().find(handle);
   if (!pool) fail(hipErrorInvalidValue, "%s: %p is not a memory pool", function, static_cast<void*>(handle));
   return pool;
 }
@@ -248,7 +248,7 @@ int create_pool(HipMemPool* out, const HipMemPoolProps* props) {
   if (const int e = check_device(props->location_id, function)) return e;
   auto pool = std::make_shared<MemPool>();
   pool->device = props->location_id;
-  *out = handles().add(std::move(pool));
+  *out = pool_handles().add(std::move(pool));
   return hipSuccess;
 }
 
@@ -258,7 +258,7 @@ int destroy_pool(HipMemPool handle) {
   const PoolRef pool = find_pool(handle, function);
   if (!pool) return hipErrorInvalidValue;
   if (pool->is_default) return fail(hipErrorInvalidValue, "%s: a device's default pool stays", function);
-  handles().remove(handle);
+  pool_handles().remove(handle);
   std::lock_guard lock(pools_mutex);
   std::erase_if(pools().current, [&](const auto& e) { return e.second == pool; });
   return hipSuccess;

@@ -20,7 +20,6 @@ namespace {
 
 constexpr unsigned kDisableTiming = 2;
 constexpr unsigned kExternal = 1;  // of hipEventRecordWithFlags, hipStreamWaitEvent: a node of the capture
-const HipStream kPerThread = reinterpret_cast<HipStream>(2);
 
 Handles<Event>& events() {
   static auto* h = new Handles<Event>;

@@ -33,7 +33,7 @@ Queues& queues() {
   static auto* q = new Queues;
   return *q;
 }
-Handles<Stream>& handles() {
+Handles<Stream>& stream_handles() {
   static auto* h = new Handles<Stream>;
   return *h;
 }
@@ -42,8 +42,6 @@ FMHA_THREAD_NUMBER bool is_stream_thread = false;
 FMHA_THREAD_NUMBER bool was_cancelled = false;
 FMHA_THREAD_NUMBER uint64_t asked_at_of_op = 0;
 std::atomic<bool> process_ends{false};
-
-constexpr unsigned kNonBlocking = 1;
 
 // Of one stream. ROCm's queues have as many packets.
 constexpr size_t kMostQueued = 16384;
@@ -279,7 +277,7 @@ StreamRef find_stream(HipStream handle, const char* function) {
   const auto number = reinterpret_cast<uintptr_t>(handle);
   if (number == 0 || (number == 1 && takes_legacy_handle())) return null_stream(current_device());
   if (number == 2) return per_thread<ThreadStreams>().on(current_device());
-  if (StreamRef s = handles().find(handle)) return s;
+  if (StreamRef s = stream_handles().find(handle)) return s;
   fail(hipErrorContextIsDestroyed, "%s: %p is not a stream of this runtime", function,
        static_cast<void*>(handle));
   return nullptr;
@@ -292,12 +290,12 @@ StreamRef add_stream(int device_index, unsigned flags, int priority) {
   stream->is_blocking = !(flags & kNonBlocking);
   stream->priority = priority;
   stream->id = queues().next_id++;
-  handles().add(stream);
+  stream_handles().add(stream);
   return stream;
 }
 
 bool remove_stream(HipStream handle) {
-  const StreamRef stream = handles().remove(handle);
+  const StreamRef stream = stream_handles().remove(handle);
   if (!stream) return false;
   std::lock_guard lock(queues().mutex);
   close(*stream);

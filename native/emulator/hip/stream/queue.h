@@ -20,6 +20,9 @@ struct Capture;
 struct GraphNode;
 using StreamRef = std::shared_ptr<Stream>;
 
+inline constexpr unsigned kNonBlocking = 1;                          // hipStreamNonBlocking, a flag
+inline const HipStream kPerThread = reinterpret_cast<HipStream>(2);  // hipStreamPerThread, as a handle
+
 // What an operation means to a host that waits for its turn: see wait_for_room().
 struct Load {
   uint64_t bytes = 0;         // of memory that it gives back once it has run

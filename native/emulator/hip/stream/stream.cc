@@ -7,9 +7,7 @@
 namespace fmha::emu {
 namespace {
 
-constexpr unsigned kNonBlocking = 1;
 constexpr int kLowestPriority = 1, kHighestPriority = -1;
-const HipStream kPerThread = reinterpret_cast<HipStream>(2);
 
 int create_stream(HipStream* out, unsigned flags, int priority, const char* function) {
   return guarded([&] {

@@ -11,6 +11,7 @@
 //
 // Arithmetic: as of MFMA (mfma.h): k ascends, each product is exact, scales included, and each sum is rounded
 // once.
+#include "core/errors.h"
 #include "isa/matrix/mfma.h"
 #include "isa/rows.h"
 #include "isa/vector/small_floats.h"
@@ -18,8 +19,7 @@
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
 
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
-constexpr int kOfLane = 32;          // elements
+constexpr int kOfLane = 32;  // elements
 
 // By CBSZ and BLGP.
 struct Kind {

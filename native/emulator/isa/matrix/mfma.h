@@ -51,6 +51,25 @@ constexpr RowPlace row_place(int block, int group) {
   return {S::kRowsPerGroup * (linear / kLaneGroups), S::N * (linear % kLaneGroups)};
 }
 
+// A type of inputs that multiply_add() treats as it does In. Instructions of one shape and one such type
+// share the code of the product, which is most of what there is to compile.
+template <class In>
+constexpr auto multiplied_as() {
+  if constexpr (std::is_integral_v<typename In::Acc>) {
+    return Byte{};
+  } else if constexpr (sizeof(typename In::Acc) == 8) {
+    return Double{};
+  } else if constexpr (kFused || In::kSignificantBits > 11) {
+    return Single{};
+  } else if constexpr (In::kExactProduct) {
+    return Half<false>{};
+  } else {
+    return Bfloat{};
+  }
+}
+template <class S, class In = decltype(multiplied_as<typename S::InA>())>
+using Product = Shape<S::M, S::N, S::K, S::kBlocks, In, In, Modifiers::kNone>;
+
 // A, B widened: [element of a lane][lane]. C and D: rows of 64, `c_stride` 0 if C is one constant.
 template <class S>
 struct Matrices {
@@ -102,7 +121,7 @@ template <class S, int kGroups, int kVectors, class V>
 }
 
 template <class S>
-inline void multiply(const Matrices<S>& m) {
+[[gnu::noinline]] void multiply(const Matrices<S>& m) {
   constexpr int kMaxWidth = kVectorBytes / static_cast<int>(sizeof(typename S::Acc));
   constexpr int kWidth = S::N < kMaxWidth ? S::N : kMaxWidth;
   constexpr int kVectors = S::N / kWidth >= 2 ? 2 : 1;
@@ -205,13 +224,13 @@ inline void multiply_in_place(Wave& w, const Inst& inst, M& m) {
       m.c = copy[0];
     }
   }
-  multiply<S>(m);
+  multiply(m);
   m.c = nullptr;  // it may be of this function
 }
 
 // f64: a register pair holds the halves of 64 values apart; join them, and split the result.
 template <class S>
-inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<S>& m) {
+inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<Product<S>>& m) {
   alignas(64) double acc[S::kRegisters][kLanes];
   const bool negate = inst.blgp & 4;
   const double constant = inline_constant<double>(inst.src[2].encoded);
@@ -226,7 +245,7 @@ inline void multiply_doubles(Wave& w, const Inst& inst, Matrices<S>& m) {
   }
   m.c = m.d = acc[0];
   m.c_stride = kLanes;
-  multiply<S>(m);
+  multiply(m);
   for (int r = 0; r < S::kRegisters; ++r) split_doubles(acc[r], w.vgpr[inst.dst.index + 2 * r]);
 }
 
@@ -235,7 +254,7 @@ void mfma(Wave& w, const Inst& inst) {
   if ((inst.cbsz | inst.abid | inst.blgp) && !modifiers_ok<S>(w, inst)) [[unlikely]]
     return;
   const HostRounding rounding(S::kFlush);
-  Matrices<S> m;
+  Matrices<Product<S>> m;
   S::InA::template widen<S::kPerLane>(w.vgpr[inst.src[0].index], m.a);
   S::InB::template widen<S::kPerLane>(w.vgpr[inst.src[1].index], m.b);
   m.broadcast_mask = (1 << inst.cbsz) - 1;

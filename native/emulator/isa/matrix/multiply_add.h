@@ -16,6 +16,13 @@ constexpr int kVectorBytes = 32, kRegisterCount = 16;
 constexpr int kVectorBytes = 16, kRegisterCount = 16;
 #endif
 
+// Whether the host multiplies and adds with one rounding.
+#if defined(__FMA__)
+constexpr bool kFused = true;
+#else
+constexpr bool kFused = false;
+#endif
+
 template <class T, int Count>
 struct VectorOf {
   typedef T type __attribute__((vector_size(Count * sizeof(T))));

@@ -4,11 +4,10 @@
 
 #include <ctime>
 
+#include "core/errors.h"
 #include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
-
-constexpr int kHipErrorLaunchFailure = 719;
 
 // Operands that are neither registers nor constants, by operand number.
 inline uint64_t special_value(const Wave& w, uint32_t code) {

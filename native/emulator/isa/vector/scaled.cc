@@ -5,6 +5,7 @@
 // The data of those that convert 32 elements at once, and the random bits and the scale of all, are read as
 // the CDNA4 ISA guide's pseudocode has it. It does not say how neg, abs or a constant reads as two halves,
 // nor what an instruction of several passes makes of a source that its destination overlaps: refused.
+#include "core/errors.h"
 #include "isa/rows.h"
 #include "isa/vector/small_floats.h"
 #include "isa/vector/valu.h"
@@ -18,7 +19,6 @@ constexpr Type kB32 = Type::kI32, kF32 = Type::kF32, kF16 = Type::kF16, kBf16 = 
 constexpr Type kB192 = Type::kB192, kB512 = Type::kB512, kB1024 = Type::kB1024;
 constexpr RowFlags kMod = kHasModifiers | kNoResultModifiers;
 constexpr RowFlags kToByte = kMod | kSelectsByte, kOfByte = kMod | kOwnOpSel, kOfHalf = kMod | kSelectsSource;
-constexpr int kLaunchFailure = 719;  // hipErrorLaunchFailure
 
 // A source as f32, without loss, and the bits of its mantissa. Only f32 obeys MODE.
 template <class S>

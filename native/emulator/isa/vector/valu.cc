@@ -4,10 +4,10 @@
 
 #include <immintrin.h>
 
+#include "core/errors.h"
+
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
-
-constexpr int kHipErrorIllegalInstruction = 715;
 
 enum SpecialOperand : u16 {
   kSharedBase = 235,
@@ -279,7 +279,7 @@ void write_back(Wave& w, const Inst& inst, int dwords, const u32* t) {
 }  // namespace
 
 void fault_modifier(Wave& w, const Inst& inst, const char* what) {
-  w.fault(inst, kHipErrorIllegalInstruction, "unsupported modifier on this instruction: %s", what);
+  w.fault(inst, kIllegalInstruction, "unsupported modifier on this instruction: %s", what);
 }
 
 u64 read_scalar(const Wave& w, const Operand& o) {

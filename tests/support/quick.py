@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`pytest --quick`: the part of the tests that `make test` and `make check` run.
+
+tests/quick.ini says of each test that costs much how many of its cases are worth their time; all others run
+whole. Cases are chosen so that each value of each parameter comes first. `make test` builds some of the
+kernels of `ci`, so a test that only fails for want of a kernel counts as skipped here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import time
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+# What the library says of a problem that it has a kernel for, but not in this build.
+MISSING = re.compile(r"this build has no|this build has only a part|which this build has not")
+
+
+def cases_by_test() -> dict[str, int]:
+    """How many cases of a test to run, by "folder/file.py::test"."""
+    file = configparser.ConfigParser(delimiters=("=",))
+    file.optionxform = str  # type: ignore[assignment,method-assign]
+    file.read(TESTS / "quick.ini")
+    return {name: int(count) for name, count in file["cases"].items()}
+
+
+def name_of(item: pytest.Item) -> str:
+    """A test's name in tests/quick.ini."""
+    path = item.path.relative_to(TESTS) if item.path.is_relative_to(TESTS) else item.path
+    return f"{path}::{getattr(item, 'originalname', item.name)}"
+
+
+def _values(item: pytest.Item) -> list[str]:
+    """The values of its parameters, by their names in its id."""
+    found = re.search(r"\[(.*)\]$", item.name)
+    return [f"{i} {word}" for i, word in enumerate(found[1].split("-"))] if found else []
+
+
+def spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """So many of the cases of a test: always that next which has the most values no other one has had."""
+    left = sorted(items, key=lambda item: zlib.crc32(item.name.encode()))
+    seen: set[str] = set()
+    chosen: list[pytest.Item] = []
+    while left and len(chosen) < count:
+        best = max(left, key=lambda item: len(set(_values(item)) - seen))
+        if not set(_values(best)) - seen:
+            seen.clear()  # another round
+        seen |= set(_values(best))
+        chosen.append(best)
+        left.remove(best)
+    return chosen
+
+
+class Quick:
+    """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit."""
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self.began = time.monotonic()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what costs more than it covers."""
+        counts = cases_by_test()
+        groups: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            groups.setdefault(name_of(item), []).append(item)
+        kept = {
+            id(item)
+            for name, group in groups.items()
+            for item in (group if name not in counts else spread(group, counts[name]))
+        }
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = [item for item in items if id(item) in kept]
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begin nothing once the time is over."""
+        if self.budget and time.monotonic() - self.began > self.budget:
+            pytest.skip("no time left: `make test` runs it")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[Any]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Count a test as skipped that this build has no kernel for."""
+        report = yield
+        if report.failed and call.excinfo and MISSING.search(str(call.excinfo.value)):
+            report.outcome = "skipped"
+            path, line, _ = item.location
+            report.longrepr = (path, line or 0, "its kernel is not among those of `make test`")
+        return report
