@@ -28,6 +28,8 @@ cmp -s "$locked" "$venv/.requirements" || {
 }
 # The folder that the wheel is built from is thrown away; what was downloaded for an earlier build is not.
 define=(-Ccmake.define.FMHA_TOOLCHAIN_DIR="$root/build/toolchain")
+# Seen from the build's folder all paths are those of the last wheel: what was compiled for it is found in the cache.
+define+=(-Cbuild-dir=build/wheel -Ccmake.define.FMHA_CACHE=ON)
 [ -z "$kernels" ] || define+=(-Ccmake.define.FMHA_KERNELS_FROM="$kernels")
 mkdir -p "$out"
 rm -f "$out"/pyfa_rocm-*.whl "$out"/pyfa_rocm-*.tar.gz

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import quick
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,8 +24,8 @@ def _output(arguments: list[str], environment: dict[str, str], timeout: int | No
 
 
 def run_as(arch: str, *arguments: str, **environment: str) -> str:
-    """Run tests as an arch, by pytest's arguments; return what pytest printed."""
-    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    """Run tests as an arch, by pytest's arguments; return what pytest printed. With --quick, if this one is."""
+    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *quick.arguments()]
     return _output([*pytest, *arguments], {"FMHA_EMU_ARCH": arch} | environment)
 
 

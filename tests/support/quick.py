@@ -9,6 +9,7 @@ kernels of `ci`, so a test that only fails for want of a kernel counts as skippe
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import time
 import zlib
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+_VARIABLE = "PYTEST_QUICK"
 # What the library says of a problem that it has a kernel for, but not in this build.
 MISSING = re.compile(r"this build has no|this build has only a part|which this build has not")
 
@@ -58,12 +60,18 @@ def spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
     return chosen
 
 
+def arguments() -> list[str]:
+    """What a run that is part of this one is told, in a process of its own."""
+    return ["--quick"] if os.environ.get(_VARIABLE) else []
+
+
 class Quick:
     """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit."""
 
     def __init__(self, budget: float) -> None:
         self.budget = budget
         self.began = time.monotonic()
+        os.environ[_VARIABLE] = "1"
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
