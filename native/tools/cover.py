@@ -23,8 +23,8 @@ Pair = tuple[Any, ...]
 CATALOGUE = Path(__file__).resolve().parents[1] / "kernels" / "catalogue"
 # Expressions that match ARCH/NAME, and why such a kernel is in `ci` though others cover its pairs.
 KEPT = {
-    r"gfx942/fmha_fwd_bf16_d128_(pad_exact|exact|mask_pad_exact|mask_pad)": "what the clock is judged by",
-    r"gfx942/fmha_fwd_fp16_d128_mask_pad": "the example of docs/python.md",
+    r"gfx9(42|50)/fmha_fwd_bf16_d128_(pad_exact|exact|mask_pad_exact|mask_pad)": "for the clock",
+    r"gfx942/fmha_fwd_fp16_d128_mask_pad(_exact)?": "the examples of docs/python.md, and what profiles count",
     r"gfx942/fmha_fwd_fp32_.*": "no larger set but full has it",
     r"gfx942/fmha_fwd_fp16_d64_group_mask_pad_alibi": "packed sequences with ALiBi on an MI300X",
     r"gfx942/fmha_fwd_bf16_d64_mask_pad_dropout": "training with dropout, in bf16",

@@ -26,7 +26,7 @@ exec COMPILER "$@"
 """
 FLAGS = (
     "-x", "hip", "--offload-arch=gfx942", "-nogpuinc", "-nogpulib", "--cuda-device-only",
-    "--no-gpu-bundle-output", "-std=c++20", "-O2",
+    "--no-gpu-bundle-output", "-std=c++20", "-O2", "-fuse-cuid=none",
 )  # fmt: skip
 SOURCE = """
 #include "value.h"

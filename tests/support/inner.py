@@ -24,7 +24,7 @@ def _output(arguments: list[str], environment: dict[str, str], timeout: int | No
 
 
 def run_as(arch: str, *arguments: str, **environment: str) -> str:
-    """Run tests as an arch, by pytest's arguments; return what pytest printed. With --quick, if this one is."""
+    """Run tests as an arch, by pytest's arguments, quick ones if this run is; return what pytest printed."""
     pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *quick.arguments()]
     return _output([*pytest, *arguments], {"FMHA_EMU_ARCH": arch} | environment)
 
