@@ -2,7 +2,8 @@
 """`pytest --quick`: the part of the tests that `make test` and `make check` run.
 
 tests/quick.ini says of each test that costs much how many of its cases are worth their time; all others run
-whole. Cases are chosen so that each value of each parameter comes first. `make test` builds some of the
+whole, hypothesis tests with an eighth of their examples. Cases are chosen so that each value of each parameter
+comes first. `make test` builds some of the
 kernels of `ci`, so a test that only fails for want of a kernel counts as skipped here, and nowhere else.
 """
 
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 TESTS = Path(__file__).resolve().parents[1]
 _VARIABLE = "PYTEST_QUICK"
+_FEWER: set[Any] = set()  # functions of tests that take fewer examples already
 # What the library says of a problem that it has a kernel for, but not in this build.
 MISSING = re.compile(r"this build has no|this build has only a part|which this build has not")
 
@@ -65,6 +68,16 @@ def arguments() -> list[str]:
     return ["--quick"] if os.environ.get(_VARIABLE) else []
 
 
+def take_fewer_examples(item: pytest.Item) -> None:
+    """Of a hypothesis test, an eighth of what it asks for."""
+    name = "_hypothesis_internal_use_settings"
+    function = getattr(item, "function", None)
+    asked = getattr(function, name, None)
+    if asked is not None and function not in _FEWER:
+        _FEWER.add(function)
+        setattr(function, name, settings(asked, max_examples=max(1, asked.max_examples // 8)))
+
+
 class Quick:
     """The plugin: `budget` seconds are for all tests of a process, 0 means that there is no limit."""
 
@@ -87,6 +100,8 @@ class Quick:
         }
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
+        for item in items:
+            take_fewer_examples(item)
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin nothing once the time is over."""
