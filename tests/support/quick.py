@@ -2,9 +2,9 @@
 """`pytest --quick`: the part of the tests that `make test` and `make check` run.
 
 tests/quick.ini says of each test that costs much how many of its cases are worth their time; all others run
-whole, hypothesis tests with an eighth of their examples. Cases are chosen so that each value of each parameter
-comes first. `make test` builds some of the
-kernels of `ci`, so a test that only fails for want of a kernel counts as skipped here, and nowhere else.
+whole, hypothesis tests with an eighth of their examples. Cases are chosen so that each value of each
+parameter comes first. `make test` builds some of the kernels of `ci`, so a test that only fails for want of
+a kernel counts as skipped here, and nowhere else.
 """
 
 from __future__ import annotations
