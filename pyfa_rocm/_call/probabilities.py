@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import FwdParams, Lse, RandVal
 from pyfa_rocm._call.plan import Plan
+from pyfa_rocm._call.results import packed_results
 from pyfa_rocm._runtime.tensor import contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
@@ -31,11 +32,15 @@ def run_with_probabilities(
 ) -> Any:
     """Run a call that its plan has asked for, and return (out, lse, S_dmask); waits for the device."""
     p = plan.params_at(q.address, k.address, v.address, optional)
-    if to is None:
-        out = to = DeviceArray.allocate(plan.o, handle)
     assert plan.lse is not None
     assert plan.s_dmask is not None
-    lse = DeviceArray.allocate(plan.lse, handle)
+    if plan.packed:
+        to, lse = packed_results(plan.o, plan.lse, to, handle)
+    else:
+        to = DeviceArray.allocate(plan.o, handle) if to is None else to
+        lse = DeviceArray.allocate(plan.lse, handle)
+    assert lse is not None
+    out = to if out is None else out
     randval = None
     if p.p_drop:
         shape = (*plan.lse.shape, p.seqlen_k)

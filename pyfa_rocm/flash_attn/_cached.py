@@ -60,7 +60,7 @@ def attend(
     options |= {
         "softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0),
         "window_size": _window(window_size, causal, _capacity(k_cache, rest)), "return_softmax_lse": True,
-        "out": out if writable else None,
+        "out": None if out is None else readable(out),  # a copy has the rows of no sequence too
     }  # fmt: skip
     with torch.autocast(q.device.type, enabled=False):
         result, lse = flash_attn_with_kvcache(readable(q), *caches, **options)

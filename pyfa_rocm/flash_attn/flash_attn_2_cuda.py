@@ -10,6 +10,7 @@ softmax_d has no factor of dropout.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, NoReturn
 
 import torch
@@ -128,7 +129,7 @@ def varlen_fwd(
     block_table_ : torch.Tensor, optional, int32 (batch, max_pages)
         Pages of each sequence, of keys and values (pages, page_size, nhead_k, hdim).
     zero_tensors : bool
-        Whether rows of O that belong to no sequence are to be 0.
+        Whether rows of `out_` that belong to no sequence are to be 0; those of a new O are.
     num_splits : int
         Into how many parts the keys of a page table, or with `leftpad_k_`, are split. 0: the library chooses.
 
@@ -147,8 +148,8 @@ def varlen_fwd(
         alibi_slopes_, p_dropout, softmax_scale, is_causal, window_size_left, window_size_right, softcap
     )
     lengths = _lengths(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k) | {"seqused_k": seqused_k}
-    if zero_tensors:
-        out_ = torch.zeros_like(q, memory_format=torch.contiguous_format) if out_ is None else out_.zero_()
+    if zero_tensors and out_ is not None:
+        out_.zero_()
     if block_table_ is not None or leftpad_k_ is not None:
         _require_dropout(return_softmax, p_dropout)
         del options["window_left"], options["window_right"], lengths["seqused_q"]
@@ -445,8 +446,9 @@ def _backward(
         if x is not result:
             x.copy_(result)
     # (..., row, head) -> (..., head, row), as the log-sum-exp is.
-    softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2).contiguous()
-    return [*new, softmax_d]
+    softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2)
+    # What dO holds in rows of no sequence does not count.
+    return [*new, softmax_d.masked_fill(lse == -math.inf, 0.0).contiguous()]
 
 
 def _mixed(tensors: list[torch.Tensor]) -> bool:

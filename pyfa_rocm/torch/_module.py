@@ -7,7 +7,7 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
-from pyfa_rocm.torch._tensors import FLOATS, autocast, require_tensors
+from pyfa_rocm.torch._tensors import autocast, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
 __all__ = ["FlashAttention"]
@@ -121,23 +121,13 @@ class FlashAttention(torch.nn.Module):
         # Which key a query stands at is not to depend on how long its sequence is, as it would bottom-right:
         # keys up to i + seqlen_k - seqlen_q are a window around key i.
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
-        out = None
-        # Rows of queries beyond it are not written: they are 0 before, or made so if gradients may be wanted.
-        cleared = padding.seqlens_q is not None and torch.is_grad_enabled()
-        if padding.seqlens_q is not None and not cleared:
-            dtype = q.dtype if q.dtype in FLOATS else torch.bfloat16
-            out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]), dtype=dtype)
         result = flash_attn_varlen_func(
             q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts * seqlen_q, starts * seqlen_k, seqlen_q,
             seqlen_k, dropout_p, window_size=window, seqused_q=padding.seqlens_q,
-            seqused_k=padding.seqlens_k, top_left=self.causal, out=out,
+            seqused_k=padding.seqlens_k, top_left=self.causal,
         )  # fmt: skip
-        result = result.view(batch, seqlen_q, *result.shape[1:])
-        if cleared:
-            assert padding.seqlens_q is not None
-            rows = torch.arange(seqlen_q, device=q.device) < padding.seqlens_q[:, None]
-            result = torch.where(rows[..., None, None], result, 0.0)
-        return result
+        unpacked: torch.Tensor = result.view(batch, seqlen_q, *result.shape[1:])
+        return unpacked
 
 
 def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:

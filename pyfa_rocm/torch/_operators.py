@@ -10,6 +10,7 @@ make the way to a kernel three times as long (measured: 17 µs against 6).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ __all__ = [
     "forward_kernels",
     "invocation_of",
     "library",
+    "new_lse",
+    "new_out",
     "run_with_s_dmask",
     "stream_handle",
 ]  # fmt: skip
@@ -212,8 +215,8 @@ def _lend(
     optional: OptionalArguments | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Allocate what was not given, lend it all to the software device, and wait for that."""
-    out = _empty(plan, q) if out is None else out
-    lse = _empty_lse(plan, q)
+    out = _new_out(plan, q) if out is None else out
+    lse = _new_lse(plan, q)
     extents = plan.extents(
         q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr() if plan.lse else 0, optional
     )
@@ -229,9 +232,9 @@ def _launch(
     if not plan.asked:
         plan.ask(*inputs, 0 if out is None else out.data_ptr(), optional)
     if out is None:
-        out = _empty(plan, q)
+        out = _new_out(plan, q)
     if lse is None:
-        lse = _empty_lse(plan, q)
+        lse = _new_lse(plan, q)
     workspace = None if plan.workspace is None else allocate_workspace(plan.workspace, q)
     plan.launch(
         *inputs, out.data_ptr(), lse.data_ptr() if plan.lse else 0,
@@ -240,13 +243,28 @@ def _launch(
     return out, lse
 
 
-def _empty(plan: Plan, q: torch.Tensor) -> torch.Tensor:
-    """Allocate O, by torch: its allocator knows the streams, and captures."""
-    return torch.empty(plan.o.shape, dtype=dtype_named(plan.o.dtype, "out_dtype"), device=q.device)
+def _new_out(plan: Plan, q: torch.Tensor) -> torch.Tensor:
+    return new_out(plan.o.shape, dtype_named(plan.o.dtype, "out_dtype"), q.device, plan.packed)
 
 
-def _empty_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
-    return torch.empty(plan.lse.shape if plan.lse else 0, dtype=torch.float32, device=q.device)
+def _new_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
+    return new_lse(plan.lse.shape if plan.lse else (0,), q.device, plan.packed)
+
+
+def new_out(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, packed: bool) -> torch.Tensor:
+    """Allocate O or a gradient, by torch: its allocator knows the streams, and captures.
+
+    Packed sequences may leave rows that are of none, which the kernels do not write. They are to be 0: a NaN
+    that was left in the memory would spread to all that is made of the whole tensor.
+    """
+    return (torch.zeros if packed else torch.empty)(shape, dtype=dtype, device=device)
+
+
+def new_lse(shape: tuple[int, ...], device: torch.device, packed: bool) -> torch.Tensor:
+    """Allocate a log-sum-exp, likewise; rows of no sequence are -inf. Without elements it is not wanted."""
+    if packed and shape != (0,):
+        return torch.full(shape, -math.inf, dtype=torch.float32, device=device)
+    return torch.empty(shape, dtype=torch.float32, device=device)
 
 
 def allocate_workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
@@ -275,7 +293,7 @@ def run_with_s_dmask(
     invocation.with_probabilities = True
     plan, described, optional = _planned(invocation)
     if out is None:
-        out = _empty(plan, q)
+        out = _new_out(plan, q)
     to = describe(out, plan.o.device)
     inputs = described["q"], described["k"], described["v"]
 

@@ -176,16 +176,16 @@ def flash_attn_varlen_func(
     block_table : torch.Tensor, optional, int32 (batch, max_pages)
         k and v are caches, (pages, page_size, nhead_k, hdim), as in `pyfa_rocm.flash_attn_varlen_func`.
     seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
-        Lengths in use. Rows of O and of the log-sum-exp beyond them hold anything.
+        Lengths in use. Rows beyond them are of no sequence.
     bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
         As there.
 
     Returns
     -------
     out : torch.Tensor, (total_q, nhead_q, hdim_v)
-        Contiguous; `out` itself if given.
+        Contiguous, 0 in rows of no sequence; `out` itself if given, which keeps them.
     lse : torch.Tensor, float32 (nhead_q, total_q)
-        Only with `return_lse` or `return_attn_probs`.
+        -inf for rows of no sequence; only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
         Only with `return_attn_probs`.
 
@@ -197,7 +197,8 @@ def flash_attn_varlen_func(
     Notes
     -----
     The operator is ``torch.ops.pyfa_rocm.fmha_varlen_fwd`` (with `out`, ``fmha_varlen_fwd_out``), with
-    `block_table` ``fmha_decode`` (``fmha_decode_out``).
+    `block_table` ``fmha_decode`` (``fmha_decode_out``). Gradients of rows of no sequence are 0, whatever the
+    gradient of O holds there.
 
     Examples
     --------
