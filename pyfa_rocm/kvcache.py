@@ -173,6 +173,8 @@ def flash_attn_with_kvcache(
     if k is not None:
         at_places = causal or any(side >= 0 for side in window_size)
         if rotary_cos is not None:
+            rows = max(cached.seqlen_new, asked.layout.shape[1] if at_places else 1)
+            require_positions(rotary_cos, cache_seqlens, rows)
             arrays["q"] = DeviceArray.allocate(layouts["q"], handle)
         rotary = {
             "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "rotary_interleaved": rotary_interleaved
@@ -236,6 +238,22 @@ def require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqle
     if cu_seqlens_q is not None:
         raise InvalidArgumentError(
             "k: got an array with cu_seqlens_q, expected None: flash_attn_kv_append stores packed tokens"
+        )
+
+
+def require_positions(cos: Any, cache_seqlens: Any, rows: int) -> None:
+    """Raise if a length that the host knows leads beyond the tables of rotary.
+
+    `rows`: new tokens of a sequence, or queries, which take the places from there on. Lengths on the device
+    are not looked at: there every position of the call has to be one of the tables'.
+    """
+    shape: tuple[int, ...] = getattr(cos, "shape", ())
+    if not isinstance(cache_seqlens, int) or len(shape) != 2:
+        return
+    if cache_seqlens + rows > shape[0]:
+        raise InvalidArgumentError(
+            f"rotary_cos: got {shape[0]} positions, expected {cache_seqlens + rows} or more: cache_seqlens "
+            f"{cache_seqlens}, and {rows} tokens"
         )
 
 

@@ -357,8 +357,9 @@ def flash_attn_with_kvcache(
     k, v : torch.Tensor, (batch, seqlen_new, nhead_k, hdim), optional
         New keys and values, stored behind `cache_seqlens`. The cache has to have room for them.
     rotary_cos, rotary_sin : torch.Tensor, (positions, rotary_dim / 2), optional
-        Only with `k`; of q's dtype, or float32. New keys are rotated by their places in the sequence, as are
-        queries if `causal` or with a window; otherwise all queries by the place of the first new key.
+        Only with `k`; of q's dtype, or float32; at least as many positions as a sequence of the cache has
+        room for tokens. New keys are rotated by their places in the sequence, as are queries if `causal` or
+        with a window; otherwise all queries by the place of the first new key.
     cache_seqlens : int or torch.Tensor, int32 (batch), optional
         Tokens in the cache, without the new ones; padding at the left counts. None: the cache is full.
     cache_batch_idx : torch.Tensor, int32 (batch), optional

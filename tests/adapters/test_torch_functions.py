@@ -246,3 +246,17 @@ else:
     raise AssertionError("imported")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
+    """An integer is compared with them; queries at their own places count too."""
+    new, q = torch.ones(2, 1, 2, 64).half(), torch.ones(2, 3, 4, 64).half()
+    cache, table = torch.zeros(2, 32, 2, 64).half(), torch.ones(20, 16).half()
+    rotary = {"rotary_cos": table, "rotary_sin": table, "causal": causal}
+    last = 17 if causal else 19
+    p.flash_attn_with_kvcache(q, cache, cache + 0, new, new, cache_seqlens=last, **rotary)
+    assert cache[:, last].any()
+    with pytest.raises(InvalidArgumentError, match="rotary_cos: got 20 positions, expected 21 or more"):
+        p.flash_attn_with_kvcache(q, cache, cache + 0, new, new, cache_seqlens=last + 1, **rotary)
+    assert not cache[:, last + 1].any()
