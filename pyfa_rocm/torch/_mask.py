@@ -11,7 +11,7 @@ import torch
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch._tensors import FLOATS
 
-__all__ = ["Padding", "bias_of", "padding_of"]
+__all__ = ["Padding", "bias_of", "can_look", "padding_of"]
 
 
 def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
@@ -47,7 +47,7 @@ def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
     `suffix` says whether it is that. None: look, which waits for the mask's device; if the host cannot look,
     it is taken not to be.
     """
-    if suffix is None and not _can_look(mask):
+    if suffix is None and not can_look(mask):
         suffix = False
     if suffix is False:
         return None
@@ -59,7 +59,7 @@ def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
     return padding
 
 
-def _can_look(mask: torch.Tensor) -> bool:
+def can_look(mask: torch.Tensor) -> bool:
     """Whether the host may read the mask."""
     if torch.compiler.is_compiling() or mask.is_meta:
         return False
