@@ -44,9 +44,9 @@ def sdpa(
         As key.
     attn_mask : torch.Tensor, optional, (..., seqlen_q, seqlen_k)
         Broadcast to (..., nhead_q, seqlen_q, seqlen_k). Boolean: True takes part; or of query's dtype, added
-        to the scaled scores. It is handed to the kernel as a bias: a copy of its own size if it is boolean,
-        of another dtype, or broadcast in its last dimension; else none. With `is_causal` both
-        apply, where PyTorch's own may refuse.
+        to the scaled scores. It is handed to the kernel as a bias: a copy of its own size, except one of
+        float16 as query that is not broadcast in its last dimension. With `is_causal` both apply, where
+        PyTorch's own may refuse.
     dropout_p : float
         Chance to drop an element of the probabilities, in every mode of a module: pass 0 in evaluation. The
         random state is drawn by the default generator of query's device.

@@ -10,6 +10,7 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
+from pyfa_rocm.torch._mask import most_bias
 from pyfa_rocm.torch._tensors import autocast
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
@@ -41,7 +42,7 @@ def _pattern(
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype, kv_length: int) -> torch.Tensor:
     """Return a mask of all queries and keys as what is added to the scores."""
-    least = torch.finfo(dtype).min
+    least = -most_bias(dtype)
     mask = mask[..., :kv_length]
     if mask.dtype == torch.bool:
         return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, least)
