@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from pyfa_rocm._call.numbers import can_drop
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._cached import attend, attend_packed
 from pyfa_rocm.flash_attn._functions import number
@@ -395,15 +396,14 @@ def _forward(
     state = torch.zeros(2, dtype=torch.int64, device=q.device)
     if p_dropout:
         state = options["philox"] = drawn_state(q.device, generator)
+    if return_softmax:
+        return [*_with_probabilities(q, k, v, out, lengths, options), state]
     operators = torch.ops.pyfa_rocm
     if out is None:
         out, lse = getattr(operators, name)(q, k, v, **lengths, **options, return_lse=True)
     else:
         lse = getattr(operators, name + "_out")(q, k, v, out, **lengths, **options, return_lse=True)
-    probabilities = q.new_empty(0)
-    if return_softmax:
-        probabilities = _probabilities(q, k, v, lengths, options)
-    return [out, lse, probabilities, state]
+    return [out, lse, q.new_empty(0), state]
 
 
 def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
@@ -413,15 +413,19 @@ def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
         )
 
 
-def _probabilities(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: dict[str, Any], options: dict[str, Any]
-) -> torch.Tensor:
+def _with_probabilities(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: dict[str, Any],
+    options: dict[str, Any],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Return O, the log-sum-exp and S_dmask, of one call."""
     options = dict(options)
     window = options.pop("window_left"), options.pop("window_right")
     function = functional.flash_attn_varlen_func if lengths else functional.flash_attn_func
     with torch.autocast(q.device.type, enabled=False):
-        result = function(q, k, v, **lengths, **options, window_size=window, return_attn_probs=True)
-    return padded_s_dmask(result[2], q.dtype)
+        result, lse, s_dmask = function(
+            q, k, v, **lengths, **options, window_size=window, return_attn_probs=True, out=out
+        )
+    return result, lse, padded_s_dmask(s_dmask, q.dtype)
 
 
 def _backward(
@@ -430,7 +434,7 @@ def _backward(
     state: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
     require_tensors(dout=dout, q=inputs[0], k=inputs[1], v=inputs[2], out=out, softmax_lse=lse)
-    if options["dropout_p"]:
+    if can_drop(options["dropout_p"]):
         if state is None:
             raise InvalidArgumentError("rng_state: got None, expected what forward returned, as with dropout")
         options["philox"] = state

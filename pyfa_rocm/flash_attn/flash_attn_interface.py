@@ -83,17 +83,12 @@ def _call(
     with_probabilities = return_attn_probs and real("dropout_p", dropout_p) > 0
     if with_probabilities:
         options["philox"] = flash_attn_gpu.drawn_state(q.device)
-    arguments = (readable(q), readable(k), readable(v), *lengths, dropout_p, scale)
-    result = function(*arguments, **options)
+        options["return_attn_probs"] = True
+    result = function(readable(q), readable(k), readable(v), *lengths, dropout_p, scale, **options)
     if not return_attn_probs:
         return result[..., :hdim_v]
-    out, lse = result
-    probabilities = q.new_empty(0)
-    if with_probabilities:
-        # Nothing differentiates them: they are of a second call, with the same random numbers.
-        with torch.no_grad():
-            s_dmask = function(*arguments, **options, return_attn_probs=True)[2]
-        probabilities = flash_attn_gpu.padded_s_dmask(s_dmask, q.dtype)
+    out, lse, *s_dmask = result
+    probabilities = flash_attn_gpu.padded_s_dmask(s_dmask[0], q.dtype) if s_dmask else q.new_empty(0)
     return out[..., :hdim_v], lse, probabilities
 
 

@@ -64,8 +64,8 @@ def flash_attn_func(
         Whether the gradient of q has the same bits from run to run, which takes more memory and time.
         ``torch.use_deterministic_algorithms`` asks for it too.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
-        computes on the host, and cannot be part of a compiled graph.
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: it takes memory for each
+        pair of query and key, and cannot be part of a compiled graph.
     bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         As there.
     philox : torch.Tensor or (int, int), optional
@@ -280,13 +280,13 @@ def _probabilities(
 ) -> Any:  # fmt: skip
     if torch.compiler.is_compiling():
         raise UnsupportedError(
-            "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
-            "an operator can return the log-sum-exp (return_lse=True)"
+            "return_attn_probs: got True in a compiled graph, expected False: no operator has them; "
+            "one can return the log-sum-exp (return_lse=True)"
         )
     if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
-            "return_attn_probs: got True inside a transform of torch.func, expected False: it computes on "
-            "the host; an operator can return the log-sum-exp (return_lse=True)"
+            "return_attn_probs: got True inside a transform of torch.func, expected False: no operator has "
+            "them; one can return the log-sum-exp (return_lse=True)"
         )
     of_lengths = None if lengths is None else Lengths(**lengths)
     if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):
