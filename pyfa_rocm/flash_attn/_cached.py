@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pyfa_rocm._call.numbers import positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._functions import number, require_inputs
 from pyfa_rocm.torch import flash_attn_with_kvcache
@@ -52,7 +53,8 @@ def attend(
     require_inputs("(batch, seqlen_new, nhead_k, hdim)", **new)
     if new:
         _require_table(_capacity(k_cache, rest), rest)
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else real("softmax_scale", softmax_scale)
+    q, scale = positive_scale(q, scale)
     caches, hdim_v = (readable(k_cache), readable(v_cache)), v_cache.shape[-1]
     writable = out is not None and out.shape[-1:] == (hdim_v,) and readable(out) is out
     if out is not None and not writable:

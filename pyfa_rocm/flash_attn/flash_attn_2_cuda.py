@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pyfa_rocm._call.numbers import can_drop
+from pyfa_rocm._call.numbers import can_drop, positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._cached import attend, attend_packed
 from pyfa_rocm.flash_attn._functions import number
@@ -392,6 +392,7 @@ def _forward(
     require_tensors(q=q, k=k, v=v)
     p_dropout = options["dropout_p"]
     _require_dropout(return_softmax, p_dropout)
+    q, options["softmax_scale"] = positive_scale(q, options["softmax_scale"])
     q, k, v = readable(q), readable(k), readable(v)
     state = torch.zeros(2, dtype=torch.int64, device=q.device)
     if p_dropout:
@@ -442,13 +443,17 @@ def _backward(
         torch.empty_like(x, memory_format=torch.contiguous_format) if given is None else given
         for given, x in zip(gradients, inputs, strict=True)
     ]
-    q, k, v, dout, out = map(readable, (*inputs, dout, out))
+    scale = options["softmax_scale"]
+    q, options["softmax_scale"] = positive_scale(inputs[0], scale)
+    q, k, v, dout, out = map(readable, (q, *inputs[1:], dout, out))
     # A copy, since rows that belong to no sequence stay as they are.
     written = [x.clone(memory_format=torch.contiguous_format) for x in new] if _mixed(new) else new
     getattr(torch.ops.pyfa_rocm, name)(dout, q, k, v, out, lse.contiguous(), *written, **lengths, **options)
     for x, result in zip(new, written, strict=True):
         if x is not result:
             x.copy_(result)
+    if scale <= 0:  # that of -q, or of a q of 0
+        new[0].mul_(-1 if scale else 0)
     # (..., row, head) -> (..., head, row), as the log-sum-exp is.
     softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2)
     # What dO holds in rows of no sequence does not count.

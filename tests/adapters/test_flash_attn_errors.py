@@ -105,7 +105,7 @@ MISSING = (
     "import flash_attn.modules.mha",
     "from flash_attn.ops.triton.layer_norm import RMSNorm",
     "from flash_attn import flash_attn_gpu",
-    "from flash_attn.flash_attn_interface import _get_block_size_n",
+    "from flash_attn.flash_attn_interface import flash_attn_gqa_func",
     "from flash_attn_2_cuda import bwd_kvcache",
     "from flash_attn.bert_padding import flash_attn_func",
 )
