@@ -7,6 +7,7 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
+from pyfa_rocm.torch._math import attend_by_formula, require_fallback, takes_formula
 from pyfa_rocm.torch._tensors import autocast, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
@@ -22,12 +23,14 @@ class FlashAttention(torch.nn.Module):
         Chance to drop an element of the probabilities, only in training mode.
     causal : bool
         Whether query row i sees no key beyond ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
+    fallback : {"math"}, optional
+        As in `sdpa`: the formula, with a warning, for calls that no kernel does. None: they raise.
 
     Attributes
     ----------
-    path : {"plain", "lengths", "bias"} or None
+    path : {"plain", "lengths", "bias", "math"} or None
         How the last call went: without a mask; the mask as lengths of sequences, so that padding costs
-        nothing; or the mask as a bias, which works for any. None: there was none yet.
+        nothing; the mask as a bias, which works for any; or by the formula. None: there was none yet.
 
     Notes
     -----
@@ -46,12 +49,14 @@ class FlashAttention(torch.nn.Module):
     (torch.Size([2, 64, 2, 128]), 'lengths')
     """
 
-    def __init__(self, dropout: float = 0.0, causal: bool = False) -> None:
+    def __init__(self, dropout: float = 0.0, causal: bool = False, *, fallback: str | None = None) -> None:
         super().__init__()
+        require_fallback(fallback)
         if not 0 <= dropout < 1:
             raise InvalidArgumentError(f"dropout: got {dropout}, expected from 0 to below 1")
         self.dropout = dropout
         self.causal = causal
+        self.fallback = fallback
         self.path: str | None = None
 
     def forward(
@@ -92,21 +97,27 @@ class FlashAttention(torch.nn.Module):
         require_tensors(q=q, k=k, v=v)
         q, k, v = autocast(q, k, v)
         dropout_p = self.dropout if self.training else 0.0
-        if mask is None:
-            self.path = "plain"
-            return flash_attn_func(q, k, v, dropout_p, causal=self.causal)
-        _require_mask(mask, q, k)
-        padding = padding_of(mask, suffix) if self._can_count(q, k) else None
+        bias = padding = None
+        if mask is not None:
+            _require_mask(mask, q, k)
+            padding = padding_of(mask, suffix) if self._can_count(q, k) else None
+            if padding is None:
+                bias = _bias(mask, q, k)
+        options = {"dropout_p": dropout_p, "softmax_scale": q.shape[-1] ** -0.5, "causal": self.causal}
+        if self.fallback is not None and takes_formula(q, k, v, bias, **options):
+            self.path = "math"
+            bias = None if mask is None else _bias(mask, q, k)
+            return attend_by_formula(q, k, v, bias, **options)
         if padding is None:
-            self.path = "bias"
-            bias = bias_of(mask if mask.dim() == 3 else mask[:, None], q.dtype, k.shape[1])[:, None]
+            self.path = "plain" if bias is None else "bias"
             return flash_attn_func(q, k, v, dropout_p, causal=self.causal, bias=bias)
         self.path = "lengths"
         return self._by_lengths(q, k, v, padding, dropout_p)
 
     def extra_repr(self) -> str:
         """Return the arguments, for `print`."""
-        return f"dropout={self.dropout}, causal={self.causal}"
+        fallback = "" if self.fallback is None else f", fallback={self.fallback!r}"
+        return f"dropout={self.dropout}, causal={self.causal}{fallback}"
 
     def _can_count(self, q: torch.Tensor, k: torch.Tensor) -> bool:
         """Whether a causal mask can be said of sequences shorter than their rows, see `_by_lengths`."""
@@ -128,6 +139,10 @@ class FlashAttention(torch.nn.Module):
         )  # fmt: skip
         unpacked: torch.Tensor = result.view(batch, seqlen_q, *result.shape[1:])
         return unpacked
+
+
+def _bias(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return bias_of(mask if mask.dim() == 3 else mask[:, None], q.dtype, k.shape[1])[:, None]
 
 
 def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:
