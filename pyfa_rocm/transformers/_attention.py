@@ -12,11 +12,12 @@ from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
 from pyfa_rocm.torch._mask import most_bias
 from pyfa_rocm.torch._tensors import autocast
+from pyfa_rocm.transformers._compiled import attend_rows
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 from pyfa_rocm.transformers._forward import forward, varlen_forward, with_sinks
 from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
-from pyfa_rocm.transformers._packing import in_use, packed_rows, within_sequences
+from pyfa_rocm.transformers._packing import in_use, packed_rows, traced_mask, within_sequences
 from pyfa_rocm.transformers._rows import Rows, once, rows_of_mask
 
 __all__ = ["attention_forward"]
@@ -132,6 +133,10 @@ def attention_forward(
     if packed is not None:
         count = in_use(attention_mask, k)
         return _packed(q, k[:, :count], v[:, :count], packed, scores, dropout), None
+    if torch.compiler.is_compiling():
+        traced = traced_mask(kwargs, attention_mask, q, k)
+        if traced is not None:
+            return attend_rows(q, k, v, traced, scores, dropout), None
     keys = _keys(attention_mask, q, k)
     if keys is not None and can_decode(q, k, v, dropout):
         return decode(q, k, v, keys, scores), None

@@ -14,10 +14,10 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch._mask import can_look
-from pyfa_rocm.transformers._mask import Pattern, is_range, tokens_of
+from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
 from pyfa_rocm.transformers._rows import Rows, once, sequences
 
-__all__ = ["in_use", "packed_rows", "within_sequences"]
+__all__ = ["in_use", "packed_rows", "traced_mask", "within_sequences"]
 
 _STARTS = ("cu_seq_lens_q", "cu_seq_lens_k")
 _LONGEST = ("max_length_q", "max_length_k")
@@ -51,7 +51,7 @@ def packed_rows(
     if rows is not None:
         _require_no_padding(mask, "cu_seq_lens_q")
         return rows
-    numbers = kwargs.get("seq_idx")
+    numbers = None if torch.compiler.is_compiling() else kwargs.get("seq_idx")
     if numbers is not None:
         rows = _rows_by_numbers(numbers, q, k)
         if rows is not None:
@@ -60,24 +60,52 @@ def packed_rows(
     return _rows_by_positions(kwargs.get("position_ids"), mask, pattern, q, k)
 
 
+def traced_mask(
+    kwargs: dict[str, Any], mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor
+) -> torch.Tensor | None:
+    """Return what says in a graph which tokens belong together, for `_compiled`; None: nothing does.
+
+    Whether positions start again only the running graph can see.
+    """
+    if mask is not None and is_range(mask):
+        return None
+    if mask is not None:
+        pattern = tagged_pattern(mask)
+        if mask.dtype == torch.int64 or pattern is None or pattern.padded:
+            if mask.dtype == torch.bool and kwargs.get("seq_idx") is not None and q.shape[1] > 1:
+                _require_no_padding(mask, "seq_idx")
+            return mask
+    numbers, q_length = kwargs.get("seq_idx"), q.shape[1]
+    if numbers is None:
+        positions = kwargs.get("position_ids")
+        if isinstance(positions, torch.Tensor) and positions.dim() == 2 and positions.shape[1] == q_length:
+            numbers = (positions == positions.amin(1, keepdim=True)).cumsum(1)
+    if numbers is None or q_length == 1 or k.shape[1] != q_length:
+        return mask
+    return numbers.expand(q.shape[0], -1).to(torch.int64).contiguous()
+
+
 def within_sequences(mask: torch.Tensor, kwargs: dict[str, Any], q: torch.Tensor, k: torch.Tensor) -> Any:
     """Return a mask of every query and key in which, besides, none sees another sequence.
 
     Positions do not count: transformers has looked at them when it made the mask.
     """
-    rows = _rows_by_starts(kwargs, q, k)
-    numbers = kwargs.get("seq_idx")
-    if rows is None and numbers is not None:
-        rows = _rows_by_numbers(numbers, q, k)
-    if rows is None:
+    mask, rows, numbers = mask[..., : k.shape[1]], _rows_by_starts(kwargs, q, k), kwargs.get("seq_idx")
+    if rows is not None:
+        if q.shape[0] != 1:
+            raise UnsupportedError(
+                f"attention_mask: got one of shape {tuple(mask.shape)} beside sequences packed in "
+                f"{q.shape[0]} rows, expected None or a single row"
+            )
+        own, others = (_numbers(of, x.shape[1], mask.device) for of, x in zip(rows, (q, k), strict=True))
+        same = own[:, None] == others
+    elif numbers is not None and q.shape[1] > 1:
+        expected = q.shape[0], k.shape[1]
+        if numbers.shape != expected:
+            raise InvalidArgumentError(f"seq_idx: got shape {tuple(numbers.shape)}, expected {expected}")
+        same = numbers[:, None, -q.shape[1] :, None] == numbers[:, None, None]
+    else:
         return mask
-    if q.shape[0] != 1:
-        raise UnsupportedError(
-            f"attention_mask: got one of shape {tuple(mask.shape)} beside sequences packed in {q.shape[0]} "
-            "rows, expected None or a single row"
-        )
-    own, others = (_numbers(of, x.shape[1], mask.device) for of, x in zip(rows, (q, k), strict=True))
-    mask, same = mask[..., : k.shape[1]], own[:, None] == others
     return mask & same if mask.dtype == torch.bool else mask.masked_fill(~same, torch.finfo(mask.dtype).min)
 
 
@@ -194,7 +222,11 @@ def _has_padding(mask: torch.Tensor | None) -> bool:
 
 
 def _require_no_padding(mask: torch.Tensor | None, name: str) -> None:
-    if mask is not None and (not can_look(mask) or _has_padding(mask)):
+    if mask is None or mask.dtype == torch.int64:
+        return
+    pattern = tagged_pattern(mask)
+    may_have = pattern is None or pattern.padded
+    if _has_padding(mask) if can_look(mask) else may_have:
         raise InvalidArgumentError(
             f"attention_mask: got one with padding beside {name}, expected None: the sequences have none"
         )
