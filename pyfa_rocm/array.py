@@ -165,6 +165,27 @@ class DeviceArray:
         return array
 
     @classmethod
+    def filled(cls, layout: Layout, stream: int, value: float) -> DeviceArray:
+        """Like `allocate`, but filled on the stream; the device must be current.
+
+        Parameters
+        ----------
+        layout, stream
+            As there.
+        value : float
+            Of each element: 0, or any if the type is float32.
+        """
+        array = cls.allocate(layout, stream)
+        if not array.nbytes:
+            return array
+        if value:
+            bits = int(np.float32(value).view(np.int32))
+            hip.call("hipMemsetD32Async", array.address, bits, array.size, stream)
+        else:
+            hip.call("hipMemsetAsync", array.address, 0, array.nbytes, stream)
+        return array
+
+    @classmethod
     def from_numpy(cls, array: npt.ArrayLike, device: int | None = None) -> DeviceArray:
         """Copy a host array to the device, C-contiguous; it may be used on any stream when this returns."""
         host = np.ascontiguousarray(array)

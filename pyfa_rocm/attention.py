@@ -79,7 +79,7 @@ def flash_attn_func(
         computed on the host, which waits for the device.
     bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         Added to the scaled scores; q's dtype, last dimension contiguous. A size of 1 in place of any but the
-        last is broadcast. Not together with `alibi_slopes`.
+        last is broadcast. One beyond +-2.3e38 may count as infinite. Not together with `alibi_slopes`.
     top_left : bool
         Whether query row i stands at key column i instead: masks and ALiBi are then aligned top-left.
     philox : (int, int) or array, optional

@@ -169,7 +169,8 @@ def flash_attn_varlen_bwd(
     Returns
     -------
     dq, dk, dv : array
-        As in `flash_attn_bwd`, and `dbias` as the fourth if asked for.
+        As in `flash_attn_bwd`, and `dbias` as the fourth if asked for. Rows of no sequence are 0 in new
+        arrays; in given ones they become 0 or stay as they are.
 
     Raises
     ------
@@ -291,7 +292,11 @@ def _run_planned(
             plan.ask(addresses | there, optional)
         for name, array in outputs.items():
             if array is None:
-                array = DeviceArray.allocate(plan.gradients[name], handle)
+                layout = plan.gradients[name]
+                array = (
+                    DeviceArray.filled(layout, handle, 0.0) if plan.packed
+                    else DeviceArray.allocate(layout, handle)
+                )  # fmt: skip
                 results.append(array)
             else:
                 results.append(given[name])

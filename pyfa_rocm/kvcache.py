@@ -11,6 +11,7 @@ from pyfa_rocm._call.arrays import Array, to_read, to_write
 from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.results import packed_results
 from pyfa_rocm._runtime import hip
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, layout_of
 from pyfa_rocm.array import DeviceArray, dtype_of
@@ -114,9 +115,10 @@ def flash_attn_with_kvcache(
     Returns
     -------
     out : array, shaped like q, with hdim_v
-        `out` itself if given, else a new DeviceArray. A query row that sees no key gives 0.
+        `out` itself if given, else a new DeviceArray. A query row that sees no key gives 0. One of no
+        sequence does too, but keeps what a given `out` holds there.
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q) or (nhead_q, total_q)
-        Natural logarithm; only with `return_softmax_lse`.
+        Natural logarithm, -inf for such rows; only with `return_softmax_lse`.
 
     Raises
     ------
@@ -169,12 +171,14 @@ def flash_attn_with_kvcache(
     call = cached_call(layouts, options, cached, None if to is None else to.layout)
     store = None
     if k is not None:
+        at_places = causal or any(side >= 0 for side in window_size)
         if rotary_cos is not None:
+            rows = max(cached.seqlen_new, asked.layout.shape[1] if at_places else 1)
+            require_positions(rotary_cos, cache_seqlens, rows)
             arrays["q"] = DeviceArray.allocate(layouts["q"], handle)
         rotary = {
             "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "rotary_interleaved": rotary_interleaved
         }  # fmt: skip
-        at_places = causal or any(side >= 0 for side in window_size)
         store = partial(_append, asked, arrays, new, rotary, cached, at_places=at_places, handle=handle)
     result, lse = attend_cached(call, arrays, to, handle, store)
     result = result if out is None else out
@@ -196,8 +200,12 @@ def attend_cached(
         if out is not None:
             addresses["out"] = out.address
         nbytes = fmha_decode_workspace_bytes(call.at(addresses))
-        result: Any = DeviceArray.allocate(call.o, handle) if out is None else out
-        lse = None if call.lse is None else DeviceArray.allocate(call.lse, handle)
+        result: Any
+        if call.packed:
+            result, lse = packed_results(call.o, call.lse, out, handle)
+        else:
+            result = DeviceArray.allocate(call.o, handle) if out is None else out
+            lse = None if call.lse is None else DeviceArray.allocate(call.lse, handle)
         addresses["out"] = result.address
         if lse is not None:
             addresses["lse"] = lse.address
@@ -230,6 +238,22 @@ def require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqle
     if cu_seqlens_q is not None:
         raise InvalidArgumentError(
             "k: got an array with cu_seqlens_q, expected None: flash_attn_kv_append stores packed tokens"
+        )
+
+
+def require_positions(cos: Any, cache_seqlens: Any, rows: int) -> None:
+    """Raise if a length that the host knows leads beyond the tables of rotary.
+
+    `rows`: new tokens of a sequence, or queries, which take the places from there on. Lengths on the device
+    are not looked at: there every position of the call has to be one of the tables'.
+    """
+    shape: tuple[int, ...] = getattr(cos, "shape", ())
+    if not isinstance(cache_seqlens, int) or len(shape) != 2:
+        return
+    if cache_seqlens + rows > shape[0]:
+        raise InvalidArgumentError(
+            f"rotary_cos: got {shape[0]} positions, expected {cache_seqlens + rows} or more: cache_seqlens "
+            f"{cache_seqlens}, and {rows} tokens"
         )
 
 

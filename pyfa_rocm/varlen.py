@@ -72,8 +72,8 @@ def flash_attn_varlen_func(
         Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. They are in
         device memory, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
-        Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence are not computed. A
-        side of `window_size` is unlimited from max_seqlen_k on.
+        Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence may be left
+        out, as rows of no sequence are. A side of `window_size` is unlimited from max_seqlen_k on.
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs
         As in `flash_attn_func`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
@@ -84,8 +84,8 @@ def flash_attn_varlen_func(
         `cu_seqlens_k`, which may be None beside it; `max_seqlen_k` at most. Without `seqused_q`, dropout,
         `bias`, `top_left`, `out_dtype`, descales and `return_attn_probs`.
     seqused_q, seqused_k : array, optional, int32 (batch)
-        Lengths in use, if sequences fill only the first part of their rows: the rest is neither read nor
-        written. (Such rows of an `out` that is allocated here, and of lse, hold anything.)
+        Lengths in use, if sequences fill only the first part of their rows. The others are rows of no
+        sequence: neither read nor written.
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
         Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
         last is broadcast.
@@ -98,9 +98,9 @@ def flash_attn_varlen_func(
     Returns
     -------
     out : array, (total_q, nhead_q, hdim_v)
-        `out` itself if given, else a new DeviceArray.
+        `out` itself if given, which keeps its rows of no sequence; else a new DeviceArray, where they are 0.
     lse : DeviceArray, float32 (nhead_q, total_q)
-        Natural logarithm; only with `return_lse` or `return_attn_probs`.
+        Natural logarithm, -inf for rows of no sequence; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
         As in `flash_attn_func`, 0 beyond a sequence; only with `return_attn_probs`.
 

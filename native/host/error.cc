@@ -37,6 +37,12 @@ bool Refusal::because(fmha_status status, const char* format, ...) {
   return false;
 }
 
+void Refusal::raise(const char* more) const {
+  char message[kMessageBytes];
+  std::snprintf(message, sizeof message, "%s%s", message_, more);
+  throw Error(status_, message);
+}
+
 fmha_status report_current_exception() noexcept {
   try {
     throw;

@@ -33,7 +33,8 @@ class Refusal {
 
   bool has_reason() const { return status_ != FMHA_INTERNAL; }
 
-  [[noreturn]] void raise() const { throw Error(status_, message_); }
+  // `more` ends the message.
+  [[noreturn]] void raise(const char* more = "") const;
 
  private:
   fmha_status status_ = FMHA_INTERNAL;

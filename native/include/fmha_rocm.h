@@ -125,9 +125,9 @@ typedef struct fmha_lse {
 /* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
  * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
  * stride of 0 broadcasts. Aligned to an element; if data and strides are aligned to four elements, an
- * unpadded kernel may be chosen. An element of -inf hides its key. data NULL: no bias, and the strides are
- * not read. With cu_seqlens it is (nhead_q, total_q, seqlen_k): its rows are those of q, column j is key j of
- * the row's own sequence, and stride_batch is not read. */
+ * unpadded kernel may be chosen. An element of -inf hides its key; one beyond +-2.3e38 may count as infinite.
+ * data NULL: no bias, and the strides are not read. With cu_seqlens it is (nhead_q, total_q, seqlen_k): its
+ * rows are those of q, column j is key j of the row's own sequence, and stride_batch is not read. */
 typedef struct fmha_bias {
   const void* data;
   int64_t stride_batch;
@@ -224,7 +224,8 @@ typedef struct fmha_fwd_params {
   int64_t total_k; /* rows of k and v; read only with cu_seqlens_k, and then required unless seqlen_k is 0 */
 
   float p_drop;   /* chance to drop an element of P, from 0 (none) to below 1; kept elements are scaled by
-                     1 / (1 - p_drop). The kernels' 8-bit random numbers round the chance to 1/256 */
+                     1 / (1 - p_drop). The kernels' 8-bit random numbers round the chance to 1/256; up to
+                     2^-25 it is none */
   int32_t kernel; /* 0: the library's choice; n: the n-th candidate of fmha_fwd_kernel, for tests and tuning.
                      FMHA_UNSUPPORTED if there are fewer */
   /* The random numbers are a function of seed, offset and the element's place, so that a backward pass with

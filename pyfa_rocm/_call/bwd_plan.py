@@ -107,6 +107,8 @@ class BwdPlan:
         All but the addresses, which are 0, and the numbers that OptionalArguments has.
     gradients : dict
         Layouts of the gradients, by name.
+    packed : bool
+        Whether there may be rows of no sequence, which the kernels leave as they are.
     device : int
         Where it runs.
     workspace : Layout or None
@@ -115,12 +117,15 @@ class BwdPlan:
         Whether `ask` has succeeded.
     """
 
-    __slots__ = ("_arrays", "_idle", "_places", "asked", "device", "gradients", "params", "workspace")
+    __slots__ = (
+        "_arrays", "_idle", "_places", "asked", "device", "gradients", "packed", "params", "workspace",
+    )  # fmt: skip
 
     def __init__(self, params: BwdParams, gradients: dict[str, Layout], forward: Call) -> None:
         hip.runtime()
         self.params = params
         self.gradients = gradients
+        self.packed = forward.max_seqlen_q is not None
         self.device = forward.q.device
         self._arrays = tuple(forward.arrays)
         self.workspace: Layout | None = None

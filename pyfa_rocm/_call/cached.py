@@ -23,6 +23,7 @@ from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["CachedCall", "CachedOptions", "cache_of", "cached_call", "refuse_uncached"]
 
 _PLAIN, _VECTORS = 4, 5  # dimensions of k_cache
+_PACKED = 3  # of q and O
 # Of a cache, what says where sequences are.
 _LISTS = ("block_table", "kv_indptr", "kv_indices", "cache_batch_idx")
 
@@ -61,6 +62,11 @@ class CachedCall:
     params: DecodeParams
     o: Layout
     lse: Layout | None
+
+    @property
+    def packed(self) -> bool:
+        """Whether there may be rows of no sequence, which the kernels leave as they are."""
+        return len(self.o.shape) == _PACKED
 
     def at(self, addresses: dict[str, int]) -> DecodeParams:
         """Return the parameters at the addresses of arrays, by their names of the public functions."""

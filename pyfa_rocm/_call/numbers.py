@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["HDIM_MULTIPLE", "positive_scale", "to_float", "to_integer"]
+__all__ = ["HDIM_MULTIPLE", "can_drop", "positive_scale", "to_float", "to_integer"]
 
 # Head dims that the kernels take are multiples of this.
 HDIM_MULTIPLE = 8
+
+
+def can_drop(p_drop: float) -> bool:
+    """Whether dropout with a chance drops anything: it keeps all if it is 1 to keep, in float32."""
+    return bool(np.float32(1.0 - float(np.float32(p_drop))) < 1)
 
 
 def positive_scale(query: Any, scale: float) -> tuple[Any, float]:

@@ -51,6 +51,8 @@ class Plan:
         Of the log-sum-exp; None: not wanted.
     s_dmask : tuple of int or None
         Shape of the probabilities; None: not wanted.
+    packed : bool
+        Whether there may be rows of no sequence, which the kernels leave as they are.
     workspace : Layout or None
         Of the workspace that a call needs, once `ask` has asked; None: it needs none.
     asked : bool
@@ -61,11 +63,11 @@ class Plan:
 
     __slots__ = (
         "_call", "_cast", "_idle", "_k", "_lse", "_null", "_o", "_q", "_v", "_workspace", "_workspace_bytes",
-        "asked", "direct", "lse", "o", "params", "s_dmask", "workspace",
+        "asked", "direct", "lse", "o", "packed", "params", "s_dmask", "workspace",
     )  # fmt: skip
 
     def __init__(
-        self, params: FwdParams, o: Layout, lse: Layout | None, s_dmask: tuple[int, ...] | None
+        self, params: FwdParams, o: Layout, lse: Layout | None, s_dmask: tuple[int, ...] | None, packed: bool
     ) -> None:
         hip.runtime()
         ffi, lib = library.load()
@@ -74,6 +76,7 @@ class Plan:
         self.o = o
         self.lse = lse
         self.s_dmask = s_dmask
+        self.packed = packed
         self.workspace: Layout | None = None
         self.asked = self.direct = False
         self._cast = ffi.cast
@@ -171,7 +174,8 @@ def make(plans: Plans, key: tuple[Any, ...], call: Call) -> Plan:
     """Check a call, and return a new plan of its kind, kept for further calls with this key."""
     checked = check(call)
     params, o, lse = params_of(call, checked)
-    plan = Plan(params, o, lse, checked.scores if call.options.return_attn_probs else None)
+    s_dmask = checked.scores if call.options.return_attn_probs else None
+    plan = Plan(params, o, lse, s_dmask, call.max_seqlen_q is not None)
     keep(plans, key, plan)
     return plan
 

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyfa_rocm._call.numbers import can_drop
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import FwdParams, Lse, RandVal
 from pyfa_rocm._call.plan import Plan
-from pyfa_rocm._runtime.tensor import contiguous
+from pyfa_rocm._call.results import packed_results
+from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray, copy_to_host
 from pyfa_rocm.fmha import fmha_fwd
 
-__all__ = ["run_with_probabilities"]
+__all__ = ["keep_at_most", "random_bytes", "randval_at", "run_with_probabilities"]
 
 Array = npt.NDArray[Any]
 
@@ -31,18 +33,19 @@ def run_with_probabilities(
 ) -> Any:
     """Run a call that its plan has asked for, and return (out, lse, S_dmask); waits for the device."""
     p = plan.params_at(q.address, k.address, v.address, optional)
-    if to is None:
-        out = to = DeviceArray.allocate(plan.o, handle)
     assert plan.lse is not None
     assert plan.s_dmask is not None
-    lse = DeviceArray.allocate(plan.lse, handle)
+    if plan.packed:
+        to, lse = packed_results(plan.o, plan.lse, to, handle)
+    else:
+        to = DeviceArray.allocate(plan.o, handle) if to is None else to
+        lse = DeviceArray.allocate(plan.lse, handle)
+    assert lse is not None
+    out = to if out is None else out
     randval = None
-    if p.p_drop:
-        shape = (*plan.lse.shape, p.seqlen_k)
-        randval = DeviceArray.allocate(contiguous(shape, "uint8", plan.o.device), handle)
-        strides = randval.strides[:-1]
-        field = RandVal(randval.address, *([0] * (3 - len(strides))), *strides)
-        p = replace(p, randval=field)
+    if (layout := random_bytes(plan)) is not None:
+        randval = DeviceArray.allocate(layout, handle)
+        p = replace(p, randval=randval_at(layout, randval.address))
     workspace = None
     if plan.workspace is not None:
         workspace = DeviceArray.allocate(plan.workspace, handle)
@@ -57,6 +60,25 @@ def run_with_probabilities(
             rows, columns = part["q"].shape[0], part["k"].shape[0]
             s_dmask[batch, head, :rows, :columns] = _signed_probabilities(p, part, head)
     return out, lse, DeviceArray.from_numpy(s_dmask, plan.o.device)
+
+
+def keep_at_most(p_drop: float) -> float:
+    """Return the largest random byte that is kept, worked out in float32 as the library does."""
+    return float(np.floor(np.float32(1.0 - float(np.float32(p_drop))) * np.float32(255)))
+
+
+def random_bytes(plan: Plan) -> Layout | None:
+    """Return the layout of the random bytes of a call that asks for its probabilities; None: all are kept."""
+    p = plan.params
+    if plan.lse is None or not can_drop(p.p_drop):
+        return None
+    return contiguous((*plan.lse.shape, p.seqlen_k), "uint8", plan.o.device)
+
+
+def randval_at(layout: Layout, address: int) -> RandVal:
+    """Return random bytes as the C ABI describes them."""
+    strides = layout.strides[:-1]
+    return RandVal(address, *([0] * (3 - len(strides))), *strides)
 
 
 def _at(lse: Lse | None, address: int) -> Lse | None:
@@ -109,9 +131,7 @@ def _signed_probabilities(p: FwdParams, part: dict[str, Array], head: int) -> Ar
     result = np.exp(np.where(seen, scores - np.where(lse > -np.inf, lse, 0.0), -np.inf))
     if "randval" not in part:
         return np.asarray(result)
-    # The keep test as the library does it, in float32.
-    keep_at_most = np.floor((np.float32(1) - np.float32(p.p_drop)) * np.float32(255))
-    dropped = seen & (part["randval"][head][:, : len(k)] > keep_at_most)
+    dropped = seen & (part["randval"][head][:, : len(k)] > keep_at_most(p.p_drop))
     return np.where(dropped, -result, result)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.plan import Plan
 from pyfa_rocm._call.probabilities import run_with_probabilities
+from pyfa_rocm._call.results import packed_results
 from pyfa_rocm._runtime.tensor import as_tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device
@@ -56,10 +57,14 @@ def run(
     called it, both None if it is to be allocated. The plan must have asked, and its device be current.
     """
     lse = workspace = None
-    if to is None:
-        out = to = DeviceArray.allocate(plan.o, handle)
-    if plan.lse is not None:
-        lse = DeviceArray.allocate(plan.lse, handle)
+    if plan.packed:
+        to, lse = packed_results(plan.o, plan.lse, to, handle)
+        out = to if out is None else out
+    else:
+        if to is None:
+            out = to = DeviceArray.allocate(plan.o, handle)
+        if plan.lse is not None:
+            lse = DeviceArray.allocate(plan.lse, handle)
     if plan.workspace is not None:
         workspace = DeviceArray.allocate(plan.workspace, handle)
     plan.launch(

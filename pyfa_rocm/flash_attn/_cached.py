@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pyfa_rocm._call.numbers import positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._functions import number, require_inputs
 from pyfa_rocm.torch import flash_attn_with_kvcache
@@ -50,7 +51,10 @@ def attend(
     require_inputs(_CACHE, k_cache=k_cache, v_cache=v_cache)
     new = {name: x for name, x in (("k", k), ("v", v)) if x is not None}
     require_inputs("(batch, seqlen_new, nhead_k, hdim)", **new)
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    if new:
+        _require_table(_capacity(k_cache, rest), rest)
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else real("softmax_scale", softmax_scale)
+    q, scale = positive_scale(q, scale)
     caches, hdim_v = (readable(k_cache), readable(v_cache)), v_cache.shape[-1]
     writable = out is not None and out.shape[-1:] == (hdim_v,) and readable(out) is out
     if out is not None and not writable:
@@ -60,7 +64,7 @@ def attend(
     options |= {
         "softmax_scale": scale, "causal": causal, "softcap": max(real("softcap", softcap), 0.0),
         "window_size": _window(window_size, causal, _capacity(k_cache, rest)), "return_softmax_lse": True,
-        "out": out if writable else None,
+        "out": None if out is None else readable(out),  # a copy has the rows of no sequence too
     }  # fmt: skip
     with torch.autocast(q.device.type, enabled=False):
         result, lse = flash_attn_with_kvcache(readable(q), *caches, **options)
@@ -150,6 +154,20 @@ def _window(window_size: Any, causal: bool, most: Any) -> tuple[int, int]:
     left, right = window(window_size)
     sides = left, -1 if causal else right
     return tuple(-1 if side >= most else side for side in sides)  # type: ignore[return-value]
+
+
+def _require_table(most: Any, rest: dict[str, Any]) -> None:
+    """Raise if a token that the cache has room for has a position that the tables of rotary have not.
+
+    Lengths are on the device, so the library could only read what lies behind the tables.
+    """
+    for name in ("rotary_cos", "rotary_sin"):
+        table = rest.get(name)
+        if isinstance(table, torch.Tensor) and table.dim() == 2 and table.shape[0] < most:
+            raise InvalidArgumentError(
+                f"{name}: got {table.shape[0]} positions, expected {most} or more: so many tokens of a "
+                "sequence the cache has room for"
+            )
 
 
 def _require_alike(out: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

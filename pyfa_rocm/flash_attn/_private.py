@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pyfa_rocm._call.numbers import HDIM_MULTIPLE
 from pyfa_rocm.flash_attn import flash_attn_2_cuda as extension
 from pyfa_rocm.flash_attn._functions import number
 
@@ -115,7 +116,7 @@ def _varlen_backward(
 
 
 def _trace_of(
-    q: Any, rows: tuple[Any, ...], batch: Any, longest: tuple[Any, Any], return_softmax: bool
+    q: Any, hdim_v: Any, rows: tuple[Any, ...], batch: Any, longest: tuple[Any, Any], return_softmax: bool
 ) -> Any:
     """Return what forward does: of O, of the log-sum-exp, (`batch`, nhead, `longest`) and of the state."""
     multiple = extension.S_DMASK_MULTIPLE
@@ -123,24 +124,32 @@ def _trace_of(
     if return_softmax:
         s_dmask = (batch, q.shape[-2], *((n + multiple - 1) // multiple * multiple for n in longest))
     return (
-        q.new_empty(q.shape), q.new_empty(rows, dtype=torch.float32), q.new_empty(s_dmask),
+        q.new_empty((*q.shape[:-1], hdim_v)), q.new_empty(rows, dtype=torch.float32), q.new_empty(s_dmask),
         q.new_empty(2, dtype=torch.int64),
     )  # fmt: skip
 
 
+def _padded(hdim: Any) -> Any:
+    """Return the head dim of O where v was copied to be readable."""
+    return (hdim + HDIM_MULTIPLE - 1) // HDIM_MULTIPLE * HDIM_MULTIPLE
+
+
 def _trace_forward(q: Any, k: Any, v: Any, *rest: Any) -> Any:
     batch, seqlen_q, nhead, _ = q.shape
-    return _trace_of(q, (batch, nhead, seqlen_q), batch, (seqlen_q, k.shape[1]), rest[-1])
+    rows, longest = (batch, nhead, seqlen_q), (seqlen_q, k.shape[1])
+    return _trace_of(q, _padded(v.shape[-1]), rows, batch, longest, rest[-1])
 
 
 def _trace_varlen_forward(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: Any, max_seqlen_k: Any,
     dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int = -1,
     window_size_right: int = -1, softcap: float = 0.0, alibi_slopes: Any = None,
-    return_softmax: bool = False, *rest: Any, **named: Any,
+    return_softmax: bool = False, block_table: Any = None, leftpad_k: Any = None, *rest: Any, **named: Any,
 ) -> Any:  # fmt: skip
-    rows = q.shape[1], q.shape[0]
-    return _trace_of(q, rows, cu_seqlens_q.shape[0] - 1, (max_seqlen_q, max_seqlen_k), return_softmax)
+    rows, longest = (q.shape[1], q.shape[0]), (max_seqlen_q, max_seqlen_k)
+    is_cached = block_table is not None or leftpad_k is not None
+    hdim_v = v.shape[-1] if is_cached else _padded(v.shape[-1])
+    return _trace_of(q, hdim_v, rows, cu_seqlens_q.shape[0] - 1, longest, return_softmax)
 
 
 def _trace_backward(

@@ -10,10 +10,12 @@ softmax_d has no factor of dropout.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, NoReturn
 
 import torch
 
+from pyfa_rocm._call.numbers import can_drop, positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.flash_attn._cached import attend, attend_packed
 from pyfa_rocm.flash_attn._functions import number
@@ -128,7 +130,7 @@ def varlen_fwd(
     block_table_ : torch.Tensor, optional, int32 (batch, max_pages)
         Pages of each sequence, of keys and values (pages, page_size, nhead_k, hdim).
     zero_tensors : bool
-        Whether rows of O that belong to no sequence are to be 0.
+        Whether rows of `out_` that belong to no sequence are to be 0; those of a new O are.
     num_splits : int
         Into how many parts the keys of a page table, or with `leftpad_k_`, are split. 0: the library chooses.
 
@@ -147,8 +149,8 @@ def varlen_fwd(
         alibi_slopes_, p_dropout, softmax_scale, is_causal, window_size_left, window_size_right, softcap
     )
     lengths = _lengths(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k) | {"seqused_k": seqused_k}
-    if zero_tensors:
-        out_ = torch.zeros_like(q, memory_format=torch.contiguous_format) if out_ is None else out_.zero_()
+    if zero_tensors and out_ is not None:
+        out_.zero_()
     if block_table_ is not None or leftpad_k_ is not None:
         _require_dropout(return_softmax, p_dropout)
         del options["window_left"], options["window_right"], lengths["seqused_q"]
@@ -390,19 +392,19 @@ def _forward(
     require_tensors(q=q, k=k, v=v)
     p_dropout = options["dropout_p"]
     _require_dropout(return_softmax, p_dropout)
+    q, options["softmax_scale"] = positive_scale(q, options["softmax_scale"])
     q, k, v = readable(q), readable(k), readable(v)
     state = torch.zeros(2, dtype=torch.int64, device=q.device)
     if p_dropout:
         state = options["philox"] = drawn_state(q.device, generator)
+    if return_softmax:
+        return [*_with_probabilities(q, k, v, out, lengths, options), state]
     operators = torch.ops.pyfa_rocm
     if out is None:
         out, lse = getattr(operators, name)(q, k, v, **lengths, **options, return_lse=True)
     else:
         lse = getattr(operators, name + "_out")(q, k, v, out, **lengths, **options, return_lse=True)
-    probabilities = q.new_empty(0)
-    if return_softmax:
-        probabilities = _probabilities(q, k, v, lengths, options)
-    return [out, lse, probabilities, state]
+    return [out, lse, q.new_empty(0), state]
 
 
 def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
@@ -412,15 +414,19 @@ def _require_dropout(return_softmax: bool, p_dropout: float) -> None:
         )
 
 
-def _probabilities(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: dict[str, Any], options: dict[str, Any]
-) -> torch.Tensor:
+def _with_probabilities(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: dict[str, Any],
+    options: dict[str, Any],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Return O, the log-sum-exp and S_dmask, of one call."""
     options = dict(options)
     window = options.pop("window_left"), options.pop("window_right")
     function = functional.flash_attn_varlen_func if lengths else functional.flash_attn_func
     with torch.autocast(q.device.type, enabled=False):
-        result = function(q, k, v, **lengths, **options, window_size=window, return_attn_probs=True)
-    return padded_s_dmask(result[2], q.dtype)
+        result, lse, s_dmask = function(
+            q, k, v, **lengths, **options, window_size=window, return_attn_probs=True, out=out
+        )
+    return result, lse, padded_s_dmask(s_dmask, q.dtype)
 
 
 def _backward(
@@ -429,7 +435,7 @@ def _backward(
     state: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
     require_tensors(dout=dout, q=inputs[0], k=inputs[1], v=inputs[2], out=out, softmax_lse=lse)
-    if options["dropout_p"]:
+    if can_drop(options["dropout_p"]):
         if state is None:
             raise InvalidArgumentError("rng_state: got None, expected what forward returned, as with dropout")
         options["philox"] = state
@@ -437,16 +443,21 @@ def _backward(
         torch.empty_like(x, memory_format=torch.contiguous_format) if given is None else given
         for given, x in zip(gradients, inputs, strict=True)
     ]
-    q, k, v, dout, out = map(readable, (*inputs, dout, out))
+    scale = options["softmax_scale"]
+    q, options["softmax_scale"] = positive_scale(inputs[0], scale)
+    q, k, v, dout, out = map(readable, (q, *inputs[1:], dout, out))
     # A copy, since rows that belong to no sequence stay as they are.
     written = [x.clone(memory_format=torch.contiguous_format) for x in new] if _mixed(new) else new
     getattr(torch.ops.pyfa_rocm, name)(dout, q, k, v, out, lse.contiguous(), *written, **lengths, **options)
     for x, result in zip(new, written, strict=True):
         if x is not result:
             x.copy_(result)
+    if scale <= 0:  # that of -q, or of a q of 0
+        new[0].mul_(-1 if scale else 0)
     # (..., row, head) -> (..., head, row), as the log-sum-exp is.
-    softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2).contiguous()
-    return [*new, softmax_d]
+    softmax_d = (dout.float() * out.float()).sum(-1).transpose(-1, -2)
+    # What dO holds in rows of no sequence does not count.
+    return [*new, softmax_d.masked_fill(lse == -math.inf, 0.0).contiguous()]
 
 
 def _mixed(tensors: list[torch.Tensor]) -> bool:

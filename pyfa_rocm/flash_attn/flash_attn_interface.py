@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from pyfa_rocm._call.numbers import positive_scale
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.flash_attn import flash_attn_2_cuda as flash_attn_gpu
 from pyfa_rocm.flash_attn._cached import attend, attend_packed, without_gradient
@@ -55,8 +56,26 @@ __all__ = [
     "flash_attn_with_kvcache",
 ]
 
+# What flash-attn says of a backend in Triton, which programs import: there is none.
+USE_TRITON_ROCM = False
+
 # So that `from ... import` of what is missing asks the finder of `install`, which says what there is.
 __path__: list[str] = []
+
+
+def maybe_contiguous(x: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a tensor with a contiguous last dimension: itself, or a copy."""
+    return x.contiguous() if x is not None and x.stride(-1) != 1 else x
+
+
+def round_multiple(x: int, m: int) -> int:
+    """Return the next multiple of m."""
+    return -(-x // m) * m
+
+
+def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
+    """Return what the columns of S_dmask are padded to. It has no tiles of keys to be put in order."""
+    return flash_attn_gpu.S_DMASK_MULTIPLE
 
 
 def _unpacked(packed: Any, name: str, dim: int) -> Any:
@@ -77,23 +96,19 @@ def _call(
     require_inputs(dims, q=q, k=k, v=v)
     q, k, v = autocast(q, k, v)
     hdim_v = v.shape[-1]
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else real("softmax_scale", softmax_scale)
+    q, scale = positive_scale(q, scale)
     options |= {"softcap": max(real("softcap", softcap), 0.0), "return_lse": return_attn_probs}
     # Random numbers make probabilities worth looking at: without dropout flash-attn returns none.
     with_probabilities = return_attn_probs and real("dropout_p", dropout_p) > 0
     if with_probabilities:
         options["philox"] = flash_attn_gpu.drawn_state(q.device)
-    arguments = (readable(q), readable(k), readable(v), *lengths, dropout_p, scale)
-    result = function(*arguments, **options)
+        options["return_attn_probs"] = True
+    result = function(readable(q), readable(k), readable(v), *lengths, dropout_p, scale, **options)
     if not return_attn_probs:
         return result[..., :hdim_v]
-    out, lse = result
-    probabilities = q.new_empty(0)
-    if with_probabilities:
-        # Nothing differentiates them: they are of a second call, with the same random numbers.
-        with torch.no_grad():
-            s_dmask = function(*arguments, **options, return_attn_probs=True)[2]
-        probabilities = flash_attn_gpu.padded_s_dmask(s_dmask, q.dtype)
+    out, lse, *s_dmask = result
+    probabilities = flash_attn_gpu.padded_s_dmask(s_dmask[0], q.dtype) if s_dmask else q.new_empty(0)
     return out[..., :hdim_v], lse, probabilities
 
 
@@ -122,7 +137,7 @@ def flash_attn_func(
     dropout_p : float
         Chance to drop a probability; random numbers are drawn from torch's generator of q's device.
     softmax_scale : float, optional
-        Factor on the scores; ``1 / sqrt(hdim)`` by default.
+        Factor on the scores; ``1 / sqrt(hdim)`` by default. q is copied if it is not above 0.
     causal : bool
         Whether query i sees only keys up to ``i + seqlen_k - seqlen_q``.
     window_size : (int, int)
@@ -357,8 +372,9 @@ def flash_attn_with_kvcache(
     k, v : torch.Tensor, (batch, seqlen_new, nhead_k, hdim), optional
         New keys and values, stored behind `cache_seqlens`. The cache has to have room for them.
     rotary_cos, rotary_sin : torch.Tensor, (positions, rotary_dim / 2), optional
-        Only with `k`; of q's dtype, or float32. New keys are rotated by their places in the sequence, as are
-        queries if `causal` or with a window; otherwise all queries by the place of the first new key.
+        Only with `k`; of q's dtype, or float32; at least as many positions as a sequence of the cache has
+        room for tokens. New keys are rotated by their places in the sequence, as are queries if `causal` or
+        with a window; otherwise all queries by the place of the first new key.
     cache_seqlens : int or torch.Tensor, int32 (batch), optional
         Tokens in the cache, without the new ones; padding at the left counts. None: the cache is full.
     cache_batch_idx : torch.Tensor, int32 (batch), optional

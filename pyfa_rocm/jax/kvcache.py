@@ -16,7 +16,7 @@ from pyfa_rocm.jax._cached import Fields, traced_decode
 from pyfa_rocm.jax._operands import Arrays, require_static
 from pyfa_rocm.jax._primitive import alike, bind
 from pyfa_rocm.jax.kv_append import append
-from pyfa_rocm.kvcache import longest_q, require_new
+from pyfa_rocm.kvcache import longest_q, require_new, require_positions
 
 __all__ = ["attend_paged", "flash_attn_with_kvcache"]
 
@@ -184,6 +184,7 @@ def flash_attn_with_kvcache(
         new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
         flags = {"rotary_interleaved": rotary_interleaved, "scale_per_page": scale_per_page}
         at_places = causal or any(side >= 0 for side in window_size)
+        require_positions(rotary_cos, cache_seqlens, max(cached.seqlen_new, q.shape[1] if at_places else 1))
         written, rotated = _append(given, new, flags, at_places)
         arrays.arrays |= {"q": rotated, "k_cache": written[0], "v_cache": written[1]}
     results = (*bind(call, alike(arrays.values())), *written)

@@ -196,10 +196,23 @@ def _bias(bias: Any, seen: list[Any], scores: tuple[int, ...], dtype: Any) -> An
     """Return all that is added to the scores, (batch, nhead, seqlen_q, seqlen_k) or 1; None: nothing."""
     if bias is None and not seen:
         return None
-    added = jnp.zeros((), dtype) if bias is None else _with_scores(bias, "bias", scores).astype(dtype)
+    added = jnp.zeros((), dtype) if bias is None else _within_range(_with_scores(bias, "bias", scores), dtype)
     for one in seen:
         added = jnp.where(one, added, -math.inf).astype(dtype)
     return jnp.broadcast_to(added, (*added.shape[:-1], scores[-1]))
+
+
+def _within_range(bias: Any, dtype: Any) -> Any:
+    """Return a bias in which only what is infinite counts as that; its gradient is that of the given one.
+
+    The kernels multiply it by log2(e) in float32, where the least bfloat16 and float32 would become -inf.
+    """
+    bias = bias.astype(dtype)
+    most = jnp.finfo(dtype).max
+    if most < jnp.finfo(jnp.float32).max / 4:
+        return bias
+    excess = jnp.where(jnp.isinf(bias), 0, bias - jnp.clip(bias, -most / 2, most / 2))
+    return bias - jax.lax.stop_gradient(excess)
 
 
 def _with_scores(x: Any, name: str, scores: tuple[int, ...]) -> Any:

@@ -27,6 +27,7 @@ from pyfa_rocm.torch._operators import (
     allocate_workspace,
     define,
     invocation_of,
+    new_out,
     stream_handle,
 )
 from pyfa_rocm.torch._schema import (
@@ -130,11 +131,10 @@ class _Backward:
 
     def allocated(self, dtype: torch.dtype, shapes: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Return the four results of an operator, new where no gradient was given."""
-        q = self.results["dout"]
-        empty = (0,)
+        device, packed = self.results["dout"].device, self.forward.lengths is not None
         return tuple(
             x if (x := self.gradients.get(name)) is not None
-            else torch.empty(shapes.get(name, empty), dtype=dtype, device=q.device)
+            else new_out(shapes.get(name, (0,)), dtype, device, packed)
             for name in _NAMES
         )  # fmt: skip
 

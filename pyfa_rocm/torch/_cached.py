@@ -32,7 +32,7 @@ from pyfa_rocm.fmha import (
 from pyfa_rocm.kv_append import append_params
 from pyfa_rocm.merge import merge_params, merged_layouts
 from pyfa_rocm.torch._derivatives import refused_in_a_graph
-from pyfa_rocm.torch._operators import allocate_workspace, define, stream_handle
+from pyfa_rocm.torch._operators import allocate_workspace, define, new_lse, new_out, stream_handle
 from pyfa_rocm.torch._schema import Argument
 from pyfa_rocm.torch._tensors import (
     describe,
@@ -189,7 +189,7 @@ def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[t
     index = device_index(tensors | _given(out=out))
     layouts = {name: describe(x, index).layout for name, x in tensors.items()}
     call = _planned(layouts, None if out is None else describe(out, index).layout, a)
-    results = _empty(call, q, out)
+    results = _results(call, q, out)
     addresses = {name: x.data_ptr() for name, x in tensors.items()}
     addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if call.lse else 0}
     with _in_use(tensors | {"out": results[0], "lse": results[1]}, index) as handle:
@@ -216,17 +216,19 @@ def _trace_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple
     tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
     require_one_device(tensors | _given(out=out))
     layouts = {name: symbolic(x).layout for name, x in tensors.items()}
-    return _empty(_checked(layouts, None if out is None else symbolic(out).layout, a), q, out)
+    return _results(_checked(layouts, None if out is None else symbolic(out).layout, a), q, out)
 
 
 def _trace_check(*arguments: Any) -> None:
     _trace_decode(*arguments)
 
 
-def _empty(call: CachedCall, q: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(
+    call: CachedCall, q: torch.Tensor, out: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     if out is None:
-        out = torch.empty(call.o.shape, dtype=dtype_named(call.o.dtype, "out"), device=q.device)
-    return out, torch.empty(call.lse.shape if call.lse else 0, dtype=torch.float32, device=q.device)
+        out = new_out(call.o.shape, dtype_named(call.o.dtype, "out"), q.device, call.packed)
+    return out, new_lse(call.lse.shape if call.lse else (0,), q.device, call.packed)
 
 
 # Append.

@@ -11,14 +11,14 @@ import torch
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.torch._tensors import FLOATS
 
-__all__ = ["Padding", "bias_of", "padding_of"]
+__all__ = ["Padding", "bias_of", "can_look", "most_bias", "padding_of", "within_range"]
 
 
 def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
     """Return a mask, boolean (True: seen) or to be added, as a bias that the kernels can read.
 
     Of q's type, the last dimension of its full size and contiguous; the others may be broadcast. A new tensor
-    as large as `mask`, unless that is one already.
+    as large as `mask`, unless that is one already, in float16.
     """
     if dtype not in FLOATS:
         raise UnsupportedError(
@@ -28,10 +28,29 @@ def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tens
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
     else:
-        bias = mask.to(dtype)
+        bias = within_range(mask.to(dtype))
     if bias.shape[-1] != seqlen_k:
         bias = bias.expand(*bias.shape[:-1], seqlen_k)
     return bias if bias.stride(-1) == 1 else bias.contiguous()
+
+
+def most_bias(dtype: torch.dtype) -> float:
+    """Return the largest bias that the kernels take for a number, which multiply it by log2(e) in float32."""
+    most: float = torch.finfo(dtype).max
+    return most if most < torch.finfo(torch.float32).max / 4 else most / 2
+
+
+def within_range(bias: torch.Tensor) -> torch.Tensor:
+    """Return a bias in which only what is infinite counts as that.
+
+    The least finite number of bfloat16 and float32, by which many hide a key, would be -inf to the kernels. A
+    row of nothing else has the mean of all values, as in PyTorch. Gradients pass as if nothing was changed.
+    """
+    most = most_bias(bias.dtype)
+    if most == torch.finfo(bias.dtype).max:
+        return bias
+    excess = torch.where(bias.isinf(), 0.0, bias - bias.clamp(-most, most))
+    return bias - excess.detach()
 
 
 class Padding(NamedTuple):
@@ -47,7 +66,7 @@ def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
     `suffix` says whether it is that. None: look, which waits for the mask's device; if the host cannot look,
     it is taken not to be.
     """
-    if suffix is None and not _can_look(mask):
+    if suffix is None and not can_look(mask):
         suffix = False
     if suffix is False:
         return None
@@ -59,7 +78,7 @@ def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
     return padding
 
 
-def _can_look(mask: torch.Tensor) -> bool:
+def can_look(mask: torch.Tensor) -> bool:
     """Whether the host may read the mask."""
     if torch.compiler.is_compiling() or mask.is_meta:
         return False

@@ -7,7 +7,8 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch._mask import Padding, bias_of, padding_of
-from pyfa_rocm.torch._tensors import FLOATS, autocast, require_tensors
+from pyfa_rocm.torch._math import attend_by_formula, require_fallback, takes_formula
+from pyfa_rocm.torch._tensors import autocast, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func, flash_attn_varlen_func
 
 __all__ = ["FlashAttention"]
@@ -22,12 +23,14 @@ class FlashAttention(torch.nn.Module):
         Chance to drop an element of the probabilities, only in training mode.
     causal : bool
         Whether query row i sees no key beyond ``i + seqlen_k - seqlen_q`` (aligned bottom-right).
+    fallback : {"math"}, optional
+        As in `sdpa`: the formula, with a warning, for calls that no kernel does. None: they raise.
 
     Attributes
     ----------
-    path : {"plain", "lengths", "bias"} or None
+    path : {"plain", "lengths", "bias", "math"} or None
         How the last call went: without a mask; the mask as lengths of sequences, so that padding costs
-        nothing; or the mask as a bias, which works for any. None: there was none yet.
+        nothing; the mask as a bias, which works for any; or by the formula. None: there was none yet.
 
     Notes
     -----
@@ -46,12 +49,14 @@ class FlashAttention(torch.nn.Module):
     (torch.Size([2, 64, 2, 128]), 'lengths')
     """
 
-    def __init__(self, dropout: float = 0.0, causal: bool = False) -> None:
+    def __init__(self, dropout: float = 0.0, causal: bool = False, *, fallback: str | None = None) -> None:
         super().__init__()
+        require_fallback(fallback)
         if not 0 <= dropout < 1:
             raise InvalidArgumentError(f"dropout: got {dropout}, expected from 0 to below 1")
         self.dropout = dropout
         self.causal = causal
+        self.fallback = fallback
         self.path: str | None = None
 
     def forward(
@@ -92,21 +97,27 @@ class FlashAttention(torch.nn.Module):
         require_tensors(q=q, k=k, v=v)
         q, k, v = autocast(q, k, v)
         dropout_p = self.dropout if self.training else 0.0
-        if mask is None:
-            self.path = "plain"
-            return flash_attn_func(q, k, v, dropout_p, causal=self.causal)
-        _require_mask(mask, q, k)
-        padding = padding_of(mask, suffix) if self._can_count(q, k) else None
+        bias = padding = None
+        if mask is not None:
+            _require_mask(mask, q, k)
+            padding = padding_of(mask, suffix) if self._can_count(q, k) else None
+            if padding is None:
+                bias = _bias(mask, q, k)
+        options = {"dropout_p": dropout_p, "softmax_scale": q.shape[-1] ** -0.5, "causal": self.causal}
+        if self.fallback is not None and takes_formula(q, k, v, bias, **options):
+            self.path = "math"
+            bias = None if mask is None else _bias(mask, q, k)
+            return attend_by_formula(q, k, v, bias, **options)
         if padding is None:
-            self.path = "bias"
-            bias = bias_of(mask if mask.dim() == 3 else mask[:, None], q.dtype, k.shape[1])[:, None]
+            self.path = "plain" if bias is None else "bias"
             return flash_attn_func(q, k, v, dropout_p, causal=self.causal, bias=bias)
         self.path = "lengths"
         return self._by_lengths(q, k, v, padding, dropout_p)
 
     def extra_repr(self) -> str:
         """Return the arguments, for `print`."""
-        return f"dropout={self.dropout}, causal={self.causal}"
+        fallback = "" if self.fallback is None else f", fallback={self.fallback!r}"
+        return f"dropout={self.dropout}, causal={self.causal}{fallback}"
 
     def _can_count(self, q: torch.Tensor, k: torch.Tensor) -> bool:
         """Whether a causal mask can be said of sequences shorter than their rows, see `_by_lengths`."""
@@ -121,23 +132,17 @@ class FlashAttention(torch.nn.Module):
         # Which key a query stands at is not to depend on how long its sequence is, as it would bottom-right:
         # keys up to i + seqlen_k - seqlen_q are a window around key i.
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
-        out = None
-        # Rows of queries beyond it are not written: they are 0 before, or made so if gradients may be wanted.
-        cleared = padding.seqlens_q is not None and torch.is_grad_enabled()
-        if padding.seqlens_q is not None and not cleared:
-            dtype = q.dtype if q.dtype in FLOATS else torch.bfloat16
-            out = q.new_zeros((batch * seqlen_q, q.shape[2], v.shape[3]), dtype=dtype)
         result = flash_attn_varlen_func(
             q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts * seqlen_q, starts * seqlen_k, seqlen_q,
             seqlen_k, dropout_p, window_size=window, seqused_q=padding.seqlens_q,
-            seqused_k=padding.seqlens_k, top_left=self.causal, out=out,
+            seqused_k=padding.seqlens_k, top_left=self.causal,
         )  # fmt: skip
-        result = result.view(batch, seqlen_q, *result.shape[1:])
-        if cleared:
-            assert padding.seqlens_q is not None
-            rows = torch.arange(seqlen_q, device=q.device) < padding.seqlens_q[:, None]
-            result = torch.where(rows[..., None, None], result, 0.0)
-        return result
+        unpacked: torch.Tensor = result.view(batch, seqlen_q, *result.shape[1:])
+        return unpacked
+
+
+def _bias(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return bias_of(mask if mask.dim() == 3 else mask[:, None], q.dtype, k.shape[1])[:, None]
 
 
 def _require_mask(mask: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> None:

@@ -10,8 +10,9 @@ make the way to a kernel three times as long (measured: 17 µs against 6).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,15 +21,18 @@ from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, output_dtype, require_output
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
+from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._call.plan import Plan, Plans, find, make
-from pyfa_rocm._call.probabilities import run_with_probabilities
+from pyfa_rocm._call.probabilities import random_bytes, randval_at
 from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, use_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.fmha import fmha_fwd as launch_fwd
 from pyfa_rocm.torch import _flops, _vmap
 from pyfa_rocm.torch._derivatives import refused_in_a_graph, require_no_derivative
+from pyfa_rocm.torch._probabilities import signed_probabilities
 from pyfa_rocm.torch._schema import LENGTHS, SCHEMAS, Arguments, Lengths, is_plain, options_of_operator
 from pyfa_rocm.torch._tensors import (
     describe,
@@ -51,6 +55,8 @@ __all__ = [
     "forward_kernels",
     "invocation_of",
     "library",
+    "new_lse",
+    "new_out",
     "run_with_s_dmask",
     "stream_handle",
 ]  # fmt: skip
@@ -212,8 +218,8 @@ def _lend(
     optional: OptionalArguments | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Allocate what was not given, lend it all to the software device, and wait for that."""
-    out = _empty(plan, q) if out is None else out
-    lse = _empty_lse(plan, q)
+    out = _new_out(plan, q) if out is None else out
+    lse = _new_lse(plan, q)
     extents = plan.extents(
         q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr() if plan.lse else 0, optional
     )
@@ -229,9 +235,9 @@ def _launch(
     if not plan.asked:
         plan.ask(*inputs, 0 if out is None else out.data_ptr(), optional)
     if out is None:
-        out = _empty(plan, q)
+        out = _new_out(plan, q)
     if lse is None:
-        lse = _empty_lse(plan, q)
+        lse = _new_lse(plan, q)
     workspace = None if plan.workspace is None else allocate_workspace(plan.workspace, q)
     plan.launch(
         *inputs, out.data_ptr(), lse.data_ptr() if plan.lse else 0,
@@ -240,13 +246,28 @@ def _launch(
     return out, lse
 
 
-def _empty(plan: Plan, q: torch.Tensor) -> torch.Tensor:
-    """Allocate O, by torch: its allocator knows the streams, and captures."""
-    return torch.empty(plan.o.shape, dtype=dtype_named(plan.o.dtype, "out_dtype"), device=q.device)
+def _new_out(plan: Plan, q: torch.Tensor) -> torch.Tensor:
+    return new_out(plan.o.shape, dtype_named(plan.o.dtype, "out_dtype"), q.device, plan.packed)
 
 
-def _empty_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
-    return torch.empty(plan.lse.shape if plan.lse else 0, dtype=torch.float32, device=q.device)
+def _new_lse(plan: Plan, q: torch.Tensor) -> torch.Tensor:
+    return new_lse(plan.lse.shape if plan.lse else (0,), q.device, plan.packed)
+
+
+def new_out(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, packed: bool) -> torch.Tensor:
+    """Allocate O or a gradient, by torch: its allocator knows the streams, and captures.
+
+    Packed sequences may leave rows that are of none, which the kernels do not write. They are to be 0: a NaN
+    that was left in the memory would spread to all that is made of the whole tensor.
+    """
+    return (torch.zeros if packed else torch.empty)(shape, dtype=dtype, device=device)
+
+
+def new_lse(shape: tuple[int, ...], device: torch.device, packed: bool) -> torch.Tensor:
+    """Allocate a log-sum-exp, likewise; rows of no sequence are -inf. Without elements it is not wanted."""
+    if packed and shape != (0,):
+        return torch.full(shape, -math.inf, dtype=torch.float32, device=device)
+    return torch.empty(shape, dtype=torch.float32, device=device)
 
 
 def allocate_workspace(layout: Layout, q: torch.Tensor) -> Tensor | DeviceArray:
@@ -267,32 +288,53 @@ def stream_handle(q: torch.Tensor) -> int:
 def run_with_s_dmask(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, lengths: Any, arguments: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return O, the log-sum-exp and the probabilities; waits for the device, and computes on the host."""
+    """Return O, the log-sum-exp and the probabilities, which are computed where the tensors are."""
     invocation = invocation_of(q, k, v, out, lengths, arguments)
-    require_no_derivative(
-        invocation.tensors, "probabilities are computed on the host; call with tensor.detach()"
-    )
+    require_no_derivative(invocation.tensors, "probabilities have no gradient; call with tensor.detach()")
     invocation.with_probabilities = True
-    plan, described, optional = _planned(invocation)
+    plan, _, optional = _planned(invocation)
     if out is None:
-        out = _empty(plan, q)
-    to = describe(out, plan.o.device)
-    inputs = described["q"], described["k"], described["v"]
-
-    def compute(handle: int) -> Any:
-        if not plan.asked:
-            plan.ask(q.data_ptr(), k.data_ptr(), v.data_ptr(), to.data, optional)
-        return run_with_probabilities(plan, *inputs, to, to, optional, handle)
-
+        out = _new_out(plan, q)
+    lse = _new_lse(plan, q)
+    results = {"o": out, "lse": lse}
+    if (layout := random_bytes(plan)) is not None:
+        results["randval"] = torch.empty(layout.shape, dtype=torch.uint8, device=q.device)
     if q.is_cuda:
         with use_device(plan.o.device):
-            _, *arrays = compute(stream_handle(q))
+            p = _launch_with_random_bytes(plan, (q, k, v), results, optional, stream_handle(q))
     else:
-        extents = plan.extents(q.data_ptr(), k.data_ptr(), v.data_ptr(), to.data, 0, optional)
+        addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr()
+        extents = plan.extents(*addresses, optional)
+        extents += [(x.data_ptr(), x.nbytes) for name, x in results.items() if name == "randval"]
         with host_memory.registered(extents):
-            _, *arrays = compute(0)
-    lse, s_dmask = (torch.from_numpy(array.to_numpy()).to(q.device) for array in arrays)
-    return out, lse, s_dmask
+            p = _launch_with_random_bytes(plan, (q, k, v), results, optional, 0)
+    assert plan.s_dmask is not None
+    tensors = {name: x for name, x in (invocation.tensors | results).items() if x is not None}
+    return out, lse, signed_probabilities(p, plan.s_dmask, tensors)
+
+
+def _launch_with_random_bytes(
+    plan: Plan, inputs: tuple[torch.Tensor, ...], results: dict[str, torch.Tensor],
+    optional: OptionalArguments, handle: int,
+) -> FwdParams:  # fmt: skip
+    """Launch a call that stores its log-sum-exp and, if it drops, its random bytes; return its parameters."""
+    q, k, v = (x.data_ptr() for x in inputs)
+    if not plan.asked:
+        plan.ask(q, k, v, results["o"].data_ptr(), optional)
+    p = plan.params_at(q, k, v, optional)
+    assert p.lse is not None
+    p = replace(
+        p, o=p.o._replace(data=results["o"].data_ptr()), lse=p.lse._replace(data=results["lse"].data_ptr())
+    )
+    if "randval" in results:
+        layout = random_bytes(plan)
+        assert layout is not None
+        p = replace(p, randval=randval_at(layout, results["randval"].data_ptr()))
+    if plan.workspace is not None:
+        workspace = allocate_workspace(plan.workspace, inputs[0])
+        p = replace(p, workspace=workspace.address, workspace_bytes=plan.workspace.shape[0])
+    launch_fwd(p, handle)
+    return p
 
 
 # On tensors without memory, for tracing.

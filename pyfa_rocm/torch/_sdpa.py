@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -11,6 +12,7 @@ from pyfa_rocm._call.numbers import positive_scale
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch._copies import readable
 from pyfa_rocm.torch._mask import bias_of
+from pyfa_rocm.torch._math import attend_by_formula, require_fallback, takes_formula
 from pyfa_rocm.torch._tensors import FLOATS, autocast, real, require_tensors
 from pyfa_rocm.torch.functional import flash_attn_func
 
@@ -26,6 +28,8 @@ def sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    fallback: str | None = None,
 ) -> torch.Tensor:
     """Attention with the arguments and the meaning of ``torch.nn.functional.scaled_dot_product_attention``.
 
@@ -44,9 +48,9 @@ def sdpa(
         As key.
     attn_mask : torch.Tensor, optional, (..., seqlen_q, seqlen_k)
         Broadcast to (..., nhead_q, seqlen_q, seqlen_k). Boolean: True takes part; or of query's dtype, added
-        to the scaled scores. It is handed to the kernel as a bias: a copy of its own size if it is boolean,
-        of another dtype, or broadcast in its last dimension; else none. With `is_causal` both
-        apply, where PyTorch's own may refuse.
+        to the scaled scores. It is handed to the kernel as a bias: a copy of its own size, except one of
+        float16 as query that is not broadcast in its last dimension. With `is_causal` both apply, where
+        PyTorch's own may refuse.
     dropout_p : float
         Chance to drop an element of the probabilities, in every mode of a module: pass 0 in evaluation. The
         random state is drawn by the default generator of query's device.
@@ -56,6 +60,10 @@ def sdpa(
         Factor on the scores; ``1 / sqrt(hdim)`` by default. Query is copied if it is not above 0.
     enable_gqa : bool
         Whether nhead_k may be a divisor of nhead_q, as in `flash_attn_func`.
+    fallback : {"math"}, optional
+        What to do if no kernel does the call, such as of head dims beyond all kernels': compute it by the
+        formula, in plain torch, with memory for each pair of query and key, and warn, once for each reason.
+        None: raise.
 
     Returns
     -------
@@ -82,6 +90,7 @@ def sdpa(
     torch.Size([1, 2, 64, 128])
     """
     require_tensors(query=query, key=key, value=value)
+    require_fallback(fallback)
     query, key, value = autocast(query, key, value)
     _require_fit(query, key, value)
     hdim_v = value.shape[-1]
@@ -100,9 +109,12 @@ def sdpa(
         out = q.new_zeros(*scores[:-1], hdim_v)
     else:
         bias = None if attn_mask is None else _bias(attn_mask, scores, q.dtype)
-        out = flash_attn_func(
-            q, k, v, dropout_p=dropout_p, softmax_scale=scale, causal=is_causal, bias=bias, top_left=is_causal
-        )
+        options: dict[str, Any] = {
+            "dropout_p": dropout_p, "softmax_scale": scale, "causal": is_causal, "top_left": is_causal,
+        }  # fmt: skip
+        by_formula = fallback is not None and takes_formula(q, k, v, bias, **options)
+        attend = attend_by_formula if by_formula else flash_attn_func
+        out = attend(q, k, v, bias=bias, **options)
         out = out.transpose(1, 2)[..., :hdim_v]
         out = out.view(*leading, *out.shape[1:])
     return out[0] if query.dim() == key.dim() == value.dim() == 2 else out

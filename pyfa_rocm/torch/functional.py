@@ -64,8 +64,8 @@ def flash_attn_func(
         Whether the gradient of q has the same bits from run to run, which takes more memory and time.
         ``torch.use_deterministic_algorithms`` asks for it too.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. Only for tests: it waits for the device,
-        computes on the host, and cannot be part of a compiled graph.
+        Whether to return the log-sum-exp and the probabilities too. Only for tests: it takes memory for each
+        pair of query and key, and cannot be part of a compiled graph.
     bias : torch.Tensor, optional, (batch, nhead_q, seqlen_q, seqlen_k)
         As there.
     philox : torch.Tensor or (int, int), optional
@@ -176,16 +176,16 @@ def flash_attn_varlen_func(
     block_table : torch.Tensor, optional, int32 (batch, max_pages)
         k and v are caches, (pages, page_size, nhead_k, hdim), as in `pyfa_rocm.flash_attn_varlen_func`.
     seqused_q, seqused_k : torch.Tensor, optional, int32 (batch)
-        Lengths in use. Rows of O and of the log-sum-exp beyond them hold anything.
+        Lengths in use. Rows beyond them are of no sequence.
     bias : torch.Tensor, optional, (nhead_q, total_q, max_seqlen_k)
         As there.
 
     Returns
     -------
     out : torch.Tensor, (total_q, nhead_q, hdim_v)
-        Contiguous; `out` itself if given.
+        Contiguous, 0 in rows of no sequence; `out` itself if given, which keeps them.
     lse : torch.Tensor, float32 (nhead_q, total_q)
-        Only with `return_lse` or `return_attn_probs`.
+        -inf for rows of no sequence; only with `return_lse` or `return_attn_probs`.
     S_dmask : torch.Tensor, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
         Only with `return_attn_probs`.
 
@@ -197,7 +197,8 @@ def flash_attn_varlen_func(
     Notes
     -----
     The operator is ``torch.ops.pyfa_rocm.fmha_varlen_fwd`` (with `out`, ``fmha_varlen_fwd_out``), with
-    `block_table` ``fmha_decode`` (``fmha_decode_out``).
+    `block_table` ``fmha_decode`` (``fmha_decode_out``). Gradients of rows of no sequence are 0, whatever the
+    gradient of O holds there.
 
     Examples
     --------
@@ -279,13 +280,13 @@ def _probabilities(
 ) -> Any:  # fmt: skip
     if torch.compiler.is_compiling():
         raise UnsupportedError(
-            "return_attn_probs: got True in a compiled graph, expected False: it computes on the host; "
-            "an operator can return the log-sum-exp (return_lse=True)"
+            "return_attn_probs: got True in a compiled graph, expected False: no operator has them; "
+            "one can return the log-sum-exp (return_lse=True)"
         )
     if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
-            "return_attn_probs: got True inside a transform of torch.func, expected False: it computes on "
-            "the host; an operator can return the log-sum-exp (return_lse=True)"
+            "return_attn_probs: got True inside a transform of torch.func, expected False: no operator has "
+            "them; one can return the log-sum-exp (return_lse=True)"
         )
     of_lengths = None if lengths is None else Lengths(**lengths)
     if not _autograd.is_differentiated(q, k, v, arguments.get("bias"), arguments.get("alibi_slopes")):

@@ -13,7 +13,7 @@ from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import Options
 from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.kvcache import require_new
+from pyfa_rocm.kvcache import require_new, require_positions
 from pyfa_rocm.torch import _autograd  # noqa: F401 - the operators' derivatives, which are refused
 from pyfa_rocm.torch._arguments import length, output_type, window
 from pyfa_rocm.torch._tensors import autocast, real, require_tensors
@@ -135,12 +135,15 @@ def flash_attn_with_kvcache(
         "candidate": to_integer("kernel", kernel),
     }  # fmt: skip
     if new:
+        at_places = causal or left >= 0 or right >= 0
         rotary = _there(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+        if rotary and q.dim() == 4:
+            rows = max(arguments["seqlen_new"], q.shape[1] if at_places else 1)
+            require_positions(rotary_cos, cache_seqlens, rows)
         rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device) if rotary else q
         _ops.fmha_decode_check.default(rotated, k_cache, v_cache, out, **arguments)
         if rotary:
             rotary["rotary_interleaved"] = bool(rotary_interleaved)
-        at_places = causal or left >= 0 or right >= 0
         _append((k_cache, v_cache), new, (q, rotated), where, rotary, at_places)
         q = rotated
     return _decode(q, k_cache, v_cache, out, arguments)

@@ -24,7 +24,7 @@ if int(_transformers.__version__.partition(".")[0]) < 5:
     )
 
 from pyfa_rocm.transformers._attention import attention_forward
-from pyfa_rocm.transformers._mask import attention_mask
+from pyfa_rocm.transformers._mask import attention_mask, remember_in_graphs
 from pyfa_rocm.transformers._tables import refuse_in_tables
 from pyfa_rocm.transformers._teach import teach
 
@@ -46,7 +46,8 @@ def register() -> None:
     Source: `attention_forward` and `attention_mask`, through ``AttentionInterface.register`` and
     ``AttentionMaskInterface.register`` of transformers. Continuous batching (`generate_batch`) has no such
     register: two functions that it asks about names are wrapped, and answer for this one as for
-    flash-attention.
+    flash-attention. Five functions that make mask functions are wrapped too: while a model is compiled, they
+    make ones that say what they were made of.
 
     Examples
     --------
@@ -64,5 +65,6 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
+    remember_in_graphs()
     teach(NAME)
     refuse_in_tables(NAME)

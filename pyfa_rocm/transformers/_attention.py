@@ -3,98 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
+from pyfa_rocm.torch._mask import most_bias
 from pyfa_rocm.torch._tensors import autocast
+from pyfa_rocm.transformers._compiled import attend_rows
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 from pyfa_rocm.transformers._forward import forward, varlen_forward, with_sinks
 from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
+from pyfa_rocm.transformers._packing import in_use, packed_rows, traced_mask, within_sequences
+from pyfa_rocm.transformers._rows import Rows, once, rows_of_mask
 
 __all__ = ["attention_forward"]
 
-_ROWS = "_pyfa_rocm_rows"
 # Queries of a sequence up to which its cache is read by decode's kernels, which share the keys among compute
 # units: a tile of them has 16 rows, of queries and the heads of a group.
 _FEW = 16
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The sequences of a batch, padding left out.
-
-    Attributes
-    ----------
-    index : (torch.Tensor, torch.Tensor) or None
-        Batch and position of each token; None: of all.
-    starts : torch.Tensor, int32 (number of sequences + 1)
-        Where each sequence starts, and the end.
-    longest : int
-        Length of the longest.
-    """
-
-    index: tuple[torch.Tensor, torch.Tensor] | None
-    starts: torch.Tensor
-    longest: int
-
-    def pack(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, seqlen, nhead, hdim) -> (total, nhead, hdim)."""
-        return x.flatten(0, 1) if self.index is None else x[self.index]
-
-    def unpack(self, x: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
-        """Undo `pack`; padding is 0."""
-        if self.index is None:
-            return x.unflatten(0, (batch, seqlen))
-        result = x.new_zeros(batch, seqlen, *x.shape[1:])
-        result[self.index] = x
-        return result
-
-
-def _tokens_alone(tokens: torch.Tensor) -> _Rows:
-    """Return the tokens of a padded batch, a sequence each row."""
-    lengths = tokens.sum(1, dtype=torch.int32)
-    starts = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-    return _Rows(tokens.nonzero(as_tuple=True), starts, int(lengths.max()))
-
-
-def _all_rows(batch: int, seqlen: int, device: torch.device) -> _Rows:
-    starts = torch.arange(0, (batch + 1) * seqlen, seqlen, dtype=torch.int32, device=device)
-    return _Rows(None, starts, seqlen)
-
-
-def _sequences(numbers: torch.Tensor) -> _Rows:
-    """Return the sequences of a packed batch, by the number of each token's."""
-    begins = torch.ones_like(numbers, dtype=torch.bool)
-    begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
-    starts = torch.nn.functional.pad(begins.flatten().nonzero().flatten(), (0, 1), value=numbers.numel())
-    return _Rows(None, starts.to(torch.int32), int(starts.diff().max()))
-
-
-def _rows(mask: torch.Tensor, q_length: int, pattern: Pattern) -> tuple[_Rows, _Rows] | None:
-    """Return the sequences of queries and of keys; None: a batch without padding."""
-    if mask.dtype != torch.bool:
-        both = _sequences(mask)
-        return both, both
-    if mask.all():
-        return None
-    keys = _tokens_alone(mask)
-    if pattern.causal or pattern.window_size != (-1, -1):
-        return _tokens_alone(mask[:, -q_length:]), keys
-    return _all_rows(mask.shape[0], q_length, mask.device), keys
-
-
-def _once(mask: torch.Tensor, what: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return what was worked out of a mask for the layer before, or else now: it waits for the device."""
-    kept: dict[Any, Any] = getattr(mask, _ROWS, {})
-    if what not in kept:
-        setattr(mask, _ROWS, kept | {what: make()})
-    return getattr(mask, _ROWS)[what]
 
 
 def _pattern(
@@ -113,7 +43,7 @@ def _pattern(
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype, kv_length: int) -> torch.Tensor:
     """Return a mask of all queries and keys as what is added to the scores."""
-    least = torch.finfo(dtype).min
+    least = -most_bias(dtype)
     mask = mask[..., :kv_length]
     if mask.dtype == torch.bool:
         return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, least)
@@ -161,7 +91,9 @@ def attention_forward(
     s_aux : torch.Tensor, optional, (nhead_q)
         Attention sinks: a logit of each head that takes part in the softmax and has no value.
     **kwargs
-        Whatever else a model hands on; of continuous batching the paged cache, and what to read of it.
+        Whatever else a model hands on. Which tokens belong together is obeyed: cu_seq_lens_q, cu_seq_lens_k,
+        max_length_q and max_length_k, as `FlashAttentionKwargs` of transformers has them; seq_idx; and
+        position_ids that start again. Of continuous batching the paged cache, and what to read of it.
 
     Returns
     -------
@@ -193,9 +125,18 @@ def attention_forward(
         return paged_attention(module, query, key, value, scores, kwargs), None
     q, k, v = (x.transpose(1, 2) for x in autocast(query, key, value))
     if attention_mask is not None and attention_mask.ndim == 4 and not is_range(attention_mask):
+        attention_mask = within_sequences(attention_mask, kwargs, q, k)
         return _with_bias(q, k, v, attention_mask, scores, dropout), None
     pattern = _pattern(module, attention_mask, is_causal, sliding_window)
     scores = replace(scores, causal=pattern.causal, window_size=pattern.window_size)
+    packed = packed_rows(kwargs, attention_mask, pattern, q, k)
+    if packed is not None:
+        count = in_use(attention_mask, k)
+        return _packed(q, k[:, :count], v[:, :count], packed, scores, dropout), None
+    if torch.compiler.is_compiling():
+        traced = traced_mask(kwargs, attention_mask, q, k)
+        if traced is not None:
+            return attend_rows(q, k, v, traced, scores, dropout), None
     keys = _keys(attention_mask, q, k)
     if keys is not None and can_decode(q, k, v, dropout):
         return decode(q, k, v, keys, scores), None
@@ -264,20 +205,29 @@ def _by_rows(
     scores: Scores, dropout: float,
 ) -> torch.Tensor:  # fmt: skip
     """Return attention by the forward kernels, which have gradients: padding left out, in copies."""
-    batch, q_length = q.shape[:2]
+    q_length = q.shape[1]
     rows = None
     if mask is not None:
         if is_range(mask):
             given = mask
-            mask = _once(given, ("tokens",), lambda: tokens_of(given))
+            mask = once(given, ("tokens",), lambda: tokens_of(given))
         # A cache of fixed size holds more than is in use.
         tokens: torch.Tensor = mask
         k, v = (x[:, : tokens.shape[1]] for x in (k, v))
         what = q_length, pattern.causal, pattern.window_size
-        rows = _once(tokens, what, lambda: _rows(tokens, q_length, pattern))
+        rows = once(tokens, what, lambda: rows_of_mask(tokens, q_length, pattern))
     if rows is None:
         return forward(q, k, v, scores, dropout)
+    return _packed(q, k, v, rows, scores, dropout)
+
+
+def _packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: tuple[Rows, Rows], scores: Scores,
+    dropout: float,
+) -> torch.Tensor:  # fmt: skip
+    """Return attention by the kernels for packed sequences."""
     of_q, of_k = rows
+    batch, q_length = q.shape[:2]
     packed = of_q.pack(q), of_k.pack(k), of_k.pack(v)
     lengths = of_q.starts, of_k.starts, of_q.longest, of_k.longest
     return of_q.unpack(varlen_forward(*packed, *lengths, scores, dropout), batch, q_length)

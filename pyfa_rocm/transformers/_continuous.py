@@ -55,7 +55,7 @@ def paged_attention(
     Returns
     -------
     torch.Tensor, (1, tokens, nhead_q, hdim)
-        Rows of no sequence, which fill up a batch, hold anything.
+        Rows of no sequence, which fill up a batch, are 0.
 
     Raises
     ------

@@ -8,16 +8,26 @@ into a mask of every query and key.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from transformers import masking_utils
 
-__all__ = ["Pattern", "attention_mask", "is_range", "pattern_of", "tagged_pattern", "tokens_of"]
+__all__ = [
+    "Pattern",
+    "attention_mask",
+    "has_gaps",
+    "is_range",
+    "pattern_of",
+    "remember_in_graphs",
+    "tagged_pattern",
+    "tokens_of",
+]
 
 _TAG = "_pyfa_rocm_pattern"
 _UNLIMITED = (-1, -1)
@@ -35,15 +45,62 @@ class Pattern:
         How many before it and after; -1: all.
     sequences : torch.Tensor or None, int64 (batch, seqlen)
         Which of several packed sequences a token belongs to; equal ones are neighbours. None: of one.
+    padded : bool
+        In a graph, whether a mask in this pattern may have tokens that are none.
     """
 
     causal: bool
     window_size: tuple[int, int] = _UNLIMITED
     sequences: torch.Tensor | None = None
+    padded: bool = True
+
+
+class Made:
+    """A mask function in a graph, with what it was made of: a graph does not show what a function holds."""
+
+    def __init__(self, function: Callable[..., Any], maker: str, parts: dict[str, Any]) -> None:
+        self.function, self.maker, self.parts = function, maker, parts
+
+    def __call__(self, batch_idx: Any, head_idx: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return self.function(batch_idx, head_idx, q_idx, kv_idx)
+
+
+# transformers' functions that make mask functions, and by what name those hold the first argument, or all.
+_MAKERS = {
+    "and_masks": "mask_functions", "packed_sequence_mask_function": "packed_sequence_mask",
+    "remap_positions_for_packed_sequence": "mask_function", "sliding_window_overlay": "sliding_window",
+    "sliding_window_bidirectional_overlay": "sliding_window",
+}  # fmt: skip
+_REMEMBERS = "_pyfa_rocm_remembers"
+
+
+def remember_in_graphs() -> None:
+    """Have transformers' makers of mask functions make `Made` ones while a graph is traced, and only then."""
+    for name, holds in _MAKERS.items():
+        maker = getattr(masking_utils, name, None)
+        if maker is not None and not hasattr(maker, _REMEMBERS):
+            setattr(masking_utils, name, _remembering(maker, name, holds))
+
+
+def _remembering(maker: Callable[..., Any], name: str, holds: str) -> Callable[..., Any]:
+    @functools.wraps(maker)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        function = maker(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            return function
+        first = args[0] if args else kwargs[holds]
+        return Made(function, name, {holds: args if name == "and_masks" else first})
+
+    setattr(make, _REMEMBERS, True)
+    return make
 
 
 def _parts(function: Any, maker: Callable[..., Any]) -> dict[str, Any] | None:
     """Return what a mask function was made of by a function of transformers; None: not made by it."""
+    if isinstance(function, Made):
+        return function.parts if function.maker == maker.__name__ else None
+    if torch.compiler.is_compiling():
+        return None
     made_there = getattr(function, "__module__", None) == maker.__module__
     if not made_there or not function.__qualname__.startswith(f"{maker.__qualname__}.<locals>."):
         return None
@@ -183,9 +240,13 @@ def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int, is_padded: bool
         return False
     if not is_padded:
         return True
-    # Padding in between would bring tokens nearer to each other than their positions are.
-    gaps = tokens[:, 1:] & ~tokens[:, :-1]
-    return bool((gaps.sum(1) + tokens[:, :1].sum(1) <= 1).all())
+    return torch.compiler.is_compiling() or not has_gaps(tokens)  # in a graph the operator looks
+
+
+def has_gaps(tokens: torch.Tensor) -> bool:
+    """Whether there is padding in between: it would bring tokens nearer together than positions say."""
+    begins = tokens[:, 1:] & ~tokens[:, :-1]
+    return bool((begins.sum(1) + tokens[:, :1].sum(1) > 1).any())
 
 
 def _tagged(
@@ -193,6 +254,8 @@ def _tagged(
 ) -> torch.Tensor | None:
     """Return the mask of the tokens in a pattern, which some of them may not be in if `is_padded`."""
     in_use = tokens.shape[1]
+    if torch.compiler.is_compiling():
+        return _traced(pattern, tokens, kv_length, is_padded)
     if pattern.sequences is not None:
         mask = pattern.sequences.clone()
     elif in_use == kv_length and _sees_all(pattern, kv_length) and not (is_padded and not tokens.all()):
@@ -202,6 +265,18 @@ def _tagged(
     else:
         mask = tokens.clone()
     setattr(mask, _TAG, pattern)
+    return mask
+
+
+def _traced(pattern: Pattern, tokens: torch.Tensor, kv_length: int, is_padded: bool) -> torch.Tensor | None:
+    """Return a mask in a graph, where nobody looks at it: `_compiled` does, when the graph runs."""
+    if pattern.sequences is not None:
+        mask = pattern.sequences.clone()
+    elif not is_padded and tokens.shape[1] == kv_length and _sees_all(pattern, kv_length):
+        return None
+    else:
+        mask = tokens.clone()
+    setattr(mask, _TAG, replace(pattern, sequences=None, padded=is_padded))
     return mask
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, flash_attn
 from pyfa_rocm import torch as p
-from pyfa_rocm.flash_attn import flash_attn_interface
+from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface
 
 Q = torch.ones(1, 16, 2, 64, dtype=torch.float16)
 CU = torch.tensor([0, 16], dtype=torch.int32)
@@ -105,7 +105,7 @@ MISSING = (
     "import flash_attn.modules.mha",
     "from flash_attn.ops.triton.layer_norm import RMSNorm",
     "from flash_attn import flash_attn_gpu",
-    "from flash_attn.flash_attn_interface import _get_block_size_n",
+    "from flash_attn.flash_attn_interface import flash_attn_gqa_func",
     "from flash_attn_2_cuda import bwd_kvcache",
     "from flash_attn.bert_padding import flash_attn_func",
 )
@@ -129,3 +129,32 @@ def test_missing_attributes(installed: None) -> None:
         with pytest.raises(AttributeError, match=rf"{name}: not part of pyfa_rocm\.flash_attn, .* it has "):
             getattr(module, name)
     assert importlib.import_module("pyfa_rocm.flash_attn.bert_padding") is flash_attn.bert_padding
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize(("paged", "most"), [(True, 64), (False, 16)])
+@pytest.mark.parametrize("short", [True, False])
+def test_rotary_tables_that_end_before_the_cache(by_name: bool, paged: bool, most: int, short: bool) -> None:
+    """Refused, as by flash-attn: lengths, which are on the device, may reach beyond the tables."""
+    new, cache = torch.ones(2, 1, 2, 64).bfloat16(), torch.zeros(9, 16, 2, 64).bfloat16()
+    table = torch.ones(most - short, 16).bfloat16()
+    pages = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=torch.int32) if paged else None
+    arrays = torch.cat([new, new], 2), cache, cache + 0, new, new
+    lengths = torch.zeros(2, dtype=torch.int32)
+
+    def call() -> Any:
+        if by_name:
+            return flash_attn.flash_attn_with_kvcache(
+                *arrays, rotary_cos=table, rotary_sin=table, cache_seqlens=lengths, block_table=pages
+            )
+        return flash_attn_2_cuda.fwd_kvcache(
+            *arrays, lengths, table, table, None, None, pages, None, None, 0.125, False, -1, -1, 0.0, True, 0
+        )
+
+    if short:
+        message = rf"rotary_cos: got {most - 1} positions, expected {most} or more"
+        with pytest.raises(InvalidArgumentError, match=message):
+            call()
+    else:
+        call()
+    assert cache.any() != short

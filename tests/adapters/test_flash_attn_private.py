@@ -325,3 +325,73 @@ def test_autograd_functions() -> None:
     cu = starts((20,))
     packed = private.FlashAttnVarlenFunc.apply(q[0], k[0], v[0], cu, cu, 20, 20, *options, None, True)
     torch.testing.assert_close(packed, out[0], rtol=0, atol=2**-9)
+
+
+@pytest.mark.parametrize("hdim_v", [64, 60, 24])
+@pytest.mark.parametrize("packed", [False, True])
+def test_fakes_with_another_head_dim_of_v(hdim_v: int, packed: bool) -> None:
+    """O has v's, as in eager mode: to the next multiple of 8."""
+    q, v = draw(1, 16, 2, 128), draw(1, 16, 2, hdim_v)
+    cu = starts((16,))
+
+    def call(q: torch.Tensor, v: torch.Tensor) -> Any:
+        if packed:
+            return private._wrapped_flash_attn_varlen_forward(
+                q[0], q[0], v[0], cu, cu, 16, 16, 0.0, SCALE, True
+            )
+        return private._wrapped_flash_attn_forward(q, q, v, 0.0, SCALE, True, -1, -1, 0.0, None, False)
+
+    torch._dynamo.reset()
+    eager, compiled = call(q, v), torch.compile(call, fullgraph=True, backend="aot_eager")(q, v)
+    for a, b in zip(eager, compiled, strict=True):
+        assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+    assert torch.equal(eager[0], compiled[0])
+    assert eager[0].shape[-1] == -(-hdim_v // 8) * 8
+
+
+@pytest.mark.parametrize("hdim_v", [64, 24])
+def test_fakes_over_pages_with_another_head_dim_of_v(hdim_v: int) -> None:
+    q, cu, table = draw(2, 4, 128), starts((1, 1)), torch.tensor([[0], [1]], dtype=torch.int32)
+    k, v = draw(2, 16, 2, 128), draw(2, 16, 2, hdim_v)
+
+    def call(q: torch.Tensor) -> Any:
+        return private._wrapped_flash_attn_varlen_forward(
+            q, k, v, cu, cu, 1, 16, 0.0, SCALE, True, block_table=table
+        )
+
+    torch._dynamo.reset()
+    eager, compiled = call(q), torch.compile(call, fullgraph=True, backend="aot_eager")(q)
+    assert [x.shape for x in eager] == [x.shape for x in compiled]
+    assert eager[0].shape == (2, 4, hdim_v)
+
+
+@pytest.mark.parametrize("p_dropout", [1e-30, 2.0**-25])
+def test_a_chance_that_nothing_drops_by(p_dropout: float) -> None:
+    """What asks for the log-sum-exp so gets the kernels without dropout, forward and backward."""
+    q, k, v, dout = (draw(1, 40, 2, 64, seed=i) for i in range(4))
+    mask: tuple[Any, ...] = (SCALE, True, -1, -1, 0.0, None)
+    want, lse_want, _, _ = private._flash_attn_forward(q, k, v, 0.0, *mask, False)
+    out, lse, s_dmask, state = private._flash_attn_forward(q, k, v, p_dropout, *mask, True)
+    assert torch.equal(out, want)
+    assert torch.equal(lse, lse_want)
+    assert not s_dmask.signbit().any()
+    # Probabilities are rounded to float16 on both sides, and O is.
+    values = torch.einsum("bhij,bjhd->bihd", s_dmask[..., :40, :40].double(), v.double())
+    terms = torch.einsum("bhij,bjhd->bihd", s_dmask[..., :40, :40].double(), v.double().abs())
+    assert ((out.double() - values).abs() <= 2**-11 * (2 * terms + values.abs()) + 2**-24).all()
+    results = []
+    for given in (state, None):
+        gradients = tuple(torch.empty_like(x) for x in (q, k, v))
+        private._flash_attn_backward(
+            dout, q, k, v, out, lse, *gradients, p_dropout, *mask, True, rng_state=given
+        )
+        results.append(gradients)
+    gradients = tuple(torch.empty_like(x) for x in (q, k, v))
+    private._flash_attn_backward(dout, q, k, v, out, lse, *gradients, 0.0, *mask, True)
+    for got in results:
+        assert all(torch.equal(a, b) for a, b in zip(got, gradients, strict=True))
+    public_out, public_lse, _ = flash_attn.flash_attn_func(
+        q, k, v, p_dropout, softmax_scale=SCALE, causal=True, return_attn_probs=True
+    )
+    assert torch.equal(public_out, want)
+    assert torch.equal(public_lse, lse_want)

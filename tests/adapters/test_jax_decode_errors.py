@@ -111,3 +111,19 @@ def test_wrong_types() -> None:
         flash_attn_varlen_func(
             q[:, 0], cache, cache, starts, starts, 1, 1, top_left=True, block_table=np.zeros((2, 1), np.int32)
         )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
+    """An integer is compared with them; queries at their own places count too."""
+    cache, new, q, table = zeros(2, 32, 2, 64), zeros(2, 1, 2, 64), zeros(2, 3, 4, 64), zeros(20, 16)
+    last = 17 if causal else 19
+
+    def step(length: int) -> Any:
+        return flash_attn_with_kvcache(
+            q, cache, cache + 0, new, new, table, table, cache_seqlens=length, causal=causal
+        )
+
+    assert len(step(last)) == 3
+    with pytest.raises(InvalidArgumentError, match="rotary_cos: got 20 positions, expected 21 or more"):
+        step(last + 1)

@@ -186,7 +186,7 @@ def test_probabilities() -> None:
     assert (values - out).abs().max() < 0.02
     host = [pyfa_rocm.DeviceArray.from_numpy(to_numpy(x)) for x in (q, k)]
     plain = pyfa_rocm.flash_attn_func(host[0], host[1], host[1], causal=True, return_attn_probs=True)
-    assert torch.equal(s_dmask, torch.from_numpy(plain[2].to_numpy()))
+    torch.testing.assert_close(s_dmask, torch.from_numpy(plain[2].to_numpy()), rtol=1e-5, atol=0)
     packed = p.flash_attn_varlen_func(q[0], k[0], k[0], AT, AT_K, 13, 11, return_attn_probs=True)
     assert packed[2].shape == (2, 4, 13, 11)
 
@@ -246,3 +246,17 @@ else:
     raise AssertionError("imported")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
+    """An integer is compared with them; queries at their own places count too."""
+    new, q = torch.ones(2, 1, 2, 64).half(), torch.ones(2, 3, 4, 64).half()
+    cache, table = torch.zeros(2, 32, 2, 64).half(), torch.ones(20, 16).half()
+    rotary = {"rotary_cos": table, "rotary_sin": table, "causal": causal}
+    last = 17 if causal else 19
+    p.flash_attn_with_kvcache(q, cache, cache + 0, new, new, cache_seqlens=last, **rotary)
+    assert cache[:, last].any()
+    with pytest.raises(InvalidArgumentError, match="rotary_cos: got 20 positions, expected 21 or more"):
+        p.flash_attn_with_kvcache(q, cache, cache + 0, new, new, cache_seqlens=last + 1, **rotary)
+    assert not cache[:, last + 1].any()

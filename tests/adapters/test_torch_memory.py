@@ -196,13 +196,28 @@ class Allocator:
         start, self.taken = self.taken, self.taken + -(-math.prod(shape) // 512) * 512
         return CardTensor(self.pools[dtype][start : start + math.prod(shape)].reshape(*shape))
 
+    def full(self, stream: CurrentStream, shape: Any, value: float, **options: Any) -> torch.Tensor:
+        """torch.full: filled on the current stream, by pairs of elements of 16 bits."""
+        x = self(shape, **options)
+        if not isinstance(x, CardTensor):
+            return x.fill_(value)
+        word = np.float32(value).view(np.int32)
+        assert value == 0 or x.dtype == torch.float32
+        nbytes = x.array.nbytes
+        hip.call("hipMemsetD32Async", x.array.data, int(word), nbytes // 4, stream.stream.handle)
+        return x
+
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[CurrentStream]:
     """Have torch say that it was built for ROCm, allocate on the device, and have a stream of its own."""
-    stream = CurrentStream()
+    stream, allocator = CurrentStream(), Allocator()
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    monkeypatch.setattr(torch, "empty", Allocator())
+    monkeypatch.setattr(torch, "empty", allocator)
+    monkeypatch.setattr(torch, "full", partial(allocator.full, stream))
+    monkeypatch.setattr(
+        torch, "zeros", lambda shape, **options: allocator.full(stream, shape, 0.0, **options)
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", stream)
     yield stream
     stream.stream.close()
@@ -249,6 +264,21 @@ def test_card_varlen_into_a_tensor(card: CurrentStream) -> None:
         card, lambda: p.flash_attn_varlen_func(q_card, q_card, q_card, at_card, at_card, 30, 30, out=out)
     )
     np.testing.assert_array_equal(out.array.to_numpy(), to_numpy(want))
+
+
+def test_card_varlen(card: CurrentStream) -> None:
+    """Rows of no sequence are cleared on the stream too, anew whenever it is replayed."""
+    q, at = randn(50, 2, 128), torch.tensor([0, 20, 40], dtype=torch.int32)
+    want, want_lse = p.flash_attn_varlen_func(q, q, q, at, at, 20, 20, return_lse=True)
+    q_card, at_card = on_card(q), on_card(at)
+    out, lse = replayed(
+        card,
+        lambda: p.flash_attn_varlen_func(q_card, q_card, q_card, at_card, at_card, 20, 20, return_lse=True),
+    )
+    np.testing.assert_array_equal(out.array.to_numpy(), to_numpy(want))
+    np.testing.assert_array_equal(lse.array.to_numpy(), to_numpy(want_lse))
+    assert not want[40:].any()
+    assert want_lse[:, 40:].isneginf().all()
 
 
 def test_a_card_of_another_maker(card: CurrentStream, monkeypatch: pytest.MonkeyPatch) -> None:

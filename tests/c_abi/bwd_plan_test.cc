@@ -311,6 +311,14 @@ void test_refusals() {
                 "this build has no fmha_bwd_sum_bf16 kernel for gfx942");
   CHECK_REFUSED(forward(), (fmha::Target{fmha::Arch::kGfx90a, 104}),
                 "this build has no fmha_bwd_dot_fp16 kernel for gfx90a");
+  // What a prebuilt kernel does not take, and which build has a kernel that does.
+  fmha_fwd_params square = forward(4, 4, 128);
+  fmha_bwd_params p = backward(square);
+  p.deterministic = 1;
+  Planned planned;
+  CHECK_STATUS(plan_of(p, planned, {fmha::Arch::kGfx950, 256}), FMHA_UNSUPPORTED,
+               "deterministic = 1: hand-written kernels take 0; the kernel set default has one: build with "
+               "FMHA_KERNEL_SET=default");
   // More rows than a launch counts.
   f = packed();
   f.total_q = INT32_MAX;

@@ -270,10 +270,19 @@ void test_dropout() {
   p.p_drop = 0.999F;
   CHECK_OK(make(p, &problem));
   CHECK(a.keep_at_most == 0 && std::fabs(a.rp_keep - 1000.0F) < 0.1F);
+  // A chance that nothing drops by is none, unless the random bytes are wanted.
+  p.p_drop = 0x1p-25F;
+  CHECK_OK(make(p, &problem));
+  CHECK(!problem.dropout && a.philox == nullptr);
+  p.p_drop = std::nextafter(0x1p-25F, 1.0F);
+  CHECK_OK(make(p, &problem));
+  CHECK(problem.dropout && a.keep_at_most == 254 && a.rp_keep > 1.0F);
+  p = with_dropout();
   p.p_drop = 1e-9F;
   CHECK_OK(make(p, &problem));
-  CHECK(problem.dropout && a.keep_at_most == 255 && a.rp_keep == 1.0F);
+  CHECK(problem.dropout && a.keep_at_most == 255 && a.rp_keep == 1.0F && a.randval == at(9));
   p.p_drop = 0;
+  p.randval.data = nullptr;
   CHECK_OK(make(p, &problem));
   CHECK(!problem.dropout && a.philox == nullptr);
 

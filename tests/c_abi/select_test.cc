@@ -194,6 +194,12 @@ void test_features() {
   p.softcap = 0;
   p.p_drop = 0.1F;
   CHECK_SELECTED(p, "fp16_d64_mask_pad_dropout");
+  // A chance that nothing drops by takes the kernel without dropout.
+  p.p_drop = 0;
+  Selected plain;
+  CHECK(select(p, {Arch::kGfx942, 304}, &plain) == FMHA_OK);
+  p.p_drop = 1e-30F;
+  CHECK_SELECTED(p, plain.kernel->name);
 }
 
 void test_varlen() {

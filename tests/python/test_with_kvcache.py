@@ -206,3 +206,20 @@ def refuse(serving: Serving, change: dict[str, Any], said: str) -> None:
         flash_attn_with_kvcache(serving.put(serving.normal(_BATCH, 1, _NHEAD_Q)), *serving.caches, **options)
     assert said in str(caught.value)
     assert all((x == cache.to_numpy()).all() for x, cache in zip(before, serving.caches, strict=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
+    """An integer is compared with them; queries at their own places count too."""
+    new, q, table = (
+        DeviceArray.from_numpy(np.ones(shape, np.float16))
+        for shape in ((2, 1, 2, 64), (2, 3, 4, 64), (20, 16))
+    )
+    k_cache, v_cache = (DeviceArray.from_numpy(np.zeros((2, 32, 2, 64), np.float16)) for _ in range(2))
+    rotary: dict[str, Any] = {"rotary_cos": table, "rotary_sin": table, "causal": causal}
+    last = 17 if causal else 19
+    flash_attn_with_kvcache(q, k_cache, v_cache, new, new, cache_seqlens=last, **rotary)
+    assert k_cache.to_numpy()[:, last].any()
+    with pytest.raises(InvalidArgumentError, match="rotary_cos: got 20 positions, expected 21 or more"):
+        flash_attn_with_kvcache(q, k_cache, v_cache, new, new, cache_seqlens=last + 1, **rotary)
+    assert not k_cache.to_numpy()[:, last + 1].any()

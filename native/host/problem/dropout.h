@@ -13,7 +13,7 @@ struct Dropout {
   const uint64_t* seed_offset;  // device memory, {seed, offset}
 
   bool is_on() const { return p_drop != 0.0F; }
-  // The chance to keep, as kernels count with it.
+  // The chance to keep, as kernels count with it. One of 1 drops nothing: up to a p_drop of 2^-25.
   float p_keep() const { return static_cast<float>(1.0 - double{p_drop}); }
 };
 

@@ -112,8 +112,11 @@ void set_scores(const fmha_fwd_params& p, FwdProblem& problem) {
 }
 
 void set_dropout(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
-  check_dropout(p.p_drop, pass == Pass::kForward ? p.randval.data : nullptr);
+  const void* random_bytes = pass == Pass::kForward ? p.randval.data : nullptr;
+  check_dropout(p.p_drop, random_bytes);
   problem.dropout = {p.p_drop, p.philox_seed, p.philox_offset, nullptr};
+  // Callers of flash-attention ask for its log-sum-exp by a chance of 1e-30: kernels without dropout have it.
+  if (problem.dropout.p_keep() == 1.0F && random_bytes == nullptr) problem.dropout.p_drop = 0.0F;
 }
 
 // Of packed sequences only the device knows the lengths.

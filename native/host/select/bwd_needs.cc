@@ -128,7 +128,8 @@ void raise_bwd_unsupported(const BwdProblem& p, const BwdOffers& offers, Arch ar
   }
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
   if (Refusal why; (unmet & bit(BwdNeed::kLimits)) != 0 && !bwd_within_limits(nearest->origin, p, why)) {
-    why.raise();
+    // What these kernels do not take, others may, which this build has not.
+    why.raise(elsewhere(p, offers, arch).text);
   }
   ItemList wishes, terms;
   add_wishes(wishes, p);

@@ -144,7 +144,7 @@ void raise_fwd_unsupported(const FwdProblem& p, const FwdOffers& offers, Arch ar
   if (unmet == 0) raise_for_grid(p, offers, arch);
   if (Refusal why;
       (unmet & bit(Need::kLimits)) != 0 && !fwd_within_limits(nearest->origin, p, why) && why.has_reason()) {
-    why.raise();
+    why.raise(elsewhere(p, offers, arch).text);
   }
   ItemList wishes, terms;
   add_wishes(wishes, p, offers.of(nearest->origin).needs_mask);

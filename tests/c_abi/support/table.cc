@@ -233,6 +233,9 @@ extern const Kernel kKernels[] = {
     part("bwd_bias_fp16", PartKind::kBias, DType::kFp16),
     part("bwd_bias_fp32", PartKind::kBias, DType::kFp32),
     of_arch(Arch::kGfx90a, bwd("bwd_fp16_d64_90a", DType::kFp16, 64, false, false)),
+    // gfx950: only one that comes prebuilt.
+    of_arch(Arch::kGfx950,
+            of_origin(Origin::kAiter, bwd("bwd_fp16_d128_950", DType::kFp16, 128, false, false))),
 };
 extern const size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 extern const AbsentKernel kAbsentKernels[] = {
@@ -240,6 +243,7 @@ extern const AbsentKernel kAbsentKernels[] = {
     {"full", "FMHA_KERNEL_SET=full", group(with(fp16("", 128, true, true), Bias::kNone, false, true))},
     {"full", "FMHA_KERNEL_SET=full", base("", DType::kFp32, 64, true, true)},
     {"default", "FMHA_KERNEL_SET=default", bwd("", DType::kFp16, 64, true, true)},
+    {"default", "FMHA_KERNEL_SET=default", of_arch(Arch::kGfx950, bwd("", DType::kFp16, 128, false, false))},
     {"ci", "FMHA_GPU_TARGETS=all", of_arch(Arch::kGfx90a, base("", DType::kBf16, 64, false, true))},
 };
 extern const size_t kAbsentKernelCount = sizeof kAbsentKernels / sizeof kAbsentKernels[0];
