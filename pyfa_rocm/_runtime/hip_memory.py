@@ -77,6 +77,7 @@ def allocate(nbytes: int, make_room: Callable[[], bool]) -> int:
     with _beside_captures(lib, new):
         status = lib.hipMalloc(address, nbytes)
         if status == _OUT_OF_MEMORY and make_room():
+            hip.forget_error()
             status = lib.hipMalloc(address, nbytes)
     if status != _SUCCESS:
         raise hip.failure("hipMalloc", status)
@@ -98,4 +99,7 @@ def is_capturing(stream: int) -> bool:
         return False
     new, lib = _hip()
     status = new("int *")
-    return bool(lib.hipStreamIsCapturing(stream, status) == _SUCCESS and status[0] != _NOT_CAPTURING)
+    if lib.hipStreamIsCapturing(stream, status) != _SUCCESS:  # the call that is to use the stream says why
+        hip.forget_error()
+        return False
+    return bool(status[0] != _NOT_CAPTURING)
