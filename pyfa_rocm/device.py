@@ -116,6 +116,11 @@ def synchronize(device: int | None = None) -> None:
         hip.call("hipDeviceSynchronize")
 
 
+# Handles of Streams that have been closed, until the memory of DeviceArrays has looked at them: HIP may give
+# another stream the same handle.
+closed_streams: set[int] = set()
+
+
 class Stream:
     """A stream of our own, for a program that has none.
 
@@ -131,8 +136,8 @@ class Stream:
     """
 
     def __init__(self, device: int | None = None) -> None:
-        self.device = current_device() if device is None else device
         self.handle = 0
+        self.device = current_device() if device is None else device
         with use_device(self.device):
             self.handle = int(hip.call("hipStreamCreate"))
 
@@ -144,6 +149,7 @@ class Stream:
         """Give the stream back once its work is done. Further use is an error."""
         handle, self.handle = self.handle, 0
         if handle and not hip.is_forked():
+            closed_streams.add(handle)
             hip.call("hipStreamDestroy", handle)
 
     def __enter__(self) -> Stream:

@@ -22,6 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="emulator",
         help="where kernels run (default: emulator)",
     )
+    parser.addoption(
+        "--soak",
+        type=float,
+        default=6,
+        metavar="SECONDS",
+        help="how long random calls run whose memory must not grow (default: 6)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
