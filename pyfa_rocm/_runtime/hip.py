@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm._runtime import library, paths
-from pyfa_rocm._runtime.hip_file import open_runtime
+from pyfa_rocm._runtime.shared_library import open_runtime
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
@@ -327,6 +327,10 @@ def call(name: str, *args: Any) -> Any:
     hip = module()
     try:
         status, *results = getattr(hip, name)(*args)
+    except (OverflowError, ValueError) as error:  # hip-python's for a number that a C type cannot hold
+        raise InvalidArgumentError(
+            f"{name}: got {args}, expected values of its C arguments: {error}"
+        ) from error
     except RuntimeError as error:  # hip-python's for a function that the runtime lacks
         raise HipError(f"{name}: {error} ({runtime().path})") from error
     if status != hip.hipError_t.hipSuccess:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import cffi
 
 from pyfa_rocm._runtime import hip, library
+from pyfa_rocm._runtime.shared_library import open_runtime
 
 __all__ = ["allocate", "free", "is_capturing"]
 
@@ -36,7 +37,7 @@ def _hip() -> tuple[Any, Any]:
     """Return what makes room for values, and the functions."""
     ffi = cffi.FFI()
     ffi.cdef(_FUNCTIONS)
-    return ffi.new, library.dlopen(ffi, hip.runtime().path)
+    return ffi.new, library.functions_of(ffi, open_runtime(hip.runtime().path))
 
 
 # A forked child has no runtime: it asks, and is told so.
