@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from pyfa_rocm._runtime import dlpack, hip
 from pyfa_rocm._runtime.device_memory import Block, memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, contiguous_strides, layout_of
-from pyfa_rocm.device import current_device, use_device
+from pyfa_rocm.device import device_index, use_device
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = ["DeviceArray", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "memory"]
@@ -22,6 +23,7 @@ __all__ = ["DeviceArray", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "memor
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
+_ADDRESS_SPACE = 1 << 63
 # Types that NumPy does not know by name, nor as numbers.
 _EXTRA_DTYPES = {
     "bfloat16": bfloat16,
@@ -139,10 +141,15 @@ class DeviceArray:
         element = dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         if element.kind not in "iufcb" and _name_of(element) not in _EXTRA_DTYPES:
             raise InvalidArgumentError(f"dtype: got {element}, expected a type of numbers")
-        shape = tuple(int(n) for n in shape)
+        try:
+            shape = tuple(operator.index(n) for n in shape)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"shape: got {shape!r}, expected a tuple of integers") from error
         if any(n < 0 for n in shape):
             raise InvalidArgumentError(f"shape: got {shape}, expected no negative size")
-        device = current_device() if device is None else device
+        if math.prod(shape) * element.itemsize >= _ADDRESS_SPACE:
+            raise InvalidArgumentError(f"shape: got {shape} of {element}, which no device has memory for")
+        device = device_index(device)
         return cls.allocate(contiguous(shape, _name_of(element), device), stream=None)
 
     @classmethod
@@ -249,6 +256,7 @@ class DeviceArray:
 
     def reshape(self, *shape: int) -> DeviceArray:
         """View of a contiguous array in another shape of as many elements."""
+        shape = tuple(operator.index(n) for n in shape)
         if self.strides != contiguous_strides(self.shape) or math.prod(shape) != self.size:
             raise InvalidArgumentError(
                 f"shape: got {shape} for {self!r} with strides {self.strides}, expected a contiguous array "
@@ -272,6 +280,7 @@ class DeviceArray:
                 strides.append(stride * step)
                 offset += start * stride if shape[-1] else 0
             else:
+                item = operator.index(item)
                 if not -n <= item < n:
                     raise IndexError(f"index {dim}: got {item}, expected less than {n}")
                 offset += item % n * stride
@@ -306,13 +315,17 @@ class DeviceArray:
         Pending writes are ordered before the consumer's stream: nothing to do on the stream they were
         enqueued on, else the device is waited for.
         """
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
             raise BufferError(f"dl_device: got {tuple(dl_device)}, expected {self.__dlpack_device__()}")
         if copy:
             raise BufferError("copy: got True, expected None or False: exports do not copy")
+        stream = None if stream is None else operator.index(stream)
         if stream != -1:
             self._buffer.settle(stream or 0)
-        version = None if max_version is None else (int(max_version[0]), int(max_version[1]))
+        try:
+            version = None if max_version is None else (int(max_version[0]), int(max_version[1]))
+        except (TypeError, ValueError, LookupError) as error:
+            raise BufferError(f"max_version: got {max_version!r}, expected two integers") from error
         return dlpack.make_capsule(
             self.data, self.shape, self.strides, self.layout.dtype, self.device,
             max_version=version, owner=self._owner(),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyfa_rocm._call.call import Call
+from pyfa_rocm._call.numbers import truth
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.plan import Plans, find, make
@@ -139,14 +140,15 @@ def flash_attn_func(
     """
     handle = 0 if stream is None and type(q) is DeviceArray else stream_for(stream, q)
     optional = None
+    drops = dropout_p if type(dropout_p) is float else truth("dropout_p", dropout_p)
     if (
-        dropout_p or bias is not None or alibi_slopes is not None
+        drops or bias is not None or alibi_slopes is not None
         or q_descale is not None or k_descale is not None or v_descale is not None
     ):  # fmt: skip
         optional = OptionalArguments(handle)
         optional.add("bias", bias)
         optional.add("alibi_slopes", alibi_slopes)
-        if dropout_p:
+        if drops:
             optional.add_philox(philox)
         optional.add_descale("q_descale", q_descale)
         optional.add_descale("k_descale", k_descale)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyfa_rocm._call.bwd_plan import BwdCall, BwdPlan, BwdPlans, make_bwd
 from pyfa_rocm._call.call import Call
-from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.plan import find
@@ -251,6 +251,8 @@ def _run(
     sequences: dict[str, Any] | None = None, **lengths: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Check, allocate, launch, and return the gradients."""
+    accumulate, deterministic = truth("accumulate", accumulate), truth("deterministic", deterministic)
+    kernel = to_integer("kernel", kernel)
     handle = stream_for(stream, arrays["q"])
     optional = _optional(options, sequences or {}, handle)
     inputs = {name: _taken(array, name, handle) for name, array in arrays.items()}

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._runtime import hip, library
 from pyfa_rocm._runtime.hip import Runtime, runtime
 from pyfa_rocm.errors import InvalidArgumentError
@@ -28,6 +29,10 @@ __all__ = [
     "synchronize",
     "use_device",
 ]
+
+
+# HIP has fewer, and numbers them by a C int.
+_MOST_DEVICES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,20 @@ def current_device() -> int:
     return int(hip.call("hipGetDevice"))
 
 
+def device_index(device: int | None) -> int:
+    """Return the number of a device, checked as far as it is one, or of the current one for None."""
+    if device is None:
+        return current_device()
+    return device if type(device) is int and 0 <= device < _MOST_DEVICES else _checked_index(device)
+
+
+def _checked_index(device: Any) -> int:
+    index = to_integer("device", device)
+    if index >= _MOST_DEVICES:
+        raise InvalidArgumentError(f"device: got {index}, expected one of {device_count()}")
+    return index
+
+
 def enter_device(index: int) -> int:
     """Make a device the calling thread's current one, as `use_device` does, for the path of a call.
 
@@ -103,7 +122,7 @@ def leave_device(previous: int) -> None:
 @contextmanager
 def use_device(index: int) -> Iterator[None]:
     """Make a device the calling thread's current one for the length of a block."""
-    previous = enter_device(index)
+    previous = enter_device(device_index(index))
     try:
         yield
     finally:
@@ -112,8 +131,15 @@ def use_device(index: int) -> Iterator[None]:
 
 def synchronize(device: int | None = None) -> None:
     """Wait for all work on a device, the current one by default."""
-    with use_device(current_device() if device is None else device):
+    with use_device(device_index(device)):
         hip.call("hipDeviceSynchronize")
+
+
+# A handle is a pointer: below this number.
+_HANDLES = 1 << 64
+# Handles of Streams that have been closed, until the memory of DeviceArrays has looked at them: HIP may give
+# another stream the same handle.
+closed_streams: set[int] = set()
 
 
 class Stream:
@@ -131,8 +157,8 @@ class Stream:
     """
 
     def __init__(self, device: int | None = None) -> None:
-        self.device = current_device() if device is None else device
         self.handle = 0
+        self.device = device_index(device)
         with use_device(self.device):
             self.handle = int(hip.call("hipStreamCreate"))
 
@@ -144,6 +170,7 @@ class Stream:
         """Give the stream back once its work is done. Further use is an error."""
         handle, self.handle = self.handle, 0
         if handle and not hip.is_forked():
+            closed_streams.add(handle)
             hip.call("hipStreamDestroy", handle)
 
     def __enter__(self) -> Stream:
@@ -174,7 +201,7 @@ def stream_handle(stream: object) -> int:
     """
     if stream is None:
         return 0
-    if type(stream) is int and stream >= 0:
+    if type(stream) is int and 0 <= stream < _HANDLES:
         return stream
     if isinstance(stream, Stream):
         if not stream.handle:
@@ -188,8 +215,11 @@ def stream_handle(stream: object) -> int:
             f"stream: got {type(stream).__name__}, expected None, an integer handle, or a Stream of "
             "pyfa_rocm, torch, CuPy or hip-python"
         )
-    handle = int(stream)
-    if handle < 0:
+    try:
+        handle = int(stream)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"stream: got {stream!r}, expected a hipStream_t") from error
+    if not 0 <= handle < _HANDLES:
         raise InvalidArgumentError(f"stream: got {handle}, expected a hipStream_t")
     return handle
 

@@ -9,7 +9,6 @@ the caches are simple set-associative ones, cold at the start of each launch.
 from __future__ import annotations
 
 import ctypes
-import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm._runtime import hip
+from pyfa_rocm._runtime import hip, software_device
 from pyfa_rocm.device import device_count, synchronize
-from pyfa_rocm.errors import HipError, InvalidArgumentError
+from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
     "ACCESS",
@@ -305,29 +304,6 @@ class Profile:
     launches: list[LaunchProfile] = field(default_factory=list)
 
 
-def _library() -> ctypes.CDLL:
-    runtime = hip.runtime()
-    if not runtime.emulated:
-        raise HipError(
-            f"profile: the HIP runtime is {runtime.path}, expected the software device "
-            "(PYFA_ROCM_DEVICE=emulator)"
-        )
-    return ctypes.CDLL(runtime.path)
-
-
-def _json(function: Any, *args: Any) -> Any:
-    """Call a function that gives text to a buffer and returns the bytes needed."""
-    size = 0
-    while True:
-        buffer = ctypes.create_string_buffer(max(size, 1))
-        needed = function(*args, buffer, ctypes.c_size_t(size))
-        if needed < 0:
-            raise HipError(f"{function.__name__}: HIP error {-needed}")
-        if needed <= size:
-            return json.loads(buffer.value)
-        size = needed
-
-
 def _wait_for_devices() -> None:
     for device in range(device_count()):
         synchronize(device)
@@ -372,11 +348,13 @@ def _timing(
         for name, (fast, slow) in (constants or {}).items():
             key, values = name.encode(), (ctypes.c_double(fast), ctypes.c_double(slow))
             if library.fmha_emu_set_timing_constant(key, *values):
+                hip.forget_error()
                 raise InvalidArgumentError(
                     f"constants: got {name!r}: ({fast}, {slow}), expected a name of timing_constants() and "
                     "two numbers of 0 or more"
                 )
-        library.fmha_emu_timing(ctypes.byref(request))
+        if status := library.fmha_emu_timing(ctypes.byref(request)):
+            raise software_device.failure("profile(timing=True)", status)
         yield
     finally:
         library.fmha_emu_timing(None)
@@ -432,7 +410,7 @@ def profile(
     ...     out = flash_attn_func(q, k, v)
     >>> p.launches[0].counted.flops
     """
-    library = _library()
+    library = software_device.library()
     if not _profiling.acquire(blocking=False):
         raise InvalidArgumentError("profile: got a block inside another, expected one at a time")
     try:
@@ -447,20 +425,26 @@ def profile(
                     _wait_for_devices()
                 finally:
                     library.fmha_emu_profile_enable(0)
-        result.launches = [LaunchProfile.from_json(record) for record in _json(library.fmha_emu_profile)]
+        result.launches = [
+            LaunchProfile.from_json(record) for record in software_device.json_of(library.fmha_emu_profile)
+        ]
     finally:
         _profiling.release()
 
 
 def constants() -> dict[str, dict[str, Any]]:
     """Return the numbers that the model rests on: name to {"value", "source"}."""
-    value: dict[str, dict[str, Any]] = _json(_library().fmha_emu_profile_constants)
+    value: dict[str, dict[str, Any]] = software_device.json_of(
+        software_device.library().fmha_emu_profile_constants
+    )
     return value
 
 
 def timing_constants() -> dict[str, dict[str, Any]]:
     """Return what the clock rests on beside these: name to {"fast", "slow", "unit", "source"}."""
-    value: dict[str, dict[str, Any]] = _json(_library().fmha_emu_timing_constants)
+    value: dict[str, dict[str, Any]] = software_device.json_of(
+        software_device.library().fmha_emu_timing_constants
+    )
     return value
 
 
@@ -491,6 +475,8 @@ def cache_model(accesses: Iterable[tuple[int, int, int, int]] | npt.NDArray[np.v
             f"accesses: got {array.dtype} with {array.ndim} dimensions, expected ACCESS, 1"
         )
     array = np.ascontiguousarray(array)
-    function = _library().fmha_emu_cache_model
-    record = _json(function, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size))
+    function = software_device.library().fmha_emu_cache_model
+    record = software_device.json_of(
+        function, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size)
+    )
     return Caches(**record["caches"])

@@ -12,6 +12,7 @@ from pyfa_rocm._call.kv_append import KvAppendParams, kv_append_to_c
 from pyfa_rocm._call.merge import MergeParams, merge_to_c
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm._runtime import hip, library
+from pyfa_rocm.device import stream_handle
 
 __all__ = [
     "KernelInfo", "fmha_bwd", "fmha_bwd_kernel", "fmha_bwd_prepare", "fmha_bwd_supported",
@@ -89,7 +90,7 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     """
     hip.runtime()
     ffi, lib = library.load()
-    status = lib.fmha_fwd(to_c(params), ffi.cast("void *", stream) if stream else ffi.NULL)
+    status = lib.fmha_fwd(to_c(params), ffi.cast("void *", stream_handle(stream)))
     if status:
         library.check(status)
 
@@ -165,7 +166,7 @@ def _library() -> Any:
 def _enqueue(function: Any, c: Any, stream: int) -> None:
     """Call a C function that enqueues work on a stream."""
     ffi, _ = library.load()
-    library.check(function(c, ffi.cast("void *", stream) if stream else ffi.NULL))
+    library.check(function(c, ffi.cast("void *", stream_handle(stream))))
 
 
 def fmha_bwd(params: BwdParams, stream: int = 0) -> None:

@@ -152,6 +152,10 @@ def append_params(
     packed = len(tokens) == 1 and "cu_seqlens" in arrays
     batch = arrays["cu_seqlens"].layout.shape[0] - 1 if packed else tokens[0] if len(tokens) == 2 else 1
     longest = tokens[-1] if max_seqlen is None else to_integer("max_seqlen", max_seqlen)
+    if not packed and longest != tokens[-1]:  # more would be read behind k
+        raise InvalidArgumentError(
+            f"max_seqlen: got {longest}, expected None or {tokens[-1]} without cu_seqlens"
+        )
     fields = _token_fields(arrays, tuple(tokens), batch, k) | _query_fields(arrays, tuple(tokens), k)
     hdim_v = hdim_q
     if stores:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
-from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
-from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.cached import REQUIRED, CachedCall, CachedOptions, cached_call
+from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.results import packed_results
 from pyfa_rocm._runtime import hip
@@ -153,13 +153,17 @@ def flash_attn_with_kvcache(
         "alibi_slopes": alibi_slopes, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale,
         "cu_seqlens_q": cu_seqlens_q,
     }  # fmt: skip
-    arrays = {name: to_read(array, name, handle) for name, array in given.items() if array is not None}
+    arrays = {
+        name: to_read(array, name, handle)
+        for name, array in given.items()
+        if array is not None or name in REQUIRED
+    }
     if (lengths := _lengths(cache_seqlens, arrays["q"].layout, cu_seqlens_q, handle)) is not None:
         arrays["cache_seqlens"] = lengths
     new = [] if k is None else [to_read(k, "k", handle), to_read(v, "v", handle)]
     cached = CachedOptions(
-        num_splits=to_integer("num_splits", num_splits), scale_per_page=bool(scale_per_page),
-        seqlen_new=_seqlen_new(new),
+        num_splits=to_integer("num_splits", num_splits), seqlen_new=_seqlen_new(new),
+        scale_per_page=truth("scale_per_page", scale_per_page),
         max_seqlen_q=longest_q(max_seqlen_q, cu_seqlens_q, arrays["q"].layout),
         max_seqlen_k=None if max_seqlen_k is None else to_integer("max_seqlen_k", max_seqlen_k),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from pyfa_rocm._call.arrays import Array, to_read, to_write
 from pyfa_rocm._call.checks import lse_strides, require_like, require_output, strided
 from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
+from pyfa_rocm._call.numbers import truth
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, stream_for
@@ -76,6 +77,7 @@ def flash_attn_merge(
     >>> print(out.to_numpy()[0, 0, 0, 0].round(4), np.exp(lse.to_numpy()[0, 0, 0]).round(4))
     2.0 4.0
     """
+    base2, accumulate = truth("base2", base2), truth("accumulate", accumulate)
     handle = stream_for(stream, outs)
     parts, part_lses = to_read(outs, "outs", handle), to_read(lses, "lses", handle)
     given = {"out": out, "lse": lse}

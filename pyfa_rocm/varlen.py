@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyfa_rocm._call.arrays import to_read, to_write
-from pyfa_rocm._call.cached import CachedOptions, cached_call, refuse_uncached
+from pyfa_rocm._call.cached import REQUIRED, CachedOptions, cached_call, refuse_uncached
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import require_like
 from pyfa_rocm._call.keywords import add_keywords, key_of, options_of, spelled_out
-from pyfa_rocm._call.numbers import to_integer
+from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.params import Keywords, Options
 from pyfa_rocm._call.plan import Plans, find, make
@@ -142,7 +142,7 @@ def flash_attn_varlen_func(
     optional.add("seqused_q", seqused_q)
     optional.add("seqused_k", seqused_k)
     optional.add("alibi_slopes", alibi_slopes)
-    if ours or dropout_p:
+    if ours or truth("dropout_p", dropout_p):
         add_keywords(optional, ours, dropout_p)
     q, k, v, to = described(q, k, v, out, handle)
     # All that a plan depends on. It is only compared, so the order of its items means nothing.
@@ -180,7 +180,9 @@ def _attend_paged(
         arrays["cu_seqlens_k"] = None
     elif arrays["cu_seqlens_k"] is None:
         raise InvalidArgumentError("cu_seqlens_k: got None, expected an array, or one in seqused_k")
-    given = {name: to_read(x, name, handle) for name, x in arrays.items() if x is not None}
+    given = {
+        name: to_read(x, name, handle) for name, x in arrays.items() if x is not None or name in REQUIRED
+    }
     to = None if out is None else to_write(out, "out", handle)
     cached = CachedOptions(
         max_seqlen_q=to_integer("max_seqlen_q", max_seqlen_q),

@@ -30,6 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budget", type=float, default=0, metavar="SECONDS", help="with --quick: begin no test after that"
     )
+    parser.addoption(
+        "--soak",
+        type=float,
+        default=6,
+        metavar="SECONDS",
+        help="how long random calls run whose memory must not grow (default: 6)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,7 +12,8 @@
 # Python environment (build/venv). LIST is FMHA_GPU_TARGETS: a clang 20 is fetched too, by its wheel, if an arch in it
 # needs that one. A ROCm in $ROCM_PATH or /opt/rocm is used as it is, for all it has. With --demo it leaves out what only
 # tests need.
-# With everything there it does nothing, in well under a second.
+# With everything there it does nothing, in well under a second. With $PYFA_ROCM_EXACT_PACKAGES set, a package of another
+# version than in debian-packages.txt is an error.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -232,6 +233,19 @@ download_debs() {
     -o Acquire::Languages=none -o "APT::Default-Release=")
   apt-get "${options[@]}" -qq update
   (cd "$folder" && apt-get "${options[@]}" -q download "$@")
+  local package
+  for package in "$@"; do check_version "$package" "$folder/$package"_*.deb; done
+}
+
+# check_version PACKAGE DEB: whether it is the version that releases are made with
+check_version() {
+  local expected got
+  expected=$(sed -n "s/^$1=//p" "$here/debian-packages.txt")
+  got=$(dpkg-deb -f "$2" Version)
+  [ "$got" != "$expected" ] || return 0
+  [ -z "${PYFA_ROCM_EXACT_PACKAGES:-}" ] ||
+    die "$1: got version $got of $suite, expected $expected: change native/tools/debian-packages.txt if that is right"
+  say "$1 is version $got; releases are made with $expected"
 }
 
 # unpack_deb FOLDER PACKAGE PATH PART: what PACKAGE has under PATH becomes $prefix/PART

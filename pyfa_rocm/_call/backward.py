@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pyfa_rocm._call.by_name import pointer, require_class
 from pyfa_rocm._call.c_struct import to_c
+from pyfa_rocm._call.numbers import NOT_OF_C
 from pyfa_rocm._call.params import DTYPES, Bias, FwdParams, Strided
 from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
@@ -60,11 +62,12 @@ class BwdParams:
 def bwd_to_c(p: BwdParams) -> tuple[Any, Any]:
     """Return parameters as a new ``fmha_bwd_params *``, and what must live as long as it is used."""
     ffi, lib = library.load()
+    require_class("params", p, BwdParams)
     fwd = to_c(p.fwd)
     c = ffi.new("fmha_bwd_params *")
     c.struct_size = ffi.sizeof("fmha_bwd_params")
     if p.grad_dtype is not None:
-        if p.grad_dtype not in DTYPES:
+        if not isinstance(p.grad_dtype, str) or p.grad_dtype not in DTYPES:
             raise InvalidArgumentError(
                 f"grad_dtype: got {p.grad_dtype!r}, expected None or one of {', '.join(DTYPES)}"
             )
@@ -73,12 +76,12 @@ def bwd_to_c(p: BwdParams) -> tuple[Any, Any]:
     try:
         for name in ("dout", "dq", "dk", "dv", "dbias") if p.dbias else ("dout", "dq", "dk", "dv"):
             field, value = getattr(c, name), getattr(p, name)
-            field.data = ffi.cast("void *", value.data)
+            field.data = pointer(ffi, value.data)
             for stride in ("stride_batch", "stride_seqlen", "stride_head"):
                 setattr(field, stride, getattr(value, stride))
         for name in ("accumulate", "deterministic", "kernel", "workspace_bytes", "flags"):
             setattr(c, name, int(getattr(p, name)))
-        c.workspace = ffi.cast("void *", p.workspace)
-    except (AttributeError, OverflowError, TypeError) as error:
+        c.workspace = pointer(ffi, p.workspace)
+    except NOT_OF_C as error:
         raise InvalidArgumentError(f"params: got {p!r}, expected values of the C struct ({error})") from error
     return c, fwd

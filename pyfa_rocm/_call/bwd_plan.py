@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from pyfa_rocm._call.backward import BwdParams, bwd_to_c
 from pyfa_rocm._call.c_struct import fields_of
 from pyfa_rocm._call.call import Call, Checked
@@ -83,6 +85,8 @@ class BwdCall:
         """Check the type of the gradients, and return it."""
         q, named = self.forward.q, self.grad_dtype
         given = {name: layout for name, layout in self.gradients.items() if layout is not None}
+        if named is not None and not isinstance(named, (str, type, np.dtype)):
+            raise InvalidArgumentError(f"grad_dtype: got {named!r}, expected None, {q.dtype} or float32")
         if self.accumulate and len(given) < len(self.gradients):
             missing = next(name for name in self.gradients if name not in given)
             raise InvalidArgumentError(f"{missing}: got None, expected an array to accumulate in")

@@ -8,6 +8,7 @@ import struct
 from dataclasses import fields
 from typing import Any
 
+from pyfa_rocm._call.numbers import NOT_OF_C
 from pyfa_rocm._call.params import DTYPES, MASKS, FwdParams
 from pyfa_rocm._runtime import library
 from pyfa_rocm.errors import InvalidArgumentError
@@ -119,7 +120,7 @@ def fill(view: Any, p: FwdParams) -> None:
 def _fill(layout: CLayout, view: Any, p: FwdParams) -> None:
     try:
         layout.pack_into(view, 0, *layout.values(p))
-    except (AttributeError, KeyError, OverflowError, TypeError, struct.error) as error:
+    except (*NOT_OF_C, struct.error) as error:
         raise _bad_field(p) from error
 
 
@@ -133,9 +134,11 @@ def to_c(p: FwdParams) -> Any:
 
 def _bad_field(p: FwdParams) -> InvalidArgumentError:
     """Find the field that a C struct cannot hold, and say so."""
+    if not isinstance(p, FwdParams):
+        return InvalidArgumentError(f"params: got {type(p).__name__}, expected FwdParams")
     for name, names in _NAMED.items():
         value = getattr(p, name)
-        if value not in names and not (name == "o_dtype" and value is None):
+        if (not isinstance(value, str) or value not in names) and not (name == "o_dtype" and value is None):
             return InvalidArgumentError(f"{name}: got {value!r}, expected one of {', '.join(names)}")
     for field in fields(p):
         value = getattr(p, field.name)
@@ -144,7 +147,7 @@ def _bad_field(p: FwdParams) -> InvalidArgumentError:
         try:
             items = value if isinstance(value, tuple) else (value,)
             struct.pack(c_layout().codes[field.name], *items)
-        except (OverflowError, TypeError, struct.error) as error:
+        except (*NOT_OF_C, struct.error) as error:
             return InvalidArgumentError(
                 f"{field.name}: got {value!r}, expected a value of the C field ({error})"
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyfa_rocm._call.by_name import set_dtype, struct_of
+from pyfa_rocm._call.by_name import require_class, set_dtype, struct_of
 
 __all__ = ["Cache", "CacheScale", "CacheTensor", "cache_to_c"]
 
@@ -77,6 +77,7 @@ class Cache:
 
 def cache_to_c(cache: Cache) -> Any:
     """Return a cache as a new ``fmha_cache *``."""
+    require_class("cache", cache, Cache)
     c = struct_of("fmha_cache", cache, tuple(x for x in Cache.__dataclass_fields__ if x != "dtype"))
     set_dtype(c, "dtype", cache.dtype)
     return c

@@ -15,12 +15,16 @@ from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, lse_strides, output_layout, plain_fields, require_like, strided
 from pyfa_rocm._call.decode import DecodeParams
+from pyfa_rocm._call.numbers import truth
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import FwdParams, Options, Strided
 from pyfa_rocm._runtime.tensor import Layout, contiguous, contiguous_strides, layout_of
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["CachedCall", "CachedOptions", "cache_of", "cached_call", "refuse_uncached"]
+__all__ = ["REQUIRED", "CachedCall", "CachedOptions", "cache_of", "cached_call", "refuse_uncached"]
+
+# Arrays without which there is no call.
+REQUIRED = ("q", "k_cache", "v_cache")
 
 _PLAIN, _VECTORS = 4, 5  # dimensions of k_cache
 _PACKED = 3  # of q and O
@@ -239,13 +243,14 @@ def cache_of(
     lists, listed = _lists(layouts, batch, other)
     if listed is not None:
         capacity = listed * page_size
+    per_page = truth("scale_per_page", scale_per_page)
     scales: dict[str, Any] = {}
     for name in ("k_scale", "v_scale"):
         if name in layouts:
-            shape = (fields["pages"] if scale_per_page else batch, nhead_k)
+            shape = (fields["pages"] if per_page else batch, nhead_k)
             require_like(name, layouts[name], shape, "float32", "k_cache", other)
             scales[name] = CacheScale(0, *layouts[name].strides)
-    cache = Cache(k.dtype, scale_per_page=bool(scale_per_page), **fields, **lists, **scales)
+    cache = Cache(k.dtype, scale_per_page=per_page, **fields, **lists, **scales)
     return cache, capacity, nhead_k, hdim_v
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyfa_rocm._call.by_name import struct_of
+from pyfa_rocm._call.by_name import require_class, struct_of
 from pyfa_rocm._call.c_struct import to_c
 from pyfa_rocm._call.cache import Cache, cache_to_c
 from pyfa_rocm._call.params import FwdParams
@@ -62,6 +62,7 @@ _FIELDS = tuple(name for name in DecodeParams.__dataclass_fields__ if name not i
 
 def decode_to_c(p: DecodeParams) -> tuple[Any, Any]:
     """Return parameters as a new ``fmha_decode_params *``, and what must live as long as it is used."""
+    require_class("params", p, DecodeParams)
     c = struct_of("fmha_decode_params", p, _FIELDS)
     fwd, cache = to_c(p.fwd), cache_to_c(p.cache)
     c.fwd, c.cache = fwd, cache

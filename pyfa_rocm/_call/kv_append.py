@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyfa_rocm._call.by_name import set_dtype, set_fields, struct_of
+from pyfa_rocm._call.by_name import require_class, set_dtype, set_fields, struct_of
 from pyfa_rocm._call.cache import Cache, cache_to_c
 from pyfa_rocm._call.params import Strided
 
@@ -101,10 +101,12 @@ _OF_ROTARY = tuple(name for name in Rotary.__dataclass_fields__ if name != "dtyp
 
 def kv_append_to_c(p: KvAppendParams) -> tuple[Any, Any]:
     """Return parameters as a new ``fmha_kv_append_params *``, and what must live as long as it is used."""
+    require_class("params", p, KvAppendParams)
     fields = tuple(name for name in KvAppendParams.__dataclass_fields__ if name not in _ELSEWHERE)
     c = struct_of("fmha_kv_append_params", p, fields)
     set_dtype(c, "dtype", p.dtype)
     if p.rotary is not None:
+        require_class("rotary", p.rotary, Rotary)
         set_fields(c.rotary, "fmha_rotary", p.rotary, _OF_ROTARY, "rotary.")
         set_dtype(c.rotary, "dtype", p.rotary.dtype)
     if p.cache is None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyfa_rocm._call.by_name import set_dtype, struct_of
+from pyfa_rocm._call.by_name import require_class, set_dtype, struct_of
+from pyfa_rocm._call.numbers import truth
 from pyfa_rocm._call.params import Lse, Strided
 from pyfa_rocm._runtime import library
 
@@ -88,8 +89,10 @@ _FIELDS = (
 def merge_to_c(p: MergeParams) -> Any:
     """Return parameters as a new ``fmha_merge_params *``."""
     _, lib = library.load()
+    require_class("params", p, MergeParams)
+    base2 = truth("base2", p.base2)
     c = struct_of("fmha_merge_params", p, _FIELDS)
     set_dtype(c, "dtype", p.dtype)
     set_dtype(c, "o_dtype", p.o_dtype)
-    c.lse_base = lib.FMHA_LSE_BASE2 if p.base2 else lib.FMHA_LSE_NATURAL
+    c.lse_base = lib.FMHA_LSE_BASE2 if base2 else lib.FMHA_LSE_NATURAL
     return c

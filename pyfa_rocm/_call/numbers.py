@@ -9,10 +9,12 @@ import numpy as np
 
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["HDIM_MULTIPLE", "can_drop", "positive_scale", "to_float", "to_integer"]
+__all__ = ["HDIM_MULTIPLE", "NOT_OF_C", "can_drop", "positive_scale", "to_float", "to_integer", "truth"]
 
 # Head dims that the kernels take are multiples of this.
 HDIM_MULTIPLE = 8
+# What Python, cffi and NumPy raise for a value that a field of a C struct cannot hold.
+NOT_OF_C = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 def can_drop(p_drop: float) -> bool:
@@ -33,7 +35,7 @@ def to_float(name: str, value: Any) -> float:
         if isinstance(value, (str, bytes)):  # which float would read
             raise TypeError("not a number")
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{name}: got {value!r}, expected a number") from error
 
 
@@ -48,3 +50,11 @@ def to_integer(name: str, value: Any) -> int:
     if number < 0:
         raise InvalidArgumentError(f"{name}: got {number}, expected 0 or more")
     return number
+
+
+def truth(name: str, value: Any) -> bool:
+    """Return whether an option is on. An array of several elements, for one, does not say."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name}: got {value!r}, expected True or False") from error

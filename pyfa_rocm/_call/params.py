@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypedDict
 
-from pyfa_rocm._call.numbers import to_float, to_integer
+from pyfa_rocm._call.numbers import to_float, to_integer, truth
 from pyfa_rocm.errors import InvalidArgumentError
 
 __all__ = [
@@ -228,6 +228,10 @@ class Options:
     v_descale: float | None = None
     kernel: int = _number(0, "kernel", to_integer)
     return_attn_probs: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("causal", "top_left", "return_lse", "return_attn_probs", "dropout_p"):
+            truth(name, getattr(self, name))
 
     @property
     def wants_lse(self) -> bool:

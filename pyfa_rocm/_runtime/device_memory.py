@@ -1,95 +1,63 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The memory of DeviceArrays. What an array gives back is kept, and serves the next array of its size.
+"""The memory of DeviceArrays. What an array gives back is kept, and serves another array of about its size.
 
 hipFree would wait for the device, so `o = flash_attn_func(...)` in a loop would wait for each call before the
 next. Memory that is used again must not be in use still. So a block knows the stream that it is used on:
 
 - work that is enqueued later on the same stream comes later anyway: it may have the block at once;
-- a block that several streams used, or whose address others were told, is used again only after its device
-  has been waited for;
+- a block that several streams used, or one that is closed, or whose address others were told, is used again
+  only after its device has been waited for;
 - a block that a call allocated while it was recorded into a graph belongs to the graph, which may be run at
   any time: it is not used again.
 
 The end of an array is told by a weak reference whose callback, deque.append, is C code. A finaliser in Python
 is where a Ctrl-C may arrive, and there it is lost; and it may run anywhere, so it could take no lock.
+
+A Ctrl-C may arrive between any two steps of an allocation too, or an exception. The block is then in nobody's
+hands. `_find_lost` takes it back when memory runs out, or when somebody asks how much there is.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
+import sys
 from collections import deque
-from typing import Any
 
-from pyfa_rocm._runtime import dlpack, hip_memory
-from pyfa_rocm.device import enter_device, leave_device, synchronize
+from pyfa_rocm._runtime import dlpack, hip, hip_memory
+from pyfa_rocm._runtime.blocks import Block, Kept, Lease, lock
+from pyfa_rocm.device import closed_streams, enter_device, leave_device
 
 __all__ = ["Block", "DeviceMemory", "memory"]
 
-# hipStreamPerThread: one handle, and a stream for each thread.
-_PER_THREAD = 2
-# Where blocks are kept that have to wait for the device: no stream has this handle.
-_UNKNOWN = -1
 # Enough for the outputs of a loop; little beside a card's memory, which frameworks want too.
 _MOST_KEPT_BYTES = 2**30
-
-_lock = threading.RLock()
-# A forked child must not get a lock that a thread of its parent holds.
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+# More than a loop drops in a turn, and few enough to be freed in some milliseconds.
+_MOST_KEPT_BLOCKS = 1024
 
 
-class Block:
-    """One allocation of HIP's.
-
-    Attributes
-    ----------
-    address, nbytes, device : int
-        Where it is.
-    used_on : int or None
-        Stream of the last work that uses it; None: there is none that the device has not done.
-    written_on : int or None
-        Stream of the last kernel of this package that writes the array in it; None: nothing is pending.
-    shared : bool
-        Whether its work may be on other streams too.
-    captured : bool
-        Whether a graph may use it.
-    lease : weakref or None
-        Of the array that it belongs to.
-    """
-
-    __slots__ = ("address", "captured", "device", "lease", "nbytes", "shared", "used_on", "written_on")
-
-    def __init__(self, address: int, nbytes: int, device: int) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.device = device
-        self.used_on: int | None = None
-        self.written_on: int | None = None
-        self.shared = self.captured = False
-        self.lease: _Lease | None = None
-
-    def use(self, stream: int) -> None:
-        """Say that work on a stream will use it."""
-        # Not two at a time: the second would not see that it has company.
-        with _lock:
-            if stream == _PER_THREAD or self.used_on not in (None, stream):
-                self.shared = True
-            self.used_on = stream
-
-    def settle(self, stream: int | None = None) -> None:
-        """Make what was written readable: on the host and everywhere (None), or on a stream."""
-        if self.written_on is not None and self.written_on != stream:
-            # The stream may be gone by now, so the device is waited for, not the stream.
-            synchronize(self.device)
-            self.written_on = None
+def _holders(block: Block) -> int:
+    """Return how many references there are to a block and to its lease."""
+    lease = block.lease
+    return sys.getrefcount(block) + (0 if lease is None else sys.getrefcount(lease))
 
 
-class _Lease(weakref.ref[Any]):
-    """The weak reference to the array that has a block."""
+def _unheld(blocks: set[Block]) -> list[Block]:
+    """Return the blocks that nothing refers to but this set."""
+    return [block for block in list(blocks) if _holders(block) <= _HELD_BY_US[block.lease is not None]]
 
-    __slots__ = ("block",)
-    block: Block
+
+def _count_our_own() -> tuple[int, int]:
+    """Return what `_holders` gives `_unheld` for a block in nobody's hands: without a lease, and with one."""
+    blocks = {Block(0, 0)}
+    (without,) = [_holders(block) for block in list(blocks)]
+    for block in blocks:
+        block.lease = Lease(set())  # of what is gone at once
+        block.lease.block = block
+    del block
+    (with_one,) = [_holders(block) for block in list(blocks)]
+    return without, with_one
+
+
+_HELD_BY_US = _count_our_own()
 
 
 class DeviceMemory:
@@ -102,35 +70,44 @@ class DeviceMemory:
     most_kept_bytes : int
         Most that is kept on a device for further arrays; 1 GiB, unless it is set. With 0 memory that an array
         gave back is freed at the next allocation, which waits for the device.
+    most_kept_blocks : int
+        Most allocations of HIP's that are kept on a device; half of them are freed when there are more.
+    exact : bool or None
+        Whether memory is kept for arrays of exactly its size. True: an access behind an array never hits
+        memory of an earlier one, so that the software device tells of it. False: it also serves arrays that
+        are up to a quarter smaller, so that sizes that are never the same still find some. None, as it is
+        unless it is set: True on the software device, False on a GPU.
     """
 
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.most_kept_bytes = _MOST_KEPT_BYTES
+        self.most_kept_blocks = _MOST_KEPT_BLOCKS
+        self.exact: bool | None = None
         self._live_bytes = 0
-        self._kept_bytes: dict[int, int] = {}
         # All of them: of a block that goes with its array in one garbage collection the lease says nothing.
         self._blocks: set[Block] = set()
         # Leases of arrays that are gone, as long as nobody has looked at them.
-        self._returned: deque[_Lease] = deque()
+        self._returned: deque[Lease] = deque()
         self._end = self._returned.append
-        # Blocks without an array, by device, size and stream; None: nobody is using them.
-        self._kept: dict[tuple[int, int, int | None], list[Block]] = {}
+        # Blocks without an array, by device.
+        self._kept: dict[int, Kept] = {}
         self._of_graphs: list[Block] = []
 
     @property
     def live_bytes(self) -> int:
         """Bytes that arrays hold now."""
-        with _lock:
-            self._take_back()
+        with lock:
+            self._find_lost()
             return self._live_bytes
 
     @property
     def kept_bytes(self) -> int:
         """Bytes that no array holds and that HIP has not got back."""
-        with _lock:
-            self._take_back()
-            return sum(self._kept_bytes.values()) + sum(block.nbytes for block in self._of_graphs)
+        with lock:
+            self._find_lost()
+            of_graphs = sum(block.capacity for block in self._of_graphs)
+            return sum(kept.nbytes for kept in self._kept.values()) + of_graphs
 
     def reset_peak(self) -> None:
         """Forget the peak: it starts again from what is live now."""
@@ -147,14 +124,14 @@ class DeviceMemory:
         HipError
             HIP refused.
         """
-        with _lock:
-            self._take_back()
+        with lock:
+            self._find_lost()
             of_graphs, self._of_graphs = self._of_graphs, []
-            devices = list(self._kept_bytes)
-        for block in of_graphs:
-            self._free(block)
+            devices = list(self._kept)
+        while of_graphs:
+            self._free(of_graphs.pop())
         for device in devices:
-            self._shrink(device, 0)
+            self._shrink(device, 0, 0)
 
     def allocate(self, nbytes: int, device: int, stream: int | None) -> Block:
         """Return memory for an array; `lend` says which.
@@ -174,7 +151,7 @@ class DeviceMemory:
             The device has not enough memory.
         """
         if not nbytes:
-            return Block(0, 0, device)
+            return Block(0, device)
         if dlpack.lent:
             dlpack.take_back()
         if stream and hip_memory.is_capturing(stream):
@@ -184,7 +161,7 @@ class DeviceMemory:
             return block
         # In a loop it is most often what the call before the last gave back, its output or its log-sum-exp.
         returned = self._returned
-        tries = 2
+        tries = 0 if closed_streams else 2
         while returned and tries and nbytes <= self.most_kept_bytes:
             tries -= 1
             try:
@@ -194,7 +171,7 @@ class DeviceMemory:
             block = lease.block
             if (
                 block.nbytes == nbytes and block.used_on == stream and block.device == device
-                and not block.shared and not block.captured
+                and not block.shared and not block.captured and block.lease is lease
             ):  # fmt: skip
                 return block
             returned.append(lease)
@@ -202,13 +179,13 @@ class DeviceMemory:
 
     def lend(self, block: Block, array: object) -> None:
         """Let a block be an array's, for the array's life."""
-        lease = _Lease(array, self._end)
+        lease = Lease(array, self._end)
         lease.block = block
         block.lease = lease
 
     def _allocate(self, nbytes: int, device: int, stream: int | None) -> Block:
         block = self._reuse(nbytes, device, stream)
-        if block is None and self._shrink(device, self.most_kept_bytes):
+        if block is None and self._shrink(device, self.most_kept_bytes, self.most_kept_blocks):
             block = self._reuse(nbytes, device, stream)
         if block is None:
             block = self._new(nbytes, device)
@@ -216,76 +193,120 @@ class DeviceMemory:
             block.use(stream)
         return block
 
-    def _count(self, nbytes: int) -> None:
+    def _count(self, block: Block, nbytes: int) -> None:
+        """Count a block as an array's. The lock is held."""
+        block.nbytes = nbytes
         live = self._live_bytes = self._live_bytes + nbytes
         if live > self.peak_bytes:
             self.peak_bytes = live
 
     def _reuse(self, nbytes: int, device: int, stream: int | None) -> Block | None:
         """Return a kept block that work on a stream may use, if there is one and not too much is kept."""
-        with _lock:
-            if self._returned:
-                self._take_back()
-            blocks = self._kept.get((device, nbytes, stream)) or self._kept.get((device, nbytes, None))
-            if not blocks or self._kept_bytes[device] > self.most_kept_bytes:
+        exact = hip.runtime().emulated if self.exact is None else self.exact
+        with lock:
+            self._take_back()
+            kept = self._kept.get(device)
+            if kept is None or kept.nbytes > self.most_kept_bytes or kept.count > self.most_kept_blocks:
                 return None
-            self._kept_bytes[device] -= nbytes
-            self._count(nbytes)
-            return blocks.pop()
+            block = kept.take(nbytes, stream, exact)
+            if block is not None:
+                self._count(block, nbytes)
+            return block
 
     def _new(self, nbytes: int, device: int) -> Block:
         """Return new memory of HIP's; if HIP has none, it gets back all that is kept."""
+        block = Block(nbytes, device)
+        with lock:
+            self._blocks.add(block)
         previous = enter_device(device)
         try:
-            address = hip_memory.allocate(nbytes, lambda: self._shrink(device, 0))
+            block.address = hip_memory.allocate(nbytes, lambda: self._make_room(device))
         finally:
+            if not block.address:
+                self._blocks.discard(block)
             leave_device(previous)
-        block = Block(address, nbytes, device)
-        with _lock:
-            self._blocks.add(block)
-            self._count(nbytes)
+        with lock:
+            self._count(block, nbytes)
         return block
+
+    def _make_room(self, device: int) -> bool:
+        with lock:
+            self._find_lost()
+        return self._shrink(device, 0, 0)
 
     def _free(self, block: Block) -> None:
         """Give HIP a block back; waits for its device."""
+        hip_memory.free(block)
         self._blocks.discard(block)
-        hip_memory.free(block.address)
 
     def _take_back(self) -> None:
         """Keep the blocks of arrays that are gone. The lock is held."""
+        if closed_streams:
+            self._leave_streams()
         while self._returned:
-            block = self._returned.popleft().block
-            block.lease = block.written_on = None
-            self._live_bytes -= block.nbytes
-            if block.captured:
-                self._of_graphs.append(block)
-            else:
-                self._keep(block, _UNKNOWN if block.shared else block.used_on)
+            lease = self._returned.popleft()
+            if lease.block.lease is lease:
+                self._keep(lease.block)
 
-    def _keep(self, block: Block, stream: int | None) -> None:
-        self._kept.setdefault((block.device, block.nbytes, stream), []).append(block)
-        self._kept_bytes[block.device] = self._kept_bytes.get(block.device, 0) + block.nbytes
+    def _leave_streams(self) -> None:
+        """Forget streams that have been closed. The lock is held."""
+        closed = {closed_streams.pop() for _ in range(len(closed_streams))}
+        for kept in self._kept.values():
+            kept.forget_streams(closed)
+        for block in self._blocks:
+            if block.used_on in closed:
+                block.leave_stream()
 
-    def _shrink(self, device: int, most_bytes: int) -> bool:
+    def _keep(self, block: Block) -> None:
+        """Let a block be no array's. The lock is held."""
+        block.lease = block.written_on = None
+        self._live_bytes -= block.nbytes
+        block.nbytes = 0
+        if block.captured:
+            self._of_graphs.append(block)
+        else:
+            self._kept.setdefault(block.device, Kept()).add(block)
+
+    def _find_lost(self) -> None:
+        """Take back what an exception has left in nobody's hands, too. The lock is held."""
+        self._take_back()
+        known = {id(block) for kept in self._kept.values() for block in kept.all()}
+        known.update(id(block) for block in self._of_graphs)
+        known.update(id(lease.block) for lease in list(self._returned))
+        for block in _unheld(self._blocks):
+            if id(block) in known or (block.lease is not None and block.lease() is not None):
+                continue
+            if block.address:
+                self._keep(block)
+            else:  # HIP has given nothing yet, or has it back
+                self._blocks.discard(block)
+        for kept in self._kept.values():
+            kept.recount()
+        self._live_bytes = sum(block.nbytes for block in self._blocks)
+
+    def _shrink(self, device: int, most_bytes: int, most_blocks: int) -> bool:
         """Free blocks of a device until no more is kept; return whether any was."""
-        with _lock:
-            if self._kept_bytes.get(device, 0) <= most_bytes:
+        with lock:
+            kept = self._kept.get(device)
+            if kept is None or (kept.nbytes <= most_bytes and kept.count <= most_blocks):
                 return False
-            blocks = [x for key in list(self._kept) if key[0] == device for x in self._kept.pop(key)]
-            nbytes = self._kept_bytes.pop(device)
+            if kept.count > most_blocks:  # not one now and one at the next call: each waits for the device
+                most_blocks //= 2
+            nbytes = kept.nbytes
+            blocks = deque(kept.drain())
         waited = False
         try:
-            while nbytes > most_bytes:
-                block = blocks.pop(0)
-                nbytes -= block.nbytes
+            while nbytes > most_bytes or len(blocks) > most_blocks:
+                block = blocks.popleft()
+                nbytes -= block.capacity
                 self._free(block)
                 waited = True
         finally:
-            with _lock:
+            with lock:
                 for block in blocks:
                     if waited:  # for all work of the device: nobody is using the others any more
                         block.used_on, block.shared = None, False
-                    self._keep(block, _UNKNOWN if block.shared else block.used_on)
+                    kept.add(block)
         return True
 
 

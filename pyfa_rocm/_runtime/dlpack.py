@@ -119,7 +119,7 @@ def request(obj: Any, name: str, stream: int | None) -> Export:
             capsule = obj.__dlpack__(stream=stream, max_version=VERSION)
         except TypeError:  # a producer from before max_version existed
             capsule = obj.__dlpack__(stream=stream)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"{name}: {type(obj).__name__}.__dlpack__ refused ({error}), expected an array it can export"
         ) from error
@@ -128,7 +128,12 @@ def request(obj: Any, name: str, stream: int | None) -> Export:
 
 def read(capsule: object, name: str) -> Export:
     """Read an unconsumed capsule of either version."""
-    kind = _get_name(capsule)
+    try:
+        kind = _get_name(capsule)
+    except ValueError as error:  # ctypes' for what is no capsule
+        raise InvalidArgumentError(
+            f"{name}: __dlpack__ gave {type(capsule).__name__}, expected a capsule"
+        ) from error
     if kind == _VERSIONED:
         managed = _ManagedVersioned.from_address(_get_pointer(capsule, kind))
         if managed.major != VERSION[0]:

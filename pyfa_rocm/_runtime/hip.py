@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm._runtime import library, paths
-from pyfa_rocm._runtime.hip_file import open_runtime
+from pyfa_rocm._runtime.shared_library import open_runtime
 from pyfa_rocm.errors import HipError, InvalidArgumentError
 
 MODES = ("auto", "gpu", "emulator")
@@ -141,12 +141,14 @@ def _ask_arch_names(opened: ctypes.CDLL) -> list[str]:
     count = ctypes.c_int(0)
     status = opened.hipInit(0) or opened.hipGetDeviceCount(ctypes.byref(count))
     if status != _SUCCESS:
+        opened.hipGetLastError()  # told here; see forget_error
         raise HipError(f"{opened._name} has no device: hipGetDeviceCount gave HIP error {status}")
     names = []
     for index in range(count.value):
         properties = hip.hipDeviceProp_t()  # hip-python's struct is that of the R0600 symbol
         status = opened.hipGetDevicePropertiesR0600(ctypes.c_void_p(int(properties)), index)
         if status != _SUCCESS:
+            opened.hipGetLastError()
             raise HipError(f"device {index}: hipGetDeviceProperties gave HIP error {status}")
         names.append(str(properties.gcnArchName))
     return names
@@ -244,6 +246,7 @@ def _bind_hip_python(path: str) -> Any:
             "call pyfa_rocm before hip-python, or set FMHA_HIP_RUNTIME"
         )
     if status != hip.hipError_t.hipSuccess:
+        hip.hipGetLastError()
         raise HipError(f"{path}: hipInit gave {status.name}")
     return hip
 
@@ -271,7 +274,10 @@ def _bind() -> Runtime:
 
 def _count(hip: Any) -> int:
     status, count = hip.hipGetDeviceCount()
-    return int(count) if status == hip.hipError_t.hipSuccess else 0
+    if status != hip.hipError_t.hipSuccess:
+        hip.hipGetLastError()
+        return 0
+    return int(count)
 
 
 def runtime() -> Runtime:
@@ -315,11 +321,16 @@ def call(name: str, *args: Any) -> Any:
     Raises
     ------
     HipError
-        The status was not hipSuccess; the message has the function, the error's name and its text.
+        The status was not hipSuccess; the message has the function, the error's name and its text. HIP's
+        last error is cleared: see `forget_error`.
     """
     hip = module()
     try:
         status, *results = getattr(hip, name)(*args)
+    except (OverflowError, ValueError) as error:  # hip-python's for a number that a C type cannot hold
+        raise InvalidArgumentError(
+            f"{name}: got {args}, expected values of its C arguments: {error}"
+        ) from error
     except RuntimeError as error:  # hip-python's for a function that the runtime lacks
         raise HipError(f"{name}: {error} ({runtime().path})") from error
     if status != hip.hipError_t.hipSuccess:
@@ -330,9 +341,20 @@ def call(name: str, *args: Any) -> Any:
 
 
 def failure(name: str, status: int) -> HipError:
-    """Return the exception for the status of a function."""
+    """Return the exception for the status of a function, and clear HIP's last error."""
     code = module().hipError_t(status)
-    return HipError(f"{name}: {code.name} ({module().hipGetErrorString(code)[1]})")
+    text = module().hipGetErrorString(code)[1]
+    forget_error()
+    return HipError(f"{name}: {code.name} ({text})")
+
+
+def forget_error() -> None:
+    """Clear HIP's last error of this thread, once it has been raised or dealt with.
+
+    Whoever asks for the last error after work of its own, as torch does after each launch, would take it for
+    the failure of that work. A device that recovers from a fault does so when the fault has been read.
+    """
+    module().hipGetLastError()
 
 
 @functools.cache

@@ -10,11 +10,12 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import cffi
 
 from pyfa_rocm._runtime import hip, library
+from pyfa_rocm._runtime.shared_library import open_runtime
 
 __all__ = ["allocate", "free", "is_capturing"]
 
@@ -36,7 +37,7 @@ def _hip() -> tuple[Any, Any]:
     """Return what makes room for values, and the functions."""
     ffi = cffi.FFI()
     ffi.cdef(_FUNCTIONS)
-    return ffi.new, library.dlopen(ffi, hip.runtime().path)
+    return ffi.new, library.functions_of(ffi, open_runtime(hip.runtime().path))
 
 
 # A forked child has no runtime: it asks, and is told so.
@@ -74,19 +75,35 @@ def allocate(nbytes: int, make_room: Callable[[], bool]) -> int:
     """
     new, lib = _hip()
     address = new("uintptr_t *")
-    with _beside_captures(lib, new):
-        status = lib.hipMalloc(address, nbytes)
-        if status == _OUT_OF_MEMORY and make_room():
+    try:
+        with _beside_captures(lib, new):
             status = lib.hipMalloc(address, nbytes)
-    if status != _SUCCESS:
-        raise hip.failure("hipMalloc", status)
-    return int(address[0])
+            if status == _OUT_OF_MEMORY and make_room():
+                hip.forget_error()
+                status = lib.hipMalloc(address, nbytes)
+        if status != _SUCCESS:
+            raise hip.failure("hipMalloc", status)
+        return int(address[0])
+    except BaseException:  # a Ctrl-C, though HIP has given memory
+        if address[0]:
+            with _beside_captures(lib, new):
+                lib.hipFree(address[0])
+        raise
 
 
-def free(address: int) -> None:
-    """Give `allocate`'s memory back; waits for all work of its device. HipError as HIP says."""
+class _HasAddress(Protocol):
+    address: int
+
+
+def free(block: _HasAddress) -> None:
+    """Give `allocate`'s memory back; waits for all work of its device. HipError as HIP says.
+
+    The block's address is 0 from the moment on at which HIP may have taken the memory: a Ctrl-C during the
+    call, when it is most likely, leaves no address that could be freed twice.
+    """
     new, lib = _hip()
     with _beside_captures(lib, new):
+        address, block.address = block.address, 0
         status = lib.hipFree(address)
     if status != _SUCCESS:
         raise hip.failure("hipFree", status)
@@ -98,4 +115,7 @@ def is_capturing(stream: int) -> bool:
         return False
     new, lib = _hip()
     status = new("int *")
-    return bool(lib.hipStreamIsCapturing(stream, status) == _SUCCESS and status[0] != _NOT_CAPTURING)
+    if lib.hipStreamIsCapturing(stream, status) != _SUCCESS:  # the call that is to use the stream says why
+        hip.forget_error()
+        return False
+    return bool(status[0] != _NOT_CAPTURING)

@@ -79,6 +79,18 @@ def _register(address: int, nbytes: int) -> bool:
     return True
 
 
+def _unregister(addresses: Iterable[int]) -> None:
+    """Give memory back, all of it even if HIP refuses some."""
+    failures: list[HipError] = []
+    for address in addresses:
+        try:
+            hip.call("hipHostUnregister", address)
+        except HipError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
 @contextmanager
 def registered(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
     """Let kernels launched inside, on the current device, use host memory; leaving waits for them.
@@ -108,5 +120,4 @@ def registered(ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
             yield
             hip.call("hipDeviceSynchronize")
         finally:
-            for address in taken:
-                hip.call("hipHostUnregister", address)
+            _unregister(taken)

@@ -15,6 +15,7 @@ from typing import Any
 import cffi
 
 from pyfa_rocm._runtime.paths import header_path, header_version, library_path
+from pyfa_rocm._runtime.shared_library import open_library
 from pyfa_rocm.errors import BY_STATUS, AbiMismatchError, FmhaError, HipError
 
 _BEGIN = "/* cffi-begin"
@@ -29,9 +30,9 @@ def declarations(header: str) -> str:
     return header[header.index("*/", begin) + 2 : end]
 
 
-def dlopen(ffi: Any, path: str) -> Any:
-    """Open a library for a cffi instance, OSError if that fails. cffi takes only paths the locale can say."""
-    return ffi.dlopen(ffi.cast("void *", ctypes.CDLL(path)._handle))
+def functions_of(ffi: Any, library: ctypes.CDLL) -> Any:
+    """Return an open library for a cffi instance, which itself opens only paths that the locale can say."""
+    return ffi.dlopen(ffi.cast("void *", library._handle))
 
 
 @functools.cache
@@ -54,10 +55,7 @@ def load() -> tuple[Any, Any]:
     ffi = cffi.FFI()
     ffi.cdef(declarations(header))
     path = library_path()
-    try:
-        lib = dlopen(ffi, str(path))
-    except OSError as error:
-        raise FmhaError(f"cannot open {path}: {error}") from error
+    lib = functions_of(ffi, open_library(str(path)))
     expected, got = header_version(header), ffi.string(lib.fmha_version()).decode()
     if got.split(".")[0] != expected.split(".")[0]:
         raise AbiMismatchError(f"{path}: got version {got}, expected {expected} as in {header_path()}")

@@ -159,16 +159,22 @@ def as_tensor(obj: object, name: str, stream: int) -> Tensor:
 
 
 def _from_dlpack(obj: Any, name: str, stream: int) -> Tensor:
-    device_type, device = obj.__dlpack_device__()
-    dlpack.require_rocm(int(device_type), name)
+    try:
+        device_type, device = map(int, obj.__dlpack_device__())
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidArgumentError(
+            f"{name}: {type(obj).__name__}.__dlpack_device__ failed ({error}), expected type and number of a "
+            "device"
+        ) from error
+    dlpack.require_rocm(device_type, name)
     on_device = device_type == dlpack.ROCM
-    with use_device_of(obj, int(device)) if on_device and not hip.has_one_device() else nullcontext():
+    with use_device_of(obj, device) if on_device and not hip.has_one_device() else nullcontext():
         export = dlpack.request(obj, name, dlpack.consumer(stream) if on_device else None)
     if export.copied:
         # The copy would be freed when this call returns, while the kernel may still be reading it.
         raise InvalidArgumentError(f"{name}: __dlpack__ gave a copy, expected the array's own memory")
     strides = contiguous_strides(export.shape) if export.strides is None else export.strides
-    layout = layout_of(export.shape, strides, export.dtype, int(device))
+    layout = layout_of(export.shape, strides, export.dtype, device)
     return Tensor(export.data, layout, export.readonly, (obj, export.capsule))
 
 

@@ -95,7 +95,8 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
     """Yield the addresses of device memory of these sizes."""
     addresses: list[int] = []
     try:
-        addresses += [int(hip.call("hipMalloc", n)) for n in nbytes]
+        for n in nbytes:  # one by one: what is there is freed if the next is too much
+            addresses.append(int(hip.call("hipMalloc", n)))
         yield addresses
     finally:
         for address in addresses:

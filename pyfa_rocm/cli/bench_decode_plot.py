@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm.cli.bench_decode_text import by_batch
-from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, finish, length, save
+from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, length, save
 from pyfa_rocm.cli.bench_text import Row
+from pyfa_rocm.cli.plot_heading import finish
 
-__all__ = ["draw"]
+__all__ = ["draw", "figure_of"]
 
 COLORS = ("#d1495b", "#2e6f95", "#e1a43b", "#5f8a5b", "#7b5ea7", "#9aa5b1")
 MOST_RATIO, LEAST_HEADROOM = 1.02, 1.3
@@ -19,7 +20,6 @@ COUNTED_LABELS = (
     f"HBM bytes over the least\n(aim without splits: {MOST_RATIO})",
     f"rate at full issue over HBM's\n(aim: {LEAST_HEADROOM} or more)",
 )
-_FAINT_INK = "#5b6b79"
 
 
 def _series(members: list[Row], line: str, place: str, value: Any) -> dict[int, dict[int, Any]]:
@@ -83,39 +83,40 @@ def _times(columns: Any, members: list[Row], batch: int) -> None:
     axes.set_title(f"batch {batch}", loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=8)
 
 
-def _heading(figure: Any, result: dict[str, Any], height: float) -> None:
+def _heading(result: dict[str, Any]) -> tuple[str, str]:
     row = result["rows"][0]
     what = f"{row['dtype']}, head dim {row['hdim']}, {row['nhead_k']} key heads, pages of {row['page_size']}"
     if result["emulated"]:
-        head = "Decoding: traffic and issue, counted"
-        sub = f"{what}. Counts of the software device, not times; faint: what splits add."
-    else:
-        head = "Speed of decoding: TB/s (more is better)"
-        sub = f"{result['device']}, {what}. Median of {result['repeat']} calls, by HIP events."
-    figure.text(0.012, 1 - 0.30 / height, head, fontsize=14, fontweight="bold", va="center", color=INK)
-    figure.text(0.012, 1 - 0.58 / height, sub, fontsize=9.5, va="center", color=_FAINT_INK)
+        return "Decoding: traffic and issue, counted", (
+            f"{what}. Counts of the software device, not times; faint: what splits add."
+        )
+    return "Speed of decoding: TB/s (more is better)", (
+        f"{result['device']}, {what}. Median of {result['repeat']} calls, by HIP events."
+    )
+
+
+def figure_of(result: dict[str, Any]) -> Any:
+    """Return the picture of what `bench decode` measured; drawn within STYLE."""
+    emulated, panels = result["emulated"], by_batch(result["rows"])
+    labels = COUNTED_LABELS if emulated else ("TB/s",)
+    size = (max(9.0, 4.6 * len(panels)), 0.4 + 2.9 * len(labels))
+    figure = import_module("matplotlib.figure").Figure(figsize=size)
+    all_axes = figure.subplots(len(labels), len(panels), squeeze=False, sharey="row")
+    for column, (batch, members) in enumerate(panels.items()):
+        (_counts if emulated else _times)(all_axes[:, column], members, batch)
+    if not emulated:
+        all_axes[0, 0].set_ylim(0)
+    for row, label in zip(all_axes, labels, strict=True):
+        row[0].set_ylabel(label)
+    for axes in all_axes.flat:
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(length=0)
+        axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=0)
+    finish(figure, all_axes, *_heading(result), fontsize=9)
+    return figure
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Draw what `bench decode` measured."""
-    import_module("matplotlib.backends.backend_agg")
-    matplotlib, figures = import_module("matplotlib"), import_module("matplotlib.figure")
-    emulated, panels = result["emulated"], by_batch(result["rows"])
-    labels = COUNTED_LABELS if emulated else ("TB/s",)
-    with matplotlib.rc_context(STYLE):
-        width, height = max(9.0, 4.6 * len(panels)), 1.25 + 2.9 * len(labels)
-        figure = figures.Figure(figsize=(width, height))
-        all_axes = figure.subplots(len(labels), len(panels), squeeze=False, sharey="row")
-        for column, (batch, members) in enumerate(panels.items()):
-            (_counts if emulated else _times)(all_axes[:, column], members, batch)
-        if not emulated:
-            all_axes[0, 0].set_ylim(0)
-        for row, label in zip(all_axes, labels, strict=True):
-            row[0].set_ylabel(label)
-        for axes in all_axes.flat:
-            axes.spines[["top", "right", "left"]].set_visible(False)
-            axes.tick_params(length=0)
-            axes.grid(axis="y", color=FAINT, linewidth=0.8, zorder=0)
-        _heading(figure, result, height)
-        finish(figure, all_axes, height, 9)
-        save(figure, path)
+    with import_module("matplotlib").rc_context(STYLE):
+        save(figure_of(result), path)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm.cli.bench_text import Row, groups
+from pyfa_rocm.cli.plot_heading import finish
 from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
-__all__ = ["check", "draw", "finish", "length", "save"]
+__all__ = ["check", "draw", "figure_of", "length", "save"]
 
 SUFFIXES = (".png", ".svg")
 COLORS = {
@@ -66,18 +67,6 @@ def save(figure: Any, path: Path) -> None:
         raise FmhaError(f"--plot: cannot write {path}: {error.strerror}") from error
 
 
-def finish(figure: Any, all_axes: Any, height: float, fontsize: int) -> None:
-    """Put a legend for all panels beside the heading, and the panels below it."""
-    names: dict[str, Any] = {}
-    for axes in all_axes.flat:
-        names |= {label: mark for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        names.values(), names.keys(), loc="upper right", ncols=len(names), frameon=False,
-        bbox_to_anchor=(0.995, 1 - 0.12 / height), fontsize=fontsize, handlelength=1.0, handleheight=1.0,
-    )  # fmt: skip
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.78 / height), h_pad=1.6, w_pad=1.4)
-
-
 def _series(members: list[Row], emulated: bool) -> dict[str, dict[int, float]]:
     """Return what a panel shows, by name and sequence length: TFLOPS, or HBM bytes in MiB."""
     found: dict[str, dict[int, float]] = {}
@@ -124,39 +113,38 @@ def _panel(axes: Any, key: tuple[str, int, bool], members: list[Row], emulated: 
     axes.margins(x=0.03, y=0.14)
 
 
-def _heading(figure: Any, result: dict[str, Any], height: float) -> None:
-    dtype, emulated = result["rows"][0]["dtype"], result["emulated"]
-    if emulated:
-        head = "Memory traffic of attention: HBM bytes, MiB (less is better)"
-        sub = (
+def _heading(result: dict[str, Any]) -> tuple[str, str]:
+    dtype = result["rows"][0]["dtype"]
+    if result["emulated"]:
+        return "Memory traffic of attention: HBM bytes, MiB (less is better)", (
             f"{result['device']}, {dtype}. Accesses are counted by the software device, caches modelled: "
             "these are no times."
         )
-    else:
-        head = "Speed of attention: TFLOPS (more is better)"
-        sub = f"{result['device']}, {dtype}. Median of {result['repeat']} calls, by HIP events."
-    figure.text(0.012, 1 - 0.30 / height, head, fontsize=14, fontweight="bold", va="center", color=INK)
-    figure.text(0.012, 1 - 0.58 / height, sub, fontsize=9.5, va="center", color="#5b6b79")
+    return "Speed of attention: TFLOPS (more is better)", (
+        f"{result['device']}, {dtype}. Median of {result['repeat']} calls, by HIP events."
+    )
+
+
+def figure_of(result: dict[str, Any]) -> Any:
+    """Return the picture of what `bench` measured; drawn within STYLE."""
+    panels = groups(result["rows"])
+    directions = list(dict.fromkeys(key[0] for key in panels))
+    columns = max(sum(key[0] == direction for key in panels) for direction in directions)
+    size = (max(8.0, 3.7 * columns), 0.4 + 2.75 * len(directions))
+    figure = import_module("matplotlib.figure").Figure(figsize=size)
+    all_axes = figure.subplots(len(directions), columns, squeeze=False, sharey="row")
+    for row, direction in zip(all_axes, directions, strict=True):
+        mine = [(key, members) for key, members in panels.items() if key[0] == direction]
+        for axes, (key, members) in zip(row, mine, strict=True):
+            _panel(axes, key, members, result["emulated"])
+        row[0].set_ylabel("MiB" if result["emulated"] else "TFLOPS")
+    for axes in all_axes[-1]:
+        axes.set_xlabel("sequence length")
+    finish(figure, all_axes, *_heading(result), fontsize=10)
+    return figure
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Draw what `bench` measured."""
-    import_module("matplotlib.backends.backend_agg")
-    matplotlib, figures = import_module("matplotlib"), import_module("matplotlib.figure")
-    panels = groups(result["rows"])
-    directions = list(dict.fromkeys(key[0] for key in panels))
-    columns = max(sum(key[0] == direction for key in panels) for direction in directions)
-    with matplotlib.rc_context(STYLE):
-        width, height = max(8.0, 3.7 * columns), 1.25 + 2.75 * len(directions)
-        figure = figures.Figure(figsize=(width, height))
-        all_axes = figure.subplots(len(directions), columns, squeeze=False, sharey="row")
-        for row, direction in zip(all_axes, directions, strict=True):
-            mine = [(key, members) for key, members in panels.items() if key[0] == direction]
-            for axes, (key, members) in zip(row, mine, strict=True):
-                _panel(axes, key, members, result["emulated"])
-            row[0].set_ylabel("MiB" if result["emulated"] else "TFLOPS")
-        for axes in all_axes[-1]:
-            axes.set_xlabel("sequence length")
-        _heading(figure, result, height)
-        finish(figure, all_axes, height, 10)
-        save(figure, path)
+    with import_module("matplotlib").rc_context(STYLE):
+        save(figure_of(result), path)

@@ -24,7 +24,7 @@ from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import devices
-from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
+from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
     "ROUNDINGS",
@@ -352,4 +352,4 @@ def hip_call(name: str, *args: object) -> None:
     """Call a function of the runtime for what hip-python has no simple form of."""
     status = getattr(ctypes.CDLL(hip.runtime().path), name)(*args)
     if status:
-        raise HipError(f"{name}: HIP error {status}")
+        raise hip.failure(name, status)

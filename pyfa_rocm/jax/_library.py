@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from pyfa_rocm._runtime import hip, library, paths
+from pyfa_rocm._runtime.shared_library import open_library
 from pyfa_rocm.errors import HipError
 
 __all__ = ["APPEND", "BACKWARD", "DECODE", "FORWARD", "MERGE", "PLATFORMS", "register"]
@@ -88,7 +89,7 @@ def _open() -> ctypes.CDLL:
     name = "libfmha_rocm_jax.so"
     path = paths.library_path().with_name(name)
     candidates = [paths._PACKAGE / "lib" / name, path, *(d / name for d in paths._source_build_dirs())]
-    return ctypes.CDLL(str(paths._find(name, "PYFA_ROCM_JAX_LIBRARY", candidates)))
+    return open_library(str(paths._find(name, "PYFA_ROCM_JAX_LIBRARY", candidates)))
 
 
 @functools.cache

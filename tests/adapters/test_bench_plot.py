@@ -43,8 +43,10 @@ def test_counts_drawn(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture
         assert drawn.startswith(b"\x89PNG\r\n")
         return
     text = drawn.decode()
-    for words in ("backward · head dim 64 · causal", "standard formula", "these are no times", ">128<"):
-        assert words in text
+    assert ">128<" in text
+    shown = " ".join(re.findall(r">([^<>]*\S[^<>]*)<", text))  # long lines are broken
+    for words in ("backward · head dim 64 · causal", "standard formula", "these are no times"):
+        assert words in shown
     assert "TFLOPS" not in text
 
 

@@ -86,3 +86,41 @@ def test_pip_installs_nothing_else() -> None:
         assert calls, path
         assert [call for call in calls if "--require-hashes" not in call] == []
     assert "-m build --no-isolation" in (TOOLS / "build_wheel.sh").read_text()
+
+
+def test_debian_packages_have_versions() -> None:
+    """Those of which something ends up inside kernels; a release takes no other version."""
+    lines = [x for x in (TOOLS / "debian-packages.txt").read_text().splitlines() if not x.startswith("#")]
+    versions = dict(line.split("=", 1) for line in lines)
+    assert all(re.fullmatch(r"[\w.+~:-]+", version) for version in versions.values())
+    toolchain = (TOOLS / "toolchain.sh").read_text()
+    fetched = re.findall(r"names\+=\((\S+)\)", toolchain)
+    assert sorted(fetched) == sorted(versions)
+    workflow = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    assert "PYFA_ROCM_EXACT_PACKAGES: ${{ github.event_name != 'pull_request' && '1' || '' }}" in workflow
+    (llvm,) = re.findall(r"^llvm=(\d+)", toolchain, re.MULTILINE)
+    compilers = re.findall(rf"(\S+-{llvm})=(\S+)", workflow)
+    assert sorted(name for name, _ in compilers) == [f"{name}-{llvm}" for name in ("clang", "lld", "llvm")]
+    assert len({version for _, version in compilers}) == 1
+
+
+@pytest.mark.parametrize(("exact", "code"), [("", 0), ("1", 1)])
+@pytest.mark.parametrize("version", ["", "1.0-1"])
+def test_another_debian_version(exact: str, code: int, version: str, tmp_path: Path) -> None:
+    """Is told, and an error for a release."""
+    text = (TOOLS / "debian-packages.txt").read_text()
+    (expected,) = re.findall(r"^libamdhip64-dev=(.*)$", text, re.MULTILINE)
+    (tmp_path / "dpkg-deb").write_text(f"#!/bin/sh\necho '{version or expected}'\n")
+    (tmp_path / "dpkg-deb").chmod(0o755)
+    body = re.findall(r"^check_version\(\) \{.*?^\}", (TOOLS / "toolchain.sh").read_text(), re.M | re.S)[0]
+    script = "\n".join(
+        [
+            "set -euo pipefail", f"here={TOOLS} suite=trixie", 'say() { echo "$*"; }',
+            'die() { echo "$*" >&2; exit 1; }', body, "check_version libamdhip64-dev any.deb",
+        ]
+    )  # fmt: skip
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYFA_ROCM_EXACT_PACKAGES": exact}
+    done = subprocess.run(["bash", "-c", script], check=False, capture_output=True, text=True, env=env)
+    assert done.returncode == (code if version else 0)
+    told = done.stdout + done.stderr
+    assert (f"version {version}" in told and expected in told) if version else told == ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -128,3 +129,48 @@ def test_actions_are_commits() -> None:
         uses = re.findall(r"uses: (.*)", path.read_text())
         assert uses
         assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", use)] == []
+
+
+def test_hashes_of_what_was_built(tmp_path: Path) -> None:
+    """One line for all files; any other file, and any other content, is told."""
+    for name, text in (("a-1.tar.gz", "sdist"), ("b-1.whl", "wheel")):
+        (tmp_path / name).write_text(text)
+    made = run("dist_hashes.sh", tmp_path)
+    assert made.returncode == 0
+    hashes = made.stdout.strip()
+    assert hashes == " ".join(
+        f"{hashlib.sha256(text).hexdigest()}:{name}"
+        for text, name in ((b"sdist", "a-1.tar.gz"), (b"wheel", "b-1.whl"))
+    )
+    assert run("dist_hashes.sh", tmp_path, hashes).returncode == 0
+    (tmp_path / "b-1.whl").write_text("another")
+    for expected in (hashes, ""):
+        done = run("dist_hashes.sh", tmp_path, expected)
+        assert done.returncode == 1
+        assert "has these files, expected:" in done.stderr
+    (tmp_path / "b-1.whl").write_text("wheel")
+    (tmp_path / "c-1.whl").write_text("wheel")
+    assert run("dist_hashes.sh", tmp_path, hashes).returncode == 1
+
+
+def test_hashes_of_no_files(tmp_path: Path) -> None:
+    done = run("dist_hashes.sh", tmp_path)
+    assert done.returncode == 1
+    assert "expected only files, and one or more" in done.stderr
+    (tmp_path / "folder").mkdir()
+    assert run("dist_hashes.sh", tmp_path).returncode == 1
+    assert "expected a folder" in run("dist_hashes.sh", tmp_path / "none").stderr
+
+
+def test_each_job_checks_what_it_takes() -> None:
+    """Before anything else runs on it: the artifact is known only by its name."""
+    text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    jobs = dict(re.findall(r"^  (\w+):\n(.*?)(?=^  \w+:\n|\Z)", text.partition("\njobs:\n")[2], re.M | re.S))
+    assert list(jobs) == ["build", "test", "adapters", "publish"]
+    assert "hashes: ${{ steps.made.outputs.hashes }}" in jobs["build"]
+    assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")
+    for name in ("test", "adapters", "publish"):
+        after = jobs[name].partition("actions/download-artifact@")[2].split("      - ")
+        assert 'run: native/tools/dist_hashes.sh dist "$HASHES"' in after[1]
+        assert "HASHES: ${{ needs.build.outputs.hashes }}" in after[1]
+        assert "build" in re.findall(r"needs: (.*)", jobs[name])[0]

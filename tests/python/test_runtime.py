@@ -188,6 +188,19 @@ def test_missing_library() -> None:
     assert "PYFA_ROCM_LIBRARY: got '/nonexistent/libfmha_rocm.so'" in message
 
 
+@pytest.mark.parametrize("part", [0, 1e-6, 1e-4, 0.1, 0.5, 0.9])
+def test_a_library_cut_short(part: float, tmp_path: Path) -> None:
+    """By a full disk, say: its message, and no signal."""
+    whole = paths.library_path().read_bytes()
+    file = tmp_path / "libfmha_rocm.so.0"
+    file.write_bytes(whole[: int(part * len(whole))])
+    message = refused(
+        "from pyfa_rocm._runtime import library; library.version()", PYFA_ROCM_LIBRARY=str(file)
+    )
+    assert message.startswith(f"pyfa_rocm.errors.FmhaError: cannot open {file}: ")
+    assert "short" in message or "invalid ELF header" in message
+
+
 _MACHINE = 18  # where e_machine is in an ELF header
 _AARCH64 = 183
 

@@ -303,6 +303,7 @@ void check_overlaps(const KvAppendProblem& problem) {
     problem.others.check_overlaps_with(
         {cache->name, cache->pointer, reinterpret_cast<uintptr_t>(cache->data), reach_bytes(*cache), true});
   }
+  check_apart(problem.cache_k, problem.cache_v);
 }
 
 }  // namespace fmha

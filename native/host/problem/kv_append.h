@@ -53,7 +53,7 @@ struct KvAppendProblem {
 void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers, KvAppendProblem& problem);
 
 // Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else. Keys and values of the
-// cache are not compared with each other.
+// cache may interleave.
 void check_overlaps(const KvAppendProblem& problem);
 
 }  // namespace fmha

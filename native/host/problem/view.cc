@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstdlib>
 
 #include "error.h"
 
@@ -29,6 +30,54 @@ bool overlap(const Extent& a, const Extent& b) {
         "%s is written but overlaps %s: %s spans %" PRIu64 " bytes from %p, %s %" PRIu64 " bytes from %p",
         written.name, other.name, written.name, written.bytes, reinterpret_cast<void*>(written.begin),
         other.name, other.bytes, reinterpret_cast<void*>(other.begin));
+}
+
+// Dimensions with more than one index, the largest stride first.
+class Steps {
+ public:
+  explicit Steps(const View& v) {
+    for (size_t i = 0; i < v.size.size(); ++i) {
+      if (v.size[i] > 1) order_[count_++] = i;
+    }
+    std::sort(order_.begin(), order_.begin() + count_,
+              [&](size_t a, size_t b) { return v.stride[a] > v.stride[b]; });
+  }
+  std::span<const size_t> all() const { return {order_.data(), count_}; }
+
+ private:
+  std::array<size_t, 3> order_{};
+  size_t count_ = 0;
+};
+
+// Whether the view has an element `delta` elements behind its first. Each stride steps over all that the
+// smaller ones reach, so that there is one way at most to get there.
+bool holds(const View& v, int64_t delta) {
+  if (delta < 0) return false;
+  const Steps steps(v);
+  for (const size_t i : steps.all()) delta -= std::min(delta / v.stride[i], v.size[i] - 1) * v.stride[i];
+  return delta < v.row;
+}
+
+// Whether a row of `a` and one of `b`, which lies `delta` elements behind, meet. Both have these steps, and
+// the difference of their indices is one of the two next to the quotient.
+bool rows_meet(const View& a, const View& b, int64_t delta, std::span<const size_t> steps) {
+  if (steps.empty()) return delta < a.row && -delta < b.row;
+  const int64_t stride = a.stride[steps[0]];
+  const int64_t below = delta / stride - (delta % stride < 0 ? 1 : 0);
+  for (const int64_t indices : {below, below + 1}) {
+    if (std::abs(indices) < a.size[steps[0]] && rows_meet(a, b, delta - indices * stride, steps.subspan(1)))
+      return true;
+  }
+  return false;
+}
+
+bool same_steps(const View& a, const View& b) {
+  const Steps steps(a);
+  return std::ranges::all_of(steps.all(), [&](size_t i) { return a.stride[i] == b.stride[i]; });
+}
+
+Extent written_extent(const View& v) {
+  return {v.name, v.pointer, reinterpret_cast<uintptr_t>(v.data), reach_bytes(v), true};
 }
 
 }  // namespace
@@ -85,6 +134,17 @@ void check_no_self_overlap(const View& v) {
     }
     reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), stride, reach);
   }
+}
+
+void check_apart(const View& view, const View& later) {
+  const Extent a = written_extent(view), b = written_extent(later);
+  if (!view.touched || !later.touched || !overlap(a, b)) return;
+  // No further apart than what either reaches. Addresses that are no multiple of an element no kernel takes.
+  const int64_t delta = static_cast<int64_t>(b.begin - a.begin) / view.element_bytes;
+  const Steps steps(view);
+  const bool meet = same_steps(view, later) ? rows_meet(view, later, delta, steps.all())
+                                            : holds(view, delta) || holds(later, -delta);
+  if (meet) raise_overlap(b, a);
 }
 
 void Extents::raise_too_many() { raise(FMHA_INTERNAL, "a call touches more tensors than Extents holds"); }

@@ -67,6 +67,11 @@ inline void check_pointer(const View& v, int64_t align_bytes, Pointers pointers)
 // addresses.
 void check_no_self_overlap(const View& view);
 
+// Of two views that are written, with no element of its own at one address with another, and of the same
+// sizes but for their rows: fails with INVALID_ARGUMENT if they share an element. One may lie in the gaps of
+// the other. Where their strides differ, only the first element of each is looked for in the other.
+void check_apart(const View& view, const View& later);
+
 // More than any process can address, and a multiple of every element's size.
 inline constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Opening a HIP runtime that may be anything: what harms the process is found before the loader meets it."""
+"""Opening a library that may be anything: what harms the process is found before the loader meets it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import stat
 import struct
 from pathlib import Path
 
-from pyfa_rocm.errors import HipError
+from pyfa_rocm.errors import FmhaError, HipError
 
-__all__ = ["open_runtime"]
+__all__ = ["open_library", "open_runtime"]
 
 # Of a 64-bit little-endian ELF file: magic; e_phoff, e_phentsize, e_phnum; p_type, p_offset, p_filesz.
 _MAGIC = b"\x7fELF\x02\x01"
@@ -20,21 +20,30 @@ _SEGMENT = struct.Struct("<I4xQ16xQ16x")
 _LOADED = 1  # PT_LOAD
 
 
-def open_runtime(path: str) -> ctypes.CDLL:
-    """Open a HIP runtime by its path, or by a name that the loader looks for.
+def open_library(path: str) -> ctypes.CDLL:
+    """Open a library of ours by its path.
 
     Raises
     ------
-    HipError
+    FmhaError
         It cannot be opened, for a reason that is the loader's own where it has one.
     """
+    return _open(path, path, FmhaError)
+
+
+def open_runtime(path: str) -> ctypes.CDLL:
+    """Open a HIP runtime by its path, or by a name that the loader looks for; HipError as `open_library`."""
+    return _open(path, f"the HIP runtime {path}", HipError)
+
+
+def _open(path: str, what: str, error_class: type[FmhaError]) -> ctypes.CDLL:
     try:
         # The loader would wait for the writer of a FIFO, and use memory beyond the end of a file cut short.
         if os.sep in path and (reason := _harm(Path(path))):
-            raise HipError(f"cannot open the HIP runtime {path}: {reason}")
+            raise error_class(f"cannot open {what}: {reason}")
         return ctypes.CDLL(path)
     except OSError as error:
-        raise HipError(f"cannot open the HIP runtime {path}: {error}") from error
+        raise error_class(f"cannot open {what}: {error}") from error
 
 
 def _harm(path: Path) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,34 +24,10 @@ import pyfa_rocm as p
 from pyfa_rocm import attention
 from pyfa_rocm._call.optional import OptionalArguments
 from pyfa_rocm._call.plan import Plan
-from pyfa_rocm._runtime import dlpack, hip_memory
+from pyfa_rocm._runtime import dlpack
 from pyfa_rocm._runtime.tensor import contiguous
 
 _SHAPE = (1, 40, 1, 64)
-
-
-@pytest.fixture(autouse=True)
-def _keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As programs have it; the other tests keep nothing."""
-    p.memory.release()
-    monkeypatch.setattr(p.memory, "most_kept_bytes", 2**30)
-    yield
-    p.memory.release()
-
-
-@pytest.fixture
-def calls_of_hip(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls of hipMalloc and hipFree from now on."""
-    made: list[str] = []
-    for name in ("allocate", "free"):
-        function = getattr(hip_memory, name)
-
-        def count(*arguments: Any, name: str = name, function: Callable[..., Any] = function) -> Any:
-            made.append(name)
-            return function(*arguments)
-
-        monkeypatch.setattr(hip_memory, name, count)
-    return made
 
 
 def normal(seed: int = 0, shape: tuple[int, ...] = _SHAPE) -> p.DeviceArray:
