@@ -28,10 +28,15 @@ __device__ inline int decode_wave() { return __builtin_amdgcn_readfirstlane(thre
 struct DecodePlace {
   const int32_t* table;  // of pages; nullptr: there are none
   int page;              // without pages: the batch element
+  int last_page;         // of the cache
   int page_shift;
   int from, to;  // both included
 
-  __device__ int64_t page_of(int at) const { return table ? table[at >> page_shift] : page; }
+  // A page that the cache does not have is read as its last one.
+  __device__ int listed(int entry) const {
+    return static_cast<int>(min(static_cast<uint32_t>(entry), static_cast<uint32_t>(last_page)));
+  }
+  __device__ int64_t page_of(int at) const { return table ? listed(table[at >> page_shift]) : page; }
   __device__ int slot_of(int at) const { return at & static_cast<int>((1U << page_shift) - 1); }
 
   // Tokens that no row sees are read as one that some row does: what lies there, if it is memory at all, may
