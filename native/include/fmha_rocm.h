@@ -24,8 +24,11 @@
  *    takes no lock, and is legal while the stream is being captured. It then accepts
  *    memory of a captured hipMallocAsync, which ROCm reports as device 0's. Features, head
  *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
- *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done
- *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
+ *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done nothing: no launch, no
+ *    write. There is one exception: of a call of several steps (step_count of fmha_kernel_info) HIP may refuse
+ *    a later one, after the first. The steps before it are then enqueued, and what the call writes, and its
+ *    workspace, may hold anything; that is FMHA_HIP_ERROR, and the message says so.
+ *    fmha_last_error() says what was wrong.
  *    A HIP call that failed is reported only here: HIP's own last error is cleared.
  *    What a kernel does wrong later shows in HIP, as ever.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
