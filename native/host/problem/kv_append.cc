@@ -262,8 +262,7 @@ class Builder {
 
 // As check_no_self_overlap, by the names of a cache's strides.
 void check_distinct(const View& v) {
-  std::array<size_t, 3> order = {0, 1, 2};
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v.stride[a] < v.stride[b]; });
+  const std::array<size_t, 3> order = by_stride(v);
   uint64_t reach = static_cast<uint64_t>(v.row);
   for (const size_t i : order) {
     if (v.size[i] <= 1) continue;

@@ -44,15 +44,19 @@ bool hdim_fits(const char* name, int64_t hdim, Refusal& why) {
 // A lane loads and stores eight elements.
 bool tensor_fits(const View& v, const char* const (&strides)[3], Refusal& why) {
   if (!v.touched) return true;
+  // Nearly always all are: of eight elements, a stride in bytes is a multiple of eight times theirs.
+  const auto align = static_cast<uint64_t>(kVector * v.element_bytes);
+  const uint64_t all =
+      static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]) * static_cast<uint64_t>(v.element_bytes);
+  if (((all | reinterpret_cast<uintptr_t>(v.data)) & (align - 1)) == 0) return true;
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (v.size[i] <= 1 || is_multiple(v.stride[i], kVector)) continue;
     return why.because(FMHA_INVALID_ARGUMENT,
                        "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements", v.name, strides[i],
                        v.stride[i], kVector);
   }
-  const int64_t align = kVector * v.element_bytes;
-  if ((reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align - 1)) == 0) return true;
-  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes",
+  if ((reinterpret_cast<uintptr_t>(v.data) & (align - 1)) == 0) return true;
+  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRIu64 " bytes",
                      v.pointer, v.data, align);
 }
 
