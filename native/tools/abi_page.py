@@ -39,7 +39,7 @@ class Item:
 
 
 def prose(comment: str) -> str:
-    """The words of a comment as Markdown: lines joined to paragraphs, its lists as lists, its tables as tables."""
+    """The words of a comment as Markdown: lines joined to paragraphs; lists and tables stay."""
     lines = [re.sub(r"^ \*($| )", "", line) for line in re.sub(r"^/\*|\*/$", "", comment.strip()).split("\n")]
     lines = [line for line in lines if "SPDX-License-Identifier" not in line]
     paragraphs: list[str] = [""]

@@ -85,12 +85,13 @@ class Remembered {
   };
 
   // Where such a call is, or would be.
-  static Entry& at(uint64_t mixed) { return entries_[(mixed >> 32) % kEntries]; }
+  static Entry& at(uint64_t mixed) {
+    static thread_local std::array<Entry, kEntries> entries;
+    return entries[(mixed >> 32) % kEntries];
+  }
 
  private:
   static constexpr size_t kEntries = 8;  // a model's layers are of few shapes
-
-  static inline thread_local std::array<Entry, kEntries> entries_;
 };
 
 // A number of what calls of different shapes differ in.
