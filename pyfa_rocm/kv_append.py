@@ -69,8 +69,8 @@ def flash_attn_kv_append(
     positions : array, int32 or int64 (batch, seqlen_new) or (total), optional
         Of each token, for rotary. None: its place in the sequence.
     block_table : array, int32 (batch, max_pages), optional
-        Pages of each sequence. A token whose page is below 0 is not stored. None: the cache has no pages, or
-        there are `slots` or `kv_indptr`.
+        Pages of each sequence. A token without a page of the cache is not stored. None: the cache has no
+        pages, or there are `slots` or `kv_indptr`.
     kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
         Instead of `block_table`: sequence b has the pages ``kv_indices[kv_indptr[b]:kv_indptr[b + 1]]``.
     cache_batch_idx : array, int32 (batch), optional

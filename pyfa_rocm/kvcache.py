@@ -12,6 +12,7 @@ from pyfa_rocm._call.cached import REQUIRED, CachedCall, CachedOptions, cached_c
 from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.results import packed_results
+from pyfa_rocm._call.room import require_room
 from pyfa_rocm._runtime import hip
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, layout_of
 from pyfa_rocm.array import DeviceArray, dtype_of
@@ -76,7 +77,8 @@ def flash_attn_with_kvcache(
         Of q's dtype, or float32; only with `k`. The new keys are rotated by their places in the sequence, as
         are queries if `causal` or with a window; otherwise all queries by the place of the first new token.
     cache_seqlens : int or array, int32 (batch), optional
-        Tokens in the cache, without the new ones. Not written. None: the cache is full; not with `k`.
+        Tokens in the cache, without the new ones. Not written. None: the cache is full; not with `k`. An
+        integer for which the cache has no room is refused; of an array, tokens without room are not stored.
     cache_batch_idx : array, int32 (batch), optional
         The element of the cache for each sequence; only without pages. None: its own number.
     cache_leftpad : array, int32 (batch), optional
@@ -173,6 +175,9 @@ def flash_attn_with_kvcache(
     if k is not None and rotary_cos is not None:
         layouts["q"] = contiguous(asked.layout.shape, asked.layout.dtype, asked.layout.device)
     call = cached_call(layouts, options, cached, None if to is None else to.layout)
+    if isinstance(cache_seqlens, int):
+        shapes = {name: layout.shape for name, layout in layouts.items()}
+        require_room(cache_seqlens, cached.seqlen_new, shapes, cached.max_seqlen_k)
     store = None
     if k is not None:
         at_places = causal or any(side >= 0 for side in window_size)

@@ -24,14 +24,46 @@
  *    takes no lock, and is legal while the stream is being captured. It then accepts
  *    memory of a captured hipMallocAsync, which ROCm reports as device 0's. Features, head
  *    dims, lengths, batch and heads decide which kernel it is; fmha_fwd_kernel tells.
- *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done
- *    nothing: no launch, no write. fmha_last_error() then says what was wrong.
+ *  - Errors. A function that returns fmha_status either returns FMHA_OK or has done nothing: no launch, no
+ *    write. There is one exception: of a call of several steps (step_count of fmha_kernel_info) HIP may refuse
+ *    a later one, after the first. The steps before it are then enqueued, and what the call writes, and its
+ *    workspace, may hold anything; that is FMHA_HIP_ERROR, and the message says so.
+ *    fmha_last_error() says what was wrong.
  *    A HIP call that failed is reported only here: HIP's own last error is cleared.
  *    What a kernel does wrong later shows in HIP, as ever.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
  *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current,
  *    unless FMHA_NO_MEMORY_CHECK says that the caller knows better.
+ *  - Arrays of the device. Lengths, starts, page lists, slots and positions are read by kernels: the host
+ *    cannot see what is in them. What is out of range is no error. But for the last row of this table, it
+ *    leads to no access outside the memory that the call names. [a, b) is from a to b - 1.
+ *
+ *    | array of fmha_kv_append        | out of range                                             | what comes of it |
+ *    | ---                            | ---                                                      | ---              |
+ *    | cu_seqlens                     | a row not in [0, total)                                  | left out (1)     |
+ *    | seqused_k, positions           | with rotary, not in [0, rotary.positions)                | left out (1)     |
+ *    | seqused_k                      | behind the list, or without one behind the page; below 0 | not stored (2)   |
+ *    | slots, block_table, kv_indices | a page not in [0, pages)                                 | not stored (2)   |
+ *    | cache_batch_idx                | not in [0, pages)                                        | not stored (2)   |
+ *    | kv_indptr                      | an entry not in [0, indices), or the next sequence's     | not stored (2)   |
+ *
+ *    | array of fmha_decode    | out of range                                      | what comes of it      |
+ *    | ---                     | ---                                               | ---                   |
+ *    | cu_seqlens_q            | not in [0, total_q]; an end before its start      | the nearest that is   |
+ *    | seqused_k, cu_seqlens_k | a length not in [0, seqlen_k], or beyond its list | the nearest that is   |
+ *    | leftpad_k               | not in [0, length]                                | the nearest that is   |
+ *    | block_table, kv_indices | a page not in [0, pages)                          | the last page is read |
+ *    | cache_batch_idx         | not in [0, pages)                                 | the last one is read  |
+ *    | kv_indptr               | not in [0, indices]; an end before its start      | the nearest that is   |
+ *
+ *    | array of fmha_fwd, fmha_bwd | out of range                           | what comes of it         |
+ *    | ---                         | ---                                    | ---                      |
+ *    | cu_seqlens_*, seqused_*     | decreasing, or beyond total_q, total_k | memory there is accessed |
+ *
+ *    (1) The token's key and value are not stored, and q_out keeps what it held there. (2) Its key and value
+ *    are not stored, and its query is rotated.
+ *
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before you fill it; zero is always the default. Structs only grow at their end:
  *    the struct of an older header is accepted, and its missing fields are zero; a
@@ -315,7 +347,8 @@ typedef struct fmha_cache {
   fmha_cache_tensor v;  /* (pages, page_size, nhead_k, hdim_v); of fmha_decode its memory may be a
                            part of that of k */
   int64_t pages;        /* that there are: an entry of a list is below it. Without pages: batch elements */
-  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number */
+  int64_t page_size;    /* tokens: a power of two from 1. Without pages: tokens of a batch element, any number;
+                           with slots, which need no list: any number, and a multiple of v_vector */
   const int32_t* block_table; /* device memory, int32 (batch, max_pages): the pages of each sequence, in order */
   int64_t stride_block_table; /* from one sequence to the next */
   int64_t max_pages;          /* of a sequence */
@@ -330,7 +363,8 @@ typedef struct fmha_cache {
   int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
   /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. Of each page
    * and head, keys are (hdim_q / k_vector, page_size, k_vector), and values (page_size / v_vector, hdim_v, v_vector),
-   * without gaps. k_vector is 16 bytes of elements; v_vector a power of two from 8 up to page_size, which it may be. */
+   * without gaps. k_vector is 16 bytes of elements, and hdim_q a multiple of it; v_vector a power of two from 8 up to
+   * page_size, which it may be. fmha_decode takes pages of less than 2^31 elements a head. */
   int32_t k_vector;
   int32_t v_vector;
   uint32_t reserved;              /* must be 0 */
@@ -382,7 +416,7 @@ typedef struct fmha_kv_append_params {
   uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
   fmha_dtype dtype;     /* of q, k and v: FMHA_FP16 or FMHA_BF16; required */
   int64_t batch;        /* at most 65535; if batch or seqlen is 0 the call does nothing */
-  int64_t seqlen;       /* new tokens of a sequence; of packed ones the most: tokens beyond it may be left out */
+  int64_t seqlen;       /* new tokens of a sequence; of packed ones the most: tokens beyond it are left out */
   int64_t total;        /* rows of q, k and v; read only with cu_seqlens */
   int64_t nhead_q;      /* read only with q */
   int64_t nhead_k;      /* required, as are the head dims, which are multiples of 8 */
@@ -649,8 +683,8 @@ fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
 
 /* Enqueues, on `stream`, the rotation of new queries and keys and the storing of keys and values in the cache: one
  * launch, without a workspace. Lengths, slots and pages are read on the device, so that a captured graph goes on
- * as sequences grow; that they lie in the cache, the host cannot know. A token whose page in a list is below 0 is
- * not stored. The kernels are those of native/kernels/hip/kv_append.h. */
+ * as sequences grow; that they lie in the cache, the host cannot know. A token for which there is no room is not
+ * stored: see "Arrays of the device" above. The kernels are those of native/kernels/hip/kv_append.h. */
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
 /* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of

@@ -39,14 +39,16 @@ class Item:
 
 
 def prose(comment: str) -> str:
-    """The words of a comment as Markdown: lines joined to paragraphs, its lists as lists."""
+    """The words of a comment as Markdown: lines joined to paragraphs; lists and tables stay."""
     lines = [re.sub(r"^ \*($| )", "", line) for line in re.sub(r"^/\*|\*/$", "", comment.strip()).split("\n")]
     lines = [line for line in lines if "SPDX-License-Identifier" not in line]
     paragraphs: list[str] = [""]
     for line in (line.strip() for line in lines):
-        if not line or line.startswith("- "):
+        is_row = line.startswith("|")
+        if not line or line.startswith("- ") or (is_row and not paragraphs[-1].startswith("|")):
             paragraphs.append("")
-        paragraphs[-1] = f"{paragraphs[-1]} {line}".strip()
+        between = "\n" if is_row else " "
+        paragraphs[-1] = f"{paragraphs[-1]}{between}{line}".strip()
     return _code("\n\n".join(paragraph for paragraph in paragraphs if paragraph))
 
 

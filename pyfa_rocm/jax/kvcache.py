@@ -11,6 +11,7 @@ import numpy as np
 from pyfa_rocm._call.cached import CachedOptions, refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.room import require_room
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax._cached import Fields, traced_decode
 from pyfa_rocm.jax._operands import Arrays, require_static
@@ -179,6 +180,9 @@ def flash_attn_with_kvcache(
         hdim_v=None if hdim_v is None else to_integer("hdim_v", hdim_v), base2=bool(base2),
     )  # fmt: skip
     call = traced_decode(arrays.layouts, options, cached)
+    if isinstance(cache_seqlens, (int, np.integer)):
+        shapes = {name: layout.shape for name, layout in arrays.layouts.items()}
+        require_room(int(cache_seqlens), cached.seqlen_new, shapes, cached.max_seqlen_k)
     written: tuple[Any, ...] = ()
     if k is not None:
         new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}

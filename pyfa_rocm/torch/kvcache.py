@@ -12,6 +12,7 @@ from pyfa_rocm._call.cached import refuse_uncached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import DESCALES
 from pyfa_rocm._call.params import Options
+from pyfa_rocm._call.room import require_room
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.kvcache import require_new, require_positions
 from pyfa_rocm.torch import _autograd  # noqa: F401 - the operators' derivatives, which are refused
@@ -109,6 +110,10 @@ def flash_attn_with_kvcache(
     require_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
     require_new(k, v, rotary_cos, rotary_sin, cache_seqlens, cu_seqlens_q)
     (q,) = autocast(q)
+    if isinstance(cache_seqlens, int):
+        cache = _there(k_cache=k_cache, block_table=block_table, kv_indices=kv_indices)
+        shapes = {name: tuple(x.shape) for name, x in cache.items()}
+        require_room(cache_seqlens, 0 if k is None else _seqlen_new(k), shapes)
     lengths = _lengths(cache_seqlens, q, cu_seqlens_q)
     where = _there(
         block_table=block_table, kv_indptr=kv_indptr, kv_indices=kv_indices, cache_batch_idx=cache_batch_idx,

@@ -196,11 +196,17 @@ void test_failures() {
   hip->memset_error = 719;
   CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipMemsetAsync (256 bytes of workspace on device 0");
   CHECK(hip->launches == before.launches && hip->last_error_reads == before.last_error_reads + 1);
+  CHECK(std::strstr(fmha::last_error(), "enqueued") == nullptr);  // nothing is
   hip->memset_error = 0;
   before = *hip;
   hip->launch_error = 719;
   CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel (split_256");
   CHECK(hip->memsets == before.memsets + 1 && hip->launches == before.launches + 1);
+  CHECK(std::strstr(fmha::last_error(),
+                    "; 1 of the call's 3 steps are enqueued: what it writes may hold anything") != nullptr);
+  hip->launches_before_error = 1;
+  CHECK_STATUS(run(problem, nullptr), FMHA_HIP_ERROR, "hipModuleLaunchKernel (combine");
+  CHECK(std::strstr(fmha::last_error(), "; 2 of the call's 3 steps are enqueued") != nullptr);
   hip->launch_error = 0;
 }
 
@@ -255,6 +261,12 @@ void test_rounds() {
   Args args{};
   std::memcpy(&args, hip->arguments, sizeof args);
   CHECK(args.value == 7 && args.round == 4 && args.other == 9 && hip->grid[0] == 2);
+  // A launch that is repeated is as many steps.
+  hip->launch_error = 719;
+  hip->launches_before_error = 3;
+  CHECK_STATUS(fmha::guard([&] { fmha::Device::current().run(plan, nullptr); }), FMHA_HIP_ERROR,
+               "; 3 of the call's 6 steps are enqueued");
+  hip->launch_error = 0;
 }
 
 void test_capacity() {

@@ -101,8 +101,9 @@ class Reading:
 
     def _token(self, b: int, i: int, place: int) -> None:
         p = self.p
-        if place < 0:
-            raise OutsideError
+        rotary = p.rotary if p.rotary is not None and p.rotary.cos and {"q", "k"} & set(self.inputs) else None
+        if rotary is not None and not 0 <= place < rotary.positions:
+            return
         if "q" in self.inputs:
             value, error = self._rotated(self.inputs["q"][b, i], place)
             out = p.q if p.q_out is None or not p.q_out.data else p.q_out
@@ -114,15 +115,19 @@ class Reading:
         if cache is None or not ({"k", "v"} & set(self.inputs)):
             return
         page, slot = b, place
+        if place < 0:
+            return
         if cache.block_table:
+            if place // cache.page_size >= cache.max_pages:
+                return
             stride = cache.stride_block_table if p.batch > 1 else 0
             page = self._integer(cache.block_table, b * stride + place // cache.page_size)
             slot = place % cache.page_size
         elif cache.cache_batch_idx:
             page = self._integer(cache.cache_batch_idx, b)
-        if page < 0:
+        if not 0 <= page < cache.pages or slot >= cache.page_size:
             return
-        if page >= cache.pages or slot >= cache.page_size or (page, slot) in self.places:
+        if (page, slot) in self.places:
             raise OutsideError
         self.places.add((page, slot))
         if cache.k_vector:  # test_decode_caches.py

@@ -247,6 +247,11 @@ def test_lengths_before_an_append(packed: bool) -> None:
      "got strides -1 and 0, expected 0 or more"),
     ({"cache_dtype": "float16"}, {}, UnsupportedError, "no bf16 kernel of this build for ARCH reads such"),
     ({"cache_dtype": _FP8, "hdim": 72}, {}, InvalidArgumentError, "expected a multiple of 16 elements"),
+    ({"cache_dtype": _FP8, "hdim": 72}, {"k_vector": 16, "v_vector": 8}, InvalidArgumentError,
+     "fwd->hdim_q = 72: expected a multiple of cache->k_vector = 16"),
+    ({"hdim": 256}, {"k_vector": 8, "v_vector": 8, "page_size": 2**23}, UnsupportedError,
+     "cache->page_size = 8388608: of a vectorised cache kernels take pages of less than 2^31 elements a "
+     "head, here at most 8388607 tokens"),
     ({"hdim": 512, "v_vector": 8}, {}, UnsupportedError, "takes fwd->hdim_q up to 256"),
     ({"cache_dtype": other_fp8()}, {}, UnsupportedError,
      f"cache->dtype = {CATALOGUE_TYPES[other_fp8()]}, cache->k_vector = 0: no bf16 kernel of this build for"),

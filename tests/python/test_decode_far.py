@@ -110,3 +110,26 @@ def _decode(cache: Cache, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     )  # fmt: skip
     pyfa_rocm.fmha_decode(DecodeParams(fwd, cache, num_splits=1))
     return o.to_numpy(), lse.to_numpy()
+
+
+def test_slopes_far_apart() -> None:
+    """Slopes of two sequences, further apart than 32 bits count: those of the second hide all but one key."""
+    keys, stride = 16, 2**31 + 64
+    k = np.zeros((2, keys, 1, _HDIM), np.float16)
+    v = np.broadcast_to(np.arange(keys, dtype=np.float16)[None, :, None, None], k.shape)
+    pool = DeviceArray.empty((stride + 1,), np.float32)
+    for at, slope in ((0, 0.0), (stride, 10.0)):
+        host = np.array([slope], np.float32)
+        kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
+        hip.call("hipMemcpy", pool.data + 4 * at, host.ctypes.data, 4, kind)
+    q, o = (DeviceArray.from_numpy(np.zeros((2, 1, 1, _HDIM), np.float16)) for _ in range(2))
+    held = [DeviceArray.from_numpy(np.ascontiguousarray(x)) for x in (k, v)]
+    of_k, of_v = (CacheTensor(x.data, *x.strides[:3]) for x in held)
+    nothing = Strided(0, 0, 0, 0)
+    fwd = FwdParams(
+        "float16", 2, 1, keys, 1, 1, _HDIM, _HDIM, 1.0, _strided(q), nothing, nothing, _strided(o),
+        mask="causal", alibi_slopes=pool.data, alibi_stride_batch=stride,
+    )  # fmt: skip
+    pyfa_rocm.fmha_decode(DecodeParams(fwd, Cache("float16", 2, keys, k=of_k, v=of_v), num_splits=1))
+    # Of the second sequence the key before weighs exp(-10): 15 - 4.5e-5, which float16 rounds to 15.
+    assert o.to_numpy()[:, 0, 0, 0].tolist() == [7.5, 15]

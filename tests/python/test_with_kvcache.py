@@ -223,3 +223,24 @@ def test_a_length_that_leads_beyond_the_tables_of_rotary(causal: bool) -> None:
     with pytest.raises(InvalidArgumentError, match="rotary_cos: got 20 positions, expected 21 or more"):
         flash_attn_with_kvcache(q, k_cache, v_cache, new, new, cache_seqlens=last + 1, **rotary)
     assert not k_cache.to_numpy()[:, last + 1].any()
+
+
+@pytest.mark.parametrize(("paged", "length", "new", "more", "said"), [
+    (False, 95, 2, {}, "got 95, expected at most 94: the cache has room for 96 tokens of a sequence, and 2"),
+    (True, 96, 1, {}, "got 96, expected at most 95: the cache has room for 96 tokens of a sequence, and 1"),
+    (False, 97, 0, {}, "got 97, expected at most 96: the cache has room for 96 tokens of a sequence, and 0"),
+    (False, 40, 1, {"max_seqlen_k": 40}, "got 40, expected at most 39: max_seqlen_k says that there are at"),
+], ids=str)  # fmt: skip
+def test_no_room_for_an_integer(paged: bool, length: int, new: int, more: dict[str, Any], said: str) -> None:
+    """A length that the host knows is refused with the capacity, and nothing is written."""
+    serving = Serving(paged)
+    caches, more = serving.caches, more | serving.where
+    before = [x.to_numpy() for x in caches]
+    q = serving.put(serving.normal(_BATCH, 1, _NHEAD_Q))
+    k, v = (serving.put(serving.normal(_BATCH, new, _NHEAD_K)) if new else None for _ in range(2))
+    with pytest.raises(InvalidArgumentError) as caught:
+        flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=length, **more)
+    assert said in str(caught.value)
+    for cache, was in zip(caches, before, strict=True):
+        assert np.array_equal(cache.to_numpy(), was)
+    flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=length - max(new, 1), **more)

@@ -3,6 +3,7 @@
 #include "problem/fwd.h"
 
 #include "api/answers.h"
+#include "api/remembered.h"
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
@@ -23,19 +24,59 @@ struct Call {
   Plan plan;
 };
 
-// What every entry that runs, or could, does first: checks the arguments, then whose memory the tensors are
-// in, chooses the kernel and plans the call. Whether candidates are counted matters only to who tells of
-// them.
-void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
-  make_fwd_problem(params, pointers, call.problem);
-  FwdOffers offers;
-  ask_fwd_origins(call.problem, offers);
+struct Asked {
+  fmha_fwd_params params;
+  Pointers pointers;  // without a workspace, only a call that runs does without
+};
+
+struct Choice {
+  const Device* device;
+  const Kernel* kernel;
+  hip_fwd::Division division;
+};
+using Calls = Remembered<Asked, Choice>;
+
+bool knows(const Calls::Entry& entry, const fmha_fwd_params& params, Pointers pointers) {
+  return entry.used && entry.call.pointers == pointers && are_alike(entry.call.params, params);
+}
+
+void check_and_find_device(void* stream, Call& call) {
   check_overlaps(call.problem);
   call.device = &Device::current();
   call.memory = {call.problem.checks_memory, stream};
   call.device->check_memory(call.problem.extents, call.memory);
+}
+
+// What every entry that runs, or could, does first: checks the arguments, then whose memory the tensors are
+// in, chooses the kernel and plans the call. Candidates are counted for the entry that tells of them.
+void make_new_call(bool counted, void* stream, Call& call) {
+  FwdOffers offers;
+  ask_fwd_origins(call.problem, offers);
+  check_and_find_device(stream, call);
   call.chosen = choose_fwd(call.problem, offers, call.device->target(), counted);
-  plan_fwd(*call.chosen.kernel, call.problem, call.device->target(), call.plan);
+}
+
+void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
+  make_fwd_problem(params, pointers, call.problem);
+  // Of an older header's struct, or to tell of candidates, nothing is remembered.
+  if (counted || params->struct_size != sizeof *params) {
+    make_new_call(counted, stream, call);
+    return plan_fwd(*call.chosen.kernel, call.problem, call.device->target(), call.plan);
+  }
+  Calls::Entry& entry = Calls::at(mixed(*params));
+  bool is_known = knows(entry, *params, pointers);
+  if (is_known) {
+    check_and_find_device(stream, call);
+    is_known = entry.choice.device == call.device;
+  }
+  if (!is_known) {
+    make_new_call(counted, stream, call);
+    const Kernel& kernel = *call.chosen.kernel;
+    const hip_fwd::Division division = divide_fwd(kernel, call.problem, call.device->target());
+    entry = {{*params, pointers}, {call.device, &kernel, division}, true};
+  }
+  call.chosen = {entry.choice.kernel, 0, 0, nullptr};
+  plan_fwd(*entry.choice.kernel, call.problem, entry.choice.division, call.device->target(), call.plan);
 }
 
 // A call that would use a workspace may come without one.

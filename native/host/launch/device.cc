@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -238,28 +239,29 @@ void Device::run(Plan& plan, void* stream) {
   for (size_t i = 0; i < plan.count(); ++i) {
     functions[i] = plan[i].kind == Step::Kind::kLaunch ? function(*plan[i].kernel) : nullptr;
   }
+  Progress progress = {0, plan.operations()};
   for (size_t i = 0; i < plan.count(); ++i) {
     switch (plan[i].kind) {
       case Step::Kind::kLaunch:
-        launch(plan[i], functions[i], stream);
+        launch(plan[i], functions[i], stream, progress);
         break;
       case Step::Kind::kMemset:
-        set_memory(plan[i], stream);
+        set_memory(plan[i], stream, progress);
+        ++progress.done;
         break;
     }
   }
 }
 
 // HIP copies the arguments.
-void Device::launch(Step& step, void* function, void* stream) const {
-  if (step.rounds == 1) return launch_once(step, function, stream);
-  for (uint32_t i = 0; i < step.rounds; ++i) {
-    std::memcpy(&step.arguments[step.round_offset], &i, sizeof i);
-    launch_once(step, function, stream);
+void Device::launch(Step& step, void* function, void* stream, Progress& progress) const {
+  for (uint32_t i = 0; i < step.rounds; ++i, ++progress.done) {
+    if (step.rounds > 1) std::memcpy(&step.arguments[step.round_offset], &i, sizeof i);
+    launch_once(step, function, stream, progress);
   }
 }
 
-void Device::launch_once(Step& step, void* function, void* stream) const {
+void Device::launch_once(Step& step, void* function, void* stream, const Progress& progress) const {
   const Kernel& kernel = *step.kernel;
   size_t bytes = step.bytes;
   void* extra[] = {kHipLaunchBufferPointer, step.arguments.data(), kHipLaunchBufferSize, &bytes,
@@ -272,23 +274,32 @@ void Device::launch_once(Step& step, void* function, void* stream) const {
   char what[256];
   std::snprintf(what, sizeof what, "%s on device %d, grid %u x %u x %u", kernel.name, ordinal_, grid.x,
                 grid.y, grid.z);
-  raise_step("hipModuleLaunchKernel", error, what, stream);
+  raise_step("hipModuleLaunchKernel", error, what, stream, progress);
 }
 
-void Device::set_memory(const Step& step, void* stream) const {
+void Device::set_memory(const Step& step, void* stream, const Progress& progress) const {
   const int error = api_.hipMemsetAsync(step.memory, step.value, step.bytes, stream);
   if (error == kHipSuccess) return;
   char what[256];
   std::snprintf(what, sizeof what, "%zu bytes of workspace on device %d", step.bytes, ordinal_);
-  raise_step("hipMemsetAsync", error, what, stream);
+  raise_step("hipMemsetAsync", error, what, stream, progress);
 }
 
 // HIP's words for a stream of another device than the current one lead nowhere.
-void Device::raise_step(const char* call, int error, const char* what, void* stream) const {
+void Device::raise_step(const char* call, int error, const char* what, void* stream,
+                        const Progress& progress) const {
   const bool is_foreign = error == kHipErrorInvalidDevice || error == kHipErrorInvalidHandle;
-  raise_hip(api_, call, error, "%s, stream %p%s", what, stream,
-            is_foreign ? ": expected a stream of that device, the thread's current one, that is not destroyed"
-                       : "");
+  char enqueued[128] = "";
+  if (progress.done > 0) {
+    std::snprintf(enqueued, sizeof enqueued,
+                  "; %" PRId64 " of the call's %" PRId64
+                  " steps are enqueued: what it writes may hold anything",
+                  progress.done, progress.all);
+  }
+  raise_hip(
+      api_, call, error, "%s, stream %p%s%s", what, stream,
+      is_foreign ? ": expected a stream of that device, the thread's current one, that is not destroyed" : "",
+      enqueued);
 }
 
 }  // namespace fmha

@@ -45,22 +45,28 @@ class Device {
   void prepare(const Plan& plan);
 
   // Enqueues the plan's steps, after loading what is missing. If HIP refuses a step, those before it stay
-  // enqueued.
+  // enqueued, and the message says so.
   void run(Plan& plan, void* stream);
 
  private:
+  // How many of a call's launches and memsets are enqueued.
+  struct Progress {
+    int64_t done, all;
+  };
+
   // The kernel's hipFunction_t, loading its module now if this is the first time.
   void* function(const Kernel& kernel);
-  void launch(Step& step, void* function, void* stream) const;
-  void launch_once(Step& step, void* function, void* stream) const;
-  void set_memory(const Step& step, void* stream) const;
+  void launch(Step& step, void* function, void* stream, Progress& progress) const;
+  void launch_once(Step& step, void* function, void* stream, const Progress& progress) const;
+  void set_memory(const Step& step, void* stream, const Progress& progress) const;
   void check_needed_workspace(const Plan& plan, const Workspace& given, const Extents& extents,
                               const char* query, const MemoryCheck& check) const;
   void check_owner(const char* name, const void* pointer, void* stream) const;
   [[noreturn]] void raise_unknown_memory(const char* name, const void* pointer) const;
   void check_reachable(const char* name, const void* pointer, int owner, void* stream) const;
   bool is_capturing(void* stream) const;
-  [[noreturn]] void raise_step(const char* call, int error, const char* what, void* stream) const;
+  [[noreturn]] void raise_step(const char* call, int error, const char* what, void* stream,
+                               const Progress& progress) const;
   void load(const Kernel& kernel);
   void* load_module(const Kernel& kernel, const void* image) const;
   void* find_function(const Kernel& kernel, void* module) const;

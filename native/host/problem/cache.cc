@@ -4,6 +4,7 @@
 #include <bit>
 #include <cinttypes>
 
+#include "divide.h"
 #include "error.h"
 #include "problem/options.h"
 #include "problem/struct_size.h"
@@ -103,7 +104,8 @@ void check_page_size(const fmha_cache& c, bool paged) {
   raise(FMHA_INVALID_ARGUMENT, "cache->page_size = %" PRId64 ": expected a power of two", c.page_size);
 }
 
-CacheVectors cache_vectors(const fmha_cache& c, int64_t element_bytes, bool paged) {
+CacheVectors cache_vectors(const fmha_cache& c, const char* hdim, int64_t hdim_q, int64_t element_bytes,
+                           bool paged) {
   if (c.k_vector == 0 && c.v_vector == 0) return {0, 0};
   if (!paged) {
     raise(FMHA_INVALID_ARGUMENT, "cache->k_vector = %" PRId32 ": expected 0 without pages", c.k_vector);
@@ -119,6 +121,16 @@ CacheVectors cache_vectors(const fmha_cache& c, int64_t element_bytes, bool page
           "cache->v_vector = %" PRId32 ": expected a power of two from %" PRId32
           " to cache->page_size = %" PRId64,
           c.v_vector, kLeastValueVector, c.page_size);
+  }
+  // What does not fill its vectors would lie in the next head's, or in the next page.
+  if (!is_multiple(c.page_size, c.v_vector)) {
+    raise(FMHA_INVALID_ARGUMENT,
+          "cache->page_size = %" PRId64 ": expected a multiple of cache->v_vector = %" PRId32, c.page_size,
+          c.v_vector);
+  }
+  if (!is_multiple(hdim_q, c.k_vector)) {
+    raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId64 ": expected a multiple of cache->k_vector = %" PRId32, hdim,
+          hdim_q, c.k_vector);
   }
   return {c.k_vector, c.v_vector};
 }
@@ -158,12 +170,20 @@ CacheScale cache_scale(const char* name, const fmha_cache_scale& s, const fmha_c
 }
 
 void check_cache_strides(const View& view) {
+  // Nearly always sizes and strides are so small that no product leads anywhere.
+  constexpr int kSmallBits = 26;
+  const int64_t all =
+      view.size[0] | view.size[1] | view.size[2] | view.stride[0] | view.stride[1] | view.stride[2];
+  static_assert((kAddressSpace >> (2 * kSmallBits)) >= sizeof(double));
+  if ((all >> kSmallBits) == 0) return;
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (view.size[i] <= 1) continue;
     if (view.stride[i] < 0) raise_cache_stride(view, i);
-    const uint64_t steps =
-        static_cast<uint64_t>(view.size[i] - 1) * static_cast<uint64_t>(view.element_bytes);
-    if (static_cast<uint64_t>(view.stride[i]) >= kAddressSpace / steps) raise_cache_reach(view, i);
+    int64_t elements = 0, bytes = 0;
+    if (__builtin_mul_overflow(view.size[i] - 1, view.stride[i], &elements) ||
+        __builtin_mul_overflow(elements, view.element_bytes, &bytes) || bytes >= int64_t{kAddressSpace}) {
+      raise_cache_reach(view, i);
+    }
   }
 }
 
@@ -175,11 +195,12 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
   check_reserved("cache->reserved", c.reserved);
   check_count("cache->pages", c.pages);
   check_count("cache->page_size", c.page_size);
+  out.pages = c.pages;
   out.paged = check_page_lists(c);
   check_page_size(c, out.paged);
   check_capacity(c, f, out.paged);
   out.page_shift = out.paged ? std::countr_zero(static_cast<uint64_t>(c.page_size)) : 0;
-  out.vectors = cache_vectors(c, type.bytes, out.paged);
+  out.vectors = cache_vectors(c, "fwd->hdim_q", f.hdim_q, type.bytes, out.paged);
   out.scale_per_page = truth("cache->scale_per_page", c.scale_per_page);
   const bool wanted = !f.empty && f.seqlen_k > 0;
   set_cache_view(out.k, {"cache->k", "cache->k.data"}, c.k, c, f.nhead_k, f.hdim_q, type.bytes, wanted);
@@ -204,7 +225,9 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
   out.table = add_array("cache->block_table", c.block_table, f.batch, out.table_stride, c.max_pages, wanted,
                         pointers, f.extents);
   out.indptr = add_array("cache->kv_indptr", c.kv_indptr, 1, 0, starts, wanted, pointers, f.extents);
+  out.listed = 0;
   if (c.kv_indices != nullptr) {
+    if (wanted) out.listed = c.indices;
     out.table = add_array("cache->kv_indices", c.kv_indices, 1, 0, c.indices, wanted, pointers, f.extents);
   }
   out.indices =

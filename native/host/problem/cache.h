@@ -34,6 +34,8 @@ struct Cache {
   int32_t page_shift;      // log2 of page_size, if paged
   const int32_t* table;    // pages: of 2-d tables or of all sequences together; nullptr: not paged
   int64_t table_stride;    // 2-d
+  int64_t pages;           // or batch elements, below 2^31
+  int64_t listed;          // entries of a 1-d table, below 2^31
   const int32_t* indptr;   // 1-d: where a sequence begins in `table`
   const int32_t* indices;  // not paged: batch element of each sequence; nullptr: its own
   CacheVectors vectors;
@@ -56,8 +58,10 @@ int64_t tokens_of(const fmha_cache& cache, int64_t pages);
 // Fails with INVALID_ARGUMENT if pages are no power of two long.
 void check_page_size(const fmha_cache& cache, bool paged);
 
-// Fails with INVALID_ARGUMENT unless keys and values lie in vectors as fmha_cache says, or do not.
-CacheVectors cache_vectors(const fmha_cache& cache, int64_t element_bytes, bool paged);
+// Fails with INVALID_ARGUMENT unless keys and values lie in vectors as fmha_cache says and fill them, or do
+// not. `hdim` is what messages call hdim_q.
+CacheVectors cache_vectors(const fmha_cache& cache, const char* hdim, int64_t hdim_q, int64_t element_bytes,
+                           bool paged);
 
 // The view of keys or values; it is touched if `wanted`. Its strides are not checked. Of a vectorised cache
 // it has all tokens of a page and head as one row.

@@ -23,7 +23,10 @@ class Builder {
           KvAppendProblem& problem)
       : p_(params), c_(cache), pointers_(pointers), problem_(problem) {}
 
+  // Types come first: what follows multiplies by the bytes of an element.
   void make() {
+    problem_.dtype = type_of("dtype", p_.dtype).dtype;
+    problem_.cache_dtype = type_of("cache->dtype", c_.dtype).dtype;
     set_sizes();
     set_tokens();
     set_rotary();
@@ -132,7 +135,7 @@ class Builder {
     }
     problem_.cos = problem_.sin = nullptr;
     problem_.interleaved = problem_.rotary_float = false;
-    problem_.rotary_dim = problem_.rotary_stride = 0;
+    problem_.rotary_dim = problem_.rotary_positions = problem_.rotary_stride = 0;
     if (r.cos == nullptr) {
       if (problem_.has_q) raise(FMHA_INVALID_ARGUMENT, "rotary.cos = NULL: expected a device pointer with q");
       return;
@@ -153,6 +156,7 @@ class Builder {
     check_least("rotary.positions", r.positions, 1);
     if (r.positions > 1) check_least("rotary.stride_position", r.stride_position, 0);
     problem_.rotary_dim = r.dim;
+    problem_.rotary_positions = r.positions;
     problem_.rotary_stride = r.positions > 1 ? r.stride_position : 0;
     const auto table = [&](const char* name, const void* data) {
       return array(name, data, type.bytes, r.dim / 2, r.positions, problem_.rotary_stride);
@@ -176,19 +180,21 @@ class Builder {
 
   // How the tokens' pages are found: by slots, by one of two lists, or without pages.
   void set_lists() {
-    const bool listed = check_page_lists(c_);
+    paged_ = check_page_lists(c_);
     check_least("cache->pages", c_.pages, 1);
     check_least("cache->page_size", c_.page_size, 1);
-    check_page_size(c_, listed);
+    check_page_size(c_, paged_);
+    problem_.pages = c_.pages;
     problem_.page_size = c_.page_size;
     problem_.table = problem_.indptr = problem_.batch_index = nullptr;
-    problem_.table_stride = 0;
+    problem_.table_stride = problem_.columns = 0;
     if (p_.slots != nullptr || !stores()) return;
     if (c_.block_table != nullptr) return set_table();
     if (c_.kv_indptr != nullptr) {
       check_least("cache->indices", c_.indices, 1);
       check_capacity("cache->indices * cache->page_size", tokens_of(c_, c_.indices));
       const int64_t starts = p_.batch < INT64_MAX ? p_.batch + 1 : p_.batch;
+      problem_.columns = c_.indices;
       problem_.indptr = integers("cache->kv_indptr", c_.kv_indptr, starts);
       problem_.table = integers("cache->kv_indices", c_.kv_indices, c_.indices);
       return;
@@ -207,6 +213,7 @@ class Builder {
     check_capacity("cache->max_pages * cache->page_size", tokens_of(c_, c_.max_pages));
     if (p_.batch > 1) check_least("cache->stride_block_table", c_.stride_block_table, 0);
     problem_.table_stride = p_.batch > 1 ? c_.stride_block_table : 0;
+    problem_.columns = c_.max_pages;
     problem_.table = static_cast<const int32_t*>(array("cache->block_table", c_.block_table, sizeof(int32_t),
                                                        c_.max_pages, p_.batch, problem_.table_stride));
   }
@@ -228,10 +235,9 @@ class Builder {
   }
 
   void set_cache() {
-    const AbiType& type = type_of("cache->dtype", c_.dtype);
-    problem_.cache_dtype = type.dtype;
+    const AbiType& type = type_of(problem_.cache_dtype);
     check_reserved("cache->reserved", c_.reserved);
-    problem_.vectors = cache_vectors(c_, type.bytes, problem_.table != nullptr || p_.slots != nullptr);
+    problem_.vectors = cache_vectors(c_, "hdim_q", p_.hdim_q, type.bytes, paged_ || p_.slots != nullptr);
     set_cache_tensor(problem_.cache_k, {"cache->k", "cache->k.data"}, c_.k, p_.hdim_q, type.bytes,
                      problem_.has_k);
     set_cache_tensor(problem_.cache_v, {"cache->v", "cache->v.data"}, c_.v, p_.hdim_v, type.bytes,
@@ -251,12 +257,12 @@ class Builder {
   const fmha_cache& c_;
   const Pointers pointers_;
   KvAppendProblem& problem_;
+  bool paged_ = false;
 };
 
 // As check_no_self_overlap, by the names of a cache's strides.
 void check_distinct(const View& v) {
-  std::array<size_t, 3> order = {0, 1, 2};
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v.stride[a] < v.stride[b]; });
+  const std::array<size_t, 3> order = by_stride(v);
   uint64_t reach = static_cast<uint64_t>(v.row);
   for (const size_t i : order) {
     if (v.size[i] <= 1) continue;
@@ -288,7 +294,6 @@ void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointe
   const CallOptions options = make_call_options(p.kernel, p.flags);
   problem.candidate = options.candidate;
   problem.checks_memory = options.checks_memory;
-  problem.dtype = type_of("dtype", p.dtype).dtype;
   problem.extents.clear();
   problem.others.clear();
   Builder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();

@@ -40,11 +40,12 @@ struct KvAppendProblem {
   const int32_t* indptr;
   const int32_t* batch_index;
   int64_t table_stride;
-  int64_t page_size;
+  int64_t columns;  // entries of the list of a sequence; with indptr of all
+  int64_t pages, page_size;
   const void* cos;  // nullptr: no rotary
   const void* sin;
   bool rotary_float, interleaved;
-  int64_t rotary_dim, rotary_stride;
+  int64_t rotary_dim, rotary_positions, rotary_stride;
   Extents extents;  // of all memory
   Extents others;   // of all but the cache, whose keys and values may lie in one another's gaps
 };

@@ -118,11 +118,7 @@ uint64_t reach_bytes_of_large(const View& v) {
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded
 // dense layout: each stride steps over all that the smaller ones reach.
 void check_no_self_overlap(const View& v) {
-  std::array<size_t, 3> order = {0, 1, 2};
-  const auto swap_if = [&](size_t a, size_t b) {  // three elements: std::sort takes 10 ns of the call's 190
-    if (v.stride[order[b]] < v.stride[order[a]]) std::swap(order[a], order[b]);
-  };
-  swap_if(0, 1), swap_if(1, 2), swap_if(0, 1);
+  const std::array<size_t, 3> order = by_stride(v);
   auto reach = static_cast<uint64_t>(v.row);
   for (const size_t i : order) {
     if (v.size[i] <= 1) continue;

@@ -203,12 +203,15 @@ Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Targ
   return choose(FwdFamily(problem, offers, target), problem.candidate, counted);
 }
 
-void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan) {
+hip_fwd::Division divide_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target) {
+  if (!problem.may_use_workspace) return {0, 1};
+  return split_of(kernel, problem, target).division;
+}
+
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const hip_fwd::Division& division,
+              const Target& target, Plan& plan) {
   plan.empty = problem.empty;
-  if (problem.may_use_workspace) {
-    const FwdSplit split = split_of(kernel, problem, target);
-    if (split.division.parts > 1) return plan_split_fwd(kernel, problem, split.division, target, plan);
-  }
+  if (division.parts > 1) return plan_split_fwd(kernel, problem, division, target, plan);
   fwd_add_steps(kernel, problem, plan);
 }
 

@@ -7,6 +7,7 @@
 
 #include "catalogue/catalogue.h"
 #include "divide.h"
+#include "hip/fwd_pingpong_pack.h"
 #include "problem/fwd.h"
 #include "select/choose.h"
 #include "select/plan.h"
@@ -33,8 +34,16 @@ void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers);
 // thing that works, also if there are fewer than n.
 Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted);
 
-// Adds the steps of a call with the kernel that was chosen for the problem.
-void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan);
+// Which of a problem's rows share their keys among workgroups of the kernel that was chosen; none without a
+// workspace.
+hip_fwd::Division divide_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target);
+
+// Adds the steps of a call with that kernel, so divided, or as divide_fwd says.
+void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const hip_fwd::Division& division,
+              const Target& target, Plan& plan);
+inline void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan) {
+  plan_fwd(kernel, problem, divide_fwd(kernel, problem, target), target, plan);
+}
 
 // Workgroups a (batch, head).
 inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {

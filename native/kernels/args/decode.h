@@ -30,16 +30,18 @@ struct ScaleStrides {
 
 // A workgroup does tile_m rows of a key head of a sequence, over one split of its keys; a row is a (token,
 // query head of the key head's group), token by token. Grid: (row tiles * splits, nhead_k, batch), splits
-// inner.
+// inner. What the arrays of the device say is brought into the bounds that are here: lengths, rows of q,
+// pages.
 struct DecodeParams {
   const void* q;
   const void* k;
   const void* v;
-  void* o;                 // of q's type; of several splits float32, one after another
-  float* lse;              // nullptr: not wanted
-  const int32_t* table;    // pages of a sequence, in order; nullptr: the cache has no pages
-  const int32_t* indptr;   // where in `table` each sequence begins, and the end; nullptr: at b * table_stride
-  const int32_t* indices;  // a cache without pages: its batch element for each sequence; nullptr: the same
+  void* o;                // of q's type; of several splits float32, one after another
+  float* lse;             // nullptr: not wanted
+  const int32_t* table;   // pages of a sequence, in order; nullptr: the cache has no pages
+  const int32_t* indptr;  // where in `table` each sequence begins, and the end; nullptr: at b * table_stride
+  const int32_t*
+      batch_index;         // a cache without pages: its batch element for each sequence; nullptr: the same
   const int32_t* used_k;   // length of each sequence in the cache; nullptr: that of cu_k
   const int32_t* cu_k;     // differences are lengths; nullptr: seqlen_k
   const int32_t* first_k;  // the first key of each sequence; nullptr: 0
@@ -58,8 +60,12 @@ struct DecodeParams {
   int64_t table_stride;
   int64_t o_split;  // from one split to the next, in elements
   int64_t lse_split;
-  int32_t seqlen_q;  // not read of packed sequences
-  int32_t seqlen_k;
+  int64_t alibi_stride_batch;
+  int32_t seqlen_q;  // of packed sequences the most
+  int32_t seqlen_k;  // of a sequence, at most
+  int32_t total_q;   // rows of packed sequences
+  int32_t pages;     // or batch elements of the cache
+  int32_t indices;   // entries of `table`, if there is indptr
   int32_t hdim_q;
   int32_t hdim_v;
   int32_t nhead_ratio;  // nhead_q / nhead_k
@@ -67,7 +73,6 @@ struct DecodeParams {
   int32_t splits;
   int32_t window_left;  // keys to the left and right of a row's own that it sees; negative: unlimited
   int32_t window_right;
-  int32_t alibi_stride_batch;
   int32_t seqlen_new;      // added to lengths of used_k and cu_k
   int32_t scale_per_page;  // else by sequence
   int32_t v_vector;        // of a vectorised cache: tokens that lie together

@@ -26,7 +26,8 @@ struct AppendScaleStrides {
 };
 
 // Grid: (blocks of a sequence's rows, 1, batch). A row is a (token, head), head by head q's, the keys', the
-// values'; what is left out has no heads. `lanes` lanes of a wave do a row.
+// values'; what is left out has no heads. `lanes` lanes of a wave do a row. What the arrays of the device say
+// is compared with the sizes here: a token that is in none of them is left out.
 struct KvAppendParams {
   const void* q;
   void* q_out;
@@ -43,7 +44,7 @@ struct KvAppendParams {
   const int32_t* cu;      // packed sequences: first row of each, and the end; else nullptr
   const int32_t* used_k;  // tokens in the cache before; nullptr: 0
   const int32_t* table;   // pages of a sequence, in order; nullptr: the cache has no pages
-  const int32_t* indptr;  // where in `table` each sequence begins; nullptr: at b * table_stride
+  const int32_t* indptr;  // where in `table` each sequence begins, and the end; nullptr: at b * table_stride
   const int32_t*
       batch_index;  // a cache without pages: its batch element for each sequence; nullptr: the same
   AppendStrides q_strides;
@@ -55,10 +56,14 @@ struct KvAppendParams {
   AppendScaleStrides k_scale_strides;
   AppendScaleStrides v_scale_strides;
   int64_t table_stride;
+  int64_t columns;  // of `table`: pages of a sequence; with indptr of all
+  int64_t pages;
   int64_t page_size;
-  int64_t rotary_stride;  // from one position to the next
-  int32_t seqlen;         // not read of packed sequences
-  int32_t nhead_q;        // 0: there is no q
+  int64_t positions_count;  // rows of cos and sin
+  int64_t rotary_stride;    // from one position to the next
+  int64_t total;            // rows of packed sequences
+  int32_t seqlen;           // of packed sequences the most
+  int32_t nhead_q;          // 0: there is no q
   int32_t nhead_k;
   int32_t nhead_v;
   int32_t hdim_q;

@@ -27,7 +27,7 @@
 // are not turned (see hip/decode_cache.h).
 //
 // Why it should reach the rate of the memory: a block of 32 keys is 16 KB of K and V at head dim 128, in some
-// 700 instructions of a wave. Issuing alone, four SIMDs would read 13 TB/s on 304 compute units at 2.1 GHz,
+// 530 instructions of a wave. Issuing alone, four SIMDs would read 16 TB/s on 304 compute units at 2.1 GHz,
 // of which HBM gives 5.3: `pyfa-rocm bench decode` counts it, and docs/python.md has the arithmetic. K of the
 // next block is on its way while P is computed, and V while S is, so that a wave has 8 to 16 KB in flight,
 // and a compute unit with two workgroups 64 KB or more.

@@ -85,7 +85,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
                             int /*first_step*/) {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       const int tile = first(block, t), at = place.within(tile + decode_lane() % 16);
-      const C* key = place.token<C>(k, p.k_strides, at, tile);
+      const C* key = DecodePlace::Tokens<C>(place, k, p.k_strides, tile).at(at);
       _Pragma("unroll") for (int i = 0; i < Shape::kChunks; ++i) {
         const int dim = Shape::key_dim(i);
         this->keys[t][i] = *reinterpret_cast<const Dwords4*>(key + (dim < p.hdim_q ? dim : 0));
@@ -98,9 +98,9 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
                               int first_part) {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       const int tile = first(block, t);
+      const DecodePlace::Tokens<C> tokens(place, v, p.v_strides, tile);
       _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-        const int at = place.within(tile + decode_part() * 4 + i);
-        const C* value = place.token<C>(v, p.v_strides, at, tile);
+        const C* value = tokens.at(place.within(tile + decode_part() * 4 + i));
         _Pragma("unroll") for (int part = 0; part < kPartsAtOnce; ++part) {
           const int dim = ((first_part + part) * 16 + decode_lane() % 16) * kEach;
           values_[t][part][i] = *reinterpret_cast<const Value*>(value + (dim < p.hdim_v ? dim : 0));

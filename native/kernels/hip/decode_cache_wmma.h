@@ -117,7 +117,8 @@ struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
     _Pragma("unroll") for (int t = 0; t < Shape::kTiles; ++t) {
       next_page[t] = place.page;
       if (place.table != nullptr) {
-        next_page[t] = global_load<int>(place.table + (Shape::token(place, block, t) >> place.page_shift));
+        const int at = Shape::token(place, block, t) >> place.page_shift;
+        next_page[t] = place.listed(global_load<int>(place.table + at));
       }
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "hip/decode_pack.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
@@ -50,6 +51,19 @@ bool dims_fit(const FwdProblem& f, Refusal& why) {
          dim_fits("fwd->hdim_v", f.hdim_v, INT16_MAX, why);
 }
 
+// A vectorised page of a head is counted in 32 bits.
+bool page_fits(const DecodeProblem& p, Refusal& why) {
+  if (!p.cache.vectors.any()) return true;
+  const int64_t hdim = std::max(p.fwd.hdim_q, p.fwd.hdim_v), page_size = int64_t{1} << p.cache.page_shift;
+  const int64_t most = INT32_MAX / hdim;
+  if (page_size <= most) return true;
+  return why.because(FMHA_UNSUPPORTED,
+                     "cache->page_size = %" PRId64
+                     ": of a vectorised cache kernels take pages of less than 2^31 elements a head, here at "
+                     "most %" PRId64 " tokens",
+                     page_size, most);
+}
+
 bool features_fit(const FwdProblem& f, Refusal& why) {
   if (f.dropout.is_on()) {
     return why.because(FMHA_UNSUPPORTED, "fwd->p_drop = %g: kernels over a KV cache do not drop; expected 0",
@@ -76,6 +90,10 @@ bool features_fit(const FwdProblem& f, Refusal& why) {
 
 bool is_aligned(const View& v, Refusal& why) {
   if (!v.touched) return true;
+  // Nearly always all are, and none is negative.
+  const uint64_t all =
+      static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]) * static_cast<uint64_t>(v.element_bytes);
+  if (((all | reinterpret_cast<uintptr_t>(v.data)) & (kAlignBytes - 1)) == 0) return true;
   if ((reinterpret_cast<uintptr_t>(v.data) & (kAlignBytes - 1)) != 0) {
     return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRIu64 " bytes",
                        v.pointer, v.data, kAlignBytes);
@@ -108,8 +126,9 @@ ScaleStrides scale_strides(const CacheScale& s) { return {s.stride_page, s.strid
 
 bool is_within_limits(const DecodeProblem& p, Refusal& why) {
   const FwdProblem& f = p.fwd;
-  return types_fit(p, why) && dims_fit(f, why) && features_fit(f, why) && is_aligned(f.q, why) &&
-         is_aligned(f.o, why) && is_aligned(p.cache.k, why) && is_aligned(p.cache.v, why);
+  return types_fit(p, why) && dims_fit(f, why) && page_fits(p, why) && features_fit(f, why) &&
+         is_aligned(f.q, why) && is_aligned(f.o, why) && is_aligned(p.cache.k, why) &&
+         is_aligned(p.cache.v, why);
 }
 
 void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspace& w, int32_t splits,
@@ -132,7 +151,7 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .lse = w.lse.address<float>(),
       .table = p.cache.table,
       .indptr = p.cache.indptr,
-      .indices = p.cache.indices,
+      .batch_index = p.cache.indices,
       .used_k = f.seqlen_k > 0 ? f.seqused_k : nullptr,  // without keys there is no cache
       .cu_k = f.seqlen_k > 0 ? f.cu_seqlens_k : nullptr,
       .first_k = p.leftpad_k,
@@ -151,8 +170,12 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .table_stride = p.cache.table_stride,
       .o_split = w.o_split,
       .lse_split = w.lse_split,
+      .alibi_stride_batch = f.alibi_stride_batch,
       .seqlen_q = static_cast<int32_t>(f.seqlen_q),
       .seqlen_k = static_cast<int32_t>(f.seqlen_k),
+      .total_q = static_cast<int32_t>(f.total_q),
+      .pages = static_cast<int32_t>(p.cache.pages),
+      .indices = static_cast<int32_t>(p.cache.listed),
       .hdim_q = static_cast<int32_t>(f.hdim_q),
       .hdim_v = static_cast<int32_t>(f.hdim_v),
       .nhead_ratio = static_cast<int32_t>(ratio),
@@ -160,7 +183,6 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .splits = splits,
       .window_left = side(f.mask.left),
       .window_right = side(f.mask.right),
-      .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
       .seqlen_new = p.seqlen_new,
       .scale_per_page = p.cache.scale_per_page ? 1 : 0,
       .v_vector = p.cache.vectors.v,

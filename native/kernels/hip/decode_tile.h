@@ -61,8 +61,7 @@ struct DecodeTile {
       s *= w.scale * kLog2e;
     }
     if (p.alibi != nullptr) {
-      const float slope =
-          p.alibi[static_cast<int64_t>(blockIdx.z) * p.alibi_stride_batch + recomputed(head)] * kLog2e;
+      const float slope = p.alibi[blockIdx.z * p.alibi_stride_batch + recomputed(head)] * kLog2e;
       const int own = w.own(recomputed(token));
       _Pragma("unroll") for (int i = 0; i < kDecodeRun; ++i) s[i] -=
           slope * __builtin_fabsf(static_cast<float>(at + i - own));

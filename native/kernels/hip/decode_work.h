@@ -24,17 +24,19 @@ struct DecodeWork {
     q_base = 0;
     seqlen_q = p.seqlen_q;
     if (p.cu_q != nullptr) {
-      q_base = p.cu_q[b];
-      seqlen_q = p.cu_q[b + 1] - p.cu_q[b];
+      const int first = within(p.cu_q[b], 0, p.total_q);
+      q_base = first;
+      seqlen_q = within(p.cu_q[b + 1], first, p.total_q) - first;
     }
-    rows = seqlen_q * p.nhead_ratio;
+    rows = min(seqlen_q, p.seqlen_q) * p.nhead_ratio;
     if (first_row >= rows) return false;
-    begin_k = p.first_k ? p.first_k[b] : 0;
     end_k = length_k(b);
-    place.page = p.indices ? p.indices[b] : b;
+    place.last_page = p.pages - 1;
+    place.page = place.listed(p.batch_index ? p.batch_index[b] : b);
     place.page_shift = p.page_shift;
     place.table = nullptr;
-    if (p.table != nullptr) place.table = p.table + (p.indptr ? p.indptr[b] : b * p.table_stride);
+    if (p.table != nullptr) place.table = p.table + begin_of_list(b);
+    begin_k = p.first_k ? within(p.first_k[b], 0, end_k) : 0;
     return true;
   }
 
@@ -96,10 +98,28 @@ struct DecodeWork {
   float scale;                  // of scores
 
  private:
+  __device__ static int within(int x, int least, int most) { return min(max(x, least), most); }
+
+  // From 0 to seqlen_k, which is no less than seqlen_new.
   __device__ int length_k(int b) const {
-    if (p.used_k != nullptr) return p.used_k[b] + p.seqlen_new;
-    if (p.cu_k != nullptr) return p.cu_k[b + 1] - p.cu_k[b] + p.seqlen_new;
-    return p.seqlen_k;
+    int before = 0;
+    if (p.used_k != nullptr) {
+      before = p.used_k[b];
+    } else if (p.cu_k != nullptr) {
+      before = static_cast<int>(static_cast<uint32_t>(p.cu_k[b + 1]) - static_cast<uint32_t>(p.cu_k[b]));
+    } else {
+      return p.seqlen_k;
+    }
+    return within(before, -p.seqlen_new, p.seqlen_k - p.seqlen_new) + p.seqlen_new;
+  }
+
+  // Where in the table the sequence's pages begin. Of pages that follow one another for all sequences there
+  // may be fewer than its length asks for: end_k is then less.
+  __device__ int64_t begin_of_list(int b) {
+    if (p.indptr == nullptr) return b * p.table_stride;
+    const int begin = within(p.indptr[b], 0, p.indices), end = within(p.indptr[b + 1], begin, p.indices);
+    end_k = static_cast<int>(min(int64_t{end_k}, int64_t{end - begin} << p.page_shift));
+    return begin;
   }
 
   __device__ static int64_t scale_at(const ScaleStrides& s, int64_t page) {

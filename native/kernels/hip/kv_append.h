@@ -4,7 +4,8 @@
 //
 //   phase     a lane, for its row                                         registers
 //   place     token and head of the row; the token's slot, or its         ~10
-//             page by the table; its position, if anything is rotated
+//             page by the table; its position, if anything is rotated;
+//             each compared with the size of what it counts
 //   elements  a pair of eights that rotary mixes (i and i + dim / 2),     4 * 8
 //             or eight that stay among themselves: loads 16 bytes of
 //             each, cos and sin, computes in float32, rounds once, and
@@ -89,6 +90,11 @@ __device__ inline int64_t append_integer(const void* data, bool wide, int64_t at
   return wide ? static_cast<const int64_t*>(data)[at] : static_cast<const int32_t*>(data)[at];
 }
 
+// From 0 to below `count`, which is not negative.
+__device__ inline bool is_below(int64_t x, int64_t count) {
+  return static_cast<uint64_t>(x) < static_cast<uint64_t>(count);
+}
+
 // One token of a sequence.
 struct AppendToken {
   int64_t batch;
@@ -97,12 +103,19 @@ struct AppendToken {
   int64_t in_cache;  // its place in the sequence
 };
 
-__device__ inline AppendToken append_token(const KvAppendParams& p, int64_t token) {
-  const int64_t batch = blockIdx.z;
-  const int64_t before = p.used_k == nullptr ? 0 : p.used_k[batch];
-  if (p.cu == nullptr) return {batch, token, batch * p.seqlen + token, before + token};
-  const int64_t row = p.cu[batch] + token;
-  return {batch, row, row, before + token};
+// False: there is no such token.
+__device__ inline bool append_token(const KvAppendParams& p, int64_t token, AppendToken& t) {
+  t.batch = blockIdx.z;
+  t.in_cache = (p.used_k == nullptr ? 0 : p.used_k[t.batch]) + token;
+  if (token >= p.seqlen) return false;
+  if (p.cu == nullptr) {
+    t.row = token;
+    t.index = t.batch * p.seqlen + token;
+    return true;
+  }
+  const int64_t first = p.cu[t.batch], end = p.cu[t.batch + 1];
+  t.row = t.index = first + token;
+  return t.row < end && is_below(t.row, p.total);
 }
 
 __device__ inline int64_t append_offset(const KvAppendParams& p, const AppendStrides& s, const AppendToken& t,
@@ -110,24 +123,37 @@ __device__ inline int64_t append_offset(const KvAppendParams& p, const AppendStr
   return (p.cu == nullptr ? t.batch * s.batch : 0) + head * s.nhead + t.row * s.row;
 }
 
-// Where a token goes: page and token of the page. A negative page: nowhere.
+// Where a token goes: page and token of the page.
 struct AppendPlace {
   int64_t page, token;
 };
 
-__device__ inline AppendPlace append_place(const KvAppendParams& p, const AppendToken& t) {
+// The entry of a sequence's list that has its n-th page; -1: none has.
+__device__ inline int64_t append_entry(const KvAppendParams& p, int64_t batch, int64_t n) {
+  if (p.indptr == nullptr) return n < p.columns ? batch * p.table_stride + n : -1;
+  const int64_t at = p.indptr[batch] + n;
+  return at < p.indptr[batch + 1] && is_below(at, p.columns) ? at : -1;
+}
+
+// False: nowhere. What is behind the end of a list, a page or the cache would be another sequence's.
+__device__ inline bool append_place(const KvAppendParams& p, const AppendToken& t, AppendPlace& place) {
   if (p.slots != nullptr) {
     const int64_t slot = append_integer(p.slots, p.wide_slots, t.index);
-    if (slot < 0) return {-1, 0};
-    const int64_t page = slot / p.page_size;
-    return {page, slot - page * p.page_size};
+    if (slot < 0) return false;
+    place.page = slot / p.page_size;
+    place.token = slot - place.page * p.page_size;
+  } else if (p.table == nullptr) {
+    place.page = p.batch_index == nullptr ? t.batch : p.batch_index[t.batch];
+    place.token = t.in_cache;
+    if (!is_below(place.token, p.page_size)) return false;
+  } else {
+    if (t.in_cache < 0) return false;
+    const int64_t n = t.in_cache / p.page_size, at = append_entry(p, t.batch, n);
+    if (at < 0) return false;
+    place.page = p.table[at];
+    place.token = t.in_cache - n * p.page_size;
   }
-  if (p.table == nullptr) {
-    return {p.batch_index == nullptr ? t.batch : p.batch_index[t.batch], t.in_cache};
-  }
-  const int64_t page = t.in_cache / p.page_size;
-  const int64_t begin = p.indptr == nullptr ? t.batch * p.table_stride : p.indptr[t.batch];
-  return {p.table[begin + page], t.in_cache - page * p.page_size};
+  return is_below(place.page, p.pages);
 }
 
 // cos and sin of a position.
@@ -205,15 +231,15 @@ __device__ void kv_append(const KvAppendParams& p) {
   static_assert(kAppendBlock == 1 << 8);
   const uint32_t heads = p.nhead_q + p.nhead_k + p.nhead_v, token = at / heads;
   int head = static_cast<int>(at - token * heads);
-  const int64_t count = p.cu == nullptr ? p.seqlen : p.cu[blockIdx.z + 1] - p.cu[blockIdx.z];
-  if (token >= count) return;
-  const AppendToken t = append_token(p, token);
+  AppendToken t;
+  if (!append_token(p, token, t)) return;
   AppendRotary<In> rotary = {p.cos, p.sin, 0, p.rotary_float != 0};
   const bool is_value = head >= p.nhead_q + p.nhead_k;
   const int dim = p.cos == nullptr || is_value ? 0 : p.rotary_dim;
-  if (dim != 0) {
+  if (p.cos != nullptr) {
     const int64_t position =
         p.positions == nullptr ? t.in_cache : append_integer(p.positions, p.wide_positions, t.index);
+    if (!is_below(position, p.positions_count)) return;
     rotary.at = position * p.rotary_stride;
   }
   if (head < p.nhead_q) {
@@ -221,8 +247,8 @@ __device__ void kv_append(const KvAppendParams& p) {
     In* to = static_cast<In*>(p.q_out) + append_offset(p, p.q_out_strides, t, head);
     return append_row(p, from, AppendTarget<In>{to}, p.hdim_q, dim, rotary, 1.0F);
   }
-  const AppendPlace place = append_place(p, t);
-  if (place.page < 0) return;
+  AppendPlace place;
+  if (!append_place(p, t, place)) return;
   head -= is_value ? p.nhead_q + p.nhead_k : p.nhead_q;
   const auto of = [&](const auto& key, const auto& value) { return is_value ? value : key; };
   const In* from =

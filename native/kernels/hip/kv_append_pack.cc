@@ -44,15 +44,19 @@ bool hdim_fits(const char* name, int64_t hdim, Refusal& why) {
 // A lane loads and stores eight elements.
 bool tensor_fits(const View& v, const char* const (&strides)[3], Refusal& why) {
   if (!v.touched) return true;
+  // Nearly always all are: of eight elements, a stride in bytes is a multiple of eight times theirs.
+  const auto align = static_cast<uint64_t>(kVector * v.element_bytes);
+  const uint64_t all =
+      static_cast<uint64_t>(v.stride[0] | v.stride[1] | v.stride[2]) * static_cast<uint64_t>(v.element_bytes);
+  if (((all | reinterpret_cast<uintptr_t>(v.data)) & (align - 1)) == 0) return true;
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (v.size[i] <= 1 || is_multiple(v.stride[i], kVector)) continue;
     return why.because(FMHA_INVALID_ARGUMENT,
                        "%s.%s = %" PRId64 ": expected a multiple of %" PRId64 " elements", v.name, strides[i],
                        v.stride[i], kVector);
   }
-  const int64_t align = kVector * v.element_bytes;
-  if ((reinterpret_cast<uintptr_t>(v.data) & static_cast<uintptr_t>(align - 1)) == 0) return true;
-  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRId64 " bytes",
+  if ((reinterpret_cast<uintptr_t>(v.data) & (align - 1)) == 0) return true;
+  return why.because(FMHA_INVALID_ARGUMENT, "%s = %p: expected an address aligned to %" PRIu64 " bytes",
                      v.pointer, v.data, align);
 }
 
@@ -93,7 +97,7 @@ KvAppendParams arguments(const KvAppendProblem& p) {
       .cache_v = p.cache_v.address(),
       .k_scale = p.k_scale.data,
       .v_scale = p.v_scale.data,
-      .cos = p.cos,
+      .cos = p.has_q || p.has_k ? p.cos : nullptr,
       .sin = p.sin,
       .slots = p.slots.data,
       .positions = p.positions.data,
@@ -111,8 +115,12 @@ KvAppendParams arguments(const KvAppendProblem& p) {
       .k_scale_strides = scale_strides(p.k_scale),
       .v_scale_strides = scale_strides(p.v_scale),
       .table_stride = p.table_stride,
+      .columns = p.columns,
+      .pages = p.pages,
       .page_size = p.page_size,
+      .positions_count = p.rotary_positions,
       .rotary_stride = p.rotary_stride,
+      .total = p.total,
       .seqlen = static_cast<int32_t>(p.seqlen),
       .nhead_q = static_cast<int32_t>(p.has_q ? p.nhead_q : 0),
       .nhead_k = static_cast<int32_t>(p.has_k ? p.nhead_k : 0),

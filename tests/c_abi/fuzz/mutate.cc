@@ -6,16 +6,10 @@
 #include <cstring>
 #include <limits>
 
+#include "fields.h"
+
 namespace fmha::fuzz {
 namespace {
-
-#define INT64(name) {#name, offsetof(Params, name), Kind::kInt64}
-#define INT32(name) {#name, offsetof(Params, name), Kind::kInt32}
-#define FLOAT(name) {#name, offsetof(Params, name), Kind::kFloat}
-#define POINTER(name) {#name, offsetof(Params, name), Kind::kPointer}
-#define UINT64(name) {#name, offsetof(Params, name), Kind::kUint64}
-#define TENSOR(name) \
-  POINTER(name.data), INT64(name.stride_batch), INT64(name.stride_seqlen), INT64(name.stride_head)
 
 struct Forward {
   using Params = fmha_fwd_params;
@@ -87,9 +81,25 @@ void write(void* params, const Field& f, Number value) {
 }
 
 int64_t wrong_int64(Bytes& bytes, int64_t value) {
-  constexpr int64_t kValues[] = {
-      0,         -1,    1,     7,       8,       3,        INT32_MAX, INT64_MAX,       INT64_MIN,
-      INT32_MIN, 65535, 65536, 1 << 29, 1 << 30, 1L << 31, 1L << 32,  (1 << 29) - 256, 1L << 61};
+  constexpr int64_t kValues[] = {0,
+                                 -1,
+                                 1,
+                                 7,
+                                 8,
+                                 3,
+                                 INT32_MAX,
+                                 INT64_MAX,
+                                 INT64_MIN,
+                                 INT32_MIN,
+                                 65535,
+                                 65536,
+                                 1 << 29,
+                                 1 << 30,
+                                 1L << 31,
+                                 1L << 32,
+                                 (1 << 29) - 256,
+                                 1L << 61,
+                                 (1L << 62) + 1};
   switch (bytes.below(8)) {
     case 0:
       return static_cast<int64_t>(static_cast<uint64_t>(value) + 8);

@@ -21,6 +21,10 @@ struct Field {
 
 std::span<const Field> fields_of(const fmha_fwd_params& params);
 std::span<const Field> fields_of(const fmha_bwd_params& params);
+std::span<const Field> fields_of(const fmha_cache& cache);
+std::span<const Field> fields_of(const fmha_decode_params& params);
+std::span<const Field> fields_of(const fmha_kv_append_params& params);
+std::span<const Field> fields_of(const fmha_merge_params& params);
 
 // Sets one of these fields of a struct to something a caller might get wrong, or to anything at all.
 void mutate(Bytes& bytes, const Device& device, std::span<const Field> fields, void* params);

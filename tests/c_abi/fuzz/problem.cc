@@ -190,6 +190,10 @@ std::vector<uint8_t> make_raw(Bytes& bytes, Params& params, int& mutations) {
 
 template std::vector<uint8_t> make_raw(Bytes&, fmha_fwd_params&, int&);
 template std::vector<uint8_t> make_raw(Bytes&, fmha_bwd_params&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_cache&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_decode_params&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_kv_append_params&, int&);
+template std::vector<uint8_t> make_raw(Bytes&, fmha_merge_params&, int&);
 
 void print(const Case& c) {
   std::fprintf(stderr, "struct_size = %" PRIu32 "\n", c.params.struct_size);

@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
     return argc < 2 ? 2 : 0;
   }
   std::signal(SIGABRT, say_seed);
+  std::signal(SIGFPE, say_seed);
   const uint64_t first = std::strtoull(argv[1], nullptr, 10), count = std::strtoull(argv[2], nullptr, 10);
   for (g_seed = first; g_seed < first + count; ++g_seed) run_seed(g_seed);
   return 0;

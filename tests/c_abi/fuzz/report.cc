@@ -19,7 +19,9 @@ bool names_a_field(const char* message) {
       "cu_seqlens",    "seqused",   "total_",      "p_drop",   "kernel =",     "philox",
       "randval",       "descale",   "struct_size", "reserved", "fwd->",        "fwd is",
       "fwd =",         "dout",      "dq",          "dk",       "dv",           "accumulate",
-      "deterministic", "workspace",
+      "deterministic", "workspace", "cache",       "parts",    "positions",    "rotary",
+      "slots",         "splits",    "leftpad",     "sinks",    "q_out",        "flags",
+      "q is",          "total =",
   };
   for (const char* name : kNames) {
     if (std::strstr(message, name) != nullptr) return true;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Fuzzes the C entries of the forward and of the backward pass with libFuzzer, ASan and UBSan, on the software device
-# with its checks on: run.sh [MINUTES] [fwd|bwd], 10 by default for each pass, and both passes. Kernels and software
+# Fuzzes the C entries of each family with libFuzzer, ASan and UBSan, on the software device with its checks on:
+# run.sh [MINUTES] [fwd|bwd|decode|append|merge], 10 by default for each, and all of them. Kernels and software
 # device are those of the release build ($RELEASE, by default build/release: run `make build` first). Exits with 1 if
 # something was found; the input that shows it is then in build/fuzz/findings_PASS, and
 # `build/fuzz/tests/c_abi/fuzz_PASS FILE` repeats it.
@@ -9,7 +9,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 minutes=${1:-10}
-passes=${2:-fwd bwd}
+passes=${2:-fwd bwd decode append merge}
 release=$(realpath -m "${RELEASE:-$root/build/release}")
 build=${FUZZ_BUILD:-$root/build/fuzz}
 llvm=19
@@ -17,7 +17,9 @@ emulator=$release/emulator/libamdhip64.so.6
 
 die() { echo "fuzz: $*" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -gt 0 ] || die "MINUTES: got '$minutes', expected a whole number above 0"
-[[ $passes =~ ^(fwd|bwd|fwd bwd)$ ]] || die "PASS: got '$passes', expected fwd or bwd"
+for pass in $passes; do
+  [[ $pass =~ ^(fwd|bwd|decode|append|merge)$ ]] || die "PASS: got '$pass', expected fwd, bwd, decode, append or merge"
+done
 [ -e "$emulator" ] || die "no $emulator: run \`make build\` first, or set RELEASE to a build folder"
 command -v "clang++-$llvm" >/dev/null || die "no clang++-$llvm: run \`make toolchain\` first"
 echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |

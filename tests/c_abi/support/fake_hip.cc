@@ -133,7 +133,7 @@ EXPORT int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsig
                                  unsigned by, unsigned bz, unsigned lds, void* stream, void** params,
                                  void** extra) {
   ++g_state.launches;
-  if (g_state.launch_error != 0) return g_state.launch_error;
+  if (g_state.launch_error != 0 && g_state.launches_before_error-- <= 0) return g_state.launch_error;
   if (params != nullptr || extra[0] != reinterpret_cast<void*>(1) || extra[2] != reinterpret_cast<void*>(2) ||
       extra[4] != reinterpret_cast<void*>(3)) {
     return kInvalidValue;

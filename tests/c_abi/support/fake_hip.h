@@ -17,7 +17,8 @@ typedef struct fake_hip_state {
 
   /* Set by a test: the error to give (0: none), what the device claims to be. */
   int init_error, pointer_error, load_error, get_function_error, launch_error, memset_error;
-  void* capturing; /* the stream that is being captured */
+  int launches_before_error; /* with launch_error: so many launches still work */
+  void* capturing;           /* the stream that is being captured */
   int capability_major, capability_minor, version;
   const char* arch_name; /* gcnArchName */
 
