@@ -211,9 +211,9 @@ def _divide(kind: str) -> None:
     )
 
 
-# v_div_scale's denominator and numerator as powers of two (None: 0), its results of either (None: NaN), and VCC.
-# They are the manual's but for two cases, of which a card sets VCC: zeros, and the least normal number over one,
-# whose quotient is not denormal.
+# v_div_scale's denominator and numerator as powers of two (None: 0), its results of either (None: NaN), VCC.
+# They are the manual's but for two cases, of which a card sets VCC: zeros, and the least normal number over
+# one, whose quotient is not denormal.
 _Scaled = tuple[int | None, int | None, int | None, int | None, int]
 _SCALED: dict[str, list[_Scaled]] = {
     "f32": [

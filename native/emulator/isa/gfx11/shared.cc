@@ -111,8 +111,8 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop1, 0x50, "v_cvt_f16_u16 v_cvt_f16_i16 v_cvt_u16_f16 v_cvt_i16_f16 v_rcp_f16"},
     {Format::kVop1, 0x55, "v_sqrt_f16 v_rsq_f16 v_log_f16 v_exp_f16 v_frexp_mant_f16"},
     {Format::kVop1, 0x5a, "v_frexp_exp_i16_f16 v_floor_f16 v_ceil_f16 v_trunc_f16 v_rndne_f16"},
-    {Format::kVop1, 0x5f, "v_fract_f16 v_sin_f16 v_cos_f16 v_sat_pk_u8_i16 v_cvt_norm_i16_f16"},
-    {Format::kVop1, 0x64, "v_cvt_norm_u16_f16 v_swap_b32"},
+    {Format::kVop1, 0x5f, "v_fract_f16 v_sin_f16 v_cos_f16 v_sat_pk_u8_i16=v_sat_pk_u8_i16_gfx11 v_cvt_norm_i16_f16"},
+    {Format::kVop1, 0x64, "v_cvt_norm_u16_f16 v_swap_b32 v_swap_b16"},
     {Format::kVop1, 0x67, "v_permlane64_b32 v_swaprel_b32 v_not_b16 v_cvt_i32_i16 v_cvt_u32_u16"},
 
     {Format::kVopc, 0x00, "v_cmp_f_f16 v_cmp_lt_f16 v_cmp_eq_f16 v_cmp_le_f16 v_cmp_gt_f16"},
@@ -137,7 +137,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVopc, 0x54, "v_cmp_gt_i64 v_cmp_ne_i64 v_cmp_ge_i64 v_cmp_t_i64 v_cmp_f_u64"},
     {Format::kVopc, 0x59, "v_cmp_lt_u64 v_cmp_eq_u64 v_cmp_le_u64 v_cmp_gt_u64 v_cmp_ne_u64"},
     {Format::kVopc, 0x5e, "v_cmp_ge_u64 v_cmp_t_u64"},
-    {Format::kVopc, 0x7d, "v_cmp_class_f16 v_cmp_class_f32 v_cmp_class_f64 v_cmpx_f_f16"},
+    {Format::kVopc, 0x7d, "v_cmp_class_f16=v_cmp_class_f16_gfx11 v_cmp_class_f32 v_cmp_class_f64 v_cmpx_f_f16"},
     {Format::kVopc, 0x81, "v_cmpx_lt_f16 v_cmpx_eq_f16 v_cmpx_le_f16 v_cmpx_gt_f16 v_cmpx_lg_f16"},
     {Format::kVopc, 0x86, "v_cmpx_ge_f16 v_cmpx_o_f16 v_cmpx_u_f16 v_cmpx_nge_f16 v_cmpx_nlg_f16"},
     {Format::kVopc, 0x8b, "v_cmpx_ngt_f16 v_cmpx_nle_f16 v_cmpx_neq_f16 v_cmpx_nlt_f16"},
@@ -160,7 +160,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVopc, 0xd4, "v_cmpx_gt_i64 v_cmpx_ne_i64 v_cmpx_ge_i64 v_cmpx_t_i64 v_cmpx_f_u64"},
     {Format::kVopc, 0xd9, "v_cmpx_lt_u64 v_cmpx_eq_u64 v_cmpx_le_u64 v_cmpx_gt_u64 v_cmpx_ne_u64"},
     {Format::kVopc, 0xde, "v_cmpx_ge_u64 v_cmpx_t_u64"},
-    {Format::kVopc, 0xfd, "v_cmpx_class_f16 v_cmpx_class_f32 v_cmpx_class_f64"},
+    {Format::kVopc, 0xfd, "v_cmpx_class_f16=v_cmpx_class_f16_gfx11 v_cmpx_class_f32 v_cmpx_class_f64"},
 
     {Format::kVop3, 0x209, "v_fma_dx9_zero_f32 v_mad_i32_i24 v_mad_u32_u24 v_cubeid_f32 v_cubesc_f32"},
     {Format::kVop3, 0x20e, "v_cubetc_f32 v_cubema_f32 v_bfe_u32 v_bfe_i32 v_bfi_b32 v_fma_f32"},
