@@ -224,7 +224,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop3p, 0x05, "v_pk_lshrrev_b16 v_pk_ashrrev_i16 v_pk_max_i16 v_pk_min_i16 v_pk_mad_u16"},
     {Format::kVop3p, 0x0a, "v_pk_add_u16 v_pk_sub_u16 v_pk_max_u16 v_pk_min_u16 v_pk_fma_f16"},
     {Format::kVop3p, 0x0f, "v_pk_add_f16 v_pk_mul_f16"},
-    {Format::kVop3p, 0x13, "v_dot2_f32_f16"},
+    {Format::kVop3p, 0x13, "v_dot2_f32_f16=v_dot2_f32_f16_gfx11"},
     {Format::kVop3p, 0x16, "v_dot4_i32_iu8 v_dot4_u32_u8 v_dot8_i32_iu4 v_dot8_u32_u4"},
     {Format::kVop3p, 0x1a, "v_dot2_f32_bf16 v_pk_min_num_f16=v_pk_min_f16"},
     {Format::kVop3p, 0x1c, "v_pk_max_num_f16=v_pk_max_f16 v_pk_minimum_f16 v_pk_maximum_f16"},
