@@ -44,10 +44,17 @@ uint32_t bits_of(std::string_view name) {
   return 0;
 }
 
-std::string unknown(std::string_view word) {
-  std::string text = "FMHA_EMU_CHECKS: \"" + std::string(word) + "\" is no check; there are all, none";
+constexpr const char* kVariable = "FMHA_EMU_CHECKS";
+
+std::string names_of_checks() {
+  std::string text = "all, none";
   for (const CheckName& c : kChecks) text += ", " + std::string(c.name);
   return text + ", each also with a - in front";
+}
+
+std::string unknown(std::string_view word) {
+  return std::string(kVariable) + ": \"" + std::string(word) + "\" is no check; there are " +
+         names_of_checks();
 }
 
 bool apply(std::string_view word, uint32_t* checks) {
@@ -79,7 +86,14 @@ bool parse_checks(const char* list, uint32_t* checks, std::string* error) {
 }
 
 bool checks_from_environment(uint32_t* checks, std::string* error) {
-  return parse_checks(environment_text("FMHA_EMU_CHECKS"), checks, error);
+  return parse_checks(environment_text(kVariable), checks, error);
+}
+
+void check_checks_variable() {
+  uint32_t checks = 0;
+  std::string error;
+  if (!checks_from_environment(&checks, &error))
+    reject_environment(kVariable, ("a list of " + names_of_checks()).c_str());
 }
 
 }  // namespace fmha::emu

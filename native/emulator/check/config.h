@@ -47,5 +47,6 @@ constexpr uint32_t kWaveChecks = kCheckLdsUnwritten | kCheckLdsRace | kCheckLdsR
 bool parse_checks(const char* list, uint32_t* checks, std::string* error);
 // The same of $FMHA_EMU_CHECKS, read anew each time: tests switch checks between launches.
 bool checks_from_environment(uint32_t* checks, std::string* error);
+void check_checks_variable();  // ends the process if a word is no check
 
 }  // namespace fmha::emu

@@ -125,7 +125,8 @@ class FactsBuilder {
   }
   RegisterRange source(int i) const {
     const Operand& o = inst_.src[i];
-    if (vector_alu() && is_half(row_.src[i])) return half_of(o, inst_.op_sel >> i & 1);
+    const bool picked = (i == 0 && row_.is(kSelectsSource)) || (i == 2 && row_.is(kSelectsShift));
+    if (vector_alu() && (is_half(row_.src[i]) || picked)) return half_of(o, inst_.op_sel >> i & 1);
     return i == 1 && hot.unit == Unit::kLds ? stored(o) : range_of(o);
   }
   // What a store reads. Of other instructions there is nothing but registers of 32 bits.
@@ -152,10 +153,10 @@ class FactsBuilder {
     const bool writes_half = row_.is(kLoad) && dialect_of(isa_).keeps_halves;
     const bool upper = inst_.op_sel & 8 && !inst_.keeps_half;
     const bool keeps = (row_.is(kReadsDst) && !writes_half) || inst_.sdwa.dst_unused == 2 || upper;
-    if (keeps) read(range_of(inst_.dst));
+    if (keeps) read(inst_.keeps_half ? destination() : range_of(inst_.dst));
     write(destination());
     write(range_of(inst_.sdst));
-    if (row_.is(kWritesSrc0)) write(range_of(inst_.src[0]));
+    if (row_.is(kWritesSrc0)) write(source(0));
   }
 
   void dual(const Inst& half) {

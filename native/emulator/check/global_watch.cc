@@ -11,6 +11,7 @@
 
 #include "check/config.h"
 #include "check/global.h"
+#include "core/bounds.h"
 #include "core/dispatch.h"
 #include "core/errors.h"
 #include "core/wave.h"
@@ -158,7 +159,7 @@ WatchedAllocation* LaunchWatch::find(uint64_t address) {
   auto it = by_base_.upper_bound(address);
   if (it != by_base_.begin() && std::prev(it)->second->holds(address)) return std::prev(it)->second.get();
   Allocation a;
-  if (!memory_find(address, &a)) return nullptr;
+  if (!memory_within_reach(address, &a)) return nullptr;
   return by_base_.emplace(a.base, std::make_unique<WatchedAllocation>(a)).first->second.get();
 }
 

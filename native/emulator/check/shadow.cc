@@ -8,10 +8,10 @@
 #include <new>
 #include <shared_mutex>
 
+#include "core/bounds.h"
 #include "core/emu_tools.h"
 #include "core/environment.h"
 #include "core/immortal.h"
-#include "core/memory.h"
 #include "core/per_thread.h"
 #include "hip/state.h"
 
@@ -91,6 +91,7 @@ bool unwritten_track(uint64_t address, uint64_t bytes) {
   Tracked& t = tracked();
   std::unique_lock lock(t.mutex);
   auto& bits = t.by_base[a.base];
+  memory_within_reach(a.base, &a);  // kernels may write as far
   if (!bits) bits = std::make_shared<UnwrittenBits>(a.base, a.bytes);
   t.count = t.by_base.size();
   bits->set(address, bytes);

@@ -71,15 +71,60 @@ size_t elf_bytes(const uint8_t* p) {
   return end;
 }
 
-uint32_t number(const Json& map, const char* key, uint32_t otherwise) {
+// Far more than any compiler writes or any card has: what a field may say, so that no sum of them is cut off.
+constexpr uint32_t kMostArgumentBytes = 1 << 20;
+constexpr uint32_t kMostWorkgroup = 1024, kMostRegisters = 1024;
+constexpr size_t kMostDepth = 32;  // of nested arrays and maps in the metadata note; compilers need 6
+
+// Hears an array or a map begin and end, and stops at too deep a one: the parser is recursive.
+class DepthLimit : public Json::json_sax_t {
+ public:
+  bool start_object(size_t) override { return ++depth_ <= kMostDepth; }
+  bool start_array(size_t) override { return ++depth_ <= kMostDepth; }
+  bool end_object() override { return --depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+  bool too_deep() const { return depth_ > kMostDepth; }
+
+ private:
+  size_t depth_ = 0;
+};
+
+Json read_note(std::span<const uint8_t> metadata) {
+  // As char: libc++ has no traits of other bytes.
+  const auto* text = reinterpret_cast<const char*>(metadata.data());
+  DepthLimit limit;
+  if (Json::sax_parse(text, text + metadata.size(), &limit, Json::input_format_t::msgpack))
+    return Json::from_msgpack(text, text + metadata.size());
+  if (limit.too_deep())
+    throw std::runtime_error("its metadata note is nested more than " + std::to_string(kMostDepth) + " deep");
+  throw std::runtime_error("its metadata note is not MessagePack");
+}
+
+uint32_t number(const Json& map, const char* key, uint32_t otherwise, uint32_t most) {
   const auto it = map.find(key);
-  return it != map.end() && it->is_number() ? it->get<uint32_t>() : otherwise;
+  if (it == map.end()) return otherwise;
+  const bool natural = it->is_number_unsigned() || (it->is_number_integer() && it->get<int64_t>() >= 0);
+  if (!natural || it->get<uint64_t>() > most) {
+    throw std::runtime_error(std::string("metadata: ") + key + " is " + it->dump() + ", expected at most " +
+                             std::to_string(most));
+  }
+  return it->get<uint32_t>();
 }
 
 void read_args(const Json& args, KernelCode* k) {
   for (const Json& arg : args) {
     const std::string kind = arg.value(".value_kind", std::string());
-    const uint32_t offset = number(arg, ".offset", 0), bytes = number(arg, ".size", 0);
+    const uint32_t offset = number(arg, ".offset", 0, kMostArgumentBytes);
+    const uint32_t bytes = number(arg, ".size", 0, kMostArgumentBytes);
     if (kind.starts_with("hidden_")) {
       k->hidden.push_back({kind, offset, bytes});
     } else {
@@ -93,18 +138,21 @@ void read_metadata(const Json& kernels, KernelCode* k) {
   for (const Json& m : kernels) {
     if (m.value(".symbol", std::string()) != k->name + ".kd") continue;
     if (const auto it = m.find(".name"); it != m.end() && it->is_string()) k->name = it->get<std::string>();
-    k->kernarg_bytes = std::max(k->kernarg_bytes, number(m, ".kernarg_segment_size", 0));
-    k->lds_bytes = std::max(k->lds_bytes, number(m, ".group_segment_fixed_size", 0));
-    k->private_bytes = std::max(k->private_bytes, number(m, ".private_segment_fixed_size", 0));
+    k->kernarg_bytes = std::max(k->kernarg_bytes, number(m, ".kernarg_segment_size", 0, kMostArgumentBytes));
+    k->lds_bytes = std::max(k->lds_bytes, number(m, ".group_segment_fixed_size", 0, ~0u));
+    k->private_bytes = std::max(k->private_bytes, number(m, ".private_segment_fixed_size", 0, ~0u));
     k->uses_dynamic_stack = m.value(".uses_dynamic_stack", false);
-    k->max_workgroup_size = number(m, ".max_flat_workgroup_size", k->max_workgroup_size);
-    k->vgpr_count = number(m, ".vgpr_count", k->vgpr_count);
-    k->agpr_count = number(m, ".agpr_count", k->agpr_count);
-    k->sgpr_count = number(m, ".sgpr_count", k->sgpr_count);
-    if (const auto it = m.find(".args"); it != m.end() && it->is_array()) read_args(*it, k);
-    return;
+    k->max_workgroup_size = number(m, ".max_flat_workgroup_size", k->max_workgroup_size, kMostWorkgroup);
+    k->vgpr_count = number(m, ".vgpr_count", k->vgpr_count, kMostRegisters);
+    k->agpr_count = number(m, ".agpr_count", k->agpr_count, kMostRegisters);
+    k->sgpr_count = number(m, ".sgpr_count", k->sgpr_count, kMostRegisters);
+    if (const auto it = m.find(".args"); it != m.end() && it->is_array()) {
+      read_args(*it, k);
+      return;
+    }
+    break;
   }
-  k->explicit_bytes = k->kernarg_bytes;  // no metadata: the caller gives the whole block
+  k->explicit_bytes = k->kernarg_bytes;  // nothing says where arguments lie: the caller gives the whole block
 }
 
 }  // namespace
@@ -148,6 +196,21 @@ KernelCode read_descriptor(const ElfImage::Symbol& symbol, Arch arch) {
 
 }  // namespace
 
+namespace {
+
+// What descriptor and metadata ask for, against what any card of the arch has. LDS is compared at the launch.
+void check_kernel(const KernelCode& k, const ArchInfo& info) {
+  const auto refuse = [&](const char* what, uint64_t bytes, uint64_t most) {
+    throw std::runtime_error("kernel " + k.name + " has " + std::to_string(bytes) + " bytes of " + what +
+                             ", expected at most " + std::to_string(most));
+  };
+  if (k.kernarg_bytes > kMostArgumentBytes) refuse("arguments", k.kernarg_bytes, kMostArgumentBytes);
+  const uint64_t most_private = dialect_of(info.isa).wave_scratch_bytes / static_cast<uint64_t>(k.wave_size);
+  if (k.private_bytes > most_private) refuse("private memory a lane", k.private_bytes, most_private);
+}
+
+}  // namespace
+
 size_t code_object_bytes(const void* image) {
   const auto* p = static_cast<const uint8_t*>(image);
   if (std::memcmp(p, ELFMAG, SELFMAG) == 0) return elf_bytes(p);
@@ -156,12 +219,7 @@ size_t code_object_bytes(const void* image) {
 
 void CodeObject::read_kernels(const ElfImage& elf) {
   Json note = Json::object();
-  if (!elf.metadata().empty()) {
-    // As char: libc++ has no traits of other bytes.
-    const auto* text = reinterpret_cast<const char*>(elf.metadata().data());
-    note = Json::from_msgpack(text, text + elf.metadata().size(), true, false);
-  }
-  if (note.is_discarded()) throw std::runtime_error("its metadata note is not MessagePack");
+  if (!elf.metadata().empty()) note = read_note(elf.metadata());
   const Json kernels = note.is_object() ? note.value("amdhsa.kernels", Json::array()) : Json::array();
   for (const ElfImage::Symbol& s : elf.symbols()) {
     if (s.type != STT_OBJECT) continue;
@@ -172,6 +230,7 @@ void CodeObject::read_kernels(const ElfImage& elf) {
     if (s.bytes != kDescriptorBytes) throw std::runtime_error(s.name + " is not 64 bytes");
     KernelCode k = read_descriptor(s, arch_);
     read_metadata(kernels, &k);
+    check_kernel(k, arch_info(arch_));
     kernels_.push_back(std::move(k));
   }
 }

@@ -84,7 +84,8 @@ class Decoder {
 
   bool row(Space space, uint32_t opcode);
   uint32_t bits(int low, int count);  // of the first 64 bits of the instruction
-  bool short_sources();               // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
+  bool short_sources();
+  bool short_source();  // of VOP1, VOP2 and VOPC: plain, SDWA or DPP
   bool short_register(uint32_t number, Type type, int n, Operand* out);
   bool implicit_vcc();
   bool sdwa();

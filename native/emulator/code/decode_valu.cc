@@ -25,23 +25,29 @@ bool Decoder::implicit_vcc() {
 // Source n of a short form, or its destination (3). Where short forms have halves, the upper 128 numbers are
 // the upper halves of the lower 128 registers.
 bool Decoder::short_register(uint32_t number, Type type, int n, Operand* out) {
-  if (dialect_.short_halves && is_half(type) && number & 0x80) {
+  const bool half = is_half(type) || (n == 0 && inst_.row->is(kSelectsSource));
+  if (dialect_.short_halves && half && number & 0x80) {
     inst_.op_sel |= 1u << n;
     number &= 0x7f;
   }
   return vector(number, dwords(type), false, out);
 }
 
+// Source 0 of a short form, which may be what is no register.
+bool Decoder::short_source() {
+  const uint32_t code = bits(0, 9);
+  const Type type = inst_.row->src[0];
+  return code >= kOpVgpr ? short_register(code - kOpVgpr, type, 0, &inst_.src[0])
+                         : source(code, type, &inst_.src[0]);
+}
+
 bool Decoder::short_sources() {
   const BoundRow& r = *inst_.row;
-  const uint32_t code = bits(0, 9);
   const bool second = r.format != Format::kVop1 && r.src[1] != Type::kNone;
   if (second && !short_register(bits(9, 8), r.src[1], 1, &inst_.src[1])) return false;
-  if (bool ok; extended(code, &ok)) return ok;
+  if (bool ok; extended(bits(0, 9), &ok)) return ok;
   literal_allowed_ = true;
-  if (r.src[0] == Type::kNone) return true;
-  return code >= kOpVgpr ? short_register(code - kOpVgpr, r.src[0], 0, &inst_.src[0])
-                         : source(code, r.src[0], &inst_.src[0]);
+  return r.src[0] == Type::kNone || short_source();
 }
 
 bool Decoder::vop1() {
@@ -70,7 +76,7 @@ bool Decoder::vop2() {
   if (!(r.flags & kLiteralK)) return short_sources();
   if (!short_register(bits(9, 8), r.src[1], 1, &inst_.src[1])) return false;
   literal_allowed_ = true;  // src0 may refer to the K too
-  if (!source(bits(0, 9), r.src[0], &inst_.src[0])) return false;
+  if (!short_source()) return false;
   inst_.bytes = 8;
   inst_.imm = static_cast<int32_t>(bits(32, 32));
   return constant(kOpLiteral, literal_constant(bits(32, 32), r.src[0], false), r.src[0], &inst_.src[2]);
@@ -212,6 +218,7 @@ void Decoder::check_modifiers() {
   uint32_t halves = r.is(kSelectsByte) ? 0xc : own ? 0x3 : 0;
   if (is_half(r.dst) && !r.is(kSelectsByte) && (!own || bare)) halves |= 0x8;
   if (r.is(kSelectsSource)) halves |= 0x1;
+  if (r.is(kSelectsShift) && dialect_.short_halves) halves |= 0x4;
   for (int i = 0; i < 3; ++i) {
     if (is_half(r.src[i]) && !r.is(kSelectsByte)) halves |= 1u << i;
     const bool modified = (inst_.neg | inst_.abs) >> i & 1;

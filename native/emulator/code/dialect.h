@@ -26,12 +26,13 @@ struct Dialect {
   bool has_images;        // MIMG
   bool has_scopes;        // cache controls take a scope, in the bits sc0 and sc1
   bool has_sve;  // a bit of SCRATCH says whether there is a VGPR address; else the lack of an SGPR one does
-  bool blgp_negates;       // BLGP of an f64 MFMA negates its operands
-  bool loads_to_lds_wide;  // 12 and 16 bytes a lane, beside 4
-  bool permutes_halves;    // ds_permute and ds_bpermute stay in a half of a wave of 64
-  bool has_xcc;            // hardware registers from 20 on: the die, performance snapshots
-  uint32_t m0_lds_mask;    // the bits of M0 that say where in LDS
-  const char* sc0;         // LLVM's names of the three cache bits
+  bool blgp_negates;            // BLGP of an f64 MFMA negates its operands
+  bool loads_to_lds_wide;       // 12 and 16 bytes a lane, beside 4
+  bool permutes_halves;         // ds_permute and ds_bpermute stay in a half of a wave of 64
+  bool has_xcc;                 // hardware registers from 20 on: the die, performance snapshots
+  uint32_t m0_lds_mask;         // the bits of M0 that say where in LDS
+  uint32_t wave_scratch_bytes;  // the most private memory of a wave: COMPUTE_TMPRING_SIZE.WAVESIZE
+  const char* sc0;              // LLVM's names of the three cache bits
   const char* nt;
   const char* sc1;
 };
@@ -60,6 +61,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = false,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
+              .wave_scratch_bytes = 8191 * 1024,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "scc"};
@@ -85,6 +87,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = false,
               .has_xcc = true,
               .m0_lds_mask = 0xffff,
+              .wave_scratch_bytes = 8191 * 1024,
               .sc0 = "sc0",
               .nt = "nt",
               .sc1 = "sc1"};
@@ -110,6 +113,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = false,
               .has_xcc = true,
               .m0_lds_mask = 0x3ffff,
+              .wave_scratch_bytes = 8191 * 1024,
               .sc0 = "sc0",
               .nt = "nt",
               .sc1 = "sc1"};
@@ -135,6 +139,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = true,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
+              .wave_scratch_bytes = 8191 * 1024,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};
@@ -160,6 +165,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = true,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
+              .wave_scratch_bytes = 32767 * 256,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};
@@ -185,6 +191,7 @@ constexpr Dialect dialect_of(Isa isa) {
               .permutes_halves = false,
               .has_xcc = false,
               .m0_lds_mask = 0xffff,
+              .wave_scratch_bytes = 262143 * 256,
               .sc0 = "glc",
               .nt = "slc",
               .sc1 = "dlc"};

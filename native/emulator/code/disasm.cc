@@ -254,8 +254,8 @@ class Printer {
   }
   void byte(int which) { out_ += text(" byte_sel:%d", which); }
   void op_sel(int n) {
-    const bool permutes =
-        r_.dst == Type::kI32 && r_.src[0] == Type::kI32 && !r_.is(kSelectsByte | kNoResultModifiers);
+    const bool permutes = r_.dst == Type::kI32 && r_.src[0] == Type::kI32 &&
+                          !r_.is(kSelectsByte | kNoResultModifiers | kSelectsShift);
     if (permutes) return bit_list("op_sel", i_.op_sel, 2);  // v_permlane16: two switches
     if (dialect_.has_null && r_.is(kSelectsByte)) return byte(i_.op_sel >> 2);
     const bool picks_byte = r_.is(kOwnOpSel) && r_.dst == Type::kF32;  // v_cvt_f32_fp8 of gfx12

@@ -37,11 +37,6 @@ constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 constexpr uint64_t kLook = 4096;  // instructions of a wave between two looks at whether it is cancelled
 constexpr const char kCancelled[] = "cancelled: the program ends, or was interrupted while it waited";
 
-// Instructions a wave may run, against endless loops.
-uint64_t instruction_budget() {
-  return environment_number("FMHA_EMU_MAX_INSTRUCTIONS", 1, UINT64_MAX, kDefaultInstructionBudget);
-}
-
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
 };
@@ -304,6 +299,10 @@ void Grid::finish(const Workgroup& group, Arena& arena) {
 }
 
 }  // namespace
+
+uint64_t instruction_budget() {
+  return environment_number("FMHA_EMU_MAX_INSTRUCTIONS", 1, UINT64_MAX, kDefaultInstructionBudget);
+}
 
 LaunchResult run(const Launch& launch) {
   const auto start = std::chrono::steady_clock::now();

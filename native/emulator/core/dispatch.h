@@ -49,6 +49,9 @@ struct LaunchResult {
   LaunchStats stats;
 };
 
+// Instructions a wave may run, against endless loops: $FMHA_EMU_MAX_INSTRUCTIONS.
+uint64_t instruction_budget();
+
 // Runs the grid to its end on this machine's cores ($FMHA_EMU_THREADS limits them).
 LaunchResult run(const Launch& launch);
 

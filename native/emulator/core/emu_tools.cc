@@ -39,9 +39,9 @@ std::string flag_names(RowFlags flags) {
       "store", "atomic", "two_offsets", "stride64", "by_lane", "to_lds", "may_go_to_lds", "high_half",
       "counted", "cache_control", "needs_m0", "late_vcc", "signed_literal", "truth_table", "swaps_lanes",
       "own_op_sel", "permlane", "vector_nop", "no_result_modifiers", "selects_source", "loads_scales",
-      "places_late", "sets_denorms", "of_floats", "mad64", "dpp_too"};
+      "places_late", "sets_denorms", "of_floats", "mad64", "dpp_too", "selects_shift"};
   // clang-format on
-  static_assert(kDppToo == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
+  static_assert(kSelectsShift == RowFlags{1} << (std::size(kNames) - 1), "name the new flag");
   std::string s;
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (flags >> i & 1) s += std::string(s.empty() ? "" : "|") + kNames[i];

@@ -11,6 +11,8 @@
 #include <shared_mutex>
 
 #include "check/shadow.h"
+#include "core/bounds.h"
+#include "core/environment.h"
 
 namespace fmha::emu {
 namespace {
@@ -117,6 +119,32 @@ bool memory_find(uint64_t address, Allocation* out) {
   return true;
 }
 
+bool bounds_are_pages() {
+  static const bool pages = [] {
+    constexpr const char* kVariable = "FMHA_EMU_BOUNDS";
+    const char* text = environment_text(kVariable);
+    const std::string wish = text ? text : "byte";
+    if (wish != "byte" && wish != "page") reject_environment(kVariable, "byte or page");
+    return wish == "page";
+  }();
+  return pages;
+}
+
+bool memory_within_reach(uint64_t address, Allocation* out) {
+  if (!bounds_are_pages()) return memory_find(address, out);
+  Registry& r = registry();
+  std::shared_lock lock(r.mutex);
+  const auto it = at_or_before(r.by_base, address);
+  if (it == r.by_base.end()) return false;
+  *out = it->second;
+  // Code and arguments are not the program's to allocate.
+  if (out->kind != MemoryKind::kCode && out->kind != MemoryKind::kKernarg) {
+    constexpr uint64_t kPage = 4096;
+    out->bytes = (out->base + out->bytes + kPage - 1) / kPage * kPage - out->base;
+  }
+  return address - out->base < out->bytes;
+}
+
 bool memory_overlaps(uint64_t address, uint64_t bytes) {
   Registry& r = registry();
   std::shared_lock lock(r.mutex);
@@ -175,7 +203,7 @@ bool memory_reachable(const Allocation& a, int device) {
 
 uint8_t* MemoryCache::fill(uint64_t address, uint64_t bytes) {
   Allocation a;
-  if (!memory_find(address, &a) || bytes > a.bytes - (address - a.base)) return nullptr;
+  if (!memory_within_reach(address, &a) || bytes > a.bytes - (address - a.base)) return nullptr;
   if (!memory_reachable(a, device_)) return nullptr;
   entries_[next_++ % 8] = a;
   return reinterpret_cast<uint8_t*>(address);

@@ -2,7 +2,7 @@
 #include "core/schedule.h"
 
 #include <bit>
-#include <cstdlib>
+#include <charconv>
 #include <string_view>
 
 #include "core/environment.h"
@@ -10,6 +10,8 @@
 namespace fmha::emu {
 namespace {
 
+constexpr const char* kVariable = "FMHA_EMU_SCHEDULE";
+constexpr const char* kExpected = "round, reverse or random:<seed>, a seed of 64 bits";
 constexpr uint64_t kLongestSlice = 64;  // instructions; short against the distance of barriers
 
 bool parse(std::string_view text, Schedule* schedule) {
@@ -20,20 +22,25 @@ bool parse(std::string_view text, Schedule* schedule) {
   }
   constexpr std::string_view kPrefix = "random:";
   if (!text.starts_with(kPrefix) || text.size() == kPrefix.size()) return false;
-  const std::string digits(text.substr(kPrefix.size()));
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return false;
   schedule->kind = Schedule::kRandom;
-  schedule->seed = std::strtoull(digits.c_str(), nullptr, 10);
-  return true;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data() + kPrefix.size(), end, schedule->seed);
+  return failure == std::errc() && stop == end;
 }
 
 }  // namespace
 
 bool schedule_from_environment(Schedule* schedule, std::string* error) {
-  const char* text = environment_text("FMHA_EMU_SCHEDULE");
+  const char* text = environment_text(kVariable);
   if (!text || parse(text, schedule)) return true;
-  *error = "FMHA_EMU_SCHEDULE must be round, reverse or random:<seed>, got \"" + std::string(text) + "\"";
+  *error = std::string(kVariable) + " must be " + kExpected + ", got \"" + text + "\"";
   return false;
+}
+
+void check_schedule_variable() {
+  Schedule schedule;
+  std::string error;
+  if (!schedule_from_environment(&schedule, &error)) reject_environment(kVariable, kExpected);
 }
 
 WaveOrder::WaveOrder(const Schedule& schedule, uint64_t workgroup)

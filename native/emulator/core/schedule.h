@@ -16,6 +16,7 @@ struct Schedule {
 
 // False, and *error set, if $FMHA_EMU_SCHEDULE is none of these.
 bool schedule_from_environment(Schedule* schedule, std::string* error);
+void check_schedule_variable();  // ends the process then
 
 // The choices for one workgroup: the same for the same seed and workgroup, on whatever thread it runs.
 class WaveOrder {

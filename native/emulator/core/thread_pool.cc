@@ -10,15 +10,12 @@
 #include "core/per_thread.h"
 
 namespace fmha::emu {
-namespace {
 
 unsigned wanted_threads() {
   constexpr uint64_t kMostThreads = 1024;
   const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
   return static_cast<unsigned>(environment_number("FMHA_EMU_THREADS", 1, kMostThreads, cores));
 }
-
-}  // namespace
 
 ThreadPool& ThreadPool::instance() {
   // Never destroyed: joining threads from a library's destructor hangs if the process dies in a launch.

@@ -11,6 +11,8 @@
 
 namespace fmha::emu {
 
+unsigned wanted_threads();  // $FMHA_EMU_THREADS
+
 class ThreadPool {
  public:
   // One thread less than $FMHA_EMU_THREADS (default: the cores), since the caller of run() works too; fewer

@@ -5,11 +5,18 @@
 #include <cstring>
 #include <vector>
 
+#include "check/config.h"
+#include "check/shadow.h"
+#include "core/bounds.h"
+#include "core/dispatch.h"
 #include "core/environment.h"
 #include "core/memory.h"
 #include "core/per_thread.h"
+#include "core/schedule.h"
+#include "core/thread_pool.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
+#include "hip/rocm.h"
 #include "hip/state.h"
 
 namespace fmha::emu {
@@ -44,8 +51,25 @@ const Card& chosen_card() {
   reject_environment(kVariable, names.c_str());
 }
 
+// Every variable is read once before anything else is done, so that none that cannot be taken comes to light
+// hours later, at the first fault, say.
+void check_variables() {
+  check_checks_variable();
+  check_schedule_variable();
+  bounds_are_pages();
+  check_launch_variables();
+  check_injection_variables();
+  instruction_budget();
+  wanted_threads();
+  unwritten_track_all();
+  isa_level();
+  rocm();
+  device_memory_bytes();
+}
+
 std::vector<std::unique_ptr<Device>>& devices() {
   static auto* all = [] {
+    check_variables();
     auto* v = new std::vector<std::unique_ptr<Device>>;
     const auto count = static_cast<int>(environment_number("FMHA_EMU_DEVICES", 1, kMostDevices, 1));
     for (int i = 0; i < count; ++i) {

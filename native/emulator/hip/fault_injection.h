@@ -11,6 +11,7 @@
 namespace fmha::emu {
 
 // hipSuccess, or the failure ordered, recorded for hipGetLastError.
+void check_injection_variables();  // ends the process if one is no number
 int inject_allocation_failure(int device, const char* function);
 int inject_launch_failure(int device, const char* kernel);
 // hipSuccess, or hipErrorLaunchFailure if the device is lost.

@@ -95,6 +95,8 @@ bool ends_process() {
   return wish == "abort";
 }
 
+bool is_quiet() { return environment_number("FMHA_EMU_QUIET", 0, 1, 0) != 0; }
+
 int check_launch(const KernelWork& w) {
   const KernelCode& k = *w.function->kernel;
   int error = hipSuccess;
@@ -203,13 +205,19 @@ bool execute_kernel(const KernelWork& work) {
   return !result.hip_error;
 }
 
+void check_launch_variables() {
+  launch_delay();
+  ends_process();
+  is_quiet();
+}
+
 void tell_fault(int device_index, int error, const std::string& message) {
   {
     std::lock_guard lock(last_mutex);
     last_fault = message;
   }
   const bool ends = ends_process();
-  if (ends || !environment_number("FMHA_EMU_QUIET", 0, 1, 0)) {
+  if (ends || !is_quiet()) {
     std::fprintf(stderr, "amdhip64 software device: %s\n", message.c_str());
   }
   if (ends) std::abort();

@@ -129,6 +129,9 @@ const Function* find_function(HipFunction function, const char* caller);
 int launch(HipFunction function, HipDim3 grid, HipDim3 block, uint32_t dynamic_lds, HipStream stream,
            void** params, void** extra, const char* caller);
 
+// Ends the process if a variable that only launches read cannot be taken.
+void check_launch_variables();
+
 // Frees everything hipMalloc gave on `device`.
 void free_device_memory(int device);
 

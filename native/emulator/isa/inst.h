@@ -165,6 +165,8 @@ enum RowFlag : RowFlags {
   kMad64 = 1ull << 54,  // v_mad_u64_u32, v_mad_i64_i32: in two parts, of which the second may read the first
   // Forms, again.
   kDppToo = 1ull << 55,  // from RDNA 3 on it has DPP, which other packed ones and other kOneForm have not
+  // Modifiers, again.
+  kSelectsShift = 1ull << 56,  // from RDNA 3 on op_sel[2] is the half of source 2 that is read (v_alignbit)
 };
 
 // What the 16 bits of an immediate say, or the field that stands for them.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from ..support.findings import Kernels
-from ..support.spelling import RDNA
+from ..support.spelling import GENERATION, RDNA
 
 pytestmark = pytest.mark.skipif(not RDNA, reason="on gfx9 a load writes the whole register")
 
@@ -23,6 +23,17 @@ _USES = {
     "arithmetic": ("v_add_nc_u16 v3, v2, v2", "v_add_nc_u16 v3, v2, v2 op_sel:[1,1,0]"),
     "result": ("v_add_nc_u16 v2, v3, v3", "v_add_nc_u16 v2, v3, v3 op_sel:[0,0,1]"),
 }
+# LLVM 19 does not write halves. LLVM 21 writes these v_fmac_f16 v2.l, v3.l, v3.l; v_swap_b16 v3.l, v2.l;
+# v_cmp_class_f16 vcc, v3.l, v2.l; v_alignbit_b32 v3, v3, v3, v2.l; v_sat_pk_u8_i16 v2.l, v3; all with v2.h.
+if GENERATION > 10:
+    _USES |= {
+        "accumulator": (".long 0x6c040703", ".long 0x6d040703"),
+        "swap": (".long 0x7e06cd02", ".long 0x7e06cd82"),
+        "classes": (".long 0x7cfa0503", ".long 0x7cfb0503"),
+        "shift": (".long 0xd6160003, 0x40a0703", ".long 0xd6162003, 0x40a0703"),
+        "saturated": (".long 0x7e04c503", ".long 0x7f04c503"),
+    }
+_WRITES = ("result", "saturated")
 _WHOLE = ["v_mov_b32 v3, v2", "v_mov_b32 v2, 0", "ds_write_b32 v1, v2", "v_pk_add_f16 v3, v2, v2"]
 _LOADS = {"low": _LOW, "high": _HIGH}
 _KERNELS = Kernels(
@@ -51,7 +62,7 @@ def test_the_same_half_does(name: str, half: str) -> None:
     """An operand of the half that is loaded."""
     text = _KERNELS.finding(f"{name}_{half}_{half}")
     assert "missing wait: " in text, text
-    assert f"{'writes' if name == 'result' else 'reads'} v2 while the load of v2" in text, text
+    assert f"{'writes' if name in _WRITES else 'reads'} v2 while the load of v2" in text, text
 
 
 @pytest.mark.parametrize("use", range(len(_WHOLE)), ids=_WHOLE.__getitem__)

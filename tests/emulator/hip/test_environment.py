@@ -36,11 +36,20 @@ print(count.value, total.value, hip.lib().fmha_emu_isa_level().decode(), code)
 """
 
 
-def run(**variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the script above with only these variables."""
+FIRST_CALL = """
+import ctypes as c
+from emulator.support import hip
+count = c.c_int()
+hip.call("hipGetDeviceCount", c.byref(count))
+print(count.value)
+"""
+
+
+def run(script: str = SCRIPT, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with only these variables."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("FMHA_EMU_")}
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -71,10 +80,16 @@ def test_quiet(quiet: str) -> None:
     ("name", "value"),
     [
         ("FMHA_EMU_ARCH", "gfx1010"),
+        ("FMHA_EMU_BOUNDS", "4096"),
         ("FMHA_EMU_CARD", "MI308X"),
+        ("FMHA_EMU_CHECKS", "-lds-races"),
+        ("FMHA_EMU_DELAY", "1s"),
+        ("FMHA_EMU_DEVICE_LOST", "never"),
         ("FMHA_EMU_DEVICES", "two"),
         ("FMHA_EMU_DEVICES", "0"),
         ("FMHA_EMU_DEVICES", "33"),
+        ("FMHA_EMU_FAIL_ALLOC", "-1"),
+        ("FMHA_EMU_FAIL_LAUNCH", "first"),
         ("FMHA_EMU_LEVEL", "1"),
         ("FMHA_EMU_LEVEL", "v3"),
         ("FMHA_EMU_MAX_INSTRUCTIONS", "1e6"),
@@ -83,17 +98,57 @@ def test_quiet(quiet: str) -> None:
         ("FMHA_EMU_ON_FAULT", "stop"),
         ("FMHA_EMU_QUIET", "yes"),
         ("FMHA_EMU_ROCM", "6"),
+        ("FMHA_EMU_SCHEDULE", "random"),
+        ("FMHA_EMU_SCHEDULE", "random:x"),
+        ("FMHA_EMU_SCHEDULE", "random:99999999999999999999999"),
         ("FMHA_EMU_THREADS", " 4"),
         ("FMHA_EMU_THREADS", "99999999999999999999999"),
+        ("FMHA_EMU_TRACK_INITIALIZED", "on"),
     ],
 )
 def test_refused(name: str, value: str) -> None:
-    """The variable, what it may be and what it is are named, and nothing is run."""
-    stop = {"FMHA_EMU_MAX_INSTRUCTIONS": "10"} if name in ("FMHA_EMU_QUIET", "FMHA_EMU_ON_FAULT") else {}
-    done = run(**stop, **{name: value})
+    """The first call names the variable, what it may be and what it is, whatever would read it later."""
+    done = run(FIRST_CALL, **{name: value})
     assert done.returncode == -signal.SIGABRT
     assert not done.stdout
     assert re.search(rf'{name} must be .*, got "{value}"\n', done.stderr), done.stderr
+
+
+# Stores to and loads from 4 bytes at an offset into an allocation of 100 bytes, all of which was written.
+OFFSETS = """
+import struct, sys
+import numpy as np
+from emulator.support import hip
+from emulator.support.asm import Kernel, assemble
+body = [
+    "s_load_dwordx2 s[8:9], s[0:1], 0x0", "v_mov_b32 v1, 0", "s_waitcnt lgkmcnt(0)",
+    "global_load_dword v2, v1, s[8:9]", "s_waitcnt vmcnt(0)", "global_store_dword v1, v2, s[8:9]", "s_endpgm",
+]
+m = hip.Module(assemble([Kernel("k", body, args=((0, 8, "global_buffer"),))]))
+for offset in map(int, sys.argv[1:]):
+    out = hip.Buffer.of(np.zeros(25, np.uint32))
+    try:
+        m.launch("k", struct.pack("<Q", out.address + offset))
+        print(0)
+    except hip.HipError as e:
+        hip.recover()
+        print(e.code)
+    out.free()
+"""
+
+
+@pytest.mark.parametrize("checks", ["all", "none"])
+@pytest.mark.parametrize(
+    ("bounds", "codes"),
+    [("", [0, 700, 700, 700, 700]), ("byte", [0, 700, 700, 700, 700]), ("page", [0, 0, 0, 700, 700])],
+)
+def test_bounds(bounds: str, codes: list[int], checks: str) -> None:
+    """The last element, the next, the last of the page, one that ends behind the page, and one behind it."""
+    done = run(
+        OFFSETS, "96", "100", "4092", "4094", "4096",
+        FMHA_EMU_BOUNDS=bounds, FMHA_EMU_CHECKS=checks, FMHA_EMU_TRACK_INITIALIZED="1",
+    )  # fmt: skip
+    assert [int(code) for code in done.stdout.split()] == codes, done.stderr
 
 
 def test_page_lists_them() -> None:

@@ -18,8 +18,10 @@ from ..support import fp
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.findings import Kernels
 from ..support.fp import Array
+from ..support.ops1 import sat_pk_u8
 from ..support.ops3p import fields
 from ..support.ops_rdna import MAXIMUM, MINIMUM
+from ..support.predicates import classify, masks
 from ..support.spelling import GENERATION, NARROW, RDNA
 from ..support.valu import same
 
@@ -163,6 +165,115 @@ def _halves() -> None:
     mask = "s8" if NARROW else "s[8:9]"
     vin, sin = {"v2": X, "v4": Y, "v10": Z}, {mask: HOLES}
     add("v_cndmask_b16", [f"v_cndmask_b16 v10, v2, v4, {mask}"], {"v10": Z & _U(0xFFFF0000) | got}, vin, sin)
+
+
+def _placed(old: Array, high: int, value: Array) -> Array:
+    """A register of which one half is written."""
+    bits = np.ascontiguousarray(value).view(np.uint16).astype(_U)
+    return old & _U(0xFFFF) | bits << _U(16) if high else old & _U(0xFFFF0000) | bits
+
+
+def _words(*words: int) -> str:
+    return ".long " + ", ".join(f"0x{w:x}" for w in words)
+
+
+# A short form and a 64-bit one whose operands are v10, v2 and v4; and words of DPP that swap neighbours.
+def _short(op: int, d: int, a: int, b: int) -> int:
+    return op << 25 | (10 | d * _HIGH) << 17 | (4 | b * _HIGH) << 9 | 256 + 2 + a * _HIGH
+
+
+_LONG_SOURCES, _DPP, _SWAPPED = 256 + 2 | (256 + 4) << 9, 250, 0xFF00B100
+
+
+def _accumulated() -> None:
+    """v_fmac_f16 adds to the half that it writes, in each form; v_fmamk and v_fmaak have halves too."""
+    fmac, fmamk, fmaak, half_and_one = 0x36, 0x37, 0x38, 0x3E00
+    registers = {"v2": X & _U(0x3FFF3FFF), "v4": Y & _U(0x3FFF3FFF), "v10": Z & _U(0x3FFF3FFF)}
+    x, y, z = (np.ascontiguousarray(v).view(np.float16).reshape(LANES, 2) for v in registers.values())
+    k = np.full(LANES, 1.5, np.float16)
+    for picks in range(8):
+        a, b, d = (picks >> i & 1 for i in range(3))
+        short = _short(fmac, d, a, b)
+        long = 0xD5360000 | (a | b << 1 | d << 3) << 11 | 10
+        moved = x[LANE ^ 1, a]
+        by_dpp = short & ~0x1FF | _DPP
+        forms = {
+            "e32": ((short,), fp.fma(x[:, a], y[:, b], z[:, d])),
+            "e64": ((long, _LONG_SOURCES), fp.fma(x[:, a], y[:, b], z[:, d])),
+            "dpp": ((by_dpp, _SWAPPED | 2 | a * _HIGH), fp.fma(moved, y[:, b], z[:, d])),
+            "e64_dpp": ((long, _DPP | (256 + 4) << 9, _SWAPPED | 2), fp.fma(moved, y[:, b], z[:, d])),
+            "fmamk": ((_short(fmamk, d, a, b), half_and_one), fp.fma(x[:, a], k, y[:, b])),
+            "fmaak": ((_short(fmaak, d, a, b), half_and_one), fp.fma(x[:, a], y[:, b], k)),
+        }
+        for form, (words, value) in forms.items():
+            want = {"v10": _placed(registers["v10"], d, value)}
+            name = f"v_{form}_f16" if form.startswith("fma") else "v_fmac_f16"
+            add(f"{name}-{form}-halves{picks}", [_words(*words)], want, registers, covers=[name])
+
+
+def _moved_halves() -> None:
+    """Halves that change places, results of 16 bits that others have as 32, and halves of operands of 32."""
+    for picks in range(4):
+        a, d = picks & 1, picks >> 1
+        word = 0x7E000000 | (10 | d * _HIGH) << 17 | 0x66 << 9 | 256 + 2 + a * _HIGH
+        x, z = (v.view(np.uint16).reshape(LANES, 2) for v in (X, Z))
+        want = {
+            "v10": np.where(ON, _placed(Z, d, x[:, a]), Z),
+            "v2": np.where(ON, _placed(X, a, z[:, d]), X),
+        }
+        vin = {"v2": X, "v10": Z}
+        add(f"v_swap_b16-{picks}", [_words(word)], want, vin, {"exec": HOLES}, ["v_swap_b16"])
+    itself = _words(0x7E000000 | (10 | _HIGH) << 17 | 0x66 << 9 | 256 + 10)
+    add("v_swap_b16-itself", [itself], {"v10": Z << _U(16) | Z >> _U(16)}, {"v10": Z}, covers=["v_swap_b16"])
+    small = X & _U(0x81FF81FF)  # beyond a byte on either side
+    packed = sat_pk_u8(small).astype(np.uint16)
+    for d in range(2):
+        for form, words in {
+            "e32": (0x7E000000 | (10 | d * _HIGH) << 17 | 0x62 << 9 | 256 + 2,),
+            "e64": (0xD5E20000 | d << 14 | 10, 256 + 2),
+        }.items():
+            want = {"v10": _placed(Z, d, packed)}
+            vin = {"v2": small, "v10": Z}
+            add(f"v_sat_pk_u8_i16-{form}-{d}", [_words(*words)], want, vin, covers=["v_sat_pk_u8_i16"])
+    for name, op, bits in (("bit", 0x216, 1), ("byte", 0x217, 8)):
+        for half in range(2):
+            words = (0xD4000000 | op << 16 | half << 13 | 10, _LONG_SOURCES | (256 + 6) << 18)
+            shift = (W >> _U(16 * half) & _U(31 if bits == 1 else 3)).astype(np.uint64) * np.uint64(bits)
+            want = {"v10": ((X.astype(np.uint64) << np.uint64(32) | Y) >> shift).astype(_U)}
+            vin = {"v2": X, "v4": Y, "v6": W}
+            add(f"v_align{name}_b32-{half}", [_words(*words)], want, vin, covers=[f"v_align{name}_b32"])
+
+
+def _classes_of_halves() -> None:
+    """v_cmp_class_f16 beside a mask of classes that is half a register."""
+    a = np.resize(fp.edges("f16").astype(np.uint16), (LANES, 2))
+    wanted = Y.view(np.uint16).reshape(LANES, 2)
+    vin = {"v2": np.ascontiguousarray(a).view(_U)[:, 0], "v4": Y}
+    for picks in range(4):
+        x, m = picks & 1, picks >> 1
+        word = 0x7C000000 | 0x7D << 17 | (4 | m * _HIGH) << 9 | 256 + 2 + x * _HIGH
+        hit = classify(np.ascontiguousarray(a[:, x]).view(np.float16), wanted[:, m])
+        (mask,) = masks(hit)
+        into = "s8" if NARROW else "s[8:9]"
+        want = {"s8": mask & 0xFFFFFFFF} | ({} if NARROW else {"s9": mask >> 32})
+        copied = f"s_mov_b{32 if NARROW else 64} {into}, vcc{'_lo' if NARROW else ''}"
+        add(f"v_cmp_class_f16-halves{picks}", [_words(word), copied], want, vin, covers=["v_cmp_class_f16"])
+
+
+def _halves_of_pairs() -> None:
+    """gfx12's v_cvt_pk_f32_fp8, whose short form names the half of its source."""
+    for name, op, table in (("fp8", 0x6E, fp.FP8_VALUES), ("bf8", 0x6F, fp.BF8_VALUES)):
+        codes = (X & _U(0x3F3F3F3F)).view(np.uint8).reshape(LANES, 4)  # no NaN
+        vin = {"v2": X & _U(0x3F3F3F3F)}
+        for half in range(2):
+            want = table[codes[:, 2 * half : 2 * half + 2]].astype(np.float32).view(_U).T
+            forms = {
+                "e32": (0x7E000000 | 10 << 17 | op << 9 | 256 + 2 + half * _HIGH,),
+                "e64": (0xD5800000 | op << 16 | half << 11 | 10, 256 + 2),
+            }
+            for form, words in forms.items():
+                case = f"v_cvt_pk_f32_{name}-{form}-{half}"
+                add(case, [_words(*words)], {"v[10:11]": want}, vin, covers=[f"v_cvt_pk_f32_{name}"])
 
 
 def _float_case(
@@ -335,6 +446,11 @@ if RDNA:
     _by_m0()
     if GENERATION > 10:
         _halves()
+        _accumulated()
+        _moved_halves()
+        _classes_of_halves()
+    if GENERATION > 11:
+        _halves_of_pairs()
     _dots()
     _packed_minimum()
     _dpp()

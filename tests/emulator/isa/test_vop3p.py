@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ..support import fp, rows
-from ..support.asm import Case, Result, Suite
+from ..support.asm import Case, Result, Suite, legal
+from ..support.findings import Kernels
 from ..support.fp import Array
 from ..support.ops3 import sad
 from ..support.ops3p import DOTS, PACKED, fields, parts, select
-from ..support.spelling import exists
+from ..support.spelling import GENERATION, exists
 from ..support.valu import clamp01, modify, same
 
 SUITE = Suite("vop3p")
@@ -179,13 +181,11 @@ def _dots() -> None:
         def check(result: Result, want: Array = want, bound: Array = bound, out: str = out) -> None:
             assert (np.abs(result[out][0].view(np.float32) - want) <= bound).all()
 
-        SUITE.add(
-            name,
-            [line],
-            [out],
-            check,
-            {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c},
-        )
+        vin = {"v2": a.view(np.uint32)[:, 0], "v4": b.view(np.uint32)[:, 0], "v6": c}
+        SUITE.add(name, [line], [out], check, vin)
+        if name == "v_dot2_f32_f16" and GENERATION > 10:
+            # AMD's __ockl_fdot2 sets it; an RX 7900 XTX, a Radeon 8060S and an RX 9070 XT ignore it.
+            SUITE.add(f"{name}-clamp", [f"{line} clamp"], [out], check, vin)
         _dot_denormals(name, line, out)
         ints = [rng.integers(-8, 9, (256, 2)).astype(np.float16) for _ in range(2)]
         exact = (ints[0].astype(np.float64) * ints[1]).sum(1) + 3
@@ -331,6 +331,28 @@ _dots()
 _pk_fmac()
 _mqsad()
 _mix()
+
+
+# LLVM takes clamp on no others.
+_CLAMPED = {
+    "v_dot2_f32_f16": "v_dot2_f32_f16 v10, v1, v1, v1 clamp",
+    "v_dot2_f32_bf16": "v_dot2_f32_bf16 v10, v1, v1, v1 clamp",
+    "v_dot2c_f32_f16": "v_dot2c_f32_f16_e64 v10, v1, v1 clamp",
+}
+_UNKNOWN = {
+    name: [line]
+    for name, line in _CLAMPED.items()
+    if exists(name) and (name != "v_dot2_f32_f16" or GENERATION < 11) and legal([line]) == [True]
+}
+_KERNELS = Kernels(_UNKNOWN)
+
+
+@pytest.mark.parametrize("name", _UNKNOWN)
+def test_clamp_of_a_dot_product_of_floats(name: str) -> None:
+    """Where nobody has asked a card, the launch stops, and says what is not known."""
+    text = _KERNELS.finding(name)
+    assert "clamp on a dot product of floats" in text, text
+    assert "nobody has published" in text, text
 
 
 @SUITE.parametrize()

@@ -47,7 +47,7 @@ APERTURE = "an aperture has 64 bits; what 32-bit operands read of it is not docu
 HALVES = "op_sel is for operands of 16 bits"
 BITS = "clamp is for integers and floats, not for bits or packed halves"
 SIGNS = "what the signs of packed halves are is said of VOP3P only"
-DOT = "output scaling goes by MODE's denormals, which the dot products do not heed"
+DOT = "output scaling goes by MODE's denormals, which the dot products do not heed; cards ignore some clamps"
 CLASSES = "whether a float constant beside an f16 is that of f16 (v_cmp_class_f16, v_ldexp_f16)"
 _BITS = ("_b32", "_b16", "_b64", "v_cvt_pkrtz_f16_f32", "v_pack_b32_f16", "v_mul_lo_u16")
 
@@ -72,7 +72,7 @@ def unsaid(line: Line, model: Op) -> str:
     changed = line["clamp"] or line["mul"] or line["div"]
     if changed and model.dst not in FLOATS and line.name.endswith(_BITS):
         return BITS
-    if "pf16" in model.srcs and (line["mul"] or line["div"]):
+    if "pf16" in model.srcs and changed:
         return DOT
     return ""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import fp
 from .fp import Array
+from .spelling import GENERATION
 from .valu import NO_MODS, NO_MODS_OUT, Op, op
 
 
@@ -238,7 +239,7 @@ VOP1: list[Op] = [
     op("v_cvt_i16_f16", "i16", "f16", I16, NO_MODS_OUT),
     op("v_cvt_norm_i16_f16", "i16", "f16", norm16(True), NO_MODS_OUT),
     op("v_cvt_norm_u16_f16", "u16", "f16", norm16(False), NO_MODS_OUT),
-    op("v_sat_pk_u8_i16", "u32", "u32", sat_pk_u8),
+    op("v_sat_pk_u8_i16", "u16" if GENERATION > 10 else "u32", "u32", sat_pk_u8),
     op("v_cvt_f32_fp8", "f32", "u32", lambda x: fp.FP8_VALUES[x & 255], NO_MODS),
     op("v_cvt_f32_bf8", "f32", "u32", lambda x: fp.BF8_VALUES[x & 255], NO_MODS),
     op("v_cvt_pk_f32_fp8", "pf32", "u32", pk_f32(fp.FP8_VALUES), NO_MODS),

@@ -180,6 +180,7 @@ def div_fixup(q: Array, den: Array, num: Array) -> Any:
         tiny = (np.abs(num) < info.tiny) | (np.abs(den) < info.tiny)
         far = (en - ed < -limit) | (en - ed > info.maxexp - 2)
         free = np.isfinite(num) & np.isfinite(den) & (num != 0) & (den != 0) & (far | tiny)
+        out = np.where(np.isnan(q), inf, out)  # which a card does, and the manual does not say
     out = np.where(np.isinf(den) | (num == 0), zero, out)
     out = np.where((den == 0) | np.isinf(num), inf, out)
     out = np.where((den == 0) & (num == 0) | np.isinf(den) & np.isinf(num), np.nan, out)

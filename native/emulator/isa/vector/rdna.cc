@@ -109,9 +109,9 @@ constexpr Row kRows[] = {
   {"v_minmax_i32", kB32, {kB32, kB32, kB32}, 0,
    op<[](i32 a, i32 b, i32 c) { return most(least(a, b), c); }>},
   {"v_dot2_f16_f16", kF16, {kPkF16, kPkF16, kF16}, kDot,
-   op<[](const Env& e, u32 a, u32 b, f16 c) { return low(dot2_f16(a, b, c, e)); }>},
+   float_dot<[](const Env& e, u32 a, u32 b, f16 c) { return low(dot2_f16(a, b, c, e)); }>},
   {"v_dot2_bf16_bf16", kI16, {kPkI16, kPkI16, kI16}, kDot,
-   op<[](u32 a, u32 b, u16 c) { return low(dot2_bf16(a, b, c)); }>},
+   float_dot<[](u32 a, u32 b, u16 c) { return low(dot2_bf16(a, b, c)); }>},
   {"v_cvt_pk_i16_f32", kB32, {kF32, kF32}, kMod,
    op<[](float a, float b) { return halves(static_cast<u16>(to_i16(a)), static_cast<u16>(to_i16(b))); }, kFits>},
   {"v_cvt_pk_u16_f32", kB32, {kF32, kF32}, kMod,
@@ -150,12 +150,12 @@ constexpr Row kRows[] = {
    op<[](u32 a, OpSel o) { return Ocp8::widen<3>(picked_byte(a, o)); }>},
   {"v_cvt_f32_bf8_gfx12", kF32, {kB32}, kOwnOpSel,
    op<[](u32 a, OpSel o) { return Ocp8::widen<2>(picked_byte(a, o)); }>},
-  {"v_cvt_pk_f32_fp8_gfx12", kPkF32, {kB32}, kOwnOpSel,
+  {"v_cvt_pk_f32_fp8_gfx12", kPkF32, {kB32}, kOwnOpSel | kSelectsSource,
    op<([](u32 a, OpSel o) {
      const u32 x = picked_half(a, o);
      return FloatPair{Ocp8::widen<3>(x), Ocp8::widen<3>(x >> 8)};
    })>},
-  {"v_cvt_pk_f32_bf8_gfx12", kPkF32, {kB32}, kOwnOpSel,
+  {"v_cvt_pk_f32_bf8_gfx12", kPkF32, {kB32}, kOwnOpSel | kSelectsSource,
    op<([](u32 a, OpSel o) {
      const u32 x = picked_half(a, o);
      return FloatPair{Ocp8::widen<2>(x), Ocp8::widen<2>(x >> 8)};

@@ -46,6 +46,22 @@ void permlane16_var(Wave& w, const Inst& inst) {
   permute_rows<kAcross>(w, inst, [&](int l) { return static_cast<int>(picks[l] & 15); });
 }
 
+// A half of one register and a half of another, or of the same.
+void swap_halves(Wave& w, const Inst& inst) {
+  u32 *a = w.vgpr[inst.dst.index], *b = w.vgpr[inst.src[0].index];
+  const u32 in_a = inst.op_sel & 8 ? 16 : 0, in_b = inst.op_sel & 1 ? 16 : 0;
+  const u64 exec = exec_mask(w);
+  const auto replaced = [](u32 x, u32 at, u32 half) {
+    return (x & ~(0xffffu << at)) | (half & 0xffff) << at;
+  };
+  for (int l = 0; l < kLanes; ++l) {
+    if (!(exec >> l & 1)) continue;
+    const u32 first = a[l] >> in_a, second = b[l] >> in_b;
+    a[l] = replaced(a[l], in_a, second);
+    b[l] = replaced(b[l], in_b, first);
+  }
+}
+
 // The halves of a wave of 64 change places, inactive lanes can be read; of a wave of 32 nothing happens.
 void permlane64(Wave& w, const Inst& inst) {
   if constexpr (kLanes == 64) {
@@ -94,6 +110,7 @@ constexpr Row kRows[] = {
   {"v_permlanex16_b32", kB32, {kB32, kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16<true>},
   {"v_permlane16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16_var<false>},
   {"v_permlanex16_var_b32", kB32, {kB32, kB32}, kOwnOpSel | kReadsDst | kPermlane, permlane16_var<true>},
+  {"v_swap_b16", Type::kI16, {Type::kI16}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap_halves},
   {"v_permlane64_b32", kB32, {kB32}, kOneForm | kNoSuffix | kPermlane, permlane64},
 
   {"v_movreld_b32", kB32, {kB32}, kNeedsM0, movrel<By::kM0, By::kNothing>},

@@ -282,6 +282,13 @@ void fault_modifier(Wave& w, const Inst& inst, const char* what) {
   w.fault(inst, kIllegalInstruction, "unsupported modifier on this instruction: %s", what);
 }
 
+void fault_clamped_dot(Wave& w, const Inst& inst) {
+  w.fault(
+      inst, kHipErrorIllegalInstruction,
+      "clamp on a dot product of floats: cards of gfx11 and gfx12 ignore it on v_dot2_f32_f16; what other "
+      "archs or instructions do nobody has published");
+}
+
 u64 read_scalar(const Wave& w, const Operand& o) {
   switch (o.kind) {
     case OperandKind::kSgpr:
@@ -376,6 +383,13 @@ const u32* fetch_mix(Wave& w, const Inst& inst, int n) {
   const u32 keep = inst.neg_hi >> n & 1 ? ~(1u << 31) : ~0u, flip = inst.neg >> n & 1 ? 1u << 31 : 0;
   if (keep == ~0u && !flip) return p;
   for_lanes([=](int l) { t[l] = (p[l] & keep) ^ flip; });
+  return t;
+}
+
+const u32* old_upper_half(Wave& w, const Inst& inst, int n) {
+  const u32* old = w.vgpr[inst.dst.index];
+  u32* t = w.tmp[n][0];
+  for_lanes([=](int l) { t[l] = old[l] >> 16; });
   return t;
 }
 

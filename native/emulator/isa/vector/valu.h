@@ -143,11 +143,13 @@ const u32* fetch_slow(Wave& w, const Inst& inst, int n, Type type);
 const u32* fetch_packed_slow(Wave& w, const Inst& inst, int n, bool is_float);
 void fetch_pair(Wave& w, const Inst& inst, int n, const u32** low, const u32** high);
 const u32* fetch_mix(Wave& w, const Inst& inst, int n);
+const u32* old_upper_half(Wave& w, const Inst& inst, int n);  // of the destination, in w.tmp[n]
 void finish(Wave& w, const Inst& inst, Type type, bool keeps_other_half);
 void finish_half(Wave& w, const Inst& inst, bool high);
 void finish_packed(Wave& w, const Inst& inst, bool is_float);
 [[gnu::cold]] void fault_modifier(Wave& w, const Inst& inst, const char* what);
-u64 write_mask(Wave& w, const Inst& inst);  // EXEC, less what DPP leaves out
+[[gnu::cold]] void fault_clamped_dot(Wave& w, const Inst& inst);  // whose sum is of floats
+u64 write_mask(Wave& w, const Inst& inst);                        // EXEC, less what DPP leaves out
 u64 read_scalar(const Wave& w, const Operand& o);
 void write_lanes(Wave& w, const Operand& o, u64 mask);  // to VCC, if `o` is no register
 
@@ -268,10 +270,13 @@ struct Param<LaneId> : Param<Env> {
     return {static_cast<u32>(l)};
   }
 };
+// What is accumulated is where the result goes: of a half, the half that op_sel says.
 template <class T>
 struct Param<Old<T>> {
   static constexpr bool kSource = false;
-  FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst& inst, int, bool, u32*) {
+  FMHA_EMU_INLINE static const u32* prepare(Wave& w, const Inst& inst, int n, bool, u32*) {
+    if (is_half(kTypeOf<T>) && inst.op_sel & 8) [[unlikely]]
+      return old_upper_half(w, inst, n);
     return w.vgpr[inst.dst.index];
   }
   FMHA_EMU_INLINE static Old<T> lane(const u32* p, int l, const Inst&, const Env&) {
@@ -416,6 +421,14 @@ template <auto F, auto Saturating = nullptr>
       }
     }
   }
+  op_in_host_mode<F>(w, inst);
+}
+
+// A dot product of floats.
+template <auto F>
+[[gnu::flatten]] void float_dot(Wave& w, const Inst& inst) {
+  if (inst.clamp) [[unlikely]]
+    return fault_clamped_dot(w, inst);
   op_in_host_mode<F>(w, inst);
 }
 

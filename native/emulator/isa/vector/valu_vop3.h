@@ -82,6 +82,8 @@ FMHA_EMU_INLINE i32 bfe_signed(i32 x, u32 offset, u32 width) {
 FMHA_EMU_INLINE u32 align(u32 high, u32 low, u32 shift) {
   return static_cast<u32>((static_cast<u64>(high) << 32 | low) >> shift);
 }
+// The half of source 2 that op_sel says.
+FMHA_EMU_INLINE u32 shift_half(u32 c, OpSel o) { return o.value & 4 ? c >> 16 : c; }
 FMHA_EMU_INLINE u32 lerp(u32 a, u32 b, u32 c) {
   u32 r = 0;
   for (int i = 0; i < 32; i += 8) r |= ((a >> i & 0xff) + (b >> i & 0xff) + (c >> i & 1)) >> 1 << i;
@@ -163,26 +165,29 @@ struct DivTraits<double> {
   static constexpr int kFarApart = 768, kTiny = 53, kScale = 128, kUnderflow = -1075;
   static constexpr double kLeastNormal = 0x1p-1022, kUp = 0x1p128, kDown = 0x1p-128;
 };
-// Would a / b be denormal? Decided on exponents and significands, as MODE must not matter.
+// Would 1 / b be denormal? Decided on exponent and significand, as MODE must not matter.
 template <class T>
-FMHA_EMU_INLINE bool quotient_is_denormal(T a, T b) {
-  const i32 ea = frexp_exponent(a), eb = frexp_exponent(b);
-  const BitsOf<T> ma = raw(frexp_mantissa(a)) & Fp<T>::kFraction,
-                  mb = raw(frexp_mantissa(b)) & Fp<T>::kFraction;
-  // a / b = 2^(ea - eb) * ma / mb, ma / mb in (1/2, 2).
-  const i32 e = ea - eb + (ma < mb ? -1 : 0);  // of the quotient in [1, 2) * 2^e
-  return e < 1 - Fp<T>::kBias;
+FMHA_EMU_INLINE bool reciprocal_is_denormal(T b) {
+  const bool power_of_two = (raw(frexp_mantissa(b)) & Fp<T>::kFraction) == 0;
+  return 1 - frexp_exponent(b) - (power_of_two ? 0 : 1) < 1 - Fp<T>::kBias;
 }
+// May a / b be denormal, for all that the exponents tell? A card asks no more: of 2^-126 / 1, which is
+// normal, it sets VCC (tinygrad's test/amd/hw). The quotient is right either way.
+template <class T>
+FMHA_EMU_INLINE bool quotient_may_be_denormal(T a, T b) {
+  return frexp_exponent(a) - frexp_exponent(b) - 1 < 1 - Fp<T>::kBias;
+}
+// VCC says that only one of the two is scaled, so that div_fmas scales the quotient back. Of zeros a card
+// sets it (the same tests), which the manual does not say.
 template <class T>
 FMHA_EMU_INLINE Carry<T> div_scale(T s0, T d, T n) {
   using D = DivTraits<T>;
   const i32 ed = biased_exponent(d), en = biased_exponent(n);
-  if (is_zero(n) || is_zero(d)) return {quiet(bits<T>(Fp<T>::kInf)), false};
+  if (is_zero(n) || is_zero(d)) return {quiet(bits<T>(Fp<T>::kInf)), true};
   const bool of_denominator = raw(s0) == raw(d), of_numerator = raw(s0) == raw(n);
   if (en - ed >= D::kFarApart) return {of_denominator ? s0 * D::kUp : s0, true};
   if (is_denormal(d)) return {s0 * D::kUp, false};
-  const bool rcp_denormal = quotient_is_denormal(static_cast<T>(1), d),
-             q_denormal = quotient_is_denormal(n, d);
+  const bool rcp_denormal = reciprocal_is_denormal(d), q_denormal = quotient_may_be_denormal(n, d);
   // The manual scales up here, which would overflow: this denominator is at the top of the range.
   if (rcp_denormal && q_denormal) return {of_denominator ? s0 * D::kDown : s0, true};
   if (rcp_denormal) return {s0 * D::kDown, false};
@@ -212,9 +217,10 @@ FMHA_EMU_INLINE T div_fixup(T q, T d, T n) {
   if constexpr (!std::is_same_v<T, f16>) {
     const i32 apart = biased_exponent(n) - biased_exponent(d);
     if (apart < DivTraits<T>::kUnderflow) return with_sign(zero, negative);
-    // Here q is a NaN that the iteration made from infinities. (The manual's condition for overflow,
-    // exponent(d) == 255, cannot hold here.)
-    if (apart > Fp<T>::kBias + 1) return with_sign(inf, negative);
+    // The manual's condition for overflow, exponent(d) == 255, cannot hold here. A NaN is what the iteration
+    // made of infinities: a card makes it an infinity (tinygrad's test/amd/hw), which the manual does not
+    // say.
+    if (apart > Fp<T>::kBias + 1 || is_nan(q)) return with_sign(inf, negative);
   }
   return with_sign(q, negative);
 }

@@ -63,6 +63,9 @@ FMHA_EMU_INLINE float byte_to_f32(u32 x, int i) {
   return static_cast<float>(static_cast<i32>(x >> (8 * i) & 0xff));
 }
 FMHA_EMU_INLINE u32 saturated_byte(i16 x) { return static_cast<u32>(clamp_int(x, 0, 255)); }
+FMHA_EMU_INLINE u32 saturated_bytes(u32 a) {
+  return saturated_byte(static_cast<i16>(a)) | saturated_byte(static_cast<i16>(a >> 16)) << 8;
+}
 FMHA_EMU_INLINE float fract(float x) { return below_one(x - __builtin_floorf(x)); }
 FMHA_EMU_INLINE double fract(double x) { return below_one(x - __builtin_floor(x)); }
 // fract in f16: below 1 even where x - floor(x) rounds up.
@@ -172,10 +175,9 @@ constexpr Row kRows[] = {
   {"v_screen_partition_4se_b32", kB32, {kB32}, kRefused, no_screen},
   {"v_cvt_norm_i16_f16", kI16, {kF16}, kMod, op<[](f16 a) { return to_snorm16(to_f32(a)); }, kFits>},
   {"v_cvt_norm_u16_f16", kI16, {kF16}, kMod, op<[](f16 a) { return to_unorm16(to_f32(a)); }, kFits>},
-  {"v_sat_pk_u8_i16", kB32, {kB32}, 0,
-   op<([](u32 a) {
-     return saturated_byte(static_cast<i16>(a)) | saturated_byte(static_cast<i16>(a >> 16)) << 8;
-   }), kFits>},
+  {"v_sat_pk_u8_i16", kB32, {kB32}, 0, op<[](u32 a) { return saturated_bytes(a); }, kFits>},
+  {"v_sat_pk_u8_i16_gfx11", kI16, {kB32}, 0,
+   op<[](u32 a) { return static_cast<u16>(saturated_bytes(a)); }, kFits>},
   {"v_prng_b32", kB32, {kB32}, 0, op<([](u32 a) { return a << 1 ^ (a >> 31) * 197u; })>},
   {"v_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kOneForm | kNoSuffix, swap},
   {"v_permlane16_swap_b32", kB32, {kB32}, kReadsDst | kWritesSrc0 | kSwapsLanes, permlane_swap<16>},

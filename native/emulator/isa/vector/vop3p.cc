@@ -163,8 +163,12 @@ template <int kWidth, bool kSigned>
   }
   finish_packed(w, inst, false);
 }
-template <bool kFlush>
+// AMD's __ockl_fdot2 sets clamp, and cards of gfx11 and gfx12 ignore it.
+enum class DotClamp { kUnknown, kIgnored };
+template <bool kFlush, DotClamp kClamp>
 [[gnu::flatten]] void dot2_f32_f16(Wave& w, const Inst& inst) {
+  if (inst.clamp && kClamp == DotClamp::kUnknown) [[unlikely]]
+    return fault_clamped_dot(w, inst);
   const Env env(w.mode);
   const bool plain = packed_plain(inst, 2);
   const u32* a = fetch_packed(w, inst, 0, plain, true);
@@ -178,7 +182,8 @@ template <bool kFlush>
     t[l] =
         raw(dot2_f32<kFlush>(half(a[l], 0), half(b[l], 0), half(a[l], 1), half(b[l], 1), bits<float>(c[l])));
   });
-  finish(w, inst, Type::kF32, false);
+  third.clamp = false;
+  finish(w, third, Type::kF32, false);
 }
 
 // Products of bytes or nibbles, of which neg_lo says whether S0's and S1's are signed; the sum is.
@@ -204,6 +209,8 @@ void dot_mixed(Wave& w, const Inst& inst) {
 }
 // Halves are bf16; the sum is made as dot2_f32_f16's.
 [[gnu::flatten]] void dot2_f32_bf16(Wave& w, const Inst& inst) {
+  if (inst.clamp) [[unlikely]]
+    return fault_clamped_dot(w, inst);
   const bool plain = packed_plain(inst, 2);
   const u32* a = fetch_packed(w, inst, 0, plain, true);
   const u32* b = fetch_packed(w, inst, 1, plain, true);
@@ -222,6 +229,8 @@ void dot_mixed(Wave& w, const Inst& inst) {
 // Four products of OCP's FP8 or BF8, added to an f32 one after the other, which the guides do not say.
 template <int kMantissaA, int kMantissaB>
 void dot4_fp8(Wave& w, const Inst& inst) {
+  if (inst.clamp) [[unlikely]]
+    return fault_clamped_dot(w, inst);
   Inst plain = inst;
   plain.op_sel = plain.abs = plain.neg = 0;
   const u32* a = fetch_slow(w, plain, 0, Type::kI32);
@@ -296,8 +305,9 @@ constexpr Row kRows[] = {
   {"v_fma_mix_f32", kF32, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kF32>},
   {"v_fma_mixlo_f16", kF16, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kLow>},
   {"v_fma_mixhi_f16", kF16, {kF32, kF32, kF32}, kMix, fma_mix<MixTo::kHigh>},
-  {"v_dot2_f32_f16_flush", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<true>},
-  {"v_dot2_f32_f16", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot | kDppToo, dot2_f32_f16<false>},
+  {"v_dot2_f32_f16_flush", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot, dot2_f32_f16<true, DotClamp::kUnknown>},
+  {"v_dot2_f32_f16", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot | kDppToo, dot2_f32_f16<false, DotClamp::kUnknown>},
+  {"v_dot2_f32_f16_gfx11", kF32, {kPkF16, kPkF16, kF32}, kMod | kDot | kDppToo, dot2_f32_f16<false, DotClamp::kIgnored>},
   {"v_dot2_i32_i16", kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, true>},
   {"v_dot2_u32_u16", kB32, {kPkI16, kPkI16, kB32}, kDot, dot_int<16, false>},
   {"v_dot4_i32_i8", kB32, {kB32, kB32, kB32}, kDot, dot_int<8, true>},

@@ -97,7 +97,13 @@ constexpr auto kClass = [](T a, u32 mask) { return in_class(a, mask); };
   {"v_cmpx_class_" name, Type::kMask,                    \
    {operand, Type::kI32}, kHasModifiers | kWritesExec, cmpx<kClass<type>>}
 
+// From gfx11 on the mask of classes beside an f16 is half a register.
+constexpr auto kClassOfHalf = [](f16 a, u16 mask) { return in_class(a, u32{mask}); };
+
 constexpr Row kRows[] = {
+  {"v_cmp_class_f16_gfx11", Type::kMask, {Type::kF16, Type::kI16}, kHasModifiers | kHalfConstants, cmp<kClassOfHalf>},
+  {"v_cmpx_class_f16_gfx11", Type::kMask, {Type::kF16, Type::kI16}, kHasModifiers | kHalfConstants | kWritesExec,
+   cmpx<kClassOfHalf>},
   FMHA_EMU_CLASS("f32", float, Type::kF32),
   FMHA_EMU_CLASS("f64", double, Type::kF64),
   FMHA_EMU_CLASS("f16", f16, Type::kF16),
