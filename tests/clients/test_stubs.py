@@ -83,12 +83,12 @@ def test_brought_along(tmp_path: Path) -> None:
         "libhiprand.so.1",
     ]
     assert call(client, "create").returncode == 0
-    for name, function, library in (
+    for name, function, stub in (
         ("multiply", "rocblas_sgemm", "libhipblas.so.3"),
         ("draw", "rocrand_generate", "libhiprand.so.1"),
     ):
         told = call(client, name).stderr
-        assert told == f"{function}: called, but {library} is a stub of tests/clients/stubs.py\n"
+        assert told == f"{function}: called, but {stub} is a stub of tests/clients/stubs.py\n"
 
 
 def test_rocrand_itself(tmp_path: Path) -> None:
