@@ -46,6 +46,15 @@ static int run(char* const* arguments, const char* errors) {
   return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
+/* Whether the caller says for which GPU: two archs are two code objects, and there is one file for them. */
+static int names_arch(int count, const char** options) {
+  for (int i = 0; i < count; ++i) {
+    if (!strncmp(options[i], "--offload-arch", 14) || !strncmp(options[i], "--gpu-architecture", 18))
+      return 1;
+  }
+  return 0;
+}
+
 hiprtcResult hiprtcVersion(int* major, int* minor) { return *major = 7, *minor = 0, HIPRTC_SUCCESS; }
 
 const char* hiprtcGetErrorString(hiprtcResult e) {
@@ -79,8 +88,9 @@ hiprtcResult hiprtcCompileProgram(hiprtcProgram program, int count, const char**
   FILE* file = fopen(paths[0], "w");
   fputs(kBefore, file), fputs(program->source, file), fclose(file);
   const char* arguments[128] = {
-      "hipcc", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", arch, "-w", paths[0], "-o", paths[1]};
-  memcpy(arguments + 9, options, (size_t)count * sizeof *options);
+      "hipcc", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-w", paths[0], "-o", paths[1]};
+  memcpy(arguments + 8, options, (size_t)count * sizeof *options);
+  if (!names_arch(count, options)) arguments[8 + count] = arch;
   const int done = run((char* const*)arguments, paths[2]);
   program->ProgramLog = read_file(paths[2]), program->Code = read_file(paths[1]);
   for (int i = 0; i < 3; ++i) unlink(paths[i]);

@@ -34,13 +34,19 @@ LIBRARIES = {
     "librocfft": "rocfft_",
     "librocm_smi64": "rsmi_",
     "librocprofiler-sdk": "rocprofiler_",
+    "librocrand": "rocrand_",
     "librocsolver": "rocsolver_",
     "libroctracer64": "roctracer_",
     "libroctx64": "roctx",
 }
 
-# What ROCm's libraries bring along: some wheels name librocsolver or libMIOpen, and call rocBLAS or HIP too.
-BRINGS = {"libamdhip64": tuple(LIBRARIES), "librocblas": ("libhipblas", "librocsolver")}
+# Who of ROCm's libraries brings them along: some wheels name only libhipblas, librocsolver or libMIOpen, and
+# call rocBLAS or HIP too.
+BRINGS = {
+    "libamdhip64": tuple(LIBRARIES),
+    "librocblas": ("libhipblas", "librocsolver"),
+    "librocrand": ("libhiprand",),
+}
 
 # Bodies of the functions that clients call even when they use nothing of the library.
 _CREATE = "(void **handle) { static char it; *handle = &it; return 0; }"
@@ -105,9 +111,12 @@ def undefined(libraries: Iterable[Path]) -> set[str]:
     return symbols
 
 
-def source(soname: str, symbols: Iterable[str]) -> str:
-    """The C source of a stub: what it has of the symbols."""
-    mine = re.compile(rf"(_ZNK?\d+)?({LIBRARIES[_stem(soname)]})")
+def source(soname: str, symbols: Iterable[str], names: Iterable[str] = ()) -> str:
+    """The C source of a stub: what it, and what it brings along and nobody names, has of the symbols."""
+    stem, named = _stem(soname), {_stem(name) for name in names}
+    brought = [library for library, by in BRINGS.items() if stem in by and library in LIBRARIES]
+    patterns = [LIBRARIES[library] for library in (stem, *brought) if library == stem or library not in named]
+    mine = re.compile(rf"(_ZNK?\d+)?({'|'.join(patterns)})")
     lines = []
     for symbol in sorted(symbols):
         if mine.match(symbol):
@@ -126,7 +135,7 @@ def build(folder: Path, paths: Iterable[Path]) -> list[Path]:
         for soname in sorted(name for name in names if _stem(name) in LIBRARIES):
             brought = [name for name in sorted(names) if _stem(soname) in BRINGS.get(_stem(name), ())]
             empty = [_compile(Path(scratch) / name, "") for name in brought]
-            built.append(_compile(folder / soname, source(soname, symbols), empty))
+            built.append(_compile(folder / soname, source(soname, symbols, names), empty))
     return built
 
 

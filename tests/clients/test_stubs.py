@@ -60,3 +60,43 @@ def test_stubs(client: Path) -> None:
         assert done.returncode == -signal.SIGABRT
         library = "librocsolver.so.0" if name == "solve" else "librocblas.so.5"
         assert done.stderr == f"{function}: called, but {library} is a stub of tests/clients/stubs.py\n"
+
+
+def test_brought_along(tmp_path: Path) -> None:
+    """What a client calls of libraries that it has only by way of others is in the others' stubs."""
+    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-xnone", "-Wl,--no-as-needed"]
+    libraries = [tmp_path / "libhipblas.so.3", tmp_path / "libhiprand.so.1"]
+    for library in libraries:
+        subprocess.run(
+            [*command, f"-Wl,-soname,{library.name}", "-o", library], input="", check=True, text=True
+        )
+    client = tmp_path / "client.so"
+    text = """
+    int rocblas_create_handle(void **), rocblas_sgemm(void), hipblasSgemm(void), rocrand_generate(void);
+    int create(void) { void *handle = 0; return rocblas_create_handle(&handle) || !handle; }
+    int multiply(void) { return rocblas_sgemm() + hipblasSgemm(); }
+    int draw(void) { return rocrand_generate(); }
+    """
+    subprocess.run([*command, *libraries, "-o", client], input=text, check=True, text=True)
+    assert [library.name for library in stubs.build(tmp_path, [client])] == [
+        "libhipblas.so.3",
+        "libhiprand.so.1",
+    ]
+    assert call(client, "create").returncode == 0
+    for name, function, stub in (
+        ("multiply", "rocblas_sgemm", "libhipblas.so.3"),
+        ("draw", "rocrand_generate", "libhiprand.so.1"),
+    ):
+        told = call(client, name).stderr
+        assert told == f"{function}: called, but {stub} is a stub of tests/clients/stubs.py\n"
+
+
+def test_rocrand_itself(tmp_path: Path) -> None:
+    """A client may name librocrand."""
+    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-xnone", "-Wl,--no-as-needed"]
+    library, client = tmp_path / "librocrand.so.1", tmp_path / "client.so"
+    subprocess.run([*command, f"-Wl,-soname,{library.name}", "-o", library], input="", check=True, text=True)
+    text = "int rocrand_generate(void); int draw(void) { return rocrand_generate(); }"
+    subprocess.run([*command, library, "-o", client], input=text, check=True, text=True)
+    assert [built.name for built in stubs.build(tmp_path, [client])] == ["librocrand.so.1"]
+    assert "rocrand_generate: called" in call(client, "draw").stderr

@@ -313,6 +313,8 @@ bool attribute(int which, int index, int* value) {
       *value = p.isLargeBar;
       break;
     case kFineGrain:
+    case kStreamWaitValue:
+    case kVirtualMemory:
       *value = 1;
       break;
     case kXccs:
@@ -347,7 +349,6 @@ bool attribute(int which, int index, int* value) {
     case kSurfaceAlign:
     case kTcc:
     case kPools:
-    case kVirtualMemory:
     case kPoolHandles:
     case kHdpMem:
     case kHdpReg:
@@ -356,7 +357,6 @@ bool attribute(int which, int index, int* value) {
     case kUnmatchedBlock:
     case kUnmatchedShared:
     case kRevision:
-    case kStreamWaitValue:
     case kImages:
     case kChipId:
       *value = 0;

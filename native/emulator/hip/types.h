@@ -179,6 +179,27 @@ struct HipMemcpy3D {
 };
 static_assert(sizeof(HipMemcpy3D) == 160);
 
+// HIP_MEMCPY3D, as it is from HIP 6 on.
+struct HipDrvMemcpy3D {
+  struct End {
+    size_t x_bytes, y, z, lod;
+    int type;
+    void *host, *device, *array;
+    size_t pitch, height;
+  } src, dst;
+  size_t width_bytes, height, depth;
+};
+static_assert(sizeof(HipDrvMemcpy3D) == 184);
+
+// hipMemAllocationProp.
+struct HipMemAllocationProp {
+  int allocation_type, handle_types, location_type, location_id;
+  void* security_attributes;
+  unsigned char compression, rdma;
+  unsigned short usage;
+};
+static_assert(sizeof(HipMemAllocationProp) == 32);
+
 // hipMemPoolProps.
 struct HipMemPoolProps {
   int allocation_type, handle_types, location_type, location_id;

@@ -22,6 +22,12 @@ HIP_API int hipCreateSurfaceObject(void**, const void*) {
 }
 HIP_API int hipDestroySurfaceObject(void*) { return unsupported("hipDestroySurfaceObject", kNoImages); }
 
+HIP_API int hipMemExportToShareableHandle(void*, void*, int, uint64_t) {
+  return unsupported("hipMemExportToShareableHandle", kNoSharing);
+}
+HIP_API int hipMemImportFromShareableHandle(void**, void*, int) {
+  return unsupported("hipMemImportFromShareableHandle", kNoSharing);
+}
 HIP_API int hipIpcGetMemHandle(HipIpcHandle*, void*) { return unsupported("hipIpcGetMemHandle", kNoSharing); }
 HIP_API int hipIpcOpenMemHandle(void**, HipIpcHandle, unsigned) {
   return unsupported("hipIpcOpenMemHandle", kNoSharing);

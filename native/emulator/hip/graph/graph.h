@@ -64,6 +64,7 @@ int check_nodes(HipGraphNode const* nodes, size_t count, const Graph* graph, con
 int kernel_work_of(const HipKernelNodeParams* params, const char* function, KernelWork* out);
 int fill_work_of(const HipMemsetParams* params, const char* function, FillWork* out);
 int copy_work_of(const HipMemcpy3D* params, const char* function, CopyWork* out);
+int copy_work_of(const HipDrvMemcpy3D* params, const char* function, CopyWork* out);
 
 // The module function behind a host stub on a device; null with the error recorded.
 HipFunction stub_function(const void* stub, int device, const char* caller);

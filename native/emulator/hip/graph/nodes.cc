@@ -154,6 +154,18 @@ HIP_API int hipGraphAddMemcpyNode(HipGraphNode* node, HipGraph graph, HipGraphNo
   return add_built<CopyWork>(f, node, graph, before, count,
                              [&](CopyWork* w) { return copy_work_of(params, f, w); });
 }
+HIP_API int hipDrvGraphAddMemcpyNode(HipGraphNode* node, HipGraph graph, HipGraphNode const* before,
+                                     size_t count, const HipDrvMemcpy3D* params, void*) {
+  const char* const f = "hipDrvGraphAddMemcpyNode";
+  return add_built<CopyWork>(f, node, graph, before, count,
+                             [&](CopyWork* w) { return copy_work_of(params, f, w); });
+}
+HIP_API int hipDrvGraphAddMemsetNode(HipGraphNode* node, HipGraph graph, HipGraphNode const* before,
+                                     size_t count, const HipMemsetParams* params, void*) {
+  const char* const f = "hipDrvGraphAddMemsetNode";
+  return add_built<FillWork>(f, node, graph, before, count,
+                             [&](FillWork* w) { return fill_work_of(params, f, w); });
+}
 HIP_API int hipGraphAddMemcpyNode1D(HipGraphNode* node, HipGraph graph, HipGraphNode const* before,
                                     size_t count, void* dst, const void* src, size_t bytes, int kind) {
   const char* const f = "hipGraphAddMemcpyNode1D";

@@ -189,6 +189,77 @@ int copy_params(const char* function, const HipMemcpy2D* p, HipStream stream, Ho
               stream, host);
 }
 
+// A box of bytes within another, at one end of a copy: where it starts, and how far its rows and slices are
+// apart.
+struct Box {
+  char* base;
+  size_t x, y, z, pitch, height;
+};
+// The product, or more than there is of anything.
+size_t product(size_t a, size_t b) {
+  size_t all = 0;
+  return __builtin_mul_overflow(a, b, &all) ? ~size_t{0} : all;
+}
+// Where the box starts; null, which is no memory, if that is beyond all addresses.
+char* start_of(const Box& b) {
+  size_t slices = 0, in_slice = 0, all = 0;
+  const bool far = __builtin_mul_overflow(b.z, product(b.pitch, b.height), &slices) ||
+                   __builtin_mul_overflow(b.y, b.pitch, &in_slice) ||
+                   __builtin_add_overflow(slices, in_slice, &all) || __builtin_add_overflow(all, b.x, &all);
+  return far ? nullptr : b.base + all;
+}
+CopyWork boxes(const Box& dst, const Box& src, size_t width, size_t height, size_t depth, int kind) {
+  CopyWork c = rows(start_of(dst), dst.pitch, start_of(src), src.pitch, width, height, kind);
+  c.depth = depth;
+  c.dst_slice = product(dst.pitch, dst.height);
+  c.src_slice = product(src.pitch, src.height);
+  return c;
+}
+
+int boxes(const char* function, const HipMemcpy3D* p, CopyWork* out) {
+  if (!p) return fail(hipErrorInvalidValue, "%s: the copy's parameters are null", function);
+  if (p->src_array || p->dst_array)
+    return fail(hipErrorNotSupported, "%s: arrays are not supported", function);
+  if (!p->src.ptr || !p->dst.ptr) return fail(hipErrorInvalidValue, "%s: srcPtr or dstPtr is null", function);
+  const auto box = [](const HipPitchedPtr& end, const HipPos& pos) {
+    return Box{static_cast<char*>(end.ptr), pos.x, pos.y, pos.z, end.pitch, end.ysize};
+  };
+  *out =
+      boxes(box(p->dst, p->dst_pos), box(p->src, p->src_pos), p->width_bytes, p->height, p->depth, p->kind);
+  return hipSuccess;
+}
+
+int boxes(const char* function, const HipDrvMemcpy3D* p, CopyWork* out) {
+  if (!p) return fail(hipErrorInvalidValue, "%s: the copy's parameters are null", function);
+  if (p->src.array || p->dst.array)
+    return fail(hipErrorNotSupported, "%s: arrays are not supported", function);
+  const auto box = [](const HipDrvMemcpy3D::End& end) {
+    void* base = end_of(end.type, end.device, end.host);
+    return Box{static_cast<char*>(base), end.x_bytes, end.y, end.z, end.pitch, end.height};
+  };
+  const Box dst = box(p->dst), src = box(p->src);
+  if (!dst.base || !src.base)
+    return fail(hipErrorInvalidValue, "%s: the pointer of the source's or destination's type is null",
+                function);
+  *out = boxes(dst, src, p->width_bytes, p->height, p->depth, hipMemcpyDefault);
+  return hipSuccess;
+}
+
+template <class Params>
+int copy_boxes(const char* function, const Params* p, HipStream stream, Host host) {
+  CopyWork c;
+  if (const int e = boxes(function, p, &c)) return e;
+  return copy(function, std::move(c), stream, host);
+}
+
+// False: rows and slices reach further than an address can.
+bool fits(size_t slice, size_t depth, size_t pitch, size_t height, size_t width) {
+  size_t slices = 0, in_slice = 0, all = 0;
+  return !__builtin_mul_overflow(slice, depth - 1, &slices) &&
+         !__builtin_mul_overflow(pitch, height - 1, &in_slice) &&
+         !__builtin_add_overflow(slices, in_slice, &all) && !__builtin_add_overflow(all, width, &all);
+}
+
 }  // namespace
 
 int check_copy(const char* function, CopyWork* c, bool* empty) {
@@ -199,6 +270,11 @@ int check_copy(const char* function, CopyWork* c, bool* empty) {
   if (c->height > 1 && (c->dst_pitch < c->width || c->src_pitch < c->width)) {
     return fail(hipErrorInvalidPitchValue, "%s: pitches are %zu and %zu, width is %zu", function,
                 c->dst_pitch, c->src_pitch, c->width);
+  }
+  if (!fits(c->dst_slice, c->depth, c->dst_pitch, c->height, c->width) ||
+      !fits(c->src_slice, c->depth, c->src_pitch, c->height, c->width)) {
+    return fail(hipErrorInvalidValue, "%s: %zu x %zu x %zu bytes, pitches %zu and %zu: beyond all addresses",
+                function, c->width, c->height, c->depth, c->dst_pitch, c->src_pitch);
   }
   if (const int e = check_range(function, "dst", c->dst, c->dst_bytes(), dst_side)) return e;
   if (const int e = check_range(function, "src", c->src, c->src_bytes(), src_side)) return e;
@@ -216,6 +292,9 @@ int check_fill(const char* function, const FillWork& f, bool* empty) {
     return fail(hipErrorInvalidPitchValue, "%s: pitch is %zu, a row has %zu bytes", function, f.pitch,
                 f.width * f.element_bytes);
   }
+  if (!fits(0, 1, f.pitch, f.height, f.width * f.element_bytes))
+    return fail(hipErrorInvalidValue, "%s: %zu rows %zu bytes apart: beyond all addresses", function,
+                f.height, f.pitch);
   if (reinterpret_cast<uint64_t>(f.dst) % f.element_bytes) {
     return fail(hipErrorInvalidValue, "%s: dst = %p is not a multiple of %u", function, f.dst,
                 f.element_bytes);
@@ -224,18 +303,12 @@ int check_fill(const char* function, const FillWork& f, bool* empty) {
 }
 
 int copy_work_of(const HipMemcpy3D* p, const char* function, CopyWork* out) {
-  if (!p) return fail(hipErrorInvalidValue, "%s: the copy's parameters are null", function);
-  if (p->src_array || p->dst_array)
-    return fail(hipErrorNotSupported, "%s: arrays are not supported", function);
-  const size_t dst_slice = p->dst.pitch * p->dst.ysize, src_slice = p->src.pitch * p->src.ysize;
-  *out = rows(
-      static_cast<char*>(p->dst.ptr) + p->dst_pos.z * dst_slice + p->dst_pos.y * p->dst.pitch + p->dst_pos.x,
-      p->dst.pitch,
-      static_cast<char*>(p->src.ptr) + p->src_pos.z * src_slice + p->src_pos.y * p->src.pitch + p->src_pos.x,
-      p->src.pitch, p->width_bytes, p->height, p->kind);
-  out->depth = p->depth;
-  out->dst_slice = dst_slice;
-  out->src_slice = src_slice;
+  if (const int e = boxes(function, p, out)) return e;
+  bool empty = false;
+  return check_copy(function, out, &empty);
+}
+int copy_work_of(const HipDrvMemcpy3D* p, const char* function, CopyWork* out) {
+  if (const int e = boxes(function, p, out)) return e;
   bool empty = false;
   return check_copy(function, out, &empty);
 }
@@ -301,6 +374,23 @@ HIP_API int hipMemcpyParam2D(const HipMemcpy2D* p) {
 }
 HIP_API int hipMemcpyParam2DAsync(const HipMemcpy2D* p, HipStream stream) {
   return copy_params("hipMemcpyParam2DAsync", p, stream, Host::kGoesOn);
+}
+
+HIP_API int hipMemcpy3D(const HipMemcpy3D* p) { return copy_boxes("hipMemcpy3D", p, nullptr, Host::kWaits); }
+HIP_API int hipMemcpy3D_spt(const HipMemcpy3D* p) {
+  return copy_boxes("hipMemcpy3D_spt", p, kPerThread, Host::kWaits);
+}
+HIP_API int hipMemcpy3DAsync(const HipMemcpy3D* p, HipStream stream) {
+  return copy_boxes("hipMemcpy3DAsync", p, stream, Host::kGoesOn);
+}
+HIP_API int hipMemcpy3DAsync_spt(const HipMemcpy3D* p, HipStream stream) {
+  return copy_boxes("hipMemcpy3DAsync_spt", p, stream ? stream : kPerThread, Host::kGoesOn);
+}
+HIP_API int hipDrvMemcpy3D(const HipDrvMemcpy3D* p) {
+  return copy_boxes("hipDrvMemcpy3D", p, nullptr, Host::kWaits);
+}
+HIP_API int hipDrvMemcpy3DAsync(const HipDrvMemcpy3D* p, HipStream stream) {
+  return copy_boxes("hipDrvMemcpy3DAsync", p, stream, Host::kGoesOn);
 }
 
 HIP_API int hipMemset(void* dst, int value, size_t bytes) {

@@ -116,6 +116,8 @@ int release(void* p, bool host, const char* function) {
     return fail(hipErrorInvalidValue, "%s: %p is not the start of an allocation; it is %s", function, p,
                 memory_describe_nearest(address).c_str());
   }
+  if (is_virtual_memory(address))
+    return fail(hipErrorInvalidValue, "%s: %p was mapped by hipMemMap, expected hipMemUnmap", function, p);
   const bool fits =
       host ? a.kind == MemoryKind::kHost : a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged;
   if (!fits) return fail(hipErrorInvalidValue, "%s: %p is another kind of memory", function, p);
@@ -258,7 +260,9 @@ int pointer_attribute(void* data, int attribute, void* p) {
 
 void free_device_memory(int index) {
   for (const Allocation& a : memory_all()) {
-    if (a.device != index || (a.kind != MemoryKind::kDevice && a.kind != MemoryKind::kManaged)) continue;
+    if (is_virtual_memory(a.base) || a.device != index ||
+        (a.kind != MemoryKind::kDevice && a.kind != MemoryKind::kManaged))
+      continue;
     forget_pooled(a.base);
     release(a);
   }

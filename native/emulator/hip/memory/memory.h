@@ -17,4 +17,7 @@ enum class Pooled { kNot, kLive, kFreeing };
 Pooled forget_pooled(uint64_t address);  // memory that hipFree takes, and that is not kFreeing
 HipMemPool pool_of(uint64_t address);    // null if it is of none
 
+// Addresses that the program manages itself (hipMemAddressReserve).
+bool is_virtual_memory(uint64_t address);
+
 }  // namespace fmha::emu

@@ -179,6 +179,8 @@ int free_async(void* p, HipStream handle) {
     return fail(hipErrorInvalidValue, "%s: %p is not the start of device memory; it is %s", function, p,
                 memory_describe_nearest(address).c_str());
   }
+  if (is_virtual_memory(address))
+    return fail(hipErrorInvalidValue, "%s: %p was mapped by hipMemMap, expected hipMemUnmap", function, p);
   if (const int e = begin_free(address, a, function)) return e;
   std::lock_guard lock(queue_mutex());
   OpBody body = [a](bool) {  // also after a fault: the memory is the caller's no more

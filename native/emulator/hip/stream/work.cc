@@ -73,6 +73,7 @@ bool execute_fill(const FillWork& f, int device) {
   if (f.element_bytes == 1) fill_rows<uint8_t>(f);
   if (f.element_bytes == 2) fill_rows<uint16_t>(f);
   if (f.element_bytes == 4) fill_rows<uint32_t>(f);
+  if (f.element_bytes == 8) fill_rows<uint64_t>(f);
   return true;
 }
 

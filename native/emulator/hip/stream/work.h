@@ -40,7 +40,7 @@ struct CopyWork {
 struct FillWork {
   void* dst = nullptr;
   size_t pitch = 0;
-  uint32_t value = 0;
+  uint64_t value = 0;
   unsigned element_bytes = 1;
   size_t width = 0, height = 1;  // in elements, rows
 
