@@ -24,7 +24,7 @@ DEMO_KERNELS = (gfx1.*/fmha_(fwd|bwd)_.*|bwd_bf16_(d64|d128)_aiter_causal|bwd_fp
 # backward
 TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_
-TEST_DECODE = decode_(fp16_d64|bf16_d128|bf16_d576v512|bf16_d64_m32|fp16_d128_vectors|fp16_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
+TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
 # What `make test` leaves out of ctest: minutes of fuzzing, and what is about kernels that it does not build
 LEFT_CTESTS = fuzz_replay|native.(call_path|bad_input)
