@@ -138,8 +138,6 @@ using namespace fmha::emu;
 
 namespace {
 
-constexpr int kPinned = 1, kOnDevice = 1;
-
 int alloc_work_of(HipMemAllocNodeParams* params, const char* function, AllocWork* out) {
   if (!params) return fail(hipErrorInvalidValue, "%s: the parameters are null", function);
   const HipMemPoolProps& pool = params->pool;

@@ -7,6 +7,9 @@
 
 namespace fmha::emu {
 
+// hipMemAllocationTypePinned, hipMemLocationTypeDevice, hipMemAccessFlagsProt...
+inline constexpr int kPinned = 1, kOnDevice = 1, kNoAccess = 0, kReadWrite = 3;
+
 // `at`: the address, from reserve_addresses(); 0: any.
 int allocate(void** out, size_t bytes, MemoryKind kind, int device, const char* function, uint64_t at = 0);
 // Gives memory back as soon as no operation that is running may be using it.

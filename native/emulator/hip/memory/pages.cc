@@ -26,7 +26,6 @@ namespace {
 
 // Behind every allocation, so that the host may load whole vectors at its end. Not the device's to touch.
 constexpr size_t kSlack = 64;
-constexpr size_t kPage = 4096;
 // Bytes of the file: an allocation is made of as many maps, of which the system gives a process 65530.
 constexpr size_t kPoisonFile = 16 << 20;
 // Where allocations go: a part of the address space that nothing else uses by default. Slots lie behind it,

@@ -6,8 +6,9 @@
 
 namespace fmha::emu {
 
+inline constexpr size_t kPage = 4096;
 // Allocations of so many bytes use no memory before they are written.
-constexpr size_t kUntouched = 1 << 20;
+inline constexpr size_t kUntouched = 1 << 20;
 
 // Addresses for so many bytes that nothing else will ever get. 0: there are none left.
 uint64_t reserve_addresses(size_t bytes);

@@ -37,7 +37,6 @@ enum PoolAttribute : int {
   kUsedCurrent,
   kUsedHigh,
 };
-constexpr int kPinned = 1, kOnDevice = 1, kReadWrite = 3;
 
 struct Block {
   PoolRef pool;

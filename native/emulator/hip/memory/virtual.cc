@@ -19,10 +19,9 @@
 namespace fmha::emu {
 namespace {
 
-constexpr uint64_t kPage = 4096, kRecommended = 2 << 20;
+constexpr uint64_t kRecommended = 2 << 20;
 // Memory up to this reads as poison when it is new, larger as zeros: filling it would use it.
 constexpr size_t kFilled = 64 << 20;
-constexpr int kPinned = 1, kOnDevice = 1, kNoAccess = 0, kReadWrite = 3;
 
 // What hipMemCreate gives.
 struct Physical {
