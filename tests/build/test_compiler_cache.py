@@ -70,7 +70,7 @@ class Clone:
     def compile(self, *more: str) -> bytes:
         """Return the code object."""
         build = self.folder / "build"
-        command = [
+        command: list[str | Path] = [
             build / "ccache" / "kernels",
             self.compiler,
             *FLAGS,
