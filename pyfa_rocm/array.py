@@ -180,7 +180,7 @@ class DeviceArray:
         layout, stream
             As there.
         value : float
-            Of each element: 0, or any if the type is float32.
+            Every element: 0, or any number if the type is float32.
         """
         array = cls.allocate(layout, stream)
         if not array.nbytes:

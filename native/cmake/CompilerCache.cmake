@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What was compiled is kept in the user's cache folder, by ccache, so that another clone compiles only what differs.
+# ccache keeps what was compiled in the user's cache folder, so that another clone compiles only what differs.
 # Sets FMHA_COMPILER_CACHE, the command in front of a compiler: empty if there is no ccache.
 #
 # A result is found again by the preprocessed source, the flags, the compiler's version (its package's revision

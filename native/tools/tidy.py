@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Run clang-tidy on sources, several at a time: ``tidy.py --commands DIR --clang-tidy PROGRAM SOURCE...``.
 
-What was clean is remembered in the user's cache folder, by all that decides it: the source as the
+The user's cache folder remembers which sources were clean, by all that decides it: the source as the
 preprocessor leaves it, comments included, its flags, the checks that are asked for, and the program's
 version.
 """

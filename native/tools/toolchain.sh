@@ -332,8 +332,8 @@ fetch_clang20() {
   mv "$1/clang20" "$prefix/clang20"
 }
 
-# What build/venv has: for the demo, what the package imports; otherwise also what tests and checks do. The stamps are the
-# files that it was made from.
+# For the demo build/venv has what the package imports, otherwise also what tests and checks import. The stamps are the files
+# that it was made from.
 install_python_packages() {
   local locked=$here/venv-requirements.txt stamp=$venv/.requirements
   [ -z "$demo" ] || locked=$here/demo-requirements.txt stamp=$venv/.demo-requirements

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether a cache has room for a length that the host knows. Lengths on the device kernels compare."""
+"""Whether a cache has room for a length that the host knows. Kernels compare lengths on the device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_room(
     seqlen_new : int
         New tokens of each.
     shapes : mapping
-        Of k_cache, and of block_table or kv_indices if there is one. What is no cache is for others to say.
+        By name: k_cache, and block_table or kv_indices if there is one. Others check them.
     max_seqlen_k : int, optional
         An upper bound of the lengths, new tokens included.
     """

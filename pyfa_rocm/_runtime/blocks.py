@@ -45,7 +45,7 @@ class Block:
     captured : bool
         Whether a graph may use it.
     lease : weakref or None
-        Of the array that it belongs to.
+        The lease of the array that it belongs to.
     returned : int
         When it was kept: a number that grows.
     """

@@ -92,7 +92,7 @@ def finish(figure: Any, all_axes: Any, head: str, sub: str, fontsize: int) -> No
     head, sub : str
         The heading, and the line below it; both are broken where the figure ends.
     fontsize : int
-        Of the legend.
+        Size of the text in the legend.
     """
     page = _Page(figure)
     parts = [

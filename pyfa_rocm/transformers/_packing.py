@@ -38,7 +38,7 @@ def packed_rows(
     pattern : Pattern
         What a query sees of its own sequence.
     q, k : torch.Tensor, (batch, seqlen, nhead, hdim)
-        Of k, all keys: those of a cache too.
+        k has all keys, those of a cache too.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def traced_mask(
 ) -> torch.Tensor | None:
     """Return what says in a graph which tokens belong together, for `_compiled`; None: nothing does.
 
-    Whether positions start again only the running graph can see.
+    Only the running graph can see whether positions start again.
     """
     if mask is not None and is_range(mask):
         return None

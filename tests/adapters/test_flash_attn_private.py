@@ -367,7 +367,7 @@ def test_fakes_over_pages_with_another_head_dim_of_v(hdim_v: int) -> None:
 
 @pytest.mark.parametrize("p_dropout", [1e-30, 2.0**-25])
 def test_a_chance_that_nothing_drops_by(p_dropout: float) -> None:
-    """What asks for the log-sum-exp so gets the kernels without dropout, forward and backward."""
+    """A call that asks for the log-sum-exp in this way gets kernels without dropout, forward and backward."""
     q, k, v, dout = (draw(1, 40, 2, 64, seed=i) for i in range(4))
     mask: tuple[Any, ...] = (SCALE, True, -1, -1, 0.0, None)
     want, lse_want, _, _ = private._flash_attn_forward(q, k, v, 0.0, *mask, False)

@@ -75,7 +75,7 @@ def cleared(rows: torch.Tensor, out: torch.Tensor, lse: torch.Tensor) -> None:
 @every_kind
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients(starts: list[int], used: list[int] | None, most: int, compiled: bool) -> None:
-    """Of each sequence as of one alone, and 0 elsewhere."""
+    """The results of each sequence by itself, and 0 elsewhere."""
     sequences, inputs = in_use(starts, used, most), packed()
     lengths = None if used is None else numbers(*used)
     attend: Any = partial(flash_attn_varlen_func, seqused_q=lengths, seqused_k=lengths, return_lse=True)

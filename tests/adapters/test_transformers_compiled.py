@@ -146,7 +146,7 @@ def test_the_operator(mask: torch.Tensor, sinks: tuple[float, ...] | None) -> No
     scores = Scores(0.125, True, sinks=logits)
     q, k, v = inputs = tensors()
     wanted = inputs if logits is None else [*inputs, logits]
-    # Of queries that are padding nobody reads the output.
+    # Nobody reads the output of queries that are padding.
     dout = torch.randn(2, 30, 4, 64, generator=torch.Generator().manual_seed(4)).half()
     if mask.dtype == torch.bool:
         dout = dout.masked_fill(~mask[..., None, None], 0.0)

@@ -58,7 +58,7 @@ void make_new_call(bool counted, void* stream, Call& call) {
 
 void make_call(const fmha_fwd_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
   make_fwd_problem(params, pointers, call.problem);
-  // Of an older header's struct, or to tell of candidates, nothing is remembered.
+  // Nothing is remembered for a struct of an older header, or when a call counts candidates.
   if (counted || params->struct_size != sizeof *params) {
     make_new_call(counted, stream, call);
     return plan_fwd(*call.chosen.kernel, call.problem, call.device->target(), call.plan);

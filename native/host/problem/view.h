@@ -78,9 +78,9 @@ inline std::array<size_t, 3> by_stride(const View& v) {
 // addresses.
 void check_no_self_overlap(const View& view);
 
-// Of two views that are written, with no element of its own at one address with another, and of the same
-// sizes but for their rows: fails with INVALID_ARGUMENT if they share an element. One may lie in the gaps of
-// the other. Where their strides differ, only the first element of each is looked for in the other.
+// Fails with INVALID_ARGUMENT if two views that are written share an element. Neither overlaps itself, and
+// their sizes are the same but for their rows. One may lie in the gaps of the other. Where their strides
+// differ, only the first element of each is looked for in the other.
 void check_apart(const View& view, const View& later);
 
 // More than any process can address, and a multiple of every element's size.

@@ -16,7 +16,7 @@ constexpr int kVectorBytes = 32, kRegisterCount = 16;
 constexpr int kVectorBytes = 16, kRegisterCount = 16;
 #endif
 
-// Whether the host multiplies and adds with one rounding.
+// The host multiplies and adds with one rounding.
 #if defined(__FMA__)
 constexpr bool kFused = true;
 #else
