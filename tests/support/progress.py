@@ -51,4 +51,5 @@ class Progress:
         reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         failed = f", {self.failed} FAILED" if self.failed else ""
         meter = tqdm.format_meter(self.done, self.total, now - self.began, 100, "tests", unit="test")
+        reporter.ensure_newline()
         reporter.write_line(meter + failed)
