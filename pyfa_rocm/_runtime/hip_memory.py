@@ -49,13 +49,19 @@ def _beside_captures(lib: Any, new: Any) -> Iterator[None]:
     """Let what HIP calls unsafe during a capture be done: memory of no graph is touched.
 
     Otherwise it fails, and invalidates the captures of this thread, or of all threads, as their modes say.
+    The thread's mode is put back wherever a Ctrl-C comes: `mode` is another one only as long as it is not.
     """
     mode = new("int *", _RELAXED)
-    lib.hipThreadExchangeStreamCaptureMode(mode)
     try:
+        lib.hipThreadExchangeStreamCaptureMode(mode)
         yield
     finally:
-        lib.hipThreadExchangeStreamCaptureMode(mode)
+        try:
+            if mode[0] != _RELAXED:
+                lib.hipThreadExchangeStreamCaptureMode(mode)
+        finally:
+            if mode[0] != _RELAXED:
+                lib.hipThreadExchangeStreamCaptureMode(mode)
 
 
 def allocate(nbytes: int, make_room: Callable[[], bool]) -> int:

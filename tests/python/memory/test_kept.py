@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import random
 import sys
@@ -153,7 +154,9 @@ class _Interrupt:
         line, self._line = self._line, linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         # At its end a `with` has no such place between the block and the release of the lock.
         ends = self._line.lstrip().startswith("with ")
-        if event == "call" or (event == "line" and "(" in line and not ends):
+        # Nor has a generator that goes on: Python looks for a Ctrl-C inside it.
+        begins = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        if begins or (event == "line" and "(" in line and not ends):
             self.left -= 1
             if not self.left:
                 sys.settrace(None)
@@ -176,6 +179,14 @@ def _interrupted(call: Callable[[], object]) -> Iterator[int]:
         yield at
         if interrupt.left > 0:
             return
+
+
+def _capture_mode() -> int:
+    """This thread's mode of captures, which is global (0) unless it is changed; it is then."""
+    new, lib = hip_memory._hip()
+    mode = new("int *", 0)
+    lib.hipThreadExchangeStreamCaptureMode(mode)
+    return int(mode[0])
 
 
 def _new() -> object:
@@ -208,6 +219,7 @@ def test_an_interrupt_loses_nothing(
     for _ in _interrupted(call):
         ends += 1
         assert not blocks.lock._is_owned()  # type: ignore[attr-defined]
+        assert _capture_mode() == 0
         assert p.memory.live_bytes == live
         assert _used_bytes() - used == p.memory.kept_bytes
     assert ends > 10
