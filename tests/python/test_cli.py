@@ -231,11 +231,8 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert text.count("WRONG: O") == 4
     assert "dV 0.50, dBias 2.00 of the tolerance" in text
     assert text.count("absent") == 1
-    assert re.search(
-        r"^not built     absent; the forward pass of gradients; gradients of wrong; not a number \(",
-        text,
-        re.M,
-    )
+    missing = r"absent; the forward pass of gradients; gradients of wrong; not a number \("
+    assert re.search(rf"not built {missing}", " ".join(text.split()))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +400,7 @@ def test_make_demo_builds_what_the_demo_runs() -> None:
             trial.run(problem)
         ran = [by_symbol[launch.kernel] for launch in profile.launches]
         parts = [kernel["name"] for kernel in ran if kernel["family"] == "bwd_parts"]
-        assert len(parts) >= 2
+        assert len(parts) >= (0 if trial.no_gradients(problem) else 2)
         assert all(map(chosen.search, parts)), parts
 
 

@@ -26,6 +26,7 @@ from pyfa_rocm._runtime import library
 
 TESTS = Path(__file__).resolve().parents[1]
 _VARIABLE = "PYTEST_QUICK"
+MISSING = re.compile(r"UnsupportedError|this build has no|kernels?( over a KV cache)? of this build for")
 _FEWER: set[Any] = set()  # functions of tests that take fewer examples already
 
 
@@ -81,7 +82,7 @@ def take_fewer_examples(item: pytest.Item) -> None:
 
 def is_for_want_of_a_kernel(error: BaseException) -> bool:
     """Whether an error, or what a process of its own printed, says that no kernel of this build does it."""
-    return type(error).__name__ == "UnsupportedError" or "UnsupportedError" in str(error)
+    return type(error).__name__ == "UnsupportedError" or bool(MISSING.search(str(error)))
 
 
 class Quick:

@@ -112,7 +112,7 @@ def test_unknown_schedule(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     with pytest.raises(hip.HipError) as caught:
         _run("turns", 1, 1)
     assert caught.value.code == 1
-    assert f'random:<seed>, got "{text}"' in caught.value.fault
+    assert f'random:<seed>, a seed of 64 bits, got "{text}"' in caught.value.fault
 
 
 def test_budget_holds_in_every_order(monkeypatch: pytest.MonkeyPatch) -> None:

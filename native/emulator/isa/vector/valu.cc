@@ -285,7 +285,7 @@ void fault_modifier(Wave& w, const Inst& inst, const char* what) {
 void fault_clamped_dot(Wave& w, const Inst& inst) {
   w.fault(
       inst, kIllegalInstruction,
-      "clamp on a dot product of floats: cards of gfx11 and gfx12 ignore it on v_dot2_f32_f16; what other "
+      "clamp on a dot product of floats: cards of RDNA 3 and 4 ignore it on v_dot2_f32_f16; what other "
       "archs or instructions do nobody has published");
 }
 
