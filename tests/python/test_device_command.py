@@ -122,9 +122,7 @@ def test_values_are_those_of_the_device() -> None:
         assert done.returncode != 0
         return done.stderr
 
-    (checks,) = re.findall(
-        r"a list of all, none, (.*), each also with a - in front", refusal("FMHA_EMU_CHECKS")
-    )
+    (checks,) = re.findall(r"a list of all, none, (.*), each also with a -", refusal("FMHA_EMU_CHECKS"))
     assert checks.split(", ") == list(device.CHECKS)
     assert f"FMHA_EMU_ROCM must be {device._one_of(device.RELEASES)}, got" in refusal("FMHA_EMU_ROCM")
     assert f"a number from 1 to {device.MOST_DEVICES}, got" in refusal("FMHA_EMU_DEVICES")

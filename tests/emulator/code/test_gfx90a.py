@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+import quick
 from inner import run_script
 
 from ..support.kernels import built_for
@@ -48,7 +49,9 @@ def _pass(*arguments: str) -> None:
 import sys, pytest
 sys.exit(pytest.main(["-q", "-pno:cacheprovider", "-pno:xdist", "--tb=short", "-rfE", *sys.argv[1:]]))
 """
-    out = run_script(script, *arguments, env={"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"})
+    out = run_script(
+        script, *arguments, *quick.arguments(), env={"FMHA_EMU_ARCH": "gfx90a", "FMHA_TEST_EXAMPLES": "60"}
+    )
     assert " passed" in out, out
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import quick
 from inner import run_as, run_script
 from numpy.typing import NDArray
 
@@ -118,6 +119,7 @@ def test_instructions(run: str) -> None:
         "import sys, pytest\n"
         "sys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))",
         *map(str, _RUNS[run]),
+        *quick.arguments(),
         env={"FMHA_EMU_ARCH": ARCH, "FMHA_TEST_EXAMPLES": "60", "FMHA_FUZZ_PROGRAMS": "120"},
     )
     assert " passed" in out, out

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+import quick
 from inner import run_script
 
 from ..isa.test_rdna_rest import REFUSED
@@ -78,7 +79,9 @@ def test_suites(arch: str, lanes: str) -> None:
     )
     files = [str(_TESTS / "isa" / f"test_{name}.py") for name in SUITES]
     files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in CHECKS]
-    out = run_script(script, *files, env={"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": lanes})
+    out = run_script(
+        script, *files, *quick.arguments(), env={"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": lanes}
+    )
     assert " passed" in out, out
 
 
