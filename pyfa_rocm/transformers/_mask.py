@@ -88,7 +88,7 @@ def _remembering(maker: Callable[..., Any], name: str, holds: str) -> Callable[.
         function = maker(*args, **kwargs)
         if not torch.compiler.is_compiling():
             return function
-        first = args[0] if args else kwargs[holds]
+        first, *_ = args or (kwargs[holds],)
         return Made(function, name, {holds: args if name == "and_masks" else first})
 
     setattr(make, _REMEMBERS, True)
