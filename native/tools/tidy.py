@@ -44,7 +44,8 @@ class Tidy:
 
     def key(self, source: Path) -> str | None:
         """What decides the answer; None if the preprocessor fails, which clang-tidy will say better."""
-        entry = self.entries[source.resolve()]
+        source = source.resolve()
+        entry = self.entries[source]
         words = shlex.split(entry["command"])
         flags = [word for word in words[1:] if word.startswith(("-I", "-D", "-std", "-m", "-f", "-W"))]
         system = [words[i + 1] for i, word in enumerate(words) if word == "-isystem"]
@@ -74,7 +75,7 @@ class Tidy:
         command = [self.program, "-p", str(self.commands), "--quiet", "--warnings-as-errors=*", str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            return done.stdout + done.stderr
+            return done.stdout + done.stderr or f"{source}: {self.program} failed"
         if mark:
             with contextlib.suppress(OSError):
                 mark.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a long command shows of how far it is, and which tests a quick run takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import quick
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "native/tools/progress.py", "building", "sh", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_how_far_a_build_is() -> None:
+    """The last line has the count and the step; what is no step is passed on, and so is the exit status."""
+    done = run('echo "[1/2] Building a.o"; echo "a.cc:1: warning: b"; echo "[2/2] Linking c"; exit 3')
+    assert done.returncode == 3
+    warning, meter = done.stdout.splitlines()
+    assert warning == "a.cc:1: warning: b"
+    assert re.match(r"building: 100%\|.*\| 2/2 \[.*, Linking c\]$", meter)
+
+
+def test_how_far_ctest_is() -> None:
+    """A failure is passed on, what passed is not."""
+    passed = "      Start 1: native.a\n1/2 Test #1: native.a ......   Passed    0.01 sec"
+    failed = "2/2 Test #2: native.b ......***Failed    0.01 sec"
+    done = run(f"printf '%s\\n' '{passed}' '{failed}'")
+    assert done.stdout.splitlines() == [failed]
+
+
+def test_each_entry_is_a_test() -> None:
+    """Of tests/quick.ini."""
+    for name, count in quick.cases_by_test().items():
+        path, _, function = name.partition("::")
+        assert re.search(rf"^def {function}\(", (quick.TESTS / path).read_text(), re.M), name
+        assert count >= 0
+
+
+def test_each_value_comes_first() -> None:
+    """Three cases have all three values of both parameters; a second round begins with others."""
+    items: list[Any] = [SimpleNamespace(name=f"test_x[{a}-{b}]") for a in "abc" for b in "xyz"]
+    chosen = quick.spread(items, 3)
+    assert sorted(item.name[7] for item in chosen) == list("abc")
+    assert sorted(item.name[9] for item in chosen) == list("xyz")
+    assert len({item.name for item in quick.spread(items, 9)}) == 9
+    assert quick.spread(items, 0) == []
