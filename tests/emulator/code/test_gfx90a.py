@@ -19,7 +19,7 @@ _EMULATOR = Path(__file__).resolve().parents[1]
 # Those that do archs themselves, and sparse matrices, which gfx90a does not have. Of the runtime's tests
 # only those of the API ask for the arch; streams, graphs and memory know no instructions.
 _ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "test_smfmac", "test_wide"}
-_ELSEWHERE |= {"test_fuzz_rdna"}
+_ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values"}
 _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
 # A Python process takes as long to start as most files take to run, so files share one; but none is to take
 # minutes, so these have one each, or one for each of these parts of their tests.
