@@ -161,8 +161,10 @@ def _require_table(most: Any, rest: dict[str, Any]) -> None:
 
     Lengths are on the device, so the library could only read what lies behind the tables.
     """
-    for name in ("rotary_cos", "rotary_sin"):
-        table = rest.get(name)
+    tables = {name: rest.get(name) for name in ("rotary_cos", "rotary_sin")}
+    if any(table is None for table in tables.values()):
+        return  # the call says that both are needed
+    for name, table in tables.items():
         if isinstance(table, torch.Tensor) and table.dim() == 2 and table.shape[0] < most:
             raise InvalidArgumentError(
                 f"{name}: got {table.shape[0]} positions, expected {most} or more: so many tokens of a "

@@ -32,9 +32,9 @@ def static_options(function: str, ours: Mapping[str, Any], *, deterministic: boo
 
     So must `deterministic`, which is no option of the forward pass.
     """
-    options = options_of(function, ours, **own)
     given = {"deterministic": deterministic} | own | dict(ours)
     require_static({name: value for name, value in given.items() if name not in _ARRAYS})
+    options = options_of(function, ours, **own)
     if options.return_attn_probs:
         raise UnsupportedError(
             "return_attn_probs: got True, expected False: pyfa_rocm.flash_attn_func has it, and here there "

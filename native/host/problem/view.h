@@ -78,10 +78,11 @@ inline std::array<size_t, 3> by_stride(const View& v) {
 // addresses.
 void check_no_self_overlap(const View& view);
 
-// Fails with INVALID_ARGUMENT if two views that are written share an element. Neither overlaps itself, and
-// their sizes are the same but for their rows. One may lie in the gaps of the other. Where their strides
-// differ, only the first element of each is looked for in the other.
-void check_apart(const View& view, const View& later);
+// Fails with INVALID_ARGUMENT if two views that are written share an element of one page, or of one sequence.
+// Neither overlaps itself, and their sizes are the same but for their rows. One may lie in the gaps of the
+// other, or some pages further on, as where one pool has the pages of both. Where their strides differ, only
+// the first element of each is looked for in the other.
+void check_apart(View view, View later);
 
 // More than any process can address, and a multiple of every element's size.
 inline constexpr uint64_t kAddressSpace = uint64_t{1} << 57;

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Keys and values of a cache that is written may lie in one another's gaps, but share no element."""
+"""Keys and values of a cache that is written may lie in one another's gaps, but share no element of a page.
+
+A page of keys may be where another page of values is: one pool may have the pages of both, and tables keep
+them apart.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,9 @@ def _cache(memory: p.DeviceArray, start: int, strides: tuple[int, int, int]) -> 
 
 
 def _elements(start: int, strides: tuple[int, int, int]) -> set[int]:
-    index = np.indices(SHAPE)
-    return set((start + sum(i * s for i, s in zip(index, (*strides, 1), strict=True))).ravel().tolist())
+    """The elements of a page."""
+    index = np.indices(SHAPE[1:])
+    return set((start + sum(i * s for i, s in zip(index, (*strides[1:], 1), strict=True))).ravel().tolist())
 
 
 def _is_refused(k: p.DeviceArray, v: p.DeviceArray, new: p.DeviceArray) -> bool:
