@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "native/tools/progress.py", "building", "sh", "-c", script]
+    command = [sys.executable, str(ROOT / "native/tools/progress.py"), "building", "sh", "-c", script]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -42,7 +42,7 @@ class Lint:
 
     def is_clean(self) -> bool:
         """Check the source."""
-        return tidy.Tidy(str(self.folder / "clang-tidy-x"), self.folder).check(self.source) == ""
+        return bool(tidy.Tidy(str(self.folder / "clang-tidy-x"), self.folder).check(self.source) == "")
 
     def count(self) -> int:
         """How often clang-tidy was asked."""

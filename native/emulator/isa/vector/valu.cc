@@ -283,10 +283,9 @@ void fault_modifier(Wave& w, const Inst& inst, const char* what) {
 }
 
 void fault_clamped_dot(Wave& w, const Inst& inst) {
-  w.fault(
-      inst, kIllegalInstruction,
-      "clamp on a dot product of floats: cards of RDNA 3 and 4 ignore it on v_dot2_f32_f16; what other "
-      "archs or instructions do nobody has published");
+  w.fault(inst, kIllegalInstruction,
+          "clamp on a dot product of floats: cards of RDNA 3 and 4 ignore it on v_dot2_f32_f16; what other "
+          "archs or instructions do nobody has published");
 }
 
 u64 read_scalar(const Wave& w, const Operand& o) {
