@@ -26,7 +26,7 @@ TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
-# What `make test` leaves out of ctest: minutes of fuzzing, and what is about kernels that it does not build
+# `make test` leaves these ctests out: fuzzing, half a minute, and tests of kernels that it does not build
 LEFT_CTESTS = fuzz_replay|native.(call_path|bad_input)
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(SOFTWARE_DEVICE))
 SOFTWARE_DEVICE = $(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml)

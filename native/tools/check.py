@@ -95,13 +95,11 @@ def tests_of(names: Iterable[str]) -> tuple[list[str], str]:
 
 def kernels_of(names: Iterable[str], build: Path) -> list[dict[str, str]]:
     """Kernels of the build that include one of the files, a few of them: of each arch and family first."""
-    headers = tuple(
-        f"{name.removeprefix('native/kernels/')}" for name in names if name.startswith("native/kernels/")
-    )
+    headers = tuple(name for name in names if name.startswith("native/kernels/"))
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for path in sorted((build / "kernels").glob("*/*.co.d")):
         words = path.read_text().split()
-        if not any(word.endswith(f"native/kernels/{header}") for word in words for header in headers):
+        if not any(word.endswith(headers) for word in words):
             continue
         rows = json.loads(path.with_name(path.name.removesuffix(".co.d") + ".rows.json").read_text())
         for row in rows:

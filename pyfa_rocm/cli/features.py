@@ -20,7 +20,7 @@ from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
 from pyfa_rocm.cli import features_decode
 from pyfa_rocm.cli.gradients import gradients
-from pyfa_rocm.cli.reference import attention
+from pyfa_rocm.cli.reference import attention, largest_share
 from pyfa_rocm.cli.rounding import P_SCALES, Numerics, fp8_of, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
@@ -171,13 +171,6 @@ def _put(x: Array) -> DeviceArray:
     return DeviceArray.from_numpy(np.ascontiguousarray(x))
 
 
-def _share(got: Array, want: Array, tolerance: Array) -> float:
-    """Return the largest share of an element's tolerance that was used."""
-    with np.errstate(all="ignore"):  # whatever a broken kernel may give
-        share = np.where(got == want, 0.0, np.abs(got.astype(np.float64) - want) / tolerance)
-    return float(share.max())
-
-
 def _forward(problem: Problem) -> tuple[Array, Array, Array | None]:
     """Run the forward pass: O and LSE, with a batch of one, and what dropout kept."""
     q, k, v = (_put(x[0] if problem.lengths else x) for x in problem.shape.inputs())
@@ -208,8 +201,8 @@ def _judge(problem: Problem, o: Array, lse: Array, keep: Array | None) -> Ratios
     for rows, keys, arguments in _oracle(problem, keep):
         want = attention(q[:, rows], k[:, keys], v[:, keys], **arguments)
         found = {
-            "o": _share(o[:, rows], want.o, want.o_tolerance),
-            "lse": _share(lse[:, :, rows], want.lse, want.lse_tolerance),
+            "o": largest_share(o[:, rows], want.o, want.o_tolerance),
+            "lse": largest_share(lse[:, :, rows], want.lse, want.lse_tolerance),
         }
         worst = {name: float(np.maximum(worst[name], found[name])) for name in worst}  # NaN stays
     return worst
@@ -246,7 +239,7 @@ def _backward(problem: Problem, keep: Array | None) -> Ratios:
         for name in got:
             gradient = want[name]
             part = got[name] if name == "dbias" else got[name][:, rows if name == "dq" else keys]
-            share = _share(part, gradient.value, gradient.bound_in(shape.dtype))
+            share = largest_share(part, gradient.value, gradient.bound_in(shape.dtype))
             worst[name] = float(np.maximum(worst[name], share))
     return worst
 

@@ -22,7 +22,7 @@ from pyfa_rocm.cli.rounding import (
     smallest_normal,
 )
 
-__all__ = ["Expected", "attention", "distance", "flushed", "visible"]
+__all__ = ["Expected", "attention", "distance", "flushed", "largest_share", "visible"]
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -188,3 +188,10 @@ def _head(
         scores=plain, products=products, add=add, softcap=softcap, keep_scale=keep_scale,
         hdim=q.shape[1],
     )  # fmt: skip
+
+
+def largest_share(got: Array, want: Array, tolerance: Array) -> float:
+    """Return the largest share of an element's tolerance that was used."""
+    with np.errstate(all="ignore"):  # whatever a broken kernel may give
+        share = np.where(got == want, 0.0, np.abs(got.astype(np.float64) - want) / tolerance)
+    return float(share.max())

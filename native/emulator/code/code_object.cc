@@ -198,7 +198,7 @@ KernelCode read_descriptor(const ElfImage::Symbol& symbol, Arch arch) {
 
 namespace {
 
-// What descriptor and metadata ask for, against what any card of the arch has. LDS is compared at the launch.
+// Compares what descriptor and metadata ask for with what any card of the arch has. The launch compares LDS.
 void check_kernel(const KernelCode& k, const ArchInfo& info) {
   const auto refuse = [&](const char* what, uint64_t bytes, uint64_t most) {
     throw std::runtime_error("kernel " + k.name + " has " + std::to_string(bytes) + " bytes of " + what +

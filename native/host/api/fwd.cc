@@ -47,7 +47,7 @@ void check_and_find_device(void* stream, Call& call) {
   call.device->check_memory(call.problem.extents, call.memory);
 }
 
-// What every entry that runs, or could, does first: checks the arguments, then whose memory the tensors are
+// Every entry that runs, or could, does this first: checks the arguments, then whose memory the tensors are
 // in, chooses the kernel and plans the call. Candidates are counted for the entry that tells of them.
 void make_new_call(bool counted, void* stream, Call& call) {
   FwdOffers offers;

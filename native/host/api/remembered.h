@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What was chosen for a thread's last calls, by their params, so that a call like one before chooses nothing:
+// A thread's last choices, by the params of their calls, so that a call like one before chooses nothing:
 // the estimates that tell kernels apart, and the limits of their origins, take longer than all other checks.
 //
 // A choice depends on nothing but the params, the kind of entry and the device, and of addresses on no more
@@ -39,7 +39,7 @@ struct Places<fmha_fwd_params> {
   static bool extra(const fmha_fwd_params& p) { return p.cu_seqlens_q == p.cu_seqlens_k; }
 };
 
-// Whether two structs ask for the same choice. Sixteen bytes at a time, as every x86-64 can.
+// True if two structs ask for the same choice. Compares sixteen bytes at a time, as every x86-64 can.
 template <typename Params>
 bool are_alike(const Params& a, const Params& b) {
   using P = Places<Params>;

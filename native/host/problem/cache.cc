@@ -122,7 +122,7 @@ CacheVectors cache_vectors(const fmha_cache& c, const char* hdim, int64_t hdim_q
           " to cache->page_size = %" PRId64,
           c.v_vector, kLeastValueVector, c.page_size);
   }
-  // What does not fill its vectors would lie in the next head's, or in the next page.
+  // Elements that do not fill their vectors would lie in the next head, or in the next page.
   if (!is_multiple(c.page_size, c.v_vector)) {
     raise(FMHA_INVALID_ARGUMENT,
           "cache->page_size = %" PRId64 ": expected a multiple of cache->v_vector = %" PRId32, c.page_size,

@@ -23,7 +23,7 @@ constexpr uint64_t kRecommended = 2 << 20;
 // Memory up to this reads as poison when it is new, larger as zeros: filling it would use it.
 constexpr size_t kFilled = 64 << 20;
 
-// What hipMemCreate gives.
+// The memory that hipMemCreate gives.
 struct Physical {
   int file = -1;
   size_t bytes = 0;

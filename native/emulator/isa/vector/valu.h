@@ -270,7 +270,7 @@ struct Param<LaneId> : Param<Env> {
     return {static_cast<u32>(l)};
   }
 };
-// What is accumulated is where the result goes: of a half, the half that op_sel says.
+// The value to add to lies where the result goes; of a half, in the half that op_sel says.
 template <class T>
 struct Param<Old<T>> {
   static constexpr bool kSource = false;

@@ -240,11 +240,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr Entries<fmha_kv_append_params> kEntries = {
       "fmha_kv_append",       fmha_kv_append_supported, fmha_kv_append_kernel, nullptr,
       fmha_kv_append_extents, fmha_kv_append_prepare,   fmha_kv_append};
-  static Counts counts;
-  print_counts_at_exit(counts);
-  Device& device = Device::get();
-  Bytes bytes(data, size);
-  const AppendCase c = make_append(bytes, device);
-  Judge(c, kEntries, device, counts).judge();
+  judge_input(data, size, make_append, kEntries);
   return 0;
 }

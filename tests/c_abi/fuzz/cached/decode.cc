@@ -186,11 +186,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr Entries<fmha_decode_params> kEntries = {
       "fmha_decode",       fmha_decode_supported, fmha_decode_kernel, fmha_decode_workspace_bytes,
       fmha_decode_extents, fmha_decode_prepare,   fmha_decode};
-  static Counts counts;
-  print_counts_at_exit(counts);
-  Device& device = Device::get();
-  Bytes bytes(data, size);
-  const DecodeCase c = make_decode(bytes, device);
-  Judge(c, kEntries, device, counts).judge();
+  judge_input(data, size, make_decode, kEntries);
   return 0;
 }

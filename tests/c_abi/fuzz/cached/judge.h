@@ -192,4 +192,15 @@ class Judge {
   std::vector<fmha_extent> extents_;
 };
 
+// Judges the call that `make` makes of an input, for a family's LLVMFuzzerTestOneInput.
+template <class Make, class Params>
+void judge_input(const uint8_t* data, size_t size, Make make, const Entries<Params>& entries) {
+  static Counts counts;
+  print_counts_at_exit(counts);
+  Device& device = Device::get();
+  Bytes bytes(data, size);
+  const auto c = make(bytes, device);
+  Judge(c, entries, device, counts).judge();
+}
+
 }  // namespace fmha::fuzz

@@ -87,11 +87,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr Entries<fmha_merge_params> kEntries = {
       "fmha_merge",       fmha_merge_supported, fmha_merge_kernel, nullptr,
       fmha_merge_extents, fmha_merge_prepare,   fmha_merge};
-  static Counts counts;
-  print_counts_at_exit(counts);
-  Device& device = Device::get();
-  Bytes bytes(data, size);
-  const MergeCase c = make_merge(bytes, device);
-  Judge(c, kEntries, device, counts).judge();
+  judge_input(data, size, make_merge, kEntries);
   return 0;
 }
