@@ -231,7 +231,8 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert text.count("WRONG: O") == 4
     assert "dV 0.50, dBias 2.00 of the tolerance" in text
     assert text.count("absent") == 1
-    missing = r"absent; the forward pass of gradients; gradients of wrong; not a number \("
+    # A build of some kernels may lack the gradients of the problem too.
+    missing = r"absent; the forward pass of gradients; gradients of (the problem; )?wrong; not a number \("
     assert re.search(rf"not built {missing}", " ".join(text.split()))
 
 

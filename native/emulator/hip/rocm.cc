@@ -80,6 +80,7 @@ int call_ends(int code) {
 }
 
 void note_final_fault(int error) {
+  if (!fault_is_final()) return;
   int none = hipSuccess;
   final_fault.compare_exchange_strong(none, error);
 }

@@ -14,6 +14,7 @@ from ..support import hip
 def rocm(request: pytest.FixtureRequest) -> Iterator[str]:
     """One of them, or none in particular; the tests of a module that uses this run under each."""
     release = str(request.param)
+    hip.recover()  # from what a test before this one stopped
     hip.call("fmha_emu_set_rocm", release.encode())
     yield release
     hip.lib().fmha_emu_set_rocm(b"")

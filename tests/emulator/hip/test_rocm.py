@@ -52,6 +52,20 @@ def test_fault_ends_the_process_for_good(rocm: str) -> None:
     stream.synchronize()
 
 
+def test_fault_of_another_release_is_not_final() -> None:
+    """What stopped while another release was played ends nothing in ROCm 7."""
+    stream = Stream()
+    launch("add_one", stream.handle, 4096)
+    assert hip.lib().hipStreamSynchronize(stream.pointer) == 700
+    assert hip.lib().hipGetLastError() == 700
+    hip.call("fmha_emu_set_rocm", b"7")
+    try:
+        assert status("hipGetDevice", c.byref(c.c_int())) == 0
+    finally:
+        hip.lib().fmha_emu_set_rocm(b"")
+        hip.recover()
+
+
 def test_fill_that_waits_ends_every_capture(rocm: str) -> None:
     """Of the process, in whatever mode and thread."""
     stream, buffer = Stream(1), zeros()
