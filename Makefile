@@ -9,8 +9,9 @@ KERNEL_SET ?= ci
 # A regular expression: builds only the kernels of the set whose name has a match
 KERNEL_FILTER ?=
 SET = $(KERNEL_SET)
-EMU_LEVELS = v2;v3;v4
-EMU_WAVES = 64;32
+# The software device's code for this machine's CPU; a wheel's has that for older ones.
+EMU_LEVELS ?= native
+EMU_WAVES ?= 64;32
 CONFIGURE = -DFMHA_GPU_TARGETS="$(GPU_TARGETS)" -DFMHA_KERNEL_SET=$(SET) -DFMHA_KERNEL_FILTER='$(KERNEL_FILTER)' \
 	-DFMHA_EMU_LEVELS="$(EMU_LEVELS)" -DFMHA_EMU_WAVES="$(EMU_WAVES)" -DFMHA_WERROR=ON --log-level=WARNING
 
@@ -26,6 +27,7 @@ TEST_KERNELS = $(TEST_OWN)|$(TEST_DECODE)|$(TEST_CK)
 TEST_OWN = gfx1.*/fmha_(fwd|bwd)_|_pingpong|_aiter|bwd_fp32_|_bwd_(dot|sum|bias)_|_merge_|_kv_append_
 TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m32|(fp16|bf16)_fp8(fn)?_d128|bf16_fp8(fn)?_d64_vectors)$$
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
+PASSED = $(BUILD)/passed.txt
 # `make test` leaves these ctests out: fuzzing, half a minute, and tests of kernels that it does not build
 LEFT_CTESTS = fuzz_replay|native.(call_path|bad_input)
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(SOFTWARE_DEVICE))
@@ -74,7 +76,6 @@ build: toolchain
 
 demo: GPU_TARGETS = $(DEMO_TARGETS)
 demo: KERNEL_FILTER = $(DEMO_KERNELS)
-demo: EMU_LEVELS = native
 demo: EMU_WAVES = $(if $(wildcard /dev/kfd),64;32,targets)
 demo:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --demo
@@ -83,25 +84,25 @@ demo:
 	@ln -sfn release/kernels.json build/kernels.json
 	@$(PYTHON) -m pyfa_rocm demo
 
-# Some kernels of each family, arch and origin, and the software device for this machine's CPU
+# Some kernels of each family, arch and origin
 test: KERNEL_FILTER = $(TEST_KERNELS)
-test: EMU_LEVELS = native
 test:
 	@native/tools/toolchain.sh --targets "$(GPU_TARGETS)" --tests
 	@[ "$(MADE_FOR)" = all ] || cmake --preset release $(CONFIGURE) -DFMHA_MADE_FOR=test -DBUILD_TESTING=ON
 	@$(PROGRESS) building cmake --build $(BUILD) --parallel $(JOBS)
 	@ln -sfn release/kernels.json build/kernels.json
 	$(CTEST) -E '$(LEFT_CTESTS)'
-	time $(PYTEST) --quick
+	time $(PYTEST) --quick --note-passed $(PASSED)
 
 check:
 	@native/tools/toolchain.sh --tests --lint
 	@$(PYTHON) native/tools/check.py --build $(BUILD) --jobs $(JOBS) $(if $(SINCE),--since "$(SINCE)")
 
+# AFTER_TEST=1: without the software device's own tests that `make test` has just passed on the same device
 test-full: build
 	@native/tools/toolchain.sh --tests
 	$(CTEST)
-	time $(PYTEST) --durations=10
+	time $(PYTEST) --durations=10 $(if $(AFTER_TEST),--skip-passed $(PASSED))
 
 # `test-full` runs each kernel of the library: what it leaves out, `ci` does not have.
 test-all:

@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from pathlib import Path
 
 import hypothesis_profile  # noqa: F401
+import passed
 import pytest
 from progress import Progress
 from quick import Quick
@@ -31,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--budget", type=float, default=0, metavar="SECONDS", help="with --quick: begin no test after that"
     )
     parser.addoption(
+        "--note-passed", type=Path, metavar="FILE", help="write which tests need not run with all kernels too"
+    )
+    parser.addoption("--skip-passed", type=Path, metavar="FILE", help="leave those out")
+    parser.addoption(
         "--soak",
         type=float,
         default=6,
@@ -47,8 +52,19 @@ def pytest_configure(config: pytest.Config) -> None:
     memory.most_kept_bytes = 0
     if config.getoption("--quick"):
         config.pluginmanager.register(Quick(config.getoption("--budget")))
-    if not hasattr(config, "workerinput") and config.get_verbosity() <= 0:
+    is_worker = hasattr(config, "workerinput")
+    if file := config.getoption("--note-passed"):
+        config.pluginmanager.register(passed.Noting(file, is_worker))
+    if not is_worker and config.get_verbosity() <= 0:
         config.pluginmanager.register(Progress(config))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what passed just now."""
+    if file := config.getoption("--skip-passed"):
+        items[:], left = passed.without_passed(items, file)
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

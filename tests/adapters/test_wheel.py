@@ -167,3 +167,19 @@ def wheel() -> Path:
     if not path:
         pytest.skip("PYFA_ROCM_TEST_WHEEL does not name the wheel file")
     return Path(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "tests"), [("isa/test_mfma_exact.py", "older_cpus"), ("code/test_fuzz.py", "agree or on_every_level")]
+)
+def test_software_device_for_older_cpus(file: str, tests: str) -> None:
+    """The wheel's has code for those without AVX-512 and FMA, which the build in the source tree has not."""
+    python = ROOT / "build" / "venv" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("`make build` was not run here: there is no environment for the software device's tests")
+    device = PACKAGE / "lib" / "fmha_rocm" / "emulator"
+    printed = run(
+        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/emulator/{file}", "-k", tests, cwd=ROOT,
+        PYFA_ROCM_EMULATOR=str(device),
+    )  # fmt: skip
+    assert re.search(r"^\d+ passed", printed, re.MULTILINE) and "skipped" not in printed, printed

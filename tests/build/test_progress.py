@@ -53,3 +53,23 @@ def test_each_value_comes_first() -> None:
     assert sorted(item.name[9] for item in chosen) == list("xyz")
     assert len({item.name for item in quick.spread(items, 9)}) == 9
     assert quick.spread(items, 0) == []
+
+
+def test_what_passed_is_left_out(tmp_path: Path) -> None:
+    """Of the software device's own tests, as long as neither they nor the device change."""
+    file = tmp_path / "passed.txt"
+    tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]
+
+    def last_line(*options: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *tests, *options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout.splitlines()[-1]
+
+    first = last_line("--quick", "--note-passed", str(file))
+    state, *names = file.read_text().splitlines()
+    assert names and all(name.startswith("tests/emulator/") for name in names)
+    rest = last_line("--skip-passed", str(file))
+    assert f"{len(names)} deselected" in rest and "deselected" not in first
+    file.write_text("\n".join([state[::-1], *names]))
+    assert "deselected" not in last_line("--skip-passed", str(file))

@@ -28,6 +28,7 @@ TESTS = Path(__file__).resolve().parents[1]
 _VARIABLE = "PYTEST_QUICK"
 MISSING = re.compile(r"UnsupportedError|this build has no|kernels?( over a KV cache)? of this build for")
 _FEWER: set[Any] = set()  # functions of tests that take fewer examples already
+shortened: list[str] = []  # what the test at hand has left out
 
 
 def cases_by_test() -> dict[str, int]:
@@ -67,7 +68,15 @@ def spread(items: list[pytest.Item], count: int) -> list[pytest.Item]:
 
 def arguments() -> list[str]:
     """What a run that is part of this one is told, in a process of its own."""
-    return ["--quick"] if os.environ.get(_VARIABLE) else []
+    if not os.environ.get(_VARIABLE):
+        return []
+    shortened.append("an inner run")
+    return ["--quick"]
+
+
+def takes_fewer_examples(item: pytest.Item) -> bool:
+    """Whether it is a hypothesis test, shortened."""
+    return getattr(item, "function", None) in _FEWER
 
 
 def take_fewer_examples(item: pytest.Item) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support import asm, dense, hip
+from ..support import asm, dense, hip, levels
 from ..support.fuzz import Batch, Program, beyond_nans, differences, programs, wanted
 from ..support.toolchain import ROOT
 
@@ -78,6 +78,7 @@ def _elsewhere(batch: Batch, level: str, folder: Path) -> list[dict[str, asm.U32
 @pytest.mark.parametrize("level", ["2", "3"])
 def test_levels_agree(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter's copies for older CPUs leave the same bits as the one in this process."""
+    levels.require(level)
     made, batch = _single()
     monkeypatch.setenv("FMHA_EMU_CHECKS", "none")
     other = _elsewhere(batch, level, tmp_path)
@@ -103,6 +104,7 @@ def test_dense_programs_pass_every_check(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("level", ["2", "3"])
 def test_dense_programs_on_every_level(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs without floating-point arithmetic, whose NaNs may differ, leave the same bits everywhere."""
+    levels.require(level)
     made = [p for p in _dense()[0] if p.seed % 2]
     batch = Batch.of([p.case() for p in made])
     monkeypatch.setenv("FMHA_EMU_CHECKS", "none")

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from inner import run_script
 
-from ..support import fp, rows
+from ..support import fp, levels, rows
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.fp import Array
 from ..support.matrix import DTYPES, Shape, inputs, out_dtype, parse, registers, spread
@@ -232,6 +232,7 @@ def test_mfma_exact(case: Case) -> None:
 @pytest.mark.parametrize("level", ["2", "3"])
 def test_older_cpus(level: str) -> None:
     """The copies of the interpreter for CPUs without AVX-512 and without FMA give the same bits."""
+    levels.require(level)
     script = """
 import sys, pytest
 sys.exit(pytest.main(["-q", "-pno:cacheprovider", "-pno:xdist", "--tb=short", "-knot older", sys.argv[1]]))
