@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Tests of the software device that need not run twice.
 
-`pytest --quick --note-passed FILE` notes which of them ran whole and passed; `pytest --skip-passed FILE` leaves
-those out. Only tests that use no kernel of this project count, since `make test` builds some and `make test-full`
-all. FILE is worth nothing for another device or another state of the tests: its first line has a hash of both.
+`pytest --quick --note-passed FILE` notes which of them ran whole and passed; `pytest --skip-passed FILE`
+leaves those out. Only tests that use no kernel of this project count, since `make test` builds some and
+`make test-full` all. The first line of FILE is a hash of the device and its tests: for others it says nothing.
 """
-
-from __future__ import annotations
 
 import hashlib
 import re

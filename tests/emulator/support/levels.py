@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The software device's copies for older CPUs, which a wheel has, and a build in this tree usually has not."""
+"""The software device's code for older CPUs: a wheel has it, a build in this tree usually has not."""
 
 from __future__ import annotations
 
