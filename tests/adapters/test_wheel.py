@@ -170,7 +170,8 @@ def wheel() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "tests"), [("isa/test_mfma_exact.py", "older_cpus"), ("code/test_fuzz.py", "agree or on_every_level")]
+    ("file", "tests"),
+    [("isa/test_mfma_exact.py", "older_cpus"), ("code/test_fuzz.py", "agree or on_every_level")],
 )
 def test_software_device_for_older_cpus(file: str, tests: str) -> None:
     """The wheel's has code for those without AVX-512 and FMA, which the build in the source tree has not."""
@@ -179,8 +180,6 @@ def test_software_device_for_older_cpus(file: str, tests: str) -> None:
         pytest.skip("`make build` was not run here: there is no environment for the software device's tests")
     device = PACKAGE / "lib" / "fmha_rocm" / "emulator"
     pytest_of_build = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
-    printed = run(
-        *pytest_of_build, f"tests/emulator/{file}", cwd=ROOT, PYFA_ROCM_EMULATOR=str(device)
-    )
+    printed = run(*pytest_of_build, f"tests/emulator/{file}", cwd=ROOT, PYFA_ROCM_EMULATOR=str(device))
     assert re.search(r"^\d+ passed", printed, re.MULTILINE), printed
     assert "skipped" not in printed
