@@ -3,7 +3,7 @@
 
 `pytest --quick --note-passed FILE` notes which of them ran whole and passed; `pytest --skip-passed FILE`
 leaves those out. Only tests that use no kernel of this project count, since `make test` builds some and
-`make test-full` all. The first line of FILE is a hash of the device and its tests: for others it says nothing.
+`make test-full` all. FILE begins with a hash of the device and its tests: of others it says nothing.
 """
 
 import hashlib
