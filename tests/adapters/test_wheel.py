@@ -178,7 +178,7 @@ def test_software_device_for_older_cpus(file: str, tests: str) -> None:
     python = ROOT / "build" / "venv" / "bin" / "python"
     if not python.exists():
         pytest.skip("`make build` was not run here: there is no environment for the software device's tests")
-    device = PACKAGE / "lib" / "fmha_rocm" / "emulator"
+    device = PACKAGE / "lib" / "fmha_rocm" / "emulator" / "libamdhip64.so.6"
     pytest_of_build: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
     printed = run(*pytest_of_build, f"tests/emulator/{file}", cwd=ROOT, PYFA_ROCM_EMULATOR=str(device))
     assert re.search(r"^\d+ passed", printed, re.MULTILINE), printed

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import hip, rows
 from .spelling import ARCHS as RDNA_ARCHS
 from .spelling import GENERATION, LANES, NARROW, RDNA, RDNA_LANES, bare, renamed, spell
-from .toolchain import assembler, tool
+from .toolchain import assembler, reader, tool
 
 U32 = NDArray[np.uint32]
 ALL_LANES = (1 << LANES) - 1
@@ -388,15 +388,15 @@ def _run(*command: object) -> None:
 
 def legal(lines: Sequence[str], cpu: str = "", later: bool = False) -> list[bool]:
     """Which of these instructions LLVM's assembler accepts, or that of clang 20."""
-    cpu = cpu or rows.arch()
+    # By what it prints of each line: it complains a few bytes at a time, which takes long to write and read.
+    text = "".join(f"line_{i}:\n{line}\n" for i, line in enumerate(lines))
+    command = reader(_target(cpu or rows.arch()), later)
     done = subprocess.run(
-        [*assembler(_target(cpu), later), "-", "-o", "/dev/null"],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
+        command, input=text, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
     )
-    bad = {int(n) for n in re.findall(r"<stdin>:(\d+):\d+: error", done.stderr)}
-    return [i + 1 not in bad for i in range(len(lines))]
+    printed = re.split(r"^line_\d+:$", done.stdout, flags=re.MULTILINE)[1:]
+    assert len(printed) == len(lines), command
+    return [bool(text.strip()) for text in printed]
 
 
 class Suite:

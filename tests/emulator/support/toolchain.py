@@ -54,6 +54,15 @@ def assembler(cpu: str, later: bool = False) -> list[str]:
     return [program, "-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={name}", *waves, "-c"]
 
 
+def reader(cpu: str, later: bool = False) -> list[str]:
+    """The command that reads assembly and prints what it accepts, by clang 20 if `later`."""
+    name, wide = target(cpu)
+    program = [str(CLANG20.with_name("zig")), "clang"] if later or name == "gfx950" else [tool("clang")]
+    waves = ["-target-feature", "+wavefrontsize64"] if wide else []
+    arch = ["-triple", "amdgcn-amd-amdhsa", "-target-cpu", name, *waves]
+    return [*program, "-cc1as", *arch, "-filetype", "asm", "-o", "-", "-"]
+
+
 @cache
 def emulator_path() -> Path:
     """The software device's libamdhip64: $PYFA_ROCM_EMULATOR, else the release build's."""
