@@ -22,8 +22,8 @@ _ELSEWHERE = {"test_gfx90a", "test_coverage", "test_decoder", "test_forms", "tes
 _ELSEWHERE |= {"test_fuzz_rdna", "test_rdna_values"}
 _RUNTIME = {p.stem for p in _EMULATOR.glob("hip/test_*.py")} - {"test_hip_api"}
 # A Python process takes as long to start as most files take to run, so files share one; but none is to take
-# minutes, so these have one each, or one for each of these parts of their tests.
-_LONG = {"test_fuzz": ("level", "not level"), "test_format": ("",)}
+# minutes, so these have one each.
+_LONG = {"test_fuzz", "test_format"}
 _FILES_OF_A_RUN = 6
 _ATTENTION = ["forward", "backward", "strict", "capture"]
 
@@ -38,9 +38,7 @@ def runs() -> dict[str, list[str]]:
         short = [p for p in files if p.stem not in _LONG]
         for at in range(0, len(short), _FILES_OF_A_RUN):
             made[f"{folder.name}-{short[at].stem[5:]}"] = [str(p) for p in short[at : at + _FILES_OF_A_RUN]]
-        for path in files:
-            for part in _LONG.get(path.stem, ()):
-                made[f"{path.stem[5:]} {part}".strip()] = [str(path), "-k", part]
+        made |= {path.stem[5:]: [str(path)] for path in files if path.stem in _LONG}
     return made
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from .toolchain import ROOT
 
-_ASK = 'from emulator.support import hip; hip.call("hipInit", 0)'
+_ASK = "from emulator.support import hip; hip.lib().fmha_emu_isa_level()"
 
 
 @cache
