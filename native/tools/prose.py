@@ -4,7 +4,7 @@
 It reads the comments and docstrings of sources and the prose of Markdown pages, and prints each finding with
 its place and its rule. KNOWN is a TOML file with the number of findings that a file still has. That number
 may only fall. More findings than KNOWN says are an error. Fewer are one too, until --shrink writes the lower
-number.
+number; it also follows files that were moved.
 """
 
 from __future__ import annotations
@@ -196,8 +196,15 @@ def findings(path: str, source: str) -> list[Finding]:
 
 
 def shrink(counts: dict[str, int], known: dict[str, int]) -> dict[str, int]:
-    """Lower numbers where files have fewer findings; numbers never rise, and files without any leave."""
-    lower = {path: min(count, known[path]) for path, count in counts.items() if path in known}
+    """Lower numbers where files have fewer findings. No number of a listed file rises, nor does the sum.
+
+    A file that was moved, or split off, is not listed yet: it takes over findings that listed files lost.
+    """
+    lower = {path: min(counts.get(path, 0), count) for path, count in known.items()}
+    lost = sum(known.values()) - sum(lower.values())
+    for path in sorted(counts.keys() - known.keys()):
+        lower[path] = min(counts[path], lost)
+        lost -= lower[path]
     return {path: count for path, count in sorted(lower.items()) if count}
 
 

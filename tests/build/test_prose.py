@@ -133,6 +133,18 @@ def test_a_file_that_is_gone_leaves_the_list(tmp_path: Path) -> None:
     assert known.read_text() == "[findings]\n"
 
 
+def test_a_file_that_was_moved_keeps_its_findings(tmp_path: Path) -> None:
+    known = tmp_path / "known.toml"
+    known.write_text('[findings]\n"gone.md" = 3\n')
+    (tmp_path / "moved.md").write_text("Of one.\n")
+    (tmp_path / "split.md").write_text("Of two.\n")
+    moved = run(tmp_path)
+    assert moved.returncode == 1
+    assert "gone.md: got 0 findings, expected 3" in moved.stdout
+    assert run(tmp_path, "--shrink").returncode == 0
+    assert known.read_text() == '[findings]\n"moved.md" = 1\n"split.md" = 1\n'
+
+
 def test_a_new_file_has_no_finding(tmp_path: Path) -> None:
     (tmp_path / "new.md").write_text("Of one.\n")
     (tmp_path / "known.toml").write_text("[findings]\n")
