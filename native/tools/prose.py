@@ -32,6 +32,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = (
         re.compile(_BEGIN + r"(?:What|Whether|Which) (?![^.?!]*\?)"),
         "a sentence begins with its subject or, in a comment, with a verb (Return whether ...)",
     ),
+    (
+        "inverted",
+        re.compile(_BEGIN + r"(?!\w*eed\b)[A-Z]\w+ed (?:is|are) (?:the|all|what|those)\b"),
+        "a sentence begins with its subject: `The rules are checked`, not `Checked are the rules`",
+    ),
     ("also-that", re.compile(_BEGIN + r"(?:Also|Nor) (?:that|of)\b"), "write a whole sentence"),
     (
         "alone",

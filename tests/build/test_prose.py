@@ -27,6 +27,11 @@ def found(name: str, source: str) -> list[tuple[int, str]]:
         ("relative", "Whether it waits.", "Return whether it waits."),
         ("relative", "What a launch took.", "What does a launch take?"),
         ("relative", "It ends. Which one is told later.", "It says which one ends."),
+        (
+            "inverted",
+            "It runs. Checked are the rules of LLVM.",
+            "Packed keys are the cache. Speed is the aim.",
+        ),
         ("also-that", "It fits. Also that it is known.", "It fits. Also, it is known."),
         ("also-that", "Nor of those that come prebuilt.", "Nor may it wait."),
         ("alone", "It has waves of 64 lanes alone, and runs.", "A wave alone on its SIMD is left alone."),
