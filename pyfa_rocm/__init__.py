@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """FlashAttention for AMD GPUs, for any framework or none.
 
-Start with `flash_attn_func`. Without a GPU the same kernels run on a software device. What serves one
+Start with `flash_attn_func`. Without a GPU the same kernels run on a software device. An adapter for one
 framework is a module to import by name, such as `pyfa_rocm.torch`.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Everything public of the package itself, which `pyfa_rocm` imports when it is first asked for any of it."""
+"""The public names of the package; `pyfa_rocm` imports them when a program first uses one."""
 
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.cache import Cache, CacheScale, CacheTensor

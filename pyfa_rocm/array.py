@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""DeviceArray: a small device array, for programs that have no framework."""
+"""A small device array, for programs without a framework."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _EXTRA_DTYPES = {
 
 @functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """dtype.name, which NumPy works out anew each time: too slow for the path of a call."""
+    """Return dtype.name from a table: NumPy works it out anew each time, which is too slow for a call."""
     return str(dtype.name)
 
 
 @functools.cache
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the type of a name, ml_dtypes' names included."""
+    """Return the type of this name, including those of ml_dtypes."""
     return _EXTRA_DTYPES[name] if name in _EXTRA_DTYPES else np.dtype(name)
 
 
@@ -67,12 +67,12 @@ def copy_to_host(data: int, layout: Layout) -> npt.NDArray[Any]:
 
 
 class DeviceArray:
-    """An array in device memory, strided, with views by slicing.
+    """A strided array in device memory, with views by slicing.
 
-    Made by `from_numpy` or `empty`. Any framework takes it without a copy through DLPack
-    (``torch.from_dlpack(array)``) or ``__cuda_array_interface__``. When the last view of it is gone, its
-    memory is kept for another array (`pyfa_rocm.memory.release` frees it): not before kernels that still run
-    on it are done, and without waiting for them.
+    `from_numpy` and `empty` make one. Any framework takes it without a copy through DLPack
+    (``torch.from_dlpack(array)``) or ``__cuda_array_interface__``. When its last view is gone, its memory is
+    kept for another array, which gets it only when the kernels that use it are done; nothing waits for them.
+    `pyfa_rocm.memory.release` frees kept memory.
 
     Attributes
     ----------
@@ -83,10 +83,10 @@ class DeviceArray:
     device : int
         Index of the HIP device.
     data : int
-        Device address of element 0. Who has asked for it may use it on any stream, so from then on the memory
-        is not used again before the device has been waited for.
+        Device address of element 0. A program that has read it may use it on any stream. So from then on the
+        memory is used again only after a wait for the device.
     layout : Layout
-        All of the above but the address, in one object.
+        All of the above except the address, in one object.
 
     Examples
     --------
@@ -109,13 +109,13 @@ class DeviceArray:
         self.dtype = dtype
 
     def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
-        """Return other elements of the same memory, the first of them `offset` elements from this one's."""
+        """Return a view of the same memory that begins `offset` elements after this one."""
         layout = layout_of(shape, strides, self.layout.dtype, self._buffer.device)
         address = self.address + offset * self.dtype.itemsize
         return DeviceArray(self._buffer, address, layout, self.dtype, self._owner())
 
     def _owner(self) -> DeviceArray:
-        """Return the array whose life is that of the memory."""
+        """Return the array that owns the memory."""
         return self if self._base is None else self._base
 
     @classmethod
@@ -127,16 +127,16 @@ class DeviceArray:
         shape : tuple of int
             Sizes.
         dtype : dtype
-            Element type, of fixed size; ``"bfloat16"`` and ``"float8_e4m3fn"``, for one, are understood.
+            Element type, of fixed size. Names such as ``"bfloat16"`` and ``"float8_e4m3fn"`` are understood.
         device : int, optional
-            Where; the current device by default.
+            Device to allocate on; the current one by default.
 
         Raises
         ------
         InvalidArgumentError
             A size is negative, or the element type is not a number.
         HipError
-            The device has not enough memory.
+            The device does not have enough memory.
         """
         element = dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         if element.kind not in "iufcb" and _name_of(element) not in _EXTRA_DTYPES:
@@ -161,7 +161,7 @@ class DeviceArray:
         layout : Layout
             C-contiguous, made by `layout_of`.
         stream : int or None
-            The hipStream_t; None: it may be used anywhere at once, and nothing is about to write it.
+            The hipStream_t. None: any stream may use the memory at once, and no kernel is about to write it.
         """
         dtype, nbytes = layout.extent or _extent(layout)
         buffer = memory.allocate(nbytes, layout.device, stream)
@@ -178,9 +178,9 @@ class DeviceArray:
         Parameters
         ----------
         layout, stream
-            As there.
+            As in `allocate`.
         value : float
-            Every element: 0, or any number if the type is float32.
+            Value of every element: 0, or any number if the type is float32.
         """
         array = cls.allocate(layout, stream)
         if not array.nbytes:
@@ -312,8 +312,8 @@ class DeviceArray:
     ) -> object:
         """Lend the array as a DLPack capsule, as the Python array API standard says for ROCm.
 
-        Pending writes are ordered before the consumer's stream: nothing to do on the stream they were
-        enqueued on, else the device is waited for.
+        Pending writes come before the consumer's work. That needs nothing on the stream that they were
+        enqueued on; otherwise the call waits for the device.
         """
         if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
             raise BufferError(f"dl_device: got {tuple(dl_device)}, expected {self.__dlpack_device__()}")
@@ -333,7 +333,10 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3; waits for pending writes. AttributeError for types that have no type string there."""
+        """Describe the array by version 3 of the interface, after a wait for pending writes.
+
+        AttributeError if the interface has no name of the type.
+        """
         if self.layout.dtype in _EXTRA_DTYPES:
             raise AttributeError(f"__cuda_array_interface__ cannot say {self.layout.dtype}: use __dlpack__")
         self._buffer.settle()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""`flash_attn_func`: attention of sequences of equal lengths."""
+"""`flash_attn_func`: attention over sequences of equal lengths."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def flash_attn_func(
     v : array, (batch, seqlen_k, nhead_k, hdim_v)
         As k.
     dropout_p : float
-        Chance to drop an element of the probabilities, from 0 to below 1, in steps of 1/256; what is kept is
-        scaled by ``1 / (1 - dropout_p)``. Pass 0 in evaluation.
+        Chance to drop an element of the probabilities, from 0 to below 1, in steps of 1/256. The kept
+        elements are scaled by ``1 / (1 - dropout_p)``. Pass 0 in evaluation.
     softmax_scale : float, optional
         Factor on the scores; ``1 / sqrt(hdim)`` by default.
     causal : bool
@@ -69,30 +69,31 @@ def flash_attn_func(
         Keys to the left and right of that column that a query sees; negative, or seqlen_k or more, means
         unlimited. With `causal` the right side is 0.
     softcap : float
-        Above 0, up to 819, scaled scores become ``softcap * tanh(score / softcap)``. Not together with
+        If above 0 (up to 819), scaled scores become ``softcap * tanh(score / softcap)``. Not together with
         `bias` or `alibi_slopes`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         ``-slope * |j - own column|`` is added to the scaled score of key j.
     deterministic : bool
         Accepted because flash-attention has it. The forward pass is always deterministic.
     return_attn_probs : bool
-        Whether to return the log-sum-exp and the probabilities too. Only for tests: the probabilities are
-        computed on the host, which waits for the device.
+        Also return the log-sum-exp and the probabilities. Only for tests: the host computes the
+        probabilities, and waits for the device.
     bias : array, optional, (batch, nhead_q, seqlen_q, seqlen_k)
-        Added to the scaled scores; q's dtype, last dimension contiguous. A size of 1 in place of any but the
-        last is broadcast. One beyond +-2.3e38 may count as infinite. Not together with `alibi_slopes`.
+        Added to the scaled scores; q's dtype, last dimension contiguous. Any dimension except the last may
+        have size 1, which is broadcast. A value beyond +-2.3e38 may count as infinite. Not together with
+        `alibi_slopes`.
     top_left : bool
-        Whether query row i stands at key column i instead: masks and ALiBi are then aligned top-left.
+        Let query row i stand at key column i instead: masks and ALiBi are then aligned top-left.
     philox : (int, int) or array, optional
         Seed and offset of dropout's random numbers; required with dropout, and ignored without. Two integers
-        below 2**64, or a device array of two uint64 (or int64) that the kernel reads, so that a replayed
-        graph can take new ones. The same pair gives the same numbers, so change it between calls.
+        below 2**64, or a device array of two uint64 (or int64) that the kernel reads, so a replayed graph can
+        take new ones. The same pair gives the same numbers, so change it between calls.
     out_dtype : str or dtype, optional
         Type of O. By default q's; for 8-bit floats that of `out`, or bfloat16 without `out`.
     q_descale, k_descale, v_descale : float, optional
         Only for 8-bit floats: the factor on each element of q, k, v; 1 by default.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Also return the log-sum-exp.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_fwd_kernel` says which).
     out : array, optional

@@ -56,24 +56,25 @@ def flash_attn_bwd(
     dout : array, (batch, seqlen_q, nhead_q, hdim_v)
         Gradient of O, of q's dtype.
     q, k, v : array
-        As they were given to `flash_attn_func`: float16 or bfloat16, head dims up to 256.
+        The arrays given to `flash_attn_func`: float16, bfloat16 or float32, head dims up to 256.
     out, lse : array
-        What it returned with ``return_lse=True``; or O and LSE of several passes over parts of the keys,
-        merged, of which the gradients of any part may be asked for, as ring attention does.
+        Its results with ``return_lse=True``. O and LSE may also be merged from several passes over parts of
+        the keys, and k and v be any of these parts, as in ring attention.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, bias, top_left, philox
         As they were given to `flash_attn_func`.
     deterministic : bool
-        Whether dQ has the same bits from run to run. It takes up to 8 times the workspace, and is slower.
+        Make dQ have the same bits from run to run. It takes up to 8 times the workspace, and is slower.
     dq, dk, dv : array, optional
         Where to write the gradients: shaped like q, k and v, all of the same dtype, in any layout that those
         may have, without overlaps. By default new DeviceArrays.
     dbias : array or True, optional
-        Where to write the gradient of the bias, which is its sum where the bias is broadcast: shaped like
-        `bias`, of the same dtype as the others. True: a new DeviceArray. By default it is not computed.
+        Where to write the gradient of the bias, summed along the dimensions in which the bias is broadcast:
+        shaped like `bias`, of the same dtype as the others. True: a new DeviceArray. By default it is not
+        computed.
     grad_dtype : str, optional
-        Of new arrays: q's by default, or "float32".
+        Type of new arrays: q's by default, or "float32".
     accumulate : bool
-        Whether the gradients are added to what `dq`, `dk`, `dv` and `dbias` hold, which must be given.
+        Add the gradients to `dq`, `dk`, `dv` and `dbias`, which must be given.
     kernel : int
         0: the library's choice; n: the n-th of the kernels that can do this (`fmha_bwd_kernel` says which).
     stream : object, optional
@@ -82,8 +83,8 @@ def flash_attn_bwd(
     Returns
     -------
     dq, dk, dv : array
-        `dq`, `dk` and `dv` themselves if given, and `dbias` as the fourth if asked for. Rows that see no key,
-        and keys that no row sees, have 0.
+        `dq`, `dk` and `dv` themselves if given, and `dbias` as the fourth if asked for. The gradients of rows
+        that see no key, and of keys that no row sees, are 0.
 
     Raises
     ------
@@ -92,7 +93,8 @@ def flash_attn_bwd(
 
     Notes
     -----
-    The call returns when the work is enqueued. The workspace is allocated here; `fmha_bwd` takes one.
+    The call returns when the work is enqueued. It allocates the workspace, which `fmha_bwd` takes as a
+    parameter.
     Source: ``fmha_bwd`` of native/include/fmha_rocm.h and native/kernels/ck/bwd_kernel.h.
 
     Examples
@@ -156,9 +158,9 @@ def flash_attn_varlen_bwd(
     dout : array, (total_q, nhead_q, hdim_v)
         Gradient of O, of q's dtype.
     q, k, v, out : array
-        As in `flash_attn_bwd`, packed as `flash_attn_varlen_func` has them.
+        As in `flash_attn_bwd`, packed as in `flash_attn_varlen_func`.
     lse : array, float32 (nhead_q, total_q)
-        As it returned it.
+        The log-sum-exp that `flash_attn_varlen_func` returned.
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k
         As they were given to `flash_attn_varlen_func`. Rows beyond seqused have gradient 0.
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, bias, top_left, philox
@@ -169,8 +171,8 @@ def flash_attn_varlen_bwd(
     Returns
     -------
     dq, dk, dv : array
-        As in `flash_attn_bwd`, and `dbias` as the fourth if asked for. Rows of no sequence are 0 in new
-        arrays; in given ones they become 0 or stay as they are.
+        As in `flash_attn_bwd`, and `dbias` as the fourth if asked for. Rows that belong to no sequence are 0
+        in new arrays; given arrays get 0 there or stay unchanged.
 
     Raises
     ------
@@ -221,7 +223,7 @@ def _optional(options: Options, sequences: dict[str, Any], handle: int) -> Optio
 
 
 def _taken(array: Any, name: str, handle: int) -> _Array:
-    """Return an array of any library as one with address and layout, in use on the stream."""
+    """Return an array of any library with its address and layout, marked as in use on the stream."""
     if type(array) is DeviceArray:
         array.mark_used(handle)
         return array
@@ -229,7 +231,7 @@ def _taken(array: Any, name: str, handle: int) -> _Array:
 
 
 def _outputs(given: dict[str, Any], handle: int) -> dict[str, _Array | None]:
-    """Return the gradients that are wanted, by name: the caller's arrays, None if to be allocated."""
+    """Return the wanted gradients by name: the caller's arrays, or None for those to allocate."""
     outputs: dict[str, _Array | None] = {}
     for name, x in given.items():
         if name == "dbias" and (x is None or x is False):
@@ -284,7 +286,7 @@ def _run_planned(
     plan: BwdPlan, inputs: dict[str, _Array], outputs: dict[str, _Array | None], given: dict[str, Any],
     optional: OptionalArguments, handle: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Allocate what was not given, launch, and return the gradients as the caller gave them."""
+    """Allocate the arrays that were not given, launch, and return the gradients as the caller gave them."""
     results = []
     previous = enter_device(plan.device)
     try:

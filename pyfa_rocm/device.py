@@ -42,9 +42,9 @@ class Device:
     Attributes
     ----------
     index : int
-        HIP's number of it.
+        HIP's number of the device.
     name, arch : str
-        Its product, "AMD Instinct MI300X", and LLVM's name of its architecture, without features.
+        Product name, such as "AMD Instinct MI300X", and LLVM's name of the architecture, without features.
     memory_bytes : int
         Size of its memory.
     compute_units : int
@@ -83,7 +83,7 @@ def current_device() -> int:
 
 
 def device_index(device: int | None) -> int:
-    """Return the number of a device, checked as far as it is one, or of the current one for None."""
+    """Return the number of a device after checking it, or of the current one for None."""
     if device is None:
         return current_device()
     return device if type(device) is int and 0 <= device < _MOST_DEVICES else _checked_index(device)
@@ -102,7 +102,7 @@ def enter_device(index: int) -> int:
     Returns
     -------
     int
-        What `leave_device` needs: the device that was current, or -1 if it is this one.
+        The argument of `leave_device`: the device that was current, or -1 if it is this one.
     """
     if index == 0 and hip.has_one_device():
         return -1
@@ -245,7 +245,7 @@ _CURRENT_STREAMS: dict[str, Callable[[Any], int]] = {"cupy": _cupy_stream, "torc
 
 @functools.lru_cache(maxsize=64)
 def _library_of(kind: type) -> str | None:
-    """Return the library with a current stream that has an array type, or a type it derives from."""
+    """Return the library that has a current stream and owns an array type or one of its bases."""
     for base in kind.__mro__:
         library = base.__module__.partition(".")[0]
         if library in _CURRENT_STREAMS and library in sys.modules:
@@ -255,9 +255,9 @@ def _library_of(kind: type) -> str | None:
 
 @contextmanager
 def use_device_of(array: Any, index: int) -> Iterator[None]:
-    """Make the device of an array the current one for a block, in the eyes of the array's library too.
+    """Make the device of an array the current one for a block, for HIP and for the array's library.
 
-    torch exports no tensor of a device that is not current, and remembers which is: it is told itself.
+    torch exports no tensor of a device that is not current, and remembers which one is. So it is told too.
     """
     if _library_of(array.__class__) == "torch":
         with sys.modules["torch"].cuda.device(index):
@@ -278,8 +278,8 @@ def current_stream(array: Any) -> int:
     Returns
     -------
     int
-        ``torch.cuda.current_stream`` or ``cupy.cuda.get_current_stream`` of the array's device; 0, the null
-        stream, for an array of a library that has no such notion.
+        ``torch.cuda.current_stream`` or ``cupy.cuda.get_current_stream`` of the array's device. 0, the null
+        stream, if the array's library has no current stream.
     """
     library = _library_of(array.__class__)
     return 0 if library is None else _CURRENT_STREAMS[library](array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What only the software device can tell: what a kernel did.
+"""Profiles of kernels on the software device.
 
 Numbers called *counted* are exact. Those called *modelled* are estimates for the card that is played (for
 an MI300X if that is an MI250X) from counts and the constants that :func:`constants` lists with their sources;
@@ -55,16 +55,16 @@ class Matrix:
 
 @dataclass(frozen=True)
 class GlobalMemory:
-    """What vector and scalar instructions asked of global memory.
+    """Accesses of vector and scalar instructions to global memory.
 
     Attributes
     ----------
     load_bytes, store_bytes, atomic_bytes : int
         Bytes of the active lanes that were in range.
     scalar_load_bytes : int
-        Of s_load and s_buffer_load: kernel arguments, mostly.
+        Bytes of s_load and s_buffer_load, mostly kernel arguments.
     lines_touched, lines_read, lines_written : int
-        Different lines of 128 bytes.
+        Number of different lines of 128 bytes.
     """
 
     load_bytes: int
@@ -100,7 +100,7 @@ class Counted:
     Attributes
     ----------
     workgroups, waves : int
-        That ran.
+        Workgroups and waves that ran.
     instructions : dict of str to int
         Wave instructions: "total", and by class "valu", "transcendental", "mfma", "salu", "smem", "lds",
         "vmem_load", "vmem_store", "vmem_atomic", "branch", "sync" (s_barrier, s_waitcnt) and "other".
@@ -132,11 +132,11 @@ class Caches:
     l2_requests, l2_hits : int
         Lines that instructions asked the L2s for.
     l2_fill_bytes, l2_writeback_bytes : int
-        Between the L2s and the rest of the GPU.
+        Traffic between the L2s and the rest of the GPU.
     mall_hits, mall_misses : int
-        Fills that the memory-side cache had, and had not, in lines.
+        Lines of fills that hit and that missed the memory-side cache.
     hbm_read_bytes, hbm_write_bytes : int
-        What is left for the memory.
+        Traffic that reaches the memory.
     """
 
     l2_requests: int
@@ -156,14 +156,14 @@ class Caches:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many waves and workgroups a compute unit holds of the kernel, and what limits them.
+    """Waves and workgroups of the kernel that a compute unit holds, and what limits them.
 
-    On RDNA a work-group processor, unless the kernel was compiled for CU mode.
+    The unit is a work-group processor on RDNA, unless the kernel was compiled for CU mode.
 
     Attributes
     ----------
     vgprs, lds_bytes : int
-        Allocated, rounded up to the hardware's granules; VGPRs and AccVGPRs together.
+        Allocated amounts, rounded up to the hardware's granules; VGPRs and AccVGPRs together.
     limit : str
         "registers", "lds", "waves" or "workgroups".
     """
@@ -194,7 +194,7 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Range:
-    """From the fast ends of all constants of the clock to the slow ends."""
+    """A range from the fast ends of all constants of the clock to the slow ends."""
 
     low: float
     high: float
@@ -202,26 +202,27 @@ class Range:
 
 @dataclass(frozen=True)
 class Time:
-    """How long a launch takes on a card, by the model; the ends of :func:`timing_constants` give the ranges.
+    """Modelled time of a launch on a card; the ends of :func:`timing_constants` give the ranges.
 
     Attributes
     ----------
     card : str
         "mi300x", "mi355x", "rx7900xtx" or "rx9070xt".
     cycles, seconds, clock_hz : Range
-        Of the launch; `seconds` with what it costs to start a kernel, `cycles` without.
+        Ranges for the launch. `seconds` includes the cost to start a kernel, `cycles` does not.
     tflops : Range
-        10^12 operations a second of the matrix instructions that the launch issues. Those on keys that a mask
-        hides from some rows of a tile count, which published speeds of attention leave out.
+        10^12 operations a second of the matrix instructions that the launch issues. They include operations
+        on keys that a mask hides from some rows of a tile; published speeds of attention leave those out.
     binds : dict of str to float
-        Shares from 0 to 1, in the middle of the range. "matrix", "vector": of the ports, while a compute unit
-        has work; "lds", "l1": of the pipes of a compute unit; "latency", "barriers": of the time in which
-        neither port runs and a wave waits for loads or at a barrier; "memory": of the launch, what its
-        traffic through L2, Infinity Cache and HBM needs at their bandwidths.
+        Shares from 0 to 1, in the middle of the range. "matrix" and "vector" are the use of the ports while a
+        compute unit has work. "lds" and "l1" are the use of the pipes of a compute unit. "latency" and
+        "barriers" are the shares of the time in which neither port runs and a wave waits for loads or at a
+        barrier. "memory" is the share of the launch that its traffic through L2, Infinity Cache and HBM needs
+        at their bandwidths.
     sampled_workgroups, workgroups, workgroups_per_cu : int
-        How many were modelled, how many there are, and how many share a compute unit.
+        Number of modelled workgroups, of all, and of those that share a compute unit.
     events : dict or None
-        What one compute unit issued; see :func:`profile`.
+        Instructions that one compute unit issued; see :func:`profile`.
     """
 
     card: str
@@ -247,9 +248,9 @@ class Time:
 
 @dataclass(frozen=True)
 class LaunchProfile:
-    """What one launch did. `json` is the software device's record, as it is.
+    """Profile of one launch. `json` is the software device's unchanged record.
 
-    `time` is there if :func:`profile` was asked for it and the launch was not stopped.
+    `time` is None unless :func:`profile` was asked for it and the launch ran to its end.
     """
 
     kernel: str
@@ -371,14 +372,14 @@ def profile(
 ) -> Iterator[Profile]:
     """Profile every launch of the block, by any thread of the process, on the software device.
 
-    A profiled launch runs its workgroups in order on one thread. Outside such a block nothing is counted and
-    nothing costs anything.
+    A profiled launch runs its workgroups in order on one thread. Launches outside such a block are not
+    counted and cost nothing extra.
 
     Parameters
     ----------
     timing : bool
         Model how long each launch takes on the card that is played, or on an MI300X instead of an MI250X:
-        `LaunchProfile.time`. HipError for a card that the clock has no constants of.
+        `LaunchProfile.time`. Raises HipError if the clock has no constants of the card.
     sample : int, optional
         With `timing`: run only the workgroups that the clock models, about this many on each axis of the
         grid; 3 are enough where cost is linear in a workgroup's place. Counts are then those of the
@@ -395,14 +396,14 @@ def profile(
     Yields
     ------
     Profile
-        Its `launches` are there when the block has ended.
+        Its `launches` are filled in at the end of the block.
 
     Raises
     ------
     HipError
         The device is a GPU.
     InvalidArgumentError
-        There is such a block already, or an argument is out of its range.
+        Another such block is active, or an argument is out of its range.
 
     Examples
     --------
@@ -433,7 +434,7 @@ def profile(
 
 
 def constants() -> dict[str, dict[str, Any]]:
-    """Return the numbers that the model rests on: name to {"value", "source"}."""
+    """Return the constants of the model: name to {"value", "source"}."""
     value: dict[str, dict[str, Any]] = software_device.json_of(
         software_device.library().fmha_emu_profile_constants
     )
@@ -441,7 +442,7 @@ def constants() -> dict[str, dict[str, Any]]:
 
 
 def timing_constants() -> dict[str, dict[str, Any]]:
-    """Return what the clock rests on beside these: name to {"fast", "slow", "unit", "source"}."""
+    """Return the further constants of the clock: name to {"fast", "slow", "unit", "source"}."""
     value: dict[str, dict[str, Any]] = software_device.json_of(
         software_device.library().fmha_emu_timing_constants
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The C functions on raw device pointers, one for one, and questions about them."""
+"""The C functions on raw device pointers, one for one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KernelInfo(NamedTuple):
     Attributes
     ----------
     vgpr_count, sgpr_count, scratch_bytes : int
-        Registers and private memory: of a lane, a wave, a lane.
+        Vector registers of a lane, scalar registers of a wave, private memory of a lane.
     lds_bytes, block_size : int
         Local memory and threads of a workgroup.
     tile_m, tile_n : int
@@ -41,14 +41,14 @@ class KernelInfo(NamedTuple):
     name, arch, sha256 : str
         Symbol of the kernel, the GPU it is for, and the SHA-256 of its code object.
     candidate, candidate_count : int
-        Which of the kernels that can do the problem this is, 1 being the library's choice, and how many
-        there are.
+        Number of this kernel among those that can do the problem, from 1, the library's choice; and their
+        count.
     pipeline : str
         Name of its main loop: ``pingpong`` is our own, ``asm_v3`` AITER's, others are Composable Kernel's.
     step_count : int
         Launches and memsets that the call enqueues, 0 if there is nothing to do.
     why : str
-        Why it is this kernel and not the next candidate.
+        The reason to choose this kernel and not the next candidate.
     """
 
     vgpr_count: int
@@ -75,9 +75,9 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : FwdParams
-        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+        What to compute. The memory and the workspace must stay valid until the work is done.
     stream : int
-        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 
     Raises
     ------
@@ -96,13 +96,13 @@ def fmha_fwd(params: FwdParams, stream: int = 0) -> None:
 
 
 def fmha_fwd_supported(params: FwdParams) -> None:
-    """Raise what `fmha_fwd` would raise on the current device. Addresses may be 0: then they are not read."""
+    """Raise what `fmha_fwd` would raise on the current device. Addresses of 0 are not read."""
     lib = _library()
     library.check(lib.fmha_fwd_supported(to_c(params)))
 
 
 def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
-    """Return the kernel that `fmha_fwd` would run; else as `fmha_fwd_supported`.
+    """Return the kernel that `fmha_fwd` would run, or raise as `fmha_fwd_supported`.
 
     ``params.kernel`` asks for one of the candidates: 1 to ``candidate_count``, best first.
     """
@@ -111,7 +111,7 @@ def fmha_fwd_kernel(params: FwdParams) -> KernelInfo:
 
 
 def _kernel_info(query: Any, c: Any) -> KernelInfo:
-    """Return what a C function says of the kernel that a call would run."""
+    """Return a C function's description of the kernel that a call would run."""
     ffi, _ = library.load()
     info = ffi.new("fmha_kernel_info *")
     info.struct_size = ffi.sizeof("fmha_kernel_info")
@@ -125,17 +125,17 @@ def _kernel_info(query: Any, c: Any) -> KernelInfo:
 
 
 def fmha_fwd_workspace_bytes(params: FwdParams) -> int:
-    """Return how much memory `fmha_fwd` is faster with as `params.workspace`; else as `fmha_fwd_supported`.
+    """Return the bytes of `params.workspace` that make `fmha_fwd` faster, or raise as `fmha_fwd_supported`.
 
-    0 unless workgroups share the keys of long sequences of few heads. It depends on the device and on all
-    but the addresses of q, k, v and o.
+    It is 0 unless workgroups share the keys of long sequences of few heads. It depends on the device and on
+    all fields except the addresses of q, k, v and o.
     """
     lib = _library()
     return _workspace_bytes(lib.fmha_fwd_workspace_bytes, to_c(params))
 
 
 def _workspace_bytes(query: Any, c: Any) -> int:
-    """Return what a C function says of the workspace that a call needs."""
+    """Return the size of the workspace that a C function gives for a call."""
     ffi, _ = library.load()
     nbytes = ffi.new("int64_t *")
     library.check(query(c, nbytes))
@@ -145,15 +145,15 @@ def _workspace_bytes(query: Any, c: Any) -> int:
 def fmha_fwd_prepare(params: FwdParams) -> None:
     """Load the kernel of a problem onto the current device.
 
-    The next `fmha_fwd` of the kind then only launches, which is legal while its stream is being captured
-    into a graph. Raises as `fmha_fwd_supported`.
+    The next such `fmha_fwd` then only launches, which is legal while its stream is being captured into a
+    graph. Raises as `fmha_fwd_supported`.
     """
     lib = _library()
     library.check(lib.fmha_fwd_prepare(to_c(params)))
 
 
 def fmha_prepare(params: FwdParams) -> None:
-    """Call `fmha_fwd_prepare`; this is its older name."""
+    """Call `fmha_fwd_prepare`, which is the newer name."""
     fmha_fwd_prepare(params)
 
 
@@ -175,9 +175,9 @@ def fmha_bwd(params: BwdParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : BwdParams
-        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+        What to compute. The memory and the workspace must stay valid until the work is done.
     stream : int
-        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 
     Raises
     ------
@@ -194,28 +194,28 @@ def fmha_bwd(params: BwdParams, stream: int = 0) -> None:
 
 
 def fmha_bwd_supported(params: BwdParams) -> None:
-    """Raise what `fmha_bwd` would raise on the current device. Addresses may be 0: then they are not read."""
+    """Raise what `fmha_bwd` would raise on the current device. Addresses of 0 are not read."""
     lib = _library()
     c, _kept = bwd_to_c(params)
     library.check(lib.fmha_bwd_supported(c))
 
 
 def fmha_bwd_kernel(params: BwdParams) -> KernelInfo:
-    """Return the kernel of dK and dV that `fmha_bwd` would run; else as `fmha_bwd_supported`."""
+    """Return the kernel of dK and dV that `fmha_bwd` would run, or raise as `fmha_bwd_supported`."""
     lib = _library()
     c, _kept = bwd_to_c(params)
     return _kernel_info(lib.fmha_bwd_kernel, c)
 
 
 def fmha_bwd_workspace_bytes(params: BwdParams) -> int:
-    """Return how much device memory `fmha_bwd` needs as `params.workspace`; else as `fmha_bwd_supported`."""
+    """Return the bytes of `params.workspace` that `fmha_bwd` needs, or raise as `fmha_bwd_supported`."""
     lib = _library()
     c, _kept = bwd_to_c(params)
     return _workspace_bytes(lib.fmha_bwd_workspace_bytes, c)
 
 
 def fmha_bwd_prepare(params: BwdParams) -> None:
-    """Load the kernels of a backward problem onto the current device; else as `fmha_fwd_prepare`."""
+    """Load the kernels of a backward problem onto the current device; like `fmha_fwd_prepare`."""
     lib = _library()
     c, _kept = bwd_to_c(params)
     library.check(lib.fmha_bwd_prepare(c))
@@ -227,9 +227,9 @@ def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : DecodeParams
-        What to compute. The memory, workspace included, must stay valid until the stream has got there.
+        What to compute. The memory and the workspace must stay valid until the work is done.
     stream : int
-        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def fmha_decode(params: DecodeParams, stream: int = 0) -> None:
 def fmha_decode_supported(params: DecodeParams) -> None:
     """Raise what `fmha_decode` would raise on the current device.
 
-    Addresses may be 0: then they are not read.
+    Addresses of 0 are not read.
     """
     lib = _library()
     c, _kept = decode_to_c(params)
@@ -256,21 +256,21 @@ def fmha_decode_supported(params: DecodeParams) -> None:
 
 
 def fmha_decode_kernel(params: DecodeParams) -> KernelInfo:
-    """Return the kernel that `fmha_decode` would run; else as `fmha_decode_supported`."""
+    """Return the kernel that `fmha_decode` would run, or raise as `fmha_decode_supported`."""
     lib = _library()
     c, _kept = decode_to_c(params)
     return _kernel_info(lib.fmha_decode_kernel, c)
 
 
 def fmha_decode_workspace_bytes(params: DecodeParams) -> int:
-    """Return how much device memory `fmha_decode` needs as `params.workspace`; else as its `_supported`."""
+    """Return the bytes of `params.workspace` that `fmha_decode` needs; raise as `fmha_decode_supported`."""
     lib = _library()
     c, _kept = decode_to_c(params)
     return _workspace_bytes(lib.fmha_decode_workspace_bytes, c)
 
 
 def fmha_decode_prepare(params: DecodeParams) -> None:
-    """Load the kernels of a problem onto the current device; else as `fmha_fwd_prepare`."""
+    """Load the kernels of a problem onto the current device; like `fmha_fwd_prepare`."""
     lib = _library()
     c, _kept = decode_to_c(params)
     library.check(lib.fmha_decode_prepare(c))
@@ -282,9 +282,9 @@ def fmha_merge(params: MergeParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : MergeParams
-        What to merge. The memory must stay valid until the stream has got there.
+        What to merge. The memory must stay valid until the work is done.
     stream : int
-        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 
     Raises
     ------
@@ -304,12 +304,12 @@ def fmha_merge_supported(params: MergeParams) -> None:
 
 
 def fmha_merge_kernel(params: MergeParams) -> KernelInfo:
-    """Return the kernel that `fmha_merge` would run; else as `fmha_merge_supported`."""
+    """Return the kernel that `fmha_merge` would run, or raise as `fmha_merge_supported`."""
     return _kernel_info(_library().fmha_merge_kernel, merge_to_c(params))
 
 
 def fmha_merge_prepare(params: MergeParams) -> None:
-    """Load the kernel of a merge onto the current device; else as `fmha_fwd_prepare`."""
+    """Load the kernel of a merge onto the current device; like `fmha_fwd_prepare`."""
     library.check(_library().fmha_merge_prepare(merge_to_c(params)))
 
 
@@ -319,9 +319,9 @@ def fmha_kv_append(params: KvAppendParams, stream: int = 0) -> None:
     Parameters
     ----------
     params : KvAppendParams
-        What to append, and where. The memory must stay valid until the stream has got there.
+        What to append, and where. The memory must stay valid until the work is done.
     stream : int
-        The hipStream_t, 0 being the null stream. It and the memory belong to the thread's current device.
+        The hipStream_t; 0 is the null stream. It and the memory belong to the thread's current device.
 
     Raises
     ------
@@ -345,14 +345,14 @@ def fmha_kv_append_supported(params: KvAppendParams) -> None:
 
 
 def fmha_kv_append_kernel(params: KvAppendParams) -> KernelInfo:
-    """Return the kernel that `fmha_kv_append` would run; else as `fmha_kv_append_supported`."""
+    """Return the kernel that `fmha_kv_append` would run, or raise as `fmha_kv_append_supported`."""
     lib = _library()
     c, _kept = kv_append_to_c(params)
     return _kernel_info(lib.fmha_kv_append_kernel, c)
 
 
 def fmha_kv_append_prepare(params: KvAppendParams) -> None:
-    """Load the kernel of an append onto the current device; else as `fmha_fwd_prepare`."""
+    """Load the kernel of an append onto the current device; like `fmha_fwd_prepare`."""
     lib = _library()
     c, _kept = kv_append_to_c(params)
     library.check(lib.fmha_kv_append_prepare(c))

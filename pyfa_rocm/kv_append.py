@@ -55,36 +55,37 @@ def flash_attn_kv_append(
         The cache, written: of k's dtype or the device's 8-bit float, the last dimension contiguous, in any
         layout; or vectorised, as in `flash_attn_with_kvcache`.
     k, v : array, (batch, seqlen_new, nhead_k, hdim) or (total, nhead_k, hdim)
-        New keys and values, float16 or bfloat16. None, with k_cache and v_cache: only `q` is rotated.
+        New keys and values, float16 or bfloat16. If these and k_cache and v_cache are None, only `q` is
+        rotated.
     cache_seqlens : array, int32 (batch), optional
-        Tokens in the cache before, which the new ones follow. Not written. None: 0.
+        Tokens in the cache before the call, which the new ones follow. Not written. None: 0.
     q : array, (batch, seqlen_new, nhead_q, hdim) or (total, nhead_q, hdim), optional
-        New queries, to be rotated.
+        New queries to rotate.
     q_out : array, optional
-        Where to write them, shaped like `q`. None: they take the place of `q`.
+        Where to write the rotated queries, shaped like `q`. None: they overwrite `q`.
     rotary_cos, rotary_sin : array, (positions, rotary_dim / 2), optional
-        Of k's dtype, or float32. None: nothing is rotated.
+        Tables of k's dtype, or float32. None: nothing is rotated.
     rotary_interleaved : bool
-        Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
+        True: elements 2 i and 2 i + 1 are a pair. False: i and i + rotary_dim / 2 are.
     positions : array, int32 or int64 (batch, seqlen_new) or (total), optional
-        Of each token, for rotary. None: its place in the sequence.
+        Position of each token, for rotary. None: its place in the sequence.
     block_table : array, int32 (batch, max_pages), optional
         Pages of each sequence. A token without a page of the cache is not stored. None: the cache has no
-        pages, or there are `slots` or `kv_indptr`.
+        pages, or `slots` or `kv_indptr` is given.
     kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
         Instead of `block_table`: sequence b has the pages ``kv_indices[kv_indptr[b]:kv_indptr[b + 1]]``.
     cache_batch_idx : array, int32 (batch), optional
         Without pages: the element of the cache for each sequence. None: its own number.
     slots : array, int32 or int64 (batch, seqlen_new) or (total), optional
-        Where each token goes: token ``slot % page_size`` of page ``slot / page_size``; below 0: nowhere.
+        Place of each token: token ``slot % page_size`` of page ``slot / page_size``. Below 0: not stored.
     cu_seqlens : array, int32 (batch + 1), optional
         First row of each packed sequence, and the end. Packed tokens without it are one sequence.
     max_seqlen : int, optional
         The most new tokens of a packed sequence. None: all.
     k_scale, v_scale : array, float32 (pages or batch, nhead_k), optional
-        What elements of an 8-bit cache are to be multiplied with. None: 1.
+        Factors on the elements of an 8-bit cache. None: 1.
     scale_per_page : bool
-        Whether scales are by page, not by sequence.
+        True: scales are by page. False: by sequence.
     stream : object, optional
         As in `flash_attn_func`.
 
@@ -171,7 +172,7 @@ def append_params(
 
 
 def _missing(arrays: dict[str, Array]) -> str | None:
-    """Return the name of an array that there should be."""
+    """Return the name of a required array that is missing."""
     stored = ("k", "v", "k_cache", "v_cache")
     if not any(name in arrays for name in stored):
         return None if "q" in arrays else "q"
@@ -195,7 +196,7 @@ def _query_fields(arrays: dict[str, Array], tokens: tuple[int, ...], k: Layout) 
 
 
 def _token_fields(arrays: dict[str, Array], tokens: tuple[int, ...], batch: int, k: Layout) -> dict[str, Any]:
-    """Return the fields of what there is for each token or sequence, contiguous."""
+    """Return the fields of the contiguous arrays that have an item for each token or sequence."""
     fields: dict[str, Any] = {}
     for name in ("slots", "positions"):
         if name in arrays:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""`flash_attn_with_kvcache`: attention over a KV cache, and what is new in it."""
+"""`flash_attn_with_kvcache`: attention over a KV cache, which it may append to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def flash_attn_with_kvcache(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Attention over a KV cache. With `k` and `v` the new tokens are stored first, and seen by `q`.
+    """Attention over a KV cache. If `k` and `v` are given, it stores them first, and `q` sees them.
 
     Parameters
     ----------
@@ -74,39 +74,41 @@ def flash_attn_with_kvcache(
     k, v : array, (batch, seqlen_new, nhead_k, hdim), optional
         New keys and values, which the caches then hold. (`flash_attn_kv_append` stores packed ones.)
     rotary_cos, rotary_sin : array, (positions, rotary_dim / 2), optional
-        Of q's dtype, or float32; only with `k`. The new keys are rotated by their places in the sequence, as
-        are queries if `causal` or with a window; otherwise all queries by the place of the first new token.
+        Tables of q's dtype, or float32; only with `k`. New keys are rotated by their places in the sequence.
+        Queries are too if `causal` or with a window; otherwise all of them by the place of the first new
+        token.
     cache_seqlens : int or array, int32 (batch), optional
         Tokens in the cache, without the new ones. Not written. None: the cache is full; not with `k`. An
-        integer for which the cache has no room is refused; of an array, tokens without room are not stored.
+        integer for which the cache has no room is refused. If lengths are an
+        array, tokens without room are not stored.
     cache_batch_idx : array, int32 (batch), optional
         The element of the cache for each sequence; only without pages. None: its own number.
     cache_leftpad : array, int32 (batch), optional
-        Tokens at the beginning of each sequence that are no keys.
+        Tokens at the beginning of each sequence that are not keys.
     block_table : array, int32 (batch, max_pages), optional
         Pages of each sequence; entries beyond its length do not matter. None: the cache has no pages, or
-        they are listed by `kv_indptr`.
+        `kv_indptr` lists them.
     softmax_scale, causal, window_size, softcap, alibi_slopes
         As in `flash_attn_func`.
     rotary_interleaved : bool
-        Whether elements 2 i and 2 i + 1 are a pair; else i and i + rotary_dim / 2.
+        True: elements 2 i and 2 i + 1 are a pair. False: i and i + rotary_dim / 2 are.
     num_splits : int
-        Parts that the keys of a sequence are dealt to, at most 128; 0: the library's choice.
+        Parts that share the keys of a sequence, at most 128. 0: the library's choice.
     return_softmax_lse : bool
-        Whether to return the log-sum-exp too.
+        Also return the log-sum-exp.
     kv_indptr, kv_indices : array, int32 (batch + 1) and (indices), optional
         Instead of `block_table`: sequence b has the pages ``kv_indices[kv_indptr[b]:kv_indptr[b + 1]]``.
     sinks : array, float32 (nhead_q), optional
-        A logit of each query head that takes part in the softmax and has no value.
+        A logit for each query head that takes part in the softmax and has no value vector.
     k_scale, v_scale : array, float32 (batch or pages, nhead_k), optional
-        What elements of an 8-bit cache are to be multiplied with. None: 1.
+        Factors on the elements of an 8-bit cache. None: 1.
     scale_per_page : bool
-        Whether scales are by page, not by sequence.
+        True: scales are by page. False: by sequence.
     cu_seqlens_q : array, int32 (batch + 1), optional
         First row of each sequence of packed queries, and the end; not with `k`.
     max_seqlen_q, max_seqlen_k : int, optional
-        The longest of packed queries (None: all rows), and the most tokens of a sequence, new ones included
-        (None: what the cache has room for): what splits are chosen by.
+        Length of the longest packed queries (None: all rows), and the most tokens of a sequence with the new
+        ones (None: the room in the cache). The library chooses splits by them.
     kernel : int
         0: the library's choice; n: the n-th candidate.
     out : array, optional
@@ -117,15 +119,15 @@ def flash_attn_with_kvcache(
     Returns
     -------
     out : array, shaped like q, with hdim_v
-        `out` itself if given, else a new DeviceArray. A query row that sees no key gives 0. One of no
-        sequence does too, but keeps what a given `out` holds there.
+        `out` itself if given, else a new DeviceArray. A query row that sees no key gives 0. A row of no
+        sequence is 0 in a new array, and unchanged in a given `out`.
     lse : DeviceArray, float32 (batch, nhead_q, seqlen_q) or (nhead_q, total_q)
         Natural logarithm, -inf for such rows; only with `return_softmax_lse`.
 
     Raises
     ------
     TypeError, InvalidArgumentError, UnsupportedError, HipError
-        As in `flash_attn_func`. A call that is refused has stored nothing.
+        As in `flash_attn_func`. A refused call has stored nothing.
 
     Notes
     -----
@@ -198,10 +200,10 @@ def attend_cached(
     call: CachedCall, arrays: dict[str, Array], out: Array | None, handle: int,
     store: Callable[[], None] | None = None,
 ) -> tuple[Any, DeviceArray | None]:  # fmt: skip
-    """Allocate what was not given, and enqueue attention over a cache; return O and the log-sum-exp.
+    """Allocate the missing arrays, enqueue attention over a cache, and return O and the log-sum-exp.
 
-    `store` enqueues what writes the cache. It is called once the library has agreed to the attention, and all
-    memory is there.
+    `store` enqueues the writes of the cache. It is called after the library has accepted the attention and
+    all memory is allocated.
     """
     previous = enter_device(call.o.device)
     try:
@@ -232,7 +234,7 @@ def attend_cached(
 
 
 def require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqlens_q: Any) -> None:
-    """Raise unless what belongs to new tokens is there together."""
+    """Raise unless the arguments of new tokens are given together."""
     if (k is None) != (v is None):
         raise InvalidArgumentError(
             f"{'k' if k is None else 'v'}: got None, expected both k and v, or neither"
@@ -253,8 +255,8 @@ def require_new(k: Any, v: Any, cos: Any, sin: Any, cache_seqlens: Any, cu_seqle
 def require_positions(cos: Any, cache_seqlens: Any, rows: int) -> None:
     """Raise if a length that the host knows leads beyond the tables of rotary.
 
-    `rows`: new tokens of a sequence, or queries, which take the places from there on. Lengths on the device
-    are not looked at: there every position of the call has to be one of the tables'.
+    `rows` is the number of new tokens or queries, which take the places from there on. The host does not look
+    at lengths on the device: the caller ensures that the tables have every position.
     """
     shape: tuple[int, ...] = getattr(cos, "shape", ())
     if not isinstance(cache_seqlens, int) or len(shape) != 2:

@@ -37,19 +37,19 @@ def flash_attn_merge(
         Partial outputs: float16, bfloat16 or float32, the last dimension contiguous and a multiple of 8. A
         part whose log-sum-exp is -inf is not read.
     lses : array, float32 (parts, batch, nhead, seqlen) or (parts, nhead, total)
-        Their log-sum-exps, the last dimension contiguous. A part of +inf outweighs all others.
+        Log-sum-exps of the parts, the last dimension contiguous. A part of +inf outweighs all others.
     out : array, optional
         Where to write the output, shaped like a part. By default a new DeviceArray.
     lse : array, optional
         Where to write its log-sum-exp. By default a new DeviceArray.
     out_dtype : str, optional
-        Of the output: by default that of `out`, or of `outs`. "float32" is made of any parts, other types of
-        their own or of "float32".
+        Type of the output: by default that of `out`, or of `outs`. Any parts can give "float32"; other types
+        need parts of the same type or of "float32".
     base2 : bool
-        Whether all log-sum-exps are of base 2, not natural.
+        True: all log-sum-exps are to base 2. False: they are natural.
     accumulate : bool
-        Whether `out` and `lse`, which must be given, hold one more part, whose place the result takes, as
-        ring attention does with each block of keys.
+        Take one more part from `out` and `lse`, which must be given, and write the result there, as ring
+        attention does with each block of keys.
     stream : object, optional
         As in `flash_attn_func`.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The packed forms: q, k, v, or k and v, as parts of one array. Views of it; nothing is copied."""
+"""The packed forms: q, k, v, or k and v, are views of one array. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _part(whole: Layout, names: str, dims: str) -> tuple[Layout, int]:
 
 
 def _unpack(packed: Any, names: str, dims: str, stream: int) -> list[Tensor]:
-    """Return the parts of a packed array; `dims` names its dimensions, its number of parts among them."""
+    """Return the parts of a packed array. `dims` names its dimensions, including the number of parts."""
     whole = as_tensor(packed, names, stream)
     data, whole_layout, readonly, owner = whole
     layout, step = _parts.get((whole_layout, dims)) or _part(whole_layout, names, dims)
@@ -71,7 +71,7 @@ def flash_attn_qkvpacked_func(
     stream: Any = None,
     **ours: Unpack[Keywords],
 ) -> Any:
-    """Like `flash_attn_func`, but of q, k, v in one array.
+    """Like `flash_attn_func`, but with q, k and v in one array.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def flash_attn_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword only.
+        The keyword-only arguments of `flash_attn_func`.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def flash_attn_kvpacked_func(
     stream: Any = None,
     **ours: Unpack[Keywords],
 ) -> Any:
-    """Like `flash_attn_func`, but of k, v in one array.
+    """Like `flash_attn_func`, but with k and v in one array.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def flash_attn_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_func`.
     **ours
-        What `flash_attn_func` takes by keyword only.
+        The keyword-only arguments of `flash_attn_func`.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def flash_attn_varlen_qkvpacked_func(
     stream: Any = None,
     **ours: Unpack[Keywords],
 ) -> Any:
-    """Like `flash_attn_varlen_func`, but of q, k, v in one array, so of the same lengths.
+    """Like `flash_attn_varlen_func`, but with q, k and v in one array, so with the same lengths.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword only.
+        The keyword-only arguments of `flash_attn_varlen_func`.
 
     Returns
     -------
@@ -263,7 +263,7 @@ def flash_attn_varlen_kvpacked_func(
     stream: Any = None,
     **ours: Unpack[Keywords],
 ) -> Any:
-    """Like `flash_attn_varlen_func`, but of k, v in one array.
+    """Like `flash_attn_varlen_func`, but with k and v in one array.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
         As in `flash_attn_varlen_func`.
     **ours
-        What `flash_attn_varlen_func` takes by keyword only.
+        The keyword-only arguments of `flash_attn_varlen_func`.
 
     Returns
     -------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""`flash_attn_varlen_func`: attention of sequences of different lengths, packed one after the other."""
+"""`flash_attn_varlen_func`: attention over packed sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def flash_attn_varlen_func(
 
     Sequence b has the rows ``cu_seqlens_q[b]`` up to ``cu_seqlens_q[b + 1]`` of q, and the rows
     ``cu_seqlens_k[b]`` up to ``cu_seqlens_k[b + 1]`` of k and v; each attends only to itself. Either may be
-    empty. What is not listed is as in `flash_attn_func`, with the sequence's own lengths for seqlen_q and
-    seqlen_k.
+    empty. All else is as in `flash_attn_func`, with the sequence's own lengths for seqlen_q and seqlen_k.
 
     Parameters
     ----------
@@ -72,23 +71,23 @@ def flash_attn_varlen_func(
         Where each sequence starts, and the end: from 0, not decreasing, up to total_q or total_k. They are in
         device memory, so their values are not checked.
     max_seqlen_q, max_seqlen_k : int
-        Upper bounds of the lengths. Rows of q beyond max_seqlen_q of a longer sequence may be left
-        out, as rows of no sequence are. A side of `window_size` is unlimited from max_seqlen_k on.
+        Upper bounds of the lengths. If a sequence is longer, its rows of q beyond max_seqlen_q may be left
+        out, like rows of no sequence. A side of `window_size` is unlimited from max_seqlen_k on.
     dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs
         As in `flash_attn_func`.
     alibi_slopes : array, optional, float32 (nhead_q) or (batch, nhead_q)
         As in `flash_attn_func`.
     block_table : array, optional, int32 (batch, max_pages)
         Pages of each sequence: k and v are caches, (pages, page_size, nhead_k, hdim), in any form that
-        `flash_attn_with_kvcache` takes. Lengths of keys are `seqused_k`, else the differences of
-        `cu_seqlens_k`, which may be None beside it; `max_seqlen_k` at most. Without `seqused_q`, dropout,
-        `bias`, `top_left`, `out_dtype`, descales and `return_attn_probs`.
+        `flash_attn_with_kvcache` takes. Lengths of keys are `seqused_k`, or without it the differences of
+        `cu_seqlens_k`, which may be None beside it. They are at most `max_seqlen_k`. Not together with
+        `seqused_q`, dropout, `bias`, `top_left`, `out_dtype`, descales or `return_attn_probs`.
     seqused_q, seqused_k : array, optional, int32 (batch)
-        Lengths in use, if sequences fill only the first part of their rows. The others are rows of no
-        sequence: neither read nor written.
+        Lengths in use, if sequences fill only the first part of their rows. The other rows belong to no
+        sequence, and are neither read nor written.
     bias : array, optional, (nhead_q, total_q, max_seqlen_k)
-        Rows are those of q; column j is key j of the row's own sequence. A size of 1 in place of any but the
-        last is broadcast.
+        Rows are those of q; column j is key j of the row's own sequence. Any dimension except the last may
+        have size 1, which is broadcast.
     top_left, philox, out_dtype, q_descale, k_descale, v_descale, return_lse, kernel, stream
         As in `flash_attn_func`.
     out : array, optional
@@ -98,7 +97,8 @@ def flash_attn_varlen_func(
     Returns
     -------
     out : array, (total_q, nhead_q, hdim_v)
-        `out` itself if given, which keeps its rows of no sequence; else a new DeviceArray, where they are 0.
+        `out` itself if given, with its rows of no sequence unchanged; else a new DeviceArray, where they are
+        0.
     lse : DeviceArray, float32 (nhead_q, total_q)
         Natural logarithm, -inf for rows of no sequence; only with `return_lse` or `return_attn_probs`.
     S_dmask : DeviceArray, float32 (batch, nhead_q, max_seqlen_q, max_seqlen_k)
@@ -174,7 +174,7 @@ def flash_attn_varlen_func(
 def _attend_paged(
     arrays: dict[str, Any], max_seqlen_q: Any, max_seqlen_k: Any, options: Options, out: Any, handle: int
 ) -> Any:
-    """Attention of packed queries over pages, of arrays by their names of `flash_attn_with_kvcache`."""
+    """Attend with packed queries over pages; `arrays` has the names of `flash_attn_with_kvcache`."""
     refuse_uncached(options, arrays.pop("seqused_q"))
     if arrays["cache_seqlens"] is not None:
         arrays["cu_seqlens_k"] = None

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # All style and static checks: lint.sh LLVM_VERSION [SINCE]. It runs every check, then fails if one of them failed. With
-# SINCE, a commit, clang-tidy is for the C++ files that differ from it.
+# SINCE, a commit, clang-tidy is for the C++ files that differ from it. `lint.sh prose` writes lower numbers of findings
+# to prose.toml, and does no more.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 llvm=$1 since=${2:-} bin=build/venv/bin failed=()
@@ -27,6 +28,14 @@ file_rules() {
   return $ok
 }
 
+prose() {  # options...
+  local sources
+  mapfile -t sources < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.rs' '*.md' '*.sh' '*.cmake' '*CMakeLists.txt' \
+    '*.toml' '*.yml' Makefile)
+  "$bin/python" native/tools/prose.py "$@" native/tools/prose.toml "${sources[@]}"
+}
+[ "$llvm" != prose ] || { prose --shrink; exit; }
+
 # clang-tidy needs a compile command for each file, and generated headers: a build that is configured for that, and not
 # built. The software device's instructions are compiled once for each x86-64 level; tidy_commands.py keeps one of them.
 tidy() {
@@ -47,6 +56,7 @@ tidy() {
 mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
   'native/include/*.hpp' 'tests/c_abi/*' 'tests/clients/*' 'examples/*' | grep -E '\.(cc|h|hpp|hip|c)$')
 check "file length and licence" file_rules
+check "prose" prose
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
