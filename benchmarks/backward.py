@@ -20,7 +20,7 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 import pyfa_rocm as fa
 from pyfa_rocm.cli import traffic
-from pyfa_rocm.cli.trial import Trial, is_right, run
+from pyfa_rocm.oracle.trial import Trial, is_right, run
 
 CHECKS = {"seconds": "none", "seconds_checked": ""}  # as in FMHA_EMU_CHECKS: no checks, those by default
 

@@ -19,7 +19,7 @@ from pyfa_rocm.cli import judge_clock
 from pyfa_rocm.cli.bench_against import Clock, judge
 from pyfa_rocm.cli.bench_model import played, subjects
 from pyfa_rocm.cli.published import points
-from pyfa_rocm.cli.trial import to_json
+from pyfa_rocm.oracle.trial import to_json
 
 # Backward kernels that the library has no objects of.
 NOT_HERE = ("a16",)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line, and what it judges results by."""
+"""The command line."""

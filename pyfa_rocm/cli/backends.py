@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip, library
-from pyfa_rocm.cli.trial import Results, Trial
 from pyfa_rocm.errors import FmhaError
+from pyfa_rocm.oracle.trial import Results, Trial
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 

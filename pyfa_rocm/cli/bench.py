@@ -30,9 +30,9 @@ from pyfa_rocm.cli.bench_subjects import (
     head_reference,
     milliseconds,
 )
-from pyfa_rocm.cli.trial import Trial, to_json
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.trial import Trial, to_json
 
 DIRECTIONS = ("forward", "backward")
 RESULTS = {"forward": ["o"], "backward": ["dq", "dk", "dv"]}

@@ -17,8 +17,8 @@ from pyfa_rocm.cli import bench_model_text, judge_clock
 from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.clock_subjects import CompositeKernel, Ours, Subject
 from pyfa_rocm.cli.published import Point, Shape, points, sources
-from pyfa_rocm.cli.trial import to_json
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.trial import to_json
 
 __all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
 

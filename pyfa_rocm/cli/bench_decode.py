@@ -22,9 +22,9 @@ from pyfa_rocm.cli.bench_arguments import positive, positives
 from pyfa_rocm.cli.bench_subjects import milliseconds
 from pyfa_rocm.cli.decode_rates import rates
 from pyfa_rocm.cli.decode_trial import DecodeTrial, Decoding
-from pyfa_rocm.cli.trial import to_json
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.trial import to_json
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from pyfa_rocm.cli.clock_subjects import (
     Subject,
 )
 from pyfa_rocm.cli.published import Shape, cards
-from pyfa_rocm.cli.trial import Trial, to_json
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.trial import Trial, to_json
 
 __all__ = ["add_arguments", "played", "run", "subjects"]
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip
-from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.device import synchronize
+from pyfa_rocm.oracle.trial import Trial
 
 __all__ = [
     "WARMUP",

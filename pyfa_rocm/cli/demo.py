@@ -18,9 +18,9 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from pyfa_rocm.cli import prove, traffic
-from pyfa_rocm.cli.features import Shape
-from pyfa_rocm.cli.trial import Trial, is_right, repeats, to_json
-from pyfa_rocm.cli.trial import run as run_problem
+from pyfa_rocm.oracle.features import Shape
+from pyfa_rocm.oracle.trial import Trial, is_right, repeats, to_json
+from pyfa_rocm.oracle.trial import run as run_problem
 
 SEQLENS = (128, 256, 512, 1024)
 PROBLEM = Trial(batch=1, seqlen=SEQLENS[0], nhead_q=2, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)

@@ -11,9 +11,10 @@ from typing import Any
 
 from pyfa_rocm import emulator, fmha
 from pyfa_rocm._runtime import hip, library, paths
-from pyfa_rocm.cli import features
 from pyfa_rocm.cli.backends import BACKENDS, Backend
-from pyfa_rocm.cli.trial import (
+from pyfa_rocm.device import current_device, describe, runtime
+from pyfa_rocm.oracle import features
+from pyfa_rocm.oracle.trial import (
     Errors,
     Results,
     Trial,
@@ -24,7 +25,6 @@ from pyfa_rocm.cli.trial import (
     no_gradients,
     to_json,
 )
-from pyfa_rocm.device import current_device, describe, runtime
 
 # Names of results in a report, and for people.
 RESULTS = {"o": "O", "lse": "LSE", "dq": "dQ", "dk": "dK", "dv": "dV"}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyfa_rocm import array, attention, backward, emulator
-from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches, LaunchProfile
+from pyfa_rocm.oracle.trial import Trial
 
 MEANING = (
     "our accesses are counted, standard attention's are those of three bfloat16 kernels. How much of them "

@@ -20,18 +20,8 @@ import pytest
 
 import pyfa_rocm
 from pyfa_rocm._runtime import library, paths
-from pyfa_rocm.cli import (
-    backends,
-    demo,
-    features,
-    features_decode,
-    info,
-    main,
-    prove,
-    reference,
-    traffic,
-    trial,
-)
+from pyfa_rocm.cli import backends, demo, info, main, prove, traffic
+from pyfa_rocm.oracle import features, features_decode, reference, trial
 
 ROOT = Path(__file__).resolve().parents[2]
 

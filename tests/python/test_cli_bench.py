@@ -16,7 +16,7 @@ from reference import Numerics, attention, gradients
 
 import pyfa_rocm
 from pyfa_rocm.cli import bench, bench_plot, bench_subjects, bench_text, main
-from pyfa_rocm.cli.trial import Trial
+from pyfa_rocm.oracle.trial import Trial
 
 SMALL = ("--seqlens", "64,200", "--hdims", "64", "--hidden", "128", "--tokens", "256")
 emulated = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")

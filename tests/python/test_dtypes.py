@@ -12,7 +12,7 @@ from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, r
 from hypothesis import given, settings
 
 import pyfa_rocm
-from pyfa_rocm.cli.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp
+from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp
 
 FP8 = fp8()
 _FP8 = CATALOGUE_TYPES[FP8]

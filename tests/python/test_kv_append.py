@@ -18,7 +18,7 @@ import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm._call.kv_append import kv_append_to_c
 from pyfa_rocm._runtime import library
-from pyfa_rocm.cli.rounding import CATALOGUE_TYPES
+from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
 
 EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
 BASE = Append(rotary_dim=32)

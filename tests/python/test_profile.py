@@ -23,8 +23,8 @@ from pyfa_rocm import (
     fmha_fwd_kernel,
 )
 from pyfa_rocm.cli import traffic
-from pyfa_rocm.cli.trial import Trial
 from pyfa_rocm.emulator import LaunchProfile
+from pyfa_rocm.oracle.trial import Trial
 
 LINE = 128
 # Kernel arguments (264 bytes) are read too: three lines.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from philox import keep_at_most, keep_scale, random_bytes
 from reference import attention, numerics_of, ulp, visible
 
-from pyfa_rocm.cli.rounding import P_SCALES
+from pyfa_rocm.oracle.rounding import P_SCALES
 
 
 @settings(max_examples=300)

@@ -21,11 +21,16 @@ FILES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
+# The public modules that commands and the oracle call.
+CALLED = {"array", "attention", "backward", "device", "fmha", "kvcache", "varlen"}
 # What a module of a folder may import besides its own folder and what is listed for them in turn.
 BELOW = {
     "pyfa_rocm._runtime": {"device", "errors"},
     "pyfa_rocm._call": {"_runtime", "array", "device", "errors", "fmha"},
+    "pyfa_rocm.oracle": {"_call", "_runtime", "errors", *CALLED},
 }
+# Rooms that use the package as its users do: nothing else of it imports them.
+ABOVE = ("pyfa_rocm.oracle", "pyfa_rocm.cli")
 # Arguments that say where a call goes, and what only flash-attention's backward pass looks at.
 NOT_OPTIONS = {"q", "k", "v", "out", "stream", "deterministic"}
 
@@ -78,6 +83,13 @@ def test_what_lies_below(folder: str, graph: dict[str, set[str]]) -> None:
         if module.startswith(folder + "."):
             rooms = {".".join(name.split(".")[:2]) for name in names}
             assert rooms <= allowed, module
+
+
+def test_what_lies_above(graph: dict[str, set[str]]) -> None:
+    """Only the command line's entry imports a room that is there to use the package."""
+    for module, names in graph.items():
+        if not module.startswith(ABOVE) and module != "pyfa_rocm.__main__":
+            assert not [name for name in names if name.startswith(ABOVE)], module
 
 
 def test_options_are_described_once() -> None:

@@ -20,7 +20,7 @@ from strict import forgiven
 
 import pyfa_rocm
 from pyfa_rocm import Cache, CacheScale, CacheTensor, DeviceArray, KvAppendParams, Rotary, Strided
-from pyfa_rocm.cli.rounding import P_SCALES
+from pyfa_rocm.oracle.rounding import P_SCALES
 
 _E = 2.0**-24
 _POSITIONS = 300  # of rotary's tables

@@ -4,9 +4,9 @@
 It lives in the package, since the installed `pyfa-rocm prove` needs it too.
 """
 
-from pyfa_rocm.cli.gradients import Gradient, gradients
-from pyfa_rocm.cli.reference import Expected, attention, distance, visible
-from pyfa_rocm.cli.rounding import RMS_SLACK, Numerics, numerics_of, ulp
+from pyfa_rocm.oracle.gradients import Gradient, gradients
+from pyfa_rocm.oracle.reference import Expected, attention, distance, visible
+from pyfa_rocm.oracle.rounding import RMS_SLACK, Numerics, numerics_of, ulp
 
 __all__ = [
     "RMS_SLACK",

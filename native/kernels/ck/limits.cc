@@ -25,7 +25,7 @@ constexpr int64_t kMaxPaddedStoreBytes = int64_t{1} << 31;
 constexpr int64_t kAlignBytes = 16;
 
 // CK's tanh is 1 - 2 / (exp2(..) + 1), off by up to 10 * 2^-24 however small it is (worked out in
-// pyfa_rocm/cli/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
+// pyfa_rocm/oracle/rounding.py), and a score by softcap times that. At this cap it is as much as an ulp of
 // fp16's P between 1/2 and 1. Models have caps of 20 to 50.
 constexpr float kMaxSoftcap = 0x1p-11F / (10 * 0x1p-24F);
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from pyfa_rocm import array, attention, backward, fmha
 from pyfa_rocm._call import params
 from pyfa_rocm._call.backward import BwdParams
-from pyfa_rocm.cli import reference
-from pyfa_rocm.cli.gradients import gradients
-from pyfa_rocm.cli.rounding import numerics_of
 from pyfa_rocm.device import runtime, synchronize
 from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.oracle import reference
+from pyfa_rocm.oracle.gradients import gradients
+from pyfa_rocm.oracle.rounding import numerics_of
 
 Array = npt.NDArray[Any]
 # A time is the best of this many: other work on the machine can only add to it.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm.cli.rounding import (
+from pyfa_rocm.oracle.rounding import (
     Head,
     Numerics,
     lse_tolerance,

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.attention import flash_attn_func
 from pyfa_rocm.backward import flash_attn_bwd, flash_attn_varlen_bwd
-from pyfa_rocm.cli import features_decode
-from pyfa_rocm.cli.gradients import gradients
-from pyfa_rocm.cli.reference import attention, largest_share
-from pyfa_rocm.cli.rounding import P_SCALES, Numerics, fp8_of, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.oracle import features_decode
+from pyfa_rocm.oracle.gradients import gradients
+from pyfa_rocm.oracle.reference import attention, largest_share
+from pyfa_rocm.oracle.rounding import P_SCALES, Numerics, fp8_of, numerics_of
 from pyfa_rocm.varlen import flash_attn_varlen_func
 
 __all__ = ["FEATURES", "Feature", "Problem", "Proof", "Shape", "prove", "prove_feature"]

@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyfa_rocm.cli.reference import distance, flushed, visible
-from pyfa_rocm.cli.rounding import MANTISSA_BITS, SIGMAS, Numerics, smallest_normal, smallest_ulp, ulp
+from pyfa_rocm.oracle.reference import distance, flushed, visible
+from pyfa_rocm.oracle.rounding import MANTISSA_BITS, SIGMAS, Numerics, smallest_normal, smallest_ulp, ulp
 
 __all__ = ["Gradient", "gradients"]
 

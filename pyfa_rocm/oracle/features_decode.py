@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm.array import DeviceArray, dtype_of
-from pyfa_rocm.cli.reference import attention, largest_share
-from pyfa_rocm.cli.rounding import fp8_of, numerics_of
 from pyfa_rocm.device import current_device, describe
 from pyfa_rocm.kvcache import flash_attn_with_kvcache
+from pyfa_rocm.oracle.reference import attention, largest_share
+from pyfa_rocm.oracle.rounding import fp8_of, numerics_of
 
 Array = npt.NDArray[Any]
 HDIM, NHEAD_Q, NHEAD_K, PAGE_SIZE = 128, 4, 2, 16
