@@ -20,12 +20,13 @@ os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 import pyfa_rocm as fa
 from pyfa_rocm.cli import traffic
-from pyfa_rocm.oracle.trial import Trial, is_right, run
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.trial import is_right, run
 
 CHECKS = {"seconds": "none", "seconds_checked": ""}  # as in FMHA_EMU_CHECKS: no checks, those by default
 
 
-def seconds(problem: Trial, repeats: int, checks: str) -> float:
+def seconds(problem: Problem, repeats: int, checks: str) -> float:
     """Median wall time of a backward pass, its kernels being loaded."""
     os.environ["FMHA_EMU_CHECKS"] = checks  # the device reads it at each launch
     q, k, v = (fa.DeviceArray.from_numpy(x) for x in problem.inputs())
@@ -41,7 +42,7 @@ def seconds(problem: Trial, repeats: int, checks: str) -> float:
     return statistics.median(taken[1:])
 
 
-def benchmark(problem: Trial, repeats: int) -> dict[str, Any]:
+def benchmark(problem: Problem, repeats: int) -> dict[str, Any]:
     result: dict[str, Any] = {"device": fa.devices()[0].name, "problem": vars(problem)}
     result |= {name: seconds(problem, repeats, checks) for name, checks in CHECKS.items()}
     moved = traffic.measure_backward(problem)
@@ -74,7 +75,7 @@ def main() -> int:
     for name in ("batch", "heads", "seqlen", "hdim", "repeats"):
         if getattr(args, name) < 1:
             parser.error(f"argument --{name}: expected at least 1, got {getattr(args, name)}")
-    problem = Trial(args.batch, args.seqlen, args.heads, args.heads, args.hdim, args.dtype, causal=True)
+    problem = Problem(args.batch, args.heads, args.heads, args.seqlen, args.hdim, True, args.dtype)
     try:
         result = benchmark(problem, args.repeats)
     except fa.UnsupportedError as error:

@@ -29,7 +29,7 @@ from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.clock import estimate
 from pyfa_rocm.cli.clock_subjects import Enqueue, Ours, ProblemArrays
-from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.oracle.problem import Problem
 
 # Row tiles of 128 from which short tiles are not timed: each unit of an MI300X has one, or several.
 MOST_TILES = {"m16": 304, "m64": 2432}
@@ -41,7 +41,7 @@ HEADS = (1, 4, 16, 64, 256)
 
 
 @dataclass(frozen=True)
-class Problem:
+class Case:
     """A forward pass.
 
     Attributes
@@ -78,31 +78,31 @@ class Problem:
         return self.heads * -(-self.seqlen // 128)
 
 
-def grid() -> Iterator[Problem]:
+def grid() -> Iterator[Case]:
     """Return the problems: all of bfloat16; a part in fp16, with grouped heads, and packed."""
     for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), HEADS, SEQLENS):
-        yield Problem("bfloat16", hdim, mask, heads, seqlen)
+        yield Case("bfloat16", hdim, mask, heads, seqlen)
     for hdim, heads, seqlen in product((128, 64), HEADS, (512, 2048, 8192)):
-        yield Problem("bfloat16", hdim, "window", heads, seqlen)
+        yield Case("bfloat16", hdim, "window", heads, seqlen)
     for hdim, heads, seqlen in product((128, 64), (4, 64), (512, 2048)):
-        yield Problem("float16", hdim, "window", heads, seqlen)
+        yield Case("float16", hdim, "window", heads, seqlen)
     for hdim, mask, heads, seqlen in product((128, 64), ("none", "causal"), (4, 64), (256, 1024, 4096)):
-        yield Problem("float16", hdim, mask, heads, seqlen)
-        yield Problem("bfloat16", hdim, mask, heads, seqlen, packed=True)
-        yield Problem("bfloat16", hdim, mask, heads, seqlen, group=4)
+        yield Case("float16", hdim, mask, heads, seqlen)
+        yield Case("bfloat16", hdim, mask, heads, seqlen, packed=True)
+        yield Case("bfloat16", hdim, mask, heads, seqlen, group=4)
     for mask, heads in product(("none", "causal"), (1, 16)):
-        yield Problem("bfloat16", 128, mask, heads, 16384)
+        yield Case("bfloat16", 128, mask, heads, 16384)
 
 
 class Arrays(ProblemArrays):
     """A problem's arrays and parameters."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Case) -> None:
         self.problem = problem
         p = problem
         self.batch = p.heads // p.nhead
         rows = p.seqlen * (self.batch if p.packed else 1)
-        shape = Shape(
+        shape = Problem(
             *(1 if p.packed else self.batch, p.nhead, p.nhead // p.group, rows, p.hdim),
             p.mask == "causal", p.dtype,
         )  # fmt: skip
@@ -126,7 +126,7 @@ class Arrays(ProblemArrays):
 class Way(Ours):
     """The n-th candidate; 0: the library's choice."""
 
-    def __init__(self, problem: Problem, number: int) -> None:
+    def __init__(self, problem: Case, number: int) -> None:
         self.problem, self.number = problem, number
         self.name = str(number)
 
@@ -136,7 +136,7 @@ class Way(Ours):
         params.kernel = self.number
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         del shape, direction
         arrays = Arrays(self.problem)
@@ -161,13 +161,15 @@ def candidates(params: FwdParams) -> dict[str, int]:
     return found
 
 
-def times(problem: Problem, known: dict[str, list[float]]) -> dict[str, list[float]]:
+def times(problem: Case, known: dict[str, list[float]]) -> dict[str, list[float]]:
     """Time each kind that is not known yet: seconds at the fast end and at the slow end of the range."""
     found = dict(known)
     for kind, number in candidates(Arrays(problem).params()).items():
         if kind in found or problem.tiles > MOST_TILES.get(kind, problem.tiles):
             continue
-        seconds = estimate(Way(problem, number), Shape(1, 1, 1, problem.seqlen, problem.hdim, False)).seconds
+        seconds = estimate(
+            Way(problem, number), Problem(1, 1, 1, problem.seqlen, problem.hdim, False)
+        ).seconds
         found[kind] = [seconds.low, seconds.high]
     return found
 

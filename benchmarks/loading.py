@@ -34,9 +34,9 @@ def child(seqlen: int) -> dict[str, float]:
     loaded = time.perf_counter()
     from pyfa_rocm import fmha
     from pyfa_rocm.cli.clock_subjects import ProblemArrays
-    from pyfa_rocm.cli.published import Shape
+    from pyfa_rocm.oracle.problem import Problem
 
-    params = ProblemArrays(Shape(1, 4, 4, seqlen, 128, False)).params()
+    params = ProblemArrays(Problem(1, 4, 4, seqlen, 128, False)).params()
     asked = time.perf_counter()
     fmha.fmha_fwd_kernel(params)
     known = time.perf_counter()

@@ -35,8 +35,8 @@ from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.cli.clock import estimate
 from pyfa_rocm.cli.clock_subjects import Ours
-from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import current_device, devices
+from pyfa_rocm.oracle.problem import Problem
 
 NATIVE = Path(__file__).parents[1] / "native"
 SOURCE, ARCHS = NATIVE / "host" / "select" / "fwd.cc", NATIVE / "archs.toml"
@@ -78,7 +78,7 @@ class Named(Ours):
 
 def seconds_of_a_key(hdim: int, *names: str) -> float:
     """Time a kernel; return the time that a key costs a wave."""
-    shape = Shape(8, 32, 32, SEQLEN, hdim, False)
+    shape = Problem(8, 32, 32, SEQLEN, hdim, False)
     way = Named(*(name.format(f"fmha_fwd_bf16_d{hdim}") for name in names))
     found = estimate(way, shape)
     assert way.info is not None

@@ -17,13 +17,14 @@ import numpy.typing as npt
 from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip, library
 from pyfa_rocm.errors import FmhaError
-from pyfa_rocm.oracle.trial import Results, Trial
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.trial import Results
 
 __all__ = ["BACKENDS", "Backend", "distribution_version"]
 
 Array = npt.NDArray[Any]
 # A problem, and whether its gradients are wanted.
-Run = Callable[[Trial, bool], Results]
+Run = Callable[[Problem, bool], Results]
 NAMES = ("dq", "dk", "dv")
 
 
@@ -79,7 +80,7 @@ class Backend:
         return {name: distribution_version(name) for name in self.distributions}
 
 
-def _numpy(problem: Trial, gradients: bool) -> Results:
+def _numpy(problem: Problem, gradients: bool) -> Results:
     q, k, v = (array.DeviceArray.from_numpy(x) for x in problem.inputs())
     out, lse = attention.flash_attn_func(q, k, v, causal=problem.causal, return_lse=True)
     found: dict[str, Array] = {}
@@ -103,7 +104,7 @@ def _device_memory(nbytes: list[int]) -> Iterator[list[int]]:
             hip.call("hipFree", address)
 
 
-def _describe(tensor: Any, problem: Trial, nhead: int, address: int) -> None:
+def _describe(tensor: Any, problem: Problem, nhead: int, address: int) -> None:
     """Fill an fmha_tensor, contiguous."""
     ffi, _ = library.load()
     row = nhead * problem.hdim
@@ -111,7 +112,7 @@ def _describe(tensor: Any, problem: Trial, nhead: int, address: int) -> None:
     tensor.stride_batch, tensor.stride_seqlen, tensor.stride_head = problem.seqlen * row, row, problem.hdim
 
 
-def _c_params(problem: Trial, addresses: dict[str, int]) -> Any:
+def _c_params(problem: Problem, addresses: dict[str, int]) -> Any:
     """Fill the C struct as a C program does: field by field, from zeros."""
     ffi, lib = library.load()
     p = ffi.new("fmha_fwd_params *")
@@ -130,7 +131,7 @@ def _c_params(problem: Trial, addresses: dict[str, int]) -> Any:
     return p
 
 
-def _c_backward(problem: Trial, forward: Any, addresses: dict[str, int]) -> None:
+def _c_backward(problem: Problem, forward: Any, addresses: dict[str, int]) -> None:
     """Run fmha_bwd with a workspace of the size that it asks for, and wait."""
     ffi, lib = library.load()
     p = ffi.new("fmha_bwd_params *")
@@ -148,7 +149,7 @@ def _c_backward(problem: Trial, forward: Any, addresses: dict[str, int]) -> None
         hip.call("hipDeviceSynchronize")
 
 
-def _c(problem: Trial, gradients: bool) -> Results:
+def _c(problem: Problem, gradients: bool) -> Results:
     """Memory from hipMalloc, raw pointers, and nothing of our Python between them and the C ABI."""
     q, k, v = problem.inputs()
     lse = np.empty((problem.batch, problem.nhead_q, problem.seqlen), np.float32)
@@ -174,7 +175,7 @@ def _c(problem: Trial, gradients: bool) -> Results:
     return Results(outputs["o"], lse, {name: outputs[name] for name in NAMES} if gradients else {})
 
 
-def _torch(problem: Trial, gradients: bool) -> Results:
+def _torch(problem: Problem, gradients: bool) -> Results:
     """Tensors on the card where torch has one, else in host memory, which the software device can use."""
     torch, adapter = import_module("torch"), import_module("pyfa_rocm.torch")
     device = "cuda" if torch.version.hip and torch.cuda.is_available() else "cpu"
@@ -197,7 +198,7 @@ def _torch(problem: Trial, gradients: bool) -> Results:
     return Results(host(out), lse.detach().cpu().numpy(), found)
 
 
-def _jax(problem: Trial, gradients: bool) -> Results:
+def _jax(problem: Problem, gradients: bool) -> Results:
     """Under jit, on JAX's default device."""
     jax, adapter = import_module("jax"), import_module("pyfa_rocm.jax")
     inputs = [jax.numpy.asarray(x) for x in problem.inputs()]

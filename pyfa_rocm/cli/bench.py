@@ -32,7 +32,8 @@ from pyfa_rocm.cli.bench_subjects import (
 )
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.oracle.trial import Trial, to_json
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.trial import to_json
 
 DIRECTIONS = ("forward", "backward")
 RESULTS = {"forward": ["o"], "backward": ["dq", "dk", "dv"]}
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench_decode.add_arguments(decode)
 
 
-def problems(args: argparse.Namespace, sizes: Sizes) -> list[Trial]:
+def problems(args: argparse.Namespace, sizes: Sizes) -> list[Problem]:
     """Return what to measure, in the order of the tables.
 
     Raises
@@ -93,17 +94,11 @@ def problems(args: argparse.Namespace, sizes: Sizes) -> list[Trial]:
             raise InvalidArgumentError(f"--hdims: got {hdim}, expected a divisor of the hidden dim {hidden}")
     masks = {"yes": (True,), "no": (False,), "both": (False, True)}[args.causal]
     return [
-        Trial(max(1, tokens // seqlen), seqlen, hidden // hdim, hidden // hdim, hdim, args.dtype, causal)
+        Problem(max(1, tokens // seqlen), hidden // hdim, hidden // hdim, seqlen, hdim, causal, args.dtype)
         for hdim in args.hdims
         for causal in masks
         for seqlen in args.seqlens or sizes.seqlens
     ]
-
-
-def formula_flops(problem: Trial, direction: str) -> float:
-    """Return the operations as the field counts them."""
-    forward = 4 * problem.batch * problem.nhead_q * problem.seqlen**2 * problem.hdim
-    return forward * (0.5 if problem.causal else 1) * (2.5 if direction == "backward" else 1)
 
 
 def subjects() -> dict[str, type[Subject]]:
@@ -119,7 +114,7 @@ def subjects() -> dict[str, type[Subject]]:
     return {OURS: Ours, "torch SDPA": TorchSdpa, "torch eager": TorchEager}
 
 
-def _counted(problem: Trial, direction: str) -> dict[str, Any] | None:
+def _counted(problem: Problem, direction: str) -> dict[str, Any] | None:
     """What the software device counts; a GPU does not."""
     found = (traffic.measure if direction == "forward" else traffic.measure_backward)(problem)
     if found is None:
@@ -135,7 +130,7 @@ def _counted(problem: Trial, direction: str) -> dict[str, Any] | None:
 
 
 def _measure(
-    make: type[Subject], problem: Trial, direction: str, repeat: int, want: dict[str, Float64]
+    make: type[Subject], problem: Problem, direction: str, repeat: int, want: dict[str, Float64]
 ) -> dict[str, Any]:
     """Measure one way in one direction; without a kernel, or memory for it, the reason."""
     empty = dict.fromkeys(("milliseconds", "tflops", "peak_bytes", "max_difference", "counted"))
@@ -152,7 +147,7 @@ def _measure(
         if runtime().emulated:
             return empty | row | {"counted": _counted(problem, direction)}
         ms = milliseconds(getattr(subject, direction), repeat)
-        return empty | row | {"milliseconds": ms, "tflops": formula_flops(problem, direction) / ms / 1e9}
+        return empty | row | {"milliseconds": ms, "tflops": problem.flops(direction) / ms / 1e9}
     except UnsupportedError as error:
         return empty | {"reason": str(error)}
     except RuntimeError as error:  # torch's, of a card that is full
@@ -161,7 +156,7 @@ def _measure(
         return empty | {"reason": "out of memory"}
 
 
-def rows(trials: list[Trial], directions: tuple[str, ...], repeat: int) -> Iterator[dict[str, Any]]:
+def rows(trials: list[Problem], directions: tuple[str, ...], repeat: int) -> Iterator[dict[str, Any]]:
     """Measure everything: a row for each problem, direction and way."""
     ways = subjects()
     with tqdm(
@@ -173,7 +168,7 @@ def rows(trials: list[Trial], directions: tuple[str, ...], repeat: int) -> Itera
             for direction in directions:
                 for name, make in ways.items():
                     shape = vars(problem) | {"direction": direction, "implementation": name}
-                    flops = formula_flops(problem, direction)
+                    flops = problem.flops(direction)
                     measured = _measure(make, problem, direction, repeat, want)
                     yield shape | {"formula_flops": flops} | measured
                     bar.update()

@@ -16,14 +16,15 @@ from tqdm import tqdm
 from pyfa_rocm.cli import bench_model_text, judge_clock
 from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.clock_subjects import CompositeKernel, Ours, Subject
-from pyfa_rocm.cli.published import Point, Shape, points, sources
+from pyfa_rocm.cli.published import Point, points, sources
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import to_json
 
 __all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
 
 # Where ours is held against AITER's: batch, heads, key heads, seqlen, hdim, causal.
-RACES = (Shape(4, 64, 8, 8192, 128, False), Shape(8, 32, 8, 8192, 128, True))
+RACES = (Problem(4, 64, 8, 8192, 128, False), Problem(8, 32, 8, 8192, 128, True))
 # AITER's kernels that round P to the nearest, as ours do: two for an MI300X, one for an MI355X.
 TO_NEAREST = ("aiter rtna", "aiter rtne", "aiter")
 # moonmath's column: its default.
@@ -60,25 +61,25 @@ class Clock:
 
     def __init__(self, ways: Mapping[str, Subject]) -> None:
         self._ways = ways
-        self._known: dict[tuple[str, Shape, str], Estimate | str] = {}
+        self._known: dict[tuple[str, Problem, str], Estimate | str] = {}
 
-    def __call__(self, name: str, shape: Shape, direction: str = "forward") -> Estimate | None:
+    def __call__(self, name: str, shape: Problem, direction: str = "forward") -> Estimate | None:
         """Return an estimate; None if there is no such subject here, or it cannot."""
         found = self._find(name, shape, direction)
         return found if isinstance(found, Estimate) else None
 
-    def reason(self, name: str, shape: Shape, direction: str = "forward") -> str:
+    def reason(self, name: str, shape: Problem, direction: str = "forward") -> str:
         """Say why there is no estimate; "" if there is one."""
         found = self._find(name, shape, direction)
         return found if isinstance(found, str) else ""
 
-    def _find(self, name: str, shape: Shape, direction: str) -> Estimate | str:
+    def _find(self, name: str, shape: Problem, direction: str) -> Estimate | str:
         key = name, shape, direction
         if key not in self._known:
             self._known[key] = self._estimate(name, shape, direction)
         return self._known[key]
 
-    def _estimate(self, name: str, shape: Shape, direction: str) -> Estimate | str:
+    def _estimate(self, name: str, shape: Problem, direction: str) -> Estimate | str:
         if name not in self._ways:
             return f"there is no {name} here"
         try:
@@ -87,7 +88,7 @@ class Clock:
             return str(error)
 
 
-def ours_over_aiter(clock: Callable[[str, Shape], Estimate | None]) -> float | None:
+def ours_over_aiter(clock: Callable[[str, Problem], Estimate | None]) -> float | None:
     """Return how many times as fast ours is as AITER's best kernel that rounds to nearest.
 
     The low end of the range: the lower of both ends of the constants, which are the same for both kernels,

@@ -23,10 +23,11 @@ from pyfa_rocm.cli.clock_subjects import (
     Ours,
     Subject,
 )
-from pyfa_rocm.cli.published import Shape, cards
+from pyfa_rocm.cli.published import cards
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
-from pyfa_rocm.oracle.trial import Trial, to_json
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.trial import to_json
 
 __all__ = ["add_arguments", "played", "run", "subjects"]
 
@@ -124,37 +125,29 @@ def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Sub
     return {way.name: way for way in ways}
 
 
-def _shape(problem: Trial) -> Shape:
-    return Shape(
-        problem.batch, problem.nhead_q, problem.nhead_k, problem.seqlen, problem.hdim, problem.causal,
-        problem.dtype,
-    )  # fmt: skip
-
-
 def rows(
-    trials: list[Trial], directions: tuple[str, ...], ways: dict[str, Subject]
+    trials: list[Problem], directions: tuple[str, ...], ways: dict[str, Subject]
 ) -> Iterator[dict[str, Any]]:
     """Model everything: a row for each problem, direction and way."""
     total = len(trials) * len(directions) * len(ways)
     with tqdm(total=total, unit="run", file=sys.stderr, leave=False) as bar:
         for problem in trials:
-            shape = _shape(problem)
             for direction in directions:
                 for name, way in ways.items():
                     row = vars(problem) | {"direction": direction, "implementation": name}
                     bar.update()
                     try:
-                        yield row | estimate(way, shape, direction).as_json() | {"reason": ""}
+                        yield row | estimate(way, problem, direction).as_json() | {"reason": ""}
                     except UnsupportedError as error:
                         yield row | {"reason": str(error)}
 
 
-def _one_loop(problem: Trial, way: Subject) -> Estimate:
+def _one_loop(problem: Problem, way: Subject) -> Estimate:
     """Model a forward pass and keep what a compute unit issues."""
-    return estimate(way, _shape(problem), "forward", EVENTS)
+    return estimate(way, problem, "forward", EVENTS)
 
 
-def run(args: argparse.Namespace, trials: list[Trial], directions: tuple[str, ...]) -> int:
+def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, ...]) -> int:
     """Model, print, draw; 0 if something could be modelled, else 1."""
     ways = subjects(args.aiter, args.moonmath)
     if args.against:
@@ -166,7 +159,7 @@ def run(args: argparse.Namespace, trials: list[Trial], directions: tuple[str, ..
         if args.trace:
             clock_trace.write(found, args.trace)
         if args.plot:
-            clock_loop.draw(found, str(_shape(trials[0])), args.plot)
+            clock_loop.draw(found, str(trials[0]), args.plot)
     modelled = list(rows(trials, directions, ways))
     result = {"card": args.model, "kind": "model", "rows": modelled}
     print(to_json(result) if args.json else bench_model_text.tables(result))

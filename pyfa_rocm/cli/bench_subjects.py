@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.device import synchronize
-from pyfa_rocm.oracle.trial import Trial
+from pyfa_rocm.oracle.problem import Problem
 
 __all__ = [
     "WARMUP",
@@ -40,7 +40,7 @@ class Subject(ABC):
     """A way to compute attention, with a problem's arrays on the device."""
 
     @abstractmethod
-    def __init__(self, problem: Trial) -> None: ...
+    def __init__(self, problem: Problem) -> None: ...
 
     @abstractmethod
     def forward(self) -> None:
@@ -66,7 +66,7 @@ class Subject(ABC):
 class Ours(Subject):
     """`flash_attn_func` and `flash_attn_bwd`."""
 
-    def __init__(self, problem: Trial) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._before = array.memory.live_bytes
         self._causal = problem.causal
         self._inputs = [array.DeviceArray.from_numpy(x) for x in problem.inputs()]
@@ -105,7 +105,7 @@ class Ours(Subject):
 
 
 class _Torch(Subject):
-    def __init__(self, problem: Trial) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._torch = torch = import_module("torch")
         self._before = torch.cuda.memory_allocated()
         self._causal = problem.causal
@@ -184,7 +184,7 @@ def milliseconds(call: Callable[[], None], repeat: int) -> float:
                 hip.call("hipEventDestroy", event)
 
 
-def head_reference(problem: Trial) -> dict[str, Float64]:
+def head_reference(problem: Problem) -> dict[str, Float64]:
     """Return O, dQ, dK and dV of the first head of the first batch in float64, each (seqlen, hdim).
 
     Needs as many key heads as query heads. The scores are made in blocks of rows, so memory is O(seqlen).

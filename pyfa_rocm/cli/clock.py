@@ -11,9 +11,9 @@ from typing import Any
 
 from pyfa_rocm import emulator
 from pyfa_rocm.cli.clock_subjects import Subject
-from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.emulator import Range, Time
+from pyfa_rocm.oracle.problem import Problem
 
 __all__ = ["CARDS", "Estimate", "estimate"]
 
@@ -84,7 +84,7 @@ def _without_checks() -> Iterator[None]:
         del os.environ["FMHA_EMU_CHECKS"]
 
 
-def estimate(subject: Subject, shape: Shape, direction: str = "forward", events: int = 0) -> Estimate:
+def estimate(subject: Subject, shape: Problem, direction: str = "forward", events: int = 0) -> Estimate:
     """Time a problem: its sampled workgroups run, on arrays of the real size.
 
     Raises

@@ -24,9 +24,9 @@ import numpy as np
 
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Enqueue, ProblemArrays, Subject, hip_call, launch
-from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import current_device, devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.problem import Problem
 
 __all__ = ["Moonmath", "TailSplit", "moonmath_subjects"]
 
@@ -155,7 +155,7 @@ class Moonmath(Subject):
         return self._code
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         got = (direction, shape.hdim, shape.dtype, shape.causal, shape.nhead_q == shape.nhead_k)
         if got != ("forward", 128, "bfloat16", False, True):
@@ -171,7 +171,7 @@ class Moonmath(Subject):
 
         yield Enqueue(self.name, call)
 
-    def _launches(self, shape: Shape) -> tuple[list[_Launch], object]:
+    def _launches(self, shape: Problem) -> tuple[list[_Launch], object]:
         """Return what runs, in order, and the arrays that it works on."""
         code = self._load()
         heads, steps = shape.batch * shape.nhead_q, -(-shape.seqlen // _KEYS)

@@ -22,9 +22,9 @@ from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
-from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.problem import Problem
 
 __all__ = [
     "ROUNDINGS",
@@ -76,7 +76,7 @@ def _sampled_heads(batch: int, nhead: int) -> set[int]:
 class ProblemArrays:
     """q, k, v, O and LSE of a problem, (batch, nhead, seqlen, hdim); LSE has no hdim."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Problem) -> None:
         self.shape = shape
         self.q, self.o = self._array(shape.nhead_q), self._array(shape.nhead_q)
         self.k, self.v = self._array(shape.nhead_k), self._array(shape.nhead_k)
@@ -141,7 +141,7 @@ class Subject(ABC):
     name: str
 
     @abstractmethod
-    def prepare(self, shape: Shape, direction: str) -> AbstractContextManager[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> AbstractContextManager[Enqueue]:
         """Hold a problem's arrays for a block; UnsupportedError: it cannot be done this way."""
 
 
@@ -154,7 +154,7 @@ class Ours(Subject):
         """Set `params.kernel`."""
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         arrays = ProblemArrays(shape)
         yield self._forward(arrays) if direction == "forward" else self._backward(arrays)
@@ -242,7 +242,7 @@ class AiterBackward(_EmbeddedAiter):
     name = "aiter backward a32"
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         if direction != "backward":
             raise UnsupportedError(f"AITER's backward kernels: got direction {direction!r}")
@@ -256,7 +256,7 @@ class AiterForward(_EmbeddedAiter):
     name = "aiter"
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         if direction != "forward":
             raise UnsupportedError(f"AITER's forward kernels: got direction {direction!r}")
@@ -297,7 +297,7 @@ class Aiter(Subject):
         return self._functions[causal]
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         got = (direction, shape.hdim, shape.dtype)
         if got != _AITER_DOES:

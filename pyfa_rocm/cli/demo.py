@@ -19,11 +19,12 @@ from tqdm import tqdm
 
 from pyfa_rocm.cli import prove, traffic
 from pyfa_rocm.oracle.features import Shape
-from pyfa_rocm.oracle.trial import Trial, is_right, repeats, to_json
+from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.trial import is_right, repeats, to_json
 from pyfa_rocm.oracle.trial import run as run_problem
 
 SEQLENS = (128, 256, 512, 1024)
-PROBLEM = Trial(batch=1, seqlen=SEQLENS[0], nhead_q=2, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
+PROBLEM = Problem(batch=1, seqlen=SEQLENS[0], nhead_q=2, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 WIDTH = 104
 SOFTWARE_TIME = (
     "The software device simulates every instruction and checks every memory access: its times tell how long "
@@ -46,13 +47,13 @@ def standard_attention(q: Float32, k: Float32, v: Float32) -> Float32:
     return np.asarray(probabilities @ v)
 
 
-def _standard_inputs(problem: Trial) -> list[Float32]:
+def _standard_inputs(problem: Problem) -> list[Float32]:
     group = problem.nhead_q // problem.nhead_k
     q, k, v = (x.astype(np.float32).transpose(0, 2, 1, 3) for x in problem.inputs())
     return [np.ascontiguousarray(x) for x in (q, k.repeat(group, axis=1), v.repeat(group, axis=1))]
 
 
-def measure_standard(problem: Trial) -> tuple[float, int]:
+def measure_standard(problem: Problem) -> tuple[float, int]:
     """Return seconds and peak bytes of standard attention for a problem.
 
     The bytes are measured, not computed: tracemalloc sees every array NumPy allocates. Time is taken in a

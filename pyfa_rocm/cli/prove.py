@@ -14,10 +14,10 @@ from pyfa_rocm._runtime import hip, library, paths
 from pyfa_rocm.cli.backends import BACKENDS, Backend
 from pyfa_rocm.device import current_device, describe, runtime
 from pyfa_rocm.oracle import features
+from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import (
     Errors,
     Results,
-    Trial,
     bwd_kernel_params,
     is_right,
     judge,
@@ -30,7 +30,7 @@ from pyfa_rocm.oracle.trial import (
 RESULTS = {"o": "O", "lse": "LSE", "dq": "dQ", "dk": "dK", "dv": "dV"}
 FEATURE_RESULTS = RESULTS | {"dbias": "dBias"}
 # Ragged, grouped-query and causal, so that padding, head mapping and the mask all matter.
-PROBLEM = Trial(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
+PROBLEM = Problem(batch=1, seqlen=200, nhead_q=4, nhead_k=2, hdim=128, dtype="bfloat16", causal=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(backend: Backend, problem: Trial) -> tuple[Results, str, list[str] | None]:
+def _run(backend: Backend, problem: Problem) -> tuple[Results, str, list[str] | None]:
     """Run a problem: its results, why it has no gradients, and what the software device says was launched.
 
     A GPU does not say what was launched: None.
@@ -89,7 +89,7 @@ def _versions(backend: Backend) -> dict[str, str | None]:
     }
 
 
-def report(problem: Trial, name: str = "numpy") -> dict[str, Any]:
+def report(problem: Problem, name: str = "numpy") -> dict[str, Any]:
     """Prove a backend: say what ran where, and how right it was.
 
     The kernels are those that the library says it takes. On the software device they also have to be those

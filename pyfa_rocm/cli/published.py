@@ -15,31 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Point", "Shape", "cards", "points", "sources"]
+from pyfa_rocm.oracle.problem import Problem
+
+__all__ = ["Point", "cards", "points", "sources"]
 
 _FOLDER = Path(__file__).parent / "points"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A self-attention problem; hdim is that of q, k and v."""
-
-    batch: int
-    nhead_q: int
-    nhead_k: int
-    seqlen: int
-    hdim: int
-    causal: bool
-    dtype: str = "bfloat16"
-
-    def flops(self, direction: str = "forward") -> float:
-        """Return the operations as the field counts them: half with a causal mask, 2.5 times backward."""
-        forward = 4 * self.batch * self.nhead_q * self.seqlen**2 * self.hdim
-        return forward * (0.5 if self.causal else 1) * (2.5 if direction == "backward" else 1)
-
-    def __str__(self) -> str:
-        mask = "causal" if self.causal else "no mask"
-        return f"b{self.batch} {self.nhead_q}/{self.nhead_k} s{self.seqlen} d{self.hdim} {mask}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +53,7 @@ class Point:
     card: str
     implementation: str
     rounding: str
-    shape: Shape
+    shape: Problem
     direction: str
     tflops: float
     role: str
@@ -105,7 +85,7 @@ def _aiter_readme(card: str) -> Iterator[Point]:
     for row in _rows(f"{name}_{card}"):
         sizes = [int(row[key]) for key in ("batch", "nhead_q", "nhead_k", "seqlen", "hdim")]
         batch, nhead_q, nhead_k, seqlen, hdim = sizes
-        shape = Shape(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
+        shape = Problem(batch, nhead_q, nhead_k, seqlen, hdim, row["causal"] == "1")
         yield Point(name, card, "aiter", rounding, shape, "forward", float(row["forward"]), row["role"])
         for kind in ("a16", "a32"):  # nothing is fitted on gradients
             tflops = float(row[f"backward_{kind}"])
@@ -115,7 +95,7 @@ def _aiter_readme(card: str) -> Iterator[Point]:
 def _moonmath() -> Iterator[Point]:
     for row in _rows("moonmath"):
         nhead = int(row["nhead"])
-        shape = Shape(int(row["batch"]), nhead, nhead, int(row["seqlen"]), 128, False)
+        shape = Problem(int(row["batch"]), nhead, nhead, int(row["seqlen"]), 128, False)
         for implementation in ("moonmath", "aiter"):
             role = row["role"] if implementation == "aiter" else "held_out"
             tflops = shape.flops() / (float(row[implementation]) * 1e-3) / 1e12
@@ -126,7 +106,7 @@ def _attn_dsl_bench() -> Iterator[Point]:
     name = "attn_dsl_bench"
     for row in _rows(name):
         implementation = row["implementation"]
-        shape = Shape(16, 16, 16, int(row["seqlen"]), int(row["hdim"]), True)
+        shape = Problem(16, 16, 16, int(row["seqlen"]), int(row["hdim"]), True)
         rounding = sources()[name]["rounding"] if implementation == "aiter" else ""
         tflops = shape.flops() / (float(row["milliseconds"]) * 1e-3) / 1e12
         matrix, lds = (float(row[key]) / 100 for key in ("mfma_util", "lds_util"))

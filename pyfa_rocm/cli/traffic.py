@@ -16,7 +16,7 @@ from typing import Any
 from pyfa_rocm import array, attention, backward, emulator
 from pyfa_rocm.device import runtime
 from pyfa_rocm.emulator import Access, Caches, LaunchProfile
-from pyfa_rocm.oracle.trial import Trial
+from pyfa_rocm.oracle.problem import Problem
 
 MEANING = (
     "our accesses are counted, standard attention's are those of three bfloat16 kernels. How much of them "
@@ -60,7 +60,7 @@ class _Matrix:
 class _Standard:
     """The kernels of standard attention for a problem, and the matrices in memory, one after the other."""
 
-    def __init__(self, problem: Trial) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.heads = problem.batch * problem.nhead_q
         self.group = problem.nhead_q // problem.nhead_k
@@ -111,7 +111,7 @@ class _Standard:
         yield _END
 
 
-def standard_accesses(problem: Trial) -> Iterator[AccessTuple]:
+def standard_accesses(problem: Problem) -> Iterator[AccessTuple]:
     """What standard attention reads and writes forward: three kernels of tiles.
 
     S and P are whole matrices in memory, in the type of q.
@@ -124,7 +124,7 @@ def standard_accesses(problem: Trial) -> Iterator[AccessTuple]:
     yield from standard.by_rows([p], o, v)
 
 
-def standard_backward_accesses(problem: Trial) -> Iterator[AccessTuple]:
+def standard_backward_accesses(problem: Problem) -> Iterator[AccessTuple]:
     """What standard attention reads and writes backward: five kernels of tiles.
 
     P, kept since the forward pass, dP and dS are whole matrices in memory, in the type of q.
@@ -165,7 +165,7 @@ def _ours(launches: list[LaunchProfile]) -> dict[str, Any]:
     }
 
 
-def measure(problem: Trial) -> dict[str, Any] | None:
+def measure(problem: Problem) -> dict[str, Any] | None:
     """Return the traffic of both, forward, or None on a GPU, which does not say.
 
     "hbm_bytes" is what reaches the memory, "past_l2_bytes" what the L2s and the rest of the GPU exchange,
@@ -180,7 +180,7 @@ def measure(problem: Trial) -> dict[str, Any] | None:
     return {"ours": _ours(profile.launches), "standard": _summary(standard, _SOURCE)}
 
 
-def measure_backward(problem: Trial) -> dict[str, Any] | None:
+def measure_backward(problem: Problem) -> dict[str, Any] | None:
     """Return the traffic of both, backward; memsets, which are no launches, are not in ours."""
     if not runtime().emulated:
         return None

@@ -19,40 +19,12 @@ from pyfa_rocm.device import runtime, synchronize
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle import reference
 from pyfa_rocm.oracle.gradients import gradients
+from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import numerics_of
 
 Array = npt.NDArray[Any]
 # A time is the best of this many: other work on the machine can only add to it.
 _REPEATS = 3
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A self-attention problem; hdim is that of q, k and v."""
-
-    batch: int
-    seqlen: int
-    nhead_q: int
-    nhead_k: int
-    hdim: int
-    dtype: str
-    causal: bool
-    seed: int = 0
-
-    def inputs(self) -> tuple[Array, Array, Array]:
-        """Return q, k, v from a normal distribution, the same for the same seed."""
-        rng = np.random.default_rng(self.seed)
-        heads = (self.nhead_q, self.nhead_k, self.nhead_k)
-        q, k, v = (self._normal(rng, count) for count in heads)
-        return q, k, v
-
-    def dout(self) -> Array:
-        """Return a gradient of O, the same for the same seed."""
-        return self._normal(np.random.default_rng((self.seed, 1)), self.nhead_q)
-
-    def _normal(self, rng: np.random.Generator, heads: int) -> Array:
-        shape = (self.batch, self.seqlen, heads, self.hdim)
-        return rng.standard_normal(shape, np.float32).astype(array.dtype_of(self.dtype))
 
 
 class Results(NamedTuple):
@@ -124,7 +96,7 @@ def _distance(got: Array, expected: Array, tolerance: Array) -> Distance:
     return Distance(float(distance.max()), float(tolerance.flat[distance.argmax()]), float(ratio.max()))
 
 
-def judge(problem: Trial, results: Results, kernel: fmha.KernelInfo) -> Errors:
+def judge(problem: Problem, results: Results, kernel: fmha.KernelInfo) -> Errors:
     """Compare what kernels gave for a problem with float64; the gradients with those of this O and LSE."""
     numerics = numerics_of(problem.dtype, None, kernel.tile_n, kernel.arch)
     inputs = problem.inputs()
@@ -149,7 +121,7 @@ def repeats() -> int:
     return 1 if runtime().emulated else _REPEATS
 
 
-def run(problem: Trial) -> Outcome:
+def run(problem: Problem) -> Outcome:
     """Run a problem on the current device, forward and backward, and judge the results."""
     before = array.memory.live_bytes
     array.memory.reset_peak()
@@ -189,12 +161,12 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def _contiguous(problem: Trial, heads: int) -> params.Strided:
+def _contiguous(problem: Problem, heads: int) -> params.Strided:
     row = heads * problem.hdim
     return params.Strided(0, problem.seqlen * row, row, problem.hdim)
 
 
-def kernel_params(problem: Trial) -> params.FwdParams:
+def kernel_params(problem: Problem) -> params.FwdParams:
     """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
     of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
     return params.FwdParams(
@@ -215,7 +187,7 @@ def kernel_params(problem: Trial) -> params.FwdParams:
     )
 
 
-def bwd_kernel_params(problem: Trial) -> BwdParams:
+def bwd_kernel_params(problem: Problem) -> BwdParams:
     """Describe the backward pass of a problem, as `kernel_params` does."""
     of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
     fwd = kernel_params(problem)
@@ -223,7 +195,7 @@ def bwd_kernel_params(problem: Trial) -> BwdParams:
     return BwdParams(fwd=fwd, dout=of_q, dq=of_q, dk=of_k, dv=of_k)
 
 
-def no_gradients(problem: Trial) -> str:
+def no_gradients(problem: Problem) -> str:
     """Why the library has no gradients of a problem here; "" if it has."""
     try:
         fmha.fmha_bwd_supported(bwd_kernel_params(problem))

@@ -22,6 +22,7 @@ import pyfa_rocm
 from pyfa_rocm._runtime import library, paths
 from pyfa_rocm.cli import backends, demo, info, main, prove, traffic
 from pyfa_rocm.oracle import features, features_decode, reference, trial
+from pyfa_rocm.oracle.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,7 +165,7 @@ def test_a_launch_of_another_kernel_is_said(
 ) -> None:
     """An adapter that computes attention in another way than by our kernel has proved nothing."""
 
-    def twice(problem: trial.Trial, gradients: bool) -> trial.Results:
+    def twice(problem: Problem, gradients: bool) -> trial.Results:
         c.run(problem, gradients)
         return c.run(problem, gradients)
 

@@ -16,7 +16,7 @@ from reference import Numerics, attention, gradients
 
 import pyfa_rocm
 from pyfa_rocm.cli import bench, bench_plot, bench_subjects, bench_text, main
-from pyfa_rocm.oracle.trial import Trial
+from pyfa_rocm.oracle.problem import Problem
 
 SMALL = ("--seqlens", "64,200", "--hdims", "64", "--hidden", "128", "--tokens", "256")
 emulated = pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
@@ -105,7 +105,7 @@ def test_what_has_no_kernel_is_said(
 @pytest.mark.parametrize("seqlen", [1, 70, 600])
 def test_reference(seqlen: int, causal: bool) -> None:
     """The blocked reference is the oracle's float64."""
-    problem = Trial(2, seqlen, 2, 2, 16, "float16", causal)
+    problem = Problem(2, 2, 2, seqlen, 16, causal, "float16")
     q, k, v = (x[:1, :, :1] for x in problem.inputs())
     dout, exact = problem.dout()[:1, :, :1], Numerics("float32", "float32")
     want = attention(q, k, v, causal=causal, numerics=exact)

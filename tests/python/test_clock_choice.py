@@ -13,15 +13,15 @@ from inner import run_as
 from pyfa_rocm._runtime import library
 from pyfa_rocm.cli.clock import estimate
 from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
-from pyfa_rocm.cli.published import Shape
 from pyfa_rocm.errors import UnsupportedError
+from pyfa_rocm.oracle.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SHAPES = {
-    "plain": Shape(4, 64, 8, 8192, 128, False),
-    "causal": Shape(8, 32, 8, 8192, 128, True),
-    "short": Shape(2, 16, 16, 2048, 128, False),
+    "plain": Problem(4, 64, 8, 8192, 128, False),
+    "causal": Problem(8, 32, 8, 8192, 128, True),
+    "short": Problem(2, 16, 16, 2048, 128, False),
 }
 pytestmark = pytest.mark.skipif(
     "config.getoption('--device') == 'gpu'", reason="the clock is of the software device"

@@ -13,9 +13,9 @@ from pyfa_rocm import fmha
 from pyfa_rocm.cli import bench_model
 from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.clock_subjects import Enqueue, Ours, ProblemArrays
-from pyfa_rocm.cli.published import Shape
+from pyfa_rocm.oracle.problem import Problem
 
-SHAPES = {"plain": Shape(4, 64, 8, 8192, 128, False), "causal": Shape(8, 32, 8, 8192, 128, True)}
+SHAPES = {"plain": Problem(4, 64, 8, 8192, 128, False), "causal": Problem(8, 32, 8, 8192, 128, True)}
 OVER_AITER = 1.05  # of AITER's kernels that round to nearest, at either end of the clock's range
 pytestmark = [
     pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device"),
@@ -27,11 +27,11 @@ pytestmark = [
 
 # Few heads: workgroups share the keys of row tiles, in a workspace.
 SHARED = {
-    "5_heads": Shape(1, 5, 5, 8192, 128, False),
-    "tail": Shape(1, 20, 20, 4096, 128, False),
-    "three_rounds": Shape(1, 12, 12, 16384, 128, False),
-    "causal": Shape(1, 8, 8, 8192, 128, True),
-    "d64": Shape(1, 1, 1, 16384, 64, False),
+    "5_heads": Problem(1, 5, 5, 8192, 128, False),
+    "tail": Problem(1, 20, 20, 4096, 128, False),
+    "three_rounds": Problem(1, 12, 12, 16384, 128, False),
+    "causal": Problem(1, 8, 8, 8192, 128, True),
+    "d64": Problem(1, 1, 1, 16384, 64, False),
 }
 
 
@@ -41,7 +41,7 @@ class WithoutWorkspace(Ours):
     name = "without workspace"
 
     @contextmanager
-    def prepare(self, shape: Shape, direction: str) -> Iterator[Enqueue]:
+    def prepare(self, shape: Problem, direction: str) -> Iterator[Enqueue]:
         """See Subject."""
         del direction
         arrays = ProblemArrays(shape)

@@ -29,8 +29,9 @@ from pyfa_rocm.cli import (
 )
 from pyfa_rocm.cli.clock import Estimate, estimate
 from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
-from pyfa_rocm.cli.published import Point, Shape, cards, points, sources
+from pyfa_rocm.cli.published import Point, cards, points, sources
 from pyfa_rocm.emulator import Range, Time
+from pyfa_rocm.oracle.problem import Problem
 
 ROOT = Path(__file__).parents[2]
 # The promises of the clock: for AITER's kernels, for CK's, and for counters.
@@ -103,7 +104,7 @@ def test_points_of_an_mi355x() -> None:
     largest: dict[tuple[str, bool], Point] = {}
     for point in sorted(found, key=lambda point: point.tflops):
         largest[judge_clock.subject_name(point), point.shape.causal] = point
-    long = Shape(1, 64, 8, 16384, 128, False)
+    long = Problem(1, 64, 8, 16384, 128, False)
     causal = replace(long, causal=True)
     assert {key: (point.shape, point.tflops) for key, point in largest.items()} == {
         ("aiter", False): (long, 1437.62),
@@ -145,7 +146,7 @@ def _estimate(seconds: float, events: dict[str, Any] | None = None) -> Estimate:
 
 def test_judge() -> None:
     """Errors are of the middle of the range; rows of calibration and short ones do not count."""
-    shape = Shape(1, 1, 1, 4096, 128, False)
+    shape = Problem(1, 1, 1, 4096, 128, False)
     unit = shape.flops() / 1e12  # TFLOPS of a second
     point = Point("source", "mi300x", "aiter", "rtne", shape, "forward", unit, "held_out", matrix_busy=0.4)
     rows = [
@@ -230,7 +231,7 @@ def test_model(capsys: pytest.CaptureFixture[str]) -> None:
         for causal in (False, True)
     }
     for row in rows:
-        flops = Shape(2, 2, 2, 256, 64, row["causal"]).flops(row["direction"])
+        flops = Problem(2, 2, 2, 256, 64, row["causal"]).flops(row["direction"])
         for fast, slow in (("low", "high"), ("high", "low")):
             assert row["tflops"][slow] == pytest.approx(flops / row["seconds"][fast] / 1e12)
         assert 0 < row["seconds"]["low"] <= row["seconds"]["high"]
@@ -289,7 +290,7 @@ def _arguments(*options: str) -> argparse.Namespace:
 def test_against(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The rows are of the card that is asked for; one without a model says why, and has its other columns."""
 
-    def timed(way: Subject, shape: Shape, direction: str) -> Estimate:
+    def timed(way: Subject, shape: Problem, direction: str) -> Estimate:
         if way.name == "aiter" and (shape.causal or direction == "backward"):
             raise UnsupportedError("it races")
         return _estimate(shape.flops(direction) * (1e-15 if way.name == "aiter" else 0.5e-15))
@@ -407,7 +408,7 @@ def test_ours_over_aiter() -> None:
     """The low end: the worse of both problems and both ends, against AITER's better kernel to nearest."""
     seconds = {"pyfa_rocm": 1.0, "aiter rtna": 1.2, "aiter rtne": 1.1, "aiter rtz": 0.5}
 
-    def clock(name: str, shape: Shape, direction: str = "forward") -> Estimate | None:
+    def clock(name: str, shape: Problem, direction: str = "forward") -> Estimate | None:
         del direction
         slower = 2 if shape.causal and name == "pyfa_rocm" else 1
         return _estimate(seconds[name] * slower) if name in seconds else None
@@ -440,9 +441,9 @@ def test_moonmath_refuses(tmp_path: Path) -> None:
     (way,) = clock_moonmath.moonmath_subjects(file)
     assert way.name == "moonmath rtne"
     for shape in (
-        Shape(1, 2, 2, 64, 128, True),
-        Shape(1, 2, 1, 64, 128, False),
-        Shape(1, 2, 2, 64, 64, False),
+        Problem(1, 2, 2, 64, 128, True),
+        Problem(1, 2, 1, 64, 128, False),
+        Problem(1, 2, 2, 64, 64, False),
     ):
         with pytest.raises(UnsupportedError, match="moonmath: got forward"), way.prepare(shape, "forward"):
             pass
@@ -454,7 +455,7 @@ def test_moonmath_refuses(tmp_path: Path) -> None:
 def test_backward_of_aiter() -> None:
     """AITER's backward kernels as the library has them: the same work on every query head, or a refusal."""
     way = bench_model.subjects(None)["aiter backward a32"]
-    shape = Shape(1, 2, 1, 256, 128, False)
+    shape = Problem(1, 2, 1, 256, 128, False)
     with pytest.raises(UnsupportedError, match="got direction 'forward'"):
         estimate(way, shape, "forward")
     if "aiter rtna" not in bench_model.subjects(None):

@@ -24,7 +24,7 @@ from pyfa_rocm import (
 )
 from pyfa_rocm.cli import traffic
 from pyfa_rocm.emulator import LaunchProfile
-from pyfa_rocm.oracle.trial import Trial
+from pyfa_rocm.oracle.problem import Problem
 
 LINE = 128
 # Kernel arguments (264 bytes) are read too: three lines.
@@ -225,7 +225,7 @@ def test_launches_in_order_and_only_inside() -> None:
     ("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2), (1, 200, 1, 1)]
 )
 def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
-    problem = Trial(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    problem = Problem(batch, nhead_q, nhead_k, seqlen, 128, causal=True)
     caches = emulator.cache_model(traffic.standard_accesses(problem))
     matrix = batch * nhead_q * seqlen * seqlen * 2
     query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
@@ -240,7 +240,7 @@ def test_traffic_of_standard_attention(batch: int, seqlen: int, nhead_q: int, nh
 
 @pytest.mark.parametrize(("batch", "seqlen", "nhead_q", "nhead_k"), [(1, 256, 2, 2), (2, 384, 4, 2)])
 def test_traffic_of_standard_backward(batch: int, seqlen: int, nhead_q: int, nhead_k: int) -> None:
-    problem = Trial(batch, seqlen, nhead_q, nhead_k, 128, "bfloat16", causal=True)
+    problem = Problem(batch, nhead_q, nhead_k, seqlen, 128, causal=True)
     caches = emulator.cache_model(traffic.standard_backward_accesses(problem))
     matrix = batch * nhead_q * seqlen * seqlen * 2
     query, key = (batch * heads * seqlen * 128 * 2 for heads in (nhead_q, nhead_k))
@@ -252,7 +252,7 @@ def test_traffic_of_standard_backward(batch: int, seqlen: int, nhead_q: int, nhe
 
 
 def test_traffic_of_our_backward() -> None:
-    problem = Trial(1, 512, 2, 2, 64, "float16", causal=True)
+    problem = Problem(1, 2, 2, 512, 64, True, "float16")
     measured = traffic.measure_backward(problem)
     assert measured is not None
     ours, standard = measured["ours"], measured["standard"]
@@ -266,7 +266,7 @@ def test_traffic_of_our_backward() -> None:
 
 
 def test_traffic_of_ours_is_less() -> None:
-    problem = Trial(1, 512, 2, 2, 128, "bfloat16", causal=True)
+    problem = Problem(1, 2, 2, 512, 128, causal=True)
     measured = traffic.measure(problem)
     assert measured is not None
     ours, standard = measured["ours"], measured["standard"]
