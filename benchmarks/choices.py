@@ -27,8 +27,8 @@ from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
 from pyfa_rocm.array import DeviceArray
-from pyfa_rocm.cli.clock import estimate
-from pyfa_rocm.cli.clock_subjects import Enqueue, Ours, ProblemArrays
+from pyfa_rocm.clock.estimate import estimate
+from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
 from pyfa_rocm.oracle.problem import Problem
 
 # Row tiles of 128 from which short tiles are not timed: each unit of an MI300X has one, or several.

@@ -33,7 +33,7 @@ def child(seqlen: int) -> dict[str, float]:
     ctypes.CDLL(path)
     loaded = time.perf_counter()
     from pyfa_rocm import fmha
-    from pyfa_rocm.cli.clock_subjects import ProblemArrays
+    from pyfa_rocm.clock.subjects import ProblemArrays
     from pyfa_rocm.oracle.problem import Problem
 
     params = ProblemArrays(Problem(1, 4, 4, seqlen, 128, False)).params()

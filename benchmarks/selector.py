@@ -33,8 +33,8 @@ from choices import Grid, Losses
 from pyfa_rocm import fmha
 from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams
-from pyfa_rocm.cli.clock import estimate
-from pyfa_rocm.cli.clock_subjects import Ours
+from pyfa_rocm.clock.estimate import estimate
+from pyfa_rocm.clock.subjects import Ours
 from pyfa_rocm.device import current_device, devices
 from pyfa_rocm.oracle.problem import Problem
 

@@ -43,6 +43,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/archs.toml", ("tests/build/test_build.py", "tests/build/test_targets_and_jobs.py"), "select"),
     ("native/*", ("tests/build",), ""),
     ("pyfa_rocm/oracle/*", ("tests/python/test_reference.py", "tests/python/test_structure.py"), ""),
+    ("pyfa_rocm/clock/*", ("tests/python/test_clock_points.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/cli/*", ("tests/python/test_cli.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/*", ("tests/python/test_structure.py", "tests/python/test_functions.py"), ""),
     ("tests/c_abi/*", (), "."),

@@ -14,9 +14,9 @@ from typing import Any
 from tqdm import tqdm
 
 from pyfa_rocm.cli import bench_model_text, judge_clock
-from pyfa_rocm.cli.clock import Estimate, estimate
-from pyfa_rocm.cli.clock_subjects import CompositeKernel, Ours, Subject
 from pyfa_rocm.cli.published import Point, points, sources
+from pyfa_rocm.clock.estimate import Estimate, estimate
+from pyfa_rocm.clock.subjects import CompositeKernel, Ours, Subject
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import to_json

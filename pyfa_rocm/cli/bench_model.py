@@ -11,10 +11,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop, clock_trace
-from pyfa_rocm.cli.clock import CARDS, Estimate, estimate
+from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop
 from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
-from pyfa_rocm.cli.clock_subjects import (
+from pyfa_rocm.cli.published import cards
+from pyfa_rocm.clock import trace as clock_trace
+from pyfa_rocm.clock.estimate import CARDS, Estimate, estimate
+from pyfa_rocm.clock.subjects import (
     ROUNDINGS,
     Aiter,
     AiterBackward,
@@ -23,7 +25,6 @@ from pyfa_rocm.cli.clock_subjects import (
     Ours,
     Subject,
 )
-from pyfa_rocm.cli.published import cards
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem

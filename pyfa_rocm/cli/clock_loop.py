@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyfa_rocm.cli.bench_plot import INK, STYLE, save
-from pyfa_rocm.cli.clock import Estimate
+from pyfa_rocm.clock.estimate import Estimate
 
 __all__ = ["draw", "window"]
 

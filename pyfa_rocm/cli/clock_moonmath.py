@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from pyfa_rocm.array import DeviceArray
-from pyfa_rocm.cli.clock_subjects import ROUNDINGS, Enqueue, ProblemArrays, Subject, hip_call, launch
+from pyfa_rocm.clock.subjects import ROUNDINGS, Enqueue, ProblemArrays, Subject, hip_call, launch
 from pyfa_rocm.device import current_device, devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyfa_rocm import emulator
-from pyfa_rocm.cli.clock import Estimate
-from pyfa_rocm.cli.clock_subjects import ROUNDINGS
 from pyfa_rocm.cli.published import Point
+from pyfa_rocm.clock.estimate import Estimate
+from pyfa_rocm.clock.subjects import ROUNDINGS
 from pyfa_rocm.emulator import Range
 
 __all__ = ["MIN_SEQLEN", "Judged", "errors_of_cards", "orders", "subject_name", "summary"]

@@ -11,8 +11,8 @@ import pytest
 from inner import run_as
 
 from pyfa_rocm._runtime import library
-from pyfa_rocm.cli.clock import estimate
-from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
+from pyfa_rocm.clock.estimate import estimate
+from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subject
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
 

@@ -11,8 +11,8 @@ import pytest
 
 from pyfa_rocm import fmha
 from pyfa_rocm.cli import bench_model
-from pyfa_rocm.cli.clock import Estimate, estimate
-from pyfa_rocm.cli.clock_subjects import Enqueue, Ours, ProblemArrays
+from pyfa_rocm.clock.estimate import Estimate, estimate
+from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
 from pyfa_rocm.oracle.problem import Problem
 
 SHAPES = {"plain": Problem(4, 64, 8, 8192, 128, False), "causal": Problem(8, 32, 8, 8192, 128, True)}

@@ -17,19 +17,11 @@ import pytest
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
 from pyfa_rocm._runtime import library
-from pyfa_rocm.cli import (
-    bench,
-    bench_against,
-    bench_model,
-    clock_loop,
-    clock_moonmath,
-    clock_trace,
-    judge_clock,
-    main,
-)
-from pyfa_rocm.cli.clock import Estimate, estimate
-from pyfa_rocm.cli.clock_subjects import AiterForward, CompositeKernel, Ours, Subject
+from pyfa_rocm.cli import bench, bench_against, bench_model, clock_loop, clock_moonmath, judge_clock, main
 from pyfa_rocm.cli.published import Point, cards, points, sources
+from pyfa_rocm.clock import trace as clock_trace
+from pyfa_rocm.clock.estimate import Estimate, estimate
+from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subject
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem
 

@@ -28,9 +28,10 @@ BELOW = {
     "pyfa_rocm._runtime": {"device", "errors"},
     "pyfa_rocm._call": {"_runtime", "array", "device", "errors", "fmha"},
     "pyfa_rocm.oracle": {"_call", "_runtime", "errors", *CALLED},
+    "pyfa_rocm.clock": {"_call", "_runtime", "emulator", "errors", "oracle", *CALLED},
 }
 # Rooms that use the package as its users do: nothing else of it imports them.
-ABOVE = ("pyfa_rocm.oracle", "pyfa_rocm.cli")
+ABOVE = ("pyfa_rocm.oracle", "pyfa_rocm.clock", "pyfa_rocm.cli")
 # Arguments that say where a call goes, and what only flash-attention's backward pass looks at.
 NOT_OPTIONS = {"q", "k", "v", "out", "stream", "deterministic"}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyfa_rocm import emulator
-from pyfa_rocm.cli.clock_subjects import Subject
+from pyfa_rocm.clock.subjects import Subject
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem

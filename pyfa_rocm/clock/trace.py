@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyfa_rocm.cli.clock import Estimate
+from pyfa_rocm.clock.estimate import Estimate
 from pyfa_rocm.errors import FmhaError
 
 __all__ = ["events", "write"]
