@@ -16,8 +16,8 @@ from pathlib import Path
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from pyfa_rocm.cli import judge_clock
+from pyfa_rocm.cli.bench.model import played, subjects
 from pyfa_rocm.cli.bench_against import Clock, judge
-from pyfa_rocm.cli.bench_model import played, subjects
 from pyfa_rocm.cli.published import points
 from pyfa_rocm.oracle.trial import to_json
 

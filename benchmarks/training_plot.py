@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, save
+from pyfa_rocm.cli.bench.plot import FAINT, INK, STYLE, save
 
 COLORS = {"pyfa_rocm": "#d1495b", "sdpa": "#2e6f95", "eager": "#9aa5b1", "flash_attn": "#e09f3e"}
 

@@ -179,7 +179,7 @@ def check_plot(args: argparse.Namespace) -> None:
     if not args.curve_steps:
         fail("--plot: got no loss curves to draw, expected --curve-steps of 1 or more")
     from pyfa_rocm import FmhaError
-    from pyfa_rocm.cli import bench_plot
+    from pyfa_rocm.cli.bench import plot as bench_plot
 
     try:
         bench_plot.check(args.plot)

@@ -13,7 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_model_text, judge_clock
+from pyfa_rocm.cli import judge_clock
+from pyfa_rocm.cli.bench import model_text as bench_model_text
 from pyfa_rocm.cli.published import Point, points, sources
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import CompositeKernel, Ours, Subject

@@ -9,7 +9,8 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from pyfa_rocm.cli import bench, demo, device, info, paths, prove
+from pyfa_rocm.cli import demo, device, info, paths, prove
+from pyfa_rocm.cli.bench import command as bench
 from pyfa_rocm.errors import FmhaError
 
 

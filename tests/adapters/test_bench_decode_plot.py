@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyfa_rocm.cli import bench_decode_plot, main
+from pyfa_rocm.cli import main
+from pyfa_rocm.cli.bench import decode_plot as bench_decode_plot
 
 ARGUMENTS = ["--batches", "1,2", "--contexts", "100,1024", "--groups", "1,4", "--hdim", "64"]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyfa_rocm.cli import bench_plot, main
+from pyfa_rocm.cli import main
+from pyfa_rocm.cli.bench import plot as bench_plot
 
 SEQLENS = (128, 256, 2048)
 ARGUMENTS = ["--seqlens", "64,128", "--hdims", "64", "--hidden", "64", "--tokens", "128"]

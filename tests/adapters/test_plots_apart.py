@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from text_boxes import tangled
 
-from pyfa_rocm.cli import bench_decode_plot, bench_plot
+from pyfa_rocm.cli.bench import decode_plot as bench_decode_plot
+from pyfa_rocm.cli.bench import plot as bench_plot
 
 # Not of the package, nor on the path of these tests.
 _spec = spec_from_file_location(

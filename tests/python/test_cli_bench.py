@@ -15,7 +15,11 @@ import pytest
 from reference import Numerics, attention, gradients
 
 import pyfa_rocm
-from pyfa_rocm.cli import bench, bench_plot, bench_subjects, bench_text, main
+from pyfa_rocm.cli import main
+from pyfa_rocm.cli.bench import command as bench
+from pyfa_rocm.cli.bench import plot as bench_plot
+from pyfa_rocm.cli.bench import subjects as bench_subjects
+from pyfa_rocm.cli.bench import text as bench_text
 from pyfa_rocm.oracle.problem import Problem
 
 SMALL = ("--seqlens", "64,200", "--hdims", "64", "--hidden", "128", "--tokens", "256")

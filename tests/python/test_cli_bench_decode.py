@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import pyfa_rocm
-from pyfa_rocm.cli import bench_decode, bench_text, main
-from pyfa_rocm.cli.decode_rates import rates
-from pyfa_rocm.cli.decode_trial import DecodeTrial
+from pyfa_rocm.cli import main
+from pyfa_rocm.cli.bench import decode as bench_decode
+from pyfa_rocm.cli.bench import text as bench_text
+from pyfa_rocm.cli.bench.decode_rates import rates
+from pyfa_rocm.cli.bench.decode_trial import DecodeTrial
 from pyfa_rocm.device import current_device, describe
 
 SMALL = ("--batches", "1,2", "--contexts", "300", "--groups", "4", "--hdim", "64")

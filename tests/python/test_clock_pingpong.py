@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from pyfa_rocm import fmha
-from pyfa_rocm.cli import bench_model
+from pyfa_rocm.cli.bench import model as bench_model
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
 from pyfa_rocm.oracle.problem import Problem

@@ -17,7 +17,10 @@ import pytest
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
 from pyfa_rocm._runtime import library
-from pyfa_rocm.cli import bench, bench_against, bench_model, clock_loop, clock_moonmath, judge_clock, main
+from pyfa_rocm.cli import bench_against, clock_moonmath, judge_clock, main
+from pyfa_rocm.cli.bench import command as bench
+from pyfa_rocm.cli.bench import loop_plot as clock_loop
+from pyfa_rocm.cli.bench import model as bench_model
 from pyfa_rocm.cli.published import Point, cards, points, sources
 from pyfa_rocm.clock import trace as clock_trace
 from pyfa_rocm.clock.estimate import Estimate, estimate

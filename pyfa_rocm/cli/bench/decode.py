@@ -17,11 +17,13 @@ from typing import Any
 from tqdm import tqdm
 
 from pyfa_rocm import array, emulator
-from pyfa_rocm.cli import bench_decode_plot, bench_decode_text, bench_plot
-from pyfa_rocm.cli.bench_arguments import positive, positives
-from pyfa_rocm.cli.bench_subjects import milliseconds
-from pyfa_rocm.cli.decode_rates import rates
-from pyfa_rocm.cli.decode_trial import DecodeTrial, Decoding
+from pyfa_rocm.cli.bench import decode_plot as bench_decode_plot
+from pyfa_rocm.cli.bench import decode_text as bench_decode_text
+from pyfa_rocm.cli.bench import plot as bench_plot
+from pyfa_rocm.cli.bench.arguments import positive, positives
+from pyfa_rocm.cli.bench.decode_rates import rates
+from pyfa_rocm.cli.bench.decode_trial import DecodeTrial, Decoding
+from pyfa_rocm.cli.bench.subjects import milliseconds
 from pyfa_rocm.device import current_device, describe, runtime, synchronize
 from pyfa_rocm.errors import HipError, InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.trial import to_json

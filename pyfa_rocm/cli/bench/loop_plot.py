@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pyfa_rocm.cli.bench_plot import INK, STYLE, save
+from pyfa_rocm.cli.bench.plot import INK, STYLE, save
 from pyfa_rocm.clock.estimate import Estimate
 
 __all__ = ["draw", "window"]

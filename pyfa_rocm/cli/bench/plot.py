@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pyfa_rocm.cli.bench_text import Row, groups
-from pyfa_rocm.cli.plot_heading import finish
+from pyfa_rocm.cli.bench.plot_heading import finish
+from pyfa_rocm.cli.bench.text import Row, groups
 from pyfa_rocm.errors import FmhaError, InvalidArgumentError
 
 __all__ = ["check", "draw", "figure_of", "length", "save"]

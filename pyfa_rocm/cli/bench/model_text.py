@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from pyfa_rocm.cli.bench_text import WIDTH, groups, title
+from pyfa_rocm.cli.bench.text import WIDTH, groups, title
 
 __all__ = ["against", "bound", "tables"]
 

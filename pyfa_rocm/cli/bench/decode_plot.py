@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pyfa_rocm.cli.bench_decode_text import by_batch
-from pyfa_rocm.cli.bench_plot import FAINT, INK, STYLE, length, save
-from pyfa_rocm.cli.bench_text import Row
-from pyfa_rocm.cli.plot_heading import finish
+from pyfa_rocm.cli.bench.decode_text import by_batch
+from pyfa_rocm.cli.bench.plot import FAINT, INK, STYLE, length, save
+from pyfa_rocm.cli.bench.plot_heading import finish
+from pyfa_rocm.cli.bench.text import Row
 
 __all__ = ["draw", "figure_of"]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from pyfa_rocm.cli.bench_text import WIDTH, Row
-from pyfa_rocm.cli.decode_rates import rates
+from pyfa_rocm.cli.bench.decode_rates import rates
+from pyfa_rocm.cli.bench.text import WIDTH, Row
 
 __all__ = ["by_batch", "tables"]
 

@@ -18,9 +18,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_decode, bench_model, bench_plot, bench_text, traffic
-from pyfa_rocm.cli.bench_arguments import positive, positives
-from pyfa_rocm.cli.bench_subjects import (
+from pyfa_rocm.cli import traffic
+from pyfa_rocm.cli.bench import decode as bench_decode
+from pyfa_rocm.cli.bench import model as bench_model
+from pyfa_rocm.cli.bench import plot as bench_plot
+from pyfa_rocm.cli.bench import text as bench_text
+from pyfa_rocm.cli.bench.arguments import positive, positives
+from pyfa_rocm.cli.bench.subjects import (
     Float64,
     Ours,
     Subject,

@@ -11,7 +11,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_against, bench_model_text, bench_plot, clock_loop
+from pyfa_rocm.cli import bench_against
+from pyfa_rocm.cli.bench import loop_plot as clock_loop
+from pyfa_rocm.cli.bench import model_text as bench_model_text
+from pyfa_rocm.cli.bench import plot as bench_plot
 from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
 from pyfa_rocm.cli.published import cards
 from pyfa_rocm.clock import trace as clock_trace
@@ -35,7 +38,7 @@ __all__ = ["add_arguments", "played", "run", "subjects"]
 # Instructions of a compute unit that a trace and a picture keep.
 EVENTS = 50_000
 # Where a checkout has AITER's objects for an MI300X; an installed package has none.
-_UNPACKED = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects"
+_UNPACKED = Path(__file__).parents[3] / "build" / "toolchain" / "ck" / "objects"
 _OBJECTS = next(_UNPACKED.glob("*/fmha_v3_fwd/MI300"), _UNPACKED)
 
 
