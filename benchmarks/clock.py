@@ -16,9 +16,11 @@ from pathlib import Path
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
 from pyfa_rocm.cli import judge_clock
-from pyfa_rocm.cli.bench.model import played, subjects
 from pyfa_rocm.cli.bench_against import Clock, judge
+from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
 from pyfa_rocm.cli.published import points
+from pyfa_rocm.clock.cards import played
+from pyfa_rocm.clock.subjects import subjects
 from pyfa_rocm.oracle.trial import to_json
 
 # Backward kernels that the library has no objects of.
@@ -62,7 +64,10 @@ def main() -> None:
         for point in wanted
         if (point.source, point.shape) in shapes or point.source in args.whole or point.role == "calibration"
     ]
-    rows = list(judge(wanted, Clock(subjects(args.aiter, args.moonmath))))
+    ways = subjects(args.aiter)
+    if args.moonmath is not None:
+        ways |= {way.name: way for way in moonmath_subjects(args.moonmath)}
+    rows = list(judge(wanted, Clock(ways)))
     summary = judge_clock.summary(rows)
     if args.json:
         print(to_json({"summary": summary, "rows": [row.as_json() for row in rows]}))

@@ -13,16 +13,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import judge_clock
-from pyfa_rocm.cli.bench import model_text as bench_model_text
-from pyfa_rocm.cli.published import Point, points, sources
+from pyfa_rocm.cli import against_text, judge_clock
+from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
+from pyfa_rocm.cli.published import Point, cards, points, sources
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import CompositeKernel, Ours, Subject
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import to_json
 
-__all__ = ["Clock", "chosen", "judge", "ours_over_aiter", "run"]
+__all__ = ["Clock", "check", "chosen", "judge", "ours_over_aiter", "run"]
 
 # Where ours is held against AITER's: batch, heads, key heads, seqlen, hdim, causal.
 RACES = (Problem(4, 64, 8, 8192, 128, False), Problem(8, 32, 8, 8192, 128, True))
@@ -30,6 +30,21 @@ RACES = (Problem(4, 64, 8, 8192, 128, False), Problem(8, 32, 8, 8192, 128, True)
 TO_NEAREST = ("aiter rtna", "aiter rtne", "aiter")
 # moonmath's column: its default.
 MOONMATH = "moonmath rtne"
+
+
+def check(card: str) -> None:
+    """Raise unless there are points of a card.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There are none.
+    """
+    if card not in cards():
+        known = ", ".join(cards())
+        raise InvalidArgumentError(
+            f"--against: got --model {card}, expected a card with published points: {known}"
+        )
 
 
 def chosen(args: argparse.Namespace) -> list[Point]:
@@ -126,6 +141,8 @@ def _row(judged: judge_clock.Judged, clock: Clock) -> dict[str, Any]:
 
 def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
     """Model and print; 0 if something could be compared, else 1."""
+    if args.moonmath is not None:
+        ways = {**ways, **{way.name: way for way in moonmath_subjects(args.moonmath)}}
     clock = Clock(ways)
     judged = []
     rows = []
@@ -140,5 +157,5 @@ def run(args: argparse.Namespace, ways: Mapping[str, Subject]) -> int:
         "summary": {"ours_over_aiter": ours_over_aiter(clock)} | judge_clock.summary(judged),
         "rows": rows,
     }
-    print(to_json(result) if args.json else bench_model_text.against(result))
+    print(to_json(result) if args.json else against_text.table(result))
     return 0 if any(row["modelled"] or row["ours"] for row in rows) else 1

@@ -15,10 +15,8 @@ from pyfa_rocm.device import synchronize
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem
 
-__all__ = ["CARDS", "Estimate", "estimate"]
+__all__ = ["Estimate", "estimate"]
 
-# What the software device must play to be modelled on each.
-CARDS = {"mi300x": "MI300X", "mi355x": "MI355X", "rx7900xtx": "RX 7900 XTX", "rx9070xt": "RX 9070 XT"}
 # Workgroups that are modelled along each axis of a grid.
 POINTS = 3
 

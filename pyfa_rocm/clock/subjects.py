@@ -22,6 +22,7 @@ from pyfa_rocm._call.backward import BwdParams
 from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.array import DeviceArray
+from pyfa_rocm.clock.cards import played
 from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
@@ -38,6 +39,7 @@ __all__ = [
     "Subject",
     "hip_call",
     "launch",
+    "subjects",
 ]
 
 ROUNDINGS = ("rtz", "rtna", "rtne")
@@ -52,6 +54,9 @@ _CK_PIPELINES = ("qr", "kr")
 _AITER_PIPELINE = "asm_v3"
 _ELEMENT_BYTES = 2
 _XCDS = 8
+# Where a checkout has AITER's objects for an MI300X; an installed package has none.
+_UNPACKED = Path(__file__).parents[2] / "build" / "toolchain" / "ck" / "objects"
+_OBJECTS = next(_UNPACKED.glob("*/fmha_v3_fwd/MI300"), _UNPACKED)
 
 
 def _representatives(n: int) -> list[int]:
@@ -333,6 +338,32 @@ class Aiter(Subject):
             0, 0, shape.seqlen * 4, 0, 0,
         ]  # fmt: skip
         return (_Word * len(values))(*(_Word(value, 0) for value in values))
+
+
+def subjects(folder: Path | None = None) -> dict[str, Subject]:
+    """Return what can be modelled, by name.
+
+    Ours, Composable Kernel's, and AITER's where its objects are: in `folder`, or where a checkout has them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A folder was given that has none.
+    """
+    if "Radeon" in devices()[0].name:  # there are no kernels but ours
+        return {Ours.name: Ours()}
+    ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
+    place = folder or _OBJECTS
+    own = played() == "mi300x"
+    names = {rounding: place / f"fwd_hd128_bf16_{rounding}.co" for rounding in ROUNDINGS if own}
+    found = [rounding for rounding, path in names.items() if path.is_file()]
+    if folder is not None and not found:
+        raise InvalidArgumentError(
+            f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"
+        )
+    ways += [] if own else [AiterForward()]
+    ways += [Aiter(place, rounding) for rounding in found]
+    return {way.name: way for way in ways}
 
 
 def launch(

@@ -10,18 +10,15 @@ from functools import cache
 import pytest
 
 from pyfa_rocm import fmha
-from pyfa_rocm.cli.bench import model as bench_model
 from pyfa_rocm.clock.estimate import Estimate, estimate
-from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays
+from pyfa_rocm.clock.subjects import Enqueue, Ours, ProblemArrays, subjects
 from pyfa_rocm.oracle.problem import Problem
 
 SHAPES = {"plain": Problem(4, 64, 8, 8192, 128, False), "causal": Problem(8, 32, 8, 8192, 128, True)}
 OVER_AITER = 1.05  # of AITER's kernels that round to nearest, at either end of the clock's range
 pytestmark = [
     pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device"),
-    pytest.mark.skipif(
-        "aiter rtna" not in bench_model.subjects(None), reason="a build without AITER's objects"
-    ),
+    pytest.mark.skipif("aiter rtna" not in subjects(), reason="a build without AITER's objects"),
 ]
 
 
@@ -60,7 +57,7 @@ def test_shared_keys_are_faster(name: str) -> None:
 
 @cache
 def _timed(name: str, mask: str) -> Estimate:
-    return estimate(bench_model.subjects(None)[name], SHAPES[mask])
+    return estimate(subjects()[name], SHAPES[mask])
 
 
 @pytest.mark.parametrize("mask", SHAPES)

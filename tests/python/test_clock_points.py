@@ -20,11 +20,10 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm.cli import bench_against, clock_moonmath, judge_clock, main
 from pyfa_rocm.cli.bench import command as bench
 from pyfa_rocm.cli.bench import loop_plot as clock_loop
-from pyfa_rocm.cli.bench import model as bench_model
 from pyfa_rocm.cli.published import Point, cards, points, sources
 from pyfa_rocm.clock import trace as clock_trace
 from pyfa_rocm.clock.estimate import Estimate, estimate
-from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subject
+from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subject, subjects
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem
 
@@ -177,7 +176,7 @@ def test_judge() -> None:
 
 def _judged(*arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Judge published points, print the table, and return its rows and the summary."""
-    if "aiter rtna" not in bench_model.subjects(None):
+    if "aiter rtna" not in subjects():
         pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
     result = _program("benchmarks/clock.py", *arguments, "--json")
     for row in result["rows"]:
@@ -449,11 +448,11 @@ def test_moonmath_refuses(tmp_path: Path) -> None:
 
 def test_backward_of_aiter() -> None:
     """AITER's backward kernels as the library has them: the same work on every query head, or a refusal."""
-    way = bench_model.subjects(None)["aiter backward a32"]
+    way = subjects()["aiter backward a32"]
     shape = Problem(1, 2, 1, 256, 128, False)
     with pytest.raises(UnsupportedError, match="got direction 'forward'"):
         estimate(way, shape, "forward")
-    if "aiter rtna" not in bench_model.subjects(None):
+    if "aiter rtna" not in subjects():
         pytest.skip("this checkout's toolchain has no objects of AITER: CK did not come from its wheel")
     found = estimate(way, shape, "backward")
     assert found.kernel == "fmha_bwd_bf16_d128_aiter"

@@ -15,31 +15,19 @@ from pyfa_rocm.cli import bench_against
 from pyfa_rocm.cli.bench import loop_plot as clock_loop
 from pyfa_rocm.cli.bench import model_text as bench_model_text
 from pyfa_rocm.cli.bench import plot as bench_plot
-from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
-from pyfa_rocm.cli.published import cards
 from pyfa_rocm.clock import trace as clock_trace
-from pyfa_rocm.clock.estimate import CARDS, Estimate, estimate
-from pyfa_rocm.clock.subjects import (
-    ROUNDINGS,
-    Aiter,
-    AiterBackward,
-    AiterForward,
-    CompositeKernel,
-    Ours,
-    Subject,
-)
+from pyfa_rocm.clock.cards import CARDS, played
+from pyfa_rocm.clock.estimate import Estimate, estimate
+from pyfa_rocm.clock.subjects import Ours, Subject, subjects
 from pyfa_rocm.device import devices, runtime
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.trial import to_json
 
-__all__ = ["add_arguments", "played", "run", "subjects"]
+__all__ = ["add_arguments", "check", "run"]
 
 # Instructions of a compute unit that a trace and a picture keep.
 EVENTS = 50_000
-# Where a checkout has AITER's objects for an MI300X; an installed package has none.
-_UNPACKED = Path(__file__).parents[3] / "build" / "toolchain" / "ck" / "objects"
-_OBJECTS = next(_UNPACKED.glob("*/fmha_v3_fwd/MI300"), _UNPACKED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,47 +74,10 @@ def check(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(
             f"--model {args.model}: got {devices()[0].name}, expected FMHA_EMU_ARCH to choose that card"
         )
-    if args.against and args.model not in cards():
-        known = ", ".join(cards())
-        raise InvalidArgumentError(
-            f"--against: got --model {args.model}, expected a card with published points: {known}"
-        )
+    if args.against:
+        bench_against.check(args.model)
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
-
-
-def played() -> str:
-    """Return the card of CARDS that the software device plays; "" if it is none of them."""
-    name = devices()[0].name
-    return next((card for card, words in CARDS.items() if words in name), "")
-
-
-def subjects(folder: Path | None, moonmath: Path | None = None) -> dict[str, Subject]:
-    """Return what can be modelled, by name.
-
-    Ours, Composable Kernel's, AITER's where its objects are, and moonmath's from a checkout or a code object.
-
-    Raises
-    ------
-    InvalidArgumentError
-        A path was given that has none.
-    """
-    if "Radeon" in devices()[0].name:  # there are no kernels but ours
-        return {Ours.name: Ours()}
-    ways: list[Subject] = [Ours(), CompositeKernel(), AiterBackward()]
-    place = folder or _OBJECTS
-    own = played() == "mi300x"
-    names = {rounding: place / f"fwd_hd128_bf16_{rounding}.co" for rounding in ROUNDINGS if own}
-    found = [rounding for rounding, path in names.items() if path.is_file()]
-    if folder is not None and not found:
-        raise InvalidArgumentError(
-            f"--aiter: got {folder}, expected a folder with fwd_hd128_bf16_rtna.co and the like"
-        )
-    ways += [] if own else [AiterForward()]
-    ways += [Aiter(place, rounding) for rounding in found]
-    if moonmath is not None:
-        ways += moonmath_subjects(moonmath)
-    return {way.name: way for way in ways}
 
 
 def rows(
@@ -153,7 +104,7 @@ def _one_loop(problem: Problem, way: Subject) -> Estimate:
 
 def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, ...]) -> int:
     """Model, print, draw; 0 if something could be modelled, else 1."""
-    ways = subjects(args.aiter, args.moonmath)
+    ways = subjects(args.aiter)
     if args.against:
         return bench_against.run(args, ways)
     if args.trace or args.plot:
