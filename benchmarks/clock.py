@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pyfa_rocm.cli import judge_clock
-from pyfa_rocm.cli.bench_against import Clock, judge
-from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
-from pyfa_rocm.cli.published import points
+from benchmarks.published import judge as judge_clock
+from benchmarks.published.against import Clock, judge
+from benchmarks.published.moonmath import moonmath_subjects
+from benchmarks.published.points import points
 from pyfa_rocm.clock.cards import played
 from pyfa_rocm.clock.subjects import subjects
 from pyfa_rocm.oracle.trial import to_json

@@ -44,6 +44,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/*", ("tests/build",), ""),
     ("pyfa_rocm/oracle/*", ("tests/python/test_reference.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/clock/*", ("tests/python/test_clock_points.py", "tests/python/test_structure.py"), ""),
+    ("benchmarks/published/*", ("tests/python/test_clock_points.py",), ""),
     ("pyfa_rocm/cli/*", ("tests/python/test_cli.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/*", ("tests/python/test_structure.py", "tests/python/test_functions.py"), ""),
     ("tests/c_abi/*", (), "."),
@@ -140,7 +141,7 @@ def style(report: Report, names: list[str]) -> None:
     if python:
         report.run("ruff", str(tools / "ruff"), "check", "-q", *python)
         report.run("format", str(tools / "ruff"), "format", "-q", "--check", *python)
-        if any(name.startswith(("pyfa_rocm/", "tests/")) for name in python):
+        if any(name.startswith(("pyfa_rocm/", "tests/", "benchmarks/published/")) for name in python):
             report.run("mypy", str(tools / "mypy"), "--no-error-summary")
     if cxx:
         report.run("clang-format", f"clang-format-{LLVM}", "--dry-run", "--Werror", *cxx)

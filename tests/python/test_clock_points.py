@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.published import against as bench_against
+from benchmarks.published import judge as judge_clock
+from benchmarks.published import moonmath as clock_moonmath
+from benchmarks.published.points import Point, cards, points, sources
 from pyfa_rocm import InvalidArgumentError, UnsupportedError, emulator
 from pyfa_rocm._runtime import library
-from pyfa_rocm.cli import bench_against, clock_moonmath, judge_clock, main
+from pyfa_rocm.cli import main
 from pyfa_rocm.cli.bench import command as bench
 from pyfa_rocm.cli.bench import loop_plot as clock_loop
-from pyfa_rocm.cli.published import Point, cards, points, sources
+from pyfa_rocm.cli.bench import model as bench_model
 from pyfa_rocm.clock import trace as clock_trace
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subject, subjects
@@ -272,6 +276,15 @@ def test_refusals_of_cards(card: str, arch: str, option: tuple[str, ...], words:
     ran = _run("-m", "pyfa_rocm", "bench", "--model", card, "--against", *option, arch=arch)
     assert ran.returncode == 2
     assert words in ran.stderr
+
+
+def test_an_installed_package_has_no_points(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """They are a checkout's; the command says so."""
+    monkeypatch.setattr(bench_model, "_PUBLISHED", tmp_path / "benchmarks" / "published")
+    assert main.main(["bench", "--model", "mi300x", "--against"]) == 2
+    assert "--against: got the package in " in capsys.readouterr().err
 
 
 def _arguments(*options: str) -> argparse.Namespace:

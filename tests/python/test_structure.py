@@ -93,6 +93,15 @@ def test_what_lies_above(graph: dict[str, set[str]]) -> None:
             assert not [name for name in names if name.startswith(ABOVE)], module
 
 
+def test_a_wheel_needs_no_checkout() -> None:
+    """No module imports benchmarks, which no wheel has; `bench --against` asks for it when it is there."""
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [x for x in names if x.split(".")[0] in ("benchmarks", "tests")], name
+
+
 def test_options_are_described_once() -> None:
     """What `flash_attn_func` spells out is what `Options` says, defaults included."""
     parameters = inspect.signature(pyfa_rocm.flash_attn_func).parameters

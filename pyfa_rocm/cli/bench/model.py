@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import bench_against
 from pyfa_rocm.cli.bench import loop_plot as clock_loop
 from pyfa_rocm.cli.bench import model_text as bench_model_text
 from pyfa_rocm.cli.bench import plot as bench_plot
@@ -28,13 +29,15 @@ __all__ = ["add_arguments", "check", "run"]
 
 # Instructions of a compute unit that a trace and a picture keep.
 EVENTS = 50_000
+# A checkout has what others published of cards; an installed package does not.
+_PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what belongs to `--model`."""
     add = parser.add_argument
     add("--model", choices=list(CARDS), help="on the software device: model the time on this card")
-    add("--against", action="store_true", help="with --model: next to published measurements")
+    add("--against", action="store_true", help="with --model, in a checkout: next to published measurements")
     add("--trace", type=Path, metavar="FILE", help="with --model: a compute unit's waves, for Perfetto")
     add(
         "--aiter",
@@ -48,6 +51,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="with --against: a checkout of moonmath-ai/amd-kernels, or a code object compiled from it",
     )
+
+
+def _against() -> ModuleType:
+    """Return the checkout's module that compares with published measurements.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The package is installed.
+    """
+    if not _PUBLISHED.is_dir():
+        raise InvalidArgumentError(
+            f"--against: got the package in {Path(__file__).parents[2]}, expected that of a checkout of "
+            "pyfa_rocm, which has the published measurements in benchmarks/published"
+        )
+    root = str(_PUBLISHED.parents[1])
+    if root not in sys.path:
+        sys.path.append(root)
+    return import_module("benchmarks.published.against")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -75,7 +97,7 @@ def check(args: argparse.Namespace) -> None:
             f"--model {args.model}: got {devices()[0].name}, expected FMHA_EMU_ARCH to choose that card"
         )
     if args.against:
-        bench_against.check(args.model)
+        _against().check(args.model)
     if args.trace and not args.trace.parent.is_dir():
         raise InvalidArgumentError(f"--trace: got {args.trace}, expected a file in a folder that exists")
 
@@ -106,7 +128,7 @@ def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, 
     """Model, print, draw; 0 if something could be modelled, else 1."""
     ways = subjects(args.aiter)
     if args.against:
-        return bench_against.run(args, ways)
+        return int(_against().run(args, ways))
     if args.trace or args.plot:
         if args.plot:
             bench_plot.check(args.plot)

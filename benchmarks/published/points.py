@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Published measurements on an MI300X and an MI355X, by which the clock is judged.
 
-The numbers are in `points/*.csv`, as published; `points/sources.json` says where they are from. A row's role
+The numbers are in `data/*.csv`, as published; `data/sources.json` says where they are from. A row's role
 was said before the model saw it: "calibration" rows may be fitted on, "held_out" rows only judge. There is
 one row of calibration for each source and family of kernels on an MI300X, and none on an MI355X.
 """
@@ -19,7 +19,7 @@ from pyfa_rocm.oracle.problem import Problem
 
 __all__ = ["Point", "cards", "points", "sources"]
 
-_FOLDER = Path(__file__).parent / "points"
+_FOLDER = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.published.points import Point
 from pyfa_rocm import emulator
-from pyfa_rocm.cli.published import Point
 from pyfa_rocm.clock.estimate import Estimate
 from pyfa_rocm.clock.subjects import ROUNDINGS
 from pyfa_rocm.emulator import Range

@@ -13,9 +13,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli import against_text, judge_clock
-from pyfa_rocm.cli.clock_moonmath import moonmath_subjects
-from pyfa_rocm.cli.published import Point, cards, points, sources
+from benchmarks.published import against_text
+from benchmarks.published import judge as judge_clock
+from benchmarks.published.moonmath import moonmath_subjects
+from benchmarks.published.points import Point, cards, points, sources
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import CompositeKernel, Ours, Subject
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
