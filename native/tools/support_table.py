@@ -49,8 +49,8 @@ MERGED = (3, 2, 1)  # columns whose values are listed in one line if all else is
 NOTE = """A cell names the smallest kernel set that has it, for batches and, after a slash where that differs,
 for varlen; masks and lengths are any unless it says otherwise. A head dim is the largest a kernel takes: it
 does any multiple of 8 below (fp8: 16) too, and if a cell is empty, the next larger one may do it. The set
-`ci`, which `make` builds, has each feature, head dim and dtype at least once; `pyfa-rocm info` lists them.
-Of 8-bit floats fp8 is e4m3fnuz, and fp8fn OCP's e4m3fn.
+`ci`, which `make` builds, has each feature, head dim and dtype at least once; `pyfa-rocm info --kernels`
+lists its kernels. Of 8-bit floats fp8 is e4m3fnuz, and fp8fn OCP's e4m3fn.
 """
 
 Line = tuple[str, ...]

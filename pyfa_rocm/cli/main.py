@@ -25,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
         command.set_defaults(run=module.run)
+    info.add_arguments(commands.choices["info"])
     bench.add_arguments(commands.choices["bench"])
     prove.add_arguments(commands.choices["prove"])
     paths.add_arguments(commands.choices["paths"])

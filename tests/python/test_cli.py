@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,36 @@ def test_info() -> None:
     assert text.returncode == 0, text.stderr
     assert info["devices"][0]["name"] in text.stdout
     assert info["runtime"]["path"] in text.stdout
+    lines = text.stdout.splitlines()
+    assert len(lines) <= 10
+    build = info["build"]
+    families = Counter(kernel["family"] for kernel in build["kernels"])
+    assert f"families      {', '.join(f'{name} {count}' for name, count in families.items())}" in lines
+    assert "--kernels" in lines[-1]
+
+
+def test_info_of_kernels() -> None:
+    """A line for each code object, below what `info` says."""
+    few, every = _run("info").stdout.splitlines(), _run("info", "--kernels").stdout.splitlines()
+    build = _json("info")["build"]
+    assert every[: len(few) - 1] == few[:-1]
+    listed = [line.split() for line in every[len(few) - 1 :]]
+    assert [(arch, name, int(count)) for arch, name, count, *_ in listed] == [
+        (x["arch"], x["name"], sum(kernel["code_object"] == i for kernel in build["kernels"]))
+        for i, x in enumerate(build["code_objects"])
+    ]
+    assert [words[-1] for words in listed] == [x["sha256"][:16] for x in build["code_objects"]]
+
+
+@pytest.mark.skipif("config.getoption('--device') == 'gpu'", reason="of the software device")
+def test_info_of_many_devices() -> None:
+    """Devices that are alike share a line."""
+    text = _run("info", FMHA_EMU_DEVICES="8")
+    assert text.returncode == 0, text.stderr
+    lines = text.stdout.splitlines()
+    assert len(lines) <= 10
+    (line,) = [line for line in lines if line.startswith("device")]
+    assert line.startswith("devices 0-7 ")
 
 
 def test_prove() -> None:
