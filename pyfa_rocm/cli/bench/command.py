@@ -19,10 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from pyfa_rocm.cli import traffic
-from pyfa_rocm.cli.bench import decode as bench_decode
-from pyfa_rocm.cli.bench import model as bench_model
-from pyfa_rocm.cli.bench import plot as bench_plot
-from pyfa_rocm.cli.bench import text as bench_text
+from pyfa_rocm.cli.bench import decode, model, plot, text
 from pyfa_rocm.cli.bench.arguments import positive, positives
 from pyfa_rocm.cli.bench.subjects import (
     Float64,
@@ -70,18 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--causal", choices=("yes", "no", "both"), default="both")
     add("--repeat", type=positive, default=10, metavar="N", help="timed calls on a card (default: 10)")
     add("--plot", type=Path, metavar="FILE", help="draw it: .png or .svg; needs matplotlib")
-    bench_model.add_arguments(parser)
+    model.add_arguments(parser)
     others = parser.add_subparsers(metavar="decode")
-    summary = (bench_decode.__doc__ or "").splitlines()[0]
-    decode = others.add_parser("decode", help=summary, description=summary)
-    decode.add_argument(
+    summary = (decode.__doc__ or "").splitlines()[0]
+    command = others.add_parser("decode", help=summary, description=summary)
+    command.add_argument(
         "--json",
         action="store_true",
         default=argparse.SUPPRESS,
         help="print one JSON object, and nothing else",
     )
-    decode.set_defaults(run=bench_decode.run)
-    bench_decode.add_arguments(decode)
+    command.set_defaults(run=decode.run)
+    decode.add_arguments(command)
 
 
 def problems(args: argparse.Namespace, sizes: Sizes) -> list[Problem]:
@@ -181,13 +178,13 @@ def rows(trials: list[Problem], directions: tuple[str, ...], repeat: int) -> Ite
 def run(args: argparse.Namespace) -> int:
     """Measure, print, draw; 0 if something could be measured, else 1."""
     if args.plot is not None:
-        bench_plot.check(args.plot)
+        plot.check(args.plot)
     emulated = runtime().emulated
-    bench_model.check(args)
+    model.check(args)
     trials = problems(args, SOFTWARE_DEVICE if emulated and not args.model else CARD)
     directions = DIRECTIONS if args.direction == "both" else (args.direction,)
     if args.model:
-        return bench_model.run(args, trials, directions)
+        return model.run(args, trials, directions)
     found = list(rows(trials, directions, args.repeat))
     result = {
         "device": describe(current_device()).name,
@@ -197,6 +194,6 @@ def run(args: argparse.Namespace) -> int:
         "rows": found,
     }
     if args.plot is not None:
-        bench_plot.draw(result, args.plot)
-    print(to_json(result) if args.json else bench_text.tables(result))
+        plot.draw(result, args.plot)
+    print(to_json(result) if args.json else text.tables(result))
     return 0 if any(not row["reason"] for row in found) else 1

@@ -17,9 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from pyfa_rocm import array, emulator
-from pyfa_rocm.cli.bench import decode_plot as bench_decode_plot
-from pyfa_rocm.cli.bench import decode_text as bench_decode_text
-from pyfa_rocm.cli.bench import plot as bench_plot
+from pyfa_rocm.cli.bench import decode_plot, decode_text, plot
 from pyfa_rocm.cli.bench.arguments import positive, positives
 from pyfa_rocm.cli.bench.decode_rates import rates
 from pyfa_rocm.cli.bench.decode_trial import DecodeTrial, Decoding
@@ -153,7 +151,7 @@ def rows(trials: list[DecodeTrial], repeat: int) -> Iterator[dict[str, Any]]:
 def run(args: argparse.Namespace) -> int:
     """Measure, print, draw; 0 if something could be measured, else 1."""
     if args.plot is not None:
-        bench_plot.check(args.plot)
+        plot.check(args.plot)
     emulated = runtime().emulated
     trials = problems(args, SOFTWARE_DEVICE if emulated else CARD)
     found = list(rows(trials, args.repeat))
@@ -166,6 +164,6 @@ def run(args: argparse.Namespace) -> int:
         "rows": found,
     }
     if args.plot is not None:
-        bench_decode_plot.draw(result, args.plot)
-    print(to_json(result) if args.json else bench_decode_text.tables(result))
+        decode_plot.draw(result, args.plot)
+    print(to_json(result) if args.json else decode_text.tables(result))
     return 0 if any(not row["reason"] for row in found) else 1

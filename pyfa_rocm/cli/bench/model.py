@@ -13,10 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pyfa_rocm.cli.bench import loop_plot as clock_loop
-from pyfa_rocm.cli.bench import model_text as bench_model_text
-from pyfa_rocm.cli.bench import plot as bench_plot
-from pyfa_rocm.clock import trace as clock_trace
+from pyfa_rocm.cli.bench import loop_plot, model_text, plot
+from pyfa_rocm.clock import trace
 from pyfa_rocm.clock.cards import CARDS, played
 from pyfa_rocm.clock.estimate import Estimate, estimate
 from pyfa_rocm.clock.subjects import Ours, Subject, subjects
@@ -131,13 +129,13 @@ def run(args: argparse.Namespace, trials: list[Problem], directions: tuple[str, 
         return int(_against().run(args, ways))
     if args.trace or args.plot:
         if args.plot:
-            bench_plot.check(args.plot)
+            plot.check(args.plot)
         found = _one_loop(trials[0], ways[Ours.name])
         if args.trace:
-            clock_trace.write(found, args.trace)
+            trace.write(found, args.trace)
         if args.plot:
-            clock_loop.draw(found, str(trials[0]), args.plot)
+            loop_plot.draw(found, str(trials[0]), args.plot)
     modelled = list(rows(trials, directions, ways))
     result = {"card": args.model, "kind": "model", "rows": modelled}
-    print(to_json(result) if args.json else bench_model_text.tables(result))
+    print(to_json(result) if args.json else model_text.tables(result))
     return 0 if any(not row["reason"] for row in modelled) else 1
