@@ -25,6 +25,7 @@ from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.clock.cards import played
 from pyfa_rocm.device import devices
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
+from pyfa_rocm.oracle.params import forward_params
 from pyfa_rocm.oracle.problem import Problem
 
 __all__ = [
@@ -123,13 +124,9 @@ class ProblemArrays:
     def params(self) -> FwdParams:
         """Describe the forward pass."""
         shape = self.shape
-        return FwdParams(
-            dtype=shape.dtype, batch=shape.batch, seqlen_q=shape.seqlen, seqlen_k=shape.seqlen,
-            nhead_q=shape.nhead_q, nhead_k=shape.nhead_k, hdim_q=shape.hdim, hdim_v=shape.hdim,
-            softmax_scale=shape.hdim**-0.5, mask="causal" if shape.causal else "none",
-            q=self.strided(self.q), k=self.strided(self.k), v=self.strided(self.v), o=self.strided(self.o),
-            lse=Lse(self.lse.data, shape.nhead_q * shape.seqlen, shape.seqlen),
-        )  # fmt: skip
+        q, k, v, o = (self.strided(x) for x in (self.q, self.k, self.v, self.o))
+        lse = Lse(self.lse.data, shape.nhead_q * shape.seqlen, shape.seqlen)
+        return forward_params(shape, q, k, v, o, lse)
 
 
 @dataclass(frozen=True)

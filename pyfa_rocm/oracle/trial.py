@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pyfa_rocm import array, attention, backward, fmha
-from pyfa_rocm._call import params
 from pyfa_rocm._call.backward import BwdParams
+from pyfa_rocm._call.params import FwdParams, Lse, Strided
 from pyfa_rocm.device import runtime, synchronize
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle import reference
 from pyfa_rocm.oracle.gradients import gradients
+from pyfa_rocm.oracle.params import forward_params
 from pyfa_rocm.oracle.problem import Problem
 from pyfa_rocm.oracle.rounding import numerics_of
 
@@ -161,37 +162,22 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(finite(value), indent=2)
 
 
-def _contiguous(problem: Problem, heads: int) -> params.Strided:
+def _contiguous(problem: Problem, heads: int) -> Strided:
     row = heads * problem.hdim
-    return params.Strided(0, problem.seqlen * row, row, problem.hdim)
+    return Strided(0, problem.seqlen * row, row, problem.hdim)
 
 
-def kernel_params(problem: Problem) -> params.FwdParams:
+def kernel_params(problem: Problem) -> FwdParams:
     """Describe a problem, contiguous, for the raw layer: for questions about kernels, not for running."""
     of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
-    return params.FwdParams(
-        dtype=problem.dtype,
-        batch=problem.batch,
-        seqlen_q=problem.seqlen,
-        seqlen_k=problem.seqlen,
-        nhead_q=problem.nhead_q,
-        nhead_k=problem.nhead_k,
-        hdim_q=problem.hdim,
-        hdim_v=problem.hdim,
-        softmax_scale=problem.hdim**-0.5,
-        mask="causal" if problem.causal else "none",
-        q=of_q,
-        k=of_k,
-        v=of_k,
-        o=of_q,
-    )
+    return forward_params(problem, of_q, of_k, of_k, of_q)
 
 
 def bwd_kernel_params(problem: Problem) -> BwdParams:
     """Describe the backward pass of a problem, as `kernel_params` does."""
     of_q, of_k = _contiguous(problem, problem.nhead_q), _contiguous(problem, problem.nhead_k)
     fwd = kernel_params(problem)
-    fwd.lse = params.Lse(0, problem.nhead_q * problem.seqlen, problem.seqlen)
+    fwd.lse = Lse(0, problem.nhead_q * problem.seqlen, problem.seqlen)
     return BwdParams(fwd=fwd, dout=of_q, dq=of_q, dk=of_k, dv=of_k)
 
 
