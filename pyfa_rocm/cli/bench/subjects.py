@@ -17,6 +17,7 @@ from pyfa_rocm import array, attention, backward
 from pyfa_rocm._runtime import hip
 from pyfa_rocm.device import synchronize
 from pyfa_rocm.oracle.problem import Problem
+from pyfa_rocm.oracle.reference import visible
 
 __all__ = [
     "WARMUP",
@@ -197,9 +198,7 @@ def head_reference(problem: Problem) -> dict[str, Float64]:
         rows = slice(first, min(first + _BLOCK, problem.seqlen))
         keys = slice(0, rows.stop if problem.causal else problem.seqlen)
         scores = scale * q[rows] @ k[keys].T
-        if problem.causal:
-            hidden = np.arange(keys.stop)[None, :] > np.arange(rows.start, rows.stop)[:, None]
-            scores[hidden] = -np.inf
+        scores[~visible(len(scores), keys.stop, causal=problem.causal)] = -np.inf
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         found["o"][rows] = p @ v[keys]
