@@ -29,6 +29,7 @@ BELOW = {
     "pyfa_rocm._call": {"_runtime", "array", "device", "errors", "fmha"},
     "pyfa_rocm.oracle": {"_call", "_runtime", "errors", *CALLED},
     "pyfa_rocm.clock": {"_call", "_runtime", "emulator", "errors", "oracle", *CALLED},
+    "pyfa_rocm.cli": {"_call", "_public", "_runtime", "clock", "emulator", "errors", "oracle", *CALLED},
 }
 # Rooms that use the package as its users do: nothing else of it imports them.
 ABOVE = ("pyfa_rocm.oracle", "pyfa_rocm.clock", "pyfa_rocm.cli")
@@ -78,7 +79,7 @@ def test_no_import_hides_in_a_function() -> None:
 
 @pytest.mark.parametrize("folder", BELOW)
 def test_what_lies_below(folder: str, graph: dict[str, set[str]]) -> None:
-    """Nothing below the public functions imports them, a framework's module or the command line."""
+    """A room imports only rooms below it: no public function, framework's module or command from below."""
     allowed = {folder, *(f"pyfa_rocm.{name}" for name in BELOW[folder])}
     for module, names in graph.items():
         if module.startswith(folder + "."):
