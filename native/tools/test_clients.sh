@@ -79,9 +79,9 @@ unpack_objects() {
   rm -rf "$wheels"
 }
 
-# The stubs' own tests, and code objects that others publish; both need no more than the build's environment.
+# The stubs' own tests, and code objects that others publish; all need no more than the build's environment.
 client_objects() {
-  local tests=(tests/clients/test_stubs.py)
+  local tests=(tests/clients/test_stubs.py tests/clients/test_hiprtc.py)
   [ ! -d tests/clients/objects ] || { unpack_objects; tests+=(tests/clients/objects); }
   run "stubs and public code objects" on_device "$root/build/venv" -- "${tests[@]}"
 }

@@ -13,34 +13,45 @@ _PLAIN, _VECTORS = 4, 5  # dimensions of k_cache
 
 
 def require_room(
-    length: int,
-    seqlen_new: int,
+    lengths: int | Sequence[int],
+    seqlen_new: int | Sequence[int],
     shapes: Mapping[str, Sequence[int]],
     max_seqlen_k: int | None = None,
+    name: str = "cache_seqlens",
 ) -> None:
-    """Raise unless a sequence of this length, and new tokens behind it, fit its part of the cache.
+    """Raise unless sequences of these lengths, and new tokens behind them, fit their parts of the cache.
 
     Parameters
     ----------
-    length : int
-        What cache_seqlens says of all sequences.
-    seqlen_new : int
-        New tokens of each.
+    lengths : int or sequence of int
+        What cache_seqlens says: of all sequences, or of each.
+    seqlen_new : int or sequence of int
+        New tokens of all sequences, or of each.
     shapes : mapping
         By name: k_cache, and block_table or kv_indices if there is one. Others check them.
     max_seqlen_k : int, optional
         An upper bound of the lengths, new tokens included.
+    name : str
+        Of the argument.
     """
     capacity, of = _capacity(shapes), "the cache has room for"
     if capacity is None:
         return
     if max_seqlen_k is not None and max_seqlen_k < capacity:
         capacity, of = max_seqlen_k, "max_seqlen_k says that there are at most"
-    if length + seqlen_new > capacity:
-        raise InvalidArgumentError(
-            f"cache_seqlens: got {length}, expected at most {capacity - seqlen_new}: {of} {capacity} tokens "
-            f"of a sequence, and {seqlen_new} are new"
-        )
+    if isinstance(lengths, int):
+        lengths, at = (lengths,), ""
+    else:
+        at = " at {}"
+    for b, length in enumerate(lengths):
+        new = seqlen_new if isinstance(seqlen_new, int) else seqlen_new[b]
+        if length < 0:
+            raise InvalidArgumentError(f"{name}: got {length}{at.format(b)}, expected 0 or more")
+        if length + new > capacity:
+            raise InvalidArgumentError(
+                f"{name}: got {length}{at.format(b)}, expected at most {capacity - new}: {of} {capacity} "
+                f"tokens of a sequence, and {new} are new"
+            )
 
 
 def _capacity(shapes: Mapping[str, Sequence[int]]) -> int | None:

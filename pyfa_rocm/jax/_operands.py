@@ -13,6 +13,7 @@ import numpy as np
 from pyfa_rocm._call.call import Call, Checked
 from pyfa_rocm._call.checks import check, output_layout, plain_fields
 from pyfa_rocm._call.keywords import options_of
+from pyfa_rocm._call.lengths import LENGTHS, require_packed
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
 from pyfa_rocm._call.params import Options
@@ -82,6 +83,17 @@ class Arrays:
         self.layouts[name] = contiguous(tuple(array.shape), str(array.dtype), _DEVICE)
         self.arrays[name] = array
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Their shapes by name."""
+        return {name: layout.shape for name, layout in self.layouts.items()}
+
+    @property
+    def known_lengths(self) -> dict[str, list[int]]:
+        """The numbers of those of a call's lengths that are NumPy's, by name."""
+        arrays = {name: self.arrays.get(name) for name in LENGTHS}
+        return {name: x.tolist() for name, x in arrays.items() if isinstance(x, np.ndarray)}
+
     def values(self) -> list[Any]:
         """Return the arrays as JAX's."""
         return [jnp.asarray(array) for array in self.arrays.values()]
@@ -142,12 +154,16 @@ class Operands(Arrays):
         # A philox of JAX's has been checked: it is of other types.
         arrays = {n: x for n, x in self.layouts.items() if n in ADDRESS_FIELDS and n != "philox"}
         q, k, v = (self.layouts[name] for name in "qkv")
-        return check(
+        checked = check(
             Call(
                 q=q, k=k, v=v, options=self.options, arrays=arrays, max_seqlen_q=max_seqlen_q,
                 max_seqlen_k=max_seqlen_k,
             )
         )  # fmt: skip
+        if packed:
+            totals = {"q": q.shape[0], "k": k.shape[0]}
+            require_packed(self.known_lengths, totals, {"q": max_seqlen_q, "k": max_seqlen_k})
+        return checked
 
     def traced(self, checked: Checked, *, deterministic: bool = False) -> TracedCall:
         """Return the call as JAX traces it."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pyfa_rocm._call.lengths import require_appended
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.jax._cached import traced_append
@@ -117,4 +118,6 @@ def append(
         "interleaved": bool(rotary_interleaved), "scale_per_page": bool(scale_per_page),
     }  # fmt: skip
     call = traced_append(operands.layouts, tuple(options.items()))
+    if host := operands.known_lengths:
+        require_appended(host, operands.shapes, options["max_seqlen"])
     return tuple(bind(call, alike(operands.values())))

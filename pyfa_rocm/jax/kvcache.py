@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pyfa_rocm._call.cached import CachedOptions, refuse_uncached
+from pyfa_rocm._call.lengths import require_cached
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.room import require_room
@@ -181,8 +182,8 @@ def flash_attn_with_kvcache(
     )  # fmt: skip
     call = traced_decode(arrays.layouts, options, cached)
     if isinstance(cache_seqlens, (int, np.integer)):
-        shapes = {name: layout.shape for name, layout in arrays.layouts.items()}
-        require_room(int(cache_seqlens), cached.seqlen_new, shapes, cached.max_seqlen_k)
+        require_room(int(cache_seqlens), cached.seqlen_new, arrays.shapes, cached.max_seqlen_k)
+    require_cached(arrays.known_lengths, arrays.shapes, cached.seqlen_new, cached.max_seqlen_k)
     written: tuple[Any, ...] = ()
     if k is not None:
         new = {"k": k, "v": v, "rotary_cos": rotary_cos, "rotary_sin": rotary_sin}
@@ -220,7 +221,9 @@ def attend_paged(arrays: dict[str, Any], max_seqlen_q: int, max_seqlen_k: int, o
         softmax_scale=options.softmax_scale, causal=options.causal, window_size=options.window_size,
         softcap=options.softcap, kernel=options.kernel, return_lse=options.wants_lse,
     )  # fmt: skip
-    return bind(traced_decode(taken.layouts, fields, cached), alike(taken.values()))
+    call = traced_decode(taken.layouts, fields, cached)
+    require_cached(taken.known_lengths, taken.shapes, 0, cached.max_seqlen_k)
+    return bind(call, alike(taken.values()))
 
 
 def _taken(arrays: dict[str, Any], optional: tuple[str, ...] = ()) -> Arrays:

@@ -127,6 +127,7 @@ class _Backward:
                 for name in ("max_seqlen_q", "max_seqlen_k"):
                     setattr(call.forward, name, to_integer(name, getattr(call.forward, name)))
             plan = make_bwd(_plans, key, call)
+        self.forward.require_lengths()
         return plan, described, optional
 
     def allocated(self, dtype: torch.dtype, shapes: dict[str, Any]) -> tuple[torch.Tensor, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
+from pyfa_rocm._call.lengths import require_appended, require_cached
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
@@ -39,6 +40,7 @@ from pyfa_rocm.torch._tensors import (
     device_index,
     dtype_name,
     dtype_named,
+    known_lengths,
     require_one_device,
     symbolic,
 )
@@ -184,11 +186,21 @@ def _planned(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCa
     return call
 
 
+def _require_lengths(tensors: _Tensors, a: Any) -> None:
+    if host := known_lengths(tensors):
+        require_cached(host, _shapes(tensors), a.seqlen_new, a.max_seqlen_k)
+
+
+def _shapes(tensors: _Tensors) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(x.shape) for name, x in tensors.items()}
+
+
 def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[torch.Tensor, torch.Tensor]:
     tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
     index = device_index(tensors | _given(out=out))
     layouts = {name: describe(x, index).layout for name, x in tensors.items()}
     call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    _require_lengths(tensors, a)
     results = _results(call, q, out)
     addresses = {name: x.data_ptr() for name, x in tensors.items()}
     addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if call.lse else 0}
@@ -208,6 +220,7 @@ def _run_check(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> None:
     index = device_index(there)
     layouts = {name: describe(x, index).layout for name, x in tensors.items()}
     call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    _require_lengths(tensors, a)
     with _in_use(there, index):
         fmha_decode_supported(call.at({name: x.data_ptr() for name, x in there.items()}))
 
@@ -246,6 +259,8 @@ def _run_append(a: Any) -> None:
     index = device_index(_named(a, (*_APPEND_TENSORS[:3], *_APPEND_WRITTEN, *_APPEND_TENSORS[3:])))
     tensors, arrays = _append_arrays(a, lambda x: describe(x, index))
     params = append_params(arrays, a.max_seqlen, a.rotary_interleaved, a.scale_per_page)
+    if host := known_lengths(tensors):
+        require_appended(host, {name: x.layout.shape for name, x in arrays.items()}, a.max_seqlen)
     with _in_use(tensors, index) as handle:
         fmha_kv_append(params, handle)
 

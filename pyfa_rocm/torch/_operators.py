@@ -19,6 +19,7 @@ import torch
 
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import check, output_dtype, require_output
+from pyfa_rocm._call.lengths import require_packed
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.optional import ADDRESS_FIELDS, DESCALES, OptionalArguments
 from pyfa_rocm._call.params import FwdParams
@@ -39,6 +40,7 @@ from pyfa_rocm.torch._tensors import (
     device_index,
     dtype_name,
     dtype_named,
+    known_lengths,
     remedied,
     require_one_device,
     symbolic,
@@ -110,6 +112,14 @@ class Invocation:
             max_seqlen_k=None if self.lengths is None else self.lengths.max_seqlen_k,
         )  # fmt: skip
 
+    def require_lengths(self) -> None:
+        """Raise if lengths in host memory do not fit the tensors. Their shapes have been checked."""
+        if self.lengths is None or not (host := known_lengths(self.tensors)):
+            return
+        longest = {"q": self.lengths.max_seqlen_q, "k": self.lengths.max_seqlen_k}
+        totals = {side: x.shape[0] for side in "qk" if (x := self.tensors[side]) is not None}
+        require_packed(host, totals, longest)
+
     def optional(self, described: dict[str, Tensor]) -> OptionalArguments:
         """Return the optional arguments of a call on tensors with memory."""
         a, optional = self.arguments, OptionalArguments(0)
@@ -159,6 +169,7 @@ def _planned(invocation: Invocation) -> tuple[Plan, dict[str, Tensor], OptionalA
             call.max_seqlen_q = to_integer("max_seqlen_q", call.max_seqlen_q)
             call.max_seqlen_k = to_integer("max_seqlen_k", call.max_seqlen_k)
         plan = make(_plans, key, call)
+    invocation.require_lengths()
     return plan, described, optional
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pyfa_rocm._call.lengths import LENGTHS
 from pyfa_rocm._call.numbers import to_float
 from pyfa_rocm._runtime import host_memory
 from pyfa_rocm._runtime.tensor import Layout, Tensor, layout_of
@@ -17,7 +18,7 @@ from pyfa_rocm.device import current_device
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = [
-    "FLOATS", "autocast", "describe", "device_index", "dtype_name", "dtype_named", "real",
+    "FLOATS", "autocast", "describe", "device_index", "dtype_name", "dtype_named", "known_lengths", "real",
     "remedied", "require_one_device", "require_tensors", "symbolic",
 ]  # fmt: skip
 
@@ -95,6 +96,15 @@ def describe(tensor: torch.Tensor, device: int) -> Tensor:
 def symbolic(tensor: torch.Tensor) -> Tensor:
     """Describe a tensor without memory, whose sizes may be symbols."""
     return Tensor(0, Layout(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), 0), False, None)
+
+
+def known_lengths(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, list[int]]:
+    """Return the numbers of those of a call's lengths that are in host memory, by name."""
+    return {
+        name: x.tolist()
+        for name in LENGTHS
+        if (x := tensors.get(name)) is not None and x.device.type == "cpu"
+    }
 
 
 def require_one_device(tensors: Mapping[str, torch.Tensor | None]) -> torch.device:

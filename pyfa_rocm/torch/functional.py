@@ -170,7 +170,7 @@ def flash_attn_varlen_func(
     v : torch.Tensor, (total_k, nhead_k, hdim_v)
         All values.
     cu_seqlens_q, cu_seqlens_k : torch.Tensor, int32 (batch + 1)
-        Where each sequence starts, and the end; on q's device, so their values are not checked.
+        Where each sequence starts, and the end, on q's device. Values of CPU tensors are checked.
     max_seqlen_q, max_seqlen_k : int
         Upper bounds of the lengths. In a compiled graph they are symbols: it serves other lengths too.
     block_table : torch.Tensor, optional, int32 (batch, max_pages)

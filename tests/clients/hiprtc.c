@@ -46,13 +46,19 @@ static int run(char* const* arguments, const char* errors) {
   return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-/* Whether the caller says for which GPU: two archs are two code objects, and there is one file for them. */
-static int names_arch(int count, const char** options) {
+/* Adds the caller's options, with clang's name for that of the GPU, which is written to `arch`, or the
+   device's that is there: two archs are two code objects, and there is one file for them. */
+static void add_options(const char** arguments, int count, const char** options, char* arch, size_t size) {
+  static const char kClangs[] = "--offload-arch=", kOther[] = "--gpu-architecture=";
+  int named = 0;
   for (int i = 0; i < count; ++i) {
-    if (!strncmp(options[i], "--offload-arch", 14) || !strncmp(options[i], "--gpu-architecture", 18))
-      return 1;
+    arguments[i] = options[i];
+    if (!strncmp(options[i], kClangs, sizeof kClangs - 1)) named = 1;
+    if (strncmp(options[i], kOther, sizeof kOther - 1)) continue;
+    snprintf(arch, size, "%s%s", kClangs, options[i] + sizeof kOther - 1);
+    arguments[i] = arch, named = 1;
   }
-  return 0;
+  if (!named) arguments[count] = arch;
 }
 
 hiprtcResult hiprtcVersion(int* major, int* minor) { return *major = 7, *minor = 0, HIPRTC_SUCCESS; }
@@ -66,6 +72,7 @@ hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const char* source, con
   if (headers) return HIPRTC_ERROR_INVALID_INPUT;
   *program = calloc(1, sizeof **program);
   (*program)->source = strdup(source);
+  (*program)->ProgramLog.bytes = calloc(1, 1), (*program)->Code.bytes = calloc(1, 1);
   return HIPRTC_SUCCESS;
 }
 
@@ -89,9 +96,9 @@ hiprtcResult hiprtcCompileProgram(hiprtcProgram program, int count, const char**
   fputs(kBefore, file), fputs(program->source, file), fclose(file);
   const char* arguments[128] = {
       "hipcc", "-O3", "--cuda-device-only", "--no-gpu-bundle-output", "-w", paths[0], "-o", paths[1]};
-  memcpy(arguments + 8, options, (size_t)count * sizeof *options);
-  if (!names_arch(count, options)) arguments[8 + count] = arch;
+  add_options(arguments + 8, count, options, arch, sizeof arch);
   const int done = run((char* const*)arguments, paths[2]);
+  free(program->ProgramLog.bytes), free(program->Code.bytes);
   program->ProgramLog = read_file(paths[2]), program->Code = read_file(paths[1]);
   for (int i = 0; i < 3; ++i) unlink(paths[i]);
   rmdir(folder);

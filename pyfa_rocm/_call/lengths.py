@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Whether sequences whose lengths the host knows fit their tensors. Of others kernels see to that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyfa_rocm._call.room import require_room
+from pyfa_rocm.errors import InvalidArgumentError
+
+__all__ = ["LENGTHS", "require_appended", "require_cached", "require_packed"]
+
+# Arrays whose numbers are looked at where the host has them.
+LENGTHS = (
+    "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_seqlens", "cu_seqlens",
+)  # fmt: skip
+Host = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int]]
+
+
+def require_packed(host: Host, totals: Mapping[str, int], longest: Mapping[str, Any]) -> None:
+    """Raise unless the rows of each sequence are those of the tensors.
+
+    Parameters
+    ----------
+    host : mapping
+        The numbers that the host knows, by the array's name.
+    totals : mapping
+        By side, "q" or "k": the rows that there are.
+    longest : mapping
+        By side: max_seqlen_q or max_seqlen_k.
+    """
+    for side, total in totals.items():
+        starts = host.get(f"cu_seqlens_{side}")
+        if starts is None:
+            continue
+        _require_starts(f"cu_seqlens_{side}", starts, total)
+        counts = _differences(starts)
+        _require_bound(side, counts, longest[side])
+        _require_used(f"seqused_{side}", host.get(f"seqused_{side}"), counts)
+
+
+def require_cached(host: Host, shapes: Shapes, seqlen_new: int, max_seqlen_k: int | None) -> None:
+    """Raise unless a cache has room for its sequences, and q the rows that they have of it.
+
+    Parameters
+    ----------
+    host : mapping
+        As in `require_packed`.
+    shapes : mapping
+        Of the arrays of a call of attention over a cache, by name.
+    seqlen_new, max_seqlen_k : int
+        As in `require_room`.
+    """
+    if "cu_seqlens_q" in host:
+        _require_starts("cu_seqlens_q", host["cu_seqlens_q"], shapes["q"][0])
+    if "cache_seqlens" in host:
+        require_room(host["cache_seqlens"], seqlen_new, shapes, max_seqlen_k)
+    elif "cu_seqlens_k" in host and "cache_seqlens" not in shapes:
+        lengths = _differences(host["cu_seqlens_k"])
+        require_room(lengths, seqlen_new, shapes, max_seqlen_k, "difference of cu_seqlens_k")
+
+
+def require_appended(host: Host, shapes: Shapes, max_seqlen: int | None) -> None:
+    """Raise unless a cache has room for its sequences and their new tokens, and these are among the rows.
+
+    Parameters
+    ----------
+    host, shapes : mapping
+        As in `require_cached`, of an append.
+    max_seqlen : int, optional
+        New tokens of a sequence, at most: others are left out.
+    """
+    tokens = shapes["k" if "k" in shapes else "q"][:-2]
+    starts = host.get("cu_seqlens")
+    if starts is not None:
+        _require_starts("cu_seqlens", starts, tokens[0])
+    if "cache_seqlens" not in host or "k_cache" not in shapes or "slots" in shapes:
+        return
+    most = tokens[-1] if max_seqlen is None else max_seqlen
+    batch = len(host["cache_seqlens"])
+    if "cu_seqlens" in shapes:  # of which the host may know nothing
+        new = [0] * batch if starts is None else [min(n, most) for n in _differences(starts)]
+    else:
+        new = [most] * batch
+    require_room(host["cache_seqlens"], new, shapes)
+
+
+def _differences(starts: Sequence[int]) -> list[int]:
+    return [end - start for start, end in pairwise(starts)]
+
+
+def _require_starts(name: str, starts: Sequence[int], total: int) -> None:
+    """Raise unless first rows and the end are in order, and among `total` rows."""
+    before = 0
+    for i, start in enumerate(starts):
+        if not before <= start <= total:
+            raise InvalidArgumentError(
+                f"{name}: got {start} at {i}, expected {before} to {total}: in order, and of {total} rows"
+            )
+        before = start
+
+
+def _require_bound(side: str, counts: Sequence[int], longest: Any) -> None:
+    for b, count in enumerate(counts):
+        if count > longest:
+            raise InvalidArgumentError(
+                f"max_seqlen_{side}: got {longest}, expected {count} or more: cu_seqlens_{side} has so many "
+                f"rows of sequence {b}"
+            )
+
+
+def _require_used(name: str, used: Sequence[int] | None, counts: Sequence[int]) -> None:
+    for b, (length, count) in enumerate(zip(used or (), counts, strict=False)):
+        if not 0 <= length <= count:
+            raise InvalidArgumentError(
+                f"{name}: got {length} at {b}, expected 0 to {count}, the rows of that sequence"
+            )
