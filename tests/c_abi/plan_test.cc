@@ -16,7 +16,7 @@
 #include "fake_hip.h"
 #include "hip/runtime.h"
 #include "launch/device.h"
-#include "problem/workspace.h"
+#include "memory/workspace.h"
 #include "select/choose.h"
 
 // The table: a kernel of another family that would be better, two that split a sum, the second of them

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "fmha_rocm.h"
-#include "problem/view.h"
+#include "memory/view.h"
 #include "select/choose.h"
 #include "select/plan.h"
 

@@ -11,8 +11,8 @@
 #include "catalogue/catalogue.h"
 #include "hip/runtime.h"
 #include "launch/code_object.h"
-#include "problem/view.h"
-#include "problem/workspace.h"
+#include "memory/view.h"
+#include "memory/workspace.h"
 #include "select/plan.h"
 
 namespace fmha {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "divide.h"
-#include "problem/tensors.h"
+#include "memory/tensors.h"
 
 namespace fmha {
 namespace {

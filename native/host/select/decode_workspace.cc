@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "problem/tensors.h"
-#include "problem/workspace.h"
+#include "memory/tensors.h"
+#include "memory/workspace.h"
 
 namespace fmha {
 namespace {

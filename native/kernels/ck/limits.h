@@ -7,8 +7,8 @@
 
 #include "ck/fwd.h"
 #include "error.h"
+#include "memory/view.h"
 #include "problem/fwd.h"
-#include "problem/view.h"
 
 namespace fmha::ck {
 

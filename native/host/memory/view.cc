@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "problem/view.h"
+#include "memory/view.h"
 
 #include <algorithm>
 #include <cinttypes>

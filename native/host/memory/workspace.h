@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "divide.h"
-#include "problem/view.h"
+#include "memory/view.h"
 
 namespace fmha {
 

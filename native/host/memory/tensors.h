@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "fmha_rocm.h"
-#include "problem/view.h"
+#include "memory/view.h"
 
 namespace fmha {
 

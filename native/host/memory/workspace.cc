@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "problem/workspace.h"
+#include "memory/workspace.h"
 
 #include <cinttypes>
 
