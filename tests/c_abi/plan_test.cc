@@ -2,7 +2,7 @@
 // Plans of several steps that need a workspace: a family of this file's own, chosen by the shared code and
 // run over a runtime that counts.
 //   plan_test FAKE_RUNTIME
-#include "select/plan.h"
+#include "plan/plan.h"
 
 #include <dlfcn.h>
 

@@ -6,8 +6,8 @@
 
 #include "fmha_rocm.h"
 #include "memory/view.h"
+#include "plan/plan.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 

@@ -8,8 +8,8 @@
 #include "fmha_rocm.h"
 #include "hip/kv_append_pack.h"
 #include "launch/device.h"
+#include "plan/plan.h"
 #include "select/kv_append.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

@@ -8,8 +8,8 @@
 #include "fmha_rocm.h"
 #include "hip/merge_pack.h"
 #include "launch/device.h"
+#include "plan/plan.h"
 #include "select/merge.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

@@ -13,7 +13,7 @@
 #include "launch/code_object.h"
 #include "memory/view.h"
 #include "memory/workspace.h"
-#include "select/plan.h"
+#include "plan/plan.h"
 
 namespace fmha {
 

@@ -7,9 +7,9 @@
 #include "hip/bwd_fp32.h"
 #include "hip/parts.h"
 #include "hip/wmma_pack.h"
+#include "plan/plan.h"
 #include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"
-#include "select/plan.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"

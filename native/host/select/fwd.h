@@ -8,9 +8,9 @@
 #include "catalogue/catalogue.h"
 #include "divide.h"
 #include "hip/fwd_pingpong_pack.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 

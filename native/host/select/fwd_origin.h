@@ -7,9 +7,9 @@
 #include "error.h"
 #include "hip/fwd_pingpong_pack.h"
 #include "hip/wmma_pack.h"
+#include "plan/plan.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
-#include "select/plan.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"

@@ -7,9 +7,9 @@
 
 #include "catalogue/catalogue.h"
 #include "hip/fwd_pingpong_pack.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
 #include "problem/merge.h"
-#include "select/plan.h"
 
 namespace fmha {
 

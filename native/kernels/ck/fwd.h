@@ -6,8 +6,8 @@
 
 #include "catalogue/catalogue.h"
 #include "error.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
-#include "select/plan.h"
 
 namespace fmha::ck {
 

@@ -5,9 +5,9 @@
 
 #include "catalogue/catalogue.h"
 #include "error.h"
+#include "plan/decode_workspace.h"
+#include "plan/plan.h"
 #include "problem/decode.h"
-#include "select/decode_workspace.h"
-#include "select/plan.h"
 
 namespace fmha::hip_decode {
 

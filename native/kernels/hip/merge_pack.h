@@ -5,8 +5,8 @@
 
 #include "catalogue/catalogue.h"
 #include "error.h"
+#include "plan/plan.h"
 #include "problem/merge.h"
-#include "select/plan.h"
 
 namespace fmha::hip_merge {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "catalogue/catalogue.h"
+#include "plan/bwd_workspace.h"
+#include "plan/plan.h"
 #include "problem/bwd.h"
-#include "select/bwd_workspace.h"
-#include "select/plan.h"
 
 namespace fmha::hip_parts {
 

@@ -5,9 +5,9 @@
 
 #include "catalogue/catalogue.h"
 #include "error.h"
+#include "plan/bwd_workspace.h"
+#include "plan/plan.h"
 #include "problem/bwd.h"
-#include "select/bwd_workspace.h"
-#include "select/plan.h"
 
 namespace fmha::aiter {
 

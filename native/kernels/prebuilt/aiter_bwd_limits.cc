@@ -3,8 +3,8 @@
 #include <cinttypes>
 
 #include "ck/bwd.h"
+#include "plan/bwd_workspace.h"
 #include "prebuilt/aiter_bwd.h"
-#include "select/bwd_workspace.h"
 
 namespace fmha::aiter {
 namespace {

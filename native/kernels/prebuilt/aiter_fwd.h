@@ -4,8 +4,8 @@
 #pragma once
 
 #include "catalogue/catalogue.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
-#include "select/plan.h"
 
 namespace fmha::aiter {
 

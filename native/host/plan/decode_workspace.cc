@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "select/decode_workspace.h"
+#include "plan/decode_workspace.h"
 
 #include <algorithm>
 #include <array>

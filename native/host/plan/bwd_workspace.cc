@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "select/bwd_workspace.h"
+#include "plan/bwd_workspace.h"
 
 #include <algorithm>
 
