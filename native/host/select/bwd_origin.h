@@ -4,9 +4,9 @@
 
 #include "ck/bwd.h"
 #include "error.h"
-#include "hip/bwd_fp32.h"
-#include "hip/parts.h"
 #include "hip/wmma_pack.h"
+#include "origins/parts.h"
+#include "origins/two_sided.h"
 #include "plan/plan.h"
 #include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"

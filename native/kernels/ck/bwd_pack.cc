@@ -6,7 +6,7 @@
 #include "args/bwd.h"
 #include "ck/bwd.h"
 #include "ck/pack.h"
-#include "hip/parts.h"
+#include "origins/parts.h"
 
 namespace fmha::ck {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "args/fwd.h"
 #include "ck/fwd.h"
-#include "ck/fwd_numbers.h"
 #include "ck/pack.h"
+#include "origins/fwd_numbers.h"
 #include "select/fwd.h"
 
 namespace fmha::ck {

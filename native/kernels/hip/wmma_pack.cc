@@ -6,11 +6,11 @@
 
 #include "args/fwd_wmma.h"
 #include "ck/bwd.h"
-#include "ck/limits.h"
 #include "ck/pack.h"
 #include "divide.h"
-#include "hip/bwd_fp32.h"
 #include "hip/fwd_pingpong_pack.h"
+#include "origins/limits.h"
+#include "origins/two_sided.h"
 
 namespace fmha::wmma {
 namespace {

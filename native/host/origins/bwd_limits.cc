@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "ck/bwd.h"
-#include "ck/fwd_numbers.h"
-#include "ck/limits.h"
+#include "origins/fwd_numbers.h"
+#include "origins/limits.h"
 
 namespace fmha::ck {
 namespace {

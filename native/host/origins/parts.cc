@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arguments of the kernels before and after a backward kernel, and their grids.
-#include "hip/parts.h"
+#include "origins/parts.h"
 
 #include <cinttypes>
 #include <new>

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "ck/fwd.h"
-#include "ck/fwd_numbers.h"
-#include "ck/limits.h"
+#include "origins/fwd_numbers.h"
+#include "origins/limits.h"
 
 namespace fmha::ck {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "ck/limits.h"
+#include "origins/limits.h"
 
 #include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
 
-#include "ck/fwd_numbers.h"
+#include "origins/fwd_numbers.h"
 
 namespace fmha::ck {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arguments of our float32 backward kernel, its grid, and its limits, which are CK's.
-#include "hip/bwd_fp32.h"
+#include "origins/two_sided.h"
 
 #include <cinttypes>
 #include <new>
@@ -9,7 +9,7 @@
 #include "ck/bwd.h"
 #include "ck/pack.h"
 #include "divide.h"
-#include "hip/parts.h"
+#include "origins/parts.h"
 
 namespace fmha::hip_bwd {
 namespace {
