@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "ck/bwd.h"
+#include "origins/ck/bwd.h"
 #include "origins/fwd_numbers.h"
 #include "origins/limits.h"
 

@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "ck/fwd.h"
+#include "origins/ck/fwd.h"
 #include "origins/fwd_numbers.h"
 #include "origins/limits.h"
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "ck/fwd.h"
 #include "error.h"
 #include "memory/view.h"
+#include "origins/ck/fwd.h"
 #include "problem/fwd.h"
 
 namespace fmha::ck {

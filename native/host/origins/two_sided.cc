@@ -6,9 +6,9 @@
 #include <new>
 
 #include "args/bwd_fp32.h"
-#include "ck/bwd.h"
-#include "ck/pack.h"
 #include "divide.h"
+#include "origins/ck/bwd.h"
+#include "origins/ck/pack.h"
 #include "origins/parts.h"
 
 namespace fmha::hip_bwd {

@@ -2,9 +2,9 @@
 // What each origin of backward kernels says of them: see select/fwd_origin.h.
 #pragma once
 
-#include "ck/bwd.h"
 #include "error.h"
 #include "hip/wmma_pack.h"
+#include "origins/ck/bwd.h"
 #include "origins/parts.h"
 #include "origins/two_sided.h"
 #include "plan/plan.h"

@@ -3,10 +3,10 @@
 // made. A new origin adds a case to each switch; one that is forgotten does not compile (-Werror=switch).
 #pragma once
 
-#include "ck/fwd.h"
 #include "error.h"
 #include "hip/fwd_pingpong_pack.h"
 #include "hip/wmma_pack.h"
+#include "origins/ck/fwd.h"
 #include "plan/plan.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"

@@ -5,10 +5,10 @@
 #include <new>
 
 #include "args/fwd_wmma.h"
-#include "ck/bwd.h"
-#include "ck/pack.h"
 #include "divide.h"
 #include "hip/fwd_pingpong_pack.h"
+#include "origins/ck/bwd.h"
+#include "origins/ck/pack.h"
 #include "origins/limits.h"
 #include "origins/two_sided.h"
 

@@ -2,7 +2,7 @@
 // What AITER's backward kernels cannot do, whichever it is.
 #include <cinttypes>
 
-#include "ck/bwd.h"
+#include "origins/ck/bwd.h"
 #include "plan/bwd_workspace.h"
 #include "prebuilt/aiter_bwd.h"
 

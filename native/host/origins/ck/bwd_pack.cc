@@ -4,8 +4,8 @@
 #include <new>
 
 #include "args/bwd.h"
-#include "ck/bwd.h"
-#include "ck/pack.h"
+#include "origins/ck/bwd.h"
+#include "origins/ck/pack.h"
 #include "origins/parts.h"
 
 namespace fmha::ck {

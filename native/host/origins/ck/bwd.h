@@ -3,8 +3,8 @@
 #pragma once
 
 #include "catalogue/catalogue.h"
-#include "ck/fwd.h"
 #include "error.h"
+#include "origins/ck/fwd.h"
 #include "plan/bwd_workspace.h"
 #include "plan/plan.h"
 #include "problem/bwd.h"

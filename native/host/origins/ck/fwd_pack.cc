@@ -3,8 +3,8 @@
 #include <new>
 
 #include "args/fwd.h"
-#include "ck/fwd.h"
-#include "ck/pack.h"
+#include "origins/ck/fwd.h"
+#include "origins/ck/pack.h"
 #include "origins/fwd_numbers.h"
 #include "select/fwd.h"
 
