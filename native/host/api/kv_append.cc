@@ -6,8 +6,8 @@
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
-#include "hip/kv_append_pack.h"
 #include "launch/device.h"
+#include "origins/hip/kv_append_pack.h"
 #include "plan/plan.h"
 #include "select/kv_append.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "error.h"
-#include "hip/wmma_pack.h"
 #include "origins/ck/bwd.h"
+#include "origins/hip/wmma_pack.h"
 #include "origins/parts.h"
 #include "origins/two_sided.h"
 #include "plan/plan.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "error.h"
-#include "hip/decode_pack.h"
+#include "origins/hip/decode_pack.h"
 #include "plan/plan.h"
 #include "problem/decode.h"
 

@@ -7,7 +7,7 @@
 
 #include "catalogue/catalogue.h"
 #include "divide.h"
-#include "hip/fwd_pingpong_pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
 #include "select/choose.h"

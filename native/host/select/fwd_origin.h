@@ -4,9 +4,9 @@
 #pragma once
 
 #include "error.h"
-#include "hip/fwd_pingpong_pack.h"
-#include "hip/wmma_pack.h"
 #include "origins/ck/fwd.h"
+#include "origins/hip/fwd_pingpong_pack.h"
+#include "origins/hip/wmma_pack.h"
 #include "plan/plan.h"
 #include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"

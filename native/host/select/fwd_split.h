@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
-#include "hip/fwd_pingpong_pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
 #include "problem/merge.h"

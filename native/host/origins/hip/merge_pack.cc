@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the kernels that merge partial outputs cannot do, their arguments, and their grid.
-#include "hip/merge_pack.h"
+#include "origins/hip/merge_pack.h"
 
 #include <algorithm>
 #include <bit>

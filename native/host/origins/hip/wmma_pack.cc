@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "hip/wmma_pack.h"
+#include "origins/hip/wmma_pack.h"
 
 #include <cinttypes>
 #include <new>
 
 #include "args/fwd_wmma.h"
 #include "divide.h"
-#include "hip/fwd_pingpong_pack.h"
 #include "origins/ck/bwd.h"
 #include "origins/ck/pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/limits.h"
 #include "origins/two_sided.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the kernels that append to a cache cannot do, their arguments, and their grid.
-#include "hip/kv_append_pack.h"
+#include "origins/hip/kv_append_pack.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "hip/fwd_pingpong_pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
 
 #include <algorithm>
 #include <cfloat>
