@@ -3,12 +3,12 @@
 #pragma once
 
 #include "error.h"
+#include "origins/aiter/bwd.h"
 #include "origins/ck/bwd.h"
 #include "origins/hip/wmma_pack.h"
 #include "origins/parts.h"
 #include "origins/two_sided.h"
 #include "plan/plan.h"
-#include "prebuilt/aiter_bwd.h"
 #include "problem/bwd.h"
 
 #pragma GCC diagnostic push

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "error.h"
+#include "origins/aiter/fwd.h"
 #include "origins/ck/fwd.h"
 #include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/hip/wmma_pack.h"
 #include "plan/plan.h"
-#include "prebuilt/aiter_fwd.h"
 #include "problem/fwd.h"
 
 #pragma GCC diagnostic push

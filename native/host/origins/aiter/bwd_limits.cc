@@ -2,9 +2,9 @@
 // What AITER's backward kernels cannot do, whichever it is.
 #include <cinttypes>
 
+#include "origins/aiter/bwd.h"
 #include "origins/ck/bwd.h"
 #include "plan/bwd_workspace.h"
-#include "prebuilt/aiter_bwd.h"
 
 namespace fmha::aiter {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "prebuilt/aiter_fwd.h"
+#include "origins/aiter/fwd.h"
 
 #include <algorithm>
 #include <cfloat>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arguments of AITER's backward kernels, and their grid.
-#include "args/aiter_bwd.h"
+#include "origins/aiter/bwd.h"
 
 #include <new>
 #include <numbers>
 
+#include "args/aiter_bwd.h"
 #include "divide.h"
-#include "prebuilt/aiter_bwd.h"
 
 namespace fmha::aiter {
 namespace {
