@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What CK's backward kernels cannot do, whichever it is, and what of that holds for kernels of ours too.
+// What backward kernels of tiles cannot do, whichever it is, and what of that holds for all kernels.
 #include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
 
-#include "origins/ck/bwd.h"
 #include "origins/fwd_numbers.h"
 #include "origins/limits.h"
+#include "plan/plan.h"
 
-namespace fmha::ck {
+namespace fmha::origins {
 namespace {
 
 bool o_type_fits(const FwdProblem& f, Refusal& why) {
@@ -91,4 +91,4 @@ bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
          bias_tensor_fits(p.fwd.bias, why) && dbias_fits(p, why);
 }
 
-}  // namespace fmha::ck
+}  // namespace fmha::origins

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What CK's forward kernels cannot do, whichever it is. The order of the checks is that of the params.
+// What forward kernels of tiles cannot do, whichever it is. The order of the checks is that of the params.
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
 
-#include "origins/ck/fwd.h"
 #include "origins/fwd_numbers.h"
 #include "origins/limits.h"
 
-namespace fmha::ck {
+namespace fmha::origins {
 namespace {
-
-// The bias of kernels that do not pad is loaded by vectors of this many elements.
-constexpr int64_t kBiasVector = 4;
 
 bool dims_fit(const FwdProblem& p, Refusal& why) {
   return dim_fits("batch", p.batch, INT32_MAX, why) && dim_fits("seqlen_q", p.seqlen_q, kMaxSeqlen, why) &&
@@ -57,14 +53,4 @@ bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
          alibi_fits("alibi_stride_batch", p, why) && randval_fits(p, why);
 }
 
-bool fwd_bias_is_whole(const FwdProblem& p) {
-  const View& v = p.bias;
-  bool whole =
-      reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(kBiasVector * v.element_bytes) == 0;
-  for (size_t i = 0; i < v.size.size(); ++i) {
-    whole = whole && (v.size[i] <= 1 || v.stride[i] % kBiasVector == 0);
-  }
-  return whole;
-}
-
-}  // namespace fmha::ck
+}  // namespace fmha::origins

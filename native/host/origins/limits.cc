@@ -8,7 +8,7 @@
 
 #include "origins/fwd_numbers.h"
 
-namespace fmha::ck {
+namespace fmha::origins {
 namespace {
 
 // Each (batch, head) takes 64 numbers of the random sequence, which the kernels count in 32 bits.
@@ -142,4 +142,4 @@ bool biases_fit(const char* prefix, const FwdProblem& p, Refusal& why) {
   return true;
 }
 
-}  // namespace fmha::ck
+}  // namespace fmha::origins

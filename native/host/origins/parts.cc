@@ -9,7 +9,7 @@
 #include "divide.h"
 #include "error.h"
 
-namespace fmha::hip_parts {
+namespace fmha::bwd_parts {
 namespace {
 
 // One of these is what a sum kernel's per_block counts.
@@ -98,4 +98,4 @@ void add_bias_sum(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
   args->rows = count(kSeqlen, f.group ? f.total_q : f.seqlen_q);
 }
 
-}  // namespace fmha::hip_parts
+}  // namespace fmha::bwd_parts

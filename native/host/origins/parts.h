@@ -7,7 +7,7 @@
 #include "plan/plan.h"
 #include "problem/bwd.h"
 
-namespace fmha::hip_parts {
+namespace fmha::bwd_parts {
 
 // As our kernels take them: they read no stride of a dimension of size one but times 0.
 inline BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], v.stride[kSeqlen]}; }
@@ -32,4 +32,4 @@ void add_bias_zeros(const Kernel& kernel, const View& dbias, Plan& plan);
 // Adds the launch that makes the gradient of the bias of its sums in the workspace. Fails like add_dot.
 void add_bias_sum(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
 
-}  // namespace fmha::hip_parts
+}  // namespace fmha::bwd_parts

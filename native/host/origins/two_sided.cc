@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of our float32 backward kernel, its grid, and its limits, which are CK's.
+// The arguments of backward kernels of two kinds of workgroups, their grid, and the limits of those of
+// float32.
 #include "origins/two_sided.h"
 
 #include <cinttypes>
@@ -7,11 +8,11 @@
 
 #include "args/bwd_fp32.h"
 #include "divide.h"
-#include "origins/ck/bwd.h"
-#include "origins/ck/pack.h"
+#include "origins/dropout.h"
+#include "origins/limits.h"
 #include "origins/parts.h"
 
-namespace fmha::hip_bwd {
+namespace fmha::two_sided {
 namespace {
 
 int32_t side(int64_t keys) {
@@ -20,7 +21,7 @@ int32_t side(int64_t keys) {
 
 BwdStrides lse_strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], 1}; }
 
-BwdStrides optional_strides(const View& v) { return v.touched ? hip_parts::strides(v) : BwdStrides{}; }
+BwdStrides optional_strides(const View& v) { return v.touched ? bwd_parts::strides(v) : BwdStrides{}; }
 
 // What a launch of the kernel does for one (batch, query head).
 struct Tiles {
@@ -86,7 +87,7 @@ namespace {
 
 // Kernels reckon with rows beyond the last one: of a single row the caller's stride means nothing.
 BwdStrides row_strides(const View& v) {
-  BwdStrides s = hip_parts::strides(v);
+  BwdStrides s = bwd_parts::strides(v);
   if (v.touched && v.size[kSeqlen] <= 1) s.row = v.row;
   return s;
 }
@@ -94,12 +95,12 @@ BwdStrides row_strides(const View& v) {
 }  // namespace
 
 bool is_within_limits(const BwdProblem& p, Refusal& why) {
-  return ck::bwd_is_countable(p, why) && features_fit(p.fwd, why);
+  return origins::bwd_is_countable(p, why) && features_fit(p.fwd, why);
 }
 
 void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
-  const ck::KernelDropout dropout = ck::kernel_dropout(f.dropout);
+  const origins::KernelDropout dropout = origins::kernel_dropout(f.dropout);
   const bool random = f.dropout.is_on();
   const Tiles tiles = tiles_of(kernel, p);
   const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
@@ -167,7 +168,7 @@ void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
   const Grid grid = grid_of(kernel, p.fwd, {0, 0, keys, rows}, v.size[kHead], v.size[kBatch]);
   auto* const args = new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{};
   args->dbias = v.address();
-  args->dbias_strides = hip_parts::strides(v);
+  args->dbias_strides = bwd_parts::strides(v);
   args->seqlen_q = static_cast<int32_t>(v.size[kSeqlen]);
   args->seqlen_k = static_cast<int32_t>(v.row);
   args->dbias_key_tiles = static_cast<int32_t>(keys);
@@ -176,4 +177,4 @@ void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
   args->float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
 }
 
-}  // namespace fmha::hip_bwd
+}  // namespace fmha::two_sided

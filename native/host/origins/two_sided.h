@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of our float32 backward kernel (hip/bwd_fp32_kernel.h): what it cannot do, and what it is
-// handed.
+// The host's side of backward kernels that make dQ in one kind of workgroup and dK and dV in another, without
+// atomics (kernels/hip/bwd_fp32_kernel.h, bwd_wmma.h): what they are handed, and what those of float32 cannot
+// do.
 #pragma once
 
 #include "catalogue/catalogue.h"
@@ -9,7 +10,7 @@
 #include "plan/plan.h"
 #include "problem/bwd.h"
 
-namespace fmha::hip_bwd {
+namespace fmha::two_sided {
 
 // Whether the kernel could do the problem at all; if not, the reason is in `why`.
 bool is_within_limits(const BwdProblem& problem, Refusal& why);
@@ -22,4 +23,4 @@ void add_main(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspac
 // like add_main.
 void add_bias_zeros(const Kernel& kernel, const BwdProblem& problem, Plan& plan);
 
-}  // namespace fmha::hip_bwd
+}  // namespace fmha::two_sided

@@ -8,6 +8,7 @@
 #include "origins/ck/fwd.h"
 #include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/hip/wmma_pack.h"
+#include "origins/limits.h"
 #include "plan/plan.h"
 #include "problem/fwd.h"
 
@@ -21,7 +22,7 @@ namespace fmha {
 inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return ck::fwd_within_limits(problem, why);
+      return origins::fwd_within_limits(problem, why);
     case Origin::kAiter:
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:

@@ -3,7 +3,7 @@
 #include <cinttypes>
 
 #include "origins/aiter/bwd.h"
-#include "origins/ck/bwd.h"
+#include "origins/limits.h"
 #include "plan/bwd_workspace.h"
 
 namespace fmha::aiter {
@@ -71,7 +71,7 @@ bool lengths_fit(const FwdProblem& f, Refusal& why) {
 }  // namespace
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  return ck::bwd_is_countable(p, why) && gradients_fit(p, why) && lengths_fit(p.fwd, why) &&
+  return origins::bwd_is_countable(p, why) && gradients_fit(p, why) && lengths_fit(p.fwd, why) &&
          lse_fits(p.fwd, why) && tensors_fit(p, why);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of CK's backward kernels (ck/bwd_kernel.h): what they cannot do, and what they are handed.
+// The host's side of CK's backward kernels (kernels/ck/bwd_kernel.h): what they are handed. Their limits are
+// those of origins/limits.h.
 #pragma once
 
 #include "catalogue/catalogue.h"
-#include "error.h"
-#include "origins/ck/fwd.h"
+#include "origins/limits.h"
 #include "plan/bwd_workspace.h"
 #include "plan/plan.h"
 #include "problem/bwd.h"
@@ -12,14 +12,8 @@
 namespace fmha::ck {
 
 inline bool bwd_is_usable(const Kernel& kernel) {
-  return kTileRows % kernel.bwd.tile_m == 0 && kTileRows % kernel.bwd.tile_n == 0;
+  return origins::kTileRows % kernel.bwd.tile_m == 0 && origins::kTileRows % kernel.bwd.tile_n == 0;
 }
-
-// Lengths, strides and factors, as kernels count them: those of other origins too. Fails like the next one.
-bool bwd_is_countable(const BwdProblem& problem, Refusal& why);
-
-// Whether CK's kernels could do the problem at all; if not, the reason is in `why`.
-bool bwd_within_limits(const BwdProblem& problem, Refusal& why);
 
 // Adds the launch that makes dK and dV and adds to dq_acc. The problem is within the limits, has queries and
 // keys, and the kernel fits it.

@@ -6,24 +6,28 @@
 #include "args/bwd.h"
 #include "origins/ck/bwd.h"
 #include "origins/ck/pack.h"
+#include "origins/dropout.h"
 #include "origins/parts.h"
 
 namespace fmha::ck {
 namespace {
 
 BwdStrides strides(const View& v) {
-  return {kernel_stride(v, kBatch), kernel_stride(v, kHead), kernel_stride(v, kSeqlen)};
+  return {origins::kernel_stride(v, kBatch), origins::kernel_stride(v, kHead),
+          origins::kernel_stride(v, kSeqlen)};
 }
 
 // The LSE's rows are elements.
-BwdStrides lse_strides(const View& v) { return {kernel_stride(v, kBatch), kernel_stride(v, kHead), 1}; }
+BwdStrides lse_strides(const View& v) {
+  return {origins::kernel_stride(v, kBatch), origins::kernel_stride(v, kHead), 1};
+}
 
 // Where the kernel puts the gradient of the bias. Strides of dimensions that are summed up are 0; others that
 // have size one are read times 0.
 void set_dbias(const BwdProblem& p, const BwdWorkspace& w, BwdKernelParams& args) {
   const bool elsewhere = w.dbias.bytes > 0;
   args.dbias = elsewhere ? w.dbias.data : p.dbias.address();
-  args.dbias_strides = elsewhere ? w.dbias.strides : hip_parts::strides(p.dbias);
+  args.dbias_strides = elsewhere ? w.dbias.strides : bwd_parts::strides(p.dbias);
   args.dbias_adds = elsewhere || p.grad_dtype == DType::kFp32 ? 1 : 0;
 }
 
@@ -32,7 +36,7 @@ void set_dbias(const BwdProblem& p, const BwdWorkspace& w, BwdKernelParams& args
 void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
   const KernelMask mask = kernel_mask(f.mask);
-  const KernelDropout dropout = kernel_dropout(f.dropout);
+  const origins::KernelDropout dropout = origins::kernel_dropout(f.dropout);
   const bool random = f.dropout.is_on();
   const auto nhead_q = static_cast<int32_t>(f.nhead_q);
   const Grid grid = {static_cast<uint32_t>(w.groups), static_cast<uint32_t>(f.nhead_q),

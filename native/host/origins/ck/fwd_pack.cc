@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The arguments of CK's forward kernels, and their grid.
+// The arguments of CK's forward kernels, and their grid; whether they load a bias by vectors.
 #include <new>
 
 #include "args/fwd.h"
 #include "origins/ck/fwd.h"
 #include "origins/ck/pack.h"
+#include "origins/dropout.h"
 #include "origins/fwd_numbers.h"
-#include "select/fwd.h"
+#include "plan/fwd_tiles.h"
 
 namespace fmha::ck {
 namespace {
 
+// The bias of kernels that do not pad is loaded by vectors of this many elements.
+constexpr int64_t kBiasVector = 4;
+
 // One stride, not all three as a struct: the compiler would return that through the stack, by stores that its
 // load has to wait for.
 int32_t stride(const View& v, Dimension dimension) {
-  return static_cast<int32_t>(kernel_stride(v, dimension));
+  return static_cast<int32_t>(origins::kernel_stride(v, dimension));
 }
 
 // Of a tensor that may not be there: its other fields are set only if it is.
@@ -39,10 +43,20 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
 
 }  // namespace
 
+bool fwd_bias_is_whole(const FwdProblem& p) {
+  const View& v = p.bias;
+  bool whole =
+      reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(kBiasVector * v.element_bytes) == 0;
+  for (size_t i = 0; i < v.size.size(); ++i) {
+    whole = whole && (v.size[i] <= 1 || v.stride[i] % kBiasVector == 0);
+  }
+  return whole;
+}
+
 // Every field by its name and in one expression: zeroing the struct first would cost 15 ns a call.
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
   const KernelMask mask = mask_of(p);
-  const KernelDropout dropout = kernel_dropout(p.dropout);
+  const origins::KernelDropout dropout = origins::kernel_dropout(p.dropout);
   const bool fp8 = is_fp8(p.dtype);
   const bool random = p.dropout.is_on();
   const auto nhead_q = static_cast<int32_t>(p.nhead_q);
@@ -68,10 +82,10 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .hdim_v = static_cast<int32_t>(p.hdim_v),
       .nhead_q = nhead_q,
       .nhead_ratio_qk = nhead_q / static_cast<int32_t>(p.nhead_k),
-      .scale_log2e = scale_log2e(p),
+      .scale_log2e = origins::scale_log2e(p),
       .softcap = p.softcap,
-      .scale_p = fp8 ? fp8_scale_p(p.dtype) : 0,
-      .scale_o = fp8 ? p.v_descale / fp8_scale_p(p.dtype) : 0,
+      .scale_p = fp8 ? origins::fp8_scale_p(p.dtype) : 0,
+      .scale_o = fp8 ? p.v_descale / origins::fp8_scale_p(p.dtype) : 0,
       .rp_keep = dropout.rp_keep,
       .keep_at_most = dropout.keep_at_most,
       .mask_type = mask.type,

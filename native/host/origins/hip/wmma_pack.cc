@@ -6,8 +6,7 @@
 
 #include "args/fwd_wmma.h"
 #include "divide.h"
-#include "origins/ck/bwd.h"
-#include "origins/ck/pack.h"
+#include "origins/dropout.h"
 #include "origins/hip/fwd_pingpong_pack.h"
 #include "origins/limits.h"
 #include "origins/two_sided.h"
@@ -28,8 +27,8 @@ bool types_fit(const FwdProblem& p, Refusal& why) {
 }
 
 bool grid_fits(const FwdProblem& p, Refusal& why) {
-  return ck::dim_fits("batch * nhead_q", p.batch * p.nhead_q, kMaxGridYZ, why) &&
-         ck::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdMostTileRows, why);
+  return origins::dim_fits("batch * nhead_q", p.batch * p.nhead_q, kMaxGridYZ, why) &&
+         origins::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdMostTileRows, why);
 }
 
 // Strides are int32 elements by now. Of a tile of rows the bias spans less than a buffer.
@@ -46,15 +45,16 @@ int64_t step(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v
 }  // namespace
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
-  return types_fit(p, why) && ck::fwd_within_limits(p, why) && grid_fits(p, why) && bias_fits(p.bias, why);
+  return types_fit(p, why) && origins::fwd_within_limits(p, why) && grid_fits(p, why) &&
+         bias_fits(p.bias, why);
 }
 
 bool bwd_within_limits(const BwdProblem& p, Refusal& why) {
-  return ck::bwd_within_limits(p, why) && bias_fits(p.fwd.bias, why);
+  return origins::bwd_within_limits(p, why) && bias_fits(p.fwd.bias, why);
 }
 
 void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
-  const ck::KernelDropout dropout = ck::kernel_dropout(p.dropout);
+  const origins::KernelDropout dropout = origins::kernel_dropout(p.dropout);
   const bool random = p.dropout.is_on();
   const Grid grid = {1, static_cast<uint32_t>(ceil_div(p.seqlen_q, int64_t{kernel.fwd.tile_m})),
                      static_cast<uint32_t>(p.batch * p.nhead_q)};
@@ -81,7 +81,7 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
 }
 
 void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
-  hip_bwd::add_main(kernel, p, w, plan);
+  two_sided::add_main(kernel, p, w, plan);
 }
 
 }  // namespace fmha::wmma
