@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of the kernels before and after a backward kernel (hip/bwd_parts.h): what they are handed.
+// The host's side of the kernels before and after a backward kernel (hip/bwd/bwd_parts.h): what they are
+// handed.
 #pragma once
 
 #include "catalogue/catalogue.h"

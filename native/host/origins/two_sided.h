@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host's side of backward kernels that make dQ in one kind of workgroup and dK and dV in another, without
-// atomics (kernels/hip/bwd_fp32_kernel.h, bwd_wmma.h): what they are handed, and what those of float32 cannot
-// do.
+// atomics (kernels/hip/bwd/bwd_fp32_kernel.h, bwd_wmma.h): what they are handed, and what those of float32
+// cannot do.
 #pragma once
 
 #include "catalogue/catalogue.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of our kernels over a KV cache (hip/decode.h): what they cannot do, and what they are
-// handed.
+// The host's side of our kernels over a KV cache (hip/decode/decode.h): what they cannot do, and what they
+// are handed.
 #pragma once
 
 #include "catalogue/catalogue.h"

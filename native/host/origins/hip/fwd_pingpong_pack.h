@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of our own forward kernels (hip/fwd_pingpong.h): what they cannot do, and what they are
+// The host's side of our own forward kernels (hip/fwd/fwd_pingpong.h): what they cannot do, and what they are
 // handed.
 #pragma once
 

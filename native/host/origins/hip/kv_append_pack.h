@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of the kernels that append to a cache (hip/kv_append.h): their limits, and what they are
-// handed.
+// The host's side of the kernels that append to a cache (hip/decode/kv_append.h): their limits, and what they
+// are handed.
 #pragma once
 
 #include "catalogue/catalogue.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of the kernels that merge partial outputs (hip/merge.h): their limits, and what they are
-// handed.
+// The host's side of the kernels that merge partial outputs (hip/decode/merge.h): their limits, and what they
+// are handed.
 #pragma once
 
 #include "catalogue/catalogue.h"

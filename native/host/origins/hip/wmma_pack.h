@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host's side of our kernels for Radeon (hip/fwd_wmma.h, hip/bwd_wmma.h): what they cannot do, and what
-// they are handed.
+// The host's side of our kernels for Radeon (hip/fwd/fwd_wmma.h, hip/bwd/bwd_wmma.h): what they cannot do,
+// and what they are handed.
 #pragma once
 
 #include "catalogue/catalogue.h"
