@@ -101,7 +101,7 @@ def flash_attn_kv_append(
 
     Notes
     -----
-    Source: ``fmha_kv_append`` of native/include/fmha_rocm.h and native/kernels/hip/kv_append.h.
+    Source: ``fmha_kv_append`` of native/include/fmha_rocm.h and native/kernels/hip/decode/kv_append.h.
 
     Examples
     --------

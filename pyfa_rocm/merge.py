@@ -65,7 +65,7 @@ def flash_attn_merge(
 
     Notes
     -----
-    Source: ``fmha_merge`` of native/include/fmha_rocm.h and native/kernels/hip/merge.h.
+    Source: ``fmha_merge`` of native/include/fmha_rocm.h and native/kernels/hip/decode/merge.h.
 
     Examples
     --------

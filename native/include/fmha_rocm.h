@@ -663,7 +663,7 @@ fmha_status fmha_decode_prepare(const fmha_decode_params* params);
  * and 512; causal masks and windows aligned bottom-right, softcap, ALiBi. Lengths and pages are read on the
  * device, so that a captured graph goes on as sequences grow, up to the bounds of the call. A row that sees
  * no key has o = 0 and lse = -inf. FMHA_UNSUPPORTED: dropout, elementwise bias, top-left masks. The kernels
- * are those of native/kernels/hip/decode.h. */
+ * are those of native/kernels/hip/decode/decode.h. */
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
 
 /* Whether fmha_kv_append would run these arguments on the current device: as fmha_fwd_supported. Here the data of
@@ -684,7 +684,7 @@ fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
 /* Enqueues, on `stream`, the rotation of new queries and keys and the storing of keys and values in the cache: one
  * launch, without a workspace. Lengths, slots and pages are read on the device, so that a captured graph goes on
  * as sequences grow; that they lie in the cache, the host cannot know. A token for which there is no room is not
- * stored: see "Arrays of the device" above. The kernels are those of native/kernels/hip/kv_append.h. */
+ * stored: see "Arrays of the device" above. The kernels are those of native/kernels/hip/decode/kv_append.h. */
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
 /* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
@@ -704,7 +704,7 @@ fmha_status fmha_merge_extents(const fmha_merge_params* params, fmha_extent* ext
 fmha_status fmha_merge_prepare(const fmha_merge_params* params);
 
 /* Enqueues the merge on `stream`: one launch, without a workspace. Sums are float32. The kernels are those of
- * native/kernels/hip/merge.h. */
+ * native/kernels/hip/decode/merge.h. */
 fmha_status fmha_merge(const fmha_merge_params* params, void* stream);
 
 /* cffi-end */

@@ -37,6 +37,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "select",
     ),
     ("native/kernels/*", ("tests/python/test_forward.py",), "select|plan|features"),
+    ("native/host/origins/*", ("tests/python/test_forward.py",), "select|plan|features|bwd_whole"),
     ("native/host/*", ("tests/python/test_bad_input.py", "tests/python/test_forward.py"), "."),
     ("native/include/*", ("tests/build/test_abi.py", "tests/build/test_abi_page.py"), "header|hpp"),
     ("native/jax/*", (), "jax"),

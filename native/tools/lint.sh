@@ -42,7 +42,7 @@ tidy() {
   local sources commands=build/lint
   cmake --preset release -B "$commands" -DFMHA_BATCHES=OFF -DFMHA_EMU_LEVELS=v3 -DFMHA_GPU_TARGETS=gfx942 \
     -DFMHA_KERNEL_SET=ci -DFMHA_KERNEL_FILTER=merge -DBUILD_TESTING=OFF --log-level=WARNING >/dev/null || return 1
-  mapfile -t sources < <(files 'native/host/*.cc' 'native/kernels/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
+  mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands/tidy"
   "$bin/python" native/tools/tidy_commands.py "$commands/compile_commands.json" "$commands/tidy/compile_commands.json" \
     "${sources[@]}" || return 1

@@ -30,7 +30,7 @@ class HipBwdTile(OneHeadDim):
 class HipBwd(Origin):
     """What the backward family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/bwd_fp32_kernel.h"
+    header = "hip/bwd/bwd_fp32_kernel.h"
 
     def read_tile(self, content: dict[str, Any], where: str) -> HipBwdTile:
         check_keys(content, {"hdim", "rows"}, {"tag"}, where)
@@ -43,5 +43,5 @@ class HipBwd(Origin):
         return HipBwdTile(hdim, rows, content.get("tag"))
 
     def line(self, row: BwdRow, tile: HipBwdTile) -> str:
-        """Return the line that native/kernels/hip/bwd_fp32_kernel.h makes a kernel of."""
+        """Return the line that native/kernels/hip/bwd/bwd_fp32_kernel.h makes a kernel of."""
         return f"FMHA_BWD_FP32_KERNEL({row.name}, {tile.hdim}, {tile.tile_m})"

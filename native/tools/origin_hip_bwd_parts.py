@@ -9,8 +9,8 @@ from family_bwd_parts import BwdPartsRow, Origin
 class HipBwdParts(Origin):
     """What the family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/bwd_parts.h"
+    header = "hip/bwd/bwd_parts.h"
 
     def line(self, row: BwdPartsRow) -> str:
-        """Return the line that native/kernels/hip/bwd_parts.h makes a kernel of."""
+        """Return the line that native/kernels/hip/bwd/bwd_parts.h makes a kernel of."""
         return f"FMHA_BWD_{row.kind.upper()}_KERNEL({row.name}, {row.dtype.capitalize()})"

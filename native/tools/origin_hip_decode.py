@@ -9,10 +9,10 @@ from family_decode import DecodeRow, Origin
 class HipDecode(Origin):
     """What the family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/decode.h"
+    header = "hip/decode/decode.h"
 
     def line(self, row: DecodeRow) -> str:
-        """Return the line that native/kernels/hip/decode.h makes a kernel of."""
+        """Return the line that native/kernels/hip/decode/decode.h makes a kernel of."""
         types = f"{row.dtype.capitalize()}, {row.cache_dtype.capitalize()}"
         layout = f"Decode{row.layout.capitalize()}"
         dims = f"{row.hdim_q}, {row.hdim_v}"

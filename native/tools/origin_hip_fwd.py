@@ -36,7 +36,7 @@ class HipFwdTile(OneHeadDim):
 class HipFwd(Origin):
     """What the forward family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/fwd_pingpong.h"
+    header = "hip/fwd/fwd_pingpong.h"
     # Packed float32 takes the matrix cores' turn, and saves no cycle beside them.
     flags = ("-fno-slp-vectorize",)
 
@@ -61,7 +61,7 @@ class HipFwd(Origin):
         )
 
     def line(self, row: FwdRow, tile: HipFwdTile) -> str:
-        """Return the line that native/kernels/hip/fwd_pingpong.h makes a kernel of."""
+        """Return the line that native/kernels/hip/fwd/fwd_pingpong.h makes a kernel of."""
         type_name, mask = row.dtype.capitalize(), str(row.mask).lower()
         mover = "DmaMover" if tile.k_dma else "Mover"
         return f"FMHA_FWD_PINGPONG_KERNEL({row.name}, {type_name}, {tile.hdim}, {mask}, {mover})"

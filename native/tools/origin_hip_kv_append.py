@@ -9,8 +9,8 @@ from family_pairs import Origin, PairRow
 class HipKvAppend(Origin):
     """What the family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/kv_append.h"
+    header = "hip/decode/kv_append.h"
 
     def line(self, row: PairRow) -> str:
-        """Return the line that native/kernels/hip/kv_append.h makes a kernel of."""
+        """Return the line that native/kernels/hip/decode/kv_append.h makes a kernel of."""
         return f"FMHA_KV_APPEND_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

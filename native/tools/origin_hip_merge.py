@@ -9,8 +9,8 @@ from family_pairs import Origin, PairRow
 class HipMerge(Origin):
     """What the family asks of its kernels in native/kernels/hip."""
 
-    header = "hip/merge.h"
+    header = "hip/decode/merge.h"
 
     def line(self, row: PairRow) -> str:
-        """Return the line that native/kernels/hip/merge.h makes a kernel of."""
+        """Return the line that native/kernels/hip/decode/merge.h makes a kernel of."""
         return f"FMHA_MERGE_KERNEL({row.name}, {row.dtype.capitalize()}, {row.o_dtype.capitalize()})"

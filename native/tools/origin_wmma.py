@@ -95,7 +95,7 @@ def _features(mask: bool, bias: str, softcap: bool, dropout: bool, dbias: bool =
 class WmmaFwd(family_fwd.Origin):
     """What the forward family asks of these kernels."""
 
-    header = "hip/fwd_wmma.h"
+    header = "hip/fwd/fwd_wmma.h"
     flags = _FLAGS
 
     def read_tile(self, content: dict[str, Any], where: str) -> WmmaFwdTile:
@@ -107,7 +107,7 @@ class WmmaFwd(family_fwd.Origin):
         return "its kernels take any length, fp16 and bf16, on gfx10.3, gfx11 and gfx12"
 
     def line(self, row: FwdRow, tile: WmmaFwdTile) -> str:
-        """Return the line that native/kernels/hip/fwd_wmma.h makes a kernel of."""
+        """Return the line that native/kernels/hip/fwd/fwd_wmma.h makes a kernel of."""
         features = _features(row.mask, row.bias, row.softcap, row.dropout)
         return f"FMHA_FWD_WMMA_KERNEL({row.name}, {row.dtype.capitalize()}, {tile.hdim}, {features})"
 
@@ -115,14 +115,14 @@ class WmmaFwd(family_fwd.Origin):
 class WmmaBwd(family_bwd.Origin):
     """What the backward family asks of these kernels."""
 
-    header = "hip/bwd_wmma.h"
+    header = "hip/bwd/bwd_wmma.h"
     flags = _FLAGS
 
     def read_tile(self, content: dict[str, Any], where: str) -> WmmaBwdTile:
         return WmmaBwdTile(_hdim(content, _BWD_HDIMS, where))
 
     def line(self, row: BwdRow, tile: WmmaBwdTile) -> str:
-        """Return the line that native/kernels/hip/bwd_wmma.h makes a kernel of."""
+        """Return the line that native/kernels/hip/bwd/bwd_wmma.h makes a kernel of."""
         if not row.arch.startswith(_GENERATIONS):
             raise ValueError(f"{row.name}: its kernels are of gfx10.3, gfx11 and gfx12")
         bias = "elementwise" if row.bias else "alibi" if row.alibi else "none"

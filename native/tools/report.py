@@ -38,7 +38,7 @@ _PREFIXES = (
     (("s_waitcnt", "s_nop", "s_barrier", "s_sleep", "s_set", "s_branch", "s_cbranch"), "sync_and_branch"),
     (("s_",), "salu"),
 )
-# What stands in for matrix instructions on an arch without them (native/kernels/hip/wmma_dot.h).
+# What stands in for matrix instructions on an arch without them (native/kernels/hip/common/wmma_dot.h).
 _PRODUCTS = ("v_dot2c_f32_f16_dpp", "v_fmac_f32_dpp")
 
 

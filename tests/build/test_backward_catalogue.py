@@ -73,7 +73,7 @@ def test_lines(tmp_path: Path) -> None:
     assert main[4].startswith("FMHA_BWD_KERNEL(fmha_bwd_fp16_d64_dropout, fp16_t, ")
     parts = (tmp_path / "out" / "gfx942" / "bwd_parts.hip").read_text().splitlines()
     assert parts[1:] == [
-        '#include "hip/bwd_parts.h"',
+        '#include "hip/bwd/bwd_parts.h"',
         "",
         "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp16, Fp16)",
         "FMHA_BWD_DOT_KERNEL(fmha_bwd_dot_fp32, Fp32)",
@@ -91,7 +91,7 @@ def test_kernels_of_ours(tmp_path: Path) -> None:
     assert list_kernels(tmp_path, FLOAT32, PARTS).returncode == 0
     unit = tmp_path / "out" / "gfx942" / "bwd_fp32_d128_hip.hip"
     assert unit.read_text().splitlines()[1:] == [
-        '#include "hip/bwd_fp32_kernel.h"',
+        '#include "hip/bwd/bwd_fp32_kernel.h"',
         "",
         "FMHA_BWD_FP32_KERNEL(fmha_bwd_fp32_d128, 128, 16)",
     ]

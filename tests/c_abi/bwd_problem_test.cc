@@ -6,8 +6,8 @@
 
 #include "bwd_params.h"
 #include "check.h"
-#include "ck/bwd.h"
 #include "error.h"
+#include "origins/ck/bwd.h"
 #include "problem/bwd.h"
 #include "select/bwd.h"
 

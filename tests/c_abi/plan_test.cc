@@ -2,7 +2,7 @@
 // Plans of several steps that need a workspace: a family of this file's own, chosen by the shared code and
 // run over a runtime that counts.
 //   plan_test FAKE_RUNTIME
-#include "select/plan.h"
+#include "plan/plan.h"
 
 #include <dlfcn.h>
 
@@ -16,7 +16,7 @@
 #include "fake_hip.h"
 #include "hip/runtime.h"
 #include "launch/device.h"
-#include "problem/workspace.h"
+#include "memory/workspace.h"
 #include "select/choose.h"
 
 // The table: a kernel of another family that would be better, two that split a sum, the second of them

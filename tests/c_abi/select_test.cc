@@ -7,10 +7,10 @@
 #include "check.h"
 #include "error.h"
 #include "params.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
 #include "select/fwd.h"
 #include "select/key.h"
-#include "select/plan.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own forward kernel, native/kernels/hip/fwd_pingpong.h: what is its own, against float64.
+"""Our own forward kernel, native/kernels/hip/fwd/fwd_pingpong.h: what is its own, against float64.
 
 That it does what every forward kernel does is tested by test_every_kernel.py and test_matrix.py.
 """

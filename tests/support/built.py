@@ -125,7 +125,7 @@ def can_do(row: Row, case: Case) -> bool:
 
 
 def _is_for_object(row: Row, case: Case) -> bool:
-    """Whether a case is as native/kernels/prebuilt/aiter_fwd.cc wants it of a prebuilt kernel."""
+    """Whether a case is as native/host/origins/aiter/fwd.cc wants it of a prebuilt kernel."""
     if case.varlen is not None or case.seqlen_k == 0:  # queries and keys have arrays of lengths of their own
         return False
     if pyfa_rocm.devices()[0].compute_units not in row["compute_units"] or needs_mask(case) != row["causal"]:

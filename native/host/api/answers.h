@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "fmha_rocm.h"
-#include "problem/view.h"
+#include "memory/view.h"
+#include "plan/plan.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 

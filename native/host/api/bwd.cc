@@ -7,8 +7,8 @@
 #include "error.h"
 #include "fmha_rocm.h"
 #include "launch/device.h"
+#include "plan/plan.h"
 #include "select/bwd.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

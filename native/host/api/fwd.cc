@@ -8,8 +8,8 @@
 #include "error.h"
 #include "fmha_rocm.h"
 #include "launch/device.h"
+#include "plan/plan.h"
 #include "select/fwd.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

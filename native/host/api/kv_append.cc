@@ -6,10 +6,10 @@
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
-#include "hip/kv_append_pack.h"
 #include "launch/device.h"
+#include "origins/hip/kv_append_pack.h"
+#include "plan/plan.h"
 #include "select/kv_append.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

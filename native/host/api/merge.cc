@@ -6,10 +6,10 @@
 #include "catalogue/catalogue.h"
 #include "error.h"
 #include "fmha_rocm.h"
-#include "hip/merge_pack.h"
 #include "launch/device.h"
+#include "origins/hip/merge_pack.h"
+#include "plan/plan.h"
 #include "select/merge.h"
-#include "select/plan.h"
 
 namespace fmha {
 namespace {

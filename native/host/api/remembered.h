@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include "fmha_rocm.h"
-#include "problem/workspace.h"
+#include "memory/workspace.h"
 
 namespace fmha {
 

@@ -11,9 +11,9 @@
 #include "catalogue/catalogue.h"
 #include "hip/runtime.h"
 #include "launch/code_object.h"
-#include "problem/view.h"
-#include "problem/workspace.h"
-#include "select/plan.h"
+#include "memory/view.h"
+#include "memory/workspace.h"
+#include "plan/plan.h"
 
 namespace fmha {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "error.h"
+#include "memory/tensors.h"
 #include "problem/options.h"
 #include "problem/struct_size.h"
-#include "problem/tensors.h"
 
 namespace fmha {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
+#include "memory/view.h"
+#include "memory/workspace.h"
 #include "problem/fwd.h"
-#include "problem/view.h"
-#include "problem/workspace.h"
 
 namespace fmha {
 

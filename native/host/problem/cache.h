@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "fmha_rocm.h"
+#include "memory/tensors.h"
+#include "memory/view.h"
 #include "problem/fwd.h"
-#include "problem/tensors.h"
 #include "problem/types.h"
-#include "problem/view.h"
 
 namespace fmha {
 

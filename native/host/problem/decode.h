@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "fmha_rocm.h"
+#include "memory/workspace.h"
 #include "problem/cache.h"
 #include "problem/fwd.h"
-#include "problem/workspace.h"
 
 namespace fmha {
 

@@ -9,11 +9,11 @@
 
 #include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
+#include "memory/view.h"
+#include "memory/workspace.h"
 #include "problem/dropout.h"
 #include "problem/mask.h"
 #include "problem/types.h"
-#include "problem/view.h"
-#include "problem/workspace.h"
 
 namespace fmha {
 

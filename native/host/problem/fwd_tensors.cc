@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "error.h"
+#include "memory/tensors.h"
 #include "problem/fwd.h"
-#include "problem/tensors.h"
 
 namespace fmha {
 namespace {

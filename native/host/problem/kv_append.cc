@@ -6,10 +6,10 @@
 #include <cinttypes>
 
 #include "error.h"
+#include "memory/tensors.h"
 #include "problem/cache.h"
 #include "problem/options.h"
 #include "problem/struct_size.h"
-#include "problem/tensors.h"
 #include "problem/types.h"
 
 namespace fmha {

@@ -6,8 +6,8 @@
 
 #include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
+#include "memory/view.h"
 #include "problem/cache.h"
-#include "problem/view.h"
 
 namespace fmha {
 

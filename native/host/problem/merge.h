@@ -6,7 +6,7 @@
 
 #include "catalogue/catalogue.h"
 #include "fmha_rocm.h"
-#include "problem/view.h"
+#include "memory/view.h"
 
 namespace fmha {
 

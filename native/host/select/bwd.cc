@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "error.h"
+#include "plan/bwd_workspace.h"
 #include "select/bwd_needs.h"
 #include "select/bwd_origin.h"
-#include "select/bwd_workspace.h"
 
 namespace fmha {
 namespace {
@@ -98,7 +98,7 @@ const Kernel* part(Arch arch, DType dtype, PartKind kind) {
 }
 
 void add_zeros(const Kernel& sum, const View& gradient, Plan& plan) {
-  if (gradient.touched) hip_parts::add_sum(sum, gradient, {}, false, plan);
+  if (gradient.touched) bwd_parts::add_sum(sum, gradient, {}, false, plan);
 }
 
 // A key head's gradient is the sum of its query heads'.
@@ -106,9 +106,9 @@ void add_head_sum(const Kernel& sum, const BwdProblem& p, const View& out, const
                   Plan& plan) {
   const int64_t ratio = p.fwd.nhead_q / p.fwd.nhead_k;
   const BwdStrides& s = array.strides;
-  const hip_parts::Parts parts = {
+  const bwd_parts::Parts parts = {
       array.data, {s.batch, ratio * s.nhead, s.row}, s.nhead, static_cast<int32_t>(ratio)};
-  hip_parts::add_sum(sum, out, parts, p.accumulate, plan);
+  bwd_parts::add_sum(sum, out, parts, p.accumulate, plan);
 }
 
 void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
@@ -133,7 +133,7 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   const Kernel& main = *kernels.chosen.kernel;
   const BwdWorkspace w = bwd_workspace(main, p);
   plan.workspace_bytes = w.bytes;
-  hip_parts::add_dot(*kernels.dot, p, w, plan);
+  bwd_parts::add_dot(*kernels.dot, p, w, plan);
   if (main.bwd.whole) {
     add_unused_zeros(*kernels.sum, p, plan);
     return bwd_add_main(main, p, w, plan);
@@ -141,7 +141,7 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   add_memset(w.dq_acc, w.dq_acc.bytes + w.dbias.bytes, plan);
   const bool makes_dbias = p.dbias.touched && w.dbias.bytes == 0;
   if (makes_dbias && !p.accumulate && !covers_dbias(p)) {
-    hip_parts::add_bias_zeros(*kernels.bias, p.dbias, plan);
+    bwd_parts::add_bias_zeros(*kernels.bias, p.dbias, plan);
   }
   if (p.fwd.group && bwd_leaves_keys(main.origin)) {
     add_zeros(*kernels.sum, p.dk, plan);
@@ -149,9 +149,9 @@ void add_steps(const BwdKernels& kernels, const BwdProblem& p, Plan& plan) {
   }
   if (!w.direct && p.fwd.group) add_memset(w.dk, w.dk.bytes + w.dv.bytes, plan);
   bwd_add_main(main, p, w, plan);
-  const hip_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
-  hip_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
-  if (w.dbias.bytes > 0) hip_parts::add_bias_sum(*kernels.bias, p, w, plan);
+  const bwd_parts::Parts parts = {w.dq_acc.data, w.dq_acc.strides, w.copy, static_cast<int32_t>(w.copies)};
+  bwd_parts::add_sum(*kernels.sum, p.dq, parts, p.accumulate, plan);
+  if (w.dbias.bytes > 0) bwd_parts::add_bias_sum(*kernels.bias, p, w, plan);
   if (w.direct) return;
   add_head_sum(*kernels.sum, p, p.dk, w.dk, plan);
   add_head_sum(*kernels.sum, p, p.dv, w.dv, plan);

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
+#include "plan/plan.h"
 #include "problem/bwd.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 

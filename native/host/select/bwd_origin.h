@@ -2,14 +2,15 @@
 // What each origin of backward kernels says of them: see select/fwd_origin.h.
 #pragma once
 
-#include "ck/bwd.h"
 #include "error.h"
-#include "hip/bwd_fp32.h"
-#include "hip/parts.h"
-#include "hip/wmma_pack.h"
-#include "prebuilt/aiter_bwd.h"
+#include "origins/aiter/bwd.h"
+#include "origins/ck/bwd.h"
+#include "origins/hip/wmma_pack.h"
+#include "origins/limits.h"
+#include "origins/parts.h"
+#include "origins/two_sided.h"
+#include "plan/plan.h"
 #include "problem/bwd.h"
-#include "select/plan.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
@@ -34,11 +35,11 @@ inline bool bwd_takes(Origin origin, DType dtype) {
 inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return ck::bwd_within_limits(problem, why);
+      return origins::bwd_within_limits(problem, why);
     case Origin::kAiter:
       return aiter::bwd_within_limits(problem, why);
     case Origin::kHip:
-      return hip_bwd::is_within_limits(problem, why);
+      return two_sided::is_within_limits(problem, why);
     case Origin::kWmma:
       return wmma::bwd_within_limits(problem, why);
   }
@@ -67,7 +68,7 @@ inline void bwd_add_main(const Kernel& kernel, const BwdProblem& problem, const 
     case Origin::kAiter:
       return aiter::bwd_add_main(kernel, problem, workspace, plan);
     case Origin::kHip:
-      return hip_bwd::add_main(kernel, problem, workspace, plan);
+      return two_sided::add_main(kernel, problem, workspace, plan);
     case Origin::kWmma:
       return wmma::bwd_add_main(kernel, problem, workspace, plan);
   }
@@ -80,10 +81,10 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
   switch (kernel.origin) {
     case Origin::kCk:
     case Origin::kAiter:
-      return hip_parts::add_bias_zeros(*part, problem.dbias, plan);
+      return bwd_parts::add_bias_zeros(*part, problem.dbias, plan);
     case Origin::kHip:
     case Origin::kWmma:
-      return hip_bwd::add_bias_zeros(kernel, problem, plan);
+      return two_sided::add_bias_zeros(kernel, problem, plan);
   }
 }
 

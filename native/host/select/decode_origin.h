@@ -3,9 +3,9 @@
 #pragma once
 
 #include "error.h"
-#include "hip/decode_pack.h"
+#include "origins/hip/decode_pack.h"
+#include "plan/plan.h"
 #include "problem/decode.h"
-#include "select/plan.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"

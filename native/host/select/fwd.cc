@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "divide.h"
 #include "error.h"
 #include "select/fwd_keys.h"
 #include "select/fwd_needs.h"

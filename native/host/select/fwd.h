@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
-#include "divide.h"
-#include "hip/fwd_pingpong_pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
+#include "plan/fwd_tiles.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 
@@ -43,14 +43,6 @@ void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const hip_fwd::Di
               const Target& target, Plan& plan);
 inline void plan_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target, Plan& plan) {
   plan_fwd(kernel, problem, divide_fwd(kernel, problem, target), target, plan);
-}
-
-// Workgroups a (batch, head).
-inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {
-  // Of V's columns there is one tile, in all kernels but those of very wide heads.
-  const int64_t columns =
-      problem.hdim_v <= kernel.fwd.tile_nv ? 1 : ceil_div(problem.hdim_v, kernel.fwd.tile_nv);
-  return ceil_div(problem.seqlen_q, kernel.fwd.tile_m) * columns;
 }
 
 }  // namespace fmha

@@ -3,13 +3,14 @@
 // made. A new origin adds a case to each switch; one that is forgotten does not compile (-Werror=switch).
 #pragma once
 
-#include "ck/fwd.h"
 #include "error.h"
-#include "hip/fwd_pingpong_pack.h"
-#include "hip/wmma_pack.h"
-#include "prebuilt/aiter_fwd.h"
+#include "origins/aiter/fwd.h"
+#include "origins/ck/fwd.h"
+#include "origins/hip/fwd_pingpong_pack.h"
+#include "origins/hip/wmma_pack.h"
+#include "origins/limits.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
-#include "select/plan.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
@@ -21,7 +22,7 @@ namespace fmha {
 inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
-      return ck::fwd_within_limits(problem, why);
+      return origins::fwd_within_limits(problem, why);
     case Origin::kAiter:
       return aiter::fwd_within_limits(problem);
     case Origin::kHip:

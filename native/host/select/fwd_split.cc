@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "divide.h"
-#include "problem/workspace.h"
+#include "memory/workspace.h"
 #include "select/fwd_keys.h"
 #include "select/merge.h"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Whether workgroups of our own forward kernel (hip/fwd_pingpong.h) share the keys of some row tiles, so that
-// the last round of them leaves no compute unit idle; and the workspace that the parts are left in.
+// Whether workgroups of our own forward kernel (hip/fwd/fwd_pingpong.h) share the keys of some row tiles, so
+// that the last round of them leaves no compute unit idle; and the workspace that the parts are left in.
 #pragma once
 
 #include <cstdint>
 
 #include "catalogue/catalogue.h"
-#include "hip/fwd_pingpong_pack.h"
+#include "origins/hip/fwd_pingpong_pack.h"
+#include "plan/plan.h"
 #include "problem/fwd.h"
 #include "problem/merge.h"
-#include "select/plan.h"
 
 namespace fmha {
 

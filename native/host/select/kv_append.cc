@@ -2,7 +2,7 @@
 #include "select/kv_append.h"
 
 #include "error.h"
-#include "hip/kv_append_pack.h"
+#include "origins/hip/kv_append_pack.h"
 #include "select/unsupported.h"
 #include "text.h"
 

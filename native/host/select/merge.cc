@@ -2,7 +2,7 @@
 #include "select/merge.h"
 
 #include "error.h"
-#include "hip/merge_pack.h"
+#include "origins/hip/merge_pack.h"
 #include "select/unsupported.h"
 #include "text.h"
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "catalogue/catalogue.h"
+#include "plan/plan.h"
 #include "problem/merge.h"
 #include "select/choose.h"
-#include "select/plan.h"
 
 namespace fmha {
 

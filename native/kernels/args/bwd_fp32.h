@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands our own backward kernels (hip/bwd_fp32_kernel.h, of float32, and hip/bwd_wmma.h, of 16
-// bits), which follow `dot` (args/bwd.h) and write the gradients themselves: nothing is added up after them.
+// What the host hands our own backward kernels (hip/bwd/bwd_fp32_kernel.h, of float32, and
+// hip/bwd/bwd_wmma.h, of 16 bits), which follow `dot` (args/bwd.h) and write the gradients themselves:
+// nothing is added up after them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands our own forward kernel (hip/fwd_pingpong.h; see args/fwd.h).
+// What the host hands our own forward kernel (hip/fwd/fwd_pingpong.h; see args/fwd.h).
 #pragma once
 
 #include <cstdint>

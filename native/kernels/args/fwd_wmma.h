@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the forward kernel for WMMA (hip/fwd_wmma.h): what it hands our other forward kernel,
-// and what its features need.
+// What the host hands the forward kernel for WMMA (hip/fwd/fwd_wmma.h): what it hands our other forward
+// kernel, and what its features need.
 #pragma once
 
 #include <cstdint>

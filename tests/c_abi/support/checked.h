@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "args/fwd.h"
-#include "ck/fwd.h"
 #include "error.h"
+#include "origins/ck/fwd.h"
 #include "problem/fwd.h"
 #include "select/fwd.h"
 #include "select/fwd_needs.h"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """WMMA, or what stands in for it, against what the compiler makes of plain loops, and both against NumPy.
 
-The program is of native/kernels/hip/wmma.h, whose layouts our kernels for Radeon take: were one of them
-wrong, here or in the software device, the products would differ.
+The program is of native/kernels/hip/common/wmma.h, whose layouts our kernels for Radeon take: were one of
+them wrong, here or in the software device, the products would differ.
 """
 
 from __future__ import annotations

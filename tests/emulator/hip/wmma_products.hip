@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Products of 16 x 16 matrices, one wave each: by the matrix instruction or what stands in
-// for it, in the layout that native/kernels/hip/wmma.h says it has, and by plain loops, of which the compiler
-// makes what it likes.
+// for it, in the layout that native/kernels/hip/common/wmma.h says it has, and by plain loops, of which the
+// compiler makes what it likes.
 #include <hip/hip_runtime.h>
 
-#include "hip/wmma.h"
+#include "hip/common/wmma.h"
 
 namespace {
 

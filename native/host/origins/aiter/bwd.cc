@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The arguments of AITER's backward kernels, and their grid.
+#include "origins/aiter/bwd.h"
+
+#include <new>
+#include <numbers>
+
+#include "args/aiter_bwd.h"
+#include "divide.h"
+
+namespace fmha::aiter {
+namespace {
+
+constexpr float kLog2e = std::numbers::log2e_v<float>;
+
+// The limits have checked that what is read of it fits. Of a dimension of size one the caller's stride means
+// nothing: then a row's, for the kernels take seqlen times its stride for where memory ends.
+uint32_t stride_bytes(const View& v, Dimension i) {
+  return static_cast<uint32_t>((v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes);
+}
+
+AiterBwdBatchParams::Strides batch_strides(const View& v) {
+  return {stride_bytes(v, kHead), stride_bytes(v, kBatch), stride_bytes(v, kSeqlen)};
+}
+
+AiterBwdGroupParams::Strides group_strides(const View& v) {
+  return {stride_bytes(v, kHead), stride_bytes(v, kSeqlen)};
+}
+
+uint32_t number(int64_t value) { return static_cast<uint32_t>(value); }
+
+AiterBwdTensors tensors(const BwdProblem& p, const BwdWorkspace& w) {
+  const FwdProblem& f = p.fwd;
+  return {
+      .dq_acc = w.dq_acc.data,
+      .dk = p.dk.address(),
+      .dv = p.dv.address(),
+      .q = f.q.address(),
+      .k = f.k.address(),
+      .v = f.v.address(),
+      .dout = p.dout.address(),
+      .lse = f.lse.address<float>(),
+      .d = w.d.data,
+  };
+}
+
+// With a causal mask a workgroup does two tiles.
+Grid grid_of(const Kernel& kernel, const FwdProblem& f, const BwdWorkspace& w) {
+  const bool pairs = kernel.bwd.mask != BwdMask::kNone;
+  return {number(pairs ? ceil_div(w.groups, int64_t{2}) : w.groups), number(f.nhead_q), number(f.batch)};
+}
+
+void add_group(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  new (plan.add_launch<AiterBwdGroupParams>(kernel, grid_of(kernel, f, w))) AiterBwdGroupParams{
+      .tensors = tensors(p, w),
+      .cu_q = f.cu_seqlens_q,
+      .cu_k = f.cu_seqlens_k,
+      .cu_q_slots = f.cu_seqlens_q,
+      .cu_k_slots = f.cu_seqlens_k,
+      .scale = f.softmax_scale,
+      .log2e = kLog2e,
+      .nhead_ratio_qk = number(f.nhead_q / f.nhead_k),
+      .lse_stride_nhead = number(f.total_q * f.lse.element_bytes),
+      .total_k = number(f.total_k),
+      .q = group_strides(f.q),
+      .k = group_strides(f.k),
+      .v = group_strides(f.v),
+      .dout = group_strides(p.dout),
+      .dk = group_strides(p.dk),
+      .dv = group_strides(p.dv),
+      .hdim = number(f.hdim_q),
+  };
+}
+
+void add_batch(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  new (plan.add_launch<AiterBwdBatchParams>(kernel, grid_of(kernel, f, w))) AiterBwdBatchParams{
+      .tensors = tensors(p, w),
+      .scale = f.softmax_scale,
+      .log2e = kLog2e,
+      .nhead_ratio_qk = number(f.nhead_q / f.nhead_k),
+      .seqlen_q = number(f.seqlen_q),
+      .seqlen_k = number(f.seqlen_k),
+      .hdim = number(f.hdim_q),
+      .nhead_q = number(f.nhead_q),
+      .q = batch_strides(f.q),
+      .k = batch_strides(f.k),
+      .v = batch_strides(f.v),
+      .dout = batch_strides(p.dout),
+      .dk = batch_strides(p.dk),
+      .dv = batch_strides(p.dv),
+  };
+}
+
+void add_wide(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  const auto stride = [](const View& v, Dimension i) { return AiterSlot<uint32_t>{stride_bytes(v, i)}; };
+  const auto count = [](int64_t value) { return AiterSlot<uint32_t>{number(value)}; };
+  new (plan.add_launch<AiterBwdWideParams>(kernel, grid_of(kernel, f, w))) AiterBwdWideParams{
+      .dq_acc = {w.dq_acc.data},
+      .dk = {p.dk.address()},
+      .dv = {p.dv.address()},
+      .q = {f.q.address()},
+      .k = {f.k.address()},
+      .v = {f.v.address()},
+      .dout = {p.dout.address()},
+      .lse = {f.lse.address()},
+      .d = {w.d.data},
+      .scale = {f.softmax_scale},
+      .log2e = {kLog2e},
+      .seqlen_q = count(f.seqlen_q),
+      .k_tile = {stride_bytes(f.k, kSeqlen) * number(kernel.bwd.tile_n)},
+      .q_head = stride(f.q, kHead),
+      .q_batch = stride(f.q, kBatch),
+      .q_row = stride(f.q, kSeqlen),
+      .nhead_ratio_qk = count(f.nhead_q / f.nhead_k),
+      .k_head = stride(f.k, kHead),
+      .k_batch = stride(f.k, kBatch),
+      .k_row = stride(f.k, kSeqlen),
+      .dk_row = stride(p.dk, kSeqlen),
+      .seqlen_k = count(f.seqlen_k),
+      .hdim_q = count(f.hdim_q),
+      .hdim_v = count(f.hdim_v),
+      .nhead_q = count(f.nhead_q),
+      .v_head = stride(f.v, kHead),
+      .v_batch = stride(f.v, kBatch),
+      .v_row = stride(f.v, kSeqlen),
+      .dout_head = stride(p.dout, kHead),
+      .dout_batch = stride(p.dout, kBatch),
+      .dout_row = stride(p.dout, kSeqlen),
+      .dk_head = stride(p.dk, kHead),
+      .dk_batch = stride(p.dk, kBatch),
+      .dv_head = stride(p.dv, kHead),
+      .dv_batch = stride(p.dv, kBatch),
+      .dv_row = stride(p.dv, kSeqlen),
+      .lse_head = count(f.total_q * f.lse.element_bytes),
+      .cu_q = {f.cu_seqlens_q},
+      .cu_k = {f.cu_seqlens_k},
+      .cu_q_slots = {f.cu_seqlens_q},
+      .cu_k_slots = {f.cu_seqlens_k},
+      .most_queries = count(f.seqlen_q),
+      .window = {},
+  };
+}
+
+}  // namespace
+
+void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  constexpr int kWideSlot = 16;
+  if (kernel.bwd.slot_bytes == kWideSlot) return add_wide(kernel, p, w, plan);
+  if (p.fwd.group) return add_group(kernel, p, w, plan);
+  add_batch(kernel, p, w, plan);
+}
+
+}  // namespace fmha::aiter

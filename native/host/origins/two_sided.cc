@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The arguments of backward kernels of two kinds of workgroups, their grid, and the limits of those of
+// float32.
+#include "origins/two_sided.h"
+
+#include <cinttypes>
+#include <new>
+
+#include "args/bwd_fp32.h"
+#include "divide.h"
+#include "origins/dropout.h"
+#include "origins/limits.h"
+#include "origins/parts.h"
+
+namespace fmha::two_sided {
+namespace {
+
+int32_t side(int64_t keys) {
+  return keys == Mask::kUnlimited ? BwdFp32Params::kUnlimited : static_cast<int32_t>(keys);
+}
+
+BwdStrides lse_strides(const View& v) { return {v.stride[kBatch], v.stride[kHead], 1}; }
+
+BwdStrides optional_strides(const View& v) { return v.touched ? bwd_parts::strides(v) : BwdStrides{}; }
+
+// What a launch of the kernel does for one (batch, query head).
+struct Tiles {
+  int64_t keys, queries;
+  int64_t bias_keys, bias_rows;  // of the bias's gradient: 0 if it is not wanted
+
+  int64_t all() const { return keys + queries + bias_keys * bias_rows; }
+};
+
+// Dimensions of the bias's gradient that are summed up. Packed sequences are, if their rows are.
+int32_t bias_sums(const BwdProblem& p) {
+  const FwdProblem& f = p.fwd;
+  const View& v = p.dbias;
+  const bool rows = v.size[kSeqlen] < (f.group ? f.total_q : f.seqlen_q);
+  const bool sequences = f.group ? rows : v.size[kBatch] < f.batch;
+  return (sequences ? BwdFp32Params::kSequences : 0) |
+         (v.size[kHead] < f.nhead_q ? BwdFp32Params::kHeads : 0) | (rows ? BwdFp32Params::kRows : 0);
+}
+
+Tiles tiles_of(const Kernel& kernel, const BwdProblem& p) {
+  const int64_t own = kernel.bwd.tile_n;
+  Tiles tiles = {ceil_div(p.dk.sequence, own), ceil_div(p.dq.sequence, own), 0, 0};
+  if (!p.dbias.touched) return tiles;
+  tiles.bias_keys = ceil_div(p.dbias.row, own);
+  const bool rows = (bias_sums(p) & BwdFp32Params::kRows) != 0;
+  tiles.bias_rows = rows ? 1 : ceil_div(p.dbias.sequence, int64_t{kernel.bwd.tile_m});
+  return tiles;
+}
+
+// Of so many heads and batches.
+Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles, int64_t nhead, int64_t batch) {
+  const int64_t most = kMaxWorkItemsX / kernel.block_size;
+  if (tiles.all() > most) {
+    raise(FMHA_UNSUPPORTED,
+          "fwd->seqlen_q = %" PRId64 ", fwd->seqlen_k = %" PRId64 "%s: %" PRId64
+          " tiles of %d by %d, and one launch does at most %" PRId64,
+          f.seqlen_q, f.seqlen_k, tiles.bias_keys > 0 ? " with dbias" : "", tiles.all(), kernel.bwd.tile_m,
+          kernel.bwd.tile_n, most);
+  }
+  return {static_cast<uint32_t>(tiles.all()), static_cast<uint32_t>(nhead), static_cast<uint32_t>(batch)};
+}
+
+bool softcap_fits(const FwdProblem& f, Refusal& why) {
+  if (f.softcap == 0.0F) return true;
+  if (f.has_bias || f.has_alibi) {
+    return why.because(FMHA_UNSUPPORTED,
+                       "fwd->softcap = %g and %s: no kernel does both; expected one of them",
+                       double{f.softcap}, f.has_bias ? "fwd->bias" : "fwd->alibi_slopes");
+  }
+  return true;
+}
+
+bool features_fit(const FwdProblem& f, Refusal& why) {
+  if (!f.has_bias || !f.has_alibi) return softcap_fits(f, why);
+  return why.because(FMHA_UNSUPPORTED,
+                     "fwd->bias and fwd->alibi_slopes are both set: no kernel adds two biases; expected one "
+                     "of them (an ALiBi can be written into an elementwise bias)");
+}
+
+}  // namespace
+
+namespace {
+
+// Kernels reckon with rows beyond the last one: of a single row the caller's stride means nothing.
+BwdStrides row_strides(const View& v) {
+  BwdStrides s = bwd_parts::strides(v);
+  if (v.touched && v.size[kSeqlen] <= 1) s.row = v.row;
+  return s;
+}
+
+}  // namespace
+
+bool is_within_limits(const BwdProblem& p, Refusal& why) {
+  return origins::bwd_is_countable(p, why) && features_fit(p.fwd, why);
+}
+
+void add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
+  const FwdProblem& f = p.fwd;
+  const origins::KernelDropout dropout = origins::kernel_dropout(f.dropout);
+  const bool random = f.dropout.is_on();
+  const Tiles tiles = tiles_of(kernel, p);
+  const Grid grid = grid_of(kernel, f, tiles, f.nhead_q, f.batch);
+  new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{
+      .q = f.q.address(),
+      .k = f.k.address(),
+      .v = f.v.address(),
+      .dout = p.dout.address(),
+      .lse = f.lse.address<float>(),
+      .d = w.d.data,
+      .dq = p.dq.address(),
+      .dk = p.dk.address(),
+      .dv = p.dv.address(),
+      .bias = f.bias.address(),
+      .dbias = p.dbias.address(),
+      .alibi = f.alibi_slopes,
+      .cu_q = f.cu_seqlens_q,
+      .cu_k = f.cu_seqlens_k,
+      .used_q = f.seqused_q,
+      .used_k = f.seqused_k,
+      .philox = f.dropout.seed_offset,
+      .philox_seed = random ? f.dropout.seed : 0,
+      .philox_offset = random ? f.dropout.offset : 0,
+      .q_strides = row_strides(f.q),
+      .k_strides = row_strides(f.k),
+      .v_strides = row_strides(f.v),
+      .dout_strides = row_strides(p.dout),
+      .lse_strides = lse_strides(f.lse),
+      .d_strides = w.d.strides,
+      .dq_strides = row_strides(p.dq),
+      .dk_strides = row_strides(p.dk),
+      .dv_strides = row_strides(p.dv),
+      .bias_strides = optional_strides(f.bias),
+      .dbias_strides = optional_strides(p.dbias),
+      .seqlen_q = static_cast<int32_t>(f.seqlen_q),
+      .seqlen_k = static_cast<int32_t>(f.seqlen_k),
+      .total_q = static_cast<int32_t>(f.total_q),
+      .hdim_q = static_cast<int32_t>(f.hdim_q),
+      .hdim_v = static_cast<int32_t>(f.hdim_v),
+      .nhead_q = static_cast<int32_t>(f.nhead_q),
+      .nhead_ratio_qk = static_cast<int32_t>(f.nhead_q / f.nhead_k),
+      .key_tiles = static_cast<int32_t>(tiles.keys),
+      .query_tiles = static_cast<int32_t>(tiles.queries),
+      .dbias_key_tiles = static_cast<int32_t>(tiles.bias_keys),
+      .dbias_row_tiles = static_cast<int32_t>(tiles.bias_rows),
+      .dbias_sums = p.dbias.touched ? bias_sums(p) : 0,
+      .scale = f.softmax_scale,
+      .softcap = f.softcap,
+      .rp_keep = random ? dropout.rp_keep : 1.0F,
+      .keep_at_most = random ? dropout.keep_at_most : -1,
+      .top_left = f.mask.top_left ? 1 : 0,
+      .window_left = side(f.mask.left),
+      .window_right = side(f.mask.right),
+      .alibi_stride_batch = static_cast<int32_t>(f.alibi_stride_batch),
+      .accumulate = p.accumulate ? 1 : 0,
+      .float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0,
+  };
+}
+
+// All of the array as one that is not packed and has no dimension to sum over.
+void add_bias_zeros(const Kernel& kernel, const BwdProblem& p, Plan& plan) {
+  const View& v = p.dbias;
+  const int64_t keys = ceil_div(v.row, kernel.bwd.tile_n),
+                rows = ceil_div(v.size[kSeqlen], kernel.bwd.tile_m);
+  const Grid grid = grid_of(kernel, p.fwd, {0, 0, keys, rows}, v.size[kHead], v.size[kBatch]);
+  auto* const args = new (plan.add_launch<BwdFp32Params>(kernel, grid)) BwdFp32Params{};
+  args->dbias = v.address();
+  args->dbias_strides = bwd_parts::strides(v);
+  args->seqlen_q = static_cast<int32_t>(v.size[kSeqlen]);
+  args->seqlen_k = static_cast<int32_t>(v.row);
+  args->dbias_key_tiles = static_cast<int32_t>(keys);
+  args->dbias_row_tiles = static_cast<int32_t>(rows);
+  args->dbias_sums = BwdFp32Params::kNothing;
+  args->float_gradients = p.grad_dtype == DType::kFp32 ? 1 : 0;
+}
+
+}  // namespace fmha::two_sided

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "plan/bwd_workspace.h"
+
+#include <algorithm>
+
+#include "divide.h"
+#include "memory/tensors.h"
+
+namespace fmha {
+namespace {
+
+// A copy of dQ's sum for each workgroup that a launch has for a head, so that each adds to its own, and
+// launch after launch, in a fixed order. More of them would fill a device better that has few (batch, head),
+// but each is as large as a float32 dQ, and is zeroed, written and read once more. With eight, 16 heads of
+// one sequence make 128 workgroups, and the copies are at most sixteen times a 16-bit Q.
+constexpr int64_t kMostCopies = 8;
+
+// Hands out the workspace, from its beginning. The addresses mean nothing until it is there.
+class Room {
+ public:
+  explicit Room(void* begin) : begin_(reinterpret_cast<uintptr_t>(begin)) {}
+
+  int64_t bytes() const { return bytes_; }
+
+  // (batch, nhead, count, row)
+  BwdWorkspace::Array take(const Rows& rows, int64_t nhead, int64_t row, int64_t copies) {
+    const int64_t head = workspace_product(rows.count, row);
+    const int64_t batch = workspace_product(head, nhead);
+    const int64_t copy =
+        workspace_aligned(workspace_product(workspace_product(batch, rows.batch), sizeof(float)));
+    auto* const data = reinterpret_cast<float*>(begin_ + static_cast<uintptr_t>(bytes_));
+    const int64_t all = workspace_product(copy, copies);
+    bytes_ = std::min(bytes_ + all, kMostWorkspaceBytes);
+    return {data, {batch, head, row}, all};
+  }
+
+ private:
+  uintptr_t begin_;
+  int64_t bytes_ = 0;
+};
+
+// One that adds to what is there, sums over heads, or has rows to zero that no kernel writes, cannot be
+// written as the main kernel goes.
+bool is_direct(const BwdProblem& p) {
+  return p.fwd.nhead_q == p.fwd.nhead_k && !p.accumulate && p.fwd.seqused_k == nullptr;
+}
+
+// The main kernel writes one element a score in 16 bits, or adds it to float32.
+bool sums_elsewhere(const BwdProblem& p) {
+  if (!p.dbias.touched) return false;
+  const bool is_float = p.grad_dtype == DType::kFp32;
+  return p.sums_dbias() ? p.deterministic || p.accumulate || !is_float : p.accumulate && !is_float;
+}
+
+BwdWorkspace::Array take_dbias(const BwdProblem& p, const Rows& rows, bool whole, Room& room) {
+  if (whole) return room.take(rows, p.fwd.nhead_q, p.dbias.row, 1);
+  const View& v = p.dbias;
+  BwdWorkspace::Array array =
+      room.take({v.size[kBatch], v.size[kSeqlen], v.sequence, v.varlen}, v.size[kHead], v.row, 1);
+  if (v.size[kBatch] == 1) array.strides.batch = 0;
+  if (v.size[kHead] == 1) array.strides.nhead = 0;
+  if (v.size[kSeqlen] == 1) array.strides.row = 0;
+  return array;
+}
+
+}  // namespace
+
+BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
+  const FwdProblem& f = p.fwd;
+  const Rows q_rows = rows_of(f.group, f.batch, f.seqlen_q, f.total_q);
+  const Rows k_rows = rows_of(f.group, f.batch, f.seqlen_k, f.total_k);
+  const int64_t tiles = ceil_div(k_rows.sequence, main.bwd.tile_n);
+  BwdWorkspace w{};
+  Room room(p.workspace.data);
+  w.d = room.take(q_rows, f.nhead_q, 1, 1);
+  w.bytes = room.bytes();
+  if (main.bwd.whole) return w;
+  // No more copies than that many launches need: nine tiles are five and four.
+  w.rounds = p.deterministic ? ceil_div(tiles, kMostCopies) : 1;
+  w.groups = ceil_div(tiles, w.rounds);
+  w.copies = p.deterministic ? w.groups : 1;
+  w.dq_acc = room.take(q_rows, f.nhead_q, f.hdim_q, w.copies);
+  w.copy = w.dq_acc.bytes / w.copies / static_cast<int64_t>(sizeof(float));
+  if (sums_elsewhere(p)) {
+    w.dbias_whole = p.deterministic && p.sums_dbias();
+    w.dbias = take_dbias(p, q_rows, w.dbias_whole, room);
+  }
+  w.direct = is_direct(p);
+  if (!w.direct) {
+    w.dk = room.take(k_rows, f.nhead_q, f.hdim_q, 1);
+    w.dv = room.take(k_rows, f.nhead_q, f.hdim_v, 1);
+  }
+  w.bytes = room.bytes();
+  return w;
+}
+
+}  // namespace fmha

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the backward pass does before and after its main kernel (see args/bwd.h): memory-bound, one pass over
+// what they read, eight elements a thread.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/bwd.h"
+#include "hip/common/numbers.h"
+
+namespace fmha {
+
+inline constexpr int kPartsBlock = 256;
+inline constexpr int kDotLanes = 16;       // a row of D
+inline constexpr int kBiasColumns = 2048;  // of a row of a bias's gradient, in a workgroup
+
+__device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
+  return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
+}
+
+__device__ inline int64_t rows_in_use(const BwdDotParams& p) {
+  if (p.cu_q == nullptr) return p.rows;
+  return p.used_q ? p.used_q[blockIdx.z] : p.cu_q[blockIdx.z + 1] - p.cu_q[blockIdx.z];
+}
+
+// Of a row of the workgroup's sequence.
+__device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, int64_t row) {
+  if (p.cu_q == nullptr) return offset_of(s, row);
+  return blockIdx.y * s.nhead + (p.cu_q[blockIdx.z] + row) * s.row;
+}
+
+// D of a block of rows. The lanes of a row each sum some of its products, and then add up their sums.
+template <typename T>
+__device__ void bwd_dot(const BwdDotParams& p) {
+  const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
+  if (row >= rows_in_use(p)) return;
+  const T* o = static_cast<const T*>(p.o) + offset_in(p, p.o_strides, row);
+  const T* dout = static_cast<const T*>(p.dout) + offset_in(p, p.dout_strides, row);
+  float sum = 0;
+  for (int at = threadIdx.x % kDotLanes * kPerThread; at < p.hdim_v; at += kDotLanes * kPerThread) {
+    const auto a = *reinterpret_cast<const Eight<T>*>(o + at);
+    const auto b = *reinterpret_cast<const Eight<T>*>(dout + at);
+    for (int i = 0; i < kPerThread; ++i) sum = __builtin_fmaf(to_float(a.x[i]), to_float(b.x[i]), sum);
+  }
+  for (int lanes = kDotLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor(sum, lanes, kDotLanes);
+  if (threadIdx.x % kDotLanes == 0) p.d[offset_in(p, p.d_strides, row)] = sum * p.p_keep;
+}
+
+// Eight elements of a row of `out`.
+template <typename T>
+__device__ void bwd_sum(const BwdSumParams& p) {
+  const int per_row = p.hdim / kPerThread;
+  const int64_t at = int64_t{blockIdx.x} * kPartsBlock + threadIdx.x;
+  const int64_t row = at / per_row;
+  if (row >= p.rows) return;
+  const int column = static_cast<int>(at - row * per_row) * kPerThread;
+  const float* parts = p.parts + offset_of(p.parts_strides, row) + column;
+  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row) + column;
+  Eight<float> sum = {};
+  for (int part = 0; part < p.parts_count; ++part) {
+    const auto more = *reinterpret_cast<const Eight<float>*>(parts + part * p.part);
+    for (int i = 0; i < kPerThread; ++i) sum.x[i] += more.x[i];
+  }
+  if (p.beta != 0) {
+    const auto before = *reinterpret_cast<const Eight<T>*>(out);
+    for (int i = 0; i < kPerThread; ++i) sum.x[i] = __builtin_fmaf(p.beta, to_float(before.x[i]), sum.x[i]);
+  }
+  Eight<T> rounded;
+  for (int i = 0; i < kPerThread; ++i) round_to(rounded.x[i], sum.x[i]);
+  *reinterpret_cast<Eight<T>*>(out) = rounded;
+}
+
+__device__ inline float sum_of_bias(const BwdBiasParams& p, int64_t row, int column) {
+  const BwdStrides& s = p.parts_strides;
+  float sum = 0;
+  for (int b = 0; b < p.batches; ++b) {
+    for (int head = 0; head < p.heads; ++head) {
+      const float* parts = p.parts + offset_of(s, row) + b * s.batch + head * s.nhead + column;
+      for (int i = 0; i < p.rows; ++i) sum += parts[i * s.row];
+    }
+  }
+  return sum;
+}
+
+// A row of the gradient of a bias, or a block of it: rows have any length and alignment.
+template <typename T>
+__device__ void bwd_bias(const BwdBiasParams& p) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int64_t row = block / p.row_blocks;
+  const int first = block % p.row_blocks * kBiasColumns, end = min(first + kBiasColumns, p.columns);
+  T* out = static_cast<T*>(p.out) + offset_of(p.out_strides, row);
+  for (int column = first + static_cast<int>(threadIdx.x); column < end; column += kPartsBlock) {
+    float sum = sum_of_bias(p, row, column);
+    if (p.beta != 0) sum = __builtin_fmaf(p.beta, to_float(out[column]), sum);
+    round_to(out[column], sum);
+  }
+}
+
+struct BwdPartFacts {
+  int32_t block_size, per_block;  // per_block: rows (dot), vectors of eight elements (sum), columns (bias)
+};
+
+}  // namespace fmha
+
+// FMHA_BWD_DOT_KERNEL(symbol, type of o and dout), FMHA_BWD_SUM_KERNEL(symbol, type of the sum) and
+// FMHA_BWD_BIAS_KERNEL.
+#define FMHA_BWD_PART_KERNEL(entry, params, call, count)               \
+  extern "C" __device__ __attribute__((used, visibility("protected"))) \
+  const fmha::BwdPartFacts entry##_facts = {fmha::kPartsBlock, count}; \
+  extern "C" __global__ __launch_bounds__(fmha::kPartsBlock) void entry(fmha::params p) { call(p); }
+#define FMHA_BWD_DOT_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdDotParams, fmha::bwd_dot<fmha::type>, fmha::kPartsBlock / fmha::kDotLanes)
+#define FMHA_BWD_SUM_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdSumParams, fmha::bwd_sum<fmha::type>, fmha::kPartsBlock)
+#define FMHA_BWD_BIAS_KERNEL(entry, type) \
+  FMHA_BWD_PART_KERNEL(entry, BwdBiasParams, fmha::bwd_bias<fmha::type>, fmha::kBiasColumns)

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// dQ, dK and dV for Radeon, by WMMA or what stands in for it (hip/common/wmma.h), of 16 bits. As of float32
+// (hip/bwd/bwd_fp32_kernel.h) nothing is added up in memory, so that gradients have the same bits whatever
+// the order of waves and workgroups: a tile of 64 keys walks over the queries of its group's heads, for dK
+// and dV; a tile of 64 queries over the keys, for dQ. One launch has both kinds, keys first: they take
+// longer.
+//
+// "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
+// rows of its own, and takes 32 walked rows at a time; of head dim 256 four waves share 16 of 32 rows, and
+// each has 64 of the head dim. Of tiles of kWalk walked rows:
+//
+//   phase       own rows                 walked rows             result              WMMA of 16 own, 32
+//   walked rows barriers                             registers to LDS, as
+//                                        rows and turned
+//   S, dP       LDS (d64: registers)     LDS, rows               8 elements a lane   kHdim / 4
+//   sharing                                                   d256: S and dP of four waves, added up in LDS
+//   loads                                the next tile
+//   P, dS                                                        in registers
+//   dK, dV      P, dS                    LDS, turned             sums in registers   kHdim / 4
+//   or dQ       dS                       LDS, turned             sums in registers   kHdim / 8
+//
+// The own rows are columns of b's operand, so that a lane's elements of S are of one own row and eight walked
+// ones, which is what the last products take of P and dS (operand_of). Own rows of head dim 128 stay in LDS:
+// b's operands have every element twice but on gfx12, and 128 registers of K and V beside 128 of dK and dV
+// are too many. A lane holds LSE and D of one walked row, or two, and the others ask it (ds_bpermute_b32).
+//
+//   kHdim   kWalk   LDS       workgroups a unit   registers: sums, own rows, S and dP, on their way
+//   64      64      32 KiB    2                   64, 64 (gfx12: 32), 32, 32
+//   128     32      64 KiB    1                   128, 0, 32, 32
+//   256     32      64 KiB    1                   64, 64 (gfx12: 32), 32, 32
+//
+// The gradient of a bias (hip/bwd/bwd_wmma_bias.h) has workgroups of its own.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "hip/bwd/bwd_wmma_parts.h"
+#include "hip/bwd/bwd_wmma_scores.h"
+#include "hip/common/wmma_tiles.h"
+
+namespace fmha {
+
+template <typename Main>
+class BwdWmmaBias;
+
+template <typename T, int kHdim, WmmaFeatures kFeatures>
+class BwdWmma {
+ public:
+  using Type = T;
+  static constexpr int kParts = kHdim > 128 ? 4 : 1;  // waves that share rows
+  static constexpr int kWaves = kParts > 1 ? 8 : 4;
+  static constexpr int kBlockSize = 32 * kWaves;
+  static constexpr int kOwn = 16 * kWaves / kParts;
+  static constexpr int kWalk = kParts > 1 ? 32 : 4096 / kHdim;  // a tile of 8 KB, or 16
+  static constexpr int kBlocksPerCu = kHdim > 64 ? 1 : 2;
+
+  __device__ static void run() {
+    __shared__ __attribute__((aligned(128))) uint8_t lds[kLdsBytes];
+    const BwdFp32Params& p = arguments();
+    const int head = blockIdx.y, x = blockIdx.x, after_keys = x - p.key_tiles;
+    auto* const memory = (LdsByte*)(lds);  // NOLINT: the only cast that changes address spaces
+    if constexpr (kFeatures.dbias) {
+      if (after_keys >= p.query_tiles) return Bias::tile(after_keys - p.query_tiles, memory);
+    }
+    const BwdSequence sequence = uniform(sequence_of(p, blockIdx.z));
+    if (after_keys >= 0) {
+      if (after_keys * kOwn < sequence.seqlen_q) {
+        Side<false>(sequence, head, after_keys * kOwn, memory).work();
+      }
+    } else if (head * p.nhead_ratio_qk < p.nhead_q && x * kOwn < sequence.seqlen_k) {
+      Side<true>(sequence, head, x * kOwn, memory).work();
+    }
+  }
+
+ private:
+  static constexpr int kGroup = 16;             // rows of a wave, and of a product
+  static constexpr int kPair = 2;               // products that share an operand of own rows
+  static constexpr int kDims = kHdim / kParts;  // of a wave
+  static constexpr int kSteps = kDims / 16;
+  static constexpr int kRegisters = kWalk / 32;  // of a walked row's number
+  static constexpr bool kOwnInLds = kDims > 64;
+  using WalkTile = WmmaTile<kWalk, kHdim>;
+  using TurnedTile = WmmaTile<kHdim, kWalk>;
+  using OwnTile = WmmaTile<kOwn, kHdim>;
+  static constexpr int kWalkBytes = WalkTile::kBytes;
+  static constexpr int kOwnBytes = kOwnInLds ? OwnTile::kBytes : 0;
+  // Of a wave's S and dP, which it tells those of its rows in place of a and b.
+  static constexpr int kToldBytes = 4 * kPair * 512;
+  static constexpr int kLdsBytes = 4 * kWalkBytes + 2 * kOwnBytes;
+  static_assert(kLdsBytes <= 65536 && (kParts == 1 || (4 * kToldBytes == kWalkBytes && kWalk == 2 * kGroup)));
+
+  using Own = WmmaOwn<kOwn, kHdim, kParts, kOwnInLds, kBlockSize>;
+  using Walk = WmmaWalk<kWalk>;
+  using Range = WmmaRange;
+  using Bias = BwdWmmaBias<BwdWmma>;
+  friend Bias;
+
+  // Sums for a wave's own rows, turned: element i of tile t is of its dim 16 * t + 8 * (lane / 16) + i.
+  struct Sums {
+    Float8 x[kSteps];
+
+    __device__ void clear() { _Pragma("unroll") for (int t = 0; t < kSteps; ++t) x[t] = Float8{}; }
+  };
+
+  // A workgroup's tile of keys, or of queries.
+  template <bool kKeys>
+  class Side {
+   public:
+    __device__ Side(const BwdSequence& sequence, int head, int first, LdsByte* lds)
+        : s_(sequence), lds_(lds), head_(head), first_(first) {}
+
+    __device__ void work() {
+      begin();
+      Walk walk = walk_of();
+      if (walk.more()) load(walk);
+      while (walk.more()) {
+        lds_barrier();
+        store_rows();
+        a_.store_turned(lds_ + kWalkBytes);
+        if constexpr (kKeys) b_.store_turned(lds_ + 3 * kWalkBytes);
+        const float lse[2] = {lse_[0], lse_[kRegisters - 1]}, d[2] = {d_[0], d_[kRegisters - 1]};
+        lds_barrier();
+        const Walk after = walk.next();
+        tile(walk, after, lse, d);
+        walk = after;
+      }
+      write_all();
+    }
+
+   private:
+    friend Bias;
+
+    __device__ void store_rows() const {
+      a_.store_rows(lds_);
+      b_.store_rows(lds_ + 2 * kWalkBytes);
+    }
+
+    // ---- The beginning.
+
+    __device__ void begin() {
+      const BwdFp32Params& p = arguments();
+      lane_ = static_cast<int>(threadIdx.x % 32);
+      const int wave = __builtin_amdgcn_readfirstlane(static_cast<int>(threadIdx.x) / 32);
+      wave_ = wave;
+      part_ = wave % kParts;
+      wave_first_ = first_ + wave / kParts * kGroup;
+      row_ = wave_first_ + (lane_ & 15);
+      own_rows_ = kKeys ? s_.seqlen_k : s_.seqlen_q;
+      walked_rows_ = kKeys ? s_.seqlen_q : s_.seqlen_k;
+      begin_window(window_of<kKeys>(p, s_));
+      own_begin_ = OwnTile::begin_b(wave / kParts * kGroup, lane_);
+      walk_begin_ = WalkTile::begin_a(lane_);
+      turned_begin_ = TurnedTile::begin_a(lane_);
+      own_a_.load(rows_a<kKeys>(p, s_, head_), p.hdim_q, first_, lane_, lds_ + 4 * kWalkBytes);
+      own_b_.load(rows_b<kKeys>(p, s_, head_), p.hdim_v, first_, lane_, lds_ + 4 * kWalkBytes + kOwnBytes);
+      a_.begin(rows_a<!kKeys>(p, s_, head_).row_bytes, p.hdim_q);
+      b_.begin(rows_b<!kKeys>(p, s_, head_).row_bytes, p.hdim_v);
+      if constexpr (!kKeys) {
+        own_lse_ = own_d_ = 0;
+        if (row_ < own_rows_) {
+          own_lse_ = lse_log2(rows_of(p.lse, p.lse_strides, s_, s_.first_q, head_)[row_]);
+          own_d_ = rows_of(p.d, p.d_strides, s_, s_.first_q, head_)[row_];
+        }
+      }
+      __builtin_amdgcn_sched_barrier(0);
+      one_ = unknown_one();
+      scale_log2e_ = p.scale * kLog2e;
+      _Pragma("unroll") for (int i = 0; i < kRegisters; ++i) lse_[i] = d_[i] = 0;
+      sums_a_.clear();
+      if constexpr (kKeys) sums_b_.clear();
+    }
+
+    // What the lane's row sees; what some of the wave's rows, and all of them, see; the workgroup's.
+    __device__ void begin_window(const Window& w) {
+      const int last = min(wave_first_ + kGroup, own_rows_) - 1;
+      shown_ = seen_by(w, row_, row_, row_ < own_rows_ ? walked_rows_ : 0);
+      seen_ = seen_by(w, wave_first_, last, walked_rows_);
+      whole_ = {seen_by(w, last, last, walked_rows_).begin,
+                seen_by(w, wave_first_, wave_first_, walked_rows_).end};
+      if (wave_first_ + kGroup > own_rows_) whole_.end = 0;
+      all_ = seen_by(w, first_, min(first_ + kOwn, own_rows_) - 1, walked_rows_);
+    }
+
+    template <bool kOfKeys>
+    __device__ static WmmaRows rows_a(const BwdFp32Params& p, const BwdSequence& s, int head) {
+      if constexpr (kOfKeys) return rows_at(p.k, p.k_strides, s, s.first_k, head, s.seqlen_k);
+      return rows_at(p.q, p.q_strides, s, s.first_q, head, s.seqlen_q);
+    }
+    template <bool kOfKeys>
+    __device__ static WmmaRows rows_b(const BwdFp32Params& p, const BwdSequence& s, int head) {
+      if constexpr (kOfKeys) return rows_at(p.v, p.v_strides, s, s.first_k, head, s.seqlen_k);
+      return rows_at(p.dout, p.dout_strides, s, s.first_q, head, s.seqlen_q);
+    }
+    __device__ static WmmaRows rows_at(const void* data, const BwdStrides& strides, const BwdSequence& s,
+                                       int64_t first, int head, int rows) {
+      const T* base = rows_of(typed<T>(data), strides, s, first, head);
+      return {reinterpret_cast<const uint8_t*>(base), static_cast<uint32_t>(strides.row * sizeof(T)), rows};
+    }
+
+    // ---- The walk.
+
+    __device__ Walk walk_of() const {
+      const int ratio = arguments().nhead_ratio_qk;
+      const Range range = {all_.begin / kWalk * kWalk, all_.end};
+      const int first_head = kKeys ? head_ * ratio : head_ / ratio;
+      return {first_head, first_head + (kKeys ? ratio : 1), range.begin, range};
+    }
+
+    __device__ void load(const Walk& walk) {
+      const BwdFp32Params& p = arguments();
+      a_.load(rows_a<!kKeys>(p, s_, walk.head).from(walk.at, kWalk));
+      b_.load(rows_b<!kKeys>(p, s_, walk.head).from(walk.at, kWalk));
+      if constexpr (kKeys) {
+        const float* lse = rows_of(p.lse, p.lse_strides, s_, s_.first_q, walk.head);
+        const float* d = rows_of(p.d, p.d_strides, s_, s_.first_q, walk.head);
+        _Pragma("unroll") for (int i = 0; i < kRegisters; ++i) {
+          const int row = min(walk.at + i * 32 + lane_, s_.seqlen_q - 1);
+          lse_[i] = lse[row];
+          d_[i] = d[row];
+        }
+      }
+    }
+
+    // P and dS of two products, as operands' own halves.
+    struct Weights {
+      Dwords4 p[kPair], ds[kPair];
+    };
+
+    __device__ void tile(const Walk& walk, const Walk& after, const float (&lse)[2], const float (&d)[2]) {
+      _Pragma("unroll") for (int first = 0; first < kWalk; first += kPair * kGroup) {
+        const int at = walk.at + first;
+        const bool seen = at < seen_.end && at + kPair * kGroup > seen_.begin;
+        Weights weights;
+        Float8 s[kPair], dp[kPair];
+        if (seen) {
+          scores(first / kGroup, s, dp);
+        }
+        share(seen, s, dp);
+        if (seen) {
+          weigh(walk.head, at, lse[first / 32], d[first / 32], s, dp);
+          round(s, dp, weights);
+        }
+        if (first == 0 && after.more()) load(after);
+        if (seen) add(first / kGroup, weights);
+      }
+    }
+
+    // Products of walked rows from 16 * tile on and the wave's own: element i of lane l is that of walked row
+    // 8 * (l / 16) + i and own row l % 16. Of 2 * kSteps steps the first ones are of a, the others of b; each
+    // operand is read while the one before is multiplied.
+    __device__ void scores(int tile, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      _Pragma("unroll") for (int j = 0; j < kPair; ++j) s[j] = dp[j] = Float8{};
+      OperandB own[2];
+      OperandA walked[2];
+      const auto read_own = [&](int step) {
+        own[step % 2] = (step < kSteps ? own_a_ : own_b_).at(remade(own_begin_), step % kSteps);
+      };
+      const auto read_walked = [&](int i) {
+        const LdsByte* rows = lds_ + (i / kPair < kSteps ? 0 : 2 * kWalkBytes) + part_ * kDims * 2;
+        walked[i % 2] = WalkTile::read_a(rows, remade(walk_begin_), tile + i % kPair, i / kPair % kSteps);
+      };
+      read_own(0);
+      read_walked(0);
+      _Pragma("unroll") for (int i = 0; i < 2 * kSteps * kPair; ++i) {
+        const int step = i / kPair;
+        if (i + 1 < 2 * kSteps * kPair) read_walked(i + 1);
+        if (i % kPair == 0 && step + 1 < 2 * kSteps) read_own(step + 1);
+        __builtin_amdgcn_sched_barrier(0);
+        Float8& sum = step < kSteps ? s[i % kPair] : dp[i % kPair];
+        sum = multiply16<T>(walked[i % 2], own[step % 2], sum);
+        __builtin_amdgcn_sched_barrier(0);
+      }
+    }
+
+    // Adds up what waves of the same rows have of S and dP, all in the same order.
+    __device__ void share(bool seen, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      if constexpr (kParts > 1) {
+        lds_barrier();  // a and b have been read
+        if (seen) {
+          _Pragma("unroll") for (int i = 0; i < 4 * kPair; ++i) {
+            const Float8& x = i < 2 * kPair ? s[i / 2] : dp[i / 2 - kPair];
+            lds_store(told(wave_, i), i % 2 == 0 ? __builtin_shufflevector(x, x, 0, 1, 2, 3)
+                                                 : __builtin_shufflevector(x, x, 4, 5, 6, 7));
+          }
+        }
+        lds_barrier();
+        if (!seen) return;
+        _Pragma("unroll") for (int i = 0; i < 4 * kPair; ++i) {
+          Float8& x = i < 2 * kPair ? s[i / 2] : dp[i / 2 - kPair];
+          const auto next = lds_load<Float4>(told(wave_ ^ 1, i)), far = lds_load<Float4>(told(wave_ ^ 2, i)),
+                     last = lds_load<Float4>(told(wave_ ^ 3, i));
+          _Pragma("unroll") for (int j = 0; j < 4; ++j) x[i % 2 * 4 + j] += next[j];
+          _Pragma("unroll") for (int j = 0; j < 4; ++j) x[i % 2 * 4 + j] += far[j] + last[j];
+        }
+      }
+    }
+    __device__ LdsByte* told(int wave, int i) const {
+      return lds_ + wave / 4 * 2 * kWalkBytes + wave % 4 * kToldBytes + i * 512 + remade(lane_) * 16;
+    }
+
+    // What another lane has.
+    __device__ static float ask(float x, int from) {
+      return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(from * 4, __builtin_bit_cast(int, x)));
+    }
+
+    // In place of S and dP, P and dS; `at` is the first of the walked rows, whose LSE and D lanes from 0 on
+    // have.
+    __device__ void weigh(int head, int at, float lse, float d, Float8 (&s)[kPair],
+                          Float8 (&dp)[kPair]) const {
+      const int eight = remade(lane_) / 16 * 8;
+      const float walked_lse = kKeys ? lse_log2(lse) : 0;
+      const BwdScores<T, kFeatures, kKeys> scores(s_, kKeys ? head : head_, lane_, kKeys ? at : first_);
+      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
+        const int first = at + j * kGroup;
+        [[maybe_unused]] uint32_t kept = 0;
+        if constexpr (kFeatures.dropout) {
+          kept = scores.kept(first, eight, wave_first_, row_);
+          __builtin_amdgcn_sched_barrier(0);
+        }
+        _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+          const int from = j * kGroup + eight + i;
+          float slope = 1;
+          const float x = scores.exponent(s[j][i], at + from, row_, scale_log2e_, slope) -
+                          (kKeys ? ask(walked_lse, from) : own_lse_);
+          const float own_d = kKeys ? ask(d, from) : own_d_;
+          s[j][i] = __builtin_amdgcn_exp2f(x);
+          if constexpr (kFeatures.dropout) {
+            dp[j][i] = s[j][i] * (if_bit(kept, i, dp[j][i]) - own_d) * slope;
+            s[j][i] = if_bit(kept, i, s[j][i]);
+          } else {
+            dp[j][i] = s[j][i] * (dp[j][i] - own_d) * slope;
+          }
+        }
+        __builtin_amdgcn_sched_barrier(0);
+      }
+      if (at < whole_.begin || at + kPair * kGroup > whole_.end) hide(at + eight, s, dp);
+    }
+
+    __device__ void round(const Float8 (&s)[kPair], const Float8 (&dp)[kPair], Weights& weights) const {
+      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
+        _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+          if constexpr (kKeys) weights.p[j][i] = rounded_pair<T>(s[j][2 * i], s[j][2 * i + 1], one_);
+          weights.ds[j][i] = rounded_pair<T>(dp[j][2 * i], dp[j][2 * i + 1], one_);
+        }
+      }
+    }
+
+    __device__ void hide(int first, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
+      const int begin = shown_.begin - first, end = shown_.end - first;
+      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
+        _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+          const bool hidden = j * kGroup + i < begin || j * kGroup + i >= end;
+          s[j][i] = hidden ? 0 : s[j][i];
+          dp[j][i] = hidden ? 0 : dp[j][i];
+        }
+      }
+    }
+
+    // sums += walked rows^T weights, of rows from 16 * tile on.
+    __device__ void add(int tile, const Weights& weights) {
+      const int begin = remade(turned_begin_), dims = TurnedTile::line(part_ * kDims);
+      _Pragma("unroll") for (int j = 0; j < kPair; ++j) {
+        add_one(lds_ + kWalkBytes + dims, begin, tile + j, weights.ds[j], sums_a_);
+        if constexpr (kKeys) add_one(lds_ + 3 * kWalkBytes + dims, begin, tile + j, weights.p[j], sums_b_);
+      }
+    }
+
+    __device__ void add_one(const LdsByte* turned, int begin, int tile, Dwords4 weights, Sums& sums) const {
+      const OperandB b = operand_of(weights, lane_ >= 16);
+      OperandA ring[2];
+      ring[0] = TurnedTile::read_a(turned, begin, 0, tile);
+      _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
+        if (t + 1 < kSteps) ring[(t + 1) % 2] = TurnedTile::read_a(turned, begin, t + 1, tile);
+        __builtin_amdgcn_sched_barrier(0);
+        sums.x[t] = multiply16<T>(ring[t % 2], b, sums.x[t]);
+        __builtin_amdgcn_sched_barrier(0);
+      }
+    }
+
+    // ---- The end.
+
+    __device__ void write_all() const {
+      const BwdFp32Params& p = arguments();
+      const float factor = p.scale * p.rp_keep;
+      if constexpr (kKeys) {
+        write(sums_a_, factor, p.dk, p.dk_strides, s_.first_k, p.hdim_q);
+        write(sums_b_, p.rp_keep, p.dv, p.dv_strides, s_.first_k, p.hdim_v);
+      } else {
+        write(sums_a_, factor, p.dq, p.dq_strides, s_.first_q, p.hdim_q);
+      }
+    }
+
+    __device__ void write(const Sums& sums, float factor, void* gradient, const BwdStrides& strides,
+                          int64_t first, int hdim) const {
+      if (arguments().float_gradients) {
+        write_as(sums, factor, typed<float>(gradient), strides, first, hdim);
+      } else {
+        write_as(sums, factor, typed<T>(gradient), strides, first, hdim);
+      }
+    }
+
+    template <typename E>
+    __device__ void write_as(const Sums& sums, float factor, E* gradient, const BwdStrides& strides,
+                             int64_t first, int hdim) const {
+      const int rows = min(own_rows_ - first_, kOwn);
+      E* const base = rows_of(gradient, strides, s_, first, head_) + first_ * strides.row;
+      const auto row_bytes = static_cast<uint32_t>(strides.row * sizeof(E));
+      const Resource to = resource(base, rows * row_bytes);
+      const uint32_t begin = (row_ - first_) * row_bytes;
+      const bool accumulate = arguments().accumulate != 0;
+      _Pragma("unroll") for (int t = 0; t < kSteps; ++t) {
+        const int dim = part_ * kDims + t * 16 + lane_ / 16 * 8;
+        const uint32_t at = dim < hdim ? begin + dim * sizeof(E) : kNowhere;
+        Float8 x = sums.x[t] * factor;
+        if (accumulate) {
+          const Eight<E> before = load_eight<E>(to, at);
+          _Pragma("unroll") for (int i = 0; i < 8; ++i) {
+            x[i] = __builtin_fmaf(sums.x[t][i], factor, to_float(before.x[i]));
+          }
+        }
+        store_eight<E>(x, to, at);
+      }
+    }
+
+    BwdSequence s_;
+    LdsByte* lds_;  // a, a turned, b, b turned; own a, own b
+    int head_, first_;
+    int lane_, wave_, part_, wave_first_, row_;
+    int own_rows_, walked_rows_;
+    Range shown_, seen_, whole_, all_;
+    int own_begin_, walk_begin_, turned_begin_;
+    Own own_a_, own_b_;
+    TurningMover<kWalk, kHdim, kBlockSize> a_, b_;
+    float own_lse_, own_d_;                  // of queries
+    float lse_[kRegisters], d_[kRegisters];  // of the next tile, row i * 32 + lane
+    float one_, scale_log2e_;
+    Sums sums_a_, sums_b_;
+  };
+};
+
+}  // namespace fmha
+
+#include "hip/bwd/bwd_wmma_bias.h"
+
+// FMHA_BWD_WMMA_KERNEL(symbol, type, head dim, mask, bias, softcap, dropout, dbias): one kernel and its
+// facts.
+#define FMHA_BWD_WMMA_KERNEL(entry, type, hdim, ...)                                                        \
+  using entry##_instance = fmha::BwdWmma<fmha::type, hdim, fmha::WmmaFeatures{__VA_ARGS__}>;                \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                      \
+  const fmha::BwdFp32Facts entry##_facts = {                                                                \
+      entry##_instance::kWalk,      entry##_instance::kOwn,        hdim, hdim,                              \
+      entry##_instance::kBlockSize, entry##_instance::kBlocksPerCu};                                        \
+  extern "C" __global__ __launch_bounds__(entry##_instance::kBlockSize,                                     \
+                                          entry##_instance::kBlocksPerCu) void entry(fmha::BwdFp32Params) { \
+    entry##_instance::run();                                                                                \
+  }

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Forward attention whose matrix cores hardly ever wait: eight waves in two groups of four, of which one is
+// at its products while the other is at its softmax.
+//
+// A workgroup does 256 rows of a query head, a wave 32 of them, all keys in blocks of 64 (head dim 128) or
+// 128 (64; on gfx950 both). Each SIMD has a wave of either group. Between two barriers lies a phase:
+//
+//   phase    group 0                             group 1
+//   2n       O += P[n-1] V[n-1]; S[n] = Q K[n]   softmax of S[n-1]; moves K[n+1], V[n]
+//   2n + 1   softmax of S[n]; moves K[n+1], V[n] O += P[n-1] V[n-1]; S[n] = Q K[n]
+//
+// Each wave moves an eighth of K and V to LDS. A tile is complete one phase before it is read, and its
+// buffer, of two for K and two for V, was read for the last time one phase before it is overwritten. On
+// gfx942 a wave stores what it loaded into registers a round before (hip/fwd/fwd_pingpong_gfx942.h); on
+// gfx950, and in some kernels of gfx942 for K, loads write LDS, and have the phase to arrive
+// (hip/fwd/fwd_pingpong_gfx950.h).
+//
+// S^T = K Q^T and O^T = V^T P^T, by 32x32x8, on gfx950 by 32x32x16, in half the time: what a lane has of S^T,
+// four keys by four of one row, is what the next product takes of P^T, so that P stays where it is. V is
+// turned: on gfx942 on its way, where a lane loads four keys by four dims, turns them by eight v_perm_b32,
+// and stores them as V^T, on gfx950 as it is read. Chunks of LDS rows are exchanged so that neither reads nor
+// stores have bank conflicts (hip/fwd/fwd_pingpong_parts.h).
+//
+// The reference of a row's exponentials follows its maximum only when that is more than 2^8 above: P is at
+// most 256, which both types hold with all their digits, and the sum of 2^28 of them a float32. Rescaling O
+// is thereby rare (hip/fwd/fwd_pingpong_softmax.h). P is rounded to nearest: bf16 by adding half a unit and
+// cutting off, halves up, or on gfx950, which has a conversion, to even.
+//
+// Where the last round of workgroups would leave compute units idle, the keys of the last row tiles are
+// divided among workgroups, which leave O and LSE of their part, float32, to the kernel that merges them
+// (host/select/fwd_split.h decides).
+//
+//   budget, head dim 128      gfx942                gfx950
+//   registers: O              64                    64
+//     Q                       32                    32
+//     S, P                    32, 16                64, 32
+//     K and V on their way    16, or 8: K by DMA    none
+//     operands read ahead     16                    24
+//     addresses, row's state  about 24              about 24
+//   LDS: K, V                 2 * 16 KB each        2 * 32 KB each
+//   a SIMD, of a block's      64 keys of 256 rows   128 keys of 256 rows
+//     matrix cycles           4096                  4096
+//     vector cycles           about 2300            2800 or 3800, as exponentials take 8 cycles or 16
+//     LDS cycles of the unit  2048                  2560
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "args/fwd_pingpong.h"
+#include "hip/fwd/fwd_pingpong_parts.h"
+#include "hip/fwd/fwd_pingpong_softmax.h"
+#include "hip/fwd/fwd_work.h"
+#if defined(__gfx950__)
+#include "hip/fwd/fwd_pingpong_gfx950.h"
+#else
+#include "hip/fwd/fwd_pingpong_gfx942.h"
+#endif
+
+namespace fmha {
+
+inline constexpr int kPingpongWaves = 8;
+inline constexpr int kPingpongBlock = 64 * kPingpongWaves;
+inline constexpr int kPingpongRows = 32;  // of a wave
+inline constexpr int kPingpongTileM = kPingpongWaves * kPingpongRows;
+
+template <typename T, int kHdim, bool kMask, typename Mover>
+class Pingpong {
+  using Keys = KeyTile<kHdim>;
+  using Values = ValueTile<kHdim>;
+  static constexpr int kSteps = kHdim / 16;         // of two products each, of S
+  static constexpr int kTilesS = Keys::kKeys / 32;  // 2 or 4
+  static constexpr int kTilesO = kHdim / 32;
+  static constexpr int kStepsO = Keys::kKeys / 16;  // of two products each, of O
+  static constexpr int kTileBytes = Keys::kBytes;
+  // Steps of a phase: pairs of operands, each read kAhead steps ahead.
+  static constexpr int kAhead = Mover::kAhead, kRing = kAhead + 1;
+  static constexpr int kPairsO = kStepsO * kTilesO / 2, kPairsS = kSteps * kTilesS / 2;
+
+ public:
+  static constexpr int kTileN = Keys::kKeys;
+
+  __device__ static void run() {
+    __shared__ __attribute__((aligned(256))) uint8_t lds[4 * kTileBytes];
+    Pingpong d(*reinterpret_cast<const PingpongParams*>(__builtin_amdgcn_kernarg_segment_ptr()),
+               (LdsByte*)(lds));  // NOLINT: the only cast that changes address spaces
+    if (!d.work.find(d.p, kTileN, kMask)) return;
+    d.begin();
+    if (d.work.blocks > 0) d.walk();
+    d.end();
+  }
+
+ private:
+  __device__ Pingpong(const PingpongParams& params, LdsByte* lds)
+      : p(params), keys(lds), values(lds + 2 * kTileBytes) {}
+
+  // ---- The beginning.
+
+  __device__ void begin() {
+    wave = __builtin_amdgcn_readfirstlane(threadIdx.x / 64);
+    group = wave / (kPingpongWaves / 2);
+    lane = threadIdx.x % 64;
+    half = lane / 32;
+    row = work.tile * kPingpongTileM + wave * kPingpongRows + lane % 32;
+    const int kv_head = work.head / p.nhead_ratio;
+    k = static_cast<const uint8_t*>(p.k) + work.batch * p.k_strides.batch + kv_head * p.k_strides.nhead +
+        work.first_k * p.k_strides.row;
+    v = static_cast<const uint8_t*>(p.v) + work.batch * p.v_strides.batch + kv_head * p.v_strides.nhead +
+        work.first_k * p.v_strides.row;
+    mover.begin(wave, lane, p.k_strides.row, p.v_strides.row, p.hdim_q, p.hdim_v);
+    k_read = Keys::place(place_of_row(lane % 32), half);
+    v_read = Values::begin(lane);
+    find_edges();
+    rows.begin();
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) o[t] = Float16{};
+  }
+
+  // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
+  // wave.
+  __device__ void find_edges() {
+    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows + work.diagonal;
+    int whole_end = work.seqlen_k / kTileN;
+    whole_first = 0;
+    if constexpr (kMask) {
+      const int end = first_row + p.window_right + 1;  // keys from here on are hidden from the first row
+      const int first = first_row + kPingpongRows - 1 - p.window_left;
+      const int end_block = end > 0 ? end / kTileN : 0;
+      whole_end = end_block < whole_end ? end_block : whole_end;
+      whole_first = first > 0 ? (first + kTileN - 1) / kTileN : 0;
+    }
+    whole_blocks = whole_end > whole_first ? whole_end - whole_first : 0;
+    const int end = (work.first_block + work.blocks) * kTileN;
+    end_of_keys = end < work.seqlen_k ? end : work.seqlen_k;
+  }
+
+  __device__ void begin_q(const WaveRows<kHdim>& of_wave) {
+    const uint8_t* base = static_cast<const uint8_t*>(p.q) + work.batch * p.q_strides.batch +
+                          work.head * p.q_strides.nhead +
+                          (work.first_q + work.tile * kPingpongTileM) * p.q_strides.row;
+    of_wave.begin_load(resource(base, rows_left(kPingpongTileM) * p.q_strides.row), p.q_strides.row, p.hdim_q,
+                       q);
+  }
+
+  __device__ int rows_left(int most) const {
+    const int left = work.seqlen_q - work.tile * kPingpongTileM;
+    return left < most ? left : most;
+  }
+
+  // ---- The main loop.
+
+  // Of block `i` of the workgroup's; past the last one there are no rows.
+  __device__ Resource block_of(const uint8_t* base, uint32_t row_bytes, int i) const {
+    const int first = (work.first_block + i) * kTileN, left = end_of_keys - first;
+    const int rows = left < kTileN ? left : kTileN;
+    return resource(base + static_cast<uint64_t>(static_cast<uint32_t>(first)) * row_bytes,
+                    left > 0 ? rows * row_bytes : 0);
+  }
+
+  __device__ static LdsByte* buffer(LdsByte* first, int i) { return first + (i & 1) * kTileBytes; }
+
+ public:  // to Mover
+  __device__ Resource keys_in_memory(int i) const { return block_of(k, p.k_strides.row, i); }
+  __device__ Resource values_in_memory(int i) const { return block_of(v, p.v_strides.row, i); }
+  __device__ LdsByte* key_buffer(int i) const { return buffer(keys, i); }
+  __device__ LdsByte* value_buffer(int i) const { return buffer(values, i); }
+
+ private:
+  __device__ void walk() {
+    const WaveRows<kHdim> of_wave(wave, lane, values + wave * WaveRows<kHdim>::kBytes);
+    begin_q(of_wave);
+    mover.first(*this);
+    of_wave.end_load(q);
+    pingpong_barrier();
+    if (group != 0) {
+      mover.move(*this, 0);
+      mover.wait();
+      pingpong_barrier();
+    }
+    scores_only(0);
+    pingpong_barrier();
+    // What a softmax moves of group 1 lies one block further on.
+    if constexpr (Mover::kMovesBetween) mover.move(*this, group);
+    first_softmax();
+    if constexpr (!Mover::kMovesBetween) mover.move(*this, group);
+    mover.wait();
+    for (int n = 1; n < work.blocks; ++n) {
+      read_first<0>(n);
+      pingpong_barrier();
+      products(n);
+      pingpong_barrier();
+      softmax(n, n + group);
+      mover.wait();
+    }
+    // Group 1 is one phase behind: its last barrier is that of group 0's last softmax.
+    if (group == 0) pingpong_barrier();
+    values_only(work.blocks);
+  }
+
+  // ---- The phase of products. Its operands are read in pairs, those of V first: the half of V that group 1
+  // stores is complete before group 0's barrier.
+
+  template <int i>
+  static constexpr int kStepOfValues = (i / (kTilesO / 2) + kStepsO / 2) % kStepsO;
+
+  template <int i>
+  __device__ Pair read_values(int n) const {
+    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
+    const LdsByte* tile = buffer(values, n - 1);
+    return {Values::read(tile, v_read, step, t), Values::read(tile, v_read, step, t + 1)};
+  }
+
+  template <int i>
+  __device__ Pair read_keys(int n) const {
+    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
+    const LdsByte* tile = flipped(buffer(keys, n) + k_read, step * 2 * kChunk);
+    return {lds_load<Dwords4>(tile + t * 32 * Keys::kRowBytes),
+            lds_load<Dwords4>(tile + (t + 1) * 32 * Keys::kRowBytes)};
+  }
+
+  template <int i>
+  __device__ void multiply_values(const Pair& a) {
+    constexpr int step = kStepOfValues<i>, t = i % (kTilesO / 2) * 2;
+    multiply_pair<T>(a, probabilities[step], o[t], o[t + 1]);
+  }
+
+  template <int i>
+  __device__ void multiply_keys(const Pair& a) {
+    constexpr int step = i / (kTilesS / 2), t = i % (kTilesS / 2) * 2;
+    if constexpr (step == 0) s[t] = s[t + 1] = Float16{};
+    multiply_pair<T>(a, q[step], s[t], s[t + 1]);
+  }
+
+  // Pair i of the phase: those of V, then those of K.
+  template <int i>
+  __device__ Pair read(int n) const {
+    if constexpr (i < kPairsO) {
+      return read_values<i>(n);
+    } else {
+      return read_keys<i - kPairsO>(n);
+    }
+  }
+
+  // Steps from i to before `end`. What a step reads is used kAhead steps later.
+  template <int i, int end>
+  __device__ void steps(int n) {
+    if constexpr (i < end) {
+      if constexpr (i + kAhead < end) ring[(i + kAhead) % kRing] = read<i + kAhead>(n);
+      __builtin_amdgcn_sched_barrier(0);
+      if constexpr (i < kPairsO) {
+        multiply_values<i>(ring[i % kRing]);
+      } else {
+        multiply_keys<i - kPairsO>(ring[i % kRing]);
+      }
+      __builtin_amdgcn_sched_barrier(0);
+      steps<i + 1, end>(n);
+    }
+  }
+
+  template <int first, int ahead = 0>
+  __device__ void read_first(int n) {
+    ring[(first + ahead) % kRing] = read<first + ahead>(n);
+    if constexpr (ahead + 1 < kAhead) {
+      read_first<first, ahead + 1>(n);
+    } else {
+      __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+
+  template <int first, int end>
+  __device__ void run_steps(int n) {
+    __builtin_amdgcn_s_setprio(1);
+    steps<first, end>(n);
+    __builtin_amdgcn_s_setprio(0);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ void products(int n) { run_steps<0, kPairsO + kPairsS>(n); }
+
+  __device__ void scores_only(int n) {
+    read_first<kPairsO>(n);
+    run_steps<kPairsO, kPairsO + kPairsS>(n);
+  }
+
+  __device__ void values_only(int n) {
+    read_first<0>(n);
+    run_steps<0, kPairsO>(n);
+  }
+
+  // ---- The phase of the softmax.
+
+  // Of block n; tiles of `next` are moved.
+  __device__ void softmax(int n, int next) {
+    if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
+    hide(work.first_block + n);
+    rows.run(s, p.scale, probabilities, o, [&](int i) {
+      if constexpr (Mover::kMovesBetween) mover.move_some(*this, next, i);
+    });
+  }
+  __device__ void first_softmax() {
+    hide(work.first_block);
+    rows.run(s, p.scale, probabilities, o, [](int) {});
+  }
+
+  // Hides keys that the lane's row does not see.
+  __device__ void hide(int block) {
+    if (static_cast<uint32_t>(block - whole_first) < whole_blocks) return;
+    const int base = block * kTileN + half * 8, column = row + work.diagonal;
+    int last = work.seqlen_k - 1;
+    if constexpr (kMask) last = column + p.window_right < last ? column + p.window_right : last;
+    hide_if([last = last - base](int key) { return key > last; });
+    if constexpr (kMask) {
+      if (block < whole_first) {
+        hide_if([first = column - p.window_left - base](int key) { return key < first; });
+      }
+    }
+  }
+
+  template <typename Hidden>
+  __device__ void hide_if(Hidden hidden) {
+    _Pragma("unroll") for (int t = 0; t < kTilesS; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; ++i) {
+        const int key = t * 32 + (i & 8) * 2 + (i & 7);
+        s[t][i] = hidden(key) ? -__builtin_inff() : s[t][i];
+      }
+    }
+  }
+
+  // ---- The end.
+
+  __device__ void end() {
+    const auto [factor, lse] = rows.result();
+    const bool stores_lse = half == 0 && row < work.seqlen_q;
+    if (work.part >= 0) {
+      store_part(factor, lse, stores_lse);
+      return;
+    }
+    store_o(factor);
+    if (p.lse != nullptr && stores_lse) {
+      p.lse[work.batch * p.lse_batch + work.head * p.lse_nhead + work.first_q + row] = lse;
+    }
+  }
+
+  // Of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
+  __device__ void store_part(float factor, float lse, bool stores_lse) {
+    const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
+    const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
+    const uint32_t row_bytes = p.hdim_v * sizeof(float);
+    const Resource to = resource(p.parts.o + at * p.hdim_v, rows_left(kPingpongTileM) * row_bytes);
+    const uint32_t begin = (wave * kPingpongRows + lane % 32) * row_bytes;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; i += 4) {
+        float x[4];
+        _Pragma("unroll") for (int j = 0; j < 4; ++j) x[j] = o[t][i + j] * factor;
+        const int dim = t * 32 + (i & 8) * 2 + (i & 4) + half * 8;
+        __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(Dwords4, x), to,
+                                               dim < p.hdim_v ? begin + dim * 4 : kNowhere, 0, 0);
+      }
+    }
+    if (stores_lse) p.parts.lse[at + wave * kPingpongRows + lane % 32] = lse;
+  }
+
+  __device__ void store_o(float factor) {
+    uint8_t* base = static_cast<uint8_t*>(p.o) + work.batch * p.o_strides.batch +
+                    work.head * p.o_strides.nhead +
+                    (work.first_q + work.tile * kPingpongTileM) * p.o_strides.row;
+    Dwords4 chunks[kSteps];
+    _Pragma("unroll") for (int i = 0; i < kSteps; ++i) {
+      _Pragma("unroll") for (int j = 0; j < 4; ++j) {
+        const float low = o[i / 2][i % 2 * 8 + j * 2] * factor,
+                    high = o[i / 2][i % 2 * 8 + j * 2 + 1] * factor;
+        chunks[i][j] = rounded_to_even<T>(low, high);
+      }
+    }
+    WaveRows<kHdim>(wave, lane, place_of_o())
+        .store(resource(base, rows_left(kPingpongTileM) * p.o_strides.row), p.o_strides.row, p.hdim_v,
+               chunks);
+  }
+
+  // A wave's, in LDS: where nobody reads any more, and nobody writes zeros for the keys behind the last
+  // block, as group 1 still does while group 0 stores O.
+  __device__ LdsByte* place_of_o() const {
+    const int of_group = wave % 4;
+    LdsByte* first = key_buffer(work.blocks + group);
+    if (group != 0 && of_group >= 2) first = value_buffer(work.blocks);
+    return first + (group != 0 ? of_group % 2 : of_group) * WaveRows<kHdim>::kBytes;
+  }
+
+  const PingpongParams& p;
+  LdsByte* keys;
+  LdsByte* values;
+  FwdWork<kPingpongTileM, true> work;
+  const uint8_t* k;  // of this workgroup's head and sequence
+  const uint8_t* v;
+  int wave, group, lane, half, row;
+  int k_read, v_read;
+  int whole_first, end_of_keys;
+  uint32_t whole_blocks;
+  Softmax<T, kTilesS, kTilesO> rows;
+  Mover mover;
+  Dwords4 q[kSteps];
+  Float16 s[kTilesS], o[kTilesO];
+  Dwords4 probabilities[kStepsO];
+  Pair ring[kRing];
+};
+
+// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+struct PingpongFacts {
+  int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
+};
+
+}  // namespace fmha
+
+// FMHA_FWD_PINGPONG_KERNEL(symbol, type, head dim of the tile, mask, mover): one kernel and its facts.
+#define FMHA_FWD_PINGPONG_KERNEL(entry, type, hdim, mask, mover)                                      \
+  using entry##_type = fmha::Pingpong<fmha::type, hdim, mask, fmha::mover<hdim>>;                     \
+  extern "C" __device__ __attribute__((used, visibility("protected")))                                \
+  const fmha::PingpongFacts entry##_facts = {                                                         \
+      fmha::kPingpongTileM, entry##_type::kTileN, hdim, hdim, fmha::kPingpongBlock, 1};               \
+  extern "C" __global__ __launch_bounds__(fmha::kPingpongBlock, 2) void entry(fmha::PingpongParams) { \
+    entry##_type::run();                                                                              \
+  }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The parts of hip/fwd/fwd_pingpong.h that both archs share: matrix instructions, and tiles of K in LDS.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "hip/common/memory.h"
+#include "hip/common/products.h"
+
+namespace fmha {
+
+using Float16 = __attribute__((ext_vector_type(16))) float;
+
+// a (32 x 8) times b (8 x 32), added to c. Of a, a lane has row lane % 32 and columns lane / 32 * 4 on; of b
+// the same with rows and columns exchanged; of c column lane % 32, and in element 4 * i + j row
+// 8 * i + lane / 32 * 4 + j.
+template <typename T>
+__device__ inline Float16 multiply32(Dwords2 a, Dwords2 b, Float16 c) {
+  if constexpr (__is_same(T, Fp16)) {
+    return __builtin_amdgcn_mfma_f32_32x32x8f16(__builtin_bit_cast(Half4, a), __builtin_bit_cast(Half4, b), c,
+                                                0, 0, 0);
+  } else {
+    return __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(__builtin_bit_cast(Short4, a),
+                                                    __builtin_bit_cast(Short4, b), c, 0, 0, 0);
+  }
+}
+
+#if defined(__gfx950__)
+// a (32 x 16) times b (16 x 32): a lane has columns lane / 32 * 8 on.
+template <typename T>
+__device__ inline Float16 multiply32(Dwords4 a, Dwords4 b, Float16 c) {
+  if constexpr (__is_same(T, Fp16)) {
+    using Half8 = __attribute__((ext_vector_type(8))) _Float16;
+    return __builtin_amdgcn_mfma_f32_32x32x16_f16(__builtin_bit_cast(Half8, a), __builtin_bit_cast(Half8, b),
+                                                  c, 0, 0, 0);
+  } else {
+    using Bfloat8 = __attribute__((ext_vector_type(8))) __bf16;
+    return __builtin_amdgcn_mfma_f32_32x32x16_bf16(__builtin_bit_cast(Bfloat8, a),
+                                                   __builtin_bit_cast(Bfloat8, b), c, 0, 0, 0);
+  }
+}
+#endif
+
+__device__ inline Dwords2 low_half(Dwords4 x) { return {x[0], x[1]}; }
+__device__ inline Dwords2 high_half(Dwords4 x) { return {x[2], x[3]}; }
+
+// Two numbers, to nearest, ties to even.
+template <typename T>
+__device__ inline uint32_t rounded_to_even(float low, float high) {
+#if defined(__gfx950__)
+  return rounded_pair<T>(low, high);
+#else
+  T both[2];
+  round_to(both[0], low);
+  round_to(both[1], high);
+  return __builtin_bit_cast(uint32_t, both);
+#endif
+}
+
+// What clang has no builtin for. `to` is the first lane's, the same in all lanes; the others' `bytes`, 4 or
+// on gfx950 16, follow in their order.
+__device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
+                            int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
+
+// Until no more than so many of the wave's loads are on their way.
+template <int kLeft>
+__device__ inline void wait_for_loads() {
+  static_assert(kLeft < 16, "the counter's higher bits lie elsewhere");
+  constexpr int kOtherCounters = 0x0f70;  // as high as they go
+  __builtin_amdgcn_s_waitcnt(kOtherCounters | kLeft);
+  __builtin_amdgcn_sched_barrier(0);
+}
+
+struct Pair {
+  Dwords4 x[2];
+};
+
+// Both of a (32 x 16) times b (16 x 32), added to c and d. Which of the 16 columns is which does not matter,
+// as long as a and b agree: two products of eight take four of each half of the lanes.
+template <typename T>
+__device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
+#if defined(__gfx950__)
+  c = multiply32<T>(a.x[0], b, c);
+  d = multiply32<T>(a.x[1], b, d);
+#else
+  c = multiply32<T>(low_half(a.x[0]), low_half(b), c);
+  d = multiply32<T>(low_half(a.x[1]), low_half(b), d);
+  c = multiply32<T>(high_half(a.x[0]), high_half(b), c);
+  d = multiply32<T>(high_half(a.x[1]), high_half(b), d);
+#endif
+}
+
+// Which of 32 keys, or dims, is row r of a: so that a lane, which has eight columns of b's product in two
+// times four elements, has eight that lie together, and reads them in 16 bytes.
+__device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | (r & 8) >> 1 | (r & 3); }
+
+// Tiles in LDS: rows of 16-byte chunks. Chunks are exchanged within a row, so that lanes that access a column
+// of chunks find them in different banks.
+//
+// LDS gives a wave 16 bytes a lane to eight lanes at a time, from 32 banks, or on gfx950 to sixteen, from 64
+// (native/emulator/model/profile_lds.h). Rows of 256 bytes fill 64 banks, and two of 128 bytes do.
+
+// The address whose bits differ in `bits`: made when it is needed, it takes no register until then.
+__device__ inline const LdsByte* flipped(const LdsByte* at, uint32_t bits) {
+  return reinterpret_cast<const LdsByte*>(reinterpret_cast<uint32_t>(at) ^ bits);
+}
+
+// K: a row is a key. A matrix instruction's lanes read the keys of place_of_row: of eight in turn bits 0, 1
+// and 3 say which, of sixteen bits 0 to 3.
+template <int kHdim>
+struct KeyTile {
+  static constexpr int kRowBytes = 2 * kHdim;
+  static constexpr int kChunks = kRowBytes / kChunk;
+#if defined(__gfx950__)
+  static constexpr int kKeys = 128;
+#else
+  static constexpr int kKeys = 8192 / kHdim;
+#endif
+  static constexpr int kBytes = kKeys * kRowBytes;
+
+  // The chunk that lies in the place of `chunk`, and the other way round.
+  __device__ static int exchange(int key, int chunk) {
+    const int bit2 = kChunks == 16 ? (key & 4) << 1 : (key & 4) >> 2;
+    return chunk ^ (key & 3) ^ (key & 8) >> 1 ^ bit2;
+  }
+  __device__ static int place(int key, int chunk) { return key * kRowBytes + exchange(key, chunk) * kChunk; }
+};
+
+}  // namespace fmha

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The softmax of hip/fwd/fwd_pingpong.h: of scores P, its row sums, and the reference of its exponentials.
+//
+// The reference follows a row's maximum only when that is more than 2^8 above, so that rescaling O is rare.
+// Each lane looks at its half of the keys; only if the reference of some row must follow, both halves do.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "hip/fwd/fwd_pingpong_parts.h"
+
+namespace fmha {
+
+// What lanes l and l ^ 32 have of x, in both of them.
+struct Halves {
+  float first, second;
+};
+
+__device__ inline Halves halves(float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+#if defined(__gfx950__)
+  const auto both = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
+  const uint32_t first = both[0], second = both[1];  // clang casts both[1] itself as if it were both[0]
+  return {__builtin_bit_cast(float, first), __builtin_bit_cast(float, second)};
+#else
+  const int other = (threadIdx.x % 64 ^ 32) * 4;
+  return {x, __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(other, bits))};
+#endif
+}
+
+// Of a lane: one row, and half of the keys. kTilesS and kTilesO: of 32 keys and of 32 dims.
+template <typename T, int kTilesS, int kTilesO>
+class Softmax {
+  static constexpr int kSteps = 4 * kTilesS;  // of four keys
+  static constexpr float kLowest = -3.40282346638528859811704183484516925440e+38F;
+
+ public:
+  // As O is left to the end: what divides it, but not of a row that sees no key, and the row's LSE.
+  struct Result {
+    float factor, lse;
+  };
+
+  __device__ void begin() {
+    reference = kLowest;
+    sum = 0;
+  }
+
+  // P of a block's scores. O is rescaled if need be. `meanwhile` is called now and then, with the number of
+  // the call: first kTilesS times, then four times as often.
+  template <typename Meanwhile>
+  __device__ void run(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
+                      Float16 (&o)[kTilesO], Meanwhile meanwhile) {
+    const float most = maximum(s, meanwhile) * scale;
+    if (__builtin_amdgcn_ballot_w64(most > reference + kSlack) != 0) raise(most, o);
+    fill(s, scale, p, meanwhile);
+  }
+
+  __device__ Result result() const {
+    const Halves of_halves = halves(sum);
+    const float all = of_halves.first + of_halves.second;
+    constexpr float kLn2 = 0.693147180559945309F;
+    if (all == 0) return {0, -__builtin_inff()};
+    const float factor = all > 0 ? 1 / all : all;  // a NaN stays one
+    return {factor, (reference + __builtin_amdgcn_logf(all)) * kLn2};
+  }
+
+ private:
+  static constexpr float kSlack = 8;
+
+  struct Four {
+    float x0, x1, x2, x3;
+  };
+
+  template <typename Meanwhile>
+  __device__ static float maximum(const Float16 (&s)[kTilesS], Meanwhile meanwhile) {
+    Four most = {largest(s[0][0], s[0][1], s[0][2]), largest(s[0][3], s[0][4], s[0][5]),
+                 largest(s[0][6], s[0][7], s[0][8]), largest(s[0][9], s[0][10], s[0][11])};
+    maximum_from<12>(most, s, meanwhile);
+    return largest(largest(most.x0, most.x1, most.x2), most.x3, most.x3);
+  }
+
+  // In turn, so that none of the four waits for the one in front of it.
+  template <int first, typename Meanwhile>
+  __device__ static void maximum_from(Four& most, const Float16 (&s)[kTilesS], Meanwhile meanwhile) {
+    if constexpr (first < 16 * kTilesS) {
+      if constexpr (first % 16 == 12) meanwhile(first / 16);
+      raise_to<first>(most.x0, s);
+      raise_to<first + 2>(most.x1, s);
+      raise_to<first + 4>(most.x2, s);
+      raise_to<first + 6>(most.x3, s);
+      in_order();
+      maximum_from<first + 8>(most, s, meanwhile);
+    }
+  }
+
+  template <int i>
+  __device__ static void raise_to(float& most, const Float16 (&s)[kTilesS]) {
+    if constexpr (i < 16 * kTilesS) most = largest(most, s[i / 16][i % 16], s[i / 16][i % 16 + 1]);
+  }
+
+  __device__ static float largest(float x, float y, float z) {
+    return __builtin_fmaxf(__builtin_fmaxf(x, y), z);
+  }
+
+  __device__ void raise(float most, Float16 (&o)[kTilesO]) {
+    const Halves of_halves = halves(most);
+    const float next = __builtin_fmaxf(reference, __builtin_fmaxf(of_halves.first, of_halves.second));
+    const float factor = __builtin_amdgcn_exp2f(reference - next);
+    reference = next;
+    sum *= factor;
+    _Pragma("unroll") for (int t = 0; t < kTilesO; ++t) {
+      _Pragma("unroll") for (int i = 0; i < 16; ++i) o[t][i] *= factor;
+    }
+  }
+
+  struct Filling {
+    Four arguments, powers, sums;
+  };
+
+  // Four at a time, in steps: arguments of the next four, exponentials of these, sums and P of those before,
+  // so that no instruction waits for the one in front of it. Steps are no loop, of which the compiler would
+  // move all sums to the end.
+  template <typename Meanwhile>
+  __device__ void fill(const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
+                       Meanwhile meanwhile) {
+    Filling f = {argue<0>(s, scale), {}, {}};
+    fill_from<0>(f, s, scale, p, meanwhile);
+    finish<kSteps - 1>(f, p);
+    sum += (f.sums.x0 + f.sums.x1) + (f.sums.x2 + f.sums.x3);
+  }
+
+  template <int step, typename Meanwhile>
+  __device__ void fill_from(Filling& f, const Float16 (&s)[kTilesS], float scale, Dwords4 (&p)[2 * kTilesS],
+                            Meanwhile meanwhile) {
+    if constexpr (step < kSteps) {
+      meanwhile(kTilesS + step);
+      const Four next = {power(f.arguments.x0), power(f.arguments.x1), power(f.arguments.x2),
+                         power(f.arguments.x3)};
+      if constexpr (step + 1 < kSteps) f.arguments = argue<step + 1>(s, scale);
+      if constexpr (step > 0) finish<step - 1>(f, p);
+      f.powers = next;
+      in_order();
+      fill_from<step + 1>(f, s, scale, p, meanwhile);
+    }
+  }
+
+  template <int step>
+  __device__ Four argue(const Float16 (&s)[kTilesS], float scale) const {
+    const Float16& of = s[step / 4];
+    constexpr int i = step % 4 * 4;
+    return {__builtin_fmaf(of[i], scale, -reference), __builtin_fmaf(of[i + 1], scale, -reference),
+            __builtin_fmaf(of[i + 2], scale, -reference), __builtin_fmaf(of[i + 3], scale, -reference)};
+  }
+
+  template <int step>
+  __device__ static void finish(Filling& f, Dwords4 (&p)[2 * kTilesS]) {
+    const Four& x = f.powers;
+    if constexpr (step == 0) {
+      f.sums = x;
+    } else {
+      f.sums = {f.sums.x0 + x.x0, f.sums.x1 + x.x1, f.sums.x2 + x.x2, f.sums.x3 + x.x3};
+    }
+    p[step / 2][step % 2 * 2] = rounded_pair<T>(x.x0, x.x1);
+    p[step / 2][step % 2 * 2 + 1] = rounded_pair<T>(x.x2, x.x3);
+  }
+
+  __device__ static float power(float x) { return __builtin_amdgcn_exp2f(x); }
+
+  // The compiler moves nothing across. On gfx950 it would otherwise put each argument in front of its
+  // exponential, which saves registers and costs a wait.
+  __device__ static void in_order() {
+#if defined(__gfx950__)
+    __builtin_amdgcn_sched_barrier(0);
+#endif
+  }
+
+  float reference, sum;  // the sum is of half the keys
+};
+
+}  // namespace fmha

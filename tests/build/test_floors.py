@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The floors of native: a room includes headers of its own and of rooms below it, and of no other.
+
+A room is a folder that HOUSES lists, with the folders in it that HOUSES does not list. Run as a program, this
+file prints the counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+# Each house from the ground up, a line a floor. Rooms of one floor do not know each other.
+HOUSES = {
+    "library": """
+        include kernels/args
+        host
+        host/catalogue host/hip host/memory
+        host/problem
+        host/plan
+        host/origins
+        host/origins/aiter host/origins/ck host/origins/hip
+        host/select
+        host/launch
+        host/api
+    """,
+    "device code": """
+        kernels/args
+        kernels/ck kernels/hip/common
+        kernels/hip/bwd kernels/hip/decode kernels/hip/fwd
+    """,
+    "jax": """
+        include
+        jax
+    """,
+    "software device": """
+        emulator/core
+        emulator/isa
+        emulator/code
+        emulator/check
+        emulator/model
+        emulator/hip
+        emulator/tools
+    """,
+}
+# Where a house's sources look for headers, besides their own folder.
+ROOTS = {
+    "emulator": ("emulator",), "host": ("host", "kernels", "include"), "include": ("include",),
+    "jax": ("jax", "include"), "kernels": ("host", "kernels", "include"),
+}  # fmt: skip
+# Includes that go up or across, by room and rooms included. Entries may go, and none may come.
+EXCEPTIONS = {
+    "emulator/check": {"emulator/hip"},
+    "emulator/code": {"emulator/check"},
+    "emulator/core": {"emulator/check", "emulator/code", "emulator/isa", "emulator/model"},
+    "emulator/isa": {"emulator/code"},
+    "emulator/model": {"emulator/hip"},
+}
+# Rooms that include each other, if only by way of others.
+KNOTS = [
+    {"emulator/check", "emulator/code", "emulator/core", "emulator/hip", "emulator/isa", "emulator/model"},
+]
+MOST_FILES = 25
+# Folders with more files. The numbers may only fall.
+LARGE = {
+    "emulator/check": 28, "emulator/code": 28, "emulator/core": 31, "emulator/model": 27, "tools": 63,
+}  # fmt: skip
+_INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+
+
+def floors(house: str) -> list[list[str]]:
+    """The rooms of a house, floor by floor from the ground."""
+    return [line.split() for line in HOUSES[house].strip().splitlines()]
+
+
+ROOMS = {room for house in HOUSES for floor in floors(house) for room in floor}
+
+
+def room_of(path: Path) -> str:
+    """The room that a file of native is in."""
+    folders = [parent.as_posix() for parent in path.relative_to(NATIVE).parents][:-1]
+    return next((folder for folder in folders if folder in ROOMS), folders[0])
+
+
+def is_below(room: str, other: str) -> bool:
+    """Return whether a room may include headers of another: in some house it is on a higher floor."""
+    for house in HOUSES:
+        height = {name: number for number, floor in enumerate(floors(house)) for name in floor}
+        if room in height and other in height:
+            return height[other] < height[room]
+    return False
+
+
+@cache
+def sources() -> list[Path]:
+    """The C and C++ files of native, but what a program of the build tries a compiler with."""
+    found = (path for path in NATIVE.rglob("*") if path.suffix in (".h", ".hpp", ".cc", ".c", ".hip"))
+    return sorted(path for path in found if path.parent != NATIVE / "tools")
+
+
+def header(name: str, source: Path) -> Path | None:
+    """The file of native that a source includes by a name; None if that is generated, or from elsewhere."""
+    roots = ROOTS[source.relative_to(NATIVE).parts[0]]
+    places = [source.parent / name, *(NATIVE / root / name for root in roots)]
+    return next((place.resolve() for place in places if place.is_file()), None)
+
+
+@cache
+def includes() -> Counter[tuple[str, str]]:
+    """How many includes go from one room to another."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for source in sources():
+        for name in _INCLUDE.findall(source.read_text()):
+            found = header(name, source)
+            if found is not None and room_of(found) != room_of(source):
+                counts[room_of(source), room_of(found)] += 1
+    return counts
+
+
+def knots() -> list[set[str]]:
+    """Sets of rooms of which each includes all others, directly or by way of others."""
+    reach = {room: {b for a, b in includes() if a == room} for room in ROOMS}
+    for middle in ROOMS:
+        for room in ROOMS:
+            if middle in reach[room]:
+                reach[room] |= reach[middle]
+    found = {frozenset(b for b in reach[a] if a in reach[b]) for a in ROOMS if a in reach[a]}
+    return sorted(map(set, found), key=sorted)
+
+
+def not_below() -> set[tuple[str, str]]:
+    """Pairs of rooms of which the first includes the second, which is not below it."""
+    return {pair for pair in includes() if not is_below(*pair)}
+
+
+def files() -> Counter[str]:
+    """How many files each folder of native has."""
+    found = (path for path in NATIVE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return Counter(path.parent.relative_to(NATIVE).as_posix() for path in found)
+
+
+def large() -> dict[str, int]:
+    """Folders with more than MOST_FILES files."""
+    return {folder: count for folder, count in sorted(files().items()) if count > MOST_FILES}
+
+
+def test_the_count_sees_includes() -> None:
+    """It finds those of every house, and those from one room to the next."""
+    assert len(sources()) > 250
+    assert {a for a, _ in includes()} >= {"host/api", "host/problem", "jax", "emulator/hip"}
+    assert includes()["host/api", "host/launch"] >= 5
+
+
+def test_every_source_is_in_a_room() -> None:
+    assert {room_of(path) for path in sources()} <= ROOMS
+
+
+def test_rooms_exist() -> None:
+    assert [room for room in sorted(ROOMS) if not (NATIVE / room).is_dir()] == []
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_a_room_includes_rooms_below_it(room: str) -> None:
+    """And no other but what EXCEPTIONS lists, of which it needs each."""
+    assert {other for including, other in not_below() if including == room} == EXCEPTIONS.get(room, set())
+
+
+def test_exceptions_are_of_rooms() -> None:
+    assert set(EXCEPTIONS) <= ROOMS
+
+
+def test_knots() -> None:
+    assert knots() == KNOTS
+
+
+def test_large_folders() -> None:
+    assert large() == LARGE
+
+
+if __name__ == "__main__":
+    upward = sum(includes()[pair] for pair in not_below())
+    print(f"pairs of rooms: {len(includes())}")
+    print(f"includes between rooms: {sum(includes().values())}")
+    print(f"knots: {len(knots())}")
+    print(f"includes that go up or across: {upward}")
+    print(f"folders of more than {MOST_FILES} files: {len(large())}")
