@@ -2,17 +2,14 @@
 // The backward pass's choice and plan over the table in table.cc (steps, grids, arguments, workspace), and
 // its entries over a runtime that counts.
 //   bwd_plan_test FAKE_RUNTIME
-#include <dlfcn.h>
-
 #include <cstring>
 #include <vector>
 
 #include "allocations.h"
 #include "args/bwd.h"
 #include "bwd_planned.h"
-#include "check.h"
 #include "error.h"
-#include "fake_hip.h"
+#include "fake_main.h"
 #include "fmha_rocm.h"
 
 namespace {
@@ -21,9 +18,6 @@ using fmha::BwdBiasParams;
 using fmha::BwdDotParams;
 using fmha::BwdKernelParams;
 using fmha::BwdSumParams;
-
-fake_hip_state* hip;
-int (*hip_malloc)(void**, size_t);
 
 // The main kernel writes dk and dv itself: four steps.
 void test_direct() {
@@ -335,12 +329,6 @@ void test_huge_workspace() {
   CHECK(x.plan.needed_bytes() == int64_t{1} << 57);
 }
 
-void* device_memory(size_t bytes) {
-  void* pointer = nullptr;
-  CHECK(hip_malloc(&pointer, bytes) == 0);
-  return pointer;
-}
-
 // The entries, with memory of the runtime's.
 void test_entries() {
   fmha_fwd_params f = forward(4, 2);
@@ -419,25 +407,9 @@ void test_entries() {
   CHECK(info.step_count == 0 && info.grid[0] == 0 && hip->launches == 10 && hip->memsets == 2);
 }
 
-template <typename Function>
-void bind(void* library, const char* name, Function& function) {
-  void* symbol = dlsym(library, name);
-  CHECK(symbol != nullptr);
-  std::memcpy(&function, &symbol, sizeof function);
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  CHECK_OK(fmha_set_hip_runtime(argv[1]));
-  void* library = dlopen(argv[1], RTLD_NOW);
-  CHECK(library != nullptr);
-  if (library == nullptr) return check_result();
-  fake_hip_fn state = nullptr;
-  bind(library, "fake_hip", state);
-  bind(library, "hipMalloc", hip_malloc);
-  hip = state();
+void run_tests() {
   test_direct();
   test_parts();
   test_packed();
@@ -449,5 +421,4 @@ int main(int argc, char** argv) {
   test_refusals();
   test_huge_workspace();
   test_entries();
-  return check_result();
 }

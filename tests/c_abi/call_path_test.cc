@@ -2,8 +2,6 @@
 // The way from fmha_fwd to hipModuleLaunchKernel, over a runtime that counts: what is called, what a kernel
 // is handed, that nothing is allocated after the first call, and how the runtime's failures are reported.
 //   call_path_test FAKE_RUNTIME
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -12,24 +10,11 @@
 
 #include "allocations.h"
 #include "args/fwd.h"
-#include "check.h"
-#include "fake_hip.h"
+#include "fake_main.h"
 #include "fmha_rocm.h"
 #include "params.h"
 
 namespace {
-
-int (*hip_malloc)(void**, size_t);
-int (*hip_host_malloc)(void**, size_t, unsigned);
-int (*hip_set_device)(int);
-fake_hip_state* hip;
-
-void* device_memory(size_t bytes) {
-  void* pointer = nullptr;
-  CHECK(hip_malloc(&pointer, bytes) == 0);
-  std::memset(pointer, 0x5a, bytes);
-  return pointer;
-}
 
 fmha_fwd_params problem() {
   fmha_fwd_params p = test_params(FMHA_FP16, TEST_BSHD, 2, 200, 150, 4, 2, 64);
@@ -403,27 +388,9 @@ void test_kernel_info_struct(const fmha_fwd_params& p) {
   CHECK_STATUS(fmha_fwd_kernel(&p, &info.known), FMHA_ABI_MISMATCH, "is set");
 }
 
-template <typename Function>
-void bind(void* library, const char* name, Function& function) {
-  void* symbol = dlsym(library, name);
-  CHECK(symbol != nullptr);
-  std::memcpy(&function, &symbol, sizeof function);
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  CHECK_OK(fmha_set_hip_runtime(argv[1]));
-  void* library = dlopen(fmha_hip_runtime_path(), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(library != nullptr);
-  if (library == nullptr) return check_result();
-  fake_hip_fn state = nullptr;
-  bind(library, "fake_hip", state);
-  bind(library, "hipMalloc", hip_malloc);
-  bind(library, "hipHostMalloc", hip_host_malloc);
-  bind(library, "hipSetDevice", hip_set_device);
-  hip = state();
+void run_tests() {
   const fmha_fwd_params p = problem();
   test_first_call_failures(p);
   test_launch(p);
@@ -442,5 +409,4 @@ int main(int argc, char** argv) {
   test_captured_memory(p);
   test_no_memory_check(p);
   test_kernel_info_struct(p);
-  return check_result();
 }

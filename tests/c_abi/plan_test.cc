@@ -4,16 +4,13 @@
 //   plan_test FAKE_RUNTIME
 #include "plan/plan.h"
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
 
-#include "check.h"
 #include "error.h"
-#include "fake_hip.h"
+#include "fake_main.h"
 #include "hip/runtime.h"
 #include "launch/device.h"
 #include "memory/workspace.h"
@@ -69,15 +66,9 @@ extern const char* const kBuildInfoJson = "{}";
 
 }  // namespace fmha
 
-// For check.h: the C entries are not part of this program.
-extern "C" const char* fmha_last_error(void) { return fmha::last_error(); }
-
 namespace {
 
 using fmha::Kernel;
-
-fake_hip_state* hip;
-int (*hip_malloc)(void**, size_t);
 
 struct SumProblem {
   int64_t count;
@@ -143,9 +134,7 @@ fmha_status run(const SumProblem& problem, void* stream, const fmha::Extents& ex
 }
 
 SumProblem sum(int64_t count) {
-  void* memory = nullptr;
-  CHECK(hip_malloc(&memory, 4096) == 0);
-  return {count, 256, {memory, kFlagBytes + 8 * ((count + 1023) / 1024)}};
+  return {count, 256, {device_memory(4096), kFlagBytes + 8 * ((count + 1023) / 1024)}};
 }
 
 void test_choice() {
@@ -277,30 +266,13 @@ void test_capacity() {
                FMHA_INTERNAL, "more steps than Plan holds");
 }
 
-template <typename Function>
-void bind(void* library, const char* name, Function& function) {
-  void* symbol = dlsym(library, name);
-  CHECK(symbol != nullptr);
-  std::memcpy(&function, &symbol, sizeof function);
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  CHECK_OK(fmha::guard([&] { fmha::choose_hip(argv[1]); }));
-  void* library = dlopen(argv[1], RTLD_NOW);
-  CHECK(library != nullptr);
-  if (library == nullptr) return check_result();
-  fake_hip_fn state = nullptr;
-  bind(library, "fake_hip", state);
-  bind(library, "hipMalloc", hip_malloc);
-  hip = state();
+void run_tests() {
   test_choice();
   test_steps();
   test_failures();
   test_workspace();
   test_rounds();
   test_capacity();
-  return check_result();
 }

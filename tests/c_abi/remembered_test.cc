@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A call like one before chooses nothing, and does what it would do without: each call of a random series is
-// made twice, once by an older header's struct, for which nothing is remembered.
+// A call like one before does what it would do without: each call of a random series is also made by a thread
+// of its own, which remembers nothing. And what a remembered call asks of HIP.
 //   remembered_test FAKE_RUNTIME
-#include <dlfcn.h>
-
-#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "check.h"
-#include "fake_hip.h"
-#include "fmha_rocm.h"
-#include "params.h"
+#include "args/fwd_pingpong.h"
+#include "fake_main.h"
+#include "remembered_calls.h"
 
 namespace {
-
-constexpr size_t kBytes = size_t{1} << 24;
-constexpr uint32_t kOlderSize = 440;  // the struct's before `flags`
-
-int (*hip_malloc)(void**, size_t);
-int (*hip_set_device)(int);
-fake_hip_state* hip;
 
 // What a call came to.
 struct Outcome {
@@ -37,10 +26,26 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome outcome_of(fmha_fwd_params p, uint32_t size) {
-  p.struct_size = size;
+// The last launch's, without what lies between the fields of a struct: nobody writes or reads it.
+std::vector<unsigned char> arguments() {
+  using Args = fmha::PingpongParams;
+  std::vector<unsigned char> bytes(hip->arguments, hip->arguments + hip->argument_bytes);
+  if (std::strstr(hip->function_name, "_pingpong") == nullptr || bytes.size() != sizeof(Args)) return bytes;
+  constexpr size_t kEnd = offsetof(fmha::PingpongStrides, row) + sizeof(fmha::PingpongStrides::row);
+  for (const size_t strides : {offsetof(Args, q_strides), offsetof(Args, k_strides),
+                               offsetof(Args, v_strides), offsetof(Args, o_strides)}) {
+    std::memset(&bytes[strides + kEnd], 0, sizeof(fmha::PingpongStrides) - kEnd);
+  }
+  constexpr size_t kScaleEnd = offsetof(Args, scale) + sizeof(Args::scale);
+  std::memset(&bytes[kScaleEnd], 0, offsetof(Args, parts) - kScaleEnd);
+  constexpr size_t kTileEnd = offsetof(Args, parts.first_tile) + sizeof(int32_t);
+  std::memset(&bytes[kTileEnd], 0, sizeof(Args) - kTileEnd);
+  return bytes;
+}
+
+Outcome outcome_of(AnyCall call) {
   const int launches = hip->launches, memsets = hip->memsets;
-  const fmha_status status = fmha_fwd(&p, nullptr);
+  const fmha_status status = call.run();
   if (status != FMHA_OK || hip->launches == launches) {
     return {status, status == FMHA_OK ? "" : fmha_last_error(), 0, 0, "", {}, {}};
   }
@@ -49,112 +54,83 @@ Outcome outcome_of(fmha_fwd_params p, uint32_t size) {
           hip->launches - launches,
           hip->memsets - memsets,
           hip->function_name,
-          {hip->arguments, hip->arguments + hip->argument_bytes},
+          arguments(),
           {hip->grid, hip->grid + 3}};
 }
 
-class Series {
- public:
-  Series() {
-    for (char*& region : regions_) {
-      void* memory = nullptr;
-      CHECK(hip_malloc(&memory, kBytes) == 0);
-      region = static_cast<char*>(memory);
+Outcome outcome_anew(const AnyCall& call) {
+  Outcome outcome;
+  std::thread([&] { outcome = outcome_of(call); }).join();
+  return outcome;
+}
+
+// Three calls of each shape, whose addresses differ: aligned or not, there or not, HIP's or not, apart or
+// not.
+void test_series(Family family, Series& series) {
+  int launched = 0, refused = 0, unsupported = 0;
+  for (int shape = 0; shape < 300; ++shape) {
+    AnyCall call = series.next(family);
+    for (int turn = 0; turn < 4; ++turn) {
+      series.move(call);
+      const Outcome anew = outcome_anew(call);
+      launched += anew.launches > 0 ? 1 : 0;
+      refused += anew.status == FMHA_INVALID_ARGUMENT ? 1 : 0;
+      unsupported += anew.status == FMHA_UNSUPPORTED ? 1 : 0;
+      const Outcome remembered = outcome_of(call);
+      CHECK(remembered == anew);
+      if (!(remembered == anew)) {
+        fprintf(stderr, "family %d: %d %s, anew %d %s\n", static_cast<int>(family), remembered.status,
+                remembered.message.c_str(), anew.status, anew.message.c_str());
+      }
     }
   }
+  fprintf(stderr, "family %d: %d launched, %d refused, %d unsupported\n", static_cast<int>(family), launched,
+          refused, unsupported);
+  CHECK(launched > 150 || unsupported > 600);
+  CHECK(refused > 30);
+}
 
-  fmha_fwd_params next() {
-    constexpr int64_t kLengths[] = {1, 64, 512, 4096}, kHdims[] = {64, 128};
-    constexpr fmha_dtype kTypes[] = {FMHA_FP16, FMHA_BF16};
-    fmha_fwd_params p = test_params(one_of(kTypes), TEST_BSHD, 1 + below(2), one_of(kLengths),
-                                    one_of(kLengths), 2, 1 + below(2), one_of(kHdims));
-    p.q.data = address(0), p.k.data = address(1), p.v.data = address(2), p.o.data = address(3);
-    if (below(2) == 0) p.lse.data = reinterpret_cast<float*>(address(4));
-    if (below(3) == 0) p.mask = FMHA_MASK_CAUSAL;
-    if (below(8) == 0) p.kernel = below(4);
-    if (below(6) == 0) p.mask = FMHA_MASK_WINDOW, p.window_left = 16 << below(4);
-    if (below(4) == 0) make_packed(p);
-    p.philox_seed = static_cast<uint64_t>(below(100));
-    if (below(2) == 0) {
-      p.workspace = regions_[6] + 256 * below(9);
-      p.workspace_bytes = int64_t{1} << (12 + 2 * below(6));
-    }
-    return p;
+// One question for each argument, none of them twice, and one for the device.
+void test_questions(Family family, Series& series, int questions) {
+  AnyCall call = series.plain(family);
+  const fmha_status status = call.run();
+  if (status == FMHA_UNSUPPORTED) return;  // by a build of some kernels only
+  CHECK_OK(status);
+  const fake_hip_state before = *hip;
+  for (int i = 0; i < 10; ++i) CHECK_OK(call.run());
+  CHECK(hip->pointer_queries == before.pointer_queries + 10 * questions);
+  if (hip->pointer_queries != before.pointer_queries + 10 * questions) {
+    fprintf(stderr, "family %d: %d questions\n", static_cast<int>(family),
+            (hip->pointer_queries - before.pointer_queries) / 10);
   }
-
- private:
-  int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
-  template <typename T, size_t N>
-  T one_of(const T (&values)[N]) {
-    return values[below(N)];
-  }
-
-  // Mostly aligned, now and then not, or not there.
-  char* address(int region) {
-    constexpr int kOff[] = {2, 4, 8, 16, 128};
-    if (below(40) == 0) return nullptr;
-    char* start = regions_[region] + 256 * below(50);
-    return below(12) == 0 ? start + one_of(kOff) : start;
-  }
-
-  void make_packed(fmha_fwd_params& p) {
-    p.total_q = p.batch * p.seqlen_q, p.total_k = p.batch * p.seqlen_k;
-    p.cu_seqlens_q = reinterpret_cast<const int32_t*>(regions_[5]);
-    p.cu_seqlens_k = p.cu_seqlens_q + (below(2) == 0 ? 0 : 64);
-    p.lse.stride_head = p.total_q;
-    if (below(3) == 0) p.seqused_k = p.cu_seqlens_q + 128;
-  }
-
-  std::mt19937_64 random_{7};
-  char* regions_[7] = {};
-};
-
-void test_series(Series& series) {
-  int launched = 0;
-  for (int i = 0; i < 4000; ++i) {
-    const fmha_fwd_params p = series.next();
-    const Outcome anew = outcome_of(p, kOlderSize);
-    launched += anew.launches > 0 ? 1 : 0;
-    for (int turn = 0; turn < 2; ++turn) CHECK(outcome_of(p, sizeof p) == anew);
-  }
-  CHECK(launched > 1000);
+  CHECK(hip->get_devices == before.get_devices + 10 && hip->attributes == before.attributes);
+  CHECK(hip->capture_queries == before.capture_queries && hip->loads == before.loads);
 }
 
 // Another device of the process, and another thread, know their own.
-void test_devices(Series& series) {
-  fmha_fwd_params p = series.next();
-  while (outcome_of(p, kOlderSize).launches == 0) p = series.next();
-  p.flags = FMHA_NO_MEMORY_CHECK;
-  const Outcome first = outcome_of(p, sizeof p);
+void test_devices(Family family, Series& series) {
+  AnyCall call = series.plain(family);
+  call.skip_memory_check();
+  const Outcome first = outcome_of(call);
   CHECK(hip_set_device(1) == 0);
-  CHECK(outcome_of(p, sizeof p) == first && outcome_of(p, sizeof p) == first);
+  CHECK(outcome_of(call) == first && outcome_of(call) == first);
   CHECK(hip_set_device(0) == 0);
-  CHECK(outcome_of(p, sizeof p) == first);
-  std::thread([&] { CHECK(outcome_of(p, sizeof p) == first && outcome_of(p, sizeof p) == first); }).join();
-}
-
-template <typename Function>
-void bind(void* library, const char* name, Function& function) {
-  void* symbol = dlsym(library, name);
-  CHECK(symbol != nullptr);
-  std::memcpy(&function, &symbol, sizeof function);
+  CHECK(outcome_of(call) == first && outcome_anew(call) == first);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  CHECK_OK(fmha_set_hip_runtime(argv[1]));
-  void* library = dlopen(fmha_hip_runtime_path(), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(library != nullptr);
-  if (library == nullptr) return check_result();
-  fake_hip_fn state = nullptr;
-  bind(library, "fake_hip", state);
-  bind(library, "hipMalloc", hip_malloc);
-  bind(library, "hipSetDevice", hip_set_device);
-  hip = state();
+void run_tests() {
   Series series;
-  test_series(series);
-  test_devices(series);
-  return check_result();
+  for (const Family family :
+       {Family::kFwd, Family::kVarlen, Family::kBwd, Family::kDecode, Family::kAppend, Family::kMerge}) {
+    test_series(family, series);
+    test_devices(family, series);
+  }
+  test_questions(Family::kFwd, series, 5);     // q, k, v, o and lse
+  test_questions(Family::kVarlen, series, 6);  // and one array of lengths, of queries and of keys
+  test_questions(Family::kBwd, series, 10);    // and dout, dq, dk, dv and the workspace
+  test_questions(Family::kDecode, series, 7);  // q, o, lse, seqused_k, k, v and block_table
+  test_questions(Family::kAppend, series, 6);  // k, v, seqused_k, block_table, k and v of the cache
+  test_questions(Family::kMerge, series, 4);   // o_parts, lse_parts, o and lse
 }

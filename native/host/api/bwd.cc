@@ -1,102 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The C entries of the backward pass, and nothing else: each runs its body under the guard.
+// The C entries of the backward pass.
 #include "problem/bwd.h"
 
-#include "api/answers.h"
-#include "catalogue/catalogue.h"
-#include "error.h"
-#include "fmha_rocm.h"
-#include "launch/device.h"
-#include "plan/plan.h"
+#include <tuple>
+
+#include "api/entries.h"
 #include "select/bwd.h"
 
 namespace fmha {
 namespace {
 
-constexpr const char* kWorkspaceQuery = "fmha_bwd_workspace_bytes";
+struct Bwd {
+  using Params = fmha_bwd_params;
+  using Problem = BwdProblem;
+  using Structs = std::tuple<fmha_bwd_params, fmha_fwd_params>;
+  using Offers = BwdOffers;
+  using Choice = BwdKernels;
 
-struct Call {
-  BwdProblem problem;
-  Device* device;
-  MemoryCheck memory;
-  BwdKernels kernels;
-  Plan plan;
+  static constexpr Family kFamily = Family::kBwd;
+  static constexpr const char* kWorkspaceQuery = "fmha_bwd_workspace_bytes";
+  static constexpr bool kDoesWithoutWorkspace = false;
+
+  static std::tuple<const fmha_bwd_params*, const fmha_fwd_params*> structs_of(const Params& p) {
+    return {&p, p.fwd};
+  }
+  static uint64_t number(const Params& p) { return number_of(*p.fwd); }
+
+  static constexpr auto* make_problem = make_bwd_problem;
+  static constexpr auto* ask = ask_bwd_origins;
+  static constexpr auto* choose = choose_bwd;
+  static const Extents& extents(const Problem& p) { return p.fwd.extents; }
+
+  static void plan(const Choice& choice, const Problem& p, const Target& /*target*/, Plan& plan) {
+    plan_bwd(choice, p, plan);
+  }
+
+  static const Chosen& chosen(const Choice& choice) { return choice.chosen; }
+  static TileInfo tile(const Kernel& k, const Problem& /*problem*/) {
+    return {k.bwd.tile_m, k.bwd.tile_n, k.bwd.pipeline};
+  }
 };
-
-// As make_call of api/fwd.cc.
-void make_call(const fmha_bwd_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
-  make_bwd_problem(params, pointers, call.problem);
-  BwdOffers offers;
-  ask_bwd_origins(call.problem, offers);
-  check_overlaps(call.problem);
-  call.device = &Device::current();
-  call.memory = {call.problem.checks_memory, stream};
-  call.device->check_memory(call.problem.fwd.extents, call.memory);
-  call.kernels = choose_bwd(call.problem, offers, call.device->target(), counted);
-  plan_bwd(call.kernels, call.problem, call.plan);
-}
-
-void list_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
-  check_extents_room(extents, capacity, count);
-  BwdProblem problem;
-  make_bwd_problem(params, Pointers::kOptional, problem);
-  write_extents(problem.fwd.extents, extents, capacity, count);
-}
+using BwdEntries = Entries<Bwd>;
 
 }  // namespace
 }  // namespace fmha
 
 extern "C" {
 
-fmha_status fmha_bwd_supported(const fmha_bwd_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-  });
-}
+fmha_status fmha_bwd_supported(const fmha_bwd_params* params) { return fmha::BwdEntries::supported(params); }
 
 fmha_status fmha_bwd_kernel(const fmha_bwd_params* params, fmha_kernel_info* info) {
-  return fmha::guard([&] {
-    fmha::check_info(info);
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, true, nullptr, call);
-    const fmha::Chosen& chosen = call.kernels.chosen;
-    const fmha::BwdRow& row = chosen.kernel->bwd;
-    fmha::describe(chosen, {row.tile_m, row.tile_n, row.pipeline}, call.plan, info);
-  });
+  return fmha::BwdEntries::kernel(params, info);
 }
 
 fmha_status fmha_bwd_workspace_bytes(const fmha_bwd_params* params, int64_t* bytes) {
-  return fmha::guard([&] {
-    fmha::check_bytes(bytes);
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    *bytes = call.plan.needed_bytes();
-  });
+  return fmha::BwdEntries::workspace_bytes(params, bytes);
 }
 
 fmha_status fmha_bwd_extents(const fmha_bwd_params* params, fmha_extent* extents, int32_t capacity,
                              int32_t* count) {
-  return fmha::guard([&] { fmha::list_extents(params, extents, capacity, count); });
+  return fmha::BwdEntries::extents(params, extents, capacity, count);
 }
 
-fmha_status fmha_bwd_prepare(const fmha_bwd_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    call.device->prepare(call.plan);
-  });
-}
+fmha_status fmha_bwd_prepare(const fmha_bwd_params* params) { return fmha::BwdEntries::prepare(params); }
 
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream) {
-  return fmha::guard([&] {
-    if (stream == fmha::kHipStreamLegacy) stream = nullptr;
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kRequired, false, stream, call);
-    call.device->check_plan_workspace(call.plan, call.problem.workspace, call.problem.fwd.extents,
-                                      fmha::kWorkspaceQuery, call.memory);
-    call.device->run(call.plan, stream);
-  });
+  return fmha::BwdEntries::run(params, stream);
 }
 
 }  // extern "C"

@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The C entries of attention over a KV cache, and nothing else: each runs its body under the guard.
+// The C entries of attention over a KV cache.
 #include "problem/decode.h"
 
-#include "api/answers.h"
-#include "catalogue/catalogue.h"
-#include "error.h"
-#include "fmha_rocm.h"
-#include "launch/device.h"
-#include "plan/plan.h"
+#include <tuple>
+
+#include "api/entries.h"
 #include "select/decode.h"
 
 namespace fmha {
 namespace {
 
-constexpr const char* kWorkspaceQuery = "fmha_decode_workspace_bytes";
+struct Decode {
+  using Params = fmha_decode_params;
+  using Problem = DecodeProblem;
+  using Structs = std::tuple<fmha_decode_params, fmha_fwd_params, fmha_cache>;
+  struct Offers {};
+  using Choice = Chosen;
 
-struct Call {
-  DecodeProblem problem;
-  Device* device;
-  MemoryCheck memory;
-  Chosen chosen;
-  Plan plan;
+  static constexpr Family kFamily = Family::kDecode;
+  static constexpr const char* kWorkspaceQuery = "fmha_decode_workspace_bytes";
+  static constexpr bool kDoesWithoutWorkspace = false;
+
+  static std::tuple<const fmha_decode_params*, const fmha_fwd_params*, const fmha_cache*> structs_of(
+      const Params& p) {
+    return {&p, p.fwd, p.cache};
+  }
+  static uint64_t number(const Params& p) { return number_of(*p.fwd); }
+
+  static constexpr auto* make_problem = make_decode_problem;
+  static void ask(const Problem& /*problem*/, Offers& /*offers*/) {}
+  static const Extents& extents(const Problem& p) { return p.fwd.extents; }
+
+  static Choice choose(const Problem& p, const Offers& /*offers*/, const Target& target, bool counted) {
+    return choose_decode(p, target, counted);
+  }
+  static void plan(const Choice& choice, const Problem& p, const Target& target, Plan& plan) {
+    plan_decode(*choice.kernel, p, target, plan);
+  }
+
+  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static TileInfo tile(const Kernel& k, const Problem& /*problem*/) {
+    return {k.decode.tile_m, k.decode.tile_n, "waves"};
+  }
 };
-
-// As make_call of api/fwd.cc.
-void make_call(const fmha_decode_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
-  make_decode_problem(params, pointers, call.problem);
-  check_overlaps(call.problem);
-  call.device = &Device::current();
-  call.memory = {call.problem.checks_memory, stream};
-  call.device->check_memory(call.problem.fwd.extents, call.memory);
-  const Target& target = call.device->target();
-  call.chosen = choose_decode(call.problem, target, counted);
-  plan_decode(*call.chosen.kernel, call.problem, target, call.plan);
-}
-
-void list_extents(const fmha_decode_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
-  check_extents_room(extents, capacity, count);
-  DecodeProblem problem;
-  make_decode_problem(params, Pointers::kOptional, problem);
-  write_extents(problem.fwd.extents, extents, capacity, count);
-}
+using DecodeEntries = Entries<Decode>;
 
 }  // namespace
 }  // namespace fmha
@@ -48,53 +51,28 @@ void list_extents(const fmha_decode_params* params, fmha_extent* extents, int32_
 extern "C" {
 
 fmha_status fmha_decode_supported(const fmha_decode_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-  });
+  return fmha::DecodeEntries::supported(params);
 }
 
 fmha_status fmha_decode_kernel(const fmha_decode_params* params, fmha_kernel_info* info) {
-  return fmha::guard([&] {
-    fmha::check_info(info);
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, true, nullptr, call);
-    const fmha::DecodeRow& row = call.chosen.kernel->decode;
-    fmha::describe(call.chosen, {row.tile_m, row.tile_n, "waves"}, call.plan, info);
-  });
+  return fmha::DecodeEntries::kernel(params, info);
 }
 
 fmha_status fmha_decode_workspace_bytes(const fmha_decode_params* params, int64_t* bytes) {
-  return fmha::guard([&] {
-    fmha::check_bytes(bytes);
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    *bytes = call.plan.needed_bytes();
-  });
+  return fmha::DecodeEntries::workspace_bytes(params, bytes);
 }
 
 fmha_status fmha_decode_extents(const fmha_decode_params* params, fmha_extent* extents, int32_t capacity,
                                 int32_t* count) {
-  return fmha::guard([&] { fmha::list_extents(params, extents, capacity, count); });
+  return fmha::DecodeEntries::extents(params, extents, capacity, count);
 }
 
 fmha_status fmha_decode_prepare(const fmha_decode_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    call.device->prepare(call.plan);
-  });
+  return fmha::DecodeEntries::prepare(params);
 }
 
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream) {
-  return fmha::guard([&] {
-    if (stream == fmha::kHipStreamLegacy) stream = nullptr;
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kRequired, false, stream, call);
-    call.device->check_plan_workspace(call.plan, call.problem.workspace, call.problem.fwd.extents,
-                                      fmha::kWorkspaceQuery, call.memory);
-    call.device->run(call.plan, stream);
-  });
+  return fmha::DecodeEntries::run(params, stream);
 }
 
 }  // extern "C"

@@ -1,53 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The C entries of appending to a cache, and nothing else: each runs its body under the guard.
+// The C entries of appending to a cache.
 #include "problem/kv_append.h"
 
-#include "api/answers.h"
-#include "catalogue/catalogue.h"
-#include "error.h"
-#include "fmha_rocm.h"
-#include "launch/device.h"
+#include <tuple>
+
+#include "api/entries.h"
 #include "origins/hip/kv_append_pack.h"
-#include "plan/plan.h"
 #include "select/kv_append.h"
 
 namespace fmha {
 namespace {
 
-struct Call {
-  KvAppendProblem problem;
-  Device* device;
-  Chosen chosen;
-  Plan plan;
+struct KvAppend {
+  using Params = fmha_kv_append_params;
+  using Problem = KvAppendProblem;
+  using Structs = std::tuple<fmha_kv_append_params, fmha_cache>;
+  struct Offers {};
+  using Choice = Chosen;
+
+  static constexpr Family kFamily = Family::kKvAppend;
+  static constexpr const char* kWorkspaceQuery = nullptr;
+  static constexpr bool kDoesWithoutWorkspace = false;
+
+  static std::tuple<const fmha_kv_append_params*, const fmha_cache*> structs_of(const Params& p) {
+    return {&p, p.cache};
+  }
+  static uint64_t number(const Params& p) {
+    return number_of({p.batch, p.seqlen, p.nhead_q, p.nhead_k, p.hdim_q});
+  }
+
+  static constexpr auto* make_problem = make_kv_append_problem;
+  static void ask(const Problem& p, Offers& /*offers*/) { check_kv_append_limits(p); }
+  static const Extents& extents(const Problem& p) { return p.extents; }
+
+  static Choice choose(const Problem& p, const Offers& /*offers*/, const Target& target, bool counted) {
+    return choose_kv_append(p, target, counted);
+  }
+  static void plan(const Choice& choice, const Problem& p, const Target& /*target*/, Plan& plan) {
+    plan_kv_append(*choice.kernel, p, plan);
+  }
+
+  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static TileInfo tile(const Kernel& k, const Problem& p) {
+    return {static_cast<int32_t>(hip_kv_append::rows_per_block(k, p)), 0, ""};
+  }
 };
-
-// As make_call of api/fwd.cc.
-void make_call(const fmha_kv_append_params* params, Pointers pointers, bool counted, void* stream,
-               Call& call) {
-  make_kv_append_problem(params, pointers, call.problem);
-  check_kv_append_limits(call.problem);
-  check_overlaps(call.problem);
-  call.device = &Device::current();
-  call.device->check_memory(call.problem.extents, {call.problem.checks_memory, stream});
-  call.chosen = choose_kv_append(call.problem, call.device->target(), counted);
-  plan_kv_append(*call.chosen.kernel, call.problem, call.plan);
-}
-
-void tell_kernel(const fmha_kv_append_params* params, fmha_kernel_info* info) {
-  check_info(info);
-  Call call;
-  make_call(params, Pointers::kOptional, true, nullptr, call);
-  const int64_t rows = hip_kv_append::rows_per_block(*call.chosen.kernel, call.problem);
-  describe(call.chosen, {static_cast<int32_t>(rows), 0, ""}, call.plan, info);
-}
-
-void list_extents(const fmha_kv_append_params* params, fmha_extent* extents, int32_t capacity,
-                  int32_t* count) {
-  check_extents_room(extents, capacity, count);
-  KvAppendProblem problem;
-  make_kv_append_problem(params, Pointers::kOptional, problem);
-  write_extents(problem.extents, extents, capacity, count);
-}
+using KvAppendEntries = Entries<KvAppend>;
 
 }  // namespace
 }  // namespace fmha
@@ -55,36 +53,24 @@ void list_extents(const fmha_kv_append_params* params, fmha_extent* extents, int
 extern "C" {
 
 fmha_status fmha_kv_append_supported(const fmha_kv_append_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-  });
+  return fmha::KvAppendEntries::supported(params);
 }
 
 fmha_status fmha_kv_append_kernel(const fmha_kv_append_params* params, fmha_kernel_info* info) {
-  return fmha::guard([&] { fmha::tell_kernel(params, info); });
+  return fmha::KvAppendEntries::kernel(params, info);
 }
 
 fmha_status fmha_kv_append_extents(const fmha_kv_append_params* params, fmha_extent* extents,
                                    int32_t capacity, int32_t* count) {
-  return fmha::guard([&] { fmha::list_extents(params, extents, capacity, count); });
+  return fmha::KvAppendEntries::extents(params, extents, capacity, count);
 }
 
 fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    call.device->prepare(call.plan);
-  });
+  return fmha::KvAppendEntries::prepare(params);
 }
 
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream) {
-  return fmha::guard([&] {
-    if (stream == fmha::kHipStreamLegacy) stream = nullptr;
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kRequired, false, stream, call);
-    call.device->run(call.plan, stream);
-  });
+  return fmha::KvAppendEntries::run(params, stream);
 }
 
 }  // extern "C"

@@ -1,51 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The C entries of the merge of partial outputs, and nothing else: each runs its body under the guard.
+// The C entries of the merge of partial outputs.
 #include "problem/merge.h"
 
-#include "api/answers.h"
-#include "catalogue/catalogue.h"
-#include "error.h"
-#include "fmha_rocm.h"
-#include "launch/device.h"
+#include <tuple>
+
+#include "api/entries.h"
 #include "origins/hip/merge_pack.h"
-#include "plan/plan.h"
 #include "select/merge.h"
 
 namespace fmha {
 namespace {
 
-struct Call {
-  MergeProblem problem;
-  Device* device;
-  Chosen chosen;
-  Plan plan;
+struct Merge {
+  using Params = fmha_merge_params;
+  using Problem = MergeProblem;
+  using Structs = std::tuple<fmha_merge_params>;
+  struct Offers {};
+  using Choice = Chosen;
+
+  static constexpr Family kFamily = Family::kMerge;
+  static constexpr const char* kWorkspaceQuery = nullptr;
+  static constexpr bool kDoesWithoutWorkspace = false;
+
+  static std::tuple<const fmha_merge_params*> structs_of(const Params& p) { return {&p}; }
+  static uint64_t number(const Params& p) { return number_of({p.parts, p.batch, p.seqlen, p.nhead, p.hdim}); }
+
+  static constexpr auto* make_problem = make_merge_problem;
+  static void ask(const Problem& p, Offers& /*offers*/) { check_merge_limits(p); }
+  static const Extents& extents(const Problem& p) { return p.extents; }
+
+  static Choice choose(const Problem& p, const Offers& /*offers*/, const Target& target, bool counted) {
+    return choose_merge(p, target, counted);
+  }
+  static void plan(const Choice& choice, const Problem& p, const Target& /*target*/, Plan& plan) {
+    plan_merge(*choice.kernel, p, plan);
+  }
+
+  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static TileInfo tile(const Kernel& k, const Problem& p) {
+    return {static_cast<int32_t>(hip_merge::rows_per_block(k, p)), 0, ""};
+  }
 };
-
-// As make_call of api/fwd.cc.
-void make_call(const fmha_merge_params* params, Pointers pointers, bool counted, void* stream, Call& call) {
-  make_merge_problem(params, pointers, call.problem);
-  check_merge_limits(call.problem);
-  check_overlaps(call.problem);
-  call.device = &Device::current();
-  call.device->check_memory(call.problem.extents, {call.problem.checks_memory, stream});
-  call.chosen = choose_merge(call.problem, call.device->target(), counted);
-  plan_merge(*call.chosen.kernel, call.problem, call.plan);
-}
-
-void tell_kernel(const fmha_merge_params* params, fmha_kernel_info* info) {
-  check_info(info);
-  Call call;
-  make_call(params, Pointers::kOptional, true, nullptr, call);
-  const int64_t rows = hip_merge::rows_per_block(*call.chosen.kernel, call.problem);
-  describe(call.chosen, {static_cast<int32_t>(rows), 0, ""}, call.plan, info);
-}
-
-void list_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t capacity, int32_t* count) {
-  check_extents_room(extents, capacity, count);
-  MergeProblem problem;
-  make_merge_problem(params, Pointers::kOptional, problem);
-  write_extents(problem.extents, extents, capacity, count);
-}
+using MergeEntries = Entries<Merge>;
 
 }  // namespace
 }  // namespace fmha
@@ -53,36 +49,24 @@ void list_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t
 extern "C" {
 
 fmha_status fmha_merge_supported(const fmha_merge_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-  });
+  return fmha::MergeEntries::supported(params);
 }
 
 fmha_status fmha_merge_kernel(const fmha_merge_params* params, fmha_kernel_info* info) {
-  return fmha::guard([&] { fmha::tell_kernel(params, info); });
+  return fmha::MergeEntries::kernel(params, info);
 }
 
 fmha_status fmha_merge_extents(const fmha_merge_params* params, fmha_extent* extents, int32_t capacity,
                                int32_t* count) {
-  return fmha::guard([&] { fmha::list_extents(params, extents, capacity, count); });
+  return fmha::MergeEntries::extents(params, extents, capacity, count);
 }
 
 fmha_status fmha_merge_prepare(const fmha_merge_params* params) {
-  return fmha::guard([&] {
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kOptional, false, nullptr, call);
-    call.device->prepare(call.plan);
-  });
+  return fmha::MergeEntries::prepare(params);
 }
 
 fmha_status fmha_merge(const fmha_merge_params* params, void* stream) {
-  return fmha::guard([&] {
-    if (stream == fmha::kHipStreamLegacy) stream = nullptr;
-    fmha::Call call;
-    fmha::make_call(params, fmha::Pointers::kRequired, false, stream, call);
-    call.device->run(call.plan, stream);
-  });
+  return fmha::MergeEntries::run(params, stream);
 }
 
 }  // extern "C"

@@ -117,8 +117,12 @@ Device::Device(const HipApi& api, int ordinal, const Target& target)
 
 void Device::check_memory(const Extents& extents, const MemoryCheck& check) const {
   if (!check.wanted) return;
+  // Queries and keys often have one array of lengths, and a cache's values may be a part of its keys.
+  uintptr_t last = 0;
   for (const Extent& extent : extents.all()) {
-    if (extent.begin != 0) check_owner(extent.pointer, reinterpret_cast<void*>(extent.begin), check.stream);
+    if (extent.begin == 0 || extent.begin == last) continue;
+    check_owner(extent.pointer, reinterpret_cast<void*>(extent.begin), check.stream);
+    last = extent.begin;
   }
 }
 

@@ -125,6 +125,7 @@ class Extents {
     extents_[count_++] = extent;
   }
   void clear() { count_ = 0; }
+  void move(size_t i, const void* begin) { extents_[i].begin = reinterpret_cast<uintptr_t>(begin); }
   std::span<const Extent> all() const { return {extents_.data(), count_}; }
 
   // Fails with INVALID_ARGUMENT if something that is written overlaps anything else.

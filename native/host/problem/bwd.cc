@@ -98,6 +98,17 @@ void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProbl
   problem.workspace = {p.workspace, p.workspace_bytes};
 }
 
+void rebind(const fmha_bwd_params& p, BwdProblem& problem) {
+  Rebinder r(problem.fwd.extents);
+  rebind_fwd_of(*p.fwd, problem.fwd, r);
+  r.view(problem.dout, p.dout.data);
+  r.view(problem.dq, p.dq.data);
+  r.view(problem.dk, p.dk.data);
+  r.view(problem.dv, p.dv.data);
+  r.view(problem.dbias, p.dbias.data);
+  problem.workspace = {p.workspace, p.workspace_bytes};
+}
+
 void check_overlaps(const BwdProblem& problem) {
   for (const View* written : {&problem.dq, &problem.dk, &problem.dv, &problem.dbias}) {
     if (written->touched) check_no_self_overlap(*written);

@@ -49,6 +49,9 @@ struct BwdProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem);
 
+// Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.
+void rebind(const fmha_bwd_params& params, BwdProblem& problem);
+
 // Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else.
 void check_overlaps(const BwdProblem& problem);
 

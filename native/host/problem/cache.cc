@@ -234,4 +234,15 @@ void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProb
       add_array("cache->cache_batch_idx", c.cache_batch_idx, 1, 0, f.batch, wanted, pointers, f.extents);
 }
 
+void rebind_cache(const fmha_cache& c, Cache& cache, Rebinder& r) {
+  r.view(cache.k, c.k.data);
+  r.view(cache.v, c.v.data);
+  r.array(cache.k_scale.data, c.k_scale.data);
+  r.array(cache.v_scale.data, c.v_scale.data);
+  if (c.block_table != nullptr) r.array(cache.table, c.block_table);
+  r.array(cache.indptr, c.kv_indptr);
+  if (c.kv_indices != nullptr) r.array(cache.table, c.kv_indices);
+  r.array(cache.indices, c.cache_batch_idx);
+}
+
 }  // namespace fmha

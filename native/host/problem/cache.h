@@ -80,4 +80,7 @@ void check_cache_strides(const View& view);
 // problem's extents; `written`: keys and values are. Fails with INVALID_ARGUMENT or ABI_MISMATCH.
 void set_cache(const fmha_cache* cache, Pointers pointers, bool written, FwdProblem& problem, Cache& out);
 
+// Takes over the addresses of a cache that is like this one in all else.
+void rebind_cache(const fmha_cache& from, Cache& cache, Rebinder& rebinder);
+
 }  // namespace fmha

@@ -49,6 +49,15 @@ void make_decode_problem(const fmha_decode_params* params, Pointers pointers, De
   problem.workspace = {p.workspace, p.workspace_bytes};
 }
 
+void rebind(const fmha_decode_params& p, DecodeProblem& problem) {
+  Rebinder r(problem.fwd.extents);
+  rebind_fwd_of(*p.fwd, problem.fwd, r);
+  rebind_cache(*p.cache, problem.cache, r);
+  r.array(problem.leftpad_k, p.leftpad_k);
+  r.array(problem.sinks, p.sinks);
+  problem.workspace = {p.workspace, p.workspace_bytes};
+}
+
 void check_overlaps(const DecodeProblem& problem) {
   const FwdProblem& f = problem.fwd;
   for (const View* written : {&f.o, &f.lse}) {

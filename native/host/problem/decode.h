@@ -32,6 +32,9 @@ struct DecodeProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_decode_problem(const fmha_decode_params* params, Pointers pointers, DecodeProblem& problem);
 
+// Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.
+void rebind(const fmha_decode_params& params, DecodeProblem& problem);
+
 // Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else.
 void check_overlaps(const DecodeProblem& problem);
 

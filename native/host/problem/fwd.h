@@ -13,6 +13,7 @@
 #include "memory/workspace.h"
 #include "problem/dropout.h"
 #include "problem/mask.h"
+#include "problem/rebind.h"
 #include "problem/types.h"
 
 namespace fmha {
@@ -76,6 +77,12 @@ void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProbl
 // to the call itself (kernel, randval, workspace, flags) is not looked at, and candidate, checks_memory and
 // workspace are not set. Backward: o is read, lse is read and required. Decode: k and v are not looked at.
 void make_fwd_problem_of(Pass pass, const fmha_fwd_params* fwd, Pointers pointers, FwdProblem& problem);
+
+// Takes over the addresses, seed and workspace of a call that is like the problem's own in all else.
+void rebind(const fmha_fwd_params& params, FwdProblem& problem);
+
+// The same of the `fwd` of a call of another pass, without its workspace.
+void rebind_fwd_of(const fmha_fwd_params& fwd, FwdProblem& problem, Rebinder& rebinder);
 
 // The part of make_fwd_problem that is about memory: views, arrays and extents. The rest is set already.
 void set_fwd_tensors(const fmha_fwd_params& params, const AbiType& type, const AbiType& o_type,

@@ -162,4 +162,28 @@ void set_fwd_tensors(const fmha_fwd_params& p, const AbiType& type, const AbiTyp
   set_arrays(b);
 }
 
+void rebind_fwd_of(const fmha_fwd_params& p, FwdProblem& problem, Rebinder& r) {
+  r.view(problem.q, p.q.data);
+  r.view(problem.k, p.k.data);
+  r.view(problem.v, p.v.data);
+  r.view(problem.o, p.o.data);
+  r.view(problem.lse, p.lse.data);
+  r.view(problem.bias, p.bias.data);
+  r.array(problem.alibi_slopes, p.alibi_slopes);
+  r.view(problem.randval, p.randval.data);
+  r.array(problem.seqused_k, p.seqused_k);
+  r.array(problem.cu_seqlens_q, p.cu_seqlens_q);
+  r.array(problem.cu_seqlens_k, p.cu_seqlens_k);
+  r.array(problem.seqused_q, p.seqused_q);
+  r.array(problem.dropout.seed_offset, p.philox_seed_offset);
+  problem.dropout.seed = p.philox_seed;
+  problem.dropout.offset = p.philox_offset;
+}
+
+void rebind(const fmha_fwd_params& p, FwdProblem& problem) {
+  Rebinder rebinder(problem.extents);
+  rebind_fwd_of(p, problem, rebinder);
+  problem.workspace = {p.workspace, p.workspace_bytes};
+}
+
 }  // namespace fmha

@@ -9,6 +9,7 @@
 #include "memory/tensors.h"
 #include "problem/cache.h"
 #include "problem/options.h"
+#include "problem/rebind.h"
 #include "problem/struct_size.h"
 #include "problem/types.h"
 
@@ -16,6 +17,14 @@ namespace fmha {
 namespace {
 
 constexpr StructVersion kParamsVersions[] = {{sizeof(fmha_kv_append_params), sizeof(fmha_kv_append_params)}};
+
+// q may be rotated where it is.
+bool is_in_place(const fmha_kv_append_params& p) {
+  const fmha_tensor& from = p.q;
+  const fmha_tensor& to = p.q_out;
+  return to.data == nullptr || (to.data == from.data && to.stride_batch == from.stride_batch &&
+                                to.stride_seqlen == from.stride_seqlen && to.stride_head == from.stride_head);
+}
 
 class Builder {
  public:
@@ -89,21 +98,12 @@ class Builder {
     set_tensor(view, name, t, rows, nhead, hdim, bytes, reads(t.data), pointers_);
   }
 
-  // q may be rotated where it is.
-  bool in_place() const {
-    const fmha_tensor& from = p_.q;
-    const fmha_tensor& to = p_.q_out;
-    return to.data == nullptr ||
-           (to.data == from.data && to.stride_batch == from.stride_batch &&
-            to.stride_seqlen == from.stride_seqlen && to.stride_head == from.stride_head);
-  }
-
   void set_tokens() {
     set_token_tensor(problem_.q, {"q", "q.data"}, p_.q, p_.nhead_q, p_.hdim_q);
     set_token_tensor(problem_.k, {"k", "k.data"}, p_.k, p_.nhead_k, p_.hdim_q);
     set_token_tensor(problem_.v, {"v", "v.data"}, p_.v, p_.nhead_k, p_.hdim_v);
     problem_.q_out = problem_.q;
-    if (problem_.has_q && !in_place()) {
+    if (problem_.has_q && !is_in_place(p_)) {
       set_token_tensor(problem_.q_out, {"q_out", "q_out.data"}, p_.q_out, p_.nhead_q, p_.hdim_q);
       add(problem_.q, false);
     } else if (!problem_.has_q && p_.q_out.data != nullptr) {
@@ -297,6 +297,34 @@ void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointe
   problem.extents.clear();
   problem.others.clear();
   Builder(p, p.cache == nullptr ? none : *p.cache, pointers, problem).make();
+}
+
+void rebind(const fmha_kv_append_params& p, KvAppendProblem& problem) {
+  const fmha_cache& c = *p.cache;
+  Rebinder r(problem.extents, &problem.others);
+  if (is_in_place(p)) {
+    problem.q.data = p.q.data;
+    r.view(problem.q_out, p.q.data);
+  } else {
+    r.view(problem.q, p.q.data);
+    r.view(problem.q_out, p.q_out.data);
+  }
+  r.view(problem.k, p.k.data);
+  r.view(problem.v, p.v.data);
+  r.array(problem.cu_seqlens, p.cu_seqlens);
+  r.array(problem.seqused_k, p.seqused_k);
+  r.array(problem.slots.data, p.slots);
+  r.array(problem.positions.data, p.positions);
+  r.array(problem.cos, p.rotary.cos);
+  r.array(problem.sin, p.rotary.sin);
+  if (c.block_table != nullptr) r.array(problem.table, c.block_table);
+  r.array(problem.indptr, c.kv_indptr);
+  if (c.kv_indices != nullptr) r.array(problem.table, c.kv_indices);
+  r.array(problem.batch_index, c.cache_batch_idx);
+  r.view(problem.cache_k, c.k.data, false);
+  r.view(problem.cache_v, c.v.data, false);
+  r.array(problem.k_scale.data, c.k_scale.data);
+  r.array(problem.v_scale.data, c.v_scale.data);
 }
 
 void check_overlaps(const KvAppendProblem& problem) {

@@ -53,6 +53,9 @@ struct KvAppendProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers, KvAppendProblem& problem);
 
+// Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.
+void rebind(const fmha_kv_append_params& params, KvAppendProblem& problem);
+
 // Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else. Keys and values of the
 // cache may interleave.
 void check_overlaps(const KvAppendProblem& problem);

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "memory/tensors.h"
 #include "problem/options.h"
+#include "problem/rebind.h"
 #include "problem/struct_size.h"
 #include "problem/types.h"
 
@@ -105,6 +106,14 @@ void make_merge_problem(const fmha_merge_params* params, Pointers pointers, Merg
   problem.extents.clear();
   set_parts(p, pointers, type.bytes, problem);
   set_result(p, pointers, o_type.bytes, problem);
+}
+
+void rebind(const fmha_merge_params& p, MergeProblem& problem) {
+  Rebinder r(problem.extents);
+  r.view(problem.parts_o, p.o_parts.data);
+  r.view(problem.parts_lse, p.lse_parts.data);
+  r.view(problem.o, p.o.data);
+  r.view(problem.lse, p.lse.data);
 }
 
 void check_overlaps(const MergeProblem& problem) {

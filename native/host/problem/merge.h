@@ -34,6 +34,9 @@ struct MergeProblem {
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
 void make_merge_problem(const fmha_merge_params* params, Pointers pointers, MergeProblem& problem);
 
+// Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.
+void rebind(const fmha_merge_params& params, MergeProblem& problem);
+
 // Fails with INVALID_ARGUMENT if what is written overlaps itself or anything else.
 void check_overlaps(const MergeProblem& problem);
 

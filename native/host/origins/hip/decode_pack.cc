@@ -113,7 +113,7 @@ bool is_aligned(const View& v, Refusal& why) {
 int32_t side(int64_t keys) { return keys == Mask::kUnlimited ? -1 : static_cast<int32_t>(keys); }
 
 // Strides of dimensions of size one are not read, and may be anything.
-int64_t stride(const View& v, Dimension i) { return v.size[i] > 1 ? v.stride[i] : 0; }
+int64_t stride(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; }
 
 DecodeStrides strides(const View& v) { return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)}; }
 CacheStrides cache_strides(const View& v) {

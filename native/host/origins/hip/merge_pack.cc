@@ -69,9 +69,9 @@ bool tensor_fits(const View& v, Refusal& why) {
                      v.pointer, v.data, kAlignBytes);
 }
 
-// Of a dimension of size one the caller's stride may be anything.
+// Of a dimension of size one the caller's stride may be anything, as may all of a tensor that is not wanted.
 MergeStrides strides(const View& v) {
-  const auto stride = [&](Dimension i) { return v.size[i] > 1 ? v.stride[i] : 0; };
+  const auto stride = [&](Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; };
   return {stride(kBatch), stride(kHead), stride(kSeqlen)};
 }
 
