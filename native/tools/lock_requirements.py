@@ -5,7 +5,8 @@
 - ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
 - ``tests/clients/requirements-NAME.txt``: what build/clients-NAME-venv has, pyproject's dependencies, its
-  extra test, and what ``requirements-NAME.in`` says.
+  extra test, and what ``requirements-NAME.in`` says. If that begins with ``--no-deps``, it is the wheels of
+  the packages that it names and nothing else, for build/clients/NAME.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
 would take are named. It needs a package index, installs nothing, and takes some minutes.
@@ -49,6 +50,7 @@ class File:
     source: str
     requirements: list[str]
     pythons: tuple[str, ...] = PYTHONS
+    no_deps: bool = False
 
 
 def declared(*arguments: str) -> list[str]:
@@ -68,13 +70,15 @@ def wanted() -> dict[Path, File]:
     for path in CLIENTS.glob("requirements-*.in"):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
         # Frameworks give up a Python before we do.
-        files[path.with_suffix(".txt")] = File(
-            f"pyproject.toml and {path.name}", [*declared("test"), *lines], PYTHONS[1:]
+        files[path.with_suffix(".txt")] = (
+            File(path.name, lines[1:], PYTHONS[1:], no_deps=True)
+            if lines[0] == "--no-deps"
+            else File(f"pyproject.toml and {path.name}", [*declared("test"), *lines], PYTHONS[1:])
         )
     return files
 
 
-def ask_pip(requirements: list[str], python: str) -> list[dict[str, Any]]:
+def ask_pip(requirements: list[str], python: str, no_deps: bool = False) -> list[dict[str, Any]]:
     """What pip would install for this Python, but by the markers of the one that runs."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -82,6 +86,7 @@ def ask_pip(requirements: list[str], python: str) -> list[dict[str, Any]]:
         command += ["--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp"]
         command += ["--python-version", python, "--target", folder, "--report", str(report)]
         command += [f"--platform={platform}" for platform in PLATFORMS]
+        command += ["--no-deps"] if no_deps else []
         subprocess.run([*command, *requirements], check=True)
         items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
         return items
@@ -102,10 +107,11 @@ def left_out(items: list[dict[str, Any]], python: str) -> list[str]:
     return sorted(found)
 
 
-def resolve(requirements: list[str], python: str) -> list[Wheel]:
+def resolve(file: File, python: str) -> list[Wheel]:
     """The wheels that pip would take on this Python."""
-    items = ask_pip(requirements, python)
-    while more := left_out(items, python):
+    requirements = file.requirements
+    items = ask_pip(requirements, python, file.no_deps)
+    while not file.no_deps and (more := left_out(items, python)):
         requirements = [*requirements, *more]
         items = ask_pip(requirements, python)
     return [
@@ -141,7 +147,7 @@ def main() -> int:
         files = {name: files[name] for name in names}
     pairs = [(path, python) for path, file in files.items() for python in file.pythons]
     with ThreadPoolExecutor() as pool:  # pip mostly waits for the index
-        found = pool.map(lambda pair: resolve(files[pair[0]].requirements, pair[1]), pairs)
+        found = pool.map(lambda pair: resolve(files[pair[0]], pair[1]), pairs)
         wheels = dict(zip(pairs, found, strict=True))
     for path, file in files.items():
         by_python = {python: wheels[path, python] for python in file.pythons}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs the third group of tests: programs that others built for ROCm, on the software device of the build at hand. Each
-# client has an environment of its own, build/clients-NAME-venv, of pinned wheels.
+# client has an environment of its own, build/clients-NAME-venv, of pinned wheels; or the build's, and only the client's
+# own wheels, unpacked in build/clients/NAME.
 #
 #   test_clients.sh [CLIENT...] [-- PYTEST_ARGUMENT...]
 #
@@ -10,8 +11,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-CLIENTS=(objects triton cupy tinygrad jax)
+CLIENTS=(objects bitsandbytes pennylane triton cupy tinygrad jax)
 ARCHS=(gfx942 gfx90a gfx1100 gfx1201)  # of Triton, which compiles for each
+BITSANDBYTES_ARCHS=(gfx942 gfx1100)  # of bitsandbytes, whose library has code for each
 list=${CLIENTS[*]}
 root=$PWD python=${PYTHON:-python3} report=() failed=() chosen=() arguments=()
 
@@ -29,6 +31,11 @@ done
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   { echo "test_clients.sh: $python is $("$python" --version), expected 3.11 or later: set PYTHON" >&2; exit 2; }
 
+# versions_of NAME: what its requirements name, to print.
+versions_of() {
+  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/requirements-$1.in" | paste -sd, | sed 's/,/, /g'
+}
+
 # make_venv NAME: $venv, as tests/clients/requirements-NAME.txt and the client's own program set it up. The stamp is the
 # file that it was made from.
 make_venv() {
@@ -40,8 +47,22 @@ make_venv() {
     cp "$locked" "$venv/.requirements"
   fi
   [ ! -e "$setup" ] || "$venv/bin/python" "$setup"
-  versions=$(sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/requirements-$1.in" | paste -sd, | sed 's/,/, /g')
+  versions=$(versions_of "$1")
   echo "$1: environment ready in $((SECONDS - begin)) s"
+}
+
+# unpack NAME: build/clients/NAME, the wheels of tests/clients/requirements-NAME.txt and nothing that they ask for.
+unpack() {
+  local locked=tests/clients/requirements-$1.txt folder=build/clients/$1 wheels wheel
+  versions=$(versions_of "$1")
+  ! cmp -s "$locked" "$folder/.requirements" || return 0
+  wheels=$(mktemp -d build/.wheels.XXXXXX)
+  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$locked" -d "$wheels"
+  rm -rf "$folder"
+  for wheel in "$wheels"/*.whl; do build/venv/bin/python -m zipfile --extract "$wheel" "$folder"; done
+  cp "$locked" "$folder/.requirements"
+  rm -rf "$wheels"
 }
 
 # run WHAT COMMAND...: runs a client's tests and notes how that went, in pytest's own words.
@@ -84,6 +105,22 @@ client_objects() {
   local tests=(tests/clients/test_stubs.py tests/clients/test_hiprtc.py)
   [ ! -d tests/clients/objects ] || { unpack_objects; tests+=(tests/clients/objects); }
   run "stubs and public code objects" on_device "$root/build/venv" -- "${tests[@]}"
+}
+
+# As on a card, a kernel may read behind an array up to its page's end: two load scales that no lane uses.
+client_bitsandbytes() {
+  unpack bitsandbytes
+  local -x FMHA_EMU_BOUNDS=page
+  local arch
+  for arch in "${BITSANDBYTES_ARCHS[@]}"; do
+    run "bitsandbytes on $arch ($versions)" on_device "$root/build/venv" --arch "$arch" -- \
+      tests/clients/test_bitsandbytes_*.py
+  done
+}
+
+client_pennylane() {
+  unpack pennylane
+  run "PennyLane ($versions)" on_device "$root/build/venv" -- tests/clients/test_pennylane_*.py
 }
 
 client_triton() {

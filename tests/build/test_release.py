@@ -44,8 +44,8 @@ def test_unknown_client() -> None:
     done = run("test_clients.sh", "cuda")
     assert done.returncode == 2
     assert (
-        "got 'cuda', expected one of objects, triton, cupy, tinygrad, jax, or -- and pytest's arguments"
-        in done.stderr
+        "got 'cuda', expected one of objects, bitsandbytes, pennylane, triton, cupy, tinygrad, jax, or -- "
+        "and pytest's arguments" in done.stderr
     )
 
 

@@ -20,8 +20,8 @@
 #include "fmha_rocm.h"
 #include "hip/runtime.h"
 #include "launch/device.h"
-#include "select/choose.h"
 #include "plan/plan.h"
+#include "select/choose.h"
 
 namespace fmha {
 
