@@ -49,7 +49,7 @@ def excitation(qubits: int, others: float) -> Array:
     """Turns 0..1.. and 1..0.. into each other; `others` is the sign of all other states' phase, or 0."""
     size, half = 1 << qubits, qubits // 2
     low, high = (1 << half) - 1, ((1 << half) - 1) << half
-    out = np.eye(size, dtype=complex) * np.exp(0.5j * ANGLE * others)
+    out: Array = np.eye(size, dtype=complex) * np.exp(0.5j * ANGLE * others)
     cos, sin = np.cos(ANGLE / 2), np.sin(ANGLE / 2)
     out[[low, low, high, high], [low, high, low, high]] = [cos, -sin, sin, cos]
     return out
