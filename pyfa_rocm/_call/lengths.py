@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether sequences whose lengths the host knows fit their tensors. Of others kernels see to that."""
+"""Check that sequences whose lengths the host knows fit their tensors; kernels see to the others."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_the_count_sees_includes() -> None:
     """It finds those of every house, and those from one room to the next."""
     assert len(sources()) > 250
     assert {a for a, _ in includes()} >= {"host/api", "host/problem", "jax", "emulator/hip"}
-    assert includes()["host/api", "host/launch"] >= 5
+    assert includes()["host/api", "host/launch"] >= 2
 
 
 def test_every_source_is_in_a_room() -> None:

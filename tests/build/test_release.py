@@ -59,7 +59,7 @@ def test_every_client_has_its_files() -> None:
     for client in clients.split():
         assert f"tests/clients/test_{client}_*.py" in script
     # Each test is some client's.
-    named = (*clients.split(), "stubs", "objects")
+    named = (*clients.split(), "stubs", "hiprtc", "objects")
     strays = [path.name for path in folder.glob("test_*.py") if path.stem.split("_")[1] not in named]
     assert strays == []
 

@@ -18,11 +18,11 @@ from pyfa_rocm import DeviceArray
 
 Array = NDArray[Any]
 FOLDER = Path(__file__).resolve().parents[2] / "build/clients/bitsandbytes"
-# Of the libraries in the wheel that is the one for ROCm 7.2. Its kernels lie in compressed bundles.
+# The wheel's library for ROCm 7.2, whose kernels lie in compressed bundles
 LIBRARY = FOLDER / "bitsandbytes" / "libbitsandbytes_rocm72.so"
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
-# What bitsandbytes' csrc/kernels.cu lists. A code's sign in FP4 is its highest bit.
+# The values that each code stands for, as the formats define them. A code's sign in FP4 is its highest bit.
 _FP4 = [0.0, 0.005208333333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25]
 _NF4 = [
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),

@@ -47,7 +47,7 @@ def function(kind: str, name: str) -> str:
 def moved(kind: str, s: Step, g: Array, p: Array, states: list[Array]) -> tuple[Array, Array, list[Array]]:
     """The update of each parameter, parameters and states behind the step, without any rounding.
 
-    What weight decay adds to a gradient is in it already.
+    The gradient already has what weight decay adds to it.
     """
     first, kept = states[0], 1 - s.rate * s.decay
     if kind in TWO_STATES:
@@ -89,7 +89,7 @@ def check(got: Array, exact: Array, sizes: Array, dtype: Any) -> None:
 
 
 def step_sizes(kind: str, s: Step, g: Array, p: Array, states: list[Array], update: Array) -> Array:
-    """Of the numbers that a parameter is made from: terms of an update may cancel."""
+    """Sum up the sizes of the numbers that make a parameter: terms of an update may cancel."""
     terms, _, _ = moved(kind, s, np.abs(g), np.abs(p), [np.abs(state) for state in states])
     sizes: Array = np.abs(p) + s.rate * (np.abs(update) + np.abs(terms))
     return sizes

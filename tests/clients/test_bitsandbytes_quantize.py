@@ -88,7 +88,7 @@ def test_dequantize(name: str, book: str, size: int) -> None:
 
 
 def product_error(name: str, depth: int) -> float:
-    """Of a product of `depth` elements, relative to the sum of their sizes.
+    """Bound the error of a product of `depth` elements, relative to the sum of their sizes.
 
     float32 sums. In the other types a weight's value, its scale, their product, that with the activation and
     sums of four may be rounded, and are on some arch.
@@ -152,7 +152,7 @@ def test_vector_with_4_bit_weights(name: str) -> None:
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0])
 def test_int8_rows(threshold: float) -> None:
-    """What reaches the threshold is 0, and does not count."""
+    """Elements that reach the threshold are 0, and do not count."""
     x = draw(np.random.default_rng(4), (3, 1500), np.float16)
     out, stats = empty(x.shape, np.int8), empty((3,), np.float32)
     call("cint8_vector_quant", on_device(x), out, stats, threshold, *x.shape, None)

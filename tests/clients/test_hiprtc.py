@@ -26,7 +26,7 @@ MACHINES = {"gfx90a": 0x3F, "gfx942": 0x4C, "gfx1100": 0x41}
 
 @dataclass
 class Compiled:
-    """What a program came to."""
+    """The outcome of compiling a program."""
 
     result: int
     code: bytes

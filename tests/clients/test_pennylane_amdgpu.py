@@ -180,7 +180,7 @@ def test_measurements(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_gradient_by_the_adjoint_method(kind: str) -> None:
-    """Of the sum of two observables, by the angles of three gates."""
+    """The sum of two observables has gradients by the angles of three gates."""
     named = getattr(ops.observables, f"NamedObs{kind}")
     both = getattr(ops.observables, f"Hamiltonian{kind}")
     observable = both(np.array([0.5, -2], TYPES[kind][0]).real, [named("PauliZ", [1]), named("PauliX", [2])])

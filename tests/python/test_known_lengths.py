@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is said of lengths that the host knows, and that do not fit."""
+"""Lengths that the host knows and that do not fit are refused, by name, index and capacity."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Whether the structs of two calls ask for the same: they are compared as a whole, but for addresses and for
-// numbers that a launch reads and nothing else. Of addresses it matters whether they are there and how they
-// are aligned. A field that a later header adds is compared without a word here.
+// Compares the structs of two calls: do they ask for the same? They are compared as a whole, except addresses
+// and numbers that only a launch reads. An address counts by whether it is there and how it is aligned. A
+// field that a later header adds is compared without a word here.
 #pragma once
 
 #include <array>

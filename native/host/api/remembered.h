@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A thread's last calls, so that one like a call before makes no problem and chooses no kernel: it takes over
-// that call's, checked as it is, and puts its own addresses in. What depends on addresses is checked anew:
-// overlaps, and whose memory it is. Only calls that succeeded are remembered.
+// that call's, checked as it is, and puts its own addresses in. Checks that depend on addresses are made
+// anew: overlaps, and whose memory it is. Only calls that succeeded are remembered.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ struct Remembered {
   typename F::Problem problem;
 };
 
-// Of all families, by a number of the call. It is in memory of the thread itself, zero at first: no lock,
-// and nothing is allocated.
+// Calls of all families, by a number of the call. They are in memory of the thread itself, zero at first:
+// there is no lock, and nothing is allocated.
 class Memory {
  public:
   template <typename F>

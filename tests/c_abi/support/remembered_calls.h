@@ -56,7 +56,7 @@ class Series {
     for (char*& region : regions_) region = static_cast<char*>(device_memory(kBytes));
   }
 
-  // Of a random shape.
+  // A call of a random shape.
   AnyCall next(Family family) {
     constexpr int64_t kLengths[] = {1, 64, 512, 2048}, kHdims[] = {64, 128};
     constexpr fmha_dtype kTypes[] = {FMHA_FP16, FMHA_BF16};
