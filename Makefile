@@ -29,7 +29,7 @@ TEST_DECODE = decode_((fp16|bf16)_(d64|d128)(_vectors)?|bf16_d576v512|bf16_d64_m
 TEST_CK = (fwd_fp16_d64_group_mask_pad_alibi|fwd_bf16_d64_mask_pad_dropout|bwd_fp16_d64)$$
 PASSED = $(BUILD)/passed.txt
 # `make test` leaves these ctests out: fuzzing, half a minute, and tests of kernels that it does not build
-LEFT_CTESTS = fuzz_replay|native.(call_path|bad_input)
+LEFT_CTESTS = fuzz_replay|native.(call_path|remembered|bad_input)
 DEMO_TARGETS = $(if $(wildcard /dev/kfd),native,$(SOFTWARE_DEVICE))
 SOFTWARE_DEVICE = $(shell sed -n 's/^software_device = "\(.*\)"/\1/p' native/archs.toml)
 # CMake runs fewer kernel compilers at a time if memory is short; CMAKE_BUILD_PARALLEL_LEVEL overrides.
