@@ -3,8 +3,8 @@
 
 All changes come before the first build, so that the software device is compiled once: the page's throw-away
 kernel, arch and option are in it together. The instruction of the page is a real one (``again``): it is taken
-out first, and comes back in its place. To save time the copy's software device has waves of 64 lanes alone,
-there are no tests in C, and the build tools are those of this checkout. All else is as for a reader.
+out first, and comes back in its place. To save time the copy has no tests in C, and the build tools of this
+checkout. All else is as for a reader.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Tree:
             if name not in own and not name.startswith(("FMHA_", "PYFA_", "PYTEST_"))
         }
         more = {"PATH": f"{self.programs}:{kept['PATH']}", "PYFA_ROCM_DEVICE": "emulator"}
-        return kept | more | {"CCACHE_BASEDIR": str(self.root), "EMU_WAVES": "64"}
+        return kept | more | {"CCACHE_BASEDIR": str(self.root)}
 
     def run(self, *command: str | Path) -> str:
         """Output of a command that has to succeed."""
