@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +20,17 @@ Host = Mapping[str, Sequence[int]]
 Shapes = Mapping[str, Sequence[int]]
 
 
-def require_packed(host: Host, totals: Mapping[str, int], longest: Mapping[str, Any]) -> None:
+def require_packed(
+    host: Host, given: Container[str], totals: Mapping[str, int], longest: Mapping[str, Any]
+) -> None:
     """Raise unless the rows of each sequence are those of the tensors.
 
     Parameters
     ----------
     host : mapping
         The numbers that the host knows, by the array's name.
+    given : container
+        Names of the arrays that the call has, whether the host knows what is in them or not.
     totals : mapping
         By side, "q" or "k": the rows that there are.
     longest : mapping
@@ -37,9 +41,12 @@ def require_packed(host: Host, totals: Mapping[str, int], longest: Mapping[str, 
         if starts is None:
             continue
         _require_starts(f"cu_seqlens_{side}", starts, total)
-        counts = _differences(starts)
-        _require_bound(side, counts, longest[side])
-        _require_used(f"seqused_{side}", host.get(f"seqused_{side}"), counts)
+        counts, used = _differences(starts), f"seqused_{side}"
+        _require_used(used, host.get(used), counts)
+        if used not in given:
+            _require_bound(side, f"cu_seqlens_{side}", counts, longest[side])
+        elif used in host:
+            _require_bound(side, used, host[used], longest[side])
 
 
 def require_cached(host: Host, shapes: Shapes, seqlen_new: int, max_seqlen_k: int | None) -> None:
@@ -103,12 +110,12 @@ def _require_starts(name: str, starts: Sequence[int], total: int) -> None:
         before = start
 
 
-def _require_bound(side: str, counts: Sequence[int], longest: Any) -> None:
+def _require_bound(side: str, name: str, counts: Sequence[int], longest: Any) -> None:
     for b, count in enumerate(counts):
         if count > longest:
             raise InvalidArgumentError(
-                f"max_seqlen_{side}: got {longest}, expected {count} or more: cu_seqlens_{side} has so many "
-                f"rows of sequence {b}"
+                f"max_seqlen_{side}: got {longest}, expected {count} or more: {name} has so many rows of "
+                f"sequence {b}"
             )
 
 

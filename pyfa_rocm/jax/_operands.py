@@ -162,7 +162,8 @@ class Operands(Arrays):
         )  # fmt: skip
         if packed:
             totals = {"q": q.shape[0], "k": k.shape[0]}
-            require_packed(self.known_lengths, totals, {"q": max_seqlen_q, "k": max_seqlen_k})
+            longest = {"q": max_seqlen_q, "k": max_seqlen_k}
+            require_packed(self.known_lengths, self.layouts, totals, longest)
         return checked
 
     def traced(self, checked: Checked, *, deterministic: bool = False) -> TracedCall:

@@ -118,7 +118,8 @@ class Invocation:
             return
         longest = {"q": self.lengths.max_seqlen_q, "k": self.lengths.max_seqlen_k}
         totals = {side: x.shape[0] for side in "qk" if (x := self.tensors[side]) is not None}
-        require_packed(host, totals, longest)
+        given = [name for name, x in self.tensors.items() if x is not None]
+        require_packed(host, given, totals, longest)
 
     def optional(self, described: dict[str, Tensor]) -> OptionalArguments:
         """Return the optional arguments of a call on tensors with memory."""

@@ -22,20 +22,25 @@ PACKED: list[tuple[dict[str, Any], dict[str, int], str]] = [
     ({}, {"k": 0}, "max_seqlen_k: got 0, expected 60 or more"),
     ({"seqused_q": [30, 21]}, {}, "seqused_q: got 21 at 1, expected 0 to 20, the rows of that sequence"),
     ({"seqused_k": [-1, 1]}, {}, "seqused_k: got -1 at 0, expected 0 to 60"),
+    ({"seqused_q": [30, 2]}, {"q": 29}, "max_seqlen_q: got 29, expected 30 or more: seqused_q has so many"),
 ]
 
 
 def test_packed_sequences_that_fit() -> None:
-    require_packed(STARTS, TOTALS, LONGEST)
-    require_packed(STARTS | {"seqused_q": [0, 20], "seqused_k": [60, 1]}, TOTALS, LONGEST)
-    require_packed({"seqused_q": [99]}, TOTALS, LONGEST)  # without starts nobody knows
-    require_packed({"cu_seqlens_q": [], "cu_seqlens_k": [5]}, TOTALS, LONGEST)
+    require_packed(STARTS, STARTS, TOTALS, LONGEST)
+    both = STARTS | {"seqused_q": [0, 20], "seqused_k": [60, 1]}
+    require_packed(both, both, TOTALS, LONGEST)
+    # A bound is one of the rows in use.
+    require_packed(both, both, TOTALS, {"q": 20, "k": 60})
+    require_packed(STARTS, [*STARTS, "seqused_q"], TOTALS, {"q": 20, "k": 60})
+    require_packed({"seqused_q": [99]}, ["seqused_q"], TOTALS, LONGEST)  # without starts nobody knows
+    require_packed({"cu_seqlens_q": [], "cu_seqlens_k": [5]}, STARTS, TOTALS, LONGEST)
 
 
 @pytest.mark.parametrize(("change", "longest", "said"), PACKED, ids=[said[:30] for *_, said in PACKED])
 def test_packed_sequences_that_do_not(change: dict[str, Any], longest: dict[str, int], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape(said)):
-        require_packed(STARTS | change, TOTALS, LONGEST | longest)
+        require_packed(STARTS | change, STARTS | change, TOTALS, LONGEST | longest)
 
 
 PAGES = {"q": (2, 1, 4, 64), "k_cache": (9, 16, 2, 64), "block_table": (2, 3)}
