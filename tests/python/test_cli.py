@@ -205,9 +205,8 @@ def test_a_launch_of_another_kernel_is_said(
     c = backends.BACKENDS["c"]
     monkeypatch.setitem(backends.BACKENDS, "c", replace(c, run=twice))
     assert main.main(["prove", "--backend", "c"]) == 1
-    text = capsys.readouterr().out
-    assert "WRONG: the device was asked to run fmha_fwd_" in text
-    assert text.endswith("result        WRONG\n")
+    said = r"WRONG: the device was asked to run fmha_fwd_(?s:.*)result        WRONG\n\Z"
+    assert re.search(said, capsys.readouterr().out)
 
 
 def test_without_backward_kernels_forward_is_proved(
@@ -226,8 +225,7 @@ def test_without_backward_kernels_forward_is_proved(
     assert "not built     gradients of the problem (" in text
     assert "dQ error" not in text
     assert main.main(["demo"]) == 0
-    text = capsys.readouterr().out
-    line = next(line for line in text.splitlines() if line.startswith("  causal "))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  causal "))
     assert line.split()[-5:] == ["-", "-", "-", "-", "right"]
 
 
@@ -253,9 +251,8 @@ def test_a_wrong_feature_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert text.count("WRONG: O") == 4
     assert "dV 0.50, dBias 2.00 of the tolerance" in text
     assert text.count("absent") == 1
-    # A build of some kernels may lack the gradients of the problem too.
     missing = r"absent; the forward pass of gradients; gradients of (the problem; )?wrong; not a number \("
-    assert re.search(rf"not built {missing}", " ".join(text.split()))
+    assert re.search(rf"not built {missing}", " ".join(text.split()))  # some builds lack the problem's too
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ template <typename Struct>
 bool are_alike(const Struct& a, const Struct& b) {
   using P = Places<Struct>;
   using Pair = uint64_t __attribute__((vector_size(16)));
-  constexpr size_t kWord = sizeof(uint64_t), kPairs = sizeof(Struct) / sizeof(Pair);
-  constexpr bool kOdd = sizeof(Struct) % sizeof(Pair) != 0;
+  constexpr size_t kWord = sizeof(uint64_t), kPair = 2 * kWord, kPairs = sizeof(Struct) / kPair;
+  constexpr bool kOdd = sizeof(Struct) % kPair != 0;
   static_assert(sizeof(Struct) % kWord == 0);
   alignas(16) static constexpr auto kMasks = [] {
     std::array<uint64_t, 2 * kPairs + (kOdd ? 1 : 0)> masks{};
@@ -112,7 +112,7 @@ bool are_alike(const Struct& a, const Struct& b) {
   }
   if constexpr (kOdd) {
     uint64_t x = 0, y = 0;
-    load(&a, kPairs * sizeof(Pair), x), load(&b, kPairs * sizeof(Pair), y);
+    load(&a, kPairs * kPair, x), load(&b, kPairs * kPair, y);
     different[0] |= (x ^ y) & kMasks.back();
   }
   bool one_lacks = false;

@@ -35,7 +35,7 @@ struct Bwd {
     plan_bwd(choice, p, plan);
   }
 
-  static const Chosen& chosen(const Choice& choice) { return choice.chosen; }
+  static const Chosen* chosen(const Choice& choice) { return &choice.chosen; }
   static TileInfo tile(const Kernel& k, const Problem& /*problem*/) {
     return {k.bwd.tile_m, k.bwd.tile_n, k.bwd.pipeline};
   }

@@ -38,7 +38,7 @@ struct Decode {
     plan_decode(*choice.kernel, p, target, plan);
   }
 
-  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static const Chosen* chosen(const Choice& choice) { return &choice; }
   static TileInfo tile(const Kernel& k, const Problem& /*problem*/) {
     return {k.decode.tile_m, k.decode.tile_n, "waves"};
   }

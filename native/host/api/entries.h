@@ -135,7 +135,7 @@ struct Entries {
     return guard([&] {
       check_info(info);
       const Call<F> call(params, Pointers::kOptional, true);
-      const Chosen& chosen = F::chosen(call.choice());
+      const Chosen& chosen = *F::chosen(call.choice());
       describe(chosen, F::tile(*chosen.kernel, call.problem()), call.plan(), info);
     });
   }

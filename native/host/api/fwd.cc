@@ -39,7 +39,7 @@ struct Fwd {
     plan_fwd(*choice.chosen.kernel, p, choice.division, target, plan);
   }
 
-  static const Chosen& chosen(const Choice& choice) { return choice.chosen; }
+  static const Chosen* chosen(const Choice& choice) { return &choice.chosen; }
   static TileInfo tile(const Kernel& k, const Problem& /*problem*/) {
     return {k.fwd.tile_m, k.fwd.tile_n, k.fwd.pipeline};
   }

@@ -40,7 +40,7 @@ struct KvAppend {
     plan_kv_append(*choice.kernel, p, plan);
   }
 
-  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static const Chosen* chosen(const Choice& choice) { return &choice; }
   static TileInfo tile(const Kernel& k, const Problem& p) {
     return {static_cast<int32_t>(hip_kv_append::rows_per_block(k, p)), 0, ""};
   }

@@ -36,7 +36,7 @@ struct Merge {
     plan_merge(*choice.kernel, p, plan);
   }
 
-  static const Chosen& chosen(const Choice& choice) { return choice; }
+  static const Chosen* chosen(const Choice& choice) { return &choice; }
   static TileInfo tile(const Kernel& k, const Problem& p) {
     return {static_cast<int32_t>(hip_merge::rows_per_block(k, p)), 0, ""};
   }
