@@ -51,14 +51,19 @@ make_venv() {
   echo "$1: environment ready in $((SECONDS - begin)) s"
 }
 
-# unpack NAME: build/clients/NAME, the wheels of tests/clients/requirements-NAME.txt and nothing that they ask for.
+# download LOCKED: the wheels of a file of requirements, and nothing that they ask for, in a new folder $wheels.
+download() {
+  wheels=$(mktemp -d build/.wheels.XXXXXX)
+  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    -r "$1" -d "$wheels"
+}
+
+# unpack NAME: the wheels of tests/clients/requirements-NAME.txt, in build/clients/NAME.
 unpack() {
   local locked=tests/clients/requirements-$1.txt folder=build/clients/$1 wheels wheel
   versions=$(versions_of "$1")
   ! cmp -s "$locked" "$folder/.requirements" || return 0
-  wheels=$(mktemp -d build/.wheels.XXXXXX)
-  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$locked" -d "$wheels"
+  download "$locked"
   rm -rf "$folder"
   for wheel in "$wheels"/*.whl; do build/venv/bin/python -m zipfile --extract "$wheel" "$folder"; done
   cp "$locked" "$folder/.requirements"
@@ -91,9 +96,7 @@ on_device() {
 unpack_objects() {
   local locked=native/tools/ck-requirements.txt folder=build/clients/objects wheels
   ! cmp -s "$locked" "$folder/.requirements" || return 0
-  wheels=$(mktemp -d build/.wheels.XXXXXX)
-  build/venv/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$locked" -d "$wheels"
+  download "$locked"
   mkdir -p build/clients
   build/venv/bin/python native/tools/unpack_objects.py "$wheels"/*.whl "$folder"
   cp "$locked" "$folder/.requirements"

@@ -56,7 +56,7 @@ def test_each_value_comes_first() -> None:
 
 
 def test_what_passed_is_left_out(tmp_path: Path) -> None:
-    """Of the software device's own tests, as long as neither they nor the device change."""
+    """The software device's own tests do not run twice, as long as neither they nor the device change."""
     file = tmp_path / "passed.txt"
     tests = ["tests/emulator/isa/test_mad.py", "tests/build/test_version.py"]
 

@@ -6,9 +6,12 @@ leaves those out. Only tests that use no kernel of this project count, since `ma
 `make test-full` all. FILE begins with a hash of the device and its tests: of others it says nothing.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +29,11 @@ def state() -> str:
     found = hashlib.sha256(emulator_path().read_bytes())
     folders = (TESTS / "emulator", TESTS / "support")
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        found.update(f"{path.relative_to(TESTS)} {path.stat().st_size} ".encode() + path.read_bytes())
+        found.update(str(path.relative_to(TESTS)).encode() + hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
 
+@cache
 def may_count(path: Path) -> bool:
     """Whether a file's tests depend on nothing but the device."""
     return path.is_relative_to(TESTS / "emulator") and not _USES_KERNELS.search(path.read_text())
@@ -42,7 +46,6 @@ class Noting:
         self.file = file
         self.is_worker = is_worker
         self.names: list[str] = []
-        self.counting: dict[Path, bool] = {}
         file.unlink(missing_ok=True)
 
     @pytest.hookimpl(tryfirst=True)
@@ -54,9 +57,7 @@ class Noting:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
         """Say of a test that has run whether it ran whole."""
         yield
-        path = item.path
-        counts = self.counting.setdefault(path, may_count(path))
-        if counts and not quick.shortened and not quick.takes_fewer_examples(item):
+        if may_count(item.path) and not quick.shortened and not quick.takes_fewer_examples(item):
             item.user_properties.append((_WHOLE, True))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

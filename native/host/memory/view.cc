@@ -117,7 +117,7 @@ uint64_t reach_bytes_of_large(const View& v) {
 
 // Sufficient for distinct elements to have distinct addresses, and met by every permuted, sliced or padded
 // dense layout: each stride steps over all that the smaller ones reach.
-void check_no_self_overlap(const View& v) {
+void check_no_self_overlap(const View& v, const char* const (&stride_names)[3]) {
   const std::array<size_t, 3> order = by_stride(v);
   auto reach = static_cast<uint64_t>(v.row);
   for (const size_t i : order) {
@@ -126,7 +126,7 @@ void check_no_self_overlap(const View& v) {
     if (stride < reach) {
       raise(FMHA_INVALID_ARGUMENT,
             "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
-            kStrideNames[i], v.stride[i], reach);
+            stride_names[i], v.stride[i], reach);
     }
     reach = multiply_add(static_cast<uint64_t>(v.size[i] - 1), stride, reach);
   }

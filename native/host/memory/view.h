@@ -40,6 +40,9 @@ struct View {
   T* address() const {
     return touched ? static_cast<T*>(data) : nullptr;
   }
+
+  // The stride for a kernel: 0 where the caller's may be anything, of a size of one or a tensor not wanted.
+  int64_t step(Dimension i) const { return touched && size[i] > 1 ? stride[i] : 0; }
 };
 
 // An array without strides.
@@ -76,7 +79,7 @@ inline std::array<size_t, 3> by_stride(const View& v) {
 
 // For what is written and has elements: fails with INVALID_ARGUMENT unless distinct elements have distinct
 // addresses.
-void check_no_self_overlap(const View& view);
+void check_no_self_overlap(const View& view, const char* const (&stride_names)[3] = kStrideNames);
 
 // Fails with INVALID_ARGUMENT if two views that are written share an element of one page, or of one sequence.
 // Neither overlaps itself, and their sizes are the same but for their rows. One may lie in the gaps of the

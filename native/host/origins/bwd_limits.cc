@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What backward kernels of tiles cannot do, whichever it is, and what of that holds for all kernels.
+// Limits of all backward kernels, and those of kernels that load whole tiles.
 #include <algorithm>
 #include <cfloat>
 #include <cinttypes>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What forward kernels of tiles cannot do, whichever it is. The order of the checks is that of the params.
+// Limits of all forward kernels that load whole tiles, checked in the order of the params.
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>

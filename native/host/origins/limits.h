@@ -34,7 +34,7 @@ bool dim_fits(const char* name, int64_t value, int64_t most, Refusal& why);
 // `align_bytes` is a power of two.
 bool strides_fit(const View& view, int64_t align_bytes, Refusal& why);
 
-// What one (batch, head) spans, padded to whole tiles, must fit the 32-bit offsets inside a kernel.
+// A kernel has 32-bit offsets: one (batch, head), padded to whole tiles, must not span more.
 bool span_fits(const View& view, bool written, Refusal& why);
 
 // Both, and the address.
@@ -46,7 +46,7 @@ bool softcap_fits(const char* prefix, const FwdProblem& problem, Refusal& why);
 bool biases_fit(const char* prefix, const FwdProblem& problem, Refusal& why);
 bool alibi_fits(const char* name, const FwdProblem& problem, Refusal& why);
 
-// Whether kernels that load whole tiles could do the problem at all; if not, the reason is in `why`.
+// Returns false, with the reason in `why`, if no kernel that loads whole tiles could do the problem.
 bool fwd_within_limits(const FwdProblem& problem, Refusal& why);
 
 // Lengths, strides and factors of a backward call, as all kernels count them. Fails like the next one.

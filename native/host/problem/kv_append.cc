@@ -260,24 +260,6 @@ class Builder {
   bool paged_ = false;
 };
 
-// As check_no_self_overlap, by the names of a cache's strides.
-void check_distinct(const View& v) {
-  const std::array<size_t, 3> order = by_stride(v);
-  uint64_t reach = static_cast<uint64_t>(v.row);
-  for (const size_t i : order) {
-    if (v.size[i] <= 1) continue;
-    const auto stride = static_cast<uint64_t>(v.stride[i]);
-    if (stride < reach) {
-      raise(FMHA_INVALID_ARGUMENT,
-            "%s.%s = %" PRId64 ": its elements overlap one another; expected %" PRIu64 " or more", v.name,
-            kCacheStrideNames[i], v.stride[i], reach);
-    }
-    uint64_t all = 0;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(v.size[i] - 1), stride, &all)) all = kAddressSpace;
-    reach = std::min(all, kAddressSpace) + reach;
-  }
-}
-
 }  // namespace
 
 void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers,
@@ -332,7 +314,7 @@ void check_overlaps(const KvAppendProblem& problem) {
   problem.others.check_overlaps();
   for (const View* cache : {&problem.cache_k, &problem.cache_v}) {
     if (!cache->touched) continue;
-    check_distinct(*cache);
+    check_no_self_overlap(*cache, kCacheStrideNames);
     problem.others.check_overlaps_with(
         {cache->name, cache->pointer, reinterpret_cast<uintptr_t>(cache->data), reach_bytes(*cache), true});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Whether workgroups of our own forward kernel (hip/fwd/fwd_pingpong.h) share the keys of some row tiles, so
-// that the last round of them leaves no compute unit idle; and the workspace that the parts are left in.
+// Decides whether workgroups of our own forward kernel (hip/fwd/fwd_pingpong.h) share the keys of some row
+// tiles, so that their last round leaves no compute unit idle. Also plans the workspace for the parts.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ def test_fault_ends_the_process_for_good(rocm: str) -> None:
 
 
 def test_fault_of_another_release_is_not_final() -> None:
-    """What stopped while another release was played ends nothing in ROCm 7."""
+    """A launch that stopped while another release was played ends nothing in ROCm 7."""
     stream = Stream()
     launch("add_one", stream.handle, 4096)
     assert hip.lib().hipStreamSynchronize(stream.pointer) == 700

@@ -388,7 +388,7 @@ def _run(*command: object) -> None:
 
 def legal(lines: Sequence[str], cpu: str = "", later: bool = False) -> list[bool]:
     """Which of these instructions LLVM's assembler accepts, or that of clang 20."""
-    # By what it prints of each line: it complains a few bytes at a time, which takes long to write and read.
+    # Lines that it prints are those it accepts. Its complaints come a few bytes at a time, which takes long.
     text = "".join(f"line_{i}:\n{line}\n" for i, line in enumerate(lines))
     command = reader(_target(cpu or rows.arch()), later)
     done = subprocess.run(

@@ -14,14 +14,14 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   return origins::kTileRows % kernel.fwd.tile_m == 0 && origins::kTileRows % kernel.fwd.tile_n == 0;
 }
 
-// Whether the mask needs a masked kernel. One that hides nothing needs none, unless ALiBi counts from its
-// diagonal: an unmasked kernel counts from bottom-right.
+// A mask that hides nothing needs no masked kernel, unless ALiBi counts from its diagonal: an unmasked kernel
+// counts from bottom-right.
 inline bool fwd_needs_mask(const FwdProblem& p) {
   if (p.seqlen_k == 0) return false;
   return p.mask.hides() || (p.has_alibi && p.mask.top_left && (p.group || p.seqlen_q != p.seqlen_k));
 }
 
-// Whether each row of the bias begins at a whole vector: kernels that do not pad load it by vectors.
+// Kernels that do not pad load the bias by vectors, so each of its rows must begin at a whole vector.
 bool fwd_bias_is_whole(const FwdProblem& problem);
 
 // One launch. The problem is within the limits, and the kernel fits it.

@@ -112,13 +112,8 @@ bool is_aligned(const View& v, Refusal& why) {
 
 int32_t side(int64_t keys) { return keys == Mask::kUnlimited ? -1 : static_cast<int32_t>(keys); }
 
-// Strides of dimensions of size one are not read, and may be anything.
-int64_t stride(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; }
-
-DecodeStrides strides(const View& v) { return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)}; }
-CacheStrides cache_strides(const View& v) {
-  return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)};
-}
+DecodeStrides strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
+CacheStrides cache_strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
 
 ScaleStrides scale_strides(const CacheScale& s) { return {s.stride_page, s.stride_head}; }
 
@@ -162,7 +157,7 @@ void add_main(const Kernel& kernel, const DecodeProblem& p, const DecodeWorkspac
       .v_scale = p.cache.v_scale.data,
       .q_strides = strides(f.q),
       .o_strides = strides(w.o),
-      .lse_strides = {stride(w.lse, kBatch), stride(w.lse, kHead), 1},
+      .lse_strides = {w.lse.step(kBatch), w.lse.step(kHead), 1},
       .k_strides = cache_strides(p.cache.k),
       .v_strides = cache_strides(p.cache.v),
       .k_scale_strides = scale_strides(p.cache.k_scale),

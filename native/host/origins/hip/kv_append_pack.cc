@@ -76,14 +76,9 @@ bool rows_fit(const KvAppendProblem& p, Refusal& why) {
          number_fits("seqlen", p.seqlen, most / std::max<int64_t>(heads(p), 1), why);
 }
 
-// Of a dimension of size one the caller's stride may be anything.
-int64_t stride(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; }
+AppendStrides strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
 
-AppendStrides strides(const View& v) { return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)}; }
-
-AppendCacheStrides cache_strides(const View& v) {
-  return {stride(v, kBatch), stride(v, kHead), stride(v, kSeqlen)};
-}
+AppendCacheStrides cache_strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
 
 AppendScaleStrides scale_strides(const CacheScale& s) { return {s.stride_page, s.stride_head}; }
 

@@ -69,11 +69,7 @@ bool tensor_fits(const View& v, Refusal& why) {
                      v.pointer, v.data, kAlignBytes);
 }
 
-// Of a dimension of size one the caller's stride may be anything, as may all of a tensor that is not wanted.
-MergeStrides strides(const View& v) {
-  const auto stride = [&](Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; };
-  return {stride(kBatch), stride(kHead), stride(kSeqlen)};
-}
+MergeStrides strides(const View& v) { return {v.step(kBatch), v.step(kHead), v.step(kSeqlen)}; }
 
 MergeStrides lse_strides(const View& v) {
   MergeStrides s = strides(v);

@@ -40,8 +40,6 @@ bool bias_fits(const View& v, Refusal& why) {
                      v.name, v.stride[kSeqlen], (int64_t{1} << 31) / (kFwdMostTileRows * v.element_bytes));
 }
 
-int64_t step(const View& v, Dimension i) { return v.touched && v.size[i] > 1 ? v.stride[i] : 0; }
-
 }  // namespace
 
 bool fwd_within_limits(const FwdProblem& p, Refusal& why) {
@@ -66,12 +64,12 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .philox = p.dropout.seed_offset,
       .philox_seed = random ? p.dropout.seed : 0,
       .philox_offset = random ? p.dropout.offset : 0,
-      .bias_batch = step(p.bias, kBatch),
-      .bias_nhead = step(p.bias, kHead),
-      .bias_row = step(p.bias, kSeqlen),
-      .randval_batch = step(p.randval, kBatch),
-      .randval_nhead = step(p.randval, kHead),
-      .randval_row = step(p.randval, kSeqlen),
+      .bias_batch = p.bias.step(kBatch),
+      .bias_nhead = p.bias.step(kHead),
+      .bias_row = p.bias.step(kSeqlen),
+      .randval_batch = p.randval.step(kBatch),
+      .randval_nhead = p.randval.step(kHead),
+      .randval_row = p.randval.step(kSeqlen),
       .alibi_batch = p.alibi_stride_batch,
       .softcap = p.softcap,
       .softmax_scale = p.softmax_scale,

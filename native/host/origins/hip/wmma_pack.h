@@ -18,7 +18,7 @@ inline constexpr int64_t kFwdMostTileRows = 128;
 bool fwd_within_limits(const FwdProblem& problem, Refusal& why);
 bool bwd_within_limits(const BwdProblem& problem, Refusal& why);
 
-// Whether the mask needs a masked kernel.
+// A mask that hides nothing needs no masked kernel.
 inline bool fwd_needs_mask(const FwdProblem& p) { return p.seqlen_k != 0 && p.mask.hides(); }
 
 // One launch. The problem is within the limits, and the kernel fits it.
