@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing
+from adapters.two_processes import run_in_two
 
 from pyfa_rocm import InvalidArgumentError
 from pyfa_rocm.flash_attn.losses.cross_entropy import CrossEntropyLoss
@@ -109,21 +109,19 @@ def test_module(reduction: str) -> None:
     torch.testing.assert_close(CrossEntropyLoss(reduction=reduction, **OPTIONS[2])(logits, labels), want)
 
 
-def _part(rank: int, store: str, results: str) -> None:
+def _part(rank: int, folder: Path) -> None:
     """One of two processes, each with half of the classes."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     group = torch.distributed.group.WORLD
     for i, options in enumerate(OPTIONS):
         logits, labels = draw(ignored=options.get("ignore_index", -100))
         leaf = logits.chunk(2, dim=1)[rank].clone().requires_grad_()
         losses, z_losses = cross_entropy_loss(leaf, labels, process_group=group, **options)
         losses.sum().backward()
-        torch.save((losses.detach(), z_losses, leaf.grad), f"{results}/{i}.{rank}")
-    torch.distributed.destroy_process_group()
+        torch.save((losses.detach(), z_losses, leaf.grad), folder / f"{i}.{rank}")
 
 
 def test_classes_in_several_processes(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_part, (str(tmp_path / "store"), str(tmp_path)), nprocs=2)
+    run_in_two(_part, tmp_path)
     for i, options in enumerate(OPTIONS):
         logits, labels = draw(ignored=options.get("ignore_index", -100))
         leaf = logits.requires_grad_()

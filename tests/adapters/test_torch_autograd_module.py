@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing
 from adapters.torch_gradients import as_good_as_plain, like, of, plain, qkv
+from adapters.two_processes import run_in_two
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -206,10 +206,8 @@ def test_distributed_data_parallel(block: Block) -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
-def _half_of_a_batch(rank: int, where: str) -> None:
+def _half_of_a_batch(rank: int, folder: Path) -> None:
     """One of two processes: gradients of its half alone, by data parallelism, and with sharded weights."""
-    store = torch.distributed.FileStore(f"{where}/store", 2)
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
     torch.manual_seed(0)
     alone: Block = Block().bfloat16()
     replica, sharded = copy.deepcopy(alone), copy.deepcopy(alone)
@@ -219,13 +217,12 @@ def _half_of_a_batch(rank: int, where: str) -> None:
         module(half).float().pow(2).sum().backward()
     of_shards = [x.grad.full_tensor() for x in sharded.parameters()]
     grads = [[x.grad for x in module.parameters()] for module in (alone, replica)]
-    torch.save([*grads, of_shards], f"{where}/{rank}")
-    torch.distributed.destroy_process_group()
+    torch.save([*grads, of_shards], folder / str(rank))
 
 
 def test_two_processes(tmp_path: Path) -> None:
     """Both end with the mean of the two halves' gradients."""
-    torch.multiprocessing.spawn(_half_of_a_batch, (str(tmp_path),), nprocs=2)
+    run_in_two(_half_of_a_batch, tmp_path)
     ranks = [torch.load(tmp_path / str(rank)) for rank in range(2)]
     for alone in zip(ranks[0][0], ranks[1][0], strict=True):
         assert not torch.equal(*alone)
