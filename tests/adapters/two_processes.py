@@ -23,6 +23,6 @@ def _run(rank: int, work: Work, folder: Path) -> None:
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
     work(rank, folder)
     torch.distributed.destroy_process_group()
-    # Gloo's threads outlive their group. One that frees a tensor while the interpreter ends aborts the process
+    # Threads of Gloo outlive their group. One that frees a tensor as the interpreter ends aborts the process
     # (pytorch/pytorch#179291). So the interpreter does not end.
     os._exit(0)
