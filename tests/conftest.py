@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
 # The oracle's matrix products are small: BLAS threads would only wait for each other, and for other workers.
 # Said before anything imports NumPy.
@@ -75,6 +77,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"pyfa_rocm device: {config.getoption('--device')}"
+
+
+@pytest.fixture
+def takes_ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, even if this program's parent ignored SIGINT, as shells do for background jobs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

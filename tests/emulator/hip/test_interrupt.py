@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("takes_ctrl_c")
 ROOT = Path(__file__).resolve().parents[3]
 SOON = 30  # seconds, for a busy machine: on an idle one it is half a one
 # An endless launch on a stream, beside one that is queued behind it and one on another stream.
@@ -51,14 +51,6 @@ def begin(script: str, first: str = "") -> subprocess.Popen[str]:
     line = process.stdout.readline()
     assert line == "waits\n", line + (process.communicate()[1] if process.poll() else "")
     return process
-
-
-@pytest.fixture(autouse=True)
-def _default_interrupt() -> Iterator[None]:
-    """A shell's background job ignores SIGINT, and so would its children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def end(process: subprocess.Popen[str], number: int) -> tuple[str, str]:

@@ -292,8 +292,9 @@ def _with_an_interrupt(call: Callable[[], object]) -> None:
     list(map(run, [functools.partial(_thread.interrupt_main), functools.partial(call)]))
 
 
+@pytest.mark.usefixtures("takes_ctrl_c")
 def test_an_interrupt_survives_the_end_of_an_array(recwarn: pytest.WarningsRecorder) -> None:
-    """Of one that is dropped, and of one that its DLPack consumer is done with."""
+    """The array is dropped, or its DLPack consumer is done with it."""
     for _ in range(3):
         arrays = [p.DeviceArray.empty((8,), np.float16)]
         with pytest.raises(KeyboardInterrupt):
@@ -306,10 +307,7 @@ def test_an_interrupt_survives_the_end_of_an_array(recwarn: pytest.WarningsRecor
     assert not recwarn.list
 
 
-# Python takes no Ctrl-C where its parent ignored SIGINT, as shells do for what they start in the background.
 _LOOP = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import pyfa_rocm as p
 q = p.DeviceArray.from_numpy(np.ones((1, 8, 1, 64), np.float16))
@@ -325,6 +323,7 @@ print("stopped", o.shape)
 """
 
 
+@pytest.mark.usefixtures("takes_ctrl_c")
 def test_ctrl_c_stops_a_loop() -> None:
     """Each time, wherever it arrives."""
     process = subprocess.Popen(
