@@ -209,14 +209,15 @@ def o_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]
     """Return the bound, variance and mean of O's error."""
     spacing = ulp(head.o, numerics.o_dtype)
     bound, variance, mean = _p_errors(head, numerics)
-    worst = _float32_error(head, numerics, SIGMAS, 1.0)
-    usual = _float32_error(head, numerics, 1.0, 1 / math.sqrt(3))
-    return spacing + bound + worst, spacing**2 / 12 + variance + usual**2, mean
+    chains, points = _float32_errors(head, numerics)
+    usual = chains + points / math.sqrt(3)
+    return spacing + bound + SIGMAS * chains + points, spacing**2 / 12 + variance + usual**2, mean
 
 
 def lse_tolerance(head: Head, numerics: Numerics) -> Float64:
     """Return the bound of the LSE's error; 0 where it is -inf."""
-    scores = (head.p * _score_error(head, numerics, SIGMAS, 1.0)).sum(axis=1)
+    chains, points = _score_errors(head)
+    scores = (head.p * (SIGMAS * chains + points)).sum(axis=1)
     of_l = SIGMAS / math.sqrt(3) * _E * math.sqrt(_l_chain(head, numerics)) + 3 * _tiles(head, numerics) * _E
     seen = np.isfinite(head.lse)
     size = 3 * np.abs(head.maximum[:, 0]) + 2 * np.abs(np.log(head.total[:, 0])) + 3
@@ -232,26 +233,28 @@ def _l_chain(head: Head, numerics: Numerics) -> float:
     return float(min(head.p.shape[1], numerics.tile_n / 2 + _tiles(head, numerics)))
 
 
-def _score_error(head: Head, numerics: Numerics, sigmas: float, points: float) -> Float64:
-    """Return |e_j|: chains count `sigmas` standard deviations, single roundings `points` of their bound."""
+def _score_errors(head: Head) -> tuple[Float64, Float64]:
+    """Return the standard deviation of |e_j| by chains of roundings, and the bound by single roundings."""
     size = np.abs(head.scores) if head.add is None else np.abs(head.scores) + np.abs(_finite(head.add))
     chain = math.sqrt(head.hdim / 2) * head.products + math.sqrt(head.hdim / 3) * np.abs(head.scores)
     rows = 4 * (np.abs(head.maximum) + 1)
-    error = sigmas / math.sqrt(3) * chain + points * (5 * size)
+    chain, points = chain / math.sqrt(3), 5 * size
     if head.softcap:
-        error *= 1 - np.tanh(head.scores / head.softcap) ** 2
-        error += points * 10 * head.softcap
-    return np.asarray(_E * (error + points * (rows + 2)))
+        slope = 1 - np.tanh(head.scores / head.softcap) ** 2
+        chain, points = chain * slope, points * slope + 10 * head.softcap
+    return _E * chain, _E * (points + rows + 2)
 
 
-def _float32_error(head: Head, numerics: Numerics, sigmas: float, points: float) -> Float64:
-    """Return what float32 arithmetic does to O."""
-    e = _score_error(head, numerics, sigmas, points)
-    scores = (head.weights * e) @ np.abs(head.v) + np.abs(head.o) * (head.p * e).sum(axis=1, keepdims=True)
-    size = np.sqrt(head.weights**2 @ head.v**2) + np.abs(head.o)
-    chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * np.abs(head.o)
-    scaling = (4 + 3 * _tiles(head, numerics)) * (np.abs(head.o) + size)
-    return np.asarray(scores + _E * (sigmas / math.sqrt(3) * chain + points * scaling))
+def _float32_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64]:
+    """Return what float32 does to O: the standard deviation by chains, the bound by single roundings."""
+    v, o = np.abs(head.v), np.abs(head.o)
+    of_scores = [
+        (head.weights * e) @ v + o * (head.p * e).sum(axis=1, keepdims=True) for e in _score_errors(head)
+    ]
+    size = np.sqrt(head.weights**2 @ v**2) + o
+    chain = math.sqrt(head.p.shape[1]) * size + math.sqrt(_l_chain(head, numerics)) * o
+    scaling = (4 + 3 * _tiles(head, numerics)) * (o + size)
+    return of_scores[0] + _E / math.sqrt(3) * chain, of_scores[1] + _E * scaling
 
 
 def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64]:
@@ -266,7 +269,8 @@ def _p_errors(head: Head, numerics: Numerics) -> tuple[Float64, Float64, Float64
     bound = 0.5 * (ulp_of_one * (weights @ size) + smallest @ size)
     variance = (ulp_of_one**2 * (weights**2 @ size**2) + smallest**2 @ size**2) / 12
     flushed = (weights / unit < smallest_normal(dtype)) & numerics.flushes
-    bound += np.where(flushed, weights, 0.0) @ size
+    if flushed.any():
+        bound += np.where(flushed, weights, 0.0) @ size
     mean = np.where(weights / unit < _SMALLEST_ULP[dtype] / 2, weights / unit, 0.0)
     top = head.keep_scale * numerics.p_scale
     largest = weights / unit > top * (1.0 - _FLOAT32_NOISE)
