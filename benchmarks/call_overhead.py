@@ -47,7 +47,7 @@ REQUIREMENTS = ("einops", "setuptools", "wheel", "packaging", "psutil", "ninja")
 CPU_INDEX = os.environ.get("TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
 
 BATCH, SEQLEN, NHEAD, HDIM = 1, 512, 8, 128
-ARGUMENT_BYTES = 264  # of a forward kernel: FwdKernelParams of native/kernels/args/fwd.h
+ARGUMENT_BYTES = 272  # of a forward kernel: FwdKernelParams of native/kernels/args/fwd.h
 
 LOOPS = """
 double call_loop_forward(void* forward, const void* params, void* stream, int64_t calls);

@@ -36,8 +36,8 @@
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current,
  *    unless FMHA_NO_MEMORY_CHECK says that the caller knows better.
  *  - Arrays of the device. Lengths, starts, page lists, slots and positions are read by kernels: the host
- *    cannot see what is in them. What is out of range is no error. But for the last row of this table, it
- *    leads to no access outside the memory that the call names. [a, b) is from a to b - 1.
+ *    cannot see what is in them. What is out of range is no error, and leads to no access outside the memory
+ *    that the call names, with one exception: (3). [a, b) is from a to b - 1.
  *
  *    | array of fmha_kv_append        | out of range                                             | what comes of it |
  *    | ---                            | ---                                                      | ---              |
@@ -57,12 +57,16 @@
  *    | cache_batch_idx         | not in [0, pages)                                 | the last one is read  |
  *    | kv_indptr               | not in [0, indices]; an end before its start      | the nearest that is   |
  *
- *    | array of fmha_fwd, fmha_bwd | out of range                           | what comes of it         |
- *    | ---                         | ---                                    | ---                      |
- *    | cu_seqlens_*, seqused_*     | decreasing, or beyond total_q, total_k | memory there is accessed |
+ *    | array of fmha_fwd, fmha_bwd | out of range                                  | what comes of it        |
+ *    | ---                         | ---                                           | ---                     |
+ *    | cu_seqlens_q, cu_seqlens_k  | not in [0, total]; an end before its start    | the nearest that is (3) |
+ *    | the same                    | more rows of a sequence than seqlen           | its first ones count    |
+ *    | seqused_q, seqused_k        | not in [0, n], of the n rows of its sequence  | the nearest that is     |
  *
  *    (1) The token's key and value are not stored, and q_out keeps what it held there. (2) Its key and value
- *    are not stored, and its query is rotated.
+ *    are not stored, and its query is rotated. (3) Kernels of the pipeline "asm_v3" come prebuilt. fmha_bwd hands
+ *    them starts in order: each is at least the one before it. Those of fmha_fwd access the memory there;
+ *    fmha_fwd_kernel tells whether a call runs one, and `kernel` asks for another.
  *
  *  - Structs. Set struct_size to sizeof the struct and every other field to zero
  *    before you fill it; zero is always the default. Structs only grow at their end:
@@ -244,8 +248,8 @@ typedef struct fmha_fwd_params {
    * (batch + 1), not decreasing, from 0. Sequence b has the rows cu_seqlens_q[b] up to cu_seqlens_q[b + 1] of
    * q and o. Then q and o are (total_q, nhead, hdim), k and v are (total_k, nhead, hdim), and lse is
    * (nhead_q, total_q); no stride_batch is read. seqlen_q and seqlen_k are upper bounds of the lengths
-   * (flash-attention's max_seqlen): rows beyond seqlen_q of a longer sequence are not computed, which the
-   * library cannot see. A window's side is compared with seqlen_k. */
+   * (flash-attention's max_seqlen): of a longer sequence, which the library cannot see, only the first rows
+   * count. A window's side is compared with seqlen_k. */
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   /* Optional, and only with cu_seqlens: lengths in use, device memory, int32 (batch), of sequences that fill

@@ -215,14 +215,15 @@ def test_without_jax(tmp_path: Path) -> None:
     assert "ImportError: pyfa_rocm.jax needs jax 0.6 or newer: pip install jax" in run.stderr
 
 
-def test_a_kernel_that_fails() -> None:
-    """The software device stops one that reads beyond its tensors; on the CPU platform the next call runs."""
+def test_a_kernel_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The software device stops one that runs too long; on the CPU platform the next call runs."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         q = jnp.ones((20, 1, 64), jnp.bfloat16)
         lengths = jnp.array([0, 20], jnp.int32)
-        beyond = jnp.array([0, 20000], jnp.int32)
+        monkeypatch.setenv("FMHA_EMU_MAX_INSTRUCTIONS", "10")
         with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL: the kernel failed on the software"):
-            flash_attn_varlen_func(q, q, q, beyond, beyond, 20000, 20000).block_until_ready()
+            flash_attn_varlen_func(q, q, q, lengths, lengths, 20, 20).block_until_ready()
+        monkeypatch.undo()
         assert (flash_attn_varlen_func(q, q, q, lengths, lengths, 20, 20) == 1).all()
 
 

@@ -30,7 +30,7 @@ HOUSES = {
         host/api
     """,
     "device code": """
-        kernels/args
+        kernels/args kernels/common
         kernels/ck kernels/hip/common
         kernels/hip/bwd kernels/hip/decode kernels/hip/fwd
     """,

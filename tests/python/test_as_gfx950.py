@@ -12,6 +12,7 @@ from inner import run_as
 ARCH = "gfx950"
 SUITES = (
     ("test_dtypes.py", "-k", "fp8"),
+    ("test_garbage_packed.py",),
     ("test_kv_append.py",),
     ("test_decode_caches.py",),
 )

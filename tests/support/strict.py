@@ -65,6 +65,20 @@ def wave_order(schedule: str) -> Iterator[None]:
 
 
 @contextmanager
+def races_allowed() -> Iterator[None]:
+    """Let workgroups of one launch write the same global memory, in an order that nothing decides."""
+    before = os.environ.get("FMHA_EMU_CHECKS")
+    os.environ["FMHA_EMU_CHECKS"] = ",".join(filter(None, (before, "-global-race")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FMHA_EMU_CHECKS"]
+        else:
+            os.environ["FMHA_EMU_CHECKS"] = before
+
+
+@contextmanager
 def forgiven() -> Iterator[None]:
     """Let a launch inside that the device stops be a failure of only this test."""
     try:

@@ -34,6 +34,10 @@ class Room {
     return {data, {batch, head, row}, all};
   }
 
+  int32_t* take_integers(int64_t count) {
+    return reinterpret_cast<int32_t*>(take({1, count, count, false}, 1, 1, 1).data);
+  }
+
  private:
   uintptr_t begin_;
   int64_t bytes_ = 0;
@@ -73,6 +77,7 @@ BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& p) {
   BwdWorkspace w{};
   Room room(p.workspace.data);
   w.d = room.take(q_rows, f.nhead_q, 1, 1);
+  if (main.bwd.layout == BwdLayout::kGroup) w.starts = room.take_integers(2 * (f.batch + 1));
   w.bytes = room.bytes();
   if (main.bwd.whole) return w;
   // No more copies than that many launches need: nine tiles are five and four.

@@ -2,6 +2,7 @@
 // The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
 //
 //   d        (batch, nhead_q, seqlen_q): all that a kernel takes which writes the gradients itself
+//   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, only for a kernel that believes them
 //   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
 //   dbias    as the bias's gradient, dimensions of stride 0 having size 1; or, if it is the sum of several
 //            scores' and has the same bits each time, (batch, nhead_q, seqlen_q, seqlen_k); zeroed: only if
@@ -29,6 +30,7 @@ struct BwdWorkspace {
   };
 
   Array d;
+  int32_t* starts;  // nullptr: the main kernel takes the caller's
   // The rest is not set if the kernel writes the gradients itself.
   Array dq_acc;      // `bytes` of all copies
   Array dbias;       // no `bytes`: the main kernel makes the caller's

@@ -31,12 +31,16 @@ struct BwdDotParams {
   float* d;
   const int32_t* cu_q;    // packed sequences: first row of each sequence, and the end; else nullptr
   const int32_t* used_q;  // packed sequences: lengths in use; nullptr: whole
+  const int32_t* cu_k;    // read for `starts`
+  int32_t* starts;  // nullptr, or (2, batch + 1): cu_q and cu_k for a kernel that believes what they hold
   BwdStrides o_strides;
   BwdStrides dout_strides;
   BwdStrides d_strides;  // row is 1
-  int64_t rows;          // not read of packed sequences
-  int32_t hdim_v;        // a multiple of 8
-  float p_keep;          // 1 without dropout
+  int64_t rows;          // of packed sequences the most
+  int32_t total_q;       // rows of packed sequences
+  int32_t total_k;
+  int32_t hdim_v;  // a multiple of 8
+  float p_keep;    // 1 without dropout
 };
 
 // A workgroup does the key tile x + round * gridDim.x of a sequence, for one query head. Grid: (key tiles of
@@ -70,7 +74,7 @@ struct BwdKernelParams {
   BwdStrides dk_strides;  // by query head
   BwdStrides dv_strides;
   int64_t dq_acc_copy;  // from one copy to the next; 0: there is one
-  int32_t seqlen_q;     // not read of packed sequences
+  int32_t seqlen_q;     // of packed sequences the most
   int32_t seqlen_k;
   int32_t hdim_q;
   int32_t hdim_v;
@@ -91,6 +95,8 @@ struct BwdKernelParams {
   void* dbias;  // instances with the gradient of the bias
   BwdStrides dbias_strides;
   int32_t dbias_adds;  // it is float32, and added to; else of q's dtype, and written
+  int32_t total_q;     // rows of packed sequences
+  int32_t total_k;
   int32_t reserved;
 };
 

@@ -43,9 +43,10 @@ struct BwdFp32Params {
   BwdStrides dv_strides;
   BwdStrides bias_strides;
   BwdStrides dbias_strides;
-  int32_t seqlen_q;  // of packed sequences the most, not read
+  int32_t seqlen_q;  // of packed sequences the most
   int32_t seqlen_k;  // of packed sequences the most: that of a row of the bias
   int32_t total_q;   // of packed sequences
+  int32_t total_k;
   int32_t hdim_q;
   int32_t hdim_v;
   int32_t nhead_q;

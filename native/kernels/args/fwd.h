@@ -18,16 +18,18 @@ struct FwdKernelParams {
   float* lse;           // nullptr: not stored
   const void* bias;     // instances with an elementwise bias
   const float* alibi;   // instances with ALiBi
-  const int32_t* cu_q;  // group mode: first row of each sequence, and the end
+  const int32_t* cu_q;  // packed sequences: first row of each, and the end
   const int32_t* cu_k;
-  const int32_t* used_q;   // group mode: lengths in use; nullptr: whole
-  const int32_t* used_k;   // its presence swaps y and z of the grid (grid_of in ck/fwd_pack.cc)
+  const int32_t* used_q;  // packed sequences: lengths in use; nullptr: whole
+  const int32_t* used_k;
   uint8_t* randval;        // instances with dropout; nullptr: not stored
   const uint64_t* philox;  // {seed, offset} on the device; nullptr: the values below
   uint64_t philox_seed;
   uint64_t philox_offset;
-  int32_t seqlen_q;  // group mode: not read
+  int32_t seqlen_q;  // of packed sequences the most
   int32_t seqlen_k;
+  int32_t total_q;  // rows of packed sequences
+  int32_t total_k;
   int32_t hdim_q;
   int32_t hdim_v;
   int32_t nhead_q;
@@ -54,15 +56,15 @@ struct FwdKernelParams {
   int32_t nhead_stride_lse;
   int32_t nhead_stride_bias;
   int32_t nhead_stride_randval;
-  int32_t batch_stride_q;  // these: only in batch mode
+  int32_t batch_stride_q;  // these: not read of packed sequences
   int32_t batch_stride_k;
   int32_t batch_stride_v;
   int32_t batch_stride_o;
   int32_t batch_stride_lse;
   int32_t batch_stride_bias;
   int32_t batch_stride_randval;
-  int32_t batch_stride_alibi;  // both modes
+  int32_t batch_stride_alibi;  // of them too
 };
-static_assert(sizeof(FwdKernelParams) == 15 * 8 + 36 * 4, "the layout is shared by two compilers");
+static_assert(sizeof(FwdKernelParams) == 15 * 8 + 38 * 4, "the layout is shared by two compilers");
 
 }  // namespace fmha

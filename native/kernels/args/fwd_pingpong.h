@@ -37,7 +37,7 @@ struct PingpongParams {
   float* lse;           // nullptr: not wanted
   const int32_t* cu_q;  // packed sequences: first row of each, and the end; nullptr: a batch of equal ones
   const int32_t* cu_k;
-  const int32_t* used_q;  // lengths; nullptr: those of cu_q, or seqlen_q
+  const int32_t* used_q;  // packed sequences: lengths in use; nullptr: whole
   const int32_t* used_k;
   PingpongStrides q_strides;
   PingpongStrides k_strides;
@@ -45,8 +45,10 @@ struct PingpongParams {
   PingpongStrides o_strides;
   int64_t lse_batch;  // in elements; a row is 1
   int64_t lse_nhead;
-  int32_t seqlen_q;
+  int32_t seqlen_q;  // of packed sequences the most
   int32_t seqlen_k;
+  int32_t total_q;  // rows of packed sequences
+  int32_t total_k;
   int32_t hdim_q;  // multiples of 8, at most the tile's
   int32_t hdim_v;
   int32_t nhead_q;

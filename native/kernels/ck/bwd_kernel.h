@@ -15,6 +15,7 @@
 #include "ck/in_row.h"
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha.hpp"
+#include "common/packed_rows.h"
 
 namespace fmha {
 
@@ -103,10 +104,9 @@ struct BwdInstance {
   CK_TILE_DEVICE static Sequence sequence_of(const BwdKernelParams& p) {
     const index_t b = blockIdx.z;
     if (p.cu_q == nullptr) return {p.seqlen_q, p.seqlen_k, b, 0, 0};
-    const int64_t first_q = p.cu_q[b], first_k = p.cu_k[b];
-    const index_t seqlen_q = p.used_q ? p.used_q[b] : p.cu_q[b + 1] - p.cu_q[b];
-    const index_t seqlen_k = p.used_k ? p.used_k[b] : p.cu_k[b + 1] - p.cu_k[b];
-    return {seqlen_q, seqlen_k, 0, first_q, first_k};
+    const PackedRows q = packed_rows(p.cu_q, p.used_q, b, p.total_q, p.seqlen_q);
+    const PackedRows k = packed_rows(p.cu_k, p.used_k, b, p.total_k, p.seqlen_k);
+    return {q.count, k.count, 0, q.first, k.first};
   }
 
   template <typename E>

@@ -13,6 +13,7 @@
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/epilogue.hpp"
 #include "ck_tile/ops/fmha.hpp"
+#include "common/packed_rows.h"
 
 namespace ck_tile {
 
@@ -79,8 +80,8 @@ struct CkFwdProblem {
   using Problem =
       ck_tile::BlockFmhaPipelineProblem</*Q=*/Q, /*K=*/Q, /*V=*/Q, /*Sacc=*/float, /*Softmax=*/float,
                                         /*Bias=*/std::conditional_t<is_fp8<Q>, float, Q>, /*RandVal=*/uint8_t,
-                                        /*LSE=*/float, /*P=*/Q, /*Oacc=*/float, O, Shape, T.group, Variant,
-                                        Mask, /*kUseTrLoad=*/false, Traits>;
+                                        /*LSE=*/float, /*P=*/Q, /*Oacc=*/float, O, Shape,
+                                        /*kIsGroupMode=*/false, Variant, Mask, /*kUseTrLoad=*/false, Traits>;
 };
 
 // Which of three LDS buffers each slice of K, then of V, passes through in a step. For head dims of 96 and
@@ -241,11 +242,6 @@ struct FwdInstance {
   CK_TILE_DEVICE static void run(const FwdKernelParams& p) {
     Kargs args{};
     set_common(args, p);
-    if constexpr (T.group) {
-      set_group(args, p);
-    } else {
-      set_batch(args, p);
-    }
     set_lse(args, p);
     if constexpr (T.mask) set_mask(args, p);
     if constexpr (T.bias == CkBias::kElementwise) set_bias(args, p);
@@ -258,6 +254,11 @@ struct FwdInstance {
     if constexpr (is_fp8<Q>) {
       args.scale_p = p.scale_p;
       args.scale_o = p.scale_o;
+    }
+    if constexpr (T.group) {
+      if (!set_sequence(args, p)) return;
+    } else {
+      set_batch(args, p);
     }
     Kernel{}(args);
   }
@@ -292,20 +293,43 @@ struct FwdInstance {
     args.batch_stride_k = p.batch_stride_k;
     args.batch_stride_v = p.batch_stride_v;
     args.batch_stride_o = p.batch_stride_o;
+    args.batch_stride_lse = p.lse ? p.batch_stride_lse : 0;
+    if constexpr (T.bias == CkBias::kElementwise) args.batch_stride_bias = p.batch_stride_bias;
+    if constexpr (T.dropout) args.batch_stride_randval = p.batch_stride_randval;
   }
 
-  CK_TILE_DEVICE static void set_group(Kargs& args, const FwdKernelParams& p) {
-    args.seqstart_q_ptr = p.cu_q;
-    args.seqstart_k_ptr = p.cu_k;
-    args.seqlen_q_ptr = p.used_q;
-    args.seqlen_k_ptr = p.used_k;
+  // Makes the workgroup's packed sequence a batch, each entry of which has its address and lengths. CK's own
+  // group mode would believe the arrays whatever they hold. Returns false if the tile has no row.
+  CK_TILE_DEVICE static bool set_sequence(Kargs& args, const FwdKernelParams& p) {
+    const auto [tile, tile_of_v, head, b] = Kernel::GetTileIndex(args);
+    const PackedRows q = packed_rows(p.cu_q, p.used_q, b, p.total_q, p.seqlen_q);
+    if (q.count <= static_cast<index_t>(tile) * Pipeline::kM0) return false;
+    const PackedRows k = packed_rows(p.cu_k, p.used_k, b, p.total_k, p.seqlen_k);
+    args.seqlen_q = q.count;
+    args.seqlen_k = k.count;
+    args.q_ptr = row_of<Q>(p.q, q.first, p.stride_q);
+    args.k_ptr = row_of<Q>(p.k, k.first, p.stride_k);
+    args.v_ptr = row_of<Q>(p.v, k.first, p.stride_v);
+    args.o_ptr = row_of<O>(p.o, q.first, p.stride_o);
+    if (p.lse != nullptr) args.lse_ptr = p.lse + q.first;
+    if constexpr (T.bias == CkBias::kElementwise) args.bias_ptr = row_of<Q>(p.bias, q.first, p.stride_bias);
+    if constexpr (T.dropout) args.rand_val_ptr = row_of<uint8_t>(p.randval, q.first, p.stride_randval);
+    return true;
+  }
+
+  template <typename E>
+  CK_TILE_DEVICE static const E* row_of(const void* data, int64_t row, index_t stride) {
+    return static_cast<const E*>(data) + row * stride;
+  }
+  template <typename E>
+  CK_TILE_DEVICE static E* row_of(void* data, int64_t row, index_t stride) {
+    return static_cast<E*>(data) + row * stride;
   }
 
   CK_TILE_DEVICE static void set_lse(Kargs& args, const FwdKernelParams& p) {
     // Without an LSE the strides are zero, so that every workgroup sees the null pointer itself.
     args.lse_ptr = p.lse;
     args.nhead_stride_lse = p.lse ? p.nhead_stride_lse : 0;
-    args.batch_stride_lse = p.lse ? p.batch_stride_lse : 0;
   }
 
   CK_TILE_DEVICE static void set_mask(Kargs& args, const FwdKernelParams& p) {
@@ -318,7 +342,6 @@ struct FwdInstance {
     args.bias_ptr = p.bias;
     args.stride_bias = p.stride_bias;
     args.nhead_stride_bias = p.nhead_stride_bias;
-    if constexpr (!T.group) args.batch_stride_bias = p.batch_stride_bias;
   }
 
   CK_TILE_DEVICE static void set_alibi(Kargs& args, const FwdKernelParams& p) {
@@ -333,7 +356,6 @@ struct FwdInstance {
     args.rand_val_ptr = p.randval;
     args.stride_randval = p.stride_randval;
     args.nhead_stride_randval = p.nhead_stride_randval;
-    if constexpr (!T.group) args.batch_stride_randval = p.batch_stride_randval;
     args.is_drop_seed_offset_from_host = p.philox == nullptr;
     if (p.philox != nullptr) {
       args.drop_seed.ptr = p.philox;

@@ -15,6 +15,8 @@ SUITES = (
     ("test_forward.py",),
     ("test_varlen.py",),
     ("test_backward.py", "-k", "questions"),
+    ("test_garbage.py",),
+    ("test_garbage_packed.py",),
     ("test_merge.py",),
     ("test_kv_append.py",),
     ("test_decode.py",),

@@ -50,14 +50,19 @@ Grid grid_of(const Kernel& kernel, const FwdProblem& f, const BwdWorkspace& w) {
   return {number(pairs ? ceil_div(w.groups, int64_t{2}) : w.groups), number(f.nhead_q), number(f.batch)};
 }
 
+// The dot kernel has put the starts in order. A batch of equal lengths has none.
+const int32_t* starts_of_keys(const FwdProblem& f, const BwdWorkspace& w) {
+  return w.starts == nullptr ? nullptr : w.starts + f.batch + 1;
+}
+
 void add_group(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, Plan& plan) {
   const FwdProblem& f = p.fwd;
   new (plan.add_launch<AiterBwdGroupParams>(kernel, grid_of(kernel, f, w))) AiterBwdGroupParams{
       .tensors = tensors(p, w),
-      .cu_q = f.cu_seqlens_q,
-      .cu_k = f.cu_seqlens_k,
-      .cu_q_slots = f.cu_seqlens_q,
-      .cu_k_slots = f.cu_seqlens_k,
+      .cu_q = w.starts,
+      .cu_k = starts_of_keys(f, w),
+      .cu_q_slots = w.starts,
+      .cu_k_slots = starts_of_keys(f, w),
       .scale = f.softmax_scale,
       .log2e = kLog2e,
       .nhead_ratio_qk = number(f.nhead_q / f.nhead_k),
@@ -135,10 +140,10 @@ void add_wide(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace& w, 
       .dv_batch = stride(p.dv, kBatch),
       .dv_row = stride(p.dv, kSeqlen),
       .lse_head = count(f.total_q * f.lse.element_bytes),
-      .cu_q = {f.cu_seqlens_q},
-      .cu_k = {f.cu_seqlens_k},
-      .cu_q_slots = {f.cu_seqlens_q},
-      .cu_k_slots = {f.cu_seqlens_k},
+      .cu_q = {w.starts},
+      .cu_k = {starts_of_keys(f, w)},
+      .cu_q_slots = {w.starts},
+      .cu_k_slots = {starts_of_keys(f, w)},
       .most_queries = count(f.seqlen_q),
       .window = {},
   };

@@ -90,6 +90,8 @@ void bwd_add_main(const Kernel& kernel, const BwdProblem& p, const BwdWorkspace&
       .dbias = nullptr,
       .dbias_strides = {},
       .dbias_adds = 0,
+      .total_q = static_cast<int32_t>(f.total_q),
+      .total_k = static_cast<int32_t>(f.total_k),
       .reserved = 0,
   };
   if (p.dbias.touched) set_dbias(p, w, *args);

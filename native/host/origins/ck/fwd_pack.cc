@@ -31,14 +31,10 @@ KernelMask mask_of(const FwdProblem& p) {
 }
 
 // CK's FmhaFwdKernel::GridSize: one workgroup a head, a tile of queries (times tiles of V columns), a batch.
-// With lengths in use of the keys it has batches before tiles.
 Grid grid_of(const Kernel& kernel, const FwdProblem& p) {
   if (p.empty) return {0, 0, 0};
-  const auto heads = static_cast<uint32_t>(p.nhead_q);
-  const auto tiles = static_cast<uint32_t>(fwd_tiles(kernel, p));
-  const auto batch = static_cast<uint32_t>(p.batch);
-  if (p.seqused_k != nullptr) return {heads, batch, tiles};
-  return {heads, tiles, batch};
+  return {static_cast<uint32_t>(p.nhead_q), static_cast<uint32_t>(fwd_tiles(kernel, p)),
+          static_cast<uint32_t>(p.batch)};
 }
 
 }  // namespace
@@ -78,6 +74,8 @@ void fwd_add_steps(const Kernel& kernel, const FwdProblem& p, Plan& plan) {
       .philox_offset = random ? p.dropout.offset : 0,
       .seqlen_q = static_cast<int32_t>(p.seqlen_q),
       .seqlen_k = static_cast<int32_t>(p.seqlen_k),
+      .total_q = static_cast<int32_t>(p.total_q),
+      .total_k = static_cast<int32_t>(p.total_k),
       .hdim_q = static_cast<int32_t>(p.hdim_q),
       .hdim_v = static_cast<int32_t>(p.hdim_v),
       .nhead_q = nhead_q,

@@ -101,6 +101,8 @@ PingpongParams fwd_params(const FwdProblem& p) {
       .lse_nhead = p.lse.step(kHead),
       .seqlen_q = number(p.seqlen_q),
       .seqlen_k = number(p.seqlen_k),
+      .total_q = number(p.total_q),
+      .total_k = number(p.total_k),
       .hdim_q = number(p.hdim_q),
       .hdim_v = number(p.hdim_v),
       .nhead_q = number(p.nhead_q),

@@ -6,6 +6,7 @@
 #include <hip/hip_runtime.h>
 
 #include "args/bwd_fp32.h"
+#include "common/packed_rows.h"
 #include "hip/common/philox.h"
 
 namespace fmha {
@@ -49,10 +50,9 @@ __device__ inline const BwdFp32Params& arguments() {
 
 __device__ inline BwdSequence sequence_of(const BwdFp32Params& p, int b) {
   if (p.cu_q == nullptr) return {b, p.seqlen_q, p.seqlen_k, b, 0, 0};
-  const int first_q = p.cu_q[b], first_k = p.cu_k[b];
-  const int seqlen_q = p.used_q ? p.used_q[b] : p.cu_q[b + 1] - first_q;
-  const int seqlen_k = p.used_k ? p.used_k[b] : p.cu_k[b + 1] - first_k;
-  return {b, seqlen_q, seqlen_k, 0, first_q, first_k};
+  const PackedRows q = packed_rows(p.cu_q, p.used_q, b, p.total_q, p.seqlen_q);
+  const PackedRows k = packed_rows(p.cu_k, p.used_k, b, p.total_k, p.seqlen_k);
+  return {b, q.count, k.count, 0, q.first, k.first};
 }
 
 // Of data that the arguments have without its type.
@@ -148,7 +148,8 @@ __device__ inline bool is_summed_elsewhere(const BwdFp32Params& p) {
 // behind it.
 __device__ inline int bias_rows(const BwdFp32Params& p, int sequence) {
   if (p.cu_q == nullptr) return p.seqlen_q;
-  return (sequence + 1 < static_cast<int>(gridDim.z) ? p.cu_q[sequence + 1] : p.total_q) - p.cu_q[sequence];
+  const PackedRows whole = packed_rows(p.cu_q, nullptr, sequence, p.total_q, p.total_q);
+  return sequence + 1 < static_cast<int>(gridDim.z) ? whole.count : p.total_q - whole.first;
 }
 
 // The LSE as it is subtracted: a row that sees no key has P 0.

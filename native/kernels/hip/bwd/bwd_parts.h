@@ -6,6 +6,7 @@
 #include <hip/hip_runtime.h>
 
 #include "args/bwd.h"
+#include "common/packed_rows.h"
 #include "hip/common/numbers.h"
 
 namespace fmha {
@@ -18,22 +19,43 @@ __device__ inline int64_t offset_of(const BwdStrides& s, int64_t row) {
   return blockIdx.z * s.batch + blockIdx.y * s.nhead + row * s.row;
 }
 
-__device__ inline int64_t rows_in_use(const BwdDotParams& p) {
-  if (p.cu_q == nullptr) return p.rows;
-  return p.used_q ? p.used_q[blockIdx.z] : p.cu_q[blockIdx.z + 1] - p.cu_q[blockIdx.z];
+// The rows of the workgroup's sequence, counted from the first of all.
+__device__ inline PackedRows rows_in_use(const BwdDotParams& p) {
+  const int most = static_cast<int>(p.rows);
+  if (p.cu_q == nullptr) return {0, most};
+  return packed_rows(p.cu_q, p.used_q, static_cast<int>(blockIdx.z), p.total_q, most);
 }
 
-// Of a row of the workgroup's sequence.
+// The offset of such a row.
 __device__ inline int64_t offset_in(const BwdDotParams& p, const BwdStrides& s, int64_t row) {
   if (p.cu_q == nullptr) return offset_of(s, row);
-  return blockIdx.y * s.nhead + (p.cu_q[blockIdx.z] + row) * s.row;
+  return blockIdx.y * s.nhead + row * s.row;
+}
+
+// Writes the start of the workgroup's sequence as the largest up to it, and none outside [0, total]: so they
+// do not decrease, whatever they held. The last sequence's workgroup writes the end of all too.
+__device__ inline void put_in_order(const int32_t* starts, int total, int32_t* ordered) {
+  const int lane = static_cast<int>(threadIdx.x), sequence = static_cast<int>(blockIdx.z);
+  if (lane >= warpSize) return;
+  int largest = 0;
+  for (int i = lane; i <= sequence; i += warpSize) largest = max(largest, starts[i]);
+  for (int lanes = warpSize / 2; lanes > 0; lanes /= 2) largest = max(largest, __shfl_xor(largest, lanes));
+  if (lane > 0) return;
+  ordered[sequence] = min(largest, total);
+  if (blockIdx.z + 1 == gridDim.z) ordered[sequence + 1] = min(max(largest, starts[sequence + 1]), total);
 }
 
 // D of a block of rows. The lanes of a row each sum some of its products, and then add up their sums.
 template <typename T>
 __device__ void bwd_dot(const BwdDotParams& p) {
-  const int64_t row = int64_t{blockIdx.x} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
-  if (row >= rows_in_use(p)) return;
+  if (p.starts != nullptr && blockIdx.x == 0 && blockIdx.y == 0) {
+    put_in_order(p.cu_q, p.total_q, p.starts);
+    put_in_order(p.cu_k, p.total_k, p.starts + gridDim.z + 1);
+  }
+  const int64_t at_row = int64_t{blockIdx.x} * (kPartsBlock / kDotLanes) + threadIdx.x / kDotLanes;
+  const PackedRows rows = rows_in_use(p);
+  if (at_row >= rows.count) return;
+  const int64_t row = rows.first + at_row;
   const T* o = static_cast<const T*>(p.o) + offset_in(p, p.o_strides, row);
   const T* dout = static_cast<const T*>(p.dout) + offset_in(p, p.dout_strides, row);
   float sum = 0;

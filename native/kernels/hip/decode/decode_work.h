@@ -5,6 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include "args/decode.h"
+#include "common/packed_rows.h"
 #include "hip/decode/decode_place.h"
 
 namespace fmha {
@@ -24,9 +25,9 @@ struct DecodeWork {
     q_base = 0;
     seqlen_q = p.seqlen_q;
     if (p.cu_q != nullptr) {
-      const int first = within(p.cu_q[b], 0, p.total_q);
-      q_base = first;
-      seqlen_q = within(p.cu_q[b + 1], first, p.total_q) - first;
+      const PackedRows q = packed_rows(p.cu_q, nullptr, b, p.total_q, p.total_q);
+      q_base = q.first;
+      seqlen_q = q.count;
     }
     rows = min(seqlen_q, p.seqlen_q) * p.nhead_ratio;
     if (first_row >= rows) return false;

@@ -5,6 +5,7 @@
 #include <hip/hip_runtime.h>
 
 #include "args/fwd_pingpong.h"
+#include "common/packed_rows.h"
 
 namespace fmha {
 
@@ -61,13 +62,13 @@ struct FwdWork {
     seqlen_k = p.seqlen_k;
     first_q = first_k = 0;
     if (p.cu_q != nullptr) {
-      first_q = p.cu_q[batch];
-      seqlen_q = p.cu_q[batch + 1] - p.cu_q[batch];
-      first_k = p.cu_k[batch];
-      seqlen_k = p.cu_k[batch + 1] - p.cu_k[batch];
+      const PackedRows q = packed_rows(p.cu_q, p.used_q, batch, p.total_q, p.seqlen_q);
+      const PackedRows k = packed_rows(p.cu_k, p.used_k, batch, p.total_k, p.seqlen_k);
+      first_q = q.first;
+      seqlen_q = q.count;
+      first_k = k.first;
+      seqlen_k = k.count;
     }
-    if (p.used_q != nullptr) seqlen_q = p.used_q[batch];
-    if (p.used_k != nullptr) seqlen_k = p.used_k[batch];
     diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
   }
 
