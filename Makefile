@@ -104,9 +104,9 @@ test-full: build
 	$(CTEST)
 	time $(PYTEST) --durations=10 $(if $(AFTER_TEST),--skip-passed $(PASSED))
 
-# `test-full` runs each kernel of the library: what it leaves out, `ci` does not have.
+# `test-full` runs each kernel of the library: what it leaves out, `ci` does not have. And more random problems.
 test-all:
-	@$(MAKE) --no-print-directory test-full KERNEL_SET=$(if $(filter ci,$(KERNEL_SET)),full,$(KERNEL_SET))
+	@FMHA_TEST_EXAMPLES=800 $(MAKE) --no-print-directory test-full KERNEL_SET=$(if $(filter ci,$(KERNEL_SET)),full,$(KERNEL_SET))
 
 # Only kernels are built here: a wheel's host side is of another compiler.
 wheel: SET = $(WHEEL_SET)

@@ -27,4 +27,4 @@ def test_suite(suite: tuple[str, ...], device_kind: str) -> None:
     if ARCH not in {row["arch"] for row in rows("kv_append")}:
         pytest.skip(f"the library was built without kernels for {ARCH}")
     chosen = ("-m", "not every_kernel", f"tests/python/{suite[0]}", *suite[1:])
-    assert " passed" in run_as(ARCH, *chosen, FMHA_TEST_EXAMPLES="200")
+    assert " passed" in run_as(ARCH, *chosen, FMHA_TEST_EXAMPLES="100")

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
@@ -19,7 +19,7 @@ from strict import wave_order
 
 import pyfa_rocm
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 4
+EXAMPLES = hypothesis_profile.EXAMPLES // 4
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=64, dtype="float16", seed=5)
 
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from arena import Arena, Bytes, OutsideError, Path, Tried, paths, tame, try_field, try_fields
@@ -30,7 +30,7 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 from pyfa_rocm.array import dtype_of
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BATCH, SEQLEN, NHEAD_Q, NHEAD_K, HDIM, PAGE, PAGES, POSITIONS = 2, 3, 4, 2, 64, 16, 6, 60
 NAMES = ("q", "q_out", "k", "v", "cache_k", "cache_v", "table", "used", "cos", "sin")
 LISTS = (

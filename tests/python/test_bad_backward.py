@@ -8,12 +8,12 @@ oracle's, and every byte outside of them against what it was.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import numpy.typing as npt
 import philox
@@ -42,7 +42,7 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 from pyfa_rocm.array import dtype_of
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 5
+EXAMPLES = hypothesis_profile.EXAMPLES // 5
 BATCH, SEQLEN_Q, SEQLEN_K, NHEAD_Q, NHEAD_K, HDIM = 2, 40, 50, 4, 2, 64
 REGION = 1 << 17
 NAMES = ("q", "k", "v", "o", "dout", "lse", "slopes", "bias", "dq", "dk", "dv", "workspace")

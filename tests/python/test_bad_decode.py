@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from arena import REGION, Arena, Bytes, OutsideError, Path, Tried, paths, tame, try_field, try_fields
@@ -34,7 +34,7 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 from pyfa_rocm.array import dtype_of
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BATCH, SEQLEN_Q, NHEAD_Q, NHEAD_K, HDIM, PAGE, PAGES = 2, 2, 4, 2, 64, 16, 6
 NAMES = ("q", "k", "v", "o", "lse", "table", "used", "leftpad", "sinks", "slopes", "workspace")
 LISTS = (

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from arena import Arena, Bytes, Path, Tried, paths, tame, try_field, try_fields
@@ -22,7 +22,7 @@ from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.library import check
 from pyfa_rocm.array import dtype_of
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 PARTS, BATCH, SEQLEN, NHEAD, HDIM = 9, 2, 3, 2, 64
 NAMES = ("o_parts", "lse_parts", "o", "lse")
 WORDS = re.compile(r"dtype|parts|batch|seqlen|nhead|hdim|\bo\b|lse|accumulate|kernel|flags|params")

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, every_of, rows, this_arch
@@ -19,7 +19,7 @@ from strict import wave_order
 
 import pyfa_rocm
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 
 
 def run(p: Problem) -> list[tuple[Array, Array]]:

@@ -7,10 +7,10 @@ What no query sees is NaN in the cache, tokens of a page beside those that are s
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, every_of, fp8, other_fp8, reads_fp8_caches, rows, this_arch
@@ -25,7 +25,7 @@ import pyfa_rocm
 from pyfa_rocm import Cache, CacheScale, CacheTensor, InvalidArgumentError, UnsupportedError
 from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 _FP8 = fp8()
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import candidates
@@ -18,7 +18,7 @@ from pyfa_rocm import DeviceArray, Stream, flash_attn_func
 
 BASE = Case(batch=2, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=7)
 # A second pass on another arch makes do with fewer.
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800"))
+EXAMPLES = hypothesis_profile.EXAMPLES
 BSHD, BHSD, SBHD = Layout((0, 1, 2)), Layout((0, 2, 1)), Layout((1, 0, 2))
 
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, drawn, every, fp8, other_fp8, rows, this_arch
@@ -20,7 +20,7 @@ from pyfa_rocm._call.kv_append import kv_append_to_c
 from pyfa_rocm._runtime import library
 from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BASE = Append(rotary_dim=32)
 
 

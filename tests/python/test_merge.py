@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, drawn, every, rows, this_arch
@@ -22,7 +22,7 @@ import pyfa_rocm.emulator
 from pyfa_rocm import DeviceArray, InvalidArgumentError, Parts, UnsupportedError, flash_attn_merge
 from pyfa_rocm._runtime import hip, library
 
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 8
+EXAMPLES = hypothesis_profile.EXAMPLES // 8
 BASE = Merge(parts=3, batch=2, seqlen=5, nhead=3, hdim=64)
 TYPES = [(row["dtype"], row["o_dtype"]) for row in rows("merge") if row["arch"] == rows("merge")[0]["arch"]]
 

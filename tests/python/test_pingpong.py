@@ -6,10 +6,10 @@ That it does what every forward kernel does is tested by test_every_kernel.py an
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, rows, this_arch
@@ -23,7 +23,7 @@ from pyfa_rocm import DeviceArray, FwdParams, Strided
 from pyfa_rocm._runtime import hip
 
 OURS = [row for row in rows() if row["origin"] == "hip" and row["arch"] == this_arch()]
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
+EXAMPLES = hypothesis_profile.EXAMPLES // 20
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 ROWS, SLACK = 256, 8  # of a workgroup; powers of two by which the reference may lag
 pytestmark = pytest.mark.skipif(not OURS, reason="this build has none")

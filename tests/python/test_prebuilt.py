@@ -7,6 +7,7 @@ import itertools
 import os
 from dataclasses import replace
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, candidates, rows, this_arch
@@ -22,7 +23,7 @@ import pyfa_rocm
 from pyfa_rocm import DeviceArray, emulator, flash_attn_varlen_func
 
 OBJECTS = [row for row in rows() if row["origin"] == "aiter"]
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
+EXAMPLES = hypothesis_profile.EXAMPLES // 20
 BASE = Case(batch=2, seqlen_q=130, seqlen_k=200, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", lse=True)
 pytestmark = pytest.mark.skipif(not OBJECTS, reason="this build has no prebuilt kernels")
 

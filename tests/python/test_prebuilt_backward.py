@@ -6,10 +6,10 @@ Under all checks but lds-race-equal, which Composable Kernel's do not pass eithe
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
+import hypothesis_profile
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
@@ -23,7 +23,7 @@ import pyfa_rocm
 from pyfa_rocm import emulator
 
 OBJECTS = [row for row in rows("bwd") if row["origin"] == "aiter" and row["arch"] == this_arch()]
-EXAMPLES = int(os.environ.get("FMHA_TEST_EXAMPLES", "800")) // 20
+EXAMPLES = hypothesis_profile.EXAMPLES // 20
 BASE = Case(batch=2, seqlen_q=150, seqlen_k=203, nhead_k=2, ratio=1, hdim=128, dtype="bfloat16", seed=5)
 STARTS = (0, 70, 370, 370, 371)
 pytestmark = pytest.mark.skipif(not OBJECTS, reason="this build has no prebuilt kernels")
