@@ -2,9 +2,9 @@
 // The workspace of a backward call: float32 arrays, one after another, each aligned to 256 bytes.
 //
 //   d        (batch, nhead_q, seqlen_q): all that a kernel takes which writes the gradients itself
-//   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, only for a kernel that believes them
-//   dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed
-//   dbias    as the bias's gradient, dimensions of stride 0 having size 1; or, if it is the sum of several
+//   starts   int32 (2, batch + 1): cu_seqlens_q and cu_seqlens_k in order, only for a kernel that believes
+//   them dq_acc   copies of (batch, nhead_q, seqlen_q, hdim_q), zeroed dbias    as the bias's gradient,
+//   dimensions of stride 0 having size 1; or, if it is the sum of several
 //            scores' and has the same bits each time, (batch, nhead_q, seqlen_q, seqlen_k); zeroed: only if
 //            the main kernel cannot write or add to the caller's itself
 //   dk       (batch, nhead_q, seqlen_k, hdim_q), and
