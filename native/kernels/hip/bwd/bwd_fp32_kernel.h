@@ -147,22 +147,13 @@ class BwdFp32 {
     }
   }
 
-  // Which walked rows own rows see: from `begin` to before `end`.
-  struct Range {
-    int begin, end;
-  };
-
-  __device__ static Range seen_by(const Window& w, int first, int last, int walked) {
-    return {max(first + w.shift - w.before, 0), min(last + w.shift + w.after + 1, walked)};
-  }
-
   // What a wave knows of its own rows, and a lane of its.
   struct Own {
-    int first;     // of the wave
-    int row;       // of the lane
-    Range seen;    // by the wave's
-    Range shown;   // to the lane's
-    float lse, d;  // of a query
+    int first;       // of the wave
+    int row;         // of the lane
+    RowRange seen;   // by the wave's
+    RowRange shown;  // to the lane's
+    float lse, d;    // of a query
   };
 
   template <bool kKeys>
@@ -170,9 +161,9 @@ class BwdFp32 {
                                int first) {
     const int rows = kKeys ? s.seqlen_k : s.seqlen_q, walked = kKeys ? s.seqlen_q : s.seqlen_k;
     const int row = first + own_in_group();
-    Own own = {first, row, seen_by(w, first, first + kGroup - 1, walked), {0, 0}, 0, 0};
+    Own own = {first, row, w.seen_by(first, first + kGroup - 1, walked), {0, 0}, 0, 0};
     if (row >= rows) return own;
-    own.shown = seen_by(w, row, row, walked);
+    own.shown = w.seen_by(row, row, walked);
     if constexpr (!kKeys) {
       own.lse = lse_log2(rows_of(p.lse, p.lse_strides, s, s.first_q, head)[row]);
       own.d = rows_of(p.d, p.d_strides, s, s.first_q, head)[row];
@@ -183,7 +174,7 @@ class BwdFp32 {
   // The tiles to walk over, head by head: one head of keys, or those of a group's queries.
   struct Walk {
     int head, end_head, at;
-    Range range;
+    RowRange range;
 
     __device__ bool more() const { return head < end_head && range.begin < range.end; }
 
@@ -197,7 +188,7 @@ class BwdFp32 {
   __device__ static Walk walk_of(const BwdFp32Params& p, const BwdSequence& s, const Window& w, int head,
                                  int first) {
     const int rows = kKeys ? s.seqlen_k : s.seqlen_q, walked = kKeys ? s.seqlen_q : s.seqlen_k;
-    Range range = seen_by(w, first, min(first + kOwn, rows) - 1, walked);
+    RowRange range = w.seen_by(first, min(first + kOwn, rows) - 1, walked);
     range.begin = range.begin / kWalk * kWalk;
     const int first_head = kKeys ? head * p.nhead_ratio_qk : head / p.nhead_ratio_qk;
     return {first_head, first_head + (kKeys ? p.nhead_ratio_qk : 1), range.begin, range};
@@ -339,7 +330,7 @@ class BwdFp32 {
                                   BiasTile& sums) {
     const BwdSequence s = sequence_of(p, b);
     const Window window = window_of<true>(p, s);
-    const Range seen = seen_by(window, first, min(first + kOwn, s.seqlen_k) - 1, s.seqlen_q);
+    const RowRange seen = window.seen_by(first, min(first + kOwn, s.seqlen_k) - 1, s.seqlen_q);
     if (first >= s.seqlen_k || row + kWalk <= seen.begin || row >= seen.end) return;
     const int head_k = head / p.nhead_ratio_qk;
     const Own own = own_of<true>(p, s, window, head_k, first_of_wave(first));

@@ -8,6 +8,7 @@
 #include "args/bwd_fp32.h"
 #include "common/packed_rows.h"
 #include "hip/common/philox.h"
+#include "hip/common/window.h"
 
 namespace fmha {
 
@@ -25,11 +26,6 @@ struct Matrix {
     if (row >= rows || column >= hdim) return Vec4{};
     return *reinterpret_cast<const Vec4*>(data + row * stride + column);
   }
-};
-
-// Which rows of the other side a row sees: from own + shift - before to own + shift + after.
-struct Window {
-  int shift, before, after;
 };
 
 // A sequence of the batch: its lengths, and the first of its rows.
@@ -74,7 +70,7 @@ __device__ E* rows_of(E* data, const BwdStrides& s, const BwdSequence& sequence,
 class HeadScores {
  public:
   __device__ HeadScores(const BwdFp32Params& p, const BwdSequence& s, int head)
-      : p_(p), own_column_(p.top_left ? 0 : s.seqlen_k - s.seqlen_q) {
+      : p_(p), own_column_(diagonal_of(p.top_left, s.seqlen_q, s.seqlen_k)) {
     if (p.bias) bias_ = rows_of(typed<float>(p.bias), p.bias_strides, s, s.first_q, head);
     if (p.alibi) slope_ = p.alibi[int64_t{s.index} * p.alibi_stride_batch + head] * kLog2e;
     if (p.keep_at_most < 0) return;
@@ -159,7 +155,7 @@ __device__ inline float lse_log2(float lse) {
 
 template <bool kKeys>
 __device__ Window window_of(const BwdFp32Params& p, const BwdSequence& s) {
-  const int shift = p.top_left ? 0 : s.seqlen_k - s.seqlen_q;
+  const int shift = diagonal_of(p.top_left, s.seqlen_q, s.seqlen_k);
   if constexpr (kKeys) {
     return {-shift, p.window_right, p.window_left};
   } else {

@@ -91,7 +91,6 @@ class BwdWmma {
 
   using Own = WmmaOwn<kOwn, kHdim, kParts, kOwnInLds, kBlockSize>;
   using Walk = WmmaWalk<kWalk>;
-  using Range = WmmaRange;
   using Bias = BwdWmmaBias<BwdWmma>;
   friend Bias;
 
@@ -173,12 +172,12 @@ class BwdWmma {
     // What the lane's row sees; what some of the wave's rows, and all of them, see; the workgroup's.
     __device__ void begin_window(const Window& w) {
       const int last = min(wave_first_ + kGroup, own_rows_) - 1;
-      shown_ = seen_by(w, row_, row_, row_ < own_rows_ ? walked_rows_ : 0);
-      seen_ = seen_by(w, wave_first_, last, walked_rows_);
-      whole_ = {seen_by(w, last, last, walked_rows_).begin,
-                seen_by(w, wave_first_, wave_first_, walked_rows_).end};
+      shown_ = w.seen_by(row_, row_, row_ < own_rows_ ? walked_rows_ : 0);
+      seen_ = w.seen_by(wave_first_, last, walked_rows_);
+      whole_ = {w.seen_by(last, last, walked_rows_).begin,
+                w.seen_by(wave_first_, wave_first_, walked_rows_).end};
       if (wave_first_ + kGroup > own_rows_) whole_.end = 0;
-      all_ = seen_by(w, first_, min(first_ + kOwn, own_rows_) - 1, walked_rows_);
+      all_ = w.seen_by(first_, min(first_ + kOwn, own_rows_) - 1, walked_rows_);
     }
 
     template <bool kOfKeys>
@@ -201,7 +200,7 @@ class BwdWmma {
 
     __device__ Walk walk_of() const {
       const int ratio = arguments().nhead_ratio_qk;
-      const Range range = {all_.begin / kWalk * kWalk, all_.end};
+      const RowRange range = {all_.begin / kWalk * kWalk, all_.end};
       const int first_head = kKeys ? head_ * ratio : head_ / ratio;
       return {first_head, first_head + (kKeys ? ratio : 1), range.begin, range};
     }
@@ -427,7 +426,7 @@ class BwdWmma {
     int head_, first_;
     int lane_, wave_, part_, wave_first_, row_;
     int own_rows_, walked_rows_;
-    Range shown_, seen_, whole_, all_;
+    RowRange shown_, seen_, whole_, all_;
     int own_begin_, walk_begin_, turned_begin_;
     Own own_a_, own_b_;
     TurningMover<kWalk, kHdim, kBlockSize> a_, b_;

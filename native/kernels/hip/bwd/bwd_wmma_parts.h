@@ -24,20 +24,11 @@ __device__ inline BwdSequence uniform(const BwdSequence& s) {
           one(s.first_k)};
 }
 
-// Which walked rows own rows see: from `begin` to before `end`.
-struct WmmaRange {
-  int begin, end;
-};
-
-__device__ inline WmmaRange seen_by(const Window& w, int first, int last, int walked) {
-  return {max(first + w.shift - w.before, 0), min(last + w.shift + w.after + 1, walked)};
-}
-
 // The tiles of kWalk rows to walk over, head by head: one head of keys, or those of a group's queries.
 template <int kWalk>
 struct WmmaWalk {
   int head, end_head, at;
-  WmmaRange range;
+  RowRange range;
 
   __device__ bool more() const { return head < end_head && range.begin < range.end; }
   __device__ WmmaWalk next() const {

@@ -23,9 +23,9 @@ class BwdScores {
  public:
   // Rows of the bias are read from `bias_row` on.
   __device__ BwdScores(const BwdSequence& s, int head, int lane, int bias_row)
-      : lane_(lane), bias_row_(bias_row), diagonal_(s.seqlen_k - s.seqlen_q) {
+      : lane_(lane), bias_row_(bias_row) {
     const BwdFp32Params& p = arguments();
-    if (p.top_left) diagonal_ = 0;
+    diagonal_ = diagonal_of(p.top_left, s.seqlen_q, s.seqlen_k);
     if constexpr (kFeatures.softcap) softcap_.begin(p.scale, p.softcap);
     if constexpr (kFeatures.bias == WmmaBias::kAlibi) {
       alibi_ = p.alibi[int64_t{s.index} * p.alibi_stride_batch + head] * kLog2eOfScores;

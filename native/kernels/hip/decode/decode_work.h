@@ -6,6 +6,7 @@
 
 #include "args/decode.h"
 #include "common/packed_rows.h"
+#include "hip/common/window.h"
 #include "hip/decode/decode_place.h"
 
 namespace fmha {
@@ -59,12 +60,12 @@ struct DecodeWork {
   }
 
   // The key at a token's own place; the keys that its rows see, both included.
-  __device__ int own(int token) const { return token + end_k - seqlen_q; }
+  __device__ int own(int token) const { return token + diagonal_of(false, seqlen_q, end_k); }
   __device__ int first_seen(int token) const {
-    return p.window_left < 0 ? begin_k : max(begin_k, own(token) - p.window_left);
+    return p.window_left < 0 ? begin_k : max(begin_k, window().first(token));
   }
   __device__ int last_seen(int token) const {
-    return p.window_right < 0 ? end_k - 1 : min(end_k - 1, own(token) + p.window_right);
+    return p.window_right < 0 ? end_k - 1 : min(end_k - 1, window().last(token));
   }
 
   // ---- Scales of an 8-bit cache. Those of keys are multiplied to scores, those of values to P: P, which is
@@ -99,6 +100,10 @@ struct DecodeWork {
   float scale;                  // of scores
 
  private:
+  __device__ Window window() const {
+    return {diagonal_of(false, seqlen_q, end_k), p.window_left, p.window_right};
+  }
+
   __device__ static int within(int x, int least, int most) { return min(max(x, least), most); }
 
   // From 0 to seqlen_k, which is no less than seqlen_new.

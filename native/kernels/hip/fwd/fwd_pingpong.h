@@ -117,12 +117,12 @@ class Pingpong {
   // Blocks in front of `whole_first` and behind `whole_blocks` from there hide some key from some row of the
   // wave.
   __device__ void find_edges() {
-    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows + work.diagonal;
+    const int first_row = work.tile * kPingpongTileM + wave * kPingpongRows;
     int whole_end = work.seqlen_k / kTileN;
     whole_first = 0;
     if constexpr (kMask) {
-      const int end = first_row + p.window_right + 1;  // keys from here on are hidden from the first row
-      const int first = first_row + kPingpongRows - 1 - p.window_left;
+      const int end = work.window(p).last(first_row) + 1;  // keys from here on are hidden from the first row
+      const int first = work.window(p).first(first_row + kPingpongRows - 1);
       const int end_block = end > 0 ? end / kTileN : 0;
       whole_end = end_block < whole_end ? end_block : whole_end;
       whole_first = first > 0 ? (first + kTileN - 1) / kTileN : 0;
@@ -303,13 +303,13 @@ class Pingpong {
   // Hides keys that the lane's row does not see.
   __device__ void hide(int block) {
     if (static_cast<uint32_t>(block - whole_first) < whole_blocks) return;
-    const int base = block * kTileN + half * 8, column = row + work.diagonal;
+    const int base = block * kTileN + half * 8;
     int last = work.seqlen_k - 1;
-    if constexpr (kMask) last = column + p.window_right < last ? column + p.window_right : last;
+    if constexpr (kMask) last = min(last, work.window(p).last(row));
     hide_if([last = last - base](int key) { return key > last; });
     if constexpr (kMask) {
       if (block < whole_first) {
-        hide_if([first = column - p.window_left - base](int key) { return key < first; });
+        hide_if([first = work.window(p).first(row) - base](int key) { return key < first; });
       }
     }
   }

@@ -128,8 +128,8 @@ class FwdWmma {
     seen_end = work.first_block + work.blocks;
     if (first_row >= work.seqlen_q) seen_end = 0;
     if constexpr (kFeatures.mask) {
-      const int left = first_row + work.diagonal - p.window_left;
-      const int right = first_row + work.diagonal + p.window_right + 1;  // behind the first row's last key
+      const int left = work.window(p).first(first_row);
+      const int right = work.window(p).last(first_row) + 1;  // behind the first row's last key
       whole_end = min(whole_end, block_in_front(right));
       whole_first = block_in_front(left + kWmmaRows - 1 + kTileN - 1);
       seen_end = min(seen_end, block_in_front(right + kWmmaRows - 1 + kTileN - 1));
@@ -365,13 +365,13 @@ class FwdWmma {
   // Hides keys that the lane's row does not see.
   __device__ void hide(int block) {
     if (block >= whole_first && block < whole_end) return;
-    const int base = first_key(block), column = row + work.diagonal;
+    const int base = first_key(block);
     int last = work.seqlen_k - 1;
-    if constexpr (kFeatures.mask) last = min(last, column + p.window_right);
+    if constexpr (kFeatures.mask) last = min(last, work.window(p).last(row));
     hide_if([last = last - base](int key) { return key > last; });
     if constexpr (kFeatures.mask) {
       if (block < whole_first) {
-        hide_if([first = column - p.window_left - base](int key) { return key < first; });
+        hide_if([first = work.window(p).first(row) - base](int key) { return key < first; });
       }
     }
   }

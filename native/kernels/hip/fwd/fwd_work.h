@@ -6,6 +6,7 @@
 
 #include "args/fwd_pingpong.h"
 #include "common/packed_rows.h"
+#include "hip/common/window.h"
 
 namespace fmha {
 
@@ -20,6 +21,10 @@ struct FwdWork {
   int first_block, blocks;   // of keys
   int part;                  // of the keys; -1: it does all of them
   int head_of_batch;
+
+  __device__ Window window(const PingpongParams& p) const {
+    return {diagonal, p.window_left, p.window_right};
+  }
 
   // False: there is no such row.
   __device__ bool find(const PingpongParams& p, int tile_n, bool hides) {
@@ -69,16 +74,15 @@ struct FwdWork {
       first_k = k.first;
       seqlen_k = k.count;
     }
-    diagonal = p.top_left ? 0 : seqlen_k - seqlen_q;
+    diagonal = diagonal_of(p.top_left, seqlen_q, seqlen_k);
   }
 
   __device__ void find_blocks(const PingpongParams& p, int tile_n) {
     const int row = tile * kTileM;
     const int last_row = (row + kTileM < seqlen_q ? row + kTileM : seqlen_q) - 1;
-    const int first = row + diagonal - p.window_left, last = last_row + diagonal + p.window_right;
-    const int first_key = first > 0 ? first : 0, end = last < seqlen_k - 1 ? last + 1 : seqlen_k;
-    first_block = first_key / tile_n;
-    blocks = first_key < end ? (end - 1) / tile_n + 1 - first_block : 0;
+    const RowRange seen = window(p).seen_by(row, last_row, seqlen_k);
+    first_block = seen.begin / tile_n;
+    blocks = seen.begin < seen.end ? (seen.end - 1) / tile_n + 1 - first_block : 0;
   }
 };
 
