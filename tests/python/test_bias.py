@@ -11,6 +11,7 @@ import pytest
 from built import nearest
 from cases import Bias, Case, Layout, Placement, cases, expected, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
 
@@ -24,13 +25,13 @@ def both(case: Case) -> None:
     run_flash(case)
 
 
-@settings(max_examples=800)
+@settings(max_examples=EXAMPLES)
 @given(case=cases(variants=("bias", "alibi", "softcap")))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES * 3 // 8)
 @given(case=cases(variants=("bias", "alibi", "softcap"), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)

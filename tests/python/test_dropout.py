@@ -11,6 +11,7 @@ import pytest
 from built import candidates, nearest
 from cases import DTYPES, Bias, Case, Dropout, Placement, cases, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from hypothesis_profile import EXAMPLES
 from philox import keep_at_most, keep_scale, random_bytes
 
 import pyfa_rocm
@@ -22,13 +23,13 @@ BASE = Case(
 )  # fmt: skip
 
 
-@settings(max_examples=800)
+@settings(max_examples=EXAMPLES)
 @given(case=cases(dropout=(True,)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES * 3 // 8)
 @given(case=cases(dropout=(True,), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)

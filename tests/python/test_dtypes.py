@@ -10,6 +10,7 @@ import pytest
 from built import candidates, fp8, other_fp8, rows, this_arch
 from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
 from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp
@@ -32,14 +33,14 @@ def _hdims(dtype: str) -> tuple[int, ...]:
 
 
 @pytest.mark.skipif(not _hdims("fp32"), reason="no float32 kernel in this library")
-@settings(max_examples=200)
+@settings(max_examples=EXAMPLES // 4)
 @given(case=cases(dtypes=("float32",), hdims=_hdims("fp32") or (128,), max_tiles=8))
 def test_random_float32(case: Case) -> None:
     run_or_refused(case)
 
 
 @pytest.mark.skipif(not _hdims(_FP8), reason="no fp8 kernel in this library")
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES * 3 // 8)
 @given(case=cases(dtypes=(FP8,), hdims=_hdims(_FP8) or (128,), max_tiles=24))
 def test_random_fp8(case: Case) -> None:
     run_or_refused(case)

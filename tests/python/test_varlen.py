@@ -9,6 +9,7 @@ import pytest
 from built import nearest
 from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from hypothesis_profile import EXAMPLES
 
 BASE = Case(
     batch=3, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=7,
@@ -22,13 +23,13 @@ def both(case: Case) -> None:
     run_flash(case)
 
 
-@settings(max_examples=800)
+@settings(max_examples=EXAMPLES)
 @given(case=cases(varlen=(True,)))
 def test_random(case: Case) -> None:
     run_or_refused(case)
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES * 3 // 8)
 @given(case=cases(varlen=(True,), max_tiles=24))
 def test_random_flash(case: Case) -> None:
     run_flash(case)
