@@ -32,7 +32,7 @@ MACS_PER_TILE = 2 * TILE * TILE * HDIM  # Q K^T and P V
 
 
 class LaunchStats(ctypes.Structure):
-    """fmha_emu_launch_stats of native/emulator/emu_exports.h."""
+    """fmha_emu_launch_stats of native/emulator/hip/launch.cc."""
 
     _fields_ = [
         (name, ctypes.c_uint64)

@@ -25,6 +25,7 @@ LLVM = 19
 # Tests of what lies in a room, by the first pattern that matches: paths for pytest, an expression for ctest.
 ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/emulator/isa/*", ("tests/emulator/isa", "tests/emulator/code/test_coverage.py"), "wave32"),
+    ("native/emulator/image/*", ("tests/emulator/code/test_bundles.py",), ""),
     ("native/emulator/code/*", ("tests/emulator/code",), "opcode_map"),
     ("native/emulator/check/*", ("tests/emulator/check",), "wave64"),
     ("native/emulator/model/*", ("tests/emulator/model", "tests/python/test_profile.py"), "time_"),

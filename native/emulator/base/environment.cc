@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/environment.h"
+#include "base/environment.h"
 
 #include <charconv>
 #include <cstdio>

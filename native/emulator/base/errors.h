@@ -1,15 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// HIP's error numbers, for the rooms below hip/, which has the whole list (hip/types.h).
+// HIP's error numbers, as in ROCm 6 (and 7).
 #pragma once
 
 namespace fmha::emu {
 
-inline constexpr int kOutOfMemory = 2;           // hipErrorOutOfMemory
-inline constexpr int kInvalidImage = 200;        // hipErrorInvalidImage
-inline constexpr int kNoBinaryForGpu = 209;      // hipErrorNoBinaryForGpu
-inline constexpr int kIllegalAddress = 700;      // hipErrorIllegalAddress
-inline constexpr int kLaunchTimeOut = 702;       // hipErrorLaunchTimeOut
-inline constexpr int kIllegalInstruction = 715;  // hipErrorIllegalInstruction
-inline constexpr int kLaunchFailure = 719;       // hipErrorLaunchFailure
+enum HipError : int {
+  hipSuccess = 0,
+  hipErrorInvalidValue = 1,
+  hipErrorOutOfMemory = 2,
+  hipErrorNotInitialized = 3,
+  hipErrorDeinitialized = 4,
+  hipErrorInvalidConfiguration = 9,
+  hipErrorInvalidPitchValue = 12,
+  hipErrorInvalidSymbol = 13,
+  hipErrorInvalidDevicePointer = 17,
+  hipErrorInvalidMemcpyDirection = 21,
+  hipErrorInvalidDeviceFunction = 98,
+  hipErrorInvalidDevice = 101,
+  hipErrorInvalidImage = 200,
+  hipErrorInvalidContext = 201,
+  hipErrorNoBinaryForGpu = 209,
+  hipErrorUnsupportedLimit = 215,
+  hipErrorContextAlreadyInUse = 216,
+  hipErrorPeerAccessUnsupported = 217,
+  hipErrorFileNotFound = 301,
+  hipErrorSharedObjectSymbolNotFound = 302,
+  hipErrorOperatingSystem = 304,
+  hipErrorInvalidHandle = 400,
+  hipErrorIllegalState = 401,
+  hipErrorNotFound = 500,
+  hipErrorNotReady = 600,
+  hipErrorIllegalAddress = 700,
+  hipErrorLaunchOutOfResources = 701,
+  hipErrorLaunchTimeOut = 702,
+  hipErrorPeerAccessAlreadyEnabled = 704,
+  hipErrorPeerAccessNotEnabled = 705,
+  hipErrorContextIsDestroyed = 709,
+  hipErrorHostMemoryAlreadyRegistered = 712,
+  hipErrorHostMemoryNotRegistered = 713,
+  hipErrorIllegalInstruction = 715,
+  hipErrorMisalignedAddress = 716,
+  hipErrorLaunchFailure = 719,
+  hipErrorCooperativeLaunchTooLarge = 720,
+  hipErrorNotSupported = 801,
+  hipErrorStreamCaptureUnsupported = 900,
+  hipErrorStreamCaptureInvalidated = 901,
+  hipErrorStreamCaptureMerge = 902,
+  hipErrorStreamCaptureUnmatched = 903,
+  hipErrorStreamCaptureUnjoined = 904,
+  hipErrorStreamCaptureIsolation = 905,
+  hipErrorStreamCaptureImplicit = 906,
+  hipErrorCapturedEvent = 907,
+  hipErrorStreamCaptureWrongThread = 908,
+  hipErrorGraphExecUpdateFailure = 910,
+  hipErrorUnknown = 999,
+};
 
 }  // namespace fmha::emu

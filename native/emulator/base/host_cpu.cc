@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The levels are those of the x86-64 psABI, section 3.1.1. CPUID is asked here and not by
 // __builtin_cpu_supports, which depends on the compiler's run-time library: zig's says no to everything.
-#include "core/host_cpu.h"
+#include "base/host_cpu.h"
 
 #include <cpuid.h>
 

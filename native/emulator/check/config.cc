@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "core/environment.h"
+#include "base/environment.h"
 
 namespace fmha::emu {
 namespace {

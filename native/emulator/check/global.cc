@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "base/errors.h"
 #include "check/config.h"
 #include "check/global_watch.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
+#include "code/launch.h"
 
 namespace fmha::emu {
 namespace {
@@ -154,7 +153,7 @@ bool GlobalOrder::report(Wave& w, const Access& now, const Access& earlier, bool
     missing = "no s_waitcnt vmcnt of that wave before the s_barrier between (-global-drain)";
   if (earlier.wave == now.wave) missing = "no s_waitcnt vmcnt between, and the scalar cache is another one";
   const char* kind = earlier.crossed || earlier.wave == now.wave ? "missing wait" : "race";
-  w.fault(*now.inst, kLaunchFailure,
+  w.fault(*now.inst, hipErrorLaunchFailure,
           "%s: lane %d: %s of %u bytes %s 0x%" PRIx64
           ", which wave %u (lane %d) %s at pc 0x%llx `%s`, with %s; "
           "it is %s",

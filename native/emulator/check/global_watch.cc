@@ -9,11 +9,11 @@
 #include <cstring>
 #include <utility>
 
+#include "base/errors.h"
 #include "check/config.h"
 #include "check/global.h"
+#include "code/launch.h"
 #include "core/bounds.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
@@ -194,7 +194,7 @@ bool GlobalWatch::check_resource(Wave& w, const Inst& inst, const Run& run, cons
   if (!s) return true;
   const uint64_t base = s[0] | static_cast<uint64_t>(s[1] & 0xffff) << 32;
   if (a.holds(base) || !find(base)) return true;
-  w.fault(inst, kIllegalAddress,
+  w.fault(inst, hipErrorIllegalAddress,
           "lane %d: %s of %u bytes at 0x%" PRIx64
           " through a buffer resource that starts %s reaches another: %s",
           run.lane, verb(inst), run.lane_bytes, run.address, memory_describe_nearest(base).c_str(),
@@ -206,7 +206,7 @@ bool GlobalWatch::check_unwritten(Wave& w, const Inst& inst, const Run& run, con
   if (!a.unwritten || !wants(kCheckGlobalUnwritten)) return true;
   const uint64_t at = a.unwritten->first(run.address, run.bytes);
   if (at == run.bytes) return true;
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "lane %d: %s of %u bytes reads 0x%" PRIx64 ", which nobody has written; it is %s", run.lane_at(at),
           verb(inst), run.lane_bytes, run.address + at, memory_describe_nearest(run.address + at).c_str());
   return false;
@@ -217,7 +217,7 @@ bool GlobalWatch::check_read_only(Wave& w, const Inst& inst, const Run& run) {
   for (const Range& r : launch_.read_only()) {
     const uint64_t from = std::max(r.address, run.address);
     if (from >= std::min(r.address + r.bytes, run.address + run.bytes)) continue;
-    w.fault(inst, kLaunchFailure,
+    w.fault(inst, hipErrorLaunchFailure,
             "lane %d: %s of %u bytes writes 0x%" PRIx64 ", which the launch declared read-only (%" PRIu64
             " bytes at 0x%" PRIx64 "); it is %s",
             run.lane_at(from - run.address), verb(inst), run.lane_bytes, from, r.bytes, r.address,
@@ -228,7 +228,7 @@ bool GlobalWatch::check_read_only(Wave& w, const Inst& inst, const Run& run) {
 }
 
 bool GlobalWatch::no_memory(Wave& w, const Inst& inst) {
-  w.fault(inst, kOutOfMemory, "no host memory to check for races between workgroups (-global-race)");
+  w.fault(inst, hipErrorOutOfMemory, "no host memory to check for races between workgroups (-global-race)");
   return false;
 }
 
@@ -272,7 +272,7 @@ bool GlobalWatch::check_load_race(Wave& w, const Inst& inst, const Run& run, Wat
   const uint64_t at = writers ? first_other(writers + start, run.bytes, writer_) : run.bytes;
   if (at == run.bytes) return true;
   const Place other = place_of(w, writers[start + at] - 1u);
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "lane %d: load of %u bytes reads 0x%" PRIx64
           ", which workgroup (%u, %u, %u) stored in this launch, and nothing orders the two; it is %s",
           run.lane_at(at), run.lane_bytes, run.address + at, other.x, other.y, other.z,
@@ -289,7 +289,7 @@ bool GlobalWatch::check_store_race(Wave& w, const Inst& inst, const Run& run, Wa
   uint64_t at = exchange_tags(writers + start, run.bytes, writer_, &other);
   if (at < run.bytes) {
     const Place p = place_of(w, other - 1u);
-    w.fault(inst, kLaunchFailure,
+    w.fault(inst, hipErrorLaunchFailure,
             "lane %d: store of %u bytes writes 0x%" PRIx64
             ", which workgroup (%u, %u, %u) stored in this launch too, and nothing orders the two; it is %s",
             run.lane_at(at), run.lane_bytes, run.address + at, p.x, p.y, p.z,
@@ -298,7 +298,7 @@ bool GlobalWatch::check_store_race(Wave& w, const Inst& inst, const Run& run, Wa
   }
   at = first_loaded(a, start, run.bytes);
   if (at == run.bytes) return true;
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "lane %d: store of %u bytes writes 0x%" PRIx64
           ", which another workgroup loaded in this launch, and nothing orders the two; it is %s",
           run.lane_at(at), run.lane_bytes, run.address + at,

@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "check/config.h"
-#include "check/shadow.h"
 #include "core/memory.h"
+#include "core/shadow.h"
 
 namespace fmha::emu {
 

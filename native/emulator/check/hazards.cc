@@ -2,13 +2,11 @@
 #include "check/hazards.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "check/config.h"
+#include "base/errors.h"
 #include "check/per_isa.h"
-#include "code/dialect.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
+#include "code/launch.h"
+#include "core/dialect.h"
 
 namespace fmha::emu {
 
@@ -212,8 +210,9 @@ bool HazardChecks::need(Wave& w, const Inst& inst, const char* what, int states,
   char text[160];
   std::snprintf(text, sizeof text, what, r.count ? to_string(r).c_str() : "");
   const Inst& p = first_[producer.inst];
-  w.fault(inst, kLaunchFailure, "hazard: %s: needs %d wait states after pc 0x%llx `%s`, got %d", text, states,
-          static_cast<unsigned long long>(p.pc), disassemble(p, arch_).c_str(), static_cast<int>(got));
+  w.fault(inst, hipErrorLaunchFailure, "hazard: %s: needs %d wait states after pc 0x%llx `%s`, got %d", text,
+          states, static_cast<unsigned long long>(p.pc), disassemble(p, arch_).c_str(),
+          static_cast<int>(got));
   return false;
 }
 

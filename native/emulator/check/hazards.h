@@ -28,8 +28,8 @@
 
 #include <cstdint>
 
-#include "check/facts.h"
 #include "check/rdna_hazards.h"
+#include "code/facts.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -3,14 +3,12 @@
 
 #include <cinttypes>
 
+#include "base/per_thread.h"
 #include "check/config.h"
 #include "check/wave_checks.h"
-#include "core/per_thread.h"
 
 namespace fmha::emu {
 namespace {
-
-constexpr int kMisalignedAddress = 716;  // hipErrorMisalignedAddress
 
 // The checks of the workgroup that a thread runs; kept between workgroups, for the memory it holds.
 class ThreadChecks final : public GroupObserver {
@@ -44,7 +42,7 @@ class ThreadChecks final : public GroupObserver {
   }
   bool scalar(Wave& w, const Inst& inst, uint64_t address) override {
     if (address % 4 == 0 || !watch_->wants(kCheckMisaligned)) return true;
-    w.fault(inst, kMisalignedAddress,
+    w.fault(inst, hipErrorMisalignedAddress,
             "scalar load of 0x%" PRIx64
             ", which is not a multiple of 4: the hardware drops the low bits; it is %s",
             address, memory_describe_nearest(address).c_str());

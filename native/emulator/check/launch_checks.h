@@ -8,7 +8,7 @@
 #include <string>
 
 #include "check/global_watch.h"
-#include "core/dispatch.h"
+#include "code/launch.h"
 #include "core/events.h"
 
 namespace fmha::emu {

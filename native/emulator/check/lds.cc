@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/errors.h"
 #include "check/config.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
+#include "code/launch.h"
 
 namespace fmha::emu {
 namespace {
@@ -112,7 +112,7 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
   if (!(checks_ & (equal ? kCheckLdsRaceEqual : race ? kCheckLdsRace : kCheckWaits))) return true;
   const Operation& o = *find(earlier);
   const Inst& other = text_of(*w.group->launch).insts[o.inst];
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "%s: lane %d %s LDS bytes 0x%x to 0x%x, which wave %u %s at pc 0x%llx `%s`, with no %s between",
           equal  ? "LDS race of equal values"
           : race ? "LDS race"
@@ -130,8 +130,8 @@ bool LdsShadow::report(Wave& w, const Inst& inst, Order order, uint32_t earlier,
 bool LdsShadow::read(Wave& w, const Inst& inst, const Operation& now, Record* r, uint32_t word, int lane) {
   if (r->written == kUnwritten) {
     if (checks_ & kCheckLdsUnwritten) {
-      w.fault(inst, kLaunchFailure, "lane %d reads LDS bytes 0x%x to 0x%x, of which nobody wrote all", lane,
-              word * 4, word * 4 + 3);
+      w.fault(inst, hipErrorLaunchFailure, "lane %d reads LDS bytes 0x%x to 0x%x, of which nobody wrote all",
+              lane, word * 4, word * 4 + 3);
       return false;
     }
   } else if (const Order o = after_write(r->written, now); o != Order::kFine) {

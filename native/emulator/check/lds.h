@@ -19,11 +19,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "check/facts.h"
-#include "check/queue.h"
+#include "code/facts.h"
+#include "code/queue.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -11,7 +11,7 @@
 // Source: LLVM's FeatureMADIntraFwdBug, by which its register allocator keeps results and sources apart.
 #pragma once
 
-#include "check/facts.h"
+#include "code/facts.h"
 
 namespace fmha::emu {
 

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "check/facts.h"
+#include "code/facts.h"
 
 namespace fmha::emu {
 

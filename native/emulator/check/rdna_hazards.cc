@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "check/rdna_hazards.h"
 
+#include "base/errors.h"
 #include "check/config.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
+#include "code/launch.h"
 
 namespace fmha::emu {
 namespace {
@@ -42,7 +42,7 @@ void RdnaHazards::reset(const TextFacts* facts, const Inst* first, Arch arch, in
 }
 
 bool RdnaHazards::finding(Wave& w, const Inst& inst, const Inst& producer, const char* what) const {
-  w.fault(inst, kLaunchFailure, "hazard: %s, after pc 0x%llx `%s`", what,
+  w.fault(inst, hipErrorLaunchFailure, "hazard: %s, after pc 0x%llx `%s`", what,
           static_cast<unsigned long long>(producer.pc), disassemble(producer, arch_).c_str());
   return false;
 }

@@ -26,10 +26,10 @@
 
 #include <cstdint>
 
-#include "check/facts.h"
 #include "check/mad64_hazard.h"
 #include "check/partial_forwarding.h"
 #include "check/scalar_hazards.h"
+#include "code/facts.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -31,7 +31,7 @@
 
 #include <cstdint>
 
-#include "check/facts.h"
+#include "code/facts.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

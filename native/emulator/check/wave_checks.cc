@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "check/config.h"
-#include "code/dialect.h"
-#include "core/dispatch.h"
-#include "core/errors.h"
+#include "code/launch.h"
+#include "core/dialect.h"
 
 namespace fmha::emu {
 namespace {
@@ -70,7 +70,7 @@ bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const Fact
         for (int i = 0; i < n; ++i) {
           if (!flight.loaded.count || !ranges[i].overlaps(flight.loaded)) continue;
           const Inst& load = first_[flight.inst];
-          w.fault(inst, kLaunchFailure,
+          w.fault(inst, hipErrorLaunchFailure,
                   "missing wait: %s %s while the load of %s at pc 0x%llx `%s` is in flight; no s_waitcnt %s "
                   "covers it",
                   writes ? "writes" : "reads", to_string(ranges[i]).c_str(), to_string(flight.loaded).c_str(),

@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "check/facts.h"
 #include "check/global.h"
 #include "check/hazards.h"
 #include "check/lds.h"
+#include "code/facts.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -8,19 +8,18 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "check/facts.h"
-#include "code/dialect.h"
-#include "code/elf_image.h"
-#include "code/offload_bundle.h"
-#include "core/errors.h"
+#include "base/errors.h"
+#include "code/facts.h"
+#include "core/dialect.h"
 #include "core/memory.h"
+#include "image/elf_image.h"
+#include "image/offload_bundle.h"
 
 namespace fmha::emu {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kNoBinary = 209;  // hipErrorNoBinaryForGpu
 constexpr size_t kDescriptorBytes = 64;
 constexpr uint32_t kPreloadEntryOffset = 256;
 constexpr uint16_t kWave32 = 1 << 10;  // of kernel_code_properties
@@ -258,17 +257,17 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
     BundlePick pick;
     const auto wanted = [&](std::span<const uint8_t> head) { return is_for(head, device_arch); };
     if (!pick_from_bundle({static_cast<const uint8_t*>(image), bytes}, wanted, &pick, message))
-      return refuse(kInvalidImage, *message);
+      return refuse(hipErrorInvalidImage, *message);
     if (pick.image.empty()) {
-      return refuse(kNoBinary, std::string("offload bundle: nothing for ") + arch_name(device_arch) +
-                                   " in: " + pick.ids);
+      return refuse(hipErrorNoBinaryForGpu, std::string("offload bundle: nothing for ") +
+                                                arch_name(device_arch) + " in: " + pick.ids);
     }
     return load(pick.image.data(), pick.image.size(), device_arch, device, hip_error, message);
   }
   ElfImage elf(image, bytes);
   if (!elf.check_identity()) return refuse(elf.hip_error(), elf.error());
   if (std::string reason = why_not(elf.flags(), device_arch); !reason.empty())
-    return refuse(kNoBinary, reason);
+    return refuse(hipErrorNoBinaryForGpu, reason);
   if (!elf.load()) return refuse(elf.hip_error(), elf.error());
   std::unique_ptr<CodeObject> code(new CodeObject);
   code->arch_ = device_arch;
@@ -278,7 +277,7 @@ std::unique_ptr<CodeObject> CodeObject::load(const void* image, size_t bytes, Ar
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    return refuse(kInvalidImage, std::string("code object: ") + e.what());
+    return refuse(hipErrorInvalidImage, std::string("code object: ") + e.what());
   }
   code->image_ = elf.release(&code->image_bytes_);
   memory_add({reinterpret_cast<uint64_t>(code->image_), code->image_bytes_, MemoryKind::kCode, device});

@@ -5,12 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/once.h"
-#include "isa/inst.h"
+#include "base/once.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 
@@ -41,21 +40,6 @@ struct KernelCode {
   std::vector<std::pair<uint32_t, uint32_t>> explicit_args;  // offset, bytes: for kernelParams
 };
 
-// Text decoded into records. Branch targets index `insts`.
-struct DecodedText {
-  std::vector<Inst> insts;
-  std::vector<int32_t> index_of_dword;  // by (pc - base) / 4; -1: not the start of an instruction
-  uint64_t base = 0;
-  std::vector<std::unique_ptr<uint32_t[]>> constants;  // what Operand::lanes points at
-  std::vector<std::unique_ptr<Inst[]>> duals;          // what Inst::dual and Inst::scales point at
-
-  const Inst* at(uint64_t pc) const {
-    const uint64_t d = (pc - base) / 4;
-    if (pc < base || pc % 4 || d >= index_of_dword.size() || index_of_dword[d] < 0) return nullptr;
-    return &insts[index_of_dword[d]];
-  }
-};
-
 // decode.cc, for waves of that size. Never fails: what it does not know becomes an Inst that stops the wave
 // when run.
 DecodedText decode(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base);
@@ -68,7 +52,7 @@ uint32_t vgprs_of(const KernelCode& k, const ArchInfo& info);
 // Bytes of the code object or offload bundle that starts at `image`, from its own headers; 0: it is neither.
 size_t code_object_bytes(const void* image);
 
-class TextFacts;  // check/facts.h
+class TextFacts;  // code/facts.h
 
 class CodeObject {
  public:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Machine code -> records: the walk over the text, the choice of encoding, and what all encodings share.
 #include <algorithm>
+#include <cstring>
 #include <memory>
-#include <utility>
 
+#include "base/errors.h"
 #include "code/decode_internal.h"
-#include "core/errors.h"
 #include "core/wave.h"
 
 namespace fmha::emu {
@@ -38,28 +38,28 @@ std::unique_ptr<Decoder> decoder_for(Arch arch, int wave_size, const uint8_t* te
 }  // namespace
 
 void exec_unknown(Wave& w, const Inst& inst) {
-  w.fault(inst, kNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x", static_cast<uint32_t>(inst.data.value),
-          static_cast<uint32_t>(inst.data.value >> 32));
+  w.fault(inst, hipErrorNoBinaryForGpu, "unknown instruction 0x%08x 0x%08x",
+          static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
 }
 
 void exec_unsupported(Wave& w, const Inst& inst) {
-  w.fault(inst, kNoBinaryForGpu,
+  w.fault(inst, hipErrorNoBinaryForGpu,
           "the software device does not model these operands or modifiers of this instruction");
 }
 
 // HIP has no textures on these GPUs, so no image resource can be valid.
 void exec_image(Wave& w, const Inst& inst) {
-  w.fault(inst, kNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
+  w.fault(inst, hipErrorNoBinaryForGpu, "image instruction 0x%08x 0x%08x: HIP has no textures on this GPU",
           static_cast<uint32_t>(inst.data.value), static_cast<uint32_t>(inst.data.value >> 32));
 }
 
 // LLVM, too, has no gds modifier for these GPUs.
 void exec_gds(Wave& w, const Inst& inst) {
-  w.fault(inst, kNoBinaryForGpu, "this GPU has no global data share (gds)");
+  w.fault(inst, hipErrorNoBinaryForGpu, "this GPU has no global data share (gds)");
 }
 
 void exec_past_end(Wave& w, const Inst& inst) {
-  w.fault(inst, kLaunchFailure, "ran past the end of the code");
+  w.fault(inst, hipErrorLaunchFailure, "ran past the end of the code");
 }
 
 DecodedText decode(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base) {

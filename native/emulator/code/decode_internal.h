@@ -4,14 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <tuple>
 
 #include "code/code_object.h"
-#include "code/dialect.h"
 #include "code/opcode_map.h"
-#include "isa/inst.h"
+#include "core/dialect.h"
+#include "core/inst.h"
 #include "isa/unified_format.h"
 
 namespace fmha::emu {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Decoding of the vector ALU: VOP1, VOP2, VOPC with their SDWA and DPP forms, VOP3, VOP3P and MFMA.
+#include <cstring>
+
 #include "code/decode_internal.h"
 
 namespace fmha::emu {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "code/dialect.h"
-#include "isa/inst.h"
+#include "core/dialect.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "check/facts.h"
+#include "code/facts.h"
 
 #include <algorithm>
 
-#include "code/dialect.h"
+#include "core/dialect.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "check/queue.h"
 #include "code/code_object.h"
-#include "isa/inst.h"
+#include "code/queue.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 

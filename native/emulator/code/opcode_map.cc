@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "code/dialect.h"
-#include "core/once.h"
+#include "base/once.h"
+#include "core/dialect.h"
+#include "isa/table.h"
 
 namespace fmha::emu {
 namespace {

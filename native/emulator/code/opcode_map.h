@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "isa/inst.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "archs.h"
-#include "isa/inst.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 

@@ -14,7 +14,7 @@
 //   barrier                      dispatch.cc                    each wave of a workgroup has arrived or ended
 //
 // Who observes a launch is decided in observers.cc, and nowhere else: the profile (model/profile.h), the
-// trace (model/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line
+// trace (launch/trace.cc) and the checks (check/launch_checks.h) today. A new observer is a class and a line
 // there.
 //
 // Events of one workgroup come from one thread, in program order of each wave. Those of several workgroups
@@ -31,7 +31,7 @@
 
 namespace fmha::emu {
 
-struct LaunchResult;  // dispatch.h
+struct LaunchResult;  // code/launch.h
 
 // Hears of one workgroup. Where a function returns bool, false stops the wave, which the observer must have
 // told why (Wave::fault).

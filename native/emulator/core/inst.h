@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <vector>
 
 #include "archs.h"
 
@@ -345,12 +346,20 @@ struct Inst {
   uint8_t unified_format = 0;                  // the same on RDNA: unified_format.h
 };
 
-// The instruction table for waves of 32 or 64 lanes, made once for each level of the host's vector
-// instructions: same rows, same order, bodies compiled for that level. The best one the CPU can run is picked
-// at load time. That of 32 lanes has the same rows but for MFMA, and other types of WMMA's operands.
-std::span<const Row> isa_rows(int wave_size);
-// Those that an arch has in waves of that size, bound to its opcodes; made at first use.
-std::span<const BoundRow> isa_rows(Arch arch, int wave_size);
+// Text decoded into records. Branch targets index `insts`.
+struct DecodedText {
+  std::vector<Inst> insts;
+  std::vector<int32_t> index_of_dword;  // by (pc - base) / 4; -1: not the start of an instruction
+  uint64_t base = 0;
+  std::vector<std::unique_ptr<uint32_t[]>> constants;  // what Operand::lanes points at
+  std::vector<std::unique_ptr<Inst[]>> duals;          // what Inst::dual and Inst::scales point at
+
+  const Inst* at(uint64_t pc) const {
+    const uint64_t d = (pc - base) / 4;
+    if (pc < base || pc % 4 || d >= index_of_dword.size() || index_of_dword[d] < 0) return nullptr;
+    return &insts[index_of_dword[d]];
+  }
+};
 
 // Every arch runs waves of 64 lanes, and those whose waves have 32 if nobody asks for 64 run both: which, the
 // kernel's descriptor says.
@@ -362,6 +371,5 @@ constexpr int kWaveSizes = 2;
 constexpr size_t place_of(Arch arch, int wave_size) {
   return static_cast<size_t>(arch) * kWaveSizes + (wave_size == 64 ? 1 : 0);
 }
-const char* isa_level();  // "x86-64-v2", "x86-64-v3" or "x86-64-v4"
 
 }  // namespace fmha::emu

@@ -10,9 +10,9 @@
 #include <new>
 #include <shared_mutex>
 
-#include "check/shadow.h"
+#include "base/environment.h"
 #include "core/bounds.h"
-#include "core/environment.h"
+#include "core/shadow.h"
 
 namespace fmha::emu {
 namespace {

@@ -6,27 +6,9 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "core/dispatch.h"
-#include "core/errors.h"
 #include "core/events.h"
 
 namespace fmha::emu {
-namespace {
-
-// "kernel k, workgroup (1, 0, 2), wave 3, pc 0x… (k+0x1f0) `v_add_f32 v0, v1, v2`"
-std::string where(const Wave& w, const Inst& inst) {
-  const Workgroup& g = *w.group;
-  const KernelCode& kernel = *g.launch->kernel;
-  char text[256];
-  std::snprintf(text, sizeof text,
-                ", workgroup (%u, %u, %u), wave %u, pc 0x%" PRIx64 " (entry+0x%" PRIx64 ") `", g.id[0],
-                g.id[1], g.id[2], w.id, inst.pc, inst.pc - kernel.entry);
-  std::string s = "kernel " + kernel.name + text;
-  s += inst.row ? disassemble(inst, g.launch->code->arch()) : std::string("?");
-  return s + "`";
-}
-
-}  // namespace
 
 void Wave::fault(const Inst& inst, int hip_error, const char* format, ...) {
   state = WaveState::kFaulted;
@@ -37,20 +19,20 @@ void Wave::fault(const Inst& inst, int hip_error, const char* format, ...) {
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
   group->hip_error = hip_error;
-  group->fault = where(*this, inst) + ": " + text;
+  group->fault = group->where(*this, inst) + ": " + text;
 }
 
 uint8_t* Wave::global_slow(const Inst& inst, uint64_t address, uint32_t bytes, int lane) {
   const bool store = inst.row && (inst.row->flags & kStore);
   const bool atomic = inst.row && (inst.row->flags & kAtomic);
-  const int device = group->launch->device;
+  const int device = group->device;
   if (Allocation a; memory_find(address, &a) && !memory_reachable(a, device)) {
-    fault(inst, kIllegalAddress,
+    fault(inst, hipErrorIllegalAddress,
           "lane %d: 0x%" PRIx64 " is memory of device %d, to which device %d has no peer access; it is %s",
           lane, address, a.device, device, memory_describe_nearest(address).c_str());
     return nullptr;
   }
-  fault(inst, kIllegalAddress, "lane %d: %s of %u bytes at 0x%" PRIx64 " is %s; it is %s", lane,
+  fault(inst, hipErrorIllegalAddress, "lane %d: %s of %u bytes at 0x%" PRIx64 " is %s; it is %s", lane,
         atomic  ? "atomic"
         : store ? "store"
                 : "load",

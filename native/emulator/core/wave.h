@@ -7,8 +7,9 @@
 #include <cstring>
 #include <string>
 
+#include "base/errors.h"
+#include "core/inst.h"
 #include "core/memory.h"
-#include "isa/inst.h"
 
 namespace fmha::emu {
 
@@ -135,10 +136,15 @@ struct Wave {
   uint8_t* lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane);
 };
 
-struct Launch;  // dispatch.h
+struct Launch;  // code/launch.h
 
 struct Workgroup {
   const Launch* launch = nullptr;
+  // Kernel, workgroup, wave and instruction, as a message begins.
+  std::string (*where)(const Wave& w, const Inst& inst) = nullptr;
+  const DecodedText* text = nullptr;  // the code, as waves of this size read it
+  int device = 0;
+  Isa isa = Isa::kCdna3;
   uint64_t index = 0;  // in the grid
   uint32_t id[3] = {0, 0, 0};
   uint32_t waves = 0;
@@ -157,9 +163,8 @@ inline uint32_t Wave::m0_in_lds() const { return sgpr[kM0] & group->m0_lds_mask;
 inline uint8_t* Wave::lds(const Inst& inst, uint32_t address, uint32_t bytes, int lane) {
   if (address <= group->lds_bytes && bytes <= group->lds_bytes - address) [[likely]]
     return group->lds + address;
-  fault(inst, 700 /* hipErrorIllegalAddress */,
-        "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes", lane, address, bytes,
-        group->lds_bytes);
+  fault(inst, hipErrorIllegalAddress, "lane %d: LDS address 0x%x + %u is outside the workgroup's %u bytes",
+        lane, address, bytes, group->lds_bytes);
   return nullptr;
 }
 

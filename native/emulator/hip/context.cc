@@ -3,7 +3,7 @@
 // has a stack of them, and its current device is that of the top.
 #include <vector>
 
-#include "core/per_thread.h"
+#include "base/per_thread.h"
 #include "hip/graph/graph.h"
 
 namespace fmha::emu {

@@ -5,51 +5,24 @@
 #include <cstring>
 #include <vector>
 
+#include "base/environment.h"
+#include "base/per_thread.h"
 #include "check/config.h"
-#include "check/shadow.h"
 #include "core/bounds.h"
-#include "core/dispatch.h"
-#include "core/environment.h"
+#include "core/card.h"
 #include "core/memory.h"
-#include "core/per_thread.h"
-#include "core/schedule.h"
-#include "core/thread_pool.h"
+#include "core/shadow.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/rocm.h"
 #include "hip/state.h"
+#include "isa/table.h"
+#include "launch/dispatch.h"
+#include "launch/schedule.h"
+#include "launch/thread_pool.h"
 
 namespace fmha::emu {
 namespace {
-
-// $FMHA_EMU_ARCH.
-Arch chosen_arch() {
-  constexpr const char* kVariable = "FMHA_EMU_ARCH";
-  const char* wish = environment_text(kVariable);
-  if (!wish) return kDefaultArch;
-  std::string names;
-  for (int i = 0; i < kArchCount; ++i) {
-    if (!std::strcmp(wish, kArchs[i].name)) return kArchs[i].arch;
-    names += i == 0 ? "" : i == kArchCount - 1 ? " or " : ", ";
-    names += kArchs[i].name;
-  }
-  reject_environment(kVariable, names.c_str());
-}
-
-// $FMHA_EMU_CARD, one of the arch's.
-const Card& chosen_card() {
-  constexpr const char* kVariable = "FMHA_EMU_CARD";
-  const Arch arch = chosen_arch();
-  const char* wish = environment_text(kVariable);
-  if (!wish) return card_of(arch);
-  std::string names;
-  for (const Card& card : kCards) {
-    if (card.arch != arch) continue;
-    if (!std::strcmp(wish, card.name)) return card;
-    names += (names.empty() ? "" : " or ") + std::string(card.name);
-  }
-  reject_environment(kVariable, names.c_str());
-}
 
 // Every variable is read once before anything else is done, so that none that cannot be taken comes to light
 // hours later, at the first fault, say.
@@ -93,13 +66,6 @@ bool take_hex(const char** text, const char* end, char behind, unsigned* value) 
 }
 
 }  // namespace
-
-const Card& device_card() {
-  static const Card& card = chosen_card();
-  return card;
-}
-
-const ArchInfo& device_arch() { return arch_info(device_card().arch); }
 
 uint64_t device_memory_bytes() {
   static const uint64_t bytes =

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
-#include <mutex>
 
-#include "core/per_thread.h"
+#include "base/per_thread.h"
 #include "hip/state.h"
 
 namespace fmha::emu {

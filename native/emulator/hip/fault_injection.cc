@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/environment.h"
+#include "base/environment.h"
 #include "hip/state.h"
 
 namespace fmha::emu {

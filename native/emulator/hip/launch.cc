@@ -7,13 +7,14 @@
 #include <mutex>
 #include <thread>
 
-#include "core/cancel.h"
-#include "core/environment.h"
-#include "core/per_thread.h"
+#include "base/cancel.h"
+#include "base/environment.h"
+#include "base/per_thread.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/module.h"
 #include "hip/stream/event.h"
+#include "launch/dispatch.h"
 
 extern "C" {
 // Counts of the launch that ended last in this process: wait for a launch before asking what it did.

@@ -2,7 +2,6 @@
 // Launches with attributes, and cooperative ones. The workgroups of a launch run one after the other on each
 // core of the CPU, so those of a larger grid cannot wait for each other: a cooperative launch has one
 // workgroup, or is refused. hipDeviceAttributeCooperativeLaunch says so too.
-#include <algorithm>
 
 #include "hip/graph/graph.h"
 

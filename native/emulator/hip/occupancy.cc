@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "hip/graph/graph.h"
-#include "hip/module.h"
 #include "model/unit_shape.h"
 
 namespace fmha::emu {

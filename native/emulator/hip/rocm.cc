@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/environment.h"
+#include "base/environment.h"
 #include "hip/state.h"
 
 namespace fmha::emu {

@@ -12,9 +12,10 @@
 #include <utility>
 
 #include "archs.h"
+#include "base/per_thread.h"
 #include "code/code_object.h"
-#include "core/dispatch.h"
-#include "core/per_thread.h"
+#include "code/launch.h"
+#include "core/card.h"
 #include "hip/process.h"
 #include "hip/rocm.h"
 #include "hip/types.h"
@@ -71,9 +72,6 @@ struct Device {
   std::atomic<uint64_t> faults{0};  // how many so far: work queued before one does not run after it
 };
 
-// What the software device plays, chosen by $FMHA_EMU_ARCH and $FMHA_EMU_CARD: a card of archs.toml.
-const Card& device_card();
-const ArchInfo& device_arch();
 std::string device_name();
 uint64_t device_memory_bytes();
 int device_count();

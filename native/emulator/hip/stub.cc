@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "core/per_thread.h"
+#include "base/per_thread.h"
 #include "hip/graph/graph.h"
 #include "hip/module.h"
 

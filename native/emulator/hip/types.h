@@ -6,56 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fmha::emu {
+#include "base/errors.h"
 
-enum HipError : int {
-  hipSuccess = 0,
-  hipErrorInvalidValue = 1,
-  hipErrorOutOfMemory = 2,
-  hipErrorNotInitialized = 3,
-  hipErrorDeinitialized = 4,
-  hipErrorInvalidConfiguration = 9,
-  hipErrorInvalidPitchValue = 12,
-  hipErrorInvalidSymbol = 13,
-  hipErrorInvalidDevicePointer = 17,
-  hipErrorInvalidMemcpyDirection = 21,
-  hipErrorInvalidDeviceFunction = 98,
-  hipErrorInvalidDevice = 101,
-  hipErrorInvalidImage = 200,
-  hipErrorInvalidContext = 201,
-  hipErrorNoBinaryForGpu = 209,
-  hipErrorUnsupportedLimit = 215,
-  hipErrorContextAlreadyInUse = 216,
-  hipErrorPeerAccessUnsupported = 217,
-  hipErrorFileNotFound = 301,
-  hipErrorOperatingSystem = 304,
-  hipErrorInvalidHandle = 400,
-  hipErrorIllegalState = 401,
-  hipErrorNotFound = 500,
-  hipErrorNotReady = 600,
-  hipErrorIllegalAddress = 700,
-  hipErrorLaunchOutOfResources = 701,
-  hipErrorLaunchTimeOut = 702,
-  hipErrorPeerAccessAlreadyEnabled = 704,
-  hipErrorPeerAccessNotEnabled = 705,
-  hipErrorContextIsDestroyed = 709,
-  hipErrorHostMemoryAlreadyRegistered = 712,
-  hipErrorHostMemoryNotRegistered = 713,
-  hipErrorLaunchFailure = 719,
-  hipErrorCooperativeLaunchTooLarge = 720,
-  hipErrorNotSupported = 801,
-  hipErrorStreamCaptureUnsupported = 900,
-  hipErrorStreamCaptureInvalidated = 901,
-  hipErrorStreamCaptureMerge = 902,
-  hipErrorStreamCaptureUnmatched = 903,
-  hipErrorStreamCaptureUnjoined = 904,
-  hipErrorStreamCaptureIsolation = 905,
-  hipErrorStreamCaptureImplicit = 906,
-  hipErrorCapturedEvent = 907,
-  hipErrorStreamCaptureWrongThread = 908,
-  hipErrorGraphExecUpdateFailure = 910,
-  hipErrorUnknown = 999,
-};
+namespace fmha::emu {
 
 enum HipMemcpyKind : int {
   hipMemcpyHostToHost = 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "code/bundle_table.h"
+#include "image/bundle_table.h"
 
 #include <algorithm>
 #include <cstring>

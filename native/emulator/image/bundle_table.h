@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "code/offload_bundle.h"
+#include "image/offload_bundle.h"
 
 namespace fmha::emu {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "code/compressed_bundle.h"
+#include "image/compressed_bundle.h"
 
 #include <zstd.h>
 
@@ -11,8 +11,8 @@
 #include <memory>
 #include <new>
 
-#include "code/bundle_table.h"
-#include "code/md5.h"
+#include "image/bundle_table.h"
+#include "image/md5.h"
 
 namespace fmha::emu {
 namespace {

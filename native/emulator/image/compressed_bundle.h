@@ -17,7 +17,7 @@
 #include <span>
 #include <string>
 
-#include "code/offload_bundle.h"
+#include "image/offload_bundle.h"
 
 namespace fmha::emu {
 

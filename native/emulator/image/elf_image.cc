@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "code/elf_image.h"
+#include "image/elf_image.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kSymbolNotFound = 302;  // hipErrorSharedObjectSymbolNotFound
 constexpr uint16_t kMachineAmdgpu = 224;
 constexpr uint8_t kOsAbiAmdgpuHsa = 64;
 constexpr uint32_t kNoteMetadata = 32;  // NT_AMDGPU_METADATA
@@ -42,7 +41,7 @@ ElfImage::~ElfImage() {
 
 bool ElfImage::fail(std::string message) {
   error_ = std::move(message);
-  if (!hip_error_) hip_error_ = kInvalidImage;
+  if (!hip_error_) hip_error_ = hipErrorInvalidImage;
   return false;
 }
 
@@ -97,7 +96,7 @@ bool ElfImage::map_segments() {
   const uint64_t span = round_up(high - low, kPage);
   void* p = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    hip_error_ = kOutOfMemory;
+    hip_error_ = hipErrorOutOfMemory;
     return fail("code object: cannot map " + std::to_string(span) + " bytes");
   }
   base_ = static_cast<uint8_t*>(p);
@@ -192,7 +191,7 @@ bool ElfImage::relocate(uint64_t rela, uint64_t bytes) {
       if (index >= raw_symbols_.size())
         return fail("code object: a relocation names a symbol that does not exist");
       if (raw_symbols_[index].st_shndx == SHN_UNDEF) {
-        hip_error_ = kSymbolNotFound;
+        hip_error_ = hipErrorSharedObjectSymbolNotFound;
         return fail("code object: symbol number " + std::to_string(index) + " is undefined");
       }
       value += reinterpret_cast<uint64_t>(at(raw_symbols_[index].st_value));

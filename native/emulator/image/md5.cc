@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "code/md5.h"
+#include "image/md5.h"
 
 #include <algorithm>
 #include <bit>

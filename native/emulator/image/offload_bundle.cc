@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "code/offload_bundle.h"
+#include "image/offload_bundle.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "code/bundle_table.h"
-#include "code/compressed_bundle.h"
+#include "image/bundle_table.h"
+#include "image/compressed_bundle.h"
 
 namespace fmha::emu {
 namespace {

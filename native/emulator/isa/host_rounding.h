@@ -4,7 +4,7 @@
 
 #include <xmmintrin.h>
 
-#include "isa/inst.h"
+#include "core/inst.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

@@ -10,7 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/once.h"
+#include "base/once.h"
+#include "isa/table.h"
 
 namespace fmha::emu {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-#include "isa/inst.h"
+#include "core/inst.h"
 
 namespace fmha::emu {
 

@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "isa/inst.h"
+#include "core/inst.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 

@@ -4,9 +4,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "core/environment.h"
-#include "core/host_cpu.h"
-#include "isa/inst.h"
+#include "base/environment.h"
+#include "base/host_cpu.h"
 #include "isa/table.h"
 
 namespace fmha::emu {

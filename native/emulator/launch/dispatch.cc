@@ -1,41 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Runs the workgroups of a launch on the host's threads and the waves of a workgroup in turn, and tells the
 // launch's observers (events.h) what happens. It knows none of them by name.
-#include "core/dispatch.h"
+#include "launch/dispatch.h"
 
 #include <xmmintrin.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <vector>
 
-#include "check/config.h"
-#include "check/global_watch.h"
-#include "check/wave_checks.h"
-#include "code/dialect.h"
-#include "core/cancel.h"
-#include "core/environment.h"
-#include "core/errors.h"
-#include "core/gpr_index.h"
-#include "core/launch_state.h"
-#include "core/mode.h"
-#include "core/observers.h"
-#include "core/per_thread.h"
-#include "core/schedule.h"
-#include "core/thread_pool.h"
+#include "base/cancel.h"
+#include "base/environment.h"
+#include "base/errors.h"
+#include "base/mode.h"
+#include "base/per_thread.h"
+#include "core/dialect.h"
 #include "core/wave.h"
+#include "launch/gpr_index.h"
+#include "launch/launch_state.h"
+#include "launch/observers.h"
+#include "launch/schedule.h"
+#include "launch/thread_pool.h"
 
 namespace fmha::emu {
 namespace {
 
-constexpr int kInvalidValue = 1;  // hipErrorInvalidValue
 constexpr uint64_t kDefaultInstructionBudget = 1'000'000'000;
 constexpr uint64_t kLook = 4096;  // instructions of a wave between two looks at whether it is cancelled
 constexpr const char kCancelled[] = "cancelled: the program ends, or was interrupted while it waited";
+
+// "kernel k, workgroup (1, 0, 2), wave 3, pc 0x… (k+0x1f0) `v_add_f32 v0, v1, v2`"
+std::string where(const Wave& w, const Inst& inst) {
+  const Workgroup& g = *w.group;
+  const KernelCode& kernel = *g.launch->kernel;
+  char text[256];
+  std::snprintf(text, sizeof text,
+                ", workgroup (%u, %u, %u), wave %u, pc 0x%" PRIx64 " (entry+0x%" PRIx64 ") `", g.id[0],
+                g.id[1], g.id[2], w.id, inst.pc, inst.pc - kernel.entry);
+  std::string s = "kernel " + kernel.name + text;
+  s += inst.row ? disassemble(inst, g.launch->code->arch()) : std::string("?");
+  return s + "`";
+}
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -154,9 +165,9 @@ void Grid::refuse(int hip_error, const char* why) {
 bool Grid::must_stop(Wave& w) {
   const bool runs = w.state == WaveState::kRunning || w.state == WaveState::kIndexed;
   if (!runs) return false;
-  if (is_cancelled(launch_.asked_at)) return w.fault(*w.next, kLaunchTimeOut, "%s", kCancelled), true;
+  if (is_cancelled(launch_.asked_at)) return w.fault(*w.next, hipErrorLaunchTimeOut, "%s", kCancelled), true;
   if (w.instructions < budget_) return false;
-  w.fault(*w.next, kLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
+  w.fault(*w.next, hipErrorLaunchTimeOut, "the wave has run %llu instructions (FMHA_EMU_MAX_INSTRUCTIONS)",
           static_cast<unsigned long long>(budget_));
   return true;
 }
@@ -231,7 +242,7 @@ bool Grid::prepare(Arena** arena, Workgroup& group, Listeners& listeners) {
     (*arena)->reserve(waves_, lds_bytes_, scratch_bytes_ * waves_, launch_.device);
     for (const auto& observer : observers_) listeners.add(observer->begin(group), observer->events());
   } catch (const std::bad_alloc&) {
-    refuse(kOutOfMemory, "no host memory for a workgroup");
+    refuse(hipErrorOutOfMemory, "no host memory for a workgroup");
     return false;
   }
   group.lds = (*arena)->lds();
@@ -253,19 +264,22 @@ void Grid::start_waves(Arena& arena, Workgroup& group, const Listeners& listener
 }
 
 bool Grid::run_workgroup(uint64_t index) {
-  if (is_cancelled(launch_.asked_at)) return refuse(kLaunchTimeOut, kCancelled), false;
+  if (is_cancelled(launch_.asked_at)) return refuse(hipErrorLaunchTimeOut, kCancelled), false;
   Workgroup group;
   group.launch = &launch_;
+  group.where = where;
+  group.text = &text_of(launch_);
+  group.device = launch_.device;
+  group.isa = arch_info(launch_.code->arch()).isa;
   group.index = index;
   group.id[0] = static_cast<uint32_t>(index % launch_.grid[0]);
   group.id[1] = static_cast<uint32_t>(index / launch_.grid[0] % launch_.grid[1]);
   group.id[2] = static_cast<uint32_t>(index / launch_.grid[0] / launch_.grid[1]);
   group.waves = waves_;
   group.lds_bytes = lds_bytes_;
-  const Isa isa = arch_info(launch_.code->arch()).isa;
-  group.m0_lds_mask = dialect_of(isa).m0_lds_mask;
-  group.is_rdna = is_rdna(isa);
-  group.permutes_halves = dialect_of(isa).permutes_halves;
+  group.m0_lds_mask = dialect_of(group.isa).m0_lds_mask;
+  group.is_rdna = is_rdna(group.isa);
+  group.permutes_halves = dialect_of(group.isa).permutes_halves;
   Listeners listeners;
   Arena* arena_of_thread = nullptr;
   if (!prepare(&arena_of_thread, group, listeners)) return false;
@@ -312,7 +326,7 @@ LaunchResult run(const Launch& launch) {
     Observers observers;
     if (!observers_of(launch, &observers, &result.message) ||
         !schedule_from_environment(&schedule, &result.message)) {
-      result.hip_error = kInvalidValue;
+      result.hip_error = hipErrorInvalidValue;
       return result;
     }
     Grid grid(launch, schedule, observers);
@@ -324,7 +338,7 @@ LaunchResult run(const Launch& launch) {
     for (const auto& observer : observers) observer->end(result);
   } catch (const std::bad_alloc&) {
     result = LaunchResult();
-    result.hip_error = kOutOfMemory;
+    result.hip_error = hipErrorOutOfMemory;
     result.message = "kernel " + launch.kernel->name + ": no host memory for the launch";
   }
   return result;

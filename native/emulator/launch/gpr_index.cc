@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/gpr_index.h"
+#include "launch/gpr_index.h"
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace fmha::emu {
 namespace {
@@ -28,7 +28,7 @@ bool move(Wave& w, const Inst& inst, Operand* o) {
   if (o->kind != OperandKind::kVgpr) return true;
   const uint32_t to = o->index + (w.sgpr[kM0] & 0xff);
   if (to + o->dwords > kVgprs) {
-    w.fault(inst, kLaunchFailure, "VGPR indexing makes v%u of v%u, beyond v255", to, o->index);
+    w.fault(inst, hipErrorLaunchFailure, "VGPR indexing makes v%u of v%u, beyond v255", to, o->index);
     return false;
   }
   o->index = static_cast<uint16_t>(to);
@@ -42,7 +42,7 @@ bool move_registers(Wave& w, const Inst& inst, Inst* moved) {
   const uint32_t which = w.sgpr[kM0] >> 12 & 15;
   if (!which || !is_vector_alu(inst)) return true;
   if (cannot_move(inst)) {
-    w.fault(inst, kLaunchFailure, "the software device does not index the VGPRs of this instruction");
+    w.fault(inst, hipErrorLaunchFailure, "the software device does not index the VGPRs of this instruction");
     return false;
   }
   for (int n = 0; n <= kLast; ++n) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/launch_state.h"
+#include "launch/launch_state.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
-#include "code/dialect.h"
+#include "core/dialect.h"
 
 namespace fmha::emu {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/dispatch.h"
+#include "code/launch.h"
 #include "core/wave.h"
 
 namespace fmha::emu {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The one list of observers. Those that only count come first: an event that a check stops has been counted.
-#include "core/observers.h"
+#include "launch/observers.h"
 
 #include "check/launch_checks.h"
+#include "launch/trace.h"
 #include "model/profile.h"
-#include "model/trace.h"
 
 namespace fmha::emu {
 namespace {

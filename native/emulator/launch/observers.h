@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch.h"
+#include "code/launch.h"
 #include "core/events.h"
 
 namespace fmha::emu {

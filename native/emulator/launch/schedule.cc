@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/schedule.h"
+#include "launch/schedule.h"
 
 #include <bit>
 #include <charconv>
 #include <string_view>
 
-#include "core/environment.h"
+#include "base/environment.h"
 
 namespace fmha::emu {
 namespace {

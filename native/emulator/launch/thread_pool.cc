@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/thread_pool.h"
+#include "launch/thread_pool.h"
 
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <thread>
 
-#include "core/environment.h"
-#include "core/per_thread.h"
+#include "base/environment.h"
+#include "base/per_thread.h"
 
 namespace fmha::emu {
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "model/trace.h"
+#include "launch/trace.h"
 
 #include <mutex>
-
-#include "core/emu_tools.h"
-#include "hip/state.h"
 
 namespace fmha::emu {
 namespace {
@@ -80,16 +77,9 @@ std::unique_ptr<LaunchObserver> make_trace(const Launch&, std::string*) {
   return std::make_unique<Trace>(sink);
 }
 
-}  // namespace fmha::emu
-
-using namespace fmha::emu;
-
-int fmha_emu_trace(fmha_emu_event_function function, void* user, uint32_t kinds) {
-  if (kinds & ~uint32_t{FMHA_EMU_EVENTS} || (function && !kinds)) {
-    return fail(hipErrorInvalidValue,
-                "fmha_emu_trace: kinds is 0x%x, expected a set of FMHA_EMU_EVENT_* bits", kinds);
-  }
+void set_trace(fmha_emu_event_function function, void* user, uint32_t kinds) {
   std::lock_guard lock(sink_mutex);
   sink = {function, user, kinds};
-  return hipSuccess;
 }
+
+}  // namespace fmha::emu

@@ -6,10 +6,14 @@
 #include <memory>
 #include <string>
 
-#include "core/dispatch.h"
+#include "base/emu_tools.h"
+#include "code/launch.h"
 #include "core/events.h"
 
 namespace fmha::emu {
+
+// Launches that start from now on tell `function` of the events in `kinds`, a set of EventKind; null: nobody.
+void set_trace(fmha_emu_event_function function, void* user, uint32_t kinds);
 
 // Null if nobody traces launches that start now.
 std::unique_ptr<LaunchObserver> make_trace(const Launch& launch, std::string* error);

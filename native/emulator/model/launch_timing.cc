@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "core/copy_out.h"
-#include "core/emu_tools.h"
-#include "hip/state.h"
 #include "model/profile.h"
 #include "model/profile_constants.h"
 
@@ -43,11 +41,14 @@ std::string short_name(const std::string& name) {
   return text;
 }
 
-void write_range(Json& j, const char* name, double a, double b) {
-  j.open(name).real("low", std::min(a, b)).real("high", std::max(a, b)).close();
-}
+Json range(double a, double b) { return {{"low", std::min(a, b)}, {"high", std::max(a, b)}}; }
 
 }  // namespace
+
+void set_timing_request(const TimingRequest& request) {
+  std::lock_guard lock(request_mutex);
+  current = request;
+}
 
 TimingRequest timing_request() {
   std::lock_guard lock(request_mutex);
@@ -87,13 +88,13 @@ void LaunchTiming::finish() {
   l1_.clear();
 }
 
-void LaunchTiming::write_events(Json& j) const {
-  j.open("events").number("slot_cycles", shape_.slot_cycles).number("workgroup", sample_.middle());
-  j.number("waves_per_workgroup", traces_.size());
+Json LaunchTiming::events() const {
+  Json j = {{"slot_cycles", shape_.slot_cycles},
+            {"workgroup", sample_.middle()},
+            {"waves_per_workgroup", traces_.size()}};
   const auto list = [&](const char* name, auto get) {
-    j.open_array(name);
-    for (const IssueEvent& e : events_) j.number(nullptr, get(e));
-    j.close_array();
+    Json& all = j[name] = Json::array();
+    for (const IssueEvent& e : events_) all.push_back(get(e));
   };
   list("wave", [](const IssueEvent& e) { return e.wave; });
   list("simd", [](const IssueEvent& e) { return e.simd; });
@@ -102,100 +103,52 @@ void LaunchTiming::write_events(Json& j) const {
   list("stalled", [](const IssueEvent& e) { return e.stalled; });
   list("reason", [](const IssueEvent& e) { return static_cast<uint64_t>(e.stall); });
   list("instruction", [](const IssueEvent& e) { return e.inst; });
-  j.open_array("reasons");
-  for (size_t s = 0; s < kStalls; ++s) j.string(nullptr, stall_name(static_cast<Stall>(s)));
-  j.close_array().open("instructions");
-  std::map<uint32_t, bool> seen;
+  for (size_t s = 0; s < kStalls; ++s) j["reasons"].push_back(stall_name(static_cast<Stall>(s)));
+  Json& instructions = j["instructions"] = Json::object();
+  std::set<uint32_t> seen;
   for (const IssueEvent& e : events_) {
-    if (!seen.try_emplace(e.inst, true).second) continue;
+    if (!seen.insert(e.inst).second) continue;
     const Inst& inst = text_of(launch_).insts[e.inst];
-    j.open(std::to_string(e.inst).c_str()).number("pc", inst.pc);
-    j.string("text", disassemble(inst, launch_.code->arch()));
-    j.string("class", class_name(class_of(*inst.row))).close();
+    instructions[std::to_string(e.inst)] = {{"pc", inst.pc},
+                                            {"text", disassemble(inst, launch_.code->arch())},
+                                            {"class", class_name(class_of(*inst.row))}};
   }
-  j.close().close();
+  return j;
 }
 
-void LaunchTiming::write(Json& j, uint64_t arrays) {
+Json LaunchTiming::json(uint64_t arrays) {
   finish();
   const double requested = Sample::Fit(sample_, requested_).total();
   const Traffic traffic{requested, std::min(requested, static_cast<double>(arrays))};
   CardTime card[kTimingEnds];
   for (size_t end = 0; end < kTimingEnds; ++end)
     card[end] = CardModel(sample_, workgroups_, copies_, values_[end], shape_).run(times_[end], traffic);
-  j.open("time").string("card", short_name(profile_card().name));
-  j.number("sampled_workgroups", sample_.workgroups().size()).number("workgroups", workgroups_);
-  j.number("workgroups_per_cu", copies_);
-  write_range(j, "cycles", card[0].cycles, card[1].cycles);
-  write_range(j, "seconds", card[0].seconds, card[1].seconds);
-  write_range(j, "clock_hz", card[0].clock_hz, card[1].clock_hz);
   const double tera = 2e-12 * Sample::Fit(sample_, multiplied_).total();
-  write_range(j, "tflops", tera / card[0].seconds, tera / card[1].seconds);
-  j.open("binds");
-  const auto mean = [&](const char* name, double CardTime::* share) {
-    j.real(name, (card[0].*share + card[1].*share) / 2);
-  };
-  mean("matrix", &CardTime::matrix);
-  mean("vector", &CardTime::vector);
-  mean("lds", &CardTime::lds);
-  mean("l1", &CardTime::l1);
-  mean("memory", &CardTime::memory);
-  mean("latency", &CardTime::latency);
-  mean("barriers", &CardTime::barriers);
-  j.close();
+  const auto mean = [&](double CardTime::* share) { return (card[0].*share + card[1].*share) / 2; };
+  Json j = {{"card", short_name(profile_card().name)},
+            {"sampled_workgroups", sample_.workgroups().size()},
+            {"workgroups", workgroups_},
+            {"workgroups_per_cu", copies_},
+            {"cycles", range(card[0].cycles, card[1].cycles)},
+            {"seconds", range(card[0].seconds, card[1].seconds)},
+            {"clock_hz", range(card[0].clock_hz, card[1].clock_hz)},
+            {"tflops", range(tera / card[0].seconds, tera / card[1].seconds)},
+            {"binds",
+             {{"matrix", mean(&CardTime::matrix)},
+              {"vector", mean(&CardTime::vector)},
+              {"lds", mean(&CardTime::lds)},
+              {"l1", mean(&CardTime::l1)},
+              {"memory", mean(&CardTime::memory)},
+              {"latency", mean(&CardTime::latency)},
+              {"barriers", mean(&CardTime::barriers)}}},
+            {"units", Json::array()}};
   // A compute unit's cycles over each sampled workgroup and those beside it.
-  j.open_array("units");
   for (const uint64_t workgroup : sample_.workgroups()) {
-    j.open(nullptr).number("workgroup", workgroup);
-    write_range(j, "cycles", static_cast<double>(times_[0].at(workgroup).cycles),
-                static_cast<double>(times_[1].at(workgroup).cycles));
-    j.close();
+    const auto cycles = [&](size_t end) { return static_cast<double>(times_[end].at(workgroup).cycles); };
+    j["units"].push_back({{"workgroup", workgroup}, {"cycles", range(cycles(0), cycles(1))}});
   }
-  j.close_array();
-  if (request_.most_events) write_events(j);
-  j.close();
+  if (request_.most_events) j["events"] = events();
+  return j;
 }
 
 }  // namespace fmha::emu
-
-using namespace fmha::emu;
-
-int fmha_emu_timing(const fmha_emu_timing_request* request) {
-  if (request && (!request->points || request->only_sampled > 1)) {
-    return fail(hipErrorInvalidValue,
-                "fmha_emu_timing: points is %u, expected 1 or more; only_sampled is %u, expected 0 or 1",
-                request->points, request->only_sampled);
-  }
-  if (request && !has_clock()) {
-    return fail(hipErrorNotSupported, "fmha_emu_timing: the clock has no constants of an %s",
-                profile_card().name);
-  }
-  std::lock_guard lock(request_mutex);
-  current = request ? TimingRequest{true, request->only_sampled != 0, request->points, request->events}
-                    : TimingRequest{};
-  return hipSuccess;
-}
-
-int fmha_emu_timing_constants(char* out, size_t out_bytes) {
-  Json j;
-  j.open(nullptr);
-  for (const TimingConstant& c : timing_constants()) {
-    j.open(c.name).real("fast", c.fast).real("slow", c.slow);
-    j.string("unit", c.unit).string("source", c.source).close();
-  }
-  j.close();
-  return copy_out(j.text(), out, out_bytes);
-}
-
-int fmha_emu_set_timing_constant(const char* name, double fast, double slow) {
-  if (!name) return reset_timing_constants(), hipSuccess;
-  const auto key = timing_key(name);
-  if (!key || !std::isfinite(fast) || !std::isfinite(slow) || fast < 0 || slow < 0) {
-    return fail(hipErrorInvalidValue,
-                "fmha_emu_set_timing_constant: got \"%s\", %g, %g, expected a name of "
-                "fmha_emu_timing_constants and two numbers of 0 or more",
-                name, fast, slow);
-  }
-  set_timing_constant(*key, fast, slow);
-  return hipSuccess;
-}

@@ -5,12 +5,10 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <string>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "core/dispatch.h"
-#include "model/json.h"
+#include "code/launch.h"
 #include "model/sample.h"
 #include "model/time_card.h"
 #include "model/time_cu.h"
@@ -25,6 +23,7 @@ struct TimingRequest {
   uint32_t points = 3;
   uint32_t most_events = 0;
 };
+void set_timing_request(const TimingRequest& request);
 TimingRequest timing_request();
 
 class LaunchTiming {
@@ -47,13 +46,13 @@ class LaunchTiming {
   // What the L1 asks of the L2.
   void request(uint64_t bytes) { l2_bytes_ += recording_ ? bytes : 0; }
 
-  // The launch is over, and nothing stopped it; `arrays` is the size of what it touched, in bytes. Adds
-  // "time" to the record.
-  void write(Json& j, uint64_t arrays);
+  // The launch is over, and nothing stopped it; `arrays` is the size of what it touched, in bytes. Returns
+  // "time" of the record.
+  nlohmann::ordered_json json(uint64_t arrays);
 
  private:
   void finish();
-  void write_events(Json& j) const;
+  nlohmann::ordered_json events() const;
 
   const Launch& launch_;
   const TimingRequest request_;

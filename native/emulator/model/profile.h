@@ -8,15 +8,15 @@
 // build on them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "core/dispatch.h"
+#include "code/launch.h"
 #include "core/events.h"
 #include "model/cache_model.h"
 #include "model/unit_shape.h"
@@ -63,7 +63,7 @@ struct MemoryCounts {
   uint64_t lds_cycles = 0, lds_conflict_cycles = 0;
 };
 
-class Json;          // json.h
+using Json = nlohmann::ordered_json;
 class LaunchTiming;  // launch_timing.h
 
 // Hears of every instruction and every access, workgroup after workgroup.
@@ -116,8 +116,9 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   void time(const Wave& w, const Inst& inst);
   uint64_t place(uint64_t address);
   Lines count_lines() const;
-  void write_instructions(Json& j) const;
-  void write_memory(Json& j) const;
+  // Both add to the counts of a record.
+  void write_instructions(Json& counted) const;
+  void write_memory(Json& counted) const;
 
   const Launch& launch_;
   const UnitShape shape_;
@@ -144,7 +145,14 @@ class Profiler final : public LaunchObserver, public GroupObserver {
   PipeUse use_;
 };
 
-// The profiler of a launch; null if launches that start now are not profiled (fmha_emu_profile_enable).
+// Launches that start from now on are profiled, and the records of earlier ones dropped; or are not.
+void enable_profile(bool on);
+// The counts as a record has them.
+Json json_of(const CacheCounts& c);
+// The records of the launches that have ended, a JSON array.
+std::string profile_records();
+
+// The profiler of a launch; null if launches that start now are not profiled.
 std::unique_ptr<LaunchObserver> make_profile(const Launch& launch, std::string* error);
 
 }  // namespace fmha::emu

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "archs.h"
-#include "hip/state.h"
+#include "core/card.h"
 
 namespace fmha::emu {
 

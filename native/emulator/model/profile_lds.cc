@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "code/dialect.h"
+#include "core/dialect.h"
 #include "model/profile_constants.h"
 
 namespace fmha::emu {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The profile as JSON, and the C functions that switch it on and give it out.
+// The profile as JSON.
+#include <atomic>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "core/copy_out.h"
-#include "core/emu_tools.h"
-#include "hip/state.h"
-#include "model/json.h"
+#include "base/emu_tools.h"
 #include "model/launch_timing.h"
 #include "model/profile.h"
 #include "model/profile_lds.h"
@@ -24,24 +24,23 @@ void keep(const std::string& record) {
   records += record;
 }
 
-void write_caches(Json& j, const CacheCounts& c) {
-  j.open("caches");
-  j.number("l2_requests", c.l2_requests).number("l2_hits", c.l2_hits);
-  j.number("l2_fill_bytes", c.l2_fill_bytes).number("l2_writeback_bytes", c.l2_writeback_bytes);
-  j.number("mall_hits", c.mall_hits).number("mall_misses", c.mall_misses);
-  j.number("hbm_read_bytes", c.hbm_read_bytes).number("hbm_write_bytes", c.hbm_write_bytes);
-  j.close();
-}
-
-void write_occupancy(Json& j, const Occupancy& o) {
-  j.open("occupancy");
-  j.number("vgprs", o.vgprs).number("lds_bytes", o.lds_bytes);
-  j.number("waves_per_workgroup", o.waves_per_workgroup).number("workgroups_per_cu", o.workgroups_per_cu);
-  j.number("waves_per_simd", o.waves_per_simd).string("limit", o.limit);
-  j.close();
+Json json_of(const Occupancy& o) {
+  return {{"vgprs", o.vgprs},
+          {"lds_bytes", o.lds_bytes},
+          {"waves_per_workgroup", o.waves_per_workgroup},
+          {"workgroups_per_cu", o.workgroups_per_cu},
+          {"waves_per_simd", o.waves_per_simd},
+          {"limit", o.limit}};
 }
 
 }  // namespace
+
+Json json_of(const CacheCounts& c) {
+  return {{"l2_requests", c.l2_requests},       {"l2_hits", c.l2_hits},
+          {"l2_fill_bytes", c.l2_fill_bytes},   {"l2_writeback_bytes", c.l2_writeback_bytes},
+          {"mall_hits", c.mall_hits},           {"mall_misses", c.mall_misses},
+          {"hbm_read_bytes", c.hbm_read_bytes}, {"hbm_write_bytes", c.hbm_write_bytes}};
+}
 
 std::unique_ptr<LaunchObserver> make_profile(const Launch& launch, std::string*) {
   if (!enabled.load(std::memory_order_relaxed)) return nullptr;
@@ -50,7 +49,7 @@ std::unique_ptr<LaunchObserver> make_profile(const Launch& launch, std::string*)
 
 void Profiler::end(const LaunchResult& result) { keep(record(result)); }
 
-void Profiler::write_instructions(Json& j) const {
+void Profiler::write_instructions(Json& counted) const {
   uint64_t by_class[kInstClasses] = {}, total = 0;
   std::map<std::string, Count> matrix, matrix_type;
   for (size_t i = 0; i < counts_.size(); ++i) {
@@ -66,126 +65,61 @@ void Profiler::write_instructions(Json& j) const {
       sum->macs += c.macs;
     }
   }
-  j.open("instructions").number("total", total);
-  for (int k = 0; k < kInstClasses; ++k) j.number(class_name(static_cast<InstClass>(k)), by_class[k]);
-  j.close();
+  Json& instructions = counted["instructions"] = {{"total", total}};
+  for (int k = 0; k < kInstClasses; ++k) instructions[class_name(static_cast<InstClass>(k))] = by_class[k];
   const auto write_matrix = [&](const char* name, const std::map<std::string, Count>& sums) {
-    j.open(name);
-    for (const auto& [key, c] : sums) {
-      j.open(key.c_str()).number("count", c.executed).number("flops", 2 * c.macs).close();
-    }
-    j.close();
+    Json& j = counted[name] = Json::object();
+    for (const auto& [key, c] : sums) j[key] = {{"count", c.executed}, {"flops", 2 * c.macs}};
   };
   write_matrix("mfma", matrix);
   write_matrix("mfma_by_type", matrix_type);
 }
 
-void Profiler::write_memory(Json& j) const {
+void Profiler::write_memory(Json& counted) const {
   const MemoryCounts& m = memory_;
   const Lines lines = count_lines();
-  j.open("global").number("load_bytes", m.load_bytes).number("store_bytes", m.store_bytes);
-  j.number("atomic_bytes", m.atomic_bytes).number("scalar_load_bytes", m.scalar_load_bytes);
-  j.number("lines_touched", lines.any).number("lines_read", lines.read);
-  j.number("lines_written", lines.written).close();
-  j.open("scratch").number("load_bytes", m.scratch_load_bytes);
-  j.number("store_bytes", m.scratch_store_bytes).close();
-  j.open("lds").number("read_bytes", m.lds_read_bytes).number("write_bytes", m.lds_write_bytes);
-  j.number("atomic_bytes", m.lds_atomic_bytes).close();
+  counted["global"] = {{"load_bytes", m.load_bytes},     {"store_bytes", m.store_bytes},
+                       {"atomic_bytes", m.atomic_bytes}, {"scalar_load_bytes", m.scalar_load_bytes},
+                       {"lines_touched", lines.any},     {"lines_read", lines.read},
+                       {"lines_written", lines.written}};
+  counted["scratch"] = {{"load_bytes", m.scratch_load_bytes}, {"store_bytes", m.scratch_store_bytes}};
+  counted["lds"] = {{"read_bytes", m.lds_read_bytes},
+                    {"write_bytes", m.lds_write_bytes},
+                    {"atomic_bytes", m.lds_atomic_bytes}};
 }
 
 std::string Profiler::record(const LaunchResult& result) {
   caches_.end_kernel();
-  Json j;
-  j.open(nullptr).number("version", FMHA_EMU_PROFILE_VERSION).string("kernel", launch_.kernel->name);
-  j.string("arch", arch_name(launch_.code->arch()));
-  j.number("device", static_cast<uint64_t>(launch_.device)).triple("grid", launch_.grid);
-  j.triple("block", launch_.block).number("hip_error", static_cast<uint64_t>(result.hip_error));
-  j.open("counted");
-  j.number("workgroups", result.stats.workgroups).number("waves", result.stats.waves);
-  write_instructions(j);
-  write_memory(j);
-  j.close();
-  j.open("modelled");
-  j.open("lds").number("cycles", memory_.lds_cycles);
-  j.number("conflict_cycles", memory_.lds_conflict_cycles).close();
-  write_caches(j, caches_.counts());
-  write_occupancy(j, occupancy_of(launch_));
-  j.close();
-  if (timing_ && !result.hip_error) timing_->write(j, allocated_);
-  j.close();
-  return j.text();
+  Json counted = {{"workgroups", result.stats.workgroups}, {"waves", result.stats.waves}};
+  write_instructions(counted);
+  write_memory(counted);
+  const Json lds = {{"cycles", memory_.lds_cycles}, {"conflict_cycles", memory_.lds_conflict_cycles}};
+  Json j = {
+      {"version", FMHA_EMU_PROFILE_VERSION},
+      {"kernel", launch_.kernel->name},
+      {"arch", arch_name(launch_.code->arch())},
+      {"device", launch_.device},
+      {"grid", launch_.grid},
+      {"block", launch_.block},
+      {"hip_error", result.hip_error},
+      {"counted", std::move(counted)},
+      {"modelled",
+       {{"lds", lds}, {"caches", json_of(caches_.counts())}, {"occupancy", json_of(occupancy_of(launch_))}}}};
+  if (timing_ && !result.hip_error) j["time"] = timing_->json(allocated_);
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace fmha::emu
-
-using namespace fmha::emu;
-
-int fmha_emu_profile_enable(int on) {
+void enable_profile(bool on) {
   if (on) {
     std::lock_guard lock(records_mutex);
     records.clear();
   }
-  enabled.store(on != 0);
-  return hipSuccess;
+  enabled.store(on);
 }
 
-int fmha_emu_profile(char* out, size_t out_bytes) {
+std::string profile_records() {
   std::lock_guard lock(records_mutex);
-  return copy_out("[" + records + "]", out, out_bytes);
+  return "[" + records + "]";
 }
 
-int fmha_emu_profile_constants(char* out, size_t out_bytes) {
-  Json j;
-  j.open(nullptr);
-  for (const Constant Card::* member : kConstants) {
-    const Constant& c = profile_card().*member;
-    j.open(c.name).number("value", c.value).string("source", c.source).close();
-  }
-  j.close();
-  return copy_out(j.text(), out, out_bytes);
-}
-
-int fmha_emu_cache_model(const fmha_emu_access* accesses, size_t count, char* out, size_t out_bytes) {
-  int bytes = 0;
-  const int error = guarded([&] {
-    if (!accesses && count) return fail(hipErrorInvalidValue, "fmha_emu_cache_model: accesses is null");
-    CacheModel model;
-    for (size_t i = 0; i < count; ++i) {
-      const fmha_emu_access& a = accesses[i];
-      if (a.kind > FMHA_EMU_END_OF_KERNEL) {
-        return fail(hipErrorInvalidValue, "fmha_emu_cache_model: accesses[%zu].kind is %u, expected 0 to 3",
-                    i, a.kind);
-      }
-      const auto kind = static_cast<AccessKind>(a.kind);
-      if (kind == AccessKind::kEndOfKernel) {
-        model.end_kernel();
-      } else {
-        model.access_range(a.workgroup, a.address, a.bytes, kind);
-      }
-    }
-    model.end_kernel();
-    Json j;
-    j.open(nullptr);
-    write_caches(j, model.counts());
-    j.close();
-    bytes = copy_out(j.text(), out, out_bytes);
-    return static_cast<int>(hipSuccess);
-  });
-  return error ? -error : bytes;
-}
-
-int fmha_emu_lds_cycles(const uint32_t* addresses, uint64_t lanes, uint32_t bytes, int access,
-                        uint32_t* groups, uint32_t* cycles) {
-  if (!addresses || !groups || !cycles || bytes < 1 || bytes > 16 || access < 0 || access > 2) {
-    return fail(hipErrorInvalidValue,
-                "fmha_emu_lds_cycles: a null, or bytes %u outside 1 to 16, or access %d "
-                "outside 0 to 2",
-                bytes, access);
-  }
-  const ArchInfo& arch = device_arch();
-  const UnitShape shape = unit_shape(arch, true, static_cast<uint32_t>(arch.wave_size));
-  const LdsCycles c = lds_cycles(addresses, lanes, bytes, static_cast<LdsKind>(access), shape);
-  *groups = c.groups;
-  *cycles = c.cycles;
-  return hipSuccess;
-}
+}  // namespace fmha::emu

@@ -2,7 +2,6 @@
 #include "model/time_cu.h"
 
 #include <algorithm>
-#include <deque>
 #include <iterator>
 #include <span>
 

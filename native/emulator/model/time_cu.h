@@ -17,10 +17,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "check/facts.h"
+#include "code/facts.h"
 #include "model/timing_constants.h"
 #include "model/unit_shape.h"
 #include "model/wave_trace.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <span>
 
-#include "code/dialect.h"
+#include "core/dialect.h"
 #include "model/profile_constants.h"
 #include "model/unit_shape.h"
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "archs.h"
-#include "code/dialect.h"
-#include "core/dispatch.h"
+#include "code/launch.h"
+#include "core/dialect.h"
 
 namespace fmha::emu {
 

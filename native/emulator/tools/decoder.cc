@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "core/emu_tools.h"
-
 #include <iterator>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/copy_out.h"
+#include "base/emu_tools.h"
 #include "code/code_object.h"
 #include "code/disasm_operand.h"
-#include "core/copy_out.h"
+#include "isa/table.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "archs.h"
-#include "core/emu_tools.h"
+#include "base/emu_tools.h"
 
 namespace {
 

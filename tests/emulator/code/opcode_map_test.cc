@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "isa/table.h"
+
 using namespace fmha::emu;
 
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "core/dispatch.h"
+#include "code/launch.h"
 #include "core/memory.h"
 #include "core/wave.h"
 #include "isa/rows.h"

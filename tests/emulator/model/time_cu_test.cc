@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "check/facts.h"
 #include "code/code_object.h"
+#include "code/facts.h"
 
 using namespace fmha::emu;
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "check/facts.h"
 #include "code/code_object.h"
+#include "code/facts.h"
 #include "model/time_cu.h"
 
 using namespace fmha::emu;

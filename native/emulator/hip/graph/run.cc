@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
-#include "core/schedule.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
 #include "hip/memory/memory.h"
+#include "launch/schedule.h"
 
 namespace fmha::emu {
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Copies and fills.
-#include <algorithm>
 #include <cstring>
 
 #include "core/memory.h"

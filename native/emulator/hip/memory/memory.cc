@@ -9,9 +9,8 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "check/shadow.h"
+#include "core/shadow.h"
 #include "hip/fault_injection.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"

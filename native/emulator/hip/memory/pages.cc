@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch_state.h"
+#include "launch/launch_state.h"
 
 namespace fmha::emu {
 namespace {

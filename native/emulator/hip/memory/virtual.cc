@@ -9,12 +9,12 @@
 #include <map>
 #include <mutex>
 
-#include "core/launch_state.h"
 #include "hip/graph/graph.h"
 #include "hip/handles.h"
 #include "hip/memory/memory.h"
 #include "hip/memory/pages.h"
 #include "hip/stream/queue.h"
+#include "launch/launch_state.h"
 
 namespace fmha::emu {
 namespace {

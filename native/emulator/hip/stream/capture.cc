@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "core/per_thread.h"
+#include "base/per_thread.h"
 #include "hip/graph/graph.h"
 
 namespace fmha::emu {

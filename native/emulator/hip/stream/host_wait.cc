@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "core/per_thread.h"
+#include "base/per_thread.h"
 
 namespace fmha::emu {
 namespace {

@@ -11,8 +11,8 @@
 #include <map>
 #include <thread>
 
-#include "core/cancel.h"
-#include "core/per_thread.h"
+#include "base/cancel.h"
+#include "base/per_thread.h"
 #include "hip/handles.h"
 #include "hip/stream/host_wait.h"
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/cancel.h"
+#include "base/cancel.h"
 #include "core/memory.h"
 #include "hip/graph/graph.h"
 #include "hip/stream/work.h"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "check/shadow.h"
 #include "core/memory.h"
+#include "core/shadow.h"
 #include "hip/graph/graph.h"
 #include "hip/graph/memory_nodes.h"
 

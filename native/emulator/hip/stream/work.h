@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "check/shadow.h"
+#include "core/shadow.h"
 #include "hip/stream/queue.h"
 
 namespace fmha::emu {

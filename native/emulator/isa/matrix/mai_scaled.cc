@@ -11,7 +11,7 @@
 //
 // Arithmetic: as of MFMA (mfma.h): k ascends, each product is exact, scales included, and each sum is rounded
 // once.
-#include "core/errors.h"
+#include "base/errors.h"
 #include "isa/matrix/mfma.h"
 #include "isa/rows.h"
 #include "isa/vector/small_floats.h"
@@ -91,7 +91,7 @@ bool fetch_scales(Wave& w, const Inst& inst, int n, uint8_t* out) {
     std::memset(out, static_cast<int>(scale_of(bits<float>(static_cast<u32>(o.value)))), kLanes);
     return true;
   }
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "a scale must be a VGPR or, without op_sel, a float constant: the ISA guide says of nothing else "
           "what the instruction makes of it");
   return false;
@@ -172,7 +172,7 @@ void mfma_small(Wave& w, const Inst& inst) {
   widen<S>(&w.vgpr[inst.src[0].index], kind(inst.cbsz), m.a);
   widen<S>(&w.vgpr[inst.src[1].index], kind(inst.blgp), m.b);
   if (w.mode & kFp16Ovfl && has_infinity(m, inst, w)) [[unlikely]]
-    return w.fault(inst, kLaunchFailure, "what MODE.FP16_OVFL does to infinities is not documented");
+    return w.fault(inst, hipErrorLaunchFailure, "what MODE.FP16_OVFL does to infinities is not documented");
   m.broadcast_mask = m.broadcast_block = 0;
   const bool scaled = inst.scales != nullptr;
   if (scaled && !(fetch_scales(w, inst, 0, m.scale_a) && fetch_scales(w, inst, 1, m.scale_b))) return;
@@ -188,7 +188,7 @@ void mfma_small(Wave& w, const Inst& inst) {
 }
 
 void load_scales(Wave& w, const Inst& inst) {
-  w.fault(inst, kLaunchFailure,
+  w.fault(inst, hipErrorLaunchFailure,
           "scales for no v_mfma_f32_*_f8f6f4 behind it that takes them: they are used just for one "
           "instruction, says the ISA guide, and not what is left of them");
 }

@@ -41,8 +41,9 @@ bool indices_ascend(Wave& w, const Inst& inst, const uint32_t* index, int shift)
     for (int bit = shift; bit < shift + S::kIndexBits; bit += 4) {
       const uint32_t first = index[l] >> bit & 3, second = index[l] >> (bit + 2) & 3;
       if (first < second) continue;
-      w.fault(inst, 719, "lane %d: the sparse indices in bits %d..%d are %u and %u, which do not ascend", l,
-              bit, bit + 3, first, second);
+      w.fault(inst, hipErrorLaunchFailure,
+              "lane %d: the sparse indices in bits %d..%d are %u and %u, which do not ascend", l, bit,
+              bit + 3, first, second);
       return false;
     }
   }

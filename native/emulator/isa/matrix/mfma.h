@@ -199,7 +199,8 @@ template <class S>
                         ? inst.cbsz <= kLog2Blocks && inst.abid < (1 << inst.cbsz)
                         : inst.cbsz == 0 && inst.abid == 0;
   if (a_ok && (inst.blgp == 0 || S::kModifiers != Modifiers::kNone)) return true;
-  w.fault(inst, 719, "unsupported modifiers cbsz %d, abid %d, blgp %d", inst.cbsz, inst.abid, inst.blgp);
+  w.fault(inst, hipErrorLaunchFailure, "unsupported modifiers cbsz %d, abid %d, blgp %d", inst.cbsz,
+          inst.abid, inst.blgp);
   return false;
 }
 

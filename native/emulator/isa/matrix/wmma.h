@@ -257,7 +257,7 @@ void wmma(Wave& w, const Inst& inst) {
   using Acc = typename S::Acc;
   constexpr bool kFloat = std::is_same_v<Acc, float>;
   if (kFloat && inst.clamp) [[unlikely]]
-    return w.fault(inst, 719, "clamp of a matrix instruction that adds floats");
+    return w.fault(inst, hipErrorLaunchFailure, "clamp of a matrix instruction that adds floats");
   const HostRounding rounding(false);
   alignas(64) WmmaOperand<Acc, S::K> a, b;
   alignas(64) Acc d[kWmmaSize][kWmmaSize];

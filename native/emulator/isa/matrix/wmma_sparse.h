@@ -34,8 +34,9 @@ bool wmma_indices_ascend(Wave& w, const Inst& inst, const u32* index, int shift)
     for (int bit = shift; bit < shift + S::kIndexBits; bit += 4) {
       const u32 first = index[l] >> bit & 3, second = index[l] >> (bit + 2) & 3;
       if (first < second) continue;
-      w.fault(inst, 719, "lane %d: the sparse indices in bits %d..%d are %u and %u, which do not ascend", l,
-              bit, bit + 3, first, second);
+      w.fault(inst, hipErrorLaunchFailure,
+              "lane %d: the sparse indices in bits %d..%d are %u and %u, which do not ascend", l, bit,
+              bit + 3, first, second);
       return false;
     }
   }
@@ -70,7 +71,7 @@ void swmmac(Wave& w, const Inst& inst) {
   using Acc = typename S::Acc;
   constexpr bool kFloat = std::is_same_v<Acc, float>;
   if (kFloat && inst.clamp) [[unlikely]]
-    return w.fault(inst, 719, "clamp of a matrix instruction that adds floats");
+    return w.fault(inst, hipErrorLaunchFailure, "clamp of a matrix instruction that adds floats");
   const u32* index = w.vgpr[inst.src[2].index];
   const int shift = S::kIndexBits * (inst.op_sel & (32 / S::kIndexBits - 1));
   if (!wmma_indices_ascend<S>(w, inst, index, shift)) return;

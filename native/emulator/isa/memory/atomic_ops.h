@@ -121,9 +121,8 @@ template <class T>
 FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   if (address % sizeof(T) == 0) [[likely]]
     return true;
-  w.fault(inst, 716 /* hipErrorMisalignedAddress */,
-          "lane %d: address 0x%llx of an atomic is not a multiple of %u", lane,
-          static_cast<unsigned long long>(address), static_cast<unsigned>(sizeof(T)));
+  w.fault(inst, hipErrorMisalignedAddress, "lane %d: address 0x%llx of an atomic is not a multiple of %u",
+          lane, static_cast<unsigned long long>(address), static_cast<unsigned>(sizeof(T)));
   return false;
 }
 

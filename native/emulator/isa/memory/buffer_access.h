@@ -93,7 +93,8 @@ inline bool structured(Wave& w, const Inst& inst, const Resource& r, BufferAcces
     a.inside |= 1ull << l;
   });
   if (far)
-    w.fault(inst, 719, "a structured buffer access 4 GiB or more past the buffer's start is not implemented");
+    w.fault(inst, hipErrorLaunchFailure,
+            "a structured buffer access 4 GiB or more past the buffer's start is not implemented");
   return !far;
 }
 
@@ -103,7 +104,7 @@ inline bool is_raw_rdna(Wave& w, const Inst& inst) {
   const uint32_t* s = &w.sgpr[inst.src[1].index];
   const bool plain = s[1] >> 16 == 0 && !(s[3] >> 23 & 1);  // no stride, no swizzle, no lane's number
   if (plain && (s[3] >> 28 & 3) == kRawBounds) return true;
-  w.fault(inst, 719,
+  w.fault(inst, hipErrorLaunchFailure,
           "a buffer resource that is not raw (stride 0, OOB_SELECT 3) is not modelled on this arch");
   return false;
 }

@@ -40,15 +40,15 @@ void read(Wave& w, const Inst& inst) {
 // The manual wants all lanes on, and addresses that `alignment` divides.
 bool may_transpose(Wave& w, const Inst& inst, uint32_t alignment) {
   if (!all_active(w)) {
-    w.fault(inst, 719, "a transposing load needs all lanes on");
+    w.fault(inst, hipErrorLaunchFailure, "a transposing load needs all lanes on");
     return false;
   }
   const uint32_t* vaddr = w.vgpr[inst.src[0].index];
   for (int l = 0; l < kLanes; ++l) {
     const uint32_t address = vaddr[l] + static_cast<uint32_t>(inst.imm);
     if (address % alignment == 0) continue;
-    w.fault(inst, 719, "lane %d: a transposing load from LDS byte %u, which %u does not divide", l, address,
-            alignment);
+    w.fault(inst, hipErrorLaunchFailure,
+            "lane %d: a transposing load from LDS byte %u, which %u does not divide", l, address, alignment);
     return false;
   }
   return true;
@@ -164,7 +164,8 @@ void swizzle(Wave& w, const Inst& inst) {
   const int pattern = inst.imm;
   const uint32_t* data = w.vgpr[inst.src[0].index];
   if (pattern >= 0xe000) {
-    w.fault(inst, 719, "ds_swizzle_b32 in FFT mode (pattern 0x%x) is not implemented", pattern);
+    w.fault(inst, hipErrorLaunchFailure, "ds_swizzle_b32 in FFT mode (pattern 0x%x) is not implemented",
+            pattern);
   } else if (pattern >= 0xc000) {
     const int amount = pattern >> 5 & 31, keep = pattern & 31, turn = pattern >> 10 & 1 ? -amount : amount;
     pull(w, inst, data, [=](int l) { return (l & 32) | (l & keep) | ((l + turn) & 31 & ~keep); });

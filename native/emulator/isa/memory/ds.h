@@ -10,7 +10,7 @@ namespace fmha::emu::FMHA_EMU_LEVEL {
 inline bool ds_refused(Wave& w, const Inst& inst) {
   if (!inst.gds) [[likely]]
     return false;
-  w.fault(inst, 719, "global data share (gds) is not implemented");
+  w.fault(inst, hipErrorLaunchFailure, "global data share (gds) is not implemented");
   return true;
 }
 

@@ -14,9 +14,8 @@ template <class T>
 u8* place(Wave& w, const Inst& inst, u32 address, int lane) {
   if (address % sizeof(T) == 0) [[likely]]
     return w.lds(inst, address, sizeof(T), lane);
-  w.fault(inst, 716 /* hipErrorMisalignedAddress */,
-          "lane %d: LDS address 0x%x of an atomic is not a multiple of %u", lane, address,
-          static_cast<unsigned>(sizeof(T)));
+  w.fault(inst, hipErrorMisalignedAddress, "lane %d: LDS address 0x%x of an atomic is not a multiple of %u",
+          lane, address, static_cast<unsigned>(sizeof(T)));
   return nullptr;
 }
 
@@ -103,11 +102,12 @@ void count_lanes(Wave& w, const Inst& inst) {
 
 // The driver would have to give the queue global wave sync counters; there is none here.
 void no_gws(Wave& w, const Inst& inst) {
-  w.fault(inst, 719, "the launch owns no global wave sync (GWS) resource");
+  w.fault(inst, hipErrorLaunchFailure, "the launch owns no global wave sync (GWS) resource");
 }
 
 void no_graphics(Wave& w, const Inst& inst) {
-  w.fault(inst, 719, "counts in the order of the graphics pipeline, which there is none of");
+  w.fault(inst, hipErrorLaunchFailure,
+          "counts in the order of the graphics pipeline, which there is none of");
 }
 
 constexpr Type kNo = Type::kNone, kI32 = Type::kI32;

@@ -25,9 +25,8 @@ uint8_t* scratch_at(Wave& w, const Inst& inst, uint32_t offset, uint32_t bytes, 
       w.tell_scratch(inst, bytes, lane);
     return w.scratch + static_cast<size_t>(lane) * w.scratch_bytes + offset;
   }
-  w.fault(inst, 700 /* hipErrorIllegalAddress */,
-          "lane %d: scratch address 0x%x + %u is outside the lane's %u bytes", lane, offset, bytes,
-          w.scratch_bytes);
+  w.fault(inst, hipErrorIllegalAddress, "lane %d: scratch address 0x%x + %u is outside the lane's %u bytes",
+          lane, offset, bytes, w.scratch_bytes);
   return nullptr;
 }
 
@@ -194,7 +193,8 @@ template <class Element>
 void load_transposed(Wave& w, const Inst& inst) {
   constexpr int kSources = 32, kRun = 8, kOfLane = kRun * kSources / kLanes;
   if (!exec_mask(w)) return;
-  if (!all_active(w)) return w.fault(inst, 719, "a transposing load needs all lanes on, or none");
+  if (!all_active(w))
+    return w.fault(inst, hipErrorLaunchFailure, "a transposing load needs all lanes on, or none");
   Places p(~0u, inst.imm);
   Element loaded[kSources][kRun];
   if (!resolve<Format::kGlobal>(w, inst, sizeof loaded[0], p)) return;
@@ -262,7 +262,8 @@ void atomic(Wave& w, const Inst& inst) {
 
 void nothing(Wave&, const Inst&) {}
 void no_order(Wave& w, const Inst& inst) {
-  w.fault(inst, 719, "a sum in the order of primitives, which only the graphics pipeline has");
+  w.fault(inst, hipErrorLaunchFailure,
+          "a sum in the order of primitives, which only the graphics pipeline has");
 }
 
 constexpr Type kNo = Type::kNone;

@@ -2,8 +2,7 @@
 // Buffer instructions that convert: MTBUF, whose format is in the instruction, and MUBUF's *_format_*, whose
 // format and component selects are the resource's. D16 forms hold two components a register, as f16 or 16-bit
 // integers. An element out of range reads as zeros, and is not written.
-#include "code/dialect.h"
-#include "core/dispatch.h"
+#include "core/dialect.h"
 #include "isa/host_rounding.h"
 #include "isa/memory/buffer_access.h"
 #include "isa/memory/buffer_format.h"
@@ -32,18 +31,18 @@ BufferFormat format_of_resource(Isa isa, const u32* resource) {
 // The format, or false after a fault.
 bool format_of(Wave& w, const Inst& inst, Typed* out) {
   const Resource r(&w.sgpr[inst.src[1].index]);
-  const Isa isa = arch_info(w.group->launch->code->arch()).isa;
+  const Isa isa = w.group->isa;
   const bool own = inst.row->format == Format::kMtbuf;
   const BufferFormat its = is_rdna(isa) ? format_of_resource(isa, &w.sgpr[inst.src[1].index])
                                         : BufferFormat{r.data_format, r.number_format};
   const u32 data = own ? inst.data_format : its.data, number = own ? inst.number_format : its.number;
   *out = {data, own ? kIdentity : r.select, static_cast<NumberFormat>(number)};
   if (!own && r.add_lane) {
-    w.fault(inst, 719, "a resource that adds the lane's number has no data format");
+    w.fault(inst, hipErrorLaunchFailure, "a resource that adds the lane's number has no data format");
     return false;
   }
   if (format_exists(data, number)) return true;
-  w.fault(inst, 719, "data format %u with number format %u does not exist", data, number);
+  w.fault(inst, hipErrorLaunchFailure, "data format %u with number format %u does not exist", data, number);
   return false;
 }
 
@@ -112,13 +111,15 @@ u32 data_of(const u32* s, int l, u32 i, NumberFormat n) {
 // Stores write the components they are named for, in their places. False after a fault.
 bool stores_ok(Wave& w, const Inst& inst, const Typed& t, u32 components) {
   if (!stores_defined(t.data, static_cast<u32>(t.number), components)) {
-    w.fault(inst, 719, "how %u components are stored in data format %u, number format %u is not documented",
-            components, t.data, static_cast<u32>(t.number));
+    w.fault(inst, hipErrorLaunchFailure,
+            "how %u components are stored in data format %u, number format %u is not documented", components,
+            t.data, static_cast<u32>(t.number));
     return false;
   }
   const u32 used = static_cast<u32>(low_bits(3 * t.format().components));
   if ((t.select ^ kIdentity) & used) {
-    w.fault(inst, 719, "a store through a resource that reorders components is not documented");
+    w.fault(inst, hipErrorLaunchFailure,
+            "a store through a resource that reorders components is not documented");
     return false;
   }
   return true;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Buffer instructions that move data as it is. Out of range, loads give 0 and stores do nothing: dword by
 // dword, atomics and elements below a dword whole. The cache bits mean nothing here.
-#include "code/code_object.h"
-#include "code/dialect.h"
-#include "core/dispatch.h"
+#include "core/dialect.h"
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/memory/buffer_access.h"
@@ -53,9 +51,9 @@ void load(Wave& w, const Inst& inst) {
     return;
   }
   constexpr bool kWide = bytes_of(kWidth) == 12 || bytes_of(kWidth) == 16;
-  const bool fits = kWide ? dialect_of(arch_info(w.group->launch->code->arch()).isa).loads_to_lds_wide
-                          : bytes_of(kWidth) <= 4 && !keeps_half(kWidth);
-  if (!fits) return w.fault(inst, 719, "this width cannot load to LDS");
+  const bool fits =
+      kWide ? dialect_of(w.group->isa).loads_to_lds_wide : bytes_of(kWidth) <= 4 && !keeps_half(kWidth);
+  if (!fits) return w.fault(inst, hipErrorLaunchFailure, "this width cannot load to LDS");
   if constexpr (kWide) {
     alignas(64) uint32_t values[bytes_of(kWidth) / 4 * kMostLanes];
     if (load_lanes<kWidth>(w, inst, a, values))
@@ -95,7 +93,7 @@ template <class T, auto kOp>
 void atomic(Wave& w, const Inst& inst) {
   BufferAccess a;
   if (!exec_mask(w) || !resolve(w, inst, sizeof(T), a)) return;
-  if (inst.lds) return w.fault(inst, 719, "an atomic cannot go to LDS");
+  if (inst.lds) return w.fault(inst, hipErrorLaunchFailure, "an atomic cannot go to LDS");
   const HostRounding rounding(false);
   const u32* data = w.vgpr[inst.data.index];
   u32* result = inst.dst.kind == OperandKind::kNone ? nullptr : w.vgpr[inst.dst.index];
@@ -113,7 +111,8 @@ void atomic(Wave& w, const Inst& inst) {
 void nothing(Wave&, const Inst&) {}
 
 void no_store_from_lds(Wave& w, const Inst& inst) {
-  w.fault(inst, 719, "a store from LDS to memory: the manuals of these GPUs do not describe it");
+  w.fault(inst, hipErrorLaunchFailure,
+          "a store from LDS to memory: the manuals of these GPUs do not describe it");
 }
 
 constexpr Type kNo = Type::kNone;

@@ -2,21 +2,21 @@
 // SOPK and SOPP: constants, branches, hardware registers, messages; and jumps by register.
 #include "isa/scalar/scalar_control.h"
 
-#include "core/dispatch.h"
-#include "core/errors.h"
-#include "core/mode.h"
+#include "base/errors.h"
+#include "base/mode.h"
 #include "isa/rows.h"
 #include "isa/scalar/scalar_operand.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
 void jump_outside(Wave& w, const Inst& i, uint64_t pc) {
-  w.fault(i, kLaunchFailure, "jump to 0x%llx, which is not the start of an instruction of this code object",
+  w.fault(i, hipErrorLaunchFailure,
+          "jump to 0x%llx, which is not the start of an instruction of this code object",
           static_cast<unsigned long long>(pc));
 }
 
 void jump_to(Wave& w, const Inst& i, uint64_t pc) {
-  const Inst* to = w.group->launch->code->text(kLanes).at(pc);
+  const Inst* to = w.group->text->at(pc);
   if (!to) return jump_outside(w, i, pc);
   w.next = to;
 }
@@ -25,7 +25,7 @@ void jump_to(Wave& w, const Inst& i, uint64_t pc) {
 void branch(Wave& w, const Inst& i) {
   if (i.target < 0) [[unlikely]]
     return jump_outside(w, i, i.pc + 4 + int64_t{i.imm} * 4);
-  w.next = w.group->launch->code->text(kLanes).insts.data() + i.target;
+  w.next = w.group->text->insts.data() + i.target;
 }
 
 void s_getpc(Wave& w, const Inst& i) { write64(w, i.dst, i.pc + 4); }
@@ -40,7 +40,8 @@ void s_swappc(Wave& w, const Inst& i) {
 int relative_sgpr(Wave& w, const Inst& i, const Operand& o, int dwords, uint32_t offset) {
   const uint64_t index = uint64_t{o.index} + offset;
   if (o.kind == OperandKind::kSgpr && index + dwords <= 102) return static_cast<int>(index);
-  w.fault(i, kLaunchFailure, "relative access to s%llu, beyond s101", static_cast<unsigned long long>(index));
+  w.fault(i, hipErrorLaunchFailure, "relative access to s%llu, beyond s101",
+          static_cast<unsigned long long>(index));
   return -1;
 }
 
@@ -96,11 +97,12 @@ void s_getreg(Wave& w, const Inst& i) {
   } else if (f.id == kHwStatus) {  // only SCC, EXECZ and VCCZ are modelled
     constexpr uint32_t kKnown = 1u | 1u << 9 | 1u << 10;
     if (f.mask << f.offset & ~kKnown) {
-      return w.fault(i, kLaunchFailure, "only SCC, EXECZ and VCCZ of the STATUS register can be read");
+      return w.fault(i, hipErrorLaunchFailure, "only SCC, EXECZ and VCCZ of the STATUS register can be read");
     }
     value = w.scc | (exec_mask(w) == 0) << 9 | (vcc_mask(w) == 0) << 10;
   } else {
-    return w.fault(i, kLaunchFailure, "hardware register %u does not exist on the software device", f.id);
+    return w.fault(i, hipErrorLaunchFailure, "hardware register %u does not exist on the software device",
+                   f.id);
   }
   write32(w, i.dst, value >> f.offset & f.mask);
 }
@@ -111,7 +113,7 @@ void set_flat_scratch(Wave& w, const Inst& i, const HwField& f) {
   const uint64_t address = reinterpret_cast<uint64_t>(w.scratch);
   const auto own = static_cast<uint32_t>(f.id == kHwFlatScrLo ? address : address >> 32);
   if (w.scratch_bytes && (f.offset || f.mask != ~0u || read32(w, i.src[0]) != own))
-    w.fault(i, kLaunchFailure, "FLAT_SCR can only be set to where the wave's private memory is");
+    w.fault(i, hipErrorLaunchFailure, "FLAT_SCR can only be set to where the wave's private memory is");
 }
 
 // Both forms: the value is an SGPR or the literal.
@@ -120,12 +122,14 @@ void s_setreg(Wave& w, const Inst& i) {
   if ((kLanes == 32 || w.group->is_rdna) && (f.id == kHwFlatScrLo || f.id == kHwFlatScrHi))
     return set_flat_scratch(w, i, f);
   if (f.id != kHwMode) {
-    return w.fault(i, kLaunchFailure, "hardware register %u cannot be written on the software device", f.id);
+    return w.fault(i, hipErrorLaunchFailure, "hardware register %u cannot be written on the software device",
+                   f.id);
   }
   const uint32_t mask = f.mask << f.offset & ~Mode::hidden(w.mode);
   const uint32_t mode = (w.mode & ~mask) | (read32(w, i.src[0]) << f.offset & mask);
   if ((mode ^ w.mode) & ~(kModeModelled | kModeExceptions)) {
-    return w.fault(i, kLaunchFailure, "MODE 0x%x asks for what the software device does not model", mode);
+    return w.fault(i, hipErrorLaunchFailure, "MODE 0x%x asks for what the software device does not model",
+                   mode);
   }
   w.mode = mode;
   apply_mode(mode);
@@ -164,19 +168,19 @@ void nothing(Wave&, const Inst&) {}
 void s_endpgm(Wave& w, const Inst&) { w.state = WaveState::kDone; }
 void s_barrier(Wave& w, const Inst&) { w.state = WaveState::kBarrier; }
 void s_trap(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "s_trap %d: the kernel stopped itself", i.imm);
+  w.fault(i, hipErrorLaunchFailure, "s_trap %d: the kernel stopped itself", i.imm);
 }
 // The interrupt wakes the host's event loop; nothing waits for it here. The other messages are for the
 // graphics pipeline, the trap handler and the debugger.
 void s_sendmsg(Wave& w, const Inst& i) {
   constexpr int kInterrupt = 1;
-  if (i.imm != kInterrupt) w.fault(i, kLaunchFailure, "message %d has no receiver here", i.imm);
+  if (i.imm != kInterrupt) w.fault(i, hipErrorLaunchFailure, "message %d has no receiver here", i.imm);
 }
 void s_sendmsghalt(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "the kernel halted itself with message %d", i.imm);
+  w.fault(i, hipErrorLaunchFailure, "the kernel halted itself with message %d", i.imm);
 }
 void s_sethalt(Wave& w, const Inst& i) {
-  if (i.imm & 1) w.fault(i, kLaunchFailure, "the kernel halted itself");
+  if (i.imm & 1) w.fault(i, hipErrorLaunchFailure, "the kernel halted itself");
 }
 
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;

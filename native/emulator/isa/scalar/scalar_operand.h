@@ -4,7 +4,7 @@
 
 #include <ctime>
 
-#include "core/errors.h"
+#include "base/errors.h"
 #include "isa/lanes.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Scalar instructions that RDNA has and gfx9 has not: EXEC of waves of 32, hints to the pipeline, waits by
 // counter, MODE by immediate.
-#include "core/errors.h"
-#include "core/mode.h"
+#include "base/errors.h"
+#include "base/mode.h"
 #include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
@@ -29,7 +29,7 @@ constexpr Exec wrexec32 = exec32<F, false>;
 // keeps the half that waits. Behind its beginning and its end stand what the other jumps to.
 bool has_halves(Wave& w, const Inst& i) {
   if constexpr (kLanes == 64) return true;
-  w.fault(i, kLaunchFailure, "a loop over the halves of a wave, which waves of 32 lanes do not have");
+  w.fault(i, hipErrorLaunchFailure, "a loop over the halves of a wave, which waves of 32 lanes do not have");
   return false;
 }
 void s_subvector_loop_begin(Wave& w, const Inst& i) {
@@ -69,14 +69,14 @@ void s_denorm_mode(Wave& w, const Inst& i) { set_mode(w, Mode::kDenorm32, static
 void s_sendmsg(Wave& w, const Inst& i) {
   constexpr int kInterrupt = 1, kDeallocVgprs = 3;
   if (i.imm != kInterrupt && i.imm != kDeallocVgprs)
-    w.fault(i, kLaunchFailure, "message %d has no receiver here", i.imm);
+    w.fault(i, hipErrorLaunchFailure, "message %d has no receiver here", i.imm);
 }
 // Of the messages that answer the clock of 100 MHz is there; the others are for trap handlers and profilers.
 bool answer(Wave& w, const Inst& i, uint64_t* value) {
   constexpr int kGetRealtime = 0x83;
   *value = real_time();
   if (i.imm == kGetRealtime) return true;
-  w.fault(i, kLaunchFailure, "message %d has no answer here", i.imm);
+  w.fault(i, hipErrorLaunchFailure, "message %d has no answer here", i.imm);
   return false;
 }
 void s_sendmsg_rtn_b32(Wave& w, const Inst& i) {
@@ -92,8 +92,8 @@ void s_sendmsg_rtn_b64(Wave& w, const Inst& i) {
 constexpr int kWorkgroupBarrier = -1;
 void s_barrier_signal(Wave& w, const Inst& i) {
   if (static_cast<int>(read32(w, i.src[0])) != kWorkgroupBarrier)
-    return w.fault(i, kLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
-  if (w.signalled) return w.fault(i, kLaunchFailure, "signals the barrier twice without a wait");
+    return w.fault(i, hipErrorLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
+  if (w.signalled) return w.fault(i, hipErrorLaunchFailure, "signals the barrier twice without a wait");
   w.signalled = true;
   ++w.group->signals;
 }
@@ -104,22 +104,23 @@ void s_barrier_signal_isfirst(Wave& w, const Inst& i) {
 }
 void s_barrier_wait(Wave& w, const Inst& i) {
   if (i.imm != kWorkgroupBarrier)
-    return w.fault(i, kLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
+    return w.fault(i, hipErrorLaunchFailure, "only the barrier of the workgroup (-1) is modelled");
   if (!w.signalled)
-    return w.fault(i, kLaunchFailure, "waits at the barrier without having signalled: it never ends");
+    return w.fault(i, hipErrorLaunchFailure, "waits at the barrier without having signalled: it never ends");
   w.signalled = false;
   w.state = WaveState::kBarrier;
 }
 
 void no_named_barrier(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "named barriers are not modelled, which the RDNA4 ISA guide does not have");
+  w.fault(i, hipErrorLaunchFailure,
+          "named barriers are not modelled, which the RDNA4 ISA guide does not have");
 }
 void no_barrier_state(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "what it reads depends on when the other waves arrive");
+  w.fault(i, hipErrorLaunchFailure, "what it reads depends on when the other waves arrive");
 }
 
 void s_code_end(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "ran past the end of the kernel's code");
+  w.fault(i, hipErrorLaunchFailure, "ran past the end of the kernel's code");
 }
 
 constexpr Type I = Type::kI32, N = Type::kNone;

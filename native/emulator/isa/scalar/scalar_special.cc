@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Rare scalar instructions: VGPR indexing, forks of a wave's lanes, and those for debuggers and trap
 // handlers.
-#include "core/errors.h"
+#include "base/errors.h"
 #include "isa/rows.h"
 #include "isa/scalar/scalar_control.h"
 #include "isa/scalar/scalar_operand.h"
@@ -55,20 +55,20 @@ void s_cbranch_join(Wave& w, const Inst& i) {
 }
 
 void s_setkill(Wave& w, const Inst& i) {
-  if (i.imm & 1) w.fault(i, kLaunchFailure, "the kernel killed itself");
+  if (i.imm & 1) w.fault(i, hipErrorLaunchFailure, "the kernel killed itself");
 }
 // No debugger sets the bits that these test.
 void never(Wave&, const Inst&) {}
 
 void no_vskip(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "VSKIP mode, in which vector instructions are skipped, is not modelled");
+  w.fault(i, hipErrorLaunchFailure, "VSKIP mode, in which vector instructions are skipped, is not modelled");
 }
 void no_trap_return(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "only a trap handler can return from an exception, and none runs here");
+  w.fault(i, hipErrorLaunchFailure, "only a trap handler can return from an exception, and none runs here");
 }
 
 void no_wave_end(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "an end that only a saved wave or a pixel shader comes to");
+  w.fault(i, hipErrorLaunchFailure, "an end that only a saved wave or a pixel shader comes to");
 }
 
 constexpr Type I = Type::kI32, L = Type::kI64, N = Type::kNone;

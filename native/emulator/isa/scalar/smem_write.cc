@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // SMEM that writes: scalar stores and atomics. Outside a buffer nothing is written, and atomics return 0.
-#include "core/errors.h"
+#include "base/errors.h"
 #include "isa/host_rounding.h"
 #include "isa/memory/atomic_ops.h"
 #include "isa/rows.h"
@@ -63,10 +63,10 @@ void s_buffer_atomic(Wave& w, const Inst& i) {
 // The scratch forms scale offsets by 64 and map the address to the wave's private space in a way that the
 // manuals do not document. Discarding drops the contents of a cache line; memory here has no second copy.
 void no_scratch(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "scalar access to scratch: the manuals leave its addressing open");
+  w.fault(i, hipErrorLaunchFailure, "scalar access to scratch: the manuals leave its addressing open");
 }
 void no_discard(Wave& w, const Inst& i) {
-  w.fault(i, kLaunchFailure, "discarding a line of the scalar cache leaves undefined data behind");
+  w.fault(i, hipErrorLaunchFailure, "discarding a line of the scalar cache leaves undefined data behind");
 }
 
 constexpr Type N = Type::kNone, I = Type::kI32, L = Type::kI64, Q = Type::kB128;

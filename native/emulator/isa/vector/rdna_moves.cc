@@ -79,7 +79,7 @@ constexpr int kRegisters = 256;
 u32* relative(Wave& w, const Inst& inst, const Operand& o, u32 offset) {
   const u64 index = u64{o.index} + offset;
   if (o.kind == OperandKind::kVgpr && index < kRegisters) return w.vgpr[index];
-  w.fault(inst, 719, "relative access to v%llu", static_cast<unsigned long long>(index));
+  w.fault(inst, hipErrorLaunchFailure, "relative access to v%llu", static_cast<unsigned long long>(index));
   return nullptr;
 }
 enum class By : u8 { kNothing, kM0, kLow, kHigh };

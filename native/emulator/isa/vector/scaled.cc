@@ -5,7 +5,7 @@
 // The data of those that convert 32 elements at once, and the random bits and the scale of all, are read as
 // the CDNA4 ISA guide's pseudocode has it. It does not say how neg, abs or a constant reads as two halves,
 // nor what an instruction of several passes makes of a source that its destination overlaps: refused.
-#include "core/errors.h"
+#include "base/errors.h"
 #include "isa/rows.h"
 #include "isa/vector/small_floats.h"
 #include "isa/vector/valu.h"
@@ -106,7 +106,7 @@ template <auto F>
 void of_registers(Wave& w, const Inst& inst) {
   const Operand& o = inst.src[0];
   if (o.kind != OperandKind::kVgpr && (o.kind != OperandKind::kSgpr || o.dwords > 1))
-    return w.fault(inst, kLaunchFailure, "how a constant reads as two elements is not documented");
+    return w.fault(inst, hipErrorLaunchFailure, "how a constant reads as two elements is not documented");
   op<F>(w, inst);
 }
 
@@ -148,7 +148,7 @@ bool apart(Wave& w, const Inst& inst) {
   for (const Operand& o : inst.src) {
     const bool overlaps = o.kind == OperandKind::kVgpr && o.index < end(inst.dst) && inst.dst.index < end(o);
     if (!overlaps) continue;
-    w.fault(inst, kLaunchFailure,
+    w.fault(inst, hipErrorLaunchFailure,
             "the destination overlaps a source, which the instruction may still read when it writes");
     return false;
   }

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "core/errors.h"
+#include "base/errors.h"
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 namespace {
@@ -279,11 +279,11 @@ void write_back(Wave& w, const Inst& inst, int dwords, const u32* t) {
 }  // namespace
 
 void fault_modifier(Wave& w, const Inst& inst, const char* what) {
-  w.fault(inst, kIllegalInstruction, "unsupported modifier on this instruction: %s", what);
+  w.fault(inst, hipErrorIllegalInstruction, "unsupported modifier on this instruction: %s", what);
 }
 
 void fault_clamped_dot(Wave& w, const Inst& inst) {
-  w.fault(inst, kIllegalInstruction,
+  w.fault(inst, hipErrorIllegalInstruction,
           "clamp on a dot product of floats: cards of RDNA 3 and 4 ignore it on v_dot2_f32_f16; what other "
           "archs or instructions do nobody has published");
 }

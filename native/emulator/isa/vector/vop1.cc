@@ -23,7 +23,7 @@ void readfirstlane(Wave& w, const Inst& inst) {
 
 // A table of the graphics pipeline, which the manuals of these GPUs do not give.
 void no_screen(Wave& w, const Inst& inst) {
-  w.fault(inst, 719, "a graphics instruction that the manuals of this GPU do not describe");
+  w.fault(inst, hipErrorLaunchFailure, "a graphics instruction that the manuals of this GPU do not describe");
 }
 
 void swap(Wave& w, const Inst& inst) {
@@ -44,7 +44,9 @@ void permlane_swap(Wave& w, const Inst& inst) {
   for (int l = 0; l < kLanes; ++l) {
     if (l & kRow) continue;
     const u64 on = (exec >> l & 1) + (exec >> (l + kRow) & 1);
-    if (on == 1) return w.fault(inst, 719, "lane %d swaps with lane %d, and only one is on", l, l + kRow);
+    if (on == 1)
+      return w.fault(inst, hipErrorLaunchFailure, "lane %d swaps with lane %d, and only one is on", l,
+                     l + kRow);
     if (on) std::swap(b[l], a[l + kRow]);
   }
 }

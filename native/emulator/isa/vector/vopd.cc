@@ -19,7 +19,8 @@ namespace {
 #if FMHA_EMU_WAVE == 64
 // The table has it, so that the refusal has a name.
 void no_dual(Wave& w, const Inst& inst) {
-  w.fault(inst, 209, "a pair of operations (VOPD) exists in waves of 32 lanes only; this kernel's have 64");
+  w.fault(inst, hipErrorNoBinaryForGpu,
+          "a pair of operations (VOPD) exists in waves of 32 lanes only; this kernel's have 64");
 }
 constexpr RowFlags kDualFlags = kRefused;
 constexpr Exec kDual = no_dual;
