@@ -90,7 +90,7 @@ def imports(wheel: Path) -> dict[str, Any]:
 
 def build(folder: Path, kernels: Path | None) -> tuple[Path, dict[str, Any]]:
     """Build the wheel, with the build's own output on stderr, and what that took."""
-    command = [str(ROOT / "native" / "tools" / "build_wheel.sh"), "--out", str(folder)]
+    command = [str(ROOT / "native" / "tools" / "wheel" / "build_wheel.sh"), "--out", str(folder)]
     if kernels is not None:
         command += ["--kernels-from", str(kernels)]
     begin = time.perf_counter()

@@ -7,7 +7,7 @@ find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
 
 set(FMHA_ARCHS "${CMAKE_CURRENT_LIST_DIR}/../archs.toml")
 set(FMHA_GENERATED "${PROJECT_BINARY_DIR}/generated")
-set(_archs_program "${CMAKE_CURRENT_LIST_DIR}/../tools/archs.py")
+set(_archs_program "${CMAKE_CURRENT_LIST_DIR}/../tools/catalogue/archs.py")
 cmake_path(NORMAL_PATH FMHA_ARCHS)
 cmake_path(NORMAL_PATH _archs_program)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${FMHA_ARCHS}" "${_archs_program}")

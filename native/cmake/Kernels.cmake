@@ -6,11 +6,12 @@ set(FMHA_KERNELS_FROM "" CACHE PATH
     "Build folder whose code objects are taken as they are instead of being compiled (debug and sanitizer presets)")
 
 set(_tools "${PROJECT_SOURCE_DIR}/native/tools")
+set(_programs "${_tools}/catalogue")
 set(_kernels "${PROJECT_SOURCE_DIR}/native/kernels")
 set(_out "${PROJECT_BINARY_DIR}/kernels")
 
 # K two slices ahead, for the tiles that say so: copies of two headers of CK, in front of its own.
-set(_overlay "${_tools}/ck_overlay.py")
+set(_overlay "${_tools}/compile/ck_overlay.py")
 set(_overlay_include "${PROJECT_BINARY_DIR}/ck_overlay")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_overlay}")
 execute_process(COMMAND ${Python3_EXECUTABLE} "${_overlay}" "${CK_INCLUDE}" "${_overlay_include}"
@@ -73,11 +74,11 @@ endif()
 
 string(REPLACE ";" "," _targets "${FMHA_GPU_TARGETS}")
 file(GLOB _catalogue CONFIGURE_DEPENDS "${_kernels}/catalogue/*.toml" "${_kernels}/prebuilt/*.toml")
-file(GLOB _families CONFIGURE_DEPENDS "${_tools}/famil*.py" "${_tools}/origin_*.py")
-set(_catalogue_program "${_tools}/catalogue.py" "${_tools}/absent.py" "${_tools}/archs.py" ${_families})
+file(GLOB _families CONFIGURE_DEPENDS "${_programs}/famil*.py" "${_programs}/origins/*.py")
+set(_catalogue_program "${_programs}/catalogue.py" "${_programs}/absent.py" "${_programs}/archs.py" ${_families})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_catalogue} ${_catalogue_program})
 execute_process(
-  COMMAND ${Python3_EXECUTABLE} "${_tools}/catalogue.py" "${_kernels}/catalogue" --set "${FMHA_KERNEL_SET}"
+  COMMAND ${Python3_EXECUTABLE} "${_programs}/catalogue.py" "${_kernels}/catalogue" --set "${FMHA_KERNEL_SET}"
           --targets "${_targets}" --filter "${FMHA_KERNEL_FILTER}" --out "${_out}" ${_prebuilt}
           --enums "${FMHA_GENERATED}/host/catalogue/enums.h" --absent "${FMHA_GENERATED}/absent.cc"
   COMMAND_ERROR_IS_FATAL ANY)
@@ -107,9 +108,9 @@ function(fmha_report_unit unit)
   endif()
   add_custom_command(
     OUTPUT "${_out}/${unit}.json"
-    COMMAND ${Python3_EXECUTABLE} "${_tools}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
+    COMMAND ${Python3_EXECUTABLE} "${_programs}/report.py" "${object}" --rows "${_out}/${unit}.rows.json" --objdump
             "${FMHA_OBJDUMP}" --out "${_out}/${unit}.json" ${_werror} ${by}
-    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_tools}/report.py" "${_tools}/code_object.py" ${_families} ${disassembler}
+    DEPENDS "${object}" "${_out}/${unit}.rows.json" "${_programs}/report.py" "${_programs}/code_object.py" ${_families} ${disassembler}
     COMMENT "Reporting on kernels ${unit}"
     VERBATIM)
   get_filename_component(arch "${unit}" DIRECTORY)
@@ -158,7 +159,7 @@ function(fmha_add_unit unit number)
     set(waits)
     set(waits_program)
     if(FMHA_ADD_WAITS_${arch})
-      set(waits_program "${_tools}/scalar_waits.py")
+      set(waits_program "${_tools}/compile/scalar_waits.py")
       set(waits COMMAND ${Python3_EXECUTABLE} "${waits_program}" "${_out}/${unit}.s")
     endif()
     if(FMHA_BY_ASSEMBLY_${arch} OR waits)  # which the report reads; where waits are added
@@ -173,7 +174,7 @@ function(fmha_add_unit unit number)
     add_custom_command(
       OUTPUT "${object}"
       COMMAND
-        ${Python3_EXECUTABLE} "${_tools}/compile.py" "${_out}/${unit}.cost.json" ${cached} ${FMHA_COMPILER_${arch}}
+        ${Python3_EXECUTABLE} "${_tools}/compile/compile.py" "${_out}/${unit}.cost.json" ${cached} ${FMHA_COMPILER_${arch}}
         --offload-arch=${arch} ${FMHA_DEVICE_FLAGS} --rocm-device-lib-path=${bitcode} ${FMHA_FLAGS_${unit}}
         -MD -MF "${target}.d" -MT "${target}" ${what} "${source}" -o "${made}"
       ${waits}
@@ -235,10 +236,10 @@ set(FMHA_KERNEL_SOURCES "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernel
 add_custom_command(
   OUTPUT "${FMHA_GENERATED}/kernels.cc" "${FMHA_GENERATED}/kernels.S" "${PROJECT_BINARY_DIR}/kernels.json"
   COMMAND
-    ${Python3_EXECUTABLE} "${_tools}/embed.py" ${_reports} --kernels "${_out}" --bases "${_out}/bases.txt" --out
+    ${Python3_EXECUTABLE} "${_programs}/embed.py" ${_reports} --kernels "${_out}" --bases "${_out}/bases.txt" --out
     "${FMHA_GENERATED}" --report "${PROJECT_BINARY_DIR}/kernels.json" --version "${PROJECT_VERSION}" --compiler "${FMHA_DEVICE_COMPILER_ID}"
     --ck-version "${FMHA_CK_VERSION}" --kernel-set "${FMHA_KERNEL_SET}" --kernel-filter "${FMHA_KERNEL_FILTER}"
-  DEPENDS ${_reports} ${_packed} "${_out}/bases.txt" "${_tools}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
+  DEPENDS ${_reports} ${_packed} "${_out}/bases.txt" "${_programs}/embed.py" "${FMHA_ARCHS}" ${_catalogue_program}
   COMMENT "Writing kernels.json and the kernel table"
   VERBATIM)
 set_source_files_properties("${FMHA_GENERATED}/kernels.S" PROPERTIES OBJECT_DEPENDS "${_packed}")

@@ -32,7 +32,7 @@ prose() {  # options...
   local sources
   mapfile -t sources < <(files '*.py' '*.cc' '*.c' '*.h' '*.hpp' '*.hip' '*.rs' '*.md' '*.sh' '*.cmake' '*CMakeLists.txt' \
     '*.toml' '*.yml' Makefile)
-  "$bin/python" native/tools/prose.py "$@" native/tools/prose.toml "${sources[@]}"
+  "$bin/python" native/tools/lint/prose.py "$@" native/tools/lint/prose.toml "${sources[@]}"
 }
 [ "$llvm" != prose ] || { prose --shrink; exit; }
 
@@ -44,13 +44,13 @@ tidy() {
     -DFMHA_KERNEL_SET=ci -DFMHA_KERNEL_FILTER=merge -DBUILD_TESTING=OFF --log-level=WARNING >/dev/null || return 1
   mapfile -t sources < <(files 'native/host/*.cc' 'native/emulator/*.cc' 'native/jax/*.cc')
   mkdir -p "$commands/tidy"
-  "$bin/python" native/tools/tidy_commands.py "$commands/compile_commands.json" "$commands/tidy/compile_commands.json" \
+  "$bin/python" native/tools/lint/tidy_commands.py "$commands/compile_commands.json" "$commands/tidy/compile_commands.json" \
     "${sources[@]}" || return 1
   if [ -n "$since" ]; then
     mapfile -t sources < <(comm -12 <(git diff --name-only "$since" | sort) <(printf '%s\n' "${sources[@]}" | sort))
     [ ${#sources[@]} -gt 0 ] || return 0
   fi
-  "$bin/python" native/tools/tidy.py --commands "$commands/tidy" --clang-tidy "clang-tidy-$llvm" "${sources[@]}"
+  "$bin/python" native/tools/lint/tidy.py --commands "$commands/tidy" --clang-tidy "clang-tidy-$llvm" "${sources[@]}"
 }
 
 mapfile -t cxx < <(files 'native/host/*' 'native/emulator/*' 'native/jax/*' 'native/kernels/*' \
@@ -60,9 +60,9 @@ check "prose" prose
 check "ruff check" "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --check .
 check "mypy" "$bin/mypy" --no-error-summary
-check "mypy of the build's programs" env MYPYPATH=native/tools "$bin/mypy" --no-error-summary --strict \
-  --python-version 3.11 native/tools/*.py
-check "support table" "$bin/python" native/tools/support_table.py --check native/kernels/catalogue README.md
+check "mypy of the build's programs" env MYPYPATH=native/tools/catalogue:native/tools/fetch "$bin/mypy" \
+  --no-error-summary --strict --python-version 3.11 $(files 'native/tools/*.py')
+check "support table" "$bin/python" native/tools/catalogue/support_table.py --check native/kernels/catalogue README.md
 check "clang-format" "clang-format-$llvm" --dry-run --Werror "${cxx[@]}"
 check "clang-tidy" tidy
 if cargo fmt --version >/dev/null 2>&1; then  # rustfmt is not in Debian's cargo

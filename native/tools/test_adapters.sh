@@ -14,7 +14,7 @@ wheel=$(realpath "$1")
 shift
 python=${PYTHON:-python3} venv=$PWD/build/adapters-venv
 
-native/tools/check_wheel.sh "$wheel" "$python"
+native/tools/wheel/check_wheel.sh "$wheel" "$python"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install -r tests/adapters/requirements.txt "$wheel"

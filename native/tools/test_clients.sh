@@ -94,11 +94,11 @@ on_device() {
 
 # The code objects of the wheel that Composable Kernel comes from, once, in build/clients/objects.
 unpack_objects() {
-  local locked=native/tools/ck-requirements.txt folder=build/clients/objects wheels
+  local locked=native/tools/fetch/ck-requirements.txt folder=build/clients/objects wheels
   ! cmp -s "$locked" "$folder/.requirements" || return 0
   download "$locked"
   mkdir -p build/clients
-  build/venv/bin/python native/tools/unpack_objects.py "$wheels"/*.whl "$folder"
+  build/venv/bin/python native/tools/fetch/unpack_objects.py "$wheels"/*.whl "$folder"
   cp "$locked" "$folder/.requirements"
   rm -rf "$wheels"
 }

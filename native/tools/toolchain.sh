@@ -240,11 +240,11 @@ download_debs() {
 # check_version PACKAGE DEB: whether it is the version that releases are made with
 check_version() {
   local expected got
-  expected=$(sed -n "s/^$1=//p" "$here/debian-packages.txt")
+  expected=$(sed -n "s/^$1=//p" "$here/fetch/debian-packages.txt")
   got=$(dpkg-deb -f "$2" Version)
   [ "$got" != "$expected" ] || return 0
   [ -z "${PYFA_ROCM_EXACT_PACKAGES:-}" ] ||
-    die "$1: got version $got of $suite, expected $expected: change native/tools/debian-packages.txt if that is right"
+    die "$1: got version $got of $suite, expected $expected: change native/tools/fetch/debian-packages.txt if that is right"
   say "$1 is version $got; releases are made with $expected"
 }
 
@@ -283,7 +283,7 @@ fetch_debs() {
         unpack_deb "$folder" rocm-device-libs-17 'usr/lib/llvm-*/lib/clang/*/amdgcn/bitcode' bitcode
         keep_copyright "$folder" rocm-device-libs-17 bitcode
         await packages
-        python3 "$here/add_bitcode.py" "$prefix/bitcode" --clang "$(command -v "clang++-$llvm")"
+        python3 "$here/fetch/add_bitcode.py" "$prefix/bitcode" --clang "$(command -v "clang++-$llvm")"
         ;;
       json)
         unpack_deb "$folder" nlohmann-json3-dev usr/include json/include
@@ -298,12 +298,12 @@ fetch_wheel() {
   local requirements=$1 folder=$2
   shift 2
   "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    -r "$here/$requirements" -d "$folder" "$@"
+    -r "$here/fetch/$requirements" -d "$folder" "$@"
 }
 
 fetch_ck() {
   fetch_wheel ck-requirements.txt "$1/ck-wheel"
-  "$venv/bin/python" "$here/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
+  "$venv/bin/python" "$here/fetch/unpack_ck.py" "$1"/ck-wheel/*.whl "$1/ck"
   rm -rf "${prefix:?}/ck"
   mv "$1/ck" "$prefix/ck"
 }
@@ -312,7 +312,7 @@ fetch_ck() {
 fetch_xla_ffi() {
   fetch_wheel xla-requirements.txt "$1/xla-wheel" \
     --python-version 311 --implementation cp --abi cp311 --platform manylinux_2_27_x86_64
-  "$venv/bin/python" "$here/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
+  "$venv/bin/python" "$here/fetch/unpack_xla.py" "$1"/xla-wheel/*.whl "$1/xla_ffi"
   rm -rf "${prefix:?}/xla_ffi"
   mv "$1/xla_ffi" "$prefix/xla_ffi"
 }
@@ -322,11 +322,11 @@ fetch_clang20() {
   fetch_wheel clang20-requirements.txt "$1/clang20-wheel"
   await packages
   await debs  # its bitcode and headers
-  "$venv/bin/python" "$here/unpack_clang20.py" "$1"/clang20-wheel/*.whl "$1/clang20" \
+  "$venv/bin/python" "$here/fetch/unpack_clang20.py" "$1"/clang20-wheel/*.whl "$1/clang20" \
     --clang "$(command -v "clang++-$llvm")" --bitcode "$prefix/bitcode"
   "$1/clang20/bin/clang++" -x hip --offload-arch=gfx950 -O3 --cuda-device-only --no-gpu-bundle-output \
     --rocm-path="$prefix/hip" --hip-path="$prefix/hip" --rocm-device-lib-path="$1/clang20/bitcode" \
-    -Wall -Werror -c "$here/clang20_trial.hip" -o "$1/trial.co" ||
+    -Wall -Werror -c "$here/fetch/clang20_trial.hip" -o "$1/trial.co" ||
     die "the clang 20 that was made of ziglang compiles no kernel for gfx950; its message is above"
   rm -rf "${prefix:?}/clang20"
   mv "$1/clang20" "$prefix/clang20"
@@ -335,15 +335,15 @@ fetch_clang20() {
 # For the demo build/venv has what the package imports, otherwise also what tests and checks import. The stamps are the files
 # that it was made from.
 install_python_packages() {
-  local locked=$here/venv-requirements.txt stamp=$venv/.requirements
-  [ -z "$demo" ] || locked=$here/demo-requirements.txt stamp=$venv/.demo-requirements
+  local locked=$here/fetch/venv-requirements.txt stamp=$venv/.requirements
+  [ -z "$demo" ] || locked=$here/fetch/demo-requirements.txt stamp=$venv/.demo-requirements
   "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
   cp "$locked" "$stamp"
 }
 
 has_python_packages() {
-  cmp -s "$here/venv-requirements.txt" "$venv/.requirements" ||
-    { [ -n "$demo" ] && cmp -s "$here/demo-requirements.txt" "$venv/.demo-requirements"; }
+  cmp -s "$here/fetch/venv-requirements.txt" "$venv/.requirements" ||
+    { [ -n "$demo" ] && cmp -s "$here/fetch/demo-requirements.txt" "$venv/.demo-requirements"; }
 }
 
 # The package is used where it stands: `import pyfa_rocm` from any folder, and the command pyfa-rocm.

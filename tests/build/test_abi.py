@@ -20,8 +20,8 @@ if not (shutil.which("abidw") and shutil.which("abidiff")) and "CI" not in os.en
 
 
 def abi(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run native/tools/abi.py."""
-    command = [sys.executable, str(ROOT / "native" / "tools" / "abi.py"), *map(str, arguments)]
+    """Run native/tools/abi/abi.py."""
+    command = [sys.executable, str(ROOT / "native" / "tools" / "abi" / "abi.py"), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 

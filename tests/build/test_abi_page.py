@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = ROOT / "native" / "tools" / "abi_page.py"
+TOOL = ROOT / "native" / "tools" / "abi" / "abi_page.py"
 HEADER = ROOT / "native" / "include" / "fmha_rocm.h"
 PAGE = ROOT / "docs" / "c-abi.md"
 

@@ -51,7 +51,7 @@ def list_kernels(tmp_path: Path, bwd: str, parts: str) -> subprocess.CompletedPr
     (tmp_path / "bwd_parts.toml").write_text(parts)
     command = [
         sys.executable,
-        str(TOOLS / "catalogue.py"),
+        str(TOOLS / "catalogue" / "catalogue.py"),
         str(tmp_path),
         "--set",
         "ci",

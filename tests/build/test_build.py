@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tools import TOOLS, load_tool
 
+CATALOGUE = TOOLS / "catalogue"
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
 TILES = """
@@ -50,7 +51,7 @@ def list_kernels(
     pattern: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run catalogue.py over the test's own catalogue."""
-    command = [sys.executable, str(TOOLS / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
+    command = [sys.executable, str(CATALOGUE / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
     command += ["--set", kernel_set, "--targets", targets, "--filter", pattern]
     command += ["--out", str(tmp_path / "out"), "--enums", str(tmp_path / "enums.h")]
     return subprocess.run(command, check=False, capture_output=True, text=True)
@@ -80,7 +81,11 @@ def test_a_file_is_a_family(tmp_path: Path) -> None:
     result = list_kernels(tmp_path, BLOCK)
     assert result.returncode == 1
     assert "dance: no family of kernels; known: fwd" in result.stderr
-    command = [sys.executable, str(TOOLS / "catalogue.py"), str(tmp_path / "catalogue" / "fwd.toml")]
+    command = [
+        sys.executable,
+        str(CATALOGUE / "catalogue.py"),
+        str(tmp_path / "catalogue" / "fwd.toml"),
+    ]
     command += ["--set", "ci", "--targets", "gfx942", "--out", str(tmp_path / "out")]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert "fwd.toml: expected a folder with a file a family" in result.stderr
@@ -162,7 +167,7 @@ def test_units_stay_small_and_full_keeps_those_of_default(tmp_path: Path) -> Non
     units: dict[str, dict[str, set[str]]] = {}
     for kernel_set in ("default", "full"):
         out, catalogue = tmp_path / kernel_set, ROOT / "native/kernels/catalogue"
-        command = [sys.executable, str(TOOLS / "catalogue.py"), str(catalogue), "--set", kernel_set]
+        command = [sys.executable, str(CATALOGUE / "catalogue.py"), str(catalogue), "--set", kernel_set]
         subprocess.run([*command, "--targets", "gfx90a,gfx942", "--out", str(out)], check=True)
         units[kernel_set] = {}
         for path in out.rglob("*.rows.json"):
@@ -194,7 +199,11 @@ def test_what_a_build_leaves_out_is_a_table_of_the_library(tmp_path: Path) -> No
 
     def absent(kernel_set: str, targets: str, pattern: str = "") -> list[tuple[str, str]]:
         table = tmp_path / "absent.cc"
-        command = [sys.executable, str(TOOLS / "catalogue.py"), write_catalogue(tmp_path, catalogue)]
+        command = [
+            sys.executable,
+            str(CATALOGUE / "catalogue.py"),
+            write_catalogue(tmp_path, catalogue),
+        ]
         command += ["--set", kernel_set, "--targets", targets, "--filter", pattern]
         subprocess.run([*command, "--out", str(tmp_path / "out"), "--absent", str(table)], check=True)
         text = table.read_text()
@@ -227,7 +236,7 @@ def test_a_kernel_is_in_the_smallest_set_that_names_it(tmp_path: Path) -> None:
 
 def test_shipped_sets() -> None:
     """Each set holds the one before it, and every arch has kernels in each."""
-    module = load_tool("catalogue")
+    module = load_tool("catalogue/catalogue")
     shipped = module.read_catalogue(ROOT / "native" / "kernels" / "catalogue")
     for arch in module.ARCHS:
         sets = [{row.name for row in module.select_rows(shipped, name, [arch])} for name in module.SETS]
@@ -311,7 +320,7 @@ def test_catalogue_says_what_is_wrong(tmp_path: Path, catalogue: str, targets: s
 
 def support_table(tmp_path: Path, catalogue: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run support_table.py over the test's own catalogue and tmp_path/README.md."""
-    command = [sys.executable, str(TOOLS / "support_table.py"), *arguments]
+    command = [sys.executable, str(CATALOGUE / "support_table.py"), *arguments]
     command += [write_catalogue(tmp_path, catalogue), str(tmp_path / "README.md")]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
@@ -363,7 +372,7 @@ def test_same_catalogue_rewrites_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resource", ["vgpr_spills", "sgpr_spills"])
 def test_spills_need_a_reason(resource: str) -> None:
     """To other registers; to memory there is none."""
-    module = load_tool("report")
+    module = load_tool("catalogue/report")
     uses: dict[str, Any] = {"vgpr_spills": 0, "sgpr_spills": 0, "scratch_bytes": 0}
     row = {"arch": "gfx942", "name": "kernel", "allow_spills": None, **uses}
     assert module.complaint(row) is None
@@ -382,7 +391,7 @@ def test_spills_fail_the_build_if_warnings_do(tmp_path: Path, report: dict[str, 
     unit = BUILD / "kernels" / spilling[0]["arch"] / spilling[0]["unit"]
     rows = json.loads(unit.with_suffix(".rows.json").read_text())
     (tmp_path / "rows.json").write_text(json.dumps([{**row, "allow_spills": None} for row in rows]))
-    command = [sys.executable, str(TOOLS / "report.py"), str(unit.with_suffix(".co"))]
+    command = [sys.executable, str(CATALOGUE / "report.py"), str(unit.with_suffix(".co"))]
     command += [
         "--rows",
         str(tmp_path / "rows.json"),
@@ -404,7 +413,7 @@ def test_build_says_what_its_kernels_come_to() -> None:
         {"arch": "gfx90a", "kernels": [{}, {}], "compile": cost, **sizes},
         {"arch": "gfx942", "kernels": [{}], "compile": cost | {"cpu_seconds": 30.0}, **sizes},
     ]
-    said = load_tool("embed").summary(codes)
+    said = load_tool("catalogue/embed").summary(codes)
     assert said.startswith("3 kernels (gfx90a 2, gfx942 1) in 2 code objects, 4.00 MB, 1.00 MB packed; ")
     assert "compiled in 120 CPU seconds (" in said
     assert said.endswith(" cores), 90 the slowest unit, 1500 MB at most")

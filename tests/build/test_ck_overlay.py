@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether native/tools/ck_overlay.py edits the CK that is packaged, and leaves another one alone."""
+"""Whether native/tools/compile/ck_overlay.py edits the CK that is packaged, and leaves another one alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tools import TOOLS, load_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 CK = ROOT / "build/toolchain/ck/include"
-overlay = load_tool("ck_overlay")
+overlay = load_tool("compile/ck_overlay")
 
 pytestmark = pytest.mark.skipif(not CK.exists(), reason="no CK of `make toolchain`")
 
 
 def run(include: Path, out: Path) -> str:
     """Run it, and return what it says."""
-    command = [sys.executable, str(TOOLS / "ck_overlay.py"), str(include), str(out)]
+    command = [sys.executable, str(TOOLS / "compile/ck_overlay.py"), str(include), str(out)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout
 
@@ -49,7 +49,8 @@ def test_another_ck(tmp_path: Path, name: str, times: int) -> None:
     text = (theirs / name).read_text()
     (theirs / name).write_text(text.replace(anchor, anchor * times))
     assert run(theirs, out).splitlines() == [
-        "K one slice ahead: this Composable Kernel is not the one that native/tools/ck_overlay.py edits"
+        "K one slice ahead: this Composable Kernel is not the one "
+        "that native/tools/compile/ck_overlay.py edits"
     ]
     assert not [path for path in out.rglob("*") if path.is_file()]
 

@@ -36,7 +36,7 @@ def compiled(source: Path, out: Path, *flags: str) -> Path:
 
 def test_a_code_object_is_of_gfx950(tmp_path: Path) -> None:
     """With a linker of its own: nothing of the machine's LLVM is in PATH here."""
-    data = compiled(ROOT / "native/tools/clang20_trial.hip", tmp_path / "k.co", "-c").read_bytes()
+    data = compiled(ROOT / "native/tools/fetch/clang20_trial.hip", tmp_path / "k.co", "-c").read_bytes()
     assert data[:4] == b"\x7fELF"
     assert data[8] == 3, "code object version 5 is ABI version 3"
     assert struct.unpack_from("<I", data, 48)[0] & 0xFF == EF_AMDGPU_MACH_GFX950
@@ -44,7 +44,7 @@ def test_a_code_object_is_of_gfx950(tmp_path: Path) -> None:
 
 def test_its_assembly_makes_the_same_code_object(tmp_path: Path) -> None:
     """A build compiles to assembly, which the report reads: no disassembler here knows gfx950."""
-    source = ROOT / "native/tools/clang20_trial.hip"
+    source = ROOT / "native/tools/fetch/clang20_trial.hip"
     at_once = compiled(source, tmp_path / "k.co", "-c")
     assembly = compiled(source, tmp_path / "k.s", "-S")
     assert re.search(r"^\s+v_mfma_f32_32x32x16_bf16 ", assembly.read_text(), re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tools import load_tool
 
-tool = load_tool("cover")
+tool = load_tool("catalogue/cover")
 
 
 def _pairs(rows: list[Any]) -> set[Any]:

@@ -40,6 +40,6 @@ kernel:
 @pytest.mark.parametrize(("text", "counts"), [(OUT_OF_ORDER, (3, 1, 1)), (LONG_WAY, (6, 1, 1))])
 def test_main_loop(text: str, counts: tuple[int, int, int]) -> None:
     """A branch back is a loop only if a way leads to it; a jump to a register may be that way."""
-    report = load_tool("report")
+    report = load_tool("catalogue/report")
     found = report.main_loop(report.read_assembly(text)["kernel"])
     assert (found["instructions"], found["mfma"], found["valu"]) == counts

@@ -14,13 +14,14 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "native" / "tools"
+FETCH = TOOLS / "fetch"
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 def declared(*arguments: str) -> list[Requirement]:
     """The requirements in pyproject.toml."""
-    command = [sys.executable, str(TOOLS / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
+    command = [sys.executable, str(FETCH / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [Requirement(line) for line in text.splitlines()]
 
@@ -38,7 +39,7 @@ def named(path: Path) -> list[str]:
     return [line for line in lines if line and line != "--no-deps"]
 
 
-FILES = [*sorted(TOOLS.glob("*-requirements.txt")), *sorted(CLIENTS.glob("requirements-*.txt"))]
+FILES = [*sorted(FETCH.glob("*-requirements.txt")), *sorted(CLIENTS.glob("requirements-*.txt"))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -59,10 +60,10 @@ def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
     ],
 )
 def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...], python: str) -> None:
-    """For each Python that it allows, once; native/tools/lock_requirements.py writes the files anew."""
+    """For each Python that it allows, once; native/tools/fetch/lock_requirements.py writes the files anew."""
     here = [
         requirement
-        for requirement, _ in pinned(TOOLS / name)
+        for requirement, _ in pinned(FETCH / name)
         if not requirement.marker or requirement.marker.evaluate({"python_version": python})
     ]
     versions = {canonicalize_name(requirement.name): str(requirement.specifier)[2:] for requirement in here}
@@ -73,7 +74,7 @@ def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...]
 
 
 def test_what_a_client_names_is_pinned() -> None:
-    """In that version: native/tools/lock_requirements.py writes the .txt from the .in."""
+    """In that version: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
     sources = sorted(CLIENTS.glob("requirements-*.in"))
     assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("requirements-*.txt"))
     for path in sources:
@@ -85,17 +86,17 @@ def test_what_a_client_names_is_pinned() -> None:
 
 def test_pip_installs_nothing_else() -> None:
     """Of the build's programs. check_wheel.sh and test_adapters.sh install what they test, as a user does."""
-    for path in (TOOLS / "toolchain.sh", TOOLS / "build_wheel.sh", TOOLS / "test_clients.sh"):
+    for path in (TOOLS / "toolchain.sh", TOOLS / "wheel/build_wheel.sh", TOOLS / "test_clients.sh"):
         text = path.read_text().replace("\\\n", " ")
         calls = re.findall(r"^.*-m pip (?:install|download).*$", text, re.MULTILINE)
         assert calls, path
         assert [call for call in calls if "--require-hashes" not in call] == []
-    assert "-m build --no-isolation" in (TOOLS / "build_wheel.sh").read_text()
+    assert "-m build --no-isolation" in (TOOLS / "wheel/build_wheel.sh").read_text()
 
 
 def test_debian_packages_have_versions() -> None:
     """Those of which something ends up inside kernels; a release takes no other version."""
-    lines = [x for x in (TOOLS / "debian-packages.txt").read_text().splitlines() if not x.startswith("#")]
+    lines = [x for x in (FETCH / "debian-packages.txt").read_text().splitlines() if not x.startswith("#")]
     versions = dict(line.split("=", 1) for line in lines)
     assert all(re.fullmatch(r"[\w.+~:-]+", version) for version in versions.values())
     toolchain = (TOOLS / "toolchain.sh").read_text()
@@ -113,7 +114,7 @@ def test_debian_packages_have_versions() -> None:
 @pytest.mark.parametrize("version", ["", "1.0-1"])
 def test_another_debian_version(exact: str, code: int, version: str, tmp_path: Path) -> None:
     """Is told, and an error for a release."""
-    text = (TOOLS / "debian-packages.txt").read_text()
+    text = (FETCH / "debian-packages.txt").read_text()
     (expected,) = re.findall(r"^libamdhip64-dev=(.*)$", text, re.MULTILINE)
     (tmp_path / "dpkg-deb").write_text(f"#!/bin/sh\necho '{version or expected}'\n")
     (tmp_path / "dpkg-deb").chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""native/tools/prose.py refuses the sentences that its rules name, where people read prose, and no others."""
+"""native/tools/lint/prose.py refuses the sentences that its rules name, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tools import load_tool
 
-prose = load_tool("prose")
+prose = load_tool("lint/prose")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -101,7 +101,7 @@ def test_where_prose_is_in_a_script() -> None:
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "native/tools/prose.py"), *options, "known.toml"]
+    command = [sys.executable, str(ROOT / "native/tools/lint/prose.py"), *options, "known.toml"]
     names = sorted(path.name for path in folder.glob("*.md"))
     return subprocess.run([*command, *names], cwd=folder, check=False, capture_output=True, text=True)
 

@@ -22,17 +22,17 @@ def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_tag_is_the_version() -> None:
-    assert run("check_tag.sh", f"v{VERSION}").returncode == 0
+    assert run("wheel/check_tag.sh", f"v{VERSION}").returncode == 0
 
 
 @pytest.mark.parametrize("tag", [VERSION, f"v{VERSION}rc1", "v99.0.0", ""])
 def test_no_other_tag_will_do(tag: str) -> None:
-    done = run("check_tag.sh", tag)
+    done = run("wheel/check_tag.sh", tag)
     assert done.returncode == 1
     assert f"got '{tag}', expected v{VERSION}" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["check_wheel.sh", "test_adapters.sh"])
+@pytest.mark.parametrize("script", ["wheel/check_wheel.sh", "test_adapters.sh"])
 @pytest.mark.parametrize("arguments", [(), ("no-such.whl",)])
 def test_needs_a_wheel(script: str, arguments: tuple[str, ...]) -> None:
     done = run(script, *arguments)
@@ -65,7 +65,7 @@ def test_every_client_has_its_files() -> None:
 
 
 def test_unknown_argument() -> None:
-    done = run("build_wheel.sh", "--kernel-set", "full")
+    done = run("wheel/build_wheel.sh", "--kernel-set", "full")
     assert done.returncode == 2
     assert "unknown argument --kernel-set; expected --kernels-from BUILD or --out DIR" in done.stderr
 
@@ -91,8 +91,8 @@ def test_wheel_of_another_compiler_is_no_manylinux(platform: str, right: bool) -
 
 def test_workflow_runs_what_there_is() -> None:
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
-    scripts = set(re.findall(r"native/tools/\w+\.sh", text))
-    assert {"native/tools/build_wheel.sh", "native/tools/check_wheel.sh"} <= scripts
+    scripts = set(re.findall(r"native/tools/[\w/]+\.sh", text))
+    assert {"native/tools/wheel/build_wheel.sh", "native/tools/wheel/check_wheel.sh"} <= scripts
     assert [script for script in scripts if not (ROOT / script).stat().st_mode & 0o100] == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:run: |&& )make ([\w-]+)", text)) <= targets
@@ -120,7 +120,7 @@ def test_wheel_packs_the_default_set_unless_one_is_named(arguments: tuple[str, .
     builds = [line for line in commands if " cmake --build " in line]
     assert len(builds) == 1
     assert builds[0].endswith("--target kernels")
-    assert f'native/tools/build_wheel.sh --kernels-from "{folder[1]}"' in commands
+    assert f'native/tools/wheel/build_wheel.sh --kernels-from "{folder[1]}"' in commands
 
 
 def test_actions_are_commits() -> None:
@@ -135,31 +135,31 @@ def test_hashes_of_what_was_built(tmp_path: Path) -> None:
     """One line for all files; any other file, and any other content, is told."""
     for name, text in (("a-1.tar.gz", "sdist"), ("b-1.whl", "wheel")):
         (tmp_path / name).write_text(text)
-    made = run("dist_hashes.sh", tmp_path)
+    made = run("wheel/dist_hashes.sh", tmp_path)
     assert made.returncode == 0
     hashes = made.stdout.strip()
     assert hashes == " ".join(
         f"{hashlib.sha256(text).hexdigest()}:{name}"
         for text, name in ((b"sdist", "a-1.tar.gz"), (b"wheel", "b-1.whl"))
     )
-    assert run("dist_hashes.sh", tmp_path, hashes).returncode == 0
+    assert run("wheel/dist_hashes.sh", tmp_path, hashes).returncode == 0
     (tmp_path / "b-1.whl").write_text("another")
     for expected in (hashes, ""):
-        done = run("dist_hashes.sh", tmp_path, expected)
+        done = run("wheel/dist_hashes.sh", tmp_path, expected)
         assert done.returncode == 1
         assert "has these files, expected:" in done.stderr
     (tmp_path / "b-1.whl").write_text("wheel")
     (tmp_path / "c-1.whl").write_text("wheel")
-    assert run("dist_hashes.sh", tmp_path, hashes).returncode == 1
+    assert run("wheel/dist_hashes.sh", tmp_path, hashes).returncode == 1
 
 
 def test_hashes_of_no_files(tmp_path: Path) -> None:
-    done = run("dist_hashes.sh", tmp_path)
+    done = run("wheel/dist_hashes.sh", tmp_path)
     assert done.returncode == 1
     assert "expected only files, and one or more" in done.stderr
     (tmp_path / "folder").mkdir()
-    assert run("dist_hashes.sh", tmp_path).returncode == 1
-    assert "expected a folder" in run("dist_hashes.sh", tmp_path / "none").stderr
+    assert run("wheel/dist_hashes.sh", tmp_path).returncode == 1
+    assert "expected a folder" in run("wheel/dist_hashes.sh", tmp_path / "none").stderr
 
 
 def test_each_job_checks_what_it_takes() -> None:
@@ -171,6 +171,6 @@ def test_each_job_checks_what_it_takes() -> None:
     assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")
     for name in ("test", "adapters", "publish"):
         after = jobs[name].partition("actions/download-artifact@")[2].split("      - ")
-        assert 'run: native/tools/dist_hashes.sh dist "$HASHES"' in after[1]
+        assert 'run: native/tools/wheel/dist_hashes.sh dist "$HASHES"' in after[1]
         assert "HASHES: ${{ needs.build.outputs.hashes }}" in after[1]
         assert "build" in re.findall(r"needs: (.*)", jobs[name])[0]

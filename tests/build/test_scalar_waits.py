@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What native/tools/scalar_waits.py adds to assembly; test_every_kernel has the result checked."""
+"""What native/tools/compile/scalar_waits.py adds to assembly; test_every_kernel has the result checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[2] / "native/tools/scalar_waits.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "native/tools/compile/scalar_waits.py"
 WAIT = "s_wait_alu depctr_va_sdst(0) depctr_va_vcc(0)"
 COMPARE = "v_cmp_gt_u32_e64 s2, v1, v2"
 

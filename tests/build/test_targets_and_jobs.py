@@ -54,7 +54,7 @@ def configure(folder: Path, script: str, **variables: str) -> str:
 
 def targets_of(folder: Path, wish: str) -> tuple[list[str], str]:
     """The archs that are built for a value of FMHA_GPU_TARGETS, and what CMake prints."""
-    program = ROOT / "native/tools/archs.py"
+    program = ROOT / "native/tools/catalogue/archs.py"
     subprocess.run([sys.executable, program, ROOT / "native/archs.toml", "--out", folder], check=True)
     script = (
         "include(archs.cmake)\n"

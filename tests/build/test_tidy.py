@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""native/tools/tidy.py remembers what was clean, and asks again after any change that could matter."""
+"""native/tools/lint/tidy.py remembers what was clean, and asks again after any change that could matter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tools import load_tool
 
-tidy = load_tool("tidy")
+tidy = load_tool("lint/tidy")
 PROGRAM = """#!/bin/sh
 [ "$1" != --version ] || { echo "version VERSION"; exit; }
 for source; do :; done

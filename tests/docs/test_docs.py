@@ -236,7 +236,7 @@ def test_every_variable_is_documented(page: str, pattern: str, folders: tuple[st
 @pytest.mark.parametrize("kernel_set", ["ci", "default", "full"])
 def test_sizes_of_kernel_sets(kernel_set: str, tmp_path: Path) -> None:
     """The page's numbers of kernels are the catalogue's."""
-    program, catalogue = ROOT / "native/tools/catalogue.py", ROOT / "native/kernels/catalogue"
+    program, catalogue = ROOT / "native/tools/catalogue/catalogue.py", ROOT / "native/kernels/catalogue"
     options = [
         "--set",
         kernel_set,

@@ -169,7 +169,11 @@ def not_found(folder: Path, patch: Patch) -> str:
 
 
 def out_of_memory(folder: Path, patch: Patch) -> str:
-    program = [sys.executable, str(ROOT / "native" / "tools" / "compile.py"), str(folder / "cost.json")]
+    program = [
+        sys.executable,
+        str(ROOT / "native/tools/compile/compile.py"),
+        str(folder / "cost.json"),
+    ]
     done = subprocess.run([*program, "sh", "-c", "kill -9 $$"], check=False, capture_output=True, text=True)
     assert done.returncode == 128 + 9
     assert not (folder / "cost.json").exists()

@@ -26,7 +26,7 @@ DTYPE_OF = {name: dtype for dtype, name in CATALOGUE_TYPES.items()}
 # By arch: checks that are off by default, which our kernels pass.
 MORE_CHECKS = {
     arch.name: {"FMHA_EMU_CHECKS": "hazards-vector-scalar"}
-    for arch in load_tool("archs").read_archs().archs
+    for arch in load_tool("catalogue/archs").read_archs().archs
     if arch.late_scalars
 }
 

@@ -12,9 +12,10 @@ TOOLS = Path(__file__).resolve().parents[2] / "native" / "tools"
 
 
 def load_tool(name: str) -> Any:
-    """A program of native/tools as a module; they import each other by name."""
-    sys.path.insert(0, str(TOOLS))
+    """A program of native/tools, "folder/name", as a module; those of a folder import each other by name."""
+    folder, _, module = name.rpartition("/")
+    sys.path.insert(0, str(TOOLS / folder))
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(module)
     finally:
-        sys.path.remove(str(TOOLS))
+        sys.path.remove(str(TOOLS / folder))

@@ -2,7 +2,7 @@
 // Forward attention, one (batch, query head, block of query rows) a workgroup. The algorithm and its tuning
 // are CK's (ck_tile::FmhaFwdKernel); this file makes an instance of it from a row of catalogue/fwd.toml, and
 // turns our arguments into CK's. It is compiled only for the device: the build writes translation units of
-// FMHA_FWD_KERNEL lines, one a kernel (native/tools/origin_ck_fwd.py).
+// FMHA_FWD_KERNEL lines, one a kernel (native/tools/catalogue/origins/ck_fwd.py).
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -42,7 +42,7 @@ struct FwdTraits {
   index_t waves;               // side by side along the rows
   index_t mfma[3];             // M, N, K of the wave's tile
   index_t blocks_per_cu = -1;  // for which registers are budgeted; -1: CK's choice
-  bool k_ahead = false;        // K two slices ahead (native/tools/ck_overlay.py)
+  bool k_ahead = false;        // K two slices ahead (native/tools/compile/ck_overlay.py)
   index_t hdim_step = 8;       // head dims: any multiple of it up to the tile's; 0: only the tile's
   bool group = false;
   bool mask = false;
@@ -367,7 +367,7 @@ struct FwdInstance {
   }
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
 struct FwdFacts {
   int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
 };

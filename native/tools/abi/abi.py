@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HEADER = ROOT / "native" / "include" / "fmha_rocm.h"
 EXPORTS = ROOT / "native" / "cmake" / "exports.map"
 RECORD = ROOT / "native" / "abi" / "fmha_rocm.abi"
@@ -90,7 +90,7 @@ def compare(record: Path, xml: str) -> None:
         raise AbiError(
             f"the C ABI is not the one in {record}:\n{result.stdout}{result.stderr}"
             "Programs built before must go on working: functions and constants stay, structs grow only "
-            "at their end. If they do, record the new one: native/tools/abi.py update"
+            "at their end. If they do, record the new one: native/tools/abi/abi.py update"
         )
 
 

@@ -20,7 +20,7 @@ from catalogue import ARCHS, read_catalogue, select_rows
 from family import SETS, Row
 
 Pair = tuple[Any, ...]
-CATALOGUE = Path(__file__).resolve().parents[1] / "kernels" / "catalogue"
+CATALOGUE = Path(__file__).resolve().parents[2] / "kernels" / "catalogue"
 
 
 def features(row: Any) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from family_decode import Decode
 from family_fwd import Forward
 from family_kv_append import KvAppend
 from family_merge import Merge
-from origin_aiter_bwd import AiterBwd
-from origin_aiter_fwd import AiterFwd
-from origin_ck_bwd import CkBwd
-from origin_ck_fwd import CkFwd
-from origin_hip_bwd import HipBwd
-from origin_hip_bwd_parts import HipBwdParts
-from origin_hip_decode import HipDecode
-from origin_hip_fwd import HipFwd
-from origin_hip_kv_append import HipKvAppend
-from origin_hip_merge import HipMerge
-from origin_wmma import WmmaBwd, WmmaFwd
+from origins.aiter_bwd import AiterBwd
+from origins.aiter_fwd import AiterFwd
+from origins.ck_bwd import CkBwd
+from origins.ck_fwd import CkFwd
+from origins.hip_bwd import HipBwd
+from origins.hip_bwd_parts import HipBwdParts
+from origins.hip_decode import HipDecode
+from origins.hip_fwd import HipFwd
+from origins.hip_kv_append import HipKvAppend
+from origins.hip_merge import HipMerge
+from origins.wmma import WmmaBwd, WmmaFwd
 
 _ALL: tuple[Family, ...] = (
     Forward({"ck": CkFwd(), "aiter": AiterFwd(), "hip": HipFwd(), "wmma": WmmaFwd()}),

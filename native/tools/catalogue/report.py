@@ -268,7 +268,7 @@ def main() -> int:
     try:
         rows = json.loads(args.rows.read_text())
         report = make_report(args.code_object, rows, args.objdump, args.by_device, args.device_disassembler)
-        cost = args.code_object.with_suffix(".cost.json")  # of native/tools/compile.py
+        cost = args.code_object.with_suffix(".cost.json")  # of native/tools/compile/compile.py
         report["compile"] = json.loads(cost.read_text()) if cost.exists() else None
     except (ValueError, KeyError, OSError, subprocess.CalledProcessError) as error:
         print(f"report.py: {error}", file=sys.stderr)

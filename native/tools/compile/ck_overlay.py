@@ -26,7 +26,7 @@ from pathlib import Path
 
 PIPELINE = "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_qr_ks_vs_async.hpp"
 UTILITY = "ck_tile/core/arch/utility.hpp"
-_SELF = "native/tools/ck_overlay.py"
+_SELF = "native/tools/compile/ck_overlay.py"
 
 
 def _load(slice_of_k: str) -> str:

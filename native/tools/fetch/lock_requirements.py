@@ -26,8 +26,8 @@ from typing import Any
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
-TOOLS = Path(__file__).resolve().parent
-ROOT = TOOLS.parents[1]
+FETCH = Path(__file__).resolve().parent
+ROOT = FETCH.parents[2]
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # Of any Linux that the wheel is for: glibc up to that of native/cmake/Portable.cmake.
@@ -37,7 +37,7 @@ PLATFORMS = (
     "linux_x86_64",
 )
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
-# Written by native/tools/lock_requirements.py, from {source}.
+# Written by native/tools/fetch/lock_requirements.py, from {source}.
 """
 
 Wheel = tuple[str, str, str]  # name, version, hash
@@ -55,7 +55,7 @@ class File:
 
 def declared(*arguments: str) -> list[str]:
     """What requirements.py prints."""
-    command = [sys.executable, str(TOOLS / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
+    command = [sys.executable, str(FETCH / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
@@ -63,9 +63,9 @@ def wanted() -> dict[Path, File]:
     """All files."""
     build = ["auditwheel", "build", *declared("--build")]
     files = {
-        TOOLS / "demo-requirements.txt": File("pyproject.toml", declared()),
-        TOOLS / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
-        TOOLS / "wheel-requirements.txt": File("pyproject.toml", build),
+        FETCH / "demo-requirements.txt": File("pyproject.toml", declared()),
+        FETCH / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
+        FETCH / "wheel-requirements.txt": File("pyproject.toml", build),
     }
     for path in CLIENTS.glob("requirements-*.in"):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]

@@ -20,7 +20,7 @@ _WANTED = ("include/", "LICENSE", "CMakeLists.txt")  # CMakeLists.txt says the v
 
 def _objects() -> set[str]:
     """Return the paths that the tables of prebuilt kernels have, and the list of those to time."""
-    tables = Path(__file__).parents[1] / "kernels/prebuilt"
+    tables = Path(__file__).parents[2] / "kernels/prebuilt"
     timed = (tables / "timed.txt").read_text()
     texts = [table.read_text() for table in tables.glob("*.toml")]
     return {path for text in texts for path in _PATH.findall(text)} | {*_LINE.findall(timed)}

@@ -9,7 +9,7 @@
 # DIR: the folder for both (build/dist).
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 out=$root/build/dist kernels=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
 done
 
 # What builds the wheel is known by its hashes, so that it is not fetched anew into an environment of the build's own.
-locked=$root/native/tools/wheel-requirements.txt venv=$root/build/wheel-venv
+locked=$root/native/tools/fetch/wheel-requirements.txt venv=$root/build/wheel-venv
 cmp -s "$locked" "$venv/.requirements" || {
   python3 -m venv --clear "$venv"
   "$venv/bin/python" -m pip install --disable-pip-version-check -q --require-hashes --only-binary=:all: -r "$locked"

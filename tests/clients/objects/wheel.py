@@ -9,17 +9,17 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-COUNT = 1281  # in the wheel that native/tools/ck-requirements.txt pins
+COUNT = 1281  # in the wheel that native/tools/fetch/ck-requirements.txt pins
 
 
 @cache
 def folder() -> Path:
-    """Where native/tools/unpack_objects.py has put them: $FMHA_TEST_OBJECTS, else build/clients/objects."""
+    """Where unpack_objects.py has put them: $FMHA_TEST_OBJECTS, else build/clients/objects."""
     path = Path(os.environ.get("FMHA_TEST_OBJECTS") or ROOT / "build/clients/objects")
     if not (path / "SOURCE").exists():
         raise FileNotFoundError(
             f"no code objects in {path}; `make test-clients` puts them there, and so does "
-            f"native/tools/unpack_objects.py with the wheel of native/tools/ck-requirements.txt"
+            f"native/tools/fetch/unpack_objects.py with the wheel of native/tools/fetch/ck-requirements.txt"
         )
     return path
 

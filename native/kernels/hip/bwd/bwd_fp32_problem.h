@@ -186,7 +186,7 @@ __device__ Matrix matrix_b(const BwdFp32Params& p, const BwdSequence& s, int hea
   }
 }
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
 struct BwdFp32Facts {
   int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
 };

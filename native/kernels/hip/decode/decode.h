@@ -248,7 +248,7 @@ class Decode {
 // Waves that a SIMD must have room for: beyond head dim 128 registers do for one.
 constexpr int decode_waves_per_simd(int hdim) { return hdim <= 128 ? 2 : 1; }
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
 struct DecodeFacts {
   int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
 };

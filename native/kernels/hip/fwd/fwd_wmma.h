@@ -457,7 +457,7 @@ class FwdWmma {
   Dwords4 probabilities[kTilesS];
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/report.py).
+// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
 struct FwdWmmaFacts {
   int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
 };

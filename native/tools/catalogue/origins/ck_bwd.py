@@ -8,7 +8,7 @@ from typing import Any
 
 from family import check_keys
 from family_bwd import BwdRow, Origin
-from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
+from origins.ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 _LENGTHS = {"block": 9, "waves_s": 3, "waves_dkv": 3, "waves_dq": 3, "mfma_s": 3, "mfma_dkv": 3}
 

@@ -9,7 +9,7 @@ from typing import Any
 from archs import read_archs
 from family import check_keys, check_known, enumerator
 from family_fwd import FwdRow, Origin
-from origin_ck import CK_TYPES, initializer, read_hdim_step, read_numbers
+from origins.ck import CK_TYPES, initializer, read_hdim_step, read_numbers
 
 PIPELINES = ("qr_async", "qr")
 _REQUIRED = {"pipeline", "block", "waves", "mfma"}
