@@ -13,11 +13,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pathlib import Path
 
-import hypothesis_profile  # noqa: F401
-import passed
 import pytest
-from progress import Progress
-from quick import Quick
+from plugins import (
+    hypothesis_profile,  # noqa: F401
+    passed,
+)
+from plugins.progress import Progress
+from plugins.quick import Quick
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

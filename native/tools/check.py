@@ -28,26 +28,30 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("native/emulator/image/*", ("tests/emulator/code/test_bundles.py",), ""),
     ("native/emulator/code/*", ("tests/emulator/code",), "opcode_map"),
     ("native/emulator/check/*", ("tests/emulator/check",), "wave64"),
-    ("native/emulator/model/*", ("tests/emulator/model", "tests/python/test_profile.py"), "time_"),
-    ("native/emulator/*", ("tests/emulator/hip", "tests/python/test_runtime.py"), "runtime_emulator"),
+    ("native/emulator/model/*", ("tests/emulator/model", "tests/python/clock/test_profile.py"), "time_"),
+    ("native/emulator/*", ("tests/emulator/hip", "tests/python/runtime/test_runtime.py"), "runtime_emulator"),
     ("native/kernels/hip/*", (), "features|plan"),
-    ("native/kernels/args/*", ("tests/python/test_forward.py",), "."),
+    ("native/kernels/args/*", ("tests/python/forward/test_forward.py",), "."),
     (
         "native/kernels/*.toml",
         ("tests/build/test_build.py", "tests/build/test_backward_catalogue.py"),
         "select",
     ),
-    ("native/kernels/*", ("tests/python/test_forward.py",), "select|plan|features"),
-    ("native/host/origins/*", ("tests/python/test_forward.py",), "select|plan|features|bwd_whole"),
-    ("native/host/*", ("tests/python/test_bad_input.py", "tests/python/test_forward.py"), "."),
+    ("native/kernels/*", ("tests/python/forward/test_forward.py",), "select|plan|features"),
+    ("native/host/origins/*", ("tests/python/forward/test_forward.py",), "select|plan|features|bwd_whole"),
+    (
+        "native/host/*",
+        ("tests/python/forward/test_bad_input.py", "tests/python/forward/test_forward.py"),
+        ".",
+    ),
     ("native/include/*", ("tests/build/test_abi.py", "tests/build/test_abi_page.py"), "header|hpp"),
     ("native/jax/*", (), "jax"),
     ("native/archs.toml", ("tests/build/test_build.py", "tests/build/test_targets_and_jobs.py"), "select"),
     ("native/*", ("tests/build",), ""),
     ("pyfa_rocm/oracle/*", ("tests/python/test_reference.py", "tests/python/test_structure.py"), ""),
-    ("pyfa_rocm/clock/*", ("tests/python/test_clock_points.py", "tests/python/test_structure.py"), ""),
-    ("benchmarks/published/*", ("tests/python/test_clock_points.py",), ""),
-    ("pyfa_rocm/cli/*", ("tests/python/test_cli.py", "tests/python/test_structure.py"), ""),
+    ("pyfa_rocm/clock/*", ("tests/python/clock/test_clock_points.py", "tests/python/test_structure.py"), ""),
+    ("benchmarks/published/*", ("tests/python/clock/test_clock_points.py",), ""),
+    ("pyfa_rocm/cli/*", ("tests/python/cli/test_cli.py", "tests/python/test_structure.py"), ""),
     ("pyfa_rocm/*", ("tests/python/test_structure.py", "tests/python/test_functions.py"), ""),
     ("tests/c_abi/*", (), "."),
     ("docs/*", ("tests/docs/test_docs.py", "tests/docs/test_messages.py"), ""),
@@ -56,8 +60,9 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 # Files with tests of every kernel, by family.
 KERNEL_TESTS = {
-    "fwd": "every_kernel", "bwd": "backward", "bwd_parts": "backward", "decode": "decode",
-    "kv_append": "kv_append", "merge": "merge",
+    "fwd": "forward/test_every_kernel.py", "bwd": "backward/test_backward.py",
+    "bwd_parts": "backward/test_backward.py", "decode": "cached/test_decode.py",
+    "kv_append": "cached/test_kv_append.py", "merge": "cached/test_merge.py",
 }  # fmt: skip
 
 
@@ -94,7 +99,7 @@ def tests_of(names: Iterable[str]) -> tuple[list[str], str]:
                 break
         named = f"test_{Path(name).stem.removeprefix('_')}.py"
         if name.startswith("pyfa_rocm/"):
-            paths |= dict.fromkeys(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "python").glob(named))
+            paths |= dict.fromkeys(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / "python").rglob(named))
     return list(paths), "" if not native else "." if "." in native else "|".join(native)
 
 
@@ -191,7 +196,7 @@ def main() -> int:
     pytest = [sys.executable, "-m", "pytest", "-q", "--no-header", "--quick", f"--budget={BUDGET_SECONDS}"]
     for arch in sorted({row["arch"] for row in kernels}) if not report.failed else ():
         rows = [row for row in kernels if row["arch"] == arch]
-        files = sorted({f"tests/python/test_{KERNEL_TESTS[row['family']]}.py" for row in rows})
+        files = sorted({f"tests/python/{KERNEL_TESTS[row['family']]}" for row in rows})
         named = " or ".join(f"({row['name']}-" + f" or {row['name']}])" for row in rows)
         report.run(f"kernels of {arch}", *pytest, "-m", "every_kernel", "-k", named, *files,
                    env={"FMHA_EMU_ARCH": arch})  # fmt: skip

@@ -148,7 +148,7 @@ client_tinygrad() {
 
 client_jax() {
   make_venv jax
-  run "JAX ($versions)" on_device "$venv" -- tests/clients/test_jax_*.py tests/adapters/test_jax*.py
+  run "JAX ($versions)" on_device "$venv" -- tests/clients/test_jax_*.py tests/adapters/with_jax
 }
 
 for client in "${chosen[@]}"; do "client_$client"; done

@@ -16,8 +16,8 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
-import hypothesis_profile  # noqa: F401
 import pytest
+from plugins import hypothesis_profile  # noqa: F401
 
 import pyfa_rocm
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import quick
+from plugins import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 

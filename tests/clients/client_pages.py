@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from doc_blocks import Block, blocks, pages
-from doc_run import Page
+from pages.doc_blocks import Block, blocks, pages
+from pages.doc_run import Page
 
 # What native/tools/test_clients.sh has done before.
 _INSTALLS = re.compile(r"pip install |python tests/clients/\w+_setup\.py\b")

@@ -11,8 +11,8 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["PYFA_ROCM_DEVICE"] = "emulator"
 
-import hypothesis_profile  # noqa: F401
 import pytest
+from plugins import hypothesis_profile  # noqa: F401
 
 HAS_JAX = importlib.util.find_spec("jax_rocm7_plugin") is not None
 

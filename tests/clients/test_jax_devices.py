@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from adapters.test_prove import test_prove as prove
+from adapters.installed.test_prove import test_prove as prove
 from clients import stubs
 
 import pyfa_rocm

@@ -15,10 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import doc_edit
 import installed
 import pytest
-from doc_blocks import ROOT, Block, blocks, parse, require_output
+from pages import doc_edit
+from pages.doc_blocks import ROOT, Block, blocks, parse, require_output
 
 PAGE = "docs/adding-a-kernel.md"
 # A device compiler that knows the page's arch: it compiles for another, and names the page's in the result.

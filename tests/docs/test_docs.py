@@ -17,7 +17,7 @@ import installed
 import numpy as np
 import pytest
 from cases import judge
-from doc_blocks import (
+from pages.doc_blocks import (
     MARKS,
     ROOT,
     RUN_BY_LANGUAGE,
@@ -29,7 +29,7 @@ from doc_blocks import (
     said_to_print,
     same_output,
 )
-from doc_run import Page
+from pages.doc_run import Page
 from reference import attention
 
 import pyfa_rocm

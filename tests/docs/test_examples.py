@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Every example builds against an installed package, by CMake, pkg-config or cargo, and its numbers hold.
 
-Those in Python run on the checkout, and in tests/adapters/test_installed_examples.py on an installed wheel.
+Those in Python run on the checkout. test_installed_examples.py runs them on an installed wheel.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import installed
 import pytest
 from installed import ROOT, library_folder, run
-from python_examples import FOLDER, PROGRAMS, run_program
-from rust_example import Cargo
+from pages.python_examples import FOLDER, PROGRAMS, run_program
+from pages.rust_example import Cargo
 
 EXAMPLES = {"c": ("attention",), "cpp": ("decoder", "server")}
 RUST = ROOT / "examples" / "rust"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from doc_blocks import ROOT, blocks, pages, require_output
-from test_runtime import REPORT, refused, run
+from inner import REPORT, refused, run
+from pages.doc_blocks import ROOT, blocks, pages, require_output
 
 import pyfa_rocm as fa
 from pyfa_rocm._runtime import hip, paths
@@ -217,7 +217,7 @@ PROVOKE: dict[str, Callable[[Path, Patch], str]] = {
     "out-of-memory": out_of_memory,
 }
 SHOWN = {block.value: block for page in pages() for block in blocks(page) if block.mark == "message"}
-IN_ADAPTERS = "adapters: "  # such messages are for tests/adapters/test_messages.py
+IN_ADAPTERS = "adapters: "  # such messages are for tests/adapters/installed/test_messages.py
 
 
 @pytest.mark.parametrize("name", sorted(PROVOKE.keys() | SHOWN.keys()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs tests and scripts in a process of their own, since a process plays one card."""
+"""Runs tests and scripts in a process of their own: a process has one HIP runtime, and plays one card."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import quick
+import pytest
+from plugins import quick
+
+import pyfa_rocm
 
 ROOT = Path(__file__).resolve().parents[2]
+REPORT = "import pyfa_rocm; r = pyfa_rocm.runtime(); print(r.path, r.emulated)"
+_CHOICES = ("PYFA_ROCM_DEVICE", "FMHA_HIP_RUNTIME", "ROCM_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
 def _output(arguments: list[str], environment: dict[str, str], timeout: int | None = None) -> str:
@@ -23,10 +28,16 @@ def _output(arguments: list[str], environment: dict[str, str], timeout: int | No
     return done.stdout
 
 
+def python_tests(name: str) -> str:
+    """The path of a file of tests/python, whichever folder it is in."""
+    (path,) = (ROOT / "tests" / "python").rglob(name)
+    return str(path)
+
+
 def run_as(arch: str, *arguments: str, **environment: str) -> str:
     """Run tests as an arch, by pytest's arguments, quick ones if this run is; return what pytest printed."""
-    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *quick.arguments()]
-    return _output([*pytest, *arguments], {"FMHA_EMU_ARCH": arch} | environment)
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *quick.arguments()]
+    return _output([*command, *arguments], {"FMHA_EMU_ARCH": arch} | environment)
 
 
 def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> str:
@@ -34,3 +45,45 @@ def run_script(script: str, *args: str, env: dict[str, str] | None = None) -> st
     paths = (ROOT, ROOT / "tests", ROOT / "tests" / "support")
     environment = {"PYTHONPATH": os.pathsep.join(map(str, paths))}
     return _output(["-c", script, *args], environment | (env or {}), timeout=900)
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code with nothing but `environment` choosing a runtime."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _CHOICES}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def ok(code: str, **environment: str) -> str:
+    done = run(code, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def refused(code: str, **environment: str) -> str:
+    done = run(code, **environment)
+    assert done.returncode != 0, done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+def run_on_two_devices(*arguments: str) -> str:
+    """Run Python in a process with two devices, and return what it prints."""
+    if not pyfa_rocm.runtime().emulated and pyfa_rocm.device_count() < 2:
+        pytest.skip("this machine has one GPU")
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "FMHA_EMU_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

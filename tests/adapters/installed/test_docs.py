@@ -8,8 +8,8 @@ from pathlib import Path
 
 import installed
 import pytest
-from doc_blocks import Block, blocks, pages
-from doc_run import Page
+from pages.doc_blocks import Block, blocks, pages
+from pages.doc_run import Page
 
 import pyfa_rocm.flash_attn
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from python_examples import FOLDER, PROGRAMS, run_program
-from rust_example import Cargo
+from pages.python_examples import FOLDER, PROGRAMS, run_program
+from pages.rust_example import Cargo
 
 import pyfa_rocm
 

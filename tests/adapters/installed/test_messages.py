@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from doc_blocks import blocks, pages, require_output
+from pages.doc_blocks import blocks, pages, require_output
 
 import pyfa_rocm
 import pyfa_rocm.torch

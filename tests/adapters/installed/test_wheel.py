@@ -17,7 +17,7 @@ import pytest
 import pyfa_rocm
 
 PACKAGE = Path(pyfa_rocm.__file__).resolve().parent
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = r"""
 #include <stdio.h>
 #include <string.h>

@@ -16,7 +16,7 @@ from pyfa_rocm.cli.bench import plot as bench_plot
 
 # Not of the package, nor on the path of these tests.
 _spec = spec_from_file_location(
-    "training_plot", Path(__file__).resolve().parents[2] / "benchmarks" / "training_plot.py"
+    "training_plot", Path(__file__).resolve().parents[3] / "benchmarks" / "training_plot.py"
 )
 assert _spec is not None
 assert _spec.loader is not None

@@ -16,7 +16,7 @@ import pytest
 
 import pyfa_rocm
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "benchmarks" / "training_step.py"
 
 

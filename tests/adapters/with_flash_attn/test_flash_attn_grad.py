@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
+from adapters.with_flash_attn.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
 
 import pyfa_rocm
 from pyfa_rocm import flash_attn

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from adapters.cached_cases import Cached
-from adapters.torch_cases import to_numpy, to_torch
+from adapters.with_torch.torch_cases import to_numpy, to_torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pyfa_rocm.torch

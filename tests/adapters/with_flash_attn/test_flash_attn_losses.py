@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.two_processes import run_in_two
+from adapters.with_torch.two_processes import run_in_two
 
 from pyfa_rocm import InvalidArgumentError
 from pyfa_rocm.flash_attn.losses.cross_entropy import CrossEntropyLoss

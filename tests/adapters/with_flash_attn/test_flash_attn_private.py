@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
+from adapters.with_flash_attn.flash_attn_cases import LENGTHS, draw, judge_gradients, judge_packed, starts
 
 from pyfa_rocm import InvalidArgumentError, flash_attn
 from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface

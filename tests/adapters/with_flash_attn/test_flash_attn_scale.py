@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_gradients import as_good_as_plain, like, qkv
+from adapters.with_torch.torch_gradients import as_good_as_plain, like, qkv
 
 from pyfa_rocm import flash_attn
 from pyfa_rocm.flash_attn import flash_attn_2_cuda, flash_attn_interface

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from adapters.transformers_cases import COMMON, VOCABULARY
+from adapters.with_transformers.transformers_cases import COMMON, VOCABULARY
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from pyfa_rocm import flash_attn

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip
+from adapters.with_jax import jax_cases  # noqa: F401  # isort: skip
 import jax.numpy as jnp
 import numpy as np
 from adapters import cached_cases

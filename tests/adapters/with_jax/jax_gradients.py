@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from adapters import jax_cases  # isort: skip  # before jax
+from adapters.with_jax import jax_cases  # isort: skip  # before jax
 import jax
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adapters import jax_cases  # isort: skip  # before jax
+from adapters.with_jax import jax_cases  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np

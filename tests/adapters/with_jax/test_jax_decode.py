@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
+from adapters.with_jax import jax_cases  # noqa: F401  # isort: skip  # before jax
 import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adapters.jax_cached import Cached, InJax, new_tokens, rotary
+from adapters.with_jax.jax_cached import Cached, InJax, new_tokens, rotary
 from cases_place import bits
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P

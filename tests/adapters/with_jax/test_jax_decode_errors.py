@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
+from adapters.with_jax import jax_cases  # noqa: F401  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adapters.jax_cached import Cached, new_tokens, rotary
+from adapters.with_jax.jax_cached import Cached, new_tokens, rotary
 
 from pyfa_rocm import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.jax import flash_attn_kv_append, flash_attn_varlen_func, flash_attn_with_kvcache

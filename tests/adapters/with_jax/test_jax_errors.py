@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip  # before jax
+from adapters.with_jax import jax_cases  # noqa: F401  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from adapters import jax_cases, jax_gradients  # isort: skip  # before jax
+from adapters.with_jax import jax_cases, jax_gradients  # isort: skip  # before jax
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import jax_cases  # noqa: F401  # isort: skip
+from adapters.with_jax import jax_cases  # noqa: F401  # isort: skip
 import jax
 import jax.numpy as jnp
 import numpy as np

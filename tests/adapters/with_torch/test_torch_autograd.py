@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_gradients import allocations, as_good_as_plain, dropping, judge, like, of, plain, qkv
+from adapters.with_torch.torch_gradients import (
+    allocations,
+    as_good_as_plain,
+    dropping,
+    judge,
+    like,
+    of,
+    plain,
+    qkv,
+)
 from backward import NAMES
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_gradients import as_good_as_plain, like, of, plain, qkv
-from adapters.two_processes import run_in_two
+from adapters.with_torch.torch_gradients import as_good_as_plain, like, of, plain, qkv
+from adapters.with_torch.two_processes import run_in_two
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_gradients import Tensors, dropping, like, of, qkv
+from adapters.with_torch.torch_gradients import Tensors, dropping, like, of, qkv
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils.checkpoint import checkpoint

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_gradients import as_good_as_plain, like, of, plain, qkv
+from adapters.with_torch.torch_gradients import as_good_as_plain, like, of, plain, qkv
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapters import test_torch_memory as memory
 from adapters.cached_cases import Cached
-from adapters.torch_cases import to_numpy, to_torch
+from adapters.with_torch import test_torch_memory as memory
+from adapters.with_torch.torch_cases import to_numpy, to_torch
+from capture import Graph, upload
 from kv_append import Append, Appending
-from test_capture import Graph, _upload
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -337,7 +337,7 @@ def test_captured_step(card: memory.CurrentStream) -> None:
     with Graph(run, card.stream) as graph:
         for i in range(4):
             lengths = np.array(case.lengths, np.int32) + i
-            _upload(on_card["cache_seqlens"].array, lengths)
+            upload(on_card["cache_seqlens"].array, lengths)
             graph.replay()
             want = fa.flash_attn_with_kvcache(
                 **host | new | {"cache_seqlens": torch.from_numpy(lengths)}, causal=True

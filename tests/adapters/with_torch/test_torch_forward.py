@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from adapters.torch_cases import run_or_refused
+from adapters.with_torch.torch_cases import run_or_refused
 from built import candidates
 from cases import Bias, Case, Dropout, Varlen, cases
 from hypothesis import given, settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_cases import to_numpy
+from adapters.with_torch.torch_cases import to_numpy
 from built import fp8, other_fp8, this_arch
 
 import pyfa_rocm

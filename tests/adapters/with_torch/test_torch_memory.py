@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapters.torch_cases import is_known, pinned, to_numpy, to_torch
+from adapters.with_torch.torch_cases import is_known, pinned, to_numpy, to_torch
 from strict import forgiven
 
 import pyfa_rocm

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapters.torch_cases import kernels_that_run, numerics_like, to_numpy
+from adapters.with_torch.torch_cases import kernels_that_run, numerics_like, to_numpy
 from cases import judge
 from hypothesis import given, settings
 from hypothesis import strategies as st

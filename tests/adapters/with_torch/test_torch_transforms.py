@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.torch_cases import kernels_that_run
+from adapters.with_torch.torch_cases import kernels_that_run
 from torch.utils.flop_counter import FlopCounterMode
 
 import pyfa_rocm.flash_attn

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from adapters.torch_cases import to_numpy
+from adapters.with_torch.torch_cases import to_numpy
 from backward import NAMES, judge_gradient
 from built import this_arch
 from reference import gradients, numerics_of

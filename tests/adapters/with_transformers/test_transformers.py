@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from adapters.transformers_cases import Checked, Models, ids, padding, register
+from adapters.with_transformers.transformers_cases import Checked, Models, ids, padding, register
 
 from pyfa_rocm import flash_attn
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapters.transformers_cases import Models, ids, padding, register
+from adapters.with_transformers.transformers_cases import Models, ids, padding, register
 from transformers import masking_utils
 
 from pyfa_rocm import UnsupportedError

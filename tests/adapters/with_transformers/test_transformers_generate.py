@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from adapters.transformers_cases import WINDOW, Checked, Models, ids, padding, register
+from adapters.with_transformers.transformers_cases import WINDOW, Checked, Models, ids, padding, register
 
 import pyfa_rocm.transformers
 from pyfa_rocm.transformers import _attention, _decode

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from adapters.transformers_cases import VOCABULARY, Models, register
+from adapters.with_transformers.transformers_cases import VOCABULARY, Models, register
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from pyfa_rocm.transformers import _continuous

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from adapters import test_torch_memory as memory
-from adapters.torch_cases import to_numpy
+from adapters.with_torch import test_torch_memory as memory
+from adapters.with_torch.torch_cases import to_numpy
+from capture import Graph, upload
 from cases_judge import judge
 from reference import attention, numerics_of
-from test_capture import Graph, _upload
 
 from pyfa_rocm import DeviceArray
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
@@ -68,7 +68,7 @@ def test_captured_step(card: memory.CurrentStream) -> None:
 
     with Graph(step, card.stream) as graph:
         for now in (20, 21, 33, 50):
-            _upload(lengths.array, np.array([now, now], np.int32))
+            upload(lengths.array, np.array([now, now], np.int32))
             graph.replay()
             out = torch.from_numpy(results[-1].array.to_numpy().astype(np.float32)).to(torch.bfloat16)
             for b, begin in enumerate((0, 7)):

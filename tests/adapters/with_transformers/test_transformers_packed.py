@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from adapters.transformers_cases import SLACK, Models, ids, register
+from adapters.with_transformers.transformers_cases import SLACK, Models, ids, register
 from transformers import DataCollatorWithFlattening, StaticCache
 
 import pyfa_rocm.transformers as adapter

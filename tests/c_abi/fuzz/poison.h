@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #pragma once
 
-#include "bwd_problem.h"
+#include "backward/bwd_problem.h"
 #include "device.h"
 #include "problem.h"
 

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 import pytest
-import quick
-from inner import run_script
+from inner import python_tests, run_script
+from plugins import quick
 
 from ..support.kernels import built_for
 
@@ -63,4 +63,4 @@ def test_gfx90a(name: str) -> None:
 @pytest.mark.parametrize("name", _ATTENTION)
 def test_attention(name: str) -> None:
     """The attention kernels for gfx90a: right, and clean with every check on."""
-    _pass("-m", "not every_kernel", str(_EMULATOR.parent / "python" / f"test_{name}.py"))
+    _pass("-m", "not every_kernel", python_tests(f"test_{name}.py"))

@@ -17,9 +17,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-import quick
-from inner import run_as, run_script
+from inner import python_tests, run_as, run_script
 from numpy.typing import NDArray
+from plugins import quick
 
 from ..support import hip, rows
 from ..support.decoding import by_clang20, text_of
@@ -156,7 +156,7 @@ def test_prebuilt_kernels_decode(path: Path) -> None:
 )
 def test_kernels(tests: tuple[str, ...]) -> None:
     """What our forward kernel and AITER's have of their own, with every check on."""
-    assert " passed" in run_as(ARCH, f"tests/python/{tests[0]}", *tests[1:])
+    assert " passed" in run_as(ARCH, python_tests(tests[0]), *tests[1:])
 
 
 inner = pytest.mark.skipif(os.environ.get("FMHA_EMU_ARCH") != ARCH, reason=f"needs FMHA_EMU_ARCH={ARCH}")

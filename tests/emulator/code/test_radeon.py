@@ -7,7 +7,7 @@ import os
 
 import pytest
 from built import MORE_CHECKS
-from inner import run_as
+from inner import python_tests, run_as
 
 from ..support.kernels import built_for
 
@@ -48,4 +48,4 @@ def test_suite(arch: str, suite: tuple[str, ...], examples: str) -> None:
     if not built_for(arch):
         pytest.skip(f"the library was built without kernels for {arch}")
     environment = {"FMHA_TEST_EXAMPLES": examples} | MORE_CHECKS.get(arch, {})
-    run_as(arch, "-m", "not every_kernel", f"tests/python/{suite[0]}", *suite[1:], **environment)
+    run_as(arch, "-m", "not every_kernel", python_tests(suite[0]), *suite[1:], **environment)

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 
 import pytest
-import quick
 from inner import run_script
+from plugins import quick
 
 from ..isa.test_rdna_rest import REFUSED
 from ..support import rows

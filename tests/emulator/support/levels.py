@@ -24,6 +24,6 @@ def is_built(level: str) -> bool:
 
 
 def require(level: str) -> None:
-    """Skip a test of a level that was not built; tests/adapters/test_wheel.py runs it on a wheel's device."""
+    """Skip a test of a level that was not built; test_wheel.py runs it on a wheel's device."""
     if not is_built(level):
         pytest.skip(f"built without x86-64-v{level}: `make test-adapters` runs it on a wheel's device")

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from capture import Graph
+from inner import ROOT, run_on_two_devices
 from serving import Server, Serving
-from test_capture import Graph
-from test_concurrency import ROOT, run_on_two_devices
 
 import pyfa_rocm
 

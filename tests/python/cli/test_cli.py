@@ -25,7 +25,7 @@ from pyfa_rocm.cli import backends, demo, info, main, prove, traffic
 from pyfa_rocm.oracle import features, features_decode, reference, trial
 from pyfa_rocm.oracle.problem import Problem
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ import pytest
 from pyfa_rocm._runtime import library, paths
 from pyfa_rocm.cli import device
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # A program that uses HIP, in the least words: it opens a runtime by name and says what that is.
 PROGRAM = """
 #include <dlfcn.h>

@@ -16,7 +16,7 @@ from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subjec
 from pyfa_rocm.errors import UnsupportedError
 from pyfa_rocm.oracle.problem import Problem
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 SHAPES = {
     "plain": Problem(4, 64, 8, 8192, 128, False),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Between them every way to choose: tall and short tiles, both origins, shared keys, full and idle devices.
 PROBLEMS = [
     "bfloat16 d128 none 1x128 /1",

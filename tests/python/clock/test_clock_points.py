@@ -31,7 +31,7 @@ from pyfa_rocm.clock.subjects import AiterForward, CompositeKernel, Ours, Subjec
 from pyfa_rocm.emulator import Range, Time
 from pyfa_rocm.oracle.problem import Problem
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # The promises of the clock: for AITER's kernels, for CK's, and for counters.
 HELD_OUT, COMPOSITE_KERNEL, COUNTERS = 0.06, 0.20, 0.10
 # The same for AITER's forward kernel on an MI355X, for which nothing is calibrated.

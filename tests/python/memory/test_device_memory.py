@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_capture import Graph
-from test_runtime import ROOT, ok
+from capture import Graph
+from inner import ROOT, ok
 
 import pyfa_rocm as p
 from pyfa_rocm import attention

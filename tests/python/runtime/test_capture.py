@@ -4,44 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from capture import Graph, upload
 
 import pyfa_rocm as p
-from pyfa_rocm._runtime import hip
 
 _SHAPE = (1, 90, 2, 128)
-
-
-def _upload(target: p.DeviceArray, host: np.ndarray) -> None:
-    kind = hip.module().hipMemcpyKind.hipMemcpyHostToDevice
-    hip.call("hipMemcpy", target.data, host.ctypes.data, host.nbytes, kind)
-
-
-class Graph:
-    """What a function enqueues on a stream, recorded after a first run that loads its kernel."""
-
-    def __init__(self, enqueue: Callable[[p.Stream], object], stream: p.Stream) -> None:
-        enqueue(stream)
-        stream.synchronize()
-        hip.call("hipStreamBeginCapture", stream.handle, hip.module().hipStreamCaptureMode(0))
-        enqueue(stream)
-        self._graph = hip.call("hipStreamEndCapture", stream.handle)
-        self._executable = hip.call("hipGraphInstantiateWithFlags", self._graph, 0)
-        self._stream = stream
-
-    def replay(self) -> None:
-        hip.call("hipGraphLaunch", self._executable, self._stream.handle)
-        self._stream.synchronize()
-
-    def __enter__(self) -> Graph:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        hip.call("hipGraphExecDestroy", self._executable)
-        hip.call("hipGraphDestroy", self._graph)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -57,7 +27,7 @@ def test_replays_compute_on_new_data(causal: bool) -> None:
     with p.Stream() as stream, Graph(attend, stream) as graph:
         for _ in range(2):
             for array in (q, k, v):
-                _upload(array, rng.standard_normal(_SHAPE).astype(np.float16))
+                upload(array, rng.standard_normal(_SHAPE).astype(np.float16))
             graph.replay()
             replayed = o.to_numpy()
             attend(stream)
@@ -79,7 +49,7 @@ def test_replays_drop_anew() -> None:
     results = set()
     with p.Stream() as stream, Graph(attend, stream) as graph:
         for seed, offset in ((1, 0), (1, 2**40), (2**64 - 1, 0), (1, 0)):
-            _upload(philox, np.array([seed, offset], np.uint64))
+            upload(philox, np.array([seed, offset], np.uint64))
             graph.replay()
             replayed = o.to_numpy().tobytes()
             assert replayed == p.flash_attn_func(q, q, q, 0.3, philox=(seed, offset)).to_numpy().tobytes()
@@ -101,7 +71,7 @@ def test_replays_of_a_step_with_gradients() -> None:
     with p.Stream() as stream, Graph(step, stream) as graph:
         for _ in range(2):
             for array, shape in zip(arrays, shapes, strict=True):
-                _upload(array, rng.standard_normal(shape).astype(np.float16))
+                upload(array, rng.standard_normal(shape).astype(np.float16))
             graph.replay()
             replayed = [array.to_numpy() for array in grads]
             step(stream)
@@ -127,7 +97,7 @@ def test_replays_of_packed_sequences_take_new_lengths() -> None:
     results = set()
     with p.Stream() as stream, Graph(attend, stream) as graph:
         for middle in (40, 70, 20):
-            _upload(starts, np.array([0, middle, 100], np.int32))
+            upload(starts, np.array([0, middle, 100], np.int32))
             graph.replay()
             replayed = o.to_numpy().tobytes()
             attend(stream)

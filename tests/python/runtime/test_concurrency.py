@@ -3,17 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
-import pyfa_rocm
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from inner import ROOT, run_on_two_devices
 
 # Tensors on device 1 while device 0 is current.
 WRONG_DEVICE = """
@@ -85,23 +75,6 @@ for kind in (Array, Tensor):
     assert out.to_numpy().tobytes() == want
 print("right")
 """
-
-
-def run_on_two_devices(*arguments: str) -> str:
-    """Run Python in a process with two devices, and return what it prints."""
-    if not pyfa_rocm.runtime().emulated and pyfa_rocm.device_count() < 2:
-        pytest.skip("this machine has one GPU")
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "FMHA_EMU_DEVICES": "2"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_eight_threads_two_devices() -> None:

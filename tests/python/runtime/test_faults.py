@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from test_runtime import ok, run
+from inner import ok, run
 
 import pyfa_rocm as p
 from pyfa_rocm._runtime import hip, hip_memory, host_memory

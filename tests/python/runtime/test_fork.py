@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from test_runtime import ok
+from inner import ok
 
 _SETUP = """
 import multiprocessing

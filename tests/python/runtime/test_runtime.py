@@ -5,44 +5,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from inner import REPORT, ok, refused, run
 
 import pyfa_rocm
 from pyfa_rocm._runtime import hip, library, paths
-
-ROOT = Path(__file__).resolve().parents[2]
-REPORT = "import pyfa_rocm; r = pyfa_rocm.runtime(); print(r.path, r.emulated)"
-_CHOICES = ("PYFA_ROCM_DEVICE", "FMHA_HIP_RUNTIME", "ROCM_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
-
-
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code with nothing but `environment` choosing a runtime."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _CHOICES}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def ok(code: str, **environment: str) -> str:
-    done = run(code, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def refused(code: str, **environment: str) -> str:
-    done = run(code, **environment)
-    assert done.returncode != 0, done.stdout
-    return done.stderr.strip().splitlines()[-1]
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import Case, Placement
+from inner import run
 from strict import forgive, only_initialized, read_only
-from test_runtime import run
 
 import pyfa_rocm
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUN_BY_LANGUAGE = ("python", "c", "cpp", "sh")
 MARKS = {
     "output": "what the block before it printed; `...` stands for anything",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from doc_blocks import Block
+from pages.doc_blocks import Block
 
 _BEFORE, _AFTER = " -", " +"
 

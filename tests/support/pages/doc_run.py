@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import installed
-from doc_blocks import ROOT, Block, require_output, said_to_print
 from installed import library_folder
+from pages.doc_blocks import ROOT, Block, require_output, said_to_print
 
 # What shell lines may use of a checkout: copies, so that they may do to them what they like. Not the package,
 # which a Python started there would prefer to an installed one.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyfa_rocm
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "python"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "check")
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import quick
+from plugins import quick
 
 TESTS = quick.TESTS
 _WHOLE = "ran whole"  # a property of a report

@@ -24,7 +24,7 @@ from hypothesis import settings
 
 from pyfa_rocm._runtime import library
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 _VARIABLE = "PYTEST_QUICK"
 MISSING = re.compile(r"UnsupportedError|this build has no|kernels?( over a KV cache)? of this build for")
 _FEWER: set[Any] = set()  # functions of tests that take fewer examples already

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "bwd_extent.h"
+#include "backward/bwd_extent.h"
 
 #include "extent.h"
 #include "rows.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bwd_problem.h"
+#include "backward/bwd_problem.h"
 #include "device.h"
 
 namespace fmha::fuzz {

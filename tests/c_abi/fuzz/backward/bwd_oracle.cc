@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "bwd_oracle.h"
+#include "backward/bwd_oracle.h"
 
 #include <cinttypes>
 #include <cstring>
 #include <vector>
 
-#include "bwd_extent.h"
+#include "backward/bwd_extent.h"
 #include "rows.h"
 #include "run.h"
 

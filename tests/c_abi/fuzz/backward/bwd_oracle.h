@@ -2,7 +2,7 @@
 // As oracle.h, of the backward pass.
 #pragma once
 
-#include "bwd_problem.h"
+#include "backward/bwd_problem.h"
 #include "device.h"
 #include "report.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "bwd_problem.h"
+#include "backward/bwd_problem.h"
 
 #include <cinttypes>
 #include <cstdio>

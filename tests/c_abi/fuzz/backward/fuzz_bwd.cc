@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The C entries of the backward pass under any arguments: libFuzzer's entry, and that of replay.cc.
-#include "bwd_oracle.h"
+#include "backward/bwd_oracle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static fmha::fuzz::Counts counts;
