@@ -33,14 +33,14 @@ done
 
 # versions_of NAME: what its requirements name, to print.
 versions_of() {
-  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/requirements-$1.in" | paste -sd, | sed 's/,/, /g'
+  sed -n 's/^\([a-z0-9-]*\)==\(.*\)/\1 \2/p' "tests/clients/with_$1/requirements.in" | paste -sd, | sed 's/,/, /g'
 }
 
-# make_venv NAME: $venv, as tests/clients/requirements-NAME.txt and the client's own program set it up. The stamp is the
+# make_venv NAME: $venv, as tests/clients/with_NAME/requirements.txt and the client's own program set it up. The stamp is the
 # file that it was made from.
 make_venv() {
   venv=$root/build/clients-$1-venv
-  local locked=tests/clients/requirements-$1.txt setup=tests/clients/$1_setup.py begin=$SECONDS
+  local locked=tests/clients/with_$1/requirements.txt setup=tests/clients/with_$1/$1_setup.py begin=$SECONDS
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   if ! cmp -s "$locked" "$venv/.requirements"; then
     "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --only-binary=:all: -r "$locked"
@@ -58,9 +58,9 @@ download() {
     -r "$1" -d "$wheels"
 }
 
-# unpack NAME: the wheels of tests/clients/requirements-NAME.txt, in build/clients/NAME.
+# unpack NAME: the wheels of tests/clients/with_NAME/requirements.txt, in build/clients/NAME.
 unpack() {
-  local locked=tests/clients/requirements-$1.txt folder=build/clients/$1 wheels wheel
+  local locked=tests/clients/with_$1/requirements.txt folder=build/clients/$1 wheels wheel
   versions=$(versions_of "$1")
   ! cmp -s "$locked" "$folder/.requirements" || return 0
   download "$locked"
@@ -117,13 +117,13 @@ client_bitsandbytes() {
   local arch
   for arch in "${BITSANDBYTES_ARCHS[@]}"; do
     run "bitsandbytes on $arch ($versions)" on_device "$root/build/venv" --arch "$arch" -- \
-      tests/clients/test_bitsandbytes_*.py
+      tests/clients/with_bitsandbytes
   done
 }
 
 client_pennylane() {
   unpack pennylane
-  run "PennyLane ($versions)" on_device "$root/build/venv" -- tests/clients/test_pennylane_*.py
+  run "PennyLane ($versions)" on_device "$root/build/venv" -- tests/clients/with_pennylane
 }
 
 client_triton() {
@@ -131,24 +131,24 @@ client_triton() {
   local -x TRITON_CACHE_DIR=$venv/cache
   local arch
   for arch in "${ARCHS[@]}"; do
-    run "Triton on $arch ($versions)" on_device "$venv" --arch "$arch" -- tests/clients/test_triton_*.py
+    run "Triton on $arch ($versions)" on_device "$venv" --arch "$arch" -- tests/clients/with_triton
   done
 }
 
 client_cupy() {
   make_venv cupy
   local -x ROCM_HOME=$venv/rocm LD_LIBRARY_PATH=$venv/rocm/lib CUPY_CACHE_DIR=$venv/cache
-  run "CuPy ($versions)" on_device "$venv" -- tests/clients/test_cupy_*.py
+  run "CuPy ($versions)" on_device "$venv" -- tests/clients/with_cupy
 }
 
 client_tinygrad() {
   make_venv tinygrad
-  run "tinygrad ($versions)" on_device "$venv" -- tests/clients/test_tinygrad_*.py
+  run "tinygrad ($versions)" on_device "$venv" -- tests/clients/with_tinygrad
 }
 
 client_jax() {
   make_venv jax
-  run "JAX ($versions)" on_device "$venv" -- tests/clients/test_jax_*.py tests/adapters/with_jax
+  run "JAX ($versions)" on_device "$venv" -- tests/clients/with_jax tests/adapters/with_jax
 }
 
 for client in "${chosen[@]}"; do "client_$client"; done

@@ -39,10 +39,10 @@ def named(path: Path) -> list[str]:
     return [line for line in lines if line and line != "--no-deps"]
 
 
-FILES = [*sorted(FETCH.glob("*-requirements.txt")), *sorted(CLIENTS.glob("requirements-*.txt"))]
+FILES = [*sorted(FETCH.glob("*-requirements.txt")), *sorted(CLIENTS.glob("*/requirements.txt"))]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
     for requirement, hashes in pinned(path):
         assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
@@ -75,8 +75,8 @@ def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...]
 
 def test_what_a_client_names_is_pinned() -> None:
     """In that version: native/tools/fetch/lock_requirements.py writes the .txt from the .in."""
-    sources = sorted(CLIENTS.glob("requirements-*.in"))
-    assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("requirements-*.txt"))
+    sources = sorted(CLIENTS.glob("*/requirements.in"))
+    assert [path.with_suffix(".txt") for path in sources] == sorted(CLIENTS.glob("*/requirements.txt"))
     for path in sources:
         lines = {
             str(requirement).partition(";")[0].strip() for requirement, _ in pinned(path.with_suffix(".txt"))

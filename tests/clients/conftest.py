@@ -17,7 +17,7 @@ from plugins import hypothesis_profile  # noqa: F401
 HAS_JAX = importlib.util.find_spec("jax_rocm7_plugin") is not None
 
 if HAS_JAX:
-    from clients import jax_setup
+    from clients.with_jax import jax_setup
 
     os.environ |= jax_setup.ENVIRONMENT | {"FMHA_EMU_DEVICES": "4", "FMHA_EMU_TRACK_INITIALIZED": "1"}
 

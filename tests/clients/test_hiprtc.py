@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from built import this_arch
-from clients import cupy_setup
+from clients.with_cupy import cupy_setup
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray

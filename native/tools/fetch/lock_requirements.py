@@ -4,8 +4,8 @@
 - ``demo-requirements.txt``: what build/venv has for the demo, pyproject's dependencies;
 - ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
-- ``tests/clients/requirements-NAME.txt``: what build/clients-NAME-venv has, pyproject's dependencies, its
-  extra test, and what ``requirements-NAME.in`` says. If that begins with ``--no-deps``, it is the wheels of
+- ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
+  its extra test, and what ``requirements.in`` says. If that begins with ``--no-deps``, it is the wheels of
   the packages that it names and nothing else, for build/clients/NAME.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
@@ -67,7 +67,7 @@ def wanted() -> dict[Path, File]:
         FETCH / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
         FETCH / "wheel-requirements.txt": File("pyproject.toml", build),
     }
-    for path in CLIENTS.glob("requirements-*.in"):
+    for path in CLIENTS.glob("*/requirements.in"):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
         # Frameworks give up a Python before we do.
         files[path.with_suffix(".txt")] = (

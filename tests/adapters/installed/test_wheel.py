@@ -172,7 +172,7 @@ def wheel() -> Path:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx90a", "gfx950"])
 @pytest.mark.parametrize(
     ("file", "tests"),
-    [("isa/test_mfma_exact.py", "older_cpus"), ("code/test_fuzz.py", "agree or on_every_level")],
+    [("isa/matrix/test_mfma_exact.py", "older_cpus"), ("code/test_fuzz.py", "agree or on_every_level")],
 )
 def test_software_device_for_older_cpus(file: str, tests: str, arch: str) -> None:
     """The wheel's has code for those without AVX-512 and FMA, which the build in the source tree has not."""

@@ -27,7 +27,7 @@ from pyfa_rocm.jax import flash_attn_func, flash_attn_varlen_func
 # Of the tests of four devices, those in which one device reads what another has.
 needs_collectives = pytest.mark.skipif(
     "rocm" in os.environ["JAX_PLATFORMS"],
-    reason="RCCL is a stub here, as tests/clients/test_jax_devices.py shows; the second group runs this",
+    reason="RCCL is a stub here, as test_jax_devices.py shows; the second group runs this",
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from clients.objects import wheel
 from emulator.support import rows
-from emulator.support.decoding import assembled, differences, emulator, objdump
+from emulator.support.syntax.decoding import assembled, differences, emulator, objdump
 
 CPU = "gfx942"
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyfa_rocm import DeviceArray
 
 Array = NDArray[Any]
-FOLDER = Path(__file__).resolve().parents[2] / "build/clients/bitsandbytes"
+FOLDER = Path(__file__).resolve().parents[3] / "build/clients/bitsandbytes"
 # The wheel's library for ROCm 7.2, whose kernels lie in compressed bundles
 LIBRARY = FOLDER / "bitsandbytes" / "libbitsandbytes_rocm72.so"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients.bitsandbytes_library import Array, call, empty, library, on_device
+from clients.with_bitsandbytes.bitsandbytes_library import Array, call, empty, library, on_device
 
 COUNT = 5000
 

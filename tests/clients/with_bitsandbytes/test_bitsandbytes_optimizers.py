@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients.bitsandbytes_library import DTYPES, Array, call, dynamic_map, on_device
 from clients.rounding import U32, draw, eps
+from clients.with_bitsandbytes.bitsandbytes_library import DTYPES, Array, call, dynamic_map, on_device
 
 from pyfa_rocm import DeviceArray
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients.bitsandbytes_library import (
+from clients.rounding import U32, draw, eps, sum_bound, ulp_bound
+from clients.with_bitsandbytes.bitsandbytes_library import (
     DTYPES,
     FOUR_BIT,
     Array,
@@ -18,7 +19,6 @@ from clients.bitsandbytes_library import (
     packed,
     unpacked,
 )
-from clients.rounding import U32, draw, eps, sum_bound, ulp_bound
 
 NAMES = tuple(DTYPES)
 BLOCKS = [64, 128, 256, 512, 1024, 2048, 4096]

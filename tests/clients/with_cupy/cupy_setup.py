@@ -17,13 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-try:
-    from clients import stubs
-except ImportError:  # this file is the program, and its folder is on the path
-    import stubs  # type: ignore[no-redef, import-not-found]
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # when this file is the program
+from clients import stubs
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "build" / "release"
+CLIENTS = Path(__file__).resolve().parents[1]
+BUILD = CLIENTS.parents[1] / "build" / "release"
 BINARIES = Path(sys.prefix) / "bin"
 ROCM = Path(sys.prefix) / "rocm"
 # All that CuPy's kernels want of rocThrust: what its complex numbers stand in.
@@ -65,7 +63,7 @@ def hiprtc(folder: Path) -> None:
     """Build libhiprtc against the software device, under the names by which it may be asked for."""
     library, device = folder / "libhiprtc.so.7", BUILD / "emulator" / "libamdhip64.so.6"
     command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-D__HIP_PLATFORM_AMD__"]
-    command += ["-isystem", f"{of_build('FMHA_HIP_PATH')}/include", str(HERE / "hiprtc.c"), str(device)]
+    command += ["-isystem", f"{of_build('FMHA_HIP_PATH')}/include", str(CLIENTS / "hiprtc.c"), str(device)]
     subprocess.run([*command, "-o", str(library)], check=True)
     for name in ("libhiprtc.so", "libhiprtc.so.6"):
         (folder / name).symlink_to(library.name)

@@ -17,13 +17,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-try:
-    from clients import stubs
-except ImportError:  # this file is the program, and its folder is on the path
-    import stubs  # type: ignore[no-redef, import-not-found]
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # when this file is the program
+from clients import stubs
 
 ROCM = Path(sys.prefix) / "rocm"
-BUILD = Path(__file__).resolve().parents[2] / "build" / "release"
+BUILD = Path(__file__).resolve().parents[3] / "build" / "release"
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "rocm,cpu",  # the first must be there: if it is not, no program runs on the CPU instead
@@ -35,7 +33,7 @@ ENVIRONMENT = {
     "--xla_gpu_experimental_autotune_backends=TRITON --xla_gpu_autotune_level=0",
 }
 
-PLUGINS = '''"""By pyfa_rocm's tests/clients/jax_setup.py: JAX's plug-ins, and a GPU for them to find."""
+PLUGINS = '''"""By pyfa_rocm's jax_setup.py: JAX's plug-ins, and a GPU for them to find."""
 
 import ctypes
 import pkgutil

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clients import jax_step
+from clients.with_jax import jax_step
 
 from pyfa_rocm import emulator
 

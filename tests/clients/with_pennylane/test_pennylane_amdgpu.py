@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 # The folder of the unpacked wheel; it holds no more of the package than this module.
-sys.path.append(str(Path(__file__).resolve().parents[2] / "build/clients/pennylane"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "build/clients/pennylane"))
 ops: Any = importlib.import_module("pennylane_lightning.lightning_amdgpu_ops")
 
 Array = NDArray[Any]

@@ -30,7 +30,7 @@ from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.device import Compiler
 from tinygrad.runtime.support import compiler_amd
 
-CMAKE_CACHE = Path(__file__).resolve().parents[2] / "build" / "release" / "CMakeCache.txt"
+CMAKE_CACHE = Path(__file__).resolve().parents[3] / "build" / "release" / "CMakeCache.txt"
 
 
 class Clang(Compiler):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
-from clients import triton_driver
 from clients.rounding import U32, sum_bound
-from clients.triton_driver import Array
+from clients.with_triton import triton_driver
+from clients.with_triton.triton_driver import Array
 
 triton_driver.use()
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from inner import run_script
 
-from ..isa.test_scalar_special import REFUSED
-from ..support import llvm_names, llvm_names_rdna, rows
+from ..isa.scalar.test_scalar_special import REFUSED
+from ..support import rows
+from ..support.syntax import llvm_names, llvm_names_rdna
 from ..support.toolchain import CLANG20, UNKNOWN_TO_LLVM19
 
 FILES = (

@@ -15,10 +15,10 @@ import pytest
 
 from ..support import rows
 from ..support.asm import legal
-from ..support.decoding import assembled, differences, emulator, objdump, unlike_clang20
-from ..support.lines import candidates
 from ..support.rows import RowInfo
 from ..support.spelling import bare
+from ..support.syntax.decoding import assembled, differences, emulator, objdump, unlike_clang20
+from ..support.syntax.lines import candidates
 from ..support.toolchain import CLANG20, ROOT, UNKNOWN_TO_CLANG20, UNKNOWN_TO_LLVM19, target
 
 CDNA = ("gfx90a", "gfx942")

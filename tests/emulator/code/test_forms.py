@@ -7,8 +7,8 @@ import pytest
 
 from ..support import rows
 from ..support.asm import legal
-from ..support.decoding import assembled, differences, emulator, objdump
-from ..support.forms import forms
+from ..support.syntax.decoding import assembled, differences, emulator, objdump
+from ..support.syntax.forms import forms
 from .test_decoder import CDNA
 
 # Lines that LLVM takes, at least.

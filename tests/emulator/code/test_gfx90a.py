@@ -34,7 +34,7 @@ def runs() -> dict[str, list[str]]:
     """What runs in one process: pytest's arguments, by name."""
     made: dict[str, list[str]] = {}
     for folder in sorted(p for p in _EMULATOR.iterdir() if p.is_dir()):
-        files = [p for p in sorted(folder.glob("test_*.py")) if p.stem not in _ELSEWHERE | _RUNTIME]
+        files = [p for p in sorted(folder.rglob("test_*.py")) if p.stem not in _ELSEWHERE | _RUNTIME]
         short = [p for p in files if p.stem not in _LONG]
         for at in range(0, len(short), _FILES_OF_A_RUN):
             made[f"{folder.name}-{short[at].stem[5:]}"] = [str(p) for p in short[at : at + _FILES_OF_A_RUN]]

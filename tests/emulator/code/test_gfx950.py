@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from plugins import quick
 
 from ..support import hip, rows
-from ..support.decoding import by_clang20, text_of
 from ..support.kernels import built_for
+from ..support.syntax.decoding import by_clang20, text_of
 from ..support.toolchain import CLANG20, ROOT
 
 ARCH = "gfx950"
@@ -99,7 +99,7 @@ def test_bytes_of_scales() -> None:
 
 
 _TESTS = Path(__file__).resolve().parents[1]
-_INSTRUCTIONS = sorted((_TESTS / "isa").glob("test_*.py"))
+_INSTRUCTIONS = sorted((_TESTS / "isa").rglob("test_*.py"))
 _RUNS = {
     "values": [Path(__file__)],
     "isa-1": _INSTRUCTIONS[0::2],

@@ -77,7 +77,7 @@ def test_suites(arch: str, lanes: str) -> None:
     script = (
         "import sys, pytest\nsys.exit(pytest.main(['-q', '-pno:cacheprovider', '-pno:xdist', *sys.argv[1:]]))"
     )
-    files = [str(_TESTS / "isa" / f"test_{name}.py") for name in SUITES]
+    files = [str(path) for name in SUITES for path in _TESTS.glob(f"isa/**/test_{name}.py")]
     files += [str(_TESTS / "check" / f"test_check_{name}.py") for name in CHECKS]
     out = run_script(
         script, *files, *quick.arguments(), env={"FMHA_EMU_ARCH": arch, "FMHA_TEST_LANES": lanes}

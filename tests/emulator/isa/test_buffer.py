@@ -7,7 +7,7 @@ import numpy as np
 
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.fp import Array
-from ..support.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, into_lds, memory_is, resource
+from ..support.ops.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, into_lds, memory_is, resource
 from ..support.spelling import RDNA
 
 SUITE = Suite("buffer")

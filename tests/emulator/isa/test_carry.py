@@ -11,9 +11,9 @@ import numpy as np
 from ..support import fp, rows
 from ..support.asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite
 from ..support.fp import Array
-from ..support.predicates import masks
+from ..support.ops.predicates import masks
+from ..support.ops.valu import EXEC_PART, bits_of_exec, modify, same, view
 from ..support.spelling import GENERATION, exists, renamed
-from ..support.valu import EXEC_PART, bits_of_exec, modify, same, view
 
 SUITE = Suite("carry")
 CARRY_IN = 0x9669_F00F_A5A5_3C3C

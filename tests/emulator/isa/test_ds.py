@@ -10,10 +10,10 @@ import numpy as np
 
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.fp import Array
-from ..support.memory_ops import ATOMICS, HOLES, LANE, ON, atomic_data, gather, reg, stored_bytes
-from ..support.memory_ops import _extend as extend
-from ..support.memory_ops import _half as half
-from ..support.memory_ops import _plain as plain
+from ..support.ops.memory_ops import ATOMICS, HOLES, LANE, ON, atomic_data, gather, reg, stored_bytes
+from ..support.ops.memory_ops import _extend as extend
+from ..support.ops.memory_ops import _half as half
+from ..support.ops.memory_ops import _plain as plain
 from ..support.spelling import GENERATION, RDNA, exists
 
 SUITE = Suite("ds")

@@ -12,7 +12,7 @@ import pytest
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.findings import Kernels
 from ..support.fp import Array
-from ..support.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, memory_is, reg
+from ..support.ops.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, memory_is, reg
 from ..support.spelling import GENERATION, RDNA, spell
 
 SUITE = Suite("format")

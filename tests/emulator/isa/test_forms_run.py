@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Every form of every row of the vector ALU that LLVM takes, run: what it computes is what the form means.
 
-support/forms.py writes the lines, LLVM says which there are, support/models.py what their rows compute and
-support/meaning.py what selects, signs, lanes, constants and literals make of the operands. A new row needs a
+forms.py writes the lines, LLVM says which there are, models.py what their rows compute and
+meaning.py what selects, signs, lanes, constants and literals make of the operands. A new row needs a
 model, or a line in :data:`WITHOUT`.
 """
 
@@ -14,16 +14,17 @@ from functools import cache
 
 import pytest
 
-from ..support import byform, expect, rows
+from ..support import byform, rows
 from ..support.asm import ALL_LANES, legal
 from ..support.byform import EXEC, Program
-from ..support.expect import FLUSH, IEEE, State, outputs, unsaid
-from ..support.forms import forms, is_kept
-from ..support.inputs import registers_of
-from ..support.meaning import Line, parse
-from ..support.models import models
+from ..support.ops import expect
+from ..support.ops.expect import FLUSH, IEEE, State, outputs, unsaid
+from ..support.ops.inputs import registers_of
+from ..support.ops.meaning import Line, parse
+from ..support.ops.models import models
+from ..support.ops.valu import Op
 from ..support.rows import RowInfo
-from ..support.valu import Op
+from ..support.syntax.forms import forms, is_kept
 
 # Lines that are run, at least.
 FORMS = {"sdwa": 12000, "dpp": 12000, "mixed": 2000, "short": 16000, "long": 30000, "literal": 90}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..support.asm import LANES, RETURN, Case, Result, Suite
 from ..support.fp import Array
-from ..support.memory_ops import (
+from ..support.ops.memory_ops import (
     ATOMICS,
     HOLES,
     LANE,

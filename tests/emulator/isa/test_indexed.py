@@ -19,9 +19,9 @@ from ..support import byform, rows
 from ..support.asm import LANES, legal
 from ..support.byform import Program
 from ..support.fp import random_bits
-from ..support.lines import dwords
-from ..support.meaning import Line, dword_names, parse, renamed
+from ..support.ops.meaning import Line, dword_names, parse, renamed
 from ..support.rows import RowInfo
+from ..support.syntax.lines import dwords
 
 BY = 20  # what M0 adds
 _ON, _OFF = f"s_set_gpr_idx_on {BY}, gpr_idx({{}})", "s_set_gpr_idx_off"

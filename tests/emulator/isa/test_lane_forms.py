@@ -9,9 +9,9 @@ import pytest
 from ..support import byform
 from ..support.asm import ALL_LANES, LANES, legal
 from ..support.byform import EXEC, Program
-from ..support.forms import CONSTANTS, FEW, FLAGS, SPECIAL
 from ..support.fp import Array
-from ..support.meaning import Line, constant, parse
+from ..support.ops.meaning import Line, constant, parse
+from ..support.syntax.forms import CONSTANTS, FEW, FLAGS, SPECIAL
 
 _SCALARS = [*FEW, "33", *SPECIAL, *FLAGS, "s7"]
 _LINES = [

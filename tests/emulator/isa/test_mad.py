@@ -11,8 +11,8 @@ import numpy as np
 from ..support import fp
 from ..support.asm import MODE_DEFAULT, Case, Result, Suite
 from ..support.fp import Array
+from ..support.ops.valu import same, view
 from ..support.spelling import exists
-from ..support.valu import same, view
 
 SUITE = Suite("mad")
 K = {"f32": (0x40490FDB, np.uint32, np.float32), "f16": (0x4248, np.uint16, np.float16)}

@@ -10,11 +10,11 @@ import numpy as np
 from ..support import byform, fp, rows
 from ..support.asm import ALL_LANES, LANES
 from ..support.byform import EXEC, Program
-from ..support.expect import BITS, IEEE
 from ..support.fp import Array
-from ..support.meaning import Line, constant, dword_names, lanes_of_mask, operand
-from ..support.ops3p import DOTS, PACKED, Packed, fields
-from ..support.valu import clamp01, modify, same
+from ..support.ops.expect import BITS, IEEE
+from ..support.ops.meaning import Line, constant, dword_names, lanes_of_mask, operand
+from ..support.ops.ops3p import DOTS, PACKED, Packed, fields
+from ..support.ops.valu import clamp01, modify, same
 from .test_forms_run import taken
 from .test_vop3p import check_mix
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Rows without a model: a form gives what the plain instruction gives of registers that hold its operands.
 
-The operands are prepared here, by what support/meaning.py says of constants, scalar registers and signs; what
+The operands are prepared here, by what meaning.py says of constants, scalar registers and signs; what
 the plain instruction computes is tested elsewhere (test_carry, test_lanes, test_vop3p).
 """
 
@@ -16,10 +16,10 @@ import pytest
 from ..support import byform, fp, rows
 from ..support.asm import LANES
 from ..support.byform import Program
-from ..support.expect import APERTURE, BITS, IEEE
 from ..support.fp import Array
-from ..support.meaning import Line, dword_names, read
-from ..support.valu import clamp01, dwords
+from ..support.ops.expect import APERTURE, BITS, IEEE
+from ..support.ops.meaning import Line, dword_names, read
+from ..support.ops.valu import clamp01, dwords
 from .test_forms_run import WITHOUT, taken
 
 _U = np.uint32

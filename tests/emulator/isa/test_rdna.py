@@ -18,12 +18,12 @@ from ..support import fp
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.findings import Kernels
 from ..support.fp import Array
-from ..support.ops1 import sat_pk_u8
-from ..support.ops3p import fields
-from ..support.ops_rdna import MAXIMUM, MINIMUM
-from ..support.predicates import classify, masks
+from ..support.ops.ops1 import sat_pk_u8
+from ..support.ops.ops3p import fields
+from ..support.ops.ops_rdna import MAXIMUM, MINIMUM
+from ..support.ops.predicates import classify, masks
+from ..support.ops.valu import same
 from ..support.spelling import GENERATION, NARROW, RDNA
-from ..support.valu import same
 
 SUITE = Suite("rdna")
 _U = np.uint32

@@ -16,7 +16,7 @@ import numpy as np
 from ..support import fp, rows
 from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
 from ..support.fp import Array
-from ..support.memory_ops import HOLES, LANE, ON
+from ..support.ops.memory_ops import HOLES, LANE, ON
 from ..support.spelling import GENERATION, exists
 
 SUITE = Suite("rdna_dpp")

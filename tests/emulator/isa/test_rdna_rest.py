@@ -16,7 +16,7 @@ from ..support import hip, rows
 from ..support.asm import LANES, Case, Kernel, Result, Suite, assemble
 from ..support.findings import ARGS, GWS, HEAD, Kernels
 from ..support.fp import Array
-from ..support.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, memory_is, resource
+from ..support.ops.memory_ops import HOLES, LANE, MEMORY, ON, WAIT, gather, memory_is, resource
 from ..support.spelling import GENERATION, RDNA, exists
 
 SUITE = Suite("rdna_rest")

@@ -13,14 +13,14 @@ from ..support import fp
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.findings import Kernels
 from ..support.fp import Array
-from ..support.memory_ops import MEMORY, resource
-from ..support.ops1 import I32, U32
-from ..support.ops3 import rtz_f16
-from ..support.ops_rdna import MAX, MAXIMUM, MIN, MINIMUM, TO_SCALAR, to_scalar
-from ..support.predicates import _FLOAT as PREDICATES
-from ..support.scalar_ops import M64, V64, check
+from ..support.ops.memory_ops import MEMORY, resource
+from ..support.ops.ops1 import I32, U32
+from ..support.ops.ops3 import rtz_f16
+from ..support.ops.ops_rdna import MAX, MAXIMUM, MIN, MINIMUM, TO_SCALAR, to_scalar
+from ..support.ops.predicates import _FLOAT as PREDICATES
+from ..support.ops.scalar_ops import M64, V64, check
+from ..support.ops.valu import same
 from ..support.spelling import GENERATION, NARROW, RDNA, exists
-from ..support.valu import same
 
 SUITE = Suite("rdna_scalar")
 _GROUPS = 192  # scalar operands: one a workgroup

@@ -8,7 +8,7 @@ import numpy as np
 from ..support import rows
 from ..support.asm import LANES, Case, Result, Suite
 from ..support.fp import Array
-from ..support.memory_ops import (
+from ..support.ops.memory_ops import (
     LANE,
     LOADS,
     STORES,

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from ..support.asm import Case, Suite
-from ..support.ops1 import VOP1
-from ..support.ops2 import VOP2
-from ..support.ops3 import VOP3_OPS
-from ..support.ops_rdna import NEW
+from ..support.ops.ops1 import VOP1
+from ..support.ops.ops2 import VOP2
+from ..support.ops.ops3 import VOP3_OPS
+from ..support.ops.ops_rdna import NEW
+from ..support.ops.valu import add_all
 from ..support.spelling import RDNA
-from ..support.valu import add_all
 
 SUITE = Suite("vop")
 _seen = {o.name for o in VOP3_OPS}

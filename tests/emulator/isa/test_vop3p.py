@@ -13,10 +13,10 @@ from ..support import fp, rows
 from ..support.asm import Case, Result, Suite, legal
 from ..support.findings import Kernels
 from ..support.fp import Array
-from ..support.ops3 import sad
-from ..support.ops3p import DOTS, PACKED, fields, parts, select
+from ..support.ops.ops3 import sad
+from ..support.ops.ops3p import DOTS, PACKED, fields, parts, select
+from ..support.ops.valu import clamp01, modify, same
 from ..support.spelling import GENERATION, exists
-from ..support.valu import clamp01, modify, same
 
 SUITE = Suite("vop3p")
 # op_sel, op_sel_hi, neg_lo, neg_hi as bit masks; the first is what no modifier means.

@@ -11,9 +11,9 @@ import numpy as np
 from ..support import fp
 from ..support.asm import ALL_LANES, Case, Result, Suite
 from ..support.fp import Array
-from ..support.predicates import compares, masks
+from ..support.ops.predicates import compares, masks
+from ..support.ops.valu import EXEC_PART, SRC, decorate, modify, reg
 from ..support.spelling import RDNA, exists
-from ..support.valu import EXEC_PART, SRC, decorate, modify, reg
 
 SUITE = Suite("vopc")
 _VCC, _BEFORE = 0x5555, 0x123456789ABC  # what masks hold before

@@ -31,7 +31,7 @@ from .fuzz import (
     sparse_indices,
     values,
 )
-from .memory_ops import resource
+from .ops.memory_ops import resource
 from .wait_states import History, Uses, uses
 
 LIMITS = {"v": 48, "a": 48, "s": 56}

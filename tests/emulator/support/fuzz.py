@@ -23,8 +23,8 @@ import numpy as np
 
 from . import asm, hip, rows
 from .fuzz_gfx950 import refused
-from .lines import candidates
 from .spelling import RDNA
+from .syntax.lines import candidates
 
 VGPRS, ACCVGPRS, SGPRS = 112, 64, 68  # those a program uses
 ADDRESS = "v118"  # 16 bytes times the lane

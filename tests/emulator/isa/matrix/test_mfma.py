@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..support import rows
-from ..support.asm import LANES, Case, Result, Suite
-from ..support.fp import Array
-from ..support.matrix import DTYPES, Shape, inputs, out_dtype, parse, registers, spread
+from ...support import rows
+from ...support.asm import LANES, Case, Result, Suite
+from ...support.fp import Array
+from ...support.matrix import DTYPES, Shape, inputs, out_dtype, parse, registers, spread
 
 SUITE = Suite("mfma")
 LANE = np.arange(LANES)

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 from inner import run_script
 
-from ..support import fp, levels, rows
-from ..support.asm import LANES, Case, Result, Suite
-from ..support.fp import Array
-from ..support.matrix import DTYPES, Shape, inputs, out_dtype, parse, registers, spread
+from ...support import fp, levels, rows
+from ...support.asm import LANES, Case, Result, Suite
+from ...support.fp import Array
+from ...support.matrix import DTYPES, Shape, inputs, out_dtype, parse, registers, spread
 
 SUITE = Suite("mfma_exact")
 _MODES = {"kept": 0x3F0, "flushed": 0x300, "upwards": 0x3F5}  # MODE must not matter

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ..support import rows
-from ..support.asm import LANES, MODE_DEFAULT, Case, Result, Suite
-from ..support.findings import Kernels
-from ..support.small_floats import FORMATS, Format, packed
+from ...support import rows
+from ...support.asm import LANES, MODE_DEFAULT, Case, Result, Suite
+from ...support.findings import Kernels
+from ...support.small_floats import FORMATS, Format, packed
 
 SUITE = Suite("mfma_small")
 HERE = rows.arch() == "gfx950"

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ..support import rows
-from ..support.asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite
-from ..support.findings import Kernels
-from ..support.small_floats import FORMATS, Format, as_numbers, narrow, packed, prng, widen
+from ...support import rows
+from ...support.asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite
+from ...support.findings import Kernels
+from ...support.small_floats import FORMATS, Format, as_numbers, narrow, packed, prng, widen
 
 SUITE = Suite("scaled")
 HERE = rows.arch() == "gfx950"

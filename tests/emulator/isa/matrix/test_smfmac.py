@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..support import rows
-from ..support.asm import LANES, Case, Result, Suite
-from ..support.findings import Kernels
-from ..support.fp import Array
+from ...support import rows
+from ...support.asm import LANES, Case, Result, Suite
+from ...support.findings import Kernels
+from ...support.fp import Array
 from .test_mfma import DTYPES
 
 SUITE = Suite("smfmac")

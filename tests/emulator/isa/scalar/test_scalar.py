@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..support.asm import ALL_LANES, Case, Result, Suite
-from ..support.scalar_ops import COMPARE, M32, M64, ONE, ORDER, TWO, V32, V64, Fn, add_i32, check, s32
-from ..support.spelling import NARROW, RDNA, exists
+from ...support.asm import ALL_LANES, Case, Result, Suite
+from ...support.ops.scalar_ops import COMPARE, M32, M64, ONE, ORDER, TWO, V32, V64, Fn, add_i32, check, s32
+from ...support.spelling import NARROW, RDNA, exists
 
 SUITE = Suite("scalar")
 

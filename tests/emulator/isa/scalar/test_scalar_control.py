@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ..support.asm import LANES, MODE_DEFAULT, Case, Result, Suite
-from ..support.scalar_ops import check
-from ..support.spelling import exists
+from ...support.asm import LANES, MODE_DEFAULT, Case, Result, Suite
+from ...support.ops.scalar_ops import check
+from ...support.spelling import exists
 
 SUITE = Suite("scalar_control")
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..support import byform, rows
-from ..support.asm import legal
-from ..support.byform import EXEC, Program
-from ..support.expect import APERTURE
-from ..support.forms import forms, is_kept
-from ..support.fp import Array
-from ..support.meaning import Line, constant, dword_names, parse
-from ..support.rows import RowInfo
-from ..support.scalar_ops import COMPARE, M32, M64, ONE, TWO
+from ...support import byform, rows
+from ...support.asm import legal
+from ...support.byform import EXEC, Program
+from ...support.fp import Array
+from ...support.ops.expect import APERTURE
+from ...support.ops.meaning import Line, constant, dword_names, parse
+from ...support.ops.scalar_ops import COMPARE, M32, M64, ONE, TWO
+from ...support.rows import RowInfo
+from ...support.syntax.forms import forms, is_kept
 
 _LINES = 9000  # that are run, at least
 _SOME = 60  # lines of a program

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from ..support import rows
-from ..support.asm import ALL_LANES, LANES, Case, Result, Suite
-from ..support.findings import GWS, Kernels
-from ..support.fp import Array
+from ...support import rows
+from ...support.asm import ALL_LANES, LANES, Case, Result, Suite
+from ...support.findings import GWS, Kernels
+from ...support.fp import Array
 
 SUITE = Suite("scalar_special")
 _U = np.uint32

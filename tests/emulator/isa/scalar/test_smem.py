@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..support.asm import Case, Result, Suite
-from ..support.memory_ops import resource
-from ..support.spelling import exists
+from ...support.asm import Case, Result, Suite
+from ...support.ops.memory_ops import resource
+from ...support.spelling import exists
 
 SUITE = Suite("smem")
 WORDS = np.random.default_rng(0).integers(0, 1 << 32, 512, dtype=np.uint32)

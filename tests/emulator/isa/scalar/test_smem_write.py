@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..support.asm import Case, Result, Suite
-from ..support.fp import Array
-from ..support.memory_ops import ATOMICS, memory_is, resource
-from ..support.spelling import exists
+from ...support.asm import Case, Result, Suite
+from ...support.fp import Array
+from ...support.ops.memory_ops import ATOMICS, memory_is, resource
+from ...support.spelling import exists
 
 SUITE = Suite("smem_write")
 WORDS = np.random.default_rng(0).integers(0, 1 << 32, 512, dtype=np.uint32)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from . import fp
-from .asm import LANES
-from .fp import Array
+from .. import fp
+from ..asm import LANES
+from ..fp import Array
 from .meaning import (
     FIELDS,
     Line,

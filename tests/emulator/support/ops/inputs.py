@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import fp
-from .asm import LANES
-from .fp import Array
+from .. import fp
+from ..asm import LANES
+from ..fp import Array
 from .valu import READS_DST, Op, dwords
 
 _U = np.uint32

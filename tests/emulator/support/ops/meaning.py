@@ -16,9 +16,9 @@ from functools import cache
 
 import numpy as np
 
-from . import fp
-from .asm import LANES
-from .fp import Array
+from .. import fp
+from ..asm import LANES
+from ..fp import Array
 from .valu import dwords, modify
 
 _U = np.uint32

@@ -10,11 +10,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from . import fp
-from .asm import ALL_LANES, LANES, Result
-from .fp import Array
+from .. import fp
+from ..asm import ALL_LANES, LANES, Result
+from ..fp import Array
+from ..spelling import GENERATION, RDNA
 from .ops2 import minmax
-from .spelling import GENERATION, RDNA
 
 _U = np.uint32
 WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)"

@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from . import fp, rows
-from .asm import LANES
-from .fp import Array
+from .. import fp, rows
+from ..asm import LANES
+from ..fp import Array
 from .ops1 import VOP1
 from .ops2 import VOP2, i24, sat, u24
 from .ops3 import VOP3_OPS, absdiff, sad

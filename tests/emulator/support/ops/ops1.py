@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import fp
-from .fp import Array
-from .spelling import GENERATION
+from .. import fp
+from ..fp import Array
+from ..spelling import GENERATION
 from .valu import NO_MODS, NO_MODS_OUT, Op, op
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import fp
-from .fp import Array
-from .spelling import GENERATION
+from .. import fp
+from ..fp import Array
+from ..spelling import GENERATION
 from .valu import ARITH, KEEPS_HIGH, READS_DST, Op, op
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import fp
-from .fp import Array
+from .. import fp
+from ..fp import Array
 from .ops1 import free_where, norm16
 from .ops2 import i24, ldexp, minmax, mul_hi, mul_legacy, sat, u24
 from .valu import ARITH, KEEPS_HIGH, NO_CONST, NO_MODS_OUT, OP_SEL, READS_DST, VOP3, Op, op

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import fp
-from .fp import Array
+from .. import fp
+from ..fp import Array
 from .ops2 import minmax, sat, shift
 from .valu import modify
 

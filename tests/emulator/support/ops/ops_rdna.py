@@ -9,12 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from . import fp
-from .fp import Array
+from .. import fp
+from ..fp import Array
+from ..spelling import GENERATION
 from .ops1 import I16, U16, free_where, transcendental
 from .ops2 import minmax
 from .ops3 import pack_nan0
-from .spelling import GENERATION
 from .valu import ARITH, NO_MODS, NO_MODS_OUT, READS_DST, Op, op
 
 _U = np.uint32

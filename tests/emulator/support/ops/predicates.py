@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from . import fp
-from .asm import LANES
-from .fp import Array
+from .. import fp
+from ..asm import LANES
+from ..fp import Array
 
 _FLOAT: dict[str, Callable[[Array, Array], Array]] = {
     "f": lambda a, b: np.zeros(a.shape, bool),

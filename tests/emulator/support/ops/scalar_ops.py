@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .asm import Result
+from ..asm import Result
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 V32 = [

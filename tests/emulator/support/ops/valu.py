@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import fp, rows
-from .asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite, legal
-from .fp import Array
-from .spelling import GENERATION, RDNA, renamed
+from .. import fp, rows
+from ..asm import ALL_LANES, LANES, MODE_DEFAULT, Case, Result, Suite, legal
+from ..fp import Array
+from ..spelling import GENERATION, RDNA, renamed
 
 FLOATS = ("f16", "f32", "f64")
 EXEC_PART = 0xF0F0_1234_8000_00F1 & ALL_LANES

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from . import rows
-from .spelling import bare
-from .toolchain import assembler, target, tool
+from .. import rows
+from ..spelling import bare
+from ..toolchain import assembler, target, tool
 
 
 def normal(text: str) -> str:

@@ -10,8 +10,8 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
+from ..rows import RowInfo
 from .lines import SELECTS, UNUSED, dwords
-from .rows import RowInfo
 
 CONTROLS = [
     *(f"quad_perm:[{p}]" for p in ("0,1,2,3", "3,2,1,0", "0,0,2,2", "1,3,3,0")),

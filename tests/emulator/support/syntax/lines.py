@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from ..rows import RowInfo
 from .lines_rdna import moved, variants
-from .rows import RowInfo
 
 _DWORDS = {
     "none": 0,

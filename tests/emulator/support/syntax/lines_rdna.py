@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from .rows import RowInfo
+from ..rows import RowInfo
 
 _DPP8 = "dpp8:[7,6,5,4,3,2,1,0]"
 _HINTS = (

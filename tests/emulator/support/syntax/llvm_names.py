@@ -8,7 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from .toolchain import tool
+from ..toolchain import tool
 
 _ROUNDS = 12
 Words = tuple[int, ...]
