@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which instructions an arch of RDNA has, asked of LLVM as llvm_names.py does."""
+"""Asks LLVM which instructions an arch of RDNA has, as llvm_names.py does."""
 
 from __future__ import annotations
 
