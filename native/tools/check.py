@@ -58,6 +58,11 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("README.md", ("tests/docs/test_docs.py",), ""),
     ("*.toml", ("tests/build/test_pinned.py",), ""),
 )
+# Files that people read: prose.py reads their comments.
+PROSE = (
+    ".py", ".cc", ".c", ".h", ".hpp", ".hip", ".rs", ".md", ".sh", ".cmake", "CMakeLists.txt", ".toml",
+    ".yml", "Makefile",
+)  # fmt: skip
 # Files with tests of every kernel, by family.
 KERNEL_TESTS = {
     "fwd": "forward/test_every_kernel.py", "bwd": "backward/test_backward.py",
@@ -141,7 +146,7 @@ class Report:
 
 
 def style(report: Report, names: list[str]) -> None:
-    """Style of the changed files, and types if one is Python."""
+    """Style and prose of the changed files, and types if one is Python."""
     python = [name for name in names if name.endswith(".py")]
     cxx = [name for name in names if name.endswith((".cc", ".h", ".hpp", ".hip", ".c"))]
     tools = ROOT / "build" / "venv" / "bin"
@@ -150,6 +155,12 @@ def style(report: Report, names: list[str]) -> None:
         report.run("format", str(tools / "ruff"), "format", "-q", "--check", *python)
         if any(name.startswith(("pyfa_rocm/", "tests/", "benchmarks/published/")) for name in python):
             report.run("mypy", str(tools / "mypy"), "--no-error-summary")
+    prose = [name for name in names if name.endswith(PROSE)]
+    if prose:
+        lint = ROOT / "native" / "tools" / "lint"
+        report.run(
+            "prose", sys.executable, str(lint / "prose.py"), "--some", str(lint / "prose.toml"), *prose
+        )
     if cxx:
         report.run("clang-format", f"clang-format-{LLVM}", "--dry-run", "--Werror", *cxx)
 

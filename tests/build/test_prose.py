@@ -121,6 +121,10 @@ def test_numbers_may_only_fall(tmp_path: Path) -> None:
     assert run(tmp_path, "--shrink").returncode == 1
     assert known.read_text() == '# Why.\n\n[findings]\n"page.md" = 2\n'
 
+    page.rename(tmp_path / "page.txt")  # not given
+    assert "page.md: got 0 findings, expected 2" in run(tmp_path).stdout
+    assert (run(tmp_path, "--some").returncode, run(tmp_path, "--some").stdout) == (0, "")
+
     page.write_text("Of one.\n")
     fewer = run(tmp_path)
     assert fewer.returncode == 1

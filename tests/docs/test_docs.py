@@ -204,6 +204,12 @@ def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
         assert f"(docs/{path.name})" in readme, f"README.md does not link docs/{path.name}"
+    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages()}
+    linked = {
+        (ROOT / page).parent / target for page, text in texts.items() for target, _ in _LINK.findall(text)
+    }
+    resolved = {path.resolve() for path in linked}
+    assert [page for page in pages() if page.startswith("docs/") and ROOT / page not in resolved] == []
 
 
 def used_words(pattern: str, *folders: str) -> set[str]:

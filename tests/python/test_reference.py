@@ -50,12 +50,12 @@ def test_by_hand() -> None:
 
 
 def _row(
-    case: Case, q: Any, keys: list[int], own: int, add: dict[int, float], scale: float
+    case: Case, q: Any, k: Any, keys: list[int], add: dict[int, float], scale: float
 ) -> tuple[Any, float]:
-    """Weights of one query's keys, and the LSE, by Python's own numbers."""
+    """Weights of one query's keys, rows of `k`, and the LSE, by Python's own numbers."""
     scores = {}
     for j in keys:
-        score = scale * math.fsum(float(x) * float(y) for x, y in zip(q, case_k(case, j), strict=True))
+        score = scale * math.fsum(float(x) * float(y) for x, y in zip(q, k[j], strict=True))
         if case.softcap:
             score = case.softcap * math.tanh(score / case.softcap)
         scores[j] = score + add.get(j, 0.0)
@@ -66,12 +66,6 @@ def _row(
     return {j: math.exp(s) / total for j, s in scores.items()}, math.log(total)
 
 
-def case_k(case: Case, j: int) -> Any:
-    """Row j of K of the (batch, head) at hand; set by `_check`."""
-    return _AT[0][j]
-
-
-_AT: list[Any] = [None]
 BASE = Case(batch=2, seqlen_q=9, seqlen_k=7, nhead_k=2, ratio=2, hdim=8, hdim_v=16, dtype="float16", seed=3)
 
 
@@ -110,7 +104,6 @@ def test_definition(change: dict[str, Any]) -> None:
     for b, slot, rows, keys in case.sequences():
         m, n = rows.stop - rows.start, keys.stop - keys.start
         for h, i in np.ndindex(case.nhead_q, m):
-            _AT[0] = k[slot, keys, h // case.ratio]
             own = i + (0 if case.top_left else n - m)
             left, right = (n + m if x < 0 or x >= case.seqlen_k else x for x in case.window)
             seen = [j for j in range(n) if own - left <= j <= own + (0 if case.causal else right)]
@@ -120,7 +113,9 @@ def test_definition(change: dict[str, Any]) -> None:
                 add = {j: float(at[slot, h, rows.start + i, j]) for j in seen}
             if slopes is not None:
                 add = {j: -float(slopes[b if case.alibi == 2 else 0, h]) * abs(j - own) for j in seen}
-            weights, lse = _row(case, q[slot, rows.start + i, h], seen, own, add, scale)
+            weights, lse = _row(
+                case, q[slot, rows.start + i, h], k[slot, keys, h // case.ratio], seen, add, scale
+            )
             if case.dropout:
                 weights = _dropped(case.dropout, weights, case.nhead_q, b, h, i)
             o = sum(

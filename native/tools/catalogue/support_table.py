@@ -50,7 +50,7 @@ NOTE = """A cell names the smallest kernel set that has it, for batches and, aft
 for varlen; masks and lengths are any unless it says otherwise. A head dim is the largest a kernel takes: it
 does any multiple of 8 below (fp8: 16) too, and if a cell is empty, the next larger one may do it. The set
 `ci`, which `make` builds, has each feature, head dim and dtype at least once; `pyfa-rocm info --kernels`
-lists its kernels. Of 8-bit floats fp8 is e4m3fnuz, and fp8fn OCP's e4m3fn.
+lists its kernels. fp8 is the 8-bit float e4m3fnuz, and fp8fn is OCP's e4m3fn.
 """
 
 Line = tuple[str, ...]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Refuse sentences that readers stumble over: ``prose.py [--shrink] KNOWN FILE...``.
+"""Refuse sentences that readers stumble over: ``prose.py [--shrink | --some] KNOWN FILE...``.
 
 It reads the comments and docstrings of sources and the prose of Markdown pages, and prints each finding with
 its place and its rule. KNOWN is a TOML file with the number of findings that a file still has. That number
 may only fall. More findings than KNOWN says are an error. Fewer are one too, until --shrink writes the lower
-number; it also follows files that were moved.
+number; it also follows files that were moved. With --some the files are not all that there are.
 """
 
 from __future__ import annotations
@@ -224,6 +224,7 @@ def main() -> int:
     """Run the program. Returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shrink", action="store_true", help="write lower numbers to KNOWN")
+    parser.add_argument("--some", action="store_true", help="say nothing of files that are not named")
     parser.add_argument("known", type=Path, metavar="KNOWN", help="TOML file: findings by file")
     parser.add_argument("files", nargs="+", metavar="FILE", help="sources and Markdown pages")
     args = parser.parse_args()
@@ -234,7 +235,7 @@ def main() -> int:
         known = shrink(counts, known)
         write(args.known, known)
     bad = 0
-    for path in sorted(counts.keys() | known.keys()):
+    for path in sorted(counts if args.some else counts.keys() | known.keys()):
         got, expected = counts.get(path, 0), known.get(path, 0)
         if got > expected:
             print("\n".join(str(finding) for finding in found[path]))

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The forward selector's choice between origins of kernels, by the clock of the card that is played."""
+"""The forward selector's choice between origins of kernels, by the clock of the card that is played.
+
+These are regression tests: they find a choice that the clock calls slow. They are no evidence of what a card
+does.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The forward selector's choice beside Composable Kernel's kernels, by the clock, on a few of the problems.
 
-benchmarks/choices.py has the whole grid, whose results docs/performance.md sums up.
+benchmarks/choices.py has the whole grid, whose results docs/clock.md sums up. This is a regression test: it
+finds a choice that the clock calls slow. It is no evidence of what a card does.
 """
 
 from __future__ import annotations

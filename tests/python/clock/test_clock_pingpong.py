@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Our own forward kernel beside others, by the clock: what docs/kernels/fwd_pingpong.md says of it."""
+"""Our own forward kernel beside others, by the clock: what docs/kernels/fwd_pingpong.md says of it.
+
+These are regression tests: they find a kernel or a choice that the clock calls slower. They are no evidence
+of what a card does.
+"""
 
 from __future__ import annotations
 

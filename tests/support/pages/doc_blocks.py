@@ -76,7 +76,7 @@ class Block:
 
 def pages() -> list[str]:
     """All pages for users, relative to the root."""
-    found = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
+    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
