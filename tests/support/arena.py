@@ -144,12 +144,13 @@ class Tried:
     """A way to make a call with a struct and to judge what comes of it.
 
     `expected` gives a judge, which gets the bytes afterwards and flags, and sets those of bytes that may
-    differ; it raises OutsideError if the call would leave the arena. `words`: what each refusal must match.
+    differ. It gives None if the call must be refused, and raises OutsideError if it would leave the arena.
+    `words`: what each refusal must match.
     """
 
     def __init__(
         self, arena: Arena, call: Callable[[Any], None], supported: Callable[[Any], None],
-        expected: Callable[[Any], Callable[[Bytes, npt.NDArray[np.bool_]], None]], words: Any,
+        expected: Callable[[Any], Callable[[Bytes, npt.NDArray[np.bool_]], None] | None], words: Any,
     ) -> None:  # fmt: skip
         self.arena, self._call, self._supported = arena, call, supported
         self._expected, self._words = expected, words
