@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
@@ -14,6 +13,7 @@ from built import DTYPE_OF, Row, drawn, every_of, rows, this_arch
 from cases import Bias, Case, Dropout, Layout, Varlen, bits, cases, layouts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from reference import Numerics, attention, gradients
 from strict import wave_order
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import philox
 import pytest
@@ -16,6 +15,7 @@ from arena import HOST, REGION, Arena, Bytes, Path, Tried, changed, paths, tame,
 from built import this_arch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from reference import gradients, numerics_of
 
 import pyfa_rocm

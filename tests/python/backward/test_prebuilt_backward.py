@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from backward import NAMES, Ask, Backward, forced, judge_gradient, run_backward
@@ -17,6 +16,7 @@ from built import DTYPE_OF, Row, rows, this_arch
 from cases import Case, Layout, Varlen
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from arena import Arena, Bytes, OutsideError, Path, Tried, paths, tame, try_field, try_fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from reference import ulp
 
 import pyfa_rocm

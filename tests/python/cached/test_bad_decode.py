@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from arena import REGION, Arena, Bytes, OutsideError, Path, Tried, paths, tame, try_field, try_fields
@@ -16,6 +15,7 @@ from built import this_arch
 from cases_judge import judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from reference import attention, numerics_of
 
 import pyfa_rocm

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from arena import Arena, Bytes, Path, Tried, paths, tame, try_field, try_fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merge import merged
+from plugins import hypothesis_profile
 
 import pyfa_rocm
 from pyfa_rocm import AbiMismatchError, InvalidArgumentError, Lse, LseParts, MergeParams, Parts, Strided

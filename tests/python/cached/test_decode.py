@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, every_of, rows, this_arch
@@ -15,6 +14,7 @@ from cases_types import Array
 from decoding import Decoding, Problem, fields_of, number_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm

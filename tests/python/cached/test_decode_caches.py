@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, every_of, fp8, other_fp8, reads_fp8_caches, rows, this_arch
@@ -18,6 +17,7 @@ from cases_types import DTYPES, Array
 from decoding import Decoding, Problem, fields_of, number_of, run_judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from reference import Expected, attention, numerics_of
 from strict import wave_order
 

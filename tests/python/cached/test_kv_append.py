@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, drawn, every, fp8, other_fp8, rows, this_arch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kv_append import Append, Appending
+from plugins import hypothesis_profile
 
 import pyfa_rocm
 from pyfa_rocm import InvalidArgumentError, UnsupportedError

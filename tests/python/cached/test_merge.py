@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import DTYPE_OF, Row, drawn, every, rows, this_arch
@@ -14,6 +13,7 @@ from cases import Layout, Placed, bits, layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merge import Merge, Merging, run_merge
+from plugins import hypothesis_profile
 from reference import Numerics, attention
 from strict import wave_order
 

@@ -11,7 +11,7 @@ import pytest
 from built import nearest
 from cases import Bias, Case, Layout, Placement, cases, expected, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
-from hypothesis_profile import EXAMPLES
+from plugins.hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
 

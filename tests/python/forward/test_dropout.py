@@ -11,8 +11,8 @@ import pytest
 from built import candidates, nearest
 from cases import DTYPES, Bias, Case, Dropout, Placement, cases, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
-from hypothesis_profile import EXAMPLES
 from philox import keep_at_most, keep_scale, random_bytes
+from plugins.hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray, flash_attn_func

@@ -10,7 +10,7 @@ import pytest
 from built import candidates, fp8, other_fp8, rows, this_arch
 from cases import Case, Dropout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
-from hypothesis_profile import EXAMPLES
+from plugins.hypothesis_profile import EXAMPLES
 
 import pyfa_rocm
 from pyfa_rocm.oracle.rounding import CATALOGUE_TYPES, P_SCALES, fp8_of, smallest_ulp

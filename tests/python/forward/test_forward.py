@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import candidates
 from cases import Case, Layout, Placement, cases, expected, judge, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
+from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm

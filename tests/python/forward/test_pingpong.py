@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, rows, this_arch
 from cases import Case, Layout, Placement, Varlen, bits, expected, forced, judge, run_raw
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plugins import hypothesis_profile
 from strict import wave_order
 
 import pyfa_rocm

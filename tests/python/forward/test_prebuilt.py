@@ -7,7 +7,6 @@ import itertools
 import os
 from dataclasses import replace
 
-import hypothesis_profile
 import numpy as np
 import pytest
 from built import Row, candidates, rows, this_arch
@@ -17,6 +16,7 @@ from cases_types import DTYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inner import run_as
+from plugins import hypothesis_profile
 from reference import attention, numerics_of
 
 import pyfa_rocm

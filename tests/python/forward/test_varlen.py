@@ -9,7 +9,7 @@ import pytest
 from built import nearest
 from cases import Bias, Case, Dropout, Layout, Varlen, cases, run_flash, run_or_refused, run_raw
 from hypothesis import given, settings
-from hypothesis_profile import EXAMPLES
+from plugins.hypothesis_profile import EXAMPLES
 
 BASE = Case(
     batch=3, seqlen_q=200, seqlen_k=333, nhead_k=2, ratio=2, hdim=128, dtype="bfloat16", seed=7,
