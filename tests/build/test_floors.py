@@ -28,6 +28,7 @@ HOUSES = {
         host/plan
         host/origins
         host/origins/aiter host/origins/ck host/origins/hip
+        host/origins/by_name
         host/select
         host/launch
         host/api
@@ -163,6 +164,16 @@ def test_rooms_exist() -> None:
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_a_room_includes_rooms_below_it(room: str) -> None:
     assert {other for including, other in not_below() if including == room} == set()
+
+
+def test_one_room_names_origins() -> None:
+    """Shared code knows no origin by name."""
+    naming = {
+        path.parent.relative_to(NATIVE).as_posix()
+        for path in (NATIVE / "host").rglob("*.[ch]*")
+        if "Origin::k" in path.read_text()
+    }
+    assert naming == {"host/origins/by_name"}
 
 
 def test_knots() -> None:

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "error.h"
+#include "origins/by_name/bwd.h"
 #include "plan/bwd_workspace.h"
 #include "select/bwd_needs.h"
-#include "select/bwd_origin.h"
 
 namespace fmha {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "error.h"
-#include "select/bwd_origin.h"
+#include "origins/by_name/bwd.h"
 #include "select/fwd_needs.h"
 #include "select/unsupported.h"
 #include "text.h"

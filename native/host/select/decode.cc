@@ -7,8 +7,8 @@
 
 #include "divide.h"
 #include "error.h"
+#include "origins/by_name/decode.h"
 #include "plan/decode_workspace.h"
-#include "select/decode_origin.h"
 #include "select/fwd_needs.h"
 #include "select/merge.h"
 #include "select/unsupported.h"

@@ -5,9 +5,9 @@
 
 #include "divide.h"
 #include "error.h"
+#include "origins/by_name/fwd.h"
 #include "select/fwd_keys.h"
 #include "select/fwd_needs.h"
-#include "select/fwd_origin.h"
 #include "select/fwd_split.h"
 #include "select/merge.h"
 

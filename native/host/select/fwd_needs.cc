@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "error.h"
-#include "select/fwd_origin.h"
+#include "origins/by_name/fwd.h"
 #include "select/unsupported.h"
 #include "text.h"
 
@@ -73,7 +73,7 @@ void add_wishes(ItemList& wishes, const FwdProblem& p, bool needs_mask) {
 // Also that it is of an origin that this library knows: of others there is no offer. Nor of those that come
 // prebuilt, which do nothing that others do not.
 bool same_type(const Kernel& k, const FwdProblem& p, Arch arch) {
-  return k.arch == arch && k.origin != Origin::kAiter && k.family == Family::kFwd && k.dtype == p.dtype &&
+  return k.arch == arch && !fwd_is_prebuilt(k.origin) && k.family == Family::kFwd && k.dtype == p.dtype &&
          static_cast<size_t>(k.origin) < kOriginCount;
 }
 

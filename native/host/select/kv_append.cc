@@ -2,6 +2,7 @@
 #include "select/kv_append.h"
 
 #include "error.h"
+#include "origins/by_name/decode.h"
 #include "origins/hip/kv_append_pack.h"
 #include "select/unsupported.h"
 #include "text.h"
@@ -24,7 +25,7 @@ class KvAppendFamily {
   static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, k.kv_append.o_dtype); }
 
   static bool is_usable(const Kernel& k) {
-    return Key::holds(k.arch, k.dtype, k.kv_append.o_dtype) && k.origin == Origin::kHip;
+    return Key::holds(k.arch, k.dtype, k.kv_append.o_dtype) && kv_append_is_usable(k);
   }
 
   static Entry entry_of(const Kernel& k) { return {&k, 0}; }

@@ -2,6 +2,7 @@
 #include "select/merge.h"
 
 #include "error.h"
+#include "origins/by_name/decode.h"
 #include "origins/hip/merge_pack.h"
 #include "select/unsupported.h"
 #include "text.h"
@@ -24,7 +25,7 @@ class MergeFamily {
   static size_t key_of(const Kernel& k) { return Key::of(k.arch, k.dtype, k.merge.o_dtype); }
 
   static bool is_usable(const Kernel& k) {
-    return Key::holds(k.arch, k.dtype, k.merge.o_dtype) && k.origin == Origin::kHip;
+    return Key::holds(k.arch, k.dtype, k.merge.o_dtype) && merge_is_usable(k);
   }
 
   static Entry entry_of(const Kernel& k) { return {&k, 0}; }

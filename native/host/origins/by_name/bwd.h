@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What each origin of backward kernels says of them: see select/fwd_origin.h.
+// Each origin's answers about its backward kernels: see origins/by_name/fwd.h.
 #pragma once
 
 #include "error.h"

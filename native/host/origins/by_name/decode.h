@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What each origin of kernels over a KV cache says of them: see select/fwd_origin.h.
+// Each origin's answers about its kernels over a KV cache and of its parts: see origins/by_name/fwd.h.
 #pragma once
 
 #include "error.h"
@@ -28,6 +28,10 @@ inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Re
 
 // Whether a row of the catalogue is one of an origin that this library knows.
 inline bool decode_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
+
+// Whether a row of the catalogue is an append or a merge of an origin that has any.
+inline bool kv_append_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
+inline bool merge_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
 // Adds the launch of the kernel, which deals the keys to `splits` workgroups.
 inline void decode_add_main(const Kernel& kernel, const DecodeProblem& problem,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What each origin of forward kernels says of them: its limits, what it asks of a problem, how a launch is
-// made. A new origin adds a case to each switch; one that is forgotten does not compile (-Werror=switch).
+// Each origin's answers about its forward kernels: its limits, what it asks of a problem, how a launch is
+// made. Only this room names origins. A new one adds a case to each switch; a forgotten one does not compile
+// (-Werror=switch).
 #pragma once
 
 #include "error.h"
@@ -91,6 +92,9 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   }
   return false;  // of an origin that this library does not know
 }
+
+// Whether the kernels come prebuilt. Such a kernel does nothing that others cannot do.
+inline bool fwd_is_prebuilt(Origin origin) { return origin == Origin::kAiter; }
 
 // Whether a launch can leave parts of the keys for others to merge: see select/fwd_split.h.
 inline bool fwd_can_divide_keys(const Kernel& kernel) {
