@@ -4,45 +4,25 @@
 
 #include <tuple>
 
-#include "api/entries.h"
+#include "api/no_workspace.h"
 #include "origins/hip/kv_append_pack.h"
 #include "select/kv_append.h"
 
 namespace fmha {
 namespace {
 
-struct KvAppend {
+struct KvAppend : NoWorkspace<KvAppendProblem, check_kv_append_limits, choose_kv_append, plan_kv_append,
+                              hip_kv_append::rows_per_block> {
   using Params = fmha_kv_append_params;
-  using Problem = KvAppendProblem;
   using Structs = std::tuple<fmha_kv_append_params, fmha_cache>;
-  struct Offers {};
-  using Choice = Chosen;
-
   static constexpr Family kFamily = Family::kKvAppend;
-  static constexpr const char* kWorkspaceQuery = nullptr;
-  static constexpr bool kDoesWithoutWorkspace = false;
+  static constexpr auto* make_problem = make_kv_append_problem;
 
   static std::tuple<const fmha_kv_append_params*, const fmha_cache*> structs_of(const Params& p) {
     return {&p, p.cache};
   }
   static uint64_t number(const Params& p) {
     return number_of({p.batch, p.seqlen, p.nhead_q, p.nhead_k, p.hdim_q});
-  }
-
-  static constexpr auto* make_problem = make_kv_append_problem;
-  static void ask(const Problem& p, Offers& /*offers*/) { check_kv_append_limits(p); }
-  static const Extents& extents(const Problem& p) { return p.extents; }
-
-  static Choice choose(const Problem& p, const Offers& /*offers*/, const Target& target, bool counted) {
-    return choose_kv_append(p, target, counted);
-  }
-  static void plan(const Choice& choice, const Problem& p, const Target& /*target*/, Plan& plan) {
-    plan_kv_append(*choice.kernel, p, plan);
-  }
-
-  static const Chosen* chosen(const Choice& choice) { return &choice; }
-  static TileInfo tile(const Kernel& k, const Problem& p) {
-    return {static_cast<int32_t>(hip_kv_append::rows_per_block(k, p)), 0, ""};
   }
 };
 using KvAppendEntries = Entries<KvAppend>;
