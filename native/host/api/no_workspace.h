@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What append and merge tell api/entries.h alike: families without a workspace and without offers of origins.
+// The traits that append and merge share, for api/entries.h: families without a workspace or offers of origins.
 #pragma once
 
 #include <cstdint>

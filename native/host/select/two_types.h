@@ -9,7 +9,7 @@
 
 namespace fmha {
 
-// What choose.h asks of the family. T has: kFamily; kKernels, their name in messages; Problem; second_of, the
+// Answers choose.h for the family. T has: kFamily; kKernels, their name in messages; Problem; second_of, the
 // type beside dtype, of a kernel and of a problem; is_usable; and raise_second, which refuses a problem's
 // second type, given those that there are.
 template <typename T>
