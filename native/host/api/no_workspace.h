@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The traits that append and merge share, for api/entries.h: families without a workspace or offers of origins.
+// The traits that append and merge share, for api/entries.h: families without a workspace or offers of
+// origins.
 #pragma once
 
 #include <cstdint>
