@@ -2,7 +2,7 @@
  *
  * fmha_rocm: attention on AMD GPUs behind a plain C ABI.
  *
- * This header is the manual. What holds for every function:
+ * This header is the manual. These rules hold for every function:
  *
  *  - Memory. The library allocates no device memory and owns none. Tensors are
  *    device pointers plus strides in elements; sizes named `_bytes` are bytes.
@@ -30,16 +30,16 @@
  *    workspace, may hold anything; that is FMHA_HIP_ERROR, and the message says so.
  *    fmha_last_error() says what was wrong.
  *    A HIP call that failed is reported only here: HIP's own last error is cleared.
- *    What a kernel does wrong later shows in HIP, as ever.
+ *    HIP reports what a kernel does wrong later.
  *  - Memory is what HIP knows: hipMalloc and its kin, managed memory, and host
  *    memory pinned by hipHostMalloc or hipHostRegister. Any other pointer is
  *    FMHA_INVALID_ARGUMENT, and so is memory of another device than the current,
  *    unless FMHA_NO_MEMORY_CHECK says that the caller knows better.
  *  - Arrays of the device. Lengths, starts, page lists, slots and positions are read by kernels: the host
- *    cannot see what is in them. What is out of range is no error, and leads to no access outside the memory
+ *    cannot see what is in them. A number out of range is no error, and leads to no access outside the memory
  *    that the call names, with one exception: (3). [a, b) is from a to b - 1.
  *
- *    | array of fmha_kv_append        | out of range                                             | what comes of it |
+ *    | array of fmha_kv_append        | out of range                                             | the result       |
  *    | ---                            | ---                                                      | ---              |
  *    | cu_seqlens                     | a row not in [0, total)                                  | left out (1)     |
  *    | seqused_k, positions           | with rotary, not in [0, rotary.positions)                | left out (1)     |
@@ -48,7 +48,7 @@
  *    | cache_batch_idx                | not in [0, pages)                                        | not stored (2)   |
  *    | kv_indptr                      | an entry not in [0, indices), or the next sequence's     | not stored (2)   |
  *
- *    | array of fmha_decode    | out of range                                      | what comes of it      |
+ *    | array of fmha_decode    | out of range                                      | the result            |
  *    | ---                     | ---                                               | ---                   |
  *    | cu_seqlens_q            | not in [0, total_q]; an end before its start      | the nearest that is   |
  *    | seqused_k, cu_seqlens_k | a length not in [0, seqlen_k], or beyond its list | the nearest that is   |
@@ -57,7 +57,7 @@
  *    | cache_batch_idx         | not in [0, pages)                                 | the last one is read  |
  *    | kv_indptr               | not in [0, indices]; an end before its start      | the nearest that is   |
  *
- *    | array of fmha_fwd, fmha_bwd | out of range                                  | what comes of it        |
+ *    | array of fmha_fwd, fmha_bwd | out of range                                  | the result              |
  *    | ---                         | ---                                           | ---                     |
  *    | cu_seqlens_q, cu_seqlens_k  | not in [0, total]; an end before its start    | the nearest that is (3) |
  *    | the same                    | more rows of a sequence than seqlen           | its first ones count    |
@@ -116,7 +116,7 @@ enum {
                              not compute with it refuses it: FMHA_UNSUPPORTED, whose message names the right one */
 };
 
-/* Which keys a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
+/* The keys that a query sees. Query row i stands at key column i + seqlen_k - seqlen_q
  * ("bottom-right": the last query sees the last key) unless the name says top-left,
  * where it stands at column i. */
 typedef int32_t fmha_mask;
@@ -138,9 +138,9 @@ enum {
  * through `dq`, `dk`, `dv` and `dbias`.
  * Most kernels count in 32 bits, so these are FMHA_UNSUPPORTED: a stride of 2^31 or more; one head of a
  * sequence (seqlen * stride_seqlen with seqlen rounded up to 256, plus a row) of 4 GiB or of 2^31 elements,
- * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. Those of the
- * pipeline "pingpong" (gfx942, gfx950; no bias, softcap or dropout; head dims to 128) count in 64: there
- * 256 rows must be less than 2 GiB, and no more. */
+ * or, for what is written, of 2 GiB, unless 256 divides seqlen and sequences are not packed. A plain forward
+ * call of gfx942 or gfx950 (no bias, softcap or dropout; head dims to 128) counts in 64: there only 256 rows
+ * must be less than 2 GiB. */
 typedef struct fmha_tensor {
   void* data;
   int64_t stride_batch;
@@ -151,14 +151,14 @@ typedef struct fmha_tensor {
 /* The log-sum-exp of each softmax row: float32 (batch, nhead_q, seqlen_q), natural logarithm, of the
  * scaled and masked scores. Element (b, h, s) is at data[b * stride_batch + h * stride_head + s].
  * data NULL: not wanted, and the strides are not read. data is aligned to 4 bytes. Strides are below
- * 2^31, but for the pipeline "pingpong". */
+ * 2^31, but for the plain forward call that fmha_tensor names. */
 typedef struct fmha_lse {
   float* data;
   int64_t stride_batch;
   int64_t stride_head;
 } fmha_lse;
 
-/* What is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
+/* A tensor that is added to the scaled scores: (batch, nhead_q, seqlen_q, seqlen_k) of q's dtype, the last dimension
  * contiguous. Element (b, h, i, j) is at data[b * stride_batch + h * stride_head + i * stride_seqlen + j]; a
  * stride of 0 broadcasts. Aligned to an element; if data and strides are aligned to four elements, an
  * unpadded kernel may be chosen. An element of -inf hides its key; one beyond +-2.3e38 may count as infinite.
@@ -219,8 +219,8 @@ typedef struct fmha_fwd_params {
   float softmax_scale;  /* factor on the scores, usually 1 / sqrt(hdim_q); required, finite, above 0
                            (FMHA_UNSUPPORTED below 1e-38: no kernel takes it). Scaled scores are float32, and
                            a row whose largest is beyond +-1.8e8 (FP8: 7.2e5) is NaN in o and lse, unless
-                           softcap, bias or alibi_slopes are used: the kernels cannot compute it. Those of
-                           the pipeline "pingpong" can up to 1e9 in bf16 */
+                           softcap, bias or alibi_slopes are used: the kernels cannot compute it. A plain
+                           forward call (see fmha_tensor) in bf16 can up to 1e9 */
   fmha_mask mask;
   int64_t window_left;  /* read only for FMHA_MASK_WINDOW and its top-left form; not negative */
   int64_t window_right; /* the same */
@@ -314,7 +314,7 @@ typedef struct fmha_bwd_params {
   fmha_bias_grad dbias;  /* written if data is set; only with fwd->bias */
 } fmha_bwd_params;
 
-/* What the logarithm of an LSE is to. */
+/* The base of an LSE's logarithm. */
 typedef int32_t fmha_lse_base;
 enum {
   FMHA_LSE_NATURAL = 0, /* as fmha_fwd writes it */
@@ -332,7 +332,7 @@ typedef struct fmha_cache_tensor {
   int64_t stride_head;
 } fmha_cache_tensor;
 
-/* What each element of an 8-bit cache stands for: itself times the scale of its (page or sequence, head), float32 at
+/* Scales of an 8-bit cache. An element stands for itself times the scale of its (page or sequence, head), float32 at
  * data[i * stride_page + h * stride_head], device memory; finite, above 0. Strides of 0 share one. data NULL: 1. */
 typedef struct fmha_cache_scale {
   const float* data;
@@ -365,7 +365,7 @@ typedef struct fmha_cache {
   fmha_cache_scale k_scale;       /* FP8 only */
   fmha_cache_scale v_scale;
   int32_t scale_per_page;         /* 1: scales are by page; 0: by sequence of the call */
-  /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. Of each page
+  /* A vectorised cache, of pages only, as servers lay it out for loads of 16 bytes. 0, 0: it is none. In each page
    * and head, keys are (hdim_q / k_vector, page_size, k_vector), and values (page_size / v_vector, hdim_v, v_vector),
    * without gaps. k_vector is 16 bytes of elements, and hdim_q a multiple of it; v_vector a power of two from 8 up to
    * page_size, which it may be. fmha_decode takes pages of less than 2^31 elements a head. */
@@ -414,7 +414,7 @@ typedef struct fmha_rotary {
   int32_t interleaved;     /* 0: elements i and i + dim / 2 are a pair; 1: elements 2 i and 2 i + 1 */
 } fmha_rotary;
 
-/* Arguments of fmha_kv_append. Of q, k and v any may be left out (data NULL). New tokens are (batch, seqlen), or
+/* Arguments of fmha_kv_append. Any of q, k and v may be left out (data NULL). New tokens are (batch, seqlen), or
  * packed, (total) by cu_seqlens. */
 typedef struct fmha_kv_append_params {
   uint32_t struct_size; /* sizeof(fmha_kv_append_params) */
@@ -543,7 +543,7 @@ enum {
 /* Version of the library loaded, "major.minor.patch". Never NULL. */
 const char* fmha_version(void);
 
-/* What this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
+/* Returns what this library was built with, as a JSON object: "version", "archs", "kernel_set", "kernel_filter" (""
  * unless only part of the set was built), "compiler", "ck_version", "known_archs" (an object: by arch,
  * whether built for or not, wave_size, cus_per_multiprocessor, the compute units that HIP counts as one, dtypes,
  * matrix and matrix_flushes, the types whose subnormal numbers its matrix unit takes for 0), "kernels" (an
@@ -580,7 +580,7 @@ const char* fmha_hip_runtime_path(void);
  * is set, and mapped files decide if there are any; of the others the first that can be loaded is taken. */
 fmha_status fmha_hip_runtime_search(int32_t index, fmha_hip_source* source, char* path, int64_t path_bytes);
 
-/* Whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message
+/* Tells whether fmha_fwd would run these arguments on the current device: FMHA_OK, or the status and message
  * that fmha_fwd would give. Here the data of q, k, v and o may be NULL, and is then not looked at. A pointer
  * that asks for something (lse, bias, randval, alibi_slopes, cu_seqlens_*, seqused_*, philox_seed_offset)
  * asks for it here too. The workspace is not looked at. */
@@ -613,7 +613,7 @@ fmha_status fmha_prepare(const fmha_fwd_params* params);
  * LSE = -inf. The kernels are those of native/kernels/ck/fwd_kernel.h. */
 fmha_status fmha_fwd(const fmha_fwd_params* params, void* stream);
 
-/* Whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
+/* Tells whether fmha_bwd would run these arguments on the current device: as fmha_fwd_supported. Here the data of q,
  * k, v, o, lse, dout, dq, dk and dv may be NULL. */
 fmha_status fmha_bwd_supported(const fmha_bwd_params* params);
 
@@ -642,7 +642,7 @@ fmha_status fmha_bwd_prepare(const fmha_bwd_params* params);
  * row sees, have gradient 0. The kernels are those of native/kernels/ck/bwd_kernel.h and native/kernels/hip. */
 fmha_status fmha_bwd(const fmha_bwd_params* params, void* stream);
 
-/* Whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data
+/* Tells whether fmha_decode would run these arguments on the current device: as fmha_fwd_supported. Here the data
  * of q, o, lse, and of the cache's k and v may be NULL. */
 fmha_status fmha_decode_supported(const fmha_decode_params* params);
 
@@ -670,7 +670,7 @@ fmha_status fmha_decode_prepare(const fmha_decode_params* params);
  * are those of native/kernels/hip/decode/decode.h. */
 fmha_status fmha_decode(const fmha_decode_params* params, void* stream);
 
-/* Whether fmha_kv_append would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+/* Tells whether fmha_kv_append would run these arguments on the current device: as fmha_fwd_supported. Here the data of
  * the cache's k and v may be NULL; pointers of q, k and v ask for what they stand for. */
 fmha_status fmha_kv_append_supported(const fmha_kv_append_params* params);
 
@@ -678,7 +678,7 @@ fmha_status fmha_kv_append_supported(const fmha_kv_append_params* params);
  * rows, each a head of a token, of a workgroup; it has no tile_n, and no pipeline (""). */
 fmha_status fmha_kv_append_kernel(const fmha_kv_append_params* params, fmha_kernel_info* info);
 
-/* The memory that fmha_kv_append may touch: as fmha_fwd_extents. Of the cache that is all of it. */
+/* The memory that fmha_kv_append may touch: as fmha_fwd_extents. That includes the whole cache. */
 fmha_status fmha_kv_append_extents(const fmha_kv_append_params* params, fmha_extent* extents, int32_t capacity,
                                    int32_t* count);
 
@@ -691,7 +691,7 @@ fmha_status fmha_kv_append_prepare(const fmha_kv_append_params* params);
  * stored: see "Arrays of the device" above. The kernels are those of native/kernels/hip/decode/kv_append.h. */
 fmha_status fmha_kv_append(const fmha_kv_append_params* params, void* stream);
 
-/* Whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
+/* Tells whether fmha_merge would run these arguments on the current device: as fmha_fwd_supported. Here the data of
  * o_parts, lse_parts and o may be NULL, and that of lse if it is only read to accumulate. */
 fmha_status fmha_merge_supported(const fmha_merge_params* params);
 

@@ -3,7 +3,7 @@
  * fmha_rocm.hpp: fmha_rocm.h for C++17 and later; this header is all of it.
  *
  * fmha_fwd is fmha::fwd here, fmha_fwd_params is fmha::fwd_params, and so on: the same names, fields and
- * constants (FMHA_FP16, ...), with the meaning that fmha_rocm.h gives them. What is different:
+ * constants (FMHA_FP16, ...), with the meaning that fmha_rocm.h gives them. These things differ:
  *
  *  - Structs are derived from those of C and come zeroed, struct_size set. They are plain values; like the
  *    C ones they point to device memory and never own, allocate or free any.
@@ -172,14 +172,14 @@ struct kernel_info : ::fmha_kernel_info {
 
 /* ---- Errors ---- */
 
-/* What went wrong: status is not FMHA_OK, and message is what fmha_last_error() said. */
+/* A call that failed: status is not FMHA_OK, and message is what fmha_last_error() said. */
 struct failure {
   fmha::status status = FMHA_INTERNAL;
   std::string message;
 };
 
 #ifdef FMHA_ROCM_EXCEPTIONS
-/* What the throwing forms throw; one class a status, so that a caller may catch what it can deal with. */
+/* The exceptions of the throwing forms; one class a status, so that a caller may catch what it can deal with. */
 class error : public std::runtime_error {
  public:
   explicit error(const failure& f) : std::runtime_error(f.message), status_(f.status) {}
@@ -275,7 +275,7 @@ inline result<void> checked(fmha::status s) {
   return failure{s, ::fmha_last_error()};
 }
 
-/* What a family's query of its kernel says. */
+/* The answer of a family's query of its kernel. */
 template <typename Params>
 result<kernel_info> kernel_of(fmha::status (*query)(const Params*, ::fmha_kernel_info*),
                               const Params& params) {
@@ -284,7 +284,7 @@ result<kernel_info> kernel_of(fmha::status (*query)(const Params*, ::fmha_kernel
   return info;
 }
 
-/* What a family's query of its memory says. */
+/* The answer of a family's query of its memory. */
 template <typename Params>
 result<std::vector<extent>> extents_of(fmha::status (*query)(const Params*, ::fmha_extent*, std::int32_t,
                                                              std::int32_t*),
