@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands AITER's backward kernels, which take the place of `main` in args/bwd.h: their
+// The arguments of AITER's backward kernels, which take the place of `main` in args/bwd.h: their
 // D is that of `dot`, and what they add to is the one dq_acc, which `sum` makes dQ of. They write dK and dV
 // of each query head, in q's dtype.
 //
 // A workgroup does a tile of keys of a sequence, for one query head; with a causal mask two tiles, one from
 // each end, whose work together is the same for all. Grid: (tiles or pairs of them, nhead_q, batch).
 //
-// Of packed sequences they leave dK and dV as they are where there are no queries: `sum` zeroes both before.
+// Where a packed sequence has no queries they leave dK and dV as they are: `sum` zeroes both before.
 //
 // Every argument has a slot of eight bytes; of the kernels written for gfx950, of 16 (AiterBwdWideParams).
 // Strides and sizes are unsigned and in bytes, and the offset of a (batch, head) is computed in 32 bits.
@@ -44,7 +44,7 @@ struct AiterBwdFloat {
   uint32_t unused = 0;
 };
 
-// Of tensors (batch, seqlen, nhead, hdim).
+// For tensors (batch, seqlen, nhead, hdim).
 struct AiterBwdBatchParams {
   struct Strides {
     AiterBwdInt nhead;
@@ -69,7 +69,7 @@ struct AiterBwdBatchParams {
 };
 static_assert(sizeof(AiterBwdBatchParams) == 272);
 
-// Of packed sequences.
+// For packed sequences.
 struct AiterBwdGroupParams {
   struct Strides {
     AiterBwdInt nhead;
@@ -96,7 +96,7 @@ struct AiterBwdGroupParams {
 };
 static_assert(sizeof(AiterBwdGroupParams) == 248);
 
-// Of either, for the kernels written for gfx950.
+// For both, by the kernels written for gfx950.
 struct AiterBwdWideParams {
   using Pointer = AiterSlot<const void*>;
   using Number = AiterSlot<uint32_t>;

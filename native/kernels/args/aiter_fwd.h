@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What AITER's forward kernels (native/kernels/prebuilt/fwd.toml) are handed. Each argument has 16 bytes;
+// The arguments of AITER's forward kernels (native/kernels/prebuilt/fwd.toml). Each argument has 16 bytes;
 // strides are in bytes.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the kernels of the backward pass (see args/fwd.h).
+// The arguments of the kernels of the backward pass (see args/fwd.h).
 //
 // A backward pass is these launches, in this order, all on one stream:
 //
@@ -10,14 +10,14 @@
 //   sum    dQ from dq_acc; and dK, dV from those of a group's query heads, if main did not write them itself
 //   bias   the gradient of the bias from its sums, if main did not write it itself
 //
-// Of float32 it is `dot` and the kernel of args/bwd_fp32.h.
+// A float32 pass is `dot` and the kernel of args/bwd_fp32.h.
 #pragma once
 
 #include <cstdint>
 
 namespace fmha {
 
-// Of a tensor (batch, seqlen, nhead, hdim) with a contiguous last dimension, in elements.
+// Strides of a tensor (batch, seqlen, nhead, hdim) with a contiguous last dimension, in elements.
 struct BwdStrides {
   int64_t batch;  // not read of packed sequences
   int64_t nhead;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands our own backward kernels (hip/bwd/bwd_fp32_kernel.h, of float32, and
+// The arguments of our own backward kernels (hip/bwd/bwd_fp32_kernel.h, of float32, and
 // hip/bwd/bwd_wmma.h, of 16 bits), which follow `dot` (args/bwd.h) and write the gradients themselves:
 // nothing is added up after them.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace fmha {
 
-// Grid: (key tiles of a sequence, then query tiles, then tiles of the bias's gradient, nhead_q, batch). Of
-// key tiles only the first nhead_k heads do something; of the bias's those of the dimensions it has.
+// Grid: (key tiles of a sequence, then query tiles, then tiles of the bias's gradient, nhead_q, batch). At
+// key tiles only the first nhead_k heads do something; at the bias's those of the dimensions it has.
 struct BwdFp32Params {
   const void* q;  // of the kernel's type, as all that is void here
   const void* k;

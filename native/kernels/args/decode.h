@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the kernels of attention over a KV cache (see args/fwd.h).
+// The arguments of the kernels of attention over a KV cache (see args/fwd.h).
 //
 // A call is one launch, or two if the keys of a sequence are split: each split writes its own float32 O and
 // LSE to the workspace, and a merge (args/merge.h) makes one of them.
@@ -9,14 +9,14 @@
 
 namespace fmha {
 
-// Of q and o: a row is a token of the sequence. In elements.
+// Strides of q and o: a row is a token of the sequence. In elements.
 struct DecodeStrides {
   int64_t batch;  // not read of packed sequences
   int64_t nhead;
   int64_t row;
 };
 
-// Of the keys or values of a cache, in elements. A cache without pages has one page for each batch element.
+// Strides of a cache's keys or values, in elements. Without pages it has one page for each batch element.
 struct CacheStrides {
   int64_t page;
   int64_t nhead;
@@ -30,7 +30,7 @@ struct ScaleStrides {
 
 // A workgroup does tile_m rows of a key head of a sequence, over one split of its keys; a row is a (token,
 // query head of the key head's group), token by token. Grid: (row tiles * splits, nhead_k, batch), splits
-// inner. What the arrays of the device say is brought into the bounds that are here: lengths, rows of q,
+// inner. The numbers in arrays of the device are brought into the bounds that are here: lengths, rows of q,
 // pages.
 struct DecodeParams {
   const void* q;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands a kernel: plain structs of fixed layout, passed by value as the kernel argument.
+// The arguments of a kernel: plain structs of fixed layout, passed by value as the kernel argument.
 // Both sides include it, so that it needs only <cstdint>. Strides are in elements and have been checked to
 // fit.
 #pragma once

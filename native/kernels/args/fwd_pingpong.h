@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands our own forward kernel (hip/fwd/fwd_pingpong.h; see args/fwd.h).
+// The arguments of our own forward kernel (hip/fwd/fwd_pingpong.h; see args/fwd.h).
 #pragma once
 
 #include <cstdint>
 
 namespace fmha {
 
-// In bytes. Of packed sequences `batch` is 0: a sequence's rows begin where cu_seqlens says.
+// In bytes. With packed sequences `batch` is 0: a sequence's rows begin where cu_seqlens says.
 struct PingpongStrides {
   int64_t batch;
   int64_t nhead;
   uint32_t row;  // of 256 rows less than 2^31 bytes
 };
 
-// Of a launch whose row tiles are each shared by `count` workgroups, which divide the keys: what they write,
-// float32, O by (part, batch, head, row, dim) and its LSE by (part, batch, head, row).
+// In a launch, each row tile may be shared by `count` workgroups, which divide the keys. They then write,
+// in float32, O by (part, batch, head, row, dim) and its LSE by (part, batch, head, row).
 struct PingpongParts {
   float* o;
   float* lse;

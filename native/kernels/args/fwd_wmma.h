@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the forward kernel for WMMA (hip/fwd/fwd_wmma.h): what it hands our other forward
-// kernel, and what its features need.
+// The arguments of the forward kernel for WMMA (hip/fwd/fwd_wmma.h): those of our other forward kernel,
+// and those of its features.
 #pragma once
 
 #include <cstdint>

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the kernel that appends keys and values to a cache (see args/fwd.h).
+// The arguments of the kernel that appends keys and values to a cache (see args/fwd.h).
 #pragma once
 
 #include <cstdint>
 
 namespace fmha {
 
-// Of q, and of new keys and values: a row is a token of the sequence. In elements.
+// Strides of q, and of new keys and values: a row is a token of the sequence. In elements.
 struct AppendStrides {
   int64_t batch;  // not read of packed sequences
   int64_t nhead;
   int64_t row;
 };
 
-// Of keys or values in the cache, in elements. A cache without pages has one page for each batch element.
+// Strides of a cache's keys or values, in elements. Without pages it has one page for each batch element.
 struct AppendCacheStrides {
   int64_t page;
   int64_t nhead;
@@ -26,8 +26,8 @@ struct AppendScaleStrides {
 };
 
 // Grid: (blocks of a sequence's rows, 1, batch). A row is a (token, head), head by head q's, the keys', the
-// values'; what is left out has no heads. `lanes` lanes of a wave do a row. What the arrays of the device say
-// is compared with the sizes here: a token that is in none of them is left out.
+// values'; what is left out has no heads. `lanes` lanes of a wave do a row. Numbers in the device's arrays are
+// compared with the sizes here: a token that is in none of them is left out.
 struct KvAppendParams {
   const void* q;
   void* q_out;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host hands the kernel that merges partial outputs by their LSEs (see args/fwd.h).
+// The arguments of the kernel that merges partial outputs by their LSEs (see args/fwd.h).
 #pragma once
 
 #include <cstdint>
 
 namespace fmha {
 
-// Of an array by (batch, seqlen, nhead), in elements.
+// Strides of an array by (batch, seqlen, nhead), in elements.
 struct MergeStrides {
   int64_t batch;
   int64_t nhead;

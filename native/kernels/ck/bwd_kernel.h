@@ -272,7 +272,7 @@ struct BwdInstance {
   }
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct BwdFacts {
   int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
 };

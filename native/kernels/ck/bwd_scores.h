@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What becomes of a score in the backward pipeline, by the hook that CK has for ALiBi: after the product of Q
+// The way of a score through the backward pipeline, by the hook that CK has for ALiBi: after the product of Q
 // and K, and the factor `scale`, CK calls update(score, row, column), masks, and takes P = exp2(score - lse).
 //
 // CK's backward pipeline has no softcap, and its own elementwise bias goes through LDS, at the price of two

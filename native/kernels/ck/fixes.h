@@ -147,8 +147,8 @@ namespace fmha {
 //   brings in that factor at every step, even if the maximum stays. The longer the row, the more wrong is
 //   the weight of its first keys. Right is exp2(R_old - R), with R_old rounded as it was.
 // - The factor is at most 2^8 up to a limit. Beyond, P would overflow or vanish, and O would be wrong; there
-//   R, and so the row, is NaN. Of fp8, 2^(1/32): P, scaled to 240 or 448, then still rounds to that, and not
-//   to the next number up, which is NaN.
+//   R, and so the row, is NaN. For fp8 it is 2^(1/32): P, scaled to 240 or 448, then still rounds to
+//   that, and not to the next number up, which is NaN.
 //
 // Kernels with a bias, ALiBi or softcap scale first and then subtract: exact, and without limit.
 struct ScaledMax {
@@ -189,7 +189,7 @@ CK_TILE_DEVICE Exponent operator-(float scaled, ScaledMax max) { return {scaled,
 
 }  // namespace fmha
 
-// The pipelines, with macros for what no specialisation reaches. What they include comes first, so that the
+// The pipelines, with macros for what no specialisation reaches. Their own includes come first, so that the
 // macros change only the pipelines.
 //
 // For head dims of 256 the pipeline `qr` prescribes an order of LDS reads and MFMAs. clang 19 follows it

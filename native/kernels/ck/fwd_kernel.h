@@ -34,7 +34,7 @@ using ck_tile::index_t;
 enum class CkBias { kNone, kElementwise, kAlibi };
 enum class PipelineKind { kQrAsync, kQr };
 
-// One instance. What can be a run-time value at no cost is not here: windows and the alignment of the mask,
+// One instance. Run-time values that cost nothing are not here: windows and the alignment of the mask,
 // whether the LSE is stored, seqlens, smaller head dims.
 struct FwdTraits {
   PipelineKind pipeline;
@@ -55,7 +55,7 @@ struct FwdTraits {
 template <typename Q>
 constexpr bool is_fp8 = std::is_same_v<Q, ck_tile::fp8_t>;
 
-// What kernels of the family have in common: CK's problem, from ours.
+// The part that kernels of the family share: CK's problem, from ours.
 template <typename Q, typename O, FwdTraits T>
 struct CkFwdProblem {
   using Block = ck_tile::sequence<T.block[0], T.block[1], T.block[2], T.block[3], T.block[4], T.block[5]>;
@@ -84,7 +84,7 @@ struct CkFwdProblem {
                                         /*kIsGroupMode=*/false, Variant, Mask, /*kUseTrLoad=*/false, Traits>;
 };
 
-// Which of three LDS buffers each slice of K, then of V, passes through in a step. For head dims of 96 and
+// The one of three LDS buffers that each slice of K, then of V, passes in a step. For head dims of 96 and
 // 192 CK's order puts V's first slice in the buffer from which other waves still read K's last slice, with no
 // barrier between. An order is right if V[0] is not K[last]; if V[last] is neither K[0] nor K[1], which are
 // loaded for the next step; and if no two neighbours are the same.
@@ -123,7 +123,7 @@ struct CkPipeline<PipelineKind::kQr, false, Problem> : ck_tile::BlockFmhaPipelin
   static constexpr index_t kAlignmentO = Policy::template GetAlignmentO<Problem>();
 };
 
-// What we add to CK's pipeline: loads that stay in their rows, and a run-time choice whether the LSE is
+// Our additions to CK's pipeline: loads that stay in their rows, and a run-time choice whether the LSE is
 // stored, so that one instance serves both. CK decides at compile time; an empty buffer makes the hardware
 // drop the stores. Compared with an instance without LSE that costs no register and no instruction in the
 // loop, and 49 instructions after it.
@@ -170,7 +170,7 @@ struct FwdPipeline : Base {
     }
   }
 
-  // Whether no row of the tile sees a key. CK checks this too, but after it has begun to load Q by asm: the
+  // Tells whether no row of the tile sees a key. CK checks this too, but after it has begun to load Q by asm: the
   // compiler reuses the registers while those loads are still in flight.
   template <typename Window, typename Mask>
   CK_TILE_DEVICE static bool sees_no_key(const Window& q, Mask mask) {
@@ -367,7 +367,7 @@ struct FwdInstance {
   }
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct FwdFacts {
   int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
 };
