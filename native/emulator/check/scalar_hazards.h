@@ -26,7 +26,8 @@
 // default.
 //
 // Writes of the vector unit are a check of their own, hazards-vector-scalar, which is off by default: what
-// clang 20 makes has them. Of our kernels of gfx12 the build mends them (native/tools/compile/scalar_waits.py).
+// clang 20 makes has them. Of our kernels of gfx12 the build mends them
+// (native/tools/compile/scalar_waits.py).
 #pragma once
 
 #include <cstdint>
