@@ -8,7 +8,8 @@
 // that there are seven products and not five. One launch has both kinds, keys first: they take longer.
 //
 // "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
-// rows, and takes walked rows 16 at a time. What is where, and MFMA (16x16x4) per wave and 16 walked rows:
+// rows, and takes walked rows 16 at a time. Where each operand lies, and MFMA (16x16x4) per wave and 16
+// walked rows:
 //
 //   phase       own rows            walked rows                     result                  MFMA
 //   load                            memory to registers, a tile
@@ -31,7 +32,7 @@
 // The gradient of a bias has workgroups of its own, for 64 keys and the rows of a step, or all rows if they
 // are to be summed up: they compute S and dP once more, over the heads and sequences that share the bias.
 //
-// What bounds it: an MFMA keeps its SIMD busy for 32 cycles, and an LDS load of 1 KiB feeds four of them, 8
+// It is bound by MFMA: one keeps its SIMD busy for 32 cycles, and an LDS load of 1 KiB feeds four of them, 8
 // cycles at 128 bytes a cycle: of the four SIMDs' 128 cycles LDS takes 32. Walked rows come from L2 at four
 // or five bytes a cycle and unit. So the matrix unit bounds it, at 7/5 of the usual operations.
 #pragma once
@@ -147,7 +148,7 @@ class BwdFp32 {
     }
   }
 
-  // What a wave knows of its own rows, and a lane of its.
+  // A wave's knowledge of its own rows, and a lane's of its row.
   struct Own {
     int first;       // of the wave
     int row;         // of the lane
@@ -347,7 +348,8 @@ class BwdFp32 {
     }
   }
 
-  // Adds those of all that is summed up. What that is, the loops ask anew each time, see arguments().
+  // Adds those of all sequences, heads and rows of the sum. The loops ask for them anew each time, see
+  // arguments().
   __device__ static void add_biases(int first, int row, Lds& lds, BiasTile& sums) {
     for (int b = bias_sum().first_sequence; b < bias_sum().end_sequence; ++b) {
       const int end = bias_sum().all_rows ? sequence_of(arguments(), b).seqlen_q : row + 1;

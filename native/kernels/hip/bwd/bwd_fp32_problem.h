@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the float32 backward kernel (hip/bwd/bwd_fp32_kernel.h) knows of its problem: sequences, matrices,
-// windows, and what becomes of a score.
+// The problem as the float32 backward kernel (hip/bwd/bwd_fp32_kernel.h) sees it: sequences, matrices,
+// windows, and the way of a score.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -16,7 +16,7 @@ using Vec4 = float __attribute__((ext_vector_type(4)));
 
 inline constexpr float kLog2e = 1.4426950408889634F;
 
-// Of a (batch, head): rows that are not there, and columns from `hdim` on, are 0.
+// The matrix of a (batch, head). Rows that are not there, and columns from `hdim` on, are 0.
 struct Matrix {
   const float* data;
   int64_t stride;
@@ -51,7 +51,7 @@ __device__ inline BwdSequence sequence_of(const BwdFp32Params& p, int b) {
   return {b, q.count, k.count, 0, q.first, k.first};
 }
 
-// Of data that the arguments have without its type.
+// Gives data of the arguments its type.
 template <typename E>
 __device__ E* typed(void* data) {
   return static_cast<E*>(data);
@@ -94,7 +94,7 @@ class HeadScores {
     return x;
   }
 
-  // Which of four elements from (row, column) on dropout keeps, a bit each: of a column, or of a row.
+  // Returns a bit for each of four elements from (row, column) on, of a column or a row: dropout keeps it.
   template <bool kColumn>
   __device__ uint32_t kept(int row, int column) const {
     if (p_.keep_at_most < 0) return 15;
@@ -116,7 +116,7 @@ class HeadScores {
   HeadRandom random_{};
 };
 
-// What an element of the bias's gradient is the sum of: sequences and heads, and rows or one tile of them.
+// The terms of an element of the bias's gradient: sequences and heads, and rows or one tile of them.
 struct BiasSum {
   int first_sequence, end_sequence;
   int first_head, end_head;
@@ -133,7 +133,7 @@ __device__ inline BiasSum bias_sum() {
           heads ? p.nhead_q : head + 1, (p.dbias_sums & BwdFp32Params::kRows) != 0};
 }
 
-// Whether a workgroup has no part in it: another one of its column of the grid does the sum.
+// Tells whether a workgroup has no part in it: another one of its column of the grid does the sum.
 __device__ inline bool is_summed_elsewhere(const BwdFp32Params& p) {
   const bool heads = p.dbias_sums & BwdFp32Params::kHeads;
   const bool sequences = p.dbias_sums & BwdFp32Params::kSequences;
@@ -186,7 +186,7 @@ __device__ Matrix matrix_b(const BwdFp32Params& p, const BwdSequence& s, int hea
   }
 }
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct BwdFp32Facts {
   int32_t tile_m, tile_n, hdim_q, hdim_v, block_size, blocks_per_cu;
 };

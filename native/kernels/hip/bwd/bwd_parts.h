@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the backward pass does before and after its main kernel (see args/bwd.h): memory-bound, one pass over
-// what they read, eight elements a thread.
+// The kernels before and after the main kernel of a backward pass (see args/bwd.h). They are bound by memory:
+// each reads its inputs once, eight elements a thread.
 #pragma once
 
 #include <hip/hip_runtime.h>

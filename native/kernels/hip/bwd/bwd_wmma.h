@@ -7,7 +7,7 @@
 //
 // "a" is the pair Q and K, whose product is S; "b" is dO and V, whose product is dP. A wave has 16 of the 64
 // rows of its own, and takes 32 walked rows at a time; of head dim 256 four waves share 16 of 32 rows, and
-// each has 64 of the head dim. Of tiles of kWalk walked rows:
+// each has 64 of the head dim. With tiles of kWalk walked rows:
 //
 //   phase       own rows                 walked rows             result              WMMA of 16 own, 32
 //   walked rows barriers                             registers to LDS, as
@@ -84,7 +84,7 @@ class BwdWmma {
   using OwnTile = WmmaTile<kOwn, kHdim>;
   static constexpr int kWalkBytes = WalkTile::kBytes;
   static constexpr int kOwnBytes = kOwnInLds ? OwnTile::kBytes : 0;
-  // Of a wave's S and dP, which it tells those of its rows in place of a and b.
+  // The bytes of a wave's S and dP, which it tells the waves of its rows in place of a and b.
   static constexpr int kToldBytes = 4 * kPair * 512;
   static constexpr int kLdsBytes = 4 * kWalkBytes + 2 * kOwnBytes;
   static_assert(kLdsBytes <= 65536 && (kParts == 1 || (4 * kToldBytes == kWalkBytes && kWalk == 2 * kGroup)));
@@ -169,7 +169,7 @@ class BwdWmma {
       if constexpr (kKeys) sums_b_.clear();
     }
 
-    // What the lane's row sees; what some of the wave's rows, and all of them, see; the workgroup's.
+    // The rows that the lane's row sees; that some of the wave's rows, and all of them, see; the workgroup's.
     __device__ void begin_window(const Window& w) {
       const int last = min(wave_first_ + kGroup, own_rows_) - 1;
       shown_ = w.seen_by(row_, row_, row_ < own_rows_ ? walked_rows_ : 0);
@@ -245,7 +245,7 @@ class BwdWmma {
     }
 
     // Products of walked rows from 16 * tile on and the wave's own: element i of lane l is that of walked row
-    // 8 * (l / 16) + i and own row l % 16. Of 2 * kSteps steps the first ones are of a, the others of b; each
+    // 8 * (l / 16) + i and own row l % 16. The first half of 2 * kSteps steps is of a, the other of b; each
     // operand is read while the one before is multiplied.
     __device__ void scores(int tile, Float8 (&s)[kPair], Float8 (&dp)[kPair]) const {
       _Pragma("unroll") for (int j = 0; j < kPair; ++j) s[j] = dp[j] = Float8{};
@@ -297,7 +297,7 @@ class BwdWmma {
       return lds_ + wave / 4 * 2 * kWalkBytes + wave % 4 * kToldBytes + i * 512 + remade(lane_) * 16;
     }
 
-    // What another lane has.
+    // Returns another lane's x.
     __device__ static float ask(float x, int from) {
       return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(from * 4, __builtin_bit_cast(int, x)));
     }

@@ -44,7 +44,7 @@ class BwdWmmaBias {
   }
 
  private:
-  // Of all that is summed up. What that is, the loops ask anew each time, see arguments().
+  // Adds all sequences, heads and rows of the sum. The loops ask for them anew each time, see arguments().
   __device__ static void add_all(int first, int row, LdsByte* lds, Sums& sums) {
     for (int b = bias_sum().first_sequence; b < bias_sum().end_sequence; ++b) {
       for (int head = bias_sum().first_head; head < bias_sum().end_head; ++head) {
@@ -53,7 +53,7 @@ class BwdWmmaBias {
     }
   }
 
-  // Of keys from `first` and rows from `row` on.
+  // Adds one head: keys from `first` and rows from `row` on.
   __device__ static void add_head(int b, int head, int first, int row, LdsByte* lds, Sums& sums) {
     const BwdSequence s = uniform(sequence_of(arguments(), b));
     if (first >= s.seqlen_k) return;
@@ -84,7 +84,7 @@ class BwdWmmaBias {
     }
   }
 
-  // ---- Of the waves that share rows, which have the same sums, the first one writes.
+  // ---- The waves that share rows have the same sums. The first one writes.
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int wave() { return static_cast<int>(threadIdx.x) / 32; }

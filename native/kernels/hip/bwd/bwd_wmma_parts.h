@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What hip/bwd/bwd_wmma.h walks over, and the rows that its waves have of their own.
+// The rows that hip/bwd/bwd_wmma.h walks over, and those that its waves own.
 #pragma once
 
 #include <hip/hip_runtime.h>

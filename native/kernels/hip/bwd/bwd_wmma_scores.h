@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What hip/bwd/bwd_wmma.h makes of scores: their exponents, what multiplies their gradients, and which
-// probabilities dropout keeps.
+// The scores of hip/bwd/bwd_wmma.h: their exponents, the factors of their gradients, and the probabilities
+// that dropout keeps.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -17,7 +17,7 @@ __device__ inline float if_bit(uint32_t bits, int i, float x) {
   return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, x) & mask);
 }
 
-// Of one query head. A lane has an own row, a key (kKeys) or a query, and eight walked ones.
+// The scores of one query head. A lane has an own row, a key (kKeys) or a query, and eight walked ones.
 template <typename T, WmmaFeatures kFeatures, bool kKeys>
 class BwdScores {
  public:
@@ -41,7 +41,7 @@ class BwdScores {
     }
   }
 
-  // Of a dot product: its score in units of log2, and what multiplies its gradient.
+  // Returns the score of a dot product in units of log2, and sets the factor of its gradient.
   __device__ float exponent(float dot, int walked, int own, float scale_log2e, float& slope) const {
     const int row = kKeys ? walked : own, column = kKeys ? own : walked;
     float x;

@@ -26,7 +26,7 @@ __device__ inline Resource resource(const void* base, uint32_t bytes) {
   return __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(base), 0, static_cast<int>(bytes), kWord3);
 }
 
-// Of an address that lies in no LDS, which the compiler cannot know of one that it has read in memory.
+// Loads from an address that lies in no LDS. The compiler cannot know that of one that it has read in memory.
 template <typename V>
 __device__ inline V global_load(const void* from) {
   return *(const __attribute__((address_space(1))) V*)(from);  // NOLINT: changes address spaces

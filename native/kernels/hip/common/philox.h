@@ -29,7 +29,7 @@ __device__ inline uint32_t philox_word(uint64_t seed, uint64_t low, uint32_t thi
   return (index & 1) ? odd : even;
 }
 
-// What is random of one (batch, query head).
+// The random numbers of one (batch, query head).
 struct HeadRandom {
   uint64_t seed;
   uint64_t counter;  // of lane 0

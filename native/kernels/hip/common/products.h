@@ -17,8 +17,8 @@ using Half4 = __attribute__((ext_vector_type(4))) _Float16;
 using Bfloat2 = __attribute__((ext_vector_type(2))) __bf16;
 using Short4 = __attribute__((ext_vector_type(4))) short;
 
-// a (16 x 16) times b (16 x 16), added to c. Of a, a lane has row lane % 16 and columns lane / 16 * 4 on; of
-// b the same with rows and columns exchanged; of c column lane % 16 and rows lane / 16 * 4 on.
+// a (16 x 16) times b (16 x 16), added to c. A lane has row lane % 16 of a and columns lane / 16 * 4 on; the
+// same of b with rows and columns exchanged; and column lane % 16 of c and rows lane / 16 * 4 on.
 template <typename T>
 __device__ inline Float4 multiply(Dwords2 a, Dwords2 b, Float4 c) {
   if constexpr (__is_same(T, Fp16)) {

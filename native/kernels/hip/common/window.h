@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which keys a query sees, and which queries a key is seen by.
+// The keys that a query sees, and the queries that see a key.
 #pragma once
 
 #include <hip/hip_runtime.h>

@@ -11,7 +11,7 @@
 //   c          column l % 16, in element i      column l % 16, in element i     as gfx12
 //              row 2 * i + half                 row 8 * half + i
 //
-// Which eight of k a half has on gfx12 no product shows, since a and b have the same: here 8 * half on, by
+// No product shows which eight of k a half has on gfx12, since a and b have the same: here 8 * half on, by
 // AMD's matrix instruction calculator 0 to 3 and 8 to 11, or 4 to 7 and 12 to 15.
 //
 // Callers see one layout of c, gfx12's. On gfx11 the rows of a are exchanged (row_of_lane): then element i of
@@ -32,7 +32,7 @@ namespace fmha {
 using Float8 = __attribute__((ext_vector_type(8))) float;
 using Dwords8 = __attribute__((ext_vector_type(8))) uint32_t;
 
-// Whether a lane has all 16 columns of a, and all 16 rows of b.
+// True if a lane has all 16 columns of a, and all 16 rows of b.
 #if defined(__GFX12__)
 inline constexpr bool kWholeA = false, kWholeB = false;
 using OperandA = Dwords4;
@@ -83,7 +83,7 @@ __device__ inline Float8 multiply16(OperandA a, OperandB b, Float8 c) {
 #endif
 }
 
-// Which row of a lane l brings, and which eight of its columns if not all.
+// The row of a that lane l brings, and the eight of its columns if not all.
 __device__ inline int row_of_lane(int lane) {
 #if defined(__GFX10__)
   return lane / 16 * 8 + lane % 8;

@@ -2,7 +2,7 @@
 // A WMMA's product on gfx10.3, which has no matrix unit: 64 dot products of fp16, or 128
 // multiply-adds of bf16.
 //
-// Element i of a lane's c is row 8 * half + i of a by the lane's column of b. Of a that row lies in lane i
+// Element i of a lane's c is row 8 * half + i of a by the lane's column of b. That row of a lies in lane i
 // (columns 0 to 7) and lane i + 8 (8 to 15) of the lane's own 16, from where DPP's row_share hands it to all
 // of them: no instruction moves a, and no lane has an element of it twice.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which probabilities dropout keeps, for lanes that have eight keys of one row, as WMMA leaves them.
+// The probabilities that dropout keeps, for lanes that have eight keys of one row, as WMMA leaves them.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -9,8 +9,8 @@
 
 namespace fmha {
 
-// Which of 16 rows by 16 keys are kept. Random bytes come by column, eight rows to a lane: lane l draws those
-// of key l % 16 and the eight rows of its half, and the lanes that have the rows ask for them.
+// The elements of 16 rows by 16 keys that are kept. Random bytes come by column, eight rows to a lane: lane l
+// draws those of key l % 16 and the eight rows of its half, and the lanes that have the rows ask for them.
 struct Kept {
   HeadRandom random;
   int keep_at_most;
@@ -28,7 +28,7 @@ struct Kept {
 
   // A bit for each of the lane's eight keys.
   __device__ uint32_t bits(const Draw& draw) const {
-    // Which lanes drew for the lane's row and keys, and which byte of their words.
+    // The lanes that drew for the lane's row and keys, and the byte of their words.
     const int asker = remade(lane), from = (asker & 8) * 2 + asker / 16 * 8, shift = (asker & 3) * 8;
     uint32_t mask = 0;
     _Pragma("unroll") for (int i = 0; i < 8; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What kernels by WMMA do beyond a plain problem, forward and backward: masks, softcap, a bias, ALiBi,
-// dropout.
+// The features of kernels by WMMA beyond a plain problem, forward and backward: masks, softcap, a bias,
+// ALiBi, dropout.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -19,7 +19,7 @@ struct WmmaFeatures {
   bool dropout = false;
   bool dbias = false;  // backward: the gradient of the bias
 
-  // Whether scores are turned into exponents one by one; else the exponentials' own product does it.
+  // True if scores are turned into exponents one by one; else the exponentials' own product does it.
   constexpr bool shapes() const { return bias != WmmaBias::kNone || softcap; }
 };
 
@@ -39,15 +39,15 @@ struct Softcap {
   }
 };
 
-// Elements of a bias, whose rows have any stride, so that they come one by one. Of columns that are not there
-// it is 0.
+// Elements of a bias, whose rows have any stride, so that they come one by one. A column that is not there
+// has 0.
 template <typename T>
 struct BiasRows {
   Resource from;
   uint32_t row_bytes;
   int columns;
 
-  // Of `rows` rows that begin at `base`.
+  // Takes `rows` rows that begin at `base`.
   __device__ void set(const T* base, int64_t row_elements, int rows, int columns_there) {
     columns = columns_there;
     row_bytes = static_cast<uint32_t>(row_elements * sizeof(T));

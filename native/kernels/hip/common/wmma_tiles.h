@@ -35,7 +35,7 @@ struct WmmaTile {
     return ((row ^ row >> 4) & 3) | ((row >> 2 ^ row >> 3) & 1) << 2;
   }
 
-  // Of a row's 128 bytes, or the first ones of them.
+  // The place of a row's 128 bytes, or of the first ones of them.
   __device__ static constexpr int line(int row) { return row * kRowBytes & ~127; }
 
   __device__ static int place(int row, int chunk) { return line(row) + (chunk ^ exchange(row)) * kChunk; }
@@ -156,7 +156,7 @@ class TurningMover {
  public:
   __device__ void begin(uint32_t row_bytes, int hdim) {
     const int thread = static_cast<int>(threadIdx.x);
-    // Of eight octets, then of two rows of four, then of what is left.
+    // Eight octets come first, then two rows of four, then the rest.
     const int left = thread / 16, octet = thread % 8 + left % (kOctets / 8) * 8;
     const int four = thread / 8 % 2 + left / (kOctets / 8) * 2;
     from_ = octet * 8 < hdim ? four * 4 * row_bytes + octet * kChunk : kNowhere;

@@ -23,7 +23,7 @@
 // and V turned, once. 32 rows are what 256 registers hold at head dim 128, and 64 at 64: per row 1.6 and 2.4
 // times fewer instructions, and two and four times fewer reads of the cache.
 //
-// Of 8-bit caches K and V are widened in registers; of vectorised ones values come as the MFMA takes them and
+// K and V of 8-bit caches are widened in registers; values of vectorised ones come as the MFMA takes them and
 // are not turned (see hip/decode/decode_cache.h).
 //
 // Why it should reach the rate of the memory: a block of 32 keys is 16 KB of K and V at head dim 128, in some
@@ -91,7 +91,7 @@ class Decode {
 
   __device__ static int stream() { return decode_wave() / kSlices; }
 
-  // What this workgroup does; false: there is no such row.
+  // Finds the workgroup's rows and keys. False: there is no such row.
   __device__ bool begin(typename Tile::Q::Shared (&q)[kTiles]) {
     if (!work.find(kRows)) return false;
     k = static_cast<const C*>(p.k) + blockIdx.y * p.k_strides.nhead;
@@ -248,7 +248,7 @@ class Decode {
 // Waves that a SIMD must have room for: beyond head dim 128 registers do for one.
 constexpr int decode_waves_per_simd(int hdim) { return hdim <= 128 ? 2 : 1; }
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct DecodeFacts {
   int32_t block_size, tile_m, tile_n, hdim_q, hdim_v;
 };

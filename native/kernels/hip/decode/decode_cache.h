@@ -2,9 +2,9 @@
 // How a wave of 64 lanes reads keys and values of a cache into the layouts in which MFMAs take them: rows of
 // head dims, or vectors (see fmha_cache in fmha_rocm.h).
 //
-// A reader holds a block of keys and its values in registers. Of a tile of 16 keys a lane has the scores of
-// four with one query row. The reader decides which tokens these are: any order is right if the values are in
-// the same order.
+// A reader holds a block of keys and its values in registers. A lane has the scores of
+// four of a tile's 16 keys with one query row. The reader decides which tokens these are: any order is right
+// if the values are in the same order.
 #pragma once
 
 #include "hip/decode/decode_mfma.h"
@@ -12,7 +12,7 @@
 
 namespace fmha {
 
-// Of T, q's type, and of C, the cache's.
+// T is q's type, and C the cache's.
 template <typename T, typename C, int kQ, int kV>
 struct DecodeShape {
   static constexpr bool kWidens = sizeof(C) == 1;
@@ -111,7 +111,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
 
   __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
 
-  // What an MFMA takes of four keys of a tile: one dim a lane.
+  // Returns an MFMA's operand of four keys of a tile: one dim a lane.
   __device__ Dwords2 value(int tile, int part, int j) const {
     const auto& x = values_[tile][part];
     if constexpr (Shape::kWidens) {

@@ -3,7 +3,7 @@
 // brings a key of a tile of 16, and a dim of the values of its tokens: on gfx12 and gfx10.3 of eight, on
 // gfx11 of all 16, as its WMMA wants, so that both halves of a wave load the same.
 //
-// Of 8-bit caches, which gfx12 has, a lane loads 16 dims of a key at once too, those of two WMMAs: its own
+// With 8-bit caches, which gfx12 has, a lane loads 16 dims of a key at once too, those of two WMMAs: its own
 // eight of the first and of the second lie together. So dims come in another order, in which Q is (q_place).
 //
 // A lane finds where one token is, a block ahead: the page of its key. For values the lanes tell each other.
@@ -14,7 +14,7 @@
 
 namespace fmha {
 
-// Of T, q's type, and of C, the cache's.
+// T is q's type, and C the cache's.
 template <typename T, typename C, int kQ, int kV>
 struct DecodeShape {
   static constexpr bool kWidens = sizeof(C) == 1;
@@ -59,7 +59,7 @@ struct DecodeShape {
   // The first of this wave's dims of O.
   __device__ static int first_dim() { return decode_wave() % kSlices * kSlice; }
 
-  // Of an address that each lane has for its token: that of the i-th of first_token().
+  // Each lane has an address for its token. Returns that of the i-th of first_token().
   __device__ static const uint8_t* told(const void* own, int i) {
     const auto address = reinterpret_cast<uint64_t>(own);
     const uint64_t low = told(static_cast<uint32_t>(address), i);
@@ -138,7 +138,7 @@ struct DecodeKeys : DecodeShape<T, C, kQ, kV> {
     }
   }
 
-  // Of a key whose dims, kDims at a time, are `pitch` elements apart for each of them.
+  // Loads a key whose dims, kDims at a time, are `pitch` elements apart for each of them.
   __device__ void load_key(const DecodeParams& p, int tile, const C* key, int pitch, int first_step) {
     const int part = kWholeA ? 0 : remade(Shape::chunk()), hdim = remade_scalar(p.hdim_q);
     _Pragma("unroll") for (int i = 0; i < Shape::kLoads; ++i) {
@@ -192,7 +192,7 @@ class DecodeRows : public DecodeKeys<T, C, kQ, kV> {
 
   __device__ void hide(const DecodePlace& /*place*/, int /*block*/) {}
 
-  // What a WMMA takes of a tile's keys: one dim a lane.
+  // Returns a WMMA's operand of a tile's keys: one dim a lane.
   __device__ OperandA value(int tile, int /*part*/, int j) const {
     const auto& x = values_[tile];
     OperandA turned;

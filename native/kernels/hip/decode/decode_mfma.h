@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What hip/decode/decode.h asks of the matrix unit, by MFMA and waves of 64 lanes: a lane has four keys, or
+// The matrix unit of hip/decode/decode.h, by MFMA and waves of 64 lanes: a lane has four keys, or
 // dims, of row lane % 16.
 #pragma once
 

@@ -132,7 +132,7 @@ struct DecodeTile {
     return Reader::kWidens && p.scale_per_page && scales != nullptr;
   }
 
-  // What P is to be multiplied with, and the factor on the sums so far.
+  // Sets the fractions that multiply P, and returns the factor on the sums so far.
   __device__ float scale_values(const DecodeWork& w, int block, Scores& fractions) {
     float most = unit;
     _Pragma("unroll") for (int t = 0; t < Reader::kTiles; ++t) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What hip/decode/decode.h asks of the matrix unit, by WMMA and waves of 32 lanes: a lane has eight keys, or
+// The matrix unit of hip/decode/decode.h, by WMMA and waves of 32 lanes: a lane has eight keys, or
 // dims, of row lane % 16 (hip/common/wmma.h).
 #pragma once
 
@@ -25,7 +25,7 @@ __device__ inline DecodeOperand rounded_run(DecodeRun p) {
   return operand_of(own, decode_part() != 0);
 }
 
-// What is computed of it in a loop is computed each time, to save registers.
+// A loop computes anew each time whatever it makes of the result, to save registers.
 __device__ inline int recomputed(int x) { return remade(x); }
 
 // Computed by now, and not later, when the registers of its operands have others.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which rows and keys a workgroup of hip/decode/decode.h does, and what applies to all of them.
+// The rows and keys that a workgroup of hip/decode/decode.h does, and the numbers that apply to all of them.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -83,7 +83,7 @@ struct DecodeWork {
     if (p.v_scale != nullptr) unit = p.v_scale[scale_at(p.v_scale_strides, blockIdx.z)];
   }
 
-  // Of the keys at `at` of a tile that a lane has.
+  // Returns the scales of a lane's keys at `at` of a tile.
   __device__ DecodeRun page_scales(const float* scales, const ScaleStrides& s, int at) const {
     const auto of = [&](int token) { return scales[scale_at(s, place.page_of(place.within(token)))]; };
     DecodeRun run;
@@ -119,8 +119,8 @@ struct DecodeWork {
     return within(before, -p.seqlen_new, p.seqlen_k - p.seqlen_new) + p.seqlen_new;
   }
 
-  // Where in the table the sequence's pages begin. Of pages that follow one another for all sequences there
-  // may be fewer than its length asks for: end_k is then less.
+  // Returns where in the table the sequence's pages begin. Where pages follow one another for all sequences,
+  // there may be fewer than its length asks for: end_k is then less.
   __device__ int64_t begin_of_list(int b) {
     if (p.indptr == nullptr) return b * p.table_stride;
     const int begin = within(p.indptr[b], 0, p.indices), end = within(p.indptr[b + 1], begin, p.indices);

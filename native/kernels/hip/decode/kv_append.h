@@ -13,8 +13,8 @@
 //
 // No LDS, no barrier. Both halves of a pair are one lane's, so that q may be rotated in place.
 //
-// What bounds it: memory. It reads each new element once and writes it once, and the look-ups of a token
-// (slot or page, position, cos and sin) are shared by its heads in the caches. Of 16 bits a lane moves 64
+// It is bound by memory. It reads each new element once and writes it once, and the look-ups of a token
+// (slot or page, position, cos and sin) are shared by its heads in the caches. With 16 bits a lane moves 64
 // bytes a pair in about 100 instructions: 4 cycles each, 64 lanes and 4 SIMDs make 41 bytes a cycle of a CU,
 // five times the 8.3 that HBM gives it.
 #pragma once
@@ -135,7 +135,7 @@ __device__ inline int64_t append_entry(const KvAppendParams& p, int64_t batch, i
   return at < p.indptr[batch + 1] && is_below(at, p.columns) ? at : -1;
 }
 
-// False: nowhere. What is behind the end of a list, a page or the cache would be another sequence's.
+// False: nowhere. A place behind the end of a list, a page or the cache would be another sequence's.
 __device__ inline bool append_place(const KvAppendParams& p, const AppendToken& t, AppendPlace& place) {
   if (p.slots != nullptr) {
     const int64_t slot = append_integer(p.slots, p.wide_slots, t.index);
@@ -203,7 +203,7 @@ __device__ inline void append_row(const KvAppendParams& p, const In* from, const
   }
 }
 
-// What the elements of a head are multiplied with.
+// The factor on the elements of a head.
 __device__ inline float append_factor(const KvAppendParams& p, const float* scales,
                                       const AppendScaleStrides& s, const AppendToken& t,
                                       const AppendPlace& place, int64_t head) {

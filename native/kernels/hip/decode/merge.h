@@ -21,13 +21,13 @@
 // parts are empty. All lanes of a row are of one wave and read the LSEs before one of them writes, so that
 // the result may take the place of a part.
 //
-// What bounds it: of many rows memory. At head dim 128 a wave does four rows of two float32 parts, 4 KB in
+// With many rows it is bound by memory. At head dim 128 a wave does four rows of two float32 parts, 4 KB in
 // and 1 KB out, in 424 instructions, counted on the software device, each of which takes a SIMD four cycles:
-// a compute unit moves 12 bytes a cycle, and 304 of them at 2.1 GHz 7.7 TB/s, where HBM has 5.3. Of more
-// parts it is more: of 128, 46 bytes a cycle. Of few rows latency: loads wait for those before. A row of 128
-// parts waits 7 times for memory: once for the maximum, and for each 64 parts once for their LSEs and twice
-// for what four groups load, eight parts each at once. One part after the other would wait 128 times and
-// more.
+// a compute unit moves 12 bytes a cycle, and 304 of them at 2.1 GHz 7.7 TB/s, where HBM has 5.3. With more
+// parts it is more: with 128, 46 bytes a cycle. Few rows are bound by latency: loads wait for those before. A
+// row of 128 parts waits 7 times for memory: once for the maximum, and for each 64 parts once for their LSEs
+// and twice for what four groups load, eight parts each at once. One part after the other would wait 128
+// times and more.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -101,8 +101,8 @@ __device__ inline void merge_add(Eight<float>& sum, const MergeLoaded<T>& loaded
   for (int i = 0; i < kPerThread; ++i) sum.x[i] = __builtin_fmaf(weight, to_float(part.x[i]), sum.x[i]);
 }
 
-// Adds to `sum` eight columns of parts, the first at `from`, the others `step` apart. What is not weighed is
-// neither loaded nor added: 0 * NaN is NaN. Its registers are not zeroed either, which would wait for the
+// Adds to `sum` eight columns of parts, the first at `from`, the others `step` apart. A part without weight
+// is neither loaded nor added: 0 * NaN is NaN. Its registers are not zeroed either, which would wait for the
 // loads before it.
 template <int kCount, typename T>
 __device__ inline void merge_weighed(const T* from, int64_t step, const float (&weight)[kCount],

@@ -147,7 +147,7 @@ class Pingpong {
 
   // ---- The main loop.
 
-  // Of block `i` of the workgroup's; past the last one there are no rows.
+  // The rows of block `i` of the workgroup's; past the last one there are no rows.
   __device__ Resource block_of(const uint8_t* base, uint32_t row_bytes, int i) const {
     const int first = (work.first_block + i) * kTileN, left = end_of_keys - first;
     const int rows = left < kTileN ? left : kTileN;
@@ -177,7 +177,7 @@ class Pingpong {
     }
     scores_only(0);
     pingpong_barrier();
-    // What a softmax moves of group 1 lies one block further on.
+    // The tiles that a softmax moves of group 1 lie one block further on.
     if constexpr (Mover::kMovesBetween) mover.move(*this, group);
     first_softmax();
     if constexpr (!Mover::kMovesBetween) mover.move(*this, group);
@@ -239,7 +239,7 @@ class Pingpong {
     }
   }
 
-  // Steps from i to before `end`. What a step reads is used kAhead steps later.
+  // Steps from i to before `end`. A step's reads are used kAhead steps later.
   template <int i, int end>
   __device__ void steps(int n) {
     if constexpr (i < end) {
@@ -287,7 +287,7 @@ class Pingpong {
 
   // ---- The phase of the softmax.
 
-  // Of block n; tiles of `next` are moved.
+  // The softmax of block n; tiles of `next` are moved.
   __device__ void softmax(int n, int next) {
     if constexpr (!Mover::kMovesBetween) mover.move(*this, next);
     hide(work.first_block + n);
@@ -339,7 +339,7 @@ class Pingpong {
     }
   }
 
-  // Of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
+  // Stores O of a part of the keys: as float32, for the kernel that merges parts (hip/decode/merge.h).
   __device__ void store_part(float factor, float lse, bool stores_lse) {
     const int first = (work.tile - p.parts.first_tile) * kPingpongTileM;
     const int64_t at = (work.part * p.parts.heads + work.head_of_batch) * p.parts.rows + first;
@@ -402,7 +402,7 @@ class Pingpong {
   Pair ring[kRing];
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct PingpongFacts {
   int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
 };

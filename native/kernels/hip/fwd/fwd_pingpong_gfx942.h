@@ -25,7 +25,7 @@ struct ValueTile {
   // Where a lane begins to read.
   __device__ static int begin(int lane) { return place(place_of_row(lane % 32), lane / 32); }
 
-  // Of 32 dims, tile t of them, eight keys of 16, step `step` of them.
+  // Reads 32 dims, tile t of them, of eight keys of 16, step `step` of them.
   __device__ static Dwords4 read(const LdsByte* tile, int from, int step, int t) {
     return lds_load<Dwords4>(tile + (from ^ step * 2 * kChunk) + t * 32 * kRowBytes);
   }
@@ -39,7 +39,7 @@ __device__ inline void pingpong_barrier() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// What a wave moves of each tile of K, an eighth: it waits in registers between its load and its store.
+// A wave's part of each tile of K, an eighth: it waits in registers between its load and its store.
 template <int kHdim>
 class KeysByRegister {
   using Keys = KeyTile<kHdim>;
@@ -138,7 +138,7 @@ class KeysByDma {
   int to;
 };
 
-// What a wave moves of each tile of K and V: an eighth. V waits in registers.
+// A wave's part of each tile of K and V: an eighth. V waits in registers.
 template <int kHdim, template <int> class KeyMover = KeysByRegister>
 class Mover {
   using Values = ValueTile<kHdim>;

@@ -16,7 +16,7 @@
 namespace fmha {
 
 // ds_read_b64_tr_b16: sixteen lanes read four keys by sixteen dims, a lane four dims of a key, and get four
-// keys of a dim each. Of 32 lanes that are served at a time four keys lie in different banks.
+// keys of a dim each. For 32 lanes that are served at a time four keys lie in different banks.
 template <int kHdim>
 struct ValueTile {
   using Shape = KeyTile<kHdim>;
@@ -31,7 +31,7 @@ struct ValueTile {
     return key * Shape::kRowBytes + exchange(key, dim / 8) * kChunk + dim % 8 * 2;
   }
 
-  // Of 32 dims eight keys of 16: tile t of dims, and step `step` of keys.
+  // Reads 32 dims of eight keys of 16: tile t of dims, and step `step` of keys.
   __device__ static Dwords4 read(const LdsByte* tile, int from, int step, int t) {
     using Short4InLds = __attribute__((address_space(3))) Short4;
     const LdsByte* at = flipped(tile + from, t * 4 * kChunk) + step * 16 * Shape::kRowBytes;
@@ -53,7 +53,7 @@ __device__ inline void pingpong_barrier() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
-// What a wave moves of each tile of K and V: a quarter of the half that its group does, in kLoads parts.
+// A wave's part of each tile of K and V: a quarter of the half that its group does, in kLoads parts.
 template <int kHdim>
 class Mover {
   using Shape = KeyTile<kHdim>;
@@ -152,7 +152,7 @@ class WaveRows {
     __builtin_amdgcn_sched_barrier(0);
   }
 
-  // Of which x has chunk 2 * i + lane / 32 of row lane % 32.
+  // Stores rows of which x has chunk 2 * i + lane / 32 of row lane % 32.
   __device__ void store(Resource to, uint32_t row_bytes, int hdim, const Dwords4 (&x)[kHdim / 16]) const {
     const int own = lane % 32;
     _Pragma("unroll") for (int i = 0; i < kHdim / 16; ++i) {
@@ -166,7 +166,7 @@ class WaveRows {
   }
 
  private:
-  // Of eight rows that are written at a time, a chunk lies in eight places.
+  // A chunk of eight rows that are written at a time lies in eight places.
   __device__ static int turn(int row, int chunk) { return chunk ^ (row & 7); }
 
   __device__ uint32_t place(int row, int chunk, uint32_t row_bytes, int hdim) const {

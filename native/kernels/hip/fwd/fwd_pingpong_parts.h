@@ -11,8 +11,8 @@ namespace fmha {
 
 using Float16 = __attribute__((ext_vector_type(16))) float;
 
-// a (32 x 8) times b (8 x 32), added to c. Of a, a lane has row lane % 32 and columns lane / 32 * 4 on; of b
-// the same with rows and columns exchanged; of c column lane % 32, and in element 4 * i + j row
+// a (32 x 8) times b (8 x 32), added to c. A lane has row lane % 32 of a and columns lane / 32 * 4 on; the
+// same of b with rows and columns exchanged; column lane % 32 of c, and in element 4 * i + j row
 // 8 * i + lane / 32 * 4 + j.
 template <typename T>
 __device__ inline Float16 multiply32(Dwords2 a, Dwords2 b, Float16 c) {
@@ -57,7 +57,7 @@ __device__ inline uint32_t rounded_to_even(float low, float high) {
 #endif
 }
 
-// What clang has no builtin for. `to` is the first lane's, the same in all lanes; the others' `bytes`, 4 or
+// Clang has no builtin for this. `to` is the first lane's, the same in all lanes; the others' `bytes`, 4 or
 // on gfx950 16, follow in their order.
 __device__ void load_to_lds(Resource from, LdsByte* to, int bytes, int at, int at_scalar, int offset,
                             int aux) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
@@ -75,7 +75,7 @@ struct Pair {
   Dwords4 x[2];
 };
 
-// Both of a (32 x 16) times b (16 x 32), added to c and d. Which of the 16 columns is which does not matter,
+// Both of a (32 x 16) times b (16 x 32), added to c and d. The order of the 16 columns does not matter,
 // as long as a and b agree: two products of eight take four of each half of the lanes.
 template <typename T>
 __device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float16& d) {
@@ -90,8 +90,8 @@ __device__ inline void multiply_pair(const Pair& a, Dwords4 b, Float16& c, Float
 #endif
 }
 
-// Which of 32 keys, or dims, is row r of a: so that a lane, which has eight columns of b's product in two
-// times four elements, has eight that lie together, and reads them in 16 bytes.
+// The one of 32 keys, or dims, that is row r of a: so that a lane, which has eight columns of b's product in
+// two times four elements, has eight that lie together, and reads them in 16 bytes.
 __device__ constexpr int place_of_row(int r) { return (r & 16) | (r & 4) << 1 | (r & 8) >> 1 | (r & 3); }
 
 // Tiles in LDS: rows of 16-byte chunks. Chunks are exchanged within a row, so that lanes that access a column

@@ -11,7 +11,7 @@
 
 namespace fmha {
 
-// What lanes l and l ^ 32 have of x, in both of them.
+// The x of lanes l and l ^ 32, in both of them.
 struct Halves {
   float first, second;
 };
@@ -28,7 +28,7 @@ __device__ inline Halves halves(float x) {
 #endif
 }
 
-// Of a lane: one row, and half of the keys. kTilesS and kTilesO: of 32 keys and of 32 dims.
+// A lane's share: one row, and half of the keys. kTilesS and kTilesO: of 32 keys and of 32 dims.
 template <typename T, int kTilesS, int kTilesO>
 class Softmax {
   static constexpr int kSteps = 4 * kTilesS;  // of four keys

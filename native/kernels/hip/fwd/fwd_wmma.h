@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Forward attention for Radeon, by WMMA or what stands in for it on gfx10.3 (hip/common/wmma.h). A workgroup
-// does 128 rows of a query head, a wave 16 of them, all keys in blocks of 64 (head dim 128) or 128 (64). Of
+// does 128 rows of a query head, a wave 16 of them, all keys in blocks of 64 (head dim 128) or 128 (64). At
 // head dim 256 (512) two (four) waves share 16 rows, and blocks have 32 keys: a wave has 128 of the head dim,
 // of Q, S's sum and O.
 //
@@ -175,7 +175,7 @@ class FwdWmma {
 
   // ---- The main loop.
 
-  // Of block `i` of the workgroup's; past the last one there are no rows.
+  // The rows of block `i` of the workgroup's; past the last one there are no rows.
   __device__ Resource block_of(const uint8_t* base, uint32_t row_bytes, int i) const {
     const int first = (work.first_block + i) * kTileN;
     const int rows = min(work.seqlen_k - first, kTileN);
@@ -409,7 +409,7 @@ class FwdWmma {
     }
   }
 
-  // What a lane draws: eight rows of one key.
+  // Stores a lane's draw: eight rows of one key.
   __device__ void store_random(const Kept::Draw& draw, int key) const {
     if (key >= work.seqlen_k) return;
     const int first = first_row + half * 8;
@@ -457,7 +457,7 @@ class FwdWmma {
   Dwords4 probabilities[kTilesS];
 };
 
-// What the host must know of an instance, read out of the code object by the build (native/tools/catalogue/report.py).
+// Facts of an instance for the host. native/tools/catalogue/report.py reads them out of the code object.
 struct FwdWmmaFacts {
   int32_t tile_m, tile_n, tile_nv, hdim_q, block_size, blocks_per_cu;
 };

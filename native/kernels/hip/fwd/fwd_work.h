@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which part of a forward problem a workgroup of our own kernels does.
+// The part of a forward problem that a workgroup of our own kernels does.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -10,7 +10,7 @@
 
 namespace fmha {
 
-// What a workgroup does: kTileM rows of a sequence and head, and which keys they see. kTwoOrders: a launch
+// A workgroup's share: kTileM rows of a sequence and head, and the keys that they see. kTwoOrders: a launch
 // says what follows in its grid, a head's tiles or a tile's heads.
 template <int kTileM, bool kTwoOrders>
 struct FwdWork {
@@ -52,7 +52,7 @@ struct FwdWork {
       part = at % parts.count;
       at /= parts.count;
     }
-    // Of a causal mask the last tile has most keys: it begins first.
+    // With a causal mask the last tile has most keys: it begins first.
     tile = parts.first_tile + (hides ? tiles - 1 - at : at);
   }
 
