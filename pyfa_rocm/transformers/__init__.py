@@ -65,6 +65,6 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
-    remember_in_graphs()
+    remember_in_graphs(NAME)
     teach(NAME)
     refuse_in_tables(NAME)

@@ -12,12 +12,12 @@ from pyfa_rocm.errors import InvalidArgumentError
 from pyfa_rocm.torch import flash_attn_func
 from pyfa_rocm.torch._mask import most_bias
 from pyfa_rocm.torch._tensors import autocast
-from pyfa_rocm.transformers._compiled import attend_rows
+from pyfa_rocm.transformers._compiled import attend_counted
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 from pyfa_rocm.transformers._forward import forward, varlen_forward, with_sinks
 from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
-from pyfa_rocm.transformers._packing import in_use, packed_rows, traced_mask, within_sequences
+from pyfa_rocm.transformers._packing import in_use, packed_rows, traced_rows, within_sequences
 from pyfa_rocm.transformers._rows import Rows, once, rows_of_mask
 
 __all__ = ["attention_forward"]
@@ -133,13 +133,16 @@ def attention_forward(
     if packed is not None:
         count = in_use(attention_mask, k)
         return _packed(q, k[:, :count], v[:, :count], packed, scores, dropout), None
-    if torch.compiler.is_compiling():
-        traced = traced_mask(kwargs, attention_mask, q, k)
-        if traced is not None:
-            return attend_rows(q, k, v, traced, scores, dropout), None
     keys = _keys(attention_mask, q, k)
     if keys is not None and can_decode(q, k, v, dropout):
         return decode(q, k, v, keys, scores), None
+    if torch.compiler.is_compiling():
+        if attention_mask is not None and not is_range(attention_mask):
+            k, v = (x[:, : attention_mask.shape[1]] for x in (k, v))
+        rows = traced_rows(kwargs, attention_mask, pattern, q, k)
+        if rows is None:
+            return forward(q, k, v, scores, dropout), None
+        return _packed(q, k, v, rows, scores, dropout), None
     return _by_rows(q, k, v, attention_mask, pattern, scores, dropout), None
 
 
@@ -229,5 +232,9 @@ def _packed(
     of_q, of_k = rows
     batch, q_length = q.shape[:2]
     packed = of_q.pack(q), of_k.pack(k), of_k.pack(v)
-    lengths = of_q.starts, of_k.starts, of_q.longest, of_k.longest
-    return of_q.unpack(varlen_forward(*packed, *lengths, scores, dropout), batch, q_length)
+    if of_q.sizes is not None:
+        out = attend_counted(*packed, of_q.starts, of_q.sizes, scores, dropout)
+    else:
+        lengths = of_q.starts, of_k.starts, of_q.longest, of_k.longest
+        out = varlen_forward(*packed, *lengths, scores, dropout)
+    return of_q.unpack(out, batch, q_length)

@@ -18,10 +18,12 @@ from typing import Any
 import torch
 from transformers import masking_utils
 
+from pyfa_rocm.transformers._look import has_gaps, without_gaps
+from pyfa_rocm.transformers._rows import keep_rows, numbers_of, rows_of_numbers, rows_of_tokens
+
 __all__ = [
     "Pattern",
     "attention_mask",
-    "has_gaps",
     "is_range",
     "pattern_of",
     "remember_in_graphs",
@@ -54,6 +56,11 @@ class Pattern:
     sequences: torch.Tensor | None = None
     padded: bool = True
 
+    @property
+    def counts_places(self) -> bool:
+        """Whether it matters where a query is."""
+        return self.causal or self.window_size != _UNLIMITED
+
 
 class Made:
     """A mask function in a graph, with what it was made of: a graph does not show what a function holds."""
@@ -72,10 +79,20 @@ _MAKERS = {
     "sliding_window_bidirectional_overlay": "sliding_window",
 }  # fmt: skip
 _REMEMBERS = "_pyfa_rocm_remembers"
+# transformers' function that prepares what masks are made of, and the results of it that are used here.
+_PREPARES = "_preprocess_mask_arguments"
+_PREPARED = ("early_exit", "attention_mask", "sequences", "q_length", "kv_length", "q_offset", "kv_offset")
 
 
-def remember_in_graphs() -> None:
-    """Have transformers' makers of mask functions make `Made` ones while a graph is traced, and only then."""
+def remember_in_graphs(implementation: str) -> None:
+    """Have transformers tell masks all they are made of while a graph is traced, and only then.
+
+    Its makers of mask functions make `Made` ones. And masks of `implementation` are told of positions also if
+    there is a cache: layers could ask only one by one which sequences those are of.
+    """
+    prepare = getattr(masking_utils, _PREPARES, None)
+    if prepare is not None and not hasattr(prepare, _REMEMBERS):
+        setattr(masking_utils, _PREPARES, _with_positions(prepare, implementation))
     for name, holds in _MAKERS.items():
         maker = getattr(masking_utils, name, None)
         if maker is not None and not hasattr(maker, _REMEMBERS):
@@ -93,6 +110,36 @@ def _remembering(maker: Callable[..., Any], name: str, holds: str) -> Callable[.
 
     setattr(make, _REMEMBERS, True)
     return make
+
+
+def _with_positions(prepare: Callable[..., Any], implementation: str) -> Callable[..., Any]:
+    names = list(inspect.signature(prepare).parameters)
+    at = names.index("position_ids") if "position_ids" in names else len(names)
+
+    @functools.wraps(prepare)
+    def prepared(config: Any, *args: Any, **kwargs: Any) -> Any:
+        results = prepare(config, *args, **kwargs)
+        if not torch.compiler.is_compiling() or config._attn_implementation != implementation:
+            return results
+        positions = args[at - 1] if len(args) >= at else None
+        if len(results) != len(_PREPARED) or results[0] or positions is None or positions.dim() != 2:
+            return results
+        early_exit, mask, sequences, q_length, kv_length, *rest = results
+        if sequences is not None or q_length == 1:
+            return results
+        numbers = numbers_of(positions)
+        if mask is None and q_length == kv_length:
+            return early_exit, mask, numbers.expand(args[0].shape[0], -1), q_length, kv_length, *rest
+        one = (numbers[:, -1] == 1).all()
+        torch._assert_async(
+            one if mask is None else one | ~mask.all(),
+            "position_ids: got several sequences after those of a cache, or beside an attention_mask without "
+            "padding, in a compiled graph, expected one: call the model without torch.compile",
+        )
+        return results
+
+    setattr(prepared, _REMEMBERS, True)
+    return prepared
 
 
 def _parts(function: Any, maker: Callable[..., Any]) -> dict[str, Any] | None:
@@ -178,7 +225,8 @@ def attention_mask(
         None: all keys count, in the pattern of the layer. int32 (2, 1, 1, batch): those of a cache from the
         first number up to the second; queries end where the keys do. bool (batch, keys in use): those that
         are True count. int64 (batch, keys in use): those of a query's own sequence, by number. All three
-        carry their pattern. (batch, 1, q_length, kv_length): to be added to the scores.
+        carry their pattern, and in a graph their sequences. (batch, 1, q_length, kv_length): to be added to
+        the scores.
 
     Raises
     ------
@@ -187,18 +235,25 @@ def attention_mask(
 
     Notes
     -----
-    Waits for the device if there is an attention_mask, or a cache of fixed size and several queries.
+    Waits for the device if there is an attention_mask, or a cache of fixed size and several queries. In a
+    graph it waits only to count packed sequences, and for the attention_mask of layers with a window.
     """
     _require_interface(kwargs.get("config"))
     pattern = pattern_of(mask_function)
     if pattern is not None:
-        if q_length == 1 and attention_mask is None and isinstance(q_offset, torch.Tensor):
-            # A cache of fixed size counts on the device, where the count may stay.
-            return _tagged_range(pattern, q_offset.new_zeros(batch_size), q_offset - kv_offset + 1)
-        in_use = min(int(q_offset) + q_length - kv_offset, kv_length) if pattern.causal else kv_length
+        is_padded, is_traced = attention_mask is not None, torch.compiler.is_compiling()
+        first: Any = q_offset - kv_offset
+        # A cache of fixed size counts on the device, where the count may stay.
+        stays = isinstance(q_offset, torch.Tensor) and (q_length == 1 or is_traced)
+        if stays and not is_padded and pattern.sequences is None and (q_length == 1 or pattern.causal):
+            return _tagged_range(pattern, first.new_zeros(batch_size), first + q_length)
+        in_use = kv_length
+        if pattern.causal and not (stays and is_traced):
+            in_use = min(int(first) + q_length, kv_length)
         tokens = _tokens(attention_mask, batch_size, in_use, kv_offset, kwargs.get("device"))
-        is_padded = attention_mask is not None
         if _fits(pattern, tokens, q_length, is_padded):
+            if is_traced:
+                return _traced(pattern, tokens, first if stays else None, q_length, kv_length, is_padded)
             return _tagged(pattern, tokens, q_length, kv_length, is_padded)
     return masking_utils.eager_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
@@ -243,19 +298,11 @@ def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int, is_padded: bool
     return torch.compiler.is_compiling() or not has_gaps(tokens)  # in a graph the operator looks
 
 
-def has_gaps(tokens: torch.Tensor) -> bool:
-    """Whether there is padding in between: it would bring tokens nearer together than positions say."""
-    begins = tokens[:, 1:] & ~tokens[:, :-1]
-    return bool((begins.sum(1) + tokens[:, :1].sum(1) > 1).any())
-
-
 def _tagged(
     pattern: Pattern, tokens: torch.Tensor, q_length: int, kv_length: int, is_padded: bool
 ) -> torch.Tensor | None:
     """Return the mask of the tokens in a pattern, which some of them may not be in if `is_padded`."""
     in_use = tokens.shape[1]
-    if torch.compiler.is_compiling():
-        return _traced(pattern, tokens, kv_length, is_padded)
     if pattern.sequences is not None:
         mask = pattern.sequences.clone()
     elif in_use == kv_length and _sees_all(pattern, kv_length) and not (is_padded and not tokens.all()):
@@ -268,15 +315,33 @@ def _tagged(
     return mask
 
 
-def _traced(pattern: Pattern, tokens: torch.Tensor, kv_length: int, is_padded: bool) -> torch.Tensor | None:
-    """Return a mask in a graph, where nobody looks at it: `_compiled` does, when the graph runs."""
+def _traced(
+    pattern: Pattern, tokens: torch.Tensor, first: torch.Tensor | None, q_length: int, kv_length: int,
+    is_padded: bool,
+) -> torch.Tensor | None:  # fmt: skip
+    """Return a mask in a graph, with the sequences of queries and keys, which layers take as they are.
+
+    `first`, of a cache that counts on the device, is the first query's place among the keys.
+    """
+    in_use, rows = tokens.shape[1], None
     if pattern.sequences is not None:
         mask = pattern.sequences.clone()
-    elif not is_padded and tokens.shape[1] == kv_length and _sees_all(pattern, kv_length):
+        rows = rows_of_numbers(mask)
+    elif is_padded:
+        places = torch.arange(in_use, device=tokens.device)
+        if first is not None and pattern.causal:
+            tokens = tokens & (places < first + q_length)
+        mask = tokens.clone() if pattern.window_size == _UNLIMITED else without_gaps(tokens)
+        at = slice(-q_length, None) if first is None else first + places[:q_length]
+        rows = rows_of_tokens(mask, lambda: mask[:, at], q_length, pattern)
+    elif in_use == kv_length and _sees_all(pattern, kv_length):
         return None
+    elif q_length < in_use:
+        return _range(pattern, tokens, is_padded)
     else:
         mask = tokens.clone()
     setattr(mask, _TAG, replace(pattern, sequences=None, padded=is_padded))
+    keep_rows(mask, rows)
     return mask
 
 

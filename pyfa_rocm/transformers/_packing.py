@@ -15,9 +15,17 @@ import torch
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch._mask import can_look
 from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
-from pyfa_rocm.transformers._rows import Rows, once, sequences
+from pyfa_rocm.transformers._rows import (
+    Rows,
+    kept_rows,
+    numbers_of,
+    once,
+    rows_of_numbers,
+    rows_of_tokens,
+    sequences,
+)
 
-__all__ = ["in_use", "packed_rows", "traced_mask", "within_sequences"]
+__all__ = ["in_use", "packed_rows", "traced_rows", "within_sequences"]
 
 _STARTS = ("cu_seq_lens_q", "cu_seq_lens_k")
 _LONGEST = ("max_length_q", "max_length_k")
@@ -60,29 +68,40 @@ def packed_rows(
     return _rows_by_positions(kwargs.get("position_ids"), mask, pattern, q, k)
 
 
-def traced_mask(
-    kwargs: dict[str, Any], mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor
-) -> torch.Tensor | None:
-    """Return what says in a graph which tokens belong together, for `_compiled`; None: nothing does.
+def traced_rows(
+    kwargs: dict[str, Any], mask: torch.Tensor | None, pattern: Pattern, q: torch.Tensor, k: torch.Tensor
+) -> tuple[Rows, Rows] | None:
+    """Return in a graph the sequences of queries and of keys; None: all tokens of a row are one.
 
-    Only the running graph can see whether positions start again.
+    `attention_mask` has found them once for all layers. Only what it is not told of is left to each layer:
+    seq_idx, and the positions of models that make masks without them.
     """
-    if mask is not None and is_range(mask):
-        return None
-    if mask is not None:
-        pattern = tagged_pattern(mask)
-        if mask.dtype == torch.int64 or pattern is None or pattern.padded:
-            if mask.dtype == torch.bool and kwargs.get("seq_idx") is not None and q.shape[1] > 1:
-                _require_no_padding(mask, "seq_idx")
-            return mask
-    numbers, q_length = kwargs.get("seq_idx"), q.shape[1]
+    q_length, numbers = q.shape[1], kwargs.get("seq_idx")
+    if mask is not None and (is_range(mask) or pattern.padded):
+        if mask.dtype == torch.bool and numbers is not None and q_length > 1:
+            _require_no_padding(mask, "seq_idx")
+        return kept_rows(mask) or _rows_in_graph(mask, pattern, q_length, k.shape[1])
+    if mask is not None and (rows := kept_rows(mask)) is not None:
+        return rows
     if numbers is None:
         positions = kwargs.get("position_ids")
         if isinstance(positions, torch.Tensor) and positions.dim() == 2 and positions.shape[1] == q_length:
-            numbers = (positions == positions.amin(1, keepdim=True)).cumsum(1)
+            numbers = numbers_of(positions)
     if numbers is None or q_length == 1 or k.shape[1] != q_length:
-        return mask
-    return numbers.expand(q.shape[0], -1).to(torch.int64).contiguous()
+        return None
+    return rows_of_numbers(numbers.expand(q.shape[0], -1).to(torch.int64))
+
+
+def _rows_in_graph(mask: torch.Tensor, pattern: Pattern, q_length: int, k_length: int) -> tuple[Rows, Rows]:
+    """Return the sequences of a mask that was made outside of the graph, or says where keys begin and end."""
+    if not is_range(mask):
+        if mask.dtype == torch.int64:
+            return rows_of_numbers(mask)
+        return rows_of_tokens(mask, lambda: mask[:, -q_length:], q_length, pattern)
+    begins, ends = mask[:, 0, 0, :, None]
+    places = torch.arange(k_length, device=mask.device)
+    keys = (places >= begins) & (places < ends)
+    return rows_of_tokens(keys, lambda: ends - q_length + places[:q_length] >= begins, q_length, pattern)
 
 
 def within_sequences(mask: torch.Tensor, kwargs: dict[str, Any], q: torch.Tensor, k: torch.Tensor) -> Any:
@@ -194,7 +213,7 @@ def _rows_by_positions(
 
 
 def _restarting(positions: torch.Tensor, batch: int) -> Rows | None:
-    numbers = (positions == positions.amin(1, keepdim=True)).cumsum(1)
+    numbers = numbers_of(positions)
     if not (numbers[:, -1] > 1).any():
         return None
     return sequences(numbers.expand(batch, -1))

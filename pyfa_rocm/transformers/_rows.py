@@ -5,15 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pyfa_rocm.transformers._mask import Pattern
+from pyfa_rocm.transformers._look import starts_of
 
-__all__ = ["Rows", "once", "rows_of_mask", "sequences"]
+if TYPE_CHECKING:
+    from pyfa_rocm.transformers._mask import Pattern
+
+__all__ = [
+    "Rows", "keep_rows", "kept_rows", "numbers_of", "once", "rows_of_mask", "rows_of_numbers",
+    "rows_of_tokens", "sequences",
+]  # fmt: skip
 
 _KEPT = "_pyfa_rocm_rows"
+_IN_GRAPH = "_pyfa_rocm_rows_in_graph"
 
 
 @dataclass(frozen=True)
@@ -27,24 +34,62 @@ class Rows:
     starts : torch.Tensor, int32 (number of sequences + 1)
         Where each sequence starts, and the end.
     longest : int
-        Length of the longest.
+        Length of the longest, or a bound of it.
+    order : (torch.Tensor, torch.Tensor) or None
+        In a graph, instead of `index`: the row of each token, then those of padding; and the reverse.
+    sizes : torch.Tensor or None, int64 (2), on the host
+        In a graph: how many sequences `starts` has, which repeats the end, and the length of the longest.
     """
 
     index: tuple[torch.Tensor, torch.Tensor] | None
     starts: torch.Tensor
     longest: int
+    order: tuple[torch.Tensor, torch.Tensor] | None = None
+    sizes: torch.Tensor | None = None
 
     def pack(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, seqlen, nhead, hdim) -> (total, nhead, hdim)."""
+        if self.order is not None:
+            order, back = self.order
+            return _permuted(x.flatten(0, 1), order, back)
         return x.flatten(0, 1) if self.index is None else x[self.index]
 
     def unpack(self, x: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
         """Undo `pack`; padding is 0."""
+        if self.order is not None:
+            order, back = self.order
+            return _permuted(x, back, order).unflatten(0, (batch, seqlen))
         if self.index is None:
             return x.unflatten(0, (batch, seqlen))
         result = x.new_zeros(batch, seqlen, *x.shape[1:])
         result[self.index] = x
         return result
+
+
+def _permuted(x: torch.Tensor, order: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
+    """Return rows in another order; `back` is the reverse.
+
+    By an operator: torch would add up gradients, as if a row could be in two places.
+    """
+    result: torch.Tensor = torch.ops.pyfa_rocm.fmha_permuted(x, order, back)
+    return result
+
+
+def _keep_order(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _permute_back(ctx: Any, gradient: torch.Tensor) -> Any:
+    order, back = ctx.saved_tensors
+    return _permuted(gradient, back, order), None, None
+
+
+_operator = torch.library.custom_op(
+    "pyfa_rocm::fmha_permuted", lambda x, order, back: x[order], mutates_args=(),
+    schema="(Tensor x, Tensor order, Tensor back) -> Tensor",
+)  # fmt: skip
+_operator.register_fake(lambda x, order, back: x.new_empty(x.shape))
+_operator.register_autograd(_permute_back, setup_context=_keep_order)
 
 
 def _tokens_alone(tokens: torch.Tensor) -> Rows:
@@ -75,9 +120,53 @@ def rows_of_mask(mask: torch.Tensor, q_length: int, pattern: Pattern) -> tuple[R
     if mask.all():
         return None
     keys = _tokens_alone(mask)
-    if pattern.causal or pattern.window_size != (-1, -1):
+    if pattern.counts_places:
         return _tokens_alone(mask[:, -q_length:]), keys
     return _all_rows(mask.shape[0], q_length, mask.device), keys
+
+
+def rows_of_tokens(
+    keys: torch.Tensor, queries: Callable[[], torch.Tensor], q_length: int, pattern: Pattern
+) -> tuple[Rows, Rows]:
+    """Return in a graph, which cannot count them, the sequences of the tokens of a padded batch."""
+    of_k = _tokens_first(keys)
+    if pattern.counts_places:
+        return _tokens_first(queries()), of_k
+    return _all_rows(keys.shape[0], q_length, keys.device), of_k
+
+
+def _tokens_first(tokens: torch.Tensor) -> Rows:
+    """Return the tokens of a padded batch, a sequence each row; those of padding follow, in no sequence."""
+    flat = tokens.flatten()
+    counts = flat.cumsum(0)
+    rows = torch.arange(flat.shape[0], device=flat.device)
+    back = torch.where(flat, counts - 1, counts[-1] + rows - counts)
+    order = torch.zeros_like(rows).scatter(0, back, rows)
+    starts = torch.nn.functional.pad(tokens.sum(1).cumsum(0), (1, 0)).to(torch.int32)
+    return Rows(None, starts, tokens.shape[1], order=(order, back))
+
+
+def numbers_of(positions: torch.Tensor) -> torch.Tensor:
+    """Return the number of the sequence of each token, which begins where positions start again."""
+    return (positions == positions.amin(1, keepdim=True)).cumsum(1)
+
+
+def rows_of_numbers(numbers: torch.Tensor) -> tuple[Rows, Rows]:
+    """Return in a graph the sequences of a packed batch, by the number of each token's: waits once."""
+    starts, sizes = starts_of(numbers)
+    both = Rows(None, starts, numbers.shape[1], sizes=sizes)
+    return both, both
+
+
+def keep_rows(mask: torch.Tensor, rows: tuple[Rows, Rows] | None) -> None:
+    """Let the sequences go with a mask through a graph."""
+    setattr(mask, _IN_GRAPH, rows)
+
+
+def kept_rows(mask: torch.Tensor) -> tuple[Rows, Rows] | None:
+    """Return the sequences that go with a mask."""
+    rows: tuple[Rows, Rows] | None = getattr(mask, _IN_GRAPH, None)
+    return rows
 
 
 def once(x: torch.Tensor, what: tuple[Any, ...], make: Callable[[], Any]) -> Any:

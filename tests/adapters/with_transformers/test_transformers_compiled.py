@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from adapters.with_transformers.transformers_cases import Models, ids, padding, register
-from transformers import masking_utils
+from transformers import StaticCache, masking_utils
 
 from pyfa_rocm import UnsupportedError
-from pyfa_rocm.transformers import _attention, _compiled, _mask
+from pyfa_rocm.transformers import _attention, _mask, _rows
 from pyfa_rocm.transformers._decode import Scores
 
+EAGER_MASK = masking_utils.eager_mask
 LENGTHS = (13, 1, 16)
 POSITIONS = torch.cat([torch.arange(n) for n in LENGTHS])[None]
 AT = torch.tensor([0, 13, 14, 30], dtype=torch.int32)
@@ -125,6 +128,103 @@ def test_patterns_in_a_graph() -> None:
             assert bool(got.any()) == recognised
 
 
+def reads_of(call: Callable[[], Any]) -> tuple[int, int]:
+    """Return how often a call, compiled before, counts sequences, and looks at anything else on the host.
+
+    torch's profiler says so. An assertion of a graph waits only on the CPU.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    names = Counter(event.name for event in profile.events())
+    assert sum(n for name, n in names.items() if name.startswith("pyfa_rocm::fmha_")) >= 2, names
+    looks = names["aten::_local_scalar_dense"] + names["aten::nonzero"] - names["aten::_assert_async"]
+    return names["pyfa_rocm::fmha_starts"], looks
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "reads"),
+    [
+        ("LlamaForCausalLM", "nothing", (1, 0)),
+        ("LlamaForCausalLM", "padding at the left", (0, 0)),
+        ("LlamaForCausalLM", "packed by lengths", (0, 0)),
+        # A mask for each kind of layer; windows have to know that there is no padding between tokens.
+        ("Gemma3ForCausalLM", "packed", (2, 0)),
+        ("Gemma3ForCausalLM", "padding at the right", (0, 1)),
+    ],
+)
+def test_masks_are_looked_at_once(kind: str, form: str, reads: tuple[int, int]) -> None:
+    """A mask, not each of its layers; Llama has two, and Gemma 3 one of each kind."""
+    arguments, _ = given(form)
+    model = Models(kind, torch.float16, "pyfa_rocm").ours
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        compiled(**arguments)
+        assert reads_of(lambda: compiled(**arguments)) == reads
+
+
+def compare(models: Models, ours: torch.Tensor, tokens: torch.Tensor, **inputs: Any) -> None:
+    """Judge logits by models that may make masks of every pair."""
+    with mock.patch.object(masking_utils, "eager_mask", EAGER_MASK):
+        models.compare(ours, tokens, **inputs)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("LlamaForCausalLM", torch.float16), ("MistralForCausalLM", torch.float16),
+        ("Gemma2ForCausalLM", torch.bfloat16),
+    ],
+)  # fmt: skip
+def test_static_cache_in_chunks(kind: str, dtype: torch.dtype, padded: bool) -> None:
+    """Several queries go past the window, some in graphs of symbolic sizes; the cache is longer than all."""
+    models, prompt = Models(kind, dtype, "pyfa_rocm"), ids(2, 30)
+    cache = StaticCache(config=models.ours.config, max_cache_len=40)
+    cache.early_initialization(2, 2, 64, dtype, torch.device("cpu"))
+    mask = padding((30, 23), 30, "left") if padded else torch.ones(2, 30).long()
+    compiled = torch.compile(models.ours, fullgraph=True, backend="aot_eager")
+    parts, done = [], 0
+    with torch.no_grad():
+        for x in prompt.split((13, 6, 1, 10), 1):
+            done += x.shape[1]
+            arguments = {"attention_mask": mask[:, :done]} if padded else {}
+            parts.append(compiled(x, past_key_values=cache, **arguments).logits)
+    tokens = mask.bool()
+    inputs = {"input_ids": prompt, "attention_mask": mask, "use_cache": False}
+    compare(models, torch.cat(parts, 1)[tokens], tokens, **inputs)
+
+
+def test_static_cache_waits_for_nothing() -> None:
+    model = Models("LlamaForCausalLM", torch.float16, "pyfa_rocm").ours
+    cache = StaticCache(config=model.config, max_cache_len=64)
+    cache.early_initialization(1, 2, 64, torch.float16, torch.device("cpu"))
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        compiled(ids(1, 7), past_key_values=cache)
+        assert reads_of(lambda: compiled(ids(1, 7), past_key_values=cache)) == (0, 0)
+
+
+def test_positions_that_start_again_after_a_cache() -> None:
+    model = Models("LlamaForCausalLM", torch.float16, "pyfa_rocm").ours
+    cache = StaticCache(config=model.config, max_cache_len=64)
+    cache.early_initialization(1, 2, 64, torch.float16, torch.device("cpu"))
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad(), pytest.raises(RuntimeError, match="position_ids: got several sequences after"):
+        compiled(ids(1, 30), position_ids=POSITIONS, past_key_values=cache)
+
+
+def test_lengths_that_change() -> None:
+    """Batches of three lengths, padded at the left."""
+    models = Models("LlamaForCausalLM", torch.float16, "pyfa_rocm")
+    compiled = torch.compile(models.ours, fullgraph=True, backend="aot_eager")
+    for length in (30, 17, 23):
+        mask = padding((length, 9), length, "left")
+        arguments = {"input_ids": ids(2, length), "attention_mask": mask, "use_cache": False}
+        with torch.no_grad():
+            logits = compiled(**arguments).logits[mask.bool()]
+        compare(models, logits, mask.bool(), **arguments)
+
+
 def tensors() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     shapes = ((2, 30, 4, 64), (2, 30, 2, 64), (2, 30, 2, 64))
@@ -138,9 +238,15 @@ MASKS = {
 }
 
 
+def rows_in_graph(mask: torch.Tensor) -> tuple[_rows.Rows, _rows.Rows]:
+    if mask.dtype == torch.int64:
+        return _rows.rows_of_numbers(mask)
+    return _rows.rows_of_tokens(mask, lambda: mask, mask.shape[1], _mask.Pattern(True))
+
+
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("sinks", [None, (0.5, -1.0, 2.0, 0.0)], ids=["", "sinks"])
-def test_the_operator(mask: torch.Tensor, sinks: tuple[float, ...] | None) -> None:
+def test_rows_in_a_graph(mask: torch.Tensor, sinks: tuple[float, ...] | None) -> None:
     """As what eager mode does by the same mask, gradients of all tensors and of sinks among them."""
     logits = None if sinks is None else torch.tensor(sinks, requires_grad=True)
     scores = Scores(0.125, True, sinks=logits)
@@ -150,8 +256,9 @@ def test_the_operator(mask: torch.Tensor, sinks: tuple[float, ...] | None) -> No
     dout = torch.randn(2, 30, 4, 64, generator=torch.Generator().manual_seed(4)).half()
     if mask.dtype == torch.bool:
         dout = dout.masked_fill(~mask[..., None, None], 0.0)
-    want = _attention._by_rows(q, k, v, mask, _mask.Pattern(True), scores, 0.0)
-    got = _compiled.attend_rows(q, k, v, mask, scores, 0.0)
+    rows = _rows.sequences(mask) if mask.dtype == torch.int64 else _rows._tokens_alone(mask)
+    want = _attention._packed(q, k, v, (rows, rows), scores, 0.0)
+    got = _attention._packed(q, k, v, rows_in_graph(mask), scores, 0.0)
     assert torch.equal(got, want)
     pairs = zip(torch.autograd.grad(got, wanted, dout), torch.autograd.grad(want, wanted, dout), strict=True)
     for a, b in pairs:
@@ -159,8 +266,14 @@ def test_the_operator(mask: torch.Tensor, sinks: tuple[float, ...] | None) -> No
         torch.testing.assert_close(a, b, rtol=2**-9, atol=2**-9)
 
 
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_the_operator_is_traced_rightly(mask: torch.Tensor) -> None:
-    arguments = (*tensors(), mask, True, -1, -1, 0.125, 0.0, 0.0, None, False)
+def test_the_operators_are_traced_rightly() -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.pyfa_rocm.fmha_rows.default, arguments, test_utils=tests)
+    ops, numbers = torch.ops.pyfa_rocm, MASKS["sequences"]
+    q, k, v = (x.detach().flatten(0, 1).requires_grad_() for x in tensors())
+    counted = (q, k, v, *ops.fmha_starts(numbers), True, -1, -1, 0.125, 0.0, 0.0, None, False)
+    torch.library.opcheck(ops.fmha_counted.default, counted, test_utils=tests)
+    order = torch.tensor([2, 0, 1])
+    permuted = torch.randn(3, 2, requires_grad=True), order, order.argsort()
+    torch.library.opcheck(ops.fmha_permuted.default, permuted)
+    torch.library.opcheck(ops.fmha_starts.default, (numbers,), test_utils=tests)
+    torch.library.opcheck(ops.fmha_without_gaps.default, (MASKS["padding"],), test_utils=tests)

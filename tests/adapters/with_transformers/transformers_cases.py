@@ -39,6 +39,7 @@ COMMON: dict[str, Any] = {
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
+    "MistralForCausalLM": {"sliding_window": WINDOW},
     "Gemma2ForCausalLM": {
         "sliding_window": WINDOW, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 5.0,
     },
