@@ -17,8 +17,15 @@ python=${PYTHON:-python3} venv=$PWD/build/adapters-venv
 native/tools/wheel/check_wheel.sh "$wheel" "$python"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
-pip install -r tests/adapters/requirements.txt "$wheel"
+# Without dependencies: the files name them all.
+locked() { pip install --no-deps --only-binary=:all: --require-hashes -r "tests/adapters/$1"; }
+locked requirements.txt
+locked requirements-cpu.txt || {
+  echo "test_adapters.sh: pip finds no torch for CPUs; taking that for CUDA, which serves as well and is larger"
+  locked requirements-cuda.txt
+}
 pip install --quiet --force-reinstall --no-deps "$wheel"  # of the same version, but not the same file
+pip check
 export PYFA_ROCM_TEST_INSTALLED=1 PYFA_ROCM_TEST_WHEEL=$wheel
 # Not `python -m pytest`, which would put this folder, and so the source tree's package, first.
 time "$venv/bin/pytest" -c tests/adapters/pytest.ini tests/adapters "$@"

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "native" / "tools"
 FETCH = TOOLS / "fetch"
+ADAPTERS = ROOT / "tests" / "adapters"
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
@@ -39,15 +40,34 @@ def named(path: Path) -> list[str]:
     return [line for line in lines if line and line != "--no-deps"]
 
 
-FILES = [*sorted(FETCH.glob("*-requirements.txt")), *sorted(CLIENTS.glob("*/requirements.txt"))]
+FILES = [
+    *sorted(FETCH.glob("*-requirements.txt")),
+    *sorted(ADAPTERS.glob("requirements*.txt")),
+    *sorted(CLIENTS.glob("*/requirements.txt")),
+]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
     for requirement, hashes in pinned(path):
-        assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
+        local = "[+]cpu" if path.name == "requirements-cpu.txt" else ""
+        assert re.fullmatch(rf"==[\w.]+{local}", str(requirement.specifier)), requirement
         assert hashes, requirement
         assert all(re.fullmatch("[0-9a-f]{64}", value.strip()) for value in hashes), requirement
+
+
+def check(wanted: list[Requirement], paths: list[Path], python: str) -> None:
+    """That these files have, on this Python, one version of each, and the one that is wanted."""
+
+    def applies(requirement: Requirement) -> bool:
+        return not requirement.marker or requirement.marker.evaluate({"python_version": python})
+
+    here = [requirement for path in paths for requirement, _ in pinned(path) if applies(requirement)]
+    versions = {canonicalize_name(requirement.name): str(requirement.specifier)[2:] for requirement in here}
+    assert len(versions) == len(here)
+    for requirement in filter(applies, wanted):
+        version = versions[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement}: got {version}"
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -61,16 +81,15 @@ def test_every_package_has_one_version_and_its_hashes(path: Path) -> None:
 )
 def test_what_pyproject_asks_for_is_pinned(name: str, arguments: tuple[str, ...], python: str) -> None:
     """For each Python that it allows, once; native/tools/fetch/lock_requirements.py writes the files anew."""
-    here = [
-        requirement
-        for requirement, _ in pinned(FETCH / name)
-        if not requirement.marker or requirement.marker.evaluate({"python_version": python})
-    ]
-    versions = {canonicalize_name(requirement.name): str(requirement.specifier)[2:] for requirement in here}
-    assert len(versions) == len(here)
-    for wanted in declared(*arguments):
-        version = versions[canonicalize_name(wanted.name)]
-        assert wanted.specifier.contains(version), f"{wanted}: got {version}"
+    check(declared(*arguments), [FETCH / name], python)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("torch", ["cpu", "cuda"])
+def test_what_the_adapters_ask_for_is_pinned(torch: str, python: str) -> None:
+    """With either torch, of which pip takes that for CPUs if it finds it."""
+    wanted = [*declared(), *map(Requirement, named(ADAPTERS / "requirements.in"))]
+    check(wanted, [ADAPTERS / "requirements.txt", ADAPTERS / f"requirements-{torch}.txt"], python)
 
 
 def test_what_a_client_names_is_pinned() -> None:
@@ -85,11 +104,12 @@ def test_what_a_client_names_is_pinned() -> None:
 
 
 def test_pip_installs_nothing_else() -> None:
-    """Of the build's programs. check_wheel.sh and test_adapters.sh install what they test, as a user does."""
-    for path in (TOOLS / "toolchain.sh", TOOLS / "wheel/build_wheel.sh", TOOLS / "test_clients.sh"):
-        text = path.read_text().replace("\\\n", " ")
-        calls = re.findall(r"^.*-m pip (?:install|download).*$", text, re.MULTILINE)
-        assert calls, path
+    """Only check_wheel.sh, which installs the wheel as a user does."""
+    for name in ("toolchain.sh", "wheel/build_wheel.sh", "test_clients.sh", "test_adapters.sh"):
+        text = (TOOLS / name).read_text().replace("\\\n", " ")
+        calls = re.findall(r"^.*\bpip (?:install|download) .*$", text, re.MULTILINE)
+        calls = [call for call in calls if not call.startswith("#") and '--no-deps "$wheel"' not in call]
+        assert calls, name
         assert [call for call in calls if "--require-hashes" not in call] == []
     assert "-m build --no-isolation" in (TOOLS / "wheel/build_wheel.sh").read_text()
 

@@ -4,17 +4,22 @@
 - ``demo-requirements.txt``: what build/venv has for the demo, pyproject's dependencies;
 - ``venv-requirements.txt``: what it has for tests, with its extras test and lint too;
 - ``wheel-requirements.txt``: what builds and checks a wheel;
+- ``tests/adapters/requirements.txt``: what build/adapters-venv has beside the wheel and torch, and
+  ``requirements-cuda.txt``: torch as the package index has it, and what only that needs;
 - ``tests/clients/with_NAME/requirements.txt``: what build/clients-NAME-venv has, pyproject's dependencies,
   its extra test, and what ``requirements.in`` says. If that begins with ``--no-deps``, it is the wheels of
   the packages that it names and nothing else, for build/clients/NAME.
 
 pip itself resolves them, for each Python that pyproject allows on Linux for x86-64, and the wheels that it
-would take are named. It needs a package index, installs nothing, and takes some minutes.
+would take are named. It needs a package index, installs nothing, and takes some minutes; a pip before 24
+downloads every wheel.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,14 +33,16 @@ from pip._vendor.packaging.utils import canonicalize_name
 
 FETCH = Path(__file__).resolve().parent
 ROOT = FETCH.parents[2]
+ADAPTERS = ROOT / "tests" / "adapters"
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# Of any Linux that the wheel is for: glibc up to that of native/cmake/Portable.cmake.
+# The wheel runs on any Linux with the glibc of native/cmake/Portable.cmake or a later one.
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
     "manylinux2014_x86_64",
     "linux_x86_64",
 )
+TORCH = "(?:cuda-.*|nvidia-.*|torch|triton)"  # it and what only its build for CUDA needs
 HEAD = """# SPDX-License-Identifier: MIT OR Apache-2.0
 # Written by native/tools/fetch/lock_requirements.py, from {source}.
 """
@@ -51,24 +58,37 @@ class File:
     requirements: list[str]
     pythons: tuple[str, ...] = PYTHONS
     no_deps: bool = False
+    names: str = ".*"  # of the packages that it names
 
 
 def declared(*arguments: str) -> list[str]:
-    """What requirements.py prints."""
+    """Return the lines that requirements.py prints."""
     command = [sys.executable, str(FETCH / "requirements.py"), str(ROOT / "pyproject.toml"), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a file of requirements, without comments."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
 def wanted() -> dict[Path, File]:
     """All files."""
+    adapters = lines_of(ADAPTERS / "requirements.in")
+    torch = [line for line in adapters if line.startswith("torch=")]
     build = ["auditwheel", "build", *declared("--build")]
     files = {
         FETCH / "demo-requirements.txt": File("pyproject.toml", declared()),
         FETCH / "venv-requirements.txt": File("pyproject.toml", declared("test", "lint")),
         FETCH / "wheel-requirements.txt": File("pyproject.toml", build),
+        ADAPTERS / "requirements.txt": File(
+            "pyproject.toml and requirements.in", [*declared(), *adapters], names=f"(?!{TORCH}$).*"
+        ),
+        ADAPTERS / "requirements-cuda.txt": File("requirements.in", torch, names=TORCH),
     }
     for path in CLIENTS.glob("*/requirements.in"):
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        lines = lines_of(path)
         # Frameworks give up a Python before we do.
         files[path.with_suffix(".txt")] = (
             File(path.name, lines[1:], PYTHONS[1:], no_deps=True)
@@ -79,7 +99,7 @@ def wanted() -> dict[Path, File]:
 
 
 def ask_pip(requirements: list[str], python: str, no_deps: bool = False) -> list[dict[str, Any]]:
-    """What pip would install for this Python, but by the markers of the one that runs."""
+    """Ask pip what it would install for this Python. It reads markers as the one that runs does."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
@@ -87,29 +107,36 @@ def ask_pip(requirements: list[str], python: str, no_deps: bool = False) -> list
         command += ["--python-version", python, "--target", folder, "--report", str(report)]
         command += [f"--platform={platform}" for platform in PLATFORMS]
         command += ["--no-deps"] if no_deps else []
-        subprocess.run([*command, *requirements], check=True)
+        # Another machine has not the wheels in this one's folders.
+        environment = os.environ | {"PIP_FIND_LINKS": folder}
+        subprocess.run([*command, *requirements], check=True, env=environment)
         items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
         return items
 
 
-def left_out(items: list[dict[str, Any]], python: str) -> list[str]:
-    """What these need on this Python, and pip did not see: tomli before 3.11, for one."""
+def applies(requirement: Requirement, python: str) -> bool:
+    """Return whether this Python needs it."""
     environment = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    return requirement.marker is None or requirement.marker.evaluate(environment)
+
+
+def left_out(items: list[dict[str, Any]], python: str) -> list[str]:
+    """Return what these need on this Python and pip did not see: tomli before 3.11, for one."""
     names = {canonicalize_name(item["metadata"]["name"]) for item in items}
     found = set()
     for item in items:
         for line in item["metadata"].get("requires_dist", ()):
             needed = Requirement(line)
-            if needed.marker and not needed.marker.evaluate(environment):
-                continue
-            if canonicalize_name(needed.name) not in names:
+            if applies(needed, python) and canonicalize_name(needed.name) not in names:
                 found.add(f"{needed.name}{needed.specifier}")
     return sorted(found)
 
 
 def resolve(file: File, python: str) -> list[Wheel]:
     """The wheels that pip would take on this Python."""
-    requirements = file.requirements
+    requirements = [
+        line.partition(";")[0] for line in file.requirements if applies(Requirement(line), python)
+    ]
     items = ask_pip(requirements, python, file.no_deps)
     while not file.no_deps and (more := left_out(items, python)):
         requirements = [*requirements, *more]
@@ -121,6 +148,7 @@ def resolve(file: File, python: str) -> list[Wheel]:
             item["download_info"]["archive_info"]["hashes"]["sha256"],
         )
         for item in items
+        if re.fullmatch(file.names, canonicalize_name(item["metadata"]["name"]))
     ]
 
 
