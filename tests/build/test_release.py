@@ -129,6 +129,85 @@ def test_actions_are_commits() -> None:
         assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", use)] == []
 
 
+def images(path: Path) -> list[str]:
+    """The images that a workflow names, in their order."""
+    return re.findall(r'(?:container|image): "?([a-z][^"\s,}]*)', path.read_text())
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    """A copy of the workflow, in which no image has a digest."""
+    text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    path = tmp_path / "wheel.yml"
+    path.write_text(re.sub(r"@sha256:[0-9a-f]{64}", "", text))
+    return path
+
+
+def pin(workflow: Path, digest: str) -> subprocess.CompletedProcess[str]:
+    """Runs pin_images.sh with a docker that knows this digest of each image; it notes what it is asked."""
+    docker = workflow.parent / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$*" >> {workflow.parent}/asked\n{digest}\n')
+    docker.chmod(0o755)
+    env = os.environ | {"PATH": f"{workflow.parent}:{os.environ['PATH']}"}
+    command = [str(TOOLS / "wheel/pin_images.sh"), str(workflow)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+
+
+# A digest for each image: that of the name, as docker's last argument.
+DIGEST = 'for name; do :; done; echo "sha256:$(printf %s "$name" | sha256sum | cut -c1-64)"'
+
+
+def test_images_get_digests(workflow: Path) -> None:
+    """Each its own, and a new one if the tag moves; nothing else of the workflow changes."""
+    before, tags = workflow.read_text(), images(workflow)
+    assert {"debian:12", "python:3.10-slim-bookworm", "almalinux:8"} <= set(tags)
+    for salt in ("", "moved "):
+        done = pin(workflow, DIGEST.replace("%s", f'"{salt}%s"'))
+        assert done.returncode == 0, done.stderr
+        assert images(workflow) == [
+            f"{tag}@sha256:{hashlib.sha256(f'{salt}{tag}'.encode()).hexdigest()}" for tag in tags
+        ]
+        assert re.sub(r"@sha256:[0-9a-f]{64}", "", workflow.read_text()) == before
+        assert run("wheel/pin_images.sh", "--check", workflow).returncode == 0
+    asked = (workflow.parent / "asked").read_text().splitlines()
+    assert set(asked) == {
+        f"buildx imagetools inspect --format {{{{.Manifest.Digest}}}} {tag}" for tag in tags
+    }
+
+
+@pytest.mark.parametrize(
+    ("digest", "told"), [("exit 1", "docker knows no"), ("echo latest", "got digest 'latest' of")]
+)
+def test_images_without_a_digest(workflow: Path, digest: str, told: str) -> None:
+    """No digest is written, and a release is refused."""
+    before = workflow.read_text()
+    done = pin(workflow, digest)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert workflow.read_text() == before
+    done = run("wheel/pin_images.sh", "--check", workflow)
+    assert done.returncode == 1
+    assert "got almalinux:10, expected almalinux:10@sha256:...: run native/tools/wheel/pin_images.sh" in done.stderr
+
+
+def test_one_image_without_a_digest(workflow: Path) -> None:
+    assert pin(workflow, DIGEST).returncode == 0
+    text = workflow.read_text()
+    workflow.write_text(re.sub(r"(container: debian:12)@\S+", r"\1", text, count=1))
+    assert "got debian:12, expected debian:12@sha256:" in run("wheel/pin_images.sh", "--check", workflow).stderr
+    workflow.write_text("jobs:\n")
+    assert "expected one or more" in run("wheel/pin_images.sh", "--check", workflow).stderr
+
+
+def test_a_release_needs_digests() -> None:
+    """The first job asks, outside of any container."""
+    text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
+    first = text.partition("\njobs:\n")[2].partition("\n\n")[0]
+    assert "container:" not in first
+    assert "if: startsWith(github.ref, 'refs/tags/v')\n" in first
+    assert 'run: native/tools/wheel/check_tag.sh "$GITHUB_REF_NAME" && native/tools/wheel/pin_images.sh --check' in first
+
+
 def test_hashes_of_what_was_built(tmp_path: Path) -> None:
     """One line for all files; any other file, and any other content, is told."""
     for name, text in (("a-1.tar.gz", "sdist"), ("b-1.whl", "wheel")):
@@ -164,7 +243,8 @@ def test_each_job_checks_what_it_takes() -> None:
     """Before anything else runs on it: the artifact is known only by its name."""
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
     jobs = dict(re.findall(r"^  (\w+):\n(.*?)(?=^  \w+:\n|\Z)", text.partition("\njobs:\n")[2], re.M | re.S))
-    assert list(jobs) == ["build", "test", "adapters", "publish"]
+    assert list(jobs) == ["tag", "build", "test", "adapters", "publish"]
+    assert "needs: tag\n" in jobs["build"]
     assert "hashes: ${{ steps.made.outputs.hashes }}" in jobs["build"]
     assert jobs["build"].index("dist_hashes.sh build/dist") < jobs["build"].index("upload-artifact")
     for name in ("test", "adapters", "publish"):
