@@ -187,14 +187,19 @@ def test_images_without_a_digest(workflow: Path, digest: str, told: str) -> None
     assert workflow.read_text() == before
     done = run("wheel/pin_images.sh", "--check", workflow)
     assert done.returncode == 1
-    assert "got almalinux:10, expected almalinux:10@sha256:...: run native/tools/wheel/pin_images.sh" in done.stderr
+    assert (
+        "got almalinux:10, expected almalinux:10@sha256:...: run native/tools/wheel/pin_images.sh"
+        in done.stderr
+    )
 
 
 def test_one_image_without_a_digest(workflow: Path) -> None:
     assert pin(workflow, DIGEST).returncode == 0
     text = workflow.read_text()
     workflow.write_text(re.sub(r"(container: debian:12)@\S+", r"\1", text, count=1))
-    assert "got debian:12, expected debian:12@sha256:" in run("wheel/pin_images.sh", "--check", workflow).stderr
+    assert (
+        "got debian:12, expected debian:12@sha256:" in run("wheel/pin_images.sh", "--check", workflow).stderr
+    )
     workflow.write_text("jobs:\n")
     assert "expected one or more" in run("wheel/pin_images.sh", "--check", workflow).stderr
 
@@ -205,7 +210,10 @@ def test_a_release_needs_digests() -> None:
     first = text.partition("\njobs:\n")[2].partition("\n\n")[0]
     assert "container:" not in first
     assert "if: startsWith(github.ref, 'refs/tags/v')\n" in first
-    assert 'run: native/tools/wheel/check_tag.sh "$GITHUB_REF_NAME" && native/tools/wheel/pin_images.sh --check' in first
+    assert (
+        'run: native/tools/wheel/check_tag.sh "$GITHUB_REF_NAME" && native/tools/wheel/pin_images.sh --check'
+        in first
+    )
 
 
 def test_hashes_of_what_was_built(tmp_path: Path) -> None:
