@@ -129,7 +129,8 @@ def _with_positions(prepare: Callable[..., Any], implementation: str) -> Callabl
             return results
         numbers = numbers_of(positions)
         if mask is None and q_length == kv_length:
-            return early_exit, mask, numbers.expand(args[0].shape[0], -1), q_length, kv_length, *rest
+            embeddings, *_ = args
+            return early_exit, mask, numbers.expand(embeddings.shape[0], -1), q_length, kv_length, *rest
         one = (numbers[:, -1] == 1).all()
         torch._assert_async(
             one if mask is None else one | ~mask.all(),
