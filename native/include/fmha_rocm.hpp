@@ -179,7 +179,7 @@ struct failure {
 };
 
 #ifdef FMHA_ROCM_EXCEPTIONS
-/* The exceptions of the throwing forms; one class a status, so that a caller may catch what it can deal with. */
+/* The exceptions of the throwing forms: one class a status, so that a caller may catch the ones it knows. */
 class error : public std::runtime_error {
  public:
   explicit error(const failure& f) : std::runtime_error(f.message), status_(f.status) {}

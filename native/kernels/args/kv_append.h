@@ -26,7 +26,7 @@ struct AppendScaleStrides {
 };
 
 // Grid: (blocks of a sequence's rows, 1, batch). A row is a (token, head), head by head q's, the keys', the
-// values'; what is left out has no heads. `lanes` lanes of a wave do a row. Numbers in the device's arrays are
+// values'; what is left out has no heads. `lanes` lanes of a wave do a row. Numbers in device arrays are
 // compared with the sizes here: a token that is in none of them is left out.
 struct KvAppendParams {
   const void* q;

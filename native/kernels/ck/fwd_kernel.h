@@ -170,7 +170,7 @@ struct FwdPipeline : Base {
     }
   }
 
-  // Tells whether no row of the tile sees a key. CK checks this too, but after it has begun to load Q by asm: the
+  // True if no row of the tile sees a key. CK checks this too, but after it has begun to load Q by asm: the
   // compiler reuses the registers while those loads are still in flight.
   template <typename Window, typename Mask>
   CK_TILE_DEVICE static bool sees_no_key(const Window& q, Mask mask) {
