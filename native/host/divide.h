@@ -14,7 +14,7 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return sum / b;
 }
 
-// Whether a is a multiple of b, for the same.
+// Tells whether a is a multiple of b, for the same.
 constexpr bool is_multiple(int64_t a, int64_t b) {
   if (((a | b) >> 32) == 0) return static_cast<uint32_t>(a) % static_cast<uint32_t>(b) == 0;
   return a % b == 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr auto kInvalid = XLA_FFI_Error_Code_INVALID_ARGUMENT;
 constexpr uintptr_t kWorkspaceAlign = 256;
 
-// Of names in passes that have the forward call's fields as a struct of their own.
+// The prefix of names in passes that have the forward call's fields as a struct of their own.
 constexpr const char kPrefix[] = "fwd->";
 
 // For a buffer of no bytes, whose address may be NULL, which would say that there is none.

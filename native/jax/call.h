@@ -29,7 +29,7 @@ class Call {
   const std::vector<Buffer>& used() const { return used_; }
 
  private:
-  // Of each pass some are read. Those that point to others are linked to them when they are used.
+  // Each pass reads some of them. Those that point to others are linked to them when they are used.
   struct Params {
     fmha_fwd_params fwd;
     fmha_bwd_params bwd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What XLA gives a handler: buffers, attributes, a stream; and what it wants back.
+// A handler's view of XLA: buffers, attributes, a stream, and the error that it returns.
 #pragma once
 
 #include <cstdint>

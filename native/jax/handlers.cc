@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What XLA calls.
+// The functions that XLA calls.
 #include <atomic>
 #include <exception>
 #include <mutex>

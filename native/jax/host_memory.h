@@ -18,8 +18,8 @@ struct Range {
 // apart.
 std::vector<Range> merged(std::vector<Range> ranges);
 
-// What has been registered is unregistered again whatever happens. Other memory must not be lent meanwhile
-// that overlaps this.
+// Memory that has been registered is unregistered again, whatever happens. Other memory must not be lent
+// meanwhile that overlaps this.
 class HostMemory {
  public:
   HostMemory(const fmha_jax_device& device, const std::vector<Buffer>& buffers);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the entries of all families hand back: kernel info, extents, sizes.
+// The answers of the entries of all families: kernel info, extents, sizes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fmha {
 
-// What a family says of its kernel.
+// A family's answer about its kernel.
 struct TileInfo {
   int32_t tile_m, tile_n;
   const char* pipeline;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the kernels of the backward pass have of their own in the table of kernels.
+// The fields of the kernels of the backward pass in the table of kernels.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct BwdRow {
   int16_t slot_bytes;    // of an argument, of kernels that come prebuilt
 };
 
-// What comes before and after it.
+// The kernels before and after it.
 struct BwdPartsRow {
   PartKind kind;
   int16_t per_block;  // of a workgroup: rows (dot), eights of elements (sum)

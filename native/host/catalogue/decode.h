@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the kernels of attention over a KV cache have of their own in the table of kernels.
+// The fields of the kernels of attention over a KV cache in the table of kernels.
 #pragma once
 
 #include <cstdint>

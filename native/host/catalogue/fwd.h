@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a forward kernel has of its own in the table of kernels.
+// The fields of a forward kernel in the table of kernels.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the kernels that append to a cache have of their own in the table of kernels.
+// The fields of the kernels that append to a cache in the table of kernels.
 #pragma once
 
 #include "catalogue/enums.h"

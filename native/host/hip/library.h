@@ -14,10 +14,10 @@ namespace fmha {
 bool is_loadable(const char* path, std::string& why);
 
 // Opens the library at this path, or of this name by the loader's search, and finds all functions. nullptr:
-// `why` says it in the loader's words, if it has some. What was opened stays loaded. `flags` are dlopen's.
+// `why` says it in the loader's words, if it has some. An opened library stays loaded. `flags` are dlopen's.
 std::unique_ptr<HipApi> open_hip(const char* path, int flags, std::string& why);
 
-// Whether the loader itself is what found nothing of this name: as opposed to a file that it refused.
+// Tells whether the loader itself is what found nothing of this name: as opposed to a file that it refused.
 bool is_not_found(const char* name, const std::string& why);
 
 // Path of a loaded library as the loader knows it.

@@ -69,7 +69,7 @@ bool is_same_file(const char* a, const char* b) {
   return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-// Of libamdhip64 it finds libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6. Every
+// For libamdhip64 it finds libamdhip64.so, libamdhip64.so.6, and a wheel's libamdhip64-1a2b3c4d.so.6. Every
 // object in the process is listed once, however often and by whatever name it was opened, so two entries are
 // two copies.
 std::vector<std::string> mapped_libraries(const char* stem) {
@@ -113,7 +113,7 @@ std::string runtime_of_torch() {
   return "";
 }
 
-// Of several, PyTorch's own first: the others came along with something else.
+// PyTorch's own comes first of several: the others came along with something else.
 std::vector<std::string> mapped_runtimes() {
   std::vector<std::string> paths = mapped_libraries("libamdhip64");
   if (paths.size() < 2) return paths;

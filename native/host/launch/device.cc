@@ -171,7 +171,7 @@ void Device::check_reachable(const char* name, const void* pointer, int owner, v
         owner == 0 ? " (FMHA_NO_MEMORY_CHECK admits memory whose device HIP misstates)" : "");
 }
 
-// What a captured hipMallocAsync returns has no memory yet, and ROCm says of it that it is device 0's.
+// The result of a captured hipMallocAsync has no memory yet, and ROCm says that it is device 0's.
 bool Device::is_capturing(void* stream) const {
   if (stream == nullptr) return false;
   int status = 0;

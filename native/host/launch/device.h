@@ -75,8 +75,8 @@ class Device {
   const int ordinal_;
   const Target target_;
   std::mutex load_mutex_;
-  // What was loaded, under the mutex. A HIP runtime may go on pointing to the image (CLR does, and debuggers
-  // read it there), so that it stays.
+  // The loaded images, under the mutex. A HIP runtime may go on pointing to the image (CLR does, and
+  // debuggers read it there), so that it stays.
   std::vector<Image> images_;
   std::unique_ptr<std::atomic<void*>[]> functions_;  // one for each row of kKernels; nullptr: not loaded yet
 };

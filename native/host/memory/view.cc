@@ -49,8 +49,8 @@ class Steps {
   size_t count_ = 0;
 };
 
-// Whether the view has an element `delta` elements behind its first. Each stride steps over all that the
-// smaller ones reach, so that there is one way at most to get there.
+// Tells whether the view has an element `delta` elements behind its first. Each stride steps over all that
+// the smaller ones reach, so that there is one way at most to get there.
 bool holds(const View& v, int64_t delta) {
   if (delta < 0) return false;
   const Steps steps(v);
@@ -58,8 +58,8 @@ bool holds(const View& v, int64_t delta) {
   return delta < v.row;
 }
 
-// Whether a row of `a` and one of `b`, which lies `delta` elements behind, meet. Both have these steps, and
-// the difference of their indices is one of the two next to the quotient.
+// Tells whether a row of `a` and one of `b`, which lies `delta` elements behind, meet. Both have these steps,
+// and the difference of their indices is one of the two next to the quotient.
 bool rows_meet(const View& a, const View& b, int64_t delta, std::span<const size_t> steps) {
   if (steps.empty()) return delta < a.row && -delta < b.row;
   const int64_t stride = a.stride[steps[0]];
@@ -146,7 +146,7 @@ void check_apart(View view, View later) {
 
 void Extents::raise_too_many() { raise(FMHA_INTERNAL, "a call touches more tensors than Extents holds"); }
 
-// Of two that are both written, the later one is blamed: it is the optional one, which the caller can move.
+// If both are written, the later one is blamed: it is the optional one, which the caller can move.
 void Extents::check_overlaps() const {
   for (size_t i = 0; i < count_; ++i) {
     const Extent& written = extents_[i];

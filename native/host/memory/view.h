@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A piece of the caller's memory: its shape and strides, its extent, and what it overlaps. What kernels want
-// of strides and addresses, their origin says (host/origins/fwd_limits.cc); whose memory it is, the device
-// says (launch/device.cc).
+// A piece of the caller's memory: its shape and strides, its extent, and what it overlaps. The
+// origin of kernels says what they want of strides and addresses (host/origins/fwd_limits.cc); the device
+// says whose memory it is (launch/device.cc).
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 namespace fmha {
 
 struct Workspace {
-  // What fmha_rocm.h asks for, hipMalloc gives, and a plan's offsets may count on.
+  // The alignment that fmha_rocm.h asks for and hipMalloc gives; a plan's offsets may count on it.
   static constexpr int64_t kAlignBytes = 256;
 
   void* data;

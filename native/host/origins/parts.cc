@@ -69,7 +69,7 @@ void add_sum(const Kernel& kernel, const View& out, const Parts& parts, bool acc
 
 namespace {
 
-// What is left of the arguments is of no parts.
+// The rest of the arguments means that there are no parts.
 BwdBiasParams* add_bias(const Kernel& kernel, const View& out, bool accumulate, Plan& plan) {
   const int64_t per_block = kernel.bwd_parts.per_block, row_blocks = ceil_div(out.row, per_block);
   const Grid grid = grid_of(kernel, out, out.size[kSeqlen], row_blocks * per_block, out.size[kBatch]);

@@ -16,7 +16,7 @@ inline BwdStrides strides(const View& v) { return {v.stride[kBatch], v.stride[kH
 // Adds the launch that makes D. Fails with UNSUPPORTED if there are more rows than one launch does.
 void add_dot(const Kernel& kernel, const BwdProblem& problem, const BwdWorkspace& workspace, Plan& plan);
 
-// What is summed up into a gradient.
+// The terms of a gradient.
 struct Parts {
   const float* data;   // nullptr: nothing, so that the gradient is 0
   BwdStrides strides;  // nhead: from one head of the gradient to the next

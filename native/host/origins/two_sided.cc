@@ -23,7 +23,7 @@ BwdStrides lse_strides(const View& v) { return {v.stride[kBatch], v.stride[kHead
 
 BwdStrides optional_strides(const View& v) { return v.touched ? bwd_parts::strides(v) : BwdStrides{}; }
 
-// What a launch of the kernel does for one (batch, query head).
+// The tiles of a launch of the kernel for one (batch, query head).
 struct Tiles {
   int64_t keys, queries;
   int64_t bias_keys, bias_rows;  // of the bias's gradient: 0 if it is not wanted
@@ -51,7 +51,7 @@ Tiles tiles_of(const Kernel& kernel, const BwdProblem& p) {
   return tiles;
 }
 
-// Of so many heads and batches.
+// The grid for so many heads and batches.
 Grid grid_of(const Kernel& kernel, const FwdProblem& f, const Tiles& tiles, int64_t nhead, int64_t batch) {
   const int64_t most = kMaxWorkItemsX / kernel.block_size;
   if (tiles.all() > most) {

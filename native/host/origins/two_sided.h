@@ -12,7 +12,7 @@
 
 namespace fmha::two_sided {
 
-// Whether the kernel could do the problem at all; if not, the reason is in `why`.
+// Tells whether the kernel could do the problem at all; if not, the reason is in `why`.
 bool is_within_limits(const BwdProblem& problem, Refusal& why);
 
 // Adds the launch that makes dQ, dK and dV. Fails with UNSUPPORTED if there are more tiles than one launch

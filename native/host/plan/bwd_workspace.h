@@ -10,8 +10,9 @@
 //   dk       (batch, nhead_q, seqlen_k, hdim_q), and
 //   dv       (batch, nhead_q, seqlen_k, hdim_v): only if the main kernel cannot write the caller's itself
 //
-// Of packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed, for
-// no kernel writes rows beyond seqused_k. All but dbias is proportional to the lengths, not to their product.
+// With packed sequences the batch is 1 and the lengths are total_q and total_k; dk and dv are then zeroed,
+// for no kernel writes rows beyond seqused_k. All but dbias is proportional to the lengths, not to their
+// product.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct BwdWorkspace {
   int64_t bytes;     // of all; kAddressSpace or more: no process can have it
 };
 
-// Of a problem that has queries and keys.
+// The problem has queries and keys.
 BwdWorkspace bwd_workspace(const Kernel& main, const BwdProblem& problem);
 
 }  // namespace fmha

@@ -21,7 +21,7 @@ struct DecodeWorkspace {
 // Addresses are those of the problem's workspace, and mean nothing until it is there.
 DecodeWorkspace decode_workspace(const DecodeProblem& problem, int32_t splits);
 
-// What merges the splits.
+// Returns the merge of the splits.
 MergeProblem merge_of(const DecodeProblem& problem, const DecodeWorkspace& workspace, int32_t splits);
 
 }  // namespace fmha

@@ -12,7 +12,7 @@ namespace fmha {
 
 // Workgroups a (batch, head).
 inline int64_t fwd_tiles(const Kernel& kernel, const FwdProblem& problem) {
-  // Of V's columns there is one tile, in all kernels but those of very wide heads.
+  // All kernels but those of very wide heads have one tile of V's columns.
   const int64_t columns =
       problem.hdim_v <= kernel.fwd.tile_nv ? 1 : ceil_div(problem.hdim_v, kernel.fwd.tile_nv);
   return ceil_div(problem.seqlen_q, kernel.fwd.tile_m) * columns;

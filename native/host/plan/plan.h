@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a call comes to, whatever its family: launches and memsets in their order, and the workspace they
+// The steps of a call, whatever its family: launches and memsets in their order, and the workspace they
 // need. supported, kernel info, the workspace query, prepare and run all read one plan, so that no two can
 // disagree.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace fmha {
 
-// What the choice of a kernel depends on besides the problem.
+// The choice of a kernel depends on this and on the problem.
 struct Target {
   Arch arch;
   int compute_units;

@@ -33,7 +33,8 @@ struct BwdProblem {
 
   bool has_queries() const { return dq.touched; }
   bool has_keys() const { return dk.touched; }
-  // Whether the bias has one element for several scores' gradients. Packed sequences share none but rows.
+  // Tells whether the bias has one element for several scores' gradients. Packed sequences share none but
+  // rows.
   bool sums_dbias() const {
     return dbias.size[kSeqlen] < (fwd.group ? fwd.total_q : fwd.seqlen_q) ||
            dbias.size[kHead] < fwd.nhead_q || (!fwd.group && dbias.size[kBatch] < fwd.batch);
@@ -46,7 +47,7 @@ struct BwdProblem {
   }
 };
 
-// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.
 void make_bwd_problem(const fmha_bwd_params* params, Pointers pointers, BwdProblem& problem);
 
 // Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.

@@ -12,13 +12,13 @@
 
 namespace fmha {
 
-// What elements of an 8-bit cache are multiplied with.
+// The factors on elements of an 8-bit cache.
 struct CacheScale {
   const float* data;  // nullptr: 1
   int64_t stride_page, stride_head;
 };
 
-// Whether keys and values lie in vectors (see fmha_cache), and of how many elements.
+// Tells whether keys and values lie in vectors (see fmha_cache), and of how many elements.
 struct CacheVectors {
   int32_t k, v;  // 0: they do not
 
@@ -49,7 +49,7 @@ inline constexpr const char* kCacheStrideNames[] = {"stride_page", "stride_token
 // Fails with INVALID_ARGUMENT or ABI_MISMATCH unless there is a struct of a known size.
 void check_cache_struct(const fmha_cache* cache);
 
-// Whether a cache has pages. Fails with INVALID_ARGUMENT unless they are listed in one way, or in none.
+// Tells whether a cache has pages. Fails with INVALID_ARGUMENT unless they are listed in one way, or in none.
 bool check_page_lists(const fmha_cache& cache);
 
 // Tokens of so many pages, INT64_MAX at most.
@@ -63,13 +63,13 @@ void check_page_size(const fmha_cache& cache, bool paged);
 CacheVectors cache_vectors(const fmha_cache& cache, const char* hdim, int64_t hdim_q, int64_t element_bytes,
                            bool paged);
 
-// The view of keys or values; it is touched if `wanted`. Its strides are not checked. Of a vectorised cache
-// it has all tokens of a page and head as one row.
+// The view of keys or values; it is touched if `wanted`. Its strides are not checked. A vectorised
+// cache has all tokens of a page and head as one row.
 void set_cache_view(View& view, const TensorName& name, const fmha_cache_tensor& tensor,
                     const fmha_cache& cache, int64_t nhead, int64_t hdim, int64_t element_bytes, bool wanted);
 
 // Fails with INVALID_ARGUMENT if there are scales that cannot be: `batch` sequences have them, or all
-// pages. What is read is added to `extents` if `wanted`.
+// pages. The memory it reads is added to `extents` if `wanted`.
 CacheScale cache_scale(const char* name, const fmha_cache_scale& scale, const fmha_cache& cache, DType dtype,
                        int64_t batch, int64_t nhead, bool wanted, Pointers pointers, Extents& extents);
 

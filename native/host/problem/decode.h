@@ -29,7 +29,7 @@ struct DecodeProblem {
   Workspace workspace;
 };
 
-// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.
 void make_decode_problem(const fmha_decode_params* params, Pointers pointers, DecodeProblem& problem);
 
 // Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.

@@ -119,7 +119,7 @@ void set_dropout(const fmha_fwd_params& p, Pass pass, FwdProblem& problem) {
   if (problem.dropout.p_keep() == 1.0F && random_bytes == nullptr) problem.dropout.p_drop = 0.0F;
 }
 
-// Of packed sequences only the device knows the lengths.
+// Only the device knows the lengths of packed sequences.
 void set_mask(const fmha_fwd_params& p, FwdProblem& problem) {
   problem.mask = make_mask(p.mask, p.window_left, p.window_right, p.seqlen_k);
   if (!problem.group) drop_idle_sides(problem.mask, p.seqlen_q, p.seqlen_k);

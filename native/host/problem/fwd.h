@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Forward attention as the caller asked for it, checked: tensors, mask, dropout and scales, as mathematics.
-// What is wrong with the arguments themselves is found here, before anything is said to a device. What the
-// kernels of an origin cannot do is that origin's to say; what this build or this device lacks, the
-// selector's.
+// Errors of the arguments themselves are found here, before anything is said to a device. An
+// origin says what its kernels cannot do. The selector says what this build or this device lacks.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@
 
 namespace fmha {
 
-// Which pass reads the params: the backward pass only reads what the forward pass wrote; a decode pass has
+// The pass that reads the params: the backward pass only reads what the forward pass wrote; a decode pass has
 // its keys and values in a cache.
 enum class Pass : uint8_t { kForward, kBackward, kDecode };
 
@@ -59,18 +58,18 @@ struct FwdProblem {
   bool has_alibi;
   Extents extents;  // all that the call touches, its workspace aside
   Workspace workspace;
-  // Whether the call may use one: it has one, or it is only asked what it would take. Without one, what would
-  // be faster with one is done without.
+  // Tells whether the call may use one: it has one, or it is only asked what it would take. Without one,
+  // steps that it would speed up do without it.
   bool may_use_workspace;
 };
 
-// Whether it asks for no more than a mask and an LSE.
+// Tells whether it asks for no more than a mask and an LSE.
 inline bool is_plain(const FwdProblem& p) {
   return !p.has_bias && !p.has_alibi && p.softcap == 0.0F && !p.dropout.is_on() && !p.randval.touched &&
          p.qk_descale == 1.0F && p.v_descale == 1.0F;
 }
 
-// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.
 void make_fwd_problem(const fmha_fwd_params* params, Pointers pointers, FwdProblem& problem);
 
 // The same of the `fwd` of a call of another pass, in whose messages names begin with "fwd->": what belongs

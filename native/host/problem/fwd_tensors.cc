@@ -123,7 +123,7 @@ void set_arrays(const Builder& b) {
   problem.cu_seqlens_q = problem.cu_seqlens_k = problem.seqused_q = problem.seqused_k = nullptr;
   problem.seqused_k = array(b, "fwd->seqused_k", p.seqused_k, p.batch);
   if (problem.group) {
-    // Of INT64_MAX sequences nobody has the lengths: that one more would overflow does not matter.
+    // Nobody has the lengths of INT64_MAX sequences: that one more would overflow does not matter.
     const int64_t starts = p.batch < INT64_MAX ? p.batch + 1 : p.batch;
     problem.cu_seqlens_q = array(b, "fwd->cu_seqlens_q", p.cu_seqlens_q, starts);
     problem.cu_seqlens_k = array(b, "fwd->cu_seqlens_k", p.cu_seqlens_k, starts);

@@ -45,7 +45,7 @@ class Builder {
   }
 
  private:
-  // What is not there is not checked either.
+  // An absent tensor is not checked.
   bool reads(const void* data) const { return data != nullptr && !problem_.empty; }
 
   void add(const View& view, bool written) {

@@ -50,7 +50,7 @@ struct KvAppendProblem {
   Extents others;   // of all but the cache, whose keys and values may lie in one another's gaps
 };
 
-// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.
 void make_kv_append_problem(const fmha_kv_append_params* params, Pointers pointers, KvAppendProblem& problem);
 
 // Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.

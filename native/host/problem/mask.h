@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which keys a query sees: those in a window around its own column.
+// The keys that a query sees: those in a window around its own column.
 #pragma once
 
 #include <cstdint>

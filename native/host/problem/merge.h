@@ -31,7 +31,7 @@ struct MergeProblem {
   Extents extents;
 };
 
-// Fails with INVALID_ARGUMENT or ABI_MISMATCH. Whether tensors overlap is not looked at.
+// Fails with INVALID_ARGUMENT or ABI_MISMATCH. It does not look whether tensors overlap.
 void make_merge_problem(const fmha_merge_params* params, Pointers pointers, MergeProblem& problem);
 
 // Takes over the addresses of a call that is like the problem's own in all else: see problem/fwd.h.

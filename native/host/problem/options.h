@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What calls of any family say of themselves, and checks of single fields.
+// The options that calls of any family have, and checks of single fields.
 #pragma once
 
 #include <cinttypes>
@@ -22,7 +22,7 @@ inline bool truth(const char* name, int32_t value) {
   raise(FMHA_INVALID_ARGUMENT, "%s = %" PRId32 ": expected 0 or 1", name, value);
 }
 
-// What the logarithm of an LSE is to. Fails with INVALID_ARGUMENT.
+// Tells whether the logarithm of an LSE is to base 2. Fails with INVALID_ARGUMENT.
 inline bool is_base2(fmha_lse_base base) {
   if (base == FMHA_LSE_NATURAL || base == FMHA_LSE_BASE2) return base == FMHA_LSE_BASE2;
   raise(FMHA_INVALID_ARGUMENT, "lse_base = %" PRId32 ": expected FMHA_LSE_NATURAL (0) or FMHA_LSE_BASE2 (1)",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What every public struct begins and ends with: the struct_size that the caller sets, and a reserved word.
+// The beginning and end of every public struct: the struct_size that the caller sets, and a reserved word.
 #pragma once
 
 #include <cstdint>

@@ -115,7 +115,7 @@ void add_memset(const BwdWorkspace::Array& first, int64_t bytes, Plan& plan) {
   plan.add_memset(first.data, 0, static_cast<size_t>(bytes));
 }
 
-// Of packed sequences, rows that are not in use: a kernel that writes the gradients itself leaves them.
+// Zeroes rows of packed sequences that are not in use: a kernel that writes the gradients itself leaves them.
 void add_unused_zeros(const Kernel& sum, const BwdProblem& p, Plan& plan) {
   if (p.accumulate) return;
   if (p.fwd.seqused_q != nullptr) add_zeros(sum, p.dq, plan);
@@ -124,7 +124,7 @@ void add_unused_zeros(const Kernel& sum, const BwdProblem& p, Plan& plan) {
   add_zeros(sum, p.dv, plan);
 }
 
-// Whether the main kernel writes all of the caller's gradient of the bias: no score is hidden from it.
+// Tells whether the main kernel writes all of the caller's gradient of the bias: no score is hidden from it.
 bool covers_dbias(const BwdProblem& p) {
   return p.grad_dtype != DType::kFp32 && !p.fwd.group && !p.fwd.mask.hides();
 }

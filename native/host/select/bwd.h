@@ -12,7 +12,7 @@
 
 namespace fmha {
 
-// Which origins could do a problem, before any kernel is looked at.
+// The origins that could do a problem, before any kernel is looked at.
 struct BwdOffers {
   bool of(Origin origin) const { return possible[static_cast<size_t>(origin)]; }
 

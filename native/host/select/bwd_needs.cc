@@ -44,7 +44,7 @@ bool holds_layout(BwdLayout layout, const FwdProblem& f) {
 
 bool differs(const BwdRow& row, bool has, bool wanted) { return wanted ? !has : has && !row.optional; }
 
-// What a kernel takes where it does not meet a need.
+// Adds what a kernel takes where it does not meet a need.
 void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
   switch (need) {
     case BwdNeed::kHeadDims:
@@ -74,7 +74,7 @@ void add_terms(ItemList& terms, BwdNeed need, const BwdRow& row) {
   }
 }
 
-// What a problem asks for beyond the plainest one.
+// Adds what a problem asks for beyond the plainest one.
 void add_wishes(ItemList& wishes, const BwdProblem& p) {
   const FwdProblem& f = p.fwd;
   wishes.add_format("fwd->hdim_q = %" PRId64 ", fwd->hdim_v = %" PRId64, f.hdim_q, f.hdim_v);
@@ -89,7 +89,7 @@ bool same_type(const Kernel& k, const BwdProblem& p, Arch arch) {
   return k.arch == arch && k.family == Family::kBwd && k.dtype == p.fwd.dtype;
 }
 
-// Whether another build has a kernel for the problem.
+// Tells whether another build has a kernel for the problem.
 Elsewhere elsewhere(const BwdProblem& p, const BwdOffers& offers, Arch arch) {
   return Elsewhere([&](const Kernel& k) { return same_type(k, p, arch) && unmet_needs(k, p, offers) == 0; });
 }
@@ -128,7 +128,7 @@ void raise_bwd_unsupported(const BwdProblem& p, const BwdOffers& offers, Arch ar
   }
   const uint32_t unmet = unmet_needs(*nearest, p, offers);
   if (Refusal why; (unmet & bit(BwdNeed::kLimits)) != 0 && !bwd_within_limits(nearest->origin, p, why)) {
-    // What these kernels do not take, others may, which this build has not.
+    // Other kernels, which this build does not have, may take it.
     why.raise(elsewhere(p, offers, arch).text);
   }
   ItemList wishes, terms;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a backward problem asks of a kernel, one bit each, and the words for what none does.
+// The needs of a backward problem, one bit each, and the words for those that no kernel meets.
 #pragma once
 
 #include <cstdint>

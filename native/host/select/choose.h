@@ -60,8 +60,8 @@ struct Chosen {
   const char* why;  // it is this one; nullptr if that was not asked for
 };
 
-// A family's kernels by key: a full set has more than a thousand, of which a call looks at some ten. Of a key
-// those of the least first cost come first.
+// A family's kernels by key: a full set has more than a thousand, of which a call looks at some ten. Those of
+// a key's least first cost come first.
 template <typename F>
 class Index {
  public:

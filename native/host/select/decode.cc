@@ -24,7 +24,7 @@ int64_t tiles_of(const Kernel& kernel, const FwdProblem& f) {
   return ceil_div(f.seqlen_q * (f.nhead_q / f.nhead_k), int64_t{kernel.decode.tile_m});
 }
 
-// What the row tiles of a key head cost in instructions: to read keys and values, and to turn these, takes as
+// The cost of a key head's row tiles in instructions: to read keys and values, and to turn these, takes as
 // many as 56 (head dim 128) to 64 rows (head dim 64), as the software device counts them.
 constexpr int64_t kRowsOfALoad = 56;
 int64_t cost_of_rows(const Kernel& kernel, const FwdProblem& f) {

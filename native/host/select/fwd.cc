@@ -14,7 +14,7 @@
 namespace fmha {
 namespace {
 
-// What makes the choices lose least by the clock of the software device, over the grid of problems of
+// The numbers with which choices lose least by the clock of the software device, over the grid of problems of
 // benchmarks/choices.py. The unit is what one more row of queries costs a wave for one key.
 // - kRowsOfAKey: a key, whatever the tile: LDS reads, the softmax's reductions, barriers.
 // - kRowsOfALoad: K and V on their way to the LDS, which a workgroup's waves share.
@@ -34,7 +34,7 @@ constexpr int64_t kStartOfMany128 = 24300;
 // hand, from such times, 2026-11-23.
 constexpr int64_t kStartOfPart = 13300;
 
-// Of an MI300X, unless the arch has starts of its own.
+// Those of an MI300X, unless the arch has starts of its own.
 FwdStarts starts_of(Arch arch) {
   const FwdStarts& own = arch_info(arch).fwd_starts;
   return own.few64 != 0 ? own : FwdStarts{kStart64, kStart128, kStartOfMany64, kStartOfMany128};
@@ -50,7 +50,7 @@ int64_t round_cost_of(const Kernel& k) {
   return pace == 0 ? cost_of_tile(k.fwd.tile_m, waves_of(k)) : cost_of_tile(128, 4) * pace / 100;
 }
 
-// Of workgroups with several waves for each SIMD a unit runs one at a time.
+// A unit runs workgroups with several waves for each SIMD one at a time.
 FwdWorkCost work_cost(const Kernel& k) {
   return {round_cost_of(k) * waves_of(k) / arch_info(k.arch).simds_per_cu, kStartOfPart};
 }
@@ -69,7 +69,7 @@ class FwdFamily {
       .third = "least time by the estimate, and of those as fast it checks least at run time",
       .tie = "least time by the estimate, and the first in the catalogue of those as fast"};
 
-  // Of what is not in the key, a kernel may do more than the problem asks for.
+  // A kernel may do more than the problem asks for, but not of what is in the key.
   using Key = fmha::Key<Family, Arch, DType, bool, Bias, bool, bool>;
 
   static size_t key_of(const Kernel& k) {

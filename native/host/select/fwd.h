@@ -14,7 +14,7 @@
 
 namespace fmha {
 
-// What the origins of kernels say of a problem before any kernel is looked at.
+// The answers of the origins of kernels about a problem, before any kernel is looked at.
 struct FwdOffers {
   struct Offer {
     bool possible;    // within the origin's limits
@@ -34,7 +34,7 @@ void ask_fwd_origins(const FwdProblem& problem, FwdOffers& offers);
 // thing that works, also if there are fewer than n.
 Chosen choose_fwd(const FwdProblem& problem, const FwdOffers& offers, const Target& target, bool counted);
 
-// Which of a problem's rows share their keys among workgroups of the kernel that was chosen; none without a
+// Returns the rows of a problem that share their keys among workgroups of the chosen kernel; none without a
 // workspace.
 hip_fwd::Division divide_fwd(const Kernel& kernel, const FwdProblem& problem, const Target& target);
 

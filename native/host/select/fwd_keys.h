@@ -9,7 +9,8 @@
 
 namespace fmha {
 
-// Keys that some row of the tile sees. Of packed sequences, of one that has the lengths that bound them all.
+// Keys that some row of the tile sees. For packed sequences, those of one with the lengths that bound them
+// all.
 inline int64_t fwd_keys_of_tile(const FwdProblem& p, int64_t height, int64_t tile) {
   constexpr int64_t kFar = int64_t{1} << 40;
   const int64_t diagonal = p.mask.top_left ? 0 : p.seqlen_k - p.seqlen_q;

@@ -29,7 +29,7 @@ const char* bias_words(Bias bias) {
   return "unknown bias";
 }
 
-// What a kernel takes where it does not meet a need.
+// Adds what a kernel takes where it does not meet a need.
 void add_terms(ItemList& terms, Need need, const Kernel& k) {
   switch (need) {
     case Need::kODType:
@@ -58,7 +58,7 @@ void add_terms(ItemList& terms, Need need, const Kernel& k) {
   }
 }
 
-// What a problem asks for beyond the plainest one.
+// Adds what a problem asks for beyond the plainest one.
 void add_wishes(ItemList& wishes, const FwdProblem& p, bool needs_mask) {
   wishes.add_format("hdim_q = %" PRId64 ", hdim_v = %" PRId64, p.hdim_q, p.hdim_v);
   if (p.o_dtype != p.dtype) wishes.add_format("o_dtype = %s", dtype_name(p.o_dtype));
@@ -70,14 +70,14 @@ void add_wishes(ItemList& wishes, const FwdProblem& p, bool needs_mask) {
   if (!p.group) wishes.add_format("seqlen_k = %" PRId64, p.seqlen_k);
 }
 
-// Also that it is of an origin that this library knows: of others there is no offer. Nor of those that come
-// prebuilt, which do nothing that others do not.
+// Kernels of an origin that this library does not know make no offer. Nor do prebuilt ones, which do nothing
+// that others do not.
 bool same_type(const Kernel& k, const FwdProblem& p, Arch arch) {
   return k.arch == arch && !fwd_is_prebuilt(k.origin) && k.family == Family::kFwd && k.dtype == p.dtype &&
          static_cast<size_t>(k.origin) < kOriginCount;
 }
 
-// Whether another build has a kernel for the problem.
+// Tells whether another build has a kernel for the problem.
 Elsewhere elsewhere(const FwdProblem& p, const FwdOffers& offers, Arch arch) {
   return Elsewhere([&](const Kernel& k) { return same_type(k, p, arch) && unmet_needs(k, p, offers) == 0; });
 }
@@ -117,7 +117,7 @@ int64_t distance(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) 
   const uint32_t unmet = unmet_needs(k, p, offers);
   const int64_t dims = std::llabs(k.fwd.hdim_q - p.hdim_q) + std::llabs(k.fwd.hdim_v - p.hdim_v);
   const bool holds_dims = k.fwd.hdim_q >= p.hdim_q && k.fwd.hdim_v >= p.hdim_v;
-  // Of two that are as near, the one that takes more head dims says more.
+  // If two are as near, the one that takes more head dims says more.
   return (int64_t{std::popcount(unmet)} << 40) + (holds_dims ? 0 : int64_t{1} << 34) + 2 * dims +
          (k.fwd.hdim_step == 0 ? 1 : 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a forward problem asks of a kernel, one bit each, and the words for what none does.
+// The needs of a forward problem, one bit each, and the words for those that no kernel meets.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ inline bool fits_mask(const FwdRow& row, const FwdOffers::Offer& offer) {
   return (row.mask || !offer.needs_mask) && (!row.causal || offer.needs_mask);
 }
 
-// Whether a kernel meets the needs that a key does not settle (see FwdFamily): the way of every call. A
+// Tells whether a kernel meets the needs that a key does not settle (see FwdFamily): the way of every call. A
 // masked kernel does an unmasked problem too, with both sides of its window unlimited.
 inline bool meets_unkeyed_needs(const Kernel& k, const FwdProblem& p, const FwdOffers& offers) {
   const FwdOffers::Offer& offer = offers.of(k.origin);

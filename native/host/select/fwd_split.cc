@@ -18,7 +18,7 @@ constexpr int64_t kMostRounds = 4;  // of more, the last one is a small share
 constexpr int64_t kMostParts = 64;
 constexpr int64_t kLeastKeysOfPart = 512;  // what a part costs besides is a few hundred
 constexpr int64_t kMostMergedRows = int64_t{1} << 25;
-// What is gained must be more than this part of the time, which is about what the estimate is worth.
+// The gain must be more than this part of the time, which is about what the estimate is worth.
 constexpr int64_t kLeastGain = 32;
 // How much of the time a workgroup a unit takes when next to no unit has one, in percent: the clock is higher
 // then, by that of the software device.

@@ -13,7 +13,7 @@
 
 namespace fmha {
 
-// What a workgroup costs, in the units of the selector's estimate (select/fwd.cc), on a full device.
+// The cost of a workgroup, in the units of the selector's estimate (select/fwd.cc), on a full device.
 struct FwdWorkCost {
   int64_t key;    // of its rows
   int64_t start;  // its beginning and end

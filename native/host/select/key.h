@@ -49,7 +49,7 @@ struct Key {
     return key;
   }
 
-  // Whether each value is below its type's count: a table may be of a newer build.
+  // Tells whether each value is below its type's count: a table may be of a newer build.
   static constexpr bool holds(T... values) {
     return ((static_cast<size_t>(values) < CountOf<T>::kCount) && ...);
   }

@@ -16,7 +16,7 @@ void check_merge_limits(const MergeProblem& problem);
 // works, also if there are fewer than n.
 Chosen choose_merge(const MergeProblem& problem, const Target& target, bool counted);
 
-// Whether this build has a kernel that makes O of this type from parts in float32.
+// Tells whether this build has a kernel that makes O of this type from parts in float32.
 bool can_merge(DType o_dtype, const Target& target);
 
 // Adds the step of a call.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What messages of any family say when this build has no kernel for a problem.
+// The words of any family's message when this build has no kernel for a problem.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace fmha {
 
-// Whether another build has a kernel that a predicate accepts, as the end of a message.
+// Tells whether another build has a kernel that a predicate accepts, as the end of a message.
 struct Elsewhere {
   template <typename Predicate>
   explicit Elsewhere(Predicate can_do) {
@@ -23,7 +23,7 @@ struct Elsewhere {
   char text[160] = "";
 };
 
-// Of the kernels that match, the one of the least distance; nullptr if none does.
+// Returns the matching kernel of the least distance; nullptr if none matches.
 template <typename Matches, typename Distance>
 const Kernel* nearest_kernel(Matches matches, Distance distance) {
   const Kernel* nearest = nullptr;
@@ -34,7 +34,7 @@ const Kernel* nearest_kernel(Matches matches, Distance distance) {
   return nearest;
 }
 
-// What ends a message about 8-bit floats of the kind that an arch does not have.
+// The end of a message about 8-bit floats of the kind that an arch does not have.
 struct OtherFp8 {
   OtherFp8(DType wanted, Arch arch);
   char text[96] = "";

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kLog2e = std::numbers::log2e_v<float>;
 
-// The limits have checked that what is read of it fits. Of a dimension of size one the caller's stride means
+// The limits have checked that what is read of it fits. The caller's stride of a dimension of size one means
 // nothing: then a row's, for the kernels take seqlen times its stride for where memory ends.
 uint32_t stride_bytes(const View& v, Dimension i) {
   return static_cast<uint32_t>((v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes);

@@ -11,7 +11,7 @@
 
 namespace fmha::aiter {
 
-// Whether the kernels could do the problem at all; if not, the reason is in `why`.
+// Tells whether the kernels could do the problem at all; if not, the reason is in `why`.
 bool bwd_within_limits(const BwdProblem& problem, Refusal& why);
 
 // Adds the launch that makes dK and dV and adds to dq_acc. The problem is within the limits, has queries and

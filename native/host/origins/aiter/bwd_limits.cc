@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What AITER's backward kernels cannot do, whichever it is.
+// The limits of all of AITER's backward kernels.
 #include <cinttypes>
 
 #include "origins/aiter/bwd.h"

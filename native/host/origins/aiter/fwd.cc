@@ -32,7 +32,7 @@ bool scale_fits(const FwdProblem& p) {
 }
 
 // A causal kernel whose tile sees no key gives its rows a log-sum-exp of the number of keys, not -inf: every
-// row has to see one. Of packed sequences that is known if queries and keys are those of one array of
+// row has to see one. With packed sequences that is known if queries and keys have one array of
 // lengths.
 bool lengths_fit(const FwdProblem& p) {
   if (p.seqlen_k == 0 || p.nhead_q > kMaxGridYZ || p.batch > kMaxGridYZ) return false;
@@ -50,11 +50,11 @@ bool mask_fits(const FwdProblem& p) {
   return p.mask.left == Mask::kUnlimited && p.mask.right == 0 && bottom_right;
 }
 
-// Bytes from one index to the next. Of a dimension of size one the caller's stride means nothing: then a
+// Bytes from one index to the next. The caller's stride of a dimension of size one means nothing: then a
 // row's, so that what lies past the end is not far.
 int64_t step(const View& v, Dimension i) { return (v.size[i] > 1 ? v.stride[i] : v.row) * v.element_bytes; }
 
-// Of lengths that fit, so that nothing here overflows.
+// The lengths fit, so that nothing here overflows.
 bool spans_fit(const View& v) {
   for (const Dimension i : {kBatch, kSeqlen, kHead}) {
     if (step(v, i) >= kMostBeginBytes) return false;

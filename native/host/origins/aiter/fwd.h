@@ -9,7 +9,8 @@
 
 namespace fmha::aiter {
 
-// Whether AITER's kernels could do the problem at all. Other kernels do what they do, so nobody asks why.
+// Tells whether AITER's kernels could do the problem at all. Other kernels do what they do, so nobody asks
+// why.
 bool fwd_within_limits(const FwdProblem& problem);
 
 // One launch. The problem is within the limits, and the kernel fits it.

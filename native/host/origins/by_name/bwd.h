@@ -17,7 +17,7 @@
 
 namespace fmha {
 
-// Whether an origin has kernels of a dtype at all.
+// Tells whether an origin has kernels of a dtype at all.
 inline bool bwd_takes(Origin origin, DType dtype) {
   switch (origin) {
     case Origin::kCk:
@@ -30,8 +30,8 @@ inline bool bwd_takes(Origin origin, DType dtype) {
   return false;
 }
 
-// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
-// why.
+// Tells whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if
+// not, why.
 inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
@@ -46,7 +46,7 @@ inline bool bwd_within_limits(Origin origin, const BwdProblem& problem, Refusal&
   __builtin_unreachable();
 }
 
-// Whether a row of the catalogue keeps what the origin's limits count on.
+// Tells whether a row of the catalogue keeps what the origin's limits count on.
 inline bool bwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
@@ -88,10 +88,10 @@ inline void bwd_add_bias_zeros(const Kernel& kernel, const Kernel* part, const B
   }
 }
 
-// Whether kernels of an origin leave dK and dV as they are of packed sequences that have no queries.
+// Tells whether kernels of an origin leave dK and dV as they are of packed sequences that have no queries.
 inline bool bwd_leaves_keys(Origin origin) { return origin == Origin::kAiter; }
 
-// Whether an origin has the kernels before and after it.
+// Tells whether an origin has the kernels before and after it.
 inline bool bwd_parts_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
 }  // namespace fmha

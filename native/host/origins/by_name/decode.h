@@ -12,8 +12,8 @@
 
 namespace fmha {
 
-// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
-// why.
+// Tells whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if
+// not, why.
 inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
@@ -26,10 +26,10 @@ inline bool decode_within_limits(Origin origin, const DecodeProblem& problem, Re
   __builtin_unreachable();
 }
 
-// Whether a row of the catalogue is one of an origin that this library knows.
+// Tells whether a row of the catalogue is one of an origin that this library knows.
 inline bool decode_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 
-// Whether a row of the catalogue is an append or a merge of an origin that has any.
+// Tells whether a row of the catalogue is an append or a merge of an origin that has any.
 inline bool kv_append_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 inline bool merge_is_usable(const Kernel& kernel) { return kernel.origin == Origin::kHip; }
 

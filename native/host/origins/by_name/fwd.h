@@ -18,8 +18,8 @@
 
 namespace fmha {
 
-// Whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if not,
-// why.
+// Tells whether an origin's kernels could do the problem, as far as that does not depend on the kernel; if
+// not, why.
 inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal& why) {
   switch (origin) {
     case Origin::kCk:
@@ -34,7 +34,7 @@ inline bool fwd_within_limits(Origin origin, const FwdProblem& problem, Refusal&
   __builtin_unreachable();
 }
 
-// Whether the problem takes a kernel that was compiled with a mask.
+// Tells whether the problem takes a kernel that was compiled with a mask.
 inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
@@ -49,7 +49,7 @@ inline bool fwd_needs_mask(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
-// Whether an unpadded kernel can load the problem's bias.
+// Tells whether an unpadded kernel can load the problem's bias.
 inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   switch (origin) {
     case Origin::kCk:
@@ -62,8 +62,8 @@ inline bool fwd_bias_is_whole(Origin origin, const FwdProblem& problem) {
   __builtin_unreachable();
 }
 
-// What a key costs a wave of a kernel, in percent of Composable Kernel's tile of 128 rows by four waves, by
-// native/archs.toml; 0: what the size of its tile lets expect (select/fwd.cc).
+// The cost of a key for a wave of a kernel, in percent of Composable Kernel's tile of 128 rows by four waves,
+// by native/archs.toml; 0: what the size of its tile lets expect (select/fwd.cc).
 inline int fwd_pace(const Kernel& kernel) {
   const FwdPaces& paces = arch_info(kernel.arch).fwd_paces;
   switch (kernel.origin) {
@@ -78,7 +78,7 @@ inline int fwd_pace(const Kernel& kernel) {
   __builtin_unreachable();
 }
 
-// Whether a row of the catalogue keeps what the origin's limits count on.
+// Tells whether a row of the catalogue keeps what the origin's limits count on.
 inline bool fwd_is_usable(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:
@@ -93,10 +93,10 @@ inline bool fwd_is_usable(const Kernel& kernel) {
   return false;  // of an origin that this library does not know
 }
 
-// Whether the kernels come prebuilt. Such a kernel does nothing that others cannot do.
+// Tells whether the kernels come prebuilt. Such a kernel does nothing that others cannot do.
 inline bool fwd_is_prebuilt(Origin origin) { return origin == Origin::kAiter; }
 
-// Whether a launch can leave parts of the keys for others to merge: see select/fwd_split.h.
+// Tells whether a launch can leave parts of the keys for others to merge: see select/fwd_split.h.
 inline bool fwd_can_divide_keys(const Kernel& kernel) {
   switch (kernel.origin) {
     case Origin::kCk:

@@ -21,7 +21,7 @@ int32_t stride(const View& v, Dimension dimension) {
   return static_cast<int32_t>(origins::kernel_stride(v, dimension));
 }
 
-// Of a tensor that may not be there: its other fields are set only if it is.
+// The tensor may not be there. Its other fields are set only if it is.
 int32_t optional_stride(const View& v, Dimension dimension) { return v.touched ? stride(v, dimension) : 0; }
 
 // An unmasked problem may well run on a masked kernel.

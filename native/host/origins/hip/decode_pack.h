@@ -11,7 +11,7 @@
 
 namespace fmha::hip_decode {
 
-// Whether the kernels could do the problem at all; if not, the reason is in `why`.
+// Tells whether the kernels could do the problem at all; if not, the reason is in `why`.
 bool is_within_limits(const DecodeProblem& problem, Refusal& why);
 
 // Adds the launch; the problem is within the limits, and the kernel fits it.

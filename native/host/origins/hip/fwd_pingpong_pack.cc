@@ -49,7 +49,7 @@ bool tensor_fits(const View& v) {
   return true;
 }
 
-// Of a dimension of size one the caller's stride means nothing.
+// The caller's stride of a dimension of size one means nothing.
 int64_t step(const View& v, Dimension i) { return v.size[i] > 1 ? v.stride[i] * v.element_bytes : 0; }
 
 PingpongStrides strides_of(const View& v) {
@@ -60,8 +60,8 @@ PingpongStrides strides_of(const View& v) {
 
 int32_t side(int64_t keys) { return static_cast<int32_t>(std::min(keys, kUnlimited)); }
 
-// Of a causal mask a head's tiles take different times. The longest of all heads begin first, so that no unit
-// waits for one at the end. K and V of so many heads at once come from the Infinity Cache, if they fit.
+// With a causal mask a head's tiles take different times. The longest of all heads begin first, so that no
+// unit waits for one at the end. K and V of so many heads at once come from the Infinity Cache, if they fit.
 bool wants_heads_first(const FwdProblem& p) {
   if (p.mask.right == Mask::kUnlimited || p.mask.left != Mask::kUnlimited) return false;
   const int64_t keys = p.cu_seqlens_k != nullptr ? p.total_k : p.seqlen_k * p.batch;

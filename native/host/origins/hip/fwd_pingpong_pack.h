@@ -13,11 +13,11 @@ namespace fmha::hip_fwd {
 
 inline constexpr int64_t kTileRows = 256;
 
-// Whether these kernels could do the problem at all. If not, the reason is in `why`, but that of a feature:
-// of those the catalogue tells.
+// Tells whether these kernels could do the problem at all. If not, the reason is in `why`, unless it is a
+// feature: the catalogue tells of those.
 bool fwd_within_limits(const FwdProblem& problem, Refusal& why);
 
-// What they are handed.
+// Returns their arguments.
 PingpongParams fwd_params(const FwdProblem& problem);
 
 // How many workgroups share a row tile, and divide its keys: `parts`, but of the first `whole_tiles` tiles of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the kernels that append to a cache cannot do, their arguments, and their grid.
+// The limits, arguments and grid of the kernels that append to a cache.
 #include "origins/hip/kv_append_pack.h"
 
 #include <algorithm>

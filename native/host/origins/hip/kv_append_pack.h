@@ -10,7 +10,7 @@
 
 namespace fmha::hip_kv_append {
 
-// Whether the kernels could do the problem, whichever its dtypes; if not, why.
+// Tells whether the kernels could do the problem, whichever its dtypes; if not, why.
 bool within_limits(const KvAppendProblem& problem, Refusal& why);
 
 // Rows, each a head of a token, that a workgroup does.

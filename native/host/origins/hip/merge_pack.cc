@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the kernels that merge partial outputs cannot do, their arguments, and their grid.
+// The limits, arguments and grid of the kernels that merge partial outputs.
 #include "origins/hip/merge_pack.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace fmha::hip_merge {
 
-// Whether the kernels could do the problem, whichever its dtypes; if not, why.
+// Tells whether the kernels could do the problem, whichever its dtypes; if not, why.
 bool within_limits(const MergeProblem& problem, Refusal& why);
 
 // Rows that a workgroup does.

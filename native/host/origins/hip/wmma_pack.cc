@@ -31,7 +31,7 @@ bool grid_fits(const FwdProblem& p, Refusal& why) {
          origins::dim_fits("seqlen_q", p.seqlen_q, kMaxGridYZ * kFwdMostTileRows, why);
 }
 
-// Strides are int32 elements by now. Of a tile of rows the bias spans less than a buffer.
+// Strides are int32 elements by now. The bias of a tile of rows spans less than a buffer.
 bool bias_fits(const View& v, Refusal& why) {
   if (!v.touched || v.size[kSeqlen] <= 1) return true;
   const int64_t span = v.stride[kSeqlen] * kFwdMostTileRows * v.element_bytes;

@@ -14,7 +14,7 @@ namespace fmha::wmma {
 
 inline constexpr int64_t kFwdMostTileRows = 128;
 
-// Whether these kernels could do the problem at all; if not, the reason is in `why`.
+// Tells whether these kernels could do the problem at all; if not, the reason is in `why`.
 bool fwd_within_limits(const FwdProblem& problem, Refusal& why);
 bool bwd_within_limits(const BwdProblem& problem, Refusal& why);
 
