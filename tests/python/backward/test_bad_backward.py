@@ -178,7 +178,7 @@ def test_each_field(tried: Tried, path: Path) -> None:
     try_field(tried, _params, path, ())
 
 
-@pytest.mark.parametrize("data", [0, 2, HOST.ctypes.data])
+@pytest.mark.parametrize("data", [0, 2, HOST.ctypes.data], ids=["null", "no_memory", "of_the_host"])
 @pytest.mark.parametrize("name", ["bias", "alibi_slopes"])
 def test_no_memory_of_a_bias(arena: Arena, tried: Tried, name: str, data: int) -> None:
     """NULL is no slopes; all else is refused."""
