@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
-from pyfa_rocm._call.cached import REQUIRED, CachedCall, CachedOptions, cached_call
+from pyfa_rocm._call.cached import REQUIRED, CachedOptions
+from pyfa_rocm._call.cached_plan import CachedPlan, cached_plan
 from pyfa_rocm._call.numbers import to_integer, truth
 from pyfa_rocm._call.params import Options
 from pyfa_rocm._call.results import packed_results
@@ -18,7 +19,6 @@ from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous, layout_of
 from pyfa_rocm.array import DeviceArray, dtype_of
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.fmha import fmha_decode, fmha_decode_workspace_bytes
 from pyfa_rocm.kv_append import flash_attn_kv_append
 
 __all__ = ["attend_cached", "flash_attn_with_kvcache", "longest_q", "require_new"]
@@ -176,7 +176,7 @@ def flash_attn_with_kvcache(
     layouts = {name: x.layout for name, x in arrays.items()}
     if k is not None and rotary_cos is not None:
         layouts["q"] = contiguous(asked.layout.shape, asked.layout.dtype, asked.layout.device)
-    call = cached_call(layouts, options, cached, None if to is None else to.layout)
+    plan = cached_plan(layouts, options, cached, None if to is None else to.layout)
     if isinstance(cache_seqlens, int):
         shapes = {name: layout.shape for name, layout in layouts.items()}
         require_room(cache_seqlens, cached.seqlen_new, shapes, cached.max_seqlen_k)
@@ -191,13 +191,13 @@ def flash_attn_with_kvcache(
             "rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "rotary_interleaved": rotary_interleaved
         }  # fmt: skip
         store = partial(_append, asked, arrays, new, rotary, cached, at_places=at_places, handle=handle)
-    result, lse = attend_cached(call, arrays, to, handle, store)
+    result, lse = attend_cached(plan, arrays, to, handle, store)
     result = result if out is None else out
     return (result, lse) if return_softmax_lse else result
 
 
 def attend_cached(
-    call: CachedCall, arrays: dict[str, Array], out: Array | None, handle: int,
+    plan: CachedPlan, arrays: dict[str, Array], out: Array | None, handle: int,
     store: Callable[[], None] | None = None,
 ) -> tuple[Any, DeviceArray | None]:  # fmt: skip
     """Allocate the missing arrays, enqueue attention over a cache, and return O and the log-sum-exp.
@@ -205,12 +205,14 @@ def attend_cached(
     `store` enqueues the writes of the cache. It is called after the library has accepted the attention and
     all memory is allocated.
     """
+    call = plan.call
     previous = enter_device(call.o.device)
     try:
         addresses = {name: array.address for name, array in arrays.items()}
         if out is not None:
             addresses["out"] = out.address
-        nbytes = fmha_decode_workspace_bytes(call.at(addresses))
+        if store is not None or not plan.asked:
+            plan.ask(addresses)
         result: Any
         if call.packed:
             result, lse = packed_results(call.o, call.lse, out, handle)
@@ -220,14 +222,13 @@ def attend_cached(
         addresses["out"] = result.address
         if lse is not None:
             addresses["lse"] = lse.address
-        if nbytes:
-            workspace = DeviceArray.allocate(contiguous((nbytes,), "uint8", call.o.device), handle)
+        if plan.workspace is not None:
+            workspace = DeviceArray.allocate(plan.workspace, handle)
             addresses["workspace"] = workspace.address
-        params = call.at(addresses)
-        params.workspace_bytes = nbytes
+            addresses["workspace_bytes"] = plan.workspace.shape[0]
         if store is not None:
             store()
-        fmha_decode(params, handle)
+        plan.launch(addresses, handle)
     finally:
         leave_device(previous)
     return result, lse

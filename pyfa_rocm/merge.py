@@ -7,15 +7,20 @@ from typing import Any
 
 from pyfa_rocm._call.arrays import Array, to_read, to_write
 from pyfa_rocm._call.checks import lse_strides, require_like, require_output, strided
-from pyfa_rocm._call.merge import LseParts, MergeParams, Parts
+from pyfa_rocm._call.merge import LseParts, MergeParams, Parts, merge_to_c
 from pyfa_rocm._call.numbers import truth
+from pyfa_rocm._call.placed import Placed, at_tags
+from pyfa_rocm._call.plan import find, keep
+from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.tensor import Layout, contiguous
 from pyfa_rocm.array import DeviceArray
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
-from pyfa_rocm.fmha import fmha_merge
 
 __all__ = ["flash_attn_merge", "merge_params", "merged_layouts"]
+
+# Layouts of the results, and structs, by all that they depend on.
+_plans: dict[tuple[Any, ...], tuple[dict[str, Layout], Placed]] = {}
 
 
 def flash_attn_merge(
@@ -84,16 +89,35 @@ def flash_attn_merge(
     if accumulate and (missing := [name for name, x in given.items() if x is None]):
         raise InvalidArgumentError(f"{missing[0]}: got None, expected an array to accumulate in")
     written = {name: to_write(x, name, handle) for name, x in given.items() if x is not None}
-    layouts = merged_layouts(parts.layout, part_lses.layout, written, out_dtype)
+    given_layouts = {name: x.layout for name, x in written.items()}
+    key = (parts.layout, part_lses.layout, tuple(given_layouts.items()), out_dtype, base2, accumulate)
+    plan = find(_plans, key)
+    if plan is None:
+        layouts = merged_layouts(parts.layout, part_lses.layout, written, out_dtype)
+        plan = layouts, _placed(parts.layout, part_lses.layout, layouts, base2, accumulate)
+        keep(_plans, key, plan)
+    layouts, structs = plan
     previous = enter_device(parts.layout.device)
     try:
         for name, layout in layouts.items():
             if name not in written:
                 written[name] = given[name] = DeviceArray.allocate(layout, handle)
-        fmha_merge(merge_params(parts, part_lses, written, base2, accumulate), handle)
+        addresses = {"outs": parts.address, "lses": part_lses.address}
+        addresses |= {name: x.address for name, x in written.items()}
+        structs.launch(library.load()[1].fmha_merge, addresses, handle)
     finally:
         leave_device(previous)
     return given["out"], given["lse"]
+
+
+def _placed(outs: Layout, lses: Layout, written: dict[str, Layout], base2: bool, accumulate: bool) -> Placed:
+    layouts = {"outs": outs, "lses": lses, **written}
+
+    def make(tags: dict[str, int]) -> tuple[Any, ...]:
+        at = at_tags(layouts, tags)
+        return (merge_to_c(merge_params(at["outs"], at["lses"], at, base2, accumulate)),)
+
+    return Placed(make, layouts)
 
 
 def merged_layouts(

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyfa_rocm._call.arrays import to_read, to_write
-from pyfa_rocm._call.cached import REQUIRED, CachedOptions, cached_call, refuse_uncached
+from pyfa_rocm._call.cached import REQUIRED, CachedOptions, refuse_uncached
+from pyfa_rocm._call.cached_plan import cached_plan
 from pyfa_rocm._call.call import Call
 from pyfa_rocm._call.checks import require_like
 from pyfa_rocm._call.keywords import add_keywords, key_of, options_of, spelled_out
@@ -192,7 +193,7 @@ def _attend_paged(
     if (used := layouts.get("cache_seqlens")) is not None:
         batch = layouts["block_table"].shape[:1]
         require_like("seqused_k", used, batch, "int32", "q", layouts["q"])
-    call = cached_call(layouts, options, cached, None if to is None else to.layout)
-    result, lse = attend_cached(call, given, to, handle)
+    plan = cached_plan(layouts, options, cached, None if to is None else to.layout)
+    result, lse = attend_cached(plan, given, to, handle)
     result = result if out is None else out
     return (result, lse) if options.wants_lse else result
