@@ -352,6 +352,7 @@ def subjects(device: NullDevice, calls_c: int, calls_python: int) -> dict[str, S
         "python_raw_us": python(lambda: fa.fmha_fwd(params)),
         "python_bare_us": python(device.python_launch(kernel.grid, kernel.block_size)),
     }
+    result |= {name: python(call) for name, call in cached(x).items()}
     if device.lib.fmha_fwd_supported(x.c_varlen_params()) == device.lib.FMHA_OK:
         result |= {
             "c_varlen_ns": Subject(device.forward(x.c_varlen_params()), calls_c),
@@ -370,6 +371,39 @@ def varlen(x: Tensors) -> Any:
 
     q, k, v, out = x.packed
     return flash_attn_varlen_func(q, k, v, x.cu, x.cu, SEQLEN, SEQLEN, causal=True, out=out)
+
+
+def cached(x: Tensors) -> dict[str, Callable[[], Any]]:
+    """Return calls over a cache that k and v are, and a merge: those of a step of generation."""
+    import numpy as np
+
+    import pyfa_rocm as fa
+
+    q = fa.DeviceArray.from_numpy(np.zeros((BATCH, 1, NHEAD, HDIM), np.float16))
+    out, lengths = fa.DeviceArray.empty(q.shape, q.dtype), x.cu[1:]
+    outs = fa.DeviceArray.from_numpy(np.zeros((2, BATCH, 1, NHEAD, HDIM), np.float32))
+    lses = fa.DeviceArray.from_numpy(np.zeros((2, BATCH, NHEAD, 1), np.float32))
+    lse = fa.DeviceArray.empty((BATCH, NHEAD, 1), "float32")
+    calls: dict[str, Callable[[], Any]] = {
+        "decode_python_us": lambda: fa.flash_attn_with_kvcache(
+            q, x.k, x.v, cache_seqlens=lengths, num_splits=1, out=out
+        ),
+        "append_python_us": lambda: fa.flash_attn_kv_append(x.k, x.v, q, q, lengths),
+        "merge_python_us": lambda: fa.flash_attn_merge(outs, lses, out=out, lse=lse, out_dtype="float16"),
+    }
+    return {name: call for name, call in calls.items() if is_built(name, call)}
+
+
+def is_built(name: str, call: Callable[[], Any]) -> bool:
+    """Return whether this build has a kernel for a call."""
+    from pyfa_rocm import UnsupportedError
+
+    try:
+        call()
+    except UnsupportedError as error:
+        say(f"no {name}: {error}")
+        return False
+    return True
 
 
 def measure(device: NullDevice, what: dict[str, Subject], rounds: int) -> dict[str, list[float]]:

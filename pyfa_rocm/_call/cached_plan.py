@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What calls of attention over a KV cache of one kind share: as `plan` has it of forward."""
+"""Plans of attention over a KV cache, as `plan` has them of forward."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def test_call_overhead(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    for name in ("c_ns", "c_bare_ns", "c_pointer_query_ns", "python_us", "python_raw_us", "python_bare_us"):
+    python = [f"{name}python_us" for name in ("", "decode_", "append_", "merge_")]
+    for name in ("c_ns", "c_bare_ns", "c_pointer_query_ns", *python, "python_raw_us", "python_bare_us"):
         stem, unit = name.rsplit("_", 1)
         assert 0 < result[f"{stem}_q1_{unit}"] <= result[name] <= result[f"{stem}_q3_{unit}"], name
     # Asking about each of four tensors and launching costs more than one question, and more than the launch.

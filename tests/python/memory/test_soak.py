@@ -25,7 +25,7 @@ MOST_KEPT_BLOCKS = 64
 IN_USE = 10 * THREADS
 # Heaps of the C library, one for a thread at most, and the software device's list of freed allocations.
 MOST_RESIDENT = 64 << 20
-# Six tables of 512 plans (_call/plan.py), which fill and are emptied, of some objects each.
+# Nine tables of 512 plans (_call/plan.py), which fill and are emptied, of some objects each.
 MOST_OBJECTS = 20_000
 
 
