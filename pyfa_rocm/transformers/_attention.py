@@ -16,8 +16,9 @@ from pyfa_rocm.transformers._compiled import attend_counted
 from pyfa_rocm.transformers._continuous import is_paged, paged_attention
 from pyfa_rocm.transformers._decode import Keys, Scores, can_decode, decode
 from pyfa_rocm.transformers._forward import forward, varlen_forward, with_sinks
-from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
+from pyfa_rocm.transformers._mask import is_range, tagged_pattern, tokens_of
 from pyfa_rocm.transformers._packing import in_use, packed_rows, traced_rows, within_sequences
+from pyfa_rocm.transformers._pattern import Pattern
 from pyfa_rocm.transformers._rows import Rows, once, rows_of_mask
 
 __all__ = ["attention_forward"]

@@ -12,17 +12,17 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import masking_utils
 
 from pyfa_rocm.transformers._look import has_gaps, without_gaps
+from pyfa_rocm.transformers._pattern import UNLIMITED, Pattern
 from pyfa_rocm.transformers._rows import keep_rows, numbers_of, rows_of_numbers, rows_of_tokens
 
 __all__ = [
-    "Pattern",
     "attention_mask",
     "is_range",
     "pattern_of",
@@ -32,34 +32,6 @@ __all__ = [
 ]
 
 _TAG = "_pyfa_rocm_pattern"
-_UNLIMITED = (-1, -1)
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which keys a query sees, of those that are no padding and of its own sequence.
-
-    Attributes
-    ----------
-    causal : bool
-        Whether none after its own position.
-    window_size : (int, int)
-        How many before it and after; -1: all.
-    sequences : torch.Tensor or None, int64 (batch, seqlen)
-        Which of several packed sequences a token belongs to; equal ones are neighbours. None: of one.
-    padded : bool
-        In a graph, whether a mask in this pattern may have tokens that are none.
-    """
-
-    causal: bool
-    window_size: tuple[int, int] = _UNLIMITED
-    sequences: torch.Tensor | None = None
-    padded: bool = True
-
-    @property
-    def counts_places(self) -> bool:
-        """Whether it matters where a query is."""
-        return self.causal or self.window_size != _UNLIMITED
 
 
 class Made:
@@ -290,7 +262,7 @@ def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int, is_padded: bool
         return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
     if pattern.causal and q_length > tokens.shape[1]:
         return False
-    if pattern.window_size == _UNLIMITED:
+    if pattern.window_size == UNLIMITED:
         return True
     if not pattern.causal and q_length != tokens.shape[1]:
         return False
@@ -332,7 +304,7 @@ def _traced(
         places = torch.arange(in_use, device=tokens.device)
         if first is not None and pattern.causal:
             tokens = tokens & (places < first + q_length)
-        mask = tokens.clone() if pattern.window_size == _UNLIMITED else without_gaps(tokens)
+        mask = tokens.clone() if pattern.window_size == UNLIMITED else without_gaps(tokens)
         at = slice(-q_length, None) if first is None else first + places[:q_length]
         rows = rows_of_tokens(mask, lambda: mask[:, at], q_length, pattern)
     elif in_use == kv_length and _sees_all(pattern, kv_length):

@@ -14,7 +14,8 @@ import torch
 
 from pyfa_rocm.errors import InvalidArgumentError, UnsupportedError
 from pyfa_rocm.torch._mask import can_look
-from pyfa_rocm.transformers._mask import Pattern, is_range, tagged_pattern, tokens_of
+from pyfa_rocm.transformers._mask import is_range, tagged_pattern, tokens_of
+from pyfa_rocm.transformers._pattern import Pattern
 from pyfa_rocm.transformers._rows import (
     Rows,
     kept_rows,

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from pyfa_rocm.transformers._look import starts_of
-
-if TYPE_CHECKING:
-    from pyfa_rocm.transformers._mask import Pattern
+from pyfa_rocm.transformers._pattern import Pattern
 
 __all__ = [
     "Rows", "keep_rows", "kept_rows", "numbers_of", "once", "rows_of_mask", "rows_of_numbers",

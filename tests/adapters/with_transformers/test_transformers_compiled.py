@@ -17,6 +17,7 @@ from transformers import StaticCache, masking_utils
 from pyfa_rocm import UnsupportedError
 from pyfa_rocm.transformers import _attention, _mask, _rows
 from pyfa_rocm.transformers._decode import Scores
+from pyfa_rocm.transformers._pattern import Pattern
 
 EAGER_MASK = masking_utils.eager_mask
 LENGTHS = (13, 1, 16)
@@ -241,7 +242,7 @@ MASKS = {
 def rows_in_graph(mask: torch.Tensor) -> tuple[_rows.Rows, _rows.Rows]:
     if mask.dtype == torch.int64:
         return _rows.rows_of_numbers(mask)
-    return _rows.rows_of_tokens(mask, lambda: mask, mask.shape[1], _mask.Pattern(True))
+    return _rows.rows_of_tokens(mask, lambda: mask, mask.shape[1], Pattern(True))
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
