@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inner import run_script
@@ -51,14 +52,19 @@ ELSEWHERE = {
 WITHOUT_ROWS = {"gfx90a": "image_", "gfx942": "none"}
 
 
+_ISA = Path(__file__).resolve().parents[1] / "isa"
+
+
+def suite_of(file: str) -> Any:
+    """Return the suite of a file below emulator/isa, whichever its folder."""
+    (path,) = _ISA.rglob(f"{file}.py")
+    folder = "".join(f".{name}" for name in path.parent.relative_to(_ISA).parts)
+    return importlib.import_module(f"..isa{folder}.{file}", __package__).SUITE
+
+
 def covered(files: tuple[str, ...]) -> set[str]:
     """Rows that some case of these files tests, on this process's arch."""
-    return {
-        name
-        for file in files
-        for case in importlib.import_module(f"..isa.{file}", __package__).SUITE.cases
-        for name in case.mnemonics()
-    }
+    return {name for file in files for case in suite_of(file).cases for name in case.mnemonics()}
 
 
 # Those of gfx950 that are cases of no suite, but functions of test_gfx950.
