@@ -58,21 +58,11 @@ double call_loop_pointer(void* query, void* pointer, int64_t calls);
 
 
 class Subject(NamedTuple):
-    """Something to measure.
+    """A kind of call that is timed."""
 
-    Attributes
-    ----------
-    run : callable
-        Makes that many calls and returns the nanoseconds each took.
-    calls : int
-        How many a round makes.
-    launches : bool
-        Whether a call launches.
-    """
-
-    run: Callable[[int], float]
-    calls: int
-    launches: bool = True
+    run: Callable[[int], float]  # makes that many calls and returns the nanoseconds each took
+    calls: int  # a round
+    launches: bool = True  # each call launches a kernel
 
 
 def say(text: str) -> None:
