@@ -204,6 +204,11 @@ def test_one_image_without_a_digest(workflow: Path) -> None:
     assert "expected one or more" in run("wheel/pin_images.sh", "--check", workflow).stderr
 
 
+def test_images_of_this_checkout_have_digests() -> None:
+    done = run("wheel/pin_images.sh", "--check")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_release_needs_digests() -> None:
     """The first job asks, outside of any container."""
     text = (ROOT / ".github" / "workflows" / "wheel.yml").read_text()
