@@ -305,7 +305,7 @@ def _traced(
         if first is not None and pattern.causal:
             tokens = tokens & (places < first + q_length)
         mask = tokens.clone() if pattern.window_size == UNLIMITED else without_gaps(tokens)
-        at = slice(-q_length, None) if first is None else first + places[:q_length]
+        at = places[:q_length] + (in_use - q_length if first is None else first)
         rows = rows_of_tokens(mask, lambda: mask[:, at], q_length, pattern)
     elif in_use == kv_length and _sees_all(pattern, kv_length):
         return None

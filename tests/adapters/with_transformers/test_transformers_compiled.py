@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 from adapters.with_transformers.transformers_cases import Models, ids, padding, register
+from torch._dynamo.testing import CompileCounter
 from transformers import StaticCache, masking_utils
 
 from pyfa_rocm import UnsupportedError
@@ -224,6 +225,29 @@ def test_lengths_that_change() -> None:
         with torch.no_grad():
             logits = compiled(**arguments).logits[mask.bool()]
         compare(models, logits, mask.bool(), **arguments)
+
+
+def graphs_of(model: torch.nn.Module, form: str) -> int:
+    """How many graphs are compiled for batches of several lengths."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    for length in (10, 11, 17, 33):
+        positions = torch.cat((torch.arange(4), torch.arange(length - 4)))[None]
+        padded = {"attention_mask": padding((length, 5), length, "left")}
+        arguments = {"position_ids": positions} if form == "packed" else padded
+        with torch.no_grad():
+            compiled(ids(2, length), use_cache=False, **arguments)
+    return counter.frame_count
+
+
+@pytest.mark.parametrize("form", ["padded", "packed"])
+def test_as_many_graphs_as_sdpa(form: str) -> None:
+    """A length that is a constant of the graph would end in torch's limit of graphs."""
+    model = Models("MistralForCausalLM", torch.float16, "pyfa_rocm").ours
+    ours = graphs_of(model, form)
+    model.config._attn_implementation = "sdpa"
+    assert ours == graphs_of(model, form)
 
 
 def tensors() -> list[torch.Tensor]:
