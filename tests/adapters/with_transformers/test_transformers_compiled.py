@@ -238,7 +238,8 @@ def graphs_of(model: torch.nn.Module, form: str) -> int:
         arguments = {"position_ids": positions} if form == "packed" else padded
         with torch.no_grad():
             compiled(ids(2, length), use_cache=False, **arguments)
-    return counter.frame_count
+    graphs: int = counter.frame_count
+    return graphs
 
 
 @pytest.mark.parametrize("form", ["padded", "packed"])
