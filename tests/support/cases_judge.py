@@ -10,10 +10,10 @@ import numpy as np
 import philox
 import pytest
 from built import candidates, this_arch
-from cases_place import Placement, without_lse
+from cases_place import Placement, bits, without_lse
 from cases_types import Array, Bools, Case
 from reference import RMS_SLACK, Expected, Numerics, attention, numerics_of, visible
-from strict import forgiven
+from strict import forgiven, wave_order
 
 import pyfa_rocm
 
@@ -134,27 +134,39 @@ def _seen(case: Case, m: int, n: int) -> Bools:
     )
 
 
-def run_raw(case: Case, stream: int = 0) -> str:
-    """Run a case through fmha_fwd, judge it, and return the kernel's name."""
+def run_raw(case: Case, stream: int = 0, orders: tuple[str, ...] = ()) -> str:
+    """Run a case through fmha_fwd, judge it, and return the kernel's name.
+
+    In each of `orders` of a workgroup's waves it runs again, and gives the same bits.
+    """
     placement = Placement(case)
     params = placement.params()
     placement.add_workspace(params)
     kernel = pyfa_rocm.fmha_fwd_kernel(params)
-    with forgiven(), placement.watched():
-        pyfa_rocm.fmha_fwd(params, stream)
-        results = placement.results()
+
+    def run() -> tuple[Array, Array | None]:
+        with forgiven(), placement.watched():
+            pyfa_rocm.fmha_fwd(params, stream)
+            return placement.results()
+
+    results = run()
     numerics = numerics_of(case.dtype, case.out_dtype, kernel.tile_n, kernel.arch)
     judge(expected(case, placement.inputs, numerics), *results)
+    for order in orders:
+        with wave_order(order):
+            again = run()
+        for x, y in zip(results, again, strict=True):
+            assert x is y is None or np.array_equal(bits(x), bits(y)), f"other bits in wave order {order}"
     if case.dropout is not None and case.dropout.randval:
         randval_is_right(placement)
     return kernel.name
 
 
-def run_or_refused(case: Case) -> str:
+def run_or_refused(case: Case, orders: tuple[str, ...] = ()) -> str:
     """Run a case on one of the kernels that can do it, else see it refused; return the kernel, or ""."""
     number = len(candidates(case))
     if number:
-        return run_raw(replace(case, kernel=1 + case.seed % number))
+        return run_raw(replace(case, kernel=1 + case.seed % number), orders=orders)
     placement = Placement(case)
     with pytest.raises(pyfa_rocm.UnsupportedError) as refused:
         pyfa_rocm.fmha_fwd(placement.params())

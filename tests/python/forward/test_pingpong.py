@@ -16,7 +16,6 @@ from cases import Case, Layout, Placement, Varlen, bits, expected, forced, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins import hypothesis_profile
-from strict import wave_order
 
 import pyfa_rocm
 from pyfa_rocm import DeviceArray, FwdParams, Strided
@@ -96,14 +95,13 @@ def problems(draw: st.DrawFn) -> Case:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("schedule", ["round", "reverse", "random:1", "random:2"])
 @settings(max_examples=EXAMPLES)
 @given(case=problems())
-def test_random(schedule: str, case: Case) -> None:
+def test_random(case: Case) -> None:
     dim = 64 if max(case.hdim, case.hdim_v or 0) <= 64 else 128
     short = {"bfloat16": "bf16", "float16": "fp16"}[case.dtype]
-    with wave_order(schedule):
-        run_raw(forced(case, f"fmha_fwd_{short}_d{dim}_mask_pad_pingpong"))
+    kernel = f"fmha_fwd_{short}_d{dim}_mask_pad_pingpong"
+    run_raw(forced(case, kernel), orders=("reverse", "random:1", "random:2"))
 
 
 @pytest.mark.skipif(this_arch() != "gfx942", reason="on gfx950 all kernels have K by DMA")
@@ -183,13 +181,11 @@ def test_shared_keys_of_last_tiles() -> None:
     assert info.step_count == 3
 
 
-@pytest.mark.parametrize("schedule", ["reverse", "random:1"])
 @settings(max_examples=max(EXAMPLES // 8, 1))
 @given(case=problems(), more=st.integers(1100, 2500))
-def test_random_shared_keys(schedule: str, case: Case, more: int) -> None:
+def test_random_shared_keys(case: Case, more: int) -> None:
     """As test_random, but with keys enough to divide, and the kernel that the library chooses."""
-    with wave_order(schedule):
-        run_raw(replace(case, seqlen_k=case.seqlen_k + more, batch=1))
+    run_raw(replace(case, seqlen_k=case.seqlen_k + more, batch=1), orders=("reverse", "random:1"))
 
 
 @pytest.mark.parametrize(("batch", "nhead_q", "causal"), [(4, 64, False), (8, 32, True)])
