@@ -14,7 +14,7 @@ from inner import run_as
 from numpy.typing import NDArray
 
 from ..support import hip, programs
-from ..support.toolchain import CLANG20, OF_CLANG20, compiler
+from ..support.toolchain import CLANG20, COMPILER_CACHE, OF_CLANG20, compiler
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 # Their waves of 64: an arch has its own programs, of which each runs at every level.
@@ -61,9 +61,16 @@ def _waves_of_64() -> bool:
     return os.environ.get("FMHA_TEST_LANES") == "64"
 
 
+def _compile(source: Path, *command: str, to: Path) -> None:
+    """Compile once for all clones: a program is the same wherever it lies."""
+    words = [*COMPILER_CACHE, *command, "-c", source.name, "-o", to.name]
+    subprocess.run(words, check=True, cwd=source.parent)
+
+
 def _on_host(source: Path, inputs: Words, args: Words) -> Words:
     shared = source.with_suffix(".so")
-    subprocess.run(["g++", *_SAME, "-O1", "-shared", "-fPIC", source, "-o", shared], check=True)
+    _compile(source, "g++", *_SAME, "-O1", "-fPIC", to=source.with_suffix(".o"))
+    subprocess.run(["g++", "-shared", source.with_suffix(".o"), "-o", shared], check=True)
     out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)
     c.CDLL(str(shared)).program(*(c.c_void_p(array.ctypes.data) for array in (inputs, out, args)))
     return out
@@ -73,8 +80,8 @@ def _on_device(source: Path, level: str, inputs: Words, args: Words) -> Words:
     arch = os.environ["FMHA_EMU_ARCH"]
     code_object = source.with_suffix(".co")
     waves = ["-mwavefrontsize64"] if _waves_of_64() else []
-    command = [compiler(arch), "-x", "hip", f"--offload-arch={arch}", *waves, *_DEVICE, *_SAME, level]
-    subprocess.run([*command, "-c", source, "-o", code_object], check=True)
+    options = ("-x", "hip", f"--offload-arch={arch}", *waves, *_DEVICE, *_SAME, level)
+    _compile(source, compiler(arch), *options, to=code_object)
     module = hip.Module(code_object.read_bytes())
     out = np.zeros(programs.WORDS * programs.THREADS * programs.GROUPS, np.uint32)
     buffers = [hip.Buffer.of(array) for array in (inputs, out)]

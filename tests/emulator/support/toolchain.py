@@ -28,6 +28,8 @@ def tool(name: str) -> str:
 
 # The LLVM that the build uses does not know gfx950; this one does, but is only a compiler and an assembler.
 CLANG20 = ROOT / "build/toolchain/clang20/bin/clang++"
+# The command in front of a compiler: the build's cache, if it has one.
+COMPILER_CACHE = tuple(map(str, ROOT.glob("build/release/ccache/host")))
 # Whose programs clang 19 does not make, or makes with hazards (native/archs.toml, least_clang).
 OF_CLANG20 = ("gfx950", "gfx1201")
 # Of the rows of archs that LLVM 19 does know.
