@@ -104,7 +104,8 @@ def printed(cpu: str, words: Sequence[Words]) -> frozenset[str]:
     done = subprocess.run(
         [tool("llvm-mc"), "-disassemble", "-arch=amdgcn", f"-mcpu={cpu}"],
         input=text,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # its complaints come a few bytes at a time, which takes long
         text=True,
         check=False,  # most words are no instruction
     )
