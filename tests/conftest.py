@@ -18,6 +18,7 @@ from plugins import (
     hypothesis_profile,  # noqa: F401
     passed,
 )
+from plugins.order import costly_first
 from plugins.progress import Progress
 from plugins.quick import Quick
 
@@ -65,10 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what passed just now."""
+    """Leave out what passed just now, and begin with what takes longest."""
     if file := config.getoption("--skip-passed"):
         items[:], left = passed.without_passed(items, file)
         config.hook.pytest_deselected(items=left)
+    items[:] = costly_first(items)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The same tests with the software device playing gfx90a, a few files a process: a process has one arch.
-
-conftest.py spreads these runs over the emulator's tests, so that pytest's workers share them.
-"""
+"""The same tests with the software device playing gfx90a, a few files a process: a process has one arch."""
 
 from __future__ import annotations
 
