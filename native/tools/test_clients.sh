@@ -92,6 +92,13 @@ on_device() {
     "${options[@]}" -- "$venv/bin/pytest" -c tests/clients/pytest.ini "$@" "${arguments[@]}"
 }
 
+# kept NAME: a folder in the user's cache for what a client compiles, emptied when it is large; without one, a new folder.
+kept() {
+  local folder=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pyfa_rocm/clients/$1
+  [ ! -d "$folder" ] || [ "$(du -sm "$folder" | cut -f1)" -lt 1000 ] || rm -rf "$folder"
+  if mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ]; then echo "$folder"; else mktemp -d "$root/build/.kept.XXXXXX"; fi
+}
+
 # The code objects of the wheel that Composable Kernel comes from, once, in build/clients/objects.
 unpack_objects() {
   local locked=native/tools/fetch/ck-requirements.txt folder=build/clients/objects wheels
@@ -128,7 +135,8 @@ client_pennylane() {
 
 client_triton() {
   make_venv triton
-  local -x TRITON_CACHE_DIR=$venv/cache
+  local -x TRITON_CACHE_DIR
+  TRITON_CACHE_DIR=$(kept triton)
   local arch
   for arch in "${ARCHS[@]}"; do
     run "Triton on $arch ($versions)" on_device "$venv" --arch "$arch" -- tests/clients/with_triton
@@ -137,7 +145,8 @@ client_triton() {
 
 client_cupy() {
   make_venv cupy
-  local -x ROCM_HOME=$venv/rocm LD_LIBRARY_PATH=$venv/rocm/lib CUPY_CACHE_DIR=$venv/cache
+  local -x ROCM_HOME=$venv/rocm LD_LIBRARY_PATH=$venv/rocm/lib CUPY_CACHE_DIR
+  CUPY_CACHE_DIR=$(kept cupy)
   run "CuPy ($versions)" on_device "$venv" -- tests/clients/with_cupy
 }
 
@@ -148,6 +157,8 @@ client_tinygrad() {
 
 client_jax() {
   make_venv jax
+  local -x JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 JAX_COMPILATION_CACHE_DIR
+  JAX_COMPILATION_CACHE_DIR=$(kept jax)
   run "JAX ($versions)" on_device "$venv" -- tests/clients/with_jax tests/adapters/with_jax
 }
 
