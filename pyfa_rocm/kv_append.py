@@ -12,13 +12,13 @@ from pyfa_rocm._call.checks import require_like, strided
 from pyfa_rocm._call.kv_append import KvAppendParams, Rotary, kv_append_to_c
 from pyfa_rocm._call.numbers import to_integer
 from pyfa_rocm._call.params import Strided
-from pyfa_rocm._call.placed import Placeds, at_tags, find_or_make
+from pyfa_rocm._call.placed import Placed, Placeds, at_tags, find_or_make
 from pyfa_rocm._runtime import library
 from pyfa_rocm._runtime.tensor import Layout
 from pyfa_rocm.device import enter_device, leave_device, stream_for
 from pyfa_rocm.errors import InvalidArgumentError
 
-__all__ = ["append_params", "flash_attn_kv_append"]
+__all__ = ["append_params", "append_plan", "flash_attn_kv_append"]
 
 _plans: Placeds = {}
 _INTEGERS = ("int32", "int64")
@@ -127,15 +127,7 @@ def flash_attn_kv_append(
     out = q if q_out is None else q_out
     written = {"k_cache": k_cache, "v_cache": v_cache, "q_out": out}
     arrays |= {name: to_write(x, name, handle) for name, x in written.items() if x is not None}
-    layouts = {name: array.layout for name, array in arrays.items()}
-    key = (tuple(layouts.items()), max_seqlen, rotary_interleaved, scale_per_page)
-
-    def make(tags: dict[str, int]) -> tuple[Any, ...]:
-        at = at_tags(layouts, tags)
-        c, cache = kv_append_to_c(append_params(at, max_seqlen, rotary_interleaved, scale_per_page))
-        return (c,) if cache is None else (c, cache)
-
-    plan = find_or_make(_plans, key, make, layouts)
+    plan = append_plan(arrays, max_seqlen, rotary_interleaved, scale_per_page)
     previous = enter_device(arrays["q" if k is None else "k"].layout.device)
     try:
         addresses = {name: array.address for name, array in arrays.items()}
@@ -143,6 +135,21 @@ def flash_attn_kv_append(
     finally:
         leave_device(previous)
     return out
+
+
+def append_plan(
+    arrays: dict[str, Array], max_seqlen: int | None, interleaved: bool, scale_per_page: bool
+) -> Placed:
+    """Look for the structs of a call by the layouts of its arrays, or check it and make them."""
+    layouts = {name: array.layout for name, array in arrays.items()}
+
+    def make(tags: dict[str, int]) -> tuple[Any, ...]:
+        at = at_tags(layouts, tags)
+        c, cache = kv_append_to_c(append_params(at, max_seqlen, interleaved, scale_per_page))
+        return (c,) if cache is None else (c, cache)
+
+    key = (tuple(layouts.items()), max_seqlen, interleaved, scale_per_page)
+    return find_or_make(_plans, key, make, layouts)
 
 
 def append_params(

@@ -89,14 +89,7 @@ def flash_attn_merge(
     if accumulate and (missing := [name for name, x in given.items() if x is None]):
         raise InvalidArgumentError(f"{missing[0]}: got None, expected an array to accumulate in")
     written = {name: to_write(x, name, handle) for name, x in given.items() if x is not None}
-    given_layouts = {name: x.layout for name, x in written.items()}
-    key = (parts.layout, part_lses.layout, tuple(given_layouts.items()), out_dtype, base2, accumulate)
-    plan = find(_plans, key)
-    if plan is None:
-        layouts = merged_layouts(parts.layout, part_lses.layout, written, out_dtype)
-        plan = layouts, _placed(parts.layout, part_lses.layout, layouts, base2, accumulate)
-        keep(_plans, key, plan)
-    layouts, structs = plan
+    layouts, structs = merge_plan(parts.layout, part_lses.layout, written, out_dtype, base2, accumulate)
     previous = enter_device(parts.layout.device)
     try:
         for name, layout in layouts.items():
@@ -108,6 +101,21 @@ def flash_attn_merge(
     finally:
         leave_device(previous)
     return given["out"], given["lse"]
+
+
+def merge_plan(
+    outs: Layout, lses: Layout, written: dict[str, Array], out_dtype: str | None, base2: bool,
+    accumulate: bool,
+) -> tuple[dict[str, Layout], Placed]:  # fmt: skip
+    """Look for the layouts of the results and the structs of a merge, or check it and make them."""
+    given = tuple((name, x.layout) for name, x in written.items())
+    key = (outs, lses, given, out_dtype, base2, accumulate)
+    plan = find(_plans, key)
+    if plan is None:
+        layouts = merged_layouts(outs, lses, written, out_dtype)
+        plan = layouts, _placed(outs, lses, layouts, base2, accumulate)
+        keep(_plans, key, plan)
+    return plan
 
 
 def _placed(outs: Layout, lses: Layout, written: dict[str, Layout], base2: bool, accumulate: bool) -> Placed:

@@ -17,21 +17,16 @@ from typing import Any
 import torch
 
 from pyfa_rocm._call.cached import CachedCall, CachedOptions, cached_call
+from pyfa_rocm._call.cached_plan import CachedPlan
 from pyfa_rocm._call.lengths import require_appended, require_cached
 from pyfa_rocm._call.params import Options
-from pyfa_rocm._runtime import host_memory
-from pyfa_rocm._runtime.tensor import Layout, Tensor, contiguous
+from pyfa_rocm._call.plan import find, keep
+from pyfa_rocm._runtime import host_memory, library
+from pyfa_rocm._runtime.tensor import Layout, Tensor
 from pyfa_rocm.device import enter_device, leave_device
 from pyfa_rocm.errors import UnsupportedError
-from pyfa_rocm.fmha import (
-    fmha_decode,
-    fmha_decode_supported,
-    fmha_decode_workspace_bytes,
-    fmha_kv_append,
-    fmha_merge,
-)
-from pyfa_rocm.kv_append import append_params
-from pyfa_rocm.merge import merge_params, merged_layouts
+from pyfa_rocm.kv_append import append_params, append_plan
+from pyfa_rocm.merge import merge_plan, merged_layouts
 from pyfa_rocm.torch._derivatives import refused_in_a_graph
 from pyfa_rocm.torch._operators import allocate_workspace, define, new_lse, new_out, stream_handle
 from pyfa_rocm.torch._schema import Argument
@@ -115,9 +110,7 @@ CACHED_SCHEMAS = {
 }
 
 _Tensors = dict[str, torch.Tensor]
-# Calls without addresses, by all that they depend on. Forgotten as a whole when there are many.
-_calls: dict[tuple[Any, ...], CachedCall] = {}
-_MOST_CALLS = 512
+_plans: dict[tuple[Any, ...], CachedPlan] = {}
 
 
 def _given(**tensors: torch.Tensor | None) -> _Tensors:
@@ -174,16 +167,14 @@ def _checked(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCa
     return cached_call(layouts, options, cached, out)
 
 
-def _planned(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedCall:
-    """Look for a call, and check it if there is none."""
+def _planned(layouts: dict[str, Layout], out: Layout | None, a: Any) -> CachedPlan:
+    """Look for the plan of a call, or check the call and make one."""
     key = (tuple(layouts.items()), out, a[len(_DECODE_TENSORS) :])
-    call = _calls.get(key)
-    if call is None:
-        call = _checked(layouts, out, a)
-        if len(_calls) >= _MOST_CALLS:
-            _calls.clear()
-        _calls[key] = call
-    return call
+    plan = find(_plans, key)
+    if plan is None:
+        plan = CachedPlan(_checked(layouts, out, a), tuple(layouts))
+        keep(_plans, key, plan)
+    return plan
 
 
 def _require_lengths(tensors: _Tensors, a: Any) -> None:
@@ -199,18 +190,19 @@ def _run_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[t
     tensors = _given(q=q, k_cache=k_cache, v_cache=v_cache) | _named(a, _DECODE_TENSORS)
     index = device_index(tensors | _given(out=out))
     layouts = {name: describe(x, index).layout for name, x in tensors.items()}
-    call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    plan = _planned(layouts, None if out is None else describe(out, index).layout, a)
     _require_lengths(tensors, a)
-    results = _results(call, q, out)
+    results = _results(plan.call, q, out)
     addresses = {name: x.data_ptr() for name, x in tensors.items()}
-    addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if call.lse else 0}
+    addresses |= {"out": results[0].data_ptr(), "lse": results[1].data_ptr() if plan.call.lse else 0}
     with _in_use(tensors | {"out": results[0], "lse": results[1]}, index) as handle:
-        if nbytes := fmha_decode_workspace_bytes(call.at(addresses)):
-            workspace = allocate_workspace(contiguous((nbytes,), "uint8", index), q)
+        if not plan.asked:
+            plan.ask(addresses)
+        if plan.workspace is not None:
+            workspace = allocate_workspace(plan.workspace, q)
             addresses["workspace"] = workspace.address
-        params = call.at(addresses)
-        params.workspace_bytes = nbytes
-        fmha_decode(params, handle)
+            addresses["workspace_bytes"] = plan.workspace.shape[0]
+        plan.launch(addresses, handle)
     return results
 
 
@@ -219,10 +211,10 @@ def _run_check(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> None:
     there = tensors | _given(out=out)
     index = device_index(there)
     layouts = {name: describe(x, index).layout for name, x in tensors.items()}
-    call = _planned(layouts, None if out is None else describe(out, index).layout, a)
+    plan = _planned(layouts, None if out is None else describe(out, index).layout, a)
     _require_lengths(tensors, a)
     with _in_use(there, index):
-        fmha_decode_supported(call.at({name: x.data_ptr() for name, x in there.items()}))
+        plan.ask({name: x.data_ptr() for name, x in there.items()})
 
 
 def _trace_decode(q: Any, k_cache: Any, v_cache: Any, out: Any, a: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -258,11 +250,12 @@ def _append_arrays(a: Any, describe_one: Callable[[torch.Tensor], Tensor]) -> tu
 def _run_append(a: Any) -> None:
     index = device_index(_named(a, (*_APPEND_TENSORS[:3], *_APPEND_WRITTEN, *_APPEND_TENSORS[3:])))
     tensors, arrays = _append_arrays(a, lambda x: describe(x, index))
-    params = append_params(arrays, a.max_seqlen, a.rotary_interleaved, a.scale_per_page)
+    plan = append_plan(arrays, a.max_seqlen, a.rotary_interleaved, a.scale_per_page)
     if host := known_lengths(tensors):
         require_appended(host, {name: x.layout.shape for name, x in arrays.items()}, a.max_seqlen)
     with _in_use(tensors, index) as handle:
-        fmha_kv_append(params, handle)
+        addresses = {name: x.address for name, x in arrays.items()}
+        plan.launch(library.load()[1].fmha_kv_append, addresses, handle)
 
 
 def _trace_append(a: Any) -> None:
@@ -274,33 +267,37 @@ def _trace_append(a: Any) -> None:
 # Merge.
 
 
-def _merged(
-    outs: torch.Tensor, lses: torch.Tensor, results: tuple[Any, Any], out_dtype: torch.dtype | None,
-    describe_one: Callable[[torch.Tensor], Tensor],
-) -> dict[str, Any]:  # fmt: skip
-    """Check a merge; return its arrays, by name, allocated if they were not given."""
-    arrays = {"outs": describe_one(outs), "lses": describe_one(lses)}
-    written: dict[str, Any] = {
-        name: describe_one(x) for name, x in zip(("out", "lse"), results, strict=True) if x is not None
-    }
-    dtype = None if out_dtype is None else dtype_name(out_dtype)
-    layouts = merged_layouts(arrays["outs"].layout, arrays["lses"].layout, written, dtype)
-    for name, layout in layouts.items():
-        if name not in written:
-            memory = torch.empty(layout.shape, dtype=dtype_named(layout.dtype, name), device=outs.device)
-            written[name] = describe_one(memory)._replace(owner=memory)
-    return arrays | written
+def _written(out: Any, lse: Any, describe_one: Callable[[torch.Tensor], Tensor]) -> dict[str, Any]:
+    """Return the results that were given, by name."""
+    return {name: describe_one(x) for name, x in (("out", out), ("lse", lse)) if x is not None}
+
+
+def _new_results(
+    layouts: dict[str, Layout], given: tuple[Any, Any], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Allocate the results of a merge that were not given."""
+    out, lse = (
+        torch.empty(layouts[name].shape, dtype=dtype_named(layouts[name].dtype, name), device=device)
+        if x is None
+        else x
+        for name, x in zip(("out", "lse"), given, strict=True)
+    )
+    return out, lse
 
 
 def _run_merge(
     outs: Any, lses: Any, out: Any, lse: Any, out_dtype: Any, base2: bool, accumulate: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     index = device_index(_given(outs=outs, lses=lses, out=out, lse=lse))
-    arrays = _merged(outs, lses, (out, lse), out_dtype, lambda x: describe(x, index))
-    out, lse = (arrays[n].owner if given is None else given for n, given in (("out", out), ("lse", lse)))
-    params = merge_params(arrays["outs"], arrays["lses"], arrays, base2, accumulate)
-    with _in_use({"outs": outs, "lses": lses, "out": out, "lse": lse}, index) as handle:
-        fmha_merge(params, handle)
+    written = _written(out, lse, lambda x: describe(x, index))
+    parts, part_lses = (describe(x, index).layout for x in (outs, lses))
+    dtype = None if out_dtype is None else dtype_name(out_dtype)
+    layouts, structs = merge_plan(parts, part_lses, written, dtype, base2, accumulate)
+    out, lse = _new_results(layouts, (out, lse), outs.device)
+    tensors = {"outs": outs, "lses": lses, "out": out, "lse": lse}
+    with _in_use(tensors, index) as handle:
+        addresses = {name: x.data_ptr() for name, x in tensors.items()}
+        structs.launch(library.load()[1].fmha_merge, addresses, handle)
     return out, lse
 
 
@@ -308,8 +305,10 @@ def _trace_merge(
     outs: Any, lses: Any, out: Any, lse: Any, out_dtype: Any, *_: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     require_one_device(_given(outs=outs, lses=lses, out=out, lse=lse))
-    arrays = _merged(outs, lses, (out, lse), out_dtype, symbolic)
-    return arrays["out"].owner, arrays["lse"].owner
+    dtype = None if out_dtype is None else dtype_name(out_dtype)
+    parts, part_lses = symbolic(outs).layout, symbolic(lses).layout
+    layouts = merged_layouts(parts, part_lses, _written(out, lse, symbolic), dtype)
+    return _new_results(layouts, (out, lse), outs.device)
 
 
 # The operators.
