@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Whether launches are to end before their time. How often everything that had been asked for was cancelled
-// is counted; a launch is cancelled once the count is not what it was when the launch was asked for. A
-// request that is seen late, by a thread that did not run meanwhile, is so seen all the same.
+// A request to end launches before their time. A counter says how often everything was cancelled. A launch
+// remembers the count of when it was asked for, and is cancelled once the counter differs. A thread that did
+// not run meanwhile sees the request late, but sees it.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the library exports beside HIP, for tests: windows into the decoder, and what a test can tell the
-// checks.
+// The functions that the library exports beside HIP, for tests: they look into the decoder, and tell the
+// checks what to expect.
 #pragma once
 
 #include <stddef.h>
@@ -26,10 +26,10 @@ __attribute__((visibility("default"))) int fmha_emu_disassemble(int arch, int wa
 // name or encode differently has a line for each.
 __attribute__((visibility("default"))) int fmha_emu_rows(char* out, size_t out_bytes);
 
-// What follows gives the checks of global memory something to check; a launch with those checks off ignores
-// it (FMHA_EMU_CHECKS, check/config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a range that
-// does not lie in one allocation of this runtime (text: fmha_emu_last_error). Any thread may call any of
-// them.
+// The next functions give the checks of global memory something to check; a launch with those checks off
+// ignores it (FMHA_EMU_CHECKS, check/config.h). All return a hipError_t: 0, or hipErrorInvalidValue for a
+// range that does not lie in one allocation of this runtime (text: fmha_emu_last_error). Any thread may call
+// any of them.
 
 // From now on nobody has written these `bytes` at `p`: a kernel that loads one of them is stopped, until a
 // kernel's store or atomic, a hipMemcpy or hipMemset has written it. Device-to-device copies carry the mark
@@ -48,8 +48,9 @@ __attribute__((visibility("default"))) int fmha_emu_first_uninitialized(const vo
 __attribute__((visibility("default"))) int fmha_emu_declare_read_only(const void* p, size_t bytes);
 __attribute__((visibility("default"))) int fmha_emu_end_read_only(void);
 
-// What launches do. Off by default, and then free. While it is on, the workgroups of a launch run one after
-// the other, and each launch leaves a record when it ends. For the whole process; any thread may call these.
+// The profile of launches is off by default, and then costs nothing. While it is on, the workgroups of a
+// launch run one after the other, and each launch leaves a record when it ends. It is the whole process's,
+// and any thread may call these functions.
 
 // The version of the records: a reader that knows version 1 may find more keys in a later one, none missing.
 #define FMHA_EMU_PROFILE_VERSION 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What this machine's CPU has.
+// The instructions that this machine's CPU has.
 #pragma once
 
 namespace fmha::emu {

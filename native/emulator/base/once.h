@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What is made once, by whichever thread asks first; if making it throws, the next to ask tries again.
+// A value that is made once, by the first thread to ask. If making it throws, the next thread tries again.
 // std::call_once throws through the C library's pthread_once, which then loads libgcc_s.so.1 and ends the
 // process if it cannot: as when the host has no memory.
 #pragma once

@@ -15,7 +15,7 @@
 
 namespace fmha::emu {
 
-// What a new thread asks first.
+// A new thread asks this first.
 inline bool host_has_memory() {
   constexpr size_t kEnough = 65536;
   void* volatile p = std::malloc(kEnough);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which checks run: all but kOffByDefault, unless $FMHA_EMU_CHECKS says otherwise.
+// The checks that run: all but kOffByDefault, unless $FMHA_EMU_CHECKS says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum Check : uint32_t {
   // gfx12's late scalar registers that the vector unit has written: scalar_hazards.h. Off by default, since
   // clang knows of them from 21 on.
   kCheckHazardsVectorScalar = 1u << 6,
-  // Of global memory, in global_watch.h. Bounds are checked always.
+  // Checks of global memory, in global_watch.h. Bounds are always checked.
   kCheckGlobalUnwritten = 1u << 8,  // reads of bytes that nobody wrote, if tracked (emu_tools.h)
   kCheckReadOnly = 1u << 9,         // writes to what the launch declared read-only
   kCheckGlobalRace = 1u << 10,      // waves, of one workgroup or of two, that touch the same bytes unordered

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the waves of one workgroup do to the same bytes of global memory, and whether anything orders them.
+// Tells when waves of one workgroup access the same bytes of global memory and nothing orders them.
 //
 // Between two barriers no wave may load or store what another one stores, nor store what another one loads. A
 // store is ordered by a barrier if its own wave had waited for it (s_waitcnt vmcnt) before: then others may
@@ -15,8 +15,8 @@
 // such thing. Code that was compiled on that model passes without the check called global-drain.
 //
 // Cost: loads are noted a run of lanes at a time, and looked at only if somebody stores to the same
-// allocation before the next barrier. Of more than kMostLoads or kMostStores without a barrier the oldest are
-// forgotten.
+// allocation before the next barrier. If more than kMostLoads or kMostStores come without a
+// barrier, the oldest are forgotten.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,7 @@ const uint32_t* resource_of(const Wave& w, const Inst& inst) {
 struct Place {
   uint32_t x, y, z;
 };
-// Of a workgroup by its number. If only the number modulo 65535 is known: the first such workgroup.
+// Where the workgroup of a number is; if only the number modulo 65535 is known, the first such workgroup.
 Place place_of(const Wave& w, uint32_t index) {
   const uint32_t* grid = w.group->launch->grid;
   return {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a checked launch asks of accesses to global memory that are inside an allocation:
+// A checked launch asks this of accesses to global memory that are inside an allocation:
 // - a load reads nothing that nobody wrote (kCheckGlobalUnwritten, for memory that emu_tools.h tracks);
 // - a store or atomic writes nothing that the launch declared read-only (kCheckReadOnly);
 // - no two workgroups store to the same byte, and none stores what another loads in this launch, unless by
@@ -14,8 +14,8 @@
 // - scalar loads do not fault, but drop the two low bits of the address: that reads something else than was
 //   asked for, so it is reported.
 //
-// The race check sees a race whichever access ran first. What a workgroup does after an atomic that returns a
-// value, or a load at device scope, is taken to be ordered by that: a lock, or "the last one adds it all up".
+// The race check sees a race whichever access ran first. An atomic that returns a value, or a load at device
+// scope, is taken to order all that its workgroup does next: a lock, or "the last one adds it all up".
 // Workgroups that stored are known by their number modulo 65535 and those that loaded by theirs modulo 254,
 // so that one pair in so many goes unseen, as may accesses that two threads of the host make at the same
 // instant. Memory, while the launch runs: the pages of 2 bytes for each stored and 1 for each loaded.
@@ -70,7 +70,7 @@ struct WatchedAllocation {
   Tags<uint8_t> chunk_readers, byte_readers;
 };
 
-// Of one launch, shared by the threads that run it.
+// The watch of one launch, which the threads that run it share.
 class LaunchWatch {
  public:
   LaunchWatch(uint32_t checks, std::vector<Range> read_only);
@@ -97,7 +97,7 @@ struct Run {
   }
 };
 
-// Of one workgroup. Faults the wave and returns false at the first finding.
+// The watch of one workgroup. Its functions fault the wave and return false at the first finding.
 class GlobalWatch {
  public:
   // `order`: of the accesses of its waves among each other; null: not checked.

@@ -150,7 +150,7 @@ int states_for_c_cdna4(const MatrixUse& u) {
   return states_for_c_cdna3(u) + (u.same ? 0 : within_xdl ? 1 : more_on_cdna4(u.producer));
 }
 
-// What differs between the manuals about matrix instructions.
+// The rules of matrix instructions that differ between the manuals.
 struct MatrixRules {
   int (*states_for_c)(const MatrixUse&);
   int more_than_passes;      // wait states beyond the passes before others than MFMA use a result
@@ -404,7 +404,7 @@ void HazardChecks::record(const Inst& inst, const Facts& f, const FactsDetail& d
     if (f.unit == Unit::kVector) {
       for (int s = r.first; s < r.first + r.count; ++s) scalar_by_vector_[s - kFirstScalar] = now;
     } else {
-      // What the scalar unit writes later is no longer the VALU's.
+      // A register that the scalar unit writes later is no longer the VALU's.
       for (int s = r.first; s < r.first + r.count; ++s) scalar_by_vector_[s - kFirstScalar] = Issued();
       if (f.unit == Unit::kScalar && r.first == kFirstScalar + kM0) m0_by_scalar_ = now;
     }

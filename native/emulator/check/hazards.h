@@ -2,9 +2,9 @@
 // Wait states that the ISA manuals leave to software: so many instructions (or s_nop counts) must lie between
 // two that depend on each other in ways the hardware does not interlock.
 //
-// Checked are all rules of LLVM's GCNHazardRecognizer.cpp (19, and what later versions added) that apply to
-// CDNA2 (gfx90a) or CDNA3 (gfx942), and what the ISA guides have beyond. How many wait states: in hazards.cc.
-// test_check_rules.py holds them against what llc inserts, test_check_hazards.py against the guides.
+// All rules of LLVM's GCNHazardRecognizer.cpp (19, and what later versions added) that apply to CDNA2
+// (gfx90a) or CDNA3 (gfx942) are checked, and those that only the ISA guides have. hazards.cc has the wait
+// states. test_check_rules.py holds them against what llc inserts, test_check_hazards.py against the guides.
 // - checkVMEMHazards: VALU writes SGPR, VMEM reads it. Not EXEC: CK's assembly counts on the hardware there.
 // - checkRWLaneHazards: VALU writes SGPR, v_readlane or v_writelane selects the lane with it.
 // - checkDivFMasHazards: VALU writes VCC, v_div_fmas reads it.
@@ -51,7 +51,7 @@ class HazardChecks {
     if (index != passed_) ++clock_;
     passed_ = 0;
   }
-  // What matrix instructions ask of `inst`. False after a finding.
+  // Checks what matrix instructions ask of `inst`. False after a finding.
   bool matrix(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);
   // All other rules; then the instruction counts as issued. False after a finding.
   bool step(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d);

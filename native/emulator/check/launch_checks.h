@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The checks as an observer (core/events.h): which events they need depends on which of them run.
-// - Of each wave (wave_checks.h): before every instruction, and at barriers.
-// - Of global memory (global_watch.h): every access to it, and the addresses of scalar ones.
+// The checks as an observer (core/events.h). The events that they need depend on which of them run.
+// - The checks of a wave (wave_checks.h) hear of every instruction before it runs, and of barriers.
+// - Those of global memory (global_watch.h) hear of every access to it, and of the addresses of scalar ones.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class LaunchChecks final : public LaunchObserver {
   LaunchWatch watch_;
 };
 
-// Null if $FMHA_EMU_CHECKS leaves no check; *error is set if it names one that there is not.
+// Null if $FMHA_EMU_CHECKS leaves no check; *error is set if it names one that does not exist.
 std::unique_ptr<LaunchObserver> make_checks(const Launch& launch, std::string* error);
 
 }  // namespace fmha::emu

@@ -10,8 +10,8 @@
 // below settled_writes_ and settled_reads_ are all published: one comparison a word is all that most accesses
 // cost.
 //
-// Two waves that write the same value are a finding of its own kind. Which it is shows when the second has
-// written: until then the race is a suspect, with what the bytes held before.
+// Two waves that write the same value are a finding of its own kind. The kind shows when the second has
+// written: until then the race is a suspect, with the bytes' earlier values.
 //
 // Precision: bytes. A record is kept by word; a word of which an instruction touches only some bytes gets one
 // by byte, until all that is known of its bytes is published again, or a wave writes all of it. Records are

@@ -2,7 +2,7 @@
 // Hazards of RDNA that its hardware leaves to software. Where CDNA counts wait states, RDNA counts VALU
 // instructions, or wants s_waitcnt_depctr.
 //
-// Checked are the rules of LLVM's GCNHazardRecognizer.cpp (19) that concern what this device runs:
+// These rules of LLVM's GCNHazardRecognizer.cpp (19) concern programs that this device runs, and are checked:
 // - fixVALUTransUseHazard, gfx11.0 only: v_rcp and the like write a VGPR, a VALU instruction reads it with at
 //   most five VALU instructions between them, of which at most one is transcendental. An LDS or vector memory
 //   instruction between them ends it, and so does s_waitcnt_depctr depctr_va_vdst(0).
@@ -17,10 +17,13 @@
 // - Not of the recogniser (SIInsertWaitcnts does it): from gfx11 on s_sendmsg of MSG_DEALLOC_VGPRS comes
 //   directly behind an s_nop.
 // - fixWMMAHazards is one of hazards.h, beside the matrix instructions of CDNA.
-// Not checked, as they cannot happen here. Of gfx10.1, which gfx10.3 has not: fixVMEMtoScalarWriteHazards,
-// fixSMEMtoVectorWriteHazards, fixVcmpxExecWARHazard, fixLdsBranchVmemWARHazard, checkNSAtoVMEMHazard,
-// fixVcmpxPermlaneHazards before gfx11. Of what this device has not: fixLdsDirectVALUHazard,
-// fixLdsDirectVMEMHazard (LDS_DIRECT), fixRequiredExportPriority (exports). Of gfx1250: what else there is.
+// The others cannot happen here, and are not checked:
+// - gfx10.1 has them and gfx10.3 does not: fixVMEMtoScalarWriteHazards, fixSMEMtoVectorWriteHazards,
+//   fixVcmpxExecWARHazard, fixLdsBranchVmemWARHazard, checkNSAtoVMEMHazard, fixVcmpxPermlaneHazards before
+//   gfx11;
+// - this device lacks the instructions: fixLdsDirectVALUHazard, fixLdsDirectVMEMHazard (LDS_DIRECT),
+//   fixRequiredExportPriority (exports);
+// - the rest are gfx1250's.
 // s_delay_alu is only a hint.
 #pragma once
 

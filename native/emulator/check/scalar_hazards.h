@@ -2,11 +2,13 @@
 // The hazard of scalar registers on gfx12: a VALU instruction reads one, the scalar or the vector unit
 // rewrites it, and who reads it next may get the old value. Software must wait in between, with s_wait_alu.
 //
-// The hardware remembers, for the rest of the wave, which pairs of registers VALU instructions have read. Of
-// such a pair a write is late:
-// - of the scalar unit for VALU and scalar instructions. s_wait_alu depctr_sa_sdst(0) ends it, and so do 10
+// The hardware remembers, for the rest of the wave, which pairs of registers VALU instructions have read. A
+// write of such a pair is late:
+// - that of the scalar unit for VALU and scalar instructions. s_wait_alu depctr_sa_sdst(0) ends it, and so do
+// 10
 //   other scalar instructions before a scalar one that reads it, 11 before a VALU one.
-// - of the vector unit for VALU instructions: scalar ones wait by themselves, and are a wait for all that the
+// - that of the vector unit for VALU instructions: scalar ones wait by themselves, and are a wait for all
+// that the
 //   vector unit has written, VCC aside. Else depctr_va_sdst(0) ends it, for VCC depctr_va_vcc(0).
 // A later write of the vector unit ends one of the scalar unit, and of VCC the other way round too. A scalar
 // load and a buffer instruction end both. EXEC and M0 are none of it.
@@ -25,8 +27,8 @@
 // VCC, and a return address that s_swappc writes. It does not know the pass's ds_nop either, which is off by
 // default.
 //
-// Writes of the vector unit are a check of their own, hazards-vector-scalar, which is off by default: what
-// clang 20 makes has them. Of our kernels of gfx12 the build mends them
+// Writes of the vector unit are a check of their own, hazards-vector-scalar, which is off by default:
+// programs of clang 20 have them. In our kernels for gfx12 the build mends them
 // (native/tools/compile/scalar_waits.py).
 #pragma once
 
@@ -39,7 +41,7 @@ namespace fmha::emu {
 
 class ScalarHazards {
  public:
-  // Which reads of VALU instructions make a register late.
+  // The reads of VALU instructions that make a register late.
   enum class Of { kAll, kMasks };
   struct Finding {
     const Inst* writer = nullptr;  // null: none

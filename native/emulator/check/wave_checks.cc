@@ -64,7 +64,7 @@ bool WaveChecks::before(Wave& w, const Inst& inst) {
 bool WaveChecks::in_flight(Wave& w, const Inst& inst, const Facts& f, const FactsDetail& d) {
   const auto find = [&](const RegisterRange* ranges, int n, bool writes) {
     for (size_t q = 0; q < kQueues; ++q) {
-      // What completes in order may be overwritten by what completes later.
+      // A later operation of a queue in order may overwrite the result of an earlier one.
       if (writes && f.counted && static_cast<size_t>(f.queue) == q && is_in_order(f.queue)) continue;
       for (const Flight& flight : open_[q]) {
         for (int i = 0; i < n; ++i) {
@@ -186,8 +186,8 @@ void WaveChecks::keep_last(Queue queue, size_t n) {
   progress.done[q] = progress.issued[q] - static_cast<uint32_t>(open.size());
 }
 
-// Of a queue in order, what a counter of n may leave in flight. In RDNA the operations of a counter complete
-// in order, FLAT ones among them; in CDNA those may be the ones that are left.
+// Keeps the operations of a queue that a counter of n may leave in flight. In RDNA the operations of a
+// counter complete in order, FLAT ones among them; in CDNA the FLAT ones may be those that are left.
 void WaveChecks::keep_uncovered(Queue queue, uint32_t n) {
   if (!is_rdna(isa_)) return keep_last(queue, n);
   const uint32_t issued = queue == Queue::kLds     ? lds_count_

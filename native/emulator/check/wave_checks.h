@@ -2,7 +2,7 @@
 // The checks that follow a wave instruction by instruction: loads in flight, LDS, hazards. launch_checks.h
 // passes them the events: before each instruction, and at barriers.
 //
-// The device itself completes every memory operation at once. What is tracked here is when the hardware would
+// The device itself completes every memory operation at once. The checks track when the hardware would
 // have completed it at the latest: vector memory operations complete in order, and so do LDS operations; of
 // scalar loads nothing is known until their counter is 0. FLAT ones have two counters; in RDNA they complete
 // in the order of either, in CDNA nothing is known until both are 0. A counter that is full stalls, so that
@@ -68,7 +68,7 @@ class WaveChecks {
   uint32_t checks_ = 0;
 };
 
-// What the waves of a workgroup share.
+// The state that the waves of a workgroup share.
 class GroupChecks {
  public:
   void reset(const Workgroup& group, uint32_t checks);

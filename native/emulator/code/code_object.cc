@@ -53,7 +53,7 @@ std::string why_not(uint32_t flags, Arch device) {
   return {};
 }
 
-// Whether a file that starts so is a code object that the device can run.
+// Tells by a file's head whether it is a code object that the device can run.
 bool is_for(std::span<const uint8_t> head, Arch device) {
   ElfImage elf(head.data(), head.size());
   return elf.check_identity() && why_not(elf.flags(), device).empty();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a constant operand reads as, by the type of the operand.
+// The values of constant operands, by the operand's type.
 #include "code/decode_internal.h"
 
 namespace fmha::emu {

@@ -205,7 +205,8 @@ bool Gfx11Decoder::vopd() {
     if (!halves[i].row || !vopd_half(halves[i], &pair[i])) return false;
     inst_.bytes = std::max(inst_.bytes, pair[i].bytes);
   }
-  // What X writes, Y reads as it was: the body keeps a copy behind the registers (isa/vector/vopd.h).
+  // Y reads the old value of a register that X writes: the body keeps a copy behind the registers
+  // (isa/vector/vopd.h).
   const uint16_t written = pair[0].dst.index;
   if (reads(pair[1], written)) {
     for (Operand& o : pair[1].src) {

@@ -45,7 +45,7 @@ enum OperandCode : uint32_t {
 uint64_t inline_constant(uint32_t code, Type type);
 uint64_t literal_constant(uint32_t literal, Type type, bool is_signed);
 
-// What all generations share: the walk, operands, and the scalar and vector ALU formats.
+// The part that all generations share: the walk, operands, and the scalar and vector ALU formats.
 class Decoder {
  public:
   Decoder(Arch arch, int wave_size, const uint8_t* text, size_t bytes, uint64_t base, DecodedText* out)

@@ -211,8 +211,8 @@ void Decoder::keep_half() { inst_.keeps_half = dialect_.keeps_halves && is_half(
 void Decoder::check_modifiers() {
   const BoundRow& r = *inst_.row;
   const bool takes_any = r.flags & kHasModifiers;
-  // omod is ignored for integer results, which conversions of one source have. Whether the halves that
-  // v_cvt_pkrtz packs are floats to it is not said.
+  // omod is ignored for integer results, which conversions of one source have. The manual does not say
+  // whether the halves that v_cvt_pkrtz packs are floats to it.
   if (inst_.omod && !(takes_any && (is_float(r.dst) || r.format == Format::kVop1))) unsupported_ = true;
   // op_sel picks halves, so it goes with 16-bit operands; or it picks the byte to write.
   const bool own = r.is(kOwnOpSel | kSwapsLanes), bare = r.is(kNoResultModifiers);

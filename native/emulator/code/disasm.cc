@@ -288,7 +288,7 @@ class Printer {
     if (r_.format != Format::kVop1) out_ += text(" src1_sel:%s", sdwa_sel_text(s.src_sel[1]));
   }
 
-  // Of v_mfma_ld_scale, which has two sources; v_mfma_scale has three, the last of which has no bits.
+  // For v_mfma_ld_scale, which has two sources; v_mfma_scale has three, the last of which has no bits.
   void scale_selects(const Inst& scales, int n) {
     if (scales.op_sel & 3) bit_list("op_sel", scales.op_sel, n);
     if (n == 3 || (scales.op_sel_hi & 3) != 3) bit_list("op_sel_hi", scales.op_sel_hi, n);

@@ -129,7 +129,7 @@ class FactsBuilder {
     if (vector_alu() && (is_half(row_.src[i]) || picked)) return half_of(o, inst_.op_sel >> i & 1);
     return i == 1 && hot.unit == Unit::kLds ? stored(o) : range_of(o);
   }
-  // What a store reads. Of other instructions there is nothing but registers of 32 bits.
+  // The registers that a store reads. All other instructions have only registers of 32 bits.
   RegisterRange stored(const Operand& o) const {
     const bool half = row_.is(kStore) && row_.bytes <= 2;
     return half ? half_of(o, row_.is(kHighHalf)) : range_of(o);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the checks need to know about each instruction, computed once a code object, so that the checked run
-// loop tests only a few bits for most instructions.
+// The facts that the checks need about each instruction. They are computed once a code object, so that the
+// checked run loop tests only a few bits for most instructions.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ struct LdsAccess {
   uint32_t offset[2] = {0, 0};
 };
 
-// What every step looks at: one cache line.
+// The facts that every step looks at: one cache line.
 struct alignas(64) Facts {
   static constexpr int kWords = 6;
   uint64_t bits[kWords] = {};  // registers read or written, in word[i] of the register bits

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One launch of a kernel: what was asked for, and what came of it.
+// One launch of a kernel: the request and its result.
 #pragma once
 
 #include <cstdint>

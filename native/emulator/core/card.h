@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the software device plays, chosen by $FMHA_EMU_ARCH and $FMHA_EMU_CARD: a card of archs.toml.
+// The card of archs.toml that the software device plays; $FMHA_EMU_ARCH and $FMHA_EMU_CARD choose it.
 #pragma once
 
 #include "archs.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the manuals of a generation encode, or LLVM prints, differently beside opcodes.
+// The differences between generations, beside opcodes, in what manuals encode and LLVM prints.
 #pragma once
 
 #include "archs.h"
@@ -199,7 +199,8 @@ constexpr Dialect dialect_of(Isa isa) {
   __builtin_unreachable();
 }
 
-// The fields of s_waitcnt: how many of each kind may be open. None is asked for where a field is at its most.
+// The fields of s_waitcnt: how many of each kind may be open. A field with its largest value asks for
+// nothing.
 struct WaitCounts {
   uint32_t vector, exports, lds, most_lds;
 };

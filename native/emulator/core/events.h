@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What happens while a launch runs, and who hears of it.
+// The events of a launch, and who hears of them.
 //
 // The device runs instructions. It neither judges nor counts them: it tells observers. A LaunchObserver
 // watches one launch and gives a GroupObserver for each of its workgroups; which events those hear of, it
@@ -80,7 +80,8 @@ class LaunchObserver {
   virtual bool in_order() const { return false; }
   // With in_order(): workgroups for which this is false are left out.
   virtual bool runs(uint64_t /*workgroup*/) const { return true; }
-  // A workgroup starts on this thread. What it returns lives at least until the thread starts another one.
+  // A workgroup starts on this thread. The observer that it returns lives at least until the thread
+  // starts another one.
   virtual GroupObserver* begin(const Workgroup& group) = 0;
   // No workgroup runs any more; `result` is what the launch returns.
   virtual void end(const LaunchResult&) {}
@@ -98,7 +99,7 @@ class Listeners {
   }
   uint32_t events() const { return events_; }
 
-  // What is no instruction has no row, and is told to nobody: its body stops the wave.
+  // A word that is no instruction has no row, and nobody is told of it: its body stops the wave.
   bool before(Wave& w, const Inst& inst) const {
     return !inst.row || all(kEventBefore, [&](GroupObserver& o) { return o.before(w, inst); });
   }

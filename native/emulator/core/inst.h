@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the decoder makes of machine code: one Inst a machine instruction, its operands resolved, pointing at
-// the row of the instruction table that says what it is and does.
+// The decoder's result: one Inst for each machine instruction, with its operands resolved. It points at the
+// row of the instruction table that says what it is and does.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ constexpr int dwords_of(Type t) {
   }
 }
 
-// What is true of an instruction beside its operand types. Decoder, printer, checks and profile read these;
-// nobody looks at a name. Bits of Row::flags.
+// Bits of Row::flags: properties of an instruction beside its operand types. Decoder, printer, checks and
+// profile read these, and never a name.
 using RowFlags = uint64_t;
 enum RowFlag : RowFlags {
   // Operands.
@@ -170,7 +170,7 @@ enum RowFlag : RowFlags {
   kSelectsShift = 1ull << 56,  // from RDNA 3 on op_sel[2] is the half of source 2 that is read (v_alignbit)
 };
 
-// What the 16 bits of an immediate say, or the field that stands for them.
+// The meaning of an immediate's 16 bits, or of the field that stands for them.
 enum class Immediate : uint8_t {
   kNumber,
   kWaitCounts,  // s_waitcnt
@@ -212,7 +212,7 @@ enum class Element : uint8_t {
   kF8F6F4
 };  // the last: CBSZ and BLGP say which
 
-// Of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
+// The sizes of a matrix instruction: D (m x m) += A (m x k) * B (k x m), `blocks` times.
 struct MatrixShape {
   uint8_t m = 0, k = 0, blocks = 0;  // m = 0: no matrix instruction
   Element a = Element::kNone, b = Element::kNone;
@@ -229,7 +229,7 @@ constexpr uint16_t kVopdCopy = 511;
 // it. How it is encoded is in the opcode tables (isa/opcodes.h). Adding one is a row, its name in an opcode
 // table, and a test.
 //
-// What the decoder reads in a row, by the format that the opcode table gives it:
+// The decoder reads a row by the format that the opcode table gives it:
 // - VALU: src[i] types the sources as written; kNone ends them. kReadsVcc rows do not list the mask source:
 //   Inst::src[2] is VCC (short, SDWA, DPP forms) or the SGPR pair of the VOP3 form. VOPC: dst is kMask.
 //   kLiteralK: sources are the two registers; K is Inst::imm, and src[2] as a constant of type src[0].

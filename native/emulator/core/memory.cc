@@ -55,7 +55,7 @@ void remember_freed(Registry& r, const Allocation& a) {
   r.freed_order.pop_front();
 }
 
-// What was freed and is now part of `a`: memory mapped where the system chose.
+// Forgets freed memory that is now part of `a`, as the system chose its place.
 void forget_freed(Registry& r, const Allocation& a) {
   auto it = r.freed.lower_bound(a.base);
   if (it != r.freed.begin()) {

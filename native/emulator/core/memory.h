@@ -32,7 +32,7 @@ bool memory_was_freed(uint64_t address);  // it was in an allocation that is rem
 // "12 bytes past the end of 0x… (4096 bytes of device memory, device 0)", "freed: 8 bytes into 0x… (…)"
 std::string memory_describe_nearest(uint64_t address);
 
-// Which other devices' memory a device may touch: bit n for device n.
+// The devices whose memory a device may touch: bit n for device n.
 inline constexpr int kMostDevices = 32;  // bits of a set of peers
 void memory_set_peers(int device, uint32_t peers);
 uint32_t memory_peers(int device);

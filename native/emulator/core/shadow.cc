@@ -112,7 +112,7 @@ void unwritten_note_copy(const void* dst, const void* src, size_t bytes) {
   to_bits->clear(to, bytes);
   const auto from_bits = bits_at(from, bytes);
   if (!from_bits) return;
-  // What was unwritten stays so at its new place.
+  // Unwritten bytes stay unwritten at their new place.
   for (uint64_t at = 0; (at += from_bits->first(from + at, bytes - at)) < bytes; ++at)
     to_bits->set(to + at, 1);
 }

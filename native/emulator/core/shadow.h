@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What is known of memory beyond what it holds: which bytes nobody has written yet, and which of them the
-// launches of a thread may not write. Both are kept only if somebody asked: see emu_tools.h.
+// Facts about memory beyond its contents: the bytes that nobody has written yet, and those that the launches
+// of a thread may not write. Both are kept only if somebody asked: see emu_tools.h.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ void unwritten_note_write(const void* p, size_t bytes);
 void unwritten_note_copy(const void* dst, const void* src, size_t bytes);
 // Offset of the first unwritten byte, `bytes` if there is none.
 uint64_t unwritten_first(uint64_t address, uint64_t bytes);
-// Of the allocation that starts at `base`; null if it is not tracked.
+// The bits of the allocation that starts at `base`; null if it is not tracked.
 std::shared_ptr<UnwrittenBits> unwritten_of(uint64_t base);
 // The allocation is gone.
 void unwritten_forget(uint64_t base);
@@ -50,7 +50,7 @@ void unwritten_forget(uint64_t base);
 struct Range {
   uint64_t address, bytes;
 };
-// What the launches of the calling thread may not write.
+// The memory that the launches of the calling thread may not write.
 std::vector<Range>& read_only_ranges();
 
 }  // namespace fmha::emu

@@ -45,7 +45,7 @@ struct Mode {
   static constexpr uint32_t kForkDepth = 29;  // 3 bits: how many paths s_cbranch_*_fork has put aside
 };
 
-// What an observer may hear of: events.h.
+// The events that an observer may hear of: see events.h.
 enum EventKind : uint32_t {
   kEventBefore = 1u << 0,
   kEventAfter = 1u << 1,
@@ -63,7 +63,7 @@ enum class WaveState : uint8_t { kRunning, kBarrier, kDone, kFaulted, kIndexed }
 
 struct Workgroup;
 
-// Of any size: arrays have room for kMostLanes, of which the first `lanes` are the wave's.
+// A wave of any size: arrays have room for kMostLanes, of which the first `lanes` are the wave's.
 struct Wave {
   alignas(64) uint32_t vgpr[512][kMostLanes];  // 256 and up: AccVGPRs
   alignas(64) uint32_t tmp[4][4][kMostLanes];  // operands broadcast or modified: [source][dword][lane]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which devices there are, which one a thread uses, peers.
+// The devices, the one that a thread uses, and peers.
 #include <charconv>
 #include <cstdio>
 #include <cstring>

@@ -18,7 +18,7 @@ class Handles {
     live_.emplace(p, std::move(object));
     return p;
   }
-  // Null if `p` is not a live handle. What is found stays alive while the result does.
+  // Null if `p` is not a live handle. The handle stays alive while the result does.
   std::shared_ptr<T> find(T* p) {
     std::shared_lock lock(mutex_);
     const auto it = live_.find(p);

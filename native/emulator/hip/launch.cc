@@ -88,7 +88,7 @@ std::chrono::microseconds launch_delay() {
   return std::chrono::microseconds(environment_number("FMHA_EMU_DELAY", 0, 60'000'000, 0));
 }
 
-// What becomes of the process at a fault: $FMHA_EMU_ON_FAULT.
+// Tells whether a fault ends the process ($FMHA_EMU_ON_FAULT).
 bool ends_process() {
   constexpr const char* kVariable = "FMHA_EMU_ON_FAULT";
   const std::string wish = environment_text(kVariable) ? environment_text(kVariable) : "error";
@@ -201,7 +201,7 @@ bool execute_kernel(const KernelWork& work) {
     last_stats = result.stats;
   }
   if (result.hip_error && is_cancelled(l.asked_at))
-    return note_cancelled(), false;  // told to who waits, not the device's fault
+    return note_cancelled(), false;  // the waiting call is told; it is not the device's fault
   if (result.hip_error) tell_fault(l.device, result.hip_error, result.message);
   return !result.hip_error;
 }
@@ -265,7 +265,7 @@ HIP_API int fmha_emu_last_launch_stats(fmha_emu_launch_stats* out) {
   return hipSuccess;
 }
 
-// What stopped the last launch that stopped, in any thread; empty if none did. Valid until this thread asks
+// The message of the last launch that stopped, in any thread; empty if none did. Valid until this thread asks
 // again.
 HIP_API const char* fmha_emu_last_fault() {
   auto& copy = per_thread<std::string>();

@@ -7,7 +7,7 @@ namespace {
 
 enum Limit : int { kStackSize, kPrintfFifo, kMallocHeap };
 
-// What hardware can give a lane: 13 bits of units of 1 KiB a wave.
+// The most that hardware can give a lane: 13 bits of units of 1 KiB a wave.
 constexpr size_t kLargestStack = 131056;
 
 int check_limit(int limit, const char* function) {

@@ -24,7 +24,8 @@ void* own_library() {
   return handle;
 }
 
-// What has another layout since HIP 6 has another name. `version`: 100 * major + minor, or HIP_VERSION.
+// The name of a function whose structs have another layout since HIP 6. `version`: 100 * major + minor, or
+// HIP_VERSION.
 std::string name_for(const char* symbol, int version) {
   const bool is_newer =
       !std::strcmp(symbol, "hipGetDeviceProperties") || !std::strcmp(symbol, "hipChooseDevice");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the device says about itself: one filled property struct, from which the older struct and the
-// attributes are read.
+// The device's properties: one filled struct, from which the older struct and the attributes are read.
 #include <cstdio>
 #include <cstring>
 
@@ -323,7 +322,7 @@ bool attribute(int which, int index, int* value) {
     case kVgprs:
       *value = number(device_card().vgprs_per_simd_lane);
       break;
-    // What the device does not have, or does not do: no.
+    // The device lacks these.
     case kAccessPolicyWindow:
     case kComputeMode:
     case kPreemption:

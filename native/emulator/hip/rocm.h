@@ -2,8 +2,8 @@
 // In what releases of ROCm differ, and which one the device plays: $FMHA_EMU_ROCM.
 //
 // Unset, the device is as ROCm 7 is, but that hipGetLastError acknowledges a fault, so that a test bench
-// outlives one. What all releases do alike is not here: a copy that waits, or hipDeviceSynchronize, ends
-// every capture of the process, and memory that a graph allocates is of device 0, whichever it is on.
+// outlives one. All releases do this alike: a copy that waits, or hipDeviceSynchronize, ends every capture of
+// the process, and memory that a graph allocates is device 0's, whichever it is on.
 #pragma once
 
 namespace fmha::emu {
@@ -23,7 +23,7 @@ bool function_needs_current_device();
 // hipRuntimeGetVersion. With nothing set, of the release whose name the program has asked the loader for.
 int runtime_version();
 
-// What an entry point begins and ends with, see guarded(): the fault it must return, and what it does return.
+// The begin and the end of each entry point, see guarded(): the fault that it must return, and its result.
 int call_begins();
 int call_ends(int code);
 // A launch has stopped: from now on call_begins() returns that, if a fault is final.

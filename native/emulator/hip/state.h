@@ -50,7 +50,7 @@ int answered(F&& body) noexcept {
   }
 }
 
-// Of one that uses the device.
+// Guards an entry point that uses the device.
 template <class F>
 int guarded(F&& body) noexcept {
   if (!may_use_device())
@@ -78,7 +78,7 @@ int device_count();
 Device& device(int index);
 int current_device();
 void set_current_device(int index);
-// hipSuccess, or the recorded error of a device that there is not, and of an argument that is null.
+// hipSuccess, or the recorded error of a device that does not exist or an argument that is null.
 int check_device(int index, const char* function);
 int null_argument(const char* function, const char* name);
 // hipSuccess, or the fault that a launch on the device ended in.

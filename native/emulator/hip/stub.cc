@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host code that hipcc generates calls: registration of its embedded code objects, and launches by
-// the address of a host stub. Code is loaded on a device when first used there.
+// The entry points that hipcc's host code calls: they register its embedded code objects, and launch by the
+// address of a host stub. Code is loaded on a device when first used there.
 #include <algorithm>
 #include <cstring>
 #include <map>

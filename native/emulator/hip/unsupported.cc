@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What programs ask for by name and the software device does not do. Each says so; none does nothing.
+// Functions that programs ask for by name and the software device does not support. Each returns an error.
 #include "hip/state.h"
 
 namespace fmha::emu {

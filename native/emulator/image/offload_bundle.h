@@ -16,10 +16,10 @@
 
 namespace fmha::emu {
 
-// Whether an entry is the one to take, by its first 64 bytes (all of them, if it has fewer).
+// Tells by its first 64 bytes (all of them, if it has fewer) whether an entry is the one to take.
 using Wanted = std::function<bool(std::span<const uint8_t> head)>;
 
-// What a bundle has for a device.
+// The entry of a bundle for a device.
 struct BundlePick {
   std::span<const uint8_t> image;  // empty: nothing; else it lies in the bundle, or in `unpacked`
   std::vector<uint8_t> unpacked;

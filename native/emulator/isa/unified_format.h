@@ -51,7 +51,7 @@ inline constexpr Table kOfRdna2 = table(true), kFromRdna3On = table(false);
 
 }  // namespace unified
 
-// Of a number of 7 bits.
+// The format of a number of 7 bits.
 constexpr BufferFormat unified_format(Isa isa, uint32_t number) {
   const auto& t = isa == Isa::kRdna2 ? unified::kOfRdna2 : unified::kFromRdna3On;
   return t.of[number % unified::kNumbers];

@@ -60,7 +60,7 @@ Aligned<uint8_t> allocate(size_t bytes) {
   return p;
 }
 
-// What a thread needs to run a workgroup; kept between workgroups and launches.
+// The memory that a thread needs to run a workgroup; kept between workgroups and launches.
 class Arena {
  public:
   ~Arena() {

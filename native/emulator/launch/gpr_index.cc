@@ -13,7 +13,7 @@ bool is_vector_alu(const Inst& inst) {
   return inst.row && inst.row->format >= Format::kVop1 && inst.row->format <= Format::kMai;
 }
 
-// Of which the ISA guides do not say what moves: matrices and AccVGPRs, v_swap, DPP.
+// Tells whether the ISA guides leave open what moves: matrices and AccVGPRs, v_swap, DPP.
 bool cannot_move(const Inst& inst) {
   return inst.row->format == Format::kMai || inst.row->is(kWritesSrc0 | kAccDst | kAccSrc) ||
          is_dpp(inst.encoding);
@@ -48,7 +48,7 @@ bool move_registers(Wave& w, const Inst& inst, Inst* moved) {
   for (int n = 0; n <= kLast; ++n) {
     if (which >> bit_of(inst, n) & 1 && !move(w, inst, &moved->src[n])) return false;
   }
-  // What an instruction keeps or accumulates in its destination (v_mac, SDWA) moves with it.
+  // A value that an instruction keeps or accumulates in its destination (v_mac, SDWA) moves with it.
   return !(which & kDestination) || move(w, inst, &moved->dst);
 }
 

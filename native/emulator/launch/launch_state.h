@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a wave finds when it starts: the dispatch packet, the kernel argument block, its registers.
+// The state in which a wave starts: the dispatch packet, the kernel argument block, its registers.
 // Source: LLVM's AMDGPUUsage, "Initial Kernel Execution State".
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace fmha::emu {
 
-// What unwritten registers, LDS and allocations hold: NaN as f32, as two f16 and as two bf16, and no valid
-// address, so that a kernel that reads what nobody wrote cannot look right.
+// The contents of unwritten registers, LDS and allocations: NaN as f32, as two f16 and as two bf16, and no
+// valid address, so that a kernel that reads what nobody wrote cannot look right.
 constexpr uint32_t kPoison = 0x7fbd7fbd;
 void fill_poison(void* p, size_t bytes);
 

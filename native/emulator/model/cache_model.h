@@ -84,8 +84,8 @@ class CacheModel {
   CacheLevel access(uint64_t workgroup, uint64_t line, LineMask mask, AccessKind kind);
   // Any range of bytes, line after line.
   void access_range(uint64_t workgroup, uint64_t address, uint64_t bytes, AccessKind kind);
-  // Writes back what is dirty and empties the L2s, as the release and acquire between kernels do. What the
-  // memory-side cache holds stays.
+  // Writes dirty lines back and empties the L2s, as the release and acquire between kernels do. The
+  // memory-side cache keeps its lines.
   void end_kernel();
   const CacheCounts& counts() const { return counts_; }
 

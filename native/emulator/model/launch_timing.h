@@ -16,7 +16,7 @@
 
 namespace fmha::emu {
 
-// What was asked of launches that start now: fmha_emu_timing in emu_tools.h.
+// The request for launches that start now: fmha_emu_timing in emu_tools.h.
 struct TimingRequest {
   bool on = false;
   bool only_sampled = false;
@@ -43,7 +43,7 @@ class LaunchTiming {
   // An access to a line, before the L2 is asked: true if the L1 has it.
   bool load(uint64_t line) { return l1_.load(line); }
   bool recording() const { return recording_; }
-  // What the L1 asks of the L2.
+  // The L1 asks the L2 for bytes.
   void request(uint64_t bytes) { l2_bytes_ += recording_ ? bytes : 0; }
 
   // The launch is over, and nothing stopped it; `arrays` is the size of what it touched, in bytes. Returns

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a launch did: how often each instruction ran, what memory it asked for, what that comes to on the
-// hardware. An observer (core/events.h) of launches that are profiled: it hears of every instruction and of
-// every access to global memory, scratch and LDS. It asks for workgroups in order, so that the cache model
-// always sees accesses in the same order.
+// The profile of a launch: how often each instruction ran, the memory it asked for, and the traffic that the
+// hardware would make of that. An observer (core/events.h) of launches that are profiled: it hears of every
+// instruction and of every access to global memory, scratch and LDS. It asks for workgroups in order, so that
+// the cache model always sees accesses in the same order.
 //
 // Counts are kept for each instruction of the text, and summed up by class at the end: a cycle model can
 // build on them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which class of the profile an instruction belongs to.
+// The class of the profile that an instruction belongs to.
 #include "model/profile.h"
 
 namespace fmha::emu {

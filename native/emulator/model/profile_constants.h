@@ -15,7 +15,7 @@ inline const Card& profile_card() {
   return device_arch().isa == Isa::kCdna2 ? card_of(kDefaultArch) : device_card();
 }
 
-// Of every card.
+// The same for every card.
 inline constexpr uint64_t kLineBytes = kCards[0].line_bytes.value;
 inline constexpr uint64_t kLdsBankBytes = kCards[0].lds_bank_bytes.value;
 static_assert(std::ranges::all_of(kCards, [](const Card& c) {

@@ -3,7 +3,7 @@
 //
 // LDS serves a wave in groups of lanes that together move at most 128 bytes, a dword from each of 32 banks a
 // cycle. Within a group, lanes that want different dwords of one bank wait for each other; lanes that want
-// the same dword do not, except atomics. Which lanes form a group:
+// the same dword do not, except atomics. These lanes form a group:
 // - up to 4 bytes: lanes 0-31 and 32-63; 8 bytes: 16 lanes in a row (AMD's OpenCL programming guide, "LDS",
 //   and the AMDGPU kernel optimization guide of nod-ai/amd-shark-ai, "Avoiding LDS bank conflicts");
 // - 16 bytes, writes: lanes 0-7, 8-15, ...; reads: lanes 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31,

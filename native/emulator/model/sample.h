@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Which workgroups stand for a launch, and what a whole launch is by them.
+// The workgroups that stand for a launch, and the estimate of the whole launch from them.
 //
 // Points lie on each axis of the grid: the first, the middle, the last and as many between as are asked for,
 // with the other two coordinates in the middle of theirs. Any workgroup then counts as the middle one times a
 // factor for each of its coordinates, linear between the points: right where cost depends on one coordinate
-// (the block of rows of a causal problem), or on each by itself. Not right for kernels that fold several
+// (the block of rows of a causal problem), or on each by itself. It is wrong for kernels that fold several
 // meanings into one coordinate, or fetch their work from a queue.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace fmha::emu {
 
-// What a launch moves, over the whole grid.
+// The bytes that a launch moves, over the whole grid.
 struct Traffic {
   double l2_bytes = 0;      // that L1s ask the L2s for
   double memory_bytes = 0;  // that cross the fabric at least: each byte of the arrays once

@@ -5,8 +5,8 @@
 // unit is a work-group processor (unit_shape.h). In a slot a SIMD issues at most one instruction of a wave
 // and one of a port: matrix, vector, scalar, LDS, memory. Waves issue in their order, the wave with the
 // higher priority first (s_setprio), then the older one. An instruction waits for
-// - the registers it reads or writes, as far as matrix, vector and scalar instructions write them. What loads
-//   write is waited for by s_waitcnt only, as on the hardware;
+// - the registers it reads or writes, as far as matrix, vector and scalar instructions write them. Only
+//   s_waitcnt waits for loads, as on the hardware;
 // - its port: a matrix instruction occupies the matrix pipe for its passes, a transcendental one the vector
 //   port for four slots; on RDNA that has a pipe of its own. Packed fp32 runs only while the matrix pipe is
 //   idle (LLVM, isNeverCoissue);
@@ -39,7 +39,7 @@ struct IssueEvent {
   Stall stall = Stall::kNone;
 };
 
-// What a compute unit did, summed over its SIMDs.
+// The work of a compute unit, summed over its SIMDs.
 struct CuTime {
   uint64_t cycles = 0;                            // to the end of the last wave
   uint64_t matrix_slots = 0, vector_slots = 0;    // of the ports

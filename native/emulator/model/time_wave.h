@@ -10,7 +10,8 @@
 
 namespace fmha::emu {
 
-// Of a SIMD, one instruction a slot; kInternal: s_nop, s_waitcnt, branches and the like need none.
+// The ports of a SIMD, each for one instruction a slot. kInternal: s_nop, s_waitcnt, branches and the like
+// need none.
 enum class Port : uint8_t { kMatrix, kVector, kScalar, kLds, kMemory, kInternal };
 
 class TimedWave {

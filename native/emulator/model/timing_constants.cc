@@ -65,7 +65,7 @@ constexpr std::array<TimingConstant, kTimingKeys> kTable{{
      "their standard deviation, each with the weight of its source's rows, 94 and 27"},
 }};
 
-// What differs on an MI355X. None of it is calibrated.
+// Constants that differ on an MI355X. None of them is calibrated.
 constexpr const char kOfMi300x[] = "assumed; as an MI300X's";
 constexpr TimingConstant kMi355x[] = {
     {"transcendental_slots", 2, 4, "slots",
@@ -81,7 +81,7 @@ constexpr TimingConstant kMi355x[] = {
      "assumed; from a clock that never falls to one that falls as an MI300X's"},
 };
 
-// What differs on a Radeon, whose slots are cycles. None of it is calibrated.
+// Constants that differ on a Radeon, whose slots are cycles. None of them is calibrated.
 constexpr const char kOfMca[] = "LLVM, SISchedule.td: GFX11SpeedModel, GFX12SpeedModel";
 constexpr const char kHowFar[] =
     "assumed; the slow end: nothing of another wave runs beside a matrix instruction";

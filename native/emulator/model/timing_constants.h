@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the clock of the software device rests on, beside the card's own numbers (profile_constants.h): each
-// constant as a range with its source. A launch is modelled at the fast ends of all of them, and at the slow
-// ends.
+// The constants of the software device's clock, beside the card's own numbers (profile_constants.h): each is
+// a range with its source. A launch is modelled at the fast ends of all of them, and at the slow ends.
 #pragma once
 
 #include <array>
@@ -63,7 +62,7 @@ class TimingValues {
 
 constexpr size_t kTimingEnds = 2;  // 0: fast, 1: slow
 
-// Whether there are constants of the card (profile_card()).
+// Tells whether the card (profile_card()) has constants.
 bool has_clock();
 // The table of the card (profile_card()) as it stands: in the order of the keys.
 std::array<TimingConstant, kTimingKeys> timing_constants();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the model of a compute unit (time_cu.h) and the counts of LDS cycles stand for: a compute unit of
-// CDNA, a work-group processor of RDNA, which is two compute units whose waves share LDS, or one of these two
-// if the kernel was compiled for that (CU mode).
+// The unit that the model of a compute unit (time_cu.h) and the counts of LDS cycles describe: a compute unit
+// of CDNA, a work-group processor of RDNA, which is two compute units whose waves share LDS, or one of these
+// two if the kernel was compiled for that (CU mode).
 #pragma once
 
 #include <cstdint>

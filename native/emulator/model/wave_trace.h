@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the waves of a workgroup really did, in the order of each wave: the input of the model of a compute
-// unit (time_cu.h).
+// The instructions that the waves of a workgroup really ran, in the order of each wave: the input of the
+// model of a compute unit (time_cu.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fmha::emu {
 
-// What an instruction asked of the pipes that the SIMDs share.
+// The use that an instruction made of the pipes that the SIMDs share.
 struct PipeUse {
   uint32_t lds_cycles = 0;  // with bank conflicts
   uint32_t l1_cycles = 0;

@@ -49,7 +49,7 @@ std::string flag_names(RowFlags flags) {
   return s;
 }
 
-// What the archs have of a row: for each name and format under which one has it, the opcodes by arch, or -1.
+// The archs that have a row: for each name and format under which one has it, the opcodes by arch, or -1.
 using Bindings = std::map<std::pair<std::string, std::string>, std::vector<int>>;
 
 }  // namespace

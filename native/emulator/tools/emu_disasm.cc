@@ -19,7 +19,7 @@ namespace {
 
 using namespace fmha::emu;
 
-// Of an arch among all; their count: there is none of that name.
+// The number of an arch among all; their count if none has that name.
 int number_of(const char* name) {
   int i = 0;
   while (i < kArchCount && std::strcmp(kArchs[i].name, name) != 0) ++i;

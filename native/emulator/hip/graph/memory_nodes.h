@@ -30,8 +30,8 @@ bool find_memory(uint64_t address, Allocation* out);
 // Something other than the graph's own nodes frees it. False: it is a graph's, and not allocated.
 bool disown_graph_memory(uint64_t address);
 
-// A launch is asked for: hipSuccess, or an error if the program would allocate what is allocated. What it
-// must free first (automatic: hipGraphInstantiateFlagAutoFreeOnLaunch) goes to *stale.
+// A launch is asked for: hipSuccess, or an error if the program would allocate what is allocated. Memory
+// that it must free first (automatic: hipGraphInstantiateFlagAutoFreeOnLaunch) goes to *stale.
 int own_graph_memory(const Program& program, bool automatic, const char* function,
                      std::vector<Allocation>* stale);
 bool has_graph_memory(const Program& program);

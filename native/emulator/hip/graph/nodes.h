@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the entry points for each kind of node share.
+// The code that the entry points for each kind of node share.
 #pragma once
 
 #include <mutex>

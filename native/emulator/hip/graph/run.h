@@ -11,11 +11,11 @@
 
 namespace fmha::emu {
 
-// What the launch was given when it was asked for. With queue_mutex() held.
+// The arguments of a launch as it was asked for. Made with queue_mutex() held.
 class GraphRun {
  public:
   GraphRun(std::shared_ptr<const Program> program, std::vector<Allocation> stale, const StreamRef& stream);
-  // On the stream's thread. Marks of events are done then, whatever came of the launch.
+  // Runs on the stream's thread. Marks of events are done then, even if the launch failed.
   void execute(bool alive);
 
  private:

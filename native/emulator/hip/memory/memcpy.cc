@@ -9,7 +9,7 @@
 namespace fmha::emu {
 namespace {
 
-// What one end of a copy must be.
+// The memory that one end of a copy must be in.
 enum class Side { kHost, kDevice, kAny };
 
 // A range the copy touches: inside one allocation, or, for the host, outside all.

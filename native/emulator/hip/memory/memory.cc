@@ -156,7 +156,7 @@ bool on_host(MemoryKind kind) {
   return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered || kind == MemoryKind::kManaged;
 }
 
-// What HIP says of a pointer; of memory that a graph allocates, that it is of device 0.
+// HIP's answer about a pointer. Memory that a graph allocates counts as device 0's.
 bool is_known(const void* p, Allocation* a) {
   if (!p || !find_memory(reinterpret_cast<uint64_t>(p), a)) return false;
   if (graph_memory_at(a->base)) a->device = 0;
@@ -394,8 +394,8 @@ HIP_API int hipDrvPointerGetAttributes(unsigned count, int* attributes, void** d
                     "hipDrvPointerGetAttributes: data[%u] is null, or attribute %d is not supported", i,
                     attributes[i]);
       }
-      // What there is no answer to is 0: of memory that HIP does not know, and of the host's side of the
-      // device's.
+      // Attributes without an answer are 0: those of memory that HIP does not know, and the host pointer of
+      // device memory.
       const bool answered = known && (attributes[i] != kHostPointer || on_host(a.kind));
       std::memset(data[i], 0, pointer_attribute_bytes(attributes[i]));
       if (const int e = answered ? pointer_attribute(data[i], attributes[i], p) : hipSuccess) return e;

@@ -15,7 +15,7 @@ int allocate(void** out, size_t bytes, MemoryKind kind, int device, const char* 
 // Gives memory back as soon as no operation that is running may be using it.
 void release(const Allocation& a);
 
-// What the pools know of an address: nothing, memory of theirs, or memory that a stream is to free.
+// The pools' answer about an address: not theirs, theirs, or theirs and to be freed by a stream.
 enum class Pooled { kNot, kLive, kFreeing };
 Pooled forget_pooled(uint64_t address);  // memory that hipFree takes, and that is not kFreeing
 HipMemPool pool_of(uint64_t address);    // null if it is of none

@@ -265,7 +265,7 @@ int destroy_pool(HipMemPool handle) {
   return hipSuccess;
 }
 
-// Also of what was allocated before.
+// Holds for earlier allocations too.
 int set_access(HipMemPool handle, const HipMemAccess* access, size_t n) {
   const char* const function = "hipMemPoolSetAccess";
   const PoolRef pool = find_pool(handle, function);

@@ -3,11 +3,11 @@
 //
 // A program that waits for a GPU hears of Ctrl-C when the wait is over. Here a launch may take minutes, or
 // for ever if a length is garbage. So a thread that waits notices that a handler of the program for SIGINT or
-// SIGTERM has run on it, which for a signal from outside is so if it is the main thread. What is not done
-// kCancelAfter later is cancelled, on all devices, and the wait returns; the program's handler says what
-// comes of it (in Python, KeyboardInterrupt). The handlers stay the program's: none is installed. ppoll() is
-// interrupted by any handler, even one with SA_RESTART, but does not tell by which. So the other signals are
-// blocked while it sleeps, for kMoment at most.
+// SIGTERM has run on it, which for a signal from outside is so if it is the main thread. Work that is not
+// done kCancelAfter later is cancelled, on all devices, and the wait returns; the program's handler decides
+// what happens next (in Python, KeyboardInterrupt). The handlers stay the program's: none is installed.
+// ppoll() is interrupted by any handler, even one with SA_RESTART, but does not tell by which. So the other
+// signals are blocked while it sleeps, for kMoment at most.
 #pragma once
 
 #include <signal.h>

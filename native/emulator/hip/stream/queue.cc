@@ -43,7 +43,7 @@ FMHA_THREAD_NUMBER bool was_cancelled = false;
 FMHA_THREAD_NUMBER uint64_t asked_at_of_op = 0;
 std::atomic<bool> process_ends{false};
 
-// Of one stream. ROCm's queues have as many packets.
+// Operations that a stream takes. ROCm's queues have as many packets.
 constexpr size_t kMostQueued = 16384;
 constexpr uint64_t kMostQueuedBytes = uint64_t{1} << 30;
 
@@ -66,7 +66,7 @@ bool ready(const Stream& s) {
   return !s.holds && s.queue.front()->waits_for == 0;
 }
 
-// Whether a host has nothing to wait for before it queues one more.
+// Tells whether the host may queue one more without a wait.
 bool has_room(const Stream& s) {
   if (s.queue.size() < kMostQueued && s.queued_bytes < kMostQueuedBytes) return true;
   const Op& front = *s.queue.front();
@@ -209,8 +209,8 @@ void sleep_until(F&& is_so) {
   }
 }
 
-// What a process that ends has still running is not waited for: it is told to end, and given a moment, since
-// it may be using memory that the program is about to lose.
+// A process that ends does not wait for its launches. They are told to end, and get a moment, since they may
+// be using memory that the program is about to lose.
 void end_of_process() {
   process_ends = true;
   {

@@ -23,7 +23,7 @@ using StreamRef = std::shared_ptr<Stream>;
 inline constexpr unsigned kNonBlocking = 1;                          // hipStreamNonBlocking, a flag
 inline const HipStream kPerThread = reinterpret_cast<HipStream>(2);  // hipStreamPerThread, as a handle
 
-// What an operation means to a host that waits for its turn: see wait_for_room().
+// The load that an operation is for a host that waits for its turn: see wait_for_room().
 struct Load {
   uint64_t bytes = 0;         // of memory that it gives back once it has run
   bool runs_program = false;  // it calls, or waits for, what the program does
@@ -85,7 +85,7 @@ OpRef submit(const StreamRef& stream, OpBody body, const std::vector<OpRef>& aft
 // stream that is held, and while the operation in front waits for another stream or runs the program's code.
 void wait_for_room(const StreamRef& stream);
 
-// What the host waits for. With queue_mutex() held.
+// The operations that the host waits for. Called with queue_mutex() held.
 std::vector<OpRef> pending_of(const Stream& stream);  // for the null stream, of all that it waits for
 std::vector<OpRef> pending_of_device(int device);     // -1: of all devices
 

@@ -19,7 +19,7 @@ int create_stream(HipStream* out, unsigned flags, int priority, const char* func
   });
 }
 
-// What the stream was given so far, if it may be waited for.
+// The operations that the stream was given so far, if they may be waited for.
 int pending(HipStream handle, const char* function, StreamRef* stream, std::vector<OpRef>* ops) {
   *stream = find_stream(handle, function);
   if (!*stream) return hipErrorContextIsDestroyed;
@@ -181,7 +181,7 @@ HIP_API int hipLaunchHostFunc(HipStream stream, HipHostFn function, void* user_d
 }
 
 // For tests: nothing that the stream has not begun yet starts until it is released as often as it was held.
-// What another stream then sees of it is what a missing wait would show.
+// Another stream then sees its results as it would if a wait were missing.
 HIP_API int fmha_emu_stream_hold(HipStream handle) {
   const StreamRef stream = find_stream(handle, "fmha_emu_stream_hold");
   if (!stream) return hipErrorContextIsDestroyed;

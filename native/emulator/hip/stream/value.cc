@@ -40,7 +40,7 @@ uint64_t load(const Wait& w) {
                       : __atomic_load_n(static_cast<const uint32_t*>(w.address), __ATOMIC_ACQUIRE);
 }
 
-// On the stream's thread. What writes the number may be a kernel, another stream or the host.
+// Runs on the stream's thread. A kernel, another stream or the host may write the number.
 void wait_until(const Wait& w, int device_index) {
   constexpr auto kBetweenLooks = std::chrono::microseconds(50);
   for (const uint64_t since = asked_at();;) {

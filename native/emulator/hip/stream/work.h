@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the operations of streams and the nodes of graphs do: one description of each kind, run by a stream's
-// thread, now or at every launch of a graph.
+// The work of streams' operations and graphs' nodes: one description of each kind. A stream's thread runs it,
+// now or at every launch of a graph.
 #pragma once
 
 #include <variant>
@@ -84,7 +84,7 @@ struct Program {
   std::vector<std::vector<size_t>> before;  // the steps that each comes after
 };
 
-// Whether it calls, or waits for, what the program does: see Load.
+// Tells whether the work calls the program, or waits for it: see Load.
 bool runs_program(const Work& work);
 
 // Gives work to a stream, or to the graph if the stream is being captured: then *op stays null.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of memory instructions, of gfx11 and gfx12. What gfx9 has under another name is the same row.
+// Opcodes of memory instructions, for gfx11 and gfx12. An instruction that gfx9 has under another name is the
+// same row.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx11 {

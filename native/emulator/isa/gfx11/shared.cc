@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of gfx11, beside those of memory.cc. What gfx9 has under another name is the same row.
+// Opcodes of gfx11, beside those of memory.cc. An instruction that gfx9 has under another name is the
+// same row.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx11 {

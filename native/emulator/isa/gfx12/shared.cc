@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of gfx12, beside those of gfx11/memory.cc. What gfx9 or gfx11 has under another name is the same
-// row.
+// Opcodes of gfx12, beside those of gfx11/memory.cc. An instruction that gfx9 or gfx11 has under another
+// name is the same row.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx12 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opcodes of gfx950 that gfx942 has not, or that mean other numbers: its 8-bit floats are OCP.
+// Opcodes of gfx950 that gfx942 lacks, or whose numbers are of other types: its 8-bit floats are OCP.
 #include "isa/opcodes.h"
 
 namespace fmha::emu::gfx9 {
@@ -47,7 +47,7 @@ constexpr OpcodeRun kRuns[] = {
     {Format::kVop3p, 0x1b, "v_pk_minimum3_f16 v_pk_maximum3_f16"},
 
     {Format::kMai, 0x2c, "v_mfma_ld_scale_b32 v_mfma_f32_16x16x128_f8f6f4 v_mfma_f32_32x32x64_f8f6f4"},
-    // Of 16 bytes: the opcode of the second half, beyond those of 8.
+    // These are of 16 bytes: the opcode of the second half, beyond those of 8.
     {Format::kMai, 0x12d, "v_mfma_scale_f32_16x16x128_f8f6f4 v_mfma_scale_f32_32x32x64_f8f6f4"},
     {Format::kMai, 0x35, "v_mfma_f32_16x16x32_bf16 v_mfma_i32_16x16x64_i8"},
     {Format::kMai, 0x37, "v_mfma_f32_32x32x16_bf16 v_mfma_i32_32x32x32_i8"},

@@ -38,7 +38,7 @@ const Kind& kind(int number) {
   return kinds[number];
 }
 
-// What they are widened to.
+// The type that they are widened to.
 struct Small {
   using Acc = float;
   static constexpr Element kElement = Element::kF8F6F4;

@@ -2,7 +2,7 @@
 // SMFMAC: D += A * B with a sparse A, of which only two elements of every four along k are stored.
 //
 // Registers as of a dense instruction of this shape (mfma.h): lane l is row l % M of A and column l % N of B,
-// and its group l / M has K * M / 64 consecutive k. Of these B has all, and A every other one: elements 2i
+// and its group l / M has K * M / 64 consecutive k. B has all of these, and A every other one: elements 2i
 // and 2i + 1 are among the four k from 4i on, at the places that two pairs of bits of the index register say.
 // ABID picks the bits' set in that register if CBSZ is 0, else it is the lowest (CDNA3 ISA, 7.4).
 //
@@ -26,8 +26,8 @@ struct Sparse {
   using Dense = Shape<M, N, K, 1, InA, InB, Modifiers::kNone>;
 };
 
-// Which of the 32 bits hold the indices: 8 (16-bit types) or 16 (8-bit types) of them, or twice as many of
-// the deeper instructions.
+// The bits of the 32 that hold the indices: 8 (16-bit types) or 16 (8-bit types), or twice as many for the
+// deeper instructions.
 template <class S>
 int first_index_bit(const Inst& inst) {
   constexpr int kSets = 32 / S::kIndexBits;

@@ -13,8 +13,8 @@
 //   of group g are from 8 * g on; in waves of 64 the groups have four each, in the order 0, 2, 1, 3 (AMD's
 //   matrix instruction calculator; Mesa, radv's cooperative matrices).
 //
-// Modifiers: neg_lo and neg_hi negate A's and B's elements of even and odd k; of integers neg_lo says that
-// they are signed. Of C neg_lo is a negation and neg_hi the absolute value before it. clamp saturates
+// Modifiers: neg_lo and neg_hi negate A's and B's elements of even and odd k; for integers neg_lo says that
+// they are signed. For C neg_lo is a negation and neg_hi the absolute value before it. clamp saturates
 // integers.
 //
 // Arithmetic: one fused multiply-add a k, k ascending, in f32, round to nearest even; 16-bit results are

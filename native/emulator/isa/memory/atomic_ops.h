@@ -126,7 +126,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   return false;
 }
 
-// What MUBUF, FLAT, GLOBAL and SMEM have in common: ROW(name, type, operation).
+// The atomics that MUBUF, FLAT, GLOBAL and SMEM share: ROW(name, type, operation).
 #define FMHA_EMU_INTEGER_ATOMICS(ROW)  \
   ROW("swap", u32, kSwap)              \
   ROW("cmpswap", u32, kCompareSwap)    \
@@ -154,7 +154,7 @@ FMHA_EMU_INLINE bool aligned(Wave& w, const Inst& inst, u64 address, int lane) {
   ROW("xor_x2", u64, kXor)             \
   ROW("inc_x2", u64, kIncrement)       \
   ROW("dec_x2", u64, kDecrement)
-// What RDNA's MUBUF, FLAT and GLOBAL have beside these.
+// Those that RDNA's MUBUF, FLAT and GLOBAL have beside these.
 #define FMHA_EMU_RDNA_ATOMICS(ROW)          \
   ROW("cmpswap_f32", float, kCompareSwap)   \
   ROW("min_f32", float, kMin)               \

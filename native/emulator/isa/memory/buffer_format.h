@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Data formats of typed buffers: an element of memory of up to four components, and the registers it becomes.
-// Formats and meaning: CDNA3 ISA, "Memory Buffer Instructions", data and number format tables. What the
-// manual leaves open is not guessed: see stores_defined().
+// Formats and meaning: CDNA3 ISA, "Memory Buffer Instructions", data and number format tables. The
+// device guesses nothing that the manual leaves open: see stores_defined().
 #pragma once
 
 #include "isa/lanes.h"
@@ -26,7 +26,7 @@ inline constexpr DataFormat kDataFormats[16] = {
 // Formats whose components straddle bytes.
 constexpr bool is_packed(const DataFormat& f) { return f.components > 2 && f.bits[0] % 8 != 0; }
 
-// Which pairs exist: 32 bits only as integers and floats, floats of 8 bits and of 10_10_10_2 not at all.
+// Tells whether a pair exists: 32 bits only as integers and floats, floats of 8 bits and of 10_10_10_2 never.
 constexpr bool format_exists(u32 data, u32 number) {
   const DataFormat& f = kDataFormats[data & 15];
   const auto n = static_cast<NumberFormat>(number & 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the two files of DS instructions share.
+// The code that the two files of DS instructions share.
 #pragma once
 
 #include "isa/lanes.h"

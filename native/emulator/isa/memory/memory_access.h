@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the memory instructions share: how the values of 64 lanes move between registers and host memory that
-// has been checked already.
+// The code that the memory instructions share: it moves the values of 64 lanes between registers and host
+// memory that has been checked already.
 #pragma once
 
 #include <emmintrin.h>
@@ -12,7 +12,8 @@
 
 namespace fmha::emu::FMHA_EMU_LEVEL {
 
-// What a lane moves. Loads of bytes and words extend them; the D16 kinds keep the register's other half.
+// The data that a lane moves. Loads of bytes and words extend them; the D16 kinds keep the register's other
+// half.
 enum class Width : uint8_t {
   kU8,
   kI8,

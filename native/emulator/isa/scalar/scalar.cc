@@ -12,7 +12,7 @@ using i64 = int64_t;
 using u32 = uint32_t;
 using u64 = uint64_t;
 
-// What happens to SCC: it is kept, set if the result is not zero, or set by the body, which then takes it by
+// The fate of SCC: it is kept, set if the result is not zero, or set by the body, which then takes it by
 // reference.
 enum Scc { kKeep, kNonZero, kBody };
 

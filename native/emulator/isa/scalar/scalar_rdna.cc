@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Scalar instructions that RDNA has and gfx9 has not: EXEC of waves of 32, hints to the pipeline, waits by
+// Scalar instructions that RDNA has and gfx9 lacks: EXEC of waves of 32, hints to the pipeline, waits by
 // counter, MODE by immediate.
 #include "base/errors.h"
 #include "base/mode.h"
@@ -71,7 +71,8 @@ void s_sendmsg(Wave& w, const Inst& i) {
   if (i.imm != kInterrupt && i.imm != kDeallocVgprs)
     w.fault(i, hipErrorLaunchFailure, "message %d has no receiver here", i.imm);
 }
-// Of the messages that answer the clock of 100 MHz is there; the others are for trap handlers and profilers.
+// Only one message with an answer is supported, the clock of 100 MHz; the others are for trap handlers and
+// profilers.
 bool answer(Wave& w, const Inst& i, uint64_t* value) {
   constexpr int kGetRealtime = 0x83;
   *value = real_time();

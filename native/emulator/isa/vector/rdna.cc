@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// VOP1, VOP2 and VOP3 instructions that RDNA has and gfx9 has not, under gfx11's names or, if only gfx12 has
+// VOP1, VOP2 and VOP3 instructions that RDNA has and gfx9 lacks, under gfx11's names or, if only gfx12 has
 // them, gfx12's. Those that move data between lanes or by M0 are in rdna_moves.cc.
 #include "isa/rows.h"
 #include "isa/vector/valu_vop3.h"
@@ -44,7 +44,7 @@ FMHA_EMU_INLINE u16 dot2_bf16(u32 a, u32 b, u16 c) {
       to_bf16(dot2_f32<false>(low_bfloat(a), low_bfloat(b), high_bfloat(a), high_bfloat(b), low_bfloat(c))));
 }
 
-// Which byte v_cvt_f32_fp8 takes, and how far up the half of v_cvt_pk_f32_fp8 is.
+// The byte that v_cvt_f32_fp8 takes, and the half that v_cvt_pk_f32_fp8 takes, shifted down.
 FMHA_EMU_INLINE u32 picked_byte(u32 x, OpSel o) { return x >> (16 * (o.value & 1) + 8 * (o.value >> 1 & 1)); }
 FMHA_EMU_INLINE u32 picked_half(u32 x, OpSel o) { return x >> (16 * (o.value & 1)); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // gfx950's conversions between floats and OCP's small ones under a scale, and the stochastic ones to 16 bits.
-// What they do: small_floats.h.
+// small_floats.h has their arithmetic.
 //
 // The data of those that convert 32 elements at once, and the random bits and the scale of all, are read as
 // the CDNA4 ISA guide's pseudocode has it. It does not say how neg, abs or a constant reads as two halves,

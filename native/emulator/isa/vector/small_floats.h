@@ -2,11 +2,11 @@
 // OCP's small floats (Microscaling Formats specification), and conversions to and from them under a scale of
 // E8M0: 2^(scale - 127), 0xff is NaN.
 //
-// What converts, and how, is in the CDNA4 ISA guide: 7.3 "BF8 / FP8 and Smaller Formats and Conversions", 7.4
+// The conversions follow the CDNA4 ISA guide: 7.3 "BF8 / FP8 and Smaller Formats and Conversions", 7.4
 // (floats of less than 32 bits keep denormals, whatever MODE says) and the pseudocode of each instruction.
-// What that leaves open is in AMD's HIP header amd_hip_ocp_host.hpp, which does the same on a host: NaN as a
-// 6- or 4-bit float, which has none, is the largest one; a result beyond f32, f16 or bf16 is infinite; and
-// where the random bits stand that stochastic rounding adds before it cuts off.
+// AMD's HIP header amd_hip_ocp_host.hpp, which does the same on a host, decides the rest: NaN as a 6- or
+// 4-bit float, which has none, is the largest one; a result beyond f32, f16 or bf16 is infinite; and the
+// place of the random bits that stochastic rounding adds before it cuts off.
 #pragma once
 
 #include "isa/vector/valu_float.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the floating-point instructions do to one lane, in integer arithmetic wherever the host's would follow
-// its own rules for denormals, NaNs or rounding. Everything here vectorises and is the same at every level.
+// The floating-point instructions for one lane, in integer arithmetic wherever the host's floats would follow
+// rules of their own for denormals, NaNs or rounding. Everything here vectorises and is the same at every
+// level.
 #pragma once
 
 #include <cstdint>

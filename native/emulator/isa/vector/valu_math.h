@@ -150,7 +150,7 @@ struct Fnuz8 {
     const u32 value = widened_from_8_bits < kMantissa, kMantissa == 3 ? 8 : 16 > (code);
     return bits<float>((code & 0xff) == 0x80 ? 0x7fc00000u : value);
   }
-  // What is too large becomes NaN, or the largest value if MODE.FP16_OVFL is set.
+  // A number that is too large becomes NaN, or the largest value if MODE.FP16_OVFL is set.
   template <int kMantissa>
   FMHA_EMU_INLINE static u32 narrow(float x, const Env& env) {
     const u32 r = rounded_to_8_bits < kMantissa, kMantissa == 3 ? 8 : 16 > (x), sign = raw(x) >> 24 & 0x80u;
@@ -160,7 +160,8 @@ struct Fnuz8 {
   }
 };
 
-// Of gfx950 and gfx12: OCP, with -0. E4M3 has bias 7, no infinity, and 0x7f as its NaN; E5M2 is a short f16.
+// The 8-bit floats of gfx950 and gfx12: OCP, with -0. E4M3 has bias 7, no infinity, and 0x7f as its NaN; E5M2
+// is a short f16.
 struct Ocp8 {
   template <int kMantissa>
   FMHA_EMU_INLINE static float widen(u32 code) {
@@ -169,7 +170,7 @@ struct Ocp8 {
     const bool nan = kMantissa == 3 ? m == 0x7f : m > 0x7c, infinite = kMantissa == 2 && m == 0x7c;
     return bits<float>(nan ? infinity | 0x400000u : infinite ? infinity : value);
   }
-  // What is too large becomes NaN, of E5M2 infinity; or the largest value if MODE.FP16_OVFL is set.
+  // A number that is too large becomes NaN, in E5M2 infinity; or the largest value if MODE.FP16_OVFL is set.
   template <int kMantissa>
   FMHA_EMU_INLINE static u32 narrow(float x, const Env& env) {
     constexpr u32 kMost = kMantissa == 3 ? 0x7e : 0x7b;

@@ -177,8 +177,8 @@ template <class T>
 FMHA_EMU_INLINE bool quotient_may_be_denormal(T a, T b) {
   return frexp_exponent(a) - frexp_exponent(b) - 1 < 1 - Fp<T>::kBias;
 }
-// VCC says that only one of the two is scaled, so that div_fmas scales the quotient back. Of zeros a card
-// sets it (the same tests), which the manual does not say.
+// VCC says that only one of the two is scaled, so that div_fmas scales the quotient back. A card sets it
+// for zeros too (the same tests), which the manual does not say.
 template <class T>
 FMHA_EMU_INLINE Carry<T> div_scale(T s0, T d, T n) {
   using D = DivTraits<T>;
@@ -295,7 +295,7 @@ FMHA_EMU_INLINE bool picks_halves(u32 s) {
   for_lanes([=](int l) { d[l] = (low[l] >> low_shift & 0xffff) | high[l] >> high_shift << 16; });
 }
 
-// Which axis of a cube's direction is the longest: z before y before x where they are as long.
+// The longest axis of a cube's direction: of equal ones z before y before x.
 enum class Axis { kX, kY, kZ };
 FMHA_EMU_INLINE Axis major_axis(float x, float y, float z) {
   const float ax = __builtin_fabsf(x), ay = __builtin_fabsf(y), az = __builtin_fabsf(z);
