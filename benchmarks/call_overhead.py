@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a call costs on the host, measured on a device whose launch does nothing.
+"""The cost of a call on the host, measured on a device whose launch does nothing.
 
 From C: `fmha_fwd`, beside a bare hipModuleLaunchKernel. From Python: `flash_attn_func`, beside hip-python's
 bare hipModuleLaunchKernel and beside the Python layer of the `flash-attn` package, whose extension module is
@@ -73,7 +73,7 @@ def say(text: str) -> None:
 
 
 def torch_requirement() -> tuple[str, ...]:
-    """What pip is to install for torch: nothing if this interpreter has it."""
+    """Return what pip is to install for torch: nothing if this interpreter has it."""
     if importlib.util.find_spec("torch"):
         return ()
     # A version for CPUs, 2.9.0+cpu, is newer than 2.9.0 to pip.
@@ -318,7 +318,7 @@ class Tensors:
 
 
 def subjects(device: NullDevice, calls_c: int, calls_python: int) -> dict[str, Subject]:
-    """What is measured without flash-attn."""
+    """Return the kinds of calls that need no flash-attn."""
     import pyfa_rocm as fa
 
     x = Tensors(device.ffi, device.lib)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a wheel costs: its size by part, how long `import pyfa_rocm` takes, and what building it took.
+"""The cost of a wheel: its size by part, and the times of `import pyfa_rocm` and of a build.
 
     package.py WHEEL                 size, and the import of the installed package
     package.py --build DIR           builds the wheel first, into DIR, and measures that too

@@ -26,7 +26,7 @@ NOISE = 0.1  # share of tokens that follow no rule
 
 @dataclass(frozen=True)
 class Config:
-    """What is trained, and how long.
+    """The model that is trained, and for how long.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ def losses(config: Config, name: str) -> list[float]:
 
 
 def _kernels(training: Training) -> list[str]:
-    """Which of our kernels a step runs, by the software device's word; [] on a card, which does not say."""
+    """Return our kernels that a step runs, as the software device tells; [] on a card, which does not."""
     emulator = importlib.import_module("pyfa_rocm.emulator")
     if not importlib.import_module("pyfa_rocm").runtime().emulated:
         training.step()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The target hip_api: HIP's C functions, for a host compiler. Of a ROCm ($ROCM_PATH, /opt/rocm), or of the software
-# device, which is a libamdhip64 without headers: -DHIP_INCLUDE_DIR=… names those of any HIP.
+# The target hip_api: HIP's C functions, for a host compiler. They are a ROCm's ($ROCM_PATH, /opt/rocm) or the software
+# device's, which is a libamdhip64 without headers: -DHIP_INCLUDE_DIR=… names those of any HIP.
 find_path(HIP_INCLUDE_DIR hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES include REQUIRED)
 find_library(HIP_LIBRARY amdhip64 HINTS ENV ROCM_PATH PATHS /opt/rocm "${fmha_rocm_EMULATOR_DIR}" PATH_SUFFIXES lib
              REQUIRED)

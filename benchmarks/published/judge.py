@@ -53,7 +53,7 @@ class Judged:
 
     @property
     def within(self) -> bool:
-        """Whether the time published lies in the clock's range."""
+        """Tell whether the published time lies in the clock's range."""
         seconds = self.seconds
         return seconds is not None and seconds.low <= self.point.seconds <= seconds.high
 

@@ -33,7 +33,7 @@ __all__ = ["Moonmath", "TailSplit", "moonmath_subjects"]
 # Query rows of a workgroup, keys of a step, threads.
 _TILE, _KEYS, _THREADS, _SMALL_THREADS = 384, 64, 512, 256
 _UNITS, _XCDS, _MOST_PARTS = 304, 8, 608
-# What a split must save: steps below which it is not tried, of a part, and that merging costs.
+# A split is not tried below so many steps; a part has at least so many; and a merge costs as much as so many.
 _LEAST_STEPS, _LEAST_PART, _MERGE_STEPS = 48, 4, 3
 # Workgroups that merge a block of queries: four floats a thread.
 _MERGERS = _TILE * 128 // 4 // _SMALL_THREADS

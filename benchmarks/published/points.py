@@ -35,7 +35,7 @@ class Point:
     implementation : str
         "aiter", "moonmath" or "ck".
     rounding : str
-        Of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has one only. Of a backward pass "a16" or
+        Of P to bfloat16: "rtz", "rtna", "rtne"; "" if the kernel has one only. For a backward pass "a16" or
         "a32", the type in which dQ is added up.
     direction : str
         "forward" or "backward".

@@ -174,8 +174,7 @@ class Batch {
   Stream stream_;  // ends first
 };
 
-// What a caller gets who asks for what cannot be: an exception of its kind, with the reason, and nothing has
-// run.
+// A call that is refused throws an exception of its kind, with the reason, and runs nothing.
 bool refusals() {
   fmha::fwd_params p;
   int seen = 0;

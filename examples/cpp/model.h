@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What of a decoder is not attention, on the CPU and as plain as can be; and attention itself in double, to
+// The parts of a decoder beside attention, on the CPU and as plain as can be; and attention in double, to
 // compare.
 #pragma once
 

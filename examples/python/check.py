@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the examples share: attention in float64, how far a kernel's roundings may take it, status codes."""
+"""The code that the examples share: attention in float64, bounds of a kernel's rounding, status codes."""
 
 from __future__ import annotations
 

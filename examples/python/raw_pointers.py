@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The C function on raw pointers: memory and a stream of hip-python, strides of ours, log-sum-exp.
 
-What a runtime that has its own allocator does: `fmha_fwd` takes addresses, and owns and waits for nothing.
+A runtime with an allocator of its own works so: `fmha_fwd` takes addresses, and owns and waits for nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What native/archs.toml says of each arch, as C++ for the library and for the software device, and as CMake's
+# The facts of native/archs.toml about each arch, as C++ for the library and for the software device, and as CMake's
 # FMHA_ALL_GPU_TARGETS. Sets FMHA_GENERATED, the folder of generated code. Included by the project and, for builds of
 # the software device by itself, by native/emulator.
 include_guard(GLOBAL)

@@ -88,7 +88,7 @@ if(EXISTS "${CK_INCLUDE}/../SOURCE")  # written by `make toolchain`: which packa
   string(APPEND FMHA_CK_VERSION " (${_ck_source})")
 endif()
 
-# Of every compiler it is tried once whether it makes a code object for an arch: clangs do not list archs.
+# Each compiler is tried once on each arch: clangs do not list the archs that they know.
 function(_fmha_knows variable compiler arch)
   string(MD5 key "${compiler} ${arch}")
   set(known "FMHA_KNOWS_${key}")

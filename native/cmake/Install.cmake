@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What `cmake --install` lays out, below any prefix and movable with it:
+# `cmake --install` lays this out, below any prefix and movable with it:
 #
 #   include/fmha_rocm.h, fmha_rocm.hpp
 #   lib/libfmha_rocm.so -> .so.0 -> .so.0.x.y

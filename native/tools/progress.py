@@ -35,7 +35,7 @@ def lines_of(command: list[str]) -> Iterator[str]:
 
 
 def short(step: str) -> str:
-    """What a step is about: its last path or word, which names a kernel or a source file."""
+    """Return the subject of a step: its last path or word, which names a kernel or a source file."""
     return re.sub(r"^.*CMakeFiles/\S+?\.dir/", "", step).removeprefix("Compiling kernels ")[:60]
 
 

@@ -16,7 +16,7 @@ _ANY = frozenset(
 
 
 def _build_with(row: Row, kernel_set: str, targets: list[str], pattern: str) -> str:
-    """What to change about a build for it to have a kernel."""
+    """Return what to change about a build for it to have a kernel."""
     changes = []
     if SETS.index(row.set) > SETS.index(kernel_set):
         changes.append(f"FMHA_KERNEL_SET={row.set}")
@@ -28,7 +28,7 @@ def _build_with(row: Row, kernel_set: str, targets: list[str], pattern: str) -> 
 
 
 def _able(rows: list[Row]) -> list[Row]:
-    """Of kernels that differ only in masks, lengths and tiles, one that takes any; without one, all."""
+    """Return one of kernels that differ only in masks, lengths and tiles, if it takes any; else all."""
     alike: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         key = tuple(value for name, value in asdict(row).items() if name not in _ANY)
@@ -42,7 +42,7 @@ def _able(rows: list[Row]) -> list[Row]:
 
 
 def _entry(row: Row, build_with: str) -> str:
-    # What a compiler would say of it, selection does not ask.
+    # Selection does not ask for the facts that a compiler would report.
     report = dict.fromkeys(FAMILIES[row.family].facts, 0) | asdict(row)
     fields = [
         ".name = nullptr",

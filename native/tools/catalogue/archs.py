@@ -113,7 +113,7 @@ class Archs:
     software_device: str
 
     def names(self) -> tuple[str, ...]:
-        """What the archs are called, in the order of the enums."""
+        """Return the names of the archs, in the order of the enums."""
         return tuple(arch.name for arch in self.archs)
 
 
@@ -227,7 +227,7 @@ def read_archs(path: Path = ARCHS_TOML) -> Archs:
 
 
 def public(archs: Archs) -> dict[str, Any]:
-    """What fmha_build_info() tells of each arch, for Python and whoever else reads it."""
+    """Return what fmha_build_info() tells of each arch, for Python and other readers."""
     keys = ("wave_size", "dtypes", "matrix", "matrix_flushes")
     return {
         arch.name: {key: getattr(arch, key) for key in keys}

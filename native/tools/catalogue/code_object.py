@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an AMDGPU code object says of itself: its metadata note and its exported data."""
+"""Read an AMDGPU code object: its metadata note and its exported data."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CATALOGUE = Path(__file__).resolve().parents[2] / "kernels" / "catalogue"
 
 
 def features(row: Any) -> dict[str, Any]:
-    """What a row does, beside its template and arch: values by name."""
+    """Return what a row does, beside its template and arch: values by name."""
     types = row.dtype if getattr(row, "o_dtype", row.dtype) == row.dtype else f"{row.dtype} {row.o_dtype}"
     if row.family == "fwd":
         variant = "softcap" if row.softcap else row.bias

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What all families of kernels have in common, and what the build's programs ask of one.
+"""The code that all families of kernels share, and the interface of one for the build's programs.
 
 A family (forward, say) owns a file of native/kernels/catalogue, the axes of its rows, its checks, and what
 the library's table says of its kernels. An origin of kernels (CK, say) owns how a kernel of a family is
@@ -40,7 +40,7 @@ class Row:
 
 
 class Tile(Protocol):
-    """What the attention families ask of any origin's tile."""
+    """The interface of any origin's tile for the attention families."""
 
     origin: str
     pipeline: str
@@ -75,7 +75,7 @@ class OneHeadDim:
 
 
 class Family(Protocol):
-    """What catalogue.py, report.py and embed.py ask of a family."""
+    """The interface of a family for catalogue.py, report.py and embed.py."""
 
     name: str
     origins: tuple[str, ...]

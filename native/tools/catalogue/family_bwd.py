@@ -15,10 +15,10 @@ LAYOUTS = ("any", "batch", "group")  # group: packed sequences
 
 
 class BwdTile(Tile, Protocol):
-    """What the family asks of any origin's tile, beside what all attention families ask."""
+    """The interface of any origin's tile for this family, beside that for all attention families."""
 
     dtypes: tuple[str, ...]
-    """Of its kernels."""
+    """Types that its kernels take."""
     optional: bool
     """Whether its kernels have all features, and do without them too."""
     whole: bool
@@ -50,10 +50,10 @@ class BwdRow(Row):
 
 
 class Origin(Protocol):
-    """What the family asks of an origin of kernels."""
+    """The interface of an origin of kernels for this family."""
 
     header: str
-    """What a translation unit includes, below native/kernels."""
+    """The header that a translation unit includes, below native/kernels."""
     facts: dict[str, int] = {}  # noqa: RUF012 - read by all, written by none
     """Of its kernels, if they come prebuilt: those that no row has."""
     flags: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def _head(row: BwdRow | Tile) -> str:
 
 
 class Backward(Family):
-    """What the build's programs ask of the backward family."""
+    """The backward family, as the build's programs see it."""
 
     name = "bwd"
     axes = ("arch", "dtype", "tile", *_FEATURES)

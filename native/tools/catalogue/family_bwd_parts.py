@@ -20,24 +20,24 @@ class BwdPartsRow(Row):
 
 @dataclass(frozen=True)
 class Tile:
-    """Which of the kinds: how they divide their work, the code says."""
+    """One of the kinds; the code says how they divide their work."""
 
     kind: str
     origin: str
 
 
 class Origin(Protocol):
-    """What the family asks of an origin of kernels."""
+    """The interface of an origin of kernels for this family."""
 
     header: str
-    """What a translation unit includes, below native/kernels."""
+    """The header that a translation unit includes, below native/kernels."""
 
     def line(self, row: BwdPartsRow) -> str:
         """Return the line of a translation unit that makes the kernel."""
 
 
 class BackwardParts(Family):
-    """What the build's programs ask of the family."""
+    """The family, as the build's programs see it."""
 
     name = "bwd_parts"
     axes = ("arch", "dtype", "tile")

@@ -26,7 +26,7 @@ class DecodeRow(Row):
 
     @property
     def kind(self) -> str:
-        """What tells it from others in its name."""
+        """Return the part of its name that tells it from others."""
         head = f"d{self.hdim_q}" if self.hdim_q == self.hdim_v else f"d{self.hdim_q}v{self.hdim_v}"
         stored = "" if self.cache_dtype == self.dtype else f"_{self.cache_dtype}"
         layout = "" if self.layout == "rows" else f"_{self.layout}"
@@ -45,17 +45,17 @@ class DecodeTile:
 
 
 class Origin(Protocol):
-    """What the family asks of an origin of kernels."""
+    """The interface of an origin of kernels for this family."""
 
     header: str
-    """What a translation unit includes, below native/kernels."""
+    """The header that a translation unit includes, below native/kernels."""
 
     def line(self, row: DecodeRow) -> str:
         """Return the line of a translation unit that makes the kernel."""
 
 
 class Decode(Family):
-    """What the build's programs ask of the family."""
+    """The family, as the build's programs see it."""
 
     name = "decode"
     axes = ("arch", "dtype", "cache_dtype", "layout", "tile")

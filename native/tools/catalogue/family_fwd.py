@@ -34,10 +34,10 @@ class FwdRow(Row):
 
 
 class Origin(Protocol):
-    """What the family asks of an origin of kernels."""
+    """The interface of an origin of kernels for this family."""
 
     header: str
-    """What a translation unit includes, below native/kernels."""
+    """The header that a translation unit includes, below native/kernels."""
     facts: dict[str, int] = {}  # noqa: RUF012 - read by all, written by none
     """Of its kernels, if they come prebuilt."""
     flags: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def head(dtype: str, o_dtype: str, hdim_q: int, hdim_v: int) -> str:
 
 
 class Forward(Family):
-    """What the build's programs ask of the forward family."""
+    """The forward family, as the build's programs see it."""
 
     name = "fwd"
     axes = ("arch", "dtype", "o_dtype", "tile", "group", "mask", "pad", "bias", "softcap", "dropout")

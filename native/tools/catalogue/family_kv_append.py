@@ -8,7 +8,7 @@ from family_pairs import PairRow, Pairs
 
 
 class KvAppend(Pairs):
-    """What is of a dtype is stored in a cache of another or the same."""
+    """Keys and values of a dtype are stored in a cache of another or the same."""
 
     name = "kv_append"
 

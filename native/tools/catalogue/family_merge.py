@@ -8,7 +8,7 @@ from family_pairs import PairRow, Pairs
 
 
 class Merge(Pairs):
-    """Of parts of a dtype, a result of another or the same."""
+    """Parts of a dtype become a result of another or the same."""
 
     name = "merge"
 

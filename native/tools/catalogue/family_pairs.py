@@ -24,17 +24,17 @@ class Tile:
 
 
 class Origin(Protocol):
-    """What the family asks of an origin of kernels."""
+    """The interface of an origin of kernels for this family."""
 
     header: str
-    """What a translation unit includes, below native/kernels."""
+    """The header that a translation unit includes, below native/kernels."""
 
     def line(self, row: PairRow) -> str:
         """Return the line of a translation unit that makes the kernel."""
 
 
 class Pairs(Family):
-    """What the build's programs ask of such a family; each has a name, and knows which pairs there are."""
+    """Such a family, as the build's programs see it; each has a name, and knows which pairs exist."""
 
     axes = ("arch", "dtype", "o_dtype", "tile")
     required = frozenset(("set", "arch", "dtype", "o_dtype", "tile"))

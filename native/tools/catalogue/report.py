@@ -38,12 +38,12 @@ _PREFIXES = (
     (("s_waitcnt", "s_nop", "s_barrier", "s_sleep", "s_set", "s_branch", "s_cbranch"), "sync_and_branch"),
     (("s_",), "salu"),
 )
-# What stands in for matrix instructions on an arch without them (native/kernels/hip/common/wmma_dot.h).
+# These stand in for matrix instructions on an arch without them (native/kernels/hip/common/wmma_dot.h).
 _PRODUCTS = ("v_dot2c_f32_f16_dpp", "v_fmac_f32_dpp")
 
 
 def classify(mnemonic: str) -> str:
-    """Which of the report's columns an instruction counts in; transcendentals are not counted as VALU."""
+    """Return the report's column that an instruction counts in; transcendentals do not count as VALU."""
     if _TRANSCENDENTAL.match(mnemonic):
         return "transcendental"
     for prefixes, column in _PREFIXES:
@@ -214,7 +214,7 @@ def kernel_report(
 def make_report(
     path: Path, rows: list[dict[str, Any]], objdump: str, by_device: bool, disassembler: Path | None
 ) -> dict[str, Any]:
-    """What the build knows of a code object and of each of its kernels."""
+    """Return what the build knows of a code object and of each of its kernels."""
     image = CodeObject(path)
     kernels = {kernel[".name"]: kernel for kernel in image.kernels()}
     symbols = [row["symbol"] or row["name"] for row in rows]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Give the device library the archs that it lacks: ``add_bitcode.py FOLDER --clang CLANG``.
 
-Of an arch the library knows one constant, its version. FOLDER's of another is made into those that are
+The library has one constant for each arch, its version. One of FOLDER is made into those that are
 missing, by llvm-dis and llvm-as beside CLANG.
 """
 

@@ -43,7 +43,7 @@ class Tidy:
         self.clang = program.replace("clang-tidy", "clang++")
 
     def key(self, source: Path) -> str | None:
-        """What decides the answer; None if the preprocessor fails, which clang-tidy will say better."""
+        """Return what decides the answer; None if the preprocessor fails, as clang-tidy will report."""
         source = source.resolve()
         entry = self.entries[source]
         words = shlex.split(entry["command"])

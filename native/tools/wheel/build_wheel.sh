@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# What builds the wheel is known by its hashes, so that it is not fetched anew into an environment of the build's own.
+# The tools that build the wheel are pinned by hash, so that the build does not fetch them into an environment of its own.
 locked=$root/native/tools/fetch/wheel-requirements.txt venv=$root/build/wheel-venv
 cmp -s "$locked" "$venv/.requirements" || {
   python3 -m venv --clear "$venv"

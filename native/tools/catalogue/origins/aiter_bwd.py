@@ -38,7 +38,7 @@ class Object:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of its kernels: the one."""
+        """The one type that its kernels take."""
         return (self.dtype,)
 
     @property
@@ -58,7 +58,7 @@ class Object:
 
 
 class AiterBwd(Origin):
-    """What the backward family asks of AITER's objects."""
+    """AITER's objects, as the backward family sees them."""
 
     header = ""
     facts = {"block_size": 256, "blocks_per_cu": 1}  # noqa: RUF012

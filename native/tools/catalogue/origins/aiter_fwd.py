@@ -10,7 +10,7 @@ from typing import Any
 from family import check_keys
 from family_fwd import FwdRow, Origin
 
-# What its programs launch: threads, and the rows of a tile.
+# Its programs launch so many threads, for so many rows of a tile.
 FACTS = {"block_size": 512, "tile_m": 256, "tile_nv": 128, "hdim_q": 128, "blocks_per_cu": 1}
 _REQUIRED = {"object", "sha256", "symbol", "compute_units", "tile_n", "tag"}
 
@@ -34,7 +34,7 @@ class Object:
 
 
 class AiterFwd(Origin):
-    """What the forward family asks of AITER's objects."""
+    """AITER's objects, as the forward family sees them."""
 
     header = ""
     facts = FACTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What Composable Kernel's families have in common: its names of types, and how their lines are written."""
+"""The code that Composable Kernel's families share: its names of types, and how their lines are written."""
 
 from __future__ import annotations
 

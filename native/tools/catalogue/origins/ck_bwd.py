@@ -53,7 +53,7 @@ class CkBwdTile:
 
 
 class CkBwd(Origin):
-    """What the backward family asks of CK."""
+    """CK's kernels, as the backward family sees them."""
 
     header = "ck/bwd_kernel.h"
 

@@ -54,7 +54,7 @@ class CkTile:
 
 
 class CkFwd(Origin):
-    """What the forward family asks of CK."""
+    """CK's kernels, as the forward family sees them."""
 
     header = "ck/fwd_kernel.h"
 

@@ -28,7 +28,7 @@ class HipBwdTile(OneHeadDim):
 
 
 class HipBwd(Origin):
-    """What the backward family asks of its kernels in native/kernels/hip."""
+    """The kernels in native/kernels/hip, as the backward family sees them."""
 
     header = "hip/bwd/bwd_fp32_kernel.h"
 

@@ -7,7 +7,7 @@ from family_bwd_parts import BwdPartsRow, Origin
 
 
 class HipBwdParts(Origin):
-    """What the family asks of its kernels in native/kernels/hip."""
+    """The kernels in native/kernels/hip, as the family sees them."""
 
     header = "hip/bwd/bwd_parts.h"
 

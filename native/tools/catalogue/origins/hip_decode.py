@@ -7,7 +7,7 @@ from family_decode import DecodeRow, Origin
 
 
 class HipDecode(Origin):
-    """What the family asks of its kernels in native/kernels/hip."""
+    """The kernels in native/kernels/hip, as the family sees them."""
 
     header = "hip/decode/decode.h"
 

@@ -34,7 +34,7 @@ class HipFwdTile(OneHeadDim):
 
 
 class HipFwd(Origin):
-    """What the forward family asks of its kernels in native/kernels/hip."""
+    """The kernels in native/kernels/hip, as the forward family sees them."""
 
     header = "hip/fwd/fwd_pingpong.h"
     # Packed float32 takes the matrix cores' turn, and saves no cycle beside them.

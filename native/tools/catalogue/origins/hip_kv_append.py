@@ -7,7 +7,7 @@ from family_pairs import Origin, PairRow
 
 
 class HipKvAppend(Origin):
-    """What the family asks of its kernels in native/kernels/hip."""
+    """The kernels in native/kernels/hip, as the family sees them."""
 
     header = "hip/decode/kv_append.h"
 

@@ -51,7 +51,7 @@ class WmmaFwdTile(OneHeadDim):
 class WmmaBwdTile(OneHeadDim):
     """How a workgroup divides the work: four waves of 16 rows of its own, and tiles of 8 KB of the others.
 
-    Of head dim 256 eight waves have 32 rows: four share 16. Tiles have 16 KB.
+    At head dim 256 eight waves have 32 rows: four share 16. Tiles have 16 KB.
     """
 
     hdim: int
@@ -93,7 +93,7 @@ def _features(mask: bool, bias: str, softcap: bool, dropout: bool, dbias: bool =
 
 
 class WmmaFwd(family_fwd.Origin):
-    """What the forward family asks of these kernels."""
+    """The kernels of this file, as the forward family sees them."""
 
     header = "hip/fwd/fwd_wmma.h"
     flags = _FLAGS
@@ -113,7 +113,7 @@ class WmmaFwd(family_fwd.Origin):
 
 
 class WmmaBwd(family_bwd.Origin):
-    """What the backward family asks of these kernels."""
+    """The kernels of this file, as the backward family sees them."""
 
     header = "hip/bwd/bwd_wmma.h"
     flags = _FLAGS
