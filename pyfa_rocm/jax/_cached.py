@@ -82,7 +82,7 @@ class TracedDecode(NamedTuple):
 
     @property
     def packed(self) -> bool:
-        """Whether queries are packed: they then have no dimension of batches."""
+        """Tell whether queries are packed: they then have no dimension of batches."""
         return "cu_seqlens_q" in self.names
 
     def custom_call(
@@ -188,7 +188,7 @@ def _append_params(arrays: dict[str, Array], options: Fields) -> KvAppendParams:
 def _numbered(buffers: Sequence[Buffer], call: TracedDecode | TracedAppend) -> dict[str, Array]:
     """Return buffers by name, their numbers from 1 in place of addresses.
 
-    Of an operand and a result of one name it is the result.
+    If an operand and a result share a name, it is the result.
     """
     types = dict(zip(call.names, call.dtypes, strict=False)) | {
         name: dtype for name, _, dtype in call.results
@@ -223,7 +223,7 @@ def _workspace_bytes(params: DecodeParams) -> int:
     def tensor(x: Any) -> Any:
         return x and x._replace(data=0)
 
-    # What says that it is there has to have an address, aligned as the library asks.
+    # An array that is there needs an address, aligned as the library asks.
     def there(x: Any) -> Any:
         return x._replace(data=_SOMEWHERE) if isinstance(x, CacheScale) else x and _SOMEWHERE
 

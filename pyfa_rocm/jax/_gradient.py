@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attention as JAX differentiates it: what is saved, the backward call, and what has no derivative.
 
-Saved are the operands, O and the LSE, all of them O(seqlen). ``jax.custom_vjp`` does the rest: its rules see
-unmapped arrays, and sum the gradients of arrays that ``vmap`` did not map; gradients of what is the same on
-several devices are summed by the transpose of the cast that makes it differ (`alike`), which happens outside.
+The forward rule saves the operands, O and the LSE, all of them O(seqlen). ``jax.custom_vjp`` does the rest:
+its rules see unmapped arrays, and sum the gradients of arrays that ``vmap`` did not map; gradients of what is
+the same on several devices are summed by the transpose of the cast that makes it differ (`alike`), which
+happens outside.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyfa_rocm.jax._traced import TracedCall, custom_call, names_of
 
 __all__ = ["attend"]
 
-# What has a gradient, in the order of operands.
+# Operands that have a gradient, in their order.
 _DIFFERENTIABLE = ("q", "k", "v", "bias")
 # How many numbers of 16 bits make a float32 in _with_gradient_of_lse: of 8 bits each at least.
 _LSE_PARTS = 3
@@ -36,7 +37,7 @@ _LSE_PARTS = 3
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _Wanted:
-    """What is asked of the backward pass, known while the forward pass is traced."""
+    """The requests to the backward pass, known while the forward pass is traced."""
 
     bias: bool
 
@@ -100,7 +101,7 @@ def _with_gradient_of_lse(
     make one of 32.
     """
     lse, dtype = arrays["lse"], arrays["dout"].dtype
-    # A row that sees no key has P = 0: whatever its gradient, nothing comes of it.
+    # A row that sees no key has P = 0, so its gradient counts for nothing.
     rest = -jnp.where(jnp.isneginf(lse), 0, dlse).swapaxes(-1, -2)
     limits, parts = jnp.finfo(dtype), []
     for _ in range(_LSE_PARTS):

@@ -47,7 +47,7 @@ class TracedMerge(NamedTuple):
     ) -> CustomCall:
         """Return what the custom call is told, as `pyfa_rocm.jax._traced.custom_call`."""
         buffers, itemsizes = buffers_of(self.names, self.results, sizes, axes, operands)
-        # Of an operand and a result of one name, the result comes later.
+        # If an operand and a result share a name, the result comes later.
         at = {buffer.name: (number, *buffer.strides[:-1]) for number, buffer in enumerate(buffers, 1)}
         # Packed sequences are one batch: its stride is 0.
         batch = (0,) if len(at["o"]) == 3 else ()

@@ -36,7 +36,7 @@ Axes = tuple["int | None", ...]
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 
-# Of what, by the gradient's name. That of the bias is computed if it is asked for.
+# The operand of each gradient. That of the bias is computed if it is asked for.
 _GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
 _BACKWARD = ("dout", *_GRADIENTS, "dbias")
 # Operands that hold neither elements nor biases: a few numbers, that are not the batch's own.
@@ -103,12 +103,12 @@ class TracedCall(NamedTuple):
 
     @property
     def is_backward(self) -> bool:
-        """Whether it gives gradients."""
+        """Tell whether it gives gradients."""
         return "dout" in self.names
 
     @property
     def packed(self) -> bool:
-        """Whether sequences are packed: arrays then have no dimension of batches."""
+        """Tell whether sequences are packed: arrays then have no dimension of batches."""
         return "cu_seqlens_q" in self.names
 
     def with_lse(self) -> TracedCall:
@@ -154,7 +154,7 @@ def _buffer(name: str, shape: Shape, axes: Axes) -> Buffer:
 
 
 class CustomCall(NamedTuple):
-    """What a custom call is told.
+    """The attributes of a custom call, and its workspace.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ def _forward_structs(
     return {"params": fwd_words(fwd)}, nbytes
 
 
-# What the library wants; XLA aligns to less, so the buffer is larger by as much.
+# The library's alignment; XLA aligns to less, so the buffer is larger by as much.
 WORKSPACE_ALIGN = 256
 # An address beyond whatever may be at the others of a question: what is written must not overlap them.
 _FAR = 1 << 46
@@ -270,7 +270,7 @@ _FAR = 1 << 46
 def _askable(fwd: FwdParams) -> FwdParams:
     """Return parameters that have numbers of buffers in place of addresses as a question to the library.
 
-    What says that it is there has to have an address, aligned as the library asks.
+    An array that is there needs an address, aligned as the library asks.
     """
     fields = [field for name, field in ADDRESS_FIELDS.items() if name in _NUMBERS]
     other = {field: getattr(fwd, field) * WORKSPACE_ALIGN for field in fields}
@@ -332,7 +332,7 @@ def _batching(problem: TracedCall, sizes: Shape, buffers: list[Buffer]) -> Batch
 def _tensors(problem: TracedCall, buffers: list[Buffer], batch: Dim) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of FwdParams and of BwdParams with the numbers of buffers in place of addresses.
 
-    Of a result and the operand that becomes its memory, the result's number is taken: it comes later.
+    A result and the operand that becomes its memory have the result's number, which comes later.
     """
     forward: dict[str, Any] = {}
     gradients: dict[str, Any] = {}
@@ -351,7 +351,7 @@ def _tensors(problem: TracedCall, buffers: list[Buffer], batch: Dim) -> tuple[di
     return forward, gradients
 
 
-# Of the C library.
+# The C library's limit.
 _MOST_BATCHES = 65535
 
 
@@ -363,7 +363,7 @@ class Dim(NamedTuple):
 
 
 class Batching(NamedTuple):
-    """What the dimensions came to: the kernel's batch, and what is repeated around it, outermost first."""
+    """The dimensions as a kernel takes them: its batch, and those repeated around it, outermost first."""
 
     batch: Dim
     repeats: list[Dim]
@@ -381,8 +381,8 @@ def split_strides(shape: Sequence[int], mapped: Sequence[int | None]) -> tuple[S
 def fold(dims: Sequence[Dim], buffers: int) -> Batching:
     """Fold dimensions into one batch where all strides allow, and repeat along the rest.
 
-    Neighbours are one dimension if in every buffer the outer stride is the inner one times its size. Of what
-    is left, the largest is the batch: it may have any strides.
+    Neighbours are one dimension if in every buffer the outer stride is the inner one times its size. The
+    largest of the rest is the batch: it may have any strides.
 
     Parameters
     ----------

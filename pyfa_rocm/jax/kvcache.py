@@ -128,7 +128,7 @@ def flash_attn_with_kvcache(
     Raises
     ------
     TypeError, InvalidArgumentError, UnsupportedError, NotImplementedError, jax.errors.JaxRuntimeError
-        As in `flash_attn_func`. What no kernel does is an UnsupportedError when the call is compiled, which
+        As in `flash_attn_func`. A call that no kernel does is an UnsupportedError when it is compiled, which
         takes a device: it is asked for the size of the workspace. Any derivative is a NotImplementedError.
 
     Notes

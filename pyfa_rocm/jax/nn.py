@@ -114,7 +114,7 @@ def dot_product_attention(
     out = out[..., : query.shape[-1]].reshape(query.shape)
     if not return_residual:
         return out
-    # Of packed sequences it has no batches: (nhead, total).
+    # Packed sequences have an LSE without batches: (nhead, total).
     rows = lse[0].swapaxes(-1, -2)
     return out, rows.astype(out.dtype).reshape(query.shape[:-1])
 

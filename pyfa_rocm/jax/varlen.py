@@ -43,7 +43,8 @@ def flash_attn_varlen_func(
     """Like `pyfa_rocm.flash_attn_varlen_func`, but of JAX arrays, and under JAX's transformations.
 
     Sizes are fixed when JAX traces, and lengths are not: pad q, k and v to a total that does for every step,
-    and let cu_seqlens say what of it is in use. What is not listed is as in this package's `flash_attn_func`.
+    and let cu_seqlens say what of it is in use. All other parameters are as in this package's
+    `flash_attn_func`.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _MOST_HDIM_V = 256
 
 
 def is_differentiated(*tensors: torch.Tensor | None) -> bool:
-    """Whether results of these tensors need a gradient, or a tangent."""
+    """Tell whether results of these tensors need a gradient, or a tangent."""
     there = [x for x in tensors if x is not None]
     if torch.is_grad_enabled() and any(x.requires_grad for x in there):
         return True

@@ -53,7 +53,7 @@ __all__ = ["backward_kernels", "require_supported"]
 _Tensors = dict[str, "torch.Tensor | None"]
 _NAMES = ("dq", "dk", "dv", "dbias")
 _plans: BwdPlans = {}
-# Of calls that were asked about, by what torch says of their tensors: `require_supported` found nothing.
+# Calls in which `require_supported` found nothing, by what torch says of their tensors.
 _supported: set[tuple[Any, ...]] = set()
 _MOST_SUPPORTED = 512
 
@@ -214,7 +214,7 @@ def _trace(
     return backward.allocated(dtype_named(dtype, "grad_dtype"), call.gradient_shapes())
 
 
-# Of forward calls, ahead of their backward ones.
+# Questions that forward calls ask ahead of their backward ones.
 
 
 def require_supported(
@@ -259,7 +259,7 @@ def _ask(
         )
     forward.out = contiguous(checked.o, dtype, 0)
     lse = contiguous(checked.lse, "float32", 0)
-    # Whether a bias is taken comes before whether it has a gradient.
+    # A kernel must take a bias before it can have its gradient.
     calls = [
         BwdCall(
             forward=forward, dout=forward.out, lse=lse, gradients=dict.fromkeys(names),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The operators over KV caches: ``torch.ops.pyfa_rocm.fmha_decode``, ``fmha_kv_append`` and ``fmha_merge``.
 
-What they write is declared: caches, rotated queries, and results that were given. As with the operators of
+They declare what they write: caches, rotated queries, and results that were given. As with the operators of
 `_operators`, tensors on a ROCm device are used where they are, those on the CPU are lent to the software
 device, and those without memory get the same checks.
 """
@@ -42,7 +42,8 @@ from pyfa_rocm.torch._tensors import (
 
 __all__ = ["CACHED_SCHEMAS", "cached_kernels"]
 
-# Of attention over a cache, after q, k_cache and v_cache: names are those of `flash_attn_with_kvcache`.
+# Tensors of attention over a cache, after q, k_cache and v_cache, by their names in
+# `flash_attn_with_kvcache`.
 _DECODE_TENSORS = (
     "cache_seqlens", "cache_leftpad", "cache_batch_idx", "block_table", "kv_indptr", "kv_indices",
     "alibi_slopes", "sinks", "k_scale", "v_scale", "cu_seqlens_q", "cu_seqlens_k",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which derivatives of a call are wanted, and the refusal of those that there are not.
+"""Tell which derivatives of a call are wanted, and refuse those that do not exist.
 
 Only the operators' kernels at the key "Autograd" see this. Further down, inside a transform of torch.func, a
 tensor no longer says that it is differentiated, and the results would count as constants.

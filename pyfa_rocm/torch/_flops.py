@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `torch.utils.flop_counter.FlopCounterMode` counts of the operators: as of torch's own attention.
+"""The operations that `torch.utils.flop_counter.FlopCounterMode` counts, as for torch's own attention.
 
 Masks count for nothing: each query is taken to see every key of its sequence.
 """

@@ -17,8 +17,8 @@ __all__ = ["Padding", "bias_of", "can_look", "most_bias", "padding_of", "within_
 def bias_of(mask: torch.Tensor, dtype: torch.dtype, seqlen_k: int) -> torch.Tensor:
     """Return a mask, boolean (True: seen) or to be added, as a bias that the kernels can read.
 
-    Of q's type, the last dimension of its full size and contiguous; the others may be broadcast. A new tensor
-    as large as `mask`, unless that is one already, in float16.
+    It has q's type, and a last dimension of full size and contiguous; the others may be broadcast. A new
+    tensor as large as `mask`, unless that is one already, in float16.
     """
     if dtype not in FLOATS:
         raise UnsupportedError(
@@ -79,7 +79,7 @@ def padding_of(mask: torch.Tensor, suffix: bool | None) -> Padding | None:
 
 
 def can_look(mask: torch.Tensor) -> bool:
-    """Whether the host may read the mask."""
+    """Tell whether the host may read the mask."""
     if torch.compiler.is_compiling() or mask.is_meta:
         return False
     return not (mask.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -37,7 +37,7 @@ def require_fallback(fallback: Any) -> None:
 def takes_formula(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, **options: Any
 ) -> bool:
-    """Whether no kernel does a call, of (batch, seqlen, nhead, hdim) tensors; then it has warned, once.
+    """Tell whether no kernel does a call, of (batch, seqlen, nhead, hdim) tensors; then it has warned, once.
 
     In a graph this is a constant of it, for these sizes.
     """

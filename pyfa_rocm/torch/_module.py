@@ -34,7 +34,7 @@ class FlashAttention(torch.nn.Module):
 
     Notes
     -----
-    Whether a mask can go as lengths depends on its values. `forward` looks at them if it may. On a card that
+    A mask's values decide whether it can go as lengths. `forward` looks at them if it may. On a card that
     makes the host wait for all earlier work (once a call), so say ``suffix=True`` or ``False`` there. In a
     compiled graph and during capture it cannot look: the mask is a bias unless ``suffix=True``.
 
@@ -120,7 +120,7 @@ class FlashAttention(torch.nn.Module):
         return f"dropout={self.dropout}, causal={self.causal}{fallback}"
 
     def _can_count(self, q: torch.Tensor, k: torch.Tensor) -> bool:
-        """Whether a causal mask can be said of sequences shorter than their rows, see `_by_lengths`."""
+        """Tell whether a causal mask can be said of sequences shorter than their rows, see `_by_lengths`."""
         return not self.causal or q.shape[1] <= k.shape[1]
 
     def _by_lengths(
@@ -129,7 +129,7 @@ class FlashAttention(torch.nn.Module):
         batch, seqlen_q = q.shape[:2]
         seqlen_k = k.shape[1]
         starts = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
-        # Which key a query stands at is not to depend on how long its sequence is, as it would bottom-right:
+        # The key that a query stands at must not depend on its sequence's length, as it would bottom-right:
         # keys up to i + seqlen_k - seqlen_q are a window around key i.
         window = (-1, seqlen_k - seqlen_q) if self.causal else (-1, -1)
         result = flash_attn_varlen_func(

@@ -418,7 +418,7 @@ def define(
 ) -> None:  # fmt: skip
     """Make operators known to torch, all but their derivatives, which `_autograd` has.
 
-    `run` are their kernels on tensors with memory, `trace` on those without, by name. Of those that are
+    `run` are their kernels on tensors with memory, `trace` on those without, by name. For those that are
     `counted`, q, k and v say how many operations they are.
     """
     for name, schema in schemas.items():

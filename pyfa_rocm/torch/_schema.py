@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the operators take: their schemas, and the same as Python sees it.
+"""The operators' arguments: their schemas, and the same as Python sees it.
 
 Both are made from `Options`, the package's one description of what a call takes. `out` is an argument of
 operators of their own, since torch has to know what an operator writes to.
@@ -73,11 +73,11 @@ LENGTHS = {
 Arguments: Any = _tuple_type("Arguments", {x.name: x.default for x in ARGUMENTS})
 Lengths: Any = _tuple_type("Lengths", dict.fromkeys(LENGTHS))
 
-# Of a backward call: forward's, but for what says of which type its results are, and what is only of 8-bit
+# A backward call has forward's arguments, but for those about the types of its results and about 8-bit
 # floats, which no backward kernel takes. `candidate` is one of the backward kernels.
 _NOT_BACKWARD = ("return_lse", "out_dtype", "q_descale", "k_descale", "v_descale")
 BWD_ARGUMENTS = tuple(x for x in ARGUMENTS if x.name not in _NOT_BACKWARD)
-# Of the operators that allocate the gradients, and of those that are given them.
+# Arguments of operators that allocate the gradients, and of those that are given them.
 _NEW = (Argument("grad_dtype", "ScalarType?", None), Argument("bias_grad", "bool", False))
 _GIVEN = (Argument("accumulate", "bool", False), Argument("dbias", "Tensor(d!)?", None))
 BwdArguments: Any = _tuple_type("BwdArguments", {x.name: x.default for x in (*BWD_ARGUMENTS, *_NEW)})
@@ -123,7 +123,7 @@ def options_of_operator(arguments: Any, out_dtype: str | None, return_attn_probs
 
 
 def is_plain(arguments: Any) -> bool:
-    """Whether an operator's Arguments have no tensors, nor numbers that differ from call to call."""
+    """Tell whether an operator's Arguments have no tensors, nor numbers that differ from call to call."""
     a = arguments
     return (
         a.bias is None and a.alibi_slopes is None and a.philox is None and not a.dropout_p

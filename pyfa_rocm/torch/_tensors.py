@@ -72,7 +72,7 @@ def autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(x.to(dtype) if x.dtype in FLOATS else x for x in tensors)
 
 
-# Of q, k or v: an address, a stride, or the last dimension's.
+# Complaints about q, k or v: an address, a stride, or the last dimension's stride.
 _NOT_READABLE = re.compile(r"([qkv])(\.data = 0x|\.stride_\w+ = \d+: expected a multiple|: got stride )")
 
 

@@ -81,7 +81,7 @@ def _merged(arguments: dict[str, Any], mapped: set[str], size: int) -> dict[str,
 
 
 def _is_one_dimension(x: torch.Tensor) -> bool:
-    """Whether the first two dimensions can be viewed as one."""
+    """Tell whether the first two dimensions can be viewed as one."""
     if x.dim() < 2:
         return False
     return x.numel() == 0 or 1 in x.shape[:2] or x.stride(0) == x.shape[1] * x.stride(1)

@@ -44,7 +44,7 @@ def flash_attn_func(
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_func`, but of torch tensors, to torch tensors, and compilable.
 
-    What is not listed is as there. The stream is torch's current one; choose another with
+    All other parameters are as there. The stream is torch's current one; choose another with
     ``torch.cuda.stream``.
 
     Parameters
@@ -159,7 +159,7 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_varlen_func`, but of torch tensors, to torch tensors, and compilable.
 
-    What is not listed is as in `flash_attn_func` of this module, and as there.
+    All other parameters are as in `flash_attn_func` of this module, and as there.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def _arguments(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the operators' arguments, by name, for the options of a public function.
 
-    What is at its default is mostly left out: torch takes a fifth of a microsecond for each argument.
+    Arguments at their defaults are mostly left out: torch takes a fifth of a microsecond for each argument.
     """
     require_known(function, ours)
     arguments = {name: value for name, value in {**own, **ours}.items() if value is not None}

@@ -59,7 +59,7 @@ def flash_attn_with_kvcache(
 ) -> Any:
     """Like `pyfa_rocm.flash_attn_with_kvcache`, but of torch tensors, to torch tensors, and compilable.
 
-    What is not listed is as there. The stream is torch's current one.
+    All other parameters are as there. The stream is torch's current one.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def attend_paged(
     lengths : mapping
         What says where packed sequences are, by the names of that function.
     arguments : mapping
-        Of the operator ``fmha_varlen_fwd``. What attention over a cache has not is refused.
+        Those of the operator ``fmha_varlen_fwd``. Any that attention over a cache lacks is refused.
     """
     require_tensors(block_table=block_table)
     refused: dict[str, Any] = {name: arguments.get(name) for name in ("bias", "out_dtype", *DESCALES)}
@@ -345,7 +345,7 @@ def flash_attn_merge(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Like `pyfa_rocm.flash_attn_merge`, but of torch tensors, to torch tensors, and compilable.
 
-    What is not listed is as there. The stream is torch's current one.
+    All other parameters are as there. The stream is torch's current one.
 
     Parameters
     ----------

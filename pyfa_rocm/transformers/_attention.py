@@ -92,9 +92,10 @@ def attention_forward(
     s_aux : torch.Tensor, optional, (nhead_q)
         Attention sinks: a logit of each head that takes part in the softmax and has no value.
     **kwargs
-        Whatever else a model hands on. Which tokens belong together is obeyed: cu_seq_lens_q, cu_seq_lens_k,
-        max_length_q and max_length_k, as `FlashAttentionKwargs` of transformers has them; seq_idx; and
-        position_ids that start again. Of continuous batching the paged cache, and what to read of it.
+        Whatever else a model hands on. Arguments that say which tokens belong together are obeyed:
+        cu_seq_lens_q, cu_seq_lens_k, max_length_q and max_length_k, as `FlashAttentionKwargs` of transformers
+        has them; seq_idx; and position_ids that start again. Continuous batching gives the paged cache, and
+        what to read of it.
 
     Returns
     -------

@@ -28,7 +28,7 @@ _SLIDING = "sliding_attention"
 
 
 def is_paged(cache: Any) -> bool:
-    """Whether a cache is that of continuous batching, in the form of transformers 5.20 or newer."""
+    """Tell whether a cache is that of continuous batching, in the form of transformers 5.20 or newer."""
     return type(cache).__module__ == f"{PACKAGE}.cache" and hasattr(cache, "layer_to_allocator")
 
 

@@ -16,7 +16,7 @@ _DTYPES = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Scores:
-    """What is made of the products of queries and keys.
+    """The way from the products of queries and keys to their weights.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Keys:
-    """Which tokens of a cache belong to which sequence. All tensors are int32.
+    """The tokens of a cache that belong to each sequence. All tensors are int32.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Keys:
 
 
 def can_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> bool:
-    """Whether a cache can be read where it lies: no gradient nor dropout, 16 bits, rows of whole 16 bytes."""
+    """Tell whether kernels can read a cache in place: no gradient, no dropout, 16 bits, whole 16 bytes a row."""
     if dropout or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))):
         return False
     if q.dtype not in _DTYPES or k.shape[-1] > 512 or v.shape[-1] > 512:

@@ -257,7 +257,7 @@ def _tokens(padding: torch.Tensor | None, batch: int, in_use: int, offset: int, 
 
 
 def _fits(pattern: Pattern, tokens: torch.Tensor, q_length: int, is_padded: bool) -> bool:
-    """Whether a pattern over all positions is the same one over only the tokens."""
+    """Tell whether a pattern over all positions is the same one over only the tokens."""
     if pattern.sequences is not None:
         return bool(pattern.sequences.shape == tokens.shape and q_length == tokens.shape[1])
     if pattern.causal and q_length > tokens.shape[1]:
@@ -334,14 +334,14 @@ def _range(pattern: Pattern, tokens: torch.Tensor, is_padded: bool) -> torch.Ten
 
 
 def _tagged_range(pattern: Pattern, begins: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    # Of four dimensions transformers takes a mask for made; `generate` makes some before it calls the model.
+    # transformers takes a mask of four dimensions for made; `generate` makes some before it calls the model.
     mask = torch.stack((begins, ends.expand_as(begins))).to(torch.int32)[:, None, None]
     setattr(mask, _TAG, pattern)
     return mask
 
 
 def is_range(mask: torch.Tensor | None) -> bool:
-    """Whether a mask of `attention_mask` says where keys begin and end."""
+    """Tell whether a mask of `attention_mask` says where keys begin and end."""
     return mask is not None and mask.dtype == torch.int32
 
 
@@ -355,6 +355,6 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _sees_all(pattern: Pattern, kv_length: int) -> bool:
-    """Whether a window is as wide as all keys, or there is none."""
+    """Tell whether a window is as wide as all keys, or there is none."""
     sides = pattern.window_size[:1] if pattern.causal else pattern.window_size
     return all(size < 0 or size >= kv_length - 1 for size in sides)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What says beside the mask which tokens of a batch belong together -> the sequences.
+"""The sequences of a batch, from the arguments beside the mask that say which tokens belong together.
 
 Data collators that pack hand on ``cu_seq_lens_q`` and its kin, ``seq_idx``, or only positions that start
-again. A model passes all of them to its attention. What is not obeyed here is refused: tokens would attend to
-other sequences, and nobody would see it.
+again. A model passes all of them to its attention. Any that is not obeyed here is refused: tokens would
+attend to other sequences, and nobody would see it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ SUFFIX = "_ATTENTION_CLASSES"
 
 
 def _refusal(model: str, name: str, others: list[str]) -> Callable[..., NoReturn]:
-    """What stands in a table in place of an attention class."""
+    """Return what stands in a table in place of an attention class."""
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError(

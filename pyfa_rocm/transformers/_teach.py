@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What makes continuous batching take our name for that of an implementation like flash-attention.
+"""Makes continuous batching take our name for that of an implementation like flash-attention.
 
 It refuses names that it does not know, and goes by "flash" in them: whether masks are made of every query and
 key, memory is kept for those, and steps are captured in graphs. So it asks two functions of transformers,
