@@ -67,7 +67,7 @@ class Keys:
 
 
 def can_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float) -> bool:
-    """Tell whether kernels can read a cache in place: no gradient, no dropout, 16 bits, whole 16 bytes a row."""
+    """Tell whether kernels can read a cache in place: no gradient or dropout, 16 bits, whole 16 bytes."""
     if dropout or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))):
         return False
     if q.dtype not in _DTYPES or k.shape[-1] > 512 or v.shape[-1] > 512:
